@@ -1,0 +1,203 @@
+//! Brings a cluster up through `hearth up`, gives scenarios its command line, takes it down.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::command::{self, Finished};
+
+/// The kinds of cluster that scenarios run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boot {
+    /// Four nodes of 48 MiB on two leaf switches: SeaBIOS, iPXE, HTTP.
+    Network,
+    /// One node by UEFI PXE from OVMF.
+    Uefi,
+    /// Sixteen nodes of 32 MiB with `-kernel`.
+    Direct16,
+}
+
+impl Boot {
+    /// One line for people.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Network => "4 nodes, BIOS network boot, tree 2x2",
+            Self::Uefi => "1 node, UEFI network boot",
+            Self::Direct16 => "16 nodes of 32 MiB, direct boot, tree 4x4",
+        }
+    }
+
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Network => &["--nodes", "4", "--tree", "2x2", "--memory", "48M"],
+            Self::Uefi => &["--nodes", "1", "--firmware", "uefi", "--memory", "128M"],
+            Self::Direct16 => &[
+                "--nodes", "16", "--tree", "4x4", "--memory", "32M", "--direct",
+            ],
+        }
+    }
+}
+
+/// A running cluster; it is taken down when dropped.
+pub struct Cluster {
+    name: String,
+    hearth: PathBuf,
+    programs: PathBuf,
+    down: bool,
+}
+
+/// Longest time for one command that is not `up`: a shared, emulated machine may be ten times slower
+/// than a quiet one, and a hang must still end.
+pub const LIMIT: Duration = Duration::from_secs(120);
+/// Longest time for a cluster to come up; UEFI takes a minute on a busy machine.
+const UP_LIMIT: Duration = Duration::from_secs(400);
+
+impl Cluster {
+    /// Starts a cluster with a name of its own.
+    pub fn up(boot: Boot) -> Result<Self> {
+        let built = built_folder()?;
+        let name = format!(
+            "e2e-{}-{}",
+            std::process::id(),
+            format!("{boot:?}").to_lowercase()
+        );
+        let cluster = Self {
+            name,
+            hearth: built.join("hearth"),
+            programs: built.join("programs"),
+            down: false,
+        };
+        let mut args = vec!["up"];
+        args.extend(boot.arguments());
+        let finished = cluster.hearth_within(&args, b"", UP_LIMIT)?;
+        if let Err(error) = finished.expect_code(0) {
+            cluster.show_state();
+            return Err(error);
+        }
+        Ok(cluster)
+    }
+
+    /// Path of a built test program.
+    pub fn program(&self, name: &str) -> String {
+        self.programs.join(name).to_string_lossy().into_owned()
+    }
+
+    /// `hearth ARGS` on this cluster.
+    pub fn hearth<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Finished> {
+        self.hearth_within(args, b"", LIMIT)
+    }
+
+    /// `hearth ARGS` on this cluster with standard input and a time limit.
+    pub fn hearth_within<S: AsRef<OsStr>>(
+        &self,
+        args: &[S],
+        input: &[u8],
+        limit: Duration,
+    ) -> Result<Finished> {
+        let mut all: Vec<OsString> = vec!["--cluster".into(), self.name.clone().into()];
+        all.extend(args.iter().map(|a| a.as_ref().to_owned()));
+        command::run(self.hearth.as_os_str(), &all, input, limit)
+    }
+
+    /// A command line for a scenario that watches a command while it runs.
+    pub fn command(&self, args: &[&str]) -> std::process::Command {
+        let mut command = std::process::Command::new(&self.hearth);
+        command.args(["--cluster", &self.name]).args(args);
+        command
+    }
+
+    /// `hearth ARGS --json`, parsed.
+    pub fn json(&self, args: &[&str]) -> Result<Value> {
+        let mut all = args.to_vec();
+        all.push("--json");
+        let finished = self.hearth(&all)?.expect_code(0)?;
+        serde_json::from_slice(&finished.stdout)
+            .with_context(|| format!("hearth {} --json: {}", args.join(" "), finished.out()))
+    }
+
+    /// The nodes as `hearth nodes --json` lists them.
+    pub fn nodes(&self) -> Result<Vec<Value>> {
+        match self.json(&["nodes"])? {
+            Value::Array(nodes) => Ok(nodes),
+            Value::Object(mut map) => match map.remove("nodes") {
+                Some(Value::Array(nodes)) => Ok(nodes),
+                _ => bail!("hearth nodes --json has no list of nodes"),
+            },
+            other => bail!("hearth nodes --json is {other}"),
+        }
+    }
+
+    /// Waits until `wanted` holds for the list of nodes.
+    pub fn wait_for_nodes(
+        &self,
+        what: &str,
+        limit: Duration,
+        wanted: impl Fn(&[Value]) -> bool,
+    ) -> Result<()> {
+        let end = Instant::now() + limit;
+        loop {
+            let nodes = self.nodes()?;
+            if wanted(&nodes) {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                bail!(
+                    "waited {} s for {what}; nodes are {}",
+                    limit.as_secs(),
+                    Value::Array(nodes)
+                );
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Every node is in service and holds no job: what must be true after every scenario.
+    pub fn all_nodes_idle(&self) -> Result<()> {
+        self.wait_for_nodes("every node idle", Duration::from_secs(30), |nodes| {
+            nodes.iter().all(|n| n["state"] == "idle")
+        })
+    }
+
+    /// Prints what a person would look at first.
+    pub fn show_state(&self) {
+        for args in [&["nodes"][..], &["jobs"], &["events"]] {
+            if let Ok(finished) = self.hearth(args) {
+                let text = finished.out() + &finished.err();
+                let lines: Vec<&str> = text.lines().collect();
+                let tail = &lines[lines.len().saturating_sub(25)..];
+                println!("    --- hearth {}\n    {}", args[0], tail.join("\n    "));
+            }
+        }
+    }
+
+    /// Takes the cluster down and checks that it is gone.
+    pub fn down(mut self) -> Result<()> {
+        self.down = true;
+        self.hearth(&["down"])?.expect_code(0)?;
+        let leftover = command::run(OsStr::new("pgrep"), &["-f", &self.name], b"", LIMIT)?;
+        if leftover.code() == 0 {
+            bail!("processes of the cluster are left:\n{}", leftover.out());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !self.down {
+            drop(self.hearth(&["down"]));
+        }
+    }
+}
+
+/// The folder `target/hearth` of the workspace this binary was built in.
+fn built_folder() -> Result<PathBuf> {
+    let exe = std::env::current_exe()?;
+    exe.ancestors()
+        .map(|folder| folder.join("hearth"))
+        .find(|folder| Path::new(&folder.join("hearth.efi")).exists())
+        .context("no target/hearth/hearth.efi: run `cargo xtask build` first")
+}

@@ -1,0 +1,111 @@
+//! End-to-end scenarios: the product as its user sees it, on real kernels in QEMU.
+//!
+//! Each scenario drives the `hearth` command line in `target/hearth/` against a cluster of its own
+//! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
+//! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under a
+//! time limit, [`programs`], [`failures`], [`nodes`] hold the scenarios.
+//!
+//! Invariant: no scenario passes because something did not answer: every command has a time limit,
+//! and running into it is a failure.
+
+mod cluster;
+mod command;
+mod failures;
+mod nodes;
+mod programs;
+mod streams;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use cluster::{Boot, Cluster};
+
+/// One thing a user relies on, and what must be there to try it.
+pub struct Scenario {
+    /// Name on the command line and in the summary.
+    pub name: &'static str,
+    /// Kind of cluster it runs on.
+    pub boot: Boot,
+    /// Returns a text that says what differed.
+    pub run: fn(&Cluster) -> anyhow::Result<()>,
+}
+
+fn scenarios() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    all.extend(programs::SCENARIOS.iter());
+    all.extend(streams::SCENARIOS.iter());
+    all.extend(failures::SCENARIOS.iter());
+    all.extend(nodes::SCENARIOS.iter());
+    all.iter()
+        .map(|s| Scenario {
+            name: s.name,
+            boot: s.boot,
+            run: s.run,
+        })
+        .collect()
+}
+
+fn main() -> ExitCode {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if wanted.iter().any(|w| w == "--list") {
+        for scenario in scenarios() {
+            println!("{:<28} {}", scenario.name, scenario.boot.describe());
+        }
+        return ExitCode::SUCCESS;
+    }
+    let chosen: Vec<Scenario> = scenarios()
+        .into_iter()
+        .filter(|s| wanted.is_empty() || wanted.iter().any(|w| s.name.contains(w.as_str())))
+        .collect();
+    if chosen.is_empty() {
+        eprintln!("e2e: no scenario matches {wanted:?}; `e2e --list` shows them");
+        return ExitCode::FAILURE;
+    }
+    let (mut passed, mut failed) = (0, Vec::new());
+    for boot in [Boot::Network, Boot::Uefi, Boot::Direct16] {
+        let group: Vec<&Scenario> = chosen.iter().filter(|s| s.boot == boot).collect();
+        if group.is_empty() {
+            continue;
+        }
+        println!("cluster: {}", boot.describe());
+        let began = Instant::now();
+        let cluster = match Cluster::up(boot) {
+            Ok(cluster) => cluster,
+            Err(error) => {
+                println!("  FAILED  cluster did not come up: {error:#}");
+                failed.extend(group.iter().map(|s| s.name));
+                continue;
+            }
+        };
+        println!("  up after {:.1} s", began.elapsed().as_secs_f64());
+        for scenario in group {
+            let began = Instant::now();
+            let outcome = (scenario.run)(&cluster).and_then(|()| cluster.all_nodes_idle());
+            let seconds = began.elapsed().as_secs_f64();
+            match outcome {
+                Ok(()) => {
+                    println!("  ok      {:<28} {seconds:6.1} s", scenario.name);
+                    passed += 1;
+                }
+                Err(error) => {
+                    println!("  FAILED  {:<28} {seconds:6.1} s\n{error:#}", scenario.name);
+                    cluster.show_state();
+                    failed.push(scenario.name);
+                }
+            }
+        }
+        if let Err(error) = cluster.down() {
+            println!("  FAILED  down: {error:#}");
+            failed.push("down");
+        }
+    }
+    if !failed.is_empty() {
+        println!("failed: {}", failed.join(", "));
+    }
+    println!("{passed} passed, {} failed", failed.len());
+    if failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
