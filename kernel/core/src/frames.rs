@@ -1,0 +1,363 @@
+//! The frame allocator: who owns which frame of memory, and what is in it.
+//!
+//! One 16-bit tag per frame says its [`State`] and owner; the table of tags lies in memory that
+//! the kernel sets aside at start (2 bytes per 4,096, zero-filled). Frames are found by a scan
+//! from a hint, lowest address first, so that what a program gets is the same from run to run.
+//!
+//! Neighbours: `kernel::mm` owns the one instance; [`crate::paging`] takes its tables from it;
+//! retention (a later step) adds frames that stay with a program between launches, which is why a
+//! frame has an owner and not only a state.
+//!
+//! Invariant: every frame given out is zero-filled; a frame that anybody has used is scrubbed
+//! between two owners, and [`FrameAllocator::check`] proves by the counters that none was missed.
+
+use crate::addr::{PAGE_SIZE, PhysAddr};
+use crate::phys::PhysMem;
+
+/// What a frame is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum State {
+    /// Not memory, or memory the kernel does not manage.
+    Absent = 0,
+    /// Memory as firmware left it: never given out, contents unknown.
+    Raw = 1,
+    /// Scrubbed and ready to be given out.
+    Free = 2,
+    /// In use by the kernel (page tables, buffers).
+    Kernel = 3,
+    /// In use by a program.
+    User = 4,
+    /// Given back and not yet scrubbed.
+    Dirty = 5,
+}
+
+/// The program a frame belongs to; [`Owner::KERNEL`] for the kernel's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner(u16);
+
+impl Owner {
+    /// The kernel itself.
+    pub const KERNEL: Self = Self(0);
+    /// Largest number of a program: what fits beside the state in a tag.
+    pub const MAX: u16 = (1 << 12) - 1;
+
+    /// Owner number `number`, 1 to [`Owner::MAX`].
+    pub const fn program(number: u16) -> Self {
+        assert!(number > 0 && number <= Self::MAX, "no such owner");
+        Self(number)
+    }
+}
+
+/// What the allocator has done since start, in frames. `check` relates them to the states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Given out, in total.
+    pub allocated: u64,
+    /// Of these, frames that had an earlier owner.
+    pub reused: u64,
+    /// Given back.
+    pub freed: u64,
+    /// Cleared after an owner gave them back.
+    pub scrubbed: u64,
+    /// Requests that found no frame.
+    pub refused: u64,
+}
+
+/// How many frames are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Frames under management.
+    pub total: u64,
+    /// See [`State::Raw`].
+    pub raw: u64,
+    /// See [`State::Free`].
+    pub free: u64,
+    /// See [`State::Kernel`].
+    pub kernel: u64,
+    /// See [`State::User`].
+    pub user: u64,
+    /// See [`State::Dirty`].
+    pub dirty: u64,
+}
+
+impl Usage {
+    /// Frames that can be given out.
+    pub fn available(&self) -> u64 {
+        self.raw + self.free + self.dirty
+    }
+}
+
+/// Gives out frames and takes them back.
+pub struct FrameAllocator {
+    /// Tag of frame `first + i` at index i.
+    tags: &'static mut [u16],
+    first: u64,
+    usage: Usage,
+    counters: Counters,
+    /// No available frame lies below this index.
+    hint: usize,
+    /// No dirty frame lies below this index.
+    dirty_hint: usize,
+    scrub: bool,
+}
+
+impl FrameAllocator {
+    /// Bytes of tags needed for memory from `start` to `end`.
+    pub const fn table_bytes(start: PhysAddr, end: PhysAddr) -> u64 {
+        (end.frame_number() - start.frame_number()) * 2
+    }
+
+    /// An allocator for the frames from `base` on, one for every tag; all are [`State::Absent`]
+    /// until [`FrameAllocator::add_region`]. The tags must be zero.
+    pub fn new(base: PhysAddr, tags: &'static mut [u16]) -> Self {
+        assert!(base.is_aligned(PAGE_SIZE));
+        assert!(tags.iter().all(|&tag| tag == 0), "frame table not cleared");
+        Self {
+            first: base.frame_number(),
+            hint: tags.len(),
+            dirty_hint: tags.len(),
+            tags,
+            usage: Usage::default(),
+            counters: Counters::default(),
+            scrub: true,
+        }
+    }
+
+    /// Takes the whole frames between `start` and `end` under management as [`State::Raw`].
+    /// Frame 0 is left out: address 0 must never be a valid frame. Returns the number added;
+    /// frames that were added before are left as they are.
+    pub fn add_region(&mut self, start: PhysAddr, end: PhysAddr) -> u64 {
+        let from = start.as_u64().div_ceil(PAGE_SIZE).max(self.first).max(1);
+        let to = end.frame_number().min(self.first + self.tags.len() as u64);
+        let mut added = 0;
+        for number in from..to.max(from) {
+            let index = (number - self.first) as usize;
+            if self.state_at(index) == State::Absent {
+                self.set(index, State::Raw, Owner::KERNEL);
+                added += 1;
+            }
+        }
+        added
+    }
+
+    /// Gives out one zero-filled frame: for `Owner::KERNEL` as [`State::Kernel`], else as
+    /// [`State::User`]. `None` when memory is used up (counted).
+    pub fn alloc(&mut self, mem: &mut impl PhysMem, owner: Owner) -> Option<PhysAddr> {
+        let mut index = self.hint;
+        while index < self.tags.len() {
+            if self.is_available(index) {
+                self.hint = index;
+                self.give(mem, index, owner);
+                self.hint = index + 1;
+                return Some(self.address(index));
+            }
+            index += 1;
+        }
+        self.hint = index;
+        self.counters.refused += 1;
+        None
+    }
+
+    /// Gives out `count` zero-filled frames in a row for the kernel (device buffers), the first at
+    /// a multiple of `align` bytes (a power of two, at least a page).
+    pub fn alloc_contiguous(
+        &mut self,
+        mem: &mut impl PhysMem,
+        count: u64,
+        align: u64,
+    ) -> Option<PhysAddr> {
+        assert!(count > 0 && align.is_power_of_two() && align >= PAGE_SIZE);
+        let count = count as usize;
+        let mut start = self.hint;
+        while start + count <= self.tags.len() {
+            if !self.address(start).is_aligned(align) {
+                start += 1;
+                continue;
+            }
+            match (start..start + count).find(|&index| !self.is_available(index)) {
+                Some(taken) => start = taken + 1,
+                None => {
+                    for index in start..start + count {
+                        self.give(mem, index, Owner::KERNEL);
+                    }
+                    return Some(self.address(start));
+                }
+            }
+        }
+        self.counters.refused += 1;
+        None
+    }
+
+    /// Takes a frame back; it is [`State::Dirty`] until scrubbed. Panics when nobody has it.
+    pub fn free(&mut self, frame: PhysAddr) {
+        let index = self.index(frame);
+        let state = self.state_at(index);
+        assert!(
+            matches!(state, State::Kernel | State::User),
+            "{frame:?} freed while {state:?}"
+        );
+        self.set(index, State::Dirty, Owner::KERNEL);
+        self.counters.freed += 1;
+    }
+
+    /// Scrubs up to `limit` dirty frames; returns how many. All are clean when the result is
+    /// below `limit`.
+    pub fn scrub(&mut self, mem: &mut impl PhysMem, limit: u64) -> u64 {
+        let mut done = 0;
+        while done < limit && self.usage.dirty > 0 {
+            let index = self.dirty_hint;
+            if self.state_at(index) == State::Dirty {
+                self.clean(mem, index);
+                self.set(index, State::Free, Owner::KERNEL);
+                done += 1;
+            }
+            self.dirty_hint = index + 1;
+        }
+        done
+    }
+
+    /// Switches scrubbing off, so that a test can see that it matters. Never otherwise.
+    pub fn disable_scrubbing_for_test(&mut self) {
+        self.scrub = false;
+    }
+
+    /// State and owner of a frame.
+    pub fn state(&self, frame: PhysAddr) -> (State, Owner) {
+        let number = frame.frame_number();
+        match number.checked_sub(self.first) {
+            Some(index) if index < self.tags.len() as u64 => {
+                let index = index as usize;
+                (self.state_at(index), Owner(self.tags[index] >> 4))
+            }
+            _ => (State::Absent, Owner::KERNEL),
+        }
+    }
+
+    /// Frames by state.
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Work done since start.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Frames that belong to a program now. Scans the table: for tests and reports.
+    pub fn owned_by(&self, owner: Owner) -> u64 {
+        let tag = State::User as u16 | owner.0 << 4;
+        self.tags.iter().filter(|&&found| found == tag).count() as u64
+    }
+
+    /// Whether the counters add up: every frame given out was raw or scrubbed, every frame given
+    /// back is dirty or was scrubbed. The error names the sum that does not hold.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let (c, u) = (&self.counters, &self.usage);
+        let held = u.kernel + u.user;
+        let checks = [
+            (
+                u.total == u.available() + held,
+                "total = available + kernel + user",
+            ),
+            (c.allocated == c.freed + held, "allocated = freed + in use"),
+            (c.freed == c.scrubbed + u.dirty, "freed = scrubbed + dirty"),
+            (c.scrubbed == c.reused + u.free, "scrubbed = reused + free"),
+            (
+                c.allocated - c.reused == u.total - u.raw,
+                "first used = total - raw",
+            ),
+        ];
+        match checks.iter().find(|(holds, _)| !holds) {
+            Some((_, what)) => Err(what),
+            None => Ok(()),
+        }
+    }
+
+    fn give(&mut self, mem: &mut impl PhysMem, index: usize, owner: Owner) {
+        let frame = self.address(index);
+        match self.state_at(index) {
+            State::Raw => mem.zero_frame(frame),
+            State::Dirty => {
+                self.clean(mem, index);
+                self.counters.reused += 1;
+            }
+            State::Free => self.counters.reused += 1,
+            state => panic!("{frame:?} given out while {state:?}"),
+        }
+        let state = match owner {
+            Owner::KERNEL => State::Kernel,
+            _ => State::User,
+        };
+        self.set(index, state, owner);
+        self.counters.allocated += 1;
+    }
+
+    fn clean(&mut self, mem: &mut impl PhysMem, index: usize) {
+        if self.scrub {
+            mem.zero_frame(self.address(index));
+        }
+        self.counters.scrubbed += 1;
+    }
+
+    fn is_available(&self, index: usize) -> bool {
+        matches!(
+            self.state_at(index),
+            State::Raw | State::Free | State::Dirty
+        )
+    }
+
+    fn state_at(&self, index: usize) -> State {
+        match self.tags[index] & 15 {
+            0 => State::Absent,
+            1 => State::Raw,
+            2 => State::Free,
+            3 => State::Kernel,
+            4 => State::User,
+            5 => State::Dirty,
+            other => panic!("frame table damaged: state {other}"),
+        }
+    }
+
+    fn set(&mut self, index: usize, state: State, owner: Owner) {
+        let old = self.state_at(index);
+        if let Some(count) = self.count_of(old) {
+            *count -= 1;
+        } else {
+            self.usage.total += 1;
+        }
+        if let Some(count) = self.count_of(state) {
+            *count += 1;
+        }
+        self.tags[index] = state as u16 | owner.0 << 4;
+        if self.is_available(index) {
+            self.hint = self.hint.min(index);
+        }
+        if state == State::Dirty {
+            self.dirty_hint = self.dirty_hint.min(index);
+        }
+    }
+
+    fn count_of(&mut self, state: State) -> Option<&mut u64> {
+        match state {
+            State::Absent => None,
+            State::Raw => Some(&mut self.usage.raw),
+            State::Free => Some(&mut self.usage.free),
+            State::Kernel => Some(&mut self.usage.kernel),
+            State::User => Some(&mut self.usage.user),
+            State::Dirty => Some(&mut self.usage.dirty),
+        }
+    }
+
+    fn index(&self, frame: PhysAddr) -> usize {
+        assert!(frame.is_aligned(PAGE_SIZE));
+        let index = frame.frame_number().checked_sub(self.first);
+        let index = index.expect("frame below memory") as usize;
+        assert!(index < self.tags.len(), "frame above memory");
+        index
+    }
+
+    fn address(&self, index: usize) -> PhysAddr {
+        PhysAddr::new((self.first + index as u64) * PAGE_SIZE)
+    }
+}

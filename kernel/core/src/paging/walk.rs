@@ -1,0 +1,214 @@
+//! Walks: down to one entry, and over all leaves of a range.
+
+use super::{ENTRIES, Leaf, MapError, PageSize, PageTable, TableSource, leaf_of};
+use crate::addr::{PhysAddr, VirtAddr};
+use crate::paging::entry::Entry;
+use crate::phys::PhysMem;
+
+impl PageTable {
+    /// Address of the entry for `page` at `leaf_level`, making tables on the way.
+    pub(super) fn entry_for_map<M: PhysMem>(
+        self,
+        mem: &mut M,
+        tables: &mut impl TableSource<M>,
+        page: VirtAddr,
+        leaf_level: u8,
+    ) -> Result<PhysAddr, MapError> {
+        let mut table = self.root;
+        let mut level = 4;
+        while level > leaf_level {
+            let at = table.offset(page.table_index(level) * 8);
+            let entry = Entry::from_bits(mem.read_u64(at));
+            table = if !entry.is_used() {
+                let Some(next) = tables.alloc_table(mem) else {
+                    self.prune(mem, tables, page);
+                    return Err(MapError::OutOfFrames);
+                };
+                mem.write_u64(at, Entry::table(next, page.is_user()).bits());
+                next
+            } else if entry.is_leaf(level) {
+                return Err(MapError::AlreadyMapped);
+            } else {
+                entry.table_address()
+            };
+            level -= 1;
+        }
+        Ok(table.offset(page.table_index(leaf_level) * 8))
+    }
+
+    /// Address and size of the leaf entry that maps `address`.
+    pub(super) fn find(
+        self,
+        mem: &impl PhysMem,
+        address: VirtAddr,
+    ) -> Option<(PhysAddr, PageSize)> {
+        let mut table = self.root;
+        for level in (1..=4).rev() {
+            let at = table.offset(address.table_index(level) * 8);
+            let entry = Entry::from_bits(mem.read_u64(at));
+            if !entry.is_used() {
+                return None;
+            }
+            if entry.is_leaf(level) {
+                return Some((at, size_at(level)));
+            }
+            table = entry.table_address();
+        }
+        unreachable!("level 1 holds only leaves")
+    }
+
+    /// Removes all leaves that lie between `first` and `last` (an address inside the last page),
+    /// calls `removed` for each, and gives back tables that became empty. A large page that only
+    /// partly lies in the range is a broken invariant of the caller.
+    pub fn unmap_range<M: PhysMem>(
+        self,
+        mem: &mut M,
+        tables: &mut impl TableSource<M>,
+        first: VirtAddr,
+        last: VirtAddr,
+        mut removed: impl FnMut(Leaf),
+    ) {
+        remove(mem, tables, self.root, 4, (0, first, last), &mut removed);
+    }
+
+    /// Calls `visit` for every leaf between `first` and `last` in rising order.
+    pub fn for_each(
+        self,
+        mem: &impl PhysMem,
+        first: VirtAddr,
+        last: VirtAddr,
+        mut visit: impl FnMut(Leaf),
+    ) {
+        scan(mem, self.root, 4, (0, first, last), &mut visit);
+    }
+
+    /// Gives back the tables of the lower half and the root. All user leaves must be gone.
+    pub fn destroy<M: PhysMem>(self, mem: &mut M, tables: &mut impl TableSource<M>) {
+        let last = VirtAddr::new(crate::addr::USER_END - 1);
+        self.unmap_range(mem, tables, VirtAddr::new(0), last, |leaf| {
+            panic!("page table given back while it maps {:?}", leaf.page)
+        });
+        tables.free_table(self.root);
+    }
+
+    /// Gives back tables on the way to `page` that were made for a mapping that then failed.
+    fn prune<M: PhysMem>(self, mem: &mut M, tables: &mut impl TableSource<M>, page: VirtAddr) {
+        remove(mem, tables, self.root, 4, (0, page, page), &mut |_| ());
+    }
+}
+
+const fn size_at(level: u8) -> PageSize {
+    match level {
+        1 => PageSize::Small,
+        2 => PageSize::Large,
+        _ => panic!("page table holds a leaf of 1 GiB or more"),
+    }
+}
+
+/// Bytes that one entry of a table at `level` covers.
+const fn span(level: u8) -> u64 {
+    1 << (12 + 9 * (level as u32 - 1))
+}
+
+/// Indices of a table at `level` that starts at `base` which the range touches.
+fn indices(
+    base: u64,
+    level: u8,
+    first: VirtAddr,
+    last: VirtAddr,
+) -> core::ops::RangeInclusive<u64> {
+    let end = base + (span(level) * ENTRIES - 1).min(u64::MAX - base);
+    let from = first.as_u64().max(base);
+    let to = last.as_u64().min(end);
+    if from > to {
+        return core::ops::RangeInclusive::new(1, 0);
+    }
+    VirtAddr::new(from).table_index(level)..=VirtAddr::new(to).table_index(level)
+}
+
+/// Virtual address where entry `index` of a table begins; sign-extended below the root.
+fn entry_base(base: u64, level: u8, index: u64) -> u64 {
+    let address = base + index * span(level);
+    match level == 4 && index >= super::KERNEL_FIRST {
+        true => address | 0xffff_0000_0000_0000,
+        false => address,
+    }
+}
+
+fn root_indices(first: VirtAddr, last: VirtAddr) -> core::ops::RangeInclusive<u64> {
+    first.table_index(4)..=last.table_index(4)
+}
+
+/// Base of a table and the range asked for.
+type Range = (u64, VirtAddr, VirtAddr);
+
+/// Removes leaves below one table; returns whether the table is now empty.
+fn remove<M: PhysMem>(
+    mem: &mut M,
+    tables: &mut impl TableSource<M>,
+    table: PhysAddr,
+    level: u8,
+    (base, first, last): Range,
+    removed: &mut impl FnMut(Leaf),
+) -> bool {
+    let range = match level {
+        4 => root_indices(first, last),
+        _ => indices(base, level, first, last),
+    };
+    for index in range {
+        let at = table.offset(index * 8);
+        let entry = Entry::from_bits(mem.read_u64(at));
+        if !entry.is_used() {
+            continue;
+        }
+        let start = entry_base(base, level, index);
+        if entry.is_leaf(level) {
+            let leaf = leaf_of(entry, VirtAddr::new(start), size_at(level));
+            let inside = start >= first.as_u64() && start + (span(level) - 1) <= last.as_u64();
+            // `last` may be any address inside the last small page.
+            assert!(inside || level == 1, "range cuts a large page");
+            mem.write_u64(at, 0);
+            removed(leaf);
+            continue;
+        }
+        let next = entry.table_address();
+        let empty = remove(mem, tables, next, level - 1, (start, first, last), removed);
+        let shared = level == 4 && index >= super::KERNEL_FIRST;
+        if empty && !shared {
+            mem.write_u64(at, 0);
+            tables.free_table(next);
+        }
+    }
+    level != 4 && (0..ENTRIES).all(|index| mem.read_u64(table.offset(index * 8)) == 0)
+}
+
+fn scan(
+    mem: &impl PhysMem,
+    table: PhysAddr,
+    level: u8,
+    (base, first, last): Range,
+    visit: &mut impl FnMut(Leaf),
+) {
+    let range = match level {
+        4 => root_indices(first, last),
+        _ => indices(base, level, first, last),
+    };
+    for index in range {
+        let entry = Entry::from_bits(mem.read_u64(table.offset(index * 8)));
+        if !entry.is_used() {
+            continue;
+        }
+        let start = entry_base(base, level, index);
+        if entry.is_leaf(level) {
+            visit(leaf_of(entry, VirtAddr::new(start), size_at(level)));
+        } else {
+            scan(
+                mem,
+                entry.table_address(),
+                level - 1,
+                (start, first, last),
+                visit,
+            );
+        }
+    }
+}
