@@ -1,0 +1,137 @@
+//! What the boot service tells the operator, beside the timeline.
+
+use crate::mac::Mac;
+use serde::Serialize;
+use std::fmt;
+use std::net::Ipv4Addr;
+
+/// How urgent a finding or event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Nothing to do.
+    Info,
+    /// Boots work, but worse or slower than they could.
+    Warning,
+    /// Some machine cannot boot because of this.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Info => "info",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        })
+    }
+}
+
+/// Something an operator may have to act on. `Display` gives the sentence with what to do next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A machine asked for an address that the list of fixed leases does not have.
+    UnknownMachine { mac: Mac },
+    /// No address is left for a machine.
+    LeasesExhausted { mac: Mac, size: usize },
+    /// A machine found its address in use by somebody else.
+    AddressDeclined { mac: Mac, address: Ipv4Addr },
+    /// Another DHCP server answers on the boot network.
+    ForeignServer { server: Ipv4Addr, mac: Option<Mac> },
+    /// Firmware of a kind that no image exists for (DHCP option 93).
+    UnsupportedFirmware { mac: Mac, architecture: u16 },
+    /// A kernel asked for its personality and did not get it.
+    PersonalityRefused {
+        mac: Mac,
+        boot_epoch: u64,
+        reason: String,
+    },
+    /// A file transfer was refused or broke off.
+    TransferFailed {
+        mac: Option<Mac>,
+        client: Ipv4Addr,
+        file: String,
+        reason: String,
+    },
+    /// A part of the service does not work; the rest goes on.
+    Degraded { part: String, reason: String },
+}
+
+impl Event {
+    /// How urgent this is.
+    pub fn severity(&self) -> Severity {
+        match self {
+            Event::UnknownMachine { .. } | Event::Degraded { .. } => Severity::Warning,
+            _ => Severity::Error,
+        }
+    }
+
+    /// The machine concerned, if it is known.
+    pub fn mac(&self) -> Option<Mac> {
+        match self {
+            Event::UnknownMachine { mac }
+            | Event::LeasesExhausted { mac, .. }
+            | Event::AddressDeclined { mac, .. }
+            | Event::UnsupportedFirmware { mac, .. }
+            | Event::PersonalityRefused { mac, .. } => Some(*mac),
+            Event::ForeignServer { mac, .. } | Event::TransferFailed { mac, .. } => *mac,
+            Event::Degraded { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::UnknownMachine { mac } => write!(
+                f,
+                "{mac} asks for an address but is not in the list of machines; add it there to boot it"
+            ),
+            Event::LeasesExhausted { mac, size } => write!(
+                f,
+                "no address left for {mac}: all {size} leases are taken; widen the lease range"
+            ),
+            Event::AddressDeclined { mac, address } => write!(
+                f,
+                "{mac} found {address} in use by another machine; look for a manually set address or a second DHCP server"
+            ),
+            Event::ForeignServer {
+                server,
+                mac: Some(mac),
+            } => write!(
+                f,
+                "{mac} took its address from another DHCP server, {server}; switch that server off on the boot network or use proxy DHCP"
+            ),
+            Event::ForeignServer { server, mac: None } => write!(
+                f,
+                "another DHCP server, {server}, answers on the boot network; switch it off there or use proxy DHCP"
+            ),
+            Event::UnsupportedFirmware { mac, architecture } => write!(
+                f,
+                "{mac} has firmware of architecture {architecture}, which cannot boot the image; use an x86-64 machine in BIOS or 64-bit UEFI mode"
+            ),
+            Event::PersonalityRefused {
+                mac,
+                boot_epoch,
+                reason,
+            } => write!(
+                f,
+                "{mac} (boot {boot_epoch:016x}) was refused its personality: {reason}"
+            ),
+            Event::TransferFailed {
+                mac,
+                client,
+                file,
+                reason,
+            } => {
+                match mac {
+                    Some(mac) => write!(f, "{mac} ({client})")?,
+                    None => write!(f, "{client}")?,
+                }
+                write!(f, " did not get {file}: {reason}")
+            }
+            Event::Degraded { part, reason } => write!(f, "{part}: {reason}"),
+        }
+    }
+}
