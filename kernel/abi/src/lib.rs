@@ -6,4 +6,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod errno;
 pub mod handoff;
+pub mod linux;
+pub mod sysno;

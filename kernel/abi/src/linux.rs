@@ -1,0 +1,165 @@
+//! Constants of the Linux x86-64 ABI: protections, mappings, auxiliary vector, signals.
+
+/// Protections of mmap and mprotect.
+pub mod prot {
+    /// Pages may be read.
+    pub const READ: u64 = 1;
+    /// Pages may be written.
+    pub const WRITE: u64 = 2;
+    /// Pages may be executed.
+    pub const EXEC: u64 = 4;
+    /// Every bit that has a meaning here.
+    pub const ALL: u64 = READ | WRITE | EXEC;
+}
+
+/// Flags of mmap.
+pub mod map {
+    /// Changes are seen by others.
+    pub const SHARED: u64 = 0x01;
+    /// Changes are the caller's own.
+    pub const PRIVATE: u64 = 0x02;
+    /// Exactly at the address given, whatever is there.
+    pub const FIXED: u64 = 0x10;
+    /// Not backed by a file.
+    pub const ANONYMOUS: u64 = 0x20;
+    /// Reserve addresses, not memory.
+    pub const NORESERVE: u64 = 0x4000;
+    /// Large pages wanted.
+    pub const HUGETLB: u64 = 0x4_0000;
+    /// Exactly at the address given, an error when something is there.
+    pub const FIXED_NOREPLACE: u64 = 0x10_0000;
+}
+
+/// Types of the auxiliary vector.
+pub mod auxv {
+    /// End of the vector.
+    pub const NULL: u64 = 0;
+    /// Address of the program headers.
+    pub const PHDR: u64 = 3;
+    /// Bytes per program header.
+    pub const PHENT: u64 = 4;
+    /// Number of program headers.
+    pub const PHNUM: u64 = 5;
+    /// Bytes per page.
+    pub const PAGESZ: u64 = 6;
+    /// Load address of the interpreter: 0, there is none.
+    pub const BASE: u64 = 7;
+    /// Flags.
+    pub const FLAGS: u64 = 8;
+    /// Entry point of the program.
+    pub const ENTRY: u64 = 9;
+    /// Real user.
+    pub const UID: u64 = 11;
+    /// Effective user.
+    pub const EUID: u64 = 12;
+    /// Real group.
+    pub const GID: u64 = 13;
+    /// Effective group.
+    pub const EGID: u64 = 14;
+    /// CPU features: CPUID.1:EDX.
+    pub const HWCAP: u64 = 16;
+    /// Ticks per second of times(2).
+    pub const CLKTCK: u64 = 17;
+    /// Whether to be careful with the environment: 0.
+    pub const SECURE: u64 = 23;
+    /// Address of 16 random bytes.
+    pub const RANDOM: u64 = 25;
+    /// Address of the program's path.
+    pub const EXECFN: u64 = 31;
+}
+
+/// Functions of arch_prctl.
+pub mod arch_prctl {
+    /// Set the base of GS.
+    pub const SET_GS: u64 = 0x1001;
+    /// Set the base of FS.
+    pub const SET_FS: u64 = 0x1002;
+    /// Read the base of FS.
+    pub const GET_FS: u64 = 0x1003;
+    /// Read the base of GS.
+    pub const GET_GS: u64 = 0x1004;
+}
+
+/// Commands of futex, and the bits beside them.
+pub mod futex {
+    /// Wait until woken while the word holds a value.
+    pub const WAIT: u64 = 0;
+    /// Wake waiters.
+    pub const WAKE: u64 = 1;
+    /// Wait with a mask and an absolute time.
+    pub const WAIT_BITSET: u64 = 9;
+    /// Wake with a mask.
+    pub const WAKE_BITSET: u64 = 10;
+    /// Bits of the command itself, without the private and clock flags.
+    pub const COMMAND: u64 = 0x7f;
+}
+
+/// A signal that ends a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Signal {
+    /// Interrupted from the terminal.
+    Int = 2,
+    /// Instruction the CPU does not know or allow.
+    Ill = 4,
+    /// Breakpoint or single step.
+    Trap = 5,
+    /// abort(3), or the job was aborted.
+    Abrt = 6,
+    /// A page of the program could not be had.
+    Bus = 7,
+    /// Divide error or floating-point exception.
+    Fpe = 8,
+    /// Ended from outside, or out of memory.
+    Kill = 9,
+    /// Memory the program may not touch.
+    Segv = 11,
+    /// Asked to end.
+    Term = 15,
+    /// Time limit reached.
+    Xcpu = 24,
+    /// A system call that is not allowed.
+    Sys = 31,
+}
+
+impl Signal {
+    /// Number of the signal.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// Name as a shell prints it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Int => "SIGINT",
+            Self::Ill => "SIGILL",
+            Self::Trap => "SIGTRAP",
+            Self::Abrt => "SIGABRT",
+            Self::Bus => "SIGBUS",
+            Self::Fpe => "SIGFPE",
+            Self::Kill => "SIGKILL",
+            Self::Segv => "SIGSEGV",
+            Self::Term => "SIGTERM",
+            Self::Xcpu => "SIGXCPU",
+            Self::Sys => "SIGSYS",
+        }
+    }
+
+    /// Signal with a number, when it is one that a program can be ended with here.
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            2 => Self::Int,
+            4 => Self::Ill,
+            5 => Self::Trap,
+            6 => Self::Abrt,
+            7 => Self::Bus,
+            8 => Self::Fpe,
+            9 => Self::Kill,
+            11 => Self::Segv,
+            15 => Self::Term,
+            24 => Self::Xcpu,
+            31 => Self::Sys,
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! System-call numbers of the Linux x86-64 ABI that the kernel knows by name.
+//!
+//! Everything else is answered ENOSYS and counted by number.
+
+macro_rules! calls {
+    ($($name:ident = $number:literal;)*) => {
+        $(#[doc = stringify!($name)] pub const $name: u64 = $number;)*
+
+        /// Name of a call in lower case, for reports; `None` when the kernel has no name for it.
+        pub const fn name(number: u64) -> Option<&'static str> {
+            match number {
+                $($number => Some(stringify!($name)),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+calls! {
+    READ = 0;
+    WRITE = 1;
+    OPEN = 2;
+    CLOSE = 3;
+    STAT = 4;
+    FSTAT = 5;
+    LSTAT = 6;
+    POLL = 7;
+    LSEEK = 8;
+    MMAP = 9;
+    MPROTECT = 10;
+    MUNMAP = 11;
+    BRK = 12;
+    RT_SIGACTION = 13;
+    RT_SIGPROCMASK = 14;
+    RT_SIGRETURN = 15;
+    IOCTL = 16;
+    READV = 19;
+    WRITEV = 20;
+    SCHED_YIELD = 24;
+    MREMAP = 25;
+    MADVISE = 28;
+    NANOSLEEP = 35;
+    GETPID = 39;
+    CLONE = 56;
+    FORK = 57;
+    VFORK = 58;
+    EXECVE = 59;
+    EXIT = 60;
+    KILL = 62;
+    UNAME = 63;
+    FCNTL = 72;
+    GETTIMEOFDAY = 96;
+    GETRUSAGE = 98;
+    GETUID = 102;
+    GETGID = 104;
+    GETEUID = 107;
+    GETEGID = 108;
+    GETPPID = 110;
+    SIGALTSTACK = 131;
+    PRCTL = 157;
+    ARCH_PRCTL = 158;
+    GETTID = 186;
+    TKILL = 200;
+    TIME = 201;
+    FUTEX = 202;
+    SCHED_GETAFFINITY = 204;
+    SET_TID_ADDRESS = 218;
+    CLOCK_GETTIME = 228;
+    CLOCK_NANOSLEEP = 230;
+    EXIT_GROUP = 231;
+    TGKILL = 234;
+    OPENAT = 257;
+    NEWFSTATAT = 262;
+    SET_ROBUST_LIST = 273;
+    PRLIMIT64 = 302;
+    GETRANDOM = 318;
+    STATX = 332;
+    RSEQ = 334;
+    CLONE3 = 435;
+}
