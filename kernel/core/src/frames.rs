@@ -361,3 +361,6 @@ impl FrameAllocator {
         PhysAddr::new((self.first + index as u64) * PAGE_SIZE)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -238,3 +238,6 @@ fn leaf_of(entry: Entry, address: VirtAddr, size: PageSize) -> Leaf {
         dirty: entry.dirty(),
     }
 }
+
+#[cfg(test)]
+mod tests;

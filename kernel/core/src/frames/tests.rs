@@ -1,0 +1,167 @@
+//! The allocator against a plain model: a list of frames with owner and contents.
+
+use super::*;
+use crate::phys::FakeMemory;
+use proptest::prelude::*;
+use std::boxed::Box;
+use std::collections::BTreeMap;
+use std::vec;
+
+const BASE: u64 = 0x10_0000;
+const FRAMES: u64 = 48;
+
+fn allocator() -> (FrameAllocator, FakeMemory) {
+    let base = PhysAddr::new(BASE);
+    let tags = Box::leak(vec![0; FRAMES as usize].into_boxed_slice());
+    let mut frames = FrameAllocator::new(base, tags);
+    // A hole of four frames, and ends that are not at frame boundaries.
+    assert_eq!(frames.add_region(base.offset(1), base.offset(0x8fff)), 7);
+    assert_eq!(
+        frames.add_region(base.offset(0xc000), base.offset(FRAMES * PAGE_SIZE)),
+        36
+    );
+    (frames, FakeMemory::new(base, FRAMES))
+}
+
+#[test]
+fn memory_that_was_never_added_is_never_given_out() {
+    let (mut frames, mut mem) = allocator();
+    let mut seen = std::vec::Vec::new();
+    while let Some(frame) = frames.alloc(&mut mem, Owner::KERNEL) {
+        assert!(mem.is_zero(frame));
+        seen.push((frame.as_u64() - BASE) / PAGE_SIZE);
+    }
+    let expected: std::vec::Vec<u64> = (1..8).chain(12..48).collect();
+    assert_eq!(seen, expected);
+    assert_eq!(frames.counters().refused, 1);
+    assert_eq!(
+        frames.state(PhysAddr::new(BASE)),
+        (State::Absent, Owner::KERNEL)
+    );
+    frames.check().unwrap();
+}
+
+#[test]
+fn the_next_program_gets_the_same_frame_and_sees_zeros() {
+    let (mut frames, mut mem) = allocator();
+    let first = frames.alloc(&mut mem, Owner::program(1)).unwrap();
+    mem.fill(first, 0x5a);
+    frames.free(first);
+    assert_eq!(frames.state(first).0, State::Dirty);
+    assert_eq!(frames.scrub(&mut mem, u64::MAX), 1);
+    assert_eq!(frames.state(first).0, State::Free);
+    let second = frames.alloc(&mut mem, Owner::program(2)).unwrap();
+    assert_eq!(second, first);
+    assert!(mem.is_zero(second));
+    assert_eq!(frames.owned_by(Owner::program(2)), 1);
+    assert_eq!(frames.counters().reused, 1);
+}
+
+#[test]
+fn without_scrubbing_the_old_contents_are_seen() {
+    let (mut frames, mut mem) = allocator();
+    frames.disable_scrubbing_for_test();
+    let first = frames.alloc(&mut mem, Owner::program(1)).unwrap();
+    mem.fill(first, 0x5a);
+    frames.free(first);
+    let second = frames.alloc(&mut mem, Owner::program(2)).unwrap();
+    assert_eq!(second, first);
+    assert!(!mem.is_zero(second));
+}
+
+#[test]
+#[should_panic(expected = "freed while Dirty")]
+fn freeing_twice_is_a_broken_invariant() {
+    let (mut frames, mut mem) = allocator();
+    let frame = frames.alloc(&mut mem, Owner::KERNEL).unwrap();
+    frames.free(frame);
+    frames.free(frame);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Alloc { owner: u16 },
+    Contiguous { count: u64, align: u64 },
+    Free { pick: usize },
+    Scrub { limit: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0u16..4).prop_map(|owner| Step::Alloc { owner }),
+        1 => (1u64..6, 0u32..4).prop_map(|(count, shift)| Step::Contiguous {
+            count,
+            align: PAGE_SIZE << shift
+        }),
+        4 => any::<usize>().prop_map(|pick| Step::Free { pick }),
+        1 => (0u64..8).prop_map(|limit| Step::Scrub { limit }),
+    ]
+}
+
+/// Frames that are held, by address, with the byte their owner filled them with.
+type Model = BTreeMap<PhysAddr, Owner>;
+
+fn take(model: &mut Model, mem: &mut FakeMemory, frame: PhysAddr, owner: Owner) {
+    assert!(mem.is_zero(frame), "{frame:?} not zero");
+    assert!(
+        model.insert(frame, owner).is_none(),
+        "{frame:?} given out twice"
+    );
+    mem.fill(frame, 0x77);
+}
+
+/// Whether `count` frames in a row that nobody holds exist at a multiple of `align`.
+fn has_run(model: &Model, count: u64, align: u64) -> bool {
+    let managed = |index: u64| (1..8).contains(&index) || (12..48).contains(&index);
+    let free = |index: u64| {
+        let frame = PhysAddr::new(BASE + index * PAGE_SIZE);
+        managed(index) && !model.contains_key(&frame)
+    };
+    (0..FRAMES).any(|start| {
+        (BASE + start * PAGE_SIZE).is_multiple_of(align) && (start..start + count).all(free)
+    })
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_the_model(steps in proptest::collection::vec(step(), 0..200)) {
+        let (mut frames, mut mem) = allocator();
+        let mut model = Model::new();
+        for step in steps {
+            match step {
+                Step::Alloc { owner } => {
+                    let owner = Owner(owner);
+                    match frames.alloc(&mut mem, owner) {
+                        Some(frame) => take(&mut model, &mut mem, frame, owner),
+                        None => prop_assert_eq!(model.len(), 43),
+                    }
+                }
+                Step::Contiguous { count, align } => {
+                    let expected = has_run(&model, count, align);
+                    let run = frames.alloc_contiguous(&mut mem, count, align);
+                    prop_assert_eq!(run.is_some(), expected);
+                    for index in 0..run.map_or(0, |_| count) {
+                        let frame = run.unwrap().offset(index * PAGE_SIZE);
+                        take(&mut model, &mut mem, frame, Owner::KERNEL);
+                    }
+                }
+                Step::Free { pick } => {
+                    if let Some(&frame) = model.keys().nth(pick % model.len().max(1)) {
+                        frames.free(frame);
+                        model.remove(&frame);
+                    }
+                }
+                Step::Scrub { limit } => {
+                    let dirty = frames.usage().dirty;
+                    prop_assert_eq!(frames.scrub(&mut mem, limit), limit.min(dirty));
+                }
+            }
+            prop_assert_eq!(frames.check(), Ok(()));
+            let usage = frames.usage();
+            prop_assert_eq!(usage.kernel + usage.user, model.len() as u64);
+        }
+        for (&frame, &owner) in &model {
+            prop_assert_eq!(frames.state(frame).1, owner);
+        }
+    }
+}
