@@ -1,1 +1,54 @@
-fn main() {}
+//! `cargo xtask`: everything a person or the continuous integration does with the source tree.
+//!
+//! Purpose: set a machine up, build what a user needs into `target/hearth/`, show it (`demo`),
+//! test it, measure it. Key types: [`workspace::Workspace`] (where things are),
+//! [`steps::Steps`] (titled, timed steps with a summary). Neighbours: the crates of this
+//! workspace, which are only ever used here as commands, never linked in.
+//!
+//! Invariant: nothing here needs more than the hosted Rust toolchain to compile, because `setup`
+//! has to run before anything else exists.
+
+mod build;
+mod setup;
+mod steps;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Tasks of the Hearth source tree.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, about)]
+pub struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+/// One task.
+#[derive(Subcommand)]
+enum Task {
+    /// Make this machine ready: system packages and the bare-metal Rust target
+    Setup(setup::Options),
+    /// Build the operator's binary, the boot image and the example programs into target/hearth/
+    Build(build::Options),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments.task) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> anyhow::Result<ExitCode> {
+    let workspace = workspace::Workspace::locate()?;
+    match task {
+        Task::Setup(options) => setup::run(&workspace, &options).map(|()| ExitCode::SUCCESS),
+        Task::Build(options) => build::run(&workspace, &options),
+    }
+}

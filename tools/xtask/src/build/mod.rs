@@ -1,0 +1,149 @@
+//! `cargo xtask build`: what a user needs, in `target/hearth/`.
+//!
+//! Purpose: `hearth` (the operator's binary), `hearth.efi` (the boot image) and `programs/` (the
+//! example programs of `tests/programs`). Neighbours: [`programs`]; cargo does all compiling of
+//! Rust. Steps are independent as far as their inputs allow, so that each fails with a message of
+//! its own.
+//!
+//! Invariant: an output is put in its place complete or not at all.
+
+mod programs;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::setup;
+use crate::steps::Steps;
+use crate::workspace::{BARE_METAL_TARGET, KERNEL_PROFILE, Workspace, run as run_command};
+
+/// Options of `cargo xtask build`.
+#[derive(Debug, Default, clap::Args)]
+pub struct Options {
+    /// Build only these parts
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Do not look whether the machine is set up
+    #[arg(long)]
+    no_setup: bool,
+}
+
+/// A part of the outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// The boot image, from the kernel and the boot stub
+    Image,
+    /// The operator's binary
+    Hearth,
+    /// The example programs
+    Programs,
+}
+
+/// Builds everything asked for; fails when a step failed, after having tried the others.
+pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    if !options.no_setup {
+        setup::run(workspace, &setup::Options::default())?;
+    }
+    let mut steps = Steps::new();
+    let wanted = |part| options.only.is_empty() || options.only.contains(&part);
+    if wanted(Part::Image) {
+        image(workspace, &mut steps);
+    }
+    if wanted(Part::Hearth) {
+        steps.run("the operator's binary (hearth)", || hearth(workspace));
+    }
+    if wanted(Part::Programs) {
+        steps.run("the example programs", || programs::build(workspace));
+    }
+    if steps.all_passed() {
+        eprintln!("built into {}", workspace.outputs().display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    steps.print_summary();
+    eprintln!(
+        "error: {} of the build's steps failed",
+        steps.totals().failed
+    );
+    Ok(ExitCode::FAILURE)
+}
+
+fn image(workspace: &Workspace, steps: &mut Steps) {
+    let kernel = steps.run("the kernel", || bare_metal(workspace, "kernel"));
+    let stub = steps.run("the boot stub", || bare_metal(workspace, "bootstub"));
+    let title = "the boot image (hearth.efi)";
+    if kernel && stub {
+        steps.run(title, || boot_image(workspace));
+    } else {
+        steps.blocked(title, "needs the kernel and the boot stub");
+    }
+}
+
+fn bare_metal(workspace: &Workspace, package: &str) -> Result<()> {
+    run_command(workspace.cargo().args([
+        "build",
+        "--quiet",
+        "--package",
+        package,
+        "--target",
+        BARE_METAL_TARGET,
+        "--profile",
+        KERNEL_PROFILE,
+    ]))?;
+    let file = workspace.bare_metal(package);
+    ensure!(file.is_file(), "cargo left no {}", file.display());
+    Ok(())
+}
+
+fn boot_image(workspace: &Workspace) -> Result<()> {
+    fs::create_dir_all(workspace.outputs()).context("making the output directory")?;
+    let fresh = workspace.outputs().join("hearth.efi.new");
+    run_command(
+        workspace
+            .cargo()
+            .args([
+                "run",
+                "--quiet",
+                "--release",
+                "--package",
+                "bootimage",
+                "--",
+            ])
+            .arg("--kernel")
+            .arg(workspace.bare_metal("kernel"))
+            .arg("--stub")
+            .arg(workspace.bare_metal("bootstub"))
+            .arg("--out")
+            .arg(&fresh),
+    )?;
+    let bytes = fs::metadata(&fresh)
+        .with_context(|| format!("the image tool left no {}", fresh.display()))?
+        .len();
+    replace(&fresh, &workspace.boot_image())?;
+    eprintln!("    {bytes} bytes");
+    Ok(())
+}
+
+fn hearth(workspace: &Workspace) -> Result<()> {
+    run_command(workspace.cargo().args([
+        "build",
+        "--quiet",
+        "--release",
+        "--package",
+        "hearth-control",
+        "--bin",
+        "hearth",
+    ]))?;
+    let built = workspace.target().join("release/hearth");
+    fs::create_dir_all(workspace.outputs()).context("making the output directory")?;
+    let fresh = workspace.outputs().join("hearth.new");
+    fs::copy(&built, &fresh).with_context(|| format!("copying {}", built.display()))?;
+    replace(&fresh, &workspace.hearth())
+}
+
+/// Puts a complete file in the place of an old one. A running copy of the old one is not harmed.
+fn replace(fresh: &Path, place: &Path) -> Result<()> {
+    fs::rename(fresh, place)
+        .with_context(|| format!("renaming {} to {}", fresh.display(), place.display()))
+}

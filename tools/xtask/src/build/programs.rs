@@ -1,0 +1,178 @@
+//! The example programs: single source files of `tests/programs`, linked statically.
+//!
+//! Purpose: the file's name decides the compiler, so that a program is added by adding one file:
+//! `musl-*.c` musl, `pie-*.c` static-PIE, other `*.c` glibc, `*.cpp`, `*.f90`, `*.rs`. Key type:
+//! [`Recipe`]. Neighbours: the end-to-end tests and the demo run what is built here.
+//!
+//! Invariant: nothing is compiled again unless its source is newer than its program.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::{Workspace, output_of};
+
+/// How one program is compiled.
+#[derive(Debug, PartialEq, Eq)]
+struct Recipe {
+    compiler: &'static str,
+    /// Before the source file.
+    arguments: &'static [&'static str],
+    /// After the source file: libraries.
+    libraries: &'static [&'static str],
+}
+
+const GLIBC: Recipe = Recipe {
+    compiler: "gcc",
+    arguments: &["-static", "-O2"],
+    libraries: &["-lm"],
+};
+const STATIC_PIE: Recipe = Recipe {
+    compiler: "gcc",
+    arguments: &["-static-pie", "-O2"],
+    libraries: &["-lm"],
+};
+const MUSL: Recipe = Recipe {
+    compiler: "musl-gcc",
+    arguments: &["-static", "-O2"],
+    libraries: &["-lm"],
+};
+const CPLUSPLUS: Recipe = Recipe {
+    compiler: "g++",
+    arguments: &["-static", "-O2"],
+    libraries: &["-lm"],
+};
+const FORTRAN: Recipe = Recipe {
+    compiler: "gfortran",
+    arguments: &["-static", "-O2"],
+    libraries: &[],
+};
+const RUST: Recipe = Recipe {
+    compiler: "rustc",
+    arguments: &[
+        "--edition",
+        "2024",
+        "-O",
+        "-C",
+        "target-feature=+crt-static",
+    ],
+    libraries: &[],
+};
+
+/// The recipe for a file name; `None` for files that are no programs (notes, headers).
+fn recipe(file_name: &str) -> Option<Recipe> {
+    let (stem, extension) = file_name.rsplit_once('.')?;
+    match extension {
+        "c" if stem.starts_with("musl-") => Some(MUSL),
+        "c" if stem.starts_with("pie-") => Some(STATIC_PIE),
+        "c" => Some(GLIBC),
+        "cpp" => Some(CPLUSPLUS),
+        "f90" => Some(FORTRAN),
+        "rs" => Some(RUST),
+        _ => None,
+    }
+}
+
+/// Compiles every program whose source is newer; tries all before failing.
+pub fn build(workspace: &Workspace) -> Result<()> {
+    let sources = workspace.root().join("tests/programs");
+    let outputs = workspace.programs();
+    fs::create_dir_all(&outputs).with_context(|| format!("making {}", outputs.display()))?;
+    let mut files: Vec<PathBuf> = fs::read_dir(&sources)
+        .with_context(|| format!("reading {}", sources.display()))?
+        .map(|entry| Ok(entry.context("reading tests/programs")?.path()))
+        .collect::<Result<_>>()?;
+    files.sort();
+    let mut compiled = 0;
+    let mut current = 0;
+    let mut failures = Vec::new();
+    for source in files {
+        let Some(name) = source.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        let Some(recipe) = recipe(name) else { continue };
+        let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+        let program = outputs.join(stem);
+        if is_current(&program, &source) {
+            current += 1;
+            continue;
+        }
+        match compile(workspace, &recipe, &source, &program) {
+            Ok(()) => compiled += 1,
+            Err(error) => failures.push(format!("{name}: {error:#}")),
+        }
+    }
+    eprintln!("    {compiled} compiled, {current} up to date");
+    if !failures.is_empty() {
+        bail!(
+            "{} did not compile:\n{}",
+            failures.len(),
+            failures.join("\n")
+        );
+    }
+    Ok(())
+}
+
+fn is_current(program: &Path, source: &Path) -> bool {
+    let changed = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
+    match (changed(program), changed(source)) {
+        (Some(program), Some(source)) => program >= source,
+        _ => false,
+    }
+}
+
+fn compile(workspace: &Workspace, recipe: &Recipe, source: &Path, program: &Path) -> Result<()> {
+    let fresh = program.with_file_name(format!(
+        ".{}.new",
+        program.file_name().unwrap_or_default().to_string_lossy()
+    ));
+    let mut command = Command::new(recipe.compiler);
+    command
+        .current_dir(workspace.root())
+        .args(recipe.arguments)
+        .arg("-o")
+        .arg(&fresh)
+        .arg(source)
+        .args(recipe.libraries);
+    output_of(&mut command)?;
+    fs::rename(&fresh, program).with_context(|| format!("renaming {}", fresh.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_decides_the_compiler() {
+        assert_eq!(recipe("hello.c"), Some(GLIBC));
+        assert_eq!(recipe("musl-hello.c"), Some(MUSL));
+        assert_eq!(recipe("pie-hello.c"), Some(STATIC_PIE));
+        assert_eq!(recipe("hello.cpp"), Some(CPLUSPLUS));
+        assert_eq!(recipe("hello.f90"), Some(FORTRAN));
+        assert_eq!(recipe("hello.rs"), Some(RUST));
+        assert_eq!(recipe("README.md"), None);
+        assert_eq!(recipe("Makefile"), None);
+    }
+
+    #[test]
+    fn a_program_older_than_its_source_is_not_current() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("a.c");
+        let program = directory.path().join("a");
+        fs::write(&source, "").unwrap();
+        assert!(!is_current(&program, &source));
+        fs::write(&program, "").unwrap();
+        assert!(is_current(&program, &source));
+        let later = SystemTime::now() + std::time::Duration::from_secs(5);
+        fs::File::options()
+            .write(true)
+            .open(&source)
+            .unwrap()
+            .set_modified(later)
+            .unwrap();
+        assert!(!is_current(&program, &source));
+    }
+}

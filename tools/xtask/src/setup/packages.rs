@@ -1,0 +1,223 @@
+//! System packages: which are needed, which are missing, how to install them.
+//!
+//! Key type: [`Package`]. Neighbours: [`super::run`].
+//!
+//! Invariant: a package is asked for only when a file that is used is missing, so that a machine
+//! with the same programs from elsewhere is left alone.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::{find_program, run};
+
+/// How to see that a package is there.
+#[derive(Debug, Clone, Copy)]
+enum Probe {
+    /// A program in `PATH`.
+    Program(&'static str),
+    /// Any one of these files.
+    File(&'static [&'static str]),
+}
+
+/// A Debian package and what it is needed for.
+#[derive(Debug, Clone, Copy)]
+pub struct Package {
+    name: &'static str,
+    purpose: &'static str,
+    probe: Probe,
+}
+
+const fn program(name: &'static str, program: &'static str, purpose: &'static str) -> Package {
+    Package {
+        name,
+        purpose,
+        probe: Probe::Program(program),
+    }
+}
+
+const fn file(
+    name: &'static str,
+    files: &'static [&'static str],
+    purpose: &'static str,
+) -> Package {
+    Package {
+        name,
+        purpose,
+        probe: Probe::File(files),
+    }
+}
+
+const PACKAGES: &[Package] = &[
+    program("qemu-system-x86", "qemu-system-x86_64", "the machines"),
+    file(
+        "seabios",
+        &[
+            "/usr/share/seabios/bios-256k.bin",
+            "/usr/share/qemu/bios-256k.bin",
+        ],
+        "BIOS firmware of the machines",
+    ),
+    file(
+        "ovmf",
+        &[
+            "/usr/share/OVMF/OVMF_CODE_4M.fd",
+            "/usr/share/OVMF/OVMF_CODE.fd",
+        ],
+        "UEFI firmware of the machines",
+    ),
+    file(
+        "ipxe-qemu",
+        &[
+            "/usr/lib/ipxe/qemu/pxe-virtio.rom",
+            "/usr/share/qemu/pxe-virtio.rom",
+        ],
+        "network-boot firmware of the machines' network cards",
+    ),
+    file(
+        "ipxe",
+        &[
+            "/usr/lib/ipxe/undionly.kpxe",
+            "/usr/share/ipxe/undionly.kpxe",
+        ],
+        "network loader for machines whose own firmware is not iPXE",
+    ),
+    program("iproute2", "tc", "bridges, taps and rate limits"),
+    program("gcc", "gcc", "example programs in C"),
+    program("g++", "g++", "example programs in C++"),
+    program("gfortran", "gfortran", "example programs in Fortran"),
+    program(
+        "musl-tools",
+        "musl-gcc",
+        "example programs with another C library",
+    ),
+    file(
+        "libc6-dev",
+        &[
+            "/usr/lib/x86_64-linux-gnu/libc.a",
+            "/usr/lib64/libc.a",
+            "/usr/lib/libc.a",
+        ],
+        "static C library of the example programs",
+    ),
+    file(
+        "busybox-static",
+        &["/bin/busybox", "/usr/bin/busybox"],
+        "the Linux node that `bench boot` compares with",
+    ),
+    program(
+        "cpio",
+        "cpio",
+        "the Linux node that `bench boot` compares with",
+    ),
+];
+
+/// The packages of which nothing was found on this machine.
+pub fn missing() -> Vec<Package> {
+    PACKAGES
+        .iter()
+        .copied()
+        .filter(|package| !is_present(package))
+        .collect()
+}
+
+/// The packages as one line for a person.
+pub fn describe(packages: &[Package]) -> String {
+    let names: Vec<_> = packages.iter().map(|package| package.name).collect();
+    names.join(" ")
+}
+
+/// Installs packages with apt-get, saying what and why; without apt-get, says what is needed.
+pub fn install(packages: &[Package]) -> Result<()> {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let names = describe(packages);
+    eprintln!("setup: needs these system packages:");
+    for package in packages {
+        eprintln!("    {:<18} {}", package.name, package.purpose);
+    }
+    if find_program("apt-get").is_none() || !Path::new("/etc/debian_version").exists() {
+        bail!(
+            "this is not a Debian or Ubuntu system, so the packages cannot be installed for you. \
+             Install what your distribution calls the Debian packages `{names}`, then run \
+             `cargo xtask setup` again"
+        );
+    }
+    let by_hand = format!("apt-get install --no-install-recommends {names}");
+    let is_root = is_root()?;
+    if !is_root && find_program("sudo").is_none() {
+        bail!("neither root nor sudo: have an administrator run `{by_hand}`, then run this again");
+    }
+    eprintln!(
+        "setup: installing them with apt-get{}",
+        if is_root { "" } else { " through sudo" }
+    );
+    let apt_get = || {
+        let mut command = if is_root {
+            Command::new("apt-get")
+        } else {
+            let mut command = Command::new("sudo");
+            command
+                .arg("--")
+                .arg("env")
+                .arg("DEBIAN_FRONTEND=noninteractive")
+                .arg("apt-get");
+            command
+        };
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        command.args(["-o", "Dpkg::Use-Pty=0", "-qq"]);
+        command
+    };
+    // A failing update is not fatal: the lists on the machine may be good enough.
+    if let Err(error) = run(apt_get().arg("update")) {
+        eprintln!("setup: warning: {error:#}; going on with the package lists that are there");
+    }
+    let mut install = apt_get();
+    install.args(["install", "--yes", "--no-install-recommends"]);
+    install.args(packages.iter().map(|package| package.name));
+    run(&mut install).with_context(|| {
+        format!("the system packages could not be installed; try `{by_hand}` by hand")
+    })?;
+    let still = missing();
+    if !still.is_empty() {
+        bail!(
+            "apt-get reported success, but these packages' files are still not found: {}",
+            describe(&still)
+        );
+    }
+    Ok(())
+}
+
+fn is_present(package: &Package) -> bool {
+    match package.probe {
+        Probe::Program(name) => find_program(name).is_some(),
+        Probe::File(files) => files.iter().any(|file| Path::new(file).exists()),
+    }
+}
+
+fn is_root() -> Result<bool> {
+    let id = crate::workspace::output_of(Command::new("id").arg("-u"))?;
+    Ok(id == "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_package_is_named_once() {
+        let mut names: Vec<_> = PACKAGES.iter().map(|package| package.name).collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn a_missing_program_is_noticed() {
+        let package = program("x", "no-such-program-of-hearth", "a test");
+        assert!(!is_present(&package));
+    }
+}
