@@ -1,0 +1,162 @@
+//! Jobs: launching, starting and cancelling a program on nodes.
+//!
+//! The control node repeats a command until the node's answer says that it is done; the node
+//! carries each out once per job id. Rules that both users of the crate keep:
+//!
+//! - Every `Launch` event is answered by `launch_result` once.
+//! - A job whose `launch_result` was `Ok` ends with exactly one `Exit` call, also when it is
+//!   cancelled before its start (status `Signal`).
+//! - A `Cancel` before `launch_result` is answered by `launch_result(Err(Cancelled))`.
+
+pub mod launch_block;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::ids::{JobId, NodeId, ProgramId, Rank};
+
+/// Jobs a node can have at once: one runs, one may be ending, and two are spare for commands
+/// that overtake each other.
+pub const MAX_NODE_JOBS: usize = 4;
+/// Longest text of a refusal in bytes.
+pub const REFUSAL_TEXT_MAX: usize = 512;
+
+/// What a node needs to know to load a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchSpec {
+    /// The job.
+    pub job: JobId,
+    /// This node's rank.
+    pub rank: Rank,
+    /// Ranks in the job.
+    pub size: u32,
+    /// Hash of the program file.
+    pub program: ProgramId,
+    /// Size of the program file in bytes.
+    pub program_bytes: u64,
+    /// Size of this rank's launch block in bytes.
+    pub launch_block_bytes: u32,
+    /// Time limit in microseconds from the start, 0 for none.
+    pub time_limit_us: u64,
+    /// Period of the user's own monitoring in microseconds, 0 for none.
+    pub monitor_period_us: u64,
+    /// Memory limit in bytes, 0 for what the node has.
+    pub memory_limit: u64,
+}
+
+/// A job as the control node's user describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSpec {
+    /// The job; must not have been used before in this run of the control node, nor be 0.
+    pub job: JobId,
+    /// Where the ranks go; rank i is the i-th.
+    pub ranks: Vec<RankSpec>,
+    /// Hash of the program file.
+    pub program: ProgramId,
+    /// Size of the program file in bytes.
+    pub program_bytes: u64,
+    /// Time limit in microseconds from the start, 0 for none.
+    pub time_limit_us: u64,
+    /// Period of the user's own monitoring in microseconds, 0 for none.
+    pub monitor_period_us: u64,
+    /// Memory limit in bytes, 0 for what the node has.
+    pub memory_limit: u64,
+}
+
+/// One rank of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankSpec {
+    /// The node it runs on.
+    pub node: NodeId,
+    /// Size of its launch block in bytes, at most [`launch_block::MAX`].
+    pub launch_block_bytes: u32,
+}
+
+/// Why a job was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchError {
+    /// A job with this number exists, or the number is 0.
+    BadJobId,
+    /// No ranks, or more than the control node's limit of nodes.
+    BadSize,
+    /// A node is named twice.
+    NodeTwice(NodeId),
+    /// The node is not up.
+    NodeNotUp(NodeId),
+    /// The node has a job that has not ended.
+    NodeBusy(NodeId),
+    /// As many jobs as the control node's limit exist already.
+    TooManyJobs,
+    /// A launch block is larger than [`launch_block::MAX`].
+    LaunchBlockTooLarge,
+}
+
+/// Why a node refused a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum RefusalCode {
+    /// Anything that has no code of its own; the text says what.
+    Other = 0,
+    /// The node has another job.
+    Busy = 1,
+    /// The file is not an ELF file.
+    NotElf = 2,
+    /// The file is for another machine or class.
+    WrongMachine = 3,
+    /// The file is dynamically linked.
+    Dynamic = 4,
+    /// The file ends before its headers or segments do.
+    Truncated = 5,
+    /// The file's segments contradict themselves or ask for what is not allowed.
+    BadSegments = 6,
+    /// Not enough memory.
+    NoMemory = 7,
+    /// The program or launch block could not be read from the control node.
+    Unreadable = 8,
+    /// Cancelled before it was loaded.
+    Cancelled = 9,
+    /// The launch block does not parse or disagrees with the launch.
+    BadLaunchBlock = 10,
+}
+
+impl RefusalCode {
+    pub(crate) fn from_wire(raw: u16) -> Self {
+        match raw {
+            1 => RefusalCode::Busy,
+            2 => RefusalCode::NotElf,
+            3 => RefusalCode::WrongMachine,
+            4 => RefusalCode::Dynamic,
+            5 => RefusalCode::Truncated,
+            6 => RefusalCode::BadSegments,
+            7 => RefusalCode::NoMemory,
+            8 => RefusalCode::Unreadable,
+            9 => RefusalCode::Cancelled,
+            10 => RefusalCode::BadLaunchBlock,
+            _ => RefusalCode::Other,
+        }
+    }
+}
+
+/// A node's refusal to launch a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchRefusal {
+    /// Class of the reason.
+    pub code: RefusalCode,
+    /// What is wrong and what to do, for the user; cut to [`REFUSAL_TEXT_MAX`] bytes.
+    pub text: String,
+}
+
+/// Why a rank was lost without an exit report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankLoss {
+    /// Its node fell silent.
+    NodeSilent,
+    /// Its node booted again.
+    NodeRebooted,
+    /// Its node left.
+    NodeLeft,
+    /// Its node panicked.
+    NodePanicked,
+    /// Its node does not know the job (any more).
+    Forgotten,
+}

@@ -1,0 +1,82 @@
+//! Joining: hello, welcome, refusal, heartbeat, leave, and finding one another again after either
+//! side restarted.
+
+use core::fmt;
+
+use crate::time::Micros;
+
+/// Why the control node refuses a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The key is not the one for this MAC address, boot and node number.
+    WrongKey = 1,
+    /// The key belongs to an earlier boot of this MAC address.
+    KeyUsed = 2,
+    /// The software version differs from the control node's.
+    Version = 3,
+    /// The protocol version differs from the control node's.
+    Protocol = 4,
+    /// Another machine with the same MAC address is up.
+    MacInUse = 5,
+    /// Another machine with the same node number is up.
+    NodeInUse = 6,
+    /// The registry is full.
+    RegistryFull = 7,
+    /// The key was derived from another cluster secret.
+    UnknownKeyId = 8,
+}
+
+impl Refusal {
+    pub(crate) fn from_wire(raw: u8) -> Option<Self> {
+        Some(match raw {
+            1 => Refusal::WrongKey,
+            2 => Refusal::KeyUsed,
+            3 => Refusal::Version,
+            4 => Refusal::Protocol,
+            5 => Refusal::MacInUse,
+            6 => Refusal::NodeInUse,
+            7 => Refusal::RegistryFull,
+            8 => Refusal::UnknownKeyId,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::WrongKey => "wrong key: reboot the node so that it gets a new personality",
+            Refusal::KeyUsed => "key of an earlier boot: reboot the node to get a new one",
+            Refusal::Version => "another software version: boot the control node's own image",
+            Refusal::Protocol => "another protocol version: boot the control node's own image",
+            Refusal::MacInUse => "another machine with this MAC address is up: change one of them",
+            Refusal::NodeInUse => "another machine with this node number is up: check the leases",
+            Refusal::RegistryFull => "the control node's limit of nodes is reached: raise it",
+            Refusal::UnknownKeyId => "key of another cluster secret: reboot the node",
+        })
+    }
+}
+
+/// The intervals that the control node prescribes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// A node sends a heartbeat this often. Default 1 s.
+    pub heartbeat: Micros,
+    /// A side that heard nothing for so long takes the other for lost. Default 6 s: five lost
+    /// heartbeats in a row, one in 100,000 at 10 % loss.
+    pub lost_after: Micros,
+    /// A HELLO of a new boot of a MAC address whose earlier boot is still up waits for so much
+    /// silence of that one; it tells a reboot from two machines. Default 2.5 s.
+    pub reboot_silence: Micros,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing {
+            heartbeat: Micros::from_secs(1),
+            lost_after: Micros::from_secs(6),
+            reboot_silence: Micros::from_millis(2_500),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Demand paging over the network: a node reads ranges of a job's objects from the control node.
+//!
+//! The serving side keeps no state: every PAGE_READ names the fragments it wants and is answered
+//! with these. The client keeps a bitmap per request and asks again for what is missing.
+
+use alloc::vec::Vec;
+
+use crate::MAX_DATA;
+use crate::ids::{JobId, NodeId, Rank, RequestId};
+
+/// Bytes in a page.
+pub const PAGE_SIZE: u32 = 4096;
+/// Most bytes one request may ask for: eight pages. With [`MAX_DATA`] it is 26 fragments, which
+/// fit a 32-bit bitmap.
+pub const MAX_REQUEST: u32 = 8 * PAGE_SIZE;
+/// Requests a node may have outstanding: enough to read ahead while one fault waits, few enough
+/// that the answers (8 * 26 datagrams) fit a receive ring of 256.
+pub const MAX_REQUESTS: usize = 8;
+/// Fragments of the largest request.
+pub const MAX_FRAGMENTS: usize = (MAX_REQUEST as usize).div_ceil(MAX_DATA);
+
+const _: () = assert!(MAX_FRAGMENTS <= 32, "the fragment bitmap has 32 bits");
+
+/// A thing of a job that can be read page by page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Object {
+    /// The ELF file.
+    Program,
+    /// The launch block of the asking node's rank, see [`crate::job::launch_block`].
+    LaunchBlock,
+}
+
+/// A range a node wants to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRequest {
+    /// The job whose object it is.
+    pub job: JobId,
+    /// Which object.
+    pub object: Object,
+    /// First byte wanted.
+    pub offset: u64,
+    /// Bytes wanted, 1 to [`MAX_REQUEST`].
+    pub length: u32,
+    /// A program waits for it (as opposed to reading ahead): sent before all others.
+    pub demand: bool,
+}
+
+/// Why a page could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageError {
+    /// No answer within the limit of attempts.
+    TimedOut,
+    /// The control node has no such object for this job.
+    NoSuchObject,
+    /// The control node could not read the object.
+    Unreadable,
+    /// The job is not known at the control node (any more).
+    UnknownJob,
+}
+
+/// A page request as the control node sees it; answer with
+/// [`crate::control::Endpoint::page_data`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageWanted {
+    /// Who asks.
+    pub node: NodeId,
+    /// Its rank in the job.
+    pub rank: Rank,
+    /// The job.
+    pub job: JobId,
+    /// Which object.
+    pub object: Object,
+    /// First byte wanted.
+    pub offset: u64,
+    /// Bytes wanted.
+    pub length: u32,
+    /// The node's number for this request.
+    pub request: RequestId,
+    /// Which fragments of [`MAX_DATA`] bytes are wanted: bit i is the one at `offset + i *
+    /// MAX_DATA`.
+    pub fragments: u32,
+}
+
+/// The answer to a [`PageWanted`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageReply {
+    /// The request answered, as it was received.
+    pub wanted: PageWanted,
+    /// The bytes from `wanted.offset`: all of `wanted.length`, or as far as the object goes
+    /// (none at all beyond its end), or why there are none.
+    pub bytes: Result<Vec<u8>, PageError>,
+}

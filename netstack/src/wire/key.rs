@@ -1,0 +1,97 @@
+//! Keys: SipHash-2-4 with 128-bit output, and how each key is derived from the one above it.
+//!
+//! ```text
+//! cluster secret --(key id, MAC, boot epoch, node)--> node key
+//! node key --("hello", direction)--------------------> join key, for HELLO, WELCOME and REFUSE
+//! node key --("session", direction, session)---------> session key, for everything else
+//! ```
+//!
+//! The control node can derive the key of any HELLO from what the HELLO itself says, so it keeps
+//! no table of keys it gave out, and a restarted control node needs only the cluster secret.
+//!
+//! Source: Aumasson, Bernstein: SipHash, a fast short-input PRF (2012); the 128-bit output is
+//! that of the authors' reference implementation.
+
+use core::hash::Hasher as _;
+
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
+
+use crate::ids::{BootEpoch, NodeId};
+
+/// Bytes in a key.
+pub const KEY_LEN: usize = 16;
+/// Bytes in an authentication tag.
+pub const TAG_LEN: usize = 16;
+
+/// A secret of 16 bytes. Its `Debug` form does not show it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Key(pub [u8; KEY_LEN]);
+
+impl core::fmt::Debug for Key {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// Which way a datagram goes. Each way has keys of its own, so that nothing can be reflected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From a node to the control node.
+    ToControl,
+    /// From the control node to a node.
+    ToNode,
+}
+
+impl Direction {
+    fn label(self) -> u8 {
+        match self {
+            Direction::ToControl => b'c',
+            Direction::ToNode => b'n',
+        }
+    }
+}
+
+impl Key {
+    /// SipHash-2-4-128 of `parts`, one after the other, under this key.
+    pub fn mac(&self, parts: &[&[u8]]) -> [u8; TAG_LEN] {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        for part in parts {
+            hasher.write(part);
+        }
+        hasher.finish128().as_bytes()
+    }
+
+    /// Compares a tag without telling by the time it takes where the first difference is.
+    pub fn verify(&self, parts: &[&[u8]], tag: &[u8; TAG_LEN]) -> bool {
+        let expected = u128::from_le_bytes(self.mac(parts));
+        core::hint::black_box(expected ^ u128::from_le_bytes(*tag)) == 0
+    }
+
+    /// The key of one node for one boot, from the cluster secret (`self`).
+    ///
+    /// `epoch` is zero for a laboratory key that is given on the command line and therefore holds
+    /// for every boot.
+    pub fn node_key(&self, key_id: u32, mac: [u8; 6], epoch: BootEpoch, node: NodeId) -> Key {
+        Key(self.mac(&[
+            b"hearth node key\0",
+            &key_id.to_le_bytes(),
+            &mac,
+            &epoch.0.to_le_bytes(),
+            &node.0.to_le_bytes(),
+        ]))
+    }
+
+    /// The key of join messages in one direction, from a node key (`self`).
+    pub fn join_key(&self, direction: Direction) -> Key {
+        Key(self.mac(&[b"hearth join key\0", &[direction.label()]]))
+    }
+
+    /// The key of a session's messages in one direction, from a node key (`self`).
+    pub fn session_key(&self, direction: Direction, session: u64) -> Key {
+        Key(self.mac(&[
+            b"hearth session\0\0",
+            &[direction.label()],
+            &session.to_le_bytes(),
+        ]))
+    }
+}
