@@ -1,0 +1,243 @@
+//! `bench boot`: from power-on to a joined node, beside a Linux node and beside a stub that only prints.
+//!
+//! All cases boot through the same firmware, the same boot service and the same emulated machine. Hearth
+//! reports its times itself (`hearth nodes --json`); the Linux node reports its uptime and idle time to the boot
+//! service when it has a lease; the stub's time is that of its first line on the serial console.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::linux::Linux;
+use super::{Goal, Report, Row};
+use crate::workspace;
+
+const CLUSTER: &str = "bench-boot";
+/// How long machines may take; a machine under other load is ten times slower than a quiet one.
+const LIMIT: Duration = Duration::from_secs(400);
+/// Largest boot image, in bytes.
+const IMAGE_BYTES_MOST: f64 = 1_048_576.0;
+/// Hearth's share of Linux's time must be at most this.
+const SHARE_MOST: f64 = 0.1;
+
+/// What the Linux node does: a lease, then one report to the boot service.
+const LINUX_SCRIPT: &str = r#"$bb ip link set eth0 up
+cat > /etc/lease 2>/dev/null <<'END'
+#!/bin/busybox sh
+[ "$1" = bound ] || exit 0
+/bin/busybox ip addr add $ip/$mask dev $interface
+echo "$serverid" > /etc/server
+END
+$bb chmod 755 /etc/lease
+$bb udhcpc -i eth0 -s /etc/lease -n -q -t 20 -T 1 -A 1
+mac=$($bb cat /sys/class/net/eth0/address)
+set -- $($bb cat /proc/uptime)
+$bb wget -q -O - "http://$($bb cat /etc/server):7180/boot/report?mac=$mac&uptime_s=$1&idle_s=$2"
+echo LINUX-REPORTED $1 $2
+while :; do $bb sleep 3600; done
+"#;
+
+/// Times of one node, in milliseconds.
+struct Times {
+    power_on_to_report_ms: f64,
+    kernel_ms: f64,
+    busy_ms: f64,
+}
+
+/// Every case that was asked for.
+pub fn run(report: &mut Report) -> Result<()> {
+    let target = workspace::target();
+    let mut linux_one = None;
+    for count in [1, 4] {
+        let case = format!("linux-{count}");
+        // linux-1 is also the yardstick of the goals of hearth-1.
+        if report.wants(&case) || (count == 1 && report.wants("hearth-1")) {
+            report.progress(&format!("{case}: power on"));
+            let times = on_linux(&target, count)?;
+            rows(report, &case, &times);
+            if count == 1 {
+                linux_one = Some(times);
+            }
+        }
+    }
+    for count in [1, 16] {
+        let case = format!("stub-{count}");
+        if report.wants(&case) {
+            report.progress(&format!("{case}: power on"));
+            let seconds = on_stub(&target, count)?;
+            spread(report, &case, "power_on_to_print_s", &seconds);
+        }
+    }
+    for count in [1, 4, 16] {
+        let case = format!("hearth-{count}");
+        if report.wants(&case) {
+            report.progress(&format!("{case}: power on"));
+            hearth(report, &target, &case, count, linux_one.as_deref())?;
+        }
+    }
+    Ok(())
+}
+
+fn rows(report: &mut Report, case: &str, times: &[Times]) {
+    let seconds: Vec<f64> = times.iter().map(|t| t.power_on_to_report_ms / 1000.0).collect();
+    spread(report, case, "power_on_to_joined_s", &seconds);
+    report.row(Row::context(case, "kernel_ms", median(times.iter().map(|t| t.kernel_ms)), "ms"));
+    report.row(Row::context(case, "busy_ms", median(times.iter().map(|t| t.busy_ms)), "ms"));
+}
+
+fn spread(report: &mut Report, case: &str, metric: &str, values: &[f64]) {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    report.row(Row::context(case, &format!("{metric}_min"), least, "s"));
+    report.row(Row::context(case, &format!("{metric}_median"), median(values.iter().copied()), "s"));
+    report.row(Row::context(case, &format!("{metric}_max"), most, "s"));
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn hearth(report: &mut Report, target: &Path, case: &str, count: usize, linux: Option<&[Times]>) -> Result<()> {
+    let cluster = Cluster::up(target, count, &["--memory", "48M"])?;
+    let nodes = cluster.json(&["nodes"])?;
+    let nodes = nodes.as_array().context("hearth nodes --json is no array")?;
+    let field = |node: &Value, name: &str| {
+        node[name].as_f64().with_context(|| format!("hearth nodes --json has no {name}: {node}"))
+    };
+    let mut times = Vec::new();
+    let mut memory: f64 = 0.0;
+    for node in nodes {
+        times.push(Times {
+            power_on_to_report_ms: field(node, "joined_unix_ms")? - field(node, "power_on_unix_ms")?,
+            kernel_ms: field(node, "kernel_ms")?,
+            busy_ms: field(node, "busy_ms")?,
+        });
+        memory = memory.max(field(node, "memory_used_bytes")?);
+    }
+    rows(report, case, &times);
+    report.row(Row::context(case, "memory_used_bytes", memory, "bytes"));
+    let image = std::fs::metadata(target.join("hearth/hearth.efi"))?.len() as f64;
+    report.row(Row::goal(case, "image_bytes", image, "bytes", Goal::AtMost(IMAGE_BYTES_MOST)));
+    if let (1, Some([linux])) = (count, linux) {
+        let kernel = times[0].kernel_ms / linux.kernel_ms;
+        report.row(Row::goal(case, "kernel_ms_over_linux", kernel, "ratio", Goal::AtMost(SHARE_MOST)));
+        let busy = times[0].busy_ms / linux.busy_ms;
+        report.row(Row::goal(case, "busy_ms_over_linux", busy, "ratio", Goal::AtMost(SHARE_MOST)));
+    }
+    cluster.down()
+}
+
+fn on_linux(target: &Path, count: usize) -> Result<Vec<Times>> {
+    let linux = Linux::prepare(target)?;
+    let initrd = linux.initramfs("boot", LINUX_SCRIPT, &[])?;
+    let kernel = linux.kernel.to_string_lossy().into_owned();
+    let initrd = initrd.to_string_lossy().into_owned();
+    let args = ["--memory", "160M", "--no-wait", "--boot-kernel", &kernel, "--boot-initrd", &initrd];
+    let append = ["--boot-append", "console=ttyS0 quiet"];
+    let cluster = Cluster::up(target, count, &[&args[..], &append].concat())?;
+    let times = cluster.poll(count, "LINUX-REPORTED", |line, waited_ms| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let at = words.iter().position(|w| *w == "LINUX-REPORTED")?;
+        let uptime_s: f64 = words.get(at + 1)?.parse().ok()?;
+        let idle_s: f64 = words.get(at + 2)?.parse().ok()?;
+        Some(Times {
+            power_on_to_report_ms: waited_ms,
+            kernel_ms: uptime_s * 1000.0,
+            busy_ms: (uptime_s - idle_s) * 1000.0,
+        })
+    })?;
+    cluster.down()?;
+    Ok(times)
+}
+
+fn on_stub(target: &Path, count: usize) -> Result<Vec<f64>> {
+    let image = target.join("hearth/hearth-stub.efi");
+    let image = image.to_string_lossy().into_owned();
+    let cluster = Cluster::up(target, count, &["--memory", "48M", "--no-wait", "--image", &image])?;
+    let seconds = cluster.poll(count, "HEARTH-STUB up", |_, waited_ms| Some(waited_ms / 1000.0))?;
+    cluster.down()?;
+    Ok(seconds)
+}
+
+/// A cluster for one case; it is taken down when dropped.
+struct Cluster {
+    hearth: PathBuf,
+    down: bool,
+}
+
+impl Cluster {
+    fn up(target: &Path, count: usize, extra: &[&str]) -> Result<Self> {
+        let cluster = Self { hearth: target.join("hearth/hearth"), down: false };
+        let count = count.to_string();
+        let mut args = vec!["up", "--nodes", &count];
+        args.extend(extra);
+        cluster.run(&args)?;
+        Ok(cluster)
+    }
+
+    fn run(&self, args: &[&str]) -> Result<String> {
+        let output = Command::new("timeout")
+            .arg(LIMIT.as_secs().to_string())
+            .arg(&self.hearth)
+            .args(["--cluster", CLUSTER])
+            .args(args)
+            .output()
+            .with_context(|| format!("starting {}; `cargo xtask build` makes it", self.hearth.display()))?;
+        if !output.status.success() {
+            bail!("hearth {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn json(&self, args: &[&str]) -> Result<Value> {
+        let text = self.run(&[args, &["--json"]].concat())?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// Waits until each machine's serial log has a line with `marker`; `take` gets that line and the
+    /// milliseconds from power-on to the moment it was seen (polled every 10 ms).
+    fn poll<T>(&self, count: usize, marker: &str, take: impl Fn(&str, f64) -> Option<T>) -> Result<Vec<T>> {
+        let machines = self.json(&["list", "--machines"])?;
+        let machines = machines.as_array().context("hearth list --machines --json is no array")?;
+        if machines.len() != count {
+            bail!("{} machines are listed instead of {count}", machines.len());
+        }
+        let end = Instant::now() + LIMIT;
+        let mut found: Vec<Option<T>> = (0..count).map(|_| None).collect();
+        while found.iter().any(Option::is_none) {
+            if Instant::now() > end {
+                bail!("after {} s not every machine has printed {marker:?}", LIMIT.as_secs());
+            }
+            for (slot, machine) in found.iter_mut().zip(machines).filter(|(slot, _)| slot.is_none()) {
+                let log = machine["serial_log"].as_str().context("no serial_log")?;
+                let power_on = machine["power_on_unix_ms"].as_f64().context("no power_on_unix_ms")?;
+                let text = String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).into_owned();
+                // Only whole lines: the figures stand behind the marker.
+                if let Some(line) = text.split_inclusive('\n').find(|l| l.contains(marker) && l.ends_with('\n')) {
+                    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64() * 1000.0;
+                    *slot = take(line, now - power_on);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    fn down(mut self) -> Result<()> {
+        self.down = true;
+        self.run(&["down"]).map(drop)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !self.down {
+            drop(self.run(&["down"]));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! `cargo xtask bench NAME [--only CASE] [--json] [--check]`: figures with their goals.
+//!
+//! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every figure is a
+//! ratio taken in one run or a count; seconds stand beside them as context. Neighbours: [`boot`],
+//! [`call`] measure; [`linux`] prepares the peer that they compare with.
+//!
+//! Invariant: a row holds what was measured in this run; a case that could not be measured fairly says
+//! `refused` with the reason and misses its goal.
+
+mod boot;
+mod call;
+mod linux;
+
+use anyhow::{Result, bail};
+use serde_json::{Map, Value, json};
+
+/// How a value is compared with its goal.
+#[derive(Clone, Copy, Debug)]
+pub enum Goal {
+    /// The value must be at most this.
+    AtMost(f64),
+    /// The value must be at least this.
+    AtLeast(f64),
+}
+
+/// One figure.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Case within the benchmark, for example `hearth-4`.
+    pub case: String,
+    /// What was measured, in words_with_units_last.
+    pub metric: String,
+    /// The figure, or why it was refused.
+    pub value: Result<f64, String>,
+    /// Unit of the figure.
+    pub unit: &'static str,
+    /// What it should be; absent for baselines and context.
+    pub goal: Option<Goal>,
+}
+
+impl Row {
+    /// A figure without a goal.
+    pub fn context(case: &str, metric: &str, value: f64, unit: &'static str) -> Self {
+        Self { case: case.into(), metric: metric.into(), value: Ok(value), unit, goal: None }
+    }
+
+    /// A figure with a goal.
+    pub fn goal(case: &str, metric: &str, value: f64, unit: &'static str, goal: Goal) -> Self {
+        Self { case: case.into(), metric: metric.into(), value: Ok(value), unit, goal: Some(goal) }
+    }
+
+    /// A figure that could not be measured fairly.
+    pub fn refused(case: &str, metric: &str, unit: &'static str, reason: String) -> Self {
+        Self { case: case.into(), metric: metric.into(), value: Err(reason), unit, goal: None }
+    }
+
+    fn ok(&self) -> Option<bool> {
+        match (&self.value, self.goal) {
+            (Err(_), _) => Some(false),
+            (Ok(_), None) => None,
+            (Ok(value), Some(Goal::AtMost(most))) => Some(*value <= most),
+            (Ok(value), Some(Goal::AtLeast(least))) => Some(*value >= least),
+        }
+    }
+
+    fn to_json(&self, bench: &str, load: f64) -> Value {
+        let mut row = Map::new();
+        row.insert("bench".into(), json!(bench));
+        row.insert("case".into(), json!(self.case));
+        row.insert("metric".into(), json!(self.metric));
+        match &self.value {
+            Ok(value) => row.insert("value".into(), json!(value)),
+            Err(reason) => row.insert("refused".into(), json!(reason)),
+        };
+        row.insert("unit".into(), json!(self.unit));
+        match self.goal {
+            Some(Goal::AtMost(most)) => drop(row.insert("goal".into(), json!(format!("<= {most}")))),
+            Some(Goal::AtLeast(least)) => drop(row.insert("goal".into(), json!(format!(">= {least}")))),
+            None => {}
+        }
+        if let Some(ok) = self.ok() {
+            row.insert("ok".into(), json!(ok));
+        }
+        row.insert("load".into(), json!(load));
+        Value::Object(row)
+    }
+}
+
+/// What the command line asks of a benchmark.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Benchmark: boot or call.
+    pub name: String,
+    /// Only this case.
+    #[arg(long)]
+    pub only: Option<String>,
+    /// One JSON object a line on standard output instead of a table.
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with an error when a goal is missed.
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Runs one benchmark and prints its rows as they come.
+pub fn run(options: &Options) -> Result<()> {
+    let mut report = Report { options, missed: Vec::new(), printed_header: false };
+    match options.name.as_str() {
+        "boot" => boot::run(&mut report)?,
+        "call" => call::run(&mut report)?,
+        other => bail!("no benchmark is called {other:?}; there are: boot, call"),
+    }
+    if options.check && !report.missed.is_empty() {
+        bail!("goals missed: {}", report.missed.join(", "));
+    }
+    Ok(())
+}
+
+/// Takes rows and prints them in the form that was asked for.
+pub struct Report<'a> {
+    options: &'a Options,
+    missed: Vec<String>,
+    printed_header: bool,
+}
+
+impl Report<'_> {
+    /// Whether `case` was asked for.
+    pub fn wants(&self, case: &str) -> bool {
+        self.options.only.as_deref().is_none_or(|only| only == case)
+    }
+
+    /// A line of progress on standard error.
+    pub fn progress(&self, text: &str) {
+        eprintln!("bench {}: {text}", self.options.name);
+    }
+
+    /// Takes one figure.
+    pub fn row(&mut self, row: Row) {
+        if row.ok() == Some(false) {
+            self.missed.push(format!("{} {}", row.case, row.metric));
+        }
+        if self.options.json {
+            println!("{}", row.to_json(&self.options.name, load_average()));
+            return;
+        }
+        if !self.printed_header {
+            println!("{:<14} {:<26} {:>14} {:<14} {:<14} ok", "case", "metric", "value", "unit", "goal");
+            self.printed_header = true;
+        }
+        let value = match &row.value {
+            Ok(value) => format!("{value:.3}"),
+            Err(reason) => format!("refused: {reason}"),
+        };
+        let goal = match row.goal {
+            Some(Goal::AtMost(most)) => format!("<= {most}"),
+            Some(Goal::AtLeast(least)) => format!(">= {least}"),
+            None => String::new(),
+        };
+        let ok = row.ok().map_or("", |ok| if ok { "yes" } else { "NO" });
+        println!("{:<14} {:<26} {:>14} {:<14} {:<14} {}", row.case, row.metric, value, row.unit, goal, ok);
+    }
+}
+
+/// The one-minute load average of the machine, recorded beside each figure.
+fn load_average() -> f64 {
+    std::fs::read_to_string("/proc/loadavg")
+        .ok()
+        .and_then(|text| text.split(' ').next().and_then(|first| first.parse().ok()))
+        .unwrap_or(-1.0)
+}
