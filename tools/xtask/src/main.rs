@@ -8,6 +8,7 @@
 //! Invariant: nothing here needs more than the hosted Rust toolchain to compile, because `setup`
 //! has to run before anything else exists.
 
+mod bench;
 mod build;
 mod setup;
 mod steps;
@@ -32,6 +33,8 @@ enum Task {
     Setup(setup::Options),
     /// Build the operator's binary, the boot image and the example programs into target/hearth/
     Build(build::Options),
+    /// Measure: cases, figures, goals
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -50,5 +53,6 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
     match task {
         Task::Setup(options) => setup::run(&workspace, &options).map(|()| ExitCode::SUCCESS),
         Task::Build(options) => build::run(&workspace, &options),
+        Task::Bench(options) => bench::run(&workspace, &options).map(|()| ExitCode::SUCCESS),
     }
 }

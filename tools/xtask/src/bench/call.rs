@@ -4,47 +4,73 @@
 //! static program, `tests/programs/calls.c`, runs on Hearth and on Linux and measures itself.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use super::linux::Linux;
 use super::{Goal, Report, Row};
-use crate::workspace;
+use crate::workspace::Workspace;
 
 const METRICS: [&str; 3] = ["null_call", "anonymous_fault", "file_fault"];
 const CLUSTER: &str = "bench-call";
 
 /// Both cases; Linux comes first because its figures are the goals.
-pub fn run(report: &mut Report) -> Result<()> {
-    let target = workspace::target();
+pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     report.progress("Linux under -icount");
-    let linux = on_linux(&target)?;
+    let linux = on_linux(workspace)?;
     for metric in METRICS {
         report.row(Row::context("linux", metric, linux[metric], "instructions"));
     }
     if report.wants("hearth") {
         report.progress("Hearth under -icount");
-        let hearth = on_hearth(&target)?;
+        let hearth = on_hearth(workspace)?;
         for metric in METRICS {
             // Fewer than Linux in the same run.
-            report.row(Row::goal("hearth", metric, hearth[metric], "instructions", Goal::AtMost(linux[metric] - 1.0)));
+            report.row(Row::goal(
+                "hearth",
+                metric,
+                hearth[metric],
+                "instructions",
+                Goal::AtMost(linux[metric] - 1.0),
+            ));
         }
     }
     Ok(())
 }
 
-fn on_linux(target: &Path) -> Result<BTreeMap<String, f64>> {
-    let linux = Linux::prepare(target)?;
-    let program = target.join("hearth/programs/calls");
+fn on_linux(workspace: &Workspace) -> Result<BTreeMap<String, f64>> {
+    let linux = Linux::prepare(workspace.target())?;
+    let program = workspace.programs().join("calls");
     // Twice: the first run brings the program's pages into the page cache.
-    let initrd = linux.initramfs("call", "/bin/calls > /dev/null\n/bin/calls\n$bb poweroff -f\n", &[&program])?;
+    let initrd = linux.initramfs(
+        "call",
+        "/bin/calls > /dev/null\n/bin/calls\n$bb poweroff -f\n",
+        &[&program],
+    )?;
     let output = Command::new("timeout")
         .arg("300")
         .arg("qemu-system-x86_64")
-        .args(["-accel", "tcg,tb-size=64", "-icount", "shift=0,sleep=off", "-M", "pc,graphics=off", "-cpu", "max"])
-        .args(["-m", "128", "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"])
+        .args([
+            "-accel",
+            "tcg,tb-size=64",
+            "-icount",
+            "shift=0,sleep=off",
+            "-M",
+            "pc,graphics=off",
+            "-cpu",
+            "max",
+        ])
+        .args([
+            "-m",
+            "128",
+            "-nodefaults",
+            "-display",
+            "none",
+            "-serial",
+            "stdio",
+            "-no-reboot",
+        ])
         .arg("-kernel")
         .arg(&linux.kernel)
         .arg("-initrd")
@@ -55,17 +81,26 @@ fn on_linux(target: &Path) -> Result<BTreeMap<String, f64>> {
     parse(&String::from_utf8_lossy(&output.stdout))
 }
 
-fn on_hearth(target: &Path) -> Result<BTreeMap<String, f64>> {
-    let hearth = target.join("hearth/hearth");
+fn on_hearth(workspace: &Workspace) -> Result<BTreeMap<String, f64>> {
+    let hearth = workspace.hearth();
     let run = |args: &[&str]| -> Result<String> {
-        let output = Command::new("timeout").arg("300").arg(&hearth).args(["--cluster", CLUSTER]).args(args).output()?;
+        let output = Command::new("timeout")
+            .arg("300")
+            .arg(&hearth)
+            .args(["--cluster", CLUSTER])
+            .args(args)
+            .output()?;
         if !output.status.success() {
-            bail!("hearth {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+            bail!(
+                "hearth {}: {}",
+                args.join(" "),
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
     run(&["up", "--nodes", "1", "--direct", "--icount"])?;
-    let program = target.join("hearth/programs/calls");
+    let program = workspace.programs().join("calls");
     let output = run(&["run", "-n", "1", &program.to_string_lossy()]);
     run(&["down"])?;
     parse(&output?)

@@ -38,8 +38,14 @@ impl Linux {
         let unpacked = folder.join("unpacked");
         if find_kernel(&unpacked).is_err() {
             let package = kernel_package()?;
-            eprintln!("bench: downloading {package} for comparison (unpacked under target/, not installed)");
-            command(Command::new("apt-get").args(["download", "-q", &package]).current_dir(&folder))?;
+            eprintln!(
+                "bench: downloading {package} for comparison (unpacked under target/, not installed)"
+            );
+            command(
+                Command::new("apt-get")
+                    .args(["download", "-q", &package])
+                    .current_dir(&folder),
+            )?;
             let deb = fs::read_dir(&folder)?
                 .filter_map(|entry| Some(entry.ok()?.path()))
                 .find(|path| path.extension().is_some_and(|e| e == "deb"))
@@ -49,7 +55,11 @@ impl Linux {
         }
         let (kernel, version) = find_kernel(&unpacked)?;
         let modules = unpacked.join("lib/modules").join(version);
-        Ok(Self { folder, kernel, modules })
+        Ok(Self {
+            folder,
+            kernel,
+            modules,
+        })
     }
 
     /// Makes an initramfs that runs `script` as `/init` after the virtio modules are loaded;
@@ -61,10 +71,15 @@ impl Linux {
         }
         fs::create_dir_all(root.join("bin"))?;
         fs::create_dir_all(root.join("modules"))?;
-        fs::copy("/bin/busybox", root.join("bin/busybox")).context("copying busybox; `cargo xtask setup` installs it")?;
+        fs::copy("/bin/busybox", root.join("bin/busybox"))
+            .context("copying busybox; `cargo xtask setup` installs it")?;
         for file in files {
-            let to = root.join("bin").join(file.file_name().context("a file without a name")?);
-            fs::copy(file, to).with_context(|| format!("copying {}; `cargo xtask build` makes it", file.display()))?;
+            let to = root
+                .join("bin")
+                .join(file.file_name().context("a file without a name")?);
+            fs::copy(file, to).with_context(|| {
+                format!("copying {}; `cargo xtask build` makes it", file.display())
+            })?;
         }
         let mut init = String::from(
             "#!/bin/busybox sh\nbb=/bin/busybox\n$bb mkdir -p /proc /sys /dev /etc\n$bb mount -t proc proc /proc\n\
@@ -72,22 +87,33 @@ impl Linux {
         );
         for module in MODULES {
             let from = self.modules.join(module);
-            let file = from.file_name().context("a module without a name")?.to_string_lossy().into_owned();
-            fs::copy(&from, root.join("modules").join(&file)).with_context(|| from.display().to_string())?;
+            let file = from
+                .file_name()
+                .context("a module without a name")?
+                .to_string_lossy()
+                .into_owned();
+            fs::copy(&from, root.join("modules").join(&file))
+                .with_context(|| from.display().to_string())?;
             init.push_str(&format!("$bb insmod /modules/{file}\n"));
         }
         init.push_str(script);
         fs::write(root.join("init"), init)?;
         fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755))?;
         let archive = self.folder.join(format!("{name}.cpio"));
-        let line = format!("find . | cpio --quiet -o -H newc > '{}' && gzip -9 -n -f '{}'", archive.display(), archive.display());
+        let line = format!(
+            "find . | cpio --quiet -o -H newc > '{}' && gzip -9 -n -f '{}'",
+            archive.display(),
+            archive.display()
+        );
         command(Command::new("sh").arg("-c").arg(line).current_dir(&root))?;
         Ok(archive.with_extension("cpio.gz"))
     }
 }
 
 fn kernel_package() -> Result<String> {
-    let output = Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]).output()?;
+    let output = Command::new("apt-cache")
+        .args(["depends", "linux-image-cloud-amd64"])
+        .output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.lines()
         .filter_map(|line| line.trim().strip_prefix("Depends: "))
@@ -99,7 +125,11 @@ fn kernel_package() -> Result<String> {
 fn find_kernel(unpacked: &Path) -> Result<(PathBuf, String)> {
     for entry in fs::read_dir(unpacked.join("boot"))? {
         let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         if let Some(version) = name.strip_prefix("vmlinuz-") {
             return Ok((path.clone(), version.to_owned()));
         }
@@ -108,9 +138,14 @@ fn find_kernel(unpacked: &Path) -> Result<(PathBuf, String)> {
 }
 
 fn command(command: &mut Command) -> Result<()> {
-    let output = command.output().with_context(|| format!("starting {command:?}"))?;
+    let output = command
+        .output()
+        .with_context(|| format!("starting {command:?}"))?;
     if !output.status.success() {
-        bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "{command:?} failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(())
 }

@@ -14,13 +14,13 @@ mod linux;
 use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
 
+use crate::workspace::Workspace;
+
 /// How a value is compared with its goal.
 #[derive(Clone, Copy, Debug)]
 pub enum Goal {
     /// The value must be at most this.
     AtMost(f64),
-    /// The value must be at least this.
-    AtLeast(f64),
 }
 
 /// One figure.
@@ -41,17 +41,35 @@ pub struct Row {
 impl Row {
     /// A figure without a goal.
     pub fn context(case: &str, metric: &str, value: f64, unit: &'static str) -> Self {
-        Self { case: case.into(), metric: metric.into(), value: Ok(value), unit, goal: None }
+        Self {
+            case: case.into(),
+            metric: metric.into(),
+            value: Ok(value),
+            unit,
+            goal: None,
+        }
     }
 
     /// A figure with a goal.
     pub fn goal(case: &str, metric: &str, value: f64, unit: &'static str, goal: Goal) -> Self {
-        Self { case: case.into(), metric: metric.into(), value: Ok(value), unit, goal: Some(goal) }
+        Self {
+            case: case.into(),
+            metric: metric.into(),
+            value: Ok(value),
+            unit,
+            goal: Some(goal),
+        }
     }
 
     /// A figure that could not be measured fairly.
     pub fn refused(case: &str, metric: &str, unit: &'static str, reason: String) -> Self {
-        Self { case: case.into(), metric: metric.into(), value: Err(reason), unit, goal: None }
+        Self {
+            case: case.into(),
+            metric: metric.into(),
+            value: Err(reason),
+            unit,
+            goal: None,
+        }
     }
 
     fn ok(&self) -> Option<bool> {
@@ -59,7 +77,6 @@ impl Row {
             (Err(_), _) => Some(false),
             (Ok(_), None) => None,
             (Ok(value), Some(Goal::AtMost(most))) => Some(*value <= most),
-            (Ok(value), Some(Goal::AtLeast(least))) => Some(*value >= least),
         }
     }
 
@@ -74,8 +91,12 @@ impl Row {
         };
         row.insert("unit".into(), json!(self.unit));
         match self.goal {
-            Some(Goal::AtMost(most)) => drop(row.insert("goal".into(), json!(format!("<= {most}")))),
-            Some(Goal::AtLeast(least)) => drop(row.insert("goal".into(), json!(format!(">= {least}")))),
+            Some(Goal::AtMost(most)) => {
+                drop(row.insert("goal".into(), json!(format!("<= {most}"))))
+            }
+            Some(Goal::AtLeast(least)) => {
+                drop(row.insert("goal".into(), json!(format!(">= {least}"))))
+            }
             None => {}
         }
         if let Some(ok) = self.ok() {
@@ -103,11 +124,15 @@ pub struct Options {
 }
 
 /// Runs one benchmark and prints its rows as they come.
-pub fn run(options: &Options) -> Result<()> {
-    let mut report = Report { options, missed: Vec::new(), printed_header: false };
+pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    let mut report = Report {
+        options,
+        missed: Vec::new(),
+        printed_header: false,
+    };
     match options.name.as_str() {
-        "boot" => boot::run(&mut report)?,
-        "call" => call::run(&mut report)?,
+        "boot" => boot::run(workspace, &mut report)?,
+        "call" => call::run(workspace, &mut report)?,
         other => bail!("no benchmark is called {other:?}; there are: boot, call"),
     }
     if options.check && !report.missed.is_empty() {
@@ -144,7 +169,10 @@ impl Report<'_> {
             return;
         }
         if !self.printed_header {
-            println!("{:<14} {:<26} {:>14} {:<14} {:<14} ok", "case", "metric", "value", "unit", "goal");
+            println!(
+                "{:<14} {:<26} {:>14} {:<14} {:<14} ok",
+                "case", "metric", "value", "unit", "goal"
+            );
             self.printed_header = true;
         }
         let value = match &row.value {
@@ -153,16 +181,18 @@ impl Report<'_> {
         };
         let goal = match row.goal {
             Some(Goal::AtMost(most)) => format!("<= {most}"),
-            Some(Goal::AtLeast(least)) => format!(">= {least}"),
             None => String::new(),
         };
         let ok = row.ok().map_or("", |ok| if ok { "yes" } else { "NO" });
-        println!("{:<14} {:<26} {:>14} {:<14} {:<14} {}", row.case, row.metric, value, row.unit, goal, ok);
+        println!(
+            "{:<14} {:<26} {:>14} {:<14} {:<14} {}",
+            row.case, row.metric, value, row.unit, goal, ok
+        );
     }
 }
 
 /// The one-minute load average of the machine, recorded beside each figure.
-fn load_average() -> f64 {
+pub fn load_average() -> f64 {
     std::fs::read_to_string("/proc/loadavg")
         .ok()
         .and_then(|text| text.split(' ').next().and_then(|first| first.parse().ok()))
