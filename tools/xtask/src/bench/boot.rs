@@ -162,22 +162,19 @@ fn hearth(
         Goal::AtMost(IMAGE_BYTES_MOST),
     ));
     if let (1, Some([linux])) = (count, linux) {
-        let kernel = times[0].kernel_ms / linux.kernel_ms;
-        report.row(Row::goal(
-            case,
-            "kernel_ms_over_linux",
-            kernel,
-            "ratio",
-            Goal::AtMost(SHARE_MOST),
-        ));
-        let busy = times[0].busy_ms / linux.busy_ms;
-        report.row(Row::goal(
-            case,
-            "busy_ms_over_linux",
-            busy,
-            "ratio",
-            Goal::AtMost(SHARE_MOST),
-        ));
+        let shares = [
+            ("kernel_ms_over_linux", times[0].kernel_ms / linux.kernel_ms),
+            ("busy_ms_over_linux", times[0].busy_ms / linux.busy_ms),
+        ];
+        for (metric, share) in shares {
+            report.row(if load > LOAD_MOST {
+                let reason =
+                    format!("load average {load} before power-on: other work had the processors");
+                Row::refused(case, metric, "ratio", reason)
+            } else {
+                Row::goal(case, metric, share, "ratio", Goal::AtMost(SHARE_MOST))
+            });
+        }
     }
     cluster.down()
 }

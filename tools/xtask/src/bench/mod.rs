@@ -94,9 +94,6 @@ impl Row {
             Some(Goal::AtMost(most)) => {
                 drop(row.insert("goal".into(), json!(format!("<= {most}"))))
             }
-            Some(Goal::AtLeast(least)) => {
-                drop(row.insert("goal".into(), json!(format!(">= {least}"))))
-            }
             None => {}
         }
         if let Some(ok) = self.ok() {
