@@ -2,6 +2,8 @@
 
 /// Protections of mmap and mprotect.
 pub mod prot {
+    /// Pages may not be touched.
+    pub const NONE: u64 = 0;
     /// Pages may be read.
     pub const READ: u64 = 1;
     /// Pages may be written.

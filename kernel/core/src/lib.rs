@@ -6,6 +6,9 @@
 //! | [`frames`] | who owns which frame, and that no frame changes owner unscrubbed | `kernel::mm` |
 //! | [`paging`] | x86-64 page tables, W^X by construction | `kernel::mm` |
 //! | [`cmdline`], [`logring`] | command line, the last lines of the log | `kernel::main`, console, panic |
+//! | [`loader`], [`stack`] | what an ELF file asks for, what a program finds at entry | `kernel::process` |
+//! | [`space`], [`fault`], [`readahead`] | regions of a program, what a page fault means | `kernel::process` |
+//! | [`crash`] | the report about a program that was ended | `kernel::process` |
 //! | [`interrupts`] | interrupts counted by class | `kernel::arch` |
 //!
 //! Invariant: no `unsafe`, no clock, no randomness, no device; every table has a named bound.
@@ -16,8 +19,14 @@ extern crate alloc;
 
 pub mod addr;
 pub mod cmdline;
+pub mod crash;
+pub mod fault;
 pub mod frames;
 pub mod interrupts;
+pub mod loader;
 pub mod logring;
 pub mod paging;
 pub mod phys;
+pub mod readahead;
+pub mod space;
+pub mod stack;

@@ -1,0 +1,267 @@
+//! The fault policy: what to do when a program touches a page that is not there for it.
+//!
+//! [`decide`] is a pure function of the regions, the page table's entry and the frames left; it
+//! is used for page faults in ring 3 and for system calls that touch user memory alike.
+//!
+//! Neighbours: [`crate::space`] holds the regions, [`crate::readahead`] widens a [`FilePage`] to
+//! its neighbours, [`crate::crash`] prints a [`Cause`]; `kernel::process` carries decisions out.
+//!
+//! Invariant: a decision never gives more than the region's protection, and never brings in a
+//! page of the file as anything but that segment says.
+
+use core::fmt;
+
+use crate::addr::{PAGE_SIZE, USER_END, VirtAddr, page_down};
+use crate::loader::layout;
+use crate::paging::Leaf;
+use crate::paging::entry::{Attributes, Class, Protection};
+use crate::space::{Kind, Region, Space};
+use hearth_abi::linux::Signal;
+
+/// Frames that programs never get: page tables, the network and the exit report must still work
+/// when a program has used up all memory.
+pub const FRAMES_RESERVED: u64 = 64;
+
+/// What the program tried to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Read data.
+    Read,
+    /// Write data.
+    Write,
+    /// Fetch an instruction.
+    Execute,
+}
+
+impl Access {
+    /// From the error code of a page fault (Intel SDM volume 3A, 4.7).
+    pub const fn from_error_code(code: u64) -> Self {
+        if code & 1 << 4 != 0 {
+            Self::Execute
+        } else if code & 1 << 1 != 0 {
+            Self::Write
+        } else {
+            Self::Read
+        }
+    }
+
+    /// Whether a page with this protection allows it.
+    pub const fn allowed_by(self, protection: Protection) -> bool {
+        match self {
+            Self::Read => !matches!(protection, Protection::None),
+            Self::Write => matches!(protection, Protection::ReadWrite),
+            Self::Execute => matches!(protection, Protection::ReadExecute),
+        }
+    }
+}
+
+/// A page of the program file that must be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilePage {
+    /// Where it goes.
+    pub page: VirtAddr,
+    /// Offset in the file, a multiple of the page size.
+    pub offset: u64,
+    /// Bytes that come from the file, 1 to 4096; the rest of the page is zeros.
+    pub bytes: u64,
+    /// How to map it.
+    pub attributes: Attributes,
+}
+
+/// What to do about a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Fetch a page of the program file and map it.
+    File(FilePage),
+    /// Map a page of zeros.
+    ZeroFill {
+        /// The page.
+        page: VirtAddr,
+        /// How to map it.
+        attributes: Attributes,
+    },
+    /// The page is in memory but not presented yet: give it its protection.
+    Present {
+        /// The page.
+        page: VirtAddr,
+        /// The protection of its region.
+        protection: Protection,
+    },
+    /// The page is there with the right protection: a stale TLB entry. Invalidate it.
+    Stale {
+        /// The page.
+        page: VirtAddr,
+    },
+    /// End the program.
+    Kill(Cause),
+}
+
+/// Why a program was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// An address in the lowest 64 KiB.
+    NullPointer,
+    /// An address where nothing is.
+    Unmapped,
+    /// An address of the kernel or one that is not canonical.
+    NotUser,
+    /// The guard below the stack.
+    StackOverflow,
+    /// The page is there, but not for this.
+    Protection(Protection),
+    /// No memory left for the page.
+    OutOfMemory,
+    /// The page could not be fetched from control.
+    PageUnavailable,
+    /// A CPU exception other than a page fault.
+    Exception {
+        /// Its vector.
+        vector: u8,
+    },
+    /// Cancelled by control with this signal.
+    Cancelled(Signal),
+    /// The time limit is over.
+    TimeLimit,
+    /// The connection to control was lost.
+    ControlLost,
+}
+
+impl Cause {
+    /// The signal the user sees.
+    pub const fn signal(self) -> Signal {
+        match self {
+            Self::NullPointer
+            | Self::Unmapped
+            | Self::NotUser
+            | Self::StackOverflow
+            | Self::Protection(_) => Signal::Segv,
+            Self::OutOfMemory => Signal::Kill,
+            Self::PageUnavailable => Signal::Bus,
+            Self::Exception { vector } => match vector {
+                0 | 16 | 19 => Signal::Fpe,
+                1 | 3 => Signal::Trap,
+                6 => Signal::Ill,
+                17 => Signal::Bus,
+                _ => Signal::Segv,
+            },
+            Self::Cancelled(signal) => signal,
+            Self::TimeLimit => Signal::Xcpu,
+            Self::ControlLost => Signal::Term,
+        }
+    }
+
+    /// Whether the address of the access belongs in the report.
+    pub const fn has_address(self) -> bool {
+        !matches!(
+            self,
+            Self::Exception { .. } | Self::Cancelled(_) | Self::TimeLimit | Self::ControlLost
+        )
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match *self {
+            Self::NullPointer => "null pointer",
+            Self::Unmapped => "nothing is mapped there",
+            Self::NotUser => "not a user address",
+            Self::StackOverflow => "stack overflow",
+            Self::Protection(Protection::None) => "the page is protected",
+            Self::Protection(Protection::Read) => "the page is read-only",
+            Self::Protection(Protection::ReadWrite) => "the page is not executable",
+            Self::Protection(Protection::ReadExecute) => "the page is code, it is not writable",
+            Self::OutOfMemory => "out of memory: the program needs more than the node has",
+            Self::PageUnavailable => "a page of the program could not be fetched",
+            Self::Exception { vector } => match vector {
+                0 => "integer divide error",
+                1 => "debug exception",
+                3 => "breakpoint",
+                6 => "invalid instruction",
+                13 => "general protection (privileged instruction or non-canonical address)",
+                16 => "x87 floating-point exception",
+                17 => "misaligned access",
+                19 => "SIMD floating-point exception",
+                _ => return write!(f, "CPU exception {vector}"),
+            },
+            Self::Cancelled(signal) => return write!(f, "cancelled with {}", signal.name()),
+            Self::TimeLimit => "time limit reached",
+            Self::ControlLost => "connection to control lost",
+        };
+        f.write_str(text)
+    }
+}
+
+/// Decides about an access to `address`. `leaf` is what the page table holds for it, `frames` how
+/// many frames are available.
+pub fn decide(
+    space: &Space,
+    address: u64,
+    access: Access,
+    leaf: Option<Leaf>,
+    frames: u64,
+) -> Decision {
+    let Some(region) = space.find(address) else {
+        return Decision::Kill(match address {
+            _ if address < layout::USER_MIN => Cause::NullPointer,
+            _ if address >= USER_END => Cause::NotUser,
+            _ => Cause::Unmapped,
+        });
+    };
+    if region.kind == Kind::Guard {
+        return Decision::Kill(Cause::StackOverflow);
+    }
+    if !access.allowed_by(region.protection) {
+        return Decision::Kill(Cause::Protection(region.protection));
+    }
+    let page = VirtAddr::new(page_down(address));
+    if let Some(leaf) = leaf {
+        return match leaf.attributes.protection == region.protection {
+            true => Decision::Stale { page },
+            false => Decision::Present {
+                page,
+                protection: region.protection,
+            },
+        };
+    }
+    if frames <= FRAMES_RESERVED {
+        return Decision::Kill(Cause::OutOfMemory);
+    }
+    match file_page(&region, page) {
+        Some(file) => Decision::File(file),
+        None => Decision::ZeroFill {
+            page,
+            attributes: Attributes::user(region.protection, Class::Private),
+        },
+    }
+}
+
+/// What a page of a region takes from the file; `None` when it starts as zeros.
+pub fn file_page(region: &Region, page: VirtAddr) -> Option<FilePage> {
+    let Kind::File {
+        shift,
+        file_end,
+        class,
+    } = region.kind
+    else {
+        return None;
+    };
+    let at = page.as_u64();
+    debug_assert!((region.start..region.end).contains(&at));
+    if at >= file_end {
+        return None;
+    }
+    // By the program header's flags, and never for a page the program may write.
+    let class = match region.protection {
+        Protection::ReadWrite => Class::Private,
+        _ => class,
+    };
+    Some(FilePage {
+        page,
+        offset: at.wrapping_add(shift),
+        bytes: (file_end - at).min(PAGE_SIZE),
+        attributes: Attributes::user(region.protection, class),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! One decision for each thing a program can touch.
+
+use super::*;
+use crate::addr::PhysAddr;
+use crate::loader::synthetic;
+use crate::paging::PageSize;
+use crate::space::MapRequest;
+use hearth_abi::linux::{map, prot};
+
+const PLENTY: u64 = 1000;
+
+fn space() -> Space {
+    Space::new(&synthetic::image(), 32 << 20)
+}
+
+fn decide(space: &Space, address: u64, access: Access) -> Decision {
+    super::decide(space, address, access, None, PLENTY)
+}
+
+#[test]
+fn segments_bring_in_their_file_pages() {
+    let space = space();
+    let Decision::File(code) = decide(&space, 0x40_1136, Access::Execute) else {
+        panic!("code is not brought in");
+    };
+    assert_eq!(code.page.as_u64(), 0x40_1000);
+    assert_eq!((code.offset, code.bytes), (0x1000, 4096));
+    assert_eq!(code.attributes.class, Class::FileExecute);
+    // The last page of code ends with zeros.
+    let Decision::File(last) = decide(&space, 0x40_3fff, Access::Read) else {
+        panic!("code is not brought in");
+    };
+    assert_eq!((last.offset, last.bytes), (0x3000, 0x345));
+    let Decision::File(constants) = decide(&space, 0x40_4000, Access::Read) else {
+        panic!("constants are not brought in");
+    };
+    assert_eq!(constants.attributes.class, Class::FileRead);
+    let Decision::File(data) = decide(&space, 0x40_5700, Access::Write) else {
+        panic!("data is not brought in");
+    };
+    assert_eq!((data.offset, data.bytes), (0x5000, 4096));
+    assert_eq!(data.attributes.class, Class::Private);
+    // Data ends at a page boundary here: the next page is bss.
+    let bss = decide(&space, 0x40_6000, Access::Write);
+    assert!(matches!(bss, Decision::ZeroFill { .. }), "{bss:?}");
+}
+
+#[test]
+fn wrong_accesses_end_the_program() {
+    let space = space();
+    let cases = [
+        (0, Access::Read, Cause::NullPointer),
+        (0xffff, Access::Write, Cause::NullPointer),
+        (0x2000_0000, Access::Read, Cause::Unmapped),
+        (USER_END, Access::Read, Cause::NotUser),
+        (u64::MAX, Access::Execute, Cause::NotUser),
+        (
+            0x40_1000,
+            Access::Write,
+            Cause::Protection(Protection::ReadExecute),
+        ),
+        (
+            0x40_4000,
+            Access::Write,
+            Cause::Protection(Protection::Read),
+        ),
+        (
+            0x40_5000,
+            Access::Execute,
+            Cause::Protection(Protection::ReadWrite),
+        ),
+        (
+            layout::STACK_TOP - 8,
+            Access::Execute,
+            Cause::Protection(Protection::ReadWrite),
+        ),
+        (layout::MMAP_TOP, Access::Write, Cause::StackOverflow),
+        (
+            layout::MMAP_TOP + layout::STACK_GUARD_BYTES - 8,
+            Access::Write,
+            Cause::StackOverflow,
+        ),
+    ];
+    for (address, access, cause) in cases {
+        assert_eq!(
+            decide(&space, address, access),
+            Decision::Kill(cause),
+            "{address:#x}"
+        );
+        assert_eq!(cause.signal(), Signal::Segv);
+    }
+}
+
+#[test]
+fn a_reserve_of_frames_stays_with_the_kernel() {
+    let space = space();
+    let stack = layout::STACK_TOP - 8;
+    let decision = super::decide(&space, stack, Access::Write, None, FRAMES_RESERVED);
+    assert_eq!(decision, Decision::Kill(Cause::OutOfMemory));
+    assert_eq!(Cause::OutOfMemory.signal(), Signal::Kill);
+    let decision = super::decide(&space, stack, Access::Write, None, FRAMES_RESERVED + 1);
+    assert!(matches!(decision, Decision::ZeroFill { .. }));
+}
+
+#[test]
+fn a_page_in_memory_is_presented_not_fetched() {
+    let mut space = space();
+    let request = MapRequest {
+        address: 0,
+        length: 4096,
+        protection: prot::READ | prot::WRITE,
+        flags: map::PRIVATE | map::ANONYMOUS,
+        fd: -1,
+    };
+    let address = space.mmap(request).unwrap().address;
+    let page = VirtAddr::new(address);
+    let held = |protection| {
+        Some(Leaf {
+            page,
+            frame: PhysAddr::new(0x1000),
+            size: PageSize::Small,
+            attributes: Attributes::user(protection, Class::Private),
+            accessed: false,
+            dirty: false,
+        })
+    };
+    let touch = |space: &Space, protection| {
+        super::decide(space, address, Access::Write, held(protection), 0)
+    };
+    let protection = Protection::ReadWrite;
+    assert_eq!(
+        touch(&space, Protection::None),
+        Decision::Present { page, protection }
+    );
+    assert_eq!(
+        touch(&space, Protection::ReadWrite),
+        Decision::Stale { page }
+    );
+    space.mprotect(address, 4096, prot::NONE).unwrap();
+    let kill = Decision::Kill(Cause::Protection(Protection::None));
+    assert_eq!(touch(&space, Protection::None), kill);
+}
+
+#[test]
+fn error_codes_and_exceptions_have_their_meaning() {
+    assert_eq!(Access::from_error_code(0b00100), Access::Read);
+    assert_eq!(Access::from_error_code(0b00111), Access::Write);
+    assert_eq!(Access::from_error_code(0b10101), Access::Execute);
+    let signal = |vector| Cause::Exception { vector }.signal();
+    assert_eq!(signal(0), Signal::Fpe);
+    assert_eq!(signal(6), Signal::Ill);
+    assert_eq!(signal(13), Signal::Segv);
+    assert_eq!(Cause::TimeLimit.signal(), Signal::Xcpu);
+}

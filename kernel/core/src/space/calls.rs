@@ -1,0 +1,230 @@
+//! brk, mmap, munmap and mprotect on the regions of a program.
+//!
+//! Semantics are those of Linux as far as static programs without files need them, with two
+//! differences: nothing may become writable and executable (EACCES), and one writable mapping
+//! larger than the node's memory is refused at once (ENOMEM), since it could never be used.
+
+use hearth_abi::errno::Errno;
+use hearth_abi::linux::{map, prot};
+
+use super::{Kind, Pages, REGIONS_MAX, Space, range};
+use crate::addr::{PAGE_SIZE, page_down, page_up};
+use crate::loader::layout;
+use crate::paging::entry::{Class, Protection};
+
+/// Arguments of mmap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapRequest {
+    /// Wanted address, or 0.
+    pub address: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// `prot::*`.
+    pub protection: u64,
+    /// `map::*`.
+    pub flags: u64,
+    /// File descriptor, for mappings that are not anonymous.
+    pub fd: i32,
+}
+
+/// A mapping that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// Its address.
+    pub address: u64,
+    /// Pages of earlier mappings that it replaced: their frames must be dropped.
+    pub replaced: Pages,
+}
+
+/// The protection asked for by a program; EACCES for writable and executable.
+pub fn protection(bits: u64) -> Result<Protection, Errno> {
+    let bits = bits & prot::ALL;
+    match (bits & prot::WRITE != 0, bits & prot::EXEC != 0) {
+        (true, true) => Err(Errno::EACCES),
+        (true, false) => Ok(Protection::ReadWrite),
+        (false, true) => Ok(Protection::ReadExecute),
+        (false, false) if bits & prot::READ != 0 => Ok(Protection::Read),
+        (false, false) => Ok(Protection::None),
+    }
+}
+
+impl Space {
+    /// Moves the program break to exactly `wanted`; when that cannot be, or for 0, it stays where
+    /// it is. Returns the break and the pages that lie above it now.
+    pub fn brk(&mut self, wanted: u64) -> (u64, Pages) {
+        let nothing = Pages::default();
+        let (Some(old), Some(new)) = (page_up(self.heap_end), page_up(wanted)) else {
+            return (self.heap_end, nothing);
+        };
+        if wanted < self.heap_start {
+            return (self.heap_end, nothing);
+        }
+        if new < old {
+            if self.len() + self.splits(new, old) > REGIONS_MAX {
+                return (self.heap_end, nothing);
+            }
+            self.remove(new, old);
+            self.heap_end = wanted;
+            let released = Pages {
+                start: new,
+                end: old,
+            };
+            return (wanted, released);
+        }
+        if new > old {
+            let fits = new <= layout::MMAP_TOP
+                && new - old <= self.memory_bytes
+                && self.is_free(old, new)
+                && self.len() < REGIONS_MAX;
+            if !fits {
+                return (self.heap_end, nothing);
+            }
+            self.put(old, new, Protection::ReadWrite, Kind::Heap);
+            self.join(old, new);
+        }
+        self.heap_end = wanted;
+        (wanted, nothing)
+    }
+
+    /// Makes a mapping.
+    pub fn mmap(&mut self, request: MapRequest) -> Result<Mapped, Errno> {
+        let protection = protection(request.protection)?;
+        let pages = self.place(&request)?;
+        if self.len() + self.splits(pages.start, pages.end) + 1 > REGIONS_MAX {
+            return Err(Errno::ENOMEM);
+        }
+        let was_free = self.is_free(pages.start, pages.end);
+        if !was_free {
+            self.remove(pages.start, pages.end);
+        }
+        self.put(pages.start, pages.end, protection, Kind::Anonymous);
+        self.join(pages.start, pages.end);
+        Ok(Mapped {
+            address: pages.start,
+            replaced: if was_free { Pages::default() } else { pages },
+        })
+    }
+
+    /// Removes mappings; the frames of the returned pages must be dropped.
+    pub fn munmap(&mut self, address: u64, length: u64) -> Result<Pages, Errno> {
+        if length == 0 || !address.is_multiple_of(PAGE_SIZE) {
+            return Err(Errno::EINVAL);
+        }
+        let pages = range(address, length).ok_or(Errno::EINVAL)?;
+        if self.len() + self.splits(pages.start, pages.end) > REGIONS_MAX {
+            return Err(Errno::ENOMEM);
+        }
+        self.remove(pages.start, pages.end);
+        Ok(pages)
+    }
+
+    /// Changes the protection of pages; those that are mapped must follow. Holes in the range are
+    /// ENOMEM, as on Linux, but unlike there nothing is changed then.
+    pub fn mprotect(
+        &mut self,
+        address: u64,
+        length: u64,
+        bits: u64,
+    ) -> Result<(Pages, Protection), Errno> {
+        if !address.is_multiple_of(PAGE_SIZE) || bits & !prot::ALL != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let protection = protection(bits)?;
+        let pages = range(address, length).ok_or(Errno::ENOMEM)?;
+        if pages.is_empty() {
+            return Ok((pages, protection));
+        }
+        if !self.is_covered(pages) {
+            return Err(Errno::ENOMEM);
+        }
+        if self.len() + self.splits(pages.start, pages.end) > REGIONS_MAX {
+            return Err(Errno::ENOMEM);
+        }
+        self.split(pages.start);
+        self.split(pages.end);
+        for (_, entry) in self.regions.range_mut(pages.start..pages.end) {
+            entry.1 = protection;
+            if let (Kind::File { class, .. }, Protection::ReadWrite) = (&mut entry.2, protection) {
+                // A page that was ever writable is not retained.
+                *class = Class::Private;
+            }
+        }
+        self.join(pages.start, pages.end);
+        Ok((pages, protection))
+    }
+
+    /// Whether every page of the range belongs to a region, and none to the stack's guard, which
+    /// a program cannot make usable.
+    fn is_covered(&self, pages: Pages) -> bool {
+        let mut at = pages.start;
+        while at < pages.end {
+            match self.find(at) {
+                Some(region) if region.kind != Kind::Guard => at = region.end,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Checks the arguments of mmap and finds the pages.
+    fn place(&self, request: &MapRequest) -> Result<Pages, Errno> {
+        let &MapRequest {
+            address,
+            length,
+            flags,
+            ..
+        } = request;
+        if length == 0 || flags & (map::SHARED | map::PRIVATE) == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if flags & map::ANONYMOUS == 0 {
+            let standard_stream = (0..=2).contains(&request.fd);
+            return Err(if standard_stream {
+                Errno::ENODEV
+            } else {
+                Errno::EBADF
+            });
+        }
+        if flags & map::HUGETLB != 0 {
+            return Err(Errno::ENOMEM);
+        }
+        let commits = request.protection & prot::WRITE != 0 && flags & map::NORESERVE == 0;
+        if commits && length > self.memory_bytes {
+            return Err(Errno::ENOMEM);
+        }
+        if flags & (map::FIXED | map::FIXED_NOREPLACE) != 0 {
+            if !address.is_multiple_of(PAGE_SIZE) {
+                return Err(Errno::EINVAL);
+            }
+            if address < layout::USER_MIN {
+                return Err(Errno::EPERM);
+            }
+            let pages = range(address, length).ok_or(Errno::ENOMEM)?;
+            if flags & map::FIXED_NOREPLACE != 0 && !self.is_free(pages.start, pages.end) {
+                return Err(Errno::EEXIST);
+            }
+            return Ok(pages);
+        }
+        if let Some(pages) = range(page_down(address), length) {
+            let usable = pages.start >= layout::USER_MIN && pages.end <= layout::MMAP_TOP;
+            if usable && self.is_free(pages.start, pages.end) {
+                return Ok(pages);
+            }
+        }
+        self.find_gap(length).ok_or(Errno::ENOMEM)
+    }
+
+    /// The highest gap below [`layout::MMAP_TOP`] with room for `length` bytes.
+    fn find_gap(&self, length: u64) -> Option<Pages> {
+        let length = page_up(length)?;
+        let mut top = layout::MMAP_TOP;
+        for (&start, &(end, _, _)) in self.regions.range(..layout::MMAP_TOP).rev() {
+            if top.saturating_sub(end) >= length {
+                break;
+            }
+            top = top.min(start);
+        }
+        let start = top.checked_sub(length)?;
+        (start >= layout::USER_MIN).then_some(Pages { start, end: top })
+    }
+}

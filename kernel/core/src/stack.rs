@@ -1,0 +1,136 @@
+//! What a program finds on its stack when it starts: arguments, environment, auxiliary vector.
+//!
+//! Layout of the System V ABI for x86-64, 3.4.1, from the stack pointer up: argc, argv, 0, envp,
+//! 0, auxiliary vector, then the bytes they point to. rdx must be 0 at entry: there is no
+//! function to register with atexit.
+//!
+//! Invariant: the stack pointer is a multiple of 16 and everything lies below the given top.
+
+use alloc::vec::Vec;
+
+use crate::addr::PAGE_SIZE;
+use crate::loader::Image;
+use hearth_abi::linux::auxv;
+
+/// Bytes that arguments, environment and vectors may take: twice the largest launch block, since
+/// each string also needs a pointer.
+pub const INITIAL_STACK_MAX: usize = 128 * 1024;
+/// Ticks per second of times(2), as everywhere on Linux.
+const CLOCK_TICKS: u64 = 100;
+
+/// What goes on the stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// Arguments, the program's name first; no byte 0 inside.
+    pub argv: &'a [&'a [u8]],
+    /// Environment as `NAME=VALUE`; no byte 0 inside.
+    pub envp: &'a [&'a [u8]],
+    /// Random bytes for AT_RANDOM (the C library's stack protector).
+    pub random: [u8; 16],
+    /// AT_HWCAP: CPUID.1:EDX.
+    pub hwcap: u64,
+}
+
+/// The stack at entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InitialStack {
+    /// Stack pointer at entry.
+    pub pointer: u64,
+    /// Bytes from `pointer` to the top.
+    pub bytes: Vec<u8>,
+}
+
+/// The arguments and the environment need more than [`INITIAL_STACK_MAX`], or one holds a byte 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StackError {
+    /// More bytes than allowed.
+    TooLarge(usize),
+    /// A string with a byte 0 in it.
+    ZeroByte,
+}
+
+impl InitialStack {
+    /// Builds the stack that ends at `top` (a multiple of 16).
+    pub fn build(image: &Image, start: &Start<'_>, top: u64) -> Result<Self, StackError> {
+        assert!(top.is_multiple_of(16));
+        let name: &[u8] = start.argv.first().copied().unwrap_or(b"");
+        let all = || start.argv.iter().chain(start.envp).copied().chain([name]);
+        if all().any(|text| text.contains(&0)) {
+            return Err(StackError::ZeroByte);
+        }
+        // Strings from the top down: 8 bytes of zero end the stack, as on Linux.
+        let text_bytes: usize = all().map(|text| text.len() + 1).sum();
+        let tail = text_bytes + start.random.len() + 8;
+        let words = 1 + start.argv.len() + 1 + start.envp.len() + 1 + 2 * AUX_ENTRIES;
+        let total = (words * 8 + tail).next_multiple_of(16);
+        if total > INITIAL_STACK_MAX {
+            return Err(StackError::TooLarge(total));
+        }
+        let pointer = top - total as u64;
+        let random_at = top - tail as u64;
+        let mut text_at = random_at + start.random.len() as u64;
+        let mut place = |text: &[u8]| {
+            let at = text_at;
+            text_at += text.len() as u64 + 1;
+            at
+        };
+        let mut bytes = Vec::with_capacity(total);
+        let mut word = |value: u64| bytes.extend_from_slice(&value.to_le_bytes());
+        word(start.argv.len() as u64);
+        for text in start.argv {
+            word(place(text));
+        }
+        word(0);
+        for text in start.envp {
+            word(place(text));
+        }
+        word(0);
+        let name_at = place(name);
+        for (key, value) in aux(image, start.hwcap, random_at, name_at) {
+            word(key);
+            word(value);
+        }
+        bytes.resize(total - tail, 0);
+        bytes.extend_from_slice(&start.random);
+        for text in all() {
+            bytes.extend_from_slice(text);
+            bytes.push(0);
+        }
+        bytes.extend_from_slice(&[0; 8]);
+        assert_eq!(bytes.len(), total);
+        Ok(Self { pointer, bytes })
+    }
+}
+
+const AUX_ENTRIES: usize = 17;
+
+/// The auxiliary vector. Programs measured so far need PHDR, PHENT, PHNUM, PAGESZ and RANDOM; the
+/// user is 0, which exists in every /etc/passwd.
+fn aux(image: &Image, hwcap: u64, random_at: u64, name_at: u64) -> [(u64, u64); AUX_ENTRIES] {
+    let (headers, count) = match image.headers {
+        Some(headers) => (headers, u64::from(image.header_count)),
+        None => (0, 0),
+    };
+    [
+        (auxv::PHDR, headers),
+        (auxv::PHENT, Image::HEADER_BYTES),
+        (auxv::PHNUM, count),
+        (auxv::PAGESZ, PAGE_SIZE),
+        (auxv::BASE, 0),
+        (auxv::FLAGS, 0),
+        (auxv::ENTRY, image.entry),
+        (auxv::UID, 0),
+        (auxv::EUID, 0),
+        (auxv::GID, 0),
+        (auxv::EGID, 0),
+        (auxv::SECURE, 0),
+        (auxv::CLKTCK, CLOCK_TICKS),
+        (auxv::HWCAP, hwcap),
+        (auxv::RANDOM, random_at),
+        (auxv::EXECFN, name_at),
+        (auxv::NULL, 0),
+    ]
+}
+
+#[cfg(test)]
+mod tests;
