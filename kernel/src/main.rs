@@ -1,6 +1,75 @@
+//! The Hearth node kernel: one CPU, one program, one rank.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`boot`] | what the boot stub said: command line, version, entry time |
+//! | [`console`], [`panic`] | serial console with levels, log ring, last words |
+//! | [`arch`] | CPU tables, traps, timer, ring 3, idle: everything specific to x86-64 |
+//! | [`mm`], [`usercopy`] | frames, page tables, heap, stacks; the only way to a program's memory |
+//! | [`time`] | microseconds since the image was entered |
+//! | [`drivers`], [`net`] | PCI and virtio-net; smoltcp above it |
+//! | [`process`] | programs: loading, faults, system calls |
+//! | [`agent`] | the node's part of the protocol: joins, obeys, reports |
+//! | [`ktest`] | tests run inside the kernel in place of the agent (`hearth.test=NAME`) |
+//!
+//! Invariant: the kernel is single-threaded and runs to completion: interrupts are off in ring 0
+//! except in `arch::idle::wait` (docs/adr/0005-kernel-runs-to-completion.md).
 #![no_std]
 #![no_main]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
+// Until agent and process use all that arch and mm offer.
+#![allow(dead_code, unused_imports)]
+
+extern crate alloc;
+
+#[macro_use]
+mod console;
+
+mod agent;
+mod arch;
+mod boot;
+mod drivers;
+mod ktest;
+mod mm;
+mod net;
+mod panic;
+mod process;
+mod time;
+mod usercopy;
+
+use bootloader_api::BootInfo;
+use bootloader_api::config::{BootloaderConfig, Mapping};
+
+/// What the kernel asks of the boot stub.
+static BOOTLOADER_CONFIG: BootloaderConfig = {
+    let mut config = BootloaderConfig::new_default();
+    config.mappings.physical_memory = Some(Mapping::FixedAddress(mm::layout::PHYSICAL_MAP));
+    config.kernel_stack_size = 64 * 1024;
+    config
+};
+
+bootloader_api::entry_point!(start, config = &BOOTLOADER_CONFIG);
+
+/// First Rust code, on the stub's stack and page tables.
+fn start(info: &'static mut BootInfo) -> ! {
+    console::init();
+    arch::init_tables();
+    boot::copy(info);
+    mm::init(info, start_on_own_stack)
+}
+
+/// Goes on with the kernel's own page tables and a stack with a guard page.
+fn start_on_own_stack() -> ! {
+    let facts = boot::init();
+    console::configure(&facts.options);
+    if facts.options.test.is_some() {
+        arch::leave_when_done();
+    }
+    arch::init();
+    time::init(facts.entry_tsc);
+    boot::report();
+    mm::report();
+    match &facts.options.test {
+        Some(name) => ktest::run(name),
+        None => agent::run(facts),
+    }
 }

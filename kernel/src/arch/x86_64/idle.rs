@@ -1,0 +1,37 @@
+//! Sleeping: the only place where interrupts are on in ring 0.
+//!
+//! Invariant: the kernel sleeps in HLT until an interrupt or the deadline, never in a loop; the
+//! time it sleeps is counted.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use kernel_core::interrupts::Class;
+use x86_64::instructions::interrupts;
+
+use super::{timer, tsc};
+use crate::time::{self, Instant, Micros};
+
+/// Counts of the time-stamp counter spent in HLT.
+static IDLE_COUNTS: AtomicU64 = AtomicU64::new(0);
+
+/// Sleeps until an interrupt comes, at most until `deadline`; returns at once when that has
+/// passed. It may return early: the caller looks at what it waits for and at the clock.
+///
+/// A device that interrupts between the caller's last look and this call is not missed: the
+/// interrupt stays pending until STI, whose one-instruction shadow reaches into HLT.
+pub fn wait(deadline: Instant) {
+    if deadline <= time::now() {
+        return;
+    }
+    timer::arm(deadline, Class::Heartbeat);
+    let asleep = tsc();
+    interrupts::enable_and_hlt();
+    interrupts::disable();
+    IDLE_COUNTS.fetch_add(tsc().wrapping_sub(asleep), Ordering::Relaxed);
+    timer::disarm();
+}
+
+/// Time spent asleep since start.
+pub fn total() -> Micros {
+    time::of_counts(IDLE_COUNTS.load(Ordering::Relaxed))
+}

@@ -1,0 +1,94 @@
+//! Interrupt vectors, their classes, and how often each class came.
+//!
+//! Classes and what they may interrupt: docs/adr/0004-interrupt-classes.md. A handler does nothing
+//! but count and acknowledge; whoever waits looks at the device itself.
+//!
+//! Invariant: a class is counted where it came, in ring 3 or in idle; there is no third place,
+//! since interrupts are off everywhere else.
+
+pub use kernel_core::interrupts::{Class, Counts, Place};
+
+use spin::Mutex;
+use x86_64::instructions::port::Port;
+
+use super::trap::{FIRST_INTERRUPT, VECTORS};
+use super::{apic, timer};
+
+/// Vectors 32 to 47: where the legacy controllers are parked. All their lines are masked, but a
+/// spurious one can still come.
+const LEGACY_FIRST: u8 = FIRST_INTERRUPT;
+/// The APIC timer.
+pub const TIMER_VECTOR: u8 = 48;
+/// First vector for devices.
+const DEVICE_FIRST: u8 = 49;
+/// The APIC's spurious interrupt; old CPUs want the low four bits set.
+pub const SPURIOUS_VECTOR: u8 = 63;
+
+const _: () = assert!(SPURIOUS_VECTOR as usize == VECTORS - 1);
+
+struct State {
+    /// Class of device vector `DEVICE_FIRST + i`.
+    devices: [Option<Class>; (SPURIOUS_VECTOR - DEVICE_FIRST) as usize],
+    counts: Counts,
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    devices: [None; (SPURIOUS_VECTOR - DEVICE_FIRST) as usize],
+    counts: Counts::new(),
+});
+
+/// Reserves a vector for a device whose interrupts are of `class`. Panics when all
+/// are taken: the kernel drives far fewer devices than there are vectors.
+pub fn allocate(class: Class) -> u8 {
+    let mut state = STATE.lock();
+    let index = state
+        .devices
+        .iter()
+        .position(Option::is_none)
+        .expect("no interrupt vector left");
+    state.devices[index] = Some(class);
+    DEVICE_FIRST + index as u8
+}
+
+/// Interrupts since start, by class and place.
+pub fn counts() -> Counts {
+    STATE.lock().counts
+}
+
+/// Counts an interrupt and acknowledges it at the APIC; returns its class.
+pub(super) fn acknowledge(vector: u8, place: Place) -> Class {
+    let class = match vector {
+        TIMER_VECTOR => timer::fired(),
+        SPURIOUS_VECTOR => Class::Spurious,
+        DEVICE_FIRST.. => {
+            STATE.lock().devices[usize::from(vector - DEVICE_FIRST)].unwrap_or(Class::Spurious)
+        }
+        _ => Class::Spurious,
+    };
+    STATE.lock().counts.count(class, place);
+    // A spurious interrupt of the APIC or of the parked controllers wants no acknowledgement.
+    if (TIMER_VECTOR..SPURIOUS_VECTOR).contains(&vector) {
+        apic::end_of_interrupt();
+    }
+    class
+}
+
+/// Moves the two legacy interrupt controllers away from the exceptions and masks all their lines
+/// (Intel 8259A data sheet: ICW1 to ICW4, then OCW1).
+pub(super) fn mask_legacy() {
+    const COMMAND: [u16; 2] = [0x20, 0xa0];
+    const DATA: [u16; 2] = [0x21, 0xa1];
+    const CASCADE: [u8; 2] = [4, 2];
+    for index in 0..2 {
+        // SAFETY: the ports are those of the 8259A controllers on every PC; the kernel uses no
+        // interrupt of theirs.
+        unsafe {
+            let mut data = Port::<u8>::new(DATA[index]);
+            Port::<u8>::new(COMMAND[index]).write(0x11);
+            data.write(LEGACY_FIRST + 8 * index as u8);
+            data.write(CASCADE[index]);
+            data.write(1);
+            data.write(0xff);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! x86-64: CPU tables, traps, ring 3, timer, idle.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`cpu`] | features, control registers |
+//! | [`gdt`] | segments, task state, interrupt stacks |
+//! | [`trap`] | entry stubs, interrupt table, what happens on a trap in ring 0 |
+//! | [`user`] | ring 3: enter, come back with a [`user::Trap`] |
+//! | [`fpu`] | the program's floating-point state |
+//! | [`interrupts`] | vectors and their classes, counting |
+//! | [`apic`], [`timer`], [`clock`] | local APIC, its one-shot timer, calibration |
+//! | [`idle`] | the only place where the kernel sleeps |
+//! | [`entropy`], [`serial`], [`probe`] | random seeds, COM1, expected faults in tests |
+//!
+//! Invariant: interrupts are off in ring 0 except inside [`idle::wait`]. GS is never used by the
+//! kernel, so no SWAPGS can be forgotten: there is one CPU and its state is a static.
+
+pub mod apic;
+pub mod clock;
+pub mod cpu;
+pub mod entropy;
+pub mod fpu;
+pub mod gdt;
+pub mod idle;
+pub mod interrupts;
+pub mod probe;
+pub mod serial;
+pub mod timer;
+pub mod trap;
+pub mod user;
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use ::x86_64::instructions::port::Port;
+use ::x86_64::registers::control::{Cr0, Cr2, Cr3, Cr4};
+
+/// Port of QEMU's `isa-debug-exit` device.
+const DEBUG_EXIT_PORT: u16 = 0xf4;
+/// QEMU leaves with status 33.
+const DEBUG_EXIT_SUCCESS: u32 = 0x10;
+/// QEMU leaves with status 35.
+const DEBUG_EXIT_FAILURE: u32 = 0x11;
+
+/// Whether a test runs: the machine is then left and not halted.
+static LEAVE_WHEN_DONE: AtomicBool = AtomicBool::new(false);
+
+/// State of the one CPU: a static that only this CPU touches.
+#[repr(transparent)]
+struct CpuCell<T>(UnsafeCell<T>);
+
+// SAFETY: there is one CPU, interrupts are off in ring 0, and the handlers that run in spite of
+// that (NMI, machine check) do not touch these statics.
+unsafe impl<T> Sync for CpuCell<T> {}
+
+impl<T> CpuCell<T> {
+    const fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    const fn get(&self) -> *mut T {
+        self.0.get()
+    }
+}
+
+/// Bytes of a stack.
+#[repr(C, align(16))]
+struct StackBytes<const N: usize>([u8; N]);
+
+/// Loads segments and the interrupt table, so that a fault in early start-up is reported.
+pub fn init_tables() {
+    gdt::init();
+    trap::init();
+    interrupts::mask_legacy();
+}
+
+/// Turns on what the CPU offers, the system-call instruction, the APIC; calibrates the clock.
+/// Needs the kernel's own page tables.
+pub fn init() {
+    cpu::init();
+    fpu::init();
+    user::init();
+    apic::init();
+    clock::init();
+    cpu::report();
+}
+
+/// The time-stamp counter.
+pub fn tsc() -> u64 {
+    // SAFETY: every x86-64 CPU has RDTSC, and it may be used in ring 0.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Switches interrupts off for good; for the panic handler.
+pub fn disable_interrupts() {
+    ::x86_64::instructions::interrupts::disable();
+}
+
+/// Stops the CPU for good.
+pub fn halt() -> ! {
+    disable_interrupts();
+    loop {
+        ::x86_64::instructions::hlt();
+    }
+}
+
+/// From now on [`fail`] and [`succeed`] leave QEMU; without QEMU's device they halt as well.
+pub fn leave_when_done() {
+    LEAVE_WHEN_DONE.store(true, Ordering::Relaxed);
+}
+
+/// Ends a test that went well, or halts.
+pub fn succeed() -> ! {
+    leave(DEBUG_EXIT_SUCCESS)
+}
+
+/// Ends a test that failed, or halts.
+pub fn fail() -> ! {
+    leave(DEBUG_EXIT_FAILURE)
+}
+
+fn leave(value: u32) -> ! {
+    if LEAVE_WHEN_DONE.load(Ordering::Relaxed) {
+        // SAFETY: the port belongs to isa-debug-exit on machines that run tests; on others
+        // nothing is there, and the kernel halts.
+        unsafe { Port::new(DEBUG_EXIT_PORT).write(value) };
+    }
+    halt()
+}
+
+/// Control registers, for a panic report.
+pub struct ControlRegisters {
+    cr0: u64,
+    cr2: u64,
+    cr3: u64,
+    cr4: u64,
+}
+
+impl ControlRegisters {
+    /// Reads them.
+    pub fn read() -> Self {
+        Self {
+            cr0: Cr0::read_raw(),
+            cr2: Cr2::read_raw(),
+            cr3: Cr3::read().0.start_address().as_u64(),
+            cr4: Cr4::read_raw(),
+        }
+    }
+}
+
+impl fmt::Display for ControlRegisters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cr0 {:#x} cr2 {:#x} cr3 {:#x} cr4 {:#x}",
+            self.cr0, self.cr2, self.cr3, self.cr4
+        )
+    }
+}

@@ -1,0 +1,393 @@
+//! Ring 3: [`run`] enters the program and comes back with the [`Trap`] that ended its turn.
+//!
+//! `run` is a call that returns: the kernel's callee-saved registers lie on its stack while the
+//! program runs, the program's registers lie in its [`UserContext`] while the kernel runs. A
+//! program that came by SYSCALL goes back by SYSRET when its instruction pointer is a user
+//! address, else by IRET; `run` refuses an instruction pointer outside the user half, so neither
+//! can fault in ring 0 (CVE-2012-0217).
+//!
+//! Neighbours: [`super::trap`] jumps to [`trap_from_user`]; `process` calls [`run`] in a loop.
+//!
+//! Invariant: GS is never used in ring 0, so there is no SWAPGS; between SYSCALL and the change of
+//! stack only NMI and machine check can come, which have stacks of their own.
+
+use core::arch::naked_asm;
+use core::fmt;
+use core::mem::offset_of;
+
+use kernel_core::addr::USER_END;
+use x86_64::VirtAddr;
+use x86_64::registers::control::{Cr2, Efer, EferFlags};
+use x86_64::registers::model_specific::{FsBase, GsBase, LStar, Msr, SFMask};
+use x86_64::registers::rflags::RFlags;
+
+use super::gdt::{KERNEL_CODE, USER_CODE, USER_DATA, set_trap_stack};
+use super::interrupts::{self, Class, Place};
+use super::trap::{FIRST_INTERRUPT, GENERAL_PROTECTION, PAGE_FAULT};
+use super::{CpuCell, StackBytes};
+
+/// Flags a program may set itself; all others are as the kernel wants them.
+const USER_FLAGS: u64 = 0x0020_0dd5 | 1 << 18;
+/// Interrupts on, and the bit that is always one.
+const FIXED_FLAGS: u64 = 0x202;
+
+/// The registers of a program while it does not run.
+#[derive(Clone, Debug, Default)]
+#[repr(C, align(16))]
+pub struct UserContext {
+    /// General registers; `rcx` and `r11` are lost in a system call, as the ABI says.
+    pub rax: u64,
+    pub rbx: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub rbp: u64,
+    pub r8: u64,
+    pub r9: u64,
+    pub r10: u64,
+    pub r11: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    /// Instruction pointer.
+    pub rip: u64,
+    /// Flags; only those a program may set are honoured.
+    pub rflags: u64,
+    /// Stack pointer.
+    pub rsp: u64,
+    /// Base of FS: the program's thread pointer.
+    pub fs_base: u64,
+    /// Base of GS.
+    pub gs_base: u64,
+    /// Vector of the last trap.
+    vector: u64,
+    /// Error code of the last trap.
+    code: u64,
+    /// Whether the last trap was a system call, so that `rcx` and `r11` need not be restored.
+    by_syscall: u64,
+}
+
+/// Why a program stopped running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trap {
+    /// SYSCALL: number in `rax`, arguments in `rdi`, `rsi`, `rdx`, `r10`, `r8`, `r9`.
+    Syscall,
+    /// A page fault at `address`; the bits of `code` are in [`PageFaultCode`].
+    PageFault {
+        /// The address (CR2).
+        address: u64,
+        /// Error code.
+        code: PageFaultCode,
+    },
+    /// Another exception.
+    Exception {
+        /// Its vector; [`super::trap::name`] names it.
+        vector: u8,
+        /// Error code, zero where there is none.
+        code: u64,
+    },
+    /// An interrupt, already counted and acknowledged.
+    Interrupt {
+        /// What for.
+        class: Class,
+    },
+}
+
+/// Error code of a page fault (Intel SDM volume 3A, 4.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageFaultCode(pub u64);
+
+impl PageFaultCode {
+    /// The page is mapped, but not for this.
+    pub const fn is_protection(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// It was a write.
+    pub const fn is_write(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// It was an instruction fetch.
+    pub const fn is_execute(self) -> bool {
+        self.0 & 16 != 0
+    }
+}
+
+impl UserContext {
+    /// A program about to start at `rip` with stack pointer `rsp`, all other registers zero.
+    pub fn new(rip: u64, rsp: u64) -> Self {
+        Self {
+            rip,
+            rsp,
+            rflags: FIXED_FLAGS,
+            ..Self::default()
+        }
+    }
+
+    /// Makes the next [`run`] restore `rcx` and `r11` too, although the last trap was a system
+    /// call: for a call that replaces the registers.
+    pub fn restore_all(&mut self) {
+        self.by_syscall = 0;
+    }
+}
+
+impl fmt::Display for UserContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "rip {:#018x} rsp {:#018x} rflags {:#x} fs {:#x}",
+            self.rip, self.rsp, self.rflags, self.fs_base
+        )?;
+        let rows = [
+            [("rax", self.rax), ("rbx", self.rbx), ("rcx", self.rcx)],
+            [("rdx", self.rdx), ("rsi", self.rsi), ("rdi", self.rdi)],
+            [("rbp", self.rbp), ("r8", self.r8), ("r9", self.r9)],
+            [("r10", self.r10), ("r11", self.r11), ("r12", self.r12)],
+            [("r13", self.r13), ("r14", self.r14), ("r15", self.r15)],
+        ];
+        for (index, row) in rows.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            for (name, value) in row {
+                write!(f, "{name:4}{value:#018x} ")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the entry code needs, at addresses it knows.
+#[repr(C)]
+struct Turn {
+    /// Stack pointer of the kernel inside `enter`.
+    kernel_rsp: u64,
+    /// The program that runs.
+    context: *mut UserContext,
+    /// The program's stack pointer for a moment of a system call.
+    user_rsp: u64,
+    /// FS and GS bases in the CPU, so that they are written only when they change.
+    fs_base: u64,
+    gs_base: u64,
+}
+
+static TURN: CpuCell<Turn> = CpuCell::new(Turn {
+    kernel_rsp: 0,
+    context: core::ptr::null_mut(),
+    user_rsp: 0,
+    fs_base: 0,
+    gs_base: 0,
+});
+
+/// Stack on which a trap from ring 3 stores its five or six words before [`trap_from_user`] has
+/// moved them to the context. Nothing else ever uses it.
+static TRAP_STACK: CpuCell<StackBytes<256>> = CpuCell::new(StackBytes([0; 256]));
+
+/// Switches on SYSCALL (AMD APM volume 2, 6.1.1).
+pub fn init() {
+    const STAR: u32 = 0xc000_0081;
+    set_trap_stack(TRAP_STACK.get() as u64 + size_of::<StackBytes<256>>() as u64);
+    // SYSRET loads CS from the upper field + 16 and SS from it + 8.
+    let sysret_base = u64::from(USER_DATA - 8);
+    debug_assert!(sysret_base + 16 == u64::from(USER_CODE));
+    // SAFETY: the selectors are those of `gdt`; the handler is written for SYSCALL; all flags
+    // that would change how the kernel runs (IF, DF, TF, AC, NT) are cleared on entry.
+    unsafe {
+        Efer::update(|flags| flags.insert(EferFlags::SYSTEM_CALL_EXTENSIONS));
+        Msr::new(STAR).write(sysret_base << 48 | u64::from(KERNEL_CODE) << 32);
+        LStar::write(VirtAddr::new(syscall_entry as *const () as u64));
+        SFMask::write(RFlags::from_bits_truncate(!0x2));
+    }
+    FsBase::write(VirtAddr::zero());
+    GsBase::write(VirtAddr::zero());
+}
+
+/// Runs the program until it traps. Its address space must be active, its floating-point state in
+/// the registers. The context then holds the registers at the trap; for a system call or a fault
+/// the next call goes on behind the SYSCALL or repeats the instruction.
+pub fn run(context: &mut UserContext) -> Trap {
+    if context.rip >= USER_END || context.rsp >= USER_END && !is_kernel_half(context.rsp) {
+        return Trap::Exception {
+            vector: GENERAL_PROTECTION,
+            code: 0,
+        };
+    }
+    context.rflags = context.rflags & USER_FLAGS | FIXED_FLAGS;
+    load_bases(context);
+    // SAFETY: the context outlives the call, no other refers to it meanwhile; rip and flags have
+    // been checked above; ring 3 can reach only what its page tables give it.
+    unsafe { enter(context) };
+    if context.by_syscall != 0 {
+        return Trap::Syscall;
+    }
+    let vector = context.vector as u8;
+    match vector {
+        PAGE_FAULT => Trap::PageFault {
+            address: Cr2::read_raw(),
+            code: PageFaultCode(context.code),
+        },
+        FIRST_INTERRUPT.. => Trap::Interrupt {
+            class: interrupts::acknowledge(vector, Place::User),
+        },
+        _ => Trap::Exception {
+            vector,
+            code: context.code,
+        },
+    }
+}
+
+/// Whether an address is canonical in the upper half: harmless as a stack pointer in ring 3, where
+/// its use faults.
+fn is_kernel_half(address: u64) -> bool {
+    address >> 47 == 0x1_ffff
+}
+
+/// Loads the segment bases, where they differ from what the CPU has. One that is not canonical
+/// cannot be loaded; `process` refuses those, here they count as zero.
+fn load_bases(context: &UserContext) {
+    // SAFETY: one CPU, and `run` is not re-entered: nobody else refers to the cell.
+    let turn = unsafe { &mut *TURN.get() };
+    if turn.fs_base != context.fs_base {
+        FsBase::write(VirtAddr::try_new(context.fs_base).unwrap_or(VirtAddr::zero()));
+        turn.fs_base = context.fs_base;
+    }
+    if turn.gs_base != context.gs_base {
+        GsBase::write(VirtAddr::try_new(context.gs_base).unwrap_or(VirtAddr::zero()));
+        turn.gs_base = context.gs_base;
+    }
+}
+
+/// Enters ring 3; returns at the next trap, through [`leave`].
+#[unsafe(naked)]
+unsafe extern "C" fn enter(context: *mut UserContext) {
+    naked_asm!(
+        "push rbx", "push rbp", "push r12", "push r13", "push r14", "push r15",
+        "mov [rip + {turn} + {kernel_rsp}], rsp",
+        "mov [rip + {turn} + {context}], rdi",
+        "mov rax, [rdi + {rax}]", "mov rbx, [rdi + {rbx}]", "mov rdx, [rdi + {rdx}]",
+        "mov rsi, [rdi + {rsi}]", "mov rbp, [rdi + {rbp}]", "mov r8, [rdi + {r8}]",
+        "mov r9, [rdi + {r9}]", "mov r10, [rdi + {r10}]", "mov r12, [rdi + {r12}]",
+        "mov r13, [rdi + {r13}]", "mov r14, [rdi + {r14}]", "mov r15, [rdi + {r15}]",
+        "cmp qword ptr [rdi + {by_syscall}], 0",
+        "je 2f",
+        "mov rcx, [rdi + {rip}]",
+        "mov r11, [rdi + {rflags}]",
+        "mov rsp, [rdi + {rsp}]",
+        "mov rdi, [rdi + {rdi}]",
+        "sysretq",
+        "2:",
+        "push {user_data}",
+        "push qword ptr [rdi + {rsp}]",
+        "push qword ptr [rdi + {rflags}]",
+        "push {user_code}",
+        "push qword ptr [rdi + {rip}]",
+        "mov rcx, [rdi + {rcx}]",
+        "mov r11, [rdi + {r11}]",
+        "mov rdi, [rdi + {rdi}]",
+        "iretq",
+        turn = sym TURN,
+        kernel_rsp = const offset_of!(Turn, kernel_rsp),
+        context = const offset_of!(Turn, context),
+        user_data = const USER_DATA, user_code = const USER_CODE,
+        rax = const offset_of!(UserContext, rax), rbx = const offset_of!(UserContext, rbx),
+        rcx = const offset_of!(UserContext, rcx), rdx = const offset_of!(UserContext, rdx),
+        rsi = const offset_of!(UserContext, rsi), rdi = const offset_of!(UserContext, rdi),
+        rbp = const offset_of!(UserContext, rbp), r8 = const offset_of!(UserContext, r8),
+        r9 = const offset_of!(UserContext, r9), r10 = const offset_of!(UserContext, r10),
+        r11 = const offset_of!(UserContext, r11), r12 = const offset_of!(UserContext, r12),
+        r13 = const offset_of!(UserContext, r13), r14 = const offset_of!(UserContext, r14),
+        r15 = const offset_of!(UserContext, r15), rip = const offset_of!(UserContext, rip),
+        rflags = const offset_of!(UserContext, rflags), rsp = const offset_of!(UserContext, rsp),
+        by_syscall = const offset_of!(UserContext, by_syscall),
+    )
+}
+
+/// Where SYSCALL arrives: on the program's stack, its `rip` in `rcx` and its flags in `r11`,
+/// interrupts off.
+#[unsafe(naked)]
+unsafe extern "C" fn syscall_entry() {
+    naked_asm!(
+        "mov [rip + {turn} + {user_rsp}], rsp",
+        "mov rsp, [rip + {turn} + {context}]",
+        "mov [rsp + {rax}], rax", "mov [rsp + {rbx}], rbx", "mov [rsp + {rdx}], rdx",
+        "mov [rsp + {rsi}], rsi", "mov [rsp + {rdi}], rdi", "mov [rsp + {rbp}], rbp",
+        "mov [rsp + {r8}], r8", "mov [rsp + {r9}], r9", "mov [rsp + {r10}], r10",
+        "mov [rsp + {r12}], r12", "mov [rsp + {r13}], r13", "mov [rsp + {r14}], r14",
+        "mov [rsp + {r15}], r15",
+        "mov [rsp + {rcx}], rcx", "mov [rsp + {r11}], r11",
+        "mov [rsp + {rip}], rcx", "mov [rsp + {rflags}], r11",
+        "mov qword ptr [rsp + {by_syscall}], 1",
+        "mov rax, [rip + {turn} + {user_rsp}]",
+        "mov [rsp + {rsp}], rax",
+        "jmp {leave}",
+        turn = sym TURN,
+        leave = sym leave,
+        context = const offset_of!(Turn, context), user_rsp = const offset_of!(Turn, user_rsp),
+        rax = const offset_of!(UserContext, rax), rbx = const offset_of!(UserContext, rbx),
+        rcx = const offset_of!(UserContext, rcx), rdx = const offset_of!(UserContext, rdx),
+        rsi = const offset_of!(UserContext, rsi), rdi = const offset_of!(UserContext, rdi),
+        rbp = const offset_of!(UserContext, rbp), r8 = const offset_of!(UserContext, r8),
+        r9 = const offset_of!(UserContext, r9), r10 = const offset_of!(UserContext, r10),
+        r11 = const offset_of!(UserContext, r11), r12 = const offset_of!(UserContext, r12),
+        r13 = const offset_of!(UserContext, r13), r14 = const offset_of!(UserContext, r14),
+        r15 = const offset_of!(UserContext, r15), rip = const offset_of!(UserContext, rip),
+        rflags = const offset_of!(UserContext, rflags), rsp = const offset_of!(UserContext, rsp),
+        by_syscall = const offset_of!(UserContext, by_syscall),
+    )
+}
+
+/// Where every other trap from ring 3 arrives, from `trap::entry`: on the stack lie vector, error
+/// code, rip, cs, rflags, rsp, ss.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn trap_from_user() {
+    naked_asm!(
+        "push rax",
+        "mov rax, [rip + {turn} + {context}]",
+        "mov [rax + {rbx}], rbx", "mov [rax + {rcx}], rcx", "mov [rax + {rdx}], rdx",
+        "mov [rax + {rsi}], rsi", "mov [rax + {rdi}], rdi", "mov [rax + {rbp}], rbp",
+        "mov [rax + {r8}], r8", "mov [rax + {r9}], r9", "mov [rax + {r10}], r10",
+        "mov [rax + {r11}], r11", "mov [rax + {r12}], r12", "mov [rax + {r13}], r13",
+        "mov [rax + {r14}], r14", "mov [rax + {r15}], r15",
+        "mov qword ptr [rax + {by_syscall}], 0",
+        "pop qword ptr [rax + {rax}]",
+        "pop qword ptr [rax + {vector}]",
+        "pop qword ptr [rax + {code}]",
+        "pop qword ptr [rax + {rip}]",
+        "pop rcx",
+        "pop qword ptr [rax + {rflags}]",
+        "pop qword ptr [rax + {rsp}]",
+        // `leave` sets the flags to what Rust expects: the program may have had DF or AC set.
+        "jmp {leave}",
+        turn = sym TURN,
+        leave = sym leave,
+        context = const offset_of!(Turn, context),
+        rax = const offset_of!(UserContext, rax), rbx = const offset_of!(UserContext, rbx),
+        rcx = const offset_of!(UserContext, rcx), rdx = const offset_of!(UserContext, rdx),
+        rsi = const offset_of!(UserContext, rsi), rdi = const offset_of!(UserContext, rdi),
+        rbp = const offset_of!(UserContext, rbp), r8 = const offset_of!(UserContext, r8),
+        r9 = const offset_of!(UserContext, r9), r10 = const offset_of!(UserContext, r10),
+        r11 = const offset_of!(UserContext, r11), r12 = const offset_of!(UserContext, r12),
+        r13 = const offset_of!(UserContext, r13), r14 = const offset_of!(UserContext, r14),
+        r15 = const offset_of!(UserContext, r15), rip = const offset_of!(UserContext, rip),
+        rflags = const offset_of!(UserContext, rflags), rsp = const offset_of!(UserContext, rsp),
+        vector = const offset_of!(UserContext, vector), code = const offset_of!(UserContext, code),
+        by_syscall = const offset_of!(UserContext, by_syscall),
+    )
+}
+
+/// Returns from [`enter`] on the kernel's stack.
+#[unsafe(naked)]
+unsafe extern "C" fn leave() {
+    naked_asm!(
+        "mov rsp, [rip + {turn} + {kernel_rsp}]",
+        "push 2",
+        "popfq",
+        "pop r15", "pop r14", "pop r13", "pop r12", "pop rbp", "pop rbx",
+        "ret",
+        turn = sym TURN,
+        kernel_rsp = const offset_of!(Turn, kernel_rsp),
+    )
+}

@@ -1,0 +1,133 @@
+//! The console: log lines with a level and a time stamp, to the serial port and into a ring.
+//!
+//! Use the macros `error!`, `warn!`, `info!`, `debug!`: first the subsystem, then a format string.
+//! A line reads `[   0.012345] info  net: text`.
+//!
+//! Neighbours: `arch::serial` drives the port; `panic` prints the tail of the ring. Which lines
+//! are shown is `hearth.console=`, which are kept `hearth.log=` (`kernel_core::cmdline`).
+//!
+//! Invariant: writing never waits longer than `arch::serial::PATIENCE` for the port, never
+//! allocates and never panics; a line that comes while the console is in use is dropped.
+
+use core::fmt::{self, Write};
+
+use kernel_core::cmdline::{CommandLine, Console, Level};
+use kernel_core::logring::LogRing;
+use spin::Mutex;
+
+use crate::arch::serial::Port;
+
+/// Logs what an operator must act on.
+#[macro_export]
+macro_rules! error {
+    ($subsystem:expr, $($text:tt)*) => {
+        $crate::console::log(::kernel_core::cmdline::Level::Error, $subsystem, format_args!($($text)*))
+    };
+}
+
+/// Logs what may explain a later error.
+#[macro_export]
+macro_rules! warn {
+    ($subsystem:expr, $($text:tt)*) => {
+        $crate::console::log(::kernel_core::cmdline::Level::Warn, $subsystem, format_args!($($text)*))
+    };
+}
+
+/// Logs the milestones of a node's life.
+#[macro_export]
+macro_rules! info {
+    ($subsystem:expr, $($text:tt)*) => {
+        $crate::console::log(::kernel_core::cmdline::Level::Info, $subsystem, format_args!($($text)*))
+    };
+}
+
+/// Logs details for a developer.
+#[macro_export]
+macro_rules! debug {
+    ($subsystem:expr, $($text:tt)*) => {
+        $crate::console::log(::kernel_core::cmdline::Level::Debug, $subsystem, format_args!($($text)*))
+    };
+}
+
+struct State {
+    port: Option<Port>,
+    show: Level,
+    keep: Level,
+    ring: LogRing,
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    port: None,
+    show: Level::Info,
+    keep: Level::Debug,
+    ring: LogRing::new(),
+});
+
+/// Opens the first serial port, if there is one.
+pub fn init() {
+    STATE.lock().port = Port::open();
+}
+
+/// Applies `hearth.console=` and `hearth.log=`.
+pub fn configure(options: &CommandLine) {
+    let mut state = STATE.lock();
+    if options.console == Console::None {
+        state.port = None;
+    }
+    state.show = options.console_level;
+    state.keep = options.log.max(options.console_level);
+}
+
+/// Writes one line; use the macros.
+pub fn log(level: Level, subsystem: &str, text: fmt::Arguments<'_>) {
+    let micros = crate::time::now().as_micros();
+    let Some(mut state) = STATE.try_lock() else {
+        return;
+    };
+    if level > state.keep {
+        return;
+    }
+    let shown = level <= state.show;
+    let state = &mut *state;
+    let mut out = Output {
+        ring: &mut state.ring,
+        port: state.port.as_mut().filter(|_| shown),
+    };
+    // Output never fails.
+    let _ = writeln!(
+        out,
+        "[{:4}.{:06}] {:5} {subsystem}: {text}",
+        micros / 1_000_000,
+        micros % 1_000_000,
+        level.name()
+    );
+}
+
+/// Writes text to the port only, whatever the level: for the markers of tests.
+pub fn raw(text: fmt::Arguments<'_>) {
+    if let Some(port) = STATE.try_lock().as_mut().and_then(|s| s.port.as_mut()) {
+        // A port never fails.
+        let _ = port.write_fmt(text);
+    }
+}
+
+/// Copies the newest whole lines of the ring to `out`; returns how many bytes, none when the
+/// console was in use when the kernel panicked.
+pub fn tail(out: &mut [u8]) -> usize {
+    STATE.try_lock().map_or(0, |state| state.ring.tail(out))
+}
+
+struct Output<'a> {
+    ring: &'a mut LogRing,
+    port: Option<&'a mut Port>,
+}
+
+impl Write for Output<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.ring.write(text.as_bytes());
+        match &mut self.port {
+            Some(port) => port.write_str(text),
+            None => Ok(()),
+        }
+    }
+}

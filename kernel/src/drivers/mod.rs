@@ -1,0 +1,1 @@
+//! Device drivers: PCI scan and virtio-net.

@@ -1,0 +1,282 @@
+//! The kernel's own page tables: physical map, image by segment, stacks with guard pages.
+//!
+//! The image's segments are read from its own program headers (the linker puts them at
+//! `__ehdr_start`), its frames from the tables the stub left. The frames that hold code and
+//! constants are read-only in the physical map too.
+//!
+//! Invariant: when [`build`] returns, every page of the image is either writable or executable or
+//! neither, and page 0 is not mapped.
+
+use bootloader_api::info::{MemoryRegion, MemoryRegionKind, MemoryRegions};
+use kernel_core::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, PhysAddr, VirtAddr};
+use kernel_core::paging::entry::{Attributes, Protection};
+use kernel_core::paging::{PageSize, PageTable};
+use x86_64::registers::control::Cr3;
+
+use super::{DirectMap, frames, layout, map_fresh};
+use crate::arch::gdt::{StackIndex, set_stack};
+
+/// Segments and RELRO ranges an image may have; the linker makes six or seven.
+const RANGES_MAX: usize = 16;
+
+/// Root entries of the areas in `layout`.
+const fn root_index(address: u64) -> u64 {
+    VirtAddr::new(address).table_index(4)
+}
+
+/// A range of the image with one protection.
+#[derive(Clone, Copy)]
+struct Range {
+    start: u64,
+    end: u64,
+    protection: Protection,
+}
+
+/// ELF64 header and program header, as far as they are used (ELF-64 object file format 1.5).
+#[repr(C)]
+struct ElfHeader {
+    ident: [u8; 16],
+    kind: u16,
+    machine: u16,
+    version: u32,
+    entry: u64,
+    program_offset: u64,
+    section_offset: u64,
+    flags: u32,
+    header_size: u16,
+    program_entry_size: u16,
+    program_count: u16,
+}
+
+#[repr(C)]
+struct ProgramHeader {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    address: u64,
+    physical: u64,
+    file_size: u64,
+    memory_size: u64,
+    align: u64,
+}
+
+const LOAD: u32 = 1;
+const RELRO: u32 = 0x6474_e552;
+const WRITABLE: u32 = 2;
+const EXECUTABLE: u32 = 1;
+
+unsafe extern "C" {
+    /// The image's ELF header; made by the linker.
+    static __ehdr_start: ElfHeader;
+}
+
+/// Builds the tables; the caller loads them.
+pub(super) fn build(regions: &MemoryRegions) -> PageTable {
+    let stub = PageTable::from_root(PhysAddr::new(Cr3::read().0.start_address().as_u64()));
+    let table = PageTable::new(&mut DirectMap, &mut *frames()).expect("memory for page tables");
+    table
+        .prepare_kernel_half(
+            &mut DirectMap,
+            &mut *frames(),
+            &[
+                root_index(layout::PHYSICAL_MAP),
+                root_index(layout::HEAP),
+                root_index(layout::STACKS),
+                root_index(layout::DEVICES),
+                root_index(layout::KERNEL_IMAGE),
+            ],
+        )
+        .expect("memory for page tables");
+    let (ranges, count) = image_ranges();
+    let ranges = &ranges[..count];
+    map_image(table, stub, ranges);
+    map_memory(table, regions, stub, ranges);
+    table
+}
+
+/// Maps the kernel stack and the interrupt stacks, each above a hole; returns the top of the
+/// kernel stack.
+pub(super) fn add_stacks() -> u64 {
+    let mut next = layout::STACKS;
+    let mut add = |bytes: u64| {
+        let bottom = next + PAGE_SIZE;
+        assert!(
+            map_fresh(bottom, bytes),
+            "too little memory for kernel stacks"
+        );
+        next = bottom + bytes;
+        next
+    };
+    for index in StackIndex::ALL {
+        set_stack(index, add(layout::INTERRUPT_STACK_BYTES));
+    }
+    add(layout::KERNEL_STACK_BYTES)
+}
+
+/// The image's pages by protection; RELRO ranges come after the segments that contain them.
+fn image_ranges() -> ([Range; RANGES_MAX], usize) {
+    let mut ranges = [Range {
+        start: 0,
+        end: 0,
+        protection: Protection::None,
+    }; RANGES_MAX];
+    let mut count = 0;
+    // SAFETY: the linker puts the headers in the first segment, which is mapped for reading.
+    let headers = unsafe {
+        let header = &raw const __ehdr_start;
+        let first = header
+            .byte_add((*header).program_offset as usize)
+            .cast::<ProgramHeader>();
+        core::slice::from_raw_parts(first, usize::from((*header).program_count))
+    };
+    for kind in [LOAD, RELRO] {
+        for header in headers.iter().filter(|header| header.kind == kind) {
+            let start = layout::KERNEL_IMAGE + header.address;
+            let protection = match (kind, header.flags) {
+                (RELRO, _) => Protection::Read,
+                (_, flags) if flags & EXECUTABLE != 0 => {
+                    assert!(flags & WRITABLE == 0, "kernel segment is W and X");
+                    Protection::ReadExecute
+                }
+                (_, flags) if flags & WRITABLE != 0 => Protection::ReadWrite,
+                _ => Protection::Read,
+            };
+            ranges[count] = Range {
+                start: start / PAGE_SIZE * PAGE_SIZE,
+                // A RELRO range ends at a page; a segment takes its last page whole.
+                end: match kind {
+                    RELRO => (start + header.memory_size) / PAGE_SIZE * PAGE_SIZE,
+                    _ => (start + header.memory_size).div_ceil(PAGE_SIZE) * PAGE_SIZE,
+                },
+                protection,
+            };
+            count += 1;
+        }
+    }
+    (ranges, count)
+}
+
+fn map_image(table: PageTable, stub: PageTable, ranges: &[Range]) {
+    for range in ranges {
+        for page in (range.start..range.end).step_by(PAGE_SIZE as usize) {
+            let page = VirtAddr::new(page);
+            if let Some(leaf) = table.translate(&DirectMap, page) {
+                // Two segments never share a page; only RELRO narrows one.
+                assert!(
+                    leaf.attributes.protection == Protection::ReadWrite
+                        && range.protection == Protection::Read,
+                    "kernel segments overlap at {page:?}"
+                );
+                table
+                    .protect(&mut DirectMap, page, Protection::Read)
+                    .expect("page is mapped");
+                continue;
+            }
+            let frame = stub
+                .physical(&DirectMap, page)
+                .expect("stub mapped the whole image");
+            let attributes = Attributes::kernel(range.protection);
+            table
+                .map(
+                    &mut DirectMap,
+                    &mut *frames(),
+                    page,
+                    frame,
+                    PageSize::Small,
+                    attributes,
+                )
+                .expect("memory for page tables");
+        }
+    }
+}
+
+/// Maps all memory one to one, with large pages except where a frame must be read-only or the
+/// neighbourhood is not all memory.
+fn map_memory(table: PageTable, regions: &MemoryRegions, stub: PageTable, ranges: &[Range]) {
+    let end = regions
+        .iter()
+        .filter(|region| is_memory(region))
+        .map(|region| region.end)
+        .max()
+        .unwrap_or(0);
+    let read_only = |frame: u64| {
+        ranges
+            .iter()
+            .filter(|range| range.protection != Protection::ReadWrite)
+            .flat_map(|range| (range.start..range.end).step_by(PAGE_SIZE as usize))
+            .any(|page| {
+                stub.physical(&DirectMap, VirtAddr::new(page)) == Some(PhysAddr::new(frame))
+            })
+    };
+    let image = image_frames(stub, ranges);
+    for start in (0..end).step_by(LARGE_PAGE_SIZE as usize) {
+        let stop = start + LARGE_PAGE_SIZE;
+        let touches_image = image.0 < stop && start < image.1;
+        if !touches_image && covered(regions, start, stop) {
+            map_one_to_one(table, start, PageSize::Large, Protection::ReadWrite);
+            continue;
+        }
+        for frame in (start..stop.min(end)).step_by(PAGE_SIZE as usize) {
+            if !covered(regions, frame, frame + PAGE_SIZE) {
+                continue;
+            }
+            let protection = if touches_image && read_only(frame) {
+                Protection::Read
+            } else {
+                Protection::ReadWrite
+            };
+            map_one_to_one(table, frame, PageSize::Small, protection);
+        }
+    }
+}
+
+fn map_one_to_one(table: PageTable, frame: u64, size: PageSize, protection: Protection) {
+    table
+        .map(
+            &mut DirectMap,
+            &mut *frames(),
+            VirtAddr::new(layout::PHYSICAL_MAP + frame),
+            PhysAddr::new(frame),
+            size,
+            Attributes::kernel(protection),
+        )
+        .expect("memory for page tables");
+}
+
+/// Lowest frame of the image and the end of its highest.
+fn image_frames(stub: PageTable, ranges: &[Range]) -> (u64, u64) {
+    let frames = || {
+        ranges
+            .iter()
+            .flat_map(|range| (range.start..range.end).step_by(PAGE_SIZE as usize))
+            .filter_map(|page| stub.physical(&DirectMap, VirtAddr::new(page)))
+            .map(PhysAddr::as_u64)
+    };
+    let first = frames().min().unwrap_or(0);
+    let last = frames().max().unwrap_or(0);
+    (first, last + PAGE_SIZE)
+}
+
+fn is_memory(region: &MemoryRegion) -> bool {
+    matches!(
+        region.kind,
+        MemoryRegionKind::Usable | MemoryRegionKind::Bootloader
+    )
+}
+
+/// Whether all of `start..end` is memory; regions may be adjacent and in any order.
+fn covered(regions: &MemoryRegions, start: u64, end: u64) -> bool {
+    let mut at = start;
+    while at < end {
+        let next = regions
+            .iter()
+            .filter(|region| is_memory(region) && region.start <= at && at < region.end)
+            .map(|region| region.end)
+            .max();
+        match next {
+            Some(next) => at = next,
+            None => return false,
+        }
+    }
+    true
+}

@@ -1,0 +1,266 @@
+//! Memory: frames, the kernel's page tables, heap and stacks, address spaces of programs.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`layout`] | what lies where in virtual memory |
+//! | [`physical`] | access to memory through the physical map |
+//! | [`kernel_map`] | the kernel's own page tables |
+//! | [`heap`] | the global allocator |
+//! | [`address_space`] | one program's page tables |
+//!
+//! Neighbours: `kernel_core::{frames, paging}` decide; this module touches the hardware.
+//!
+//! Invariant: the physical map never covers what is not memory; no page is writable and
+//! executable; no frame reaches a program unscrubbed (`kernel_core::frames`).
+
+pub mod address_space;
+mod heap;
+mod kernel_map;
+pub mod layout;
+pub mod physical;
+
+use core::ptr::NonNull;
+
+use bootloader_api::BootInfo;
+use bootloader_api::info::{MemoryRegionKind, MemoryRegions};
+pub use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
+use kernel_core::frames::{FrameAllocator, Owner, Usage};
+use kernel_core::paging::entry::{Attributes, Protection};
+use kernel_core::paging::{MapError, PageSize, PageTable};
+use spin::{Mutex, MutexGuard, Once};
+
+pub use address_space::AddressSpace;
+pub use physical::DirectMap;
+
+/// The one frame allocator. `None` until [`init`].
+static FRAMES: Mutex<Option<FrameAllocator>> = Mutex::new(None);
+/// The kernel's page tables, whose upper half all programs share.
+static KERNEL_TABLE: Once<PageTable> = Once::new();
+/// Next free address for device registers.
+static DEVICES_NEXT: Mutex<u64> = Mutex::new(layout::DEVICES);
+
+/// The frame allocator, locked. Do not call into `mm` while holding it.
+pub struct Frames(MutexGuard<'static, Option<FrameAllocator>>);
+
+impl core::ops::Deref for Frames {
+    type Target = FrameAllocator;
+    fn deref(&self) -> &FrameAllocator {
+        self.0.as_ref().expect("mm::init has not run")
+    }
+}
+
+impl core::ops::DerefMut for Frames {
+    fn deref_mut(&mut self) -> &mut FrameAllocator {
+        self.0.as_mut().expect("mm::init has not run")
+    }
+}
+
+/// Locks the frame allocator. The kernel is single-threaded: finding it locked is a bug, and
+/// waiting would be for ever.
+pub fn frames() -> Frames {
+    Frames(FRAMES.try_lock().expect("frame allocator is in use"))
+}
+
+/// Memory that the boot stub mapped for the kernel; valid until [`init`] changes tables.
+pub fn stub_memory(address: u64, length: usize) -> &'static [u8] {
+    // SAFETY: the stub hands over the address with this length in `BootInfo`; the caller copies
+    // it before the stub's tables go away.
+    unsafe { core::slice::from_raw_parts(address as *const u8, length) }
+}
+
+/// Takes over memory from the stub, then calls `next` on a stack of the kernel's own. Panics with
+/// a clear message when there is too little memory.
+pub fn init(info: &'static BootInfo, next: fn() -> !) -> ! {
+    let base = info.physical_memory_offset.into_option();
+    assert!(
+        base == Some(layout::PHYSICAL_MAP),
+        "boot stub mapped memory at {base:x?}"
+    );
+    let regions = &info.memory_regions;
+    let memory_bytes = usable_bytes(regions);
+    assert!(
+        memory_bytes >= layout::LEAST_MEMORY_BYTES,
+        "too little memory: {} KiB usable, {} KiB needed; give the node at least 32 MiB",
+        memory_bytes / 1024,
+        layout::LEAST_MEMORY_BYTES / 1024
+    );
+    *FRAMES.lock() = Some(collect_frames(regions));
+    crate::arch::cpu::enable_paging_features();
+    let table = kernel_map::build(regions);
+    KERNEL_TABLE.call_once(|| table);
+    physical::load_root(table.root());
+    heap::init(memory_bytes);
+    let top = kernel_map::add_stacks();
+    // SAFETY: the stack has just been mapped and nobody else uses it; nothing on the old stack is
+    // used any more, since neither `next` nor this call returns.
+    unsafe {
+        core::arch::asm!(
+            "mov rsp, {top}",
+            "xor ebp, ebp",
+            "call {next}",
+            "ud2",
+            top = in(reg) top,
+            next = in(reg) next,
+            options(noreturn)
+        )
+    }
+}
+
+/// Logs how memory is used.
+pub fn report() {
+    let usage = frames().usage();
+    info!(
+        "mm",
+        "{} KiB of memory, {} KiB used by the kernel, heap may grow to {} KiB",
+        usage.total * PAGE_SIZE / 1024,
+        usage.kernel * PAGE_SIZE / 1024,
+        heap::limit_bytes() / 1024
+    );
+}
+
+/// Frames by state.
+pub fn usage() -> Usage {
+    frames().usage()
+}
+
+/// The kernel's address of physical memory. The address must be memory.
+pub fn phys_to_virt(address: PhysAddr) -> *mut u8 {
+    (layout::PHYSICAL_MAP + address.as_u64()) as *mut u8
+}
+
+/// The physical address behind a pointer into the physical map; panics for any other pointer.
+pub fn virt_to_phys(pointer: NonNull<u8>) -> PhysAddr {
+    let address = pointer.as_ptr() as u64;
+    assert!(
+        (layout::PHYSICAL_MAP..layout::HEAP).contains(&address),
+        "{address:#x} is not in the physical map"
+    );
+    PhysAddr::new(address - layout::PHYSICAL_MAP)
+}
+
+/// Frames in a row for a device, zeroed, below 4 GiB where possible; the pointer is into the
+/// physical map. `None` when memory is too fragmented or used up.
+pub fn dma_alloc(pages: usize) -> Option<(PhysAddr, NonNull<u8>)> {
+    let frame = frames().alloc_contiguous(&mut DirectMap, pages as u64, PAGE_SIZE)?;
+    let pointer = NonNull::new(phys_to_virt(frame)).expect("physical map is not at zero");
+    Some((frame, pointer))
+}
+
+/// Gives back what [`dma_alloc`] gave.
+pub fn dma_free(frame: PhysAddr, pages: usize) {
+    let mut frames = frames();
+    for index in 0..pages as u64 {
+        frames.free(frame.offset(index * PAGE_SIZE));
+    }
+}
+
+/// Maps device registers, uncached, for good. Panics when the area for them is used up.
+pub fn map_mmio(address: PhysAddr, length: u64) -> NonNull<u8> {
+    let first = address.frame_start();
+    let offset = address.as_u64() - first.as_u64();
+    let pages = (offset + length).div_ceil(PAGE_SIZE);
+    let mut next = DEVICES_NEXT.lock();
+    let start = *next;
+    // A page between two devices stays unmapped.
+    *next += (pages + 1) * PAGE_SIZE;
+    assert!(
+        *next <= layout::DEVICES + layout::DEVICES_BYTES,
+        "no room for {length} bytes of device registers"
+    );
+    for index in 0..pages {
+        map_kernel(
+            VirtAddr::new(start + index * PAGE_SIZE),
+            first.offset(index * PAGE_SIZE),
+            Attributes::device(),
+        )
+        .expect("device registers are mapped once, at fresh addresses");
+    }
+    NonNull::new((start + offset) as *mut u8).expect("devices are not at zero")
+}
+
+/// Activates the kernel's own tables: between two programs.
+pub fn activate_kernel_table() {
+    physical::load_root(kernel_table().root());
+}
+
+/// What maps the kernel page at `address`, if anything; for tests and reports.
+pub fn kernel_translate(address: VirtAddr) -> Option<kernel_core::paging::Leaf> {
+    kernel_table().translate(&DirectMap, address)
+}
+
+fn kernel_table() -> PageTable {
+    *KERNEL_TABLE.get().expect("mm::init has not run")
+}
+
+/// Maps one small page of the kernel. No flush: it was not mapped before.
+fn map_kernel(page: VirtAddr, frame: PhysAddr, attributes: Attributes) -> Result<(), MapError> {
+    let size = PageSize::Small;
+    kernel_table().map(
+        &mut DirectMap,
+        &mut *frames(),
+        page,
+        frame,
+        size,
+        attributes,
+    )
+}
+
+/// Maps fresh zeroed frames for the kernel from `start` on; `false` when memory is used up.
+fn map_fresh(start: u64, bytes: u64) -> bool {
+    for page in (start..start + bytes).step_by(PAGE_SIZE as usize) {
+        let Some(frame) = frames().alloc(&mut DirectMap, Owner::KERNEL) else {
+            return false;
+        };
+        let attributes = Attributes::kernel(Protection::ReadWrite);
+        match map_kernel(VirtAddr::new(page), frame, attributes) {
+            Ok(()) => {}
+            Err(MapError::OutOfFrames) => {
+                frames().free(frame);
+                return false;
+            }
+            Err(other) => panic!("kernel page {page:#x}: {other:?}"),
+        }
+    }
+    true
+}
+
+fn usable_bytes(regions: &MemoryRegions) -> u64 {
+    regions
+        .iter()
+        .filter(|region| region.kind == MemoryRegionKind::Usable)
+        .map(|region| region.end - region.start)
+        .sum()
+}
+
+/// Sets up the allocator: its table of tags goes to the end of the largest usable region.
+fn collect_frames(regions: &MemoryRegions) -> FrameAllocator {
+    let usable = || {
+        regions
+            .iter()
+            .filter(|region| region.kind == MemoryRegionKind::Usable)
+    };
+    let end = usable().map(|region| region.end).max().unwrap_or(0);
+    let largest = usable()
+        .max_by_key(|region| region.end - region.start)
+        .expect("there is memory");
+    let bytes = FrameAllocator::table_bytes(PhysAddr::new(0), PhysAddr::new(end));
+    let bytes = bytes.div_ceil(PAGE_SIZE) * PAGE_SIZE;
+    let table_start = largest
+        .end
+        .checked_sub(bytes)
+        .filter(|start| *start >= largest.start)
+        .map(|start| start / PAGE_SIZE * PAGE_SIZE)
+        .expect("largest region holds the frame table");
+    let count = (end / PAGE_SIZE) as usize;
+    let tags = physical::take_tags(PhysAddr::new(table_start), count);
+    let mut allocator = FrameAllocator::new(PhysAddr::new(0), tags);
+    for region in usable() {
+        let end = if region.start == largest.start {
+            table_start
+        } else {
+            region.end
+        };
+        allocator.add_region(PhysAddr::new(region.start), PhysAddr::new(end));
+    }
+    allocator
+}

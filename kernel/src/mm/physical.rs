@@ -1,0 +1,101 @@
+//! Physical memory through the map of all of it.
+//!
+//! Invariant: only addresses of memory are passed in; the kernel's own frames that hold code are
+//! mapped read-only there, so that a stray write faults.
+
+use core::arch::asm;
+
+use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
+use kernel_core::phys::{PhysMem, check_in_frame};
+
+use super::phys_to_virt;
+
+/// Access to physical memory for `kernel_core`.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectMap;
+
+impl PhysMem for DirectMap {
+    fn read_u64(&self, at: PhysAddr) -> u64 {
+        debug_assert!(at.is_aligned(8));
+        // SAFETY: callers pass addresses of memory (the module's invariant), aligned; page tables
+        // are changed by the CPU too (accessed, dirty), hence volatile.
+        unsafe { phys_to_virt(at).cast::<u64>().read_volatile() }
+    }
+
+    fn write_u64(&mut self, at: PhysAddr, value: u64) {
+        debug_assert!(at.is_aligned(8));
+        // SAFETY: as in `read_u64`; the frame is a table that the caller owns.
+        unsafe { phys_to_virt(at).cast::<u64>().write_volatile(value) }
+    }
+
+    fn zero_frame(&mut self, frame: PhysAddr) {
+        assert!(frame.is_aligned(PAGE_SIZE));
+        // SAFETY: the frame belongs to the caller; nobody holds a reference into it.
+        unsafe {
+            asm!("rep stosq", inout("rdi") phys_to_virt(frame) => _,
+                inout("rcx") PAGE_SIZE / 8 => _, in("rax") 0u64,
+                options(nostack, preserves_flags));
+        }
+    }
+
+    fn read(&self, at: PhysAddr, out: &mut [u8]) {
+        check_in_frame(at, out.len());
+        // SAFETY: the range lies in one frame of memory; `out` is kernel memory of its own.
+        unsafe { copy(phys_to_virt(at), out.as_mut_ptr(), out.len()) }
+    }
+
+    fn write(&mut self, at: PhysAddr, bytes: &[u8]) {
+        check_in_frame(at, bytes.len());
+        // SAFETY: as in `read`, the other way round; the caller owns the frame.
+        unsafe { copy(bytes.as_ptr(), phys_to_virt(at), bytes.len()) }
+    }
+}
+
+/// Copies with one string instruction: short to decode and fast for whole pages.
+///
+/// # Safety
+/// Both ranges are valid for `length` bytes and do not overlap.
+unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
+    // SAFETY: promised by the caller; DF is clear in the kernel.
+    unsafe {
+        asm!("rep movsb", inout("rsi") from => _, inout("rdi") to => _,
+            inout("rcx") length => _, options(nostack, preserves_flags));
+    }
+}
+
+/// The cleared table of the frame allocator at `start`, which nobody uses: `count` tags.
+pub(super) fn take_tags(start: PhysAddr, count: usize) -> &'static mut [u16] {
+    assert!(start.is_aligned(PAGE_SIZE));
+    // SAFETY: called once, for memory the boot map calls usable and that is then left out of the
+    // allocator; any bit pattern is a u16, and it is cleared first.
+    unsafe {
+        let tags = phys_to_virt(start).cast::<u16>();
+        tags.write_bytes(0, count);
+        core::slice::from_raw_parts_mut(tags, count)
+    }
+}
+
+/// Loads CR3. Global pages stay in the TLB, which is right: no kernel page ever changes.
+pub(super) fn load_root(root: PhysAddr) {
+    // SAFETY: the upper half of every root maps the kernel in the same way, so the code goes on
+    // running; the lower half is not used by the kernel.
+    unsafe {
+        asm!("mov cr3, {}", in(reg) root.as_u64(), options(nostack, preserves_flags));
+    }
+}
+
+/// Removes one page from the TLB.
+pub(super) fn flush(page: VirtAddr) {
+    // SAFETY: forgetting a translation is always allowed.
+    unsafe {
+        asm!("invlpg [{}]", in(reg) page.as_u64(), options(nostack, preserves_flags));
+    }
+}
+
+/// Removes everything but global pages from the TLB.
+pub(super) fn flush_user() {
+    // SAFETY: writing back the root that is loaded changes no mapping.
+    unsafe {
+        asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags));
+    }
+}

@@ -1,0 +1,1 @@
+//! The network stack of the node: smoltcp over the NIC.

@@ -1,0 +1,113 @@
+//! Last words: what is printed and sent when the kernel's own invariant is broken.
+//!
+//! Prints message, place, registers and the end of the log to the serial port, tells control
+//! through `agent::report_panic`, and halts (a test leaves QEMU with the exit code for failure).
+//!
+//! Neighbours: `arch::trap` calls [`exception`] for a fault in ring 0.
+//!
+//! Invariant: never returns, never allocates, takes no lock it could wait for; a panic while
+//! reporting one only halts.
+
+use core::fmt::{self, Write};
+use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::arch::serial::Port;
+use crate::arch::{self, trap::TrapFrame};
+use crate::console;
+
+/// Longest report to control in bytes: fits one datagram with room to spare.
+const REPORT_MAX: usize = 900;
+/// Bytes of the log printed again with the report: about 25 lines.
+const TAIL_MAX: usize = 2048;
+
+static DEPTH: AtomicU32 = AtomicU32::new(0);
+
+#[panic_handler]
+fn on_panic(info: &PanicInfo<'_>) -> ! {
+    let place = enter();
+    finish(place, format_args!("{info}"), None)
+}
+
+/// A CPU exception in ring 0 that nobody expected.
+pub fn exception(frame: &TrapFrame) -> ! {
+    let port = enter();
+    finish(port, format_args!("{}", frame.name()), Some(frame))
+}
+
+/// Opens a port of its own: the console's may be locked by what panicked, or switched off.
+fn enter() -> Option<Port> {
+    arch::disable_interrupts();
+    let mut port = Port::open();
+    if DEPTH.fetch_add(1, Ordering::Relaxed) > 0 {
+        if let Some(port) = &mut port {
+            let _ = writeln!(port, "panic while reporting a panic, halted");
+        }
+        arch::fail();
+    }
+    port
+}
+
+fn finish(mut port: Option<Port>, what: fmt::Arguments<'_>, frame: Option<&TrapFrame>) -> ! {
+    if let Some(port) = &mut port {
+        // A port never fails.
+        let _ = print(port, what, frame);
+    }
+    let mut report = Report::new();
+    // What does not fit is cut.
+    let _ = write!(report, "{what}");
+    if let Some(frame) = frame {
+        let _ = write!(report, " at rip {:#x}", frame.rip);
+    }
+    crate::agent::report_panic(report.text());
+    arch::fail()
+}
+
+fn print(port: &mut Port, what: fmt::Arguments<'_>, frame: Option<&TrapFrame>) -> fmt::Result {
+    writeln!(
+        port,
+        "\n=== Hearth kernel panic at {} s",
+        crate::time::now()
+    )?;
+    writeln!(port, "{what}")?;
+    if let Some(frame) = frame {
+        writeln!(port, "{frame}")?;
+    }
+    writeln!(port, "{}", arch::ControlRegisters::read())?;
+    let mut tail = [0; TAIL_MAX];
+    let length = console::tail(&mut tail);
+    writeln!(port, "=== last log lines")?;
+    for chunk in tail[..length].utf8_chunks() {
+        port.write_str(chunk.valid())?;
+    }
+    writeln!(port, "=== end of report")
+}
+
+/// Text of bounded length; what does not fit is cut.
+struct Report {
+    bytes: [u8; REPORT_MAX],
+    length: usize,
+}
+
+impl Report {
+    const fn new() -> Self {
+        Self {
+            bytes: [0; REPORT_MAX],
+            length: 0,
+        }
+    }
+
+    fn text(&self) -> &str {
+        // `write_str` cuts at character boundaries only.
+        core::str::from_utf8(&self.bytes[..self.length]).unwrap_or("")
+    }
+}
+
+impl Write for Report {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = text.floor_char_boundary(REPORT_MAX - self.length);
+        self.bytes[self.length..self.length + end].copy_from_slice(&text.as_bytes()[..end]);
+        self.length += end;
+        Ok(())
+    }
+}

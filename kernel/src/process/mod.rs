@@ -1,0 +1,1 @@
+//! Programs: loading, page faults, system calls.

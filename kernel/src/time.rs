@@ -1,0 +1,51 @@
+//! The kernel's clock: microseconds since the boot image was entered, from the time-stamp counter.
+//!
+//! Neighbours: `arch::clock` calibrates the counter; everything that has a deadline uses [`now`].
+//!
+//! Invariant: [`now`] never goes back. Before [`init`] it is [`Instant::ZERO`].
+
+pub use netstack::time::{Instant, Micros};
+
+use crate::arch;
+use spin::Once;
+
+/// Microseconds = (counter - origin) * scale / 2^32.
+struct Clock {
+    origin: u64,
+    scale: u64,
+}
+
+static CLOCK: Once<Clock> = Once::new();
+
+/// Calibrates the clock. `entry_tsc` is the counter when the image was entered: time zero.
+pub fn init(entry_tsc: u64) {
+    let hz = arch::clock::tsc_hz();
+    CLOCK.call_once(|| Clock {
+        origin: entry_tsc.min(arch::tsc()),
+        scale: ((1_000_000u128 << 32) / u128::from(hz)) as u64,
+    });
+}
+
+/// Microseconds since the image was entered.
+pub fn now() -> Instant {
+    at_tsc(arch::tsc())
+}
+
+/// The instant at which the time-stamp counter was `tsc`.
+pub fn at_tsc(tsc: u64) -> Instant {
+    let Some(clock) = CLOCK.get() else {
+        return Instant::ZERO;
+    };
+    Instant::from_micros(scaled(tsc.saturating_sub(clock.origin), clock.scale))
+}
+
+/// A number of counts as a duration.
+pub fn of_counts(counts: u64) -> Micros {
+    CLOCK
+        .get()
+        .map_or(Micros::ZERO, |clock| Micros(scaled(counts, clock.scale)))
+}
+
+fn scaled(counts: u64, scale: u64) -> u64 {
+    ((u128::from(counts) * u128::from(scale)) >> 32) as u64
+}
