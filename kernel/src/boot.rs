@@ -19,6 +19,8 @@ pub struct BootFacts {
     pub options: CommandLine,
     /// Time-stamp counter at the stub's first instruction; `time::at_tsc` makes it time zero.
     pub entry_tsc: u64,
+    /// Time-stamp counter at the kernel's first instruction.
+    pub kernel_entry_tsc: u64,
     /// Entry path of the image as a number, see `hearth_abi::handoff::Entry`.
     pub entry: u32,
     /// Size of the boot image in bytes.
@@ -31,6 +33,7 @@ pub struct BootFacts {
 
 /// The block, copied before there is a heap.
 struct Copied {
+    kernel_entry_tsc: u64,
     handoff: Handoff<'static>,
     line: [u8; COMMAND_LINE_MAX],
     line_length: usize,
@@ -60,7 +63,9 @@ impl BootFacts {
 
 /// Copies the hand-off block, before the stub's memory is given up. A stub without a block (or
 /// with a damaged one) is logged as an error; the kernel goes on with an empty command line.
-pub fn copy(info: &BootInfo) {
+///
+/// `kernel_entry_tsc` is the time-stamp counter at the kernel's first instruction.
+pub fn copy(info: &BootInfo, kernel_entry_tsc: u64) {
     let block = info
         .ramdisk_addr
         .into_option()
@@ -88,6 +93,7 @@ pub fn copy(info: &BootInfo) {
         let mut line = [0; COMMAND_LINE_MAX];
         line[..text.len()].copy_from_slice(text);
         Copied {
+            kernel_entry_tsc,
             line,
             line_length: text.len(),
             handoff: Handoff {
@@ -108,6 +114,7 @@ pub fn init() -> &'static BootFacts {
             command_line,
             options: CommandLine::parse(command_line),
             entry_tsc: copied.handoff.entry_tsc,
+            kernel_entry_tsc: copied.kernel_entry_tsc,
             entry: copied.handoff.entry,
             image_bytes: copied.handoff.image_bytes,
             version: copied.handoff.version,

@@ -51,9 +51,10 @@ bootloader_api::entry_point!(start, config = &BOOTLOADER_CONFIG);
 
 /// First Rust code, on the stub's stack and page tables.
 fn start(info: &'static mut BootInfo) -> ! {
+    let entered = arch::tsc();
     console::init();
     arch::init_tables();
-    boot::copy(info);
+    boot::copy(info, entered);
     mm::init(info, start_on_own_stack)
 }
 

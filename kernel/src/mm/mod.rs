@@ -24,7 +24,7 @@ use core::ptr::NonNull;
 use bootloader_api::BootInfo;
 use bootloader_api::info::{MemoryRegionKind, MemoryRegions};
 pub use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
-use kernel_core::frames::{FrameAllocator, Owner, Usage};
+use kernel_core::frames::{FrameAllocator, Owner};
 use kernel_core::paging::entry::{Attributes, Protection};
 use kernel_core::paging::{MapError, PageSize, PageTable};
 use spin::{Mutex, MutexGuard, Once};
@@ -108,19 +108,35 @@ pub fn init(info: &'static BootInfo, next: fn() -> !) -> ! {
 
 /// Logs how memory is used.
 pub fn report() {
-    let usage = frames().usage();
+    let stats = stats();
     info!(
         "mm",
         "{} KiB of memory, {} KiB used by the kernel, heap may grow to {} KiB",
-        usage.total * PAGE_SIZE / 1024,
-        usage.kernel * PAGE_SIZE / 1024,
+        stats.total_bytes / 1024,
+        stats.kernel_bytes / 1024,
         heap::limit_bytes() / 1024
     );
 }
 
-/// Frames by state.
-pub fn usage() -> Usage {
-    frames().usage()
+/// Memory of the node, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Stats {
+    /// Under management: all but firmware's, the boot image and the frame table.
+    pub total_bytes: u64,
+    /// Can be given out.
+    pub free_bytes: u64,
+    /// In use by the kernel, its image not counted.
+    pub kernel_bytes: u64,
+}
+
+/// Memory in total, free and used.
+pub fn stats() -> Stats {
+    let usage = frames().usage();
+    Stats {
+        total_bytes: usage.total * PAGE_SIZE,
+        free_bytes: usage.available() * PAGE_SIZE,
+        kernel_bytes: usage.kernel * PAGE_SIZE,
+    }
 }
 
 /// The kernel's address of physical memory. The address must be memory.
