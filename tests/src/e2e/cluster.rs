@@ -18,6 +18,8 @@ pub enum Boot {
     Uefi,
     /// Sixteen nodes of 32 MiB with `-kernel`.
     Direct16,
+    /// One node that does not scrub frames, to see that the test of scrubbing can fail.
+    Unscrubbed,
 }
 
 impl Boot {
@@ -27,6 +29,7 @@ impl Boot {
             Self::Network => "4 nodes, BIOS network boot, tree 2x2",
             Self::Uefi => "1 node, UEFI network boot",
             Self::Direct16 => "16 nodes of 32 MiB, direct boot, tree 4x4",
+            Self::Unscrubbed => "1 node with scrubbing switched off, direct boot",
         }
     }
 
@@ -37,6 +40,7 @@ impl Boot {
             Self::Direct16 => &[
                 "--nodes", "16", "--tree", "4x4", "--memory", "32M", "--direct",
             ],
+            Self::Unscrubbed => &["--nodes", "1", "--direct", "--append", "hearth.scrub=off"],
         }
     }
 }

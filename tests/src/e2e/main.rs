@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let (mut passed, mut failed) = (0, Vec::new());
-    for boot in [Boot::Network, Boot::Uefi, Boot::Direct16] {
+    for boot in [Boot::Network, Boot::Uefi, Boot::Direct16, Boot::Unscrubbed] {
         let group: Vec<&Scenario> = chosen.iter().filter(|s| s.boot == boot).collect();
         if group.is_empty() {
             continue;

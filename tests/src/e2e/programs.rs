@@ -27,6 +27,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: frames,
     },
     Scenario {
+        name: "unscrubbed-frames-are-seen",
+        boot: Boot::Unscrubbed,
+        run: unscrubbed,
+    },
+    Scenario {
         name: "loading-is-counted",
         boot: Boot::Network,
         run: counts,
@@ -117,6 +122,21 @@ fn frames(cluster: &Cluster) -> Result<()> {
     ])?;
     done.expect_code(0)?
         .expect_out("frames: 0 of 25165824 bytes are not zero")?;
+    Ok(())
+}
+
+/// The scan above must be able to fail: with scrubbing switched off it finds the first program's bytes.
+fn unscrubbed(cluster: &Cluster) -> Result<()> {
+    let program = cluster.program("frames");
+    cluster
+        .hearth(&["run", "-n", "1", &program, "--", "fill", "24"])?
+        .expect_code(0)?;
+    let done = cluster
+        .hearth(&["run", "-n", "1", &program, "--", "scan", "24"])?
+        .expect_code(1)?;
+    if done.out().contains("frames: 0 of") {
+        bail!("with scrubbing off every byte was zero: {}", done.out());
+    }
     Ok(())
 }
 
