@@ -39,6 +39,8 @@ pub struct Config {
     pub firmware_dir: PathBuf,
     /// Kernel command line, given to machines that boot through iPXE.
     pub command_line: String,
+    /// Boot this instead of the image, on machines that boot through iPXE.
+    pub other: Option<OtherSystem>,
     /// Leave addresses to another DHCP server and only say what to boot.
     pub proxy_dhcp: bool,
     /// How iPXE fetches its script and the image.
@@ -62,6 +64,7 @@ impl Config {
             image,
             firmware_dir: PathBuf::from("/usr/lib/ipxe"),
             command_line: String::new(),
+            other: None,
             proxy_dhcp: false,
             image_transport: ImageTransport::Http,
             lease_file: None,
@@ -95,6 +98,10 @@ impl Config {
                 "prefix /{}: use a length from /8 to /30, for example /16",
                 self.prefix
             ));
+        }
+        let other = self.other.as_ref().map(|other| other.command_line.as_str());
+        for line in [self.command_line.as_str()].into_iter().chain(other) {
+            check_command_line(line)?;
         }
         if self.proxy_dhcp {
             return Ok(());
@@ -180,6 +187,17 @@ pub struct FixedLease {
     pub node: u32,
 }
 
+/// Another system to boot once on the machines, for comparison or repair. Its files are served by HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherSystem {
+    /// A Linux kernel (bzImage).
+    pub kernel: PathBuf,
+    /// Its initial file system.
+    pub initrd: Option<PathBuf>,
+    /// Its command line.
+    pub command_line: String,
+}
+
 /// How iPXE fetches its script and the image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImageTransport {
@@ -188,6 +206,19 @@ pub enum ImageTransport {
     Http,
     /// TFTP, for iPXE builds without HTTP.
     Tftp,
+}
+
+/// The command line becomes part of an iPXE script line: it must not end the line nor mean something to iPXE.
+fn check_command_line(line: &str) -> Result<(), String> {
+    let operator = line
+        .split_whitespace()
+        .any(|word| matches!(word, "&&" | "||"));
+    if line.chars().any(char::is_control) || line.contains("${") || operator {
+        return Err(format!(
+            "command line {line:?}: write it on one line, without \"${{\", \"&&\" or \"||\""
+        ));
+    }
+    Ok(())
 }
 
 fn netmask(prefix: u8) -> Ipv4Addr {
@@ -228,6 +259,11 @@ mod tests {
             last: Ipv4Addr::new(10, 117, 0, 8),
         };
         assert!(bad.check().unwrap_err().contains("10.117.0.9"));
+        for line in ["a\nb", "a && b", "${net0/mac}"] {
+            let mut bad = config();
+            bad.command_line = line.to_owned();
+            assert!(bad.check().unwrap_err().contains("command line"));
+        }
         let lease = FixedLease {
             mac: Mac([2, 0, 0, 0, 0, 1]),
             address: Ipv4Addr::new(10, 117, 1, 0),

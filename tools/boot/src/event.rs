@@ -67,6 +67,20 @@ impl Event {
         }
     }
 
+    /// The kind of event, as it is serialised.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Event::UnknownMachine { .. } => "unknown_machine",
+            Event::LeasesExhausted { .. } => "leases_exhausted",
+            Event::AddressDeclined { .. } => "address_declined",
+            Event::ForeignServer { .. } => "foreign_server",
+            Event::UnsupportedFirmware { .. } => "unsupported_firmware",
+            Event::PersonalityRefused { .. } => "personality_refused",
+            Event::TransferFailed { .. } => "transfer_failed",
+            Event::Degraded { .. } => "degraded",
+        }
+    }
+
     /// The machine concerned, if it is known.
     pub fn mac(&self) -> Option<Mac> {
         match self {

@@ -19,15 +19,26 @@
 //! of many machines are tested without a network.
 
 pub mod config;
+pub mod dhcp;
 pub mod doctor;
 pub mod event;
+mod files;
+pub mod hooks;
+mod http;
+mod lease_file;
 pub mod mac;
+pub mod router_advert;
 pub mod service;
+mod shared;
+mod sockets;
+mod tasks;
+pub mod tftp;
 pub mod timeline;
 
-pub use config::{Config, FixedLease, ImageTransport, Leases};
+pub use config::{Config, FixedLease, ImageTransport, Leases, OtherSystem};
 pub use doctor::{DoctorOptions, Finding, doctor};
 pub use event::{Event, Severity};
+pub use hooks::{Personalities, Refused, TimelineSink};
 pub use mac::Mac;
-pub use service::{Personalities, Refused, Service, StartError, TimelineSink};
-pub use timeline::{BootRecord, Firmware, Stage, StageTimes};
+pub use service::{Service, StartError};
+pub use timeline::{BootRecord, Firmware, Report, Stage, StageTimes};

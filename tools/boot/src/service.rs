@@ -1,42 +1,26 @@
-//! The running service: sockets and tasks around the protocol logic.
+//! The running service: opens the sockets, starts the loops, answers the control node.
 
 use crate::config::Config;
+use crate::dhcp;
 use crate::event::Event;
+use crate::hooks::{Personalities, TimelineSink};
+use crate::http;
+use crate::lease_file::LeaseFile;
 use crate::mac::Mac;
-use crate::timeline::{BootRecord, Stage};
+use crate::shared::Shared;
+use crate::sockets::{self, RouterSocket};
+use crate::tasks::{self, DhcpTask};
+use crate::timeline::BootRecord;
+use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-/// Gives nodes their identity. Implemented by the control node.
-pub trait Personalities: Send + Sync {
-    /// The encoded personality (the content of DHCP option 224) for the machine `mac` in the boot
-    /// that chose `boot_epoch`, at the address `ip`.
-    ///
-    /// Called once per machine and boot epoch: the service keeps the answer for retransmissions
-    /// until [`Service::joined`] marks it used, and refuses it from then on. Must not block: it is called
-    /// between two packets.
-    ///
-    /// # Errors
-    /// The reason, which is logged and sent to the machine.
-    fn personality(&self, mac: Mac, boot_epoch: u64, ip: Ipv4Addr) -> Result<Vec<u8>, Refused>;
-}
-
-/// Why a machine does not get a personality.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct Refused {
-    pub reason: String,
-}
-
-/// Hears of every step of every boot. Implemented by the control node.
-///
-/// Called from the service's tasks; must not block.
-pub trait TimelineSink: Send + Sync {
-    /// A machine reached a stage for the first time in its boot; `record` already contains it.
-    fn stage(&self, stage: Stage, record: &BootRecord);
-    /// Something an operator should know.
-    fn event(&self, event: &Event);
-}
+/// Joins waiting for the DHCP loop. It takes them between any two packets; beyond this a key counts as
+/// unused until its machine boots again.
+const MAX_JOINS_WAITING: usize = 16_384;
 
 /// Why the service cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -45,24 +29,22 @@ pub enum StartError {
     #[error("boot service: {0}")]
     Config(String),
     /// A file that machines will ask for cannot be read.
-    #[error("boot service: cannot read {path}: {source}; {fix}")]
-    File {
-        path: String,
-        source: std::io::Error,
-        fix: &'static str,
-    },
+    #[error("boot service: {0}")]
+    File(String),
     /// A socket cannot be opened.
     #[error("boot service: cannot open {what}: {source}; {fix}")]
     Socket {
         what: String,
-        source: std::io::Error,
+        source: io::Error,
         fix: String,
     },
 }
 
 /// The running boot service. Dropping it ends its tasks and closes its sockets.
 pub struct Service {
-    _private: (),
+    shared: Arc<Shared>,
+    joined: mpsc::Sender<(Mac, u64)>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Service {
@@ -77,32 +59,148 @@ impl Service {
         personalities: Arc<dyn Personalities>,
         sink: Arc<dyn TimelineSink>,
     ) -> Result<Service, StartError> {
-        let _ = (personalities, sink);
         config.check().map_err(StartError::Config)?;
-        Err(StartError::Config(
-            "the boot service is not written yet".into(),
-        ))
+        let shared = Arc::new(Shared::new(config, sink));
+        shared.files.image().map_err(StartError::File)?;
+        let config = &shared.config;
+        let any = Ipv4Addr::UNSPECIFIED;
+        let socket = udp(config, "DHCP", any, 67)?;
+        let proxy_socket = config
+            .proxy_dhcp
+            .then(|| udp(config, "proxy DHCP", any, 4011));
+        let tftp_requests = udp(config, "TFTP", any, 69)?;
+        let tftp_transfers = udp(config, "TFTP", config.address, 0)?;
+        let (joined, joined_receiver) = mpsc::channel(MAX_JOINS_WAITING);
+        let mut server = dhcp::Server::new(config);
+        let lease_file = config.lease_file.clone().map(LeaseFile::new);
+        if let Some(file) = &lease_file {
+            restore_leases(&shared, &mut server, file);
+        }
+        let dhcp_task = DhcpTask {
+            shared: shared.clone(),
+            server,
+            personalities,
+            socket,
+            proxy_socket: proxy_socket.transpose()?,
+            joined: joined_receiver,
+            lease_file,
+        };
+        let mut tasks = vec![
+            tokio::spawn(dhcp_task.run()),
+            tokio::spawn(tasks::tftp(shared.clone(), tftp_requests, tftp_transfers)),
+        ];
+        match RouterSocket::open(&config.interface) {
+            Ok(socket) => tasks.push(tokio::spawn(tasks::advertise(shared.clone(), socket))),
+            Err(error) => shared.event(Event::Degraded {
+                part: "router advertisements".into(),
+                reason: format!(
+                    "{error}; iPXE machines will wait 16 s longer: run with CAP_NET_RAW and IPv6 enabled on {}",
+                    config.interface
+                ),
+            }),
+        }
+        Ok(Service {
+            shared,
+            joined,
+            tasks,
+        })
     }
 
     /// Routes `/boot/...`: iPXE scripts and the image. To be served on the boot network with
     /// `into_make_service_with_connect_info::<SocketAddr>()`, so that denials can name the machine.
     pub fn router(&self) -> axum::Router {
-        axum::Router::new()
+        http::router(self.shared.clone())
     }
 
-    /// The node has joined: completes its timeline and marks the key of this boot as used.
-    pub fn joined(&self, mac: Mac, boot_epoch: u64, node: u32) {
-        let _ = (mac, boot_epoch, node);
+    /// The node has joined: completes its timeline and marks the key of this boot as used. Returns
+    /// the record if it is the first time in this boot; the [`TimelineSink`] is not told of it.
+    pub fn joined(&self, mac: Mac, boot_epoch: u64, node: u32) -> Option<BootRecord> {
+        if self.joined.try_send((mac, boot_epoch)).is_err() {
+            tracing::warn!(%mac, "DHCP loop is behind: the node's key is not marked as used");
+        }
+        let now = self.shared.now();
+        self.shared
+            .timeline()
+            .joined(now, mac, boot_epoch, node)
+            .cloned()
     }
 
     /// The latest boot of every machine seen, by MAC. [`crate::timeline::table`] prints them.
     pub fn timeline(&self) -> Vec<BootRecord> {
-        Vec::new()
+        self.shared.timeline().records().cloned().collect()
     }
 
-    /// The address given to a machine, if any.
+    /// The address that a machine has in its latest boot.
     pub fn address_of(&self, mac: Mac) -> Option<Ipv4Addr> {
-        let _ = mac;
-        None
+        self.shared
+            .timeline()
+            .get(mac)
+            .and_then(|record| record.address)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Puts the leases of the last run back. A file that cannot be read costs the addresses, not the start.
+fn restore_leases(shared: &Shared, server: &mut dhcp::Server, file: &LeaseFile) {
+    match file.load() {
+        Ok(leases) => {
+            let until = shared.now() + shared.config.lease_time;
+            server.leases_mut().restore(leases, until);
+        }
+        Err(error) => shared.event(Event::Degraded {
+            part: "lease file".into(),
+            reason: format!("{error}; machines may get other addresses than before"),
+        }),
+    }
+}
+
+fn udp(
+    config: &Config,
+    protocol: &str,
+    address: Ipv4Addr,
+    port: u16,
+) -> Result<UdpSocket, StartError> {
+    let interface = &config.interface;
+    sockets::udp(interface, address, port).map_err(|source| StartError::Socket {
+        what: match port {
+            0 => format!("a {protocol} socket at {address} on {interface}"),
+            _ => format!("{protocol} port {port} on {interface}"),
+        },
+        fix: socket_fix(&source, config),
+        source,
+    })
+}
+
+/// What to do about a socket that cannot be opened.
+fn socket_fix(error: &io::Error, config: &Config) -> String {
+    let Config {
+        interface,
+        address,
+        prefix,
+        ..
+    } = config;
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "run as root or with CAP_NET_BIND_SERVICE and CAP_NET_RAW".into()
+        }
+        io::ErrorKind::AddrInUse => {
+            "another DHCP or TFTP server holds it; `hearth doctor` names it".into()
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            format!(
+                "give the interface its address: ip address add {address}/{prefix} dev {interface}"
+            )
+        }
+        _ if error.raw_os_error() == Some(nix::libc::ENODEV) => {
+            format!("there is no interface {interface}; `ip link` lists them")
+        }
+        _ => "`hearth doctor` looks for the cause".into(),
     }
 }
