@@ -9,6 +9,9 @@ use hearth_boot::{
     BootRecord, Config, Event, ImageTransport, Mac, OtherSystem, Personalities, Refused, Service,
     Stage, TimelineSink, timeline,
 };
+use netstack::ids::NodeId;
+use netstack::personality::Personality;
+use netstack::wire::key::Key;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,17 +28,21 @@ impl Personalities for MadeUp {
     fn personality(&self, mac: Mac, _: u64, ip: Ipv4Addr) -> Result<Vec<u8>, Refused> {
         let node = u32::from(mac.0[4]) << 8 | u32::from(mac.0[5]);
         println!("personality of n{node} for {mac} at {ip}");
-        let name = format!("n{node}");
-        let mut bytes = vec![1];
-        bytes.extend(node.to_be_bytes());
-        bytes.extend(self.control.octets());
-        bytes.extend(7117u16.to_be_bytes());
-        bytes.extend(7180u16.to_be_bytes());
-        bytes.extend([0; 9]);
-        bytes.extend(1u32.to_be_bytes());
-        bytes.extend([0; 16]);
-        bytes.push(name.len() as u8);
-        bytes.extend(name.bytes());
+        let personality = Personality {
+            node: NodeId(node),
+            control_addr: self.control.octets(),
+            control_port: 7117,
+            http_port: 7180,
+            tree_height: 0,
+            place: [0; 4],
+            key_id: 1,
+            key: Key([0; 16]),
+            name: format!("n{node}"),
+        };
+        let refused = |error| Refused {
+            reason: format!("{error:?}"),
+        };
+        let bytes = personality.emit().map_err(refused)?;
         Ok(bytes)
     }
 }

@@ -20,10 +20,10 @@ use crate::shared::Shared;
 use crate::timeline::{Firmware, Report, Stage};
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, FromRequestParts, Path, Query, Request, State};
+use axum::extract::{ConnectInfo, FromRequestParts, OriginalUri, Path, Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, header, request};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::get;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -37,14 +37,14 @@ const SCRIPT_PAUSE_SECONDS: u32 = 5;
 
 /// The routes, for the boot network's HTTP server.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
-        .route("/boot/ipxe", get(script))
-        .route("/boot/report", get(report).post(report))
-        .route("/boot/hearth.efi", get(image))
-        .route("/boot/{mac}/{file}", get(machine_file))
-        .route("/boot", any(nothing_here))
-        .route("/boot/{*rest}", any(nothing_here))
-        .with_state(shared)
+    let boot = Router::new()
+        .route("/ipxe", get(script))
+        .route("/report", get(report).post(report))
+        .route("/hearth.efi", get(image))
+        .route("/{mac}/{file}", get(machine_file))
+        .fallback(nothing_here)
+        .with_state(shared);
+    Router::new().nest("/boot", boot)
 }
 
 /// Why a machine does not get something.
@@ -221,8 +221,8 @@ async fn report(
     Ok("ok\n")
 }
 
-async fn nothing_here(request: Request) -> Denial {
-    nothing(request.uri().path())
+async fn nothing_here(OriginalUri(uri): OriginalUri) -> Denial {
+    nothing(uri.path())
 }
 
 fn nothing(path: &str) -> Denial {
