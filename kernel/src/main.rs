@@ -59,8 +59,12 @@ fn start(info: &'static mut BootInfo) -> ! {
 }
 
 /// Goes on with the kernel's own page tables and a stack with a guard page.
-fn start_on_own_stack() -> ! {
+extern "C" fn start_on_own_stack() -> ! {
+    mm::finish();
     let facts = boot::init();
+    if !facts.options.scrub {
+        mm::frames().disable_scrubbing_for_test();
+    }
     console::configure(&facts.options);
     if facts.options.test.is_some() {
         arch::leave_when_done();

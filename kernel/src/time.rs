@@ -13,6 +13,8 @@ use spin::Once;
 struct Clock {
     origin: u64,
     scale: u64,
+    /// Microseconds since 1970 at time zero; `None` when the machine has no date.
+    unix_origin: Option<u64>,
 }
 
 static CLOCK: Once<Clock> = Once::new();
@@ -20,15 +22,28 @@ static CLOCK: Once<Clock> = Once::new();
 /// Calibrates the clock. `entry_tsc` is the counter when the image was entered: time zero.
 pub fn init(entry_tsc: u64) {
     let hz = arch::clock::tsc_hz();
+    let scale = ((1_000_000u128 << 32) / u128::from(hz)) as u64;
+    let date = arch::rtc::unix_seconds();
+    let now = arch::tsc();
+    let origin = entry_tsc.min(now);
+    let since = scaled(now - origin, scale);
     CLOCK.call_once(|| Clock {
-        origin: entry_tsc.min(arch::tsc()),
-        scale: ((1_000_000u128 << 32) / u128::from(hz)) as u64,
+        origin,
+        scale,
+        unix_origin: date.map(|seconds| seconds * 1_000_000 - since),
     });
 }
 
 /// Microseconds since the image was entered.
 pub fn now() -> Instant {
     at_tsc(arch::tsc())
+}
+
+/// Microseconds since 1970 by the machine's clock at boot, good to a second; since boot on a
+/// machine without a date.
+pub fn unix_micros() -> u64 {
+    let origin = CLOCK.get().and_then(|clock| clock.unix_origin).unwrap_or(0);
+    origin + now().as_micros()
 }
 
 /// The instant at which the time-stamp counter was `tsc`.

@@ -94,24 +94,41 @@ pub(super) fn build(regions: &MemoryRegions) -> PageTable {
     table
 }
 
-/// Maps the kernel stack and the interrupt stacks, each above a hole; returns the top of the
+/// Maps the interrupt stacks and the kernel stack, each above a hole; returns the top of the
 /// kernel stack.
 pub(super) fn add_stacks() -> u64 {
-    let mut next = layout::STACKS;
-    let mut add = |bytes: u64| {
-        let bottom = next + PAGE_SIZE;
-        assert!(
-            map_fresh(bottom, bytes),
-            "too little memory for kernel stacks"
-        );
-        next = bottom + bytes;
-        next
-    };
     for index in StackIndex::ALL {
-        set_stack(index, add(layout::INTERRUPT_STACK_BYTES));
+        add_stack(interrupt_stack_top(index), layout::INTERRUPT_STACK_BYTES);
     }
-    add(layout::KERNEL_STACK_BYTES)
+    add_stack(KERNEL_STACK_TOP, layout::KERNEL_STACK_BYTES);
+    KERNEL_STACK_TOP
 }
+
+/// Tells the CPU about the interrupt stacks.
+pub(super) fn use_stacks() {
+    for index in StackIndex::ALL {
+        set_stack(index, interrupt_stack_top(index));
+    }
+}
+
+fn add_stack(top: u64, bytes: u64) {
+    assert!(
+        map_fresh(top - bytes, bytes),
+        "too little memory for kernel stacks"
+    );
+}
+
+/// Distance between the tops of two interrupt stacks: a stack and the hole under it.
+const INTERRUPT_STACK_STRIDE: u64 = layout::INTERRUPT_STACK_BYTES + PAGE_SIZE;
+
+const fn interrupt_stack_top(index: StackIndex) -> u64 {
+    layout::STACKS + (index as u64 + 1) * INTERRUPT_STACK_STRIDE
+}
+
+const KERNEL_STACK_TOP: u64 = layout::STACKS
+    + StackIndex::ALL.len() as u64 * INTERRUPT_STACK_STRIDE
+    + PAGE_SIZE
+    + layout::KERNEL_STACK_BYTES;
 
 /// The image's pages by protection; RELRO ranges come after the segments that contain them.
 fn image_ranges() -> ([Range; RANGES_MAX], usize) {

@@ -68,9 +68,9 @@ pub fn stub_memory(address: u64, length: usize) -> &'static [u8] {
     unsafe { core::slice::from_raw_parts(address as *const u8, length) }
 }
 
-/// Takes over memory from the stub, then calls `next` on a stack of the kernel's own. Panics with
-/// a clear message when there is too little memory.
-pub fn init(info: &'static BootInfo, next: fn() -> !) -> ! {
+/// Takes over memory from the stub, then calls `next` on tables and a stack of the kernel's own;
+/// that calls [`finish`] first. Panics with a clear message when there is too little memory.
+pub fn init(info: &'static BootInfo, next: extern "C" fn() -> !) -> ! {
     let base = info.physical_memory_offset.into_option();
     assert!(
         base == Some(layout::PHYSICAL_MAP),
@@ -88,22 +88,29 @@ pub fn init(info: &'static BootInfo, next: fn() -> !) -> ! {
     crate::arch::cpu::enable_paging_features();
     let table = kernel_map::build(regions);
     KERNEL_TABLE.call_once(|| table);
-    physical::load_root(table.root());
-    heap::init(memory_bytes);
     let top = kernel_map::add_stacks();
-    // SAFETY: the stack has just been mapped and nobody else uses it; nothing on the old stack is
-    // used any more, since neither `next` nor this call returns.
+    // SAFETY: the tables map the kernel as the stub's do, and the stack, which nobody uses yet;
+    // the stub's stack, which they do not map, is not used again: `next` does not return.
     unsafe {
         core::arch::asm!(
+            "mov cr3, {root}",
             "mov rsp, {top}",
             "xor ebp, ebp",
             "call {next}",
             "ud2",
+            root = in(reg) table.root().as_u64(),
             top = in(reg) top,
             next = in(reg) next,
             options(noreturn)
         )
     }
+}
+
+/// Second half of the start, on the kernel's own tables and stack: guarded interrupt stacks and
+/// the heap.
+pub fn finish() {
+    kernel_map::use_stacks();
+    heap::init(stats().total_bytes);
 }
 
 /// Logs how memory is used.
@@ -194,9 +201,24 @@ pub fn map_mmio(address: PhysAddr, length: u64) -> NonNull<u8> {
     NonNull::new((start + offset) as *mut u8).expect("devices are not at zero")
 }
 
+/// Makes a table the one the CPU uses. Its upper half must be the kernel's.
+pub fn activate(table: PageTable) {
+    physical::load_root(table.root());
+}
+
 /// Activates the kernel's own tables: between two programs.
 pub fn activate_kernel_table() {
-    physical::load_root(kernel_table().root());
+    activate(kernel_table());
+}
+
+/// Forgets the translation of one page after its entry changed.
+pub fn invalidate(page: VirtAddr) {
+    physical::flush(page);
+}
+
+/// Forgets all translations of the program.
+pub fn invalidate_user() {
+    physical::flush_user();
 }
 
 /// What maps the kernel page at `address`, if anything; for tests and reports.
@@ -204,7 +226,8 @@ pub fn kernel_translate(address: VirtAddr) -> Option<kernel_core::paging::Leaf> 
     kernel_table().translate(&DirectMap, address)
 }
 
-fn kernel_table() -> PageTable {
+/// The kernel's own tables; a program's share their upper half.
+pub fn kernel_table() -> PageTable {
     *KERNEL_TABLE.get().expect("mm::init has not run")
 }
 

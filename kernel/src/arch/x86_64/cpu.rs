@@ -107,6 +107,11 @@ pub fn init() {
     }
 }
 
+/// What AT_HWCAP tells a program: CPUID 1, EDX.
+pub fn hwcap() -> u32 {
+    cpuid!(1).edx
+}
+
 /// Logs the features.
 pub fn report() {
     let f = features();

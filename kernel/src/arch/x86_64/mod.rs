@@ -10,7 +10,8 @@
 //! | [`interrupts`] | vectors and their classes, counting |
 //! | [`apic`], [`timer`], [`clock`] | local APIC, its one-shot timer, calibration |
 //! | [`idle`] | the only place where the kernel sleeps |
-//! | [`entropy`], [`serial`], [`probe`] | random seeds, COM1, expected faults in tests |
+//! | [`entropy`], [`rtc`], [`serial`] | random seeds, the date, COM1 |
+//! | [`probe`] | expected faults in tests |
 //!
 //! Invariant: interrupts are off in ring 0 except inside [`idle::wait`]. GS is never used by the
 //! kernel, so no SWAPGS can be forgotten: there is one CPU and its state is a static.
@@ -24,6 +25,7 @@ pub mod gdt;
 pub mod idle;
 pub mod interrupts;
 pub mod probe;
+pub mod rtc;
 pub mod serial;
 pub mod timer;
 pub mod trap;
