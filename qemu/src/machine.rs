@@ -1,0 +1,209 @@
+//! One machine: its QEMU command line, and starting it.
+//!
+//! Key functions: [`arguments`] (pure), [`start`]. Neighbours: `supervisor`; `network` made the
+//! tap it uses.
+//!
+//! Invariant: a machine dies with the supervisor (`setpriv --pdeathsig`), and its guest's reset
+//! ends it (`-no-reboot`) instead of booting again unnoticed.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::namespace::find_program;
+use crate::{Error, Firmware, Paths, Spec, network};
+
+/// Cache of translated code for each machine, in mebibytes: enough for a kernel and a program;
+/// QEMU's default of a quarter of memory multiplies badly.
+const TRANSLATION_CACHE_MIB: u32 = 64;
+/// UEFI firmware: code and the template of its variable store, as distributions name them.
+const UEFI_FIRMWARE: [(&str, &str); 4] = [
+    (
+        "/usr/share/OVMF/OVMF_CODE_4M.fd",
+        "/usr/share/OVMF/OVMF_VARS_4M.fd",
+    ),
+    (
+        "/usr/share/OVMF/OVMF_CODE.fd",
+        "/usr/share/OVMF/OVMF_VARS.fd",
+    ),
+    (
+        "/usr/share/edk2/ovmf/OVMF_CODE.fd",
+        "/usr/share/edk2/ovmf/OVMF_VARS.fd",
+    ),
+    (
+        "/usr/share/edk2/x64/OVMF_CODE.4m.fd",
+        "/usr/share/edk2/x64/OVMF_VARS.4m.fd",
+    ),
+];
+
+/// The UEFI firmware of this machine.
+pub(crate) fn find_uefi() -> Result<(PathBuf, PathBuf), Error> {
+    UEFI_FIRMWARE
+        .iter()
+        .map(|&(code, variables)| (PathBuf::from(code), PathBuf::from(variables)))
+        .find(|(code, variables)| code.is_file() && variables.is_file())
+        .ok_or_else(|| {
+            Error::Host(
+                "no UEFI firmware (OVMF) was found: `cargo xtask setup` or \
+                 `sudo apt-get install ovmf` installs it"
+                    .to_owned(),
+            )
+        })
+}
+
+/// QEMU's arguments for a node. `uefi` is the firmware's code when it is asked for.
+pub(crate) fn arguments(
+    spec: &Spec,
+    paths: &Paths,
+    node: u32,
+    uefi: Option<&Path>,
+) -> Vec<OsString> {
+    let mut list: Vec<OsString> = Vec::new();
+    let mut add = |option: &str, value: String| {
+        list.push(option.into());
+        list.push(value.into());
+    };
+    add("-name", format!("hearth-{}-n{node}", spec.name));
+    add("-accel", format!("tcg,tb-size={TRANSLATION_CACHE_MIB}"));
+    // graphics=off sends the firmware's own messages to the serial console.
+    add("-machine", "pc,graphics=off".to_owned());
+    add("-cpu", "max".to_owned());
+    add("-m", spec.memory_mib.to_string());
+    add("-display", "none".to_owned());
+    add("-monitor", "none".to_owned());
+    let log = escape_commas(&paths.serial_log(node));
+    add("-chardev", format!("file,id=serial,path={log},append=on"));
+    add("-serial", "chardev:serial".to_owned());
+    let tap = network::tap(node);
+    add(
+        "-netdev",
+        format!("tap,id=net,ifname={tap},script=no,downscript=no"),
+    );
+    let mac = Spec::node_mac(node);
+    add(
+        "-device",
+        format!("virtio-net-pci,netdev=net,mac={mac},bootindex=0"),
+    );
+    match spec.firmware {
+        Firmware::Bios => {}
+        Firmware::Direct => {
+            add("-kernel", spec.image.display().to_string());
+            if !spec.command_line.is_empty() {
+                add("-append", spec.command_line.clone());
+            }
+        }
+        Firmware::Uefi => {
+            if let Some(code) = uefi {
+                let code = escape_commas(code);
+                add(
+                    "-drive",
+                    format!("if=pflash,format=raw,readonly=on,file={code}"),
+                );
+            }
+            let variables = escape_commas(&paths.uefi_variables(node));
+            add("-drive", format!("if=pflash,format=raw,file={variables}"));
+            // Newer OVMF has no network without a source of random numbers.
+            add(
+                "-object",
+                "rng-random,id=random,filename=/dev/urandom".to_owned(),
+            );
+            add("-device", "virtio-rng-pci,rng=random".to_owned());
+        }
+    }
+    list.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(OsString::from));
+    list
+}
+
+/// A comma in a value of QEMU's is written twice.
+fn escape_commas(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+/// Switches a machine on.
+pub(crate) fn start(spec: &Spec, paths: &Paths, node: u32) -> Result<Child, Error> {
+    let uefi = match spec.firmware {
+        Firmware::Uefi => {
+            let (code, template) = find_uefi()?;
+            let variables = paths.uefi_variables(node);
+            fs::copy(&template, &variables).map_err(Error::file("writing", variables))?;
+            Some(code)
+        }
+        Firmware::Bios | Firmware::Direct => None,
+    };
+    let program = "qemu-system-x86_64";
+    let mut command = dying_with_parent(program);
+    command
+        .args(arguments(spec, paths, node, uefi.as_deref()))
+        .stdin(Stdio::null())
+        .stdout(append(&paths.qemu_log(node))?)
+        .stderr(append(&paths.qemu_log(node))?);
+    command.spawn().map_err(|source| Error::Start {
+        program: program.to_owned(),
+        source,
+    })
+}
+
+/// A command whose process is killed when the calling thread ends, however it ends.
+pub(crate) fn dying_with_parent(program: impl Into<OsString>) -> Command {
+    match find_program("setpriv") {
+        Some(setpriv) => {
+            let mut command = Command::new(setpriv);
+            command
+                .args(["--pdeathsig", "KILL", "--"])
+                .arg(program.into());
+            command
+        }
+        // Only what is recorded is cleaned up then; util-linux is on every usual system.
+        None => Command::new(program.into()),
+    }
+}
+
+/// Opens a log to append to.
+pub(crate) fn append(path: &Path) -> Result<File, Error> {
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(Error::file("opening", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(firmware: Firmware, root: &str) -> String {
+        let spec = Spec {
+            name: "lab".to_owned(),
+            nodes: 4,
+            memory_mib: 48,
+            tree: "4".parse().unwrap(),
+            rate: None,
+            firmware,
+            image: "/img/hearth.efi".into(),
+            command_line: "hearth.console=ttyS0".to_owned(),
+        };
+        let paths = Paths::below(Path::new(root), "lab").unwrap();
+        let list = arguments(&spec, &paths, 3, Some(Path::new("/fw/code.fd")));
+        list.join(" ".as_ref()).into_string().unwrap()
+    }
+
+    #[test]
+    fn each_firmware_has_its_arguments() {
+        let bios = words(Firmware::Bios, "/s");
+        assert!(bios.contains("mac=52:54:00:07:00:03,bootindex=0"));
+        assert!(bios.contains("ifname=n3,"));
+        assert!(bios.contains("path=/s/lab/logs/n3.serial,append=on"));
+        assert!(!bios.contains("-kernel") && !bios.contains("pflash"));
+        let direct = words(Firmware::Direct, "/s");
+        assert!(direct.contains("-kernel /img/hearth.efi -append hearth.console=ttyS0"));
+        let uefi = words(Firmware::Uefi, "/s");
+        assert!(uefi.contains("readonly=on,file=/fw/code.fd"));
+        assert!(uefi.contains("file=/s/lab/run/n3.vars"));
+    }
+
+    #[test]
+    fn commas_in_paths_are_escaped() {
+        assert!(words(Firmware::Bios, "/a,b").contains("path=/a,,b/lab/logs"));
+    }
+}

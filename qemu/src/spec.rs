@@ -1,0 +1,374 @@
+//! What a cluster shall be: nodes, memory, tree of switches, link rate, firmware.
+//!
+//! Key types: [`Spec`], [`Tree`], [`Rate`], [`Firmware`]. Neighbours: `network` lays out the tree,
+//! `machine` makes QEMU command lines of it.
+//!
+//! Invariant: a [`Spec`] that passed [`Spec::check`] can be laid out without further checks.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Most nodes of one cluster: what the address plan and one bridge (1,024 ports) hold with room
+/// to spare; far above what one machine can emulate.
+pub const MAX_NODES: u32 = 256;
+/// Most levels of switches: the personality of a node has four places.
+const MAX_LEVELS: usize = 4;
+/// Least memory of a machine: what the kernel promises to work in.
+const MIN_MEMORY_MIB: u32 = 32;
+/// Most memory of a machine: a slip of the pen (bytes for mebibytes) is an error, not an attempt.
+const MAX_MEMORY_MIB: u32 = 65_536;
+/// Least memory with UEFI firmware, which itself needs more than the kernel.
+const MIN_UEFI_MEMORY_MIB: u32 = 96;
+/// Longest cluster name: it becomes part of socket paths, which hold 107 bytes.
+const MAX_NAME_BYTES: usize = 32;
+
+/// How a machine starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Firmware {
+    /// SeaBIOS and the network card's iPXE.
+    Bios,
+    /// OVMF and its own network boot.
+    Uefi,
+    /// No firmware worth the name: QEMU places the image itself (`-kernel`).
+    Direct,
+}
+
+/// Widths of the tree of switches, from the leaves up: `4x2` is four nodes on each of two leaf
+/// switches, which hang on one upper switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tree(Vec<u32>);
+
+impl Tree {
+    /// One switch for all nodes.
+    pub fn flat(nodes: u32) -> Self {
+        Self(vec![nodes])
+    }
+
+    /// Levels of switches; at least one.
+    pub fn levels(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Nodes that fit below one switch of `level` (0 = leaf switches).
+    pub fn nodes_below(&self, level: usize) -> u64 {
+        self.0
+            .iter()
+            .take(level + 1)
+            .map(|&width| u64::from(width))
+            .product()
+    }
+
+    /// Switches of `level` that `nodes` nodes need.
+    pub fn switches(&self, level: usize, nodes: u32) -> u32 {
+        let below = self.nodes_below(level);
+        u32::try_from(u64::from(nodes).div_ceil(below)).unwrap_or(u32::MAX)
+    }
+
+    /// The leaf switch of a node.
+    pub fn leaf_of(&self, node: u32) -> u32 {
+        node / self.0[0]
+    }
+
+    /// The switch of `level + 1` above a switch of `level`.
+    pub fn parent_of(&self, level: usize, switch: u32) -> u32 {
+        switch / self.0[level + 1]
+    }
+}
+
+impl FromStr for Tree {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let widths: Option<Vec<u32>> = text
+            .split('x')
+            .map(|width| width.parse().ok().filter(|&width| width > 0))
+            .collect();
+        match widths {
+            Some(widths)
+                if widths.len() <= MAX_LEVELS && widths.iter().all(|&width| width <= MAX_NODES) =>
+            {
+                Ok(Self(widths))
+            }
+            _ => Err(Error::Spec(format!(
+                "`{text}` is no tree: write the widths from the leaves up, like 4x2 for two leaf \
+                 switches of four nodes (at most {MAX_LEVELS} levels, widths up to {MAX_NODES})"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Tree {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (level, width) in self.0.iter().enumerate() {
+            if level > 0 {
+                formatter.write_str("x")?;
+            }
+            write!(formatter, "{width}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A link rate in bits a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// Slowest link: below it a DHCP exchange takes seconds and firmware gives up.
+    const MIN_BITS: u64 = 100_000;
+    /// Fastest link: above it the limit is not what limits.
+    const MAX_BITS: u64 = 100_000_000_000;
+
+    /// Bits a second.
+    pub fn bits_per_second(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Rate {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
+        let factor = match text.get(digits.len()..) {
+            Some("bit") => Some(1),
+            Some("kbit") => Some(1_000),
+            Some("mbit") => Some(1_000_000),
+            Some("gbit") => Some(1_000_000_000),
+            _ => None,
+        };
+        digits
+            .parse::<u64>()
+            .ok()
+            .zip(factor)
+            .and_then(|(number, factor)| number.checked_mul(factor))
+            .filter(|bits| (Self::MIN_BITS..=Self::MAX_BITS).contains(bits))
+            .map(Self)
+            .ok_or_else(|| {
+                Error::Spec(format!(
+                    "`{text}` is no link rate: write a number and a unit (kbit, mbit, gbit), \
+                     like 50mbit; from 100kbit to 100gbit"
+                ))
+            })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bits if bits.is_multiple_of(1_000_000_000) => {
+                write!(formatter, "{}gbit", bits / 1_000_000_000)
+            }
+            bits if bits.is_multiple_of(1_000_000) => write!(formatter, "{}mbit", bits / 1_000_000),
+            bits if bits.is_multiple_of(1_000) => write!(formatter, "{}kbit", bits / 1_000),
+            bits => write!(formatter, "{bits}bit"),
+        }
+    }
+}
+
+/// A machine's memory from text like `48M`, `1G` or `64` (mebibytes), in mebibytes.
+pub fn parse_memory_mib(text: &str) -> Result<u32, Error> {
+    let (digits, factor) = match text.as_bytes().last() {
+        Some(b'M' | b'm') => (&text[..text.len() - 1], 1),
+        Some(b'G' | b'g') => (&text[..text.len() - 1], 1024),
+        _ => (text, 1),
+    };
+    digits
+        .parse::<u32>()
+        .ok()
+        .and_then(|number| number.checked_mul(factor))
+        .ok_or_else(|| {
+            Error::Spec(format!(
+                "`{text}` is no amount of memory: write mebibytes, like 48M, or 1G"
+            ))
+        })
+}
+
+/// A cluster as it shall be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Cluster name: lower-case letters, digits, `-`, `_`.
+    pub name: String,
+    /// Number of nodes, 1 to [`MAX_NODES`].
+    pub nodes: u32,
+    /// Memory of each machine, in mebibytes.
+    pub memory_mib: u32,
+    /// Tree of switches.
+    pub tree: Tree,
+    /// Rate limit of every link in each direction; none means as fast as the machine goes.
+    pub rate: Option<Rate>,
+    /// How the machines start.
+    pub firmware: Firmware,
+    /// The boot image. Served by the control node, or given to QEMU with [`Firmware::Direct`].
+    pub image: PathBuf,
+    /// Kernel command line with [`Firmware::Direct`]; served boots get theirs from control.
+    pub command_line: String,
+}
+
+impl Spec {
+    /// Checks everything that can be wrong with the values themselves.
+    pub fn check(&self) -> Result<(), Error> {
+        check_name(&self.name)?;
+        if !(1..=MAX_NODES).contains(&self.nodes) {
+            return Err(Error::Spec(format!(
+                "{} nodes: a cluster has 1 to {MAX_NODES}",
+                self.nodes
+            )));
+        }
+        let room = self.tree.nodes_below(self.tree.levels() - 1);
+        if room < u64::from(self.nodes) {
+            return Err(Error::Spec(format!(
+                "a tree of {} has room for {room} nodes, not for {}",
+                self.tree, self.nodes
+            )));
+        }
+        let (least, why) = match self.firmware {
+            Firmware::Bios | Firmware::Direct => (MIN_MEMORY_MIB, "the kernel needs"),
+            Firmware::Uefi => (MIN_UEFI_MEMORY_MIB, "UEFI firmware needs"),
+        };
+        if !(least..=MAX_MEMORY_MIB).contains(&self.memory_mib) {
+            return Err(Error::Spec(format!(
+                "{}M of memory: {why} at least {least}M (at most {MAX_MEMORY_MIB}M)",
+                self.memory_mib
+            )));
+        }
+        if !self.image.is_file() {
+            return Err(Error::Spec(format!(
+                "there is no boot image at {}: `cargo xtask build` makes one",
+                self.image.display()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Address of the control node, and the prefix length of the boot network.
+    pub const CONTROL_ADDRESS: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 117, 0, 1), 16);
+
+    /// Fixed address of a node: 10.117.1.1 is node 0, 250 nodes in each third byte.
+    pub fn node_address(node: u32) -> Ipv4Addr {
+        let [third, fourth] = [1 + node / 250, 1 + node % 250];
+        // MAX_NODES keeps both far below 256.
+        Ipv4Addr::new(10, 117, third.to_le_bytes()[0], fourth.to_le_bytes()[0])
+    }
+
+    /// Hardware address of a node.
+    pub fn node_mac(node: u32) -> String {
+        let [_, _, high, low] = node.to_be_bytes();
+        format!("52:54:00:07:{high:02x}:{low:02x}")
+    }
+}
+
+/// Checks a cluster name, which becomes a directory name.
+pub fn check_name(name: &str) -> Result<(), Error> {
+    let allowed = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_'
+    };
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(allowed) {
+        return Err(Error::Spec(format!(
+            "`{name}` is no cluster name: use 1 to {MAX_NAME_BYTES} lower-case letters, digits, \
+             `-` and `_`"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(nodes: u32, tree: &str) -> Spec {
+        Spec {
+            name: "test".to_owned(),
+            nodes,
+            memory_mib: 48,
+            tree: tree.parse().unwrap(),
+            rate: None,
+            firmware: Firmware::Bios,
+            image: PathBuf::from("/dev/null"),
+            command_line: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_tree_counts_its_switches_from_the_leaves_up() {
+        let tree: Tree = "4x2x3".parse().unwrap();
+        assert_eq!(tree.to_string(), "4x2x3");
+        assert_eq!([0, 1, 2].map(|level| tree.switches(level, 17)), [5, 3, 1]);
+        assert_eq!(tree.leaf_of(11), 2);
+        assert_eq!(tree.parent_of(0, 3), 1);
+        assert_eq!(tree.parent_of(1, 2), 0);
+    }
+
+    #[test]
+    fn values_are_parsed_or_refused_with_an_example() {
+        for bad in ["", "0", "4x", "4x0", "x2", "1x1x1x1x1", "999"] {
+            assert!(
+                bad.parse::<Tree>().unwrap_err().to_string().contains("4x2"),
+                "{bad}"
+            );
+        }
+        assert_eq!(
+            "50mbit".parse::<Rate>().unwrap().bits_per_second(),
+            50_000_000
+        );
+        assert_eq!("50mbit".parse::<Rate>().unwrap().to_string(), "50mbit");
+        for bad in [
+            "",
+            "50",
+            "mbit",
+            "50mb",
+            "1bit",
+            "-5mbit",
+            "99999999999999999999gbit",
+        ] {
+            assert!(
+                bad.parse::<Rate>()
+                    .unwrap_err()
+                    .to_string()
+                    .contains("50mbit"),
+                "{bad}"
+            );
+        }
+        assert_eq!(parse_memory_mib("48M").unwrap(), 48);
+        assert_eq!(parse_memory_mib("1G").unwrap(), 1024);
+        assert_eq!(parse_memory_mib("64").unwrap(), 64);
+        assert!(parse_memory_mib("").is_err() && parse_memory_mib("M").is_err());
+        assert!(parse_memory_mib("9999999G").is_err());
+    }
+
+    #[test]
+    fn impossible_clusters_are_refused() {
+        let mut good = spec(8, "4x2");
+        good.image = std::env::current_exe().unwrap();
+        good.check().unwrap();
+        let check = |change: &dyn Fn(&mut Spec)| {
+            let mut spec = good.clone();
+            change(&mut spec);
+            spec.check().unwrap_err().to_string()
+        };
+        assert!(check(&|spec| spec.nodes = 0).contains("1 to 256"));
+        assert!(check(&|spec| spec.nodes = 9).contains("room for 8"));
+        assert!(check(&|spec| spec.memory_mib = 31).contains("at least 32M"));
+        assert!(check(&|spec| spec.firmware = Firmware::Uefi).contains("at least 96M"));
+        assert!(check(&|spec| spec.name = "../x".to_owned()).contains("lower-case"));
+        assert!(check(&|spec| spec.image = PathBuf::from("/nowhere")).contains("xtask build"));
+    }
+
+    #[test]
+    fn every_node_has_an_address_and_a_mac_of_its_own() {
+        let addresses: std::collections::BTreeSet<_> = (0..MAX_NODES)
+            .map(|node| (Spec::node_address(node), Spec::node_mac(node)))
+            .collect();
+        assert_eq!(addresses.len(), 256);
+        assert_eq!(Spec::node_address(0), Ipv4Addr::new(10, 117, 1, 1));
+        assert_eq!(Spec::node_address(255), Ipv4Addr::new(10, 117, 2, 6));
+        assert_eq!(Spec::node_mac(17), "52:54:00:07:00:11");
+    }
+}

@@ -1,0 +1,451 @@
+//! The process that keeps a cluster: it lives in the cluster's namespace, starts everything there
+//! and answers requests until it is told to stop.
+//!
+//! Key function: [`supervise`]. Key types: [`Stage`] (what it reports while starting),
+//! [`Supervisor`]. Neighbours: `lifecycle::up` starts it and reads its report; `machine`,
+//! `network`, `namespace` do the parts.
+//!
+//! Standard input is the control node's TCP listener, made outside the namespace; it is handed on
+//! as control's standard input, which keeps file descriptors out of unsafe hands. Standard output
+//! is the report.
+//!
+//! Invariant: one thread, because children are tied to the life of the thread that started them.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::lifecycle::Launcher;
+use crate::request::{self, Reply, Request};
+use crate::{
+    Error, MachineState, Paths, ProcessId, Record, Spec, console, control_socket, machine,
+    namespace, network,
+};
+
+/// Another supervisor holds the lock longer than this, a look at it does not.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
+/// How often ended children are looked for.
+const CHILD_POLL_MS: u16 = 250;
+/// The control node opens its socket within this time, also on a machine under load.
+const CONTROL_START_LIMIT: Duration = Duration::from_secs(60);
+/// How long a control node may take to end in good order.
+const CONTROL_STOP_LIMIT: Duration = Duration::from_secs(5);
+/// A control node that ends unasked is started again so often; then it is left for a person.
+const MAX_CONTROL_RESTARTS: u32 = 3;
+/// A client of the supervisor sends its request within this time.
+const REQUEST_LIMIT: Duration = Duration::from_secs(2);
+/// How much of a log goes into an error.
+const TAIL_BYTES: u64 = 2_000;
+
+/// What a supervisor reports while it starts: one JSON line each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "stage", rename_all = "kebab-case")]
+pub(crate) enum Stage {
+    /// Switches and links are made.
+    Network { switches: u32, links: u32 },
+    /// The control node answers.
+    Control,
+    /// So many machines are switched on.
+    Machines { started: u32, total: u32 },
+    /// Everything is started; nothing follows.
+    Running,
+    /// Starting failed; nothing follows.
+    Failed { message: String },
+}
+
+/// Brings a prepared cluster up and keeps it until it is told to stop. Returns when it is down.
+///
+/// To be called by a process that was started for this purpose alone, before it has threads.
+pub fn supervise(paths: &Paths) -> Result<(), Error> {
+    // A terminal's Ctrl-C and hang-up are not for us. Fails when we lead a session already.
+    let _ = nix::unistd::setsid();
+    let result = Supervisor::start(paths);
+    match result {
+        Ok(mut supervisor) => {
+            report(&Stage::Running);
+            supervisor.serve()
+        }
+        Err(error) => {
+            report(&Stage::Failed {
+                message: error.to_string(),
+            });
+            Err(error)
+        }
+    }
+}
+
+/// Tells `up`; when it has gone away, nobody needs to know.
+fn report(stage: &Stage) {
+    let mut output = io::stdout().lock();
+    let _ = request::write_line(&mut output, stage).and_then(|()| output.flush());
+}
+
+/// Writes a line to the supervisor's own log, which is its standard error.
+fn log(text: &str) {
+    let seconds = unix_ms() / 1_000;
+    let _ = writeln!(io::stderr(), "{seconds} {text}");
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+struct Supervisor {
+    paths: Paths,
+    record: Record,
+    launcher: Launcher,
+    requests: UnixListener,
+    control: Option<Child>,
+    control_restarts: u32,
+    machines: Vec<Option<Child>>,
+    /// Held as long as this process lives: others see by it that the cluster is up.
+    _lock: File,
+}
+
+impl Supervisor {
+    fn start(paths: &Paths) -> Result<Self, Error> {
+        let lock_path = paths.supervisor_lock();
+        let lock = File::create(&lock_path).map_err(Error::file("making", &lock_path))?;
+        take_lock(&lock, paths)?;
+        let mut record = Record::load(paths)?;
+        let launcher = Launcher::load(paths)?;
+        record.supervisor = ProcessId::of(std::process::id());
+        record.save(paths)?;
+        let socket = paths.supervisor_socket();
+        let requests = UnixListener::bind(&socket).map_err(Error::file("listening on", &socket))?;
+        requests
+            .set_nonblocking(true)
+            .map_err(Error::file("listening on", socket))?;
+
+        namespace::enter()?;
+        let layout = network::layout(&record.spec);
+        network::apply(&layout)?;
+        report(&Stage::Network {
+            switches: layout.switches,
+            links: layout.links,
+        });
+
+        let machines = record.nodes.iter().map(|_| None).collect();
+        let mut supervisor = Self {
+            paths: paths.clone(),
+            record,
+            launcher,
+            requests,
+            control: None,
+            control_restarts: 0,
+            machines,
+            _lock: lock,
+        };
+        supervisor.start_control()?;
+        report(&Stage::Control);
+        let total = supervisor.record.spec.nodes;
+        for node in 0..total {
+            supervisor.power_on(node)?;
+            report(&Stage::Machines {
+                started: node + 1,
+                total,
+            });
+        }
+        Ok(supervisor)
+    }
+
+    /// Starts the control node and waits until its socket answers.
+    fn start_control(&mut self) -> Result<(), Error> {
+        let arguments = control_arguments(&self.record.spec, &self.paths, &self.launcher);
+        let Some((program, arguments)) = arguments.split_first() else {
+            return Err(Error::Spec(
+                "no command was given to start the control node".to_owned(),
+            ));
+        };
+        let log_path = self.paths.control_log();
+        let mut child = machine::dying_with_parent(program)
+            .args(arguments)
+            // The TCP listener.
+            .stdin(Stdio::inherit())
+            .stdout(machine::append(&log_path)?)
+            .stderr(machine::append(&log_path)?)
+            .spawn()
+            .map_err(|source| Error::Start {
+                program: program.to_string_lossy().into_owned(),
+                source,
+            })?;
+        self.record.control = ProcessId::of(child.id());
+        self.record.save(&self.paths)?;
+        let deadline = Instant::now() + CONTROL_START_LIMIT;
+        let socket = self.paths.control_socket();
+        let result = loop {
+            if control_socket::is_ready(&socket) {
+                break Ok(());
+            }
+            let ended = child
+                .try_wait()
+                .map_err(Error::file("waiting for", program))?;
+            let tail = || console::tail(&log_path, TAIL_BYTES);
+            if let Some(status) = ended {
+                let what = format!("the control node ({status})");
+                break Err(Error::Ended {
+                    what,
+                    log: log_path.clone(),
+                    tail: tail(),
+                });
+            }
+            if Instant::now() >= deadline {
+                break Err(Error::Timeout {
+                    what: "the control node's start".to_owned(),
+                    limit_seconds: CONTROL_START_LIMIT.as_secs(),
+                    detail: format!("; the end of {}:\n{}", log_path.display(), tail()),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        self.control = Some(child);
+        result
+    }
+
+    fn stop_control(&mut self) -> Result<(), Error> {
+        if let Some(mut child) = self.control.take() {
+            end(&mut child, self.record.control, CONTROL_STOP_LIMIT)?;
+        }
+        self.record.control = None;
+        remove_if_there(&self.paths.control_socket())
+    }
+
+    fn power_on(&mut self, node: u32) -> Result<(), Error> {
+        let child = machine::start(&self.record.spec, &self.paths, node)?;
+        let (record, slot) = self.slot(node)?;
+        record.process = ProcessId::of(child.id());
+        record.power_on_unix_ms = Some(unix_ms());
+        record.starts += 1;
+        record.state = MachineState::On;
+        record.ended = None;
+        *slot = Some(child);
+        self.record.save(&self.paths)
+    }
+
+    fn power_off(&mut self, node: u32) -> Result<(), Error> {
+        let (record, slot) = self.slot(node)?;
+        if let Some(mut child) = slot.take() {
+            end(&mut child, None, Duration::ZERO)?;
+        }
+        record.process = None;
+        record.state = MachineState::Off;
+        record.ended = None;
+        self.record.save(&self.paths)
+    }
+
+    fn slot(&mut self, node: u32) -> Result<(&mut crate::NodeRecord, &mut Option<Child>), Error> {
+        let index = usize::try_from(node).unwrap_or(usize::MAX);
+        match (
+            self.record.nodes.get_mut(index),
+            self.machines.get_mut(index),
+        ) {
+            (Some(record), Some(slot)) => Ok((record, slot)),
+            _ => Err(Error::Spec(format!(
+                "there is no node n{node}: this cluster has n0 to n{}",
+                self.record.spec.nodes - 1
+            ))),
+        }
+    }
+
+    /// Answers requests and looks after children until told to stop.
+    fn serve(&mut self) -> Result<(), Error> {
+        loop {
+            let mut watched = [PollFd::new(self.requests.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut watched, PollTimeout::from(CHILD_POLL_MS)) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => {
+                    let operation = "waiting for requests";
+                    return Err(Error::Socket {
+                        operation,
+                        source: errno.into(),
+                    });
+                }
+            }
+            self.look_after_children()?;
+            match self.requests.accept() {
+                Ok((stream, _)) => {
+                    if self.answer(stream) {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => log(&format!("accepting a request: {error}")),
+            }
+        }
+    }
+
+    /// Answers one client; returns whether everything was ended.
+    fn answer(&mut self, mut stream: UnixStream) -> bool {
+        let read = stream
+            .set_nonblocking(false)
+            .and_then(|()| stream.set_read_timeout(Some(REQUEST_LIMIT)))
+            .and_then(|()| stream.set_write_timeout(Some(REQUEST_LIMIT)))
+            .and_then(|()| request::read_line::<Request>(&mut stream));
+        let request = match read {
+            Ok(request) => request,
+            // A mere connection asks nothing: somebody looks whether we are here.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return false,
+            Err(error) => {
+                log(&format!("a request could not be read: {error}"));
+                return false;
+            }
+        };
+        log(&format!("{request:?}"));
+        let result = self.perform(&request);
+        let reply = Reply {
+            error: result.err().map(|error| error.to_string()),
+        };
+        if let Some(error) = &reply.error {
+            log(&format!("failed: {error}"));
+        }
+        if let Err(error) = request::write_line(&mut stream, &reply) {
+            log(&format!("a reply could not be sent: {error}"));
+        }
+        request == Request::Stop
+    }
+
+    fn perform(&mut self, request: &Request) -> Result<(), Error> {
+        match request {
+            Request::Reset { nodes } => {
+                self.check_nodes(nodes)?;
+                for &node in nodes {
+                    self.power_off(node)?;
+                    self.power_on(node)?;
+                }
+                Ok(())
+            }
+            Request::PowerOff { nodes } => {
+                self.check_nodes(nodes)?;
+                nodes.iter().try_for_each(|&node| self.power_off(node))
+            }
+            Request::RestartControl => {
+                self.stop_control()?;
+                self.start_control()
+            }
+            Request::Stop => {
+                for node in 0..self.record.spec.nodes {
+                    self.power_off(node)?;
+                }
+                self.stop_control()?;
+                remove_if_there(&self.paths.supervisor_socket())
+            }
+        }
+    }
+
+    /// All or nothing: a slip in a list changes nothing.
+    fn check_nodes(&mut self, nodes: &[u32]) -> Result<(), Error> {
+        nodes
+            .iter()
+            .try_for_each(|&node| self.slot(node).map(|_| ()))
+    }
+
+    /// Notes machines that ended unasked; starts a control node that did so again.
+    fn look_after_children(&mut self) -> Result<(), Error> {
+        let mut changed = false;
+        for (record, slot) in self.record.nodes.iter_mut().zip(&mut self.machines) {
+            if let Some(status) = has_ended(slot) {
+                log(&format!("the machine of {} ended: {status}", record.name));
+                record.process = None;
+                record.state = MachineState::Off;
+                record.ended = Some(status.to_string());
+                changed = true;
+            }
+        }
+        if changed {
+            self.record.save(&self.paths)?;
+        }
+        if let Some(status) = has_ended(&mut self.control) {
+            log(&format!("the control node ended unasked: {status}"));
+            self.record.control = None;
+            self.record.save(&self.paths)?;
+            if self.control_restarts < MAX_CONTROL_RESTARTS {
+                self.control_restarts += 1;
+                remove_if_there(&self.paths.control_socket())?;
+                match self.start_control() {
+                    Ok(()) => log("the control node was started again"),
+                    Err(error) => log(&format!("the control node did not start again: {error}")),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes the lock that says that the cluster is up. Others take it for an instant to look whether
+/// it is taken, so one failure means nothing yet.
+fn take_lock(lock: &File, paths: &Paths) -> Result<(), Error> {
+    let deadline = Instant::now() + LOCK_LIMIT;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(TryLockError::WouldBlock) => return Err(Error::AlreadyUp(paths.name().to_owned())),
+            Err(TryLockError::Error(error)) => {
+                return Err(Error::file("locking", paths.supervisor_lock())(error));
+            }
+        }
+    }
+}
+
+/// Takes a child that has ended out of its place.
+fn has_ended(slot: &mut Option<Child>) -> Option<ExitStatus> {
+    let status = slot.as_mut()?.try_wait().ok().flatten()?;
+    *slot = None;
+    Some(status)
+}
+
+/// Ends a child: asks first if there is time, then kills; returns when it is gone.
+fn end(child: &mut Child, process: Option<ProcessId>, limit: Duration) -> Result<(), Error> {
+    let waiting = Error::file("ending process", child.id().to_string());
+    if let Some(process) = process
+        && !limit.is_zero()
+    {
+        // Whatever comes of asking, killing follows.
+        let _ = process.signal(Signal::SIGTERM);
+        process.wait_for_end(limit);
+    }
+    child
+        .kill()
+        .and_then(|()| child.wait())
+        .map(|_| ())
+        .map_err(waiting)
+}
+
+fn remove_if_there(path: &std::path::Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::file("removing", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The command of the control node: the caller's, and what only this crate knows.
+fn control_arguments(spec: &Spec, paths: &Paths, launcher: &Launcher) -> Vec<std::ffi::OsString> {
+    let (address, prefix) = Spec::CONTROL_ADDRESS;
+    let mut list = launcher.control.clone();
+    let mut add = |option: &str, value: std::ffi::OsString| {
+        list.push(option.into());
+        list.push(value);
+    };
+    add("--interface", network::SERVICE_INTERFACE.into());
+    add("--address", format!("{address}/{prefix}").into());
+    add("--state-dir", paths.state().into());
+    add("--http-fd", "0".into());
+    add("--image", spec.image.clone().into());
+    add("--nodes-file", paths.nodes_file().into());
+    add("--tree", spec.tree.to_string().into());
+    list
+}
