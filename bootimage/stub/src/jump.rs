@@ -39,7 +39,6 @@ unsafe extern "C" {
     static jump_code: u8;
     static jump_code64: u8;
     static jump_code_end: u8;
-    static stub_head: u8;
 }
 
 /// Fills the jump page at physical address `page`.
@@ -94,11 +93,4 @@ pub fn identity_range() -> (u64, u64) {
 pub unsafe fn jump(page: u64, target: &Target) -> ! {
     // SAFETY: by the caller's promise.
     unsafe { jump_to_page(page, target.way) }
-}
-
-/// Address of RVA 0, from where the code runs.
-pub fn image_base() -> *mut u8 {
-    (&raw const stub_head)
-        .cast_mut()
-        .wrapping_sub(bootstub::descriptor::HEAD_RVA as usize)
 }

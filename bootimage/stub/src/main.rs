@@ -21,6 +21,8 @@ mod linux;
 mod shim;
 #[cfg(target_os = "none")]
 mod tables;
+#[cfg(target_os = "none")]
+mod uefi;
 
 /// On a host there is nothing to boot: the binary exists so that the whole workspace compiles.
 #[cfg(not(target_os = "none"))]

@@ -58,6 +58,44 @@ start64_common:
     pushq %rbp
     jmp start_linux             /* (image base, zero page, workspace) */
 
+/* UEFI: image handle in %rcx, system table in %rdx, interrupts on, firmware's stack and tables. */
+.globl pe_entry
+pe_entry:
+    cld
+    movq %rcx, %rsi
+    movq %rdx, %rdi
+    rdtsc
+    shlq $32, %rdx
+    orq %rax, %rdx
+    movq %rdx, %r12
+    leaq stub_head - 0x1000(%rip), %rbp
+    andq $-16, %rsp
+    pushq $0                    /* as after a call */
+    call verify_and_relocate
+    jne 1f
+    movq %rdi, %rdx
+    movq %rbp, %rdi
+    movq %r12, %rcx
+    xorl %ebp, %ebp
+    jmp start_uefi              /* (image base, image handle, system table, time stamp) */
+1:  leaq text_damaged(%rip), %r12
+    movq %rdi, %r13
+    subq $40, %rsp              /* 32 bytes for the callee, 8 for a character and its end */
+2:  movzbl (%r12), %eax
+    incq %r12
+    testl %eax, %eax
+    jz 3f
+    movl %eax, 32(%rsp)
+    movq 64(%r13), %rcx         /* ConOut */
+    testq %rcx, %rcx
+    jz 3f
+    leaq 32(%rsp), %rdx
+    call *8(%rcx)               /* OutputString */
+    jmp 2b
+3:  leaq text_damaged(%rip), %rsi
+    xorl %edi, %edi
+    jmp fail64_at
+
 /* Sums the stub in memory at %rbp (RVA 0), so that a file cut off there is noticed before more of
  * it runs, and if it is whole moves its addresses. Zero flag: whole. Clobbers %rax-%rdx.
  */
@@ -95,12 +133,15 @@ verify_and_relocate:
 5:  orl $1, %ecx
     ret
 
-/* Prints the text at %rsi on COM1 and VGA and stops. */
+/* Prints the text at %rsi on COM1 and VGA (at %rdi, 0: none) and stops. */
 fail64:
     movl $0xb8000, %edi
+fail64_at:
 1:  lodsb
     testb %al, %al
     jz 4f
+    testl %edi, %edi
+    jz 2f
     movb $0x4f, %ah
     cmpb $0x20, %al
     jb 2f
