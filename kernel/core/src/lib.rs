@@ -8,6 +8,7 @@
 //! | [`cmdline`], [`logring`] | command line, the last lines of the log | `kernel::main`, console, panic |
 //! | [`loader`], [`stack`] | what an ELF file asks for, what a program finds at entry | `kernel::process` |
 //! | [`space`], [`fault`], [`readahead`] | regions of a program, what a page fault means | `kernel::process` |
+//! | [`program`] | the memory of a program: carries those decisions out on frames and tables | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
 //! | [`interrupts`] | interrupts counted by class | `kernel::arch` |
 //!
@@ -27,6 +28,7 @@ pub mod loader;
 pub mod logring;
 pub mod paging;
 pub mod phys;
+pub mod program;
 pub mod readahead;
 pub mod space;
 pub mod stack;

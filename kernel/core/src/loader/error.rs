@@ -95,7 +95,7 @@ impl Lie {
 
 impl LoadError {
     /// All kinds by name, in the order of [`LoadError::kind`], for counting.
-    pub const KINDS: [&'static str; 15] = [
+    pub const KINDS: [&'static str; 16] = [
         "not an ELF file",
         "truncated",
         "32-bit",
@@ -110,7 +110,8 @@ impl LoadError {
         "bad segment",
         "overlapping",
         "too large",
-        "writable and executable / entry",
+        "writable and executable",
+        "entry outside",
     ];
 
     /// Index into [`LoadError::KINDS`].
@@ -130,7 +131,8 @@ impl LoadError {
             Self::BadSegment { .. } => 11,
             Self::Overlapping { .. } => 12,
             Self::TooLarge { .. } => 13,
-            Self::WriteAndExecute { .. } | Self::EntryOutside(_) => 14,
+            Self::WriteAndExecute { .. } => 14,
+            Self::EntryOutside(_) => 15,
         }
     }
 }

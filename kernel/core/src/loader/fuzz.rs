@@ -106,7 +106,7 @@ fn sources() -> Vec<Vec<u8>> {
         Builder::program().build(),
         Builder::position_independent().build(),
     ];
-    for path in ["/bin/busybox", "/usr/bin/busybox", "/sbin/ldconfig"] {
+    for path in ["/bin/busybox", "/sbin/ldconfig"] {
         if let Ok(file) = std::fs::read(path)
             && parse(&file).is_ok()
         {

@@ -197,7 +197,7 @@ impl PageTable {
     ) -> Result<Leaf, MapError> {
         let leaf = self.translate(mem, address).ok_or(MapError::NotMapped)?;
         let end = leaf.page.as_u64() + (leaf.size.bytes() - 1);
-        self.unmap_range(mem, tables, leaf.page, VirtAddr::new(end), |_| ());
+        self.unmap_range(mem, tables, leaf.page, VirtAddr::new(end), |_, _| ());
         Ok(leaf)
     }
 

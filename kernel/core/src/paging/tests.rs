@@ -318,7 +318,7 @@ proptest! {
                     let (first, last) = (PAGES[first], PAGES[last]);
                     let mut removed = Vec::new();
                     let end = VirtAddr::new(last + PAGE_SIZE - 1);
-                    table.unmap_range(&mut mem, &mut tables, VirtAddr::new(first), end, |leaf| {
+                    table.unmap_range(&mut mem, &mut tables, VirtAddr::new(first), end, |_, leaf| {
                         removed.push(leaf.page.as_u64());
                     });
                     let expected: Vec<u64> = model.range(first..=last).map(|(&at, _)| at).collect();

@@ -2,7 +2,7 @@
 
 use super::{ENTRIES, Leaf, MapError, PageSize, PageTable, TableSource, leaf_of};
 use crate::addr::{PhysAddr, VirtAddr};
-use crate::paging::entry::Entry;
+use crate::paging::entry::{Entry, Protection};
 use crate::phys::PhysMem;
 
 impl PageTable {
@@ -58,15 +58,15 @@ impl PageTable {
     }
 
     /// Removes all leaves that lie between `first` and `last` (an address inside the last page),
-    /// calls `removed` for each, and gives back tables that became empty. A large page that only
+    /// calls `removed` with `tables` for each, and gives back tables that became empty. A large page that only
     /// partly lies in the range is a broken invariant of the caller.
-    pub fn unmap_range<M: PhysMem>(
+    pub fn unmap_range<M: PhysMem, T: TableSource<M>>(
         self,
         mem: &mut M,
-        tables: &mut impl TableSource<M>,
+        tables: &mut T,
         first: VirtAddr,
         last: VirtAddr,
-        mut removed: impl FnMut(Leaf),
+        mut removed: impl FnMut(&mut T, Leaf),
     ) {
         remove(mem, tables, self.root, 4, (0, first, last), &mut removed);
     }
@@ -82,10 +82,22 @@ impl PageTable {
         scan(mem, self.root, 4, (0, first, last), &mut visit);
     }
 
+    /// Changes the protection of leaves between `first` and `last`: `change` says to what, or
+    /// `None` to leave one as it is.
+    pub fn protect_range(
+        self,
+        mem: &mut impl PhysMem,
+        first: VirtAddr,
+        last: VirtAddr,
+        mut change: impl FnMut(Leaf) -> Option<Protection>,
+    ) {
+        alter(mem, self.root, 4, (0, first, last), &mut change);
+    }
+
     /// Gives back the tables of the lower half and the root. All user leaves must be gone.
     pub fn destroy<M: PhysMem>(self, mem: &mut M, tables: &mut impl TableSource<M>) {
         let last = VirtAddr::new(crate::addr::USER_END - 1);
-        self.unmap_range(mem, tables, VirtAddr::new(0), last, |leaf| {
+        self.unmap_range(mem, tables, VirtAddr::new(0), last, |_, leaf| {
             panic!("page table given back while it maps {:?}", leaf.page)
         });
         tables.free_table(self.root);
@@ -93,7 +105,7 @@ impl PageTable {
 
     /// Gives back tables on the way to `page` that were made for a mapping that then failed.
     fn prune<M: PhysMem>(self, mem: &mut M, tables: &mut impl TableSource<M>, page: VirtAddr) {
-        remove(mem, tables, self.root, 4, (0, page, page), &mut |_| ());
+        remove(mem, tables, self.root, 4, (0, page, page), &mut |_, _| ());
     }
 }
 
@@ -143,13 +155,13 @@ fn root_indices(first: VirtAddr, last: VirtAddr) -> core::ops::RangeInclusive<u6
 type Range = (u64, VirtAddr, VirtAddr);
 
 /// Removes leaves below one table; returns whether the table is now empty.
-fn remove<M: PhysMem>(
+fn remove<M: PhysMem, T: TableSource<M>>(
     mem: &mut M,
-    tables: &mut impl TableSource<M>,
+    tables: &mut T,
     table: PhysAddr,
     level: u8,
     (base, first, last): Range,
-    removed: &mut impl FnMut(Leaf),
+    removed: &mut impl FnMut(&mut T, Leaf),
 ) -> bool {
     let range = match level {
         4 => root_indices(first, last),
@@ -168,7 +180,7 @@ fn remove<M: PhysMem>(
             // `last` may be any address inside the last small page.
             assert!(inside || level == 1, "range cuts a large page");
             mem.write_u64(at, 0);
-            removed(leaf);
+            removed(tables, leaf);
             continue;
         }
         let next = entry.table_address();
@@ -209,6 +221,36 @@ fn scan(
                 (start, first, last),
                 visit,
             );
+        }
+    }
+}
+
+fn alter(
+    mem: &mut impl PhysMem,
+    table: PhysAddr,
+    level: u8,
+    (base, first, last): Range,
+    change: &mut impl FnMut(Leaf) -> Option<Protection>,
+) {
+    let range = match level {
+        4 => root_indices(first, last),
+        _ => indices(base, level, first, last),
+    };
+    for index in range {
+        let at = table.offset(index * 8);
+        let entry = Entry::from_bits(mem.read_u64(at));
+        if !entry.is_used() {
+            continue;
+        }
+        let start = entry_base(base, level, index);
+        if entry.is_leaf(level) {
+            let leaf = leaf_of(entry, VirtAddr::new(start), size_at(level));
+            if let Some(protection) = change(leaf) {
+                mem.write_u64(at, entry.with_protection(protection).bits());
+            }
+        } else {
+            let next = entry.table_address();
+            alter(mem, next, level - 1, (start, first, last), change);
         }
     }
 }
