@@ -74,13 +74,15 @@ impl AddressSpace {
         &mut self,
         first: VirtAddr,
         last: VirtAddr,
-        removed: impl FnMut(Leaf),
+        mut removed: impl FnMut(Leaf),
     ) -> Result<(), MapError> {
         if !first.is_user() || !last.is_user() {
             return Err(MapError::WrongHalf);
         }
         self.table
-            .unmap_range(&mut DirectMap, &mut *frames(), first, last, removed);
+            .unmap_range(&mut DirectMap, &mut *frames(), first, last, |_, leaf| {
+                removed(leaf)
+            });
         self.flush_range(first, last);
         Ok(())
     }
@@ -114,27 +116,10 @@ impl AddressSpace {
         super::activate_kernel_table();
         let (first, last) = (VirtAddr::new(0), VirtAddr::new(USER_END - 1));
         let mut locked = frames();
-        loop {
-            // The walk borrows the allocator for its tables, so frames are collected in batches.
-            let mut batch = [PhysAddr::new(0); 64];
-            let mut count = 0;
-            let mut end = last;
-            self.table.for_each(&DirectMap, first, last, |leaf| {
-                if count < batch.len() {
-                    batch[count] = leaf.frame;
-                    end = leaf.page;
-                    count += 1;
-                }
+        self.table
+            .unmap_range(&mut DirectMap, &mut *locked, first, last, |frames, leaf| {
+                frames.free(leaf.frame);
             });
-            if count == 0 {
-                break;
-            }
-            self.table
-                .unmap_range(&mut DirectMap, &mut *locked, first, end, |_| ());
-            for frame in &batch[..count] {
-                locked.free(*frame);
-            }
-        }
         self.table.destroy(&mut DirectMap, &mut *locked);
     }
 
