@@ -85,6 +85,10 @@ pub(crate) fn arguments(
         "-device",
         format!("virtio-net-pci,netdev=net,mac={mac},bootindex=0"),
     );
+    if spec.instruction_clock {
+        // With sleep=off an idle guest would jump to its next timer, and time-outs would storm.
+        add("-icount", "shift=0,sleep=on".to_owned());
+    }
     match spec.firmware {
         Firmware::Bios => {}
         Firmware::Direct => {
@@ -182,6 +186,7 @@ mod tests {
             firmware,
             image: "/img/hearth.efi".into(),
             command_line: "hearth.console=ttyS0".to_owned(),
+            instruction_clock: firmware == Firmware::Direct,
         };
         let paths = Paths::below(Path::new(root), "lab").unwrap();
         let list = arguments(&spec, &paths, 3, Some(Path::new("/fw/code.fd")));
@@ -197,6 +202,7 @@ mod tests {
         assert!(!bios.contains("-kernel") && !bios.contains("pflash"));
         let direct = words(Firmware::Direct, "/s");
         assert!(direct.contains("-kernel /img/hearth.efi -append hearth.console=ttyS0"));
+        assert!(direct.contains("-icount shift=0,sleep=on") && !bios.contains("-icount"));
         let uefi = words(Firmware::Uefi, "/s");
         assert!(uefi.contains("readonly=on,file=/fw/code.fd"));
         assert!(uefi.contains("file=/s/lab/run/n3.vars"));

@@ -202,6 +202,7 @@ mod tests {
             firmware: Firmware::Bios,
             image: "/dev/null".into(),
             command_line: String::new(),
+            instruction_clock: false,
         }
     }
 

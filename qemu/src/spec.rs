@@ -208,8 +208,12 @@ pub struct Spec {
     pub firmware: Firmware,
     /// The boot image. Served by the control node, or given to QEMU with [`Firmware::Direct`].
     pub image: PathBuf,
-    /// Kernel command line with [`Firmware::Direct`]; served boots get theirs from control.
+    /// Kernel command line: given to QEMU with [`Firmware::Direct`], to the boot service otherwise.
+    /// Empty leaves the default.
     pub command_line: String,
+    /// Machines' clocks count instructions instead of time (`-icount`): slow, but a count of the
+    /// time-stamp counter is then a count of instructions.
+    pub instruction_clock: bool,
 }
 
 impl Spec {
@@ -293,6 +297,7 @@ mod tests {
             firmware: Firmware::Bios,
             image: PathBuf::from("/dev/null"),
             command_line: String::new(),
+            instruction_clock: false,
         }
     }
 

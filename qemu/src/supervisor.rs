@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 use crate::lifecycle::Launcher;
 use crate::request::{self, Reply, Request};
 use crate::{
-    Error, MachineState, Paths, ProcessId, Record, Spec, console, control_socket, machine,
-    namespace, network,
+    Error, Firmware, MachineState, Paths, ProcessId, Record, Spec, console, control_socket,
+    machine, namespace, network,
 };
 
 /// Another supervisor holds the lock longer than this, a look at it does not.
@@ -447,5 +447,8 @@ fn control_arguments(spec: &Spec, paths: &Paths, launcher: &Launcher) -> Vec<std
     add("--image", spec.image.clone().into());
     add("--nodes-file", paths.nodes_file().into());
     add("--tree", spec.tree.to_string().into());
+    if spec.firmware != Firmware::Direct && !spec.command_line.is_empty() {
+        add("--command-line", spec.command_line.clone().into());
+    }
     list
 }

@@ -40,6 +40,7 @@ impl Lab {
             // Never loaded: nothing answers DHCP here.
             image: STANDIN.into(),
             command_line: String::new(),
+            instruction_clock: false,
         };
         let own = |words: &[&str]| words.iter().map(Into::into).collect();
         let launcher = Launcher {

@@ -73,6 +73,11 @@ impl Workspace {
         self.outputs().join("hearth.efi")
     }
 
+    /// The boot image with a kernel that only prints: what firmware and loader alone cost.
+    pub fn stub_image(&self) -> PathBuf {
+        self.outputs().join("hearth-stub.efi")
+    }
+
     /// The compiled example programs.
     pub fn programs(&self) -> PathBuf {
         self.outputs().join("programs")

@@ -72,11 +72,25 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
 fn image(workspace: &Workspace, steps: &mut Steps) {
     let kernel = steps.run("the kernel", || bare_metal(workspace, "kernel"));
     let stub = steps.run("the boot stub", || bare_metal(workspace, "bootstub"));
-    let title = "the boot image (hearth.efi)";
-    if kernel && stub {
-        steps.run(title, || boot_image(workspace));
-    } else {
-        steps.blocked(title, "needs the kernel and the boot stub");
+    for (title, kernel_name, kernel_is_built, image) in [
+        (
+            "the boot image (hearth.efi)",
+            "kernel",
+            kernel,
+            workspace.boot_image(),
+        ),
+        (
+            "the baseline image (hearth-stub.efi)",
+            "stub-kernel",
+            stub,
+            workspace.stub_image(),
+        ),
+    ] {
+        if kernel_is_built && stub {
+            steps.run(title, || boot_image(workspace, kernel_name, &image));
+        } else {
+            steps.blocked(title, "needs the kernel and the boot stub");
+        }
     }
 }
 
@@ -96,9 +110,10 @@ fn bare_metal(workspace: &Workspace, package: &str) -> Result<()> {
     Ok(())
 }
 
-fn boot_image(workspace: &Workspace) -> Result<()> {
+/// Makes one image of a kernel and the boot stub.
+fn boot_image(workspace: &Workspace, kernel: &str, image: &Path) -> Result<()> {
     fs::create_dir_all(workspace.outputs()).context("making the output directory")?;
-    let fresh = workspace.outputs().join("hearth.efi.new");
+    let fresh = image.with_extension("new");
     run_command(
         workspace
             .cargo()
@@ -111,18 +126,18 @@ fn boot_image(workspace: &Workspace) -> Result<()> {
                 "--",
             ])
             .arg("--kernel")
-            .arg(workspace.bare_metal("kernel"))
+            .arg(workspace.bare_metal(kernel))
             .arg("--stub")
             .arg(workspace.bare_metal("bootstub"))
             .arg("--out")
             .arg(&fresh),
     )?;
-    let bytes = fs::metadata(&fresh)
-        .with_context(|| format!("the image tool left no {}", fresh.display()))?
-        .len();
-    replace(&fresh, &workspace.boot_image())?;
-    eprintln!("    {bytes} bytes");
-    Ok(())
+    ensure!(
+        fresh.is_file(),
+        "the image tool left no {}",
+        fresh.display()
+    );
+    replace(&fresh, image)
 }
 
 fn hearth(workspace: &Workspace) -> Result<()> {
