@@ -1,14 +1,70 @@
-//! The node's side of the protocol: joins control, obeys its commands, reports.
+//! The node's side of the protocol: joins the control node, obeys it, reports to it.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`identity`] | boot epoch, what the command line says about this node |
+//! | [`node`] | datagrams between the network and the protocol's endpoint |
+//! | [`job`] | one program, from launch to exit report |
+//! | [`services`] | what a running program may ask of the node |
+//! | [`last_words`] | the message of a kernel that has panicked |
 //!
 //! Neighbours: `main` ends in [`run`]; the panic handler calls [`report_panic`] last.
+//!
+//! Invariant: with nothing to do the CPU is halted; a node without a card, an address or a control
+//! node keeps trying, ever more slowly, and says so.
+
+mod identity;
+mod job;
+mod last_words;
+mod node;
+pub mod services;
+
+use netstack::time::{Instant, Micros};
+use netstack::vitals::BootTimings;
 
 use crate::boot::BootFacts;
+use crate::drivers::nic::Nic;
+use crate::{arch, drivers, net, time};
 
-/// Joins control and serves until the machine is switched off.
-pub fn run(_boot: &'static BootFacts) -> ! {
-    info!("agent", "nothing to do yet");
-    crate::arch::halt()
+/// First and longest wait before the bus is searched for a card again.
+const CARD_RETRY: Micros = Micros::from_secs(1);
+const CARD_RETRY_MAX: Micros = Micros::from_secs(60);
+
+/// Joins the control node and serves until the machine is switched off.
+pub fn run(boot: &'static BootFacts) -> ! {
+    let timings = BootTimings {
+        stub_us: time::at_tsc(boot.kernel_entry_tsc).as_micros(),
+        ..BootTimings::default()
+    };
+    let identity = identity::Identity::new(&boot.options);
+    let card = await_card();
+    let stack = net::Stack::new(card, &identity.network(boot), time::now());
+    let mut node = node::Node::new(boot, identity, stack, timings);
+    loop {
+        match node.next_launch() {
+            Some(spec) => job::serve(&mut node, &spec),
+            None => node.wait_for_news(Instant::FAR_FUTURE),
+        }
+    }
 }
 
-/// Tells control that this node is about to stop. Best effort, within 100 ms; never panics.
-pub fn report_panic(_text: &str) {}
+/// Searches for a card until there is one: it may be plugged in while the node runs.
+fn await_card() -> &'static mut dyn Nic {
+    let mut wait = CARD_RETRY;
+    loop {
+        if let Some(card) = drivers::probe_nic() {
+            return card;
+        }
+        let until = time::now() + wait;
+        while time::now() < until {
+            arch::idle::wait(until);
+        }
+        wait = wait.saturating_mul(2).min(CARD_RETRY_MAX);
+    }
+}
+
+/// Tells the control node that this node is about to stop. Best effort, at once; does nothing
+/// when called again, as by a panic in here.
+pub fn report_panic(text: &str) {
+    last_words::speak(text);
+}

@@ -1,1 +1,326 @@
-//! The network stack of the node: smoltcp over the NIC.
+//! The node's network: Ethernet, ARP, IPv4, DHCP and one UDP socket to the control node.
+//!
+//! Key types: [`Stack`], everything between the card and datagrams; [`Config`], what is known
+//! before the first packet; [`Event`], what the agent must hear of. smoltcp does the protocols.
+//! Neighbours: `drivers::nic` below, `agent` above, `arch::idle` for waiting.
+//!
+//! Invariant: the card interrupts only inside [`Stack::wait`]; elsewhere frames pile up in its
+//! ring until somebody polls, and traffic costs a computing program nothing.
+
+mod device;
+mod dhcp;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use core::net::SocketAddrV4;
+
+use netstack::personality::Personality;
+use netstack::time::{Instant, Micros};
+use smoltcp::iface::{
+    self, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet,
+};
+use smoltcp::socket::udp;
+use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Address, Ipv4Cidr};
+
+use self::device::CardDevice;
+use crate::arch;
+use crate::drivers::nic::{self, Nic};
+
+/// Frames taken from the card before what they caused is sent: one from each of 32 children in the
+/// fan-out tree. More at once would delay answers, fewer would cost a pass over the sockets each.
+pub const RECEIVE_BURST: usize = 32;
+/// Datagrams that wait for the card or for the control node's hardware address: one to each of 32
+/// children, which also covers a node's own windows (8 I/O calls, 8 page requests, heartbeat).
+const SEND_QUEUE: usize = 32;
+/// Datagrams the UDP socket holds: it is emptied after every frame, so one would do.
+const RECEIVE_QUEUE: usize = 2;
+/// Longest sleep of a node whose card cannot interrupt; keeps such a node usable.
+const POLL_INTERVAL: Micros = Micros::from_millis(2);
+/// Wait before looking again at a full transmit ring.
+const TRANSMIT_RETRY: Micros = Micros::from_millis(1);
+/// Sockets: UDP and DHCP.
+const SOCKETS: usize = 2;
+
+// The neighbour cache is sized by a feature of smoltcp (kernel/Cargo.toml): 64 entries hold 32
+// children, the parent, the control node, the router and as many strangers again.
+const _: () = assert!(smoltcp::config::IFACE_NEIGHBOR_CACHE_COUNT >= 2 * 32);
+
+/// What the stack is told at the start.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Address and router from the command line; `None` asks DHCP.
+    pub address: Option<(Ipv4Cidr, Option<Ipv4Address>)>,
+    /// Whether the personality must come by DHCP; false when it is on the command line.
+    pub wants_personality: bool,
+    /// Version of the image, for the vendor class.
+    pub version: &'static str,
+    /// This boot's random number.
+    pub boot_epoch: u64,
+}
+
+/// What the agent must hear of.
+#[derive(Debug)]
+pub enum Event {
+    /// The node has an address now; also after a renewal that changed it.
+    Address(Ipv4Cidr),
+    /// The personality came with a lease.
+    Personality(Box<Personality>),
+    /// The address is gone; datagrams cannot be sent until the next [`Event::Address`].
+    AddressLost,
+}
+
+/// Datagrams that were not passed on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// From another address than the control node's.
+    pub foreign: u64,
+}
+
+/// The node's network stack on one card.
+pub struct Stack {
+    device: CardDevice,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    udp: SocketHandle,
+    dhcp: Option<dhcp::Client>,
+    control: Option<SocketAddrV4>,
+    control_mac: Option<[u8; 6]>,
+    address: Option<Ipv4Cidr>,
+    events: VecDeque<Event>,
+    counters: Counters,
+}
+
+impl Stack {
+    /// Brings the interface up on `card`. With a fixed address the node can send at once,
+    /// otherwise DHCP starts with the first [`Self::poll`].
+    pub fn new(card: &'static mut dyn Nic, config: &Config, now: Instant) -> Self {
+        let mac = card.mac();
+        let mut device = CardDevice::new(card);
+        let mut settings =
+            iface::Config::new(HardwareAddress::Ethernet(EthernetAddress::from_bytes(&mac)));
+        settings.random_seed = config.boot_epoch;
+        let interface = Interface::new(settings, &mut device, instant(now));
+        let mut sockets = SocketSet::new(alloc::vec::Vec::with_capacity(SOCKETS));
+        let mut socket = udp::Socket::new(packet_buffer(RECEIVE_QUEUE), packet_buffer(SEND_QUEUE));
+        socket
+            .bind(netstack::NODE_PORT)
+            .expect("a fresh socket binds to a port other than 0");
+        let udp = sockets.add(socket);
+        let dhcp = config.address.is_none().then(|| {
+            dhcp::Client::new(
+                &mut sockets,
+                config.version,
+                config.boot_epoch,
+                config.wants_personality,
+                now,
+            )
+        });
+        let mut this = Self {
+            device,
+            interface,
+            sockets,
+            udp,
+            dhcp,
+            control: None,
+            control_mac: None,
+            address: None,
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        };
+        if let Some((address, router)) = config.address {
+            this.set_address(address, router);
+        }
+        this
+    }
+
+    /// The card's hardware address.
+    pub fn mac(&self) -> [u8; 6] {
+        self.device.card().mac()
+    }
+
+    /// The node's address, while it has one.
+    pub fn address(&self) -> Option<Ipv4Cidr> {
+        self.address
+    }
+
+    /// Hardware address from which the control node's last datagram came.
+    pub fn control_mac(&self) -> Option<[u8; 6]> {
+        self.control_mac
+    }
+
+    /// Traffic of the card, and datagrams not passed on.
+    pub fn counters(&self) -> (nic::Counters, Counters) {
+        (self.device.card().counters(), self.counters)
+    }
+
+    /// Where datagrams go.
+    pub fn control(&self) -> Option<SocketAddrV4> {
+        self.control
+    }
+
+    /// Sets where datagrams go and from where they are accepted.
+    pub fn set_control(&mut self, control: SocketAddrV4) {
+        self.control = Some(control);
+    }
+
+    /// What happened since the last call; to be asked until `None` after each poll.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Takes up to [`RECEIVE_BURST`] frames from the card, gives their datagrams to `deliver`, and
+    /// sends what is due. Returns whether the burst was used up, so that more frames may wait.
+    pub fn poll(&mut self, now: Instant, deliver: &mut dyn FnMut(&[u8])) -> bool {
+        if let Some(dhcp) = &mut self.dhcp {
+            dhcp.prepare(&mut self.sockets, now);
+        }
+        let mut taken = 0;
+        while taken < RECEIVE_BURST {
+            let result = self.interface.poll_ingress_single(
+                instant(now),
+                &mut self.device,
+                &mut self.sockets,
+            );
+            if matches!(result, PollIngressSingleResult::None) {
+                break;
+            }
+            taken += 1;
+            // After every frame, so that neither socket has to hold more than one.
+            self.deliver(deliver);
+            self.poll_dhcp(now);
+        }
+        self.flush(now);
+        self.poll_dhcp(now);
+        self.interface.poll_maintenance(instant(now));
+        taken == RECEIVE_BURST
+    }
+
+    /// Whether [`Self::send`] takes a datagram now.
+    pub fn can_send(&self) -> bool {
+        self.address.is_some()
+            && self.control.is_some()
+            && self.sockets.get::<udp::Socket>(self.udp).can_send()
+    }
+
+    /// Queues a datagram to the control node; [`Self::flush`] or the next poll sends it. Returns
+    /// false, and drops it, unless [`Self::can_send`].
+    pub fn send(&mut self, datagram: &[u8]) -> bool {
+        let (Some(control), Some(_)) = (self.control, self.address) else {
+            return false;
+        };
+        let to = (IpAddress::Ipv4(*control.ip()), control.port());
+        let socket = self.sockets.get_mut::<udp::Socket>(self.udp);
+        socket.send_slice(datagram, to).is_ok()
+    }
+
+    /// Moves queued datagrams to the card.
+    pub fn flush(&mut self, now: Instant) {
+        // Each pass sends at most one packet a socket; the bound is all they can hold.
+        for _ in 0..SEND_QUEUE + SOCKETS {
+            let result =
+                self.interface
+                    .poll_egress(instant(now), &mut self.device, &mut self.sockets);
+            if matches!(result, PollResult::None) {
+                break;
+            }
+        }
+    }
+
+    /// When [`Self::poll`] is due next without a frame arriving; `None` for never.
+    pub fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
+        let stack = self
+            .interface
+            .poll_at(instant(now), &self.sockets)
+            .map(|at| Instant::from_micros(at.total_micros().max(0) as u64))
+            // What is due now was just tried: the transmit ring is full.
+            .map(|at| if at <= now { now + TRANSMIT_RETRY } else { at });
+        let dhcp = self.dhcp.as_ref().and_then(dhcp::Client::deadline);
+        [stack, dhcp].into_iter().flatten().min()
+    }
+
+    /// Halts until a frame arrives, another interrupt comes, or `deadline`. Returns at once when a
+    /// frame waits already.
+    pub fn wait(&mut self, now: Instant, deadline: Instant) {
+        let card = self.device.card_mut();
+        let deadline = if card.interrupts() {
+            deadline
+        } else {
+            deadline.min(now + POLL_INTERVAL)
+        };
+        card.set_interrupts(true);
+        if !card.has_received() {
+            arch::idle::wait(deadline);
+        }
+        self.device.card_mut().set_interrupts(false);
+    }
+
+    fn deliver(&mut self, deliver: &mut dyn FnMut(&[u8])) {
+        let socket = self.sockets.get_mut::<udp::Socket>(self.udp);
+        while let Ok((datagram, from)) = socket.recv() {
+            let IpAddress::Ipv4(from) = from.endpoint.addr;
+            if self.control.is_some_and(|control| *control.ip() == from) {
+                self.control_mac = Some(self.device.source());
+                deliver(datagram);
+            } else {
+                self.counters.foreign += 1;
+            }
+        }
+    }
+
+    fn poll_dhcp(&mut self, now: Instant) {
+        let Some(dhcp) = &mut self.dhcp else { return };
+        match dhcp.event(&mut self.sockets, now) {
+            None => {}
+            Some(dhcp::Event::Leased(lease, personality)) => {
+                if self.address != Some(lease.address) {
+                    info!("net", "address {} from {}", lease.address, lease.server);
+                }
+                self.set_address(lease.address, lease.router);
+                if let Some(personality) = personality {
+                    self.events
+                        .push_back(Event::Personality(Box::new(personality)));
+                }
+            }
+            Some(dhcp::Event::Lost) => {
+                warn!("net", "lease lost, asking for a new one");
+                self.interface
+                    .update_ip_addrs(|addresses| addresses.clear());
+                self.interface.routes_mut().remove_default_ipv4_route();
+                self.address = None;
+                self.events.push_back(Event::AddressLost);
+            }
+        }
+    }
+
+    fn set_address(&mut self, address: Ipv4Cidr, router: Option<Ipv4Address>) {
+        let changed = self.address.replace(address) != Some(address);
+        self.interface.update_ip_addrs(|addresses| {
+            addresses.clear();
+            addresses
+                .push(IpCidr::Ipv4(address))
+                .expect("the address list was just cleared");
+        });
+        let routes = self.interface.routes_mut();
+        routes.remove_default_ipv4_route();
+        if let Some(router) = router {
+            routes
+                .add_default_ipv4_route(router)
+                .expect("the default route was just removed");
+        }
+        if changed {
+            self.events.push_back(Event::Address(address));
+        }
+    }
+}
+
+fn packet_buffer(datagrams: usize) -> udp::PacketBuffer<'static> {
+    udp::PacketBuffer::new(
+        vec![udp::PacketMetadata::EMPTY; datagrams],
+        vec![0; datagrams * netstack::MAX_DATAGRAM],
+    )
+}
+
+fn instant(now: Instant) -> smoltcp::time::Instant {
+    smoltcp::time::Instant::from_micros(now.as_micros() as i64)
+}

@@ -1,0 +1,113 @@
+//! One job on this node, from launch to exit report.
+//!
+//! Neighbours: `agent::node` brings commands and completions, `process` loads and runs.
+//! The rules for answers are those of `netstack::job`: every launch is answered once, and a job
+//! whose launch succeeded ends with exactly one exit call.
+//!
+//! Invariant: when [`serve`] returns, the program's memory has been given back and scrubbed.
+
+use alloc::string::{String, ToString};
+
+use netstack::ids::JobId;
+use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, SubmitError};
+use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode};
+use netstack::node::Endpoint;
+use netstack::time::Instant;
+
+use super::node::Node;
+use super::services::NodeServices;
+use crate::{process, time};
+
+/// Loads, runs and reports the program of `spec`.
+pub fn serve(node: &mut Node, spec: &LaunchSpec) {
+    info!(
+        "agent",
+        "job {}: rank {} of {}", spec.job, spec.rank, spec.size
+    );
+    node.open_job(spec.job);
+    match process::prepare(spec, node) {
+        Err(refusal) => refuse(node, spec.job, refusal),
+        Ok(prepared) => {
+            node.endpoint().launch_result(time::now(), spec.job, Ok(()));
+            if await_start(node) {
+                let exit = prepared.run(node);
+                report(node, exit.report, exit.text.as_deref());
+            } else {
+                drop(prepared);
+                let signal = node.cancelled().unwrap_or_default();
+                report(node, ExitReport::new(ExitStatus::Signal(signal)), None);
+            }
+        }
+    }
+    node.close_job();
+}
+
+/// Waits for start or cancel, at idle; the control node may take its time, for the slowest node of
+/// the job, and a lost control node comes back with one or the other. Returns whether to start.
+fn await_start(node: &mut Node) -> bool {
+    loop {
+        if node.cancel().is_some() {
+            return false;
+        }
+        if node.started() {
+            return true;
+        }
+        node.wait(Instant::FAR_FUTURE);
+    }
+}
+
+fn refuse(node: &mut Node, job: JobId, refusal: LaunchRefusal) {
+    if node.cancel().is_some() {
+        refuse_cancelled(node.endpoint(), job);
+        return;
+    }
+    info!("agent", "job {job}: refused: {}", refusal.text);
+    node.endpoint()
+        .launch_result(time::now(), job, Err(refusal));
+}
+
+/// Answers the launch of a job that was cancelled before it was loaded.
+pub fn refuse_cancelled(endpoint: &mut Endpoint, job: JobId) {
+    refuse_with(endpoint, job, RefusalCode::Cancelled, "cancelled");
+}
+
+/// Answers a launch that comes while another job is on the node.
+pub fn refuse_busy(endpoint: &mut Endpoint, job: JobId) {
+    refuse_with(endpoint, job, RefusalCode::Busy, "the node has another job");
+}
+
+fn refuse_with(endpoint: &mut Endpoint, job: JobId, code: RefusalCode, text: &str) {
+    let text = text.to_string();
+    endpoint.launch_result(time::now(), job, Err(LaunchRefusal { code, text }));
+}
+
+/// Queues the failure text in pieces and the exit report behind all output of the job. The
+/// endpoint delivers them while the node goes on.
+fn report(node: &mut Node, report: ExitReport, text: Option<&str>) {
+    let job = node.job();
+    info!("agent", "job {job}: ended: {:?}", report.status);
+    let text = text.map(String::from).unwrap_or_default();
+    for (index, piece) in text.as_bytes().chunks(MAX_CALL_DATA).enumerate() {
+        let op = IoOp::Report {
+            offset: (index * MAX_CALL_DATA) as u32,
+            data: piece.to_vec(),
+        };
+        submit(node, op);
+    }
+    submit(node, IoOp::Exit(report));
+}
+
+/// Submits a call, waiting for room behind output that the control node has not taken yet.
+fn submit(node: &mut Node, op: IoOp) {
+    loop {
+        match node.io_submit(op.clone()) {
+            Err(SubmitError::Full) => node.wait(Instant::FAR_FUTURE),
+            // The control node has dropped the job: nobody is left to tell.
+            Err(SubmitError::UnknownJob) => return,
+            Err(error @ (SubmitError::TooLarge | SubmitError::AfterExit)) => {
+                panic!("reporting the end of a job: {error:?}")
+            }
+            Ok(_) => return,
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! The node's end of the protocol on the node's network.
+//!
+//! Key type: [`Node`], which moves datagrams between `net::Stack` and `netstack::node::Endpoint`,
+//! sorts events, and is the [`NodeServices`] of the job. Neighbours: `agent::job` drives a job with
+//! it, `agent::last_words` is told how to reach control.
+//!
+//! Invariant: completions are kept for the current job only; what arrives for a job that has
+//! ended is dropped, so a new job never sees another's data.
+
+use alloc::collections::VecDeque;
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use kernel_core::interrupts::Class;
+use netstack::MAX_DATAGRAM;
+use netstack::ids::{BootEpoch, CallId, JobId, RequestId};
+use netstack::io::{IoOp, SubmitError};
+use netstack::job::LaunchSpec;
+use netstack::node::{Config, Endpoint, Event, Full};
+use netstack::page::{Object, PageRequest};
+use netstack::personality::Personality;
+use netstack::time::{Instant, Micros};
+use netstack::vitals::{BootTimings, InterruptCounts, Vitals};
+
+use super::identity::Identity;
+use super::last_words;
+use super::services::{IoCompletion, NodeServices, PageCompletion};
+use crate::boot::BootFacts;
+use crate::{arch, mm, net, time};
+
+/// A computing program is interrupted for the node's own sake at most this often.
+pub const TICK: Micros = Micros::from_secs(1);
+/// Rounds of one [`Node::pump`]: each takes a burst of frames and sends what they caused. Eight
+/// bursts of 32 are a full receive ring; what arrives beyond is left for the next call, so that a flood
+/// cannot keep a node from its program.
+const PUMP_ROUNDS: usize = 8;
+
+/// The job's side of the endpoint's events.
+#[derive(Debug, Default)]
+struct Mailbox {
+    job: JobId,
+    started: bool,
+    /// Something happened since the last wait.
+    news: bool,
+    cancel: Option<Cancel>,
+    pages: VecDeque<PageCompletion>,
+    io: VecDeque<IoCompletion>,
+}
+
+/// How the control node wants a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cancel {
+    /// Signal to report.
+    pub signal: u8,
+    /// The control node does not know the job any more; nothing is to be reported.
+    pub orphan: bool,
+}
+
+/// Stack and endpoint of this node.
+pub struct Node {
+    boot: &'static BootFacts,
+    identity: Identity,
+    stack: net::Stack,
+    endpoint: Option<Endpoint>,
+    timings: BootTimings,
+    /// Time of the first welcome, and of it halted.
+    joined: Option<(Instant, Micros)>,
+    next_tick: Instant,
+    launches: VecDeque<LaunchSpec>,
+    mailbox: Option<Mailbox>,
+    buffer: [u8; MAX_DATAGRAM],
+}
+
+impl Node {
+    /// A node on `stack`. With a personality on the command line it says hello at once.
+    pub fn new(
+        boot: &'static BootFacts,
+        identity: Identity,
+        stack: net::Stack,
+        timings: BootTimings,
+    ) -> Self {
+        let fixed = identity.fixed.clone();
+        let mut this = Self {
+            boot,
+            identity,
+            stack,
+            endpoint: None,
+            timings,
+            joined: None,
+            next_tick: time::now() + TICK,
+            launches: VecDeque::new(),
+            mailbox: None,
+            buffer: [0; MAX_DATAGRAM],
+        };
+        if let Some(personality) = fixed {
+            this.become_node(personality, time::now());
+        }
+        this
+    }
+
+    /// The next program the control node wants launched.
+    pub fn next_launch(&mut self) -> Option<LaunchSpec> {
+        self.launches.pop_front()
+    }
+
+    /// Opens the mailbox of `job`; events for it are kept from now on.
+    pub fn open_job(&mut self, job: JobId) {
+        assert!(self.mailbox.is_none(), "one job at a time");
+        self.mailbox = Some(Mailbox {
+            job,
+            ..Mailbox::default()
+        });
+    }
+
+    /// Closes the mailbox and forgets the job's page requests.
+    pub fn close_job(&mut self) {
+        let mailbox = self.mailbox.take().expect("a job is open");
+        self.endpoint().cancel_requests(mailbox.job);
+    }
+
+    /// The endpoint; a job can only exist after it has joined.
+    pub fn endpoint(&mut self) -> &mut Endpoint {
+        self.endpoint.as_mut().expect("the node has a personality")
+    }
+
+    /// The open job.
+    pub fn job(&self) -> JobId {
+        self.open().job
+    }
+
+    /// Whether the control node has started the open job.
+    pub fn started(&self) -> bool {
+        self.mailbox.as_ref().is_some_and(|mailbox| mailbox.started)
+    }
+
+    /// How the control node wants the open job ended, once it has said so.
+    pub fn cancel(&self) -> Option<Cancel> {
+        self.mailbox.as_ref().and_then(|mailbox| mailbox.cancel)
+    }
+
+    /// Moves datagrams in both directions and acts on deadlines, without waiting.
+    pub fn pump(&mut self) {
+        for _ in 0..PUMP_ROUNDS {
+            let now = time::now();
+            let Self {
+                stack, endpoint, ..
+            } = self;
+            let more = stack.poll(now, &mut |datagram| {
+                if let Some(endpoint) = endpoint {
+                    endpoint.handle_datagram(now, datagram);
+                }
+            });
+            self.take_network_events(now);
+            self.take_endpoint_events(now);
+            self.transmit(now);
+            self.take_endpoint_events(now);
+            if !more {
+                break;
+            }
+        }
+    }
+
+    /// Pumps, and when that brought no news for the main loop or the job, halts until a frame,
+    /// a deadline of the protocols, or `deadline`; then pumps again.
+    pub fn wait_for_news(&mut self, deadline: Instant) {
+        self.pump();
+        if self.take_news() {
+            return;
+        }
+        let now = time::now();
+        let protocols = [
+            self.stack.next_deadline(now),
+            self.endpoint.as_ref().and_then(Endpoint::poll_timeout),
+        ];
+        let until = protocols.into_iter().flatten().fold(deadline, Instant::min);
+        if until > now {
+            self.stack.wait(now, until);
+        }
+        self.pump();
+        self.take_news();
+    }
+
+    /// Whether something happened that the main loop or the job has not been woken for.
+    fn take_news(&mut self) -> bool {
+        match &mut self.mailbox {
+            None => !self.launches.is_empty(),
+            Some(mailbox) => core::mem::take(&mut mailbox.news),
+        }
+    }
+
+    fn transmit(&mut self, now: Instant) {
+        let Some(endpoint) = &mut self.endpoint else {
+            return;
+        };
+        if endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            endpoint.set_vitals(vitals(self.mailbox.as_ref()));
+        }
+        // Ends when the endpoint has nothing to say or the stack's queue is full; the queue
+        // empties into the card, whose ring is bounded.
+        while self.stack.can_send() {
+            let Some(len) = endpoint.poll_transmit(now, &mut self.buffer) else {
+                break;
+            };
+            self.stack.send(&self.buffer[..len]);
+        }
+        self.stack.flush(now);
+    }
+
+    fn take_network_events(&mut self, now: Instant) {
+        while let Some(event) = self.stack.poll_event() {
+            match event {
+                net::Event::Address(address) => {
+                    debug!("agent", "address {address}");
+                    if self.timings.entry_to_dhcp_us == 0 {
+                        self.timings.entry_to_dhcp_us = now.as_micros();
+                    }
+                }
+                net::Event::AddressLost => last_words::prepare(None),
+                net::Event::Personality(personality) => self.become_node(*personality, now),
+            }
+        }
+    }
+
+    fn become_node(&mut self, personality: Personality, now: Instant) {
+        if self.endpoint.is_some() {
+            return;
+        }
+        let [a, b, c, d] = personality.control_addr;
+        let control = SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), personality.control_port);
+        info!("agent", "I am {}, joining {control}", personality.name);
+        self.stack.set_control(control);
+        self.timings.entry_to_hello_us = now.as_micros();
+        self.timings.idle_us = arch::idle::total().as_micros();
+        let config = Config {
+            lab_key: self.identity.fixed.is_some(),
+            personality,
+            mac: self.stack.mac(),
+            boot_epoch: BootEpoch(self.identity.boot_epoch),
+            version: self.boot.version,
+            build_id: self.boot.build_id,
+            memory_bytes: mm::stats().total_bytes,
+            seed: self.identity.boot_epoch,
+            timings: self.timings,
+        };
+        self.endpoint = Some(Endpoint::new(config, now));
+    }
+
+    fn take_endpoint_events(&mut self, now: Instant) {
+        while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
+            self.take_endpoint_event(event, now);
+        }
+    }
+
+    fn take_endpoint_event(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Joined { .. } => self.welcome(now),
+            Event::Refused { reason, text, .. } => {
+                error!(
+                    "agent",
+                    "the control node refuses this node: {reason} {text}"
+                );
+            }
+            Event::ControlLost => warn!("agent", "the control node is silent; trying on"),
+            Event::ControlBack => info!("agent", "the control node is back"),
+            Event::Left => info!("agent", "left the cluster"),
+            Event::Launch(spec) if self.mailbox.is_some() => {
+                super::job::refuse_busy(self.endpoint(), spec.job);
+            }
+            Event::Launch(spec) => self.launches.push_back(spec),
+            Event::Start { job } => {
+                if let Some(mailbox) = self.mailbox_of(job) {
+                    mailbox.started = true;
+                }
+            }
+            Event::Cancel {
+                job,
+                signal,
+                orphan,
+            } => self.take_cancel(job, Cancel { signal, orphan }),
+            Event::Data {
+                request,
+                job,
+                bytes,
+                ..
+            } => self.take_pages_of(job, request, Ok(bytes)),
+            Event::PageFailed {
+                request,
+                job,
+                reason,
+            } => self.take_pages_of(job, request, Err(reason)),
+            Event::IoDone {
+                job,
+                call,
+                result,
+                data,
+            } => {
+                if let Some(mailbox) = self.mailbox_of(job) {
+                    mailbox.io.push_back(IoCompletion { call, result, data });
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, now: Instant) {
+        let idle = arch::idle::total();
+        if self.joined.is_none() {
+            self.joined = Some((now, idle));
+            let busy = now.as_micros().saturating_sub(idle.as_micros());
+            info!(
+                "agent",
+                "joined after {} us, of these busy {busy} us",
+                now.as_micros()
+            );
+        } else {
+            info!("agent", "joined again");
+        }
+        let vitals = vitals(self.mailbox.as_ref());
+        self.endpoint().set_vitals(vitals);
+        let reporter = self.endpoint().panic_reporter();
+        last_words::prepare(reporter.and_then(|reporter| {
+            let control = self.stack.control()?;
+            Some(last_words::Route {
+                reporter,
+                mac: self.stack.mac(),
+                control_mac: self.stack.control_mac()?,
+                address: self.stack.address()?.address(),
+                control: *control.ip(),
+                control_port: control.port(),
+            })
+        }));
+    }
+
+    fn take_cancel(&mut self, job: JobId, cancel: Cancel) {
+        if let Some(mailbox) = self.mailbox_of(job) {
+            mailbox.cancel = Some(cancel);
+            return;
+        }
+        // Not begun yet: the launch is answered with a refusal instead.
+        let before = self.launches.len();
+        self.launches.retain(|launch| launch.job != job);
+        if self.launches.len() < before {
+            super::job::refuse_cancelled(self.endpoint(), job);
+        }
+    }
+
+    fn take_pages_of(
+        &mut self,
+        job: JobId,
+        request: RequestId,
+        result: Result<alloc::vec::Vec<u8>, netstack::page::PageError>,
+    ) {
+        if let Some(mailbox) = self.mailbox_of(job) {
+            mailbox.pages.push_back(PageCompletion { request, result });
+        }
+    }
+
+    /// The mailbox of `job` for something that happened to it.
+    fn mailbox_of(&mut self, job: JobId) -> Option<&mut Mailbox> {
+        let mailbox = self.mailbox.as_mut()?;
+        if mailbox.job != job {
+            return None;
+        }
+        mailbox.news = true;
+        Some(mailbox)
+    }
+
+    fn open(&self) -> &Mailbox {
+        self.mailbox.as_ref().expect("a job is open")
+    }
+}
+
+fn vitals(mailbox: Option<&Mailbox>) -> Vitals {
+    let memory = mm::stats();
+    let interrupts = arch::interrupts::counts();
+    Vitals {
+        uptime_us: time::now().as_micros(),
+        idle_us: arch::idle::total().as_micros(),
+        memory_free: memory.free_bytes,
+        memory_used: memory.total_bytes - memory.free_bytes,
+        job: mailbox.map(|mailbox| mailbox.job),
+        interrupts_user: interrupt_counts(&interrupts.user),
+        interrupts_idle: interrupt_counts(&interrupts.idle),
+    }
+}
+
+/// Interrupts by class in the form in which they are reported.
+pub fn interrupt_counts(counts: &[u64; Class::ALL.len()]) -> InterruptCounts {
+    let of = |class: Class| counts[class as usize];
+    InterruptCounts {
+        heartbeat: of(Class::Heartbeat),
+        time_limit: of(Class::TimeLimit),
+        monitor: of(Class::Monitor),
+        nic: of(Class::Nic),
+        spurious: of(Class::Spurious),
+    }
+}
+
+impl NodeServices for Node {
+    fn now(&self) -> Instant {
+        time::now()
+    }
+
+    fn poll(&mut self) {
+        self.pump();
+        let now = time::now();
+        if now >= self.next_tick {
+            let due = self
+                .endpoint
+                .as_ref()
+                .and_then(Endpoint::heartbeat_deadline);
+            self.next_tick = due.unwrap_or(now).max(now + TICK);
+        }
+    }
+
+    fn wait(&mut self, deadline: Instant) {
+        self.wait_for_news(deadline);
+    }
+
+    fn tick(&self) -> Instant {
+        self.next_tick
+    }
+
+    fn cancelled(&self) -> Option<u8> {
+        self.cancel().map(|cancel| cancel.signal)
+    }
+
+    fn request_pages(
+        &mut self,
+        object: Object,
+        offset: u64,
+        length: u32,
+        demand: bool,
+    ) -> Result<RequestId, Full> {
+        let request = PageRequest {
+            job: self.open().job,
+            object,
+            offset,
+            length,
+            demand,
+        };
+        self.endpoint().request_pages(time::now(), request)
+    }
+
+    fn take_pages(&mut self) -> Option<PageCompletion> {
+        self.mailbox.as_mut()?.pages.pop_front()
+    }
+
+    fn io_submit(&mut self, op: IoOp) -> Result<CallId, SubmitError> {
+        let job = self.open().job;
+        self.endpoint().io_submit(time::now(), job, op)
+    }
+
+    fn io_pending(&self) -> usize {
+        let job = self.open().job;
+        self.endpoint
+            .as_ref()
+            .map_or(0, |endpoint| endpoint.io_pending(job))
+    }
+
+    fn take_io(&mut self) -> Option<IoCompletion> {
+        self.mailbox.as_mut()?.io.pop_front()
+    }
+}

@@ -1,0 +1,78 @@
+//! What a program's process may ask of the node: the seam between `process` and the network.
+//!
+//! Key type: [`NodeServices`], implemented by `agent::node`. A process never sees the endpoint,
+//! the stack or the card. Neighbours: `process` calls, `agent::node` answers.
+//!
+//! Invariant: only [`NodeServices::wait`] halts the CPU; everything else returns at once.
+
+use alloc::vec::Vec;
+
+use netstack::ids::{CallId, RequestId};
+use netstack::io::{IoOp, SubmitError};
+use netstack::node::Full;
+use netstack::page::{Object, PageError};
+use netstack::time::Instant;
+
+/// The answer to a page request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageCompletion {
+    /// Which request.
+    pub request: RequestId,
+    /// All bytes asked for, or as far as the object goes; or why there are none.
+    pub result: Result<Vec<u8>, PageError>,
+}
+
+/// The answer to an I/O call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IoCompletion {
+    /// Which call.
+    pub call: CallId,
+    /// Bytes written or read, or a negated errno.
+    pub result: i64,
+    /// The bytes read.
+    pub data: Vec<u8>,
+}
+
+/// Services for the one job a node has.
+pub trait NodeServices {
+    /// Microseconds since the node's entry.
+    fn now(&self) -> Instant;
+
+    /// Moves datagrams and keeps deadlines, without waiting. To be called at every heartbeat
+    /// interrupt, and before looking at completions without waiting.
+    fn poll(&mut self);
+
+    /// Waits until something happened to the job since the last call (a completion, a cancel) or
+    /// until `deadline`; the CPU is halted meanwhile. It may return early: callers look for what
+    /// they need, then wait, in a loop.
+    fn wait(&mut self, deadline: Instant);
+
+    /// When a computing program must be interrupted next for the node's own sake: at most once
+    /// in `agent::node::TICK`. The caller takes the earlier of this and the job's own limits.
+    fn tick(&self) -> Instant;
+
+    /// The signal with which the control node wants the job ended, once it has said so.
+    fn cancelled(&self) -> Option<u8>;
+
+    /// Asks for a range of an object of the job; a [`PageCompletion`] follows. `demand`: the
+    /// program waits for it. On [`Full`], take completions or wait.
+    fn request_pages(
+        &mut self,
+        object: Object,
+        offset: u64,
+        length: u32,
+        demand: bool,
+    ) -> Result<RequestId, Full>;
+
+    /// The next page completion.
+    fn take_pages(&mut self) -> Option<PageCompletion>;
+
+    /// Ships an I/O call of the job; an [`IoCompletion`] follows. On [`SubmitError::Full`], wait.
+    fn io_submit(&mut self, op: IoOp) -> Result<CallId, SubmitError>;
+
+    /// Calls not done yet; zero means that everything written has arrived.
+    fn io_pending(&self) -> usize;
+
+    /// The next I/O completion.
+    fn take_io(&mut self) -> Option<IoCompletion>;
+}

@@ -1,0 +1,93 @@
+//! A network card as smoltcp's device.
+//!
+//! Key type: [`CardDevice`]. Frames are not copied here: a received one is parsed in the card's
+//! buffer, a sent one is written there. Neighbours: `drivers::nic`, smoltcp's interface.
+
+use smoltcp::phy::{self, DeviceCapabilities, Medium};
+use smoltcp::time::Instant;
+
+use super::RECEIVE_BURST;
+use crate::drivers::nic::{FRAME_MAX, Nic, Transmit};
+
+/// Where the sender's hardware address stands in a frame.
+const SOURCE: core::ops::Range<usize> = 6..12;
+
+/// The card behind smoltcp's device trait.
+pub struct CardDevice {
+    card: &'static mut dyn Nic,
+    source: [u8; 6],
+}
+
+impl CardDevice {
+    /// Wraps a started card.
+    pub fn new(card: &'static mut dyn Nic) -> Self {
+        Self {
+            card,
+            source: [0; 6],
+        }
+    }
+
+    /// Hardware address of the sender of the frame received last.
+    pub fn source(&self) -> [u8; 6] {
+        self.source
+    }
+
+    /// The card.
+    pub fn card(&self) -> &dyn Nic {
+        &*self.card
+    }
+
+    /// The card, to change its state.
+    pub fn card_mut(&mut self) -> &mut dyn Nic {
+        &mut *self.card
+    }
+}
+
+impl phy::Device for CardDevice {
+    type RxToken<'a> = Received<'a>;
+    type TxToken<'a> = Room<'a>;
+
+    fn receive(&mut self, _now: Instant) -> Option<(Received<'_>, Room<'_>)> {
+        let (frame, room) = self.card.receive()?;
+        if let Some(source) = frame.get(SOURCE) {
+            self.source.copy_from_slice(source);
+        }
+        Some((Received(frame), Room(room)))
+    }
+
+    fn transmit(&mut self, _now: Instant) -> Option<Room<'_>> {
+        self.card.transmit().map(Room)
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        capabilities.max_transmission_unit = FRAME_MAX;
+        capabilities.max_burst_size = Some(RECEIVE_BURST);
+        capabilities
+    }
+}
+
+/// A received frame.
+pub struct Received<'a>(&'a [u8]);
+
+impl phy::RxToken for Received<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
+        f(self.0)
+    }
+}
+
+/// Room to send one frame.
+pub struct Room<'a>(&'a mut dyn Transmit);
+
+impl phy::TxToken for Room<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        let mut f = Some(f);
+        let mut result = None;
+        self.0.send(len, &mut |frame| {
+            let f = f.take().expect("a card fills a frame once");
+            result = Some(f(frame));
+        });
+        result.expect("a card fills every frame")
+    }
+}
