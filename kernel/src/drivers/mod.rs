@@ -27,7 +27,7 @@ pub fn probe_nic() -> Option<&'static mut dyn nic::Nic> {
             continue;
         }
         match virtio::net::VirtioNet::start(function) {
-            Ok(card) => return Some(last_resort::register(Box::leak(Box::new(card)))),
+            Ok(card) => return Some(last_resort::register(Box::leak(card))),
             Err(error) => warn!("net", "card {function} not used: {error}"),
         }
     }

@@ -1,8 +1,11 @@
 //! The virtio network card.
 //!
-//! Key type: [`VirtioNet`], a [`Nic`]. Rings and features are the virtio crate's; this module owns
-//! the buffers and keeps the card quiet. Modern (PCI id 0x1041) and transitional (0x1000) cards
-//! are both driven through their modern registers. Neighbours: `transport`, `buffers`, `msix`.
+//! Key type: [`VirtioNet`], a [`Nic`]. The rings are the virtio crate's; this module owns the
+//! buffers and keeps the card quiet. Its `VirtIONet` is not used because it ties both rings to one
+//! size, interrupts for sent frames too, and negotiates the event index. Modern (PCI id 0x1041)
+//! and transitional (0x1000) cards are both driven through their modern registers. Device and
+//! rings: Virtual I/O Device (VIRTIO) specification 1.2, sections 2.7, 3.1 and 5.1. Neighbours:
+//! `transport`, `buffers`, `msix`.
 //!
 //! Invariant: every receive buffer is either posted to the card or is the one frame handed out;
 //! every transmit buffer is either in the free list or owned by the card until it is reclaimed.
@@ -12,10 +15,11 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{Ordering, fence};
 
-use virtio_drivers::device::net::VirtIONetRaw;
-use virtio_drivers::transport::Transport;
+use bitflags::bitflags;
+use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::pci::bus::Command;
 use virtio_drivers::transport::pci::{VIRTIO_VENDOR_ID, VirtioPciError};
+use virtio_drivers::transport::{DeviceStatus, Transport};
 
 use super::buffers::{Pool, SLOT_BYTES};
 use super::hal::KernelHal;
@@ -28,30 +32,45 @@ use crate::drivers::pci::{self, Function};
 const TRANSITIONAL_NET: u16 = 0x1000;
 const MODERN_NET: u16 = 0x1041;
 const QUEUE_RECEIVE: u16 = 0;
-const FEATURE_MAC: u64 = 1 << 5;
-const FEATURE_VERSION_1: u64 = 1 << 32;
+const QUEUE_TRANSMIT: u16 = 1;
 
-/// Entries of each ring. While a program computes nobody empties the receive ring, so it must hold
-/// what may be on its way: the answers to all page requests of a node, 8 of 26 fragments each
+bitflags! {
+    /// The features negotiated, all of them required.
+    ///
+    /// Not the event index: with it a device ignores the flag by which this kernel keeps the card
+    /// quiet. Not indirect descriptors: every frame is one buffer. No offloads: the frames are
+    /// small and checksums cheap beside what a program costs.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct Features: u64 {
+        /// The device has a hardware address.
+        const MAC = 1 << 5;
+        /// The device follows version 1 of the specification.
+        const VERSION_1 = 1 << 32;
+    }
+}
+
+/// Entries of the receive ring. While a program computes nobody empties it, so it must hold what
+/// may be on its way: the answers to all page requests of a node, 8 of 26 fragments each
 /// (`netstack::page`), and one frame from each of 32 children and the parent in the fan-out tree:
 /// 8 * 26 + 33 = 241. A power of two, and the number that virtio cards commonly offer at most.
-pub const RING_ENTRIES: usize = 256;
-/// Transmit buffers: one message and one retransmission to each of 32 children. Fewer than ring
-/// entries, because the card empties this queue by itself; with the receive buffers the card takes
-/// (256 + 64) * 2 KiB = 640 KiB, 2 % of a 32 MB guest.
-pub const TRANSMIT_BUFFERS: usize = 64;
-/// Virtio header before each frame, section 5.1.6 (with `num_buffers`).
+const RECEIVE_ENTRIES: usize = 256;
+/// Entries of the transmit ring: one message and one retransmission to each of 32 children. The
+/// card empties this ring by itself. With the receive buffers the card takes (256 + 64) * 2 KiB =
+/// 640 KiB, 2 % of a 32 MB guest.
+const TRANSMIT_ENTRIES: usize = 64;
+/// Virtio header before each frame, section 5.1.6 (with `num_buffers`); all zero without offloads.
 const HEADER_BYTES: usize = 12;
+/// Where the hardware address stands in the device configuration, section 5.1.4.
+const CONFIG_MAC: usize = 0;
 
-const _: () = assert!(RING_ENTRIES.is_power_of_two() && TRANSMIT_BUFFERS <= RING_ENTRIES);
 const _: () =
-    assert!(netstack::page::MAX_REQUESTS * netstack::page::MAX_FRAGMENTS + 33 <= RING_ENTRIES);
+    assert!(netstack::page::MAX_REQUESTS * netstack::page::MAX_FRAGMENTS + 33 <= RECEIVE_ENTRIES);
 const _: () = assert!(HEADER_BYTES + FRAME_MAX <= SLOT_BYTES);
 
 /// Marks a ring entry that holds no buffer.
 const NO_SLOT: u16 = u16::MAX;
 
-type Card = VirtIONetRaw<KernelHal, MsixTransport, RING_ENTRIES>;
+type Queue<const ENTRIES: usize> = Box<VirtQueue<KernelHal, ENTRIES>>;
 
 /// Why a card could not be started.
 #[derive(Debug)]
@@ -60,8 +79,10 @@ pub enum StartError {
     Transport(VirtioPciError),
     /// The function lacks a virtio structure of this type, as a legacy-only card does.
     NoStructure(u8),
-    /// The card does not offer this feature bit.
-    NoFeature(u64),
+    /// The card does not offer or accept the features needed.
+    Features(u64),
+    /// The card has no readable hardware address.
+    NoAddress(virtio_drivers::Error),
     /// Not enough contiguous memory for its buffers.
     NoMemory,
     /// The rings could not be set up.
@@ -76,7 +97,10 @@ impl fmt::Display for StartError {
                 f,
                 "no usable virtio 1.0 structure {kind}; a legacy-only card needs disable-modern=off"
             ),
-            Self::NoFeature(bit) => write!(f, "does not offer virtio feature {bit:#x}"),
+            Self::Features(common) => {
+                write!(f, "of the virtio features needed it has only {common:#x}")
+            }
+            Self::NoAddress(error) => write!(f, "reading its hardware address: {error}"),
             Self::NoMemory => f.write_str("no contiguous memory for its buffers"),
             Self::Rings(error) => write!(f, "setting up its rings: {error}"),
         }
@@ -90,29 +114,34 @@ pub fn is_supported(function: &Function) -> bool {
 
 /// A started virtio network card.
 pub struct VirtioNet {
-    receive_buffers: Pool,
-    /// Slot posted under each receive ring token.
-    receive_slots: [u16; RING_ENTRIES],
+    mac: [u8; 6],
+    queue: Queue<RECEIVE_ENTRIES>,
+    buffers: Pool,
+    /// Slot posted under each ring token.
+    slots: [u16; RECEIVE_ENTRIES],
     /// Slot of the frame handed out last, to be posted again.
     lent: Option<u16>,
     interrupts: bool,
-    half: TransmitHalf,
+    transmit: TransmitHalf,
 }
 
-/// The card itself and its transmit buffers; apart from [`VirtioNet`] so that a received frame and
-/// room to answer it can be borrowed together.
+/// What sending needs; apart from [`VirtioNet`] so that a received frame and room to answer it can
+/// be borrowed together.
 struct TransmitHalf {
-    card: Box<Card>,
+    transport: MsixTransport,
+    queue: Queue<TRANSMIT_ENTRIES>,
     buffers: Pool,
     free: Vec<u16>,
-    slots: [u16; RING_ENTRIES],
-    lengths: [u16; TRANSMIT_BUFFERS],
+    /// Slot posted under each ring token.
+    slots: [u16; TRANSMIT_ENTRIES],
+    /// Bytes posted of each slot.
+    lengths: [u16; TRANSMIT_ENTRIES],
     counters: Counters,
 }
 
 impl VirtioNet {
     /// Starts the card: features, rings, interrupt vector, receive buffers.
-    pub fn start(function: &Function) -> Result<Self, StartError> {
+    pub fn start(function: &Function) -> Result<Box<Self>, StartError> {
         let mut root = pci::root();
         root.set_command(
             function.address,
@@ -130,34 +159,38 @@ impl VirtioNet {
                 "card {function} has no MSI-X; a waiting node polls it"
             );
         }
-        let queue = table.as_ref().map(|_| QUEUE_RECEIVE);
-        let mut transport = MsixTransport::new(&mut root, function, queue)?;
-        let features = transport.read_device_features();
-        for needed in [FEATURE_VERSION_1, FEATURE_MAC] {
-            if features & needed == 0 {
-                return Err(StartError::NoFeature(needed));
-            }
-        }
-        // Boxed at once: the crate keeps both rings' descriptors in the value, 16 KiB.
-        let mut card = Box::new(Card::new(transport).map_err(StartError::Rings)?);
-        card.disable_interrupts();
-        let mut this = Self {
-            receive_buffers: Pool::new(RING_ENTRIES).ok_or(StartError::NoMemory)?,
-            receive_slots: [NO_SLOT; RING_ENTRIES],
+        let interrupting = table.as_ref().map(|_| QUEUE_RECEIVE);
+        let mut transport = MsixTransport::new(&mut root, function, interrupting)?;
+        negotiate(&mut transport)?;
+        let mac = transport
+            .read_consistent(|| transport.read_config_space::<[u8; 6]>(CONFIG_MAC))
+            .map_err(StartError::NoAddress)?;
+        let mut receive = queue::<RECEIVE_ENTRIES>(&mut transport, QUEUE_RECEIVE)?;
+        let mut transmit = queue::<TRANSMIT_ENTRIES>(&mut transport, QUEUE_TRANSMIT)?;
+        receive.set_dev_notify(false);
+        transmit.set_dev_notify(false);
+        let mut this = Box::new(Self {
+            mac,
+            queue: receive,
+            buffers: Pool::new(RECEIVE_ENTRIES).ok_or(StartError::NoMemory)?,
+            slots: [NO_SLOT; RECEIVE_ENTRIES],
             lent: None,
             interrupts: table.is_some(),
-            half: TransmitHalf {
-                card,
-                buffers: Pool::new(TRANSMIT_BUFFERS).ok_or(StartError::NoMemory)?,
-                free: (0..TRANSMIT_BUFFERS as u16).collect(),
-                slots: [NO_SLOT; RING_ENTRIES],
-                lengths: [0; TRANSMIT_BUFFERS],
+            transmit: TransmitHalf {
+                transport,
+                queue: transmit,
+                buffers: Pool::new(TRANSMIT_ENTRIES).ok_or(StartError::NoMemory)?,
+                free: (0..TRANSMIT_ENTRIES as u16).collect(),
+                slots: [NO_SLOT; TRANSMIT_ENTRIES],
+                lengths: [0; TRANSMIT_ENTRIES],
                 counters: Counters::default(),
             },
-        };
-        for slot in 0..RING_ENTRIES as u16 {
+        });
+        this.transmit.transport.finish_init();
+        for slot in 0..RECEIVE_ENTRIES as u16 {
             this.post(slot);
         }
+        this.tell_posted();
         let kind = match function.device {
             TRANSITIONAL_NET => "transitional",
             _ => "modern",
@@ -166,87 +199,114 @@ impl VirtioNet {
         Ok(this)
     }
 
-    /// Gives a receive buffer to the card.
+    /// Puts a receive buffer on the ring.
     fn post(&mut self, slot: u16) {
-        let buffer = self.receive_buffers.slot(usize::from(slot));
+        let buffer = self.buffers.slot(usize::from(slot));
         // SAFETY: the buffer belongs to the pool, which lives as long as the card, and is not
         // touched until `take` gets its token back.
-        let token = unsafe { self.half.card.receive_begin(buffer) }
-            .expect("a receive buffer for every ring entry");
-        self.receive_slots[usize::from(token)] = slot;
+        let token = unsafe { self.queue.add(&[], &mut [buffer]) }
+            .expect("a ring entry for every receive buffer");
+        self.slots[usize::from(token)] = slot;
     }
 
-    /// Takes one completed receive buffer from the ring: its slot, offset and length of the frame.
-    fn take(&mut self) -> Option<(u16, usize, usize)> {
-        let token = self.half.card.poll_receive()?;
-        let slot = self
-            .receive_slots
-            .get(usize::from(token))
-            .copied()
-            .filter(|&slot| slot != NO_SLOT)
-            .unwrap_or_else(|| panic!("network card completed receive entry {token} not posted"));
-        self.receive_slots[usize::from(token)] = NO_SLOT;
-        let buffer = self.receive_buffers.slot(usize::from(slot));
+    /// Tells the card about posted buffers, if it wants to know: it ran out of them.
+    fn tell_posted(&mut self) {
+        if self.queue.should_notify() {
+            self.transmit.transport.notify(QUEUE_RECEIVE);
+        }
+    }
+
+    /// Takes one completed receive buffer from the ring: its slot and the length of the frame,
+    /// zero for an impossible one.
+    fn take(&mut self) -> Option<(u16, usize)> {
+        let token = self.queue.peek_used()?;
+        let slot = take_slot(&mut self.slots, token);
+        let buffer = self.buffers.slot(usize::from(slot));
         // SAFETY: this is the buffer that `post` gave under this token.
-        let done = unsafe { self.half.card.receive_complete(token, buffer) };
-        let (offset, len) = match done {
-            Ok((offset, len)) if offset + len <= HEADER_BYTES + FRAME_MAX => (offset, len),
-            // Shorter than its header, or longer than any frame: a frame of no bytes.
-            _ => (0, 0),
-        };
-        Some((slot, offset, len))
+        let written = unsafe { self.queue.pop_used(token, &[], &mut [buffer]) }
+            .expect("the token was taken from the used ring");
+        let len = (written as usize).saturating_sub(HEADER_BYTES);
+        Some((slot, if len <= FRAME_MAX { len } else { 0 }))
+    }
+}
+
+/// Resets the card and agrees on the features, sections 3.1.1 and 2.2.
+fn negotiate(transport: &mut MsixTransport) -> Result<(), StartError> {
+    let common = transport.begin_init(Features::all());
+    let accepted = transport.get_status().contains(DeviceStatus::FEATURES_OK);
+    if common != Features::all() || !accepted {
+        transport.set_status(DeviceStatus::FAILED);
+        return Err(StartError::Features(common.bits()));
+    }
+    Ok(())
+}
+
+/// Sets up one ring. Not inlined: the crate builds the ring's 8 KiB of descriptors on the stack.
+#[inline(never)]
+fn queue<const ENTRIES: usize>(
+    transport: &mut MsixTransport,
+    index: u16,
+) -> Result<Queue<ENTRIES>, StartError> {
+    VirtQueue::new(transport, index, false, false)
+        .map(Box::new)
+        .map_err(StartError::Rings)
+}
+
+/// Takes the slot posted under `token`. Panics when there is none: the card is broken, and going
+/// on would hand one buffer to two owners.
+fn take_slot(slots: &mut [u16], token: u16) -> u16 {
+    match slots.get_mut(usize::from(token)) {
+        Some(slot) if *slot != NO_SLOT => core::mem::replace(slot, NO_SLOT),
+        _ => panic!("network card completed ring entry {token}, which was not posted"),
     }
 }
 
 impl Nic for VirtioNet {
     fn mac(&self) -> [u8; 6] {
-        self.half.card.mac_address()
+        self.mac
     }
 
     fn receive(&mut self) -> Option<(&[u8], &mut dyn Transmit)> {
         if let Some(slot) = self.lent.take() {
             self.post(slot);
+            self.tell_posted();
         }
-        if !self.half.has_room() {
+        if !self.transmit.has_room() {
             return None;
         }
-        // Bounded: each round takes one of the ring's entries away until the next call.
-        for _ in 0..RING_ENTRIES {
-            let (slot, offset, len) = self.take()?;
+        // Bounded: a card cannot have completed more than all entries.
+        for _ in 0..RECEIVE_ENTRIES {
+            let (slot, len) = self.take()?;
             if len == 0 {
-                self.half.counters.receive_errors += 1;
+                self.transmit.counters.receive_errors += 1;
                 self.post(slot);
                 continue;
             }
             self.lent = Some(slot);
-            self.half.counters.received += 1;
-            let frame = &self.receive_buffers.slot(usize::from(slot))[offset..offset + len];
-            return Some((frame, &mut self.half));
+            self.transmit.counters.received += 1;
+            let frame = &self.buffers.slot(usize::from(slot))[HEADER_BYTES..HEADER_BYTES + len];
+            return Some((frame, &mut self.transmit));
         }
         None
     }
 
     fn transmit(&mut self) -> Option<&mut dyn Transmit> {
-        if !self.half.has_room() {
-            self.half.counters.transmit_full += 1;
+        if !self.transmit.has_room() {
+            self.transmit.counters.transmit_full += 1;
             return None;
         }
-        Some(&mut self.half)
+        Some(&mut self.transmit)
     }
 
     fn has_received(&mut self) -> bool {
-        self.half.card.poll_receive().is_some()
+        self.queue.can_pop()
     }
 
     fn set_interrupts(&mut self, on: bool) {
-        if on {
-            self.half.card.enable_interrupts();
-            // The flag must be visible to the card before the ring is looked at once more;
-            // otherwise a frame that arrives in between would neither be seen nor interrupt.
-            fence(Ordering::SeqCst);
-        } else {
-            self.half.card.disable_interrupts();
-        }
+        self.queue.set_dev_notify(on);
+        // The flag must be visible to the card before the caller looks at the ring once more;
+        // otherwise a frame that arrives in between would neither be seen nor interrupt.
+        fence(Ordering::SeqCst);
     }
 
     fn interrupts(&self) -> bool {
@@ -254,7 +314,7 @@ impl Nic for VirtioNet {
     }
 
     fn counters(&self) -> Counters {
-        self.half.counters
+        self.transmit.counters
     }
 }
 
@@ -268,18 +328,12 @@ impl TransmitHalf {
     }
 
     fn reclaim(&mut self) {
-        while let Some(token) = self.card.poll_transmit() {
-            let slot = self
-                .slots
-                .get(usize::from(token))
-                .copied()
-                .filter(|&slot| slot != NO_SLOT)
-                .unwrap_or_else(|| panic!("network card completed send entry {token} not posted"));
-            self.slots[usize::from(token)] = NO_SLOT;
+        while let Some(token) = self.queue.peek_used() {
+            let slot = take_slot(&mut self.slots, token);
             let len = usize::from(self.lengths[usize::from(slot)]);
             let buffer = &self.buffers.slot(usize::from(slot))[..len];
             // SAFETY: this is the buffer that `send` gave under this token.
-            unsafe { self.card.transmit_complete(token, buffer) }
+            unsafe { self.queue.pop_used(token, &[buffer], &mut []) }
                 .expect("the token was taken from the used ring");
             self.free.push(slot);
         }
@@ -291,18 +345,18 @@ impl Transmit for TransmitHalf {
         assert!(len <= FRAME_MAX, "frame of {len} bytes");
         let slot = self.free.pop().expect("a transmit buffer was made sure of");
         let buffer = &mut self.buffers.slot(usize::from(slot))[..HEADER_BYTES + len];
-        let header = self
-            .card
-            .fill_buffer_header(buffer)
-            .expect("the buffer is longer than a header");
-        assert_eq!(header, HEADER_BYTES, "modern header");
-        fill(&mut buffer[HEADER_BYTES..]);
+        let (header, frame) = buffer.split_at_mut(HEADER_BYTES);
+        header.fill(0);
+        fill(frame);
         // SAFETY: the buffer belongs to the pool, which lives as long as the card, and is not
         // touched until `reclaim` gets its token back.
-        let token = unsafe { self.card.transmit_begin(buffer) }
+        let token = unsafe { self.queue.add(&[buffer], &mut []) }
             .expect("the ring has an entry for every transmit buffer");
         self.slots[usize::from(token)] = slot;
         self.lengths[usize::from(slot)] = (HEADER_BYTES + len) as u16;
         self.counters.transmitted += 1;
+        if self.queue.should_notify() {
+            self.transport.notify(QUEUE_TRANSMIT);
+        }
     }
 }

@@ -1,12 +1,11 @@
 //! The virtio crate's PCI transport with what a tickless node needs on top.
 //!
-//! Key type: [`MsixTransport`]. It gives the receive queue an MSI-X vector and every other queue
-//! none, hides features the driver must not negotiate, notifies a queue with one register write
-//! instead of three accesses, and waits for a reset to finish. Register layout: Virtual I/O Device
-//! (VIRTIO) specification 1.2, section 4.1.4. Neighbours: `msix`, `net`.
+//! Key type: [`MsixTransport`]. It gives one queue an MSI-X vector and every other queue none,
+//! notifies a queue with one register write instead of three accesses, and waits for a reset to
+//! finish. Register layout: Virtual I/O Device (VIRTIO) specification 1.2, section 4.1.4.
+//! Neighbours: `msix`, `net`.
 //!
-//! Invariant: `VIRTIO_F_EVENT_IDX` is never negotiated; with it a device ignores the flag by which
-//! this kernel keeps the card quiet while a program computes.
+//! Invariant: no event of the device but a filled receive buffer has an interrupt vector.
 
 use kernel_core::addr::PhysAddr;
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, PCI_CAP_ID_VNDR, PciRoot};
@@ -21,10 +20,6 @@ use super::hal::KernelHal;
 use super::net::StartError;
 use crate::drivers::mmio::Registers;
 use crate::drivers::pci::{Function, PortAccess};
-
-/// Feature bits of section 6 that the driver does not want.
-const FEATURE_INDIRECT_DESC: u64 = 1 << 28;
-const FEATURE_EVENT_IDX: u64 = 1 << 29;
 
 /// Offsets in the common configuration structure, section 4.1.4.3.
 const MSIX_CONFIG: usize = 0x10;
@@ -124,7 +119,7 @@ impl Transport for MsixTransport {
     }
 
     fn read_device_features(&mut self) -> u64 {
-        self.inner.read_device_features() & !(FEATURE_INDIRECT_DESC | FEATURE_EVENT_IDX)
+        self.inner.read_device_features()
     }
 
     fn write_driver_features(&mut self, driver_features: u64) {
