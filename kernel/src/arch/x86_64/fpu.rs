@@ -35,6 +35,12 @@ impl FpuState {
         // XSAVE's header stays zero: every component is in its initial state.
         Self(bytes)
     };
+
+    /// The bytes of the x87 and SSE registers; for tests.
+    pub fn legacy_registers(&self) -> &[u8] {
+        const REGISTERS: core::ops::Range<usize> = 32..416;
+        &self.0[REGISTERS]
+    }
 }
 
 /// Switches on SSE, and AVX when the CPU has it and XSAVE to go with it. Wider registers stay

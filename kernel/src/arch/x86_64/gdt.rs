@@ -95,6 +95,12 @@ pub fn set_stack(index: StackIndex, top: u64) {
     unsafe { (*TASK.get()).interrupt_stack_table[index as usize] = VirtAddr::new(top) };
 }
 
+/// Top of the stack of an interrupt.
+pub fn stack(index: StackIndex) -> u64 {
+    // SAFETY: as in `set_stack`; a plain read.
+    unsafe { (*TASK.get()).interrupt_stack_table[index as usize].as_u64() }
+}
+
 /// Sets the stack for traps from ring 3 that have no stack of their own.
 pub fn set_trap_stack(top: u64) {
     // SAFETY: as in `set_stack`; the CPU is in ring 0, so no trap from ring 3 is in progress.

@@ -39,6 +39,45 @@ pub fn catch(function: extern "C" fn(u64), argument: u64) -> Option<Caught> {
     unsafe { *CAUGHT.get() }
 }
 
+/// What [`write`] writes.
+pub const PATTERN: u64 = 0x1234_5678_9abc_def0;
+
+/// Reads eight bytes. Call through [`catch`].
+pub extern "C" fn read(address: u64) {
+    // SAFETY: a read that faults is caught, any other harms nothing.
+    unsafe { core::arch::asm!("mov {0}, [{0}]", inout(reg) address => _, options(nostack)) };
+}
+
+/// Writes [`PATTERN`]. Call through [`catch`], for addresses that nobody uses or that fault.
+pub extern "C" fn write(address: u64) {
+    // SAFETY: the tests that call this expect a fault, or own the page.
+    unsafe {
+        core::arch::asm!("mov [{0}], {1}", in(reg) address, in(reg) PATTERN, options(nostack));
+    }
+}
+
+/// Calls an address. Call through [`catch`], for addresses that fault or hold a function.
+pub extern "C" fn execute(address: u64) {
+    // SAFETY: the tests that call this expect a fault, or pass the address of [`nothing`].
+    unsafe { core::arch::asm!("call {}", in(reg) address, clobber_abi("C")) };
+}
+
+/// Returns.
+pub extern "C" fn nothing() {}
+
+/// The flags register as it is.
+pub fn flags() -> u64 {
+    x86_64::registers::rflags::read_raw()
+}
+
+/// The machine code from the start of a function on, for a test to copy to ring 3.
+pub fn code_bytes(function: unsafe extern "C" fn(), length: usize) -> &'static [u8] {
+    // SAFETY: the kernel's code is mapped for reading and does not change; what lies behind a
+    // function is more code, and the last function is not within `length` of the end (a fault
+    // would say so).
+    unsafe { core::slice::from_raw_parts(function as *const () as *const u8, length) }
+}
+
 /// Whether a probe runs.
 pub fn is_expecting() -> bool {
     EXPECTING.load(Ordering::Relaxed)

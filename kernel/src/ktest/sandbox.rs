@@ -1,0 +1,107 @@
+//! A minimal program for tests of ring 3: one page of code, one of data, one of stack.
+
+use alloc::format;
+use alloc::string::String;
+
+use kernel_core::frames::Owner;
+use kernel_core::paging::entry::{Attributes, Class, Protection};
+use kernel_core::paging::{PageSize, PageTable};
+use kernel_core::phys::PhysMem;
+
+use crate::arch::user::{self, Trap, UserContext};
+use crate::arch::{fpu, probe};
+use crate::mm::{self, DirectMap, PAGE_SIZE, PhysAddr, VirtAddr};
+
+/// Where the code goes.
+pub const CODE: u64 = 0x40_0000;
+/// A page to read and write.
+pub const DATA: u64 = 0x50_0000;
+/// A page that is not mapped.
+pub const NOTHING: u64 = 0x60_0000;
+const STACK: u64 = 0x70_0000;
+/// Bytes copied of a piece of code, which is shorter.
+const CODE_BYTES: usize = 512;
+
+/// A program in an address space of its own, which is active.
+pub struct Sandbox {
+    /// Its page tables.
+    pub table: PageTable,
+    /// Its registers.
+    pub context: UserContext,
+    owner: Owner,
+}
+
+impl Sandbox {
+    /// A program made of the machine code of `code`.
+    pub fn new(code: unsafe extern "C" fn()) -> Result<Self, String> {
+        let mut frames = mm::frames();
+        let table = PageTable::new(&mut DirectMap, &mut *frames).map_err(|e| format!("{e:?}"))?;
+        drop(frames);
+        table.share_kernel_half(&mut DirectMap, mm::kernel_table());
+        let mut sandbox = Self {
+            table,
+            context: UserContext::new(CODE, STACK + PAGE_SIZE - 8),
+            owner: Owner::program(1),
+        };
+        let frame = sandbox.map(CODE, Protection::ReadExecute)?;
+        DirectMap.write(frame, probe::code_bytes(code, CODE_BYTES));
+        sandbox.map(DATA, Protection::ReadWrite)?;
+        sandbox.map(STACK, Protection::ReadWrite)?;
+        mm::activate(table);
+        fpu::reset();
+        Ok(sandbox)
+    }
+
+    /// Maps a fresh frame.
+    pub fn map(&mut self, page: u64, protection: Protection) -> Result<PhysAddr, String> {
+        let mut frames = mm::frames();
+        let frame = frames
+            .alloc(&mut DirectMap, self.owner)
+            .ok_or("no frame left")?;
+        self.table
+            .map(
+                &mut DirectMap,
+                &mut *frames,
+                VirtAddr::new(page),
+                frame,
+                PageSize::Small,
+                Attributes::user(protection, Class::Private),
+            )
+            .map_err(|error| format!("mapping {page:#x}: {error:?}"))?;
+        Ok(frame)
+    }
+
+    /// Physical address behind a page.
+    pub fn physical(&self, page: u64) -> Result<PhysAddr, String> {
+        self.table
+            .physical(&DirectMap, VirtAddr::new(page))
+            .ok_or_else(|| format!("{page:#x} is not mapped"))
+    }
+
+    /// Runs until the next trap.
+    pub fn run(&mut self) -> Trap {
+        user::run(&mut self.context)
+    }
+
+    /// Runs until the next trap, which must be a system call with this number.
+    pub fn run_to_call(&mut self, number: u64) -> Result<(), String> {
+        match self.run() {
+            Trap::Syscall if self.context.rax == number => Ok(()),
+            other => Err(format!(
+                "expected system call {number}, got {other:?}\n{}",
+                self.context
+            )),
+        }
+    }
+
+    /// Runs until the next trap, which must be an exception with this vector.
+    pub fn run_to_exception(&mut self, wanted: u8) -> Result<u64, String> {
+        match self.run() {
+            Trap::Exception { vector, code } if vector == wanted => Ok(code),
+            other => Err(format!(
+                "expected exception {wanted}, got {other:?}\n{}",
+                self.context
+            )),
+        }
+    }
+}
