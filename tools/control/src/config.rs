@@ -1,0 +1,274 @@
+//! The configuration file: one documented table, `defaults.toml`, which is the documentation, the
+//! list of known keys and the defaults at once.
+//!
+//! Key types: [`Config`] and its sections; [`load`] merges a user's file over the defaults.
+//! Neighbours: `cli` (finds the file), `serve` and `jobs` (use the values).
+//!
+//! Invariant: a key that `defaults.toml` does not document cannot be set; every field of
+//! [`Config`] is documented there (a field missing there fails to deserialise, tested).
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// The documented defaults, printed by `hearth config --show-defaults`.
+pub const DEFAULTS: &str = include_str!("defaults.toml");
+
+/// Where the configuration is looked for when `--config` is not given, after the user's own.
+pub const SYSTEM_FILE: &str = "/etc/hearth/config.toml";
+
+/// Everything that can be configured; see `defaults.toml` for the meaning of each key.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The control node's addresses and state.
+    pub serve: Serve,
+    /// The boot service.
+    pub boot: Boot,
+    /// Limits of the job runner.
+    pub jobs: Jobs,
+    /// The event log.
+    pub events: Events,
+    /// Defaults of `hearth run`.
+    pub run: Run,
+}
+
+/// Section `[serve]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Serve {
+    /// Interface of the boot network; empty when not set.
+    pub interface: String,
+    /// `A.B.C.D/P`; empty: the interface's own.
+    pub address: String,
+    /// UDP port of the control protocol.
+    pub control_port: u16,
+    /// TCP port of the boot service.
+    pub boot_http_port: u16,
+    /// Address of the HTTP API or `none`.
+    pub http: String,
+    /// State directory.
+    pub state_dir: PathBuf,
+}
+
+/// Section `[boot]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Boot {
+    /// Boot image; empty: beside the binary.
+    pub image: PathBuf,
+    /// Folder of network boot firmware; empty: the distribution's places.
+    pub firmware_dir: PathBuf,
+    /// `FIRST-LAST`; empty: the upper half of the network.
+    pub range: String,
+    /// Fixed leases; empty: none.
+    pub nodes_file: PathBuf,
+    /// Kernel command line of the nodes.
+    pub command_line: String,
+    /// Beside another DHCP server.
+    pub proxy_dhcp: bool,
+}
+
+/// Section `[jobs]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Jobs {
+    /// Default time limit in seconds, 0 for none.
+    pub time_limit_s: u64,
+    /// Bound of the queue.
+    pub queue_max: usize,
+    /// Bound of the history.
+    pub history_max: usize,
+    /// Bound of the program cache, in bytes.
+    pub program_cache_bytes: u64,
+    /// Bound of one program, in bytes.
+    pub program_max_bytes: u64,
+    /// Bound of unread output per job, in bytes.
+    pub output_buffer_bytes: usize,
+    /// Seconds a cancelled job gets.
+    pub cancel_grace_s: u64,
+    /// Seconds a launch gets.
+    pub launch_limit_s: u64,
+}
+
+/// Section `[events]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Events {
+    /// Bound of the ring in memory.
+    pub ring_max: usize,
+}
+
+/// Section `[run]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// As `--label`.
+    pub label: bool,
+}
+
+/// Why the configuration could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file named on the command line, or one that exists, cannot be read.
+    #[error("cannot read the configuration file {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Not TOML.
+    #[error("the configuration file {path} is not valid TOML: {source}")]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Line and reason.
+        source: Box<toml::de::Error>,
+    },
+    /// A key that does not exist.
+    #[error(
+        "unknown key {key} in {path}; `hearth config --show-defaults` prints every key there is"
+    )]
+    UnknownKey {
+        /// The file.
+        path: PathBuf,
+        /// Section and key.
+        key: String,
+    },
+    /// A value of the wrong type or out of range.
+    #[error("wrong value in {path}: {source}")]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// Which key and why.
+        source: Box<toml::de::Error>,
+    },
+}
+
+/// Loads the configuration: `explicit` if given, else the first of the user's and the system's
+/// file that exists, else the defaults. Returns the file used as well.
+///
+/// # Errors
+/// [`LoadError`], which names the file and the key.
+pub fn load(explicit: Option<&Path>) -> Result<(Config, Option<PathBuf>), LoadError> {
+    let file = match explicit {
+        Some(path) => Some(path.to_path_buf()),
+        None => candidates().into_iter().find(|path| path.exists()),
+    };
+    let Some(path) = file else {
+        return Ok((defaults(), None));
+    };
+    let text = std::fs::read_to_string(&path).map_err(|source| LoadError::Read {
+        path: path.clone(),
+        source,
+    })?;
+    Ok((merge(&text, &path)?, Some(path)))
+}
+
+/// The defaults alone.
+pub fn defaults() -> Config {
+    toml::from_str(DEFAULTS).expect("defaults.toml documents every field (tested)")
+}
+
+fn candidates() -> Vec<PathBuf> {
+    let user = std::env::var_os("XDG_CONFIG_HOME")
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")));
+    user.map(|dir| dir.join("hearth/config.toml"))
+        .into_iter()
+        .chain([PathBuf::from(SYSTEM_FILE)])
+        .collect()
+}
+
+/// Lays the user's file `text` over the defaults.
+fn merge(text: &str, path: &Path) -> Result<Config, LoadError> {
+    let own: toml::Table = toml::from_str(text).map_err(|source| LoadError::Syntax {
+        path: path.into(),
+        source: Box::new(source),
+    })?;
+    let mut table: toml::Table = toml::from_str(DEFAULTS).expect("defaults.toml parses (tested)");
+    for (section, value) in own {
+        let unknown = |key: String| LoadError::UnknownKey {
+            path: path.into(),
+            key,
+        };
+        let Some(toml::Value::Table(known)) = table.get_mut(&section) else {
+            return Err(unknown(section));
+        };
+        let toml::Value::Table(values) = value else {
+            return Err(unknown(section));
+        };
+        for (key, value) in values {
+            match known.get_mut(&key) {
+                Some(slot) => *slot = value,
+                None => return Err(unknown(format!("{section}.{key}"))),
+            }
+        }
+    }
+    table.try_into().map_err(|source| LoadError::Value {
+        path: path.into(),
+        source: Box::new(source),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(text: &str) -> Result<Config, LoadError> {
+        merge(text, Path::new("test.toml"))
+    }
+
+    #[test]
+    fn defaults_document_every_key() {
+        let config = defaults();
+        assert_eq!(config.serve.control_port, 7117);
+        assert_eq!(config.jobs.queue_max, 1000);
+        // Every key is preceded by a comment.
+        let mut before = "";
+        for line in DEFAULTS.lines() {
+            if line.contains(" = ") && !line.starts_with('#') {
+                assert!(before.starts_with('#'), "{line} is not documented");
+            }
+            before = line;
+        }
+    }
+
+    #[test]
+    fn a_file_changes_what_it_names() {
+        let config = merged("[serve]\ninterface = \"eth1\"\n[run]\nlabel = true\n").unwrap();
+        assert_eq!(config.serve.interface, "eth1");
+        assert!(config.run.label);
+        assert_eq!(config.serve.control_port, 7117);
+    }
+
+    #[test]
+    fn unknown_keys_and_wrong_values_are_errors() {
+        let error = merged("[serve]\ninterfaces = \"x\"")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("serve.interfaces") && error.contains("--show-defaults"),
+            "{error}"
+        );
+        assert!(
+            merged("[nonsense]\na = 1")
+                .unwrap_err()
+                .to_string()
+                .contains("nonsense")
+        );
+        assert!(
+            merged("label = true")
+                .unwrap_err()
+                .to_string()
+                .contains("label")
+        );
+        let error = merged("[serve]\ncontrol_port = 70000")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("test.toml"), "{error}");
+        assert!(matches!(merged("[serve"), Err(LoadError::Syntax { .. })));
+    }
+}

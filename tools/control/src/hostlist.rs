@@ -1,0 +1,180 @@
+//! Node names and hostlists: `n0`, `n[0-3,7]`, in the notation of Slurm and LLNL's hostlist.
+//!
+//! Key functions: [`parse`] (text to indices, in the order written, no doubles) and [`format`]
+//! (indices to the shortest text). Neighbours: the command line, the API and every table that
+//! names nodes.
+//!
+//! Invariant: `parse(format(x)) == x` for every sorted list without doubles.
+
+/// Most nodes one hostlist may name: the largest cluster the protocols are simulated with has
+/// 16,512, and a list like `n[0-4000000000]` must not eat the machine's memory.
+pub const MAX_NODES_IN_LIST: usize = 65_536;
+
+/// Why a hostlist was not understood.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ParseError {
+    /// Some part is not `nI`, `I`, `n[...]` or a range.
+    #[error("{0:?} is not a node name; write nodes as n0, n[0-3,7] or n0,n2")]
+    NotANode(String),
+    /// A range runs backwards.
+    #[error("the range {0}-{1} runs backwards; write {1}-{0}")]
+    Backwards(u32, u32),
+    /// A bracket is missing or out of place.
+    #[error("the brackets in {0:?} do not match; write n[0-3,7]")]
+    Brackets(String),
+    /// The list names nothing.
+    #[error("the node list is empty; write nodes as n0, n[0-3,7] or n0,n2")]
+    Empty,
+    /// More than [`MAX_NODES_IN_LIST`] names.
+    #[error("the node list names more than {MAX_NODES_IN_LIST} nodes")]
+    TooMany,
+}
+
+/// Parses a hostlist into node indices, in the order written; a node named twice counts once.
+///
+/// # Errors
+/// [`ParseError`] says which part was not understood and how to write it.
+pub fn parse(text: &str) -> Result<Vec<u32>, ParseError> {
+    let mut nodes = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for item in split_outside_brackets(text)? {
+        let body = item.strip_prefix('n').unwrap_or(item);
+        let ranges = match body.strip_prefix('[') {
+            Some(rest) => rest
+                .strip_suffix(']')
+                .ok_or_else(|| ParseError::Brackets(item.to_string()))?,
+            None => body,
+        };
+        for range in ranges.split(',') {
+            let (first, last) = parse_range(range.trim(), item)?;
+            if (last - first) as usize >= MAX_NODES_IN_LIST {
+                return Err(ParseError::TooMany);
+            }
+            for node in first..=last {
+                if seen.insert(node) {
+                    nodes.push(node);
+                }
+            }
+            if nodes.len() > MAX_NODES_IN_LIST {
+                return Err(ParseError::TooMany);
+            }
+        }
+    }
+    if nodes.is_empty() {
+        Err(ParseError::Empty)
+    } else {
+        Ok(nodes)
+    }
+}
+
+/// Writes sorted node indices in the shortest form: `n3`, `n[0-3,7]`; empty for no nodes.
+pub fn format(nodes: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &node in nodes {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(node) => *last = node,
+            _ => ranges.push((node, node)),
+        }
+    }
+    let text: Vec<String> = ranges
+        .iter()
+        .map(|&(first, last)| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
+        })
+        .collect();
+    match ranges.as_slice() {
+        [] => String::new(),
+        [(first, last)] if first == last => format!("n{first}"),
+        _ => format!("n[{}]", text.join(",")),
+    }
+}
+
+/// The name of one node.
+pub fn name(node: u32) -> String {
+    format!("n{node}")
+}
+
+fn split_outside_brackets(text: &str) -> Result<Vec<&str>, ParseError> {
+    let mut items = Vec::new();
+    let (mut start, mut inside) = (0, false);
+    for (at, character) in text.char_indices() {
+        match character {
+            '[' if !inside => inside = true,
+            ']' if inside => inside = false,
+            '[' | ']' => return Err(ParseError::Brackets(text.to_string())),
+            ',' if !inside => {
+                items.push(text[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if inside {
+        return Err(ParseError::Brackets(text.to_string()));
+    }
+    items.push(text[start..].trim());
+    items.retain(|item| !item.is_empty());
+    Ok(items)
+}
+
+fn parse_range(range: &str, item: &str) -> Result<(u32, u32), ParseError> {
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let value = if digits { text.parse().ok() } else { None };
+        value.ok_or_else(|| ParseError::NotANode(item.to_string()))
+    };
+    let (first, last) = match range.split_once('-') {
+        Some((first, last)) => (number(first)?, number(last)?),
+        None => (number(range)?, number(range)?),
+    };
+    if first > last {
+        Err(ParseError::Backwards(first, last))
+    } else {
+        Ok((first, last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_in_the_order_written() {
+        assert_eq!(parse("n3"), Ok(vec![3]));
+        assert_eq!(parse("n[0-3,7]"), Ok(vec![0, 1, 2, 3, 7]));
+        assert_eq!(parse("n5, n[1-2],n1"), Ok(vec![5, 1, 2]));
+        assert_eq!(parse("0-2,9"), Ok(vec![0, 1, 2, 9]));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert_eq!(parse(""), Err(ParseError::Empty));
+        assert_eq!(parse("node1"), Err(ParseError::NotANode("node1".into())));
+        assert_eq!(parse("n-1"), Err(ParseError::NotANode("n-1".into())));
+        assert_eq!(parse("n[3-1]"), Err(ParseError::Backwards(3, 1)));
+        assert_eq!(parse("n[1-3"), Err(ParseError::Brackets("n[1-3".into())));
+        assert_eq!(parse("n[0-4000000000]"), Err(ParseError::TooMany));
+        assert_eq!(parse("n[1x]"), Err(ParseError::NotANode("n[1x]".into())));
+    }
+
+    #[test]
+    fn format_is_the_inverse() {
+        for list in [
+            vec![],
+            vec![4],
+            vec![0, 1, 2, 3, 7],
+            vec![1, 3, 5],
+            vec![0, 9, 10],
+        ] {
+            let text = format(&list);
+            if !list.is_empty() {
+                assert_eq!(parse(&text), Ok(list), "{text}");
+            }
+        }
+        assert_eq!(format(&[0, 1, 2, 3, 7]), "n[0-3,7]");
+    }
+}

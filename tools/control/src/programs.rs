@@ -1,0 +1,405 @@
+//! The program store of control: program files by their BLAKE3 hash, on disk, bounded.
+//!
+//! Key types: [`ProgramStore`], [`Upload`] (a file being received). Neighbours: `api::programs`
+//! (PUT), `jobs` (reads pages of a program while it runs).
+//!
+//! Invariants: a file appears under its name only when all of it is there and its hash is that
+//! name; a program in use by a job is never evicted; the store never grows over its bound.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// The name of a program: the BLAKE3 hash of its file.
+pub type Hash = [u8; 32];
+
+/// Why a program was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file system said no.
+    #[error("the program cache cannot be used: {operation} {path}: {source}")]
+    File {
+        /// What was tried.
+        operation: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The bytes are not what the name says.
+    #[error("the program arrived damaged: its BLAKE3 hash is {found}, not {wanted}; send it again")]
+    WrongHash {
+        /// The hash in the request.
+        wanted: String,
+        /// The hash of the bytes.
+        found: String,
+    },
+    /// Over the bound for one program.
+    #[error("the program is larger than jobs.program_max_bytes = {limit}")]
+    TooLarge {
+        /// The bound, in bytes.
+        limit: u64,
+    },
+    /// Everything in the cache is in use.
+    #[error(
+        "the program cache is full of programs in use (jobs.program_cache_bytes = {limit}); wait for a job to end"
+    )]
+    Full {
+        /// The bound, in bytes.
+        limit: u64,
+    },
+}
+
+/// A program that is in the store, open for reading; keeps it from eviction while it lives.
+#[derive(Debug, Clone)]
+pub struct Program {
+    hash: Hash,
+    bytes: u64,
+    file: Arc<File>,
+}
+
+impl Program {
+    /// Its name.
+    pub fn hash(&self) -> Hash {
+        self.hash
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Reads up to `length` bytes at `offset`; shorter only at the end of the file.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn read_at(&self, offset: u64, length: usize) -> std::io::Result<Vec<u8>> {
+        use std::os::unix::fs::FileExt;
+        let left = self.bytes.saturating_sub(offset);
+        let mut bytes = vec![0; length.min(usize::try_from(left).unwrap_or(usize::MAX))];
+        self.file.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    program: Program,
+    last_used: u64,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    entries: BTreeMap<Hash, Entry>,
+    total_bytes: u64,
+    uses: u64,
+}
+
+/// The store; cheap to clone, safe to use from several tasks.
+#[derive(Debug, Clone)]
+pub struct ProgramStore {
+    dir: PathBuf,
+    cache_bytes: u64,
+    program_max_bytes: u64,
+    index: Arc<Mutex<Index>>,
+}
+
+impl ProgramStore {
+    /// Opens the store in `dir`, creating it, dropping half-received files of an earlier run and
+    /// any file whose hash is not its name.
+    ///
+    /// # Errors
+    /// [`StoreError::File`].
+    pub fn open(dir: &Path, cache_bytes: u64, program_max_bytes: u64) -> Result<Self, StoreError> {
+        let failed = |operation, path: &Path| {
+            let path = path.to_path_buf();
+            move |source| StoreError::File {
+                operation,
+                path,
+                source,
+            }
+        };
+        std::fs::create_dir_all(dir).map_err(failed("create", dir))?;
+        let store = ProgramStore {
+            dir: dir.to_path_buf(),
+            cache_bytes,
+            program_max_bytes,
+            index: Arc::default(),
+        };
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(dir)
+            .map_err(failed("list", dir))?
+            .flatten()
+        {
+            let path = entry.path();
+            let age = entry.metadata().map(|data| data.mtime()).unwrap_or(0);
+            let hash = path
+                .file_name()
+                .and_then(|name| crate::secrets::decode_hex(name.to_str()?));
+            match hash {
+                Some(hash) if hash_of_file(&path).is_ok_and(|found| found == hash) => {
+                    found.push((age, hash, path));
+                }
+                _ => drop(std::fs::remove_file(&path)),
+            }
+        }
+        found.sort();
+        for (_, hash, path) in found {
+            if let Ok(file) = File::open(&path) {
+                store.insert(hash, file).map_err(failed("read", &path))?;
+            }
+        }
+        Ok(store)
+    }
+
+    /// The program `hash`, if it is here.
+    pub fn get(&self, hash: &Hash) -> Option<Program> {
+        let mut index = self.index.lock().expect("no panic while held");
+        index.uses += 1;
+        let uses = index.uses;
+        let entry = index.entries.get_mut(hash)?;
+        entry.last_used = uses;
+        Some(entry.program.clone())
+    }
+
+    /// Begins to receive the program `hash` of `bytes` bytes, making room for it.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLarge`], [`StoreError::Full`], [`StoreError::File`].
+    pub fn receive(&self, hash: Hash, bytes: u64) -> Result<Upload, StoreError> {
+        if bytes > self.program_max_bytes {
+            return Err(StoreError::TooLarge {
+                limit: self.program_max_bytes,
+            });
+        }
+        self.make_room(bytes)?;
+        let file = tempfile_in(&self.dir).map_err(|source| StoreError::File {
+            operation: "create a file in",
+            path: self.dir.clone(),
+            source,
+        })?;
+        Ok(Upload {
+            store: self.clone(),
+            hash,
+            hasher: blake3::Hasher::new(),
+            received: 0,
+            path: file.0,
+            file: Some(file.1),
+        })
+    }
+
+    fn insert(&self, hash: Hash, file: File) -> std::io::Result<Program> {
+        let bytes = file.metadata()?.len();
+        let program = Program {
+            hash,
+            bytes,
+            file: Arc::new(file),
+        };
+        let mut index = self.index.lock().expect("no panic while held");
+        index.uses += 1;
+        let entry = Entry {
+            program: program.clone(),
+            last_used: index.uses,
+        };
+        if index.entries.insert(hash, entry).is_none() {
+            index.total_bytes += bytes;
+        }
+        Ok(program)
+    }
+
+    /// Evicts programs not in use, the ones not used for longest first, until `bytes` more fit.
+    fn make_room(&self, bytes: u64) -> Result<(), StoreError> {
+        let mut index = self.index.lock().expect("no panic while held");
+        while index.total_bytes + bytes > self.cache_bytes {
+            let idle = index
+                .entries
+                .iter()
+                .filter(|(_, entry)| Arc::strong_count(&entry.program.file) == 1)
+                .min_by_key(|(_, entry)| entry.last_used)
+                .map(|(hash, _)| *hash);
+            let Some(hash) = idle else {
+                return Err(StoreError::Full {
+                    limit: self.cache_bytes,
+                });
+            };
+            if let Some(entry) = index.entries.remove(&hash) {
+                index.total_bytes -= entry.program.bytes;
+            }
+            let _ = std::fs::remove_file(self.path_of(&hash));
+        }
+        Ok(())
+    }
+
+    fn path_of(&self, hash: &Hash) -> PathBuf {
+        self.dir.join(crate::secrets::encode_hex(hash))
+    }
+}
+
+/// A program being received; dropped unfinished, it leaves nothing behind.
+#[derive(Debug)]
+pub struct Upload {
+    store: ProgramStore,
+    hash: Hash,
+    hasher: blake3::Hasher,
+    received: u64,
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Upload {
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLarge`], [`StoreError::File`].
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.received += bytes.len() as u64;
+        if self.received > self.store.program_max_bytes {
+            return Err(StoreError::TooLarge {
+                limit: self.store.program_max_bytes,
+            });
+        }
+        self.hasher.update(bytes);
+        let failed = |source| StoreError::File {
+            operation: "write",
+            path: self.path.clone(),
+            source,
+        };
+        self.file
+            .as_mut()
+            .expect("open until finished")
+            .write_all(bytes)
+            .map_err(failed)
+    }
+
+    /// Checks the hash and puts the program in the store.
+    ///
+    /// # Errors
+    /// [`StoreError::WrongHash`], [`StoreError::Full`], [`StoreError::File`].
+    pub fn finish(mut self) -> Result<Program, StoreError> {
+        let found = self.hasher.finalize();
+        if found != blake3::Hash::from_bytes(self.hash) {
+            return Err(StoreError::WrongHash {
+                wanted: crate::secrets::encode_hex(&self.hash),
+                found: found.to_hex().to_string(),
+            });
+        }
+        self.store.make_room(self.received)?;
+        let place = self.store.path_of(&self.hash);
+        let failed = |operation, path: &Path| {
+            let path = path.to_path_buf();
+            move |source| StoreError::File {
+                operation,
+                path,
+                source,
+            }
+        };
+        drop(self.file.take());
+        std::fs::rename(&self.path, &place).map_err(failed("rename to", &place))?;
+        let file = File::open(&place).map_err(failed("open", &place))?;
+        self.store
+            .insert(self.hash, file)
+            .map_err(failed("read", &place))
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // After `finish` the file has moved and this finds nothing.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The BLAKE3 hash of a file.
+///
+/// # Errors
+/// What the system said.
+pub fn hash_of_file(path: &Path) -> std::io::Result<Hash> {
+    let mut hasher = blake3::Hasher::new();
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(*hasher.finalize().as_bytes()),
+            length => hasher.update(&buffer[..length]),
+        };
+    }
+}
+
+/// A new file with a name of its own in `dir`.
+fn tempfile_in(dir: &Path) -> std::io::Result<(PathBuf, File)> {
+    static COUNTER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let number = COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let path = dir.join(format!("upload-{}-{number}", std::process::id()));
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
+    Ok((path, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(store: &ProgramStore, content: &[u8]) -> Result<Program, StoreError> {
+        let mut upload = store.receive(*blake3::hash(content).as_bytes(), content.len() as u64)?;
+        upload.write(content)?;
+        upload.finish()
+    }
+
+    fn files(dir: &Path) -> usize {
+        std::fs::read_dir(dir).unwrap().count()
+    }
+
+    #[test]
+    fn a_program_is_kept_over_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
+        let hash = put(&store, b"program").unwrap().hash();
+        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
+        let program = store.get(&hash).unwrap();
+        assert_eq!(program.bytes(), 7);
+        assert_eq!(program.read_at(3, 100).unwrap(), b"gram");
+        assert_eq!(program.read_at(100, 10).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_damaged_file_is_neither_taken_nor_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
+        let mut upload = store.receive([7; 32], 3).unwrap();
+        upload.write(b"abc").unwrap();
+        assert!(matches!(upload.finish(), Err(StoreError::WrongHash { .. })));
+        drop(store.receive([8; 32], 3).unwrap());
+        assert_eq!(files(dir.path()), 0);
+        let hash = put(&store, b"whole").unwrap().hash();
+        std::fs::write(store.path_of(&hash), b"cut").unwrap();
+        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
+        assert!(store.get(&hash).is_none());
+        assert_eq!(files(dir.path()), 0);
+    }
+
+    #[test]
+    fn the_store_is_bounded_and_spares_programs_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ProgramStore::open(dir.path(), 10, 8).unwrap();
+        assert!(matches!(
+            store.receive([0; 32], 9),
+            Err(StoreError::TooLarge { limit: 8 })
+        ));
+        let used = put(&store, b"aaaaa").unwrap();
+        let idle = put(&store, b"bbbbb").unwrap().hash();
+        put(&store, b"ccccc").unwrap();
+        assert!(store.get(&idle).is_none());
+        assert!(store.get(&used.hash()).is_some());
+        let _all_used = store.get(blake3::hash(b"ccccc").as_bytes());
+        assert!(matches!(
+            put(&store, b"ddddd"),
+            Err(StoreError::Full { limit: 10 })
+        ));
+        assert_eq!(used.read_at(0, 5).unwrap(), b"aaaaa");
+    }
+}

@@ -1,0 +1,218 @@
+//! The cluster secret, from which every node's key derives, and the token of the HTTP API.
+//!
+//! Key types: [`ClusterSecret`], [`Token`]. Neighbours: `serve` (keys of nodes), `api::auth`.
+//!
+//! Invariant: both files are created with mode 0600 and never printed or logged; a file that
+//! others can read is refused, not repaired in silence.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes of the cluster secret: the key size of SipHash.
+pub const SECRET_BYTES: usize = 16;
+
+/// Random bytes of the token: 256 bits, 64 hexadecimal digits.
+const TOKEN_BYTES: usize = 32;
+
+/// The secret all node keys of a cluster derive from.
+#[derive(Clone)]
+pub struct ClusterSecret(pub [u8; SECRET_BYTES]);
+
+impl fmt::Debug for ClusterSecret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("ClusterSecret(..)")
+    }
+}
+
+/// The bearer token; only its hash is kept, and hashes are compared in constant time.
+#[derive(Clone)]
+pub struct Token(blake3::Hash);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Token(..)")
+    }
+}
+
+impl Token {
+    /// Whether `given` is the token; takes the same time whatever the answer.
+    pub fn matches(&self, given: &str) -> bool {
+        blake3::hash(given.trim().as_bytes()) == self.0
+    }
+}
+
+/// Why a secret could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// Reading or creating the file failed.
+    #[error("cannot read or create {path}: {source}; is the state directory writable?")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Others may read the file.
+    #[error(
+        "{path} can be read by others (mode {mode:03o}); run `chmod 600 {path}`, and delete it instead if it may have been seen"
+    )]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// The file does not hold what it should.
+    #[error(
+        "{path} is damaged; delete it and a new one is made (running nodes then join again after a reboot)"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system gave no random bytes.
+    #[error("the system gives no random numbers: {0}")]
+    Random(getrandom::Error),
+}
+
+/// Loads the cluster secret, or makes one.
+///
+/// # Errors
+/// [`SecretError`].
+pub fn cluster_secret(path: &Path) -> Result<ClusterSecret, SecretError> {
+    let text = load_or_create(path, SECRET_BYTES)?;
+    let damaged = || SecretError::Damaged { path: path.into() };
+    Ok(ClusterSecret(decode_hex(text.trim()).ok_or_else(damaged)?))
+}
+
+/// Loads the API token, or makes one.
+///
+/// # Errors
+/// [`SecretError`].
+pub fn token(path: &Path) -> Result<Token, SecretError> {
+    let text = load_or_create(path, TOKEN_BYTES)?;
+    if text.trim().len() < 32 {
+        return Err(SecretError::Damaged { path: path.into() });
+    }
+    Ok(Token(blake3::hash(text.trim().as_bytes())))
+}
+
+fn load_or_create(path: &Path, bytes: usize) -> Result<String, SecretError> {
+    let failed = |source| SecretError::File {
+        path: path.into(),
+        source,
+    };
+    match std::fs::File::open(path) {
+        Ok(mut file) => {
+            let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
+            if mode & 0o077 != 0 {
+                return Err(SecretError::Exposed {
+                    path: path.into(),
+                    mode,
+                });
+            }
+            let mut text = String::new();
+            file.read_to_string(&mut text).map_err(failed)?;
+            Ok(text)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let mut random = vec![0; bytes];
+            getrandom::fill(&mut random).map_err(SecretError::Random)?;
+            let text = encode_hex(&random);
+            write_private(path, text.as_bytes()).map_err(failed)?;
+            Ok(text)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Writes a whole new file of mode 0600 beside `path` and moves it there, so that a crash leaves
+/// either nothing or all of it.
+fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    let _ = std::fs::remove_file(&new);
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(content)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)
+}
+
+/// Lower-case hexadecimal digits of `bytes`.
+pub fn encode_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Exactly `N` bytes from `2 N` hexadecimal digits.
+pub fn decode_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != 2 * N || !text.is_ascii() {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        let digit = |c: u8| (c as char).to_digit(16);
+        *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_made_once_private_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        let first = cluster_secret(&path).unwrap();
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(cluster_secret(&path).unwrap().0, first.0);
+        assert_ne!(first.0, [0; SECRET_BYTES]);
+        assert_eq!(format!("{first:?}"), "ClusterSecret(..)");
+    }
+
+    #[test]
+    fn an_exposed_or_damaged_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        cluster_secret(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(
+            cluster_secret(&path),
+            Err(SecretError::Exposed { mode: 0o644, .. })
+        ));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(&path, "short").unwrap();
+        assert!(matches!(
+            cluster_secret(&path),
+            Err(SecretError::Damaged { .. })
+        ));
+    }
+
+    #[test]
+    fn only_the_token_matches() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let token = token(&path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(token.matches(&text));
+        assert!(!token.matches(""));
+        assert!(!token.matches(&text[1..]));
+    }
+
+    #[test]
+    fn hex_is_read_back() {
+        assert_eq!(decode_hex::<3>("00ffA1"), Some([0, 255, 161]));
+        assert_eq!(decode_hex::<3>("00ff"), None);
+        assert_eq!(decode_hex::<1>("+f"), None);
+    }
+}
