@@ -1,0 +1,212 @@
+//! I/O calls of ranks: what they write goes to the client, what they read comes from it, and
+//! their last call ends them.
+//!
+//! Neighbours: `control` hands calls in, `streams` says when to go on. Invariant: calls of a rank
+//! are answered in order, each once; a write is answered only when the client's queue has taken
+//! it.
+
+use netstack::ids::{CallId, NodeId};
+
+use super::fabric::{Call, Exit, Fabric, Reply};
+use super::record::{self, Job};
+use super::streams::Taken;
+use super::{Runner, job_id};
+use crate::api::types::{Frame, RankEnd};
+use crate::events::{Event, Severity};
+
+/// Bad file descriptor (Linux x86-64 errno).
+const EBADF: i32 = 9;
+/// Function not implemented (Linux x86-64 errno).
+const ENOSYS: i32 = 38;
+
+/// Longest fault report kept, in bytes; the kernel's are about a thousand.
+const FAULT_REPORT_MAX: usize = 16 * 1024;
+
+impl Runner {
+    /// A rank made a call.
+    pub fn call(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        node: NodeId,
+        id: u64,
+        call: (CallId, Call),
+    ) {
+        let rank = self.jobs.get(&id).and_then(|job| job.rank_on(node));
+        let Some(rank) = rank else {
+            return self.call_of_ended_job(now_us, fabric, node, id, call);
+        };
+        let job = self.jobs.get_mut(&id).expect("looked up above");
+        job.ranks[rank].calls.push_back(call);
+        self.serve_rank(now_us, fabric, id, rank);
+    }
+
+    /// Streams of some jobs changed: readers made room or left, input came.
+    pub fn streams_changed(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+        for id in self.wakeups.take() {
+            let Some(job) = self.jobs.get(&id) else {
+                continue;
+            };
+            if job.attached && job.sink.reader_gone() {
+                self.end_early(
+                    now_us,
+                    fabric,
+                    id,
+                    9,
+                    record::Cause::Cancelled("its client went away".to_string()),
+                );
+            }
+            let ranks = self.jobs.get(&id).map_or(0, |job| job.ranks.len());
+            for rank in 0..ranks {
+                self.serve_rank(now_us, fabric, id, rank);
+            }
+        }
+        self.schedule(now_us, fabric);
+    }
+
+    /// Answers what can be answered of a rank's calls.
+    pub(super) fn serve_rank(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        id: u64,
+        rank: usize,
+    ) {
+        loop {
+            let Some(job) = self.jobs.get_mut(&id) else {
+                return;
+            };
+            let Some(reply) = next_reply(job, rank) else {
+                return;
+            };
+            let of = &mut job.ranks[rank];
+            let node = of.node;
+            let (call_id, call) = of.calls.pop_front().expect("next_reply looked at it");
+            fabric.reply(node, job_id(id), call_id, reply);
+            match call {
+                Call::Report { offset, data } => keep_report(&mut of.fault, offset, &data),
+                Call::Exit(exit) => self.rank_exited(now_us, fabric, id, rank, *exit),
+                _ => {}
+            }
+        }
+    }
+
+    /// A rank's last call was answered.
+    fn rank_exited(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        id: u64,
+        rank: usize,
+        exit: Exit,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let of = &mut job.ranks[rank];
+        if of.end.is_some() {
+            return;
+        }
+        of.end = Some(exit.end);
+        let node = of.node;
+        let fault = String::from_utf8_lossy(&of.fault).trim_end().to_string();
+        let report = &mut job.info.ranks[rank];
+        let (name, output_bytes) = (report.node.clone(), report.output_bytes);
+        *report = exit.report;
+        report.rank = u32::try_from(rank).expect("ranks are counted in u32");
+        report.node = name;
+        report.output_bytes = output_bytes;
+        report.end = Some(exit.end);
+        if !fault.is_empty() {
+            report.fault = Some(fault.clone());
+            let heading = format!("rank {rank} on {node} {}", record::describe_end(exit.end));
+            job.sink.frame(Frame::Fault {
+                rank: report.rank,
+                node: node.to_string(),
+                text: format!("{heading}\n{fault}"),
+            });
+            let text = format!("job {id}: {heading}\n{fault}");
+            self.events.push(
+                Event::new(Severity::Warning, "program-fault", text)
+                    .job(id)
+                    .node(node.0),
+            );
+        }
+        self.note_time_limit(now_us, id, exit.end);
+        self.free_node(node.0, id);
+        self.finish_if_ended(id);
+        self.schedule(now_us, fabric);
+    }
+
+    /// Calls of a job that is over here: output has no reader; the exit frees the node.
+    fn call_of_ended_job(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        node: NodeId,
+        id: u64,
+        (call_id, call): (CallId, Call),
+    ) {
+        let reply = match &call {
+            Call::Write { data, .. } => Reply::Done(data.len()),
+            Call::Read { .. } => Reply::Data(Vec::new()),
+            Call::Report { .. } | Call::Exit(_) => Reply::Done(0),
+            Call::Unknown => Reply::Error(ENOSYS),
+        };
+        fabric.reply(node, job_id(id), call_id, reply);
+        if matches!(call, Call::Exit(_)) {
+            self.free_node(node.0, id);
+            self.schedule(now_us, fabric);
+        }
+    }
+}
+
+/// The answer to the oldest call of a rank, if it can be given now.
+fn next_reply(job: &mut Job, rank: usize) -> Option<Reply> {
+    let ended = job.ranks[rank]
+        .calls
+        .iter()
+        .any(|(_, call)| matches!(call, Call::Exit(_)));
+    let (_, call) = job.ranks[rank].calls.front()?;
+    match call {
+        Call::Write {
+            fd: fd @ (1 | 2),
+            data,
+        } => {
+            let number = u32::try_from(rank).expect("ranks are counted in u32");
+            let taken = if job.discard_output {
+                Taken::Nobody
+            } else {
+                job.sink.output(number, *fd, data)
+            };
+            if taken == Taken::Later {
+                return None;
+            }
+            job.info.ranks[rank].output_bytes += data.len() as u64;
+            Some(Reply::Done(data.len()))
+        }
+        // A program that ended while it waited for input waits no more.
+        Call::Read { fd: 0, .. } if rank != 0 || ended => Some(Reply::Data(Vec::new())),
+        Call::Read { fd: 0, size } => job.source.read(*size).map(Reply::Data),
+        Call::Write { .. } | Call::Read { .. } => Some(Reply::Error(EBADF)),
+        Call::Report { .. } | Call::Exit(_) => Some(Reply::Done(0)),
+        Call::Unknown => Some(Reply::Error(ENOSYS)),
+    }
+}
+
+/// Puts a part of a fault report in its place.
+fn keep_report(report: &mut Vec<u8>, offset: usize, data: &[u8]) {
+    let end = offset.saturating_add(data.len());
+    if end > FAULT_REPORT_MAX {
+        return;
+    }
+    if report.len() < end {
+        report.resize(end, b' ');
+    }
+    report[offset..end].copy_from_slice(data);
+}
+
+/// Whether an end by a signal is what a time limit does.
+pub(super) fn by_signal(end: RankEnd) -> bool {
+    matches!(end, RankEnd::Signal(_))
+}

@@ -1,0 +1,95 @@
+//! The nodes as the job runner sees them: what it tells them and what they ask.
+//!
+//! Key types: [`Fabric`] (implemented over `netstack::control::Endpoint` in `control`, and by a
+//! recording fake in the runner's tests), [`Call`] and [`Reply`] (one I/O call of a rank).
+//!
+//! Invariant: every [`Call`] gets exactly one [`Reply`]; calls of one rank reach the runner in
+//! the order in which the program made them.
+
+use netstack::ids::{CallId, JobId, NodeId};
+
+use crate::api::types::{RankEnd, RankReport};
+
+/// What a job's nodes are told when it is launched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// The job.
+    pub job: JobId,
+    /// Its nodes, in rank order.
+    pub nodes: Vec<NodeId>,
+    /// Program id.
+    pub program: [u8; 32],
+    /// Size of the program's file, in bytes.
+    pub program_bytes: u64,
+    /// Size of each rank's launch block, in bytes.
+    pub launch_block_bytes: Vec<u32>,
+    /// Time limit in microseconds; 0: none.
+    pub time_limit_us: u64,
+}
+
+/// How the runner reaches nodes. Calls do not block; what cannot be delivered shows as a lost
+/// node.
+pub trait Fabric {
+    /// Tells the nodes of a job to prepare.
+    ///
+    /// # Errors
+    /// Why no node was told anything, for people.
+    fn launch(&mut self, launch: Launch) -> Result<(), String>;
+    /// Tells all nodes of a job to begin.
+    fn start(&mut self, job: JobId);
+    /// Tells all nodes of a job to end it with `signal`.
+    fn cancel(&mut self, job: JobId, signal: i32);
+    /// Answers an I/O call.
+    fn reply(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply);
+}
+
+/// An I/O call of a rank.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Call {
+    /// write(2) to a standard stream.
+    Write {
+        /// 1 or 2; others are answered EBADF.
+        fd: u32,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+    /// read(2) from standard input.
+    Read {
+        /// 0; others are answered EBADF.
+        fd: u32,
+        /// Most bytes wanted.
+        size: usize,
+    },
+    /// A part of the fault report.
+    Report {
+        /// Place of the part in the report, in bytes.
+        offset: usize,
+        /// The part.
+        data: Vec<u8>,
+    },
+    /// The rank ended; its last call.
+    Exit(Box<Exit>),
+    /// A call of a later protocol; answered ENOSYS.
+    Unknown,
+}
+
+/// How a rank ended and what it counted; fields of [`RankReport`] that control knows itself are
+/// not filled in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exit {
+    /// How it ended.
+    pub end: RankEnd,
+    /// Its counters.
+    pub report: RankReport,
+}
+
+/// The answer to a [`Call`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// Done; so many bytes were written, or 0.
+    Done(usize),
+    /// The bytes read; none at the end of input.
+    Data(Vec<u8>),
+    /// It failed with this errno.
+    Error(i32),
+}

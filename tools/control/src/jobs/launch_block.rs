@@ -1,0 +1,118 @@
+//! The launch block of a rank: its arguments and environment, as `netstack` lays them out, with
+//! the variables that tell the rank where it is.
+//!
+//! Invariant: what [`check`] accepts, [`emit`] can make for every rank.
+
+use netstack::ids::Rank;
+use netstack::job::launch_block::{self, EmitError};
+
+use super::SubmitError;
+use super::record::Submission;
+
+/// Variables that the job gets from control, whatever the user gives.
+const OWN_VARIABLES: [&str; 4] = ["HEARTH_RANK", "HEARTH_SIZE", "HEARTH_JOB", "HEARTH_NODE"];
+
+/// Where a rank is.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Its job.
+    pub job: u64,
+    /// Its rank.
+    pub rank: u32,
+    /// Ranks in the job.
+    pub size: u32,
+    /// Its node.
+    pub node: u32,
+}
+
+/// Whether every rank of a submission can have its launch block.
+///
+/// # Errors
+/// [`SubmitError`].
+pub fn check(submission: &Submission) -> Result<(), SubmitError> {
+    let named = |entry: &&Vec<u8>| !matches!(entry.iter().position(|&b| b == b'='), Some(1..));
+    if let Some(bad) = submission.env.iter().find(named) {
+        return Err(SubmitError::NotAVariable(
+            String::from_utf8_lossy(bad).into_owned(),
+        ));
+    }
+    // The largest numbers give the longest variables.
+    let place = Place {
+        job: u64::MAX,
+        rank: u32::MAX - 1,
+        size: u32::MAX,
+        node: u32::MAX,
+    };
+    let strings = || submission.args.iter().chain(&submission.env);
+    match emit(place, &submission.args, &submission.env) {
+        Ok(_) => Ok(()),
+        Err(EmitError::TooLarge) => Err(SubmitError::TooLarge {
+            bytes: strings().map(|string| string.len() + 1).sum(),
+            strings: strings().count(),
+        }),
+        Err(EmitError::ZeroByte) => Err(SubmitError::ZeroByte),
+    }
+}
+
+/// Makes the launch block of one rank. A variable given twice keeps its last value.
+///
+/// # Errors
+/// [`EmitError`].
+pub fn emit(place: Place, args: &[Vec<u8>], env: &[Vec<u8>]) -> Result<Vec<u8>, EmitError> {
+    let name_of = |entry: &[u8]| entry.split(|&byte| byte == b'=').next().map(<[u8]>::to_vec);
+    let own = |name: &[u8]| OWN_VARIABLES.iter().any(|own| own.as_bytes() == name);
+    let mut seen = std::collections::BTreeSet::new();
+    let mut variables: Vec<Vec<u8>> = Vec::new();
+    for entry in env.iter().rev() {
+        let name = name_of(entry).unwrap_or_default();
+        if !own(&name) && seen.insert(name) {
+            variables.push(entry.clone());
+        }
+    }
+    variables.reverse();
+    let [rank, size, job, node] = OWN_VARIABLES;
+    variables.push(format!("{rank}={}", place.rank).into_bytes());
+    variables.push(format!("{size}={}", place.size).into_bytes());
+    variables.push(format!("{job}={}", place.job).into_bytes());
+    variables.push(format!("{node}={}", crate::hostlist::name(place.node)).into_bytes());
+    launch_block::emit(Rank(place.rank), place.size, args, &variables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed_env(env: &[&str]) -> Vec<String> {
+        let env: Vec<Vec<u8>> = env.iter().map(|entry| entry.as_bytes().to_vec()).collect();
+        let place = Place {
+            job: 7,
+            rank: 2,
+            size: 4,
+            node: 9,
+        };
+        let block = emit(place, &[b"prog".to_vec(), b"".to_vec()], &env).unwrap();
+        let parsed = launch_block::parse(&block).unwrap();
+        assert_eq!((parsed.rank, parsed.size), (Rank(2), 4));
+        assert_eq!(parsed.argv, [&b"prog"[..], b""]);
+        let text = |entry: &&[u8]| String::from_utf8(entry.to_vec()).unwrap();
+        parsed.envp.iter().map(text).collect()
+    }
+
+    #[test]
+    fn every_rank_knows_its_place() {
+        let own = [
+            "HEARTH_RANK=2",
+            "HEARTH_SIZE=4",
+            "HEARTH_JOB=7",
+            "HEARTH_NODE=n9",
+        ];
+        assert_eq!(parsed_env(&[]), own);
+    }
+
+    #[test]
+    fn the_last_value_of_a_variable_counts_and_ours_are_ours() {
+        let env = parsed_env(&["A=1", "B=", "HEARTH_RANK=9", "A=2=3"]);
+        assert_eq!(env[..2], ["B=", "A=2=3"]);
+        assert_eq!(env[2], "HEARTH_RANK=2");
+    }
+}

@@ -1,0 +1,387 @@
+//! The job runner: queue, allocation, launch, streams, end. A state machine without sockets or
+//! clock, driven by the task in `control`.
+//!
+//! Key types: [`Runner`]; [`fabric::Fabric`] (the nodes), [`allocator::Allocator`] (placement),
+//! [`streams`] (output and input of jobs), [`record::Job`]. Neighbours: `control` feeds it what
+//! nodes and clients do; `api` shows its jobs.
+//!
+//! A job waits until a client has attached to its output, gets nodes, is launched on them, starts
+//! when all are ready, and ends when all ranks have ended or their nodes are lost. While a client
+//! reads slower than the program writes, calls stay unanswered and so the program waits.
+//!
+//! Invariants: a node has at most one job; a job's nodes become free rank by rank, each when its
+//! rank has ended and never before; every job that was accepted ends, since every state before
+//! `running` has a deadline, running ends with its client, and ending has a deadline.
+
+pub mod allocator;
+mod calls;
+pub mod fabric;
+mod launch_block;
+mod lifecycle;
+mod numbers;
+pub mod record;
+pub mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+use netstack::ids::{JobId, NodeId};
+
+use crate::api::types::{JobInfo, JobState, RankReport};
+use crate::clock;
+use crate::config;
+use crate::events::{Event, Severity};
+use crate::hostlist;
+use crate::programs::Program;
+use allocator::{Allocator, Candidate};
+use fabric::Fabric;
+use record::{Cause, Job, Submission};
+use streams::{Sink, SinkReader, Source, SourceWriter, Wakeups};
+
+/// Seconds a client has to read a job's output after submitting it.
+const ATTACH_LIMIT_S: u64 = 30;
+
+/// Jobs with a client at once: each has a connection and buffers of up to half a megabyte.
+pub const JOBS_MAX: usize = 20_000;
+
+/// What the runner knows of a node.
+#[derive(Debug, Clone, Copy, Default)]
+struct NodeUse {
+    up: bool,
+    job: Option<u64>,
+}
+
+/// Why a job was not accepted.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SubmitError {
+    /// The queue is at its bound.
+    #[error("the queue is full ({0} jobs); try again when some have ended")]
+    QueueFull(usize),
+    /// More ranks than there are nodes.
+    #[error(
+        "{wanted} nodes wanted, but the cluster has {known}; use a smaller -n, or --wait to wait for nodes that have not joined yet"
+    )]
+    TooMany {
+        /// Ranks asked for.
+        wanted: usize,
+        /// Nodes known.
+        known: usize,
+    },
+    /// Nodes that do not exist.
+    #[error(
+        "unknown nodes: {0}; `hearth nodes` lists the nodes, --wait waits for ones that have not joined yet"
+    )]
+    UnknownNodes(String),
+    /// `-n` and `--nodes` contradict each other.
+    #[error("{ranks} ranks on {nodes} nodes: one rank a node, so name as many nodes as ranks")]
+    Mismatch {
+        /// Ranks asked for.
+        ranks: usize,
+        /// Nodes named.
+        nodes: usize,
+    },
+    /// Zero ranks.
+    #[error("a job needs at least one rank; use -n 1 or more")]
+    NoRanks,
+    /// Arguments and environment exceed the launch block.
+    #[error(
+        "arguments and environment are too large: {bytes} bytes in {strings} strings, at most {} bytes in {} strings each; pass large data in a file or on standard input",
+        netstack::job::launch_block::MAX,
+        netstack::job::launch_block::MAX_STRINGS
+    )]
+    TooLarge {
+        /// Size wanted.
+        bytes: usize,
+        /// Strings wanted.
+        strings: usize,
+    },
+    /// A zero byte in an argument or variable.
+    #[error("arguments and environment cannot contain zero bytes")]
+    ZeroByte,
+    /// A variable that is not `K=V`.
+    #[error("{0:?} is not a variable; write --env NAME=VALUE")]
+    NotAVariable(String),
+}
+
+/// Why a client's request about a job was refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum JobError {
+    /// Never heard of it.
+    #[error("there is no job {0}; `hearth jobs --all` lists the jobs")]
+    Unknown(u64),
+    /// It is over.
+    #[error("job {0} has ended already")]
+    Ended(u64),
+    /// Somebody else reads or writes that stream.
+    #[error("another client has that stream of job {0}")]
+    Taken(u64),
+}
+
+/// The queue and all jobs.
+pub struct Runner {
+    limits: config::Jobs,
+    allocator: Box<dyn Allocator>,
+    wakeups: Arc<Wakeups>,
+    jobs: BTreeMap<u64, Job>,
+    history: VecDeque<JobInfo>,
+    nodes: BTreeMap<u32, NodeUse>,
+    numbers: numbers::JobNumbers,
+    events: Vec<Event>,
+}
+
+impl Runner {
+    /// A runner without jobs; `next_job` is the file that keeps the next job's number.
+    pub fn new(limits: config::Jobs, allocator: Box<dyn Allocator>, next_job: &Path) -> Self {
+        Runner {
+            limits,
+            allocator,
+            wakeups: Arc::default(),
+            jobs: BTreeMap::new(),
+            history: VecDeque::new(),
+            nodes: BTreeMap::new(),
+            numbers: numbers::JobNumbers::load(next_job),
+            events: Vec::new(),
+        }
+    }
+
+    /// Through which streams wake the runner; see [`Runner::streams_changed`].
+    pub fn wakeups(&self) -> Arc<Wakeups> {
+        self.wakeups.clone()
+    }
+
+    /// Events since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Accepts a job.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    pub fn submit(&mut self, now_us: u64, submission: Submission) -> Result<u64, SubmitError> {
+        let waiting = self
+            .jobs
+            .values()
+            .filter(|job| job.info.state == JobState::Pending)
+            .count();
+        if waiting >= self.limits.queue_max || self.jobs.len() >= JOBS_MAX {
+            return Err(SubmitError::QueueFull(waiting));
+        }
+        self.check_want(&submission)?;
+        let id = self.numbers.next();
+        let time_limit_s = submission.time_limit_s.unwrap_or(self.limits.time_limit_s);
+        let info = JobInfo {
+            id,
+            name: submission.name,
+            program: crate::secrets::encode_hex(&submission.program.hash()),
+            state: JobState::Pending,
+            reason: "waits for its client".to_string(),
+            ranks_total: submission.want.ranks,
+            nodes: String::new(),
+            submitted_unix_us: clock::unix_us(),
+            started_unix_us: None,
+            ended_unix_us: None,
+            time_limit_s: (time_limit_s > 0).then_some(time_limit_s),
+            exit_status: None,
+            ranks: Vec::new(),
+        };
+        let job = Job {
+            info,
+            want: submission.want,
+            program: submission.program,
+            args: submission.args,
+            env: submission.env,
+            ranks: Vec::new(),
+            launch_blocks: Vec::new(),
+            sink: Sink::new(id, self.limits.output_buffer_bytes, self.wakeups.clone()),
+            source: Source::new(id, submission.stdin, self.wakeups.clone()),
+            attached: false,
+            stdin_taken: !submission.stdin,
+            cause: None,
+            deadline_us: Some(now_us + ATTACH_LIMIT_S * 1_000_000),
+            started_us: None,
+            discard_output: false,
+        };
+        self.jobs.insert(id, job);
+        Ok(id)
+    }
+
+    fn check_want(&self, submission: &Submission) -> Result<(), SubmitError> {
+        let want = &submission.want;
+        if want.ranks == 0 {
+            return Err(SubmitError::NoRanks);
+        }
+        let known = self.nodes.len();
+        if let Some(named) = &want.nodes {
+            if named.len() != want.ranks as usize {
+                return Err(SubmitError::Mismatch {
+                    ranks: want.ranks as usize,
+                    nodes: named.len(),
+                });
+            }
+            let mut unknown: Vec<u32> = named
+                .iter()
+                .copied()
+                .filter(|node| !self.nodes.contains_key(node))
+                .collect();
+            unknown.sort_unstable();
+            if !unknown.is_empty() && !submission.wait {
+                return Err(SubmitError::UnknownNodes(hostlist::format(&unknown)));
+            }
+        } else if want.ranks as usize > known && !submission.wait {
+            return Err(SubmitError::TooMany {
+                wanted: want.ranks as usize,
+                known,
+            });
+        }
+        launch_block::check(submission)
+    }
+
+    /// Gives out the reading end of a job's output; the job may get nodes from now on.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn attach(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        id: u64,
+    ) -> Result<SinkReader, JobError> {
+        let job = self.job_mut(id)?;
+        if job.attached {
+            return Err(JobError::Taken(id));
+        }
+        job.attached = true;
+        job.deadline_us = None;
+        let reader = job.sink.reader();
+        self.schedule(now_us, fabric);
+        Ok(reader)
+    }
+
+    /// Gives out the writing end of a job's standard input.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn stdin(&mut self, id: u64) -> Result<SourceWriter, JobError> {
+        let job = self.job_mut(id)?;
+        if job.stdin_taken {
+            return Err(JobError::Taken(id));
+        }
+        job.stdin_taken = true;
+        Ok(job.source.writer())
+    }
+
+    /// Ends a job with `signal`, for `reason`.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn cancel(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        id: u64,
+        signal: i32,
+        reason: &str,
+    ) -> Result<(), JobError> {
+        self.job_mut(id)?;
+        self.end_early(
+            now_us,
+            fabric,
+            id,
+            signal,
+            Cause::Cancelled(reason.to_string()),
+        );
+        self.schedule(now_us, fabric);
+        Ok(())
+    }
+
+    /// Jobs that are not over, and with `all` the remembered ones, oldest first.
+    pub fn list(&self, all: bool) -> Vec<JobInfo> {
+        let history = self.history.iter().filter(|_| all);
+        let mut list: Vec<JobInfo> = history
+            .chain(self.jobs.values().map(|job| &job.info))
+            .cloned()
+            .collect();
+        list.sort_by_key(|info| info.id);
+        list
+    }
+
+    /// One job.
+    ///
+    /// # Errors
+    /// [`JobError::Unknown`].
+    pub fn get(&self, id: u64) -> Result<JobInfo, JobError> {
+        let history = || self.history.iter().find(|info| info.id == id);
+        let found = self.jobs.get(&id).map(|job| &job.info).or_else(history);
+        found.cloned().ok_or(JobError::Unknown(id))
+    }
+
+    /// The program of a job and its launch blocks, to serve pages from.
+    pub fn objects(&self, id: u64) -> Option<(&Program, &[Vec<u8>])> {
+        let job = self.jobs.get(&id)?;
+        Some((&job.program, &job.launch_blocks))
+    }
+
+    /// The rank of `job` on `node`.
+    pub fn rank_of(&self, job: u64, node: NodeId) -> Option<usize> {
+        self.jobs.get(&job)?.rank_on(node)
+    }
+
+    /// The job of a node, if it has one.
+    pub fn job_of(&self, node: u32) -> Option<u64> {
+        self.nodes.get(&node)?.job
+    }
+
+    /// Makes a node known that has not joined.
+    pub fn know_node(&mut self, node: u32) {
+        self.nodes.entry(node).or_default();
+    }
+
+    /// When [`Runner::tick`] must be called next, in microseconds of the control clock.
+    pub fn next_deadline_us(&self) -> Option<u64> {
+        self.jobs.values().filter_map(|job| job.deadline_us).min()
+    }
+
+    fn candidates(&self) -> BTreeMap<u32, Candidate> {
+        let state = |used: &NodeUse| match (used.up, used.job) {
+            (false, _) => Candidate::Absent,
+            (true, None) => Candidate::Free,
+            (true, Some(_)) => Candidate::Busy,
+        };
+        self.nodes
+            .iter()
+            .map(|(node, used)| (*node, state(used)))
+            .collect()
+    }
+
+    fn job_mut(&mut self, id: u64) -> Result<&mut Job, JobError> {
+        if !self.jobs.contains_key(&id) {
+            let ended = self.history.iter().any(|info| info.id == id);
+            return Err(if ended {
+                JobError::Ended(id)
+            } else {
+                JobError::Unknown(id)
+            });
+        }
+        Ok(self.jobs.get_mut(&id).expect("looked up above"))
+    }
+
+    fn event(&mut self, severity: Severity, kind: &str, job: u64, text: String) {
+        self.events.push(Event::new(severity, kind, text).job(job));
+    }
+}
+
+/// The reports of a job's ranks before anything is known about them.
+fn empty_reports(nodes: &[u32]) -> Vec<RankReport> {
+    (0..)
+        .zip(nodes)
+        .map(|(rank, node)| RankReport::new(rank, *node))
+        .collect()
+}
+
+fn job_id(id: u64) -> JobId {
+    JobId(id)
+}

@@ -1,0 +1,199 @@
+//! One job: what was asked for, where it runs, how each rank fares.
+//!
+//! Key types: [`Submission`], [`Job`], [`Cause`]. Neighbours: `jobs::lifecycle` moves it through
+//! its states, `jobs::calls` serves its ranks.
+
+use std::collections::VecDeque;
+
+use netstack::ids::{CallId, NodeId};
+
+use super::allocator::Want;
+use super::fabric::Call;
+use super::streams::{Sink, Source};
+use crate::api::types::{JobInfo, JobState, RankEnd};
+use crate::programs::Program;
+
+/// A job as a client hands it in; the program has been checked.
+#[derive(Debug)]
+pub struct Submission {
+    /// Name for tables.
+    pub name: String,
+    /// The program.
+    pub program: Program,
+    /// Arguments, the first being the program's name.
+    pub args: Vec<Vec<u8>>,
+    /// Environment as `K=V`.
+    pub env: Vec<Vec<u8>>,
+    /// Nodes wanted.
+    pub want: Want,
+    /// Wait for nodes that are not known yet.
+    pub wait: bool,
+    /// Time limit in seconds; `None`: the default, 0: none.
+    pub time_limit_s: Option<u64>,
+    /// Whether standard input will come.
+    pub stdin: bool,
+}
+
+/// Why a job is being ended before its ranks end by themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// Somebody wanted it to.
+    Cancelled(String),
+    /// Its time is up.
+    TimeLimit,
+    /// A node was lost.
+    NodeLost(String),
+    /// A node could not start it.
+    Refused(String),
+}
+
+/// One rank of a job that has nodes.
+#[derive(Debug)]
+pub struct Rank {
+    /// Where it runs.
+    pub node: NodeId,
+    /// Its node is ready to start.
+    pub ready: bool,
+    /// How it ended.
+    pub end: Option<RankEnd>,
+    /// Calls not answered yet, oldest first; the protocol's window bounds them.
+    pub calls: VecDeque<(CallId, Call)>,
+    /// The fault report as far as it came.
+    pub fault: Vec<u8>,
+}
+
+/// A job that is not over.
+#[derive(Debug)]
+pub struct Job {
+    /// What clients see of it.
+    pub info: JobInfo,
+    /// Nodes wanted.
+    pub want: Want,
+    /// The program; holding it keeps it in the store.
+    pub program: Program,
+    /// Arguments.
+    pub args: Vec<Vec<u8>>,
+    /// Environment.
+    pub env: Vec<Vec<u8>>,
+    /// Ranks; empty before allocation.
+    pub ranks: Vec<Rank>,
+    /// Launch block of each rank; empty before allocation.
+    pub launch_blocks: Vec<Vec<u8>>,
+    /// Output.
+    pub sink: Sink,
+    /// Standard input.
+    pub source: Source,
+    /// Whether a client has taken the reading end of the output.
+    pub attached: bool,
+    /// Whether a client has taken the writing end of the input.
+    pub stdin_taken: bool,
+    /// Why it is being ended.
+    pub cause: Option<Cause>,
+    /// When the present state must be over, in microseconds of the control clock.
+    pub deadline_us: Option<u64>,
+    /// When it began to run, on the same clock.
+    pub started_us: Option<u64>,
+    /// Output of a cancelled job that nobody reads is not waited for any more.
+    pub discard_output: bool,
+}
+
+impl Job {
+    /// The rank on `node`.
+    pub fn rank_on(&self, node: NodeId) -> Option<usize> {
+        self.ranks.iter().position(|rank| rank.node == node)
+    }
+
+    /// Whether all ranks ended.
+    pub fn all_ended(&self) -> bool {
+        self.ranks.iter().all(|rank| rank.end.is_some())
+    }
+
+    /// State, reason and exit status of the job now that it ends.
+    pub fn verdict(&self) -> (JobState, String, Option<i32>) {
+        let statuses = self.ranks.iter().filter_map(|rank| rank.end?.status());
+        let exit_status = statuses.max();
+        let (state, reason) = match &self.cause {
+            Some(Cause::Cancelled(reason)) => (JobState::Cancelled, reason.clone()),
+            Some(Cause::TimeLimit) => {
+                let limit = self.info.time_limit_s.unwrap_or(0);
+                (
+                    JobState::TimeLimit,
+                    format!("time limit of {limit} s reached"),
+                )
+            }
+            Some(Cause::NodeLost(reason)) => (JobState::NodeLost, reason.clone()),
+            Some(Cause::Refused(reason)) => (JobState::Failed, reason.clone()),
+            None => self.own_end(),
+        };
+        (state, reason, exit_status)
+    }
+
+    /// How the job ended by itself.
+    fn own_end(&self) -> (JobState, String) {
+        let worst = self.ranks.iter().enumerate().max_by_key(|(index, rank)| {
+            let status = rank.end.and_then(RankEnd::status).unwrap_or(256);
+            (status, std::cmp::Reverse(*index))
+        });
+        match worst {
+            Some((index, rank)) if rank.end != Some(RankEnd::Exited(0)) => {
+                let end = rank
+                    .end
+                    .map_or_else(|| "did not end".to_string(), describe_end);
+                (
+                    JobState::Failed,
+                    format!("rank {index} on {} {end}", rank.node),
+                )
+            }
+            _ => (JobState::Completed, String::new()),
+        }
+    }
+}
+
+/// `was ended by SIGSEGV (signal 11)`.
+pub fn describe_end(end: RankEnd) -> String {
+    match end {
+        RankEnd::Exited(status) => format!("exited with status {status}"),
+        RankEnd::Signal(number) => match signal_name(number) {
+            Some(name) => format!("was ended by {name} (signal {number})"),
+            None => format!("was ended by signal {number}"),
+        },
+        RankEnd::Failed => "could not go on".to_string(),
+        RankEnd::NodeLost => "was lost with its node".to_string(),
+        RankEnd::NotStarted => "did not start".to_string(),
+    }
+}
+
+/// Name of a Linux x86-64 signal.
+pub fn signal_name(number: i32) -> Option<&'static str> {
+    Some(match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        31 => "SIGSYS",
+        _ => return None,
+    })
+}
+
+/// `0`, `SIGSEGV`, `node-lost`: for a column.
+pub fn short_end(end: RankEnd) -> String {
+    match end {
+        RankEnd::Exited(status) => status.to_string(),
+        RankEnd::Signal(number) => {
+            signal_name(number).map_or_else(|| format!("signal-{number}"), str::to_string)
+        }
+        RankEnd::Failed => "failed".to_string(),
+        RankEnd::NodeLost => "node-lost".to_string(),
+        RankEnd::NotStarted => "not-started".to_string(),
+    }
+}

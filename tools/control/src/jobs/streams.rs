@@ -1,0 +1,416 @@
+//! The streams of a job between its ranks and its client: output with back-pressure, standard
+//! input with back-pressure the other way.
+//!
+//! Key types: [`Sink`] (runner side) and [`SinkReader`] (client side) of the output;
+//! [`Source`] (runner side) and [`SourceWriter`] (client side) of standard input; [`Wakeups`],
+//! through which the client sides tell the runner which job can go on. Neighbours: `jobs` owns
+//! the runner sides, `api::jobs` the client sides.
+//!
+//! Invariants: the bytes queued in a sink or source never exceed its bound by more than one
+//! piece; nothing taken into a sink is dropped while its reader lives; frames leave in the order
+//! they came.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::api::types::Frame;
+
+/// Most bytes of standard input kept for a program that does not read them.
+pub const STDIN_BUFFER_BYTES: usize = 256 * 1024;
+
+/// Frames that carry no output (states, notices, faults) are few; more than this many unread
+/// means that the reader hangs, and the newest are dropped.
+const CONTROL_FRAMES_MAX: usize = 65_536;
+
+/// Jobs whose streams changed since the runner last looked.
+#[derive(Debug, Default)]
+pub struct Wakeups {
+    jobs: Mutex<BTreeSet<u64>>,
+    notify: Notify,
+}
+
+impl Wakeups {
+    /// Marks `job` and wakes the runner.
+    pub fn wake(&self, job: u64) {
+        self.jobs.lock().expect("no panic while held").insert(job);
+        self.notify.notify_one();
+    }
+
+    /// Waits until some job is marked.
+    pub async fn wait(&self) {
+        self.notify.notified().await;
+    }
+
+    /// Takes the marked jobs.
+    pub fn take(&self) -> BTreeSet<u64> {
+        std::mem::take(&mut *self.jobs.lock().expect("no panic while held"))
+    }
+}
+
+/// What a client gets from a job.
+#[derive(Debug)]
+pub enum Item {
+    /// Bytes that `rank` wrote to `fd`.
+    Output {
+        /// The rank.
+        rank: u32,
+        /// 1 or 2.
+        fd: u32,
+        /// What it wrote.
+        data: Vec<u8>,
+    },
+    /// Anything else.
+    Frame(Frame),
+}
+
+#[derive(Debug, Default)]
+struct SinkState {
+    items: VecDeque<Item>,
+    bytes: usize,
+    closed: bool,
+    reader_gone: bool,
+    /// The runner was refused and waits for room.
+    blocked: bool,
+}
+
+#[derive(Debug)]
+struct SinkShared {
+    job: u64,
+    limit_bytes: usize,
+    state: Mutex<SinkState>,
+    readable: Notify,
+    wakeups: Arc<Wakeups>,
+}
+
+impl SinkShared {
+    fn lock(&self) -> MutexGuard<'_, SinkState> {
+        self.state.lock().expect("no panic while held")
+    }
+}
+
+/// Runner side of a job's output.
+#[derive(Debug, Clone)]
+pub struct Sink(Arc<SinkShared>);
+
+/// What became of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It is queued for the client.
+    Yes,
+    /// No room now; a wake-up follows when there is.
+    Later,
+    /// There is no reader any more; the bytes are gone.
+    Nobody,
+}
+
+impl Sink {
+    /// A sink of `job` that holds `limit_bytes` of unread output.
+    pub fn new(job: u64, limit_bytes: usize, wakeups: Arc<Wakeups>) -> Self {
+        let state = Mutex::default();
+        Sink(Arc::new(SinkShared {
+            job,
+            limit_bytes,
+            state,
+            readable: Notify::new(),
+            wakeups,
+        }))
+    }
+
+    /// Offers output; takes `data` only when the answer is [`Taken::Yes`].
+    pub fn output(&self, rank: u32, fd: u32, data: &[u8]) -> Taken {
+        let mut state = self.0.lock();
+        if state.reader_gone {
+            return Taken::Nobody;
+        }
+        if state.bytes > 0 && state.bytes + data.len() > self.0.limit_bytes {
+            state.blocked = true;
+            return Taken::Later;
+        }
+        state.bytes += data.len();
+        state.items.push_back(Item::Output {
+            rank,
+            fd,
+            data: data.to_vec(),
+        });
+        drop(state);
+        self.0.readable.notify_one();
+        Taken::Yes
+    }
+
+    /// Queues a frame that is not output.
+    pub fn frame(&self, frame: Frame) {
+        let mut state = self.0.lock();
+        if state.reader_gone || state.items.len() >= CONTROL_FRAMES_MAX {
+            return;
+        }
+        state.items.push_back(Item::Frame(frame));
+        drop(state);
+        self.0.readable.notify_one();
+    }
+
+    /// Queues the last frame; the reader ends after it.
+    pub fn close(&self, last: Frame) {
+        let mut state = self.0.lock();
+        state.items.push_back(Item::Frame(last));
+        state.closed = true;
+        drop(state);
+        self.0.readable.notify_one();
+    }
+
+    /// Whether the client that read this went away.
+    pub fn reader_gone(&self) -> bool {
+        self.0.lock().reader_gone
+    }
+
+    /// The client's side; to be called once.
+    pub fn reader(&self) -> SinkReader {
+        SinkReader(self.0.clone())
+    }
+}
+
+/// Client side of a job's output; dropping it tells the runner that nobody reads any more.
+#[derive(Debug)]
+pub struct SinkReader(Arc<SinkShared>);
+
+impl SinkReader {
+    /// The next item; nothing after the last. Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<Item> {
+        loop {
+            if let Some(item) = self.try_next() {
+                return Some(item);
+            }
+            if self.0.lock().closed {
+                return self.try_next();
+            }
+            self.0.readable.notified().await;
+        }
+    }
+
+    /// The next item, if it is there.
+    pub fn try_next(&mut self) -> Option<Item> {
+        let mut state = self.0.lock();
+        let item = state.items.pop_front()?;
+        if let Item::Output { data, .. } = &item {
+            state.bytes -= data.len();
+        }
+        // Half empty before the runner goes on: pieces then move in batches.
+        if state.blocked && state.bytes <= self.0.limit_bytes / 2 {
+            state.blocked = false;
+            self.0.wakeups.wake(self.0.job);
+        }
+        Some(item)
+    }
+}
+
+impl Drop for SinkReader {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.reader_gone = true;
+        state.items.clear();
+        state.bytes = 0;
+        drop(state);
+        self.0.wakeups.wake(self.0.job);
+    }
+}
+
+#[derive(Debug, Default)]
+struct SourceState {
+    pieces: VecDeque<Bytes>,
+    bytes: usize,
+    ended: bool,
+    reader_gone: bool,
+    /// The runner found nothing and waits.
+    hungry: bool,
+}
+
+#[derive(Debug)]
+struct SourceShared {
+    job: u64,
+    state: Mutex<SourceState>,
+    writable: Notify,
+    wakeups: Arc<Wakeups>,
+}
+
+impl SourceShared {
+    fn lock(&self) -> MutexGuard<'_, SourceState> {
+        self.state.lock().expect("no panic while held")
+    }
+}
+
+/// Runner side of a job's standard input.
+#[derive(Debug)]
+pub struct Source(Arc<SourceShared>);
+
+impl Source {
+    /// Standard input of `job`; at its end from the start unless `expected`.
+    pub fn new(job: u64, expected: bool, wakeups: Arc<Wakeups>) -> Self {
+        let state = Mutex::new(SourceState {
+            ended: !expected,
+            ..SourceState::default()
+        });
+        Source(Arc::new(SourceShared {
+            job,
+            state,
+            writable: Notify::new(),
+            wakeups,
+        }))
+    }
+
+    /// Up to `limit` bytes: some, none at the end of input, or nothing yet (a wake-up follows).
+    pub fn read(&self, limit: usize) -> Option<Vec<u8>> {
+        let mut state = self.0.lock();
+        if state.pieces.is_empty() && !state.ended {
+            state.hungry = true;
+            return None;
+        }
+        let mut taken = Vec::new();
+        while taken.len() < limit {
+            let Some(piece) = state.pieces.front_mut() else {
+                break;
+            };
+            let part = piece.split_to(piece.len().min(limit - taken.len()));
+            if piece.is_empty() {
+                state.pieces.pop_front();
+            }
+            taken.extend_from_slice(&part);
+        }
+        state.bytes -= taken.len();
+        drop(state);
+        self.0.writable.notify_one();
+        Some(taken)
+    }
+
+    /// The client's side; to be called once.
+    pub fn writer(&self) -> SourceWriter {
+        SourceWriter(self.0.clone())
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.0.lock().reader_gone = true;
+        self.0.writable.notify_one();
+    }
+}
+
+/// Client side of a job's standard input; dropping it ends the input.
+#[derive(Debug)]
+pub struct SourceWriter(Arc<SourceShared>);
+
+impl SourceWriter {
+    /// Queues a piece, waiting for room; says whether the job still reads.
+    pub async fn write(&mut self, piece: Bytes) -> bool {
+        if piece.is_empty() {
+            return true;
+        }
+        loop {
+            {
+                let mut state = self.0.lock();
+                if state.reader_gone {
+                    return false;
+                }
+                if state.bytes < STDIN_BUFFER_BYTES {
+                    state.bytes += piece.len();
+                    state.pieces.push_back(piece);
+                    if std::mem::take(&mut state.hungry) {
+                        self.0.wakeups.wake(self.0.job);
+                    }
+                    return true;
+                }
+            }
+            self.0.writable.notified().await;
+        }
+    }
+}
+
+impl Drop for SourceWriter {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.ended = true;
+        drop(state);
+        self.0.wakeups.wake(self.0.job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_full_sink_refuses_until_half_is_read() {
+        let wakeups = Arc::new(Wakeups::default());
+        let sink = Sink::new(7, 10, wakeups.clone());
+        let mut reader = sink.reader();
+        assert_eq!(sink.output(0, 1, b"0123456"), Taken::Yes);
+        assert_eq!(sink.output(0, 1, b"789a"), Taken::Later);
+        assert!(wakeups.take().is_empty());
+        let Some(Item::Output { data, .. }) = reader.next().await else {
+            panic!()
+        };
+        assert_eq!(data, b"0123456");
+        assert_eq!(wakeups.take(), BTreeSet::from([7]));
+        assert_eq!(sink.output(0, 1, b"789a"), Taken::Yes);
+        sink.close(Frame::Ping {});
+        assert!(matches!(reader.next().await, Some(Item::Output { .. })));
+        assert!(matches!(
+            reader.next().await,
+            Some(Item::Frame(Frame::Ping {}))
+        ));
+        assert!(reader.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn one_piece_larger_than_the_bound_still_passes() {
+        let sink = Sink::new(1, 4, Arc::default());
+        assert_eq!(sink.output(0, 1, b"0123456789"), Taken::Yes);
+        assert_eq!(sink.output(0, 1, b"x"), Taken::Later);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_leaves_wakes_the_runner() {
+        let wakeups = Arc::new(Wakeups::default());
+        let sink = Sink::new(3, 10, wakeups.clone());
+        drop(sink.reader());
+        assert_eq!(wakeups.take(), BTreeSet::from([3]));
+        assert!(sink.reader_gone());
+        assert_eq!(sink.output(0, 1, b"x"), Taken::Nobody);
+    }
+
+    #[tokio::test]
+    async fn input_is_read_in_pieces_and_ends() {
+        let wakeups = Arc::new(Wakeups::default());
+        let source = Source::new(9, true, wakeups.clone());
+        let mut writer = source.writer();
+        assert_eq!(source.read(10), None);
+        assert!(writer.write(Bytes::from_static(b"hello ")).await);
+        assert!(writer.write(Bytes::from_static(b"world")).await);
+        assert_eq!(wakeups.take(), BTreeSet::from([9]));
+        assert_eq!(source.read(8).unwrap(), b"hello wo");
+        drop(writer);
+        assert_eq!(source.read(8).unwrap(), b"rld");
+        assert_eq!(source.read(8).unwrap(), b"");
+    }
+
+    #[tokio::test]
+    async fn a_writer_waits_while_nobody_reads() {
+        let source = Source::new(9, true, Arc::default());
+        let mut writer = source.writer();
+        assert!(writer.write(Bytes::from(vec![1; STDIN_BUFFER_BYTES])).await);
+        let second = tokio::spawn(async move { writer.write(Bytes::from_static(b"x")).await });
+        tokio::task::yield_now().await;
+        assert!(!second.is_finished());
+        assert_eq!(
+            source.read(STDIN_BUFFER_BYTES).unwrap().len(),
+            STDIN_BUFFER_BYTES
+        );
+        assert!(second.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn no_input_expected_is_the_end_of_input() {
+        assert_eq!(Source::new(9, false, Arc::default()).read(8).unwrap(), b"");
+    }
+}
