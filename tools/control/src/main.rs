@@ -1,1 +1,5 @@
-fn main() {}
+//! `hearth`: see the library for everything.
+
+fn main() -> std::process::ExitCode {
+    hearth_control::cli::main()
+}

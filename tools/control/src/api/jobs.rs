@@ -1,0 +1,212 @@
+//! Handing in jobs and their streams. Neighbours: `crate::jobs` (the runner and its streams).
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Json, Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::StreamExt;
+
+use super::types::{CancelRequest, Frame, JobAccepted, JobRequest};
+use super::{Api, Refusal, programs};
+use crate::hostlist;
+use crate::jobs::allocator::Want;
+use crate::jobs::record::Submission;
+use crate::jobs::streams::{Item, SinkReader};
+use crate::jobs::{JobError, SubmitError};
+use crate::programs::Program;
+
+/// Silence after which a line is sent that says nothing, so that both sides notice a dead peer.
+const PING_AFTER: Duration = Duration::from_secs(5);
+
+/// Bytes of output gathered into one piece for the connection.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// Highest signal number of Linux.
+const SIGNAL_MAX: i32 = 64;
+
+/// `POST /v1/jobs`.
+pub async fn submit(
+    State(api): State<Api>,
+    Json(request): Json<JobRequest>,
+) -> Result<Json<JobAccepted>, Refusal> {
+    let hash = programs::parse_hash(&request.program)?;
+    let program = api
+        .shared
+        .programs
+        .get(&hash)
+        .ok_or_else(|| programs::unknown_program(&hash))?;
+    if !request.no_precheck {
+        check_program(&request.name, &program)?;
+    }
+    let nodes = request.nodes.as_deref().map(hostlist::parse).transpose();
+    let nodes = nodes.map_err(Refusal::bad_request)?;
+    let named = nodes.as_ref().map_or(0, Vec::len);
+    let ranks = if request.ranks == 0 {
+        u32::try_from(named).unwrap_or(0)
+    } else {
+        request.ranks
+    };
+    let submission = Submission {
+        name: request.name,
+        program,
+        args: decode(&request.args)?,
+        env: decode(&request.env)?,
+        want: Want { ranks, nodes },
+        wait: request.wait,
+        time_limit_s: request.time_limit_s,
+        stdin: request.stdin,
+    };
+    let id = api
+        .shared
+        .with_runner(|runner, now_us, _| runner.submit(now_us, submission))
+        .map_err(|error| match error {
+            SubmitError::QueueFull(_) => {
+                Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "queue-full", error)
+            }
+            SubmitError::UnknownNodes(_) | SubmitError::TooMany { .. } => {
+                Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "no-such-nodes", error)
+            }
+            error => Refusal::bad_request(error),
+        })?;
+    Ok(Json(JobAccepted { id }))
+}
+
+/// Refuses a file that no node would run, before any is bothered.
+fn check_program(name: &str, program: &Program) -> Result<(), Refusal> {
+    let head_bytes = usize::try_from(kernel_core::loader::HEAD_BYTES).expect("two pages");
+    let head = program
+        .read_at(0, head_bytes)
+        .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "cache-failed", error))?;
+    match kernel_core::loader::Image::parse(&head, program.bytes()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Refusal::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "bad-program",
+            format!("{name}: {error}"),
+        )),
+    }
+}
+
+fn decode(words: &[String]) -> Result<Vec<Vec<u8>>, Refusal> {
+    let word = |text: &String| STANDARD.decode(text);
+    words
+        .iter()
+        .map(word)
+        .collect::<Result<_, _>>()
+        .map_err(|error| {
+            Refusal::bad_request(format!(
+                "arguments and environment are sent in base64: {error}"
+            ))
+        })
+}
+
+/// `GET /v1/jobs/ID/output`: one frame a line until the job ended.
+pub async fn output(State(api): State<Api>, Path(id): Path<u64>) -> Result<Response, Refusal> {
+    let reader = api
+        .shared
+        .with_runner(|runner, now_us, fabric| runner.attach(now_us, fabric, id))
+        .map_err(job_refusal)?;
+    let stream = futures_util::stream::unfold(Some(reader), |reader| async move {
+        let mut reader = reader?;
+        let (piece, more) = next_piece(&mut reader).await;
+        // An empty last piece only ends the stream.
+        Some((
+            Ok::<_, std::convert::Infallible>(piece),
+            more.then_some(reader),
+        ))
+    });
+    let headers = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    Ok((headers, Body::from_stream(stream)).into_response())
+}
+
+/// The next lines, and whether more will follow.
+async fn next_piece(reader: &mut SinkReader) -> (Bytes, bool) {
+    let mut text = Vec::new();
+    match tokio::time::timeout(PING_AFTER, reader.next()).await {
+        Err(_) => write_line(&mut text, &Frame::Ping {}),
+        Ok(None) => return (Bytes::new(), false),
+        Ok(Some(item)) => {
+            write_item(&mut text, item);
+            while text.len() < PIECE_BYTES
+                && let Some(item) = reader.try_next()
+            {
+                write_item(&mut text, item);
+            }
+        }
+    }
+    (Bytes::from(text), true)
+}
+
+fn write_item(text: &mut Vec<u8>, item: Item) {
+    match item {
+        Item::Output { rank, fd, data } => {
+            write_line(
+                text,
+                &Frame::Output {
+                    rank,
+                    fd,
+                    data: STANDARD.encode(data),
+                },
+            );
+        }
+        Item::Frame(frame) => write_line(text, &frame),
+    }
+}
+
+fn write_line(text: &mut Vec<u8>, frame: &Frame) {
+    serde_json::to_writer(&mut *text, frame).expect("a frame is plain data");
+    text.push(b'\n');
+}
+
+/// `POST /v1/jobs/ID/stdin`: the body is standard input of rank 0.
+pub async fn stdin(
+    State(api): State<Api>,
+    Path(id): Path<u64>,
+    body: Body,
+) -> Result<Json<serde_json::Value>, Refusal> {
+    let mut writer = api
+        .shared
+        .with_runner(|runner, _, _| runner.stdin(id))
+        .map_err(job_refusal)?;
+    let mut pieces = body.into_data_stream();
+    let mut bytes: u64 = 0;
+    while let Some(Ok(piece)) = pieces.next().await {
+        bytes += piece.len() as u64;
+        if !writer.write(piece).await {
+            break;
+        }
+    }
+    Ok(Json(serde_json::json!({ "bytes": bytes })))
+}
+
+/// `POST /v1/jobs/ID/cancel`.
+pub async fn cancel(
+    State(api): State<Api>,
+    Path(id): Path<u64>,
+    Json(request): Json<CancelRequest>,
+) -> Result<Json<serde_json::Value>, Refusal> {
+    let signal = request.signal.unwrap_or(15);
+    if !(1..=SIGNAL_MAX).contains(&signal) {
+        return Err(Refusal::bad_request(format!(
+            "{signal} is not a signal; use 1 to {SIGNAL_MAX}"
+        )));
+    }
+    let reason = request.reason.unwrap_or_else(|| "cancelled".to_string());
+    api.shared
+        .with_runner(|runner, now_us, fabric| runner.cancel(now_us, fabric, id, signal, &reason))
+        .map_err(job_refusal)?;
+    Ok(Json(serde_json::json!({})))
+}
+
+pub(super) fn job_refusal(error: JobError) -> Refusal {
+    match error {
+        JobError::Unknown(_) => Refusal::new(StatusCode::NOT_FOUND, "no-such-job", error),
+        JobError::Ended(_) => Refusal::new(StatusCode::CONFLICT, "job-ended", error),
+        JobError::Taken(_) => Refusal::new(StatusCode::CONFLICT, "stream-taken", error),
+    }
+}

@@ -1,0 +1,232 @@
+//! What can be read: status, nodes, jobs, events, boot timeline.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Json, Path, Query, State};
+use netstack::control::{NodeState as Reported, NodeStatus};
+use serde::Deserialize;
+
+use super::types::{BootStage, BootTimeline, JobInfo, NodeInfo, NodeState, Status};
+use super::{Api, Refusal, jobs};
+use crate::clock;
+use crate::control::Core;
+use crate::events::{Event, mac_text};
+use crate::nodes::Machine;
+use crate::{hostlist, secrets};
+
+/// `GET /v1/status`.
+pub async fn status(State(api): State<Api>) -> Json<Status> {
+    let mut status = (*api.status).clone();
+    let core = api.shared.lock();
+    let counters = core.endpoint.counters();
+    let named = [
+        ("received", counters.received),
+        ("sent", counters.sent),
+        ("retransmitted", counters.retransmitted),
+        ("bad_length", counters.bad_length),
+        ("bad_magic", counters.bad_magic),
+        ("bad_version", counters.bad_version),
+        ("bad_kind", counters.bad_kind),
+        ("bad_tag", counters.bad_tag),
+        ("replayed", counters.replayed),
+        ("bad_payload", counters.bad_payload),
+        ("misdirected", counters.misdirected),
+        ("stale", counters.stale),
+        ("unknown_peer", counters.unknown_peer),
+        ("overloaded", counters.overloaded),
+        ("rate_limited", counters.rate_limited),
+        ("event_lines_lost", core.events.lost_lines()),
+    ];
+    status.counters = named
+        .into_iter()
+        .map(|(name, count)| (name.to_string(), count))
+        .collect();
+    Json(status)
+}
+
+/// `GET /v1/nodes`: every node that is listed or has joined, by number.
+pub async fn nodes(State(api): State<Api>) -> Json<Vec<NodeInfo>> {
+    let now_us = api.shared.now().as_micros();
+    let unix_us = clock::unix_us();
+    let core = api.shared.lock();
+    let listed = core
+        .table
+        .machines()
+        .map(|machine| (machine.node, absent(machine)));
+    let mut list: BTreeMap<u32, NodeInfo> = listed.collect();
+    for status in core.endpoint.nodes() {
+        let date = |at_us: u64| unix_us.saturating_sub(now_us.saturating_sub(at_us));
+        list.insert(status.node.0, node_info(&core, &status, date));
+    }
+    Json(list.into_values().collect())
+}
+
+fn absent(machine: &Machine) -> NodeInfo {
+    NodeInfo {
+        name: hostlist::name(machine.node),
+        node: machine.node,
+        state: NodeState::Absent,
+        since_unix_us: None,
+        job: None,
+        mac: mac_text(machine.mac),
+        address: machine.address.map(|address| address.to_string()),
+        image_version: None,
+        build_id: None,
+        memory_bytes: None,
+        memory_free_bytes: None,
+        memory_used_bytes: None,
+        power_on_unix_ms: None,
+        joined_unix_ms: None,
+        kernel_ms: None,
+        busy_ms: None,
+        stub_ms: None,
+        boots: 0,
+        boot_epoch: None,
+        uptime_us: None,
+        idle_us: None,
+    }
+}
+
+fn node_info(core: &Core, status: &NodeStatus, date: impl Fn(u64) -> u64) -> NodeInfo {
+    let node = status.node.0;
+    let job = core
+        .runner
+        .job_of(node)
+        .or(status.vitals.job.map(|job| job.0));
+    let state = match status.state {
+        Reported::Up if job.is_some() => NodeState::Busy,
+        Reported::Up => NodeState::Idle,
+        Reported::Joining => NodeState::Absent,
+        Reported::Lost => NodeState::Lost,
+        Reported::Left => NodeState::Left,
+    };
+    let timings = &status.timings;
+    let millis = |us: u64| (us > 0).then_some(us as f64 / 1e3);
+    let busy_us = timings.entry_to_hello_us.saturating_sub(timings.idle_us);
+    let version = String::from_utf8_lossy(&status.version)
+        .trim_end_matches('\0')
+        .to_string();
+    let joined = core.joined_unix_ms.get(&node).copied();
+    NodeInfo {
+        name: hostlist::name(node),
+        node,
+        state,
+        since_unix_us: Some(date(status.since.as_micros())),
+        job: if status.state == Reported::Up {
+            job
+        } else {
+            None
+        },
+        mac: mac_text(status.mac),
+        address: Some(status.addr.to_string()),
+        image_version: Some(version),
+        build_id: Some(secrets::encode_hex(&status.build_id)),
+        memory_bytes: Some(status.memory_bytes),
+        memory_free_bytes: Some(status.vitals.memory_free),
+        memory_used_bytes: Some(status.vitals.memory_used),
+        power_on_unix_ms: None,
+        joined_unix_ms: joined,
+        kernel_ms: millis(timings.entry_to_hello_us),
+        busy_ms: millis(busy_us),
+        stub_ms: millis(timings.stub_us),
+        boots: core.boots.get(&node).copied().unwrap_or(0),
+        boot_epoch: Some(status.epoch.to_string()),
+        uptime_us: Some(status.vitals.uptime_us),
+        idle_us: Some(status.vitals.idle_us),
+    }
+}
+
+/// Query of `GET /v1/jobs`.
+#[derive(Debug, Deserialize)]
+pub struct JobsQuery {
+    /// Jobs that are over as well.
+    #[serde(default)]
+    all: bool,
+}
+
+/// `GET /v1/jobs`.
+pub async fn jobs(State(api): State<Api>, Query(query): Query<JobsQuery>) -> Json<Vec<JobInfo>> {
+    Json(api.shared.lock().runner.list(query.all))
+}
+
+/// `GET /v1/jobs/ID`.
+pub async fn job(State(api): State<Api>, Path(id): Path<u64>) -> Result<Json<JobInfo>, Refusal> {
+    api.shared
+        .lock()
+        .runner
+        .get(id)
+        .map(Json)
+        .map_err(jobs::job_refusal)
+}
+
+/// Query of `GET /v1/events`.
+#[derive(Debug, Deserialize)]
+pub struct EventsQuery {
+    /// Only events with a larger number.
+    #[serde(default)]
+    after: u64,
+}
+
+/// `GET /v1/events`.
+pub async fn events(State(api): State<Api>, Query(query): Query<EventsQuery>) -> Json<Vec<Event>> {
+    Json(
+        api.shared
+            .lock()
+            .events
+            .since(query.after)
+            .cloned()
+            .collect(),
+    )
+}
+
+/// `GET /v1/timeline`.
+pub async fn timeline(State(api): State<Api>) -> Json<Vec<BootTimeline>> {
+    let Some(boot) = &api.boot else {
+        return Json(Vec::new());
+    };
+    let records = boot.timeline();
+    Json(records.iter().map(boot_timeline).collect())
+}
+
+fn boot_timeline(record: &hearth_boot::BootRecord) -> BootTimeline {
+    let reached = |stage: hearth_boot::Stage| {
+        let after_us = record.stages.get(stage)?;
+        Some(BootStage {
+            stage: stage.to_string(),
+            unix_ms: record.began_unix_ms + after_us / 1000,
+            after_ms: after_us as f64 / 1e3,
+            detail: detail(stage, record),
+        })
+    };
+    BootTimeline {
+        mac: record.mac.to_string(),
+        node: record.node.map(hostlist::name),
+        address: record.address.map(|address| address.to_string()),
+        firmware: record.firmware.map(|firmware| firmware.to_string()),
+        boots: record.boots,
+        began_unix_ms: record.began_unix_ms,
+        stages: hearth_boot::Stage::ALL
+            .into_iter()
+            .filter_map(reached)
+            .collect(),
+        trouble: record.trouble.clone(),
+    }
+}
+
+fn detail(stage: hearth_boot::Stage, record: &hearth_boot::BootRecord) -> String {
+    match stage {
+        hearth_boot::Stage::Dhcp => {
+            let firmware = record.firmware.map(|firmware| format!("{firmware}, "));
+            format!(
+                "{}{} requests",
+                firmware.unwrap_or_default(),
+                record.dhcp_requests
+            )
+        }
+        hearth_boot::Stage::Personality => record
+            .boot_epoch
+            .map_or_else(String::new, |epoch| format!("boot {epoch:016x}")),
+        hearth_boot::Stage::Joined => record.node.map_or_else(String::new, hostlist::name),
+        _ => String::new(),
+    }
+}

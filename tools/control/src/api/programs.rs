@@ -1,0 +1,82 @@
+//! Programs: whether control has one, and taking one in. Neighbour: `crate::programs`.
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use futures_util::StreamExt;
+
+use super::{Api, Refusal};
+use crate::programs::{Hash, StoreError};
+use crate::secrets;
+
+/// The hash in a path.
+pub(super) fn parse_hash(text: &str) -> Result<Hash, Refusal> {
+    secrets::decode_hex(text).ok_or_else(|| {
+        Refusal::bad_request("a program id is 64 hexadecimal digits, the BLAKE3 hash of its file")
+    })
+}
+
+/// The refusal for a program that has not been sent.
+pub(super) fn unknown_program(hash: &Hash) -> Refusal {
+    let id = secrets::encode_hex(hash);
+    let error = format!("program {id} is not here; send it with PUT /v1/programs/{id}");
+    Refusal::new(StatusCode::NOT_FOUND, "unknown-program", error)
+}
+
+/// `GET /v1/programs/HASH`.
+pub async fn exists(
+    State(api): State<Api>,
+    Path(hash): Path<String>,
+) -> Result<axum::Json<serde_json::Value>, Refusal> {
+    let hash = parse_hash(&hash)?;
+    let program = api
+        .shared
+        .programs
+        .get(&hash)
+        .ok_or_else(|| unknown_program(&hash))?;
+    Ok(axum::Json(serde_json::json!({ "bytes": program.bytes() })))
+}
+
+/// `PUT /v1/programs/HASH`: the body is the file.
+pub async fn put(
+    State(api): State<Api>,
+    Path(hash): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<axum::Json<serde_json::Value>, Refusal> {
+    let hash = parse_hash(&hash)?;
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok())
+        .ok_or_else(|| {
+            Refusal::new(
+                StatusCode::LENGTH_REQUIRED,
+                "no-length",
+                "send Content-Length",
+            )
+        })?;
+    let mut upload = api
+        .shared
+        .programs
+        .receive(hash, length)
+        .map_err(store_refusal)?;
+    let mut pieces = body.into_data_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece
+            .map_err(|error| Refusal::bad_request(format!("the program broke off: {error}")))?;
+        // Writing to the page cache and hashing are fast; the disk is not waited for.
+        upload.write(&piece).map_err(store_refusal)?;
+    }
+    let program = upload.finish().map_err(store_refusal)?;
+    Ok(axum::Json(serde_json::json!({ "bytes": program.bytes() })))
+}
+
+fn store_refusal(error: StoreError) -> Refusal {
+    let (status, code) = match &error {
+        StoreError::File { .. } => (StatusCode::INSUFFICIENT_STORAGE, "cache-failed"),
+        StoreError::WrongHash { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "wrong-hash"),
+        StoreError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
+        StoreError::Full { .. } => (StatusCode::INSUFFICIENT_STORAGE, "cache-full"),
+    };
+    Refusal::new(status, code, error)
+}

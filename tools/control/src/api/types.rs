@@ -1,0 +1,461 @@
+//! What travels as JSON between control and its clients: nodes, jobs, reports, output frames.
+//!
+//! Key types: [`NodeInfo`], [`JobInfo`], [`JobRequest`], [`RankReport`], [`Frame`]. Neighbours:
+//! `api` (serves them), `jobs` (makes them), `cli` (prints them), the web page later.
+//!
+//! Invariant: names of fields and values are an interface: they are added to, never changed.
+
+use serde::{Deserialize, Serialize};
+
+/// State of a node, in the words of `hearth nodes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    /// In service, without a job.
+    Idle,
+    /// Has a job, or is ending one.
+    Busy,
+    /// Known, but has not joined since control started.
+    Absent,
+    /// Joined, and is not heard of any more.
+    Lost,
+    /// Took its leave.
+    Left,
+}
+
+impl NodeState {
+    /// The word for tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            NodeState::Idle => "idle",
+            NodeState::Busy => "busy",
+            NodeState::Absent => "absent",
+            NodeState::Lost => "lost",
+            NodeState::Left => "left",
+        }
+    }
+}
+
+/// One node, as `GET /v1/nodes` lists it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// `n3`.
+    pub name: String,
+    /// Its number.
+    pub node: u32,
+    /// What it does.
+    pub state: NodeState,
+    /// Microseconds since 1970 at which the state was entered, if it ever joined.
+    pub since_unix_us: Option<u64>,
+    /// The job it has.
+    pub job: Option<u64>,
+    /// MAC address.
+    pub mac: String,
+    /// Address of its control traffic.
+    pub address: Option<String>,
+    /// Version of the image it booted.
+    pub image_version: Option<String>,
+    /// Build id of its kernel, in hexadecimal.
+    pub build_id: Option<String>,
+    /// Bytes of memory.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of memory free, as of the last heartbeat.
+    pub memory_free_bytes: Option<u64>,
+    /// Bytes of memory in use, as of the last heartbeat.
+    pub memory_used_bytes: Option<u64>,
+    /// Milliseconds since 1970 at which the machine was switched on, where that is known.
+    pub power_on_unix_ms: Option<u64>,
+    /// Milliseconds since 1970 at which its present boot joined.
+    pub joined_unix_ms: Option<u64>,
+    /// Milliseconds from the kernel's entry to its first HELLO.
+    pub kernel_ms: Option<f64>,
+    /// Milliseconds of these that were not spent halted.
+    pub busy_ms: Option<f64>,
+    /// Milliseconds from the boot stub's first instruction to the kernel's entry.
+    pub stub_ms: Option<f64>,
+    /// Boots that joined since control started.
+    pub boots: u64,
+    /// Random number of the present boot.
+    pub boot_epoch: Option<String>,
+    /// Microseconds since the kernel's entry, as of the last heartbeat.
+    pub uptime_us: Option<u64>,
+    /// Microseconds of these spent halted.
+    pub idle_us: Option<u64>,
+}
+
+/// State of a job, in the words of `hearth jobs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobState {
+    /// Waits for nodes.
+    Pending,
+    /// Its nodes prepare.
+    Starting,
+    /// Runs.
+    Running,
+    /// Was told to end.
+    Ending,
+    /// Every rank exited with status 0.
+    Completed,
+    /// Some rank exited otherwise, or the job could not start.
+    Failed,
+    /// Was cancelled.
+    Cancelled,
+    /// Ran into its time limit.
+    TimeLimit,
+    /// A node was lost under it.
+    NodeLost,
+}
+
+impl JobState {
+    /// Whether nothing more will happen to the job.
+    pub fn is_final(self) -> bool {
+        !matches!(
+            self,
+            JobState::Pending | JobState::Starting | JobState::Running | JobState::Ending
+        )
+    }
+
+    /// The word for tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            JobState::Pending => "pending",
+            JobState::Starting => "starting",
+            JobState::Running => "running",
+            JobState::Ending => "ending",
+            JobState::Completed => "completed",
+            JobState::Failed => "failed",
+            JobState::Cancelled => "cancelled",
+            JobState::TimeLimit => "time-limit",
+            JobState::NodeLost => "node-lost",
+        }
+    }
+}
+
+/// One job, as `GET /v1/jobs` lists it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobInfo {
+    /// Its number.
+    pub id: u64,
+    /// Name of the program's file.
+    pub name: String,
+    /// Program id: BLAKE3 hash of the file, in hexadecimal.
+    pub program: String,
+    /// What it does.
+    pub state: JobState,
+    /// Why: what it waits for, or why it ended as it did. Empty when there is nothing to say.
+    pub reason: String,
+    /// Number of ranks.
+    pub ranks_total: u32,
+    /// Its nodes as a hostlist, in rank order; empty before allocation.
+    pub nodes: String,
+    /// Microseconds since 1970 at which it was submitted.
+    pub submitted_unix_us: u64,
+    /// ... at which it began to run.
+    pub started_unix_us: Option<u64>,
+    /// ... at which it ended.
+    pub ended_unix_us: Option<u64>,
+    /// Time limit in seconds, if it has one.
+    pub time_limit_s: Option<u64>,
+    /// Highest exit status of its ranks (128 + n for signal n), once it ended and any rank ran.
+    pub exit_status: Option<i32>,
+    /// How each rank ended; as far as known.
+    pub ranks: Vec<RankReport>,
+}
+
+/// How a rank ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RankEnd {
+    /// By exit(2) with this status.
+    Exited(i32),
+    /// By this signal.
+    Signal(i32),
+    /// Because its node could not go on with it, or did not end it in time.
+    Failed,
+    /// Its node was lost.
+    NodeLost,
+    /// It never started.
+    NotStarted,
+}
+
+impl RankEnd {
+    /// The status a shell would show: the exit status, 128 + n for signal n, 125 for a failure.
+    pub fn status(self) -> Option<i32> {
+        match self {
+            RankEnd::Exited(status) => Some(status & 0xff),
+            RankEnd::Signal(signal) => Some(128 + (signal & 0x7f)),
+            RankEnd::Failed => Some(125),
+            RankEnd::NodeLost | RankEnd::NotStarted => None,
+        }
+    }
+}
+
+/// Pages of the program's file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageCounts {
+    /// Asked for because a fault needed them.
+    pub asked: u64,
+    /// Asked for ahead of need.
+    pub read_ahead: u64,
+    /// Of those read ahead, the ones used.
+    pub used: u64,
+}
+
+/// Page faults by class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultCounts {
+    /// Served with a page of the program's file.
+    pub file: u64,
+    /// Served with a zero page.
+    pub anonymous: u64,
+    /// Write access to a page that was there (private copies).
+    pub copy: u64,
+}
+
+/// Interrupts by class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterruptCounts {
+    /// Heartbeat deadlines.
+    pub heartbeat: u64,
+    /// The time limit.
+    pub time_limit: u64,
+    /// The user's own monitoring.
+    pub monitor: u64,
+    /// Network adapter.
+    pub nic: u64,
+    /// Nobody asked for them.
+    pub spurious: u64,
+}
+
+/// A system call the kernel does not have, and how often it was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownCall {
+    /// Linux x86-64 number.
+    pub number: u32,
+    /// Calls.
+    pub count: u32,
+}
+
+/// What one rank did, as `run --report` shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RankReport {
+    /// The rank.
+    pub rank: u32,
+    /// Its node.
+    pub node: String,
+    /// How it ended; nothing while it runs.
+    pub end: Option<RankEnd>,
+    /// Milliseconds it ran in user mode.
+    pub user_ms: f64,
+    /// Milliseconds from start to end as the node saw them.
+    pub wall_ms: f64,
+    /// Page faults by class.
+    pub faults: FaultCounts,
+    /// Pages by origin.
+    pub pages: PageCounts,
+    /// Interrupts taken while the program ran, by class.
+    pub interrupts: InterruptCounts,
+    /// Interrupts taken in the kernel on the program's behalf (waiting for pages and I/O).
+    pub interrupts_kernel: InterruptCounts,
+    /// System calls answered ENOSYS.
+    pub unknown_calls: Vec<UnknownCall>,
+    /// System calls of any kind.
+    pub calls: u64,
+    /// Bytes of the program's file received.
+    pub loaded_bytes: u64,
+    /// Most memory frames it had at once.
+    pub frames_peak: u64,
+    /// Memory frames scrubbed after it.
+    pub frames_scrubbed: u64,
+    /// Bytes it wrote to standard output and standard error.
+    pub output_bytes: u64,
+    /// The fault report, if it was ended by a fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+impl RankReport {
+    /// A rank of which nothing is known yet.
+    pub fn new(rank: u32, node: u32) -> Self {
+        RankReport {
+            rank,
+            node: crate::hostlist::name(node),
+            end: None,
+            user_ms: 0.0,
+            wall_ms: 0.0,
+            faults: FaultCounts::default(),
+            pages: PageCounts::default(),
+            interrupts: InterruptCounts::default(),
+            interrupts_kernel: InterruptCounts::default(),
+            unknown_calls: Vec::new(),
+            calls: 0,
+            loaded_bytes: 0,
+            frames_peak: 0,
+            frames_scrubbed: 0,
+            output_bytes: 0,
+            fault: None,
+        }
+    }
+}
+
+/// What `POST /v1/jobs` takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobRequest {
+    /// Name for tables; usually the program's file name.
+    pub name: String,
+    /// Program id, in hexadecimal; the program must have been PUT before.
+    pub program: String,
+    /// Arguments including the program's own name, base64 (they need not be UTF-8).
+    pub args: Vec<String>,
+    /// Environment as `K=V`, base64.
+    #[serde(default)]
+    pub env: Vec<String>,
+    /// Number of ranks; 0 or absent: as many as `nodes` names.
+    #[serde(default)]
+    pub ranks: u32,
+    /// Hostlist; absent: any free nodes.
+    #[serde(default)]
+    pub nodes: Option<String>,
+    /// Time limit in seconds; absent: the configured default; 0: none.
+    #[serde(default)]
+    pub time_limit_s: Option<u64>,
+    /// Whether the client will send standard input for rank 0.
+    #[serde(default)]
+    pub stdin: bool,
+    /// Leave checking the program to the nodes (for tests of the nodes).
+    #[serde(default)]
+    pub no_precheck: bool,
+    /// Wait for nodes that control does not know yet, instead of refusing.
+    #[serde(default)]
+    pub wait: bool,
+}
+
+/// What `POST /v1/jobs` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobAccepted {
+    /// The job's number.
+    pub id: u64,
+}
+
+/// Why the API did not do what was asked; the body of every error answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// A stable word: `unknown-program`, `bad-program`, `no-such-job`, `queue-full`, ...
+    pub code: String,
+    /// For people; says what to do next.
+    pub error: String,
+}
+
+/// One line of `GET /v1/jobs/{id}/output`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "frame", rename_all = "kebab-case")]
+pub enum Frame {
+    /// The job entered a state.
+    State {
+        /// Which.
+        state: JobState,
+        /// What it waits for.
+        reason: String,
+        /// Its nodes, once it has them.
+        nodes: String,
+    },
+    /// A rank wrote.
+    Output {
+        /// The rank.
+        rank: u32,
+        /// 1: standard output; 2: standard error.
+        fd: u32,
+        /// The bytes, base64.
+        data: String,
+    },
+    /// A rank was ended by a fault.
+    Fault {
+        /// The rank.
+        rank: u32,
+        /// Its node.
+        node: String,
+        /// Lines for people.
+        text: String,
+    },
+    /// Something the user should know.
+    Notice {
+        /// A line for people.
+        text: String,
+    },
+    /// Nothing happened for a while; the connection is alive.
+    Ping {},
+    /// The job ended; the last line.
+    End {
+        /// Everything known about it.
+        job: Box<JobInfo>,
+    },
+}
+
+/// What `GET /v1/status` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of control.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+    /// Address of the control protocol.
+    pub control: String,
+    /// Address of the HTTP API on TCP, if it listens there.
+    pub http: Option<String>,
+    /// Interface of the boot service, if it runs.
+    pub interface: Option<String>,
+    /// Whether the boot service leaves addresses to another DHCP server.
+    pub proxy_dhcp: bool,
+    /// Microseconds since 1970 at which control started.
+    pub started_unix_us: u64,
+    /// Datagrams that were refused, by reason, as far as any were.
+    pub counters: std::collections::BTreeMap<String, u64>,
+}
+
+/// What `POST /v1/jobs/{id}/cancel` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CancelRequest {
+    /// Signal number; absent: 15 (SIGTERM).
+    #[serde(default)]
+    pub signal: Option<i32>,
+    /// Who or what wanted it, for the job's record.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// One step of a boot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BootStage {
+    /// `dhcp`, `nbp`, `script`, `kernel`, `personality`, `joined`.
+    pub stage: String,
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Milliseconds since the first packet of this boot.
+    pub after_ms: f64,
+    /// More, for people.
+    pub detail: String,
+}
+
+/// The latest boot of one machine, as `GET /v1/timeline` lists it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BootTimeline {
+    /// MAC address.
+    pub mac: String,
+    /// Name of the node, if it is known.
+    pub node: Option<String>,
+    /// Address it was given.
+    pub address: Option<String>,
+    /// What asked first.
+    pub firmware: Option<String>,
+    /// Boots seen of this machine.
+    pub boots: u32,
+    /// Milliseconds since 1970 of its first packet.
+    pub began_unix_ms: u64,
+    /// Steps reached, in order.
+    pub stages: Vec<BootStage>,
+    /// The last thing that went wrong.
+    pub trouble: Option<String>,
+}

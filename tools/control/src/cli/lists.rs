@@ -1,0 +1,296 @@
+//! `hearth nodes`, `jobs`, `cancel`, `events`, `timeline`: ask control, print a table or JSON.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use super::{Global, block_on, print_json, print_text, table};
+use crate::api::types::{BootTimeline, CancelRequest, JobInfo, NodeInfo};
+use crate::client::Client;
+use crate::events::Event;
+use crate::{clock, hostlist};
+
+/// How often `events --follow` asks.
+const FOLLOW_PERIOD: Duration = Duration::from_millis(500);
+
+/// Options of `hearth nodes`.
+#[derive(Debug, Args)]
+pub struct NodesOptions {
+    /// Only these nodes.
+    #[arg(value_name = "LIST")]
+    nodes: Option<String>,
+}
+
+/// Options of `hearth jobs`.
+#[derive(Debug, Args)]
+pub struct JobsOptions {
+    /// Only these jobs.
+    #[arg(value_name = "JOB")]
+    jobs: Vec<u64>,
+    /// Only jobs that have not ended.
+    #[arg(long)]
+    active: bool,
+    /// Jobs that have ended too (this is the default; kept for scripts).
+    #[arg(long, conflicts_with = "active")]
+    all: bool,
+}
+
+/// Options of `hearth cancel`.
+#[derive(Debug, Args)]
+pub struct CancelOptions {
+    /// Jobs to end.
+    #[arg(required = true, value_name = "JOB")]
+    jobs: Vec<u64>,
+    /// Signal to end them with.
+    #[arg(long, default_value_t = 15, value_name = "NUMBER")]
+    signal: i32,
+}
+
+/// Options of `hearth events`.
+#[derive(Debug, Args)]
+pub struct EventsOptions {
+    /// Keep printing new events.
+    #[arg(long, short = 'f')]
+    follow: bool,
+    /// Only events of this job.
+    #[arg(long, value_name = "JOB")]
+    job: Option<u64>,
+    /// Only events of these nodes.
+    #[arg(long, value_name = "LIST")]
+    node: Option<String>,
+    /// Only events with a number above this.
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    after: u64,
+}
+
+/// Options of `hearth timeline`.
+#[derive(Debug, Args)]
+pub struct TimelineOptions {
+    /// Only these machines: MAC addresses or node names.
+    #[arg(value_name = "MACHINE")]
+    machines: Vec<String>,
+}
+
+/// Prints the nodes.
+pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let mut nodes: Vec<NodeInfo> = block_on(async move { Ok(client.get("/v1/nodes").await?) })?;
+    if let Some(list) = &options.nodes {
+        let wanted = hostlist::parse(list)?;
+        nodes.retain(|node| wanted.contains(&node.node));
+    }
+    if global.json {
+        return print_json(&nodes);
+    }
+    let now = clock::unix_us();
+    let mut rows = table::new(&[
+        "NODE",
+        "STATE",
+        "JOB",
+        "MEMORY",
+        "USED",
+        "SINCE",
+        "BOOTS",
+        "KERNEL_MS",
+        "ADDRESS",
+        "MAC",
+    ]);
+    for node in &nodes {
+        let since = node
+            .since_unix_us
+            .map(|since| clock::span(now.saturating_sub(since) / 1_000_000));
+        rows.add_row([
+            node.name.clone(),
+            node.state.word().to_string(),
+            table::or_dash(node.job),
+            table::or_dash(node.memory_bytes.map(table::mebibytes)),
+            table::or_dash(node.memory_used_bytes.map(table::mebibytes)),
+            table::or_dash(since),
+            node.boots.to_string(),
+            table::or_dash(node.kernel_ms.map(|ms| format!("{ms:.0}"))),
+            table::or_dash(node.address.clone()),
+            node.mac.clone(),
+        ]);
+    }
+    print_text(&table::text(&rows))
+}
+
+/// Prints the jobs.
+pub fn jobs(global: &Global, options: &JobsOptions) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let path = if options.active {
+        "/v1/jobs"
+    } else {
+        "/v1/jobs?all=true"
+    };
+    let mut jobs: Vec<JobInfo> = block_on(async move { Ok(client.get(path).await?) })?;
+    if let Some(unknown) = options
+        .jobs
+        .iter()
+        .find(|id| !jobs.iter().any(|job| job.id == **id))
+    {
+        bail!("there is no job {unknown}");
+    }
+    if !options.jobs.is_empty() {
+        jobs.retain(|job| options.jobs.contains(&job.id));
+    }
+    if global.json {
+        return print_json(&jobs);
+    }
+    let now = clock::unix_us();
+    let mut rows = table::new(&[
+        "JOB", "NAME", "STATE", "RANKS", "TIME", "EXIT", "NODES", "REASON",
+    ]);
+    for job in &jobs {
+        let ran = job.started_unix_us.map(|started| {
+            let end = job.ended_unix_us.unwrap_or(now);
+            clock::span(end.saturating_sub(started) / 1_000_000)
+        });
+        let nodes = if job.nodes.is_empty() {
+            "-"
+        } else {
+            &job.nodes
+        };
+        rows.add_row([
+            job.id.to_string(),
+            job.name.clone(),
+            job.state.word().to_string(),
+            job.ranks_total.to_string(),
+            table::or_dash(ran),
+            table::or_dash(job.exit_status),
+            nodes.to_string(),
+            job.reason.clone(),
+        ]);
+    }
+    print_text(&table::text(&rows))
+}
+
+/// Ends jobs.
+pub fn cancel(global: &Global, options: &CancelOptions) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let request = CancelRequest {
+        signal: Some(options.signal),
+        reason: Some("cancelled with `hearth cancel`".to_string()),
+    };
+    block_on(async move {
+        let mut failed = Vec::new();
+        for job in &options.jobs {
+            let path = format!("/v1/jobs/{job}/cancel");
+            let answer: Result<serde_json::Value, _> = client.post(&path, &request).await;
+            if let Err(error) = answer {
+                failed.push(error.to_string());
+            }
+        }
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            bail!("{}", failed.join("\nhearth: "))
+        }
+    })
+}
+
+/// Prints events, and with `--follow` goes on doing so.
+pub fn events(global: &Global, options: &EventsOptions) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let nodes = options.node.as_deref().map(hostlist::parse).transpose()?;
+    let names: Option<Vec<String>> =
+        nodes.map(|nodes| nodes.into_iter().map(hostlist::name).collect());
+    let wanted = |event: &Event| {
+        let node = event.node.as_ref();
+        options.job.is_none_or(|job| event.job == Some(job))
+            && names
+                .as_ref()
+                .is_none_or(|names| node.is_some_and(|node| names.contains(node)))
+    };
+    block_on(async {
+        let mut after = options.after;
+        let mut events = new_events(&client, &mut after).await?;
+        events.retain(wanted);
+        match (global.json, options.follow) {
+            (true, false) => return print_json(&events),
+            (true, true) => {}
+            (false, _) => print_text("TIME                  LEVEL    EVENT               TEXT\n")?,
+        }
+        loop {
+            for event in &events {
+                print_event(event, global.json)?;
+            }
+            if !options.follow {
+                return Ok(());
+            }
+            tokio::time::sleep(FOLLOW_PERIOD).await;
+            events = new_events(&client, &mut after).await?;
+            events.retain(wanted);
+        }
+    })
+}
+
+async fn new_events(client: &Client, after: &mut u64) -> anyhow::Result<Vec<Event>> {
+    let events: Vec<Event> = client.get(&format!("/v1/events?after={after}")).await?;
+    *after = events.last().map_or(*after, |event| event.seq);
+    Ok(events)
+}
+
+fn print_event(event: &Event, json: bool) -> anyhow::Result<()> {
+    if json {
+        return print_text(&(serde_json::to_string(event)? + "\n"));
+    }
+    let severity = format!("{:?}", event.severity).to_lowercase();
+    let time = clock::rfc3339(event.time_unix_us);
+    // Further lines of a report stand below the first, indented.
+    let text = event.text.replace('\n', "\n    ");
+    print_text(&format!(
+        "{time}  {severity:<7}  {:<18}  {text}\n",
+        event.kind
+    ))
+}
+
+/// Prints how far each machine's boot came, and when.
+pub fn timeline(global: &Global, options: &TimelineOptions) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let mut boots: Vec<BootTimeline> =
+        block_on(async move { Ok(client.get("/v1/timeline").await?) })?;
+    if !options.machines.is_empty() {
+        let named = |boot: &BootTimeline, name: &String| {
+            boot.mac.eq_ignore_ascii_case(name) || boot.node.as_ref() == Some(name)
+        };
+        let known = |name: &&String| !boots.iter().any(|boot| named(boot, name));
+        let unknown = options.machines.iter().find(known);
+        if let Some(unknown) = unknown {
+            bail!("{unknown} has not been seen booting; without arguments all machines are shown");
+        }
+        boots.retain(|boot| options.machines.iter().any(|name| named(boot, name)));
+    }
+    if global.json {
+        return print_json(&boots);
+    }
+    let stages = hearth_boot::Stage::ALL.map(|stage| stage.to_string());
+    let mut headings = vec![
+        "MAC".to_string(),
+        "NODE".into(),
+        "FIRMWARE".into(),
+        "BEGAN".into(),
+    ];
+    headings.extend(stages.iter().map(|stage| stage.to_uppercase()));
+    headings.push("TROUBLE".to_string());
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+    let mut rows = table::new(&headings);
+    for boot in &boots {
+        let mut row = vec![
+            boot.mac.clone(),
+            table::or_dash(boot.node.clone()),
+            table::or_dash(boot.firmware.clone()),
+            clock::rfc3339(boot.began_unix_ms * 1000),
+        ];
+        for name in &stages {
+            let stage = boot.stages.iter().find(|stage| stage.stage == *name);
+            row.push(table::or_dash(
+                stage.map(|stage| format!("{:.0}ms", stage.after_ms)),
+            ));
+        }
+        row.push(table::or_dash(boot.trouble.clone()));
+        rows.add_row(row);
+    }
+    print_text(&table::text(&rows)).context("printing the timeline")
+}

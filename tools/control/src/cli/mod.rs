@@ -1,0 +1,233 @@
+//! The command line of `hearth`: what it takes, and which module does it.
+//!
+//! Key types: [`Cli`], [`Command`], [`Global`] (options of every command). Neighbours: one module
+//! a command below this one; `client` for everything that asks a control node.
+//!
+//! Invariant: every option is documented here, in the text that `--help` prints; results go to
+//! standard output, everything else to standard error.
+
+mod config_command;
+mod doctor;
+mod lists;
+mod node;
+mod report;
+mod run;
+mod run_session;
+mod serve_command;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::client::Client;
+use crate::{config, paths};
+
+/// Exit status for anything control or the command itself could not do.
+pub const EXIT_CONTROL: u8 = 125;
+
+/// Compute nodes that boot over the network, and the jobs on them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "hearth",
+    version,
+    max_term_width = 100,
+    propagate_version = true
+)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// Cluster to talk to; not needed while only one runs.
+    #[arg(long, global = true, env = "HEARTH_CLUSTER", value_name = "NAME")]
+    cluster: Option<String>,
+    /// State directory of the control node, instead of a cluster's name.
+    #[arg(long, global = true, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Configuration file [default: ~/.config/hearth/config.toml, else /etc/hearth/config.toml].
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print JSON on standard output.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a program on nodes and wait for it.
+    Run(run::Options),
+    /// List the nodes.
+    Nodes(lists::NodesOptions),
+    /// List the jobs.
+    Jobs(lists::JobsOptions),
+    /// End jobs.
+    Cancel(lists::CancelOptions),
+    /// Show what happened to nodes and jobs.
+    Events(lists::EventsOptions),
+    /// Show how the boot of each machine went, step by step.
+    Timeline(lists::TimelineOptions),
+    /// Be the control node and boot service of a network.
+    Serve(serve_command::Options),
+    /// Find what stops machines from booting.
+    Doctor(doctor::Options),
+    /// Do something with nodes.
+    Node(node::Options),
+    /// Show the configuration.
+    Config(config_command::Options),
+    /// Show the versions of this program and of the running control node.
+    Version,
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("hearth: {error:#}");
+            ExitCode::from(EXIT_CONTROL)
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    let Cli { global, command } = cli;
+    let done = |()| ExitCode::SUCCESS;
+    match command {
+        Command::Run(options) => run::main(&global, options),
+        Command::Nodes(options) => lists::nodes(&global, &options).map(done),
+        Command::Jobs(options) => lists::jobs(&global, &options).map(done),
+        Command::Cancel(options) => lists::cancel(&global, &options).map(done),
+        Command::Events(options) => lists::events(&global, &options).map(done),
+        Command::Timeline(options) => lists::timeline(&global, &options).map(done),
+        Command::Serve(options) => serve_command::main(&global, options).map(done),
+        Command::Doctor(options) => doctor::main(&global, &options),
+        Command::Node(options) => node::main(&global, options).map(done),
+        Command::Config(options) => config_command::main(&global, &options).map(done),
+        Command::Version => config_command::version(&global).map(done),
+    }
+}
+
+impl Global {
+    /// The configuration in force.
+    fn load_config(&self) -> Result<config::Config, config::LoadError> {
+        config::load(self.config.as_deref()).map(|(config, _)| config)
+    }
+
+    /// The state directory of the control node that this command talks to.
+    fn find(&self) -> anyhow::Result<paths::StateDir> {
+        let system = self.load_config()?.serve.state_dir;
+        Ok(paths::find(
+            self.state_dir.as_deref(),
+            self.cluster.as_deref(),
+            &system,
+        )?)
+    }
+
+    /// A client of that control node.
+    fn client(&self) -> anyhow::Result<Client> {
+        Ok(Client::new(self.find()?.socket()))
+    }
+}
+
+/// Runs `work` on a runtime of its own: one thread, for commands that ask and print.
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(work)
+}
+
+/// Prints one JSON document.
+fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    print_text(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
+/// Prints to standard output; a reader that has gone is not an error.
+fn print_text(text: &str) -> anyhow::Result<()> {
+    use std::io::Write;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_is_documented() {
+        fn check(command: &clap::Command) {
+            for argument in command
+                .get_arguments()
+                .filter(|argument| !argument.is_hide_set())
+            {
+                let help = argument
+                    .get_help()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                assert!(
+                    !help.is_empty(),
+                    "{} {}",
+                    command.get_name(),
+                    argument.get_id()
+                );
+            }
+            command.get_subcommands().for_each(check);
+        }
+        let mut command = Cli::command();
+        command.build();
+        check(&command);
+    }
+
+    fn program_of(line: &[&str]) -> Vec<String> {
+        let Command::Run(options) = Cli::try_parse_from(line).unwrap().command else {
+            panic!()
+        };
+        options
+            .command()
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn everything_after_the_program_is_the_programs() {
+        assert_eq!(program_of(&["hearth", "run", "-n", "2", "p"]), ["p"]);
+        assert_eq!(
+            program_of(&["hearth", "run", "p", "--json", "-n"]),
+            ["p", "--json", "-n"]
+        );
+        assert_eq!(
+            program_of(&["hearth", "run", "p", "--", "--nodes", "x"]),
+            ["p", "--nodes", "x"]
+        );
+        assert_eq!(
+            program_of(&["hearth", "run", "p", "--", "--", "x"]),
+            ["p", "--", "x"]
+        );
+        assert_eq!(
+            program_of(&["hearth", "run", "p", "a", "--", "b"]),
+            ["p", "a", "--", "b"]
+        );
+        assert_eq!(program_of(&["hearth", "run", "--", "p", "-x"]), ["p", "-x"]);
+        assert_eq!(
+            program_of(&["hearth", "run", "p", "", "two words"]),
+            ["p", "", "two words"]
+        );
+    }
+}

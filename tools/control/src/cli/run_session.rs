@@ -1,0 +1,306 @@
+//! The streams of a job that `hearth run` handed in: its output to the terminal, standard input
+//! to it, Ctrl-C to an end of it.
+//!
+//! Key types: [`Settings`], [`Outcome`], [`follow`]. Neighbours: `output` (lines and labels),
+//! `client`.
+//!
+//! Invariants: frames are taken from the connection only as fast as they are printed, so a slow
+//! reader holds the program back; signals are heard even while printing waits.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http_body_util::BodyExt;
+use hyper::Method;
+use hyper::body::Incoming;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::api::types::{CancelRequest, Frame, JobInfo, JobState};
+use crate::client::{self, Client, RequestError};
+use crate::output::Printer;
+
+/// Frames between the connection and the terminal.
+const QUEUE_FRAMES: usize = 64;
+
+/// Longest line of the stream: a fault report or the end of a job of thousands of ranks.
+const LINE_MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Control sends something every five seconds; after this long it is gone.
+const SILENCE_LIMIT: Duration = Duration::from_secs(30);
+
+/// How output is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Label lines with ranks.
+    pub label: bool,
+    /// Print frames as JSON.
+    pub json: bool,
+    /// Number of ranks; 0: not known yet.
+    pub ranks: u32,
+    /// Pass standard input.
+    pub stdin: bool,
+}
+
+/// How following a job ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The job ended.
+    Ended(Box<JobInfo>),
+    /// The user left before; with this exit status.
+    Left(u8),
+}
+
+/// What the printing thread says.
+enum Printed {
+    End(Box<JobInfo>),
+    /// Standard output has no reader any more.
+    Broken(std::io::Error),
+}
+
+/// Follows job `id` to its end.
+pub async fn follow(client: &Client, id: u64, settings: Settings) -> anyhow::Result<Outcome> {
+    let output = client
+        .send(
+            Method::GET,
+            &format!("/v1/jobs/{id}/output"),
+            client::empty(),
+        )
+        .await?;
+    if settings.stdin {
+        let (client, path) = (client.clone(), format!("/v1/jobs/{id}/stdin"));
+        tokio::spawn(async move {
+            // A job that ends without reading all of its input is not an error.
+            drop(
+                client
+                    .send(Method::POST, &path, client::streamed(tokio::io::stdin()))
+                    .await,
+            );
+        });
+    }
+    let (frames, queue) = mpsc::channel(QUEUE_FRAMES);
+    let (report, mut printed) = mpsc::channel(2);
+    std::thread::spawn(move || print(queue, &report, settings));
+    let mut reading = tokio::spawn(read_frames(output.into_body(), frames));
+    let mut read: Option<Result<(), RequestError>> = None;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut asked_to_end = false;
+    loop {
+        let number = tokio::select! {
+            _ = interrupt.recv() => 2,
+            _ = terminate.recv() => 15,
+            _ = hangup.recv() => 1,
+            done = &mut reading, if read.is_none() => {
+                read = Some(done?);
+                continue;
+            }
+            printed = printed.recv() => {
+                return match printed {
+                    Some(Printed::End(job)) => Ok(Outcome::Ended(job)),
+                    Some(Printed::Broken(error)) => {
+                        cancel(client, id, 13, "its output has no reader any more").await;
+                        if error.kind() != std::io::ErrorKind::BrokenPipe {
+                            eprintln!("hearth: cannot write the output: {error}");
+                        }
+                        Ok(Outcome::Left(128 + 13))
+                    }
+                    None => match read {
+                        Some(Err(error)) => Err(error.into()),
+                        _ => Err(RequestError::Broken("it ended early".to_string()).into()),
+                    },
+                };
+            }
+        };
+        if asked_to_end {
+            eprintln!("hearth: leaving; job {id} is ended without waiting for it");
+            return Ok(Outcome::Left(128 + number));
+        }
+        asked_to_end = true;
+        eprintln!("hearth: ending job {id}; interrupt again to leave at once");
+        let (client, number) = (client.clone(), i32::from(number));
+        tokio::spawn(async move { cancel(&client, id, number, "interrupted by its user").await });
+    }
+}
+
+async fn cancel(client: &Client, id: u64, signal: i32, reason: &str) {
+    let request = CancelRequest {
+        signal: Some(signal),
+        reason: Some(reason.to_string()),
+    };
+    let path = format!("/v1/jobs/{id}/cancel");
+    let answer: Result<serde_json::Value, RequestError> = client.post(&path, &request).await;
+    if let Err(error) = answer
+        && error.code() != Some("job-ended")
+    {
+        eprintln!("hearth: job {id} could not be ended: {error}");
+    }
+}
+
+/// Cuts the stream into frames and hands them on.
+async fn read_frames(mut body: Incoming, frames: mpsc::Sender<Frame>) -> Result<(), RequestError> {
+    let mut buffer: Vec<u8> = Vec::new();
+    loop {
+        let piece = match tokio::time::timeout(SILENCE_LIMIT, body.frame()).await {
+            Err(_) => {
+                return Err(RequestError::Broken(
+                    "nothing was heard for 30 s".to_string(),
+                ));
+            }
+            Ok(None) => return Ok(()),
+            Ok(Some(piece)) => piece.map_err(|error| RequestError::Broken(error.to_string()))?,
+        };
+        let Ok(data) = piece.into_data() else {
+            continue;
+        };
+        buffer.extend_from_slice(&data);
+        let mut start = 0;
+        while let Some(length) = buffer[start..].iter().position(|&byte| byte == b'\n') {
+            let frame = serde_json::from_slice(&buffer[start..start + length])
+                .map_err(|error| RequestError::Answer(error.to_string()))?;
+            start += length + 1;
+            if frames.send(frame).await.is_err() {
+                return Ok(());
+            }
+        }
+        buffer.drain(..start);
+        if buffer.len() > LINE_MAX_BYTES {
+            return Err(RequestError::Answer(
+                "a line of the output stream has no end".to_string(),
+            ));
+        }
+    }
+}
+
+/// Prints frames on a thread of its own, since writing to a terminal or pipe may wait.
+fn print(mut queue: mpsc::Receiver<Frame>, report: &mpsc::Sender<Printed>, settings: Settings) {
+    let mut screen = Screen::new(settings);
+    while let Some(frame) = queue.blocking_recv() {
+        let shown = match frame {
+            Frame::End { job } => {
+                let shown = screen.end(&job);
+                let printed = shown.map_or_else(Printed::Broken, |()| Printed::End(job));
+                drop(report.blocking_send(printed));
+                return;
+            }
+            frame => screen.show(&frame),
+        };
+        if let Err(error) = shown {
+            drop(report.blocking_send(Printed::Broken(error)));
+            return;
+        }
+    }
+}
+
+/// Standard output, standard error and the progress line between them.
+struct Screen {
+    settings: Settings,
+    printer: Option<Printer<std::io::Stdout, std::io::Stderr>>,
+    progress: Option<indicatif::ProgressBar>,
+}
+
+impl Screen {
+    fn new(settings: Settings) -> Self {
+        let shown = !settings.json && std::io::stderr().is_terminal();
+        let progress = shown.then(|| {
+            let bar = indicatif::ProgressBar::new_spinner();
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        Screen {
+            settings,
+            printer: None,
+            progress,
+        }
+    }
+
+    fn show(&mut self, frame: &Frame) -> std::io::Result<()> {
+        if self.settings.json {
+            return if matches!(frame, Frame::Ping {}) {
+                Ok(())
+            } else {
+                print_json(frame)
+            };
+        }
+        match frame {
+            Frame::State {
+                state,
+                reason,
+                nodes,
+            } => {
+                self.show_state(*state, reason, nodes);
+                Ok(())
+            }
+            Frame::Output { rank, fd, data } => {
+                let data = STANDARD.decode(data).map_err(std::io::Error::other)?;
+                self.clear_progress();
+                self.printer().output(*rank, *fd, &data)
+            }
+            Frame::Fault { text, .. } => {
+                self.clear_progress();
+                self.message(text)
+            }
+            Frame::Notice { text } => self.message(text),
+            Frame::Ping {} | Frame::End { .. } => Ok(()),
+        }
+    }
+
+    fn end(&mut self, job: &JobInfo) -> std::io::Result<()> {
+        self.clear_progress();
+        if self.settings.json {
+            return print_json(&Frame::End {
+                job: Box::new(job.clone()),
+            });
+        }
+        self.printer().finish()
+    }
+
+    fn printer(&mut self) -> &mut Printer<std::io::Stdout, std::io::Stderr> {
+        let Settings { label, ranks, .. } = self.settings;
+        self.printer
+            .get_or_insert_with(|| Printer::new(std::io::stdout(), std::io::stderr(), label, ranks))
+    }
+
+    fn show_state(&mut self, state: JobState, reason: &str, nodes: &str) {
+        if !nodes.is_empty() && self.settings.ranks == 0 {
+            // The number of ranks was left to the node list.
+            let named = crate::hostlist::parse(nodes).map_or(1, |nodes| nodes.len());
+            self.settings.ranks = u32::try_from(named).unwrap_or(u32::MAX);
+        }
+        let text = match state {
+            JobState::Pending if !reason.is_empty() => format!("waiting: {reason}"),
+            JobState::Starting => format!("starting on {nodes}"),
+            JobState::Ending => format!("ending: {reason}"),
+            _ => return self.clear_progress(),
+        };
+        if let Some(progress) = &self.progress {
+            progress.set_message(text);
+        }
+    }
+
+    fn clear_progress(&mut self) {
+        if let Some(progress) = self.progress.take() {
+            progress.finish_and_clear();
+        }
+    }
+
+    /// A line of ours on standard error, after what the program has written there.
+    fn message(&mut self, text: &str) -> std::io::Result<()> {
+        let mut lines = String::new();
+        for line in text.lines() {
+            lines.push_str("hearth: ");
+            lines.push_str(line);
+            lines.push('\n');
+        }
+        std::io::stderr().write_all(lines.as_bytes())
+    }
+}
+
+fn print_json(frame: &Frame) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(frame)?;
+    line.push(b'\n');
+    std::io::stdout().write_all(&line)
+}

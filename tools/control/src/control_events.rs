@@ -1,0 +1,350 @@
+//! Translation between the protocol endpoint and the job runner: what nodes report becomes calls
+//! of the runner and events for people; what the runner wants becomes protocol commands.
+//!
+//! Key types: [`EndpointFabric`] (the runner's `Fabric` over the endpoint), [`handle`].
+//! Neighbours: `control` (drains the endpoint), `jobs`.
+//!
+//! Invariant: every event of the endpoint is handled here, each kind in one place.
+
+use netstack::control::{Endpoint, Event as Reported, LostReason, NodeStatus};
+use netstack::ids::{CallId, JobId, NodeId, ProgramId};
+use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
+use netstack::job::{JobSpec, LaunchError, RankLoss, RankSpec};
+use netstack::page::{Object, PageError, PageReply, PageWanted};
+use netstack::time::Instant;
+use netstack::vitals;
+
+use crate::api::types::{
+    FaultCounts, InterruptCounts, PageCounts, RankEnd, RankReport, UnknownCall,
+};
+use crate::control::{Core, Joined};
+use crate::events::{Event, Severity};
+use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
+
+/// The nodes, reached through the endpoint.
+pub struct EndpointFabric<'a> {
+    /// The endpoint.
+    pub endpoint: &'a mut Endpoint,
+    /// The time at which things are said.
+    pub now: Instant,
+}
+
+impl Fabric for EndpointFabric<'_> {
+    fn launch(&mut self, launch: Launch) -> Result<(), String> {
+        let ranks = launch.nodes.iter().zip(&launch.launch_block_bytes);
+        let spec = JobSpec {
+            job: launch.job,
+            ranks: ranks
+                .map(|(node, bytes)| RankSpec {
+                    node: *node,
+                    launch_block_bytes: *bytes,
+                })
+                .collect(),
+            program: ProgramId(launch.program),
+            program_bytes: launch.program_bytes,
+            time_limit_us: launch.time_limit_us,
+            monitor_period_us: 0,
+            memory_limit: 0,
+        };
+        self.endpoint
+            .launch(self.now, spec)
+            .map_err(|error| match error {
+                LaunchError::NodeNotUp(node) => format!("{node} has just gone out of service"),
+                LaunchError::NodeBusy(node) => format!("{node} still has a job"),
+                error => format!("control could not launch it ({error:?})"),
+            })
+    }
+
+    fn start(&mut self, job: JobId) {
+        self.endpoint.start(self.now, job);
+    }
+
+    fn cancel(&mut self, job: JobId, signal: i32) {
+        self.endpoint
+            .cancel(self.now, job, u8::try_from(signal).unwrap_or(9));
+    }
+
+    fn reply(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply) {
+        let count = |bytes: usize| i64::try_from(bytes).expect("a call is small");
+        let reply = match reply {
+            Reply::Done(bytes) => IoReply {
+                result: count(bytes),
+                data: Vec::new(),
+            },
+            Reply::Data(data) => IoReply {
+                result: count(data.len()),
+                data,
+            },
+            Reply::Error(errno) => IoReply {
+                result: -i64::from(errno),
+                data: Vec::new(),
+            },
+        };
+        self.endpoint.io_reply(self.now, node, job, call, reply);
+    }
+}
+
+/// Acts on one event of the endpoint.
+pub fn handle(core: &mut Core, now: Instant, event: Reported) {
+    match event {
+        Reported::NodeJoined { status, rejoined } => node_joined(core, now, &status, rejoined),
+        Reported::NodeLost {
+            node,
+            reason,
+            last_heard,
+            ..
+        } => {
+            let silent = now.saturating_since(last_heard).as_micros() as f64 / 1e6;
+            let why = match reason {
+                LostReason::Silent => format!("{node} was lost (nothing heard for {silent:.1} s)"),
+                LostReason::Rebooted => format!("{node} was lost (it booted again)"),
+                LostReason::Panicked => format!("{node} was lost (its kernel panicked)"),
+            };
+            node_gone(core, now, node, &why, Severity::Error, "node-lost");
+        }
+        Reported::NodeLeft { node, .. } => {
+            let why = format!("{node} left");
+            node_gone(core, now, node, &why, Severity::Info, "node-left");
+        }
+        Reported::NodePanic { node, text } => {
+            let text = format!("{node}: kernel panic\n{text}");
+            core.events
+                .push(Event::new(Severity::Error, "node-panic", text).node(node.0));
+        }
+        Reported::Rejected { .. }
+        | Reported::TwoNodesOneMac { .. }
+        | Reported::KeyReused { .. } => refusal(core, event),
+        Reported::LaunchReady { job, node, .. } => {
+            core.with_runner(now, |runner, now_us, fabric| {
+                runner.ready(now_us, fabric, job.0, node);
+            })
+        }
+        Reported::LaunchRefused {
+            job, node, text, ..
+        } => {
+            core.with_runner(now, |runner, now_us, fabric| {
+                runner.refused(now_us, fabric, job.0, node, &text);
+            });
+        }
+        Reported::RankLost {
+            job, node, reason, ..
+        } => {
+            let why = match reason {
+                RankLoss::Forgotten => format!("{node} does not know the job any more"),
+                RankLoss::NodeSilent => format!("{node} was lost"),
+                RankLoss::NodeRebooted => format!("{node} booted again"),
+                RankLoss::NodeLeft => format!("{node} left"),
+                RankLoss::NodePanicked => format!("{node} was lost (its kernel panicked)"),
+            };
+            core.with_runner(now, |runner, now_us, fabric| {
+                runner.rank_lost(now_us, fabric, job.0, node, &why);
+            });
+        }
+        Reported::Started { .. } | Reported::JobClosed { .. } => {}
+        Reported::PageWanted(wanted) => {
+            let bytes = read_object(core, &wanted);
+            core.endpoint.page_data(now, PageReply { wanted, bytes });
+        }
+        Reported::IoCall {
+            node,
+            job,
+            call,
+            op,
+            ..
+        } => {
+            core.with_runner(now, |runner, now_us, fabric| {
+                runner.call(now_us, fabric, node, job.0, (call, call_of(op)));
+            });
+        }
+    }
+}
+
+fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: bool) {
+    let (node, mac) = (status.node, status.mac);
+    core.table.note(mac, node.0);
+    let boots = core.boots.entry(node.0).or_insert(0);
+    if !rejoined {
+        *boots += 1;
+        core.joined_unix_ms
+            .insert(node.0, crate::clock::unix_us() / 1000);
+        core.joined.push(Joined {
+            mac,
+            epoch: status.epoch.0,
+            node: node.0,
+        });
+    }
+    let kernel_ms = status.timings.entry_to_hello_us as f64 / 1e3;
+    let (kind, text) = if rejoined {
+        ("node-back", format!("{node} is heard again"))
+    } else {
+        (
+            "node-joined",
+            format!("{node} joined ({} ms from kernel entry)", kernel_ms.round()),
+        )
+    };
+    core.events
+        .push(Event::new(Severity::Info, kind, text).node(node.0).mac(mac));
+    let old = status.vitals.job;
+    if old.is_some_and(|job| core.runner.job_of(node.0) != Some(job.0)) {
+        core.draining.insert(node.0);
+        return;
+    }
+    core.with_runner(now, |runner, now_us, fabric| {
+        runner.node_up(now_us, fabric, node.0, !rejoined);
+    });
+}
+
+fn node_gone(
+    core: &mut Core,
+    now: Instant,
+    node: NodeId,
+    why: &str,
+    severity: Severity,
+    kind: &str,
+) {
+    core.draining.remove(&node.0);
+    core.events
+        .push(Event::new(severity, kind, why).node(node.0));
+    core.with_runner(now, |runner, now_us, fabric| {
+        runner.node_down(now_us, fabric, node.0, why);
+    });
+}
+
+/// Somebody was refused: each kind is an event of its own.
+fn refusal(core: &mut Core, event: Reported) {
+    let event = match event {
+        Reported::Rejected {
+            mac,
+            node,
+            from,
+            reason,
+            text,
+        } => {
+            let text = format!("{from} says it is {node} and was refused: {reason} ({text})");
+            let kind = format!("refused-{}", kebab(&format!("{reason:?}")));
+            let event = Event::new(Severity::Warning, &kind, text).node(node.0);
+            match mac {
+                Some(mac) => event.mac(mac),
+                None => event,
+            }
+        }
+        Reported::TwoNodesOneMac {
+            mac,
+            node,
+            first,
+            second,
+            from,
+        } => {
+            let text = format!(
+                "two machines have the MAC address {}: {node} (boot {first}) stays, {from} (boot {second}) is refused; change one of the addresses",
+                crate::events::mac_text(mac)
+            );
+            Event::new(Severity::Error, "two-nodes-one-mac", text)
+                .node(node.0)
+                .mac(mac)
+        }
+        Reported::KeyReused { mac, epoch } => {
+            let text = format!(
+                "{} asked again for the personality of boot {epoch}, whose key is in use; nothing was given out",
+                crate::events::mac_text(mac)
+            );
+            Event::new(Severity::Warning, "key-reused", text).mac(mac)
+        }
+        other => unreachable!("not a refusal: {other:?}"),
+    };
+    core.events.push(event);
+}
+
+/// `KeyUsed` as `key-used`.
+fn kebab(name: &str) -> String {
+    let mut text = String::new();
+    for character in name.chars() {
+        if character.is_uppercase() && !text.is_empty() {
+            text.push('-');
+        }
+        text.extend(character.to_lowercase());
+    }
+    text
+}
+
+fn read_object(core: &Core, wanted: &PageWanted) -> Result<Vec<u8>, PageError> {
+    let (program, blocks) = core
+        .runner
+        .objects(wanted.job.0)
+        .ok_or(PageError::UnknownJob)?;
+    let length = wanted.length as usize;
+    match wanted.object {
+        Object::Program => program.read_at(wanted.offset, length).map_err(|error| {
+            tracing::error!("reading a program of job {}: {error}", wanted.job);
+            PageError::Unreadable
+        }),
+        Object::LaunchBlock => {
+            let rank = usize::try_from(wanted.rank.0).map_err(|_| PageError::NoSuchObject)?;
+            let block = blocks.get(rank).ok_or(PageError::NoSuchObject)?;
+            let from = usize::try_from(wanted.offset)
+                .unwrap_or(usize::MAX)
+                .min(block.len());
+            Ok(block[from..block.len().min(from.saturating_add(length))].to_vec())
+        }
+    }
+}
+
+fn call_of(op: IoOp) -> Call {
+    match op {
+        IoOp::Write { fd, data, .. } => Call::Write { fd, data },
+        IoOp::Read { fd, size, .. } => Call::Read {
+            fd,
+            size: size as usize,
+        },
+        IoOp::Report { offset, data } => Call::Report {
+            offset: offset as usize,
+            data,
+        },
+        IoOp::Exit(report) => Call::Exit(Box::new(exit_of(&report))),
+    }
+}
+
+fn exit_of(report: &ExitReport) -> Exit {
+    let end = match report.status {
+        ExitStatus::Exited(code) => RankEnd::Exited(i32::from(code)),
+        ExitStatus::Signal(signal) => RankEnd::Signal(i32::from(signal)),
+        ExitStatus::Failed => RankEnd::Failed,
+    };
+    let calls = &report.unknown_calls;
+    let report = RankReport {
+        user_ms: report.user_us as f64 / 1e3,
+        wall_ms: report.wall_us as f64 / 1e3,
+        faults: FaultCounts {
+            file: report.faults_file,
+            anonymous: report.faults_anonymous,
+            copy: report.faults_copy,
+        },
+        pages: PageCounts {
+            asked: report.pages_asked,
+            read_ahead: report.pages_read_ahead,
+            used: report.pages_read_ahead_used,
+        },
+        interrupts: interrupts_of(&report.interrupts_user),
+        interrupts_kernel: interrupts_of(&report.interrupts_idle),
+        unknown_calls: calls
+            .iter()
+            .map(|&(number, count)| UnknownCall { number, count })
+            .collect(),
+        calls: report.system_calls,
+        loaded_bytes: report.bytes_loaded,
+        frames_peak: report.frames_peak,
+        frames_scrubbed: report.frames_scrubbed,
+        ..RankReport::new(0, 0)
+    };
+    Exit { end, report }
+}
+
+fn interrupts_of(counts: &vitals::InterruptCounts) -> InterruptCounts {
+    InterruptCounts {
+        heartbeat: counts.heartbeat,
+        time_limit: counts.time_limit,
+        monitor: counts.monitor,
+        nic: counts.nic,
+        spurious: counts.spurious,
+    }
+}

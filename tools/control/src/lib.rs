@@ -1,0 +1,35 @@
+//! The operator's binary `hearth` and the control node behind `hearth serve`.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`cli`] | the command line: one file a command |
+//! | [`client`] | requests to a control node over its unix socket |
+//! | [`serve`] | starts the control node: state directory, sockets, tasks |
+//! | [`control`] | the one task that owns the protocol endpoint, the job runner and the node table |
+//! | [`control_events`] | translation between endpoint and runner |
+//! | [`jobs`] | the job runner, a state machine without sockets or clock |
+//! | [`api`] | the HTTP API on the unix socket and on TCP |
+//! | [`nodes`] | numbers, names and addresses of nodes, kept over a restart |
+//! | [`boot`] | what the boot service asks of control: personalities, boot timeline |
+//! | [`programs`], [`events`], [`secrets`], [`config`], [`paths`] | state on disk |
+//! | [`hostlist`], [`clock`], [`output`] | notations and texts |
+//!
+//! Invariant: protocol logic lives in `netstack`; nothing here parses a datagram.
+
+pub mod api;
+pub mod boot;
+pub mod cli;
+pub mod client;
+pub mod clock;
+pub mod config;
+pub mod control;
+pub mod control_events;
+pub mod events;
+pub mod hostlist;
+pub mod jobs;
+pub mod nodes;
+pub mod output;
+pub mod paths;
+pub mod programs;
+pub mod secrets;
+pub mod serve;

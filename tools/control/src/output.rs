@@ -1,0 +1,178 @@
+//! A job's output on the user's terminal: by line, labelled where wanted, never mixed up.
+//!
+//! Key types: [`Printer`]. Neighbours: `cli::run` feeds it frames and gives it standard output and
+//! standard error.
+//!
+//! Invariants: bytes of one rank and stream come out in order and complete; with more than one
+//! rank a line is never cut by another rank's, unless it is longer than [`LINE_MAX_BYTES`]; a last
+//! line without an end stays without one when it is alone and gets one when labelled.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Longest line held back until its end comes; a longer one is printed in pieces.
+pub const LINE_MAX_BYTES: usize = 64 * 1024;
+
+/// Which stream of which rank.
+type Key = (u32, u32);
+
+/// Puts output together.
+#[derive(Debug)]
+pub struct Printer<O, E> {
+    out: O,
+    err: E,
+    label: bool,
+    /// One rank without labels: bytes pass at once, so that prompts appear.
+    direct: bool,
+    /// Beginnings of lines, by stream.
+    partial: BTreeMap<Key, Vec<u8>>,
+    /// Digits of the largest rank, to align labels.
+    width: usize,
+}
+
+impl<O: Write, E: Write> Printer<O, E> {
+    /// A printer for `ranks` ranks.
+    pub fn new(out: O, err: E, label: bool, ranks: u32) -> Self {
+        let width = ranks.saturating_sub(1).to_string().len();
+        Printer {
+            out,
+            err,
+            label,
+            direct: ranks == 1 && !label,
+            partial: BTreeMap::new(),
+            width,
+        }
+    }
+
+    /// Takes bytes that `rank` wrote to `fd` (2: standard error, else standard output).
+    ///
+    /// # Errors
+    /// When standard output or standard error cannot be written.
+    pub fn output(&mut self, rank: u32, fd: u32, data: &[u8]) -> io::Result<()> {
+        if self.direct {
+            self.stream(fd).write_all(data)?;
+            return self.stream(fd).flush();
+        }
+        let mut pending = self.partial.remove(&(rank, fd)).unwrap_or_default();
+        pending.extend_from_slice(data);
+        let mut whole = 0;
+        while let Some(length) = pending[whole..].iter().position(|&byte| byte == b'\n') {
+            self.line(rank, fd, &pending[whole..=whole + length])?;
+            whole += length + 1;
+        }
+        pending.drain(..whole);
+        while pending.len() > LINE_MAX_BYTES {
+            let rest = pending.split_off(LINE_MAX_BYTES);
+            self.piece(rank, fd, &pending)?;
+            pending = rest;
+        }
+        if !pending.is_empty() {
+            self.partial.insert((rank, fd), pending);
+        }
+        self.stream(fd).flush()
+    }
+
+    /// Prints what is left of unfinished lines.
+    ///
+    /// # Errors
+    /// When standard output or standard error cannot be written.
+    pub fn finish(&mut self) -> io::Result<()> {
+        let left = std::mem::take(&mut self.partial);
+        let several = left.len() > 1 || self.label;
+        for ((rank, fd), mut line) in left {
+            if several {
+                line.push(b'\n');
+            }
+            self.line(rank, fd, &line)?;
+        }
+        self.out.flush()?;
+        self.err.flush()
+    }
+
+    fn line(&mut self, rank: u32, fd: u32, line: &[u8]) -> io::Result<()> {
+        if self.label {
+            let label = format!("{rank:>width$}: ", width = self.width);
+            self.stream(fd).write_all(label.as_bytes())?;
+        }
+        self.stream(fd).write_all(line)
+    }
+
+    /// A part of a line that is too long to hold; labelled ones end here.
+    fn piece(&mut self, rank: u32, fd: u32, piece: &[u8]) -> io::Result<()> {
+        self.line(rank, fd, piece)?;
+        if self.label {
+            self.stream(fd).write_all(b"\n")
+        } else {
+            Ok(())
+        }
+    }
+
+    fn stream(&mut self, fd: u32) -> &mut dyn Write {
+        if fd == 2 {
+            &mut self.err
+        } else {
+            &mut self.out
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(label: bool, ranks: u32, pieces: &[(u32, u32, &[u8])]) -> (String, String) {
+        let mut printer = Printer::new(Vec::new(), Vec::new(), label, ranks);
+        for (rank, fd, data) in pieces {
+            printer.output(*rank, *fd, data).unwrap();
+        }
+        printer.finish().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (text(printer.out), text(printer.err))
+    }
+
+    #[test]
+    fn lines_of_ranks_are_not_mixed() {
+        let pieces: [(u32, u32, &[u8]); 5] = [
+            (0, 1, b"ab"),
+            (1, 1, b"xy\nz"),
+            (0, 1, b"c\n"),
+            (1, 2, b"e\n"),
+            (1, 1, b"\n"),
+        ];
+        assert_eq!(
+            printed(false, 2, &pieces),
+            ("xy\nabc\nz\n".into(), "e\n".into())
+        );
+    }
+
+    #[test]
+    fn labels_are_aligned() {
+        let pieces: [(u32, u32, &[u8]); 2] = [(3, 1, b"a\nb\n"), (11, 1, b"c\n")];
+        assert_eq!(printed(true, 16, &pieces).0, " 3: a\n 3: b\n11: c\n");
+    }
+
+    #[test]
+    fn the_last_line_is_kept_as_it_is() {
+        assert_eq!(printed(false, 1, &[(0, 1, b"no end")]).0, "no end");
+        assert_eq!(printed(false, 2, &[(0, 1, b"no end")]).0, "no end");
+        assert_eq!(printed(false, 2, &[(0, 1, b"a"), (1, 1, b"b")]).0, "a\nb\n");
+        assert_eq!(printed(true, 2, &[(0, 1, b"no end")]).0, "0: no end\n");
+    }
+
+    #[test]
+    fn one_rank_passes_at_once_whatever_the_bytes() {
+        let mut printer = Printer::new(Vec::new(), Vec::new(), false, 1);
+        printer.output(0, 1, b"prompt> \0\xff").unwrap();
+        assert_eq!(printer.out, b"prompt> \0\xff");
+    }
+
+    #[test]
+    fn an_endless_line_is_printed_in_pieces() {
+        let long = vec![b'x'; 3 * LINE_MAX_BYTES + 5];
+        let mut printer = Printer::new(Vec::new(), Vec::new(), false, 2);
+        printer.output(0, 1, &long).unwrap();
+        assert!(printer.out.len() >= 2 * LINE_MAX_BYTES);
+        printer.finish().unwrap();
+        assert_eq!(printer.out, long);
+    }
+}

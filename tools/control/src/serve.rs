@@ -1,0 +1,439 @@
+//! Starts the control node: state directory, secrets, sockets, boot service, tasks; and stops it.
+//!
+//! Key types: [`Options`], [`run`]. Neighbours: `cli::serve_command` fills in the options,
+//! `control::drive` is the task that runs until the end.
+//!
+//! Invariant: the unix socket appears last, so whoever can connect finds everything working; one
+//! control node at a time has a state directory (a lock held to the end of the process).
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use netstack::control as protocol;
+use netstack::ids::ControlEpoch;
+
+use crate::api::{self, Api, auth};
+use crate::boot::Bridge;
+use crate::clock::{self, Clock};
+use crate::control::{self, Core, Shared};
+use crate::events::{Event, EventLog, Severity};
+use crate::jobs::Runner;
+use crate::jobs::allocator::FirstFree;
+use crate::nodes::{NodeTable, Tree};
+use crate::paths::StateDir;
+use crate::programs::ProgramStore;
+use crate::{config, secrets};
+
+/// Number of the cluster secret in personalities. Secrets are not rotated yet.
+pub const KEY_ID: u32 = 1;
+
+/// Receive and send buffer of the control socket, in bytes: a heartbeat or a page request from
+/// each of a few thousand nodes at once. The system may give less (net.core.rmem_max).
+const SOCKET_BUFFER_BYTES: usize = 8 * 1024 * 1024;
+
+/// How long an orderly stop waits for jobs to end.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+
+/// Where the HTTP API listens on TCP.
+#[derive(Debug)]
+pub enum Http {
+    /// Nowhere.
+    None,
+    /// At this address.
+    Address(SocketAddr),
+    /// On the listening socket that is this process's standard input.
+    Stdin,
+}
+
+/// Everything `hearth serve` decides.
+#[derive(Debug)]
+pub struct Options {
+    /// The configuration file's values, for what is not below.
+    pub config: config::Config,
+    /// State directory.
+    pub state: StateDir,
+    /// Interface of the boot service; none: no boot service (nodes have lab keys).
+    pub interface: Option<String>,
+    /// Address and prefix of control on it, or where to listen without a boot service.
+    pub address: Option<(Ipv4Addr, u8)>,
+    /// UDP port of the control protocol; 0: any.
+    pub control_port: u16,
+    /// TCP port of the boot service.
+    pub boot_http_port: u16,
+    /// The API on TCP.
+    pub http: Http,
+    /// Boot image.
+    pub image: PathBuf,
+    /// Network boot firmware.
+    pub firmware_dir: Option<PathBuf>,
+    /// `FIRST-LAST`.
+    pub range: Option<(Ipv4Addr, Ipv4Addr)>,
+    /// Fixed leases.
+    pub nodes_file: Option<PathBuf>,
+    /// Kernel command line.
+    pub command_line: String,
+    /// Beside another DHCP server.
+    pub proxy_dhcp: bool,
+    /// Shape of the network.
+    pub tree: Tree,
+    /// Take nodes with laboratory keys.
+    pub lab_keys: bool,
+    /// Take nodes of other versions.
+    pub any_version: bool,
+}
+
+/// Runs the control node until it is told to stop.
+///
+/// # Errors
+/// What stops it from starting, and what to do about it.
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let _lock = prepare_state(&options.state)?;
+    let clock = Clock::start();
+    let table = match &options.nodes_file {
+        Some(file) => NodeTable::fixed(file)?,
+        None => NodeTable::growing(&options.state.path().join("nodes.json"))?,
+    };
+    let address = control_address(&options)?;
+    let listen = SocketAddrV4::new(
+        address.map_or(Ipv4Addr::LOCALHOST, |(ip, _)| ip),
+        options.control_port,
+    );
+    let socket = control_socket(listen)?;
+    let listen = match socket.local_addr()? {
+        SocketAddr::V4(listen) => listen,
+        SocketAddr::V6(_) => bail!("the control socket is not an IPv4 socket"),
+    };
+    let token = secrets::token(&options.state.token())?;
+    let shared = control_state(&options, clock, table)?;
+    let boot = start_boot_service(&options, &shared, address, listen).await?;
+    let tcp = tcp_listener(&options.http)?;
+    let status = api::types::Status {
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        pid: std::process::id(),
+        control: listen.to_string(),
+        http: tcp
+            .as_ref()
+            .and_then(|tcp| tcp.local_addr().ok())
+            .map(|address| address.to_string()),
+        interface: options.interface.clone(),
+        proxy_dhcp: options.proxy_dhcp,
+        started_unix_us: clock::unix_us(),
+        counters: std::collections::BTreeMap::new(),
+    };
+    announce(&shared, &status);
+    let routes = api::router(Api {
+        shared: shared.clone(),
+        boot: boot.clone(),
+        status: Arc::new(status),
+        clock,
+    });
+    if let Some(tcp) = tcp {
+        let loopback = tcp.local_addr()?.ip().is_loopback();
+        let access = auth::Access { token, loopback };
+        let routes = routes
+            .clone()
+            .layer(axum::middleware::from_fn_with_state(access, auth::check));
+        tokio::spawn(async move { axum::serve(tcp, routes).await });
+    }
+    let unix = unix_listener(&options.state)?;
+    tokio::spawn(async move { axum::serve(unix, routes).await });
+    let on_join = move |joined: control::Joined| {
+        if let Some(boot) = &boot {
+            boot.joined(hearth_boot::Mac(joined.mac), joined.epoch, joined.node);
+        }
+    };
+    control::drive(shared.clone(), socket, on_join, stop(shared)).await?;
+    // The socket file is the sign of a running control node.
+    drop(std::fs::remove_file(options.state.socket()));
+    Ok(())
+}
+
+/// Completes when the process was told to end and jobs have been told so, as far as they hear it.
+async fn stop(shared: Arc<Shared>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).expect("a signal handler can be installed");
+    let mut interrupt = signal(SignalKind::interrupt()).expect("a signal handler can be installed");
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    shared.with_runner(|runner, now_us, fabric| {
+        for job in runner.list(false) {
+            // Cannot fail: the list is of jobs that are not over.
+            drop(runner.cancel(now_us, fabric, job.id, 15, "the control node was stopped"));
+        }
+    });
+    let wait = async {
+        while !shared.lock().runner.list(false).is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let had_jobs = !shared.lock().runner.list(false).is_empty();
+    drop(tokio::time::timeout(STOP_LIMIT, wait).await);
+    if had_jobs {
+        // The last lines reach the clients.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    shared.lock().events.push(Event::new(
+        Severity::Info,
+        "control-stopped",
+        "control stopped",
+    ));
+}
+
+fn announce(shared: &Shared, status: &api::types::Status) {
+    let interface = status
+        .interface
+        .as_deref()
+        .map(|name| format!(", boot service on {name}"));
+    let text = format!(
+        "control {} started at {}{}",
+        status.version,
+        status.control,
+        interface.unwrap_or_default()
+    );
+    shared
+        .lock()
+        .events
+        .push(Event::new(Severity::Info, "control-started", text));
+}
+
+/// Creates the state directory and takes its lock.
+fn prepare_state(state: &StateDir) -> anyhow::Result<nix::fcntl::Flock<std::fs::File>> {
+    let run = state.run();
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&run)
+        .with_context(|| {
+            format!(
+                "cannot create {}; choose another --state-dir",
+                run.display()
+            )
+        })?;
+    let lock = std::fs::File::create(state.lock())
+        .with_context(|| format!("cannot write in {}", run.display()))?;
+    nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusiveNonblock).map_err(
+        |(_, error)| {
+            anyhow::anyhow!(
+                "another control node has {} ({error}); stop it or choose another --state-dir",
+                state.path().display()
+            )
+        },
+    )
+}
+
+/// Where control is on the boot network.
+fn control_address(options: &Options) -> anyhow::Result<Option<(Ipv4Addr, u8)>> {
+    match (&options.interface, options.address) {
+        (_, Some(address)) => Ok(Some(address)),
+        (Some(interface), None) => interface_address(interface).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The first IPv4 address of an interface, with its prefix length.
+pub fn interface_address(interface: &str) -> anyhow::Result<(Ipv4Addr, u8)> {
+    let mut known = std::collections::BTreeSet::new();
+    for entry in nix::ifaddrs::getifaddrs().context("cannot list the network interfaces")? {
+        known.insert(entry.interface_name.clone());
+        if entry.interface_name != interface {
+            continue;
+        }
+        let address = entry
+            .address
+            .as_ref()
+            .and_then(|address| address.as_sockaddr_in());
+        let mask = entry
+            .netmask
+            .as_ref()
+            .and_then(|mask| mask.as_sockaddr_in());
+        if let (Some(address), Some(mask)) = (address, mask) {
+            let prefix = u8::try_from(mask.ip().to_bits().leading_ones()).expect("at most 32");
+            return Ok((address.ip(), prefix));
+        }
+    }
+    if known.contains(interface) {
+        bail!(
+            "{interface} has no IPv4 address; give it one (`ip address add 10.117.0.1/16 dev {interface}`)"
+        );
+    }
+    let known: Vec<String> = known.into_iter().collect();
+    bail!(
+        "there is no interface {interface}; there are {}",
+        known.join(", ")
+    )
+}
+
+fn control_socket(listen: SocketAddrV4) -> anyhow::Result<tokio::net::UdpSocket> {
+    let open = || -> std::io::Result<tokio::net::UdpSocket> {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None)?;
+        // As much as the system allows; less only costs repeats.
+        drop(socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES));
+        drop(socket.set_send_buffer_size(SOCKET_BUFFER_BYTES));
+        socket.set_nonblocking(true)?;
+        socket.bind(&SocketAddr::V4(listen).into())?;
+        tokio::net::UdpSocket::from_std(socket.into())
+    };
+    open().with_context(|| {
+        format!("cannot listen at UDP {listen}; is another control node running there?")
+    })
+}
+
+fn control_state(options: &Options, clock: Clock, table: NodeTable) -> anyhow::Result<Arc<Shared>> {
+    let secret = secrets::cluster_secret(&options.state.secret())?;
+    let limits = &options.config.jobs;
+    let programs = ProgramStore::open(
+        &options.state.programs(),
+        limits.program_cache_bytes,
+        limits.program_max_bytes,
+    )?;
+    let random = random_u64()?;
+    let endpoint = protocol::Endpoint::new(protocol::Config {
+        cluster_secret: secret.0,
+        key_id: KEY_ID,
+        version: version_bytes(),
+        any_version: options.any_version,
+        accept_lab_keys: options.lab_keys,
+        control_epoch: ControlEpoch(random),
+        seed: random_u64()?,
+        timing: netstack::join::Timing::default(),
+        limits: protocol::Limits::default(),
+    });
+    let mut runner = Runner::new(
+        limits.clone(),
+        Box::new(FirstFree),
+        &options.state.next_job(),
+    );
+    for machine in table.machines() {
+        runner.know_node(machine.node);
+    }
+    let events = EventLog::open(&options.state.events(), options.config.events.ring_max);
+    let core = Core {
+        endpoint,
+        runner,
+        table,
+        events,
+        boots: std::collections::BTreeMap::new(),
+        joined_unix_ms: std::collections::BTreeMap::new(),
+        draining: std::collections::BTreeSet::new(),
+        joined: Vec::new(),
+    };
+    Ok(Shared::new(core, clock, programs))
+}
+
+/// Version of this build as the protocol carries it: text, zero-padded.
+pub fn version_bytes() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let text = env!("CARGO_PKG_VERSION").as_bytes();
+    let length = text.len().min(bytes.len());
+    bytes[..length].copy_from_slice(&text[..length]);
+    bytes
+}
+
+fn random_u64() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+async fn start_boot_service(
+    options: &Options,
+    shared: &Arc<Shared>,
+    address: Option<(Ipv4Addr, u8)>,
+    listen: SocketAddrV4,
+) -> anyhow::Result<Option<Arc<hearth_boot::Service>>> {
+    let (Some(interface), Some((ip, prefix))) = (&options.interface, address) else {
+        return Ok(None);
+    };
+    let http = SocketAddrV4::new(ip, options.boot_http_port);
+    let mut config = hearth_boot::Config::new(interface, ip, prefix, options.image.clone());
+    config.http = http;
+    config.command_line = options.command_line.clone();
+    config.proxy_dhcp = options.proxy_dhcp;
+    config.lease_file = Some(options.state.path().join("leases.json"));
+    if let Some(dir) = &options.firmware_dir {
+        config.firmware_dir = dir.clone();
+    }
+    if let Some((first, last)) = options.range {
+        config.leases = hearth_boot::Leases::Range { first, last };
+    }
+    if options.nodes_file.is_some() {
+        let core = shared.lock();
+        let lease = |machine: &crate::nodes::Machine| {
+            let address = machine.address?;
+            let mac = hearth_boot::Mac(machine.mac);
+            Some(hearth_boot::FixedLease {
+                mac,
+                address,
+                node: machine.node,
+            })
+        };
+        config.leases =
+            hearth_boot::Leases::Fixed(core.table.machines().filter_map(lease).collect());
+    }
+    let bridge = Arc::new(Bridge {
+        shared: shared.clone(),
+        control_address: ip,
+        control_port: listen.port(),
+        http_port: options.boot_http_port,
+        key_id: KEY_ID,
+        tree: options.tree.clone(),
+    });
+    let listener = tokio::net::TcpListener::bind(http).await.with_context(|| {
+        format!("cannot listen at TCP {http} for nodes that boot; choose another --boot-http-port")
+    })?;
+    let service = hearth_boot::Service::start(config, bridge.clone(), bridge)
+        .context("`hearth doctor` may know more")?;
+    let service = Arc::new(service);
+    let routes = service
+        .router()
+        .into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    Ok(Some(service))
+}
+
+fn tcp_listener(http: &Http) -> anyhow::Result<Option<tokio::net::TcpListener>> {
+    let listener = match http {
+        Http::None => return Ok(None),
+        Http::Address(address) => std::net::TcpListener::bind(address).with_context(|| {
+            format!("cannot listen at TCP {address} for the HTTP API; choose another --http ADDRESS, or --http none")
+        })?,
+        Http::Stdin => {
+            let fd = std::io::stdin().as_fd().try_clone_to_owned()?;
+            std::net::TcpListener::from(fd)
+        }
+    };
+    listener.set_nonblocking(true)?;
+    listener
+        .local_addr()
+        .context("--http-fd: this is not a listening TCP socket")?;
+    Ok(Some(tokio::net::TcpListener::from_std(listener)?))
+}
+
+fn unix_listener(state: &StateDir) -> anyhow::Result<tokio::net::UnixListener> {
+    let path = state.socket();
+    remove_stale(&path)?;
+    let listener = tokio::net::UnixListener::bind(&path).with_context(|| {
+        format!(
+            "cannot listen at {}; a socket path holds 107 bytes, so choose a shorter --state-dir",
+            path.display()
+        )
+    })?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Removes the socket of a control node that crashed; the lock says that none runs.
+fn remove_stale(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
