@@ -36,7 +36,9 @@ pub fn probe_nic() -> Option<&'static mut dyn nic::Nic> {
         "no usable network card among {} PCI functions; attach a virtio-net PCI device",
         functions.len()
     );
-    for function in functions.iter().filter(|f| f.class == pci::CLASS_NETWORK) {
+    let strange =
+        |f: &&pci::Function| f.class == pci::CLASS_NETWORK && !virtio::net::is_supported(f);
+    for function in functions.iter().filter(strange) {
         error!("net", "no driver for network card {function}");
     }
     None

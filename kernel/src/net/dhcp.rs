@@ -164,8 +164,9 @@ impl Client {
         match socket.poll()? {
             dhcpv4::Event::Deconfigured => {
                 let was_leased = core::mem::replace(&mut self.leased, false);
-                if !self.wants_personality {
-                    // A lease was lost after a good answer: start over with short waits.
+                if was_leased && !self.wants_personality {
+                    warn!("net", "lease lost, asking for a new one");
+                    // After a good answer: start over with short waits.
                     self.started = now;
                     self.next_report = now + FIRST_REPORT;
                 }
@@ -222,7 +223,9 @@ impl Client {
                 personality::DHCP_OPTION
             ),
         }
-        self.discard_at = Some(now + self.wait(now));
+        let discard_at = now + self.wait(now);
+        self.discard_at = Some(discard_at);
+        self.next_report = discard_at + FIRST_REPORT;
         None
     }
 }

@@ -283,7 +283,6 @@ impl Stack {
                 }
             }
             Some(dhcp::Event::Lost) => {
-                warn!("net", "lease lost, asking for a new one");
                 self.interface
                     .update_ip_addrs(|addresses| addresses.clear());
                 self.interface.routes_mut().remove_default_ipv4_route();

@@ -95,7 +95,8 @@ impl fmt::Display for StartError {
             Self::Transport(error) => write!(f, "opening its registers: {error}"),
             Self::NoStructure(kind) => write!(
                 f,
-                "no usable virtio 1.0 structure {kind}; a legacy-only card needs disable-modern=off"
+                "no virtio 1.0 structure {kind}: legacy-only cards are not driven (QEMU: leave out \
+                 disable-modern=on)"
             ),
             Self::Features(common) => {
                 write!(f, "of the virtio features needed it has only {common:#x}")

@@ -55,10 +55,10 @@ impl MsixTransport {
         function: &Function,
         interrupting_queue: Option<u16>,
     ) -> core::result::Result<Self, StartError> {
-        let inner = PciTransport::new::<KernelHal, _>(root, function.address)
-            .map_err(StartError::Transport)?;
         let common = Structure::find(root, function, VIRTIO_PCI_CAP_COMMON_CFG)?;
         let notify = Structure::find(root, function, VIRTIO_PCI_CAP_NOTIFY_CFG)?;
+        let inner = PciTransport::new::<KernelHal, _>(root, function.address)
+            .map_err(StartError::Transport)?;
         if common.len < COMMON_BYTES {
             return Err(StartError::NoStructure(VIRTIO_PCI_CAP_COMMON_CFG));
         }
