@@ -66,9 +66,6 @@ extern "C" fn start_on_own_stack() -> ! {
         mm::frames().disable_scrubbing_for_test();
     }
     console::configure(&facts.options);
-    if facts.options.test.is_some() {
-        arch::leave_when_done();
-    }
     arch::init();
     time::init(facts.entry_tsc);
     boot::report();

@@ -232,7 +232,7 @@ pub fn interrupt_stack_guard() -> Outcome {
     Ok(())
 }
 
-/// A frame that one program wrote is zero when the next one gets it. Must fail with
+/// A frame that one program wrote is zero when the next one gets it. Fails with
 /// `hearth.scrub=off`.
 pub fn scrub() -> Outcome {
     const COUNT: usize = 64;
@@ -263,6 +263,15 @@ pub fn scrub() -> Outcome {
     frames
         .check()
         .map_err(|sum| format!("frame counters: {sum}"))
+}
+
+/// The test above notices when frames are not scrubbed.
+pub fn scrub_off_is_seen() -> Outcome {
+    mm::frames().disable_scrubbing_for_test();
+    match scrub() {
+        Ok(()) => Err("nobody noticed that frames are not scrubbed".into()),
+        Err(_) => Ok(()),
+    }
 }
 
 /// The heap grows to its limit, then says no, and is whole again afterwards.

@@ -19,33 +19,57 @@ use crate::{arch, console};
 /// Why a test failed.
 type Outcome = Result<(), String>;
 
-/// A test and its name.
-type Test = (&'static str, fn() -> Outcome);
+/// One test.
+struct Test {
+    name: &'static str,
+    run: fn() -> Outcome,
+    /// What the runner must know: `memory=SIZE` for a guest of another size, `expects=TEXT` for a
+    /// test that ends in a report holding the text, and the status for failure.
+    demands: &'static str,
+}
+
+const fn test(name: &'static str, run: fn() -> Outcome) -> Test {
+    Test {
+        name,
+        run,
+        demands: "",
+    }
+}
+
+const fn test_that(name: &'static str, run: fn() -> Outcome, demands: &'static str) -> Test {
+    Test { name, run, demands }
+}
 
 const TESTS: &[Test] = &[
-    ("paging", memory::paging),
-    ("null-page", memory::null_page),
-    ("write-xor-execute", memory::write_xor_execute),
-    ("no-execute", memory::no_execute),
-    ("stack-guard", memory::stack_guard),
-    ("interrupt-stack-guard", memory::interrupt_stack_guard),
-    ("scrub", memory::scrub),
-    ("heap", memory::heap),
-    ("user-memory", memory::user_memory_is_out_of_reach),
-    ("round-trip", ring3::round_trip),
-    ("user-faults", ring3::faults),
-    ("user-flags", ring3::flags),
-    ("user-isolation", ring3::isolation),
-    ("sysret-guard", ring3::sysret_guard),
-    ("fpu", ring3::fpu),
-    ("bases", ring3::segment_bases),
-    ("timer", clock::timer),
-    ("idle", clock::idle_is_tickless),
-    ("compute", clock::compute_is_tickless),
-    ("nmi", clock::nmi),
-    ("entropy", clock::entropy),
-    ("panic", panics),
-    ("stack-overflow", overflows),
+    test("paging", memory::paging),
+    test("null-page", memory::null_page),
+    test("write-xor-execute", memory::write_xor_execute),
+    test("no-execute", memory::no_execute),
+    test("stack-guard", memory::stack_guard),
+    test("interrupt-stack-guard", memory::interrupt_stack_guard),
+    test("scrub", memory::scrub),
+    test("scrub-off", memory::scrub_off_is_seen),
+    test("heap", memory::heap),
+    test("user-memory", memory::user_memory_is_out_of_reach),
+    test("round-trip", ring3::round_trip),
+    test("user-faults", ring3::faults),
+    test("user-flags", ring3::flags),
+    test("user-isolation", ring3::isolation),
+    test("sysret-guard", ring3::sysret_guard),
+    test("fpu", ring3::fpu),
+    test("bases", ring3::segment_bases),
+    test("timer", clock::timer),
+    test("idle", clock::idle_is_tickless),
+    test("compute", clock::compute_is_tickless),
+    test("nmi", clock::nmi),
+    test("entropy", clock::entropy),
+    test_that("panic", panics, " expects=on purpose"),
+    test_that("stack-overflow", overflows, " expects=page fault"),
+    test_that(
+        "too-little-memory",
+        enough_memory,
+        " memory=8M expects=give this node at least 32 MiB",
+    ),
 ];
 
 /// Fails the test with a message unless the condition holds.
@@ -61,14 +85,14 @@ use check;
 /// Runs the named test and leaves.
 pub fn run(name: &str) -> ! {
     if name == "list" {
-        for (name, _) in TESTS {
-            console::raw(format_args!("HEARTH-TEST name {name}\n"));
+        for Test { name, demands, .. } in TESTS {
+            console::raw(format_args!("HEARTH-TEST name {name}{demands}\n"));
         }
         console::raw(format_args!("HEARTH-TEST ok list\n"));
         arch::succeed();
     }
-    let outcome = match TESTS.iter().find(|(known, _)| *known == name) {
-        Some((_, test)) => test(),
+    let outcome = match TESTS.iter().find(|test| test.name == name) {
+        Some(test) => (test.run)(),
         None => Err(String::from("no such test")),
     };
     match outcome {
@@ -93,4 +117,11 @@ fn panics() -> Outcome {
 fn overflows() -> Outcome {
     memory::overflow(0);
     Ok(())
+}
+
+/// Reached only where there is enough memory, which is the failure.
+fn enough_memory() -> Outcome {
+    Err(String::from(
+        "the kernel started in a guest it calls too small",
+    ))
 }

@@ -174,41 +174,37 @@ fn image_ranges() -> ([Range; RANGES_MAX], usize) {
 }
 
 fn map_image(table: PageTable, stub: PageTable, ranges: &[Range]) {
-    for range in ranges {
-        for page in (range.start..range.end).step_by(PAGE_SIZE as usize) {
-            let page = VirtAddr::new(page);
-            if let Some(leaf) = table.translate(&DirectMap, page) {
-                // Two segments never share a page; only RELRO narrows one.
-                assert!(
-                    leaf.attributes.protection == Protection::ReadWrite
-                        && range.protection == Protection::Read,
-                    "kernel segments overlap at {page:?}"
-                );
-                table
-                    .protect(&mut DirectMap, page, Protection::Read)
-                    .expect("page is mapped");
-                continue;
-            }
-            let frame = stub
-                .physical(&DirectMap, page)
-                .expect("stub mapped the whole image");
-            let attributes = Attributes::kernel(range.protection);
+    for (page, protection) in image_pages(ranges) {
+        if let Some(leaf) = table.translate(&DirectMap, page) {
+            // Two segments never share a page; only RELRO narrows one.
+            assert!(
+                leaf.attributes.protection == Protection::ReadWrite
+                    && protection == Protection::Read,
+                "kernel segments overlap at {page:?}"
+            );
             table
-                .map(
-                    &mut DirectMap,
-                    &mut *frames(),
-                    page,
-                    frame,
-                    PageSize::Small,
-                    attributes,
-                )
-                .expect("memory for page tables");
+                .protect(&mut DirectMap, page, Protection::Read)
+                .expect("page is mapped");
+            continue;
         }
+        let frame = stub
+            .physical(&DirectMap, page)
+            .expect("stub mapped the whole image");
+        table
+            .map(
+                &mut DirectMap,
+                &mut *frames(),
+                page,
+                frame,
+                PageSize::Small,
+                Attributes::kernel(protection),
+            )
+            .expect("memory for page tables");
     }
 }
 
-/// Maps all memory one to one, with large pages except where a frame must be read-only or the
-/// neighbourhood is not all memory.
+/// Maps all memory one to one, with large pages except near the image, whose code and constants
+/// become read-only here too, and where the neighbourhood is not all memory.
 fn map_memory(table: PageTable, regions: &MemoryRegions, stub: PageTable, ranges: &[Range]) {
     let end = regions
         .iter()
@@ -216,38 +212,41 @@ fn map_memory(table: PageTable, regions: &MemoryRegions, stub: PageTable, ranges
         .map(|region| region.end)
         .max()
         .unwrap_or(0);
-    let read_only = |frame: u64| {
-        ranges
-            .iter()
-            .filter(|range| range.protection != Protection::ReadWrite)
-            .flat_map(|range| (range.start..range.end).step_by(PAGE_SIZE as usize))
-            .any(|page| {
-                stub.physical(&DirectMap, VirtAddr::new(page)) == Some(PhysAddr::new(frame))
-            })
-    };
     let image = image_frames(stub, ranges);
     for start in (0..end).step_by(LARGE_PAGE_SIZE as usize) {
         let stop = start + LARGE_PAGE_SIZE;
         let touches_image = image.0 < stop && start < image.1;
         if !touches_image && covered(regions, start, stop) {
-            map_one_to_one(table, start, PageSize::Large, Protection::ReadWrite);
+            map_one_to_one(table, start, PageSize::Large);
             continue;
         }
         for frame in (start..stop.min(end)).step_by(PAGE_SIZE as usize) {
-            if !covered(regions, frame, frame + PAGE_SIZE) {
-                continue;
+            if covered(regions, frame, frame + PAGE_SIZE) {
+                map_one_to_one(table, frame, PageSize::Small);
             }
-            let protection = if touches_image && read_only(frame) {
-                Protection::Read
-            } else {
-                Protection::ReadWrite
-            };
-            map_one_to_one(table, frame, PageSize::Small, protection);
         }
+    }
+    for frame in image_pages(ranges)
+        .filter(|(_, protection)| *protection != Protection::ReadWrite)
+        .filter_map(|(page, _)| stub.physical(&DirectMap, page))
+    {
+        let alias = VirtAddr::new(layout::PHYSICAL_MAP + frame.as_u64());
+        table
+            .protect(&mut DirectMap, alias, Protection::Read)
+            .expect("the image lies in memory");
     }
 }
 
-fn map_one_to_one(table: PageTable, frame: u64, size: PageSize, protection: Protection) {
+/// Pages of the image; those of a RELRO range come twice, and read-only the second time.
+fn image_pages(ranges: &[Range]) -> impl Iterator<Item = (VirtAddr, Protection)> {
+    ranges.iter().flat_map(|range| {
+        (range.start..range.end)
+            .step_by(PAGE_SIZE as usize)
+            .map(|page| (VirtAddr::new(page), range.protection))
+    })
+}
+
+fn map_one_to_one(table: PageTable, frame: u64, size: PageSize) {
     table
         .map(
             &mut DirectMap,
@@ -255,7 +254,7 @@ fn map_one_to_one(table: PageTable, frame: u64, size: PageSize, protection: Prot
             VirtAddr::new(layout::PHYSICAL_MAP + frame),
             PhysAddr::new(frame),
             size,
-            Attributes::kernel(protection),
+            Attributes::kernel(Protection::ReadWrite),
         )
         .expect("memory for page tables");
 }
@@ -263,10 +262,8 @@ fn map_one_to_one(table: PageTable, frame: u64, size: PageSize, protection: Prot
 /// Lowest frame of the image and the end of its highest.
 fn image_frames(stub: PageTable, ranges: &[Range]) -> (u64, u64) {
     let frames = || {
-        ranges
-            .iter()
-            .flat_map(|range| (range.start..range.end).step_by(PAGE_SIZE as usize))
-            .filter_map(|page| stub.physical(&DirectMap, VirtAddr::new(page)))
+        image_pages(ranges)
+            .filter_map(|(page, _)| stub.physical(&DirectMap, page))
             .map(PhysAddr::as_u64)
     };
     let first = frames().min().unwrap_or(0);

@@ -69,7 +69,7 @@ pub fn stub_memory(address: u64, length: usize) -> &'static [u8] {
 }
 
 /// Takes over memory from the stub, then calls `next` on tables and a stack of the kernel's own;
-/// that calls [`finish`] first. Panics with a clear message when there is too little memory.
+/// that calls [`finish`] first. Says so and halts when there is too little memory.
 pub fn init(info: &'static BootInfo, next: extern "C" fn() -> !) -> ! {
     let base = info.physical_memory_offset.into_option();
     assert!(
@@ -78,12 +78,15 @@ pub fn init(info: &'static BootInfo, next: extern "C" fn() -> !) -> ! {
     );
     let regions = &info.memory_regions;
     let memory_bytes = usable_bytes(regions);
-    assert!(
-        memory_bytes >= layout::LEAST_MEMORY_BYTES,
-        "too little memory: {} KiB usable, {} KiB needed; give the node at least 32 MiB",
-        memory_bytes / 1024,
-        layout::LEAST_MEMORY_BYTES / 1024
-    );
+    if memory_bytes < layout::LEAST_MEMORY_BYTES {
+        error!(
+            "mm",
+            "too little memory: {} KiB usable, {} KiB needed; give this node at least 32 MiB. Halted.",
+            memory_bytes / 1024,
+            layout::LEAST_MEMORY_BYTES / 1024
+        );
+        crate::arch::fail();
+    }
     *FRAMES.lock() = Some(collect_frames(regions));
     crate::arch::cpu::enable_paging_features();
     let table = kernel_map::build(regions);
