@@ -85,6 +85,8 @@ pub struct Options {
     pub lab_keys: bool,
     /// Take nodes of other versions.
     pub any_version: bool,
+    /// What machines boot instead of hearth.
+    pub other: Option<hearth_boot::OtherSystem>,
 }
 
 /// Runs the control node until it is told to stop.
@@ -144,7 +146,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     tokio::spawn(async move { axum::serve(unix, routes).await });
     let on_join = move |joined: control::Joined| {
         if let Some(boot) = &boot {
-            boot.joined(hearth_boot::Mac(joined.mac), joined.epoch, joined.node);
+            // The completed record is for callers that want to show it.
+            drop(boot.joined(hearth_boot::Mac(joined.mac), joined.epoch, joined.node));
         }
     };
     control::drive(shared.clone(), socket, on_join, stop(shared)).await?;
@@ -357,6 +360,7 @@ async fn start_boot_service(
     config.http = http;
     config.command_line = options.command_line.clone();
     config.proxy_dhcp = options.proxy_dhcp;
+    config.other = options.other.clone();
     config.lease_file = Some(options.state.path().join("leases.json"));
     if let Some(dir) = &options.firmware_dir {
         config.firmware_dir = dir.clone();

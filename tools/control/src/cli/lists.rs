@@ -74,8 +74,15 @@ pub struct TimelineOptions {
 
 /// Prints the nodes.
 pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
-    let client = global.client()?;
+    let state = global.find()?;
+    let client = Client::new(state.socket());
     let mut nodes: Vec<NodeInfo> = block_on(async move { Ok(client.get("/v1/nodes").await?) })?;
+    for (number, at) in super::cluster::power_on_unix_ms(&state) {
+        let node = nodes.iter_mut().find(|node| node.node == number);
+        if let Some(node) = node {
+            node.power_on_unix_ms = Some(at);
+        }
+    }
     if let Some(list) = &options.nodes {
         let wanted = hostlist::parse(list)?;
         nodes.retain(|node| wanted.contains(&node.node));

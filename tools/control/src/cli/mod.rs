@@ -6,6 +6,7 @@
 //! Invariant: every option is documented here, in the text that `--help` prints; results go to
 //! standard output, everything else to standard error.
 
+mod cluster;
 mod config_command;
 mod doctor;
 mod lists;
@@ -35,6 +36,7 @@ pub const EXIT_CONTROL: u8 = 125;
     max_term_width = 100,
     propagate_version = true
 )]
+#[command(after_help = "Start with `hearth up --nodes 4`, then `hearth run -n 4 ./program`.")]
 pub struct Cli {
     #[command(flatten)]
     global: Global,
@@ -77,12 +79,23 @@ enum Command {
     Serve(serve_command::Options),
     /// Find what stops machines from booting.
     Doctor(doctor::Options),
+    /// Start a cluster of QEMU nodes on this machine.
+    Up(cluster::UpOptions),
+    /// Stop a cluster of QEMU nodes and remove what it needed.
+    Down(cluster::DownOptions),
+    /// List the clusters that run here.
+    List(cluster::ListOptions),
+    /// Show the serial console of a QEMU node.
+    Console(cluster::ConsoleOptions),
     /// Do something with nodes.
     Node(node::Options),
     /// Show the configuration.
     Config(config_command::Options),
     /// Show the versions of this program and of the running control node.
     Version,
+    /// The process behind `hearth up`; not for people.
+    #[command(name = "__supervise", hide = true)]
+    Supervise(cluster::SuperviseOptions),
 }
 
 /// Runs the command line of this process.
@@ -109,9 +122,14 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Timeline(options) => lists::timeline(&global, &options).map(done),
         Command::Serve(options) => serve_command::main(&global, options).map(done),
         Command::Doctor(options) => doctor::main(&global, &options),
+        Command::Up(options) => cluster::up(&global, options).map(done),
+        Command::Down(options) => cluster::down(&global, &options).map(done),
+        Command::List(options) => cluster::list(&global, &options).map(done),
+        Command::Console(options) => cluster::console(&global, &options).map(done),
         Command::Node(options) => node::main(&global, options).map(done),
         Command::Config(options) => config_command::main(&global, &options).map(done),
         Command::Version => config_command::version(&global).map(done),
+        Command::Supervise(options) => cluster::supervise(options).map(done),
     }
 }
 

@@ -13,6 +13,12 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    /// Switch QEMU nodes off and on again.
+    Reset {
+        /// The nodes: n0,n[3-5].
+        #[arg(value_name = "LIST")]
+        nodes: String,
+    },
     /// Make a laboratory key: kernel options for a node that boots without the boot service.
     Key {
         /// Number of the node.
@@ -27,6 +33,7 @@ enum Action {
 /// Does it.
 pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
     match options.action {
+        Action::Reset { nodes } => super::cluster::reset(global, &nodes),
         Action::Key { node, mac } => key(global, node, mac),
     }
 }

@@ -1,5 +1,6 @@
 //! `hearth serve`: its options, laid over the configuration.
 
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -56,6 +57,52 @@ pub struct Options {
     /// Take nodes of another version (development only).
     #[arg(long)]
     any_version: bool,
+    #[command(flatten)]
+    other: OtherSystem,
+}
+
+/// A Linux system that machines boot instead of hearth, to compare with.
+#[derive(Debug, Clone, Args)]
+pub struct OtherSystem {
+    /// Have machines boot this Linux kernel instead of hearth, for comparisons.
+    #[arg(long, value_name = "FILE")]
+    boot_kernel: Option<PathBuf>,
+    /// Initial file system of that kernel.
+    #[arg(long, value_name = "FILE", requires = "boot_kernel")]
+    boot_initrd: Option<PathBuf>,
+    /// Command line of that kernel.
+    #[arg(long, value_name = "TEXT", requires = "boot_kernel")]
+    boot_append: Option<String>,
+}
+
+impl OtherSystem {
+    /// The same as arguments of another process.
+    pub(super) fn arguments(&self) -> anyhow::Result<Vec<OsString>> {
+        let mut arguments = Vec::new();
+        let files = [
+            ("--boot-kernel", &self.boot_kernel),
+            ("--boot-initrd", &self.boot_initrd),
+        ];
+        for (name, file) in files {
+            if let Some(file) = file {
+                let file = std::fs::canonicalize(file)
+                    .with_context(|| format!("cannot read {}", file.display()))?;
+                arguments.extend([name.into(), file.into()]);
+            }
+        }
+        if let Some(text) = &self.boot_append {
+            arguments.extend(["--boot-append".into(), text.into()]);
+        }
+        Ok(arguments)
+    }
+
+    fn resolve(self) -> Option<hearth_boot::OtherSystem> {
+        Some(hearth_boot::OtherSystem {
+            kernel: self.boot_kernel?,
+            initrd: self.boot_initrd,
+            command_line: self.boot_append.unwrap_or_default(),
+        })
+    }
 }
 
 /// Runs the control node in the foreground.
@@ -145,6 +192,7 @@ fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> 
         tree: options.tree.unwrap_or_default(),
         lab_keys: options.lab_keys,
         any_version: options.any_version,
+        other: options.other.resolve(),
         config,
     })
 }

@@ -1,0 +1,443 @@
+//! `hearth up`, `down`, `list`, `console`, `node reset`: clusters of QEMU nodes. The work is done
+//! in `hearth_qemu`.
+//!
+//! Key types: the options. Invariant: `supervise` runs before any thread or runtime is started.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use hearth_qemu::{Firmware, Launcher, Paths, Progress, Rate, Record, Spec, Tree};
+
+use super::{Global, print_json, print_text, table};
+use crate::{config, hostlist};
+
+/// Name of a cluster that was given none.
+const DEFAULT_NAME: &str = "default";
+
+/// Options of `hearth up`.
+#[derive(Debug, Args)]
+pub struct UpOptions {
+    /// Number of nodes.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    nodes: u32,
+    /// Memory of each node.
+    #[arg(long, default_value = "48M", value_name = "SIZE", value_parser = hearth_qemu::parse_memory_mib)]
+    memory: u32,
+    /// Tree of switches, widths from the leaves up: 4x2 is four nodes on each of two leaf
+    /// switches [default: one switch].
+    #[arg(long, value_name = "WxW")]
+    tree: Option<Tree>,
+    /// Rate limit of every link in each direction, as in 50mbit [default: none].
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
+    /// Firmware that boots the nodes over the network.
+    #[arg(long, value_enum, default_value_t = FirmwareChoice::Bios, conflicts_with = "direct")]
+    firmware: FirmwareChoice,
+    /// No network boot: QEMU places the image itself, which is faster.
+    #[arg(long)]
+    direct: bool,
+    /// Boot image [default: hearth.efi beside this program].
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+    /// More kernel command line for the nodes.
+    #[arg(long, value_name = "TEXT")]
+    append: Option<String>,
+    /// Address at which the HTTP API is reached from outside; port 0 takes any free one.
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR")]
+    http: SocketAddr,
+    /// Return when the machines are switched on, without waiting for the nodes to join.
+    #[arg(long)]
+    no_wait: bool,
+    /// The machines' clocks count instructions instead of time; slow, for measurements.
+    #[arg(long)]
+    icount: bool,
+    #[command(flatten)]
+    other: super::serve_command::OtherSystem,
+}
+
+/// Which firmware.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FirmwareChoice {
+    /// SeaBIOS and iPXE.
+    Bios,
+    /// OVMF.
+    Uefi,
+}
+
+/// Options of `hearth list`.
+#[derive(Debug, Args)]
+pub struct ListOptions {
+    /// List the machines of one cluster instead.
+    #[arg(long)]
+    machines: bool,
+}
+
+/// Options of `hearth console`.
+#[derive(Debug, Args)]
+pub struct ConsoleOptions {
+    /// The node.
+    #[arg(value_name = "NODE")]
+    node: String,
+}
+
+/// Options of `hearth down`.
+#[derive(Debug, Args)]
+pub struct DownOptions {
+    /// Keep the serial logs and the logs of QEMU and control.
+    #[arg(long)]
+    keep_logs: bool,
+}
+
+/// Arguments of the supervisor process.
+#[derive(Debug, Args)]
+pub struct SuperviseOptions {
+    /// The cluster.
+    name: String,
+}
+
+/// Starts a cluster and, unless told otherwise, waits until all nodes have joined.
+pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
+    if global.state_dir.is_some() {
+        bail!(
+            "`hearth up` keeps its state by cluster name; use --cluster NAME instead of --state-dir"
+        );
+    }
+    let name = global
+        .cluster
+        .clone()
+        .unwrap_or_else(|| DEFAULT_NAME.to_string());
+    let paths = Paths::of_cluster(&name)?;
+    let launcher = launcher(global, &name, &options)?;
+    let wait = !options.no_wait;
+    let spec = spec(name, options)?;
+    let began = Instant::now();
+    let interrupted = watch_interrupts()?;
+    let mut display = Display::new(global.json);
+    let result = hearth_qemu::up(&spec, &paths, &launcher, wait, &mut |progress| {
+        display.show(progress);
+        if interrupted.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    display.clear();
+    let record = result?;
+    if global.json {
+        return print_json(&record);
+    }
+    let joined = if wait { "joined" } else { "switched on" };
+    print_text(&format!(
+        "cluster {}: {} nodes {joined} after {:.1} s; HTTP API at http://{}\n",
+        spec.name,
+        spec.nodes,
+        began.elapsed().as_secs_f64(),
+        record.http
+    ))
+}
+
+fn spec(name: String, options: UpOptions) -> anyhow::Result<Spec> {
+    let image = match options.image {
+        Some(image) => image,
+        None => super::serve_command::default_image()?,
+    };
+    let firmware = match (options.direct, options.firmware) {
+        (true, _) => Firmware::Direct,
+        (false, FirmwareChoice::Bios) => Firmware::Bios,
+        (false, FirmwareChoice::Uefi) => Firmware::Uefi,
+    };
+    let mut command_line = config::defaults().boot.command_line;
+    if let Some(more) = &options.append {
+        command_line = format!("{command_line} {more}");
+    }
+    Ok(Spec {
+        name,
+        nodes: options.nodes,
+        memory_mib: options.memory,
+        tree: options.tree.unwrap_or_else(|| Tree::flat(options.nodes)),
+        rate: options.rate,
+        firmware,
+        image,
+        command_line,
+        instruction_clock: options.icount,
+    })
+}
+
+/// The commands of the processes behind a cluster: this program in other roles. Their
+/// configuration is the one given explicitly or the defaults: the user's own is for `serve` on
+/// real hardware.
+fn launcher(global: &Global, name: &str, options: &UpOptions) -> anyhow::Result<Launcher> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let config = match &global.config {
+        Some(file) => std::fs::canonicalize(file)
+            .with_context(|| format!("cannot read the configuration file {}", file.display()))?,
+        None => PathBuf::from("/dev/null"),
+    };
+    let mut control: Vec<OsString> = vec![
+        program.clone().into(),
+        "serve".into(),
+        "--config".into(),
+        config.into(),
+    ];
+    control.extend(options.other.arguments()?);
+    Ok(Launcher {
+        supervise: vec![program.into(), "__supervise".into(), name.into()],
+        control,
+        http: options.http,
+    })
+}
+
+/// Becomes true at the first interrupt, hang-up or request to end.
+fn watch_interrupts() -> anyhow::Result<Arc<AtomicBool>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let flag = Arc::new(AtomicBool::new(false));
+    let set = flag.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let signals = [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ];
+    let streams: Result<Vec<_>, _> =
+        runtime.block_on(async { signals.into_iter().map(signal).collect() });
+    let [mut interrupt, mut terminate, mut hangup] =
+        <[_; 3]>::try_from(streams?).expect("three signals");
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+            set.store(true, Ordering::Relaxed);
+        });
+    });
+    Ok(flag)
+}
+
+/// Progress on standard error: a bar on a terminal, a line a stage elsewhere.
+struct Display {
+    bar: Option<indicatif::ProgressBar>,
+    quiet: bool,
+    stage: Option<std::mem::Discriminant<Progress>>,
+}
+
+impl Display {
+    fn new(json: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal() && !json;
+        let bar = terminal.then(|| {
+            let style = indicatif::ProgressStyle::with_template("{spinner} {msg}")
+                .expect("the template is sound");
+            let bar = indicatif::ProgressBar::new_spinner().with_style(style);
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        Display {
+            bar,
+            quiet: json,
+            stage: None,
+        }
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        let text = match progress {
+            Progress::Preparing => "preparing".to_string(),
+            Progress::Network { switches, links } => {
+                format!("network: {switches} switches, {links} links")
+            }
+            Progress::Control => "control node answers".to_string(),
+            Progress::Machines { started, total } => {
+                format!("machines switched on: {started} of {total}")
+            }
+            Progress::Nodes { joined, total } => {
+                let numbers = joined
+                    .iter()
+                    .filter_map(|name| hostlist::parse(name).ok())
+                    .flatten();
+                let mut numbers: Vec<u32> = numbers.collect();
+                numbers.sort_unstable();
+                format!(
+                    "nodes joined: {} of {total} {}",
+                    joined.len(),
+                    hostlist::format(&numbers)
+                )
+            }
+        };
+        let stage = std::mem::discriminant(progress);
+        match &self.bar {
+            Some(bar) => bar.set_message(text),
+            None if !self.quiet && self.stage != Some(stage) => eprintln!("hearth: {text}"),
+            None => {}
+        }
+        self.stage = Some(stage);
+    }
+
+    fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Takes a cluster down.
+pub fn down(global: &Global, options: &DownOptions) -> anyhow::Result<()> {
+    let paths = chosen(global)?;
+    let report = hearth_qemu::down(&paths, options.keep_logs)?;
+    if global.json {
+        let killed = report.killed;
+        return print_json(&serde_json::json!({ "orderly": report.orderly, "killed": killed }));
+    }
+    if !report.orderly {
+        eprintln!(
+            "hearth: what a crash had left was removed ({} processes)",
+            report.killed
+        );
+    }
+    Ok(())
+}
+
+/// Switches nodes off and on.
+pub fn reset(global: &Global, list: &str) -> anyhow::Result<()> {
+    Ok(hearth_qemu::reset(
+        &chosen(global)?,
+        &hostlist::parse(list)?,
+    )?)
+}
+
+/// Shows what a node writes to its serial console, until interrupted.
+pub fn console(global: &Global, options: &ConsoleOptions) -> anyhow::Result<()> {
+    let paths = chosen(global)?;
+    let [node] = hostlist::parse(&options.node)?[..] else {
+        bail!(
+            "one console at a time; {} names several nodes",
+            options.node
+        );
+    };
+    let mut output = std::io::stdout();
+    let mut go_on = || ControlFlow::Continue(());
+    Ok(hearth_qemu::console::follow(
+        &paths,
+        node,
+        &mut output,
+        &mut go_on,
+    )?)
+}
+
+/// Keeps a cluster; see `hearth_qemu::supervise`.
+pub fn supervise(options: SuperviseOptions) -> anyhow::Result<()> {
+    Ok(hearth_qemu::supervise(&Paths::of_cluster(&options.name)?)?)
+}
+
+/// Lists the clusters of this user, or the machines of one.
+pub fn list(global: &Global, options: &ListOptions) -> anyhow::Result<()> {
+    if options.machines {
+        return list_machines(global);
+    }
+    let system = global.load_config()?.serve.state_dir;
+    let clusters = hearth_qemu::list()?;
+    let served: Vec<String> = crate::paths::running(&system)
+        .into_iter()
+        .map(|(name, _)| name)
+        .filter(|name| !clusters.iter().any(|cluster| cluster.name == *name))
+        .collect();
+    if global.json {
+        let mut all: Vec<serde_json::Value> = Vec::new();
+        for cluster in &clusters {
+            all.push(serde_json::json!({
+                "name": cluster.name, "kind": "qemu", "running": cluster.running,
+                "nodes": cluster.nodes, "http": cluster.http,
+            }));
+        }
+        for name in &served {
+            all.push(serde_json::json!({ "name": name, "kind": "serve", "running": true }));
+        }
+        return print_json(&all);
+    }
+    let mut rows = table::new(&["CLUSTER", "KIND", "STATE", "NODES", "HTTP"]);
+    for cluster in &clusters {
+        let state = if cluster.running {
+            "up"
+        } else {
+            "crashed (`hearth down` removes it)"
+        };
+        let (nodes, http) = (cluster.nodes.to_string(), cluster.http.to_string());
+        rows.add_row([cluster.name.as_str(), "qemu", state, &nodes, &http]);
+    }
+    for name in &served {
+        rows.add_row([name.as_str(), "serve", "up", "-", "-"]);
+    }
+    print_text(&table::text(&rows))
+}
+
+fn list_machines(global: &Global) -> anyhow::Result<()> {
+    let record = Record::load(&chosen(global)?)?;
+    if global.json {
+        return print_json(&record.nodes);
+    }
+    let mut rows = table::new(&[
+        "NODE",
+        "POWER",
+        "MAC",
+        "ADDRESS",
+        "LEAF",
+        "STARTS",
+        "SERIAL_LOG",
+    ]);
+    for node in &record.nodes {
+        rows.add_row([
+            node.name.clone(),
+            format!("{:?}", node.state).to_lowercase(),
+            node.mac.clone(),
+            node.address.to_string(),
+            node.leaf.to_string(),
+            node.starts.to_string(),
+            node.serial_log.display().to_string(),
+        ]);
+    }
+    print_text(&table::text(&rows))
+}
+
+/// When each machine of the cluster in `state` was switched on, by node, as far as it is known:
+/// only for clusters of `hearth up`.
+pub(super) fn power_on_unix_ms(state: &crate::paths::StateDir) -> Vec<(u32, u64)> {
+    let path = state.path();
+    let name = path.file_name().and_then(|name| name.to_str());
+    let paths = name
+        .zip(path.parent())
+        .and_then(|(name, root)| Paths::below(root, name).ok());
+    let record = paths.and_then(|paths| Record::load(&paths).ok());
+    let nodes = record.map(|record| record.nodes).unwrap_or_default();
+    nodes
+        .iter()
+        .filter_map(|node| Some((node.node, node.power_on_unix_ms?)))
+        .collect()
+}
+
+/// The cluster a command is for: the one named, else the only one there is.
+fn chosen(global: &Global) -> anyhow::Result<Paths> {
+    if let Some(name) = &global.cluster {
+        return Ok(Paths::of_cluster(name)?);
+    }
+    let names: Vec<String> = hearth_qemu::list()?
+        .into_iter()
+        .map(|cluster| cluster.name)
+        .collect();
+    match names.as_slice() {
+        [] => bail!("there is no cluster of QEMU nodes; `hearth up` starts one"),
+        [name] => Ok(Paths::of_cluster(name)?),
+        several => bail!(
+            "there are several clusters ({}); choose one with --cluster NAME",
+            several.join(", ")
+        ),
+    }
+}
