@@ -253,6 +253,7 @@ impl Stack {
             arch::idle::wait(deadline);
         }
         self.device.card_mut().set_interrupts(false);
+        arch::idle::absorb();
     }
 
     fn deliver(&mut self, deliver: &mut dyn FnMut(&[u8])) {

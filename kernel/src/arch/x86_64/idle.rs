@@ -1,4 +1,4 @@
-//! Sleeping: the only place where interrupts are on in ring 0.
+//! Sleeping and [`absorb`]: the only places where interrupts are on in ring 0.
 //!
 //! Invariant: the kernel sleeps in HLT until an interrupt or the deadline, never in a loop; the
 //! time it sleeps is counted.
@@ -29,6 +29,15 @@ pub fn wait(deadline: Instant) {
     interrupts::disable();
     IDLE_COUNTS.fetch_add(tsc().wrapping_sub(asleep), Ordering::Relaxed);
     timer::disarm();
+}
+
+/// Takes interrupts that came after the last sleep ended. To be called by who has just silenced a
+/// device, so that what it sent last is not left over for the next program.
+pub fn absorb() {
+    interrupts::enable();
+    // STI holds interrupts off for one more instruction.
+    x86_64::instructions::nop();
+    interrupts::disable();
 }
 
 /// Time spent asleep since start.
