@@ -5,7 +5,7 @@
 //! | [`boot`] | what the boot stub said: command line, version, entry time |
 //! | [`console`], [`panic`] | serial console with levels, log ring, last words |
 //! | [`arch`] | CPU tables, traps, timer, ring 3, idle: everything specific to x86-64 |
-//! | [`mm`], [`usercopy`] | frames, page tables, heap, stacks; the only way to a program's memory |
+//! | [`mm`] | frames, page tables, heap, stacks |
 //! | [`time`] | microseconds since the image was entered |
 //! | [`drivers`], [`net`] | PCI and virtio-net; smoltcp above it |
 //! | [`process`] | programs: loading, faults, system calls |
@@ -34,7 +34,6 @@ mod net;
 mod panic;
 mod process;
 mod time;
-mod usercopy;
 
 use bootloader_api::BootInfo;
 use bootloader_api::config::{BootloaderConfig, Mapping};

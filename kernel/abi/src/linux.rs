@@ -100,8 +100,12 @@ pub mod futex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Signal {
+    /// The terminal is gone.
+    Hup = 1,
     /// Interrupted from the terminal.
     Int = 2,
+    /// Quit from the terminal.
+    Quit = 3,
     /// Instruction the CPU does not know or allow.
     Ill = 4,
     /// Breakpoint or single step.
@@ -114,8 +118,16 @@ pub enum Signal {
     Fpe = 8,
     /// Ended from outside, or out of memory.
     Kill = 9,
+    /// First of two signals for the program's own use.
+    Usr1 = 10,
     /// Memory the program may not touch.
     Segv = 11,
+    /// Second of two signals for the program's own use.
+    Usr2 = 12,
+    /// Nobody reads what it writes.
+    Pipe = 13,
+    /// Its alarm clock rang.
+    Alrm = 14,
     /// Asked to end.
     Term = 15,
     /// Time limit reached.
@@ -133,14 +145,20 @@ impl Signal {
     /// Name as a shell prints it.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Hup => "SIGHUP",
             Self::Int => "SIGINT",
+            Self::Quit => "SIGQUIT",
             Self::Ill => "SIGILL",
             Self::Trap => "SIGTRAP",
             Self::Abrt => "SIGABRT",
             Self::Bus => "SIGBUS",
             Self::Fpe => "SIGFPE",
             Self::Kill => "SIGKILL",
+            Self::Usr1 => "SIGUSR1",
             Self::Segv => "SIGSEGV",
+            Self::Usr2 => "SIGUSR2",
+            Self::Pipe => "SIGPIPE",
+            Self::Alrm => "SIGALRM",
             Self::Term => "SIGTERM",
             Self::Xcpu => "SIGXCPU",
             Self::Sys => "SIGSYS",
@@ -150,14 +168,20 @@ impl Signal {
     /// Signal with a number, when it is one that a program can be ended with here.
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
+            1 => Self::Hup,
             2 => Self::Int,
+            3 => Self::Quit,
             4 => Self::Ill,
             5 => Self::Trap,
             6 => Self::Abrt,
             7 => Self::Bus,
             8 => Self::Fpe,
             9 => Self::Kill,
+            10 => Self::Usr1,
             11 => Self::Segv,
+            12 => Self::Usr2,
+            13 => Self::Pipe,
+            14 => Self::Alrm,
             15 => Self::Term,
             24 => Self::Xcpu,
             31 => Self::Sys,

@@ -118,16 +118,24 @@ pub enum Cause {
         /// Its vector.
         vector: u8,
     },
-    /// Cancelled by control with this signal.
-    Cancelled(Signal),
+    /// The program sent itself this signal (abort).
+    Raised(Signal),
+    /// Ended by control with the signal of this number.
+    Cancelled(u8),
     /// The time limit is over.
     TimeLimit,
-    /// The connection to control was lost.
-    ControlLost,
 }
 
 impl Cause {
-    /// The signal the user sees.
+    /// Number of the signal the user sees.
+    pub const fn signal_number(self) -> u8 {
+        match self {
+            Self::Cancelled(number) => number,
+            other => other.signal().number(),
+        }
+    }
+
+    /// The signal the user sees; SIGKILL for a cancel with one that has no name here.
     pub const fn signal(self) -> Signal {
         match self {
             Self::NullPointer
@@ -144,17 +152,25 @@ impl Cause {
                 17 => Signal::Bus,
                 _ => Signal::Segv,
             },
-            Self::Cancelled(signal) => signal,
+            Self::Raised(signal) => signal,
+            Self::Cancelled(number) => match Signal::from_number(number) {
+                Some(signal) => signal,
+                None => Signal::Kill,
+            },
             Self::TimeLimit => Signal::Xcpu,
-            Self::ControlLost => Signal::Term,
         }
+    }
+
+    /// Whether a system call that was given the address answers EFAULT.
+    pub const fn is_bad_address(self) -> bool {
+        matches!(self.signal(), Signal::Segv) && self.has_address()
     }
 
     /// Whether the address of the access belongs in the report.
     pub const fn has_address(self) -> bool {
         !matches!(
             self,
-            Self::Exception { .. } | Self::Cancelled(_) | Self::TimeLimit | Self::ControlLost
+            Self::Exception { .. } | Self::Raised(_) | Self::Cancelled(_) | Self::TimeLimit
         )
     }
 }
@@ -183,9 +199,9 @@ impl fmt::Display for Cause {
                 19 => "SIMD floating-point exception",
                 _ => return write!(f, "CPU exception {vector}"),
             },
-            Self::Cancelled(signal) => return write!(f, "cancelled with {}", signal.name()),
+            Self::Raised(_) => "raised by the program itself",
+            Self::Cancelled(_) => "cancelled",
             Self::TimeLimit => "time limit reached",
-            Self::ControlLost => "connection to control lost",
         };
         f.write_str(text)
     }

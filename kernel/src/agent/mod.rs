@@ -16,7 +16,7 @@
 mod identity;
 mod job;
 mod last_words;
-mod node;
+pub mod node;
 pub mod services;
 
 use netstack::time::{Instant, Micros};

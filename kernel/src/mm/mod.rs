@@ -1,4 +1,4 @@
-//! Memory: frames, the kernel's page tables, heap and stacks, address spaces of programs.
+//! Memory: frames, the kernel's page tables, heap and stacks.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -6,14 +6,12 @@
 //! | [`physical`] | access to memory through the physical map |
 //! | [`kernel_map`] | the kernel's own page tables |
 //! | [`heap`] | the global allocator |
-//! | [`address_space`] | one program's page tables |
 //!
 //! Neighbours: `kernel_core::{frames, paging}` decide; this module touches the hardware.
 //!
 //! Invariant: the physical map never covers what is not memory; no page is writable and
 //! executable; no frame reaches a program unscrubbed (`kernel_core::frames`).
 
-pub mod address_space;
 mod heap;
 mod kernel_map;
 pub mod layout;
@@ -29,7 +27,6 @@ use kernel_core::paging::entry::{Attributes, Protection};
 use kernel_core::paging::{MapError, PageSize, PageTable};
 use spin::{Mutex, MutexGuard, Once};
 
-pub use address_space::AddressSpace;
 pub use physical::DirectMap;
 
 /// The one frame allocator. `None` until [`init`].

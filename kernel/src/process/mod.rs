@@ -1,43 +1,120 @@
-//! Programs: loading, page faults, system calls.
+//! Programs: loading, page faults, system calls, the end.
 //!
-//! Neighbours: `agent::job` calls [`prepare`] and [`Prepared::run`] and reports what they return.
+//! | module | purpose |
+//! |---|---|
+//! | [`launch`] | from a launch command to a program that is ready to start |
+//! | [`turn`] | the loop around ring 3, and what each trap means |
+//! | [`pager`] | waiting, fetching pages, copying to and from the program |
+//! | [`streams`] | standard input, output and error, shipped to control |
+//! | [`calls`] | the system calls |
+//! | [`signals`] | dispositions and mask; a signal here can only end the program |
+//! | [`hardware`] | the real machine under `kernel_core::program` |
+//! | [`ending`] | how a program ended, its report, giving back its memory |
+//!
+//! Neighbours: `agent::job` calls [`prepare`] and [`Prepared::run`] and lends the network as
+//! [`NodeServices`]; decisions are made by `kernel_core::{loader, space, fault, program}`.
+//!
+//! Invariant: a program is never trusted: its pointers are `UserSlice`s, its numbers are checked,
+//! and whatever it does ends at worst the program. When [`Prepared`] is gone, so are all frames
+//! of the program, scrubbed.
 
-use alloc::string::{String, ToString};
+mod calls;
+mod ending;
+mod hardware;
+mod launch;
+mod pager;
+mod signals;
+mod streams;
+mod turn;
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use kernel_core::loader::Image;
+use kernel_core::program::Memory;
 use netstack::io::ExitReport;
-use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode};
+use netstack::job::LaunchSpec;
+use netstack::time::Instant;
 
 use crate::agent::services::NodeServices;
+use crate::arch::interrupts::Counts;
+use crate::arch::user::UserContext;
+use ending::Ending;
+pub use launch::prepare;
+use signals::Signals;
+use streams::Streams;
 
-/// A program that is loaded and waits for its start.
-pub struct Prepared(core::convert::Infallible);
+/// A program that is loaded and not started. Dropping it gives its memory back.
+pub struct Prepared {
+    process: Process,
+}
 
 /// How a program ended.
+#[derive(Debug)]
 pub struct Exit {
-    /// Status and counts.
+    /// Status and counts, for control.
     pub report: ExitReport,
-    /// Why it was ended, for the user, when it did not end by itself.
+    /// What to tell the user when it did not end by itself.
     pub text: Option<String>,
 }
 
-/// Loads the program of `spec`.
-pub fn prepare(
-    _spec: &LaunchSpec,
-    _services: &mut dyn NodeServices,
-) -> Result<Prepared, LaunchRefusal> {
-    Err(LaunchRefusal {
-        code: RefusalCode::Other,
-        text: "this kernel has no loader".to_string(),
-    })
-}
-
 impl Prepared {
-    /// Runs the program to its end and gives its memory back.
-    pub fn run(self, _services: &mut dyn NodeServices) -> Exit {
-        match self.0 {}
+    /// Runs the program to its end and gives its memory back. Output it wrote is queued with
+    /// `services` when this returns.
+    pub fn run(self, services: &mut dyn NodeServices) -> Exit {
+        let mut process = self.process;
+        process.begin(services);
+        let ending = process.turns(services);
+        process.finish(services, ending)
     }
 }
 
-impl Drop for Prepared {
-    fn drop(&mut self) {}
+/// One program on this node.
+struct Process {
+    spec: LaunchSpec,
+    image: Image,
+    /// `None` once it has been given back.
+    memory: Option<Memory>,
+    context: UserContext,
+    streams: Streams,
+    signals: Signals,
+    clock: Clock,
+    account: Account,
+}
+
+/// Deadlines while the program runs.
+struct Clock {
+    started: Instant,
+    /// End of the program's time, when it has a limit.
+    limit: Option<Instant>,
+    /// Next monitoring interrupt the user asked for.
+    monitor: Option<Instant>,
+    /// Whether the one-shot timer is armed for the next of these.
+    armed: bool,
+}
+
+/// What the program has cost so far.
+struct Account {
+    /// Time-stamp counts spent in ring 3.
+    user_counts: u64,
+    system_calls: u64,
+    /// System calls the node does not have, by number.
+    unknown: Vec<(u32, u32)>,
+    bytes_loaded: u64,
+    /// Interrupts since the node started, at the program's start.
+    interrupts: Counts,
+}
+
+impl Process {
+    fn memory(&mut self) -> &mut Memory {
+        self.memory.as_mut().expect("memory of a running program")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            ending::give_back(memory, || ());
+        }
+    }
 }

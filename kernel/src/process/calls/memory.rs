@@ -1,0 +1,80 @@
+//! brk, mmap, munmap, mprotect, madvise.
+
+use hearth_abi::errno::Errno;
+use kernel_core::addr::{PAGE_SIZE, USER_END, page_up};
+use kernel_core::space::MapRequest;
+
+use super::Args;
+use crate::agent::services::NodeServices;
+use crate::process::Process;
+use crate::process::ending::Stop;
+use crate::process::hardware::Hardware;
+
+/// MADV_WILLNEED: bring in the pages of the file.
+const WILL_NEED: u64 = 3;
+/// MADV_DONTNEED: the contents are not needed any more.
+const DO_NOT_NEED: u64 = 4;
+
+impl Process {
+    pub(super) fn brk(&mut self, wanted: u64) -> Result<u64, Stop> {
+        Ok(self.memory().brk(&mut Hardware::new(), wanted))
+    }
+
+    pub(super) fn mmap(&mut self, args: Args) -> Result<u64, Stop> {
+        let [address, length, protection, flags, fd, _offset] = args;
+        let request = MapRequest {
+            address,
+            length,
+            protection,
+            flags,
+            fd: fd as i32,
+        };
+        Ok(self.memory().mmap(&mut Hardware::new(), request)?)
+    }
+
+    pub(super) fn munmap(&mut self, args: Args) -> Result<u64, Stop> {
+        let [address, length, ..] = args;
+        let mut machine = Hardware::new();
+        self.memory().munmap(&mut machine, address, length)?;
+        Ok(0)
+    }
+
+    pub(super) fn mprotect(&mut self, args: Args) -> Result<u64, Stop> {
+        let [address, length, protection, ..] = args;
+        let mut machine = Hardware::new();
+        self.memory()
+            .mprotect(&mut machine, address, length, protection)?;
+        Ok(0)
+    }
+
+    /// WILLNEED fetches what the program file has for the range and memory has room for;
+    /// DONTNEED drops contents. All other advice is not there, which harms nobody.
+    pub(super) fn madvise(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [address, length, advice, ..] = args;
+        match advice {
+            WILL_NEED => {
+                if !address.is_multiple_of(PAGE_SIZE) {
+                    return Err(Errno::EINVAL.into());
+                }
+                let end = page_up(length).and_then(|length| address.checked_add(length));
+                let end = end.filter(|&end| end <= USER_END);
+                let end = end.ok_or(Errno::ENOMEM)?;
+                let mut machine = Hardware::new();
+                while let Some(fetch) = self.memory().plan_hold(&mut machine, address, end) {
+                    self.page_in(services, &fetch)?;
+                }
+                Ok(0)
+            }
+            DO_NOT_NEED => {
+                let mut machine = Hardware::new();
+                self.memory().discard(&mut machine, address, length)?;
+                Ok(0)
+            }
+            _ => Err(self.unknown(hearth_abi::sysno::MADVISE)),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! arch_prctl, futex, getrandom, sched_getaffinity.
+
+use hearth_abi::errno::Errno;
+use hearth_abi::linux::{arch_prctl, futex};
+use kernel_core::addr::USER_END;
+use netstack::time::Instant;
+
+use super::time::{MONOTONIC, REALTIME};
+use super::{Args, PID};
+use crate::agent::services::NodeServices;
+use crate::process::Process;
+use crate::process::ending::Stop;
+use crate::{arch, time};
+
+/// Flag of a futex wait: the absolute time is real time.
+const FUTEX_REALTIME: u64 = 256;
+/// Random bytes made at a time.
+const RANDOM_STEP: usize = 256;
+/// Random bytes of one call, as on Linux.
+const RANDOM_MAX: u64 = 32 * 1024 * 1024 - 1;
+/// Bytes of a processor mask.
+const MASK_BYTES: u64 = 8;
+
+impl Process {
+    pub(super) fn arch_prctl(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [function, address, ..] = args;
+        match function {
+            arch_prctl::SET_FS | arch_prctl::SET_GS if address >= USER_END => {
+                Err(Errno::EPERM.into())
+            }
+            arch_prctl::SET_FS => {
+                self.context.fs_base = address;
+                Ok(0)
+            }
+            arch_prctl::SET_GS => {
+                self.context.gs_base = address;
+                Ok(0)
+            }
+            arch_prctl::GET_FS => {
+                let base = self.context.fs_base;
+                self.write_bytes(services, address, &base.to_le_bytes())?;
+                Ok(0)
+            }
+            arch_prctl::GET_GS => {
+                let base = self.context.gs_base;
+                self.write_bytes(services, address, &base.to_le_bytes())?;
+                Ok(0)
+            }
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    /// With one thread there is nobody to wake, and nobody who could: a wait ends by its time-out
+    /// or with the program.
+    pub(super) fn futex(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [word, command, value, timeout, ..] = args;
+        let absolute = match command & futex::COMMAND {
+            futex::WAKE | futex::WAKE_BITSET => return Ok(0),
+            futex::WAIT => false,
+            futex::WAIT_BITSET => true,
+            _ => return Err(self.unknown(hearth_abi::sysno::FUTEX)),
+        };
+        let found = u32::from_le_bytes(self.read_array(services, word)?);
+        if found != value as u32 {
+            return Err(Errno::EAGAIN.into());
+        }
+        let deadline = match timeout {
+            0 => Instant::FAR_FUTURE,
+            address => match (self.read_span(services, address)?, absolute) {
+                (span, false) => time::now() + span,
+                (point, true) if command & FUTEX_REALTIME != 0 => self.deadline_at(REALTIME, point),
+                (point, true) => self.deadline_at(MONOTONIC, point),
+            },
+        };
+        self.flush(services)?;
+        self.sleep(services, deadline)?;
+        Err(Errno::ETIMEDOUT.into())
+    }
+
+    pub(super) fn getrandom(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [address, length, ..] = args;
+        let length = length.min(RANDOM_MAX);
+        let mut done = 0;
+        while done < length {
+            let mut bytes = [0; RANDOM_STEP];
+            let step = (length - done).min(RANDOM_STEP as u64);
+            let bytes = &mut bytes[..step as usize];
+            arch::entropy::fill(bytes);
+            let at = address.checked_add(done).ok_or(Errno::EFAULT)?;
+            self.write_bytes(services, at, bytes)?;
+            done += step;
+        }
+        Ok(length)
+    }
+
+    /// One processor.
+    pub(super) fn sched_getaffinity(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [target, length, address, ..] = args;
+        if target != 0 && target != PID {
+            return Err(Errno::ESRCH.into());
+        }
+        if length < MASK_BYTES {
+            return Err(Errno::EINVAL.into());
+        }
+        self.write_bytes(services, address, &1u64.to_le_bytes())?;
+        Ok(MASK_BYTES)
+    }
+}

@@ -1,0 +1,121 @@
+//! The system calls: number to function.
+//!
+//! The numbers are those of Linux x86-64; what is not here answers ENOSYS and is counted by
+//! number, which C libraries take for an old kernel and work around. docs/abi.md lists the calls.
+//!
+//! Invariant: a call either returns a value or an error in rax and the program runs on, or the
+//! program ends; nothing it passes can do harm to the node.
+
+mod memory;
+mod misc;
+mod signal;
+mod stream;
+mod time;
+
+use hearth_abi::errno::Errno;
+use hearth_abi::sysno;
+use netstack::io::exit::MAX_UNKNOWN_CALLS;
+
+use super::Process;
+use super::ending::{Ending, Stop};
+use crate::agent::services::NodeServices;
+
+/// Number of the one process and of its one thread.
+const PID: u64 = 1;
+/// The user and group every program runs as.
+const ROOT: u64 = 0;
+
+/// Arguments of a call: rdi, rsi, rdx, r10, r8, r9.
+type Args = [u64; 6];
+
+impl Process {
+    /// Carries out the system call that the program has made.
+    pub(super) fn system_call(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
+        self.account.system_calls += 1;
+        let number = self.context.rax;
+        let result = match number {
+            // First what costs a program most when it is slow.
+            sysno::GETPID | sysno::GETTID | sysno::SET_TID_ADDRESS => Ok(PID),
+            _ => {
+                let c = &self.context;
+                let args = [c.rdi, c.rsi, c.rdx, c.r10, c.r8, c.r9];
+                self.dispatch(services, number, args)
+            }
+        };
+        self.context.rax = match result {
+            Ok(value) => value,
+            Err(Stop::Errno(errno)) => errno.as_return(),
+            Err(Stop::Ending(ending)) => return Err(ending),
+            Err(Stop::Cause(cause)) => return Err(Ending::killed(cause)),
+        };
+        Ok(())
+    }
+
+    fn dispatch(
+        &mut self,
+        services: &mut dyn NodeServices,
+        number: u64,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        match number {
+            sysno::READ => self.read(services, args),
+            sysno::READV => self.readv(services, args),
+            sysno::WRITE => self.write(services, args),
+            sysno::WRITEV => self.writev(services, args),
+            sysno::CLOSE => Ok(self.streams.close(args[0]).map(|()| 0)?),
+            sysno::LSEEK => Err(self.not_a_file(args[0], Errno::ESPIPE)),
+            sysno::IOCTL => Err(self.not_a_file(args[0], Errno::ENOTTY)),
+            sysno::FCNTL => self.fcntl(args),
+            sysno::FSTAT => self.fstat(services, args[0], args[1]),
+            sysno::NEWFSTATAT => self.newfstatat(services, args),
+            sysno::POLL => self.poll(services, args),
+            sysno::MMAP => self.mmap(args),
+            sysno::MUNMAP => self.munmap(args),
+            sysno::MPROTECT => self.mprotect(args),
+            sysno::MADVISE => self.madvise(services, args),
+            sysno::BRK => self.brk(args[0]),
+            sysno::RT_SIGACTION => self.rt_sigaction(services, args),
+            sysno::RT_SIGPROCMASK => self.rt_sigprocmask(services, args),
+            sysno::KILL => self.kill(services, args[0], args[1]),
+            sysno::TKILL => self.kill(services, args[0], args[1]),
+            sysno::TGKILL if args[0] == PID => self.kill(services, args[1], args[2]),
+            sysno::TGKILL => Err(Errno::ESRCH.into()),
+            sysno::ARCH_PRCTL => self.arch_prctl(services, args),
+            sysno::FUTEX => self.futex(services, args),
+            sysno::GETRANDOM => self.getrandom(services, args),
+            sysno::CLOCK_GETTIME => self.clock_gettime(services, args),
+            sysno::CLOCK_NANOSLEEP => self.clock_nanosleep(services, args),
+            sysno::NANOSLEEP => self.nanosleep(services, args),
+            sysno::GETTIMEOFDAY => self.gettimeofday(services, args),
+            sysno::TIME => self.time(services, args[0]),
+            sysno::SCHED_YIELD => Ok(0),
+            sysno::SCHED_GETAFFINITY => self.sched_getaffinity(services, args),
+            sysno::GETUID | sysno::GETEUID | sysno::GETGID | sysno::GETEGID => Ok(ROOT),
+            sysno::EXIT | sysno::EXIT_GROUP => Err(Ending::Exited(args[0] as u8).into()),
+            // One thread for now; anything but ENOSYS would break pthread_create.
+            _ => Err(self.unknown(number)),
+        }
+    }
+
+    /// Counts a call that the node does not have.
+    fn unknown(&mut self, number: u64) -> Stop {
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        let known = &mut self.account.unknown;
+        if let Some(entry) = known.iter_mut().find(|entry| entry.0 == number) {
+            entry.1 = entry.1.saturating_add(1);
+        } else if known.len() < MAX_UNKNOWN_CALLS {
+            let name = sysno::name(u64::from(number)).unwrap_or("no name");
+            debug!("process", "system call {number} ({name}) is not there");
+            known.push((number, 1));
+        }
+        Errno::ENOSYS.into()
+    }
+
+    /// The error of a call on one of the standard streams, which are neither files nor terminals.
+    fn not_a_file(&self, fd: u64, error: Errno) -> Stop {
+        match self.streams.is_open(fd) {
+            true => error.into(),
+            false => Errno::EBADF.into(),
+        }
+    }
+}

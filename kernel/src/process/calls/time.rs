@@ -1,0 +1,144 @@
+//! Clocks and sleeping. All clocks are local: a program that reads them often costs no message.
+
+use hearth_abi::errno::Errno;
+use netstack::time::{Instant, Micros};
+
+use super::Args;
+use crate::agent::services::NodeServices;
+use crate::process::Process;
+use crate::process::ending::Stop;
+use crate::time;
+
+/// Clocks of clock_gettime.
+pub(super) const REALTIME: u64 = 0;
+pub(super) const MONOTONIC: u64 = 1;
+const PROCESS_CPU: u64 = 2;
+const THREAD_CPU: u64 = 3;
+const MONOTONIC_RAW: u64 = 4;
+const REALTIME_COARSE: u64 = 5;
+const MONOTONIC_COARSE: u64 = 6;
+const BOOT_TIME: u64 = 7;
+/// clock_nanosleep: the time is absolute.
+const ABSOLUTE: u64 = 1;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+const MICROS_PER_SECOND: u64 = 1_000_000;
+
+impl Process {
+    /// A clock in microseconds.
+    fn clock(&self, clock: u64) -> Result<u64, Errno> {
+        match clock {
+            REALTIME | REALTIME_COARSE => Ok(time::unix_micros()),
+            MONOTONIC | MONOTONIC_RAW | MONOTONIC_COARSE | BOOT_TIME => Ok(time::now().as_micros()),
+            PROCESS_CPU | THREAD_CPU => Ok(time::of_counts(self.account.user_counts).as_micros()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(super) fn clock_gettime(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [clock, address, ..] = args;
+        let micros = self.clock(clock)?;
+        let nanos = micros % MICROS_PER_SECOND * 1000;
+        self.write_pair(services, address, micros / MICROS_PER_SECOND, nanos)
+    }
+
+    pub(super) fn gettimeofday(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [time, zone, ..] = args;
+        let micros = self.clock(REALTIME)?;
+        if time != 0 {
+            let (seconds, rest) = (micros / MICROS_PER_SECOND, micros % MICROS_PER_SECOND);
+            self.write_pair(services, time, seconds, rest)?;
+        }
+        if zone != 0 {
+            self.write_bytes(services, zone, &[0; 8])?;
+        }
+        Ok(0)
+    }
+
+    pub(super) fn time(
+        &mut self,
+        services: &mut dyn NodeServices,
+        address: u64,
+    ) -> Result<u64, Stop> {
+        let seconds = self.clock(REALTIME)? / MICROS_PER_SECOND;
+        if address != 0 {
+            self.write_bytes(services, address, &seconds.to_le_bytes())?;
+        }
+        Ok(seconds)
+    }
+
+    pub(super) fn nanosleep(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let span = self.read_span(services, args[0])?;
+        self.flush(services)?;
+        self.sleep(services, time::now() + span)?;
+        Ok(0)
+    }
+
+    pub(super) fn clock_nanosleep(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [clock, flags, address, ..] = args;
+        if !matches!(clock, REALTIME | MONOTONIC | BOOT_TIME) {
+            return Err(Errno::EINVAL.into());
+        }
+        let span = self.read_span(services, address)?;
+        self.flush(services)?;
+        let deadline = match flags & ABSOLUTE {
+            0 => time::now() + span,
+            _ => self.deadline_at(clock, span),
+        };
+        self.sleep(services, deadline)?;
+        Ok(0)
+    }
+
+    /// The deadline that a point in time on a clock means, fixed now.
+    pub(super) fn deadline_at(&self, clock: u64, point: Micros) -> Instant {
+        let now = self.clock(clock).unwrap_or(0);
+        time::now() + Micros(point.as_micros().saturating_sub(now))
+    }
+
+    /// A `struct timespec` as a duration, rounded up to microseconds.
+    pub(super) fn read_span(
+        &mut self,
+        services: &mut dyn NodeServices,
+        address: u64,
+    ) -> Result<Micros, Stop> {
+        let bytes: [u8; 16] = self.read_array(services, address)?;
+        let (seconds, nanos) = bytes.split_at(8);
+        let seconds = i64::from_le_bytes(seconds.try_into().expect("eight bytes"));
+        let nanos = u64::from_le_bytes(nanos.try_into().expect("eight bytes"));
+        let seconds = u64::try_from(seconds).map_err(|_| Errno::EINVAL)?;
+        if nanos >= NANOS_PER_SECOND {
+            return Err(Errno::EINVAL.into());
+        }
+        let micros = seconds.saturating_mul(MICROS_PER_SECOND);
+        Ok(Micros(micros.saturating_add(nanos.div_ceil(1000))))
+    }
+
+    fn write_pair(
+        &mut self,
+        services: &mut dyn NodeServices,
+        address: u64,
+        first: u64,
+        second: u64,
+    ) -> Result<u64, Stop> {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&first.to_le_bytes());
+        bytes[8..].copy_from_slice(&second.to_le_bytes());
+        self.write_bytes(services, address, &bytes)?;
+        Ok(0)
+    }
+}

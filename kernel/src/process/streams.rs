@@ -1,0 +1,223 @@
+//! Standard input, output and error, shipped to the control node.
+//!
+//! Writes are write-behind: a write returns when its bytes are queued. While the window is open
+//! each goes out at once; behind a full window small writes are gathered into whole calls, so that
+//! a slow reader costs the node no more than the endpoint's queue. An error that comes back later
+//! is told to the next write.
+//!
+//! Neighbours: `agent` carries the calls in order and exactly once, so the exit report that it
+//! queues last arrives behind all output.
+//!
+//! Invariant: bytes go out in the order in which the program wrote them, also across descriptors.
+
+use alloc::vec::Vec;
+
+use hearth_abi::errno::Errno;
+use netstack::ids::CallId;
+use netstack::io::{IoOp, MAX_CALL_DATA, OFFSET_CURRENT, SubmitError, WINDOW};
+use netstack::time::Instant;
+
+use super::Process;
+use super::ending::{Ending, Stop};
+use crate::agent::services::{IoCompletion, NodeServices};
+
+/// Descriptors a program has: standard input, output, error.
+pub(super) const DESCRIPTORS: usize = 3;
+
+/// The state of a program's descriptors.
+pub(super) struct Streams {
+    open: [bool; DESCRIPTORS],
+    /// Bytes written but not queued yet, all for `pending_fd`.
+    pending: Vec<u8>,
+    pending_fd: u32,
+    /// Error of an earlier write, by descriptor.
+    failed: [Option<Errno>; DESCRIPTORS],
+    /// The read that the program waits for.
+    reading: Option<CallId>,
+    read: Option<IoCompletion>,
+}
+
+impl Streams {
+    pub(super) fn new() -> Self {
+        Self {
+            open: [true; DESCRIPTORS],
+            pending: Vec::new(),
+            pending_fd: 1,
+            failed: [None; DESCRIPTORS],
+            reading: None,
+            read: None,
+        }
+    }
+
+    /// Whether a descriptor is open.
+    pub(super) fn is_open(&self, fd: u64) -> bool {
+        // File descriptors are ints: the upper half of the register is not looked at.
+        self.open.get(fd as u32 as usize).copied().unwrap_or(false)
+    }
+
+    /// Closes a descriptor.
+    pub(super) fn close(&mut self, fd: u64) -> Result<(), Errno> {
+        if !self.is_open(fd) {
+            return Err(Errno::EBADF);
+        }
+        self.open[fd as u32 as usize] = false;
+        Ok(())
+    }
+
+    /// The descriptor as something to write to.
+    pub(super) fn writable(&self, fd: u64) -> Result<u32, Errno> {
+        match fd as u32 {
+            fd @ 1..=2 if self.open[fd as usize] => Ok(fd),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// The descriptor as something to read from.
+    pub(super) fn readable(&self, fd: u64) -> Result<u32, Errno> {
+        match fd as u32 {
+            0 if self.open[0] => Ok(0),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// Takes completions: errors of writes are kept for the next one, a read for its reader.
+    pub(super) fn collect(&mut self, services: &mut dyn NodeServices) {
+        while let Some(done) = services.take_io() {
+            if self.reading == Some(done.call) {
+                self.read = Some(done);
+            } else if let Some(errno) = Errno::from_number(-done.result) {
+                // Which descriptor it was is not worth a table: both go to the same reader.
+                self.failed = [None, Some(errno), Some(errno)];
+            }
+        }
+    }
+}
+
+impl Process {
+    /// Takes bytes that the program wrote.
+    pub(super) fn output(
+        &mut self,
+        services: &mut dyn NodeServices,
+        fd: u32,
+        bytes: &[u8],
+    ) -> Result<(), Stop> {
+        if self.streams.pending_fd != fd {
+            self.flush(services)?;
+            self.streams.pending_fd = fd;
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = MAX_CALL_DATA - self.streams.pending.len();
+            let (now, later) = rest.split_at(rest.len().min(room));
+            self.streams.pending.extend_from_slice(now);
+            rest = later;
+            if self.streams.pending.len() == MAX_CALL_DATA {
+                self.flush(services)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues what is pending when the window is open; else more may be gathered first.
+    pub(super) fn push_output(&mut self, services: &mut dyn NodeServices) {
+        if self.streams.pending.is_empty() || services.io_pending() >= WINDOW as usize {
+            return;
+        }
+        if self.submit_pending(services).is_ok() {
+            services.poll();
+            self.streams.collect(services);
+        }
+    }
+
+    /// The error of an earlier write to `fd`, told once.
+    pub(super) fn take_write_error(&mut self, fd: u32) -> Result<(), Errno> {
+        match self.streams.failed[fd as usize].take() {
+            Some(errno) => Err(errno),
+            None => Ok(()),
+        }
+    }
+
+    /// Queues what is pending, waiting for room if need be.
+    pub(super) fn flush(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
+        while self.submit_pending(services).is_err() {
+            self.wait(services, Instant::FAR_FUTURE)?;
+        }
+        Ok(())
+    }
+
+    /// Queues the last output of a program that has ended. One that is cancelled meanwhile loses
+    /// what the queue had no room for.
+    pub(super) fn flush_at_end(&mut self, services: &mut dyn NodeServices) {
+        // The program's own time limit must not cut its output off.
+        self.clock.limit = None;
+        let _ = self.flush(services);
+    }
+
+    /// Reads up to `size` bytes, waiting until there are some; none at the end of the input.
+    pub(super) fn input(
+        &mut self,
+        services: &mut dyn NodeServices,
+        fd: u32,
+        size: usize,
+    ) -> Result<Vec<u8>, Stop> {
+        // A prompt must be seen before its answer is waited for.
+        self.flush(services)?;
+        let op = IoOp::Read {
+            fd,
+            offset: OFFSET_CURRENT,
+            size: size.min(MAX_CALL_DATA) as u32,
+        };
+        let call = loop {
+            match services.io_submit(op.clone()) {
+                Ok(call) => break call,
+                Err(SubmitError::Full) => self.wait(services, Instant::FAR_FUTURE)?,
+                Err(error) => return Err(self.refused(services, error)),
+            }
+        };
+        self.streams.reading = Some(call);
+        let done = loop {
+            self.streams.collect(services);
+            match self.streams.read.take() {
+                Some(done) => break done,
+                None => self.wait(services, Instant::FAR_FUTURE)?,
+            }
+        };
+        self.streams.reading = None;
+        match Errno::from_number(-done.result) {
+            Some(errno) => Err(errno.into()),
+            None => Ok(done.data),
+        }
+    }
+
+    /// Queues the pending bytes as one call; fails when the queue is full.
+    fn submit_pending(&mut self, services: &mut dyn NodeServices) -> Result<(), ()> {
+        if self.streams.pending.is_empty() {
+            return Ok(());
+        }
+        let op = IoOp::Write {
+            fd: self.streams.pending_fd,
+            offset: OFFSET_CURRENT,
+            data: self.streams.pending.clone(),
+        };
+        match services.io_submit(op) {
+            Ok(_) => {}
+            Err(SubmitError::Full) => return Err(()),
+            // The job is over at control: nobody is left to read it.
+            Err(SubmitError::UnknownJob) => {}
+            Err(error) => panic!("output of a program: {error:?}"),
+        }
+        self.streams.pending.clear();
+        Ok(())
+    }
+
+    /// A call that can never be carried out: the job is over at control.
+    fn refused(&mut self, services: &dyn NodeServices, error: SubmitError) -> Stop {
+        match self.look_for_end(services) {
+            Err(ending) => ending.into(),
+            Ok(()) => {
+                warn!("process", "input of a program: {error:?}");
+                Errno::EIO.into()
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The loop around ring 3.
+//!
+//! A program runs until it traps; a system call or a fault is handled and it runs on. The one-shot
+//! timer is armed for the next control deadline only, and stays armed over calls and faults.
+//!
+//! Invariant: between two timer interrupts nothing here looks at clock or network unless the
+//! program asks for something that waits.
+
+use kernel_core::fault::{Access, Cause};
+
+use super::Process;
+use super::ending::Ending;
+use crate::agent::services::NodeServices;
+use crate::arch::interrupts::Class;
+use crate::arch::user::{self, Trap};
+use crate::{arch, time};
+
+impl Process {
+    /// Runs the program until it ends.
+    pub(super) fn turns(&mut self, services: &mut dyn NodeServices) -> Ending {
+        loop {
+            if !self.clock.armed {
+                self.arm(services);
+            }
+            let entered = arch::tsc();
+            let trap = user::run(&mut self.context);
+            self.account.user_counts += arch::tsc().wrapping_sub(entered);
+            let result = match trap {
+                Trap::Syscall => self.system_call(services),
+                Trap::PageFault { address, code } => {
+                    self.fault(services, address, Access::from_error_code(code.0))
+                }
+                Trap::Interrupt { class } => self.interrupt(services, class),
+                Trap::Exception { vector, .. } => Err(Ending::killed(Cause::Exception { vector })),
+            };
+            if let Err(ending) = result {
+                return ending;
+            }
+        }
+    }
+
+    /// Arms the timer for the earliest of the node's and the program's deadlines.
+    fn arm(&mut self, services: &dyn NodeServices) {
+        let tick = services.tick();
+        let (deadline, class) = match self.own_deadline() {
+            (own, class) if own < tick => (own, class),
+            _ => (tick, Class::Heartbeat),
+        };
+        arch::timer::arm(deadline, class);
+        self.clock.armed = true;
+    }
+
+    fn interrupt(&mut self, services: &mut dyn NodeServices, class: Class) -> Result<(), Ending> {
+        match class {
+            Class::Nic | Class::Spurious => return Ok(()),
+            Class::Monitor => self.next_monitor(),
+            Class::Heartbeat | Class::TimeLimit => {}
+        }
+        // The timer has fired and is silent now.
+        self.clock.armed = false;
+        services.poll();
+        self.streams.collect(services);
+        self.push_output(services);
+        self.look_for_end(services)
+    }
+
+    /// Moves the monitoring deadline to the next multiple of its period that lies ahead.
+    fn next_monitor(&mut self) {
+        let period = self.spec.monitor_period_us;
+        let elapsed = time::now().saturating_since(self.clock.started).as_micros();
+        if let Some(periods) = elapsed.checked_div(period) {
+            let next = netstack::time::Micros((periods + 1) * period);
+            self.clock.monitor = Some(self.clock.started + next);
+        }
+    }
+}
