@@ -10,8 +10,13 @@
 
 mod bench;
 mod build;
+mod demo;
+mod limited;
 mod setup;
+mod sim;
 mod steps;
+mod structure;
+mod test;
 mod workspace;
 
 use std::process::ExitCode;
@@ -33,6 +38,12 @@ enum Task {
     Setup(setup::Options),
     /// Build the operator's binary, the boot image and the example programs into target/hearth/
     Build(build::Options),
+    /// Show it: boot four QEMU nodes over the network, run programs on them, take them down
+    Demo(demo::Options),
+    /// Test everything that must hold; the last line is the count
+    Test(test::Options),
+    /// Run the protocol simulator with the arguments given
+    Sim(sim::Options),
     /// Measure: cases, figures, goals
     Bench(bench::Options),
 }
@@ -53,6 +64,9 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
     match task {
         Task::Setup(options) => setup::run(&workspace, &options).map(|()| ExitCode::SUCCESS),
         Task::Build(options) => build::run(&workspace, &options),
+        Task::Demo(options) => demo::run(&workspace, &options),
+        Task::Test(options) => test::run(&workspace, &options),
+        Task::Sim(options) => sim::run(&workspace, &options),
         Task::Bench(options) => bench::run(&workspace, &options).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -48,6 +48,15 @@ impl Workspace {
         Ok(Self { root, target })
     }
 
+    /// A workspace at a given place, for tests.
+    #[cfg(test)]
+    pub fn at(root: &Path) -> Self {
+        Self {
+            root: root.to_path_buf(),
+            target: root.join("target"),
+        }
+    }
+
     /// The directory with the workspace's `Cargo.toml`.
     pub fn root(&self) -> &Path {
         &self.root

@@ -30,6 +30,16 @@ pub struct Options {
     no_setup: bool,
 }
 
+impl Options {
+    /// Everything, on a machine that is set up already.
+    pub fn without_setup() -> Self {
+        Self {
+            only: Vec::new(),
+            no_setup: true,
+        }
+    }
+}
+
 /// A part of the outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {

@@ -1,0 +1,233 @@
+//! `cargo xtask demo`: the whole path, shown on this machine.
+//!
+//! Sets up, builds, boots diskless QEMU nodes through firmware over the network, runs real
+//! programs on them and shows what comes back, then takes everything down. Key constant:
+//! [`SCENES`]. Neighbours: `setup`, `build`, and the built `hearth`, which is used exactly as a
+//! person would use it: every command is shown before it runs.
+//!
+//! Invariant: the cluster is taken down whatever happens, unless it is asked to stay.
+
+use std::io::Write;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::workspace::Workspace;
+
+/// A name of its own: the demo disturbs no other cluster of this user.
+const CLUSTER: &str = "demo";
+
+/// Options of `cargo xtask demo`.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Number of nodes
+    #[arg(long, default_value_t = 4)]
+    nodes: u32,
+    /// Leave the cluster up at the end
+    #[arg(long)]
+    keep: bool,
+}
+
+/// One command of the show.
+struct Scene {
+    /// What the watcher shall notice.
+    says: &'static str,
+    /// Words after `hearth --cluster demo`. `@NAME` is an example program, `*` the number of nodes.
+    words: &'static [&'static str],
+    /// Given as standard input.
+    input: &'static str,
+    /// The exit status that is right.
+    status: i32,
+}
+
+const fn scene(says: &'static str, words: &'static [&'static str]) -> Scene {
+    Scene {
+        says,
+        words,
+        input: "",
+        status: 0,
+    }
+}
+
+const SCENES: &[Scene] = &[
+    scene("The nodes, as the control node sees them", &["nodes"]),
+    scene(
+        "How they came here: firmware, loader, kernel, joined",
+        &["timeline"],
+    ),
+    scene(
+        "A C program (glibc, static) on every node; output is labelled by rank",
+        &["run", "-n", "*", "--label", "@hello-c"],
+    ),
+    scene(
+        "The same with another C library: musl",
+        &["run", "-n", "1", "@musl-hello"],
+    ),
+    scene("C++", &["run", "-n", "1", "@hello-cpp"]),
+    scene("Fortran", &["run", "-n", "1", "@hello-fortran"]),
+    scene("Rust", &["run", "-n", "1", "@hello-rust"]),
+    scene(
+        "A static position-independent executable",
+        &["run", "-n", "1", "@pie-hello"],
+    ),
+    scene(
+        "A computation that checks its own result; the report counts pages and interrupts",
+        &["run", "-n", "*", "--report", "@compute"],
+    ),
+    Scene {
+        says: "Arguments, environment and standard input reach the program; its exit status is \
+               the number of arguments",
+        words: &[
+            "run",
+            "-n",
+            "1",
+            "--env",
+            "COLOUR=orange",
+            "@echo-all",
+            "--",
+            "one",
+            "two",
+        ],
+        input: "a line of standard input\n",
+        status: 2,
+    },
+    Scene {
+        says: "A program that follows a null pointer is ended with a report; the node stays",
+        words: &["run", "-n", "1", "@misbehave", "null"],
+        input: "",
+        status: 139,
+    },
+    scene("The jobs so far", &["jobs"]),
+    scene("And the nodes: all in service", &["nodes"]),
+];
+
+/// Runs the show.
+pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    let started = Instant::now();
+    title("Setting this machine up");
+    crate::setup::run(workspace, &crate::setup::Options::default())?;
+    title("Building");
+    let built = crate::build::run(workspace, &crate::build::Options::without_setup())?;
+    ensure!(built == ExitCode::SUCCESS, "the build failed, see above");
+
+    let stage = Stage {
+        workspace,
+        nodes: options.nodes.to_string(),
+    };
+    // What an interrupted demo may have left; usually there is nothing.
+    let _ = stage
+        .hearth(&["down"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    title("Booting diskless nodes over the network");
+    let up = ["up", "--nodes", "*", "--tree", "2x2", "--memory", "48M"];
+    let words: &[&str] = if options.nodes == 4 {
+        &up
+    } else {
+        &["up", "--nodes", "*", "--memory", "48M"]
+    };
+    let result = stage.show(words, "", 0).and_then(|()| {
+        SCENES.iter().try_for_each(|scene| {
+            title(scene.says);
+            stage.show(scene.words, scene.input, scene.status)
+        })
+    });
+    if options.keep && result.is_ok() {
+        title("The cluster stays up");
+        eprintln!("  hearth --cluster {CLUSTER} down   takes it down");
+    } else {
+        title("Taking everything down");
+        let down = stage.show(&["down"], "", 0);
+        result.and(down)?;
+    }
+    eprintln!(
+        "\nThat was the demo: {:.0} s, all as it should be.",
+        started.elapsed().as_secs_f64()
+    );
+    eprintln!("`cargo xtask test` tests everything; README.md says how to use it.");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn title(text: &str) {
+    eprintln!("\n=== {text}");
+}
+
+struct Stage<'a> {
+    workspace: &'a Workspace,
+    nodes: String,
+}
+
+impl Stage<'_> {
+    fn hearth(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.workspace.hearth());
+        command.args(["--cluster", CLUSTER]);
+        for word in words {
+            match word.strip_prefix('@') {
+                Some(program) => command.arg(self.workspace.programs().join(program)),
+                None if *word == "*" => command.arg(&self.nodes),
+                None => command.arg(word),
+            };
+        }
+        command
+    }
+
+    /// Shows a command, runs it with the terminal, and compares its exit status.
+    fn show(&self, words: &[&str], input: &str, status: i32) -> Result<()> {
+        let shown: Vec<_> = words
+            .iter()
+            .map(|word| match word.strip_prefix('@') {
+                Some(program) => format!("target/hearth/programs/{program}"),
+                None if *word == "*" => self.nodes.clone(),
+                None => (*word).to_owned(),
+            })
+            .collect();
+        let line = format!("hearth --cluster {CLUSTER} {}", shown.join(" "));
+        eprintln!("$ {line}");
+        let mut child = self
+            .hearth(words)
+            .stdin(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting `{line}`"))?;
+        if let Some(mut pipe) = child.stdin.take() {
+            // A program that does not read its input is none the worse for it.
+            let _ = pipe.write_all(input.as_bytes());
+        }
+        let ended = child
+            .wait()
+            .with_context(|| format!("waiting for `{line}`"))?;
+        ensure!(
+            ended.code() == Some(status),
+            "`{line}` ended with {ended}, expected exit status {status}"
+        );
+        if status != 0 {
+            eprintln!("(exit status {status}, as expected)");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_of_the_show_is_built() {
+        let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs");
+        let stems: Vec<String> = std::fs::read_dir(sources)
+            .unwrap()
+            .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
+            .collect();
+        let programs = SCENES
+            .iter()
+            .flat_map(|scene| scene.words)
+            .filter_map(|w| w.strip_prefix('@'));
+        for program in programs {
+            assert!(
+                stems.iter().any(|stem| stem == program),
+                "{program} is in no source file"
+            );
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The structure test: rules about the source tree that no compiler checks.
+//!
+//! Purpose: directions of dependencies ([`dependencies`]), sizes, documentation and names of
+//! modules, where unsafe code may be ([`sources`]), and commands in the documentation that really
+//! exist ([`commands`]). Neighbours: `test` runs it as two of its steps.
+//!
+//! Invariant: a rule names the file and what to do about it.
+
+pub mod commands;
+mod dependencies;
+mod sources;
+mod tokens;
+
+use anyhow::Result;
+
+use crate::steps::Checks;
+use crate::workspace::Workspace;
+
+/// Checks all rules about sources and dependencies.
+pub fn check(workspace: &Workspace) -> Result<Checks> {
+    let mut findings = dependencies::check(workspace)?;
+    findings.extend(sources::check(workspace)?);
+    Ok(tell(&findings))
+}
+
+/// Shows what was found; a rule with nothing found has passed.
+pub fn tell(rules: &[Rule]) -> Checks {
+    let mut checks = Checks::default();
+    for rule in rules {
+        if rule.violations.is_empty() {
+            checks.passed += 1;
+            continue;
+        }
+        checks.failed += 1;
+        eprintln!("    {}:", rule.text);
+        for violation in &rule.violations {
+            eprintln!("      {violation}");
+        }
+    }
+    checks
+}
+
+/// One rule, and where it is broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    pub text: &'static str,
+    pub violations: Vec<String>,
+}

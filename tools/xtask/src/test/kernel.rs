@@ -1,0 +1,172 @@
+//! The kernel's own tests: each in a machine of its own.
+//!
+//! The kernel lists its tests (`hearth.test=list`) and runs one per boot (`hearth.test=NAME`). A
+//! test has passed when its marker is on the console *and* QEMU ended with the status that only
+//! the success value of isa-debug-exit gives, within the time limit. A test that is to end in a
+//! crash says in the list what the console must show then.
+//!
+//! Key type: [`Test`]. Neighbours: `kernel/src/ktest` is the other side.
+//!
+//! Invariant: a guest that hangs, or ends in another way, is a failed test.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::limited::{self, Finished, Show};
+use crate::steps::Checks;
+use crate::workspace::Workspace;
+
+/// A test takes seconds on a quiet machine; under load ten times that.
+const TEST_LIMIT: Duration = Duration::from_secs(150);
+/// Memory of the machine unless the test wants another.
+const MEMORY: &str = "48M";
+/// QEMU's status for the values 0x10 and 0x11 written to isa-debug-exit: (value << 1) | 1.
+const SUCCESS_STATUS: i32 = 33;
+const FAILURE_STATUS: i32 = 35;
+/// How much of a console is shown when a test failed.
+const SHOWN_LINES: usize = 30;
+
+/// A test as the kernel lists it.
+#[derive(Debug, PartialEq, Eq)]
+struct Test {
+    name: String,
+    /// Memory of its machine, as QEMU takes it.
+    memory: String,
+    /// What the console must show when the test is to end in a crash.
+    expects: Option<String>,
+}
+
+/// Runs all tests of the kernel.
+pub fn run(workspace: &Workspace) -> Result<Checks> {
+    let tests = list(workspace).context("asking the kernel for the list of its tests")?;
+    let mut checks = Checks::default();
+    for test in &tests {
+        match run_one(workspace, test) {
+            Ok(()) => {
+                eprintln!("    ok      {}", test.name);
+                checks.passed += 1;
+            }
+            Err(error) => {
+                eprintln!("    FAILED  {}: {error:#}", test.name);
+                checks.failed += 1;
+            }
+        }
+    }
+    Ok(checks)
+}
+
+fn list(workspace: &Workspace) -> Result<Vec<Test>> {
+    let finished = boot(workspace, "list", MEMORY)?;
+    let status = finished.status.code();
+    ensure!(
+        status == Some(SUCCESS_STATUS),
+        "QEMU ended with {status:?}:\n{}",
+        end(&finished)
+    );
+    let tests: Vec<Test> = finished
+        .lines
+        .iter()
+        .filter_map(|line| parse_listed(line))
+        .collect();
+    ensure!(!tests.is_empty(), "the list is empty:\n{}", end(&finished));
+    Ok(tests)
+}
+
+/// `HEARTH-TEST name NAME [memory=SIZE] [expects=TEXT to the end of the line]`.
+fn parse_listed(line: &str) -> Option<Test> {
+    let (_, rest) = line.split_once("HEARTH-TEST name ")?;
+    let (rest, expects) = match rest.split_once(" expects=") {
+        Some((rest, expects)) => (rest, Some(expects.trim().to_owned())),
+        None => (rest, None),
+    };
+    let mut words = rest.split_whitespace();
+    let name = words.next()?.to_owned();
+    let memory = words
+        .find_map(|word| word.strip_prefix("memory="))
+        .unwrap_or(MEMORY)
+        .to_owned();
+    Some(Test {
+        name,
+        memory,
+        expects,
+    })
+}
+
+fn run_one(workspace: &Workspace, test: &Test) -> Result<()> {
+    let finished = boot(workspace, &test.name, &test.memory)?;
+    let (marker, status) = match &test.expects {
+        None => (format!("HEARTH-TEST ok {}", test.name), SUCCESS_STATUS),
+        Some(text) => (text.clone(), FAILURE_STATUS),
+    };
+    if !finished.lines.iter().any(|line| line.contains(&marker)) {
+        bail!("the console lacks `{marker}`:\n{}", end(&finished));
+    }
+    let found = finished.status.code();
+    if found != Some(status) {
+        bail!(
+            "QEMU ended with {found:?} instead of {status}:\n{}",
+            end(&finished)
+        );
+    }
+    Ok(())
+}
+
+fn boot(workspace: &Workspace, test: &str, memory: &str) -> Result<Finished> {
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args([
+            "-accel",
+            "tcg,tb-size=64",
+            "-machine",
+            "pc,graphics=off",
+            "-cpu",
+            "max",
+        ])
+        .args(["-m", memory, "-nodefaults", "-no-user-config", "-no-reboot"])
+        .args(["-display", "none", "-monitor", "none", "-serial", "stdio"])
+        .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"])
+        // QEMU's own network, which answers DHCP and leads nowhere.
+        .args(["-netdev", "user,id=net,restrict=on"])
+        .args(["-device", "virtio-net-pci,netdev=net,romfile="])
+        .arg("-kernel")
+        .arg(workspace.boot_image())
+        .args([
+            "-append",
+            &format!("hearth.test={test} hearth.console=ttyS0"),
+        ]);
+    limited::run(&mut command, TEST_LIMIT, Show::Nothing)
+}
+
+/// The end of a console.
+fn end(finished: &Finished) -> String {
+    let from = finished.lines.len().saturating_sub(SHOWN_LINES);
+    let lines: Vec<_> = finished.lines[from..]
+        .iter()
+        .map(|line| format!("        {line}"))
+        .collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_tests_are_parsed_wherever_they_stand_in_a_line() {
+        let test = |line| parse_listed(line).map(|test| (test.name, test.memory, test.expects));
+        let plain = Some(("heap".to_owned(), "48M".to_owned(), None));
+        assert_eq!(test("[  0.1] info HEARTH-TEST name heap"), plain);
+        let crash = Some((
+            "guard".to_owned(),
+            "8M".to_owned(),
+            Some("double fault".to_owned()),
+        ));
+        assert_eq!(
+            test("HEARTH-TEST name guard memory=8M expects=double fault"),
+            crash
+        );
+        assert_eq!(test("HEARTH-TEST ok heap"), None);
+    }
+}
