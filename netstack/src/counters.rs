@@ -2,6 +2,8 @@
 //!
 //! Bad input is never an error to the caller of an endpoint: it is counted here.
 
+use crate::wire::Error;
+
 /// Counts since the endpoint was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -37,4 +39,18 @@ pub struct Counters {
     pub rate_limited: u64,
     /// Page requests given up.
     pub page_timeouts: u64,
+}
+
+impl Counters {
+    /// Counts a datagram whose envelope is wrong.
+    pub(crate) fn count_envelope(&mut self, error: Error) {
+        let count = match error {
+            Error::Truncated | Error::TrailingBytes | Error::BadValue => &mut self.bad_length,
+            Error::BadMagic => &mut self.bad_magic,
+            Error::BadVersion(_) => &mut self.bad_version,
+            Error::BadKind(_) => &mut self.bad_kind,
+            Error::BadTag => &mut self.bad_tag,
+        };
+        *count += 1;
+    }
 }

@@ -21,7 +21,6 @@
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
-#![allow(dead_code)] // until the bodies land
 
 extern crate alloc;
 #[cfg(test)]

@@ -4,18 +4,38 @@
 //! See the crate documentation for the drain loop. All datagrams go to the control node named in
 //! the personality.
 
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::counters::Counters;
-use crate::ids::{BootEpoch, CallId, ControlEpoch, JobId, RequestId};
-use crate::io::{IoOp, SubmitError};
+use crate::ids::{BootEpoch, CallId, ControlEpoch, JobId, NodeId, RequestId};
+use crate::io::client::Outcome;
+use crate::io::{self, IoOp, SubmitError};
+use crate::job::node::Jobs;
 use crate::job::{LaunchRefusal, LaunchSpec};
+use crate::join::node::{Link, Received};
 use crate::join::{Refusal, Timing};
+use crate::page::client::PageClient;
 use crate::page::{Object, PageError, PageRequest};
 use crate::personality::Personality;
-use crate::time::Instant;
+use crate::rng::Rng;
+use crate::time::{Instant, Micros};
 use crate::vitals::{BootTimings, Vitals};
+use crate::wire::datagram::{self, Header, Kind};
+use crate::wire::io as io_wire;
+use crate::wire::job::Command;
+use crate::wire::join::PANIC_TEXT_MAX;
+use crate::wire::key::Key;
+use crate::wire::page::PageData;
+
+/// Events waiting for the user; with more, datagrams are dropped and the control node repeats
+/// what matters. All answers to a full set of requests and calls fit several times.
+const MAX_EVENTS: usize = 1024;
+/// Bounds of the first wait for an answer to an I/O call.
+const CALL_TIMEOUT: (Micros, Micros) = (Micros::from_millis(20), Micros::from_millis(200));
+/// First sequence number of PANIC datagrams: above all others a boot can reach.
+const PANIC_SEQ: u64 = 1 << 62;
 
 /// What an endpoint needs to know about its node.
 #[derive(Clone, Debug)]
@@ -123,124 +143,280 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
+/// Where the parts of an endpoint put what they have to tell.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    events: VecDeque<Event>,
+    pub(crate) counters: Counters,
+}
+
+impl Outbox {
+    pub(crate) fn push(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+}
+
 /// A node's end of the protocol.
 #[derive(Debug)]
 pub struct Endpoint {
-    counters: Counters,
+    link: Link,
+    jobs: Jobs,
+    pages: PageClient,
+    rng: Rng,
+    outbox: Outbox,
 }
 
 impl Endpoint {
     /// An endpoint that wants to join at once.
     pub fn new(config: Config, now: Instant) -> Self {
-        let _ = (config, now);
-        todo!()
+        Endpoint {
+            link: Link::new(&config, now),
+            jobs: Jobs::default(),
+            pages: PageClient::new(),
+            rng: Rng::new(config.seed),
+            outbox: Outbox::default(),
+        }
     }
 
     /// Takes a datagram that arrived from the control node's address. Bad input is counted.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
-        let _ = (now, datagram);
-        todo!()
+        self.outbox.counters.received += 1;
+        if self.outbox.events.len() >= MAX_EVENTS {
+            self.outbox.counters.overloaded += 1;
+            return;
+        }
+        match self
+            .link
+            .receive(now, datagram, &mut self.rng, &mut self.outbox)
+        {
+            Received::Nothing => {}
+            Received::NewSession => {
+                self.jobs.drop_all(&mut self.outbox);
+                self.pages.clear();
+            }
+            Received::Message(kind, payload) => self.message(now, kind, payload),
+        }
+    }
+
+    fn message(&mut self, now: Instant, kind: Kind, payload: &[u8]) {
+        let understood = match kind {
+            Kind::Command => Command::parse(payload).map(|command| {
+                if let Some(dropped) = self.jobs.command(&command, &mut self.outbox) {
+                    self.pages.cancel(dropped);
+                }
+            }),
+            Kind::PageData => PageData::parse(payload).map(|answer| {
+                let Outbox { events, counters } = &mut self.outbox;
+                let used = self
+                    .pages
+                    .receive(now, &answer, |event| events.push_back(event));
+                counters.stale += u64::from(!used);
+            }),
+            Kind::IoReply => {
+                io_wire::IoReply::parse(payload).map(|reply| self.io_reply(now, reply))
+            }
+            _ => {
+                self.outbox.counters.bad_kind += 1;
+                return;
+            }
+        };
+        if understood.is_err() {
+            self.outbox.counters.bad_payload += 1;
+        }
+    }
+
+    fn io_reply(&mut self, now: Instant, reply: io_wire::IoReply<'_>) {
+        let (job, call) = (reply.job, reply.call);
+        let Some(entry) = self.jobs.entry(job) else {
+            self.outbox.counters.stale += 1;
+            return;
+        };
+        let length = reply.done.map(|done| done.data.len());
+        match (entry.io.reply(now, call, length, &mut self.rng), reply.done) {
+            (Outcome::Done { exit, oversized }, Some(done)) => {
+                if exit {
+                    self.jobs.finish(job);
+                }
+                let (mut result, mut data) = (done.result, done.data.to_vec());
+                if oversized {
+                    self.outbox.counters.bad_payload += 1;
+                    (result, data) = (-io::EIO, Vec::new());
+                }
+                self.outbox.push(Event::IoDone {
+                    job,
+                    call,
+                    result,
+                    data,
+                });
+            }
+            (Outcome::Stale, _) => self.outbox.counters.stale += 1,
+            _ => {}
+        }
     }
 
     /// The next datagram to send to the control node: its length, written to the front of `out`,
     /// which must have [`crate::MAX_DATAGRAM`] bytes. Also acts on deadlines that have passed, so
     /// it may give new events.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<usize> {
-        let _ = (now, out);
-        todo!()
+        let length = self.next_datagram(now, out)?;
+        self.outbox.counters.sent += 1;
+        Some(length)
+    }
+
+    fn next_datagram(&mut self, now: Instant, out: &mut [u8]) -> Option<usize> {
+        let own = self
+            .link
+            .poll_transmit(now, &mut self.rng, &mut self.outbox, out);
+        if own.is_some() || !self.link.has_session() {
+            return own;
+        }
+        if let Some(ack) = self.jobs.next_ack() {
+            return self
+                .link
+                .seal(Kind::CommandAck, out, |writer| ack.emit(writer));
+        }
+        let timeout = self.call_timeout();
+        for (job, entry) in self.jobs.iter_mut() {
+            if let Some((call, op, repeated)) = entry.io.due(now, timeout, &mut self.rng) {
+                self.outbox.counters.retransmitted += u64::from(repeated);
+                return self.link.seal(Kind::IoCall, out, |writer| {
+                    io_wire::emit_call(job, call, op, writer);
+                });
+            }
+        }
+        let Outbox { events, counters } = &mut self.outbox;
+        let fail = |event| events.push_back(event);
+        let read = self.pages.poll(now, &mut self.rng, counters, fail)?;
+        self.link
+            .seal(Kind::PageRead, out, |writer| read.emit(writer))
+    }
+
+    fn call_timeout(&self) -> Micros {
+        let (shortest, longest) = CALL_TIMEOUT;
+        self.pages
+            .timeout()
+            .saturating_mul(2)
+            .clamp(shortest, longest)
     }
 
     /// When to call [`Self::poll_transmit`] again without other cause; a time that has passed
     /// means at once.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        todo!()
+        let link = self.link.poll_timeout();
+        if !self.link.has_session() {
+            return link;
+        }
+        if self.jobs.has_acks() {
+            return Some(Instant::ZERO);
+        }
+        let calls = self
+            .jobs
+            .iter()
+            .filter_map(|(_, entry)| entry.io.deadline())
+            .min();
+        [link, calls, self.pages.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// When the next heartbeat is due, or the next HELLO: the only deadline that a node must
     /// keep while a program computes. Everything else can wait until then.
     pub fn heartbeat_deadline(&self) -> Option<Instant> {
-        todo!()
+        self.link.heartbeat_deadline()
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        todo!()
+        self.outbox.events.pop_front()
     }
 
     /// True between `Joined` and `ControlLost`, and after `ControlBack`.
     pub fn is_joined(&self) -> bool {
-        todo!()
+        self.link.is_joined()
     }
 
     /// State to send with the next heartbeat. The heartbeat that confirms a join goes out with
     /// the first `poll_transmit` after `Joined`, so set the vitals between the two.
     pub fn set_vitals(&mut self, vitals: Vitals) {
-        let _ = vitals;
-        todo!()
+        self.link.set_vitals(vitals);
     }
 
     /// Leaves in good order: LEAVE is repeated until answered or a limit, then `Left` comes.
     pub fn leave(&mut self, now: Instant) {
-        let _ = now;
-        todo!()
+        self.link.leave(now, &mut self.outbox);
     }
 
     /// What a panic handler needs to tell the control node by itself, without this endpoint.
     /// Take a new one after every `Joined`. None before the first.
     pub fn panic_reporter(&self) -> Option<PanicReporter> {
-        todo!()
+        let (node, epoch, key) = self.link.panic_parts()?;
+        Some(PanicReporter { node, epoch, key })
     }
 
-    /// Answers a `Launch` event, once.
-    pub fn launch_result(&mut self, now: Instant, job: JobId, result: Result<(), LaunchRefusal>) {
-        let _ = (now, job, result);
-        todo!()
+    /// Answers a `Launch` event, once; ignored for a job that was dropped meanwhile.
+    pub fn launch_result(&mut self, _now: Instant, job: JobId, result: Result<(), LaunchRefusal>) {
+        self.jobs.launch_result(job, result);
     }
 
     /// Asks for a range of an object; `Data` or `PageFailed` follows.
     ///
     /// Panics when `length` is 0 or above [`crate::page::MAX_REQUEST`].
     pub fn request_pages(&mut self, now: Instant, request: PageRequest) -> Result<RequestId, Full> {
-        let _ = (now, request);
-        todo!()
+        self.pages.request(now, request)
     }
 
     /// Forgets a job's outstanding page requests; no event follows for them.
     pub fn cancel_requests(&mut self, job: JobId) {
-        let _ = job;
-        todo!()
+        self.pages.cancel(job);
     }
 
     /// Ships a call; `IoDone` follows. Calls of a job are carried out in the order submitted.
+    /// `Exit` is always taken once, also by a full queue.
     pub fn io_submit(&mut self, now: Instant, job: JobId, op: IoOp) -> Result<CallId, SubmitError> {
-        let _ = (now, job, op);
-        todo!()
+        let entry = self.jobs.entry(job).ok_or(SubmitError::UnknownJob)?;
+        entry.io.submit(now, op)
     }
 
     /// Calls of a job that are not done yet: zero means that everything written has arrived.
     pub fn io_pending(&self, job: JobId) -> usize {
-        let _ = job;
-        todo!()
+        self.jobs.get(job).map_or(0, |entry| entry.io.pending())
+    }
+
+    /// True when the endpoint has left and will never send again.
+    pub fn has_left(&self) -> bool {
+        self.link.has_left()
     }
 
     /// Counts of what was received, sent and refused.
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.outbox.counters
     }
 }
 
 /// Makes PANIC datagrams without the endpoint: a copy is kept where the panic handler finds it.
 #[derive(Clone, Copy, Debug)]
 pub struct PanicReporter {
-    _private: (),
+    node: NodeId,
+    epoch: BootEpoch,
+    key: Key,
 }
 
 impl PanicReporter {
     /// The datagram that tells the control node about a panic; its length, at the front of `out`
     /// (at least [`crate::MAX_DATAGRAM`] bytes). `attempt` counts from 0 and must differ between
-    /// repeats. Allocates nothing.
+    /// repeats. Long text is cut. Allocates nothing.
     pub fn datagram(&self, attempt: u32, text: &str, out: &mut [u8]) -> usize {
-        let _ = (attempt, text, out);
-        todo!()
+        let seq = PANIC_SEQ + u64::from(attempt);
+        let header = Header {
+            kind: Kind::Panic,
+            node: self.node,
+            epoch: self.epoch,
+            seq,
+        };
+        let text = &text[..text.floor_char_boundary(PANIC_TEXT_MAX)];
+        datagram::emit(header, Some(&self.key), out, |writer| {
+            writer.bytes(text.as_bytes());
+        })
     }
 }

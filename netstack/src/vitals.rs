@@ -24,6 +24,10 @@ pub struct Vitals {
     pub uptime_us: u64,
     /// Microseconds of these spent halted.
     pub idle_us: u64,
+    /// Microseconds from the kernel's entry to the first WELCOME; 0 before.
+    pub joined_us: u64,
+    /// Microseconds of these spent halted.
+    pub joined_idle_us: u64,
     /// Bytes of free memory.
     pub memory_free: u64,
     /// Bytes of memory in use.

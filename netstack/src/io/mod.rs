@@ -6,7 +6,9 @@
 //! until the control node's user replies: not replying to a write is how a slow reader holds a
 //! program back.
 
+pub(crate) mod client;
 pub mod exit;
+pub(crate) mod server;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,6 +26,8 @@ pub const MAX_QUEUED_BYTES: usize = 64 * 1024;
 pub const MAX_QUEUED_CALLS: usize = 256;
 /// Most bytes of data in one call or reply.
 pub const MAX_CALL_DATA: usize = MAX_DATA;
+/// The errno of an answer that cannot be right (Linux's EIO).
+pub(crate) const EIO: i64 = 5;
 /// As an `offset`: the stream's own position.
 pub const OFFSET_CURRENT: u64 = u64::MAX;
 

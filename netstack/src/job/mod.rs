@@ -8,7 +8,9 @@
 //!   cancelled before its start (status `Signal`).
 //! - A `Cancel` before `launch_result` is answered by `launch_result(Err(Cancelled))`.
 
+pub(crate) mod control;
 pub mod launch_block;
+pub(crate) mod node;
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,6 +1,13 @@
 //! Joining: hello, welcome, refusal, heartbeat, leave, and finding one another again after either
 //! side restarted.
 
+mod admission;
+pub(crate) mod node;
+pub(crate) mod registry;
+mod rejection;
+mod slot;
+pub mod window;
+
 use core::fmt;
 
 use crate::time::Micros;

@@ -3,6 +3,10 @@
 //! The serving side keeps no state: every PAGE_READ names the fragments it wants and is answered
 //! with these. The client keeps a bitmap per request and asks again for what is missing.
 
+pub(crate) mod client;
+pub(crate) mod rtt;
+pub(crate) mod server;
+
 use alloc::vec::Vec;
 
 use crate::MAX_DATA;
@@ -76,6 +80,8 @@ pub struct PageWanted {
     pub length: u32,
     /// The node's number for this request.
     pub request: RequestId,
+    /// The node's attempt at it, echoed in the answer.
+    pub attempt: u8,
     /// Which fragments of [`MAX_DATA`] bytes are wanted: bit i is the one at `offset + i *
     /// MAX_DATA`.
     pub fragments: u32,
@@ -89,4 +95,14 @@ pub struct PageReply {
     /// The bytes from `wanted.offset`: all of `wanted.length`, or as far as the object goes
     /// (none at all beyond its end), or why there are none.
     pub bytes: Result<Vec<u8>, PageError>,
+}
+
+/// Fragments of an answer of `length` bytes.
+pub(crate) const fn fragment_count(length: u32) -> u32 {
+    length.div_ceil(MAX_DATA as u32)
+}
+
+/// The bitmap of all fragments of an answer of `length` bytes, 1 to [`MAX_REQUEST`].
+pub(crate) const fn fragment_mask(length: u32) -> u32 {
+    u32::MAX >> (32 - fragment_count(length))
 }

@@ -2,11 +2,18 @@
 //!
 //! - [`field`]: bounds-checked reading and writing of fixed-width fields.
 //! - [`key`]: SipHash-2-4-128 keys and how each is derived from the one above it.
+//! - [`datagram`]: the envelope of every message, its checked view and its seal.
+//! - [`join`], [`job`], [`page`], [`io`]: the payloads.
 //!
 //! Invariant: no input, however malformed, panics or is read beyond its end.
 
+pub mod datagram;
 pub mod field;
+pub mod io;
+pub mod job;
+pub mod join;
 pub mod key;
+pub mod page;
 
 /// Why bytes were not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

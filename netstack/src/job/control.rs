@@ -1,0 +1,629 @@
+//! The control side of job control: which rank stands where, and which command it waits for.
+//!
+//! ```text
+//!  launch()              Ready             start(), Started
+//! --------> Launching ---------> Ready -----------------------> Running
+//!               | Refused          |  Exit answered, node lost     |
+//!               v                  v                               v
+//!             Gone               Gone                            Gone
+//! ```
+//!
+//! A command is repeated for as long as its node is up and has not said that it is done: a node
+//! that computes looks at its network once a second only.
+//!
+//! Invariant: a node has at most one rank that is not gone; a node that reports a job it should
+//! not have (an orphan) is told to drop it until it says that it has.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::control::Event;
+use crate::control::outbox::{Outbox, Outgoing};
+use crate::ids::{CallId, JobId, NodeId, Rank};
+use crate::io::IoReply;
+use crate::io::server::{Channel, Outcome};
+use crate::job::{JobSpec, LaunchError, LaunchSpec, RankLoss, RankSpec, RefusalCode, launch_block};
+use crate::page::PageWanted;
+use crate::rng::Rng;
+use crate::time::{Instant, Micros};
+use crate::wire::io::IoCall;
+use crate::wire::job::{Command, CommandAck, JobStatus};
+use crate::wire::page::PageRead;
+
+/// First wait for the answer to a command; doubles up to [`COMMAND_SLOWEST`].
+const COMMAND_FIRST: Micros = Micros::from_millis(100);
+/// Slowest repetition of a command: as often as a computing node looks.
+const COMMAND_SLOWEST: Micros = Micros::from_secs(1);
+/// How often a node that loads a program is asked how far it is; it also says so by itself.
+const LOADING_POLL: Micros = Micros::from_millis(500);
+/// Channels of ended jobs kept per node, to repeat answers that were lost. A node that gets its
+/// next LAUNCH takes all earlier ones for answered, so one would do.
+const CLOSED_PER_NODE: usize = 4;
+/// Orphans remembered per node; a node cannot hold more jobs.
+const ORPHANS_PER_NODE: usize = crate::job::MAX_NODE_JOBS;
+/// The signal that ends an orphan.
+const SIGKILL: u8 = 9;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Launching,
+    Ready,
+    Running,
+}
+
+#[derive(Debug, Default)]
+struct Retry {
+    tries: u32,
+    due: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct RankState {
+    rank: Rank,
+    launch_block_bytes: u32,
+    phase: Phase,
+    /// The signal of the last cancel the node has acknowledged.
+    cancelled: u8,
+    channel: Channel,
+    exit_seen: bool,
+    retry: Retry,
+}
+
+#[derive(Debug)]
+struct Job {
+    spec: JobSpec,
+    /// Ranks that are not gone.
+    ranks: BTreeMap<NodeId, RankState>,
+    start: bool,
+    cancel: Option<u8>,
+}
+
+type TimerKey = (Instant, NodeId, JobId);
+
+/// The jobs of a cluster.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    limit: usize,
+    jobs: BTreeMap<JobId, Job>,
+    by_node: BTreeMap<NodeId, JobId>,
+    closed: BTreeMap<NodeId, VecDeque<(JobId, Channel)>>,
+    orphans: BTreeMap<(NodeId, JobId), Retry>,
+    timers: BTreeSet<TimerKey>,
+}
+
+impl Jobs {
+    pub(crate) fn new(limit: usize) -> Self {
+        Jobs {
+            limit,
+            jobs: BTreeMap::new(),
+            by_node: BTreeMap::new(),
+            closed: BTreeMap::new(),
+            orphans: BTreeMap::new(),
+            timers: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn job_of(&self, node: NodeId) -> Option<JobId> {
+        self.by_node.get(&node).copied()
+    }
+
+    pub(crate) fn launch(
+        &mut self,
+        now: Instant,
+        spec: JobSpec,
+        is_up: impl Fn(NodeId) -> bool,
+        node_limit: usize,
+    ) -> Result<(), LaunchError> {
+        if spec.job == JobId::NONE || self.jobs.contains_key(&spec.job) {
+            return Err(LaunchError::BadJobId);
+        }
+        if spec.ranks.is_empty() || spec.ranks.len() > node_limit {
+            return Err(LaunchError::BadSize);
+        }
+        if self.jobs.len() >= self.limit {
+            return Err(LaunchError::TooManyJobs);
+        }
+        let mut ranks = BTreeMap::new();
+        for (rank, place) in spec.ranks.iter().enumerate() {
+            self.check_place(place, &is_up)?;
+            let rank = RankState::new(Rank(rank as u32), place.launch_block_bytes);
+            if ranks.insert(place.node, rank).is_some() {
+                return Err(LaunchError::NodeTwice(place.node));
+            }
+        }
+        let job = spec.job;
+        for node in ranks.keys() {
+            self.by_node.insert(*node, job);
+        }
+        self.jobs.insert(
+            job,
+            Job {
+                spec,
+                ranks,
+                start: false,
+                cancel: None,
+            },
+        );
+        self.send_to_all(now, job);
+        Ok(())
+    }
+
+    fn check_place(
+        &self,
+        place: &RankSpec,
+        is_up: impl Fn(NodeId) -> bool,
+    ) -> Result<(), LaunchError> {
+        if !is_up(place.node) {
+            return Err(LaunchError::NodeNotUp(place.node));
+        }
+        if self.by_node.contains_key(&place.node) {
+            return Err(LaunchError::NodeBusy(place.node));
+        }
+        if place.launch_block_bytes as usize > launch_block::MAX {
+            return Err(LaunchError::LaunchBlockTooLarge);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn start(&mut self, now: Instant, job: JobId) {
+        if let Some(state) = self.jobs.get_mut(&job) {
+            state.start = true;
+            self.send_to_all(now, job);
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, now: Instant, job: JobId, signal: u8) {
+        if let Some(state) = self.jobs.get_mut(&job) {
+            state.cancel = Some(signal.max(1));
+            self.send_to_all(now, job);
+        }
+    }
+
+    /// Makes the commands of a job due at once.
+    fn send_to_all(&mut self, now: Instant, job: JobId) {
+        let Some(state) = self.jobs.get_mut(&job) else {
+            return;
+        };
+        for (node, rank) in &mut state.ranks {
+            rank.retry.tries = 0;
+            arm(&mut self.timers, &mut rank.retry, now, *node, job);
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(due, _, _)| *due)
+    }
+
+    /// Sends the commands that are due.
+    pub(crate) fn handle_timeouts(&mut self, now: Instant, rng: &mut Rng, out: &mut Outbox) {
+        while let Some((due, node, job)) = self.timers.first().copied()
+            && due <= now
+        {
+            self.timers.pop_first();
+            let wanted = self.wanted(node, job).is_some();
+            let Some(retry) = self.retry(node, job) else {
+                continue;
+            };
+            retry.due = None;
+            if !wanted {
+                continue;
+            }
+            out.counters.retransmitted += u64::from(retry.tries > 0);
+            let doubled = COMMAND_FIRST.saturating_mul(1 << retry.tries.min(8));
+            retry.tries += 1;
+            let next = now + rng.jitter(doubled.min(COMMAND_SLOWEST));
+            self.arm(next, node, job);
+            out.send(Outgoing::Command { node, job });
+        }
+    }
+
+    fn retry(&mut self, node: NodeId, job: JobId) -> Option<&mut Retry> {
+        let rank = rank_mut(&mut self.jobs, node, job);
+        match rank {
+            Some(rank) => Some(&mut rank.retry),
+            None => self.orphans.get_mut(&(node, job)),
+        }
+    }
+
+    fn arm(&mut self, at: Instant, node: NodeId, job: JobId) {
+        let rank = rank_mut(&mut self.jobs, node, job);
+        let retry = match rank {
+            Some(rank) => Some(&mut rank.retry),
+            None => self.orphans.get_mut(&(node, job)),
+        };
+        if let Some(retry) = retry {
+            arm(&mut self.timers, retry, at, node, job);
+        }
+    }
+
+    /// The command a node is waiting for.
+    pub(crate) fn wanted(&self, node: NodeId, job: JobId) -> Option<Command> {
+        let state = self.jobs.get(&job);
+        let Some((state, rank)) = state.and_then(|state| Some((state, state.ranks.get(&node)?)))
+        else {
+            let orphan = self.orphans.contains_key(&(node, job));
+            return orphan.then_some(Command::Cancel {
+                job,
+                signal: SIGKILL,
+                orphan: true,
+            });
+        };
+        if rank.exit_seen {
+            return None;
+        }
+        let cancel = state.cancel.map(|signal| Command::Cancel {
+            job,
+            signal,
+            orphan: false,
+        });
+        match rank.phase {
+            // Also asks a node that has the cancel already how far it is.
+            Phase::Launching => Some(cancel.unwrap_or_else(|| state.launch_command(rank))),
+            _ if state.cancel.is_some() => cancel.filter(|_| state.cancel != Some(rank.cancelled)),
+            Phase::Ready => state.start.then_some(Command::Start { job }),
+            Phase::Running => None,
+        }
+    }
+
+    /// A node says how a job stands.
+    pub(crate) fn acknowledge(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        ack: &CommandAck<'_>,
+        rng: &mut Rng,
+        out: &mut Outbox,
+    ) {
+        let job = ack.job;
+        let ended = matches!(
+            ack.status,
+            JobStatus::Unknown | JobStatus::Finished | JobStatus::Refused
+        );
+        let Some(rank) = rank_mut(&mut self.jobs, node, job) else {
+            if ended {
+                self.forget_orphan(node, job);
+            } else {
+                self.adopt_orphan(now, node, job);
+            }
+            return;
+        };
+        if ack.cancel_signal != 0 {
+            rank.cancelled = ack.cancel_signal;
+        }
+        let place = rank.rank;
+        match (rank.phase, ack.status) {
+            (Phase::Launching, JobStatus::Loading) => {
+                let next = now + rng.jitter(LOADING_POLL);
+                arm(&mut self.timers, &mut rank.retry, next, node, job);
+            }
+            (Phase::Launching, JobStatus::Ready | JobStatus::Started) => {
+                rank.phase = Phase::Ready;
+                rank.retry.tries = 0;
+                arm(&mut self.timers, &mut rank.retry, now, node, job);
+                let state = &self.jobs[&job];
+                let loading = |rank: &&RankState| rank.phase == Phase::Launching;
+                let waiting = state.ranks.values().filter(loading).count() as u32;
+                out.event(Event::LaunchReady {
+                    job,
+                    node,
+                    rank: place,
+                    waiting,
+                });
+            }
+            (Phase::Launching, JobStatus::Refused) => {
+                let (code, text) = (ack.code, ack.text.into());
+                out.event(Event::LaunchRefused {
+                    job,
+                    node,
+                    rank: place,
+                    code,
+                    text,
+                });
+                self.gone(node, job, out);
+            }
+            (Phase::Launching, JobStatus::Unknown | JobStatus::Finished) => {
+                self.never_launched(node, job, ack.status, place, out);
+            }
+            (Phase::Ready, JobStatus::Started) => self.started(node, job, out),
+            (Phase::Ready | Phase::Running, _) if ended && !rank.exit_seen => {
+                let reason = RankLoss::Forgotten;
+                out.event(Event::RankLost {
+                    job,
+                    node,
+                    rank: place,
+                    reason,
+                });
+                self.gone(node, job, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// A node that got the cancel first, or has had a job of this number, will not launch it.
+    fn never_launched(
+        &mut self,
+        node: NodeId,
+        job: JobId,
+        status: JobStatus,
+        rank: Rank,
+        out: &mut Outbox,
+    ) {
+        if self.jobs[&job].cancel.is_some() {
+            let code = RefusalCode::Cancelled;
+            let text = "cancelled before it was loaded".into();
+            out.event(Event::LaunchRefused {
+                job,
+                node,
+                rank,
+                code,
+                text,
+            });
+        } else if status == JobStatus::Finished {
+            out.event(Event::RankLost {
+                job,
+                node,
+                rank,
+                reason: RankLoss::Forgotten,
+            });
+        } else {
+            return;
+        }
+        self.gone(node, job, out);
+    }
+
+    fn started(&mut self, node: NodeId, job: JobId, out: &mut Outbox) {
+        let rank = rank_mut(&mut self.jobs, node, job);
+        let rank = rank.expect("the caller found the rank");
+        rank.phase = Phase::Running;
+        out.event(Event::Started {
+            job,
+            node,
+            rank: rank.rank,
+        });
+    }
+
+    /// A rank has ended one way or the other.
+    fn gone(&mut self, node: NodeId, job: JobId, out: &mut Outbox) -> Option<Channel> {
+        let state = self.jobs.get_mut(&job)?;
+        let mut rank = state.ranks.remove(&node)?;
+        disarm(&mut self.timers, &mut rank.retry, node, job);
+        self.by_node.remove(&node);
+        if state.ranks.is_empty() {
+            self.jobs.remove(&job);
+            out.event(Event::JobClosed { job });
+        }
+        Some(rank.channel)
+    }
+
+    /// A node is gone, and what it had with it.
+    pub(crate) fn node_gone(&mut self, node: NodeId, reason: RankLoss, out: &mut Outbox) {
+        self.closed.remove(&node);
+        while let Some((_, job)) = self.first_orphan(node) {
+            self.forget_orphan(node, job);
+        }
+        let Some(job) = self.job_of(node) else {
+            return;
+        };
+        let rank = self.jobs[&job].ranks[&node].rank;
+        out.event(Event::RankLost {
+            job,
+            node,
+            rank,
+            reason,
+        });
+        self.gone(node, job, out);
+    }
+
+    fn is_closed(&self, node: NodeId, job: JobId) -> bool {
+        let closed = self.closed.get(&node);
+        closed.is_some_and(|closed| closed.iter().any(|(known, _)| *known == job))
+    }
+
+    /// A node reports that it has a job.
+    pub(crate) fn reported(&mut self, now: Instant, node: NodeId, job: JobId) {
+        if self.job_of(node) != Some(job) {
+            self.adopt_orphan(now, node, job);
+        }
+    }
+
+    /// A job that its node should not have: it is told to drop it.
+    fn adopt_orphan(&mut self, now: Instant, node: NodeId, job: JobId) {
+        let known = self
+            .orphans
+            .range((node, JobId(0))..=(node, JobId(u64::MAX)))
+            .count();
+        let has_it = self.orphans.contains_key(&(node, job));
+        if self.is_closed(node, job) || has_it || known >= ORPHANS_PER_NODE {
+            return;
+        }
+        self.orphans.insert((node, job), Retry::default());
+        self.arm(now, node, job);
+    }
+
+    fn first_orphan(&self, node: NodeId) -> Option<(NodeId, JobId)> {
+        let mut all = self
+            .orphans
+            .range((node, JobId(0))..=(node, JobId(u64::MAX)));
+        all.next().map(|(key, _)| *key)
+    }
+
+    fn forget_orphan(&mut self, node: NodeId, job: JobId) {
+        if let Some(mut retry) = self.orphans.remove(&(node, job)) {
+            disarm(&mut self.timers, &mut retry, node, job);
+        }
+    }
+
+    /// A node asks for pages; None when it has no business to.
+    pub(crate) fn page_read(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        read: &PageRead,
+    ) -> Option<PageWanted> {
+        let rank = self
+            .jobs
+            .get(&read.job)
+            .and_then(|state| state.ranks.get(&node));
+        let Some(rank) = rank.map(|rank| rank.rank) else {
+            self.adopt_orphan(now, node, read.job);
+            return None;
+        };
+        Some(PageWanted {
+            node,
+            rank,
+            job: read.job,
+            object: read.object,
+            offset: read.offset,
+            length: read.length,
+            request: read.request,
+            attempt: read.attempt,
+            fragments: read.fragments,
+        })
+    }
+
+    /// A node ships a call.
+    pub(crate) fn io_call(&mut self, now: Instant, node: NodeId, io: IoCall, out: &mut Outbox) {
+        let IoCall { job, call, op } = io;
+        let rank = rank_mut(&mut self.jobs, node, job);
+        let Some(rank) = rank else {
+            if self.is_closed(node, job) {
+                out.send(Outgoing::IoReply { node, job, call });
+            } else {
+                self.adopt_orphan(now, node, job);
+            }
+            return;
+        };
+        match rank.channel.receive(call, op) {
+            Outcome::Repeated => out.send(Outgoing::IoReply { node, job, call }),
+            Outcome::OutOfWindow => out.counters.stale += 1,
+            Outcome::Taken => self.deliver(node, job, out),
+        }
+    }
+
+    fn deliver(&mut self, node: NodeId, job: JobId, out: &mut Outbox) {
+        let state = self.jobs.get_mut(&job).expect("the caller found the job");
+        // The first call of a program whose answer to START was lost.
+        let starting = state.start && state.cancel.is_none();
+        let phase = state.ranks[&node].phase;
+        if phase == Phase::Ready && starting {
+            self.started(node, job, out);
+        }
+        let state = self.jobs.get_mut(&job).expect("the caller found the job");
+        let rank = state
+            .ranks
+            .get_mut(&node)
+            .expect("the caller found the rank");
+        while let Some((call, op)) = rank.channel.next() {
+            rank.exit_seen |= matches!(op, crate::io::IoOp::Exit(_));
+            out.event(Event::IoCall {
+                node,
+                job,
+                rank: rank.rank,
+                call,
+                op,
+            });
+        }
+    }
+
+    /// The user answers a call.
+    pub(crate) fn io_reply(
+        &mut self,
+        node: NodeId,
+        job: JobId,
+        call: CallId,
+        reply: IoReply,
+        out: &mut Outbox,
+    ) {
+        let rank = rank_mut(&mut self.jobs, node, job);
+        if let Some(rank) = rank {
+            let Some(exit) = rank.channel.reply(call, reply) else {
+                return;
+            };
+            out.send(Outgoing::IoReply { node, job, call });
+            if exit && let Some(channel) = self.gone(node, job, out) {
+                let closed = self.closed.entry(node).or_default();
+                if closed.len() == CLOSED_PER_NODE {
+                    closed.pop_front();
+                }
+                closed.push_back((job, channel));
+            }
+            return;
+        }
+        if let Some(channel) = self.closed_channel(node, job)
+            && channel.reply(call, reply).is_some()
+        {
+            out.send(Outgoing::IoReply { node, job, call });
+        }
+    }
+
+    fn closed_channel(&mut self, node: NodeId, job: JobId) -> Option<&mut Channel> {
+        let closed = self.closed.get_mut(&node)?;
+        closed
+            .iter_mut()
+            .find(|(known, _)| *known == job)
+            .map(|(_, channel)| channel)
+    }
+
+    /// What to answer about a call; the outer None when there is nothing to say.
+    pub(crate) fn io_answer(
+        &self,
+        node: NodeId,
+        job: JobId,
+        call: CallId,
+    ) -> Option<Option<&IoReply>> {
+        let rank = self.jobs.get(&job).and_then(|state| state.ranks.get(&node));
+        if let Some(rank) = rank {
+            return rank.channel.answer(call);
+        }
+        let closed = self.closed.get(&node)?;
+        let (_, channel) = closed.iter().find(|(known, _)| *known == job)?;
+        channel.answer(call)
+    }
+}
+
+impl RankState {
+    fn new(rank: Rank, launch_block_bytes: u32) -> Self {
+        RankState {
+            rank,
+            launch_block_bytes,
+            phase: Phase::Launching,
+            cancelled: 0,
+            channel: Channel::new(),
+            exit_seen: false,
+            retry: Retry::default(),
+        }
+    }
+}
+
+impl Job {
+    fn launch_command(&self, rank: &RankState) -> Command {
+        Command::Launch(LaunchSpec {
+            job: self.spec.job,
+            rank: rank.rank,
+            size: self.spec.ranks.len() as u32,
+            program: self.spec.program,
+            program_bytes: self.spec.program_bytes,
+            launch_block_bytes: rank.launch_block_bytes,
+            time_limit_us: self.spec.time_limit_us,
+            monitor_period_us: self.spec.monitor_period_us,
+            memory_limit: self.spec.memory_limit,
+        })
+    }
+}
+
+/// A rank that is not gone.
+fn rank_mut(jobs: &mut BTreeMap<JobId, Job>, node: NodeId, job: JobId) -> Option<&mut RankState> {
+    jobs.get_mut(&job)?.ranks.get_mut(&node)
+}
+
+/// Sets a timer in place of the one that was set before.
+fn arm(timers: &mut BTreeSet<TimerKey>, retry: &mut Retry, at: Instant, node: NodeId, job: JobId) {
+    disarm(timers, retry, node, job);
+    retry.due = Some(at);
+    timers.insert((at, node, job));
+}
+
+fn disarm(timers: &mut BTreeSet<TimerKey>, retry: &mut Retry, node: NodeId, job: JobId) {
+    if let Some(due) = retry.due.take() {
+        timers.remove(&(due, node, job));
+    }
+}

@@ -1,0 +1,405 @@
+//! Who is let into the registry: what a HELLO leads to.
+//!
+//! A new boot of a MAC address whose earlier boot is still heard is either a reboot or a second
+//! machine. The earlier boot is probed: if it answers, the newcomer is refused; if it stays
+//! silent for [`crate::join::Timing::reboot_silence`], the newcomer takes its place. The newcomer
+//! just repeats its HELLO meanwhile.
+
+use core::net::SocketAddrV4;
+
+use crate::control::outbox::{Outbox, Outgoing};
+use crate::control::{Event, LostReason, NodeState};
+use crate::ids::{BootEpoch, NodeId};
+use crate::io;
+use crate::join::Refusal;
+use crate::join::registry::Registry;
+use crate::join::rejection;
+use crate::join::slot::{Arrival, Slot};
+use crate::time::{Instant, Micros};
+use crate::wire::datagram::{Header, Packet};
+use crate::wire::join::{Hello, REFUSE_TEXT_MAX};
+use crate::wire::key::{Direction, Key};
+
+/// What an earlier boot sent before its reboot may still arrive so long after the newcomer's
+/// first HELLO.
+const IN_FLIGHT: Micros = Micros::from_millis(300);
+
+/// What stands between a newcomer and its place.
+enum Obstacle {
+    None,
+    /// Wait and see; the earlier boot was probed.
+    Undecided,
+    Refused(Refusal),
+}
+
+impl Registry {
+    pub(super) fn hello(
+        &mut self,
+        now: Instant,
+        from: SocketAddrV4,
+        packet: &Packet<'_>,
+        out: &mut Outbox,
+    ) {
+        let Header {
+            node, epoch, seq, ..
+        } = packet.header();
+        let hello = match Hello::parse(packet.unverified_payload()) {
+            Ok(hello) if epoch != BootEpoch(0) && seq != 0 => hello,
+            _ => {
+                out.counters.bad_payload += 1;
+                return;
+            }
+        };
+        let node_key = self.node_key(node, epoch, &hello);
+        let arrival = Arrival {
+            node,
+            epoch,
+            seq,
+            from,
+            hello,
+            node_key,
+        };
+        if hello.key_id != self.config.key_id {
+            self.refuse_unsealed(now, &arrival, Refusal::UnknownKeyId, out);
+            return;
+        }
+        let lab_refused = hello.lab_key && !self.config.accept_lab_keys;
+        if lab_refused
+            || packet
+                .open(&node_key.join_key(Direction::ToControl))
+                .is_err()
+        {
+            out.counters.bad_tag += 1;
+            self.refuse_unsealed(now, &arrival, Refusal::WrongKey, out);
+            return;
+        }
+        if !self.config.any_version && hello.version != self.config.version {
+            let text = rejection::version_text(&hello.version, &self.config.version);
+            self.refuse(now, &arrival, Refusal::Version, text, out);
+            return;
+        }
+        self.admit(now, &arrival, out);
+    }
+
+    /// The key that a HELLO must be sealed with. Epoch 0 stands for a laboratory key.
+    fn node_key(&self, node: NodeId, epoch: BootEpoch, hello: &Hello) -> Key {
+        let epoch = if hello.lab_key { BootEpoch(0) } else { epoch };
+        Key(self.config.cluster_secret).node_key(hello.key_id, hello.mac, epoch, node)
+    }
+
+    fn admit(&mut self, now: Instant, arrival: &Arrival, out: &mut Outbox) {
+        let mac = arrival.hello.mac;
+        let known = self.by_mac.get(&mac).copied();
+        if known == Some(arrival.node) && self.welcome_again(now, arrival, out) {
+            return;
+        }
+        if let Some(earlier) = known {
+            match self.earlier_boot(now, earlier, arrival, out) {
+                Obstacle::None => {}
+                Obstacle::Undecided => return,
+                Obstacle::Refused(Refusal::KeyUsed) => {
+                    let present = self.slots[&earlier].epoch;
+                    let text = rejection::used_text(arrival.epoch, present);
+                    self.refuse(now, arrival, Refusal::KeyUsed, text, out);
+                    return;
+                }
+                Obstacle::Refused(reason) => {
+                    self.refuse_second(now, earlier, arrival, reason, out);
+                    return;
+                }
+            }
+        }
+        if known != Some(arrival.node) && self.is_alive(now, arrival.node) {
+            let text = alloc::format!("{}", Refusal::NodeInUse);
+            self.refuse(now, arrival, Refusal::NodeInUse, text, out);
+            return;
+        }
+        self.take_place(now, known, arrival, out);
+    }
+
+    /// A HELLO of the boot that has the place already. False when it has to start afresh.
+    fn welcome_again(&mut self, now: Instant, arrival: &Arrival, out: &mut Outbox) -> bool {
+        let slot = self
+            .slots
+            .get_mut(&arrival.node)
+            .expect("the index names known nodes");
+        if slot.epoch != arrival.epoch {
+            return false;
+        }
+        let is_new = arrival.seq > slot.hello_seq;
+        if slot.state == NodeState::Left || slot.panicked {
+            // Gone for good: a boot says LEAVE or PANIC last, so this was late or replayed.
+            out.counters.stale += 1;
+            return true;
+        }
+        if is_new {
+            slot.hello_seq = arrival.seq;
+            slot.hello = arrival.hello;
+            slot.addr = arrival.from;
+            slot.last_heard = now;
+        }
+        let Arrival {
+            node,
+            epoch,
+            seq,
+            from,
+            ..
+        } = *arrival;
+        out.send(Outgoing::Welcome {
+            addr: from,
+            node,
+            epoch,
+            hello_seq: seq,
+        });
+        true
+    }
+
+    /// Another boot of the same MAC address has a place, at `earlier`.
+    fn earlier_boot(
+        &mut self,
+        now: Instant,
+        earlier: NodeId,
+        arrival: &Arrival,
+        out: &mut Outbox,
+    ) -> Obstacle {
+        let alive = self.is_alive(now, earlier);
+        let slot = self
+            .slots
+            .get_mut(&earlier)
+            .expect("the index names known nodes");
+        if slot.retired.contains(&arrival.epoch) {
+            return Obstacle::Refused(Refusal::KeyUsed);
+        }
+        if !alive || slot.epoch == arrival.epoch {
+            return Obstacle::None;
+        }
+        out.send(Outgoing::Probe { node: earlier });
+        match slot.candidate {
+            Some((epoch, since)) if epoch == arrival.epoch => {
+                if slot.last_heard > since + IN_FLIGHT {
+                    Obstacle::Refused(Refusal::MacInUse)
+                } else {
+                    Obstacle::Undecided
+                }
+            }
+            _ => {
+                slot.candidate = Some((arrival.epoch, now));
+                Obstacle::Undecided
+            }
+        }
+    }
+
+    fn is_alive(&self, now: Instant, node: NodeId) -> bool {
+        let silence = self.config.timing.reboot_silence;
+        self.slots.get(&node).is_some_and(|slot| {
+            slot.state == NodeState::Up && now.saturating_since(slot.last_heard) < silence
+        })
+    }
+
+    fn take_place(
+        &mut self,
+        now: Instant,
+        known: Option<NodeId>,
+        arrival: &Arrival,
+        out: &mut Outbox,
+    ) {
+        let mut retired = alloc::collections::VecDeque::new();
+        for node in [known, Some(arrival.node)].into_iter().flatten() {
+            if self.slots.contains_key(&node) {
+                self.lose(now, node, LostReason::Rebooted, out);
+            }
+            if let Some(slot) = self.remove(node)
+                && slot.hello.mac == arrival.hello.mac
+            {
+                retired = slot.retire();
+            }
+        }
+        if self.slots.len() >= self.config.limits.nodes && !self.make_room() {
+            let text = alloc::format!("{}", Refusal::RegistryFull);
+            self.refuse(now, arrival, Refusal::RegistryFull, text, out);
+            return;
+        }
+        let session = self.next_session();
+        let Arrival {
+            node,
+            epoch,
+            seq,
+            from,
+            ..
+        } = *arrival;
+        self.slots
+            .insert(node, Slot::new(now, arrival, session, retired));
+        self.by_mac.insert(arrival.hello.mac, node);
+        self.watch(node);
+        out.send(Outgoing::Welcome {
+            addr: from,
+            node,
+            epoch,
+            hello_seq: seq,
+        });
+    }
+
+    /// Forgets the node that has been gone longest; false when all are up.
+    fn make_room(&mut self) -> bool {
+        let gone = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.state != NodeState::Up);
+        let oldest = gone
+            .min_by_key(|(_, slot)| slot.since)
+            .map(|(node, _)| *node);
+        oldest.and_then(|node| self.remove(node)).is_some()
+    }
+
+    /// A number no other session of this cluster has had.
+    fn next_session(&mut self) -> u64 {
+        self.sessions += 1;
+        let tag = Key(self.config.cluster_secret).mac(&[
+            b"hearth session id\0",
+            &self.config.control_epoch.0.to_le_bytes(),
+            &self.sessions.to_le_bytes(),
+        ]);
+        let (head, _) = tag.split_first_chunk().expect("a tag has 16 bytes");
+        u64::from_le_bytes(*head)
+    }
+
+    fn refuse_second(
+        &mut self,
+        now: Instant,
+        earlier: NodeId,
+        arrival: &Arrival,
+        reason: Refusal,
+        out: &mut Outbox,
+    ) {
+        let mac = arrival.hello.mac;
+        if self.rejections.is_news(now, mac, arrival.node, reason) {
+            out.event(Event::TwoNodesOneMac {
+                mac,
+                node: earlier,
+                first: self.slots[&earlier].epoch,
+                second: arrival.epoch,
+                from: arrival.from,
+            });
+        }
+        self.send_refusal(arrival, reason, alloc::format!("{reason}"), out);
+    }
+
+    fn refuse(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        reason: Refusal,
+        text: alloc::string::String,
+        out: &mut Outbox,
+    ) {
+        self.tell(now, arrival, reason, &text, out);
+        self.send_refusal(arrival, reason, text, out);
+    }
+
+    fn send_refusal(
+        &mut self,
+        arrival: &Arrival,
+        reason: Refusal,
+        text: alloc::string::String,
+        out: &mut Outbox,
+    ) {
+        out.send(Outgoing::Refuse {
+            addr: arrival.from,
+            node: arrival.node,
+            epoch: arrival.epoch,
+            hello_seq: arrival.seq,
+            reason,
+            text: io::clip(&text, REFUSE_TEXT_MAX),
+            key: Some(arrival.node_key.join_key(Direction::ToNode)),
+        });
+    }
+
+    fn refuse_unsealed(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        reason: Refusal,
+        out: &mut Outbox,
+    ) {
+        self.tell(now, arrival, reason, &alloc::format!("{reason}"), out);
+        let Arrival {
+            node,
+            epoch,
+            seq,
+            from,
+            ..
+        } = *arrival;
+        self.hint_refusal(now, from, (node, epoch, seq), reason, out);
+    }
+
+    fn hint_refusal(
+        &mut self,
+        now: Instant,
+        addr: SocketAddrV4,
+        (node, epoch, hello_seq): (NodeId, BootEpoch, u64),
+        reason: Refusal,
+        out: &mut Outbox,
+    ) {
+        if !self.hints.take(now) {
+            out.counters.rate_limited += 1;
+            return;
+        }
+        let text = alloc::string::String::new();
+        out.send(Outgoing::Refuse {
+            addr,
+            node,
+            epoch,
+            hello_seq,
+            reason,
+            text,
+            key: None,
+        });
+    }
+
+    fn tell(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        reason: Refusal,
+        text: &str,
+        out: &mut Outbox,
+    ) {
+        let mac = arrival.hello.mac;
+        if self.rejections.is_news(now, mac, arrival.node, reason) {
+            let (node, from) = (arrival.node, arrival.from);
+            out.event(Event::Rejected {
+                mac: Some(mac),
+                node,
+                from,
+                reason,
+                text: text.into(),
+            });
+        }
+    }
+
+    /// A datagram of another protocol version: all that can be said is no.
+    pub(super) fn foreign_version(
+        &mut self,
+        now: Instant,
+        from: SocketAddrV4,
+        bytes: &[u8],
+        version: u8,
+        out: &mut Outbox,
+    ) {
+        let Some(sender) = Packet::foreign_sender(bytes) else {
+            return;
+        };
+        let reason = Refusal::Protocol;
+        if self.rejections.is_news(now, [0; 6], sender.0, reason) {
+            let text = rejection::protocol_text(version);
+            out.event(Event::Rejected {
+                mac: None,
+                node: sender.0,
+                from,
+                reason,
+                text,
+            });
+        }
+        self.hint_refusal(now, from, sender, reason, out);
+    }
+}

@@ -1,0 +1,584 @@
+//! The node's side of joining: one [`Link`] to the control node.
+//!
+//! ```text
+//!            WELCOME                 silence
+//!  Hello ------------> Joined ------------------> Joined, control lost
+//!    ^ | REFUSE: wait    | RESYNC: say HELLO,        | anything authentic
+//!    +-+ 2 s .. 30 s     | keep the session          +-> Joined
+//! ```
+//!
+//! Invariant: an unsealed datagram changes nothing but the time of the next HELLO.
+
+use crate::counters::Counters;
+use crate::ids::{BootEpoch, ControlEpoch, NodeId};
+use crate::join::window::ReplayWindow;
+use crate::join::{Refusal, Timing};
+use crate::node::{Config, Event, Outbox};
+use crate::rng::Rng;
+use crate::time::{Instant, Micros};
+use crate::vitals::Vitals;
+use crate::wire::Error;
+use crate::wire::datagram::{self, Header, Kind, Packet};
+use crate::wire::field::Writer;
+use crate::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
+use crate::wire::key::{Direction, Key};
+
+/// First wait for an answer to HELLO; doubles up to [`HELLO_SLOWEST`].
+const HELLO_FIRST: Micros = Micros::from_millis(100);
+/// Slowest repetition of HELLO: no more load than heartbeats, so any number of nodes can wait for
+/// a control node that is away.
+const HELLO_SLOWEST: Micros = Micros::from_secs(1);
+/// First wait after a refusal; doubles up to [`REFUSED_SLOWEST`].
+const REFUSED_FIRST: Micros = Micros::from_secs(2);
+/// Slowest repetition after refusals: somebody has to change something before it can succeed.
+const REFUSED_SLOWEST: Micros = Micros::from_secs(30);
+/// Until the first answer in a session, heartbeats come this fast (the control node counts a node
+/// as joined when one has arrived) ...
+const CONFIRM_INTERVAL: Micros = Micros::from_millis(200);
+/// ... so many times.
+const CONFIRM_TRIES: u32 = 5;
+/// RESYNC hints are unauthenticated: one is heeded in so much time.
+const RESYNC_INTERVAL: Micros = Micros::from_secs(1);
+/// Nodes that are told to resync at once spread their HELLOs over this time.
+const RESYNC_SPREAD: Micros = Micros::from_millis(100);
+/// A RESYNC must name one of the last so many datagrams of this node.
+const RESYNC_RECENT: u64 = 1024;
+/// Time between LEAVEs.
+const LEAVE_INTERVAL: Micros = Micros::from_millis(200);
+/// LEAVEs sent before leaving without an answer; the control node then finds out by silence.
+const LEAVE_TRIES: u32 = 5;
+
+#[derive(Debug)]
+struct Session {
+    id: u64,
+    control: ControlEpoch,
+    timing: Timing,
+    transmit: Key,
+    receive: Key,
+    window: ReplayWindow,
+    /// Something arrived in this session.
+    confirmed: bool,
+    unconfirmed_heartbeats: u32,
+}
+
+#[derive(Debug)]
+struct Saying {
+    /// Sequence number of the first HELLO whose answer still counts.
+    first_seq: u64,
+    tries: u32,
+    refusals: u32,
+    next_at: Instant,
+}
+
+#[derive(Debug)]
+struct Leaving {
+    first_seq: u64,
+    tries: u32,
+    next_at: Instant,
+}
+
+/// What a datagram came to.
+pub(crate) enum Received<'a> {
+    /// It was dealt with.
+    Nothing,
+    /// A new session began: everything of the one before is void.
+    NewSession,
+    /// A message of the session for somebody else.
+    Message(Kind, &'a [u8]),
+}
+
+/// The node's link to the control node.
+#[derive(Debug)]
+pub(crate) struct Link {
+    hello: Hello,
+    node: NodeId,
+    epoch: BootEpoch,
+    node_key: Key,
+    join_transmit: Key,
+    join_receive: Key,
+    next_seq: u64,
+    session: Option<Session>,
+    saying: Option<Saying>,
+    leaving: Option<Leaving>,
+    left: bool,
+    heartbeat_at: Instant,
+    last_heard: Instant,
+    control_lost: bool,
+    last_resync: Option<Instant>,
+    vitals: Vitals,
+}
+
+impl Link {
+    pub(crate) fn new(config: &Config, now: Instant) -> Self {
+        let node_key = config.personality.key;
+        Link {
+            hello: Hello {
+                mac: config.mac,
+                lab_key: config.lab_key,
+                key_id: config.personality.key_id,
+                version: config.version,
+                build_id: config.build_id,
+                memory_bytes: config.memory_bytes,
+                timings: config.timings,
+                known_control: ControlEpoch(0),
+                job: None,
+            },
+            node: config.personality.node,
+            epoch: config.boot_epoch,
+            node_key,
+            join_transmit: node_key.join_key(Direction::ToControl),
+            join_receive: node_key.join_key(Direction::ToNode),
+            next_seq: 1,
+            session: None,
+            saying: Some(Saying {
+                first_seq: 1,
+                tries: 0,
+                refusals: 0,
+                next_at: now,
+            }),
+            leaving: None,
+            left: false,
+            heartbeat_at: Instant::FAR_FUTURE,
+            last_heard: now,
+            control_lost: false,
+            last_resync: None,
+            vitals: Vitals::default(),
+        }
+    }
+
+    pub(crate) fn is_joined(&self) -> bool {
+        self.session.is_some() && !self.control_lost && !self.left
+    }
+
+    pub(crate) fn has_session(&self) -> bool {
+        self.session.is_some() && !self.left
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.left
+    }
+
+    pub(crate) fn set_vitals(&mut self, vitals: Vitals) {
+        self.vitals = vitals;
+    }
+
+    /// What a PANIC datagram needs: node, boot and the session's key.
+    pub(crate) fn panic_parts(&self) -> Option<(NodeId, BootEpoch, Key)> {
+        let session = self.session.as_ref()?;
+        Some((self.node, self.epoch, session.transmit))
+    }
+
+    pub(crate) fn leave(&mut self, now: Instant, out: &mut Outbox) {
+        if self.left || self.leaving.is_some() {
+            return;
+        }
+        if self.session.is_none() {
+            self.finish_leaving(out);
+        } else {
+            self.leaving = Some(Leaving {
+                first_seq: self.next_seq,
+                tries: 0,
+                next_at: now,
+            });
+        }
+    }
+
+    fn finish_leaving(&mut self, out: &mut Outbox) {
+        self.left = true;
+        out.push(Event::Left);
+    }
+
+    /// Takes a datagram and returns what is left for others to do.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        now: Instant,
+        bytes: &'a [u8],
+        rng: &mut Rng,
+        out: &mut Outbox,
+    ) -> Received<'a> {
+        let packet = match Packet::new_checked(bytes) {
+            Ok(packet) => packet,
+            Err(error) => {
+                out.counters.count_envelope(error);
+                if matches!(error, Error::BadVersion(_)) {
+                    self.foreign_version(now, bytes, rng, out);
+                }
+                return Received::Nothing;
+            }
+        };
+        let header = packet.header();
+        if header.node != self.node || header.epoch != self.epoch || self.left {
+            out.counters.misdirected += 1;
+            return Received::Nothing;
+        }
+        match header.kind {
+            Kind::Welcome => self.welcome(now, &packet, out),
+            Kind::Refuse => {
+                self.refuse(now, &packet, rng, out);
+                Received::Nothing
+            }
+            Kind::Resync => {
+                self.resync(now, &packet, rng, &mut out.counters);
+                Received::Nothing
+            }
+            _ => self.in_session(now, &packet, out),
+        }
+    }
+
+    fn welcome<'a>(&mut self, now: Instant, packet: &Packet<'_>, out: &mut Outbox) -> Received<'a> {
+        let Ok(payload) = packet.open(&self.join_receive) else {
+            out.counters.bad_tag += 1;
+            return Received::Nothing;
+        };
+        let Ok(welcome) = Welcome::parse(payload) else {
+            out.counters.bad_payload += 1;
+            return Received::Nothing;
+        };
+        let expected = self.saying.as_ref().is_some_and(|saying| {
+            (saying.first_seq..self.next_seq).contains(&welcome.hello_seq) && saying.tries > 0
+        });
+        if !expected {
+            out.counters.stale += 1;
+            return Received::Nothing;
+        }
+        self.saying = None;
+        self.heartbeat_at = now;
+        let same = self
+            .session
+            .as_ref()
+            .is_some_and(|session| session.id == welcome.session);
+        if same {
+            self.heard(now, out);
+            return Received::Nothing;
+        }
+        self.session = Some(Session {
+            id: welcome.session,
+            control: welcome.control,
+            timing: welcome.timing,
+            transmit: self
+                .node_key
+                .session_key(Direction::ToControl, welcome.session),
+            receive: self
+                .node_key
+                .session_key(Direction::ToNode, welcome.session),
+            window: ReplayWindow::default(),
+            confirmed: false,
+            unconfirmed_heartbeats: 0,
+        });
+        self.last_heard = now;
+        self.control_lost = false;
+        out.push(Event::Joined {
+            control: welcome.control,
+            timing: welcome.timing,
+        });
+        Received::NewSession
+    }
+
+    fn refuse(&mut self, now: Instant, packet: &Packet<'_>, rng: &mut Rng, out: &mut Outbox) {
+        let payload = if packet.is_unsealed() {
+            packet.unverified_payload()
+        } else {
+            match packet.open(&self.join_receive) {
+                Ok(payload) => payload,
+                Err(_) => {
+                    out.counters.bad_tag += 1;
+                    return;
+                }
+            }
+        };
+        let Ok(refuse) = Refuse::parse(payload) else {
+            out.counters.bad_payload += 1;
+            return;
+        };
+        let authentic = !packet.is_unsealed();
+        let text = alloc::string::String::from(if authentic { refuse.text } else { "" });
+        self.refused(
+            now,
+            refuse.hello_seq,
+            refuse.reason,
+            text,
+            authentic,
+            rng,
+            out,
+        );
+    }
+
+    /// An answer in another protocol version can only be a refusal.
+    fn foreign_version(&mut self, now: Instant, bytes: &[u8], rng: &mut Rng, out: &mut Outbox) {
+        let Some((node, epoch, seq)) = Packet::foreign_sender(bytes) else {
+            return;
+        };
+        if node == self.node && epoch == self.epoch {
+            let text = alloc::string::String::new();
+            self.refused(now, seq, Refusal::Protocol, text, false, rng, out);
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of one refusal and its context"
+    )]
+    fn refused(
+        &mut self,
+        now: Instant,
+        hello_seq: u64,
+        reason: Refusal,
+        mut text: alloc::string::String,
+        authentic: bool,
+        rng: &mut Rng,
+        out: &mut Outbox,
+    ) {
+        let next_seq = self.next_seq;
+        let Some(saying) = &mut self.saying else {
+            out.counters.stale += 1;
+            return;
+        };
+        if !(saying.first_seq..next_seq).contains(&hello_seq) {
+            out.counters.stale += 1;
+            return;
+        }
+        // One refusal per HELLO: a flood of them makes neither events nor longer waits.
+        saying.first_seq = next_seq;
+        let doubled = REFUSED_FIRST.saturating_mul(1 << saying.refusals.min(8));
+        saying.refusals += 1;
+        saying.next_at = now + rng.jitter(doubled.min(REFUSED_SLOWEST));
+        if text.is_empty() {
+            text = alloc::format!("{reason}");
+        }
+        out.push(Event::Refused {
+            reason,
+            text,
+            authentic,
+        });
+    }
+
+    fn resync(&mut self, now: Instant, packet: &Packet<'_>, rng: &mut Rng, count: &mut Counters) {
+        let recent = join::parse_echo(packet.unverified_payload())
+            .is_ok_and(|seq| seq < self.next_seq && seq + RESYNC_RECENT >= self.next_seq);
+        if !recent {
+            count.stale += 1;
+            return;
+        }
+        let too_soon = self
+            .last_resync
+            .is_some_and(|last| now.saturating_since(last) < RESYNC_INTERVAL);
+        if too_soon || self.saying.is_some() {
+            count.rate_limited += 1;
+            return;
+        }
+        self.last_resync = Some(now);
+        let next_at = now + Micros(rng.below(RESYNC_SPREAD.0));
+        self.saying = Some(Saying {
+            first_seq: self.next_seq,
+            tries: 0,
+            refusals: 0,
+            next_at,
+        });
+    }
+
+    fn in_session<'a>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'a>,
+        out: &mut Outbox,
+    ) -> Received<'a> {
+        let header = packet.header();
+        let Some(session) = &mut self.session else {
+            out.counters.unknown_peer += 1;
+            return Received::Nothing;
+        };
+        let Ok(payload) = packet.open(&session.receive) else {
+            out.counters.bad_tag += 1;
+            return Received::Nothing;
+        };
+        if !session.window.accept(header.seq) {
+            out.counters.replayed += 1;
+            return Received::Nothing;
+        }
+        session.confirmed = true;
+        self.heard(now, out);
+        match header.kind {
+            Kind::HeartbeatAck => match HeartbeatAck::parse(payload) {
+                Ok(ack) => {
+                    if ack.probe {
+                        self.heartbeat_at = now;
+                    }
+                }
+                Err(_) => out.counters.bad_payload += 1,
+            },
+            Kind::Leave => self.leave_answered(payload, out),
+            kind => return Received::Message(kind, payload),
+        }
+        Received::Nothing
+    }
+
+    fn leave_answered(&mut self, payload: &[u8], out: &mut Outbox) {
+        let Ok(seq) = join::parse_echo(payload) else {
+            out.counters.bad_payload += 1;
+            return;
+        };
+        match &self.leaving {
+            Some(leaving) if seq >= leaving.first_seq => self.finish_leaving(out),
+            _ => out.counters.stale += 1,
+        }
+    }
+
+    fn heard(&mut self, now: Instant, out: &mut Outbox) {
+        self.last_heard = now;
+        if self.control_lost {
+            self.control_lost = false;
+            out.push(Event::ControlBack);
+        }
+    }
+
+    fn control_deadline(&self) -> Option<Instant> {
+        let session = self.session.as_ref()?;
+        (!self.control_lost).then_some(self.last_heard + session.timing.lost_after)
+    }
+
+    /// When something is due whatever else happens: HELLO, heartbeat, LEAVE.
+    pub(crate) fn heartbeat_deadline(&self) -> Option<Instant> {
+        if self.left {
+            return None;
+        }
+        let saying = self.saying.as_ref().map(|saying| saying.next_at);
+        let leaving = self.leaving.as_ref().map(|leaving| leaving.next_at);
+        let heartbeat = self.session.as_ref().map(|_| self.heartbeat_at);
+        [saying, leaving, heartbeat].into_iter().flatten().min()
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        if self.left {
+            return None;
+        }
+        let (first, second) = (self.heartbeat_deadline(), self.control_deadline());
+        [first, second].into_iter().flatten().min()
+    }
+
+    /// Sends what is due.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        rng: &mut Rng,
+        events: &mut Outbox,
+        out: &mut [u8],
+    ) -> Option<usize> {
+        if self.left {
+            return None;
+        }
+        if self
+            .control_deadline()
+            .is_some_and(|deadline| deadline <= now)
+        {
+            self.control_lost = true;
+            events.push(Event::ControlLost);
+        }
+        if self
+            .saying
+            .as_ref()
+            .is_some_and(|saying| saying.next_at <= now)
+        {
+            return Some(self.say_hello(now, rng, &mut events.counters, out));
+        }
+        if self
+            .leaving
+            .as_ref()
+            .is_some_and(|leaving| leaving.next_at <= now)
+        {
+            return self.say_goodbye(now, rng, events, out);
+        }
+        if self.session.is_some() && self.heartbeat_at <= now {
+            return self.beat(now, rng, out);
+        }
+        None
+    }
+
+    fn say_hello(
+        &mut self,
+        now: Instant,
+        rng: &mut Rng,
+        c: &mut Counters,
+        out: &mut [u8],
+    ) -> usize {
+        let saying = self
+            .saying
+            .as_mut()
+            .expect("the caller saw that a HELLO is due");
+        c.retransmitted += u64::from(saying.tries > 0);
+        let doubled = HELLO_FIRST.saturating_mul(1 << saying.tries.min(8));
+        saying.tries += 1;
+        saying.next_at = now + rng.jitter(doubled.min(HELLO_SLOWEST));
+        let control = self
+            .session
+            .as_ref()
+            .map_or(ControlEpoch(0), |session| session.control);
+        self.hello.known_control = control;
+        self.hello.job = self.vitals.job;
+        let header = self.next_header(Kind::Hello);
+        datagram::emit(header, Some(&self.join_transmit), out, |writer| {
+            self.hello.emit(writer)
+        })
+    }
+
+    fn say_goodbye(
+        &mut self,
+        now: Instant,
+        rng: &mut Rng,
+        events: &mut Outbox,
+        out: &mut [u8],
+    ) -> Option<usize> {
+        let leaving = self
+            .leaving
+            .as_mut()
+            .expect("the caller saw that a LEAVE is due");
+        if leaving.tries == LEAVE_TRIES {
+            self.finish_leaving(events);
+            return None;
+        }
+        leaving.tries += 1;
+        leaving.next_at = now + rng.jitter(LEAVE_INTERVAL);
+        self.seal(Kind::Leave, out, |_| {})
+    }
+
+    fn beat(&mut self, now: Instant, rng: &mut Rng, out: &mut [u8]) -> Option<usize> {
+        let session = self.session.as_mut()?;
+        let interval = if session.confirmed {
+            session.timing.heartbeat
+        } else if session.unconfirmed_heartbeats < CONFIRM_TRIES {
+            session.unconfirmed_heartbeats += 1;
+            rng.jitter(CONFIRM_INTERVAL).min(session.timing.heartbeat)
+        } else {
+            // Nodes that joined together spread out here.
+            rng.jitter(session.timing.heartbeat)
+                .min(session.timing.heartbeat)
+        };
+        self.heartbeat_at = now + interval;
+        let vitals = self.vitals;
+        self.seal(Kind::Heartbeat, out, |writer| {
+            join::emit_heartbeat(&vitals, writer)
+        })
+    }
+
+    fn next_header(&mut self, kind: Kind) -> Header {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        Header {
+            kind,
+            node: self.node,
+            epoch: self.epoch,
+            seq,
+        }
+    }
+
+    /// Writes a message of the session; None without a session.
+    pub(crate) fn seal(
+        &mut self,
+        kind: Kind,
+        out: &mut [u8],
+        payload: impl FnOnce(&mut Writer<'_>),
+    ) -> Option<usize> {
+        let key = self.session.as_ref()?.transmit;
+        let header = self.next_header(kind);
+        Some(datagram::emit(header, Some(&key), out, payload))
+    }
+}

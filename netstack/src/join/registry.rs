@@ -1,0 +1,465 @@
+//! The control node's side of joining: the registry of nodes and its timers.
+//!
+//! ```text
+//!  HELLO           HEARTBEAT           silence, PANIC
+//! -------> Joining ----------> Up ----------------------> Lost
+//!             | silence        | LEAVE       HEARTBEAT      |
+//!             v                v       <--------------------+
+//!         (forgotten)         Left
+//! ```
+//!
+//! A session's keys derive from a number that is new for every entry of the registry, so nothing
+//! recorded in an earlier session can be replayed in this one; and HELLO, which can be replayed,
+//! changes nothing until a HEARTBEAT of the new session confirms it.
+//!
+//! Invariant: a datagram that was not authenticated changes no entry.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::net::SocketAddrV4;
+
+use crate::control::outbox::{HintBudget, Outbox, Outgoing};
+use crate::control::{Config, Event, LostReason, NodeState, NodeStatus};
+use crate::ids::{BootEpoch, NodeId};
+use crate::job::RankLoss;
+use crate::join::slot::Slot;
+use crate::time::Instant;
+use crate::wire::Error;
+use crate::wire::datagram::{self, Header, Kind, Packet};
+use crate::wire::field::Writer;
+use crate::wire::join::{self, HeartbeatAck, Welcome};
+use crate::wire::key::Direction;
+
+/// A datagram of a node that is up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message<'a> {
+    pub(crate) node: NodeId,
+    pub(crate) kind: Kind,
+    pub(crate) payload: &'a [u8],
+}
+
+/// The registry of nodes.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    pub(super) config: Config,
+    pub(super) slots: BTreeMap<NodeId, Slot>,
+    pub(super) by_mac: BTreeMap<[u8; 6], NodeId>,
+    /// When a slot that is joining or up has to be looked at; one entry each.
+    pub(super) silence: BTreeSet<(Instant, NodeId)>,
+    pub(super) sessions: u64,
+    pub(super) rejections: super::rejection::Recent,
+    pub(super) hints: HintBudget,
+}
+
+impl Registry {
+    pub(crate) fn new(config: Config) -> Self {
+        Registry {
+            hints: HintBudget::new(config.limits.hints_per_second),
+            config,
+            slots: BTreeMap::new(),
+            by_mac: BTreeMap::new(),
+            silence: BTreeSet::new(),
+            sessions: 0,
+            rejections: super::rejection::Recent::default(),
+        }
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The boot's key was seen in use.
+    pub(crate) fn is_used(&self, mac: [u8; 6], epoch: BootEpoch) -> bool {
+        let slot = self.by_mac.get(&mac).and_then(|node| self.slots.get(node));
+        slot.is_some_and(|slot| slot.epoch == epoch || slot.retired.contains(&epoch))
+    }
+
+    pub(crate) fn is_up(&self, node: NodeId) -> bool {
+        self.slots
+            .get(&node)
+            .is_some_and(|slot| slot.state == NodeState::Up)
+    }
+
+    pub(crate) fn statuses(&self) -> impl Iterator<Item = NodeStatus> + '_ {
+        self.slots.iter().map(|(node, slot)| slot.status(*node))
+    }
+
+    pub(crate) fn status(&self, node: NodeId) -> Option<NodeStatus> {
+        self.slots.get(&node).map(|slot| slot.status(node))
+    }
+
+    /// Takes a datagram and returns what is left for others to do.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        now: Instant,
+        from: SocketAddrV4,
+        bytes: &'a [u8],
+        out: &mut Outbox,
+    ) -> Option<Message<'a>> {
+        let packet = match Packet::new_checked(bytes) {
+            Ok(packet) => packet,
+            Err(error) => {
+                out.counters.count_envelope(error);
+                if let Error::BadVersion(version) = error {
+                    self.foreign_version(now, from, bytes, version, out);
+                }
+                return None;
+            }
+        };
+        match packet.header().kind {
+            Kind::Hello => {
+                self.hello(now, from, &packet, out);
+                None
+            }
+            Kind::Welcome
+            | Kind::Refuse
+            | Kind::Resync
+            | Kind::HeartbeatAck
+            | Kind::Command
+            | Kind::PageData
+            | Kind::IoReply => {
+                out.counters.bad_kind += 1;
+                None
+            }
+            _ => self.in_session(now, from, &packet, out),
+        }
+    }
+
+    fn in_session<'a>(
+        &mut self,
+        now: Instant,
+        from: SocketAddrV4,
+        packet: &Packet<'a>,
+        out: &mut Outbox,
+    ) -> Option<Message<'a>> {
+        let Header {
+            kind,
+            node,
+            epoch,
+            seq,
+        } = packet.header();
+        let slot = self.slots.get_mut(&node).filter(|slot| slot.epoch == epoch);
+        let Some(slot) = slot else {
+            out.counters.unknown_peer += 1;
+            self.hint(now, from, packet.header(), out);
+            return None;
+        };
+        let Ok(payload) = packet.open(&slot.receive) else {
+            // The node may have a session of an earlier run of this control node.
+            out.counters.bad_tag += 1;
+            self.hint(now, from, packet.header(), out);
+            return None;
+        };
+        if !slot.window.accept(seq) {
+            out.counters.replayed += 1;
+            return None;
+        }
+        slot.last_heard = now;
+        slot.addr = from;
+        match kind {
+            Kind::Heartbeat => self.heartbeat(now, node, seq, payload, out),
+            Kind::Leave => {
+                self.leave(now, node, seq, payload, out);
+                return None;
+            }
+            Kind::Panic => {
+                self.panic(now, node, payload, out);
+                return None;
+            }
+            _ => {}
+        }
+        let slot = self.slots.get(&node)?;
+        if slot.state != NodeState::Up {
+            out.counters.stale += 1;
+            return None;
+        }
+        Some(Message {
+            node,
+            kind,
+            payload,
+        })
+    }
+
+    fn hint(&mut self, now: Instant, addr: SocketAddrV4, header: Header, out: &mut Outbox) {
+        if self.hints.take(now) {
+            let Header {
+                node, epoch, seq, ..
+            } = header;
+            out.send(Outgoing::Resync {
+                addr,
+                node,
+                epoch,
+                seq,
+            });
+        } else {
+            out.counters.rate_limited += 1;
+        }
+    }
+
+    fn heartbeat(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        seq: u64,
+        payload: &[u8],
+        out: &mut Outbox,
+    ) {
+        let Ok(vitals) = join::parse_heartbeat(payload) else {
+            out.counters.bad_payload += 1;
+            return;
+        };
+        let slot = self.slots.get_mut(&node).expect("the caller found it");
+        match slot.state {
+            NodeState::Left => return,
+            NodeState::Lost if slot.panicked => return,
+            _ => {}
+        }
+        if seq > slot.vitals_seq {
+            slot.vitals_seq = seq;
+            slot.vitals = vitals;
+        }
+        out.send(Outgoing::Ack { node, seq });
+        if slot.state == NodeState::Up {
+            return;
+        }
+        slot.enter(NodeState::Up, now);
+        let rejoined = core::mem::replace(&mut slot.was_up, true);
+        out.event(Event::NodeJoined {
+            status: slot.status(node),
+            rejoined,
+        });
+        self.watch(node);
+    }
+
+    fn leave(&mut self, now: Instant, node: NodeId, seq: u64, payload: &[u8], out: &mut Outbox) {
+        if !payload.is_empty() {
+            out.counters.bad_payload += 1;
+            return;
+        }
+        out.send(Outgoing::LeaveAck { node, seq });
+        let slot = self.slots.get_mut(&node).expect("the caller found it");
+        if slot.state == NodeState::Left {
+            return;
+        }
+        let was_up = slot.state == NodeState::Up;
+        slot.enter(NodeState::Left, now);
+        let epoch = slot.epoch;
+        self.unwatch(node);
+        if was_up {
+            out.event(Event::NodeLeft { node, epoch });
+            out.lost.push_back((node, RankLoss::NodeLeft));
+        }
+    }
+
+    fn panic(&mut self, now: Instant, node: NodeId, payload: &[u8], out: &mut Outbox) {
+        let Ok(text) = join::parse_panic(payload) else {
+            out.counters.bad_payload += 1;
+            return;
+        };
+        let slot = self.slots.get_mut(&node).expect("the caller found it");
+        if core::mem::replace(&mut slot.panicked, true) {
+            return;
+        }
+        out.event(Event::NodePanic {
+            node,
+            text: text.into(),
+        });
+        self.lose(now, node, LostReason::Panicked, out);
+    }
+
+    /// A node that was up is lost (also tells about its jobs).
+    pub(super) fn lose(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        reason: LostReason,
+        out: &mut Outbox,
+    ) {
+        self.unwatch(node);
+        let slot = self
+            .slots
+            .get_mut(&node)
+            .expect("only known nodes get lost");
+        let was_up = slot.state == NodeState::Up;
+        slot.enter(NodeState::Lost, now);
+        if !was_up {
+            return;
+        }
+        let (epoch, last_heard) = (slot.epoch, slot.last_heard);
+        out.event(Event::NodeLost {
+            node,
+            epoch,
+            reason,
+            last_heard,
+        });
+        out.lost.push_back((
+            node,
+            match reason {
+                LostReason::Silent => RankLoss::NodeSilent,
+                LostReason::Rebooted => RankLoss::NodeRebooted,
+                LostReason::Panicked => RankLoss::NodePanicked,
+            },
+        ));
+    }
+
+    /// Sets the silence timer of a slot.
+    pub(super) fn watch(&mut self, node: NodeId) {
+        self.unwatch(node);
+        let lost_after = self.config.timing.lost_after;
+        let slot = self
+            .slots
+            .get_mut(&node)
+            .expect("only known nodes are watched");
+        let due = slot.last_heard + lost_after;
+        slot.watched = Some(due);
+        self.silence.insert((due, node));
+    }
+
+    pub(super) fn unwatch(&mut self, node: NodeId) {
+        let watched = self
+            .slots
+            .get_mut(&node)
+            .and_then(|slot| slot.watched.take());
+        if let Some(due) = watched {
+            self.silence.remove(&(due, node));
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.silence.first().map(|(due, _)| *due)
+    }
+
+    /// Acts on silence.
+    pub(crate) fn handle_timeouts(&mut self, now: Instant, out: &mut Outbox) {
+        while let Some((due, node)) = self.silence.first().copied()
+            && due <= now
+        {
+            let slot = self.slots.get(&node).expect("only known nodes are watched");
+            if slot.last_heard + self.config.timing.lost_after > now {
+                self.watch(node);
+            } else if slot.state == NodeState::Joining {
+                self.remove(node);
+            } else {
+                self.lose(now, node, LostReason::Silent, out);
+            }
+        }
+    }
+
+    /// Removes a slot and returns it.
+    pub(super) fn remove(&mut self, node: NodeId) -> Option<Slot> {
+        self.unwatch(node);
+        let slot = self.slots.remove(&node)?;
+        self.by_mac.remove(&slot.hello.mac);
+        Some(slot)
+    }
+
+    /// Writes a session's message to a node, and says where it goes.
+    pub(crate) fn seal(
+        &mut self,
+        node: NodeId,
+        kind: Kind,
+        out: &mut [u8],
+        payload: impl FnOnce(&mut Writer<'_>),
+    ) -> Option<(SocketAddrV4, usize)> {
+        let slot = self.slots.get_mut(&node)?;
+        let header = slot.next_header(node, kind);
+        Some((
+            slot.addr,
+            datagram::emit(header, Some(&slot.transmit), out, payload),
+        ))
+    }
+
+    /// Writes a message about joining; None when its node is gone meanwhile.
+    pub(crate) fn emit(
+        &mut self,
+        now: Instant,
+        datagram: &Outgoing,
+        out: &mut [u8],
+    ) -> Option<(SocketAddrV4, usize)> {
+        let control_time_us = now.as_micros();
+        match datagram {
+            Outgoing::Resync {
+                addr,
+                node,
+                epoch,
+                seq,
+            } => {
+                let header = Header {
+                    kind: Kind::Resync,
+                    node: *node,
+                    epoch: *epoch,
+                    seq: 0,
+                };
+                let echo = |writer: &mut Writer<'_>| join::emit_echo(*seq, writer);
+                Some((*addr, datagram::emit(header, None, out, echo)))
+            }
+            Outgoing::Refuse {
+                addr,
+                node,
+                epoch,
+                hello_seq,
+                reason,
+                text,
+                key,
+            } => {
+                let header = Header {
+                    kind: Kind::Refuse,
+                    node: *node,
+                    epoch: *epoch,
+                    seq: 0,
+                };
+                // An unsealed refusal is never longer than the HELLO it answers.
+                let text = if key.is_some() { text.as_str() } else { "" };
+                let refuse = join::Refuse {
+                    hello_seq: *hello_seq,
+                    reason: *reason,
+                    text,
+                };
+                let length = datagram::emit(header, key.as_ref(), out, |w| refuse.emit(w));
+                Some((*addr, length))
+            }
+            Outgoing::Welcome {
+                addr,
+                node,
+                epoch,
+                hello_seq,
+            } => {
+                let slot = self
+                    .slots
+                    .get_mut(node)
+                    .filter(|slot| slot.epoch == *epoch)?;
+                let welcome = Welcome {
+                    hello_seq: *hello_seq,
+                    control: self.config.control_epoch,
+                    session: slot.session,
+                    timing: self.config.timing,
+                };
+                let header = slot.next_header(*node, Kind::Welcome);
+                let key = slot.node_key.join_key(Direction::ToNode);
+                Some((
+                    *addr,
+                    datagram::emit(header, Some(&key), out, |w| welcome.emit(w)),
+                ))
+            }
+            Outgoing::Ack { node, seq } => {
+                let ack = HeartbeatAck {
+                    heartbeat_seq: *seq,
+                    control_time_us,
+                    probe: false,
+                };
+                self.seal(*node, Kind::HeartbeatAck, out, |writer| ack.emit(writer))
+            }
+            Outgoing::Probe { node } => {
+                let ack = HeartbeatAck {
+                    heartbeat_seq: 0,
+                    control_time_us,
+                    probe: true,
+                };
+                self.seal(*node, Kind::HeartbeatAck, out, |writer| ack.emit(writer))
+            }
+            Outgoing::LeaveAck { node, seq } => self.seal(*node, Kind::Leave, out, |writer| {
+                join::emit_echo(*seq, writer)
+            }),
+            Outgoing::Command { .. } | Outgoing::IoReply { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Refusals: which were told about recently, and the words for them.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+
+use crate::ids::{BootEpoch, NodeId};
+use crate::join::Refusal;
+use crate::time::{Instant, Micros};
+
+/// A refusal that repeats within this time gives no further event.
+const QUIET: Micros = Micros::from_secs(10);
+/// Refusals remembered; a flood of different ones gives no more events than this in [`QUIET`].
+const MAX_RECENT: usize = 256;
+
+/// Refusals that were told about recently.
+#[derive(Debug, Default)]
+pub(super) struct Recent(BTreeMap<([u8; 6], NodeId, Refusal), Instant>);
+
+impl Recent {
+    /// Whether to tell about this one.
+    pub(super) fn is_news(
+        &mut self,
+        now: Instant,
+        mac: [u8; 6],
+        node: NodeId,
+        reason: Refusal,
+    ) -> bool {
+        let quiet = |last: &Instant| now.saturating_since(*last) < QUIET;
+        let key = (mac, node, reason);
+        if self.0.get(&key).is_some_and(quiet) {
+            return false;
+        }
+        if self.0.len() >= MAX_RECENT {
+            self.0.retain(|_, last| quiet(last));
+            if self.0.len() >= MAX_RECENT {
+                return false;
+            }
+        }
+        self.0.insert(key, now);
+        true
+    }
+}
+
+/// What to say about a node of another software version.
+pub(super) fn version_text(node: &[u8; 16], control: &[u8; 16]) -> String {
+    let (node, control) = (version(node), version(control));
+    format!(
+        "the node runs version {node}, the control node {control}: boot the node with the control \
+         node's own image"
+    )
+}
+
+/// What to say about a key that belongs to an earlier boot.
+pub(super) fn used_text(epoch: BootEpoch, present: BootEpoch) -> String {
+    format!(
+        "the key of boot {epoch} was used up when boot {present} of the same MAC address joined: \
+         reboot the node; if both machines run, one MAC address is in use twice"
+    )
+}
+
+/// What to say about another protocol version.
+pub(super) fn protocol_text(version: u8) -> String {
+    format!(
+        "protocol version {version}, the control node speaks {}: boot the node with the control \
+         node's own image",
+        crate::wire::datagram::VERSION
+    )
+}
+
+/// A version as text, whatever bytes it has.
+fn version(bytes: &[u8; 16]) -> String {
+    let text = bytes.iter().take_while(|byte| **byte != 0);
+    text.map(|byte| {
+        if byte.is_ascii_graphic() {
+            char::from(*byte)
+        } else {
+            '?'
+        }
+    })
+    .collect()
+}

@@ -1,0 +1,135 @@
+//! One entry of the registry: a boot of a node and its session.
+
+use alloc::collections::VecDeque;
+use core::net::SocketAddrV4;
+
+use crate::control::{NodeState, NodeStatus};
+use crate::ids::{BootEpoch, NodeId};
+use crate::join::window::ReplayWindow;
+use crate::time::Instant;
+use crate::vitals::Vitals;
+use crate::wire::datagram::{Header, Kind};
+use crate::wire::join::Hello;
+use crate::wire::key::{Direction, Key};
+
+/// Earlier boots of a MAC address whose keys are known to be used up. An older one needs to pass
+/// the same test as a new boot: nobody else may be up at that address.
+const RETIRED: usize = 8;
+
+/// A boot of a node and its session.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(super) hello: Hello,
+    pub(super) hello_seq: u64,
+    pub(super) addr: SocketAddrV4,
+    pub(super) epoch: BootEpoch,
+    pub(super) state: NodeState,
+    pub(super) since: Instant,
+    pub(super) last_heard: Instant,
+    pub(super) session: u64,
+    pub(super) node_key: Key,
+    pub(super) transmit: Key,
+    pub(super) receive: Key,
+    pub(super) window: ReplayWindow,
+    pub(super) next_seq: u64,
+    pub(super) vitals: Vitals,
+    /// Sequence number of the heartbeat they came with.
+    pub(super) vitals_seq: u64,
+    pub(super) was_up: bool,
+    pub(super) panicked: bool,
+    /// The silence timer's entry.
+    pub(super) watched: Option<Instant>,
+    /// Another boot that wants this place, and since when.
+    pub(super) candidate: Option<(BootEpoch, Instant)>,
+    pub(super) retired: VecDeque<BootEpoch>,
+}
+
+/// An authentic HELLO and what is known around it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) node: NodeId,
+    pub(super) epoch: BootEpoch,
+    pub(super) seq: u64,
+    pub(super) from: SocketAddrV4,
+    pub(super) hello: Hello,
+    pub(super) node_key: Key,
+}
+
+impl Slot {
+    pub(super) fn new(
+        now: Instant,
+        arrival: &Arrival,
+        session: u64,
+        retired: VecDeque<BootEpoch>,
+    ) -> Self {
+        let key = arrival.node_key;
+        Slot {
+            hello: arrival.hello,
+            hello_seq: arrival.seq,
+            addr: arrival.from,
+            epoch: arrival.epoch,
+            state: NodeState::Joining,
+            since: now,
+            last_heard: now,
+            session,
+            node_key: key,
+            transmit: key.session_key(Direction::ToNode, session),
+            receive: key.session_key(Direction::ToControl, session),
+            window: ReplayWindow::default(),
+            next_seq: 1,
+            vitals: Vitals::default(),
+            vitals_seq: 0,
+            was_up: false,
+            panicked: false,
+            watched: None,
+            candidate: None,
+            retired,
+        }
+    }
+
+    pub(super) fn enter(&mut self, state: NodeState, now: Instant) {
+        self.state = state;
+        self.since = now;
+    }
+
+    pub(super) fn next_header(&mut self, node: NodeId, kind: Kind) -> Header {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        Header {
+            kind,
+            node,
+            epoch: self.epoch,
+            seq,
+        }
+    }
+
+    /// The boots that may not come back once another one has this place.
+    pub(super) fn retire(mut self) -> VecDeque<BootEpoch> {
+        // A boot that never confirmed may have been a replayed HELLO: it says nothing.
+        if self.was_up {
+            if self.retired.len() == RETIRED {
+                self.retired.pop_front();
+            }
+            self.retired.push_back(self.epoch);
+        }
+        self.retired
+    }
+
+    pub(super) fn status(&self, node: NodeId) -> NodeStatus {
+        NodeStatus {
+            node,
+            mac: self.hello.mac,
+            addr: self.addr,
+            epoch: self.epoch,
+            state: self.state,
+            since: self.since,
+            last_heard: self.last_heard,
+            version: self.hello.version,
+            build_id: self.hello.build_id,
+            memory_bytes: self.hello.memory_bytes,
+            timings: self.hello.timings,
+            vitals: self.vitals,
+            job: None,
+        }
+    }
+}

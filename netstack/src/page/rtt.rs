@@ -1,0 +1,78 @@
+//! Round-trip estimate and the time-out derived from it.
+//!
+//! Source: RFC 6298 (Jacobson's estimator), with a finer granularity and bounds for a cluster's
+//! network. Answers echo the attempt they belong to, so every one of them is a sample (Karn's
+//! restriction is not needed).
+
+use crate::time::Micros;
+
+/// Time-out before the first sample.
+const INITIAL: Micros = Micros::from_millis(100);
+/// Shortest time-out: a busy control node answers late, not never.
+const SHORTEST: Micros = Micros::from_millis(10);
+/// Longest time-out without back-off.
+const LONGEST: Micros = Micros::from_secs(2);
+/// Least margin over the smoothed round trip.
+const GRANULARITY: Micros = Micros::from_millis(1);
+
+/// Smoothed round trip and its variation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RttEstimator {
+    smoothed: Option<u64>,
+    variation: u64,
+}
+
+impl RttEstimator {
+    pub(crate) fn sample(&mut self, rtt: Micros) {
+        let rtt = rtt.min(LONGEST).0;
+        match self.smoothed {
+            None => {
+                self.smoothed = Some(rtt);
+                self.variation = rtt / 2;
+            }
+            Some(smoothed) => {
+                self.variation = (3 * self.variation + smoothed.abs_diff(rtt)) / 4;
+                self.smoothed = Some((7 * smoothed + rtt) / 8);
+            }
+        }
+    }
+
+    /// Smoothed round trip; a quarter of the initial time-out before the first sample.
+    pub(crate) fn smoothed(&self) -> Micros {
+        self.smoothed.map_or(Micros(INITIAL.0 / 4), Micros)
+    }
+
+    /// How long to wait for an answer.
+    pub(crate) fn timeout(&self) -> Micros {
+        match self.smoothed {
+            None => INITIAL,
+            Some(smoothed) => {
+                let margin = (4 * self.variation).max(GRANULARITY.0);
+                Micros((smoothed + margin).clamp(SHORTEST.0, LONGEST.0))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn follows_the_network_within_its_bounds() {
+        let mut rtt = RttEstimator::default();
+        assert_eq!(rtt.timeout(), INITIAL);
+        for _ in 0..50 {
+            rtt.sample(Micros(200));
+        }
+        assert_eq!(rtt.timeout(), SHORTEST);
+        for _ in 0..50 {
+            rtt.sample(Micros::from_millis(40));
+        }
+        assert!(rtt.timeout() > Micros::from_millis(40));
+        for _ in 0..50 {
+            rtt.sample(Micros::from_secs(100));
+        }
+        assert!(rtt.timeout() <= LONGEST);
+    }
+}

@@ -1,0 +1,221 @@
+//! The envelope of every datagram: a header of 28 bytes, the payload, a tag of 16 bytes.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 2 | magic `HR` |
+//! | 2 | 1 | protocol version, 1 |
+//! | 3 | 1 | kind, see [`Kind`] |
+//! | 4 | 4 | node number |
+//! | 8 | 8 | boot epoch of the node |
+//! | 16 | 8 | sequence number, strictly increasing per direction |
+//! | 24 | 2 | length of the payload |
+//! | 26 | 2 | flags: bit 0 = unsealed (the tag is zero) |
+//! | 28 | n | payload |
+//! | 28+n | 16 | SipHash-2-4-128 of everything before it |
+//!
+//! The first 24 bytes keep their place in every later protocol version, so that a refusal can be
+//! addressed to a node that speaks another one.
+
+use super::Error;
+use super::field::{Reader, Writer};
+use super::key::{Key, TAG_LEN};
+use crate::MAX_DATAGRAM;
+use crate::ids::{BootEpoch, NodeId};
+
+/// First two bytes of every datagram.
+pub const MAGIC: [u8; 2] = *b"HR";
+/// Protocol version that this build speaks.
+pub const VERSION: u8 = 1;
+/// Bytes before the payload.
+pub const HEADER_LEN: usize = 28;
+/// Bytes around the payload.
+pub const OVERHEAD: usize = HEADER_LEN + TAG_LEN;
+/// Longest payload.
+pub const MAX_PAYLOAD: usize = MAX_DATAGRAM - OVERHEAD;
+/// Flag: nobody vouches for this datagram, the tag is zero.
+pub const FLAG_UNSEALED: u16 = 1;
+
+/// What a datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// Node to control: I am here, who are you?
+    Hello = 1,
+    /// Control to node: you are in.
+    Welcome = 2,
+    /// Control to node: you are not, and why.
+    Refuse = 3,
+    /// Node to control: alive, and how it goes.
+    Heartbeat = 4,
+    /// Control to node: heard.
+    HeartbeatAck = 5,
+    /// Node to control: goodbye. Control to node: heard.
+    Leave = 6,
+    /// Control to node, unsealed: I do not know your session, say HELLO.
+    Resync = 7,
+    /// Node to control: my kernel panicked.
+    Panic = 8,
+    /// Control to node: launch, start, cancel.
+    Command = 16,
+    /// Node to control: how a job stands.
+    CommandAck = 17,
+    /// Node to control: fragments of an object, please.
+    PageRead = 32,
+    /// Control to node: a fragment.
+    PageData = 33,
+    /// Node to control: carry out this call.
+    IoCall = 48,
+    /// Control to node: pending, or the result.
+    IoReply = 49,
+}
+
+impl Kind {
+    /// The kind with this number.
+    pub fn from_wire(raw: u8) -> Result<Self, Error> {
+        Ok(match raw {
+            1 => Kind::Hello,
+            2 => Kind::Welcome,
+            3 => Kind::Refuse,
+            4 => Kind::Heartbeat,
+            5 => Kind::HeartbeatAck,
+            6 => Kind::Leave,
+            7 => Kind::Resync,
+            8 => Kind::Panic,
+            16 => Kind::Command,
+            17 => Kind::CommandAck,
+            32 => Kind::PageRead,
+            33 => Kind::PageData,
+            48 => Kind::IoCall,
+            49 => Kind::IoReply,
+            other => return Err(Error::BadKind(other)),
+        })
+    }
+}
+
+/// The meaning of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the datagram is.
+    pub kind: Kind,
+    /// The node it is from or for.
+    pub node: NodeId,
+    /// The boot of that node.
+    pub epoch: BootEpoch,
+    /// Its number in its direction.
+    pub seq: u64,
+}
+
+/// A checked view of a received datagram: long enough, magic, version, kind and length right.
+/// Nothing is known about who sent it until [`Packet::open`].
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    header: Header,
+    flags: u16,
+    bytes: &'a [u8],
+}
+
+/// Node, boot and sequence number of a datagram of another protocol version.
+pub type ForeignSender = (NodeId, BootEpoch, u64);
+
+impl<'a> Packet<'a> {
+    /// Checks the envelope.
+    pub fn new_checked(bytes: &'a [u8]) -> Result<Self, Error> {
+        if bytes.len() < OVERHEAD || bytes.len() > MAX_DATAGRAM {
+            return Err(Error::Truncated);
+        }
+        let mut reader = Reader::new(bytes);
+        if reader.array::<2>()? != MAGIC {
+            return Err(Error::BadMagic);
+        }
+        let version = reader.u8()?;
+        if version != VERSION {
+            return Err(Error::BadVersion(version));
+        }
+        let kind = Kind::from_wire(reader.u8()?)?;
+        let node = NodeId(reader.u32()?);
+        let epoch = BootEpoch(reader.u64()?);
+        let seq = reader.u64()?;
+        let payload_length = usize::from(reader.u16()?);
+        let flags = reader.u16()?;
+        if payload_length != bytes.len() - OVERHEAD {
+            return Err(Error::Truncated);
+        }
+        if flags & !FLAG_UNSEALED != 0 {
+            return Err(Error::BadValue);
+        }
+        Ok(Packet {
+            header: Header {
+                kind,
+                node,
+                epoch,
+                seq,
+            },
+            flags,
+            bytes,
+        })
+    }
+
+    /// Who a datagram of another protocol version says it is from.
+    pub fn foreign_sender(bytes: &[u8]) -> Option<ForeignSender> {
+        let mut reader = Reader::new(bytes.get(4..)?);
+        let node = NodeId(reader.u32().ok()?);
+        let epoch = BootEpoch(reader.u64().ok()?);
+        Some((node, epoch, reader.u64().ok()?))
+    }
+
+    /// The header. Not authenticated before [`Packet::open`] succeeded.
+    pub fn header(&self) -> Header {
+        self.header
+    }
+
+    /// The sender made no tag.
+    pub fn is_unsealed(&self) -> bool {
+        self.flags & FLAG_UNSEALED != 0
+    }
+
+    /// The payload before its authenticity is known: needed to find the key of a HELLO, and for
+    /// unsealed datagrams.
+    pub fn unverified_payload(&self) -> &'a [u8] {
+        &self.bytes[HEADER_LEN..self.bytes.len() - TAG_LEN]
+    }
+
+    /// The payload, if the tag was made with `key`. An unsealed datagram never opens.
+    pub fn open(&self, key: &Key) -> Result<&'a [u8], Error> {
+        let (sealed, tag) = self
+            .bytes
+            .split_last_chunk::<TAG_LEN>()
+            .ok_or(Error::Truncated)?;
+        if self.is_unsealed() || !key.verify(&[sealed], tag) {
+            return Err(Error::BadTag);
+        }
+        Ok(&sealed[HEADER_LEN..])
+    }
+}
+
+/// Writes a datagram to the front of `out` and returns its length. Without a key it is unsealed.
+///
+/// Invariant: the payload fits [`MAX_PAYLOAD`] and `out` has [`MAX_DATAGRAM`] bytes; every
+/// message asserts its own bound.
+pub fn emit(
+    header: Header,
+    key: Option<&Key>,
+    out: &mut [u8],
+    payload: impl FnOnce(&mut Writer<'_>),
+) -> usize {
+    let out = &mut out[..MAX_DATAGRAM];
+    let mut writer = Writer::new(&mut out[HEADER_LEN..MAX_DATAGRAM - TAG_LEN]);
+    payload(&mut writer);
+    let payload_length = writer.written();
+    let mut writer = Writer::new(&mut out[..HEADER_LEN]);
+    writer.bytes(&MAGIC).u8(VERSION).u8(header.kind as u8);
+    writer
+        .u32(header.node.0)
+        .u64(header.epoch.0)
+        .u64(header.seq);
+    writer.u16(payload_length as u16);
+    writer.u16(if key.is_some() { 0 } else { FLAG_UNSEALED });
+    let sealed = HEADER_LEN + payload_length;
+    let tag = key.map_or([0; TAG_LEN], |key| key.mac(&[&out[..sealed]]));
+    out[sealed..sealed + TAG_LEN].copy_from_slice(&tag);
+    sealed + TAG_LEN
+}

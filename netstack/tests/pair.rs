@@ -1,0 +1,637 @@
+//! One node and the control node, joined by a perfect wire with no delay: what each call leads
+//! to. Loss, reordering and many nodes are the simulator's business.
+
+mod wire_pair;
+
+use netstack::control::{self, KeyRefused};
+use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, Rank};
+use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply, OFFSET_CURRENT, SubmitError};
+use netstack::job::{JobSpec, LaunchRefusal, RankSpec, RefusalCode};
+use netstack::join::Refusal;
+use netstack::node;
+use netstack::page::{Object, PageError, PageReply, PageRequest};
+use netstack::time::Micros;
+use wire_pair::{Pair, SECRET};
+
+fn job_spec(job: u64) -> JobSpec {
+    JobSpec {
+        job: JobId(job),
+        ranks: vec![RankSpec {
+            node: NodeId(3),
+            launch_block_bytes: 100,
+        }],
+        program: ProgramId([7; 32]),
+        program_bytes: 100_000,
+        time_limit_us: 0,
+        monitor_period_us: 0,
+        memory_limit: 0,
+    }
+}
+
+/// A joined pair with job 1 loaded and started.
+fn running() -> Pair {
+    let mut pair = Pair::joined();
+    pair.control
+        .launch(pair.now, job_spec(1))
+        .expect("the node is up and free");
+    pair.settle();
+    assert!(matches!(pair.take_node_events()[..], [node::Event::Launch(spec)] if spec.size == 1));
+    pair.node.launch_result(pair.now, JobId(1), Ok(()));
+    pair.settle();
+    let events = pair.take_control_events();
+    assert!(
+        matches!(events[..], [control::Event::LaunchReady { waiting: 0, .. }]),
+        "{events:?}"
+    );
+    pair.control.start(pair.now, JobId(1));
+    pair.settle();
+    assert_eq!(
+        pair.take_node_events(),
+        [node::Event::Start { job: JobId(1) }]
+    );
+    let events = pair.take_control_events();
+    assert!(
+        matches!(events[..], [control::Event::Started { .. }]),
+        "{events:?}"
+    );
+    pair
+}
+
+fn write(data: &[u8]) -> IoOp {
+    IoOp::Write {
+        fd: 1,
+        offset: OFFSET_CURRENT,
+        data: data.to_vec(),
+    }
+}
+
+#[test]
+fn a_node_joins_and_its_key_is_used() {
+    let mut pair = Pair::new();
+    let key = pair
+        .control
+        .issue_key(pair.now, pair.mac(), pair.epoch(), NodeId(3));
+    assert_eq!(key, Ok(pair.key()));
+    pair.settle();
+    assert!(matches!(
+        pair.take_node_events()[..],
+        [node::Event::Joined { .. }]
+    ));
+    let events = pair.take_control_events();
+    let [
+        control::Event::NodeJoined {
+            status,
+            rejoined: false,
+        },
+    ] = &events[..]
+    else {
+        panic!("{events:?}");
+    };
+    assert_eq!((status.node, status.memory_bytes), (NodeId(3), 48 << 20));
+    let again = pair
+        .control
+        .issue_key(pair.now, pair.mac(), pair.epoch(), NodeId(3));
+    assert_eq!(again, Err(KeyRefused::Used));
+    assert!(matches!(
+        pair.take_control_events()[..],
+        [control::Event::KeyReused { .. }]
+    ));
+    assert_eq!(pair.control.counters().bad_tag, 0);
+}
+
+#[test]
+fn a_job_runs_and_its_output_comes_before_its_end() {
+    let mut pair = running();
+    for text in ["one", "two", "three"] {
+        pair.node
+            .io_submit(pair.now, JobId(1), write(text.as_bytes()))
+            .expect("there is room");
+    }
+    let exit = IoOp::Exit(ExitReport::new(ExitStatus::Exited(7)));
+    pair.node
+        .io_submit(pair.now, JobId(1), exit.clone())
+        .expect("an exit is always taken");
+    assert_eq!(
+        pair.node.io_submit(pair.now, JobId(1), write(b"x")),
+        Err(SubmitError::AfterExit)
+    );
+    pair.settle();
+    let mut seen = Vec::new();
+    for event in pair.take_control_events() {
+        let control::Event::IoCall {
+            node,
+            job,
+            rank: Rank(0),
+            call,
+            op,
+        } = event
+        else {
+            panic!("{event:?}");
+        };
+        let result = if let IoOp::Write { data, .. } = &op {
+            data.len() as i64
+        } else {
+            0
+        };
+        seen.push(op);
+        let reply = IoReply {
+            result,
+            data: Vec::new(),
+        };
+        pair.control.io_reply(pair.now, node, job, call, reply);
+    }
+    assert_eq!(seen, [write(b"one"), write(b"two"), write(b"three"), exit]);
+    assert!(matches!(
+        pair.take_control_events()[..],
+        [control::Event::JobClosed { .. }]
+    ));
+    pair.control
+        .launch(pair.now, job_spec(2))
+        .expect("the node is free again at once");
+    pair.settle();
+    let events = pair.take_node_events();
+    assert_eq!(events.len(), 5, "four calls done and a launch: {events:?}");
+    assert!(matches!(events[4], node::Event::Launch(spec) if spec.job == JobId(2)));
+    assert_eq!(
+        pair.node.io_submit(pair.now, JobId(1), write(b"x")),
+        Err(SubmitError::UnknownJob)
+    );
+}
+
+#[test]
+fn pages_arrive_whole_and_up_to_the_end_of_the_object() {
+    let mut pair = running();
+    let file: Vec<u8> = (0..100_000u32).map(|i| (i / 7) as u8).collect();
+    for (offset, length, expected) in [
+        (0, 32_768, 32_768),
+        (98_304, 4096, 1696),
+        (99_999, 4096, 1),
+        (200_000, 4096, 0),
+    ] {
+        let object = Object::Program;
+        let ask = PageRequest {
+            job: JobId(1),
+            object,
+            offset,
+            length,
+            demand: true,
+        };
+        let asked = pair
+            .node
+            .request_pages(pair.now, ask)
+            .expect("nothing else is asked for");
+        pair.settle();
+        for event in pair.take_control_events() {
+            let control::Event::PageWanted(wanted) = event else {
+                panic!("{event:?}")
+            };
+            let start = (wanted.offset as usize).min(file.len());
+            let end = (start + wanted.length as usize).min(file.len());
+            let bytes = Ok(file[start..end].to_vec());
+            pair.control
+                .page_data(pair.now, PageReply { wanted, bytes });
+        }
+        pair.settle();
+        let events = pair.take_node_events();
+        let [node::Event::Data { request, bytes, .. }] = &events[..] else {
+            panic!("{events:?}")
+        };
+        assert_eq!((*request, bytes.len()), (asked, expected));
+        assert_eq!(
+            bytes[..],
+            file[(offset as usize).min(file.len())..][..expected]
+        );
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_read_fails_with_the_reason() {
+    let mut pair = running();
+    let object = Object::LaunchBlock;
+    let ask = PageRequest {
+        job: JobId(1),
+        object,
+        offset: 0,
+        length: 100,
+        demand: true,
+    };
+    let asked = pair
+        .node
+        .request_pages(pair.now, ask)
+        .expect("nothing else is asked for");
+    pair.settle();
+    let events = pair.take_control_events();
+    let [control::Event::PageWanted(wanted)] = events[..] else {
+        panic!("{events:?}")
+    };
+    let bytes = Err(PageError::NoSuchObject);
+    pair.control
+        .page_data(pair.now, PageReply { wanted, bytes });
+    pair.settle();
+    let reason = PageError::NoSuchObject;
+    let failed = node::Event::PageFailed {
+        request: asked,
+        job: JobId(1),
+        reason,
+    };
+    assert_eq!(pair.take_node_events(), [failed]);
+}
+
+#[test]
+fn a_page_request_ends_when_nobody_answers() {
+    let mut pair = running();
+    let object = Object::Program;
+    let ask = PageRequest {
+        job: JobId(1),
+        object,
+        offset: 0,
+        length: 4096,
+        demand: true,
+    };
+    let asked = pair
+        .node
+        .request_pages(pair.now, ask)
+        .expect("nothing else is asked for");
+    let begin = pair.now;
+    pair.advance(Micros::from_secs(60));
+    let reason = PageError::TimedOut;
+    let failed = node::Event::PageFailed {
+        request: asked,
+        job: JobId(1),
+        reason,
+    };
+    assert_eq!(pair.take_node_events(), [failed]);
+    assert!(pair.last_node_event.saturating_since(begin) > Micros::from_secs(10));
+    assert_eq!(pair.node.counters().page_timeouts, 1);
+}
+
+#[test]
+fn a_call_stays_pending_until_it_is_answered() {
+    let mut pair = running();
+    let read = IoOp::Read {
+        fd: 0,
+        offset: OFFSET_CURRENT,
+        size: 10,
+    };
+    let call = pair
+        .node
+        .io_submit(pair.now, JobId(1), read)
+        .expect("there is room");
+    pair.advance(Micros::from_secs(30));
+    assert_eq!(pair.take_node_events(), []);
+    assert_eq!(
+        pair.take_control_events().len(),
+        1,
+        "the call is handed on once"
+    );
+    assert!(
+        pair.node.counters().retransmitted < 60,
+        "a pending call is asked for slowly"
+    );
+    let reply = IoReply {
+        result: 5,
+        data: b"hello".to_vec(),
+    };
+    pair.control
+        .io_reply(pair.now, NodeId(3), JobId(1), call, reply);
+    pair.settle();
+    let (job, data) = (JobId(1), b"hello".to_vec());
+    let done = node::Event::IoDone {
+        job,
+        call: CallId(1),
+        result: 5,
+        data,
+    };
+    assert_eq!(pair.take_node_events(), [done]);
+}
+
+#[test]
+fn the_queue_of_calls_is_bounded_and_takes_the_exit() {
+    let mut pair = running();
+    let mut taken = 0;
+    let full = loop {
+        match pair
+            .node
+            .io_submit(pair.now, JobId(1), write(&[b'x'; 1280]))
+        {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(
+        (taken, full),
+        (51, SubmitError::Full),
+        "51 * 1,280 bytes fit 64 KiB"
+    );
+    let large = pair.node.io_submit(pair.now, JobId(1), write(&[0; 1281]));
+    assert_eq!(large, Err(SubmitError::TooLarge));
+    pair.settle();
+    assert_eq!(
+        pair.take_control_events().len(),
+        8,
+        "a window of calls is under way"
+    );
+    let exit = IoOp::Exit(ExitReport::new(ExitStatus::Signal(9)));
+    pair.node
+        .io_submit(pair.now, JobId(1), exit)
+        .expect("an exit is always taken");
+}
+
+#[test]
+fn cancel_reaches_a_running_job_and_one_that_still_loads() {
+    let mut pair = running();
+    pair.control.cancel(pair.now, JobId(1), 2);
+    pair.settle();
+    let cancel = node::Event::Cancel {
+        job: JobId(1),
+        signal: 2,
+        orphan: false,
+    };
+    assert_eq!(pair.take_node_events(), [cancel]);
+    pair.control.cancel(pair.now, JobId(1), 9);
+    pair.settle();
+    assert_eq!(
+        pair.take_node_events().len(),
+        1,
+        "another signal is another cancel"
+    );
+
+    let mut pair = Pair::joined();
+    pair.control
+        .launch(pair.now, job_spec(5))
+        .expect("the node is up and free");
+    pair.settle();
+    pair.control.cancel(pair.now, JobId(5), 15);
+    pair.settle();
+    assert_eq!(pair.take_node_events().len(), 2, "a launch and a cancel");
+    let text = String::from("cancelled while loading");
+    let refusal = LaunchRefusal {
+        code: RefusalCode::Cancelled,
+        text,
+    };
+    pair.node.launch_result(pair.now, JobId(5), Err(refusal));
+    pair.settle();
+    let events = pair.take_control_events();
+    let [
+        control::Event::LaunchRefused { code, .. },
+        control::Event::JobClosed { .. },
+    ] = &events[..]
+    else {
+        panic!("{events:?}");
+    };
+    assert_eq!(*code, RefusalCode::Cancelled);
+}
+
+#[test]
+fn a_silent_node_is_lost_and_its_orphan_is_dropped_when_it_comes_back() {
+    let mut pair = running();
+    pair.cut = true;
+    pair.advance(Micros::from_secs(10));
+    let events = pair.take_control_events();
+    let lost = matches!(
+        events[..],
+        [
+            control::Event::NodeLost { .. },
+            control::Event::RankLost { .. },
+            control::Event::JobClosed { .. }
+        ]
+    );
+    assert!(lost, "{events:?}");
+    assert_eq!(pair.take_node_events(), [node::Event::ControlLost]);
+    pair.vitals.job = Some(JobId(1));
+    pair.node.set_vitals(pair.vitals);
+    pair.cut = false;
+    pair.advance(Micros::from_secs(3));
+    let orphan = node::Event::Cancel {
+        job: JobId(1),
+        signal: 9,
+        orphan: true,
+    };
+    assert_eq!(pair.take_node_events(), [node::Event::ControlBack, orphan]);
+    let events = pair.take_control_events();
+    assert!(
+        matches!(
+            events[..],
+            [control::Event::NodeJoined { rejoined: true, .. }]
+        ),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_restarted_control_node_finds_its_node_again_and_the_job_is_dropped() {
+    let mut pair = running();
+    pair.restart_control();
+    pair.advance(Micros::from_secs(3));
+    let events = pair.take_node_events();
+    let [
+        node::Event::Joined { .. },
+        node::Event::Cancel { orphan: true, .. },
+    ] = events[..]
+    else {
+        panic!("{events:?}");
+    };
+    let events = pair.take_control_events();
+    assert!(
+        matches!(
+            events[..],
+            [control::Event::NodeJoined {
+                rejoined: false,
+                ..
+            }]
+        ),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_node_leaves_in_good_order() {
+    let mut pair = Pair::joined();
+    pair.node.leave(pair.now);
+    pair.settle();
+    assert_eq!(pair.take_node_events(), [node::Event::Left]);
+    assert!(matches!(
+        pair.take_control_events()[..],
+        [control::Event::NodeLeft { .. }]
+    ));
+    assert_eq!(pair.node.poll_timeout(), None);
+    pair.advance(Micros::from_secs(20));
+    assert!(
+        pair.take_control_events().is_empty(),
+        "a node that left is not lost"
+    );
+}
+
+#[test]
+fn a_panic_is_told_without_the_endpoint() {
+    let mut pair = running();
+    let reporter = pair.node.panic_reporter().expect("the node has joined");
+    for attempt in 0..2 {
+        let mut out = [0; netstack::MAX_DATAGRAM];
+        let length = reporter.datagram(attempt, &"é".repeat(1000), &mut out);
+        pair.deliver(&out[..length]);
+    }
+    let events = pair.take_control_events();
+    let [
+        control::Event::NodePanic { text, .. },
+        control::Event::NodeLost { .. },
+        control::Event::RankLost { .. },
+        control::Event::JobClosed { .. },
+    ] = &events[..]
+    else {
+        panic!("{events:?}");
+    };
+    assert_eq!(text.len(), 1200);
+}
+
+#[test]
+fn other_versions_wrong_keys_and_lab_keys_are_refused_with_an_event() {
+    type Change = fn(&mut node::Config);
+    let cases: [(&str, Refusal, Change); 4] = [
+        ("version", Refusal::Version, |config| {
+            config.version[0] = b'9'
+        }),
+        ("key", Refusal::WrongKey, |config| {
+            config.personality.key.0[0] ^= 1
+        }),
+        ("key id", Refusal::UnknownKeyId, |config| {
+            config.personality.key_id = 9
+        }),
+        ("lab key", Refusal::WrongKey, |config| config.lab_key = true),
+    ];
+    for (what, expected, change) in cases {
+        let mut pair = Pair::with(change, |_| {});
+        pair.advance(Micros::from_secs(5));
+        let events = pair.take_control_events();
+        let [
+            control::Event::Rejected {
+                reason,
+                mac: Some(_),
+                ..
+            },
+        ] = &events[..]
+        else {
+            panic!("{what}: {events:?}");
+        };
+        assert_eq!(*reason, expected, "{what}");
+        let events = pair.take_node_events();
+        assert!(
+            matches!(&events[0], node::Event::Refused { reason, .. } if *reason == expected),
+            "{what}: {events:?}"
+        );
+        assert!(events.len() < 4, "{what}: a refused node slows down");
+    }
+}
+
+#[test]
+fn another_protocol_version_is_refused_both_ways() {
+    let mut pair = Pair::new();
+    let mut hello = pair.first_datagram();
+    hello[2] = 2;
+    pair.deliver(&hello);
+    let events = pair.take_control_events();
+    assert!(
+        matches!(
+            &events[..],
+            [control::Event::Rejected {
+                reason: Refusal::Protocol,
+                ..
+            }]
+        ),
+        "{events:?}"
+    );
+    pair.settle();
+    let events = pair.take_node_events();
+    assert!(
+        matches!(
+            &events[..],
+            [node::Event::Refused {
+                reason: Refusal::Protocol,
+                authentic: false,
+                ..
+            }]
+        ),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_lab_key_holds_for_every_boot_where_it_is_allowed() {
+    let change = |config: &mut node::Config| {
+        config.lab_key = true;
+        let (mac, node) = (config.mac, config.personality.node);
+        config.personality.key =
+            netstack::personality::node_key(&SECRET, 1, mac, BootEpoch(0), node);
+    };
+    let mut pair = Pair::with(change, |config| config.accept_lab_keys = true);
+    pair.settle();
+    assert!(matches!(
+        pair.take_control_events()[..],
+        [control::Event::NodeJoined { .. }]
+    ));
+}
+
+#[test]
+fn a_reboot_takes_the_place_of_the_boot_before_and_its_key_is_used_up() {
+    let mut pair = Pair::joined();
+    let first = pair.node_config();
+    pair.reboot(BootEpoch(77));
+    pair.advance(Micros::from_secs(6));
+    let events = pair.take_control_events();
+    let [
+        control::Event::NodeLost {
+            epoch: BootEpoch(5),
+            ..
+        },
+        control::Event::NodeJoined { .. },
+    ] = events[..]
+    else {
+        panic!("{events:?}");
+    };
+    assert!(pair.node.is_joined());
+    // The first boot again, as an attacker would who recorded its key.
+    pair.take_node_events();
+    pair.node = node::Endpoint::new(first, pair.now);
+    pair.settle();
+    let events = pair.take_control_events();
+    assert!(
+        matches!(
+            &events[..],
+            [control::Event::Rejected {
+                reason: Refusal::KeyUsed,
+                ..
+            }]
+        ),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn the_second_machine_with_one_mac_is_refused_and_the_first_stays() {
+    let mut pair = Pair::joined();
+    let mut second = pair.second_machine(BootEpoch(99), NodeId(3));
+    let refused = pair.run_beside(&mut second, Micros::from_secs(8));
+    let events = pair.take_control_events();
+    let [
+        control::Event::TwoNodesOneMac {
+            first: BootEpoch(5),
+            second: BootEpoch(99),
+            ..
+        },
+    ] = events[..]
+    else {
+        panic!("{events:?}");
+    };
+    assert!(
+        matches!(
+            &refused[0],
+            node::Event::Refused {
+                reason: Refusal::MacInUse,
+                ..
+            }
+        ),
+        "{refused:?}"
+    );
+    assert!(pair.node.is_joined());
+    assert_eq!(pair.take_node_events(), []);
+}
