@@ -1,1 +1,667 @@
+//! The runner against nodes that only record what they are told.
 
+use std::collections::VecDeque;
+
+use netstack::ids::{CallId, JobId, NodeId};
+
+use super::allocator::{FirstFree, Want};
+use super::fabric::{Call, Exit, Fabric, Launch, Reply};
+use super::record::Submission;
+use super::streams::{Item, SinkReader};
+use super::{JobError, Runner, SubmitError};
+use crate::api::types::{Frame, JobInfo, JobState, RankEnd, RankReport};
+use crate::programs::{Program, ProgramStore};
+
+/// Records what nodes are told.
+#[derive(Debug, Default)]
+struct Nodes {
+    launched: Vec<Launch>,
+    started: Vec<u64>,
+    cancelled: Vec<(u64, i32)>,
+    replies: VecDeque<(u32, u32, Reply)>,
+    refuse_launch: bool,
+}
+
+impl Fabric for Nodes {
+    fn launch(&mut self, launch: Launch) -> Result<(), String> {
+        if self.refuse_launch {
+            return Err("n0 has just gone out of service".to_string());
+        }
+        self.launched.push(launch);
+        Ok(())
+    }
+    fn start(&mut self, job: JobId) {
+        self.started.push(job.0);
+    }
+    fn cancel(&mut self, job: JobId, signal: i32) {
+        self.cancelled.push((job.0, signal));
+    }
+    fn reply(&mut self, node: NodeId, _job: JobId, call: CallId, reply: Reply) {
+        self.replies.push_back((node.0, call.0, reply));
+    }
+}
+
+/// A runner with its nodes, a clock and a program.
+struct Lab {
+    runner: Runner,
+    nodes: Nodes,
+    program: Program,
+    now_us: u64,
+    next_call: u32,
+    _dir: tempfile::TempDir,
+}
+
+impl Lab {
+    /// With nodes n0, n1, ... in service.
+    fn with_nodes(count: u32) -> Self {
+        Lab::with_limits(count, crate::config::defaults().jobs)
+    }
+
+    fn with_limits(count: u32, limits: crate::config::Jobs) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ProgramStore::open(&dir.path().join("programs"), 1000, 1000).unwrap();
+        let hash = *blake3::hash(b"program").as_bytes();
+        let mut upload = store.receive(hash, 7).unwrap();
+        upload.write(b"program").unwrap();
+        let program = upload.finish().unwrap();
+        let runner = Runner::new(limits, Box::new(FirstFree), &dir.path().join("next-job"));
+        let nodes = Nodes::default();
+        let mut lab = Lab {
+            runner,
+            nodes,
+            program,
+            now_us: 0,
+            next_call: 1,
+            _dir: dir,
+        };
+        for node in 0..count {
+            lab.runner.node_up(0, &mut lab.nodes, node, true);
+        }
+        lab
+    }
+
+    fn submission(&self, ranks: u32, nodes: Option<Vec<u32>>) -> Submission {
+        Submission {
+            name: "program".to_string(),
+            program: self.program.clone(),
+            args: vec![b"program".to_vec()],
+            env: Vec::new(),
+            want: Want { ranks, nodes },
+            wait: false,
+            time_limit_s: None,
+            stdin: false,
+        }
+    }
+
+    fn submit(&mut self, submission: Submission) -> (u64, SinkReader) {
+        let id = self.runner.submit(self.now_us, submission).unwrap();
+        let reader = self
+            .runner
+            .attach(self.now_us, &mut self.nodes, id)
+            .unwrap();
+        (id, reader)
+    }
+
+    /// A job of `ranks` ranks that runs.
+    fn running(&mut self, ranks: u32) -> (u64, SinkReader) {
+        let submission = self.submission(ranks, None);
+        let (id, reader) = self.submit(submission);
+        self.all_ready(id);
+        (id, reader)
+    }
+
+    fn all_ready(&mut self, id: u64) {
+        let launch = self
+            .nodes
+            .launched
+            .iter()
+            .find(|launch| launch.job.0 == id)
+            .unwrap();
+        for node in launch.nodes.clone() {
+            self.runner.ready(self.now_us, &mut self.nodes, id, node);
+        }
+    }
+
+    fn call(&mut self, node: u32, id: u64, call: Call) -> u32 {
+        let number = self.next_call;
+        self.next_call += 1;
+        let call = (CallId(number), call);
+        self.runner
+            .call(self.now_us, &mut self.nodes, NodeId(node), id, call);
+        number
+    }
+
+    fn write(&mut self, node: u32, id: u64, data: &[u8]) -> u32 {
+        self.call(
+            node,
+            id,
+            Call::Write {
+                fd: 1,
+                data: data.to_vec(),
+            },
+        )
+    }
+
+    fn exit(&mut self, node: u32, id: u64, end: RankEnd) {
+        let exit = Exit {
+            end,
+            report: RankReport::new(9, 9),
+        };
+        self.call(node, id, Call::Exit(Box::new(exit)));
+    }
+
+    fn state(&self, id: u64) -> JobState {
+        self.runner.get(id).unwrap().state
+    }
+
+    fn pass_s(&mut self, seconds: u64) {
+        self.now_us += seconds * 1_000_000;
+        self.runner.tick(self.now_us, &mut self.nodes);
+    }
+}
+
+/// The rest of a job's output and its end.
+fn drain(reader: &mut SinkReader) -> (Vec<(u32, Vec<u8>)>, Option<JobInfo>) {
+    let mut output = Vec::new();
+    while let Some(item) = reader.try_next() {
+        match item {
+            Item::Output { rank, data, .. } => output.push((rank, data)),
+            Item::Frame(Frame::End { job }) => return (output, Some(*job)),
+            Item::Frame(_) => {}
+        }
+    }
+    (output, None)
+}
+
+#[test]
+fn a_job_is_launched_started_and_ends_with_the_highest_status() {
+    let mut lab = Lab::with_nodes(3);
+    let submission = lab.submission(3, None);
+    let (id, mut reader) = lab.submit(submission);
+    assert_eq!(lab.state(id), JobState::Starting);
+    assert_eq!(
+        lab.nodes.launched[0].nodes,
+        [NodeId(0), NodeId(1), NodeId(2)]
+    );
+    lab.runner.ready(0, &mut lab.nodes, id, NodeId(0));
+    lab.runner.ready(0, &mut lab.nodes, id, NodeId(2));
+    assert!(lab.nodes.started.is_empty());
+    lab.runner.ready(0, &mut lab.nodes, id, NodeId(1));
+    assert_eq!(
+        (lab.nodes.started.clone(), lab.state(id)),
+        (vec![id], JobState::Running)
+    );
+    lab.write(1, id, b"hello\n");
+    lab.exit(0, id, RankEnd::Exited(0));
+    lab.exit(1, id, RankEnd::Exited(3));
+    assert_eq!(lab.state(id), JobState::Running);
+    lab.exit(2, id, RankEnd::Signal(11));
+    let (output, end) = drain(&mut reader);
+    assert_eq!(output, [(1, b"hello\n".to_vec())]);
+    let end = end.unwrap();
+    assert_eq!((end.state, end.exit_status), (JobState::Failed, Some(139)));
+    assert_eq!(end.reason, "rank 2 on n2 was ended by SIGSEGV (signal 11)");
+    assert_eq!(end.ranks[1].rank, 1);
+    assert_eq!(end.ranks[1].node, "n1");
+    assert_eq!(end.ranks[1].output_bytes, 6);
+    assert_eq!(lab.runner.get(id).unwrap().state, JobState::Failed);
+}
+
+#[test]
+fn the_queue_is_first_come_first_served() {
+    let mut lab = Lab::with_nodes(2);
+    let (first, _first) = lab.running(1);
+    let want_two = lab.submission(2, None);
+    let (second, _second) = lab.submit(want_two);
+    let want_one = lab.submission(1, None);
+    let (third, _third) = lab.submit(want_one);
+    // n1 is free, but the second job has waited longer.
+    assert_eq!(
+        lab.runner.get(second).unwrap().reason,
+        "2 nodes needed, 1 free"
+    );
+    assert_eq!(
+        lab.runner.get(third).unwrap().reason,
+        "waits for jobs before it"
+    );
+    lab.exit(0, first, RankEnd::Exited(0));
+    assert_eq!(lab.state(second), JobState::Starting);
+    lab.all_ready(second);
+    lab.exit(1, second, RankEnd::Exited(0));
+    assert_eq!(
+        lab.state(third),
+        JobState::Starting,
+        "n1 is free as soon as its rank ended"
+    );
+}
+
+#[test]
+fn a_job_that_waits_for_absent_nodes_lets_others_pass() {
+    let mut lab = Lab::with_nodes(2);
+    lab.runner.know_node(5);
+    let absent = lab.submission(1, Some(vec![5]));
+    let (waiting, _waiting) = lab.submit(absent);
+    assert_eq!(lab.runner.get(waiting).unwrap().reason, "n5 not in service");
+    let (other, _other) = lab.running(2);
+    assert_eq!(lab.state(other), JobState::Running);
+    lab.runner.node_up(0, &mut lab.nodes, 5, true);
+    assert_eq!(lab.state(waiting), JobState::Starting);
+}
+
+#[test]
+fn impossible_jobs_are_refused_at_once() {
+    let mut lab = Lab::with_nodes(2);
+    let mut refuse = |ranks, nodes| {
+        let submission = lab.submission(ranks, nodes);
+        lab.runner.submit(0, submission).unwrap_err()
+    };
+    assert_eq!(
+        refuse(3, None),
+        SubmitError::TooMany {
+            wanted: 3,
+            known: 2
+        }
+    );
+    assert_eq!(
+        refuse(1, Some(vec![7])),
+        SubmitError::UnknownNodes("n7".into())
+    );
+    assert_eq!(
+        refuse(2, Some(vec![0])),
+        SubmitError::Mismatch { ranks: 2, nodes: 1 }
+    );
+    assert_eq!(refuse(0, None), SubmitError::NoRanks);
+    let mut patient = lab.submission(3, None);
+    patient.wait = true;
+    assert!(lab.runner.submit(0, patient).is_ok());
+    let mut large = lab.submission(1, None);
+    large.args.push(vec![b'x'; 70_000]);
+    assert!(matches!(
+        lab.runner.submit(0, large),
+        Err(SubmitError::TooLarge { .. })
+    ));
+    let mut odd = lab.submission(1, None);
+    odd.env.push(b"NOVALUE".to_vec());
+    assert!(matches!(
+        lab.runner.submit(0, odd),
+        Err(SubmitError::NotAVariable(_))
+    ));
+}
+
+#[test]
+fn the_queue_is_bounded() {
+    let limits = crate::config::Jobs {
+        queue_max: 2,
+        ..crate::config::defaults().jobs
+    };
+    let mut lab = Lab::with_limits(1, limits);
+    for _ in 0..2 {
+        let submission = lab.submission(1, None);
+        lab.runner.submit(0, submission).unwrap();
+    }
+    let submission = lab.submission(1, None);
+    assert_eq!(
+        lab.runner.submit(0, submission),
+        Err(SubmitError::QueueFull(2))
+    );
+}
+
+#[test]
+fn writes_wait_for_the_reader_and_stay_in_order() {
+    let limits = crate::config::Jobs {
+        output_buffer_bytes: 10,
+        ..crate::config::defaults().jobs
+    };
+    let mut lab = Lab::with_limits(1, limits);
+    let (id, mut reader) = lab.running(1);
+    let first = lab.write(0, id, b"01234567");
+    lab.write(0, id, b"89abcdef");
+    lab.write(0, id, b"last");
+    lab.exit(0, id, RankEnd::Exited(0));
+    assert_eq!(lab.nodes.replies, [(0, first, Reply::Done(8))]);
+    assert_eq!(
+        lab.state(id),
+        JobState::Running,
+        "unread output holds the job"
+    );
+    let mut read = Vec::new();
+    for _ in 0..10 {
+        let (output, end) = drain(&mut reader);
+        read.extend(output.into_iter().flat_map(|(_, data)| data));
+        lab.runner.streams_changed(0, &mut lab.nodes);
+        if end.is_some() {
+            break;
+        }
+    }
+    assert_eq!(read, b"0123456789abcdeflast");
+    assert_eq!(lab.state(id), JobState::Completed);
+    assert_eq!(lab.nodes.replies.len(), 4);
+}
+
+#[tokio::test]
+async fn input_goes_to_rank_zero() {
+    let mut lab = Lab::with_nodes(2);
+    let mut submission = lab.submission(2, None);
+    submission.stdin = true;
+    let (id, _reader) = lab.submit(submission);
+    lab.all_ready(id);
+    let read = || Call::Read { fd: 0, size: 3 };
+    lab.call(1, id, read());
+    assert_eq!(
+        lab.nodes.replies.pop_back().unwrap().2,
+        Reply::Data(Vec::new())
+    );
+    lab.call(0, id, read());
+    assert!(
+        lab.nodes.replies.pop_back().is_none(),
+        "nothing has been typed yet"
+    );
+    let mut writer = lab.runner.stdin(id).unwrap();
+    assert_eq!(lab.runner.stdin(id).unwrap_err(), JobError::Taken(id));
+    assert!(writer.write(bytes::Bytes::from_static(b"hello")).await);
+    lab.runner.streams_changed(0, &mut lab.nodes);
+    assert_eq!(
+        lab.nodes.replies.pop_back().unwrap().2,
+        Reply::Data(b"hel".to_vec())
+    );
+    drop(writer);
+    for expected in [&b"lo"[..], b""] {
+        lab.call(0, id, read());
+        assert_eq!(
+            lab.nodes.replies.pop_back().unwrap().2,
+            Reply::Data(expected.to_vec())
+        );
+    }
+}
+
+#[test]
+fn a_program_that_ends_while_it_waits_for_input_ends() {
+    let mut lab = Lab::with_nodes(1);
+    let mut submission = lab.submission(1, None);
+    submission.stdin = true;
+    let (id, _reader) = lab.submit(submission);
+    lab.all_ready(id);
+    lab.call(0, id, Call::Read { fd: 0, size: 100 });
+    lab.exit(0, id, RankEnd::Signal(15));
+    assert_eq!(lab.state(id), JobState::Failed);
+}
+
+#[test]
+fn unknown_descriptors_and_calls_are_errors_of_the_program() {
+    let mut lab = Lab::with_nodes(1);
+    let (id, _reader) = lab.running(1);
+    lab.call(
+        0,
+        id,
+        Call::Write {
+            fd: 5,
+            data: b"x".to_vec(),
+        },
+    );
+    lab.call(0, id, Call::Read { fd: 1, size: 1 });
+    lab.call(0, id, Call::Unknown);
+    let replies: Vec<Reply> = lab
+        .nodes
+        .replies
+        .drain(..)
+        .map(|(_, _, reply)| reply)
+        .collect();
+    assert_eq!(
+        replies,
+        [Reply::Error(9), Reply::Error(9), Reply::Error(38)]
+    );
+}
+
+#[test]
+fn a_cancelled_job_ends_when_its_ranks_have() {
+    let mut lab = Lab::with_nodes(2);
+    let (id, mut reader) = lab.running(2);
+    lab.runner
+        .cancel(0, &mut lab.nodes, id, 2, "interrupted by its user")
+        .unwrap();
+    assert_eq!(lab.nodes.cancelled, [(id, 2)]);
+    assert_eq!(lab.state(id), JobState::Ending);
+    lab.exit(0, id, RankEnd::Signal(2));
+    assert_eq!(lab.runner.job_of(0), None);
+    assert_eq!(lab.runner.job_of(1), Some(id));
+    lab.exit(1, id, RankEnd::Signal(2));
+    let end = drain(&mut reader).1.unwrap();
+    assert_eq!(
+        (end.state, end.exit_status),
+        (JobState::Cancelled, Some(130))
+    );
+    assert_eq!(end.reason, "interrupted by its user");
+    let again = lab.runner.cancel(0, &mut lab.nodes, id, 2, "");
+    assert_eq!(again, Err(JobError::Ended(id)));
+    assert_eq!(
+        lab.runner.cancel(0, &mut lab.nodes, 77, 2, ""),
+        Err(JobError::Unknown(77))
+    );
+}
+
+#[test]
+fn a_waiting_job_is_cancelled_at_once() {
+    let mut lab = Lab::with_nodes(1);
+    let (first, _first) = lab.running(1);
+    let submission = lab.submission(1, None);
+    let (second, mut reader) = lab.submit(submission);
+    lab.runner
+        .cancel(0, &mut lab.nodes, second, 15, "enough")
+        .unwrap();
+    assert_eq!(drain(&mut reader).1.unwrap().state, JobState::Cancelled);
+    assert_eq!(lab.state(first), JobState::Running);
+}
+
+#[test]
+fn a_client_that_goes_away_ends_its_job() {
+    let mut lab = Lab::with_nodes(1);
+    let (id, reader) = lab.running(1);
+    drop(reader);
+    lab.runner.streams_changed(0, &mut lab.nodes);
+    assert_eq!(lab.nodes.cancelled, [(id, 9)]);
+    // What the program still writes is taken, so that it can end.
+    lab.write(0, id, b"into the void");
+    lab.exit(0, id, RankEnd::Signal(9));
+    assert_eq!(lab.state(id), JobState::Cancelled);
+    assert_eq!(lab.runner.job_of(0), None);
+}
+
+#[test]
+fn a_job_nobody_reads_is_not_kept() {
+    let mut lab = Lab::with_nodes(1);
+    let submission = lab.submission(1, None);
+    let id = lab.runner.submit(0, submission).unwrap();
+    assert!(
+        lab.nodes.launched.is_empty(),
+        "not launched before its client reads"
+    );
+    lab.pass_s(31);
+    assert_eq!(lab.state(id), JobState::Cancelled);
+}
+
+#[test]
+fn the_time_limit_ends_a_job() {
+    let mut lab = Lab::with_nodes(1);
+    let mut submission = lab.submission(1, None);
+    submission.time_limit_s = Some(2);
+    let (id, mut reader) = lab.submit(submission);
+    assert_eq!(lab.nodes.launched[0].time_limit_us, 2_000_000);
+    lab.all_ready(id);
+    assert_eq!(lab.runner.next_deadline_us(), Some(2_000_000));
+    lab.pass_s(2);
+    assert_eq!(lab.nodes.cancelled, [(id, 15)]);
+    lab.exit(0, id, RankEnd::Signal(15));
+    let end = drain(&mut reader).1.unwrap();
+    assert_eq!(
+        (end.state, &*end.reason),
+        (JobState::TimeLimit, "time limit of 2 s reached")
+    );
+}
+
+#[test]
+fn a_node_that_sees_the_time_limit_first_is_believed() {
+    let mut lab = Lab::with_nodes(2);
+    let mut submission = lab.submission(2, None);
+    submission.time_limit_s = Some(2);
+    let (id, mut reader) = lab.submit(submission);
+    lab.all_ready(id);
+    lab.now_us = 1_950_000;
+    lab.exit(0, id, RankEnd::Signal(15));
+    lab.exit(1, id, RankEnd::Signal(15));
+    assert_eq!(drain(&mut reader).1.unwrap().state, JobState::TimeLimit);
+}
+
+#[test]
+fn a_lost_node_ends_its_job_with_its_name() {
+    let mut lab = Lab::with_nodes(2);
+    let (id, mut reader) = lab.running(2);
+    lab.runner.node_down(
+        0,
+        &mut lab.nodes,
+        1,
+        "n1 was lost (nothing heard for 6.0 s)",
+    );
+    assert_eq!(lab.nodes.cancelled, [(id, 15)]);
+    lab.exit(0, id, RankEnd::Signal(15));
+    let end = drain(&mut reader).1.unwrap();
+    assert_eq!(end.state, JobState::NodeLost);
+    assert!(end.reason.starts_with("n1 was lost"), "{}", end.reason);
+    assert_eq!(end.ranks[1].end, Some(RankEnd::NodeLost));
+    assert_eq!(lab.runner.job_of(1), None);
+}
+
+#[test]
+fn a_node_that_boots_again_under_a_job_loses_it() {
+    let mut lab = Lab::with_nodes(1);
+    let (id, mut reader) = lab.running(1);
+    lab.runner.node_up(0, &mut lab.nodes, 0, true);
+    assert_eq!(drain(&mut reader).1.unwrap().state, JobState::NodeLost);
+    assert_eq!(lab.state(id), JobState::NodeLost);
+    let (next, _reader) = lab.running(1);
+    assert_eq!(
+        lab.state(next),
+        JobState::Running,
+        "the node is in service again"
+    );
+}
+
+#[test]
+fn a_node_heard_again_keeps_its_job() {
+    let mut lab = Lab::with_nodes(1);
+    let (id, _reader) = lab.running(1);
+    lab.runner.node_up(0, &mut lab.nodes, 0, false);
+    assert_eq!(lab.state(id), JobState::Running);
+}
+
+#[test]
+fn a_refused_launch_fails_the_job_with_the_nodes_words() {
+    let mut lab = Lab::with_nodes(2);
+    let submission = lab.submission(2, None);
+    let (id, mut reader) = lab.submit(submission);
+    lab.runner.ready(0, &mut lab.nodes, id, NodeId(0));
+    lab.runner
+        .refused(0, &mut lab.nodes, id, NodeId(1), "not an ELF file");
+    assert_eq!(lab.nodes.cancelled, [(id, 15)]);
+    assert_eq!(lab.runner.job_of(1), None, "the node that refused is free");
+    lab.exit(0, id, RankEnd::Signal(15));
+    let end = drain(&mut reader).1.unwrap();
+    assert_eq!(
+        (end.state, &*end.reason),
+        (JobState::Failed, "n1: not an ELF file")
+    );
+}
+
+#[test]
+fn a_launch_that_cannot_be_sent_fails_the_job_and_frees_the_nodes() {
+    let mut lab = Lab::with_nodes(1);
+    lab.nodes.refuse_launch = true;
+    let submission = lab.submission(1, None);
+    let (_, mut reader) = lab.submit(submission);
+    assert_eq!(drain(&mut reader).1.unwrap().state, JobState::Failed);
+    lab.nodes.refuse_launch = false;
+    let (next, _reader) = lab.running(1);
+    assert_eq!(lab.state(next), JobState::Running);
+}
+
+#[test]
+fn a_node_that_does_not_end_its_job_stays_out_until_it_does() {
+    let mut lab = Lab::with_nodes(1);
+    let (id, mut reader) = lab.running(1);
+    lab.runner
+        .cancel(0, &mut lab.nodes, id, 15, "enough")
+        .unwrap();
+    lab.pass_s(10);
+    assert_eq!(lab.nodes.cancelled, [(id, 15), (id, 9)]);
+    assert_eq!(lab.state(id), JobState::Ending);
+    lab.pass_s(10);
+    assert_eq!(drain(&mut reader).1.unwrap().state, JobState::Cancelled);
+    let submission = lab.submission(1, None);
+    let (next, _next) = lab.submit(submission);
+    assert_eq!(lab.state(next), JobState::Pending);
+    lab.exit(0, id, RankEnd::Signal(9));
+    assert_eq!(lab.state(next), JobState::Starting);
+}
+
+#[test]
+fn a_launch_has_a_limit() {
+    let mut lab = Lab::with_nodes(2);
+    let submission = lab.submission(2, None);
+    let (id, _reader) = lab.submit(submission);
+    lab.runner.ready(0, &mut lab.nodes, id, NodeId(0));
+    lab.pass_s(60);
+    let info = lab.runner.get(id).unwrap();
+    assert_eq!(
+        (info.state, &*info.reason),
+        (JobState::Ending, "n1 not ready after 60 s")
+    );
+}
+
+#[test]
+fn a_fault_report_reaches_client_record_and_events() {
+    let mut lab = Lab::with_nodes(1);
+    let (id, mut reader) = lab.running(1);
+    let part = |offset: usize, text: &str| Call::Report {
+        offset,
+        data: text.as_bytes().to_vec(),
+    };
+    lab.call(0, id, part(0, "SIGSEGV at 0x0\n"));
+    lab.call(0, id, part(15, "rip 0x401000\n"));
+    lab.exit(0, id, RankEnd::Signal(11));
+    let mut faults = Vec::new();
+    while let Some(item) = reader.try_next() {
+        if let Item::Frame(Frame::Fault { rank, node, text }) = item {
+            faults.push((rank, node, text));
+        }
+    }
+    let report = "SIGSEGV at 0x0\nrip 0x401000";
+    let text = format!("rank 0 on n0 was ended by SIGSEGV (signal 11)\n{report}");
+    assert_eq!(faults, [(0, "n0".to_string(), text)]);
+    assert_eq!(
+        lab.runner.get(id).unwrap().ranks[0].fault.as_deref(),
+        Some(report)
+    );
+    let events = lab.runner.take_events();
+    assert!(
+        events
+            .iter()
+            .any(|event| event.text.contains("rip 0x401000")),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn the_history_is_bounded() {
+    let limits = crate::config::Jobs {
+        history_max: 2,
+        ..crate::config::defaults().jobs
+    };
+    let mut lab = Lab::with_limits(1, limits);
+    for _ in 0..3 {
+        let (id, _reader) = lab.running(1);
+        lab.exit(0, id, RankEnd::Exited(0));
+    }
+    let kept: Vec<u64> = lab.runner.list(true).iter().map(|job| job.id).collect();
+    assert_eq!(kept, [2, 3]);
+    assert_eq!(lab.runner.get(1), Err(JobError::Unknown(1)));
+    assert!(lab.runner.list(false).is_empty());
+}
