@@ -21,6 +21,8 @@ mod server;
 mod tests;
 
 pub use notice::Notice;
+#[cfg_attr(not(test), allow(unused_imports))]
+pub(crate) use reply::doctor_discover;
 pub use server::{Counters, Port, Reply, Server};
 
 /// DHCP option numbers that the packet library has no name for, or that are sent as raw bytes.

@@ -4,6 +4,7 @@ use super::client::{Client, Places};
 use super::option;
 use super::packet::Request;
 use crate::config::Config;
+use crate::mac::Mac;
 use dhcproto::Encodable;
 use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, Opcode, OptionCode, UnknownOption};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -197,4 +198,23 @@ pub(super) fn destination(request: &Request, kind: MessageType) -> SocketAddrV4 
     } else {
         SocketAddrV4::new(Ipv4Addr::BROADCAST, CLIENT_PORT)
     }
+}
+/// The doctor's DISCOVER: from a made-up machine, answered by every server but this project's.
+pub(crate) fn doctor_discover(xid: u32, mac: Mac) -> Vec<u8> {
+    let none = Ipv4Addr::UNSPECIFIED;
+    let mut message = Message::new_with_id(xid, none, none, none, none, &mac.0);
+    message.set_flags(Flags::default().set_broadcast());
+    let options = message.opts_mut();
+    options.insert(DhcpOption::MessageType(MessageType::Discover));
+    let class = super::DOCTOR_CLASS.as_bytes().to_vec();
+    options.insert(DhcpOption::ClassIdentifier(class));
+    options.insert(DhcpOption::ParameterRequestList(vec![
+        OptionCode::SubnetMask,
+        OptionCode::ServerIdentifier,
+    ]));
+    let mut bytes = message
+        .to_vec()
+        .expect("a request built here always encodes");
+    bytes.resize(bytes.len().max(MIN_PACKET_BYTES), 0);
+    bytes
 }
