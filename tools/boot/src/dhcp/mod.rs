@@ -21,7 +21,6 @@ mod server;
 mod tests;
 
 pub use notice::Notice;
-#[cfg_attr(not(test), allow(unused_imports))]
 pub(crate) use reply::doctor_discover;
 pub use server::{Counters, Port, Reply, Server};
 
