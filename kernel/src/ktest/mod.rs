@@ -9,6 +9,7 @@
 
 mod clock;
 mod memory;
+mod network;
 mod ring3;
 mod sandbox;
 
@@ -23,7 +24,8 @@ type Outcome = Result<(), String>;
 struct Test {
     name: &'static str,
     run: fn() -> Outcome,
-    /// What the runner must know: `memory=SIZE` for a guest of another size, `expects=TEXT` for a
+    /// What the runner must know: `memory=SIZE` for a guest of another size, `nic=DEVICE` for a
+    /// card on QEMU's user network (there is none otherwise), `expects=TEXT`, always last, for a
     /// test that ends in a report holding the text, and the status for failure.
     demands: &'static str,
 }
@@ -63,6 +65,17 @@ const TESTS: &[Test] = &[
     test("compute", clock::compute_is_tickless),
     test("nmi", clock::nmi),
     test("entropy", clock::entropy),
+    test("no-card", network::no_card),
+    test_that(
+        "card-modern",
+        network::card,
+        " nic=virtio-net-pci,disable-legacy=on",
+    ),
+    test_that(
+        "card-transitional",
+        network::card,
+        " nic=virtio-net-pci,disable-modern=off",
+    ),
     test_that("panic", panics, " expects=on purpose"),
     test_that("stack-overflow", overflows, " expects=page fault"),
     test_that(
