@@ -64,6 +64,7 @@ const TESTS: &[Test] = &[
     test("idle", clock::idle_is_tickless),
     test("compute", clock::compute_is_tickless),
     test("nmi", clock::nmi),
+    test("nmi-in-ring-3", ring3::nmi),
     test("entropy", clock::entropy),
     test("no-card", network::no_card),
     test_that(

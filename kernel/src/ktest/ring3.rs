@@ -13,10 +13,11 @@ use kernel_core::phys::PhysMem;
 
 use super::sandbox::{CODE, DATA, NOTHING, Sandbox};
 use super::{Outcome, check};
+use crate::arch::apic;
 use crate::arch::interrupts::Class;
 use crate::arch::probe;
 use crate::arch::timer;
-use crate::arch::trap::GENERAL_PROTECTION;
+use crate::arch::trap::{self, GENERAL_PROTECTION};
 use crate::arch::user::{Trap, UserContext};
 use crate::arch::{cpu, fpu as float};
 use crate::mm::{DirectMap, PAGE_SIZE};
@@ -443,6 +444,50 @@ fn state_is_reset() -> Outcome {
     check!(
         legacy(&again) == legacy(&used),
         "restored state differs from what was saved"
+    );
+    Ok(())
+}
+
+/// Sends itself an NMI (registers at r15, command in r13 and r14) and calls at once, in a loop.
+#[unsafe(naked)]
+unsafe extern "C" fn send_nmi_and_call() {
+    naked_asm!(
+        "2: mov [r15 + 0x310], r13d",
+        "mov [r15 + 0x300], r14d",
+        "syscall",
+        "mov [r15 + 0x310], r13d",
+        "mov [r15 + 0x300], r14d",
+        "inc rbx",
+        "jmp 2b",
+    )
+}
+
+/// NMIs in ring 3 and around SYSCALL are counted and change nothing, also with the stack pointer
+/// at an address that does not exist.
+pub fn nmi() -> Outcome {
+    const ROUNDS: u64 = 2_000;
+    let mut sandbox = Sandbox::new(send_nmi_and_call)?;
+    sandbox.map_device(NOTHING, apic::physical_address())?;
+    fill_registers(&mut sandbox.context);
+    let (high, low) = apic::nmi_to_self();
+    let c = &mut sandbox.context;
+    (c.rax, c.rbx, c.r13, c.r14, c.rsp) = (9, 0, u64::from(high), u64::from(low), NOTHING * 2);
+    let mut wanted = kept(c);
+    let before = trap::nmi_count();
+    for round in 0..ROUNDS {
+        sandbox.run_to_call(9)?;
+        wanted[1] = round;
+        check!(
+            kept(&sandbox.context) == wanted,
+            "round {round}:\n{}",
+            sandbox.context
+        );
+    }
+    let seen = trap::nmi_count() - before;
+    // Two a round, of which the CPU may merge two that come at once.
+    check!(
+        (ROUNDS..=2 * ROUNDS).contains(&seen),
+        "{seen} NMIs seen in {ROUNDS} rounds"
     );
     Ok(())
 }

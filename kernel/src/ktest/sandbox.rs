@@ -71,6 +71,22 @@ impl Sandbox {
         Ok(frame)
     }
 
+    /// Maps device registers, which only a test gives to ring 3.
+    pub fn map_device(&mut self, page: u64, registers: PhysAddr) -> Result<(), String> {
+        let mut attributes = Attributes::user(Protection::ReadWrite, Class::Private);
+        attributes.uncached = true;
+        self.table
+            .map(
+                &mut DirectMap,
+                &mut *mm::frames(),
+                VirtAddr::new(page),
+                registers,
+                PageSize::Small,
+                attributes,
+            )
+            .map_err(|error| format!("mapping {page:#x}: {error:?}"))
+    }
+
     /// Physical address behind a page.
     pub fn physical(&self, page: u64) -> Result<PhysAddr, String> {
         self.table

@@ -123,8 +123,19 @@ pub(super) fn timer_ticks_left() -> u32 {
 
 /// Sends an NMI to this CPU; for tests.
 pub fn send_nmi_to_self() {
-    const TO_ID: u32 = 0;
+    register(COMMAND_HIGH).write(nmi_to_self().0);
+    register(COMMAND_LOW).write(nmi_to_self().1);
+}
+
+/// The two halves of the command that sends an NMI to this CPU, for a test that sends it from
+/// ring 3: high half first, at offsets 0x310 and 0x300 of the page at [`physical_address`].
+pub fn nmi_to_self() -> (u32, u32) {
     const LEVEL_ASSERT: u32 = 1 << 14;
-    register(COMMAND_HIGH).write(u32::from(id()) << 24);
-    register(COMMAND_LOW).write(TO_ID | LEVEL_ASSERT | LVT_NMI);
+    (u32::from(id()) << 24, LEVEL_ASSERT | LVT_NMI)
+}
+
+/// Where the registers lie.
+pub fn physical_address() -> mm::PhysAddr {
+    // SAFETY: the CPU has an APIC (`init`), so it has this register.
+    mm::PhysAddr::new(unsafe { Msr::new(BASE_MSR).read() } & BASE_ADDRESS)
 }

@@ -26,6 +26,8 @@ pub struct Features {
     pub invariant_tsc: bool,
     /// Global pages.
     pub global_pages: bool,
+    /// Machine checks are exceptions.
+    pub machine_check: bool,
 }
 
 static FEATURES: Once<Features> = Once::new();
@@ -64,6 +66,7 @@ fn read() -> Features {
         rdrand: bit(one.ecx, 30),
         invariant_tsc: bit(power, 8),
         global_pages: bit(one.edx, 13),
+        machine_check: bit(one.edx, 7),
     }
 }
 
@@ -86,11 +89,12 @@ pub fn enable_paging_features() {
     }
 }
 
-/// Switches on the protections of ring 0 against ring 3.
+/// Switches on the protections of ring 0 against ring 3, and machine checks.
 pub fn init() {
     let features = features();
     // SAFETY: the kernel neither executes nor reads user pages through user addresses (usercopy
-    // goes through the physical map), so SMEP and SMAP forbid nothing it does. CR4.FSGSBASE stays
+    // goes through the physical map), so SMEP and SMAP forbid nothing it does; machine checks have
+    // a handler and a stack; without them the machine would reset. CR4.FSGSBASE stays
     // off: the bases in `UserContext` are then always the true ones. CR4.TSD stays off: programs
     // read the clock themselves.
     unsafe {
@@ -101,6 +105,7 @@ pub fn init() {
             );
             flags.set(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION, features.smap);
             flags.set(Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION, features.umip);
+            flags.set(Cr4Flags::MACHINE_CHECK_EXCEPTION, features.machine_check);
             flags.remove(Cr4Flags::FSGSBASE);
             flags.remove(Cr4Flags::TIMESTAMP_DISABLE);
         });
