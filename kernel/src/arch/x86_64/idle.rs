@@ -29,10 +29,12 @@ pub fn wait(deadline: Instant) {
     interrupts::disable();
     IDLE_COUNTS.fetch_add(tsc().wrapping_sub(asleep), Ordering::Relaxed);
     timer::disarm();
+    // The deadline may have passed since the CPU woke for another reason.
+    absorb();
 }
 
 /// Takes interrupts that came after the last sleep ended. To be called by who has just silenced a
-/// device, so that what it sent last is not left over for the next program.
+/// device, as [`wait`] does with the timer, so that what it sent last is not left over for the next program.
 pub fn absorb() {
     interrupts::enable();
     // STI holds interrupts off for one more instruction.
