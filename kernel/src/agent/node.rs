@@ -192,7 +192,7 @@ impl Node {
             return;
         };
         if endpoint.poll_timeout().is_some_and(|at| at <= now) {
-            endpoint.set_vitals(vitals(self.mailbox.as_ref()));
+            endpoint.set_vitals(vitals(self.mailbox.as_ref(), self.joined));
         }
         // Ends when the endpoint has nothing to say or the stack's queue is full; the queue
         // empties into the card, whose ring is bounded.
@@ -313,7 +313,7 @@ impl Node {
         } else {
             info!("agent", "joined again");
         }
-        let vitals = vitals(self.mailbox.as_ref());
+        let vitals = vitals(self.mailbox.as_ref(), self.joined);
         self.endpoint().set_vitals(vitals);
         let reporter = self.endpoint().panic_reporter();
         last_words::prepare(reporter.and_then(|reporter| {
@@ -368,12 +368,14 @@ impl Node {
     }
 }
 
-fn vitals(mailbox: Option<&Mailbox>) -> Vitals {
+fn vitals(mailbox: Option<&Mailbox>, joined: Option<(Instant, Micros)>) -> Vitals {
     let memory = mm::stats();
     let interrupts = arch::interrupts::counts();
     Vitals {
         uptime_us: time::now().as_micros(),
         idle_us: arch::idle::total().as_micros(),
+        joined_us: joined.map_or(0, |(at, _)| at.as_micros()),
+        joined_idle_us: joined.map_or(0, |(_, idle)| idle.as_micros()),
         memory_free: memory.free_bytes,
         memory_used: memory.total_bytes - memory.free_bytes,
         job: mailbox.map(|mailbox| mailbox.job),
