@@ -16,8 +16,6 @@
 //! except in `arch::idle::wait` (docs/adr/0005-kernel-runs-to-completion.md).
 #![no_std]
 #![no_main]
-// Until agent and process use all that arch and mm offer.
-#![allow(dead_code, unused_imports)]
 
 extern crate alloc;
 

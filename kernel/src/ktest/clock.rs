@@ -1,10 +1,10 @@
 //! Timer, idle, interrupts by class.
 
 use super::sandbox::Sandbox;
-use super::{Outcome, check, ring3};
+use super::{Outcome, check};
 use crate::arch::interrupts::{self, Class, Counts};
 use crate::arch::user::Trap;
-use crate::arch::{apic, entropy, idle, timer, trap, tsc};
+use crate::arch::{apic, entropy, idle, test_programs, timer, trap, tsc};
 use crate::time::{self, Micros};
 
 /// Longest stall of the virtual machine that a test forgives: host load, not the kernel.
@@ -63,7 +63,7 @@ pub fn idle_is_tickless() -> Outcome {
 
 /// Ten seconds of computing see one heartbeat a second and nothing else.
 pub fn compute_is_tickless() -> Outcome {
-    let mut sandbox = Sandbox::new(ring3::spin)?;
+    let mut sandbox = Sandbox::new(test_programs::spin())?;
     let before = interrupts::counts();
     let start = time::now();
     let end = start + Micros::from_secs(COMPUTE_SECONDS);

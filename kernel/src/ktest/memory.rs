@@ -11,7 +11,7 @@ use kernel_core::phys::PhysMem;
 use super::{Outcome, check};
 use crate::arch::probe::{self, Caught};
 use crate::arch::trap::PAGE_FAULT;
-use crate::arch::{cpu, gdt};
+use crate::arch::{cpu, gdt, test_programs};
 use crate::mm::{self, DirectMap, PAGE_SIZE, VirtAddr, layout};
 
 /// Bits of a page fault's error code.
@@ -314,14 +314,14 @@ pub fn user_memory_is_out_of_reach() -> Outcome {
         features.smap && features.smep,
         "this CPU has no SMAP or SMEP: run the test with -cpu max"
     );
-    let _sandbox = super::sandbox::Sandbox::new(super::ring3::spin)?;
-    let data = super::sandbox::DATA;
+    let _sandbox = super::sandbox::Sandbox::new(test_programs::spin())?;
+    let data = test_programs::DATA;
     let found = probe::catch(probe::read, data);
     check!(
         found == caught(PAGE_FAULT, PRESENT, data),
         "read of a program's page: {found:?}"
     );
-    let code = super::sandbox::CODE;
+    let code = test_programs::CODE;
     let found = probe::catch(probe::execute, code);
     check!(
         found == caught(PAGE_FAULT, PRESENT | EXECUTE, code),

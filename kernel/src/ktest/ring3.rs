@@ -1,21 +1,20 @@
 //! Ring 3: registers across traps, faults, flags, floating point, isolation.
 //!
-//! The pieces of code are naked functions that are copied into a [`Sandbox`]; they refer to
-//! nothing but their own registers and the sandbox's pages.
+//! The programs are those of `arch::test_programs`, copied into a [`Sandbox`].
 
 use alloc::format;
 use alloc::string::String;
-use core::arch::naked_asm;
 
 use kernel_core::addr::USER_END;
 use kernel_core::paging::entry::Protection;
 use kernel_core::phys::PhysMem;
 
-use super::sandbox::{CODE, DATA, NOTHING, Sandbox};
+use super::sandbox::{NOTHING, Sandbox};
 use super::{Outcome, check};
 use crate::arch::apic;
 use crate::arch::interrupts::Class;
 use crate::arch::probe;
+use crate::arch::test_programs::{self, CODE, DATA};
 use crate::arch::timer;
 use crate::arch::trap::{self, GENERAL_PROTECTION};
 use crate::arch::user::{Trap, UserContext};
@@ -26,24 +25,6 @@ use crate::time::{self, Micros};
 const INVALID_OPCODE: u8 = 6;
 const DIVIDE: u8 = 0;
 const BREAKPOINT: u8 = 3;
-
-/// Counts in rbx for ever.
-#[unsafe(naked)]
-pub unsafe extern "C" fn spin() {
-    naked_asm!("2: inc rbx", "jmp 2b")
-}
-
-/// Calls once and again, for ever, changing nothing.
-#[unsafe(naked)]
-unsafe extern "C" fn call_twice() {
-    naked_asm!("2: syscall", "jmp 2b")
-}
-
-/// Calls, then reads from the address in r15 into r14, then calls again.
-#[unsafe(naked)]
-unsafe extern "C" fn call_and_read() {
-    naked_asm!("syscall", "mov r14, [r15]", "syscall", "2: jmp 2b")
-}
 
 /// Puts a value of its own into every register but the instruction and stack pointers.
 fn fill_registers(c: &mut UserContext) {
@@ -75,7 +56,7 @@ fn kept(c: &UserContext) -> [u64; 14] {
 /// Every register survives system calls, a page fault and an interrupt; the instruction pointer is
 /// where it should be.
 pub fn round_trip() -> Outcome {
-    let mut sandbox = Sandbox::new(call_and_read)?;
+    let mut sandbox = Sandbox::new(test_programs::call_and_read())?;
     fill_registers(&mut sandbox.context);
     let wanted = kept(&sandbox.context);
     sandbox.run_to_call(39)?;
@@ -108,7 +89,7 @@ pub fn round_trip() -> Outcome {
 
 /// An interrupt changes no register at all, rcx and r11 included.
 fn interrupted() -> Outcome {
-    let mut sandbox = Sandbox::new(spin)?;
+    let mut sandbox = Sandbox::new(test_programs::spin())?;
     fill_registers(&mut sandbox.context);
     let before = sandbox.context.clone();
     timer::arm(time::now() + Micros::from_millis(2), Class::Monitor);
@@ -129,26 +110,9 @@ fn interrupted() -> Outcome {
     Ok(())
 }
 
-/// Divides by zero, then executes UD2, INT3, HLT, and a jump to an address that is not canonical.
-#[unsafe(naked)]
-unsafe extern "C" fn misbehave() {
-    naked_asm!(
-        "xor ecx, ecx",
-        "div rcx",
-        "ud2",
-        "int3",
-        "hlt",
-        "int 0x80",
-        "in al, dx",
-        "mov rax, cr3",
-        "mov rax, 0x8000000000000000",
-        "jmp rax",
-    )
-}
-
 /// Every exception of a program comes back with its vector, and the program can be continued.
 pub fn faults() -> Outcome {
-    let mut sandbox = Sandbox::new(misbehave)?;
+    let mut sandbox = Sandbox::new(test_programs::misbehave())?;
     for (vector, instruction_bytes) in [
         (DIVIDE, 3),
         (INVALID_OPCODE, 2),
@@ -166,25 +130,13 @@ pub fn faults() -> Outcome {
     Ok(())
 }
 
-/// Sets all flags it may (direction, alignment check, carry and the like), calls, then faults.
-#[unsafe(naked)]
-unsafe extern "C" fn set_flags() {
-    naked_asm!(
-        "pushfq",
-        "or qword ptr [rsp], 0x240cd5",
-        "popfq",
-        "syscall",
-        "ud2",
-    )
-}
-
 /// Flags of a program do not reach the kernel, and come back to the program; interrupts stay on.
 pub fn flags() -> Outcome {
     const DIRECTION: u64 = 1 << 10;
     const ALIGNMENT: u64 = 1 << 18;
     const PRIVILEGE: u64 = 3 << 12;
     const INTERRUPTS: u64 = 1 << 9;
-    let mut sandbox = Sandbox::new(set_flags)?;
+    let mut sandbox = Sandbox::new(test_programs::set_flags())?;
     sandbox.context.rax = 1;
     for step in ["call", "fault"] {
         match step {
@@ -203,7 +155,7 @@ pub fn flags() -> Outcome {
         );
     }
     // Flags that a program may not have are not taken from a context either.
-    let mut sandbox = Sandbox::new(call_twice)?;
+    let mut sandbox = Sandbox::new(test_programs::call_twice())?;
     sandbox.context.rflags = !(1 << 8);
     sandbox.context.rax = 1;
     sandbox.run_to_call(1)?;
@@ -216,7 +168,7 @@ pub fn flags() -> Outcome {
 fn single_step() -> Outcome {
     const TRAP: u64 = 1 << 8;
     const DEBUG: u8 = 1;
-    let mut sandbox = Sandbox::new(call_twice)?;
+    let mut sandbox = Sandbox::new(test_programs::call_twice())?;
     sandbox.context.rax = 1;
     sandbox.context.rflags |= TRAP;
     let mut calls = 0;
@@ -231,31 +183,7 @@ fn single_step() -> Outcome {
     Ok(())
 }
 
-/// Reads from the address in r15.
-#[unsafe(naked)]
-unsafe extern "C" fn read_r15() {
-    naked_asm!("mov r14, [r15]", "2: jmp 2b")
-}
-
-/// Jumps to the address in r15.
-#[unsafe(naked)]
-unsafe extern "C" fn jump_r15() {
-    naked_asm!("jmp r15")
-}
-
-/// Stores to the address in r15.
-#[unsafe(naked)]
-unsafe extern "C" fn write_r15() {
-    naked_asm!("mov [r15], r14", "2: jmp 2b")
-}
-
-/// Tells where the interrupt table is.
-#[unsafe(naked)]
-unsafe extern "C" fn store_table() {
-    naked_asm!("sidt [rsp - 16]", "2: jmp 2b")
-}
-
-fn must_fault(code: unsafe extern "C" fn(), address: u64) -> Result<u64, String> {
+fn must_fault(code: &[u8], address: u64) -> Result<u64, String> {
     let mut sandbox = Sandbox::new(code)?;
     sandbox.context.r15 = address;
     timer::arm(time::now() + Micros::from_millis(200), Class::TimeLimit);
@@ -276,17 +204,21 @@ pub fn isolation() -> Outcome {
     let heap = alloc::boxed::Box::new(0u64);
     let physical = crate::mm::layout::PHYSICAL_MAP + 0x10_0000;
     for address in [kernel_code, stack, &raw const *heap as u64, physical] {
-        for code in [read_r15, write_r15, jump_r15] {
-            let bits = must_fault(code, address)?;
+        for code in [
+            test_programs::read_r15,
+            test_programs::write_r15,
+            test_programs::jump_r15,
+        ] {
+            let bits = must_fault(code(), address)?;
             check!(bits & USER != 0, "{address:#x}: error code {bits:#x}");
         }
     }
-    must_fault(jump_r15, DATA)?;
-    must_fault(write_r15, CODE)?;
-    must_fault(read_r15, 0)?;
-    must_fault(write_r15, 0)?;
+    must_fault(test_programs::jump_r15(), DATA)?;
+    must_fault(test_programs::write_r15(), CODE)?;
+    must_fault(test_programs::read_r15(), 0)?;
+    must_fault(test_programs::write_r15(), 0)?;
     if cpu::features().umip {
-        Sandbox::new(store_table)?.run_to_exception(GENERAL_PROTECTION)?;
+        Sandbox::new(test_programs::store_table())?.run_to_exception(GENERAL_PROTECTION)?;
     }
     Ok(())
 }
@@ -295,7 +227,7 @@ pub fn isolation() -> Outcome {
 /// canonical; SYSRET to it would fault in ring 0 on the program's stack (CVE-2012-0217).
 pub fn sysret_guard() -> Outcome {
     const LAST: u64 = USER_END - PAGE_SIZE;
-    let mut sandbox = Sandbox::new(spin)?;
+    let mut sandbox = Sandbox::new(test_programs::spin())?;
     let frame = sandbox.map(LAST, Protection::ReadExecute)?;
     DirectMap.write(frame.offset(PAGE_SIZE - 2), &[0x0f, 0x05]);
     sandbox.context.rip = USER_END - 2;
@@ -334,45 +266,12 @@ pub fn sysret_guard() -> Outcome {
     Ok(())
 }
 
-/// Loads patterns into xmm0, xmm15, the x87 stack and (by r13) ymm1; calls, reads an unmapped
-/// page, computes until interrupted; then stores what is left to the data page and calls.
-#[unsafe(naked)]
-unsafe extern "C" fn use_fpu() {
-    naked_asm!(
-        "movq xmm0, r12",
-        "movq xmm15, r14",
-        "fld1",
-        "fldpi",
-        "test r13, r13",
-        "jz 2f",
-        "vpbroadcastq ymm1, xmm0",
-        "2:",
-        "syscall",
-        "mov rbp, [r15]",
-        "mov rbx, 20000000",
-        "3: dec rbx",
-        "jnz 3b",
-        "mov rdi, {data}",
-        "movq [rdi], xmm0",
-        "movq [rdi + 8], xmm15",
-        "fstp qword ptr [rdi + 16]",
-        "fstp qword ptr [rdi + 24]",
-        "test r13, r13",
-        "jz 4f",
-        "vmovdqu [rdi + 32], ymm1",
-        "4:",
-        "syscall",
-        "5: jmp 5b",
-        data = const DATA,
-    )
-}
-
 /// Floating-point state survives a call, a fault and interrupts, and is gone after a reset.
 pub fn fpu() -> Outcome {
     const LOW: u64 = 0x0123_4567_89ab_cdef;
     const HIGH: u64 = 0xfedc_ba98_7654_3210;
     let avx = cpu::features().avx && cpu::features().xsave;
-    let mut sandbox = Sandbox::new(use_fpu)?;
+    let mut sandbox = Sandbox::new(test_programs::use_fpu())?;
     let data = sandbox.physical(DATA)?;
     let c = &mut sandbox.context;
     (c.rax, c.r12, c.r13, c.r14, c.r15) = (3, LOW, u64::from(avx), HIGH, NOTHING);
@@ -448,25 +347,11 @@ fn state_is_reset() -> Outcome {
     Ok(())
 }
 
-/// Sends itself an NMI (registers at r15, command in r13 and r14) and calls at once, in a loop.
-#[unsafe(naked)]
-unsafe extern "C" fn send_nmi_and_call() {
-    naked_asm!(
-        "2: mov [r15 + 0x310], r13d",
-        "mov [r15 + 0x300], r14d",
-        "syscall",
-        "mov [r15 + 0x310], r13d",
-        "mov [r15 + 0x300], r14d",
-        "inc rbx",
-        "jmp 2b",
-    )
-}
-
 /// NMIs in ring 3 and around SYSCALL are counted and change nothing, also with the stack pointer
 /// at an address that does not exist.
 pub fn nmi() -> Outcome {
     const ROUNDS: u64 = 2_000;
-    let mut sandbox = Sandbox::new(send_nmi_and_call)?;
+    let mut sandbox = Sandbox::new(test_programs::send_nmi_and_call())?;
     sandbox.map_device(NOTHING, apic::physical_address())?;
     fill_registers(&mut sandbox.context);
     let (high, low) = apic::nmi_to_self();
@@ -492,16 +377,10 @@ pub fn nmi() -> Outcome {
     Ok(())
 }
 
-/// Reads the words that FS and GS point to.
-#[unsafe(naked)]
-unsafe extern "C" fn read_bases() {
-    naked_asm!("mov rbx, fs:[0]", "mov rdx, gs:[8]", "syscall", "2: jmp 2b",)
-}
-
 /// FS and GS bases are the program's, and change from program to program.
 pub fn segment_bases() -> Outcome {
     for round in 0..3u64 {
-        let mut sandbox = Sandbox::new(read_bases)?;
+        let mut sandbox = Sandbox::new(test_programs::read_bases())?;
         let data = sandbox.physical(DATA)?;
         let at = round * 64;
         DirectMap.write(data.offset(at), &(100 + round).to_le_bytes());

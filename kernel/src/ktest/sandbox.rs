@@ -8,19 +8,14 @@ use kernel_core::paging::entry::{Attributes, Class, Protection};
 use kernel_core::paging::{PageSize, PageTable};
 use kernel_core::phys::PhysMem;
 
+use crate::arch::fpu;
+use crate::arch::test_programs::{CODE, DATA};
 use crate::arch::user::{self, Trap, UserContext};
-use crate::arch::{fpu, probe};
 use crate::mm::{self, DirectMap, PAGE_SIZE, PhysAddr, VirtAddr};
 
-/// Where the code goes.
-pub const CODE: u64 = 0x40_0000;
-/// A page to read and write.
-pub const DATA: u64 = 0x50_0000;
 /// A page that is not mapped.
 pub const NOTHING: u64 = 0x60_0000;
 const STACK: u64 = 0x70_0000;
-/// Bytes copied of a piece of code, which is shorter.
-const CODE_BYTES: usize = 512;
 
 /// A program in an address space of its own, which is active.
 pub struct Sandbox {
@@ -32,8 +27,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// A program made of the machine code of `code`.
-    pub fn new(code: unsafe extern "C" fn()) -> Result<Self, String> {
+    /// A program of this machine code, of at most a page.
+    pub fn new(code: &[u8]) -> Result<Self, String> {
         let mut frames = mm::frames();
         let table = PageTable::new(&mut DirectMap, &mut *frames).map_err(|e| format!("{e:?}"))?;
         drop(frames);
@@ -44,7 +39,7 @@ impl Sandbox {
             owner: Owner::program(1),
         };
         let frame = sandbox.map(CODE, Protection::ReadExecute)?;
-        DirectMap.write(frame, probe::code_bytes(code, CODE_BYTES));
+        DirectMap.write(frame, code);
         sandbox.map(DATA, Protection::ReadWrite)?;
         sandbox.map(STACK, Protection::ReadWrite)?;
         mm::activate(table);

@@ -162,19 +162,12 @@ pub fn virt_to_phys(pointer: NonNull<u8>) -> PhysAddr {
 }
 
 /// Frames in a row for a device, zeroed, below 4 GiB where possible; the pointer is into the
-/// physical map. `None` when memory is too fragmented or used up.
+/// physical map. Devices keep their buffers for good. `None` when memory is too fragmented or used
+/// up.
 pub fn dma_alloc(pages: usize) -> Option<(PhysAddr, NonNull<u8>)> {
     let frame = frames().alloc_contiguous(&mut DirectMap, pages as u64, PAGE_SIZE)?;
     let pointer = NonNull::new(phys_to_virt(frame)).expect("physical map is not at zero");
     Some((frame, pointer))
-}
-
-/// Gives back what [`dma_alloc`] gave.
-pub fn dma_free(frame: PhysAddr, pages: usize) {
-    let mut frames = frames();
-    for index in 0..pages as u64 {
-        frames.free(frame.offset(index * PAGE_SIZE));
-    }
 }
 
 /// Maps device registers, uncached, for good. Panics when the area for them is used up.

@@ -39,7 +39,6 @@ use netstack::time::Instant;
 use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Counts;
 use crate::arch::user::UserContext;
-use ending::Ending;
 pub use launch::prepare;
 use signals::Signals;
 use streams::Streams;

@@ -70,14 +70,6 @@ pub fn flags() -> u64 {
     x86_64::registers::rflags::read_raw()
 }
 
-/// The machine code from the start of a function on, for a test to copy to ring 3.
-pub fn code_bytes(function: unsafe extern "C" fn(), length: usize) -> &'static [u8] {
-    // SAFETY: the kernel's code is mapped for reading and does not change; what lies behind a
-    // function is more code, and the last function is not within `length` of the end (a fault
-    // would say so).
-    unsafe { core::slice::from_raw_parts(function as *const () as *const u8, length) }
-}
-
 /// Whether a probe runs.
 pub fn is_expecting() -> bool {
     EXPECTING.load(Ordering::Relaxed)

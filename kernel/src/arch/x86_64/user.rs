@@ -95,26 +95,10 @@ pub enum Trap {
     },
 }
 
-/// Error code of a page fault (Intel SDM volume 3A, 4.7).
+/// Error code of a page fault (Intel SDM volume 3A, 4.7): bit 0 the page is there but not for
+/// this, bit 1 a write, bit 2 from ring 3, bit 4 an instruction fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFaultCode(pub u64);
-
-impl PageFaultCode {
-    /// The page is mapped, but not for this.
-    pub const fn is_protection(self) -> bool {
-        self.0 & 1 != 0
-    }
-
-    /// It was a write.
-    pub const fn is_write(self) -> bool {
-        self.0 & 2 != 0
-    }
-
-    /// It was an instruction fetch.
-    pub const fn is_execute(self) -> bool {
-        self.0 & 16 != 0
-    }
-}
 
 impl UserContext {
     /// A program about to start at `rip` with stack pointer `rsp`, all other registers zero.
@@ -125,12 +109,6 @@ impl UserContext {
             rflags: FIXED_FLAGS,
             ..Self::default()
         }
-    }
-
-    /// Makes the next [`run`] restore `rcx` and `r11` too, although the last trap was a system
-    /// call: for a call that replaces the registers.
-    pub fn restore_all(&mut self) {
-        self.by_syscall = 0;
     }
 }
 
