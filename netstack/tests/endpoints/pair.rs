@@ -1,8 +1,7 @@
 //! One node and the control node, joined by a perfect wire with no delay: what each call leads
 //! to. Loss, reordering and many nodes are the simulator's business.
 
-mod wire_pair;
-
+use crate::wire_pair::{Pair, SECRET};
 use netstack::control::{self, KeyRefused};
 use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, Rank};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply, OFFSET_CURRENT, SubmitError};
@@ -11,7 +10,6 @@ use netstack::join::Refusal;
 use netstack::node;
 use netstack::page::{Object, PageError, PageReply, PageRequest};
 use netstack::time::Micros;
-use wire_pair::{Pair, SECRET};
 
 fn job_spec(job: u64) -> JobSpec {
     JobSpec {

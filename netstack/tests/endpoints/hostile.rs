@@ -1,0 +1,293 @@
+//! What the endpoints do with input that is not what it should be: count it, and go on.
+
+use crate::wire_pair::{Pair, node_config};
+use netstack::MAX_DATAGRAM;
+use netstack::control::Event;
+use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId};
+use netstack::job::{JobSpec, RankSpec};
+use netstack::time::Micros;
+use netstack::wire::datagram::{self, Header, Kind, Packet};
+use netstack::wire::join::Welcome;
+use netstack::wire::key::{Direction, Key};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const KINDS: [Kind; 14] = [
+    Kind::Hello,
+    Kind::Welcome,
+    Kind::Refuse,
+    Kind::Heartbeat,
+    Kind::HeartbeatAck,
+    Kind::Leave,
+    Kind::Resync,
+    Kind::Panic,
+    Kind::Command,
+    Kind::CommandAck,
+    Kind::PageRead,
+    Kind::PageData,
+    Kind::IoCall,
+    Kind::IoReply,
+];
+
+/// A joined pair and its session keys, to node and to control.
+fn joined_with_keys() -> (Pair, Key, Key) {
+    let mut pair = Pair::new();
+    let hello = pair.first_datagram();
+    pair.deliver(&hello);
+    let mut out = [0; MAX_DATAGRAM];
+    let (_, length) = pair
+        .control
+        .poll_transmit(pair.now, &mut out)
+        .expect("it says WELCOME");
+    let packet = Packet::new_checked(&out[..length]).expect("it is well-formed");
+    let payload = packet
+        .open(&pair.key().join_key(Direction::ToNode))
+        .expect("it is sealed");
+    let session = Welcome::parse(payload).expect("it is a WELCOME").session;
+    pair.node.handle_datagram(pair.now, &out[..length]);
+    pair.settle();
+    assert!(pair.node.is_joined());
+    let keys = [Direction::ToNode, Direction::ToControl]
+        .map(|direction| pair.key().session_key(direction, session));
+    (pair, keys[0], keys[1])
+}
+
+/// The pair still does its work: a job launches.
+fn assert_works(pair: &mut Pair) {
+    pair.take_node_events();
+    while pair.control.poll_event().is_some() {}
+    pair.advance(Micros::from_secs(2));
+    assert!(pair.node.is_joined());
+    let spec = JobSpec {
+        job: JobId(u64::MAX),
+        ranks: vec![RankSpec {
+            node: NodeId(3),
+            launch_block_bytes: 0,
+        }],
+        program: ProgramId([0; 32]),
+        program_bytes: 0,
+        time_limit_us: 0,
+        monitor_period_us: 0,
+        memory_limit: 0,
+    };
+    pair.control
+        .launch(pair.now, spec)
+        .expect("the node is up and free");
+    pair.settle();
+    let launches = pair.take_node_events();
+    assert!(
+        launches
+            .iter()
+            .any(|event| matches!(event, netstack::node::Event::Launch(_))),
+        "{launches:?}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn random_bytes_disturb_nothing(inputs in vec(vec(any::<u8>(), 0..300), 1..40)) {
+        let (mut pair, _, _) = joined_with_keys();
+        for input in &inputs {
+            pair.deliver(input);
+            pair.node.handle_datagram(pair.now, input);
+        }
+        let refused = pair.node.counters();
+        let counted = refused.bad_length + refused.bad_magic + refused.bad_version + refused.bad_kind;
+        prop_assert_eq!(counted, inputs.len() as u64);
+        assert_works(&mut pair);
+    }
+
+    #[test]
+    fn forged_and_mutated_datagrams_disturb_nothing(
+        forged in vec((0..14usize, any::<u64>(), any::<bool>(), vec(any::<u8>(), 0..120)), 1..40),
+        flips in vec((any::<prop::sample::Index>(), 0..8u32), 1..40),
+    ) {
+        let (mut pair, _, _) = joined_with_keys();
+        let mut out = [0; MAX_DATAGRAM];
+        for (kind, seq, sealed, content) in &forged {
+            let header =
+                Header { kind: KINDS[*kind], node: NodeId(3), epoch: BootEpoch(5), seq: *seq };
+            let wrong = Key([0xee; 16]);
+            let length = datagram::emit(header, sealed.then_some(&wrong), &mut out, |writer| {
+                writer.bytes(content);
+            });
+            pair.deliver(&out[..length]);
+            pair.node.handle_datagram(pair.now, &out[..length]);
+        }
+        let hello = pair.node_config();
+        let hello = netstack::node::Endpoint::new(hello, pair.now).poll_transmit(pair.now, &mut out);
+        let length = hello.expect("a new node says HELLO");
+        for (index, bit) in &flips {
+            let mut bytes = out[..length].to_vec();
+            bytes[index.index(length)] ^= 1 << bit;
+            pair.deliver(&bytes);
+        }
+        // A flipped bit may name another cluster key or protocol version; nobody joins by it.
+        while let Some(event) = pair.control.poll_event() {
+            let harmless = matches!(&event, Event::Rejected { .. })
+                || matches!(&event, Event::NodeJoined { status, .. } if status.epoch == BootEpoch(5));
+            prop_assert!(harmless, "{:?}", event);
+        }
+        assert_works(&mut pair);
+    }
+
+    /// Even the holder of the keys cannot make the other side panic.
+    #[test]
+    fn authentic_nonsense_panics_nobody(
+        messages in vec((0..14usize, vec(any::<u8>(), 0..1300)), 1..60),
+        small in vec((0..14usize, vec(0..4u8, 0..70)), 1..200),
+    ) {
+        let (mut pair, to_node, to_control) = joined_with_keys();
+        let mut out = [0; MAX_DATAGRAM];
+        for (seq, (kind, content)) in messages.iter().chain(&small).enumerate() {
+            let seq = 1000 + seq as u64;
+            let header = Header { kind: KINDS[*kind], node: NodeId(3), epoch: BootEpoch(5), seq };
+            let fill = |writer: &mut netstack::wire::field::Writer<'_>| {
+                writer.bytes(content);
+            };
+            let length = datagram::emit(header, Some(&to_control), &mut out, fill);
+            pair.deliver(&out[..length]);
+            let length = datagram::emit(header, Some(&to_node), &mut out, fill);
+            pair.node.handle_datagram(pair.now, &out[..length]);
+            pair.settle();
+            while pair.control.poll_event().is_some() {}
+        }
+        pair.advance(Micros::from_secs(30));
+    }
+}
+
+#[test]
+fn a_replayed_datagram_is_counted_and_ignored() {
+    let mut pair = Pair::joined();
+    pair.now += Micros::from_secs(2);
+    let mut out = [0; MAX_DATAGRAM];
+    let length = pair
+        .node
+        .poll_transmit(pair.now, &mut out)
+        .expect("a heartbeat is due");
+    for _ in 0..3 {
+        pair.deliver(&out[..length]);
+    }
+    assert_eq!(pair.control.counters().replayed, 2);
+}
+
+#[test]
+fn a_session_recorded_before_a_restart_of_control_cannot_be_replayed_after_it() {
+    let mut pair = Pair::new();
+    let mut recorded = vec![pair.first_datagram()];
+    pair.deliver(&recorded[0].clone());
+    pair.settle();
+    for _ in 0..20 {
+        pair.now += Micros::from_secs(1);
+        let mut out = [0; MAX_DATAGRAM];
+        while let Some(length) = pair.node.poll_transmit(pair.now, &mut out) {
+            recorded.push(out[..length].to_vec());
+            pair.deliver(&out[..length]);
+        }
+        pair.settle();
+    }
+    // The node is switched off, control restarts, and somebody plays the record.
+    pair.restart_control();
+    for datagram in &recorded {
+        pair.deliver(datagram);
+    }
+    assert!(pair.control.poll_event().is_none(), "nobody has joined");
+    // The node itself is back with another boot: nothing stands in its way.
+    pair.reboot(BootEpoch(6));
+    pair.settle();
+    let events = pair.take_control_events();
+    assert!(
+        matches!(events[..], [Event::NodeJoined { .. }]),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn hints_to_unknown_senders_are_limited() {
+    let mut pair = Pair::with(|_| {}, |config| config.limits.hints_per_second = 10);
+    let mut out = [0; MAX_DATAGRAM];
+    for seq in 1..=1000 {
+        let header = Header {
+            kind: Kind::Heartbeat,
+            node: NodeId(3),
+            epoch: BootEpoch(5),
+            seq,
+        };
+        let length = datagram::emit(header, None, &mut out, |_| {});
+        pair.deliver(&out[..length]);
+    }
+    let mut hints = 0;
+    while let Some((_, length)) = pair.control.poll_transmit(pair.now, &mut out) {
+        assert!(
+            length <= 52,
+            "a hint is no longer than what caused it, plus an echo"
+        );
+        hints += 1;
+    }
+    assert_eq!(hints, 10);
+    assert_eq!(pair.control.counters().rate_limited, 990);
+}
+
+#[test]
+fn resync_hints_are_heeded_once_a_second() {
+    let mut pair = Pair::joined();
+    let before = pair.node.counters().sent;
+    let mut out = [0; MAX_DATAGRAM];
+    for _ in 0..100 {
+        let header = Header {
+            kind: Kind::Resync,
+            node: NodeId(3),
+            epoch: BootEpoch(5),
+            seq: 0,
+        };
+        let length = datagram::emit(header, None, &mut out, |writer| {
+            writer.u64(1);
+        });
+        pair.node.handle_datagram(pair.now, &out[..length]);
+    }
+    pair.advance(Micros::from_millis(300));
+    assert!(
+        pair.node.counters().sent - before <= 2,
+        "one HELLO and its confirmation"
+    );
+    assert!(pair.node.is_joined());
+    assert_eq!(pair.take_node_events(), []);
+}
+
+#[test]
+fn a_full_registry_refuses_and_makes_room_for_the_living() {
+    let mut pair = Pair::with(|_| {}, |config| config.limits.nodes = 1);
+    pair.settle();
+    let mut other = node_config(BootEpoch(8));
+    other.mac[5] = 4;
+    other.personality.node = NodeId(4);
+    other.personality.key = netstack::personality::node_key(
+        &crate::wire_pair::SECRET,
+        1,
+        other.mac,
+        other.boot_epoch,
+        NodeId(4),
+    );
+    let mut second = netstack::node::Endpoint::new(other, pair.now);
+    let events = pair.run_beside(&mut second, Micros::from_secs(3));
+    assert!(
+        matches!(
+            &events[0],
+            netstack::node::Event::Refused {
+                reason: netstack::join::Refusal::RegistryFull,
+                ..
+            }
+        ),
+        "{events:?}"
+    );
+    pair.node.leave(pair.now);
+    let events = pair.run_beside(&mut second, Micros::from_secs(40));
+    assert!(
+        events
+            .iter()
+            .any(|event| matches!(event, netstack::node::Event::Joined { .. })),
+        "{events:?}"
+    );
+}
