@@ -371,6 +371,8 @@ impl Node {
 fn vitals(mailbox: Option<&Mailbox>, joined: Option<(Instant, Micros)>) -> Vitals {
     let memory = mm::stats();
     let interrupts = arch::interrupts::counts();
+    let (joined_us, joined_idle_us) =
+        joined.map_or((0, 0), |(at, idle)| (at.as_micros(), idle.as_micros()));
     Vitals {
         uptime_us: time::now().as_micros(),
         idle_us: arch::idle::total().as_micros(),
@@ -381,6 +383,8 @@ fn vitals(mailbox: Option<&Mailbox>, joined: Option<(Instant, Micros)>) -> Vital
         job: mailbox.map(|mailbox| mailbox.job),
         interrupts_user: interrupt_counts(&interrupts.user),
         interrupts_idle: interrupt_counts(&interrupts.idle),
+        joined_us,
+        joined_idle_us,
     }
 }
 
