@@ -5,7 +5,8 @@
 //! CPU: each reading is bracketed by two readings of the counter, the narrowest of several
 //! brackets is taken, and what lies between the first and the last reading does not matter.
 //!
-//! Invariant: every wait here is bounded by a number of port reads, because there is no clock yet.
+//! Invariant: every wait here is bounded by counts of the time-stamp counter, whatever their speed,
+//! because there is no clock yet.
 
 use raw_cpuid::cpuid;
 use spin::Once;
@@ -31,8 +32,9 @@ const BRACKETS: u32 = 5;
 const RUNS: u32 = 6;
 /// A run whose brackets are wider than this part of it is repeated.
 const GOOD_ENOUGH: u64 = 1_000;
-/// Reads of the 8254 before it is taken for dead: at 1 us a read, over ten times a run.
-const PATIENCE: u32 = 50_000;
+/// Counts of the time-stamp counter before the 8254 is taken for dead: 80 ms at 6 GHz, half a
+/// second at 1 GHz, in any case many times a run.
+const PATIENCE_COUNTS: u64 = 500_000_000;
 
 struct Rates {
     /// Counts of the time-stamp counter per second.
@@ -170,9 +172,10 @@ fn measure_all() -> Run {
 fn measure_once() -> Option<Run> {
     start_pit();
     let first = read_all();
-    let mut patience = PATIENCE;
     while first.pit.wrapping_sub(latch_pit()) < RUN_PIT_TICKS {
-        patience = patience.checked_sub(1)?;
+        if tsc().wrapping_sub(first.pit_tsc) > PATIENCE_COUNTS {
+            return None;
+        }
     }
     let last = read_all();
     // SAFETY: reading the port changes nothing.
