@@ -376,8 +376,6 @@ fn vitals(mailbox: Option<&Mailbox>, joined: Option<(Instant, Micros)>) -> Vital
     Vitals {
         uptime_us: time::now().as_micros(),
         idle_us: arch::idle::total().as_micros(),
-        joined_us: joined.map_or(0, |(at, _)| at.as_micros()),
-        joined_idle_us: joined.map_or(0, |(_, idle)| idle.as_micros()),
         memory_free: memory.free_bytes,
         memory_used: memory.total_bytes - memory.free_bytes,
         job: mailbox.map(|mailbox| mailbox.job),

@@ -29,9 +29,9 @@ const SHORT_RUN_MICROS: u64 = 500;
 /// Brackets tried for each reading.
 const BRACKETS: u32 = 5;
 /// Runs tried until one is good enough; then the best one counts.
-const RUNS: u32 = 6;
+const RUNS: u32 = 4;
 /// A run whose brackets are wider than this part of it is repeated.
-const GOOD_ENOUGH: u64 = 1_000;
+const GOOD_ENOUGH: u64 = 500;
 /// Counts of the time-stamp counter before the 8254 is taken for dead: 80 ms at 6 GHz, half a
 /// second at 1 GHz, in any case many times a run.
 const PATIENCE_COUNTS: u64 = 500_000_000;
