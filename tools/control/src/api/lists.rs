@@ -89,10 +89,13 @@ fn absent(machine: &Machine) -> NodeInfo {
 
 fn node_info(core: &Core, status: &NodeStatus, date: impl Fn(u64) -> u64) -> NodeInfo {
     let node = status.node.0;
-    let job = core
-        .runner
-        .job_of(node)
-        .or(status.vitals.job.map(|job| job.0));
+    // A heartbeat is up to a second old, so it counts only while a node drops an old job.
+    let old_job = core
+        .draining
+        .contains(&node)
+        .then_some(status.vitals.job)
+        .flatten();
+    let job = core.runner.job_of(node).or(old_job.map(|job| job.0));
     let state = match status.state {
         Reported::Up if job.is_some() => NodeState::Busy,
         Reported::Up => NodeState::Idle,

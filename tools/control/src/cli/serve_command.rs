@@ -1,6 +1,7 @@
 //! `hearth serve`: its options, laid over the configuration.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -128,6 +129,7 @@ fn start_logging() {
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
             .with_target(false)
             .try_init(),
     );

@@ -1,0 +1,166 @@
+//! Every way a job ends, and what the user is told.
+
+use std::time::{Duration, Instant};
+
+use crate::lab::{Lab, finish, parts, signal};
+
+#[test]
+fn the_exit_status_is_the_highest() {
+    let lab = Lab::with_nodes(3);
+    let output = lab.run(&["-n", "3"], "rank 0 exit 1\nrank 1 exit 42\n");
+    assert_eq!(parts(&output), (42, String::new(), String::new()));
+    let output = lab.run(&["-n", "1"], "signal 6\n");
+    let (code, _, err) = parts(&output);
+    assert_eq!(code, 134);
+    assert!(err.contains("SIGABRT"), "{err}");
+    assert_eq!(lab.idle_nodes(), 3);
+}
+
+#[test]
+fn a_fault_is_reported_at_the_terminal_and_in_the_events() {
+    let lab = Lab::with_nodes(2);
+    let script = "out before\nrank 1 fault SIGSEGV: no page at 0x10, rip 0x401000\nexit 0\n";
+    let (code, out, err) = parts(&lab.run(&["-n", "2"], script));
+    assert_eq!((code, &*out), (139, "before\nbefore\n"));
+    assert!(
+        err.contains("rank 1 on n1 was ended by SIGSEGV") && err.contains("rip 0x401000"),
+        "{err}"
+    );
+    assert!(lab.has_event("program-fault", "rip 0x401000"));
+    assert_eq!(lab.idle_nodes(), 2);
+}
+
+#[test]
+fn a_job_that_a_node_refuses_says_why() {
+    let lab = Lab::with_nodes(2);
+    let (code, out, err) = parts(&lab.run(&["-n", "2"], "rank 1 refuse not an ELF file\nwait\n"));
+    assert_eq!((code, &*out), (126, ""));
+    assert!(err.contains("n1: not an ELF file"), "{err}");
+    lab.eventually("both nodes are idle", |lab| lab.idle_nodes() == 2);
+}
+
+#[test]
+fn files_that_are_no_programs_are_stopped_at_control() {
+    let lab = Lab::with_nodes(1);
+    let run = |path: &str| parts(&lab.hearth(&["run", path]));
+    let (code, _, err) = run(&lab.program("script", "#!/bin/sh\necho hello\n"));
+    assert_eq!(code, 126);
+    assert!(err.to_lowercase().contains("not an elf"), "{err}");
+    // This test itself is dynamically linked.
+    let (code, _, err) = run(std::env::current_exe().unwrap().to_str().unwrap());
+    assert_eq!(code, 126);
+    assert!(err.contains("-static"), "{err}");
+    let (code, _, err) = run("/no/such/program");
+    assert_eq!(code, 127);
+    assert!(err.contains("/no/such/program"), "{err}");
+    assert_eq!(
+        lab.json(&["jobs"]),
+        serde_json::json!([]),
+        "no node was bothered"
+    );
+}
+
+#[test]
+fn the_time_limit_has_a_status_of_its_own() {
+    let lab = Lab::with_nodes(1);
+    let (code, _, err) = parts(&lab.run(&["--time-limit", "1"], "wait\n"));
+    assert_eq!(code, 124);
+    assert!(err.contains("time limit"), "{err}");
+    assert_eq!(lab.last_job()["state"], "time-limit");
+    assert_eq!(lab.idle_nodes(), 1);
+}
+
+#[test]
+fn a_job_is_cancelled_by_number() {
+    let lab = Lab::with_nodes(1);
+    let child = lab.run_command(&[], "out started\nwait\n").spawn().unwrap();
+    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
+    let id = lab.last_job()["id"].to_string();
+    assert_eq!(parts(&lab.hearth(&["cancel", &id])).0, 0);
+    let (code, out, err) = parts(&finish(child));
+    assert_eq!((code, &*out), (143, "started\n"));
+    assert!(err.contains("cancelled"), "{err}");
+    let (code, _, err) = parts(&lab.hearth(&["cancel", &id]));
+    assert_eq!(code, 125);
+    assert!(err.contains("ended already"), "{err}");
+    let (code, _, err) = parts(&lab.hearth(&["cancel", "999999"]));
+    assert_eq!(code, 125);
+    assert!(err.contains("999999"), "{err}");
+}
+
+#[test]
+fn an_interrupt_ends_the_job() {
+    let lab = Lab::with_nodes(2);
+    let child = lab.run_command(&["-n", "2"], "wait\n").spawn().unwrap();
+    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
+    signal(&child, "INT");
+    let (code, _, err) = parts(&finish(child));
+    assert_eq!(code, 130);
+    assert!(err.contains("interrupted"), "{err}");
+    assert_eq!(lab.last_job()["state"], "cancelled");
+    assert_eq!(lab.idle_nodes(), 2);
+}
+
+#[test]
+fn a_second_interrupt_leaves_at_once() {
+    let mut lab = Lab::with_nodes(1);
+    let child = lab.run_command(&[], "wait\n").spawn().unwrap();
+    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
+    // A node that is gone cannot end its rank, so the first interrupt alone waits.
+    lab.nodes[0].stop();
+    signal(&child, "INT");
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&child, "INT");
+    let began = Instant::now();
+    let (code, _, err) = parts(&finish(child));
+    assert_eq!(code, 130);
+    assert!(err.contains("leaving"), "{err}");
+    assert!(began.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn a_client_that_dies_ends_its_job() {
+    let lab = Lab::with_nodes(1);
+    let mut child = lab.run_command(&[], "wait\n").spawn().unwrap();
+    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    lab.eventually("the node is idle again", |lab| lab.idle_nodes() == 1);
+    let job = lab.last_job();
+    assert_eq!(job["state"], "cancelled");
+    assert!(job["reason"].as_str().unwrap().contains("client"), "{job}");
+}
+
+#[test]
+fn a_lost_node_ends_its_job_and_is_named() {
+    let mut lab = Lab::with_nodes(2);
+    let child = lab.run_command(&["-n", "2"], "wait\n").spawn().unwrap();
+    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
+    lab.nodes[1].stop();
+    let (code, _, err) = parts(&finish(child));
+    assert_eq!(code, 123);
+    assert!(err.contains("n1 was lost"), "{err}");
+    assert!(lab.has_event("node-lost", "n1"));
+    lab.eventually("the other node is idle", |lab| lab.idle_nodes() == 1);
+    assert_eq!(lab.json(&["nodes", "n1"])[0]["state"], "lost");
+}
+
+#[test]
+fn the_report_is_a_table_and_json() {
+    let lab = Lab::with_nodes(2);
+    let file = lab.path("report.json");
+    let flag = format!("--report={}", file.display());
+    let (code, out, err) = parts(&lab.run(&["-n", "2", &flag], "out hello\n"));
+    assert_eq!((code, &*out), (0, "hello\nhello\n"));
+    assert!(err.contains("RANK") && err.contains("435x1"), "{err}");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    for rank in 0..2 {
+        let entry = &report["ranks"][rank];
+        assert_eq!(entry["rank"], rank);
+        assert_eq!(entry["node"], format!("n{rank}"));
+        assert_eq!(entry["pages"]["asked"], 3);
+        assert_eq!(entry["interrupts"]["heartbeat"], 2);
+        assert_eq!(entry["output_bytes"], 6);
+        assert_eq!(entry["end"]["exited"], 0);
+    }
+}

@@ -1,0 +1,457 @@
+//! A node without a kernel: the protocol's own node endpoint over a UDP socket, running scripted
+//! programs.
+//!
+//! A program is a text file, one command a line: `out TEXT`, `err TEXT`, `lines N`, `args`,
+//! `cat` (standard input to standard output), `exit N`, `signal N`, `fault TEXT`, `wait` (until
+//! cancelled), `refuse TEXT` (at launch); `rank R COMMAND` is for one rank only.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use netstack::ids::{BootEpoch, CallId, JobId, NodeId, RequestId};
+use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, OFFSET_CURRENT, SubmitError};
+use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, launch_block};
+use netstack::node::{Config, Endpoint, Event};
+use netstack::page::{MAX_REQUEST, Object, PageRequest};
+use netstack::personality::{Personality, TREE_LEVELS, node_key};
+use netstack::time::Instant;
+use netstack::vitals::{BootTimings, Vitals};
+
+/// What tests see of a node while it runs.
+#[derive(Debug, Default)]
+pub struct Watch {
+    stop: AtomicBool,
+    /// Bytes of output the protocol has taken from programs.
+    pub written: AtomicU64,
+    /// Times the node was welcomed.
+    pub joins: AtomicU64,
+}
+
+/// A running node; dropping it pulls its plug.
+pub struct FakeNode {
+    pub watch: Arc<Watch>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Who a node is.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity {
+    pub node: u32,
+    pub epoch: u64,
+    pub secret: [u8; 16],
+    pub version: [u8; 16],
+}
+
+impl Identity {
+    pub fn mac(&self) -> [u8; 6] {
+        [0x52, 0x54, 0, 7, 0, u8::try_from(self.node).unwrap()]
+    }
+}
+
+impl FakeNode {
+    /// Switches a node on that finds control at `control`.
+    pub fn start(identity: Identity, control: SocketAddr) -> Self {
+        let watch = Arc::new(Watch::default());
+        let seen = watch.clone();
+        let thread = std::thread::spawn(move || Machine::new(identity, control, seen).run());
+        FakeNode {
+            watch,
+            thread: Some(thread),
+        }
+    }
+
+    /// Pulls the plug.
+    pub fn stop(&mut self) {
+        self.watch.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the node did not panic");
+        }
+    }
+}
+
+impl Drop for FakeNode {
+    fn drop(&mut self) {
+        self.watch.stop.store(true, Ordering::Relaxed);
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+/// A program on its way from launch to exit.
+struct Run {
+    spec: LaunchSpec,
+    program: Vec<u8>,
+    block: Vec<u8>,
+    asked: Option<RequestId>,
+    phase: Phase,
+    /// Commands to carry out.
+    script: VecDeque<String>,
+    /// Calls to submit.
+    calls: VecDeque<IoOp>,
+    /// The read that `cat` waits for.
+    reading: Option<CallId>,
+    exited: bool,
+}
+
+#[derive(PartialEq, Eq, Clone, Copy)]
+enum Phase {
+    Loading,
+    Ready,
+    Running,
+}
+
+struct Machine {
+    endpoint: Endpoint,
+    socket: UdpSocket,
+    began: std::time::Instant,
+    watch: Arc<Watch>,
+    run: Option<Run>,
+}
+
+impl Machine {
+    fn new(identity: Identity, control: SocketAddr, watch: Arc<Watch>) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(control).unwrap();
+        let epoch = BootEpoch(identity.epoch);
+        let node = NodeId(identity.node);
+        let key = node_key(&identity.secret, 1, identity.mac(), epoch, node);
+        let config = Config {
+            personality: Personality {
+                node,
+                control_addr: [127, 0, 0, 1],
+                control_port: control.port(),
+                http_port: 0,
+                tree_height: 0,
+                place: [0; TREE_LEVELS],
+                key_id: 1,
+                key,
+                name: format!("n{}", identity.node),
+            },
+            mac: identity.mac(),
+            boot_epoch: epoch,
+            lab_key: false,
+            version: identity.version,
+            build_id: [7; 20],
+            memory_bytes: 48 << 20,
+            seed: identity.epoch,
+            timings: BootTimings {
+                entry_to_hello_us: 12_000,
+                ..BootTimings::default()
+            },
+        };
+        let began = std::time::Instant::now();
+        Machine {
+            endpoint: Endpoint::new(config, Instant::ZERO),
+            socket,
+            began,
+            watch,
+            run: None,
+        }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_micros(u64::try_from(self.began.elapsed().as_micros()).unwrap())
+    }
+
+    fn run(mut self) {
+        let mut buffer = [0; 2048];
+        while !self.watch.stop.load(Ordering::Relaxed) {
+            self.endpoint.set_vitals(Vitals {
+                uptime_us: self.now().as_micros(),
+                memory_free: 40 << 20,
+                memory_used: 8 << 20,
+                job: self.run.as_ref().map(|run| run.spec.job),
+                ..Vitals::default()
+            });
+            while let Some(event) = self.endpoint.poll_event() {
+                self.handle(event);
+            }
+            self.step();
+            let now = self.now();
+            while let Some(length) = self.endpoint.poll_transmit(now, &mut buffer[..1472]) {
+                // While control is down the system reports that; the protocol repeats.
+                drop(self.socket.send(&buffer[..length]));
+            }
+            let until = self.endpoint.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
+            let wait_us = until
+                .saturating_since(self.now())
+                .as_micros()
+                .clamp(100, 10_000);
+            self.socket
+                .set_read_timeout(Some(Duration::from_micros(wait_us)))
+                .unwrap();
+            if let Ok(length) = self.socket.recv(&mut buffer) {
+                let now = self.now();
+                self.endpoint.handle_datagram(now, &buffer[..length]);
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = self.now();
+        match event {
+            Event::Joined { .. } => drop(self.watch.joins.fetch_add(1, Ordering::Relaxed)),
+            Event::Launch(spec) => {
+                self.run = Some(Run {
+                    spec,
+                    program: Vec::new(),
+                    block: Vec::new(),
+                    asked: None,
+                    phase: Phase::Loading,
+                    script: VecDeque::new(),
+                    calls: VecDeque::new(),
+                    reading: None,
+                    exited: false,
+                });
+            }
+            Event::Data {
+                request,
+                object,
+                bytes,
+                ..
+            } => {
+                let Some(run) = &mut self.run else { return };
+                if run.asked == Some(request) {
+                    run.asked = None;
+                    match object {
+                        Object::Program => run.program.extend(bytes),
+                        Object::LaunchBlock => run.block.extend(bytes),
+                    }
+                }
+            }
+            Event::Start { job } => {
+                if let Some(run) = self.run.as_mut().filter(|run| run.spec.job == job) {
+                    run.phase = Phase::Running;
+                }
+            }
+            Event::Cancel {
+                job,
+                signal,
+                orphan,
+            } => self.cancel(now, job, signal, orphan),
+            Event::IoDone { call, data, .. } => {
+                let Some(run) = &mut self.run else { return };
+                if run.reading == Some(call) {
+                    run.reading = None;
+                    if data.is_empty() {
+                        run.script.pop_front();
+                    } else {
+                        run.calls.push_back(write(1, data));
+                    }
+                }
+            }
+            Event::PageFailed { reason, .. } => panic!("a page could not be read: {reason:?}"),
+            _ => {}
+        }
+    }
+
+    fn cancel(&mut self, now: Instant, job: JobId, signal: u8, orphan: bool) {
+        let Some(run) = self.run.as_mut().filter(|run| run.spec.job == job) else {
+            return;
+        };
+        if orphan {
+            self.run = None;
+        } else if run.phase == Phase::Loading {
+            let text = "cancelled".to_string();
+            let refusal = LaunchRefusal {
+                code: RefusalCode::Cancelled,
+                text,
+            };
+            self.endpoint.cancel_requests(job);
+            self.endpoint.launch_result(now, job, Err(refusal));
+            self.run = None;
+        } else if !run.exited {
+            run.script.clear();
+            run.calls.clear();
+            run.reading = None;
+            run.phase = Phase::Running;
+            run.script.push_back(format!("signal {signal}"));
+        }
+    }
+
+    /// Goes on with the program as far as it can.
+    fn step(&mut self) {
+        let now = self.now();
+        let Some(run) = &mut self.run else { return };
+        if run.phase == Phase::Loading && run.asked.is_none() {
+            let block_bytes = u64::from(run.spec.launch_block_bytes);
+            let (object, have, all) = if (run.program.len() as u64) < run.spec.program_bytes {
+                (
+                    Object::Program,
+                    run.program.len() as u64,
+                    run.spec.program_bytes,
+                )
+            } else {
+                (Object::LaunchBlock, run.block.len() as u64, block_bytes)
+            };
+            if have < all {
+                let length = u32::try_from((all - have).min(u64::from(MAX_REQUEST))).unwrap();
+                let job = run.spec.job;
+                let request = PageRequest {
+                    job,
+                    object,
+                    offset: have,
+                    length,
+                    demand: true,
+                };
+                run.asked = Some(self.endpoint.request_pages(now, request).unwrap());
+            } else {
+                self.loaded(now);
+            }
+            return;
+        }
+        if run.phase == Phase::Running {
+            self.execute(now);
+        }
+    }
+
+    fn loaded(&mut self, now: Instant) {
+        let Some(run) = &mut self.run else { return };
+        let job = run.spec.job;
+        let block = launch_block::parse(&run.block).expect("control sends a sound launch block");
+        assert_eq!(block.rank, run.spec.rank);
+        let mine = format!("rank {} ", run.spec.rank);
+        let text = String::from_utf8(run.program.clone()).expect("a script is text");
+        let own = |line: &str| match line.strip_prefix("rank ") {
+            None => Some(line.to_string()),
+            Some(_) => line.strip_prefix(&mine).map(str::to_string),
+        };
+        run.script = text.lines().filter_map(own).collect();
+        let refusal = run
+            .script
+            .front()
+            .and_then(|line| line.strip_prefix("refuse "));
+        if let Some(text) = refusal {
+            let refusal = LaunchRefusal {
+                code: RefusalCode::NotElf,
+                text: text.to_string(),
+            };
+            self.endpoint.launch_result(now, job, Err(refusal));
+            self.run = None;
+            return;
+        }
+        run.phase = Phase::Ready;
+        self.endpoint.launch_result(now, job, Ok(()));
+    }
+
+    fn execute(&mut self, now: Instant) {
+        while let Some(run) = &mut self.run {
+            let job = run.spec.job;
+            if let Some(op) = run.calls.front() {
+                match self.endpoint.io_submit(now, job, op.clone()) {
+                    Ok(call) => {
+                        if matches!(op, IoOp::Read { .. }) {
+                            run.reading = Some(call);
+                        }
+                        if let IoOp::Write { data, .. } = op {
+                            let bytes = data.len() as u64;
+                            self.watch.written.fetch_add(bytes, Ordering::Relaxed);
+                        }
+                        run.calls.pop_front();
+                        continue;
+                    }
+                    Err(SubmitError::Full) => return,
+                    Err(error) => panic!("submitting {op:?}: {error:?}"),
+                }
+            }
+            if run.exited {
+                if self.endpoint.io_pending(job) == 0 {
+                    self.run = None;
+                }
+                return;
+            }
+            if run.reading.is_some() || !run.next_command() {
+                return;
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Turns the next command into calls; says whether there is anything to do.
+    fn next_command(&mut self) -> bool {
+        let line = self
+            .script
+            .front()
+            .cloned()
+            .unwrap_or_else(|| "exit 0".to_string());
+        let (command, argument) = line.split_once(' ').unwrap_or((&line, ""));
+        let mut done = true;
+        match command {
+            "out" => self
+                .calls
+                .push_back(write(1, format!("{argument}\n").into_bytes())),
+            "err" => self
+                .calls
+                .push_back(write(2, format!("{argument}\n").into_bytes())),
+            "lines" => {
+                // One write a piece: a long one is asked for as the remaining count.
+                let left: u32 = argument.parse().unwrap();
+                let text = format!("line {left}\n");
+                self.calls.push_back(write(1, text.into_bytes()));
+                if left > 1 {
+                    self.script[0] = format!("lines {}", left - 1);
+                    done = false;
+                }
+            }
+            "args" => self.print_args(),
+            "cat" => {
+                let size = u32::try_from(MAX_CALL_DATA).unwrap();
+                self.calls.push_back(IoOp::Read {
+                    fd: 0,
+                    offset: OFFSET_CURRENT,
+                    size,
+                });
+                done = false;
+            }
+            "wait" => return false,
+            "fault" => {
+                let data = argument.as_bytes().to_vec();
+                self.calls.push_back(IoOp::Report { offset: 0, data });
+                self.exit(ExitStatus::Signal(11));
+            }
+            "signal" => self.exit(ExitStatus::Signal(argument.parse().unwrap())),
+            "exit" => self.exit(ExitStatus::Exited(argument.parse().unwrap())),
+            other => panic!("{other:?} is not a command of the fake node"),
+        }
+        if done {
+            self.script.pop_front();
+        }
+        true
+    }
+
+    fn exit(&mut self, status: ExitStatus) {
+        let mut report = ExitReport::new(status);
+        report.pages_asked = 3;
+        report.interrupts_user.heartbeat = 2;
+        report.unknown_calls = vec![(435, 1)];
+        self.calls.push_back(IoOp::Exit(report));
+        self.exited = true;
+    }
+
+    fn print_args(&mut self) {
+        let block = launch_block::parse(&self.block).unwrap();
+        let mut text = Vec::new();
+        for (word, strings) in [("arg", &block.argv), ("env", &block.envp)] {
+            for string in strings {
+                text.extend_from_slice(format!("{word} [").as_bytes());
+                text.extend_from_slice(string);
+                text.extend_from_slice(b"]\n");
+            }
+        }
+        for piece in text.chunks(MAX_CALL_DATA) {
+            self.calls.push_back(write(1, piece.to_vec()));
+        }
+    }
+}
+
+fn write(fd: u32, data: Vec<u8>) -> IoOp {
+    IoOp::Write {
+        fd,
+        offset: OFFSET_CURRENT,
+        data,
+    }
+}

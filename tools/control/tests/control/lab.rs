@@ -1,0 +1,298 @@
+//! A control node (the real binary, on loopback, any free port) and fake nodes around it.
+
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::fake_node::{FakeNode, Identity};
+
+/// Longest wait for anything that should take far less.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// A control node and its state directory.
+pub struct Lab {
+    dir: tempfile::TempDir,
+    control: Option<Child>,
+    pub address: SocketAddr,
+    pub http: Option<String>,
+    pub nodes: Vec<FakeNode>,
+}
+
+impl Lab {
+    /// A control node with `count` nodes in service.
+    pub fn with_nodes(count: u32) -> Self {
+        let mut lab = Lab::control();
+        lab.add_nodes(0..count);
+        lab
+    }
+
+    /// A control node alone.
+    pub fn control() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let address = "127.0.0.1:0".parse().unwrap();
+        let mut lab = Lab {
+            dir,
+            control: None,
+            address,
+            http: None,
+            nodes: Vec::new(),
+        };
+        lab.start_control();
+        lab
+    }
+
+    /// Starts the control node, at the same port as before if there was one.
+    pub fn start_control(&mut self) {
+        let log = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(self.dir.path().join("log"))
+            .unwrap();
+        let port = self.address.port().to_string();
+        let child = Command::new(env!("CARGO_BIN_EXE_hearth"))
+            .args([
+                "serve",
+                "--no-boot",
+                "--address",
+                "127.0.0.1/8",
+                "--http",
+                "127.0.0.1:0",
+            ])
+            .args([
+                "--control-port",
+                &port,
+                "--config",
+                "/dev/null",
+                "--state-dir",
+            ])
+            .arg(self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.control = Some(child);
+        let socket = self.dir.path().join("run/control.sock");
+        self.eventually("the control node answers", |_| {
+            UnixStream::connect(&socket).is_ok()
+        });
+        let status = self.get("/v1/status");
+        self.address = status["control"].as_str().unwrap().parse().unwrap();
+        self.http = status["http"].as_str().map(str::to_string);
+    }
+
+    /// Ends the control node: with SIGTERM, or as by a crash.
+    pub fn stop_control(&mut self, crash: bool) {
+        let Some(mut child) = self.control.take() else {
+            return;
+        };
+        if crash {
+            child.kill().unwrap();
+        } else {
+            signal(&child, "TERM");
+        }
+        let status = child.wait().unwrap();
+        assert!(
+            crash || status.success(),
+            "control ended with {status}: {}",
+            self.log()
+        );
+    }
+
+    pub fn add_nodes(&mut self, numbers: std::ops::Range<u32>) {
+        for node in numbers.clone() {
+            self.nodes
+                .push(FakeNode::start(self.identity(node, 1), self.address));
+        }
+        let count = numbers.end as usize;
+        self.eventually("all nodes joined", |lab| lab.idle_nodes() >= count);
+    }
+
+    pub fn identity(&self, node: u32, epoch: u64) -> Identity {
+        let text = std::fs::read_to_string(self.dir.path().join("secret")).unwrap();
+        let secret = hearth_control::secrets::decode_hex(text.trim()).unwrap();
+        let version = hearth_control::serve::version_bytes();
+        Identity {
+            node,
+            epoch: (epoch << 32) | (u64::from(node) + 1),
+            secret,
+            version,
+        }
+    }
+
+    pub fn idle_nodes(&self) -> usize {
+        let nodes = self.json(&["nodes"]);
+        nodes
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|node| node["state"] == "idle")
+            .count()
+    }
+
+    /// Waits until `holds`.
+    pub fn eventually(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + LIMIT;
+        while !holds(self) {
+            assert!(
+                Instant::now() < deadline,
+                "waited for: {what}\n{}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What the control node logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a program for fake nodes and gives its path.
+    pub fn program(&self, name: &str, script: &str) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, script).unwrap();
+        path.to_str().unwrap().to_string()
+    }
+
+    /// `hearth ARGS` on this control node, not yet started.
+    pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hearth"));
+        command.arg("--state-dir").arg(self.dir.path()).args(args);
+        command.env_remove("HEARTH_CLUSTER").stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// `hearth ARGS`, to its end.
+    pub fn hearth<S: AsRef<OsStr>>(&self, args: &[S]) -> Output {
+        finish(self.command(args).spawn().unwrap())
+    }
+
+    /// `hearth run OPTIONS SCRIPT`, to its end.
+    pub fn run(&self, options: &[&str], script: &str) -> Output {
+        finish(self.run_command(options, script).spawn().unwrap())
+    }
+
+    pub fn run_command(&self, options: &[&str], script: &str) -> Command {
+        let name = format!("program-{}", hearth_name(script));
+        let program = self.program(&name, script);
+        let mut args = vec!["run", "--no-precheck"];
+        args.extend(options);
+        args.push(&program);
+        self.command(&args)
+    }
+
+    /// `hearth ARGS --json`.
+    pub fn json(&self, args: &[&str]) -> Value {
+        let mut all = args.to_vec();
+        all.push("--json");
+        let output = self.hearth(&all);
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            text(&output.stderr)
+        );
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// GET over the unix socket, without the client under test.
+    pub fn get(&self, path: &str) -> Value {
+        let mut stream = UnixStream::connect(self.dir.path().join("run/control.sock")).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap()
+    }
+
+    /// Whether some event has this kind and text.
+    pub fn has_event(&self, kind: &str, words: &str) -> bool {
+        self.json(&["events"])
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|event| event["kind"] == kind && event["text"].as_str().unwrap().contains(words))
+    }
+
+    /// State of the newest job.
+    pub fn last_job(&self) -> Value {
+        self.json(&["jobs"])
+            .as_array()
+            .unwrap()
+            .last()
+            .cloned()
+            .unwrap_or(Value::Null)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.nodes.clear();
+        if let Some(mut child) = self.control.take() {
+            drop(child.kill());
+            drop(child.wait());
+        }
+        if std::thread::panicking() {
+            eprintln!("--- log of the control node\n{}", self.log());
+        }
+    }
+}
+
+/// A file name that differs for different scripts.
+fn hearth_name(script: &str) -> String {
+    let sum = script.bytes().fold(5381u64, |sum, byte| {
+        sum.wrapping_mul(33).wrapping_add(u64::from(byte))
+    });
+    format!("{sum:x}")
+}
+
+/// Waits for a process within the limit.
+pub fn finish(child: Child) -> Output {
+    let id = child.id();
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        if receiver.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            drop(
+                Command::new("kill")
+                    .args(["-KILL", &id.to_string()])
+                    .status(),
+            );
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(sender);
+    watchdog.join().unwrap();
+    output
+}
+
+/// Sends a signal by name.
+pub fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill")
+        .args([&format!("-{name}"), &child.id().to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Exit code, standard output and standard error of a finished command.
+pub fn parts(output: &Output) -> (i32, String, String) {
+    (
+        output.status.code().unwrap_or(-1),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}

@@ -1,0 +1,9 @@
+//! The control node and the command line together, over real sockets on loopback, with fake
+//! nodes that speak the real protocol.
+
+mod access;
+mod ends;
+mod fake_node;
+mod lab;
+mod nodes;
+mod streams;

@@ -1,0 +1,193 @@
+//! Nodes that join, are refused, come back; several jobs on them at once.
+
+use std::sync::atomic::Ordering;
+
+use crate::fake_node::FakeNode;
+use crate::lab::{Lab, finish, parts};
+
+#[test]
+fn nodes_are_listed_with_what_they_say_about_themselves() {
+    let lab = Lab::with_nodes(2);
+    let nodes = lab.json(&["nodes"]);
+    assert_eq!(nodes.as_array().unwrap().len(), 2);
+    let node = &nodes[1];
+    assert_eq!(node["name"], "n1");
+    assert_eq!(node["state"], "idle");
+    assert_eq!(node["boots"], 1);
+    assert_eq!(node["memory_bytes"], 48 << 20);
+    assert_eq!(node["kernel_ms"], 12.0);
+    assert_eq!(node["mac"], "52:54:00:07:00:01");
+    assert!(
+        node["job"].is_null() && node["joined_unix_ms"].is_u64(),
+        "{node}"
+    );
+    let (code, out, _) = parts(&lab.hearth(&["nodes"]));
+    assert_eq!((code, out.lines().count()), (0, 3));
+    assert!(out.starts_with("NODE") && out.contains("idle"), "{out}");
+    assert!(lab.has_event("node-joined", "n0"));
+}
+
+#[test]
+fn jobs_on_different_nodes_run_at_once() {
+    let lab = Lab::with_nodes(4);
+    let first = lab
+        .run_command(&["--nodes", "n[2-3]"], "out first\nwait\n")
+        .spawn()
+        .unwrap();
+    let second = lab
+        .run_command(&["--nodes", "n0"], "out second\nwait\n")
+        .spawn()
+        .unwrap();
+    let running = |lab: &Lab| {
+        let jobs = lab.json(&["jobs", "--active"]);
+        jobs.as_array()
+            .unwrap()
+            .iter()
+            .filter(|job| job["state"] == "running")
+            .count()
+    };
+    lab.eventually("both jobs run", |lab| running(lab) == 2);
+    let states: Vec<String> = lab
+        .json(&["nodes"])
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node["state"].as_str().unwrap().to_string())
+        .collect();
+    assert_eq!(states, ["busy", "idle", "busy", "busy"]);
+    // A third passes on the node that is left.
+    assert_eq!(parts(&lab.run(&[], "out third\n")).1, "third\n");
+    for job in lab.json(&["jobs", "--active"]).as_array().unwrap() {
+        lab.hearth(&["cancel", &job["id"].to_string()]);
+    }
+    assert_eq!(parts(&finish(first)).1, "first\nfirst\n");
+    assert_eq!(parts(&finish(second)).1, "second\n");
+}
+
+#[test]
+fn a_job_waits_for_busy_nodes_and_then_runs() {
+    let lab = Lab::with_nodes(1);
+    let first = lab.run_command(&[], "wait\n").spawn().unwrap();
+    lab.eventually("the first job runs", |lab| {
+        lab.last_job()["state"] == "running"
+    });
+    let second = lab.run_command(&[], "out now\n").spawn().unwrap();
+    lab.eventually("the second job waits", |lab| {
+        lab.last_job()["state"] == "pending"
+    });
+    assert_eq!(lab.last_job()["reason"], "1 nodes needed, 0 free");
+    let id = lab.json(&["jobs"])[0]["id"].to_string();
+    lab.hearth(&["cancel", &id]);
+    finish(first);
+    assert_eq!(parts(&finish(second)).1, "now\n");
+}
+
+#[test]
+fn nodes_that_do_not_exist_are_refused_by_name() {
+    let lab = Lab::with_nodes(1);
+    let refused = |options: &[&str], word: &str| {
+        let (code, _, err) = parts(&lab.run(options, "out x\n"));
+        assert_eq!(code, 125, "{err}");
+        assert!(err.contains(word), "{err}");
+    };
+    refused(&["-n", "9999"], "nodes");
+    refused(&["--nodes", "n77"], "n77");
+    refused(&["-n", "2", "--nodes", "n0"], "one rank a node");
+    refused(&["--nodes", "x"], "n[0-3,7]");
+}
+
+#[test]
+fn a_wrong_key_is_an_event_and_nothing_else() {
+    let mut lab = Lab::with_nodes(1);
+    let mut identity = lab.identity(5, 1);
+    identity.secret[0] ^= 1;
+    lab.nodes.push(FakeNode::start(identity, lab.address));
+    lab.eventually("the refusal is an event", |lab| {
+        lab.has_event("refused-wrong-key", "n5")
+    });
+    assert_eq!(lab.idle_nodes(), 1);
+    assert_eq!(parts(&lab.run(&[], "out fine\n")).1, "fine\n");
+}
+
+#[test]
+fn another_version_is_an_event_and_nothing_else() {
+    let mut lab = Lab::with_nodes(1);
+    let mut identity = lab.identity(5, 1);
+    identity.version[0] = b'9';
+    lab.nodes.push(FakeNode::start(identity, lab.address));
+    lab.eventually("the refusal is an event", |lab| {
+        lab.has_event("refused-version", "n5")
+    });
+    assert_eq!(lab.idle_nodes(), 1);
+}
+
+#[test]
+fn a_node_that_boots_again_is_counted_and_serves_again() {
+    let mut lab = Lab::with_nodes(1);
+    lab.nodes[0].stop();
+    lab.nodes[0] = FakeNode::start(lab.identity(0, 2), lab.address);
+    lab.eventually("the second boot joined", |lab| {
+        let node = &lab.json(&["nodes"])[0];
+        node["boots"] == 2 && node["state"] == "idle"
+    });
+    assert_eq!(parts(&lab.run(&[], "out again\n")).1, "again\n");
+}
+
+/// Control restarts, in order or by a crash, under a running job: the client is told, the nodes
+/// drop the job, join again and serve again.
+fn restart(crash: bool) {
+    let mut lab = Lab::with_nodes(2);
+    let child = lab.run_command(&["-n", "2"], "wait\n").spawn().unwrap();
+    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
+    let id = lab.last_job()["id"].as_u64().unwrap();
+    lab.stop_control(crash);
+    let (code, _, err) = parts(&finish(child));
+    assert_ne!(code, 0);
+    let words = if crash {
+        "control node"
+    } else {
+        "the control node was stopped"
+    };
+    assert!(err.contains(words), "{err}");
+    lab.start_control();
+    lab.eventually("both nodes joined again", |lab| lab.idle_nodes() == 2);
+    assert!(
+        lab.nodes
+            .iter()
+            .all(|node| node.watch.joins.load(Ordering::Relaxed) >= 2)
+    );
+    let (code, out, err) = parts(&lab.run(&["-n", "2"], "out back\n"));
+    assert_eq!((code, &*out), (0, "back\nback\n"), "{err}");
+    assert!(
+        lab.last_job()["id"].as_u64().unwrap() > id,
+        "job numbers go on"
+    );
+}
+
+#[test]
+fn nodes_join_a_restarted_control_again() {
+    restart(false);
+}
+
+#[test]
+fn nodes_join_a_crashed_control_again() {
+    restart(true);
+}
+
+#[test]
+fn one_state_directory_has_one_control_node() {
+    let lab = Lab::control();
+    let args = [
+        "serve",
+        "--no-boot",
+        "--address",
+        "127.0.0.1/8",
+        "--control-port",
+        "0",
+        "--http",
+        "none",
+    ];
+    let (code, _, err) = parts(&lab.hearth(&args));
+    assert_eq!(code, 125);
+    assert!(err.contains("another control node"), "{err}");
+}
