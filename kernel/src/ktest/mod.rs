@@ -8,8 +8,10 @@
 //! Invariant: one boot runs one test, so a test may leave the machine as it likes.
 
 mod clock;
+mod control;
 mod memory;
 mod network;
+mod program;
 mod ring3;
 mod sandbox;
 
@@ -66,6 +68,12 @@ const TESTS: &[Test] = &[
     test("nmi", clock::nmi),
     test("nmi-in-ring-3", ring3::nmi),
     test("entropy", clock::entropy),
+    test("program", program::hello_world),
+    test("program-streams", program::streams),
+    test("program-frames", program::scrubbed),
+    test("program-ended", program::ended),
+    test("program-pages-lost", program::pages_lost),
+    test("program-damaged", program::damaged),
     test("no-card", network::no_card),
     test_that(
         "card-modern",

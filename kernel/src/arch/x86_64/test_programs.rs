@@ -12,6 +12,12 @@ use core::arch::naked_asm;
 pub const CODE: u64 = 0x40_0000;
 /// A page of ring 3 to read and write.
 pub const DATA: u64 = 0x50_0000;
+/// Where the data of a whole program lies, which tests of `process` wrap into an ELF file.
+pub const PROGRAM_DATA: u64 = CODE + 4096;
+/// Pages of zeros behind its page of data.
+pub const PROGRAM_BSS_PAGES: u64 = 64;
+/// What its data begins with.
+pub const PROGRAM_TEXT: &[u8] = b"hello from ring 3\n";
 /// Bytes of machine code given out: more than any program here has.
 const CODE_BYTES: usize = 512;
 
@@ -150,4 +156,37 @@ program! {
     /// Reads the words that FS and GS point to.
     read_bases,
     "mov rbx, fs:[0]", "mov rdx, gs:[8]", "syscall", "2: jmp 2b"
+}
+
+program! {
+    /// Writes its text to descriptor 1; exits with the sum of one byte in each page of bss plus 7.
+    write_and_sum,
+    "mov eax, 1", "mov edi, 1", "mov esi, {data}", "mov edx, {length}", "syscall",
+    "xor edi, edi", "mov esi, {bss}", "mov ecx, {pages}",
+    "2: movzx eax, byte ptr [rsi]", "add edi, eax", "add esi, 4096", "dec ecx", "jnz 2b",
+    "add edi, 7", "mov eax, 231", "syscall", "ud2",
+    data = const PROGRAM_DATA, length = const PROGRAM_TEXT.len(),
+    bss = const PROGRAM_DATA + 4096, pages = const PROGRAM_BSS_PAGES
+}
+
+program! {
+    /// Exits with 1 when a byte of bss is not zero; else fills all of it and exits with 0.
+    scan_and_fill,
+    "mov edi, {bss}", "mov ecx, {words}", "xor eax, eax", "repe scasq", "jne 3f",
+    "mov edi, {bss}", "mov ecx, {words}", "mov rax, -1", "rep stosq",
+    "xor edi, edi", "jmp 4f",
+    "3: mov edi, 1",
+    "4: mov eax, 60", "syscall", "ud2",
+    bss = const PROGRAM_DATA + 4096, words = const PROGRAM_BSS_PAGES * 512
+}
+
+program! {
+    /// Reads up to 100 bytes from descriptor 0, writes them to 2, makes a call nobody has, and
+    /// exits with the error of that.
+    echo,
+    "xor eax, eax", "xor edi, edi", "mov esi, {bss}", "mov edx, 100", "syscall",
+    "mov edx, eax", "mov eax, 1", "mov edi, 2", "syscall",
+    "mov eax, 9999", "syscall",
+    "mov edi, eax", "neg edi", "mov eax, 231", "syscall", "ud2",
+    bss = const PROGRAM_DATA + 4096
 }

@@ -1,0 +1,189 @@
+//! A control node made of an array: what a program asks for is answered at once, and everything
+//! is recorded.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use netstack::ids::{CallId, JobId, ProgramId, Rank, RequestId};
+use netstack::io::{IoOp, SubmitError};
+use netstack::job::{LaunchSpec, launch_block};
+use netstack::node::Full;
+use netstack::page::{Object, PageError};
+use netstack::time::{Instant, Micros};
+
+use crate::agent::services::{IoCompletion, NodeServices, PageCompletion};
+use crate::{arch, time};
+
+/// Control for one program.
+pub struct FakeControl {
+    program: Vec<u8>,
+    block: Vec<u8>,
+    pages: VecDeque<PageCompletion>,
+    io: VecDeque<IoCompletion>,
+    next: u64,
+    /// What the program wrote, with the descriptor it wrote to.
+    pub written: Vec<(u32, Vec<u8>)>,
+    /// What the program can read.
+    pub input: Vec<u8>,
+    /// Time limit of the job, 0 for none.
+    pub time_limit_us: u64,
+    /// Requests and calls to refuse as [`Full`] before one is taken.
+    pub full: u32,
+    /// Pages of the program from this offset on cannot be read.
+    pub broken_from: u64,
+    /// Cancel with SIGTERM when the program has been interrupted so often.
+    pub cancel_after_polls: Option<u32>,
+    /// Calls of `poll` so far.
+    pub polls: u32,
+    /// Microseconds between two interrupts of a computing program.
+    pub tick_us: u64,
+}
+
+impl FakeControl {
+    /// Control for a job of one rank that runs `program` without arguments.
+    pub fn new(program: Vec<u8>) -> Self {
+        let argv: [&[u8]; 1] = [b"test"];
+        let block = launch_block::emit(Rank(0), 1, &argv, &[]).expect("a small launch block");
+        Self {
+            program,
+            block,
+            pages: VecDeque::new(),
+            io: VecDeque::new(),
+            next: 0,
+            written: Vec::new(),
+            input: Vec::new(),
+            time_limit_us: 0,
+            full: 0,
+            broken_from: u64::MAX,
+            cancel_after_polls: None,
+            polls: 0,
+            tick_us: 1_000_000,
+        }
+    }
+
+    /// The launch command for this program.
+    pub fn spec(&self) -> LaunchSpec {
+        LaunchSpec {
+            job: JobId(1),
+            rank: Rank(0),
+            size: 1,
+            program: ProgramId([1; 32]),
+            program_bytes: self.program.len() as u64,
+            launch_block_bytes: self.block.len() as u32,
+            time_limit_us: self.time_limit_us,
+            monitor_period_us: 0,
+            memory_limit: 0,
+        }
+    }
+
+    /// All bytes the program wrote to a descriptor.
+    pub fn output(&self, fd: u32) -> Vec<u8> {
+        let of_fd = self.written.iter().filter(|(to, _)| *to == fd);
+        of_fd.flat_map(|(_, data)| data.iter().copied()).collect()
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Counts down the refusals.
+    fn is_full(&mut self) -> bool {
+        let full = self.full > 0;
+        self.full = self.full.saturating_sub(1);
+        full
+    }
+}
+
+impl NodeServices for FakeControl {
+    fn now(&self) -> Instant {
+        time::now()
+    }
+
+    fn poll(&mut self) {
+        self.polls += 1;
+    }
+
+    fn wait(&mut self, deadline: Instant) {
+        if self.pages.is_empty() && self.io.is_empty() && self.full == 0 {
+            arch::idle::wait(deadline);
+        }
+    }
+
+    fn tick(&self) -> Instant {
+        time::now() + Micros(self.tick_us)
+    }
+
+    fn cancelled(&self) -> Option<u8> {
+        let limit = self.cancel_after_polls?;
+        (self.polls >= limit).then_some(15)
+    }
+
+    fn request_pages(
+        &mut self,
+        object: Object,
+        offset: u64,
+        length: u32,
+        _demand: bool,
+    ) -> Result<RequestId, Full> {
+        if self.is_full() {
+            return Err(Full);
+        }
+        let request = RequestId(self.number());
+        let bytes = match object {
+            Object::Program => &self.program,
+            Object::LaunchBlock => &self.block,
+        };
+        let broken = object == Object::Program && offset + u64::from(length) > self.broken_from;
+        let start = (offset as usize).min(bytes.len());
+        let end = (start + length as usize).min(bytes.len());
+        let result = match broken {
+            true => Err(PageError::TimedOut),
+            false => Ok(bytes[start..end].to_vec()),
+        };
+        self.pages.push_back(PageCompletion { request, result });
+        Ok(request)
+    }
+
+    fn take_pages(&mut self) -> Option<PageCompletion> {
+        self.pages.pop_front()
+    }
+
+    fn io_submit(&mut self, op: IoOp) -> Result<CallId, SubmitError> {
+        if self.is_full() {
+            return Err(SubmitError::Full);
+        }
+        let call = CallId(self.number() as u32);
+        let data = match op {
+            IoOp::Write { fd, data, .. } => {
+                let result = data.len() as i64;
+                self.written.push((fd, data));
+                self.io.push_back(IoCompletion {
+                    call,
+                    result,
+                    data: Vec::new(),
+                });
+                return Ok(call);
+            }
+            IoOp::Read { size, .. } => {
+                let size = (size as usize).min(self.input.len());
+                self.input.drain(..size).collect()
+            }
+            IoOp::Report { .. } | IoOp::Exit(_) => Vec::new(),
+        };
+        self.io.push_back(IoCompletion {
+            call,
+            result: data.len() as i64,
+            data,
+        });
+        Ok(call)
+    }
+
+    fn io_pending(&self) -> usize {
+        self.io.len()
+    }
+
+    fn take_io(&mut self) -> Option<IoCompletion> {
+        self.io.pop_front()
+    }
+}

@@ -1,0 +1,231 @@
+//! Whole programs, from the bytes of an ELF file to the exit report, against a control node made
+//! of an array.
+//!
+//! The programs are those of `arch::test_programs`, wrapped into an ELF file: a page of code, a page
+//! of data, and [`BSS_PAGES`] pages behind it.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use netstack::io::{ExitReport, ExitStatus};
+use netstack::job::RefusalCode;
+
+use super::control::FakeControl;
+use super::{Outcome, check};
+use crate::arch::entropy;
+use crate::arch::test_programs::{
+    self, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_DATA as DATA, PROGRAM_TEXT as TEXT,
+};
+use crate::mm;
+use crate::process::{self, Exit};
+
+/// Where the code lies in the file: behind the headers.
+const CODE_AT: usize = 0x200;
+/// The ELF file of a program, its data in the second page.
+fn file(code: &[u8]) -> Vec<u8> {
+    file_with_data_in(code, 1)
+}
+
+/// The ELF file of a program with its data in a given page of the file.
+fn file_with_data_in(code: &[u8], page: u64) -> Vec<u8> {
+    let data_at = page * 4096;
+    let mut file = vec![0; data_at as usize + 4096];
+    let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"\x7fELF\x02\x01\x01");
+    for (at, half) in [(16, 2u16), (18, 62), (52, 64), (54, 56), (56, 2)] {
+        put(at, &half.to_le_bytes());
+    }
+    put(20, &1u32.to_le_bytes());
+    let entry = DATA - 4096 + CODE_AT as u64;
+    for (at, word) in [(24, entry), (32, 64)] {
+        put(at, &word.to_le_bytes());
+    }
+    let segments = [
+        (5u32, 0, DATA - 4096, 4096),
+        (6, data_at, DATA, (BSS_PAGES + 1) * 4096),
+    ];
+    for (index, (flags, offset, address, memory_bytes)) in segments.into_iter().enumerate() {
+        let at = 64 + 56 * index;
+        put(at, &1u32.to_le_bytes());
+        put(at + 4, &flags.to_le_bytes());
+        for (field, word) in [offset, address, address, 4096, memory_bytes, 4096]
+            .into_iter()
+            .enumerate()
+        {
+            put(at + 8 + 8 * field, &word.to_le_bytes());
+        }
+    }
+    put(CODE_AT, code);
+    put(data_at as usize, TEXT);
+    file
+}
+
+/// Runs a program to its end; its frames must then be free again.
+fn run(control: &mut FakeControl) -> Result<Exit, String> {
+    let before = mm::frames().usage();
+    let spec = control.spec();
+    let prepared = process::prepare(&spec, control).map_err(|refusal| format!("{refusal:?}"))?;
+    let exit = prepared.run(control);
+    let after = mm::frames().usage();
+    check!(
+        after.user == 0,
+        "{} frames of the program are left",
+        after.user
+    );
+    check!(after.dirty == 0, "{} frames are not scrubbed", after.dirty);
+    check!(
+        after.kernel == before.kernel,
+        "kernel frames: {before:?}, then {after:?}"
+    );
+    mm::frames().check()?;
+    Ok(exit)
+}
+
+fn expect(report: &ExitReport, status: ExitStatus) -> Outcome {
+    check!(report.status == status, "expected {status:?}: {report:?}");
+    Ok(())
+}
+
+/// A program is loaded page by page, writes, and exits; what it cost is counted.
+pub fn hello_world() -> Outcome {
+    let mut control = FakeControl::new(file(test_programs::write_and_sum()));
+    control.full = 3;
+    let exit = run(&mut control)?;
+    expect(&exit.report, ExitStatus::Exited(7))?;
+    check!(control.output(1) == TEXT, "output {:?}", control.written);
+    check!(
+        exit.text.is_none(),
+        "a report for no reason: {:?}",
+        exit.text
+    );
+    let report = exit.report;
+    // The code page was read for the headers; data was fetched; bss and stack are zero pages.
+    check!(report.faults_file == 1, "{report:?}");
+    check!(
+        report.pages_asked == 1 && report.pages_read_ahead_used == 1,
+        "{report:?}"
+    );
+    check!(report.faults_anonymous == BSS_PAGES + 1, "{report:?}");
+    check!(report.system_calls == 2, "{report:?}");
+    check!(report.frames_peak == BSS_PAGES + 3, "{report:?}");
+    check!(report.frames_scrubbed > report.frames_peak, "{report:?}");
+    Ok(())
+}
+
+/// Input, the descriptor of errors, and calls that the node does not have.
+pub fn streams() -> Outcome {
+    let mut control = FakeControl::new(file(test_programs::echo()));
+    control.input = b"forty-two\n".to_vec();
+    let exit = run(&mut control)?;
+    expect(&exit.report, ExitStatus::Exited(38))?;
+    check!(control.output(2) == b"forty-two\n", "{:?}", control.written);
+    let unknown = &exit.report.unknown_calls;
+    check!(unknown[..] == [(9999, 1)], "{unknown:?}");
+    Ok(())
+}
+
+/// The second program gets the frames of the first and sees zeros; without scrubbing it does not.
+pub fn scrubbed() -> Outcome {
+    for round in 0..3 {
+        let exit = run(&mut FakeControl::new(file(test_programs::scan_and_fill())))?;
+        check!(
+            exit.report.status == ExitStatus::Exited(0),
+            "round {round} found something: {:?}",
+            exit.report
+        );
+    }
+    let counters = mm::frames().counters();
+    check!(
+        counters.reused >= 2 * BSS_PAGES,
+        "other frames were used: {counters:?}"
+    );
+    mm::frames().disable_scrubbing_for_test();
+    run(&mut FakeControl::new(file(test_programs::scan_and_fill())))?;
+    let exit = run(&mut FakeControl::new(file(test_programs::scan_and_fill())))?;
+    expect(&exit.report, ExitStatus::Exited(1))
+}
+
+/// A computing program ends by cancel, by its time limit, and not by a heartbeat.
+pub fn ended() -> Outcome {
+    let mut control = FakeControl::new(file(test_programs::spin()));
+    control.tick_us = 20_000;
+    control.cancel_after_polls = Some(3);
+    let exit = run(&mut control)?;
+    expect(&exit.report, ExitStatus::Signal(15))?;
+    let beats = exit.report.interrupts_user.heartbeat;
+    check!(beats == 3, "{beats} heartbeats");
+    let mut control = FakeControl::new(file(test_programs::spin()));
+    control.time_limit_us = 100_000;
+    let exit = run(&mut control)?;
+    expect(&exit.report, ExitStatus::Signal(24))?;
+    let report = exit.report;
+    check!(report.interrupts_user.time_limit == 1, "{report:?}");
+    check!(
+        (100_000..1_000_000).contains(&report.wall_us),
+        "ended after {} us",
+        report.wall_us
+    );
+    let text = exit.text.unwrap_or_default();
+    check!(text.starts_with("SIGXCPU: time limit"), "{text}");
+    Ok(())
+}
+
+/// A page that cannot be had ends the program with a text, and a file that cannot be read refuses
+/// the launch.
+pub fn pages_lost() -> Outcome {
+    // Far enough that the data is not read with the headers.
+    let mut control = FakeControl::new(file_with_data_in(test_programs::write_and_sum(), 4));
+    control.broken_from = 4 * 4096;
+    let exit = run(&mut control)?;
+    expect(&exit.report, ExitStatus::Failed)?;
+    let text = exit.text.unwrap_or_default();
+    check!(text.contains("could not be fetched"), "{text}");
+    let mut control = FakeControl::new(file(test_programs::write_and_sum()));
+    control.broken_from = 0;
+    let spec = control.spec();
+    match process::prepare(&spec, &mut control) {
+        Err(refusal) if refusal.code == RefusalCode::Unreadable => Ok(()),
+        Err(refusal) => Err(format!("{refusal:?}")),
+        Ok(_) => Err(String::from("a file that cannot be read was loaded")),
+    }
+}
+
+/// Damaged files end in a refusal or in the end of the program, never of the node.
+pub fn damaged() -> Outcome {
+    const FILES: u32 = 200;
+    let good = file(test_programs::write_and_sum());
+    let (mut refused, mut ended) = (0, 0);
+    for _ in 0..FILES {
+        let mut bad = good.clone();
+        for _ in 0..1 + entropy::random_u64() % 3 {
+            let at = entropy::random_u64() as usize % (CODE_AT + 96);
+            bad[at] = entropy::random_u64() as u8;
+        }
+        let mut control = FakeControl::new(bad);
+        control.time_limit_us = 20_000;
+        control.tick_us = 10_000;
+        let before = mm::frames().usage();
+        let spec = control.spec();
+        match process::prepare(&spec, &mut control) {
+            Err(_) => refused += 1,
+            Ok(prepared) => {
+                prepared.run(&mut control);
+                ended += 1;
+            }
+        }
+        let after = mm::frames().usage();
+        check!(
+            after.kernel == before.kernel && after.user == 0,
+            "{before:?}, {after:?}"
+        );
+        mm::frames().check()?;
+    }
+    info!(
+        "test",
+        "{FILES} damaged files: {refused} refused, {ended} ran to some end"
+    );
+    check!(refused > 0 && ended > 0, "{refused} refused, {ended} ended");
+    hello_world()
+}
