@@ -173,7 +173,7 @@ fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: boo
             node: node.0,
         });
     }
-    let kernel_ms = status.timings.entry_to_hello_us as f64 / 1e3;
+    let kernel_ms = status.vitals.joined_us as f64 / 1e3;
     let (kind, text) = if rejoined {
         ("node-back", format!("{node} is heard again"))
     } else {

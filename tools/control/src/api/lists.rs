@@ -105,7 +105,9 @@ fn node_info(core: &Core, status: &NodeStatus, date: impl Fn(u64) -> u64) -> Nod
     };
     let timings = &status.timings;
     let millis = |us: u64| (us > 0).then_some(us as f64 / 1e3);
-    let busy_us = timings.entry_to_hello_us.saturating_sub(timings.idle_us);
+    // From the kernel's entry to its welcome, as the node counted; zero until it told.
+    let vitals = &status.vitals;
+    let busy_us = vitals.joined_us.saturating_sub(vitals.joined_idle_us);
     let version = String::from_utf8_lossy(&status.version)
         .trim_end_matches('\0')
         .to_string();
@@ -129,7 +131,7 @@ fn node_info(core: &Core, status: &NodeStatus, date: impl Fn(u64) -> u64) -> Nod
         memory_used_bytes: Some(status.vitals.memory_used),
         power_on_unix_ms: None,
         joined_unix_ms: joined,
-        kernel_ms: millis(timings.entry_to_hello_us),
+        kernel_ms: millis(vitals.joined_us),
         busy_ms: millis(busy_us),
         stub_ms: millis(timings.stub_us),
         boots: core.boots.get(&node).copied().unwrap_or(0),

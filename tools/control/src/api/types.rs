@@ -67,7 +67,7 @@ pub struct NodeInfo {
     pub power_on_unix_ms: Option<u64>,
     /// Milliseconds since 1970 at which its present boot joined.
     pub joined_unix_ms: Option<u64>,
-    /// Milliseconds from the kernel's entry to its first HELLO.
+    /// Milliseconds from the kernel's entry to its welcome.
     pub kernel_ms: Option<f64>,
     /// Milliseconds of these that were not spent halted.
     pub busy_ms: Option<f64>,

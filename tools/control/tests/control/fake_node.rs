@@ -137,10 +137,7 @@ impl Machine {
             build_id: [7; 20],
             memory_bytes: 48 << 20,
             seed: identity.epoch,
-            timings: BootTimings {
-                entry_to_hello_us: 12_000,
-                ..BootTimings::default()
-            },
+            timings: BootTimings::default(),
         };
         let began = std::time::Instant::now();
         Machine {
@@ -161,6 +158,8 @@ impl Machine {
         while !self.watch.stop.load(Ordering::Relaxed) {
             self.endpoint.set_vitals(Vitals {
                 uptime_us: self.now().as_micros(),
+                joined_us: 12_000,
+                joined_idle_us: 4_000,
                 memory_free: 40 << 20,
                 memory_used: 8 << 20,
                 job: self.run.as_ref().map(|run| run.spec.job),
