@@ -81,9 +81,14 @@ pub(crate) fn arguments(
         format!("tap,id=net,ifname={tap},script=no,downscript=no"),
     );
     let mac = Spec::node_mac(node);
+    // -kernel takes boot index 0 for itself; the card's boot ROM would only cost time there.
+    let boot = match spec.firmware {
+        Firmware::Direct => "romfile=",
+        Firmware::Bios | Firmware::Uefi => "bootindex=0",
+    };
     add(
         "-device",
-        format!("virtio-net-pci,netdev=net,mac={mac},bootindex=0"),
+        format!("virtio-net-pci,netdev=net,mac={mac},{boot}"),
     );
     if spec.instruction_clock {
         // With sleep=off an idle guest would jump to its next timer, and time-outs would storm.
@@ -202,6 +207,7 @@ mod tests {
         assert!(!bios.contains("-kernel") && !bios.contains("pflash"));
         let direct = words(Firmware::Direct, "/s");
         assert!(direct.contains("-kernel /img/hearth.efi -append hearth.console=ttyS0"));
+        assert!(direct.contains(",romfile=") && !direct.contains("bootindex"));
         assert!(direct.contains("-icount shift=0,sleep=on") && !bios.contains("-icount"));
         let uefi = words(Firmware::Uefi, "/s");
         assert!(uefi.contains("readonly=on,file=/fw/code.fd"));
