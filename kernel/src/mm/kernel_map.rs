@@ -216,12 +216,16 @@ fn map_memory(table: PageTable, regions: &MemoryRegions, stub: PageTable, ranges
     for start in (0..end).step_by(LARGE_PAGE_SIZE as usize) {
         let stop = start + LARGE_PAGE_SIZE;
         let touches_image = image.0 < stop && start < image.1;
-        if !touches_image && covered(regions, start, stop) {
+        if !touches_image
+            && memory_in(regions, start, stop).map(length).sum::<u64>() == stop - start
+        {
             map_one_to_one(table, start, PageSize::Large);
             continue;
         }
-        for frame in (start..stop.min(end)).step_by(PAGE_SIZE as usize) {
-            if covered(regions, frame, frame + PAGE_SIZE) {
+        for (first, last) in memory_in(regions, start, stop) {
+            // Only whole frames: the rest of one may be something else.
+            let first = first.div_ceil(PAGE_SIZE) * PAGE_SIZE;
+            for frame in (first..last / PAGE_SIZE * PAGE_SIZE).step_by(PAGE_SIZE as usize) {
                 map_one_to_one(table, frame, PageSize::Small);
             }
         }
@@ -278,19 +282,15 @@ fn is_memory(region: &MemoryRegion) -> bool {
     )
 }
 
-/// Whether all of `start..end` is memory; regions may be adjacent and in any order.
-fn covered(regions: &MemoryRegions, start: u64, end: u64) -> bool {
-    let mut at = start;
-    while at < end {
-        let next = regions
-            .iter()
-            .filter(|region| is_memory(region) && region.start <= at && at < region.end)
-            .map(|region| region.end)
-            .max();
-        match next {
-            Some(next) => at = next,
-            None => return false,
-        }
-    }
-    true
+/// The parts of `start..end` that are memory, as the boot map has them: it has no overlaps.
+fn memory_in(regions: &MemoryRegions, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+    regions
+        .iter()
+        .filter(|region| is_memory(region))
+        .map(move |region| (region.start.max(start), region.end.min(end)))
+        .filter(|(first, last)| first < last)
+}
+
+fn length((first, last): (u64, u64)) -> u64 {
+    last - first
 }
