@@ -29,6 +29,8 @@ use crate::{arch, mm, net, time};
 
 /// A computing program is interrupted for the node's own sake at most this often.
 pub const TICK: Micros = Micros::from_secs(1);
+/// Silence of the control node after which the operator is told, the first time.
+const FIRST_SILENCE: Micros = Micros::from_secs(3);
 /// Rounds of one [`Node::pump`]: each takes a burst of frames and sends what they caused. Eight
 /// bursts of 32 are a full receive ring; what arrives beyond is left for the next call, so that a flood
 /// cannot keep a node from its program.
@@ -64,7 +66,10 @@ pub struct Node {
     timings: BootTimings,
     /// Time of the first welcome, and of it halted.
     joined: Option<(Instant, Micros)>,
-    next_tick: Instant,
+    /// When a program was interrupted last for the node's own sake.
+    last_tick: Instant,
+    /// When to say next that the control node does not answer, and how long after that again.
+    silence_report: (Instant, Micros),
     launches: VecDeque<LaunchSpec>,
     mailbox: Option<Mailbox>,
     buffer: [u8; MAX_DATAGRAM],
@@ -86,7 +91,8 @@ impl Node {
             endpoint: None,
             timings,
             joined: None,
-            next_tick: time::now() + TICK,
+            last_tick: time::now(),
+            silence_report: (Instant::FAR_FUTURE, FIRST_SILENCE),
             launches: VecDeque::new(),
             mailbox: None,
             buffer: [0; MAX_DATAGRAM],
@@ -153,6 +159,7 @@ impl Node {
             self.take_endpoint_events(now);
             self.transmit(now);
             self.take_endpoint_events(now);
+            self.report_silence(now);
             if !more {
                 break;
             }
@@ -167,10 +174,10 @@ impl Node {
             return;
         }
         let now = time::now();
-        let protocols = [
-            self.stack.next_deadline(now),
-            self.endpoint.as_ref().and_then(Endpoint::poll_timeout),
-        ];
+        // While the stack takes no datagram, what the endpoint has due must not keep the CPU awake.
+        let endpoint = self.endpoint.as_ref().filter(|_| self.stack.can_send());
+        let due = endpoint.and_then(Endpoint::poll_timeout);
+        let protocols = [due, self.stack.next_deadline(now)];
         let until = protocols.into_iter().flatten().fold(deadline, Instant::min);
         if until > now {
             self.stack.wait(now, until);
@@ -242,6 +249,22 @@ impl Node {
             timings: self.timings,
         };
         self.endpoint = Some(Endpoint::new(config, now));
+        self.silence_report.0 = now + FIRST_SILENCE;
+    }
+
+    /// Says from time to time that nobody welcomes this node.
+    fn report_silence(&mut self, now: Instant) {
+        let (at, pause) = self.silence_report;
+        if self.joined.is_some() || now < at {
+            return;
+        }
+        if let Some(control) = self.stack.control() {
+            warn!(
+                "agent",
+                "no welcome from {control} yet; is the control node running there? trying on"
+            );
+        }
+        self.silence_report = (now + pause, pause.saturating_mul(2));
     }
 
     fn take_endpoint_events(&mut self, now: Instant) {
@@ -404,14 +427,10 @@ impl NodeServices for Node {
     }
 
     fn poll(&mut self) {
+        let (now, due) = (time::now(), self.tick());
         self.pump();
-        let now = time::now();
-        if now >= self.next_tick {
-            let due = self
-                .endpoint
-                .as_ref()
-                .and_then(Endpoint::heartbeat_deadline);
-            self.next_tick = due.unwrap_or(now).max(now + TICK);
+        if now >= due {
+            self.last_tick = now;
         }
     }
 
@@ -420,7 +439,12 @@ impl NodeServices for Node {
     }
 
     fn tick(&self) -> Instant {
-        self.next_tick
+        let earliest = self.last_tick + TICK;
+        let heartbeat = self
+            .endpoint
+            .as_ref()
+            .and_then(Endpoint::heartbeat_deadline);
+        heartbeat.map_or(earliest, |due| due.max(earliest))
     }
 
     fn cancelled(&self) -> Option<u8> {

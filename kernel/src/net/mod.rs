@@ -62,7 +62,7 @@ pub struct Config {
 /// What the agent must hear of.
 #[derive(Debug)]
 pub enum Event {
-    /// The node has an address now; also after a renewal that changed it.
+    /// The node has an address now; also after a renewal that changed address or router.
     Address(Ipv4Cidr),
     /// The personality came with a lease.
     Personality(Box<Personality>),
@@ -86,7 +86,7 @@ pub struct Stack {
     dhcp: Option<dhcp::Client>,
     control: Option<SocketAddrV4>,
     control_mac: Option<[u8; 6]>,
-    address: Option<Ipv4Cidr>,
+    address: Option<(Ipv4Cidr, Option<Ipv4Address>)>,
     events: VecDeque<Event>,
     counters: Counters,
 }
@@ -141,7 +141,7 @@ impl Stack {
 
     /// The node's address, while it has one.
     pub fn address(&self) -> Option<Ipv4Cidr> {
-        self.address
+        self.address.map(|(address, _)| address)
     }
 
     /// Hardware address from which the control node's last datagram came.
@@ -274,7 +274,7 @@ impl Stack {
         match dhcp.event(&mut self.sockets, now) {
             None => {}
             Some(dhcp::Event::Leased(lease, personality)) => {
-                if self.address != Some(lease.address) {
+                if self.address() != Some(lease.address) {
                     info!("net", "address {} from {}", lease.address, lease.server);
                 }
                 self.set_address(lease.address, lease.router);
@@ -294,7 +294,10 @@ impl Stack {
     }
 
     fn set_address(&mut self, address: Ipv4Cidr, router: Option<Ipv4Address>) {
-        let changed = self.address.replace(address) != Some(address);
+        // A renewal that changes nothing must not empty the neighbour cache.
+        if self.address.replace((address, router)) == Some((address, router)) {
+            return;
+        }
         self.interface.update_ip_addrs(|addresses| {
             addresses.clear();
             addresses
@@ -308,9 +311,7 @@ impl Stack {
                 .add_default_ipv4_route(router)
                 .expect("the default route was just removed");
         }
-        if changed {
-            self.events.push_back(Event::Address(address));
-        }
+        self.events.push_back(Event::Address(address));
     }
 }
 
