@@ -8,7 +8,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -62,7 +62,7 @@ pub struct Options {
     time_limit: Option<u64>,
     /// Show at the end what each rank did, on standard error; as JSON in FILE as well.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    report: Option<PathBuf>,
+    report: Option<OsString>,
     /// Do not pass standard input to rank 0.
     #[arg(long)]
     no_input: bool,
@@ -214,7 +214,8 @@ fn finish(options: &Options, job: &JobInfo) -> anyhow::Result<ExitCode> {
     }
     if let Some(path) = &options.report {
         eprint!("{}", super::report::text(job));
-        if !path.as_os_str().is_empty() {
+        // Without FILE the value is empty (a PathBuf's parser would refuse that).
+        if !path.is_empty() {
             let json = serde_json::to_vec_pretty(job)?;
             std::fs::write(path, json)
                 .with_context(|| format!("cannot write the report to {}", path.display()))?;
