@@ -251,33 +251,47 @@ pub(crate) async fn advertise(shared: Arc<Shared>, socket: RouterSocket) {
     let mut pause = ErrorPause::new("router advertisements");
     let mut buffer = [0; 1_500];
     loop {
-        let wanted = tokio::select! {
+        let asked = tokio::select! {
             received = socket.receive(&mut buffer) => match received {
-                Ok(length) => router_advert::is_solicitation(&buffer[..length]),
+                Ok(length) if router_advert::is_solicitation(&buffer[..length]) => true,
+                Ok(_) => continue,
                 Err(error) => {
                     pause.wait(&shared, &error).await;
-                    false
+                    continue;
                 }
             },
-            _ = tick.tick() => true,
+            _ = tick.tick() => false,
         };
-        if wanted && let Err(error) = send_advertisement(&socket).await {
-            pause.wait(&shared, &error).await;
+        let result = if asked {
+            answer_solicitation(&socket).await
+        } else {
+            socket.advertise().await
+        };
+        match result {
+            Ok(()) => {}
+            // A bridge without machines has no link and so no address to send from: nobody misses anything.
+            Err(error) if !asked && no_address_yet(&error) => {}
+            Err(error) => pause.wait(&shared, &error).await,
         }
     }
 }
 
-async fn send_advertisement(socket: &RouterSocket) -> io::Result<()> {
+/// Sends an advertisement, waiting for the interface's own address if need be.
+async fn answer_solicitation(socket: &RouterSocket) -> io::Result<()> {
     let mut tries = 1;
     loop {
         match socket.advertise().await {
-            Err(error)
-                if tries < ADVERTISE_TRIES && error.kind() == io::ErrorKind::AddrNotAvailable =>
-            {
+            Err(error) if tries < ADVERTISE_TRIES && no_address_yet(&error) => {
                 tries += 1;
                 sleep(ADVERTISE_RETRY).await;
             }
             other => return other,
         }
     }
+}
+
+/// Whether sending failed because the interface has no usable link-local address.
+fn no_address_yet(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, NetworkUnreachable};
+    matches!(error.kind(), AddrNotAvailable | NetworkUnreachable)
 }

@@ -135,7 +135,11 @@ fn check_addresses(options: &DoctorOptions, interface: &Interface) -> Vec<Findin
         )),
         _ => {}
     }
-    if !interface.link_local {
+    // Without a link there is no such address either, and that is said already.
+    let running = interface
+        .flags
+        .is_some_and(|flags| flags.contains(InterfaceFlags::IFF_RUNNING));
+    if running && !interface.link_local {
         findings.push(Finding::warning(
             format!("{name} has no IPv6 link-local address: iPXE waits 16 s longer for router advertisements"),
             format!("sysctl net.ipv6.conf.{name}.disable_ipv6=0"),
