@@ -5,6 +5,8 @@
 //! | [`identity`] | boot epoch, what the command line says about this node |
 //! | [`node`] | datagrams between the network and the protocol's endpoint |
 //! | [`job`] | one program, from launch to exit report |
+//! | [`mailbox`] | what has arrived for the job |
+//! | [`vitals`] | what a heartbeat tells |
 //! | [`services`] | what a running program may ask of the node |
 //! | [`last_words`] | the message of a kernel that has panicked |
 //!
@@ -16,8 +18,10 @@
 mod identity;
 mod job;
 mod last_words;
-pub mod node;
+mod mailbox;
+mod node;
 pub mod services;
+pub mod vitals;
 
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;

@@ -10,7 +10,6 @@
 use alloc::collections::VecDeque;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
-use kernel_core::interrupts::Class;
 use netstack::MAX_DATAGRAM;
 use netstack::ids::{BootEpoch, CallId, JobId, RequestId};
 use netstack::io::{IoOp, SubmitError};
@@ -19,11 +18,13 @@ use netstack::node::{Config, Endpoint, Event, Full};
 use netstack::page::{Object, PageRequest};
 use netstack::personality::Personality;
 use netstack::time::{Instant, Micros};
-use netstack::vitals::{BootTimings, InterruptCounts, Vitals};
+use netstack::vitals::BootTimings;
 
 use super::identity::Identity;
 use super::last_words;
+use super::mailbox::{Cancel, Mailbox};
 use super::services::{IoCompletion, NodeServices, PageCompletion};
+use super::vitals::vitals;
 use crate::boot::BootFacts;
 use crate::{arch, mm, net, time};
 
@@ -35,27 +36,6 @@ const FIRST_SILENCE: Micros = Micros::from_secs(3);
 /// bursts of 32 are a full receive ring; what arrives beyond is left for the next call, so that a flood
 /// cannot keep a node from its program.
 const PUMP_ROUNDS: usize = 8;
-
-/// The job's side of the endpoint's events.
-#[derive(Debug, Default)]
-struct Mailbox {
-    job: JobId,
-    started: bool,
-    /// Something happened since the last wait.
-    news: bool,
-    cancel: Option<Cancel>,
-    pages: VecDeque<PageCompletion>,
-    io: VecDeque<IoCompletion>,
-}
-
-/// How the control node wants a job ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cancel {
-    /// Signal to report.
-    pub signal: u8,
-    /// The control node does not know the job any more; nothing is to be reported.
-    pub orphan: bool,
-}
 
 /// Stack and endpoint of this node.
 pub struct Node {
@@ -111,16 +91,13 @@ impl Node {
     /// Opens the mailbox of `job`; events for it are kept from now on.
     pub fn open_job(&mut self, job: JobId) {
         assert!(self.mailbox.is_none(), "one job at a time");
-        self.mailbox = Some(Mailbox {
-            job,
-            ..Mailbox::default()
-        });
+        self.mailbox = Some(Mailbox::new(job));
     }
 
     /// Closes the mailbox and forgets the job's page requests.
     pub fn close_job(&mut self) {
         let mailbox = self.mailbox.take().expect("a job is open");
-        self.endpoint().cancel_requests(mailbox.job);
+        self.endpoint().cancel_requests(mailbox.job());
     }
 
     /// The endpoint; a job can only exist after it has joined.
@@ -130,17 +107,17 @@ impl Node {
 
     /// The open job.
     pub fn job(&self) -> JobId {
-        self.open().job
+        self.open().job()
     }
 
     /// Whether the control node has started the open job.
     pub fn started(&self) -> bool {
-        self.mailbox.as_ref().is_some_and(|mailbox| mailbox.started)
+        self.mailbox.as_ref().is_some_and(Mailbox::started)
     }
 
     /// How the control node wants the open job ended, once it has said so.
     pub fn cancel(&self) -> Option<Cancel> {
-        self.mailbox.as_ref().and_then(|mailbox| mailbox.cancel)
+        self.mailbox.as_ref().and_then(Mailbox::cancel)
     }
 
     /// Moves datagrams in both directions and acts on deadlines, without waiting.
@@ -190,7 +167,7 @@ impl Node {
     fn take_news(&mut self) -> bool {
         match &mut self.mailbox {
             None => !self.launches.is_empty(),
-            Some(mailbox) => core::mem::take(&mut mailbox.news),
+            Some(mailbox) => mailbox.take_news(),
         }
     }
 
@@ -199,7 +176,7 @@ impl Node {
             return;
         };
         if endpoint.poll_timeout().is_some_and(|at| at <= now) {
-            endpoint.set_vitals(vitals(self.mailbox.as_ref(), self.joined));
+            endpoint.set_vitals(vitals(self.mailbox.as_ref().map(Mailbox::job), self.joined));
         }
         // Ends when the endpoint has nothing to say or the stack's queue is full; the queue
         // empties into the card, whose ring is bounded.
@@ -291,7 +268,7 @@ impl Node {
             Event::Launch(spec) => self.launches.push_back(spec),
             Event::Start { job } => {
                 if let Some(mailbox) = self.mailbox_of(job) {
-                    mailbox.started = true;
+                    mailbox.put_start();
                 }
             }
             Event::Cancel {
@@ -317,7 +294,7 @@ impl Node {
                 data,
             } => {
                 if let Some(mailbox) = self.mailbox_of(job) {
-                    mailbox.io.push_back(IoCompletion { call, result, data });
+                    mailbox.put_io(IoCompletion { call, result, data });
                 }
             }
         }
@@ -336,7 +313,7 @@ impl Node {
         } else {
             info!("agent", "joined again");
         }
-        let vitals = vitals(self.mailbox.as_ref(), self.joined);
+        let vitals = vitals(self.mailbox.as_ref().map(Mailbox::job), self.joined);
         self.endpoint().set_vitals(vitals);
         let reporter = self.endpoint().panic_reporter();
         last_words::prepare(reporter.and_then(|reporter| {
@@ -354,7 +331,7 @@ impl Node {
 
     fn take_cancel(&mut self, job: JobId, cancel: Cancel) {
         if let Some(mailbox) = self.mailbox_of(job) {
-            mailbox.cancel = Some(cancel);
+            mailbox.put_cancel(cancel);
             return;
         }
         // Not begun yet: the launch is answered with a refusal instead.
@@ -372,52 +349,16 @@ impl Node {
         result: Result<alloc::vec::Vec<u8>, netstack::page::PageError>,
     ) {
         if let Some(mailbox) = self.mailbox_of(job) {
-            mailbox.pages.push_back(PageCompletion { request, result });
+            mailbox.put_pages(PageCompletion { request, result });
         }
     }
 
-    /// The mailbox of `job` for something that happened to it.
     fn mailbox_of(&mut self, job: JobId) -> Option<&mut Mailbox> {
-        let mailbox = self.mailbox.as_mut()?;
-        if mailbox.job != job {
-            return None;
-        }
-        mailbox.news = true;
-        Some(mailbox)
+        self.mailbox.as_mut().filter(|mailbox| mailbox.job() == job)
     }
 
     fn open(&self) -> &Mailbox {
         self.mailbox.as_ref().expect("a job is open")
-    }
-}
-
-fn vitals(mailbox: Option<&Mailbox>, joined: Option<(Instant, Micros)>) -> Vitals {
-    let memory = mm::stats();
-    let interrupts = arch::interrupts::counts();
-    let (joined_us, joined_idle_us) =
-        joined.map_or((0, 0), |(at, idle)| (at.as_micros(), idle.as_micros()));
-    Vitals {
-        uptime_us: time::now().as_micros(),
-        idle_us: arch::idle::total().as_micros(),
-        memory_free: memory.free_bytes,
-        memory_used: memory.total_bytes - memory.free_bytes,
-        job: mailbox.map(|mailbox| mailbox.job),
-        interrupts_user: interrupt_counts(&interrupts.user),
-        interrupts_idle: interrupt_counts(&interrupts.idle),
-        joined_us,
-        joined_idle_us,
-    }
-}
-
-/// Interrupts by class in the form in which they are reported.
-pub fn interrupt_counts(counts: &[u64; Class::ALL.len()]) -> InterruptCounts {
-    let of = |class: Class| counts[class as usize];
-    InterruptCounts {
-        heartbeat: of(Class::Heartbeat),
-        time_limit: of(Class::TimeLimit),
-        monitor: of(Class::Monitor),
-        nic: of(Class::Nic),
-        spurious: of(Class::Spurious),
     }
 }
 
@@ -459,7 +400,7 @@ impl NodeServices for Node {
         demand: bool,
     ) -> Result<RequestId, Full> {
         let request = PageRequest {
-            job: self.open().job,
+            job: self.open().job(),
             object,
             offset,
             length,
@@ -469,22 +410,22 @@ impl NodeServices for Node {
     }
 
     fn take_pages(&mut self) -> Option<PageCompletion> {
-        self.mailbox.as_mut()?.pages.pop_front()
+        self.mailbox.as_mut()?.take_pages()
     }
 
     fn io_submit(&mut self, op: IoOp) -> Result<CallId, SubmitError> {
-        let job = self.open().job;
+        let job = self.open().job();
         self.endpoint().io_submit(time::now(), job, op)
     }
 
     fn io_pending(&self) -> usize {
-        let job = self.open().job;
+        let job = self.open().job();
         self.endpoint
             .as_ref()
             .map_or(0, |endpoint| endpoint.io_pending(job))
     }
 
     fn take_io(&mut self) -> Option<IoCompletion> {
-        self.mailbox.as_mut()?.io.pop_front()
+        self.mailbox.as_mut()?.take_io()
     }
 }

@@ -14,8 +14,8 @@ use kernel_core::readahead;
 use netstack::io::{ExitReport, ExitStatus};
 
 use super::{Exit, Process};
-use crate::agent::node;
 use crate::agent::services::NodeServices;
+use crate::agent::vitals;
 use crate::arch::user::UserContext;
 use crate::mm;
 use crate::process::hardware::Hardware;
@@ -126,8 +126,8 @@ impl Process {
         report.bytes_loaded = self.account.bytes_loaded;
         report.frames_peak = peak;
         report.frames_scrubbed = back.scrubbed;
-        report.interrupts_user = node::interrupt_counts(&interrupts.user);
-        report.interrupts_idle = node::interrupt_counts(&interrupts.idle);
+        report.interrupts_user = vitals::interrupt_counts(&interrupts.user);
+        report.interrupts_idle = vitals::interrupt_counts(&interrupts.idle);
         report.unknown_calls = core::mem::take(&mut self.account.unknown);
         log(&self, &report);
         Exit { report, text }

@@ -1,0 +1,102 @@
+//! What has arrived for the job a node has, until its process asks for it.
+//!
+//! Key type: [`Mailbox`]. Neighbours: `agent::node` puts in, `process` takes out by way of
+//! `agent::services`.
+//!
+//! Invariant: no bound of its own is needed: what can arrive is what the process asked for, and
+//! the endpoint bounds that (8 page requests, 256 calls).
+
+use alloc::collections::VecDeque;
+
+use netstack::ids::JobId;
+
+use super::services::{IoCompletion, PageCompletion};
+
+/// How the control node wants a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cancel {
+    /// Signal to report.
+    pub signal: u8,
+    /// The control node does not know the job any more; nothing is to be reported.
+    pub orphan: bool,
+}
+
+/// The job's side of the endpoint's events.
+#[derive(Debug)]
+pub struct Mailbox {
+    job: JobId,
+    started: bool,
+    cancel: Option<Cancel>,
+    pages: VecDeque<PageCompletion>,
+    io: VecDeque<IoCompletion>,
+    /// Something was put in since [`Self::take_news`].
+    news: bool,
+}
+
+impl Mailbox {
+    /// An empty one for `job`.
+    pub fn new(job: JobId) -> Self {
+        Self {
+            job,
+            started: false,
+            cancel: None,
+            pages: VecDeque::new(),
+            io: VecDeque::new(),
+            news: false,
+        }
+    }
+
+    /// Whose it is.
+    pub fn job(&self) -> JobId {
+        self.job
+    }
+
+    /// Whether the control node has started the job.
+    pub fn started(&self) -> bool {
+        self.started
+    }
+
+    /// How the control node wants the job ended, once it has said so.
+    pub fn cancel(&self) -> Option<Cancel> {
+        self.cancel
+    }
+
+    /// Puts in the start.
+    pub fn put_start(&mut self) {
+        self.started = true;
+        self.news = true;
+    }
+
+    /// Puts in a cancel; a later one replaces it.
+    pub fn put_cancel(&mut self, cancel: Cancel) {
+        self.cancel = Some(cancel);
+        self.news = true;
+    }
+
+    /// Puts in the answer to a page request.
+    pub fn put_pages(&mut self, completion: PageCompletion) {
+        self.pages.push_back(completion);
+        self.news = true;
+    }
+
+    /// Puts in the answer to a call.
+    pub fn put_io(&mut self, completion: IoCompletion) {
+        self.io.push_back(completion);
+        self.news = true;
+    }
+
+    /// The next answer to a page request.
+    pub fn take_pages(&mut self) -> Option<PageCompletion> {
+        self.pages.pop_front()
+    }
+
+    /// The next answer to a call.
+    pub fn take_io(&mut self) -> Option<IoCompletion> {
+        self.io.pop_front()
+    }
+
+    /// Whether something was put in since the last call.
+    pub fn take_news(&mut self) -> bool {
+        core::mem::take(&mut self.news)
+    }
+}

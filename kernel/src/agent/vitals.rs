@@ -1,0 +1,41 @@
+//! What the node tells about itself with each heartbeat.
+//!
+//! Neighbours: `agent::node` sends it; `mm`, `arch` and `time` keep the counts.
+
+use kernel_core::interrupts::Class;
+use netstack::ids::JobId;
+use netstack::time::{Instant, Micros};
+use netstack::vitals::{InterruptCounts, Vitals};
+
+use crate::{arch, mm, time};
+
+/// State of the node now. `joined`: when it was first welcomed, and how long it had slept by then.
+pub fn vitals(job: Option<JobId>, joined: Option<(Instant, Micros)>) -> Vitals {
+    let memory = mm::stats();
+    let interrupts = arch::interrupts::counts();
+    let (joined_us, joined_idle_us) =
+        joined.map_or((0, 0), |(at, idle)| (at.as_micros(), idle.as_micros()));
+    Vitals {
+        uptime_us: time::now().as_micros(),
+        idle_us: arch::idle::total().as_micros(),
+        memory_free: memory.free_bytes,
+        memory_used: memory.total_bytes - memory.free_bytes,
+        job,
+        interrupts_user: interrupt_counts(&interrupts.user),
+        interrupts_idle: interrupt_counts(&interrupts.idle),
+        joined_us,
+        joined_idle_us,
+    }
+}
+
+/// Interrupts by class in the form in which they are reported.
+pub fn interrupt_counts(counts: &[u64; Class::ALL.len()]) -> InterruptCounts {
+    let of = |class: Class| counts[class as usize];
+    InterruptCounts {
+        heartbeat: of(Class::Heartbeat),
+        time_limit: of(Class::TimeLimit),
+        monitor: of(Class::Monitor),
+        nic: of(Class::Nic),
+        spurious: of(Class::Spurious),
+    }
+}
