@@ -17,7 +17,7 @@ mod sandbox;
 
 use alloc::string::String;
 
-use crate::{arch, console};
+use crate::{arch, console, mm};
 
 /// Why a test failed.
 type Outcome = Result<(), String>;
@@ -114,7 +114,7 @@ pub fn run(name: &str) -> ! {
         arch::succeed();
     }
     let outcome = match TESTS.iter().find(|test| test.name == name) {
-        Some(test) => (test.run)(),
+        Some(test) => (test.run)().and_then(|()| stack_suffices(name)),
         None => Err(String::from("no such test")),
     };
     match outcome {
@@ -127,6 +127,17 @@ pub fn run(name: &str) -> ! {
             arch::fail()
         }
     }
+}
+
+/// No test may have come near the end of the kernel's stack, except the one that looks for it.
+fn stack_suffices(name: &str) -> Outcome {
+    let used = mm::kernel_stack_peak();
+    info!("test", "at most {used} bytes of the kernel's stack used");
+    check!(
+        used <= mm::layout::KERNEL_STACK_BYTES * 3 / 4 || name == "stack-guard",
+        "{used} bytes of the kernel's stack used"
+    );
+    Ok(())
 }
 
 /// The runner wants the report and the status for failure.

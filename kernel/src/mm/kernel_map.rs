@@ -118,6 +118,14 @@ fn add_stack(top: u64, bytes: u64) {
     );
 }
 
+/// The kernel's stack: its lowest address and the end.
+pub(super) fn kernel_stack() -> (u64, u64) {
+    (
+        KERNEL_STACK_TOP - layout::KERNEL_STACK_BYTES,
+        KERNEL_STACK_TOP,
+    )
+}
+
 /// Distance between the tops of two interrupt stacks: a stack and the hole under it.
 const INTERRUPT_STACK_STRIDE: u64 = layout::INTERRUPT_STACK_BYTES + PAGE_SIZE;
 

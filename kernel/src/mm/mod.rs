@@ -146,6 +146,17 @@ pub fn stats() -> Stats {
     }
 }
 
+/// Most bytes of the kernel's stack that were ever in use: its frames were zero at first.
+pub fn kernel_stack_peak() -> u64 {
+    let (bottom, top) = kernel_map::kernel_stack();
+    let used = (bottom..top).step_by(size_of::<u64>()).find(|&at| {
+        // SAFETY: the whole stack is mapped; what lies below the stack pointer may change with
+        // the next call, and any value will do.
+        unsafe { (at as *const u64).read_volatile() != 0 }
+    });
+    top - used.unwrap_or(top)
+}
+
 /// The kernel's address of physical memory. The address must be memory.
 pub fn phys_to_virt(address: PhysAddr) -> *mut u8 {
     (layout::PHYSICAL_MAP + address.as_u64()) as *mut u8
