@@ -1,8 +1,9 @@
-/* spin SECONDS: computes without a system call for about that long (by the time-stamp counter,
- * calibrated by nothing but the argument: SECONDS * GHZ ticks; GHZ defaults to 1, QEMU's TSC rate).
- * Used to count the interrupts that a computing program sees, and as something to cancel. */
+/* spin SECONDS: computes for that long without a system call, after it has calibrated the time-stamp
+ * counter against the clock for a tenth of a second. Used to count the interrupts that a computing
+ * program sees, and as something to cancel. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 static unsigned long tsc(void)
 {
@@ -11,14 +12,28 @@ static unsigned long tsc(void)
     return (unsigned long)hi << 32 | lo;
 }
 
+static double seconds_now(void)
+{
+    struct timespec t;
+    if (clock_gettime(CLOCK_MONOTONIC, &t) != 0) {
+        perror("spin: clock_gettime");
+        exit(2);
+    }
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 int main(int argc, char **argv)
 {
-    double seconds = argc > 1 ? atof(argv[1]) : 10, ghz = argc > 2 ? atof(argv[2]) : 1;
+    double seconds = argc > 1 ? atof(argv[1]) : 10, start = seconds_now(), passed;
+    unsigned long first = tsc(), end;
+    do
+        passed = seconds_now() - start;
+    while (passed < 0.1);
+    end = tsc() + (unsigned long)((double)(tsc() - first) / passed * seconds);
     printf("spin: computing\n");
     fflush(stdout);
-    unsigned long end = tsc() + (unsigned long)(seconds * ghz * 1e9), n = 0;
     while (tsc() < end)
-        n++;
-    printf("spin: done after %lu rounds\n", n > 0 ? 1ul : 0ul);
+        ;
+    printf("spin: done\n");
     return 0;
 }

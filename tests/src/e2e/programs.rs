@@ -110,7 +110,7 @@ fn fpu(cluster: &Cluster) -> Result<()> {
 }
 
 fn frames(cluster: &Cluster) -> Result<()> {
-    let program = cluster.program("frames");
+    let program = cluster.program("bare-frames");
     // More than half of the node's memory, so that the second program must get frames of the first.
     cluster
         .hearth(&[
@@ -121,21 +121,21 @@ fn frames(cluster: &Cluster) -> Result<()> {
         "run", "--nodes", "n2", "-n", "1", &program, "--", "scan", "24",
     ])?;
     done.expect_code(0)?
-        .expect_out("frames: 0 of 25165824 bytes are not zero")?;
+        .expect_out("bare-frames: 0 words of 3145728 are not zero")?;
     Ok(())
 }
 
 /// The scan above must be able to fail: with scrubbing switched off it finds the first program's bytes.
 fn unscrubbed(cluster: &Cluster) -> Result<()> {
-    let program = cluster.program("frames");
+    let program = cluster.program("bare-frames");
     cluster
         .hearth(&["run", "-n", "1", &program, "--", "fill", "24"])?
         .expect_code(0)?;
     let done = cluster
         .hearth(&["run", "-n", "1", &program, "--", "scan", "24"])?
         .expect_code(1)?;
-    if done.out().contains("frames: 0 of") {
-        bail!("with scrubbing off every byte was zero: {}", done.out());
+    if done.out().contains("bare-frames: 0 words") {
+        bail!("with scrubbing off every word was zero: {}", done.out());
     }
     Ok(())
 }

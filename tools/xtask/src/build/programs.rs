@@ -1,7 +1,7 @@
 //! The example programs: single source files of `tests/programs`, linked statically.
 //!
 //! Purpose: the file's name decides the compiler, so that a program is added by adding one file:
-//! `musl-*.c` musl, `pie-*.c` static-PIE, other `*.c` glibc, `*.cpp`, `*.f90`, `*.rs`. Key type:
+//! `musl-*.c` musl, `pie-*.c` static-PIE, `bare-*.c` without a C library, other `*.c` glibc, `*.cpp`, `*.f90`, `*.rs`. Key type:
 //! [`Recipe`]. Neighbours: the end-to-end tests and the demo run what is built here.
 //!
 //! Invariant: nothing is compiled again unless its source is newer than its program.
@@ -34,6 +34,18 @@ const STATIC_PIE: Recipe = Recipe {
     compiler: "gcc",
     arguments: &["-static-pie", "-O2"],
     libraries: &["-lm"],
+};
+const BARE: Recipe = Recipe {
+    compiler: "gcc",
+    arguments: &[
+        "-static",
+        "-O2",
+        "-nostdlib",
+        "-ffreestanding",
+        "-fno-stack-protector",
+        "-fno-tree-loop-distribute-patterns",
+    ],
+    libraries: &[],
 };
 const MUSL: Recipe = Recipe {
     compiler: "musl-gcc",
@@ -68,6 +80,7 @@ fn recipe(file_name: &str) -> Option<Recipe> {
     match extension {
         "c" if stem.starts_with("musl-") => Some(MUSL),
         "c" if stem.starts_with("pie-") => Some(STATIC_PIE),
+        "c" if stem.starts_with("bare-") => Some(BARE),
         "c" => Some(GLIBC),
         "cpp" => Some(CPLUSPLUS),
         "f90" => Some(FORTRAN),
