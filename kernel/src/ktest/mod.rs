@@ -74,6 +74,7 @@ const TESTS: &[Test] = &[
     test("program-ended", program::ended),
     test("program-pages-lost", program::pages_lost),
     test("program-damaged", program::damaged),
+    test("program-hostile", program::hostile),
     test("no-card", network::no_card),
     test_that(
         "card-modern",

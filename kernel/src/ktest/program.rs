@@ -9,6 +9,9 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use hearth_abi::sysno;
+use kernel_core::addr::USER_END;
+use kernel_core::loader::layout;
 use netstack::io::{ExitReport, ExitStatus};
 use netstack::job::RefusalCode;
 
@@ -16,7 +19,8 @@ use super::control::FakeControl;
 use super::{Outcome, check};
 use crate::arch::entropy;
 use crate::arch::test_programs::{
-    self, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_DATA as DATA, PROGRAM_TEXT as TEXT,
+    self, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_DATA as DATA, PROGRAM_TEXT as TEXT, TABLE_CALLS,
+    TABLE_WORDS,
 };
 use crate::mm;
 use crate::process::{self, Exit};
@@ -25,13 +29,14 @@ use crate::process::{self, Exit};
 const CODE_AT: usize = 0x200;
 /// The ELF file of a program, its data in the second page.
 fn file(code: &[u8]) -> Vec<u8> {
-    file_with_data_in(code, 1)
+    file_with(code, TEXT, 1)
 }
 
-/// The ELF file of a program with its data in a given page of the file.
-fn file_with_data_in(code: &[u8], page: u64) -> Vec<u8> {
+/// The ELF file of a program with its data from a given page of the file on.
+fn file_with(code: &[u8], data: &[u8], page: u64) -> Vec<u8> {
     let data_at = page * 4096;
-    let mut file = vec![0; data_at as usize + 4096];
+    let data_bytes = (data.len() as u64).next_multiple_of(4096);
+    let mut file = vec![0; (data_at + data_bytes) as usize];
     let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, b"\x7fELF\x02\x01\x01");
     for (at, half) in [(16, 2u16), (18, 62), (52, 64), (54, 56), (56, 2)] {
@@ -43,14 +48,15 @@ fn file_with_data_in(code: &[u8], page: u64) -> Vec<u8> {
         put(at, &word.to_le_bytes());
     }
     let segments = [
-        (5u32, 0, DATA - 4096, 4096),
-        (6, data_at, DATA, (BSS_PAGES + 1) * 4096),
+        (5u32, 0, DATA - 4096, 4096, 4096),
+        (6, data_at, DATA, data_bytes, data_bytes + BSS_PAGES * 4096),
     ];
-    for (index, (flags, offset, address, memory_bytes)) in segments.into_iter().enumerate() {
+    for (index, segment) in segments.into_iter().enumerate() {
+        let (flags, offset, address, file_bytes, memory_bytes) = segment;
         let at = 64 + 56 * index;
         put(at, &1u32.to_le_bytes());
         put(at + 4, &flags.to_le_bytes());
-        for (field, word) in [offset, address, address, 4096, memory_bytes, 4096]
+        for (field, word) in [offset, address, address, file_bytes, memory_bytes, 4096]
             .into_iter()
             .enumerate()
         {
@@ -58,7 +64,7 @@ fn file_with_data_in(code: &[u8], page: u64) -> Vec<u8> {
         }
     }
     put(CODE_AT, code);
-    put(data_at as usize, TEXT);
+    put(data_at as usize, data);
     file
 }
 
@@ -176,7 +182,7 @@ pub fn ended() -> Outcome {
 /// the launch.
 pub fn pages_lost() -> Outcome {
     // Far enough that the data is not read with the headers.
-    let mut control = FakeControl::new(file_with_data_in(test_programs::write_and_sum(), 4));
+    let mut control = FakeControl::new(file_with(test_programs::write_and_sum(), TEXT, 4));
     control.broken_from = 4 * 4096;
     let exit = run(&mut control)?;
     expect(&exit.report, ExitStatus::Failed)?;
@@ -227,5 +233,81 @@ pub fn damaged() -> Outcome {
         "{FILES} damaged files: {refused} refused, {ended} ran to some end"
     );
     check!(refused > 0 && ended > 0, "{refused} refused, {ended} ended");
+    hello_world()
+}
+
+/// Calls that end the program or wait for ever are left out of the random ones.
+const NOT_RANDOM: [u64; 8] = [
+    sysno::EXIT,
+    sysno::EXIT_GROUP,
+    sysno::KILL,
+    sysno::TKILL,
+    sysno::TGKILL,
+    sysno::POLL,
+    sysno::NANOSLEEP,
+    sysno::CLOCK_NANOSLEEP,
+];
+
+/// A number that is likely to be on the edge of something.
+fn edge() -> u64 {
+    let random = entropy::random_u64();
+    match random >> 60 {
+        0 => random % 8,
+        1 => (random % 8).wrapping_neg(),
+        2 => DATA + random % 0x2_0000,
+        3 => DATA + random % 0x20 * 4096,
+        4 => layout::STACK_TOP - random % 0x1_0000,
+        5 => layout::MMAP_TOP - random % 0x10 * 4096,
+        6 => USER_END - random % 0x2000,
+        7 => mm::layout::PHYSICAL_MAP + random % 0x10_0000,
+        8 => 1 << (random % 64),
+        9 => random % 0x4000,
+        10 => random % 0x100 * 4096,
+        11 => 0x22 | (random % 2) << 4,
+        _ => random,
+    }
+}
+
+/// Random calls with arguments on the edge of everything end at worst the program.
+pub fn hostile() -> Outcome {
+    const ROUNDS: u32 = 150;
+    const NUMBERS: u64 = 340;
+    let (mut through, mut calls) = (0, 0);
+    for _ in 0..ROUNDS {
+        let mut table = Vec::new();
+        for _ in 0..TABLE_CALLS {
+            let number = loop {
+                let random = entropy::random_u64();
+                // The calls that change memory are the dangerous ones.
+                let number = match random >> 62 {
+                    0 => sysno::MMAP + random % 4,
+                    1 => [sysno::MADVISE, sysno::WRITE, sysno::READ][random as usize % 3],
+                    _ => random % NUMBERS,
+                };
+                if !NOT_RANDOM.contains(&number) {
+                    break number;
+                }
+            };
+            table.extend_from_slice(&number.to_le_bytes());
+            for _ in 1..TABLE_WORDS {
+                table.extend_from_slice(&edge().to_le_bytes());
+            }
+        }
+        let program = file_with(test_programs::call_table(), &table, 1);
+        let mut control = FakeControl::new(program);
+        control.time_limit_us = 200_000;
+        let exit = run(&mut control)?;
+        through += u32::from(exit.report.status == ExitStatus::Exited(0));
+        calls += exit.report.system_calls;
+    }
+    info!(
+        "test",
+        "{ROUNDS} programs made {calls} calls, {through} came to their end"
+    );
+    check!(through > 0, "no program came through");
+    check!(
+        calls > u64::from(ROUNDS) * 20,
+        "only {calls} calls were made"
+    );
     hello_world()
 }

@@ -18,6 +18,10 @@ pub const PROGRAM_DATA: u64 = CODE + 4096;
 pub const PROGRAM_BSS_PAGES: u64 = 64;
 /// What its data begins with.
 pub const PROGRAM_TEXT: &[u8] = b"hello from ring 3\n";
+/// Calls in the table of [`call_table`].
+pub const TABLE_CALLS: u64 = 256;
+/// Words of one call in that table: number and six arguments.
+pub const TABLE_WORDS: usize = 7;
 /// Bytes of machine code given out: more than any program here has.
 const CODE_BYTES: usize = 512;
 
@@ -189,4 +193,15 @@ program! {
     "mov eax, 9999", "syscall",
     "mov edi, eax", "neg edi", "mov eax, 231", "syscall", "ud2",
     bss = const PROGRAM_DATA + 4096
+}
+
+program! {
+    /// Makes the [`TABLE_CALLS`] calls that its data lists, one after another, and exits with 0.
+    call_table,
+    "mov ebx, {table}", "mov ebp, {calls}",
+    "2: mov rax, [rbx]", "mov rdi, [rbx + 8]", "mov rsi, [rbx + 16]", "mov rdx, [rbx + 24]",
+    "mov r10, [rbx + 32]", "mov r8, [rbx + 40]", "mov r9, [rbx + 48]", "syscall",
+    "add rbx, 56", "dec ebp", "jnz 2b",
+    "xor edi, edi", "mov eax, 231", "syscall", "ud2",
+    table = const PROGRAM_DATA, calls = const TABLE_CALLS
 }
