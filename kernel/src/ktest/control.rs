@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use netstack::ids::{CallId, JobId, ProgramId, Rank, RequestId};
-use netstack::io::{IoOp, SubmitError};
+use netstack::io::{IoOp, MAX_QUEUED_CALLS, SubmitError};
 use netstack::job::{LaunchSpec, launch_block};
 use netstack::node::Full;
 use netstack::page::{Object, PageError};
@@ -14,6 +14,9 @@ use netstack::time::{Instant, Micros};
 use crate::agent::services::{IoCompletion, NodeServices, PageCompletion};
 use crate::{arch, time};
 
+/// Bytes of output that are kept: a hostile program can write far more than the kernel has heap.
+const WRITTEN_MAX: usize = 16 * 1024;
+
 /// Control for one program.
 pub struct FakeControl {
     program: Vec<u8>,
@@ -21,8 +24,9 @@ pub struct FakeControl {
     pages: VecDeque<PageCompletion>,
     io: VecDeque<IoCompletion>,
     next: u64,
-    /// What the program wrote, with the descriptor it wrote to.
+    /// What the program wrote first, up to [`WRITTEN_MAX`] bytes, with the descriptor it wrote to.
     pub written: Vec<(u32, Vec<u8>)>,
+    written_bytes: usize,
     /// What the program can read.
     pub input: Vec<u8>,
     /// Time limit of the job, 0 for none.
@@ -51,6 +55,7 @@ impl FakeControl {
             io: VecDeque::new(),
             next: 0,
             written: Vec::new(),
+            written_bytes: 0,
             input: Vec::new(),
             time_limit_us: 0,
             full: 0,
@@ -150,14 +155,17 @@ impl NodeServices for FakeControl {
     }
 
     fn io_submit(&mut self, op: IoOp) -> Result<CallId, SubmitError> {
-        if self.is_full() {
+        if self.is_full() || self.io.len() >= MAX_QUEUED_CALLS {
             return Err(SubmitError::Full);
         }
         let call = CallId(self.number() as u32);
         let data = match op {
             IoOp::Write { fd, data, .. } => {
                 let result = data.len() as i64;
-                self.written.push((fd, data));
+                if self.written_bytes <= WRITTEN_MAX {
+                    self.written_bytes += data.len();
+                    self.written.push((fd, data));
+                }
                 self.io.push_back(IoCompletion {
                     call,
                     result,
