@@ -63,9 +63,12 @@ fn put_vga(screen: &Screen, byte: u8) {
     screen.state.set(next);
 }
 
-/// Prints `message` and halts.
+/// Prints `message`, on one place after the other since both may be the same line, and halts.
 pub fn stop(message: fmt::Arguments) -> ! {
-    let _ = writeln!(Out, "\nHearth: {message}; stopped");
+    let outputs: [fn(u8); 2] = [put_serial, put_screen];
+    for output in outputs {
+        let _ = writeln!(Out(output), "\nHearth: {message}; stopped");
+    }
     halt()
 }
 
@@ -76,27 +79,30 @@ fn halt() -> ! {
     }
 }
 
-struct Out;
+struct Out(fn(u8));
 
 impl Write for Out {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             if byte == b'\n' {
-                put(b'\r');
+                (self.0)(b'\r');
             }
-            put(byte);
+            (self.0)(byte);
         }
         Ok(())
     }
 }
 
-fn put(byte: u8) {
+fn put_serial(byte: u8) {
     for _ in 0..POLLS_MAX {
         if inb(COM1 + 5) & 0x20 != 0 {
             break;
         }
     }
     outb(COM1, byte);
+}
+
+fn put_screen(byte: u8) {
     let screen = SCREEN.load(Ordering::Relaxed);
     // SAFETY: null or what `start` was given, which outlives its registration.
     if let Some(screen) = unsafe { screen.as_ref() } {

@@ -329,3 +329,7 @@ fn array_at<const N: usize>(bytes: &[u8; DESCRIPTOR_BYTES], at: usize) -> [u8; N
     out.copy_from_slice(&bytes[at..at + N]);
     out
 }
+
+#[cfg(test)]
+#[path = "descriptor_tests.rs"]
+mod tests;

@@ -214,3 +214,7 @@ fn rank(kind: Kind) -> u32 {
         Kind::Bios(_) => 3,
     }
 }
+
+#[cfg(test)]
+#[path = "memory_map_tests.rs"]
+mod tests;

@@ -73,3 +73,21 @@ impl ArenaPlan {
             * PAGE_BYTES
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_grows_with_kernel_and_memory() {
+        let small = ArenaPlan::new(0x4_6000, 0x1_0000, 32 << 20, 0x2000);
+        assert_eq!(small.physical_map_end, 4 << 30);
+        assert_eq!((small.kernel_pages, small.stack_pages), (0x46, 0x10));
+        // PML4, PML5, PDPT and four page directories, and five or six for each small mapping.
+        assert!(small.table_pages < 40, "{}", small.table_pages);
+        let large = ArenaPlan::new(0x4_6000, 0x1_0000, 1 << 40, 0x2000);
+        assert_eq!(large.table_pages - small.table_pages, 1024 - 4 + 1);
+        let beyond = ArenaPlan::new(0x4_6000, 0x1_0000, u64::MAX - 4096, 0x2000);
+        assert_eq!(beyond.physical_map_end, PHYSICAL_MAP_MAX);
+    }
+}

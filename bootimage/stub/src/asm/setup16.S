@@ -132,22 +132,26 @@ a20_test:
     popl %fs:0x200
     ret
 
-/* Prints the text at %ds:%si by BIOS and COM1 and stops. */
+/* Prints the text at %ds:%si by BIOS, then on COM1 (they may be one line), and stops. */
 setup_fail:
-    lodsb
-    testb %al, %al
-    jz 2f
+    movw %si, %bp
+1:  lodsb
     movb $0x0e, %ah
     movw $7, %bx
-    pushw %ax
+    pushw %bp
     int $0x10
-    popw %ax
+    popw %bp
+    testb %al, %al
+    jnz 1b
+    movw %bp, %si
     movw $0x3f8, %dx
+2:  lodsb
     outb %al, %dx
-    jmp setup_fail
-2:  cli
+    testb %al, %al
+    jnz 2b
+3:  cli
     hlt
-    jmp 2b
+    jmp 3b
 
 .code32
 setup_pm:
@@ -220,6 +224,6 @@ setup_gdt:
 setup_gdtr:
     .word 31
     .long 0
-setup_damaged: .asciz "Hearth: the boot image is damaged (setup code); stopped\r\n"
-setup_image: .asciz "Hearth: the boot image is damaged or cut off; load it again; stopped\r\n"
-setup_a20: .asciz "Hearth: address line A20 cannot be switched on; stopped\r\n"
+setup_damaged: .asciz "\r\nHearth: the boot image is damaged (setup code); stopped\r\n"
+setup_image: .asciz "\r\nHearth: the boot image is damaged or cut off; load it again; stopped\r\n"
+setup_a20: .asciz "Hearth: address line A20 stays off; stopped\r\n"

@@ -26,8 +26,9 @@ mod kernel {
     static mut ZEROED: [u64; 0x8000] = [0; 0x8000];
 
     fn main(info: &'static mut BootInfo) -> ! {
+        let now = time_stamp();
         let mut out = Serial;
-        let _ = report(&mut out, info);
+        let _ = report(&mut out, info, now);
         let _ = writeln!(out, "HEARTH-STUB up");
         loop {
             // SAFETY: interrupts are off, so this idles for good.
@@ -35,7 +36,7 @@ mod kernel {
         }
     }
 
-    fn report(out: &mut Serial, info: &BootInfo) -> core::fmt::Result {
+    fn report(out: &mut Serial, info: &BootInfo, now: u64) -> core::fmt::Result {
         let Optional::Some(address) = info.ramdisk_addr else {
             return writeln!(out, "error: no hand-off block");
         };
@@ -75,6 +76,8 @@ mod kernel {
             .map(|region| region.end - region.start)
             .sum();
         writeln!(out, "usable_bytes {usable}")?;
+        writeln!(out, "memory_ok {}", memory_answers(info))?;
+        writeln!(out, "stub_ticks {}", now.wrapping_sub(block.entry_tsc))?;
         writeln!(
             out,
             "kernel {:#x} {:#x} at {:#x}",
@@ -100,6 +103,35 @@ mod kernel {
             out,
             "cr0 {cr0:#x}\ncr4 {cr4:#x}\nefer {low:#x}\nrflags {flags:#x}"
         )
+    }
+
+    /// Whether the last word of every usable region can be written and read through the physical
+    /// map.
+    fn memory_answers(info: &BootInfo) -> bool {
+        const PATTERN: u64 = 0x0123_4567_89ab_cdef;
+        let Optional::Some(offset) = info.physical_memory_offset else {
+            return false;
+        };
+        info.memory_regions
+            .iter()
+            .filter(|region| region.kind == MemoryRegionKind::Usable)
+            .all(|region| {
+                let word = (offset + region.end - 8) as *mut u64;
+                // SAFETY: usable memory belongs to the kernel and nothing else uses it yet.
+                unsafe {
+                    word.write_volatile(PATTERN);
+                    word.read_volatile() == PATTERN
+                }
+            })
+    }
+
+    fn time_stamp() -> u64 {
+        let (low, high): (u32, u32);
+        // SAFETY: reads a counter.
+        unsafe {
+            core::arch::asm!("rdtsc", out("eax") low, out("edx") high, options(nomem, nostack));
+        }
+        u64::from(low) | u64::from(high) << 32
     }
 
     struct Serial;
