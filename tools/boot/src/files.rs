@@ -19,6 +19,24 @@ const MAX_FILE_BYTES: u64 = 512 << 20;
 /// Files kept in memory: the image, another system's two, and the few network boot programs there are.
 const MAX_CACHED: usize = 16;
 
+/// Length of what [`check_image`] looks at.
+pub(crate) const IMAGE_START_BYTES: usize = 0x206;
+
+/// Whether the start of a file is that of a boot image: a PE file and a Linux boot image at once. It is checked
+/// because iPXE runs any file, as it is, that it does not recognise.
+///
+/// # Errors
+/// What is wrong, to stand after the file's name.
+pub(crate) fn check_image(start: &[u8]) -> Result<(), &'static str> {
+    if start.len() < IMAGE_START_BYTES {
+        return Err("is cut short; build it again");
+    }
+    if start[..2] != *b"MZ" || start[0x202..0x206] != *b"HdrS" {
+        return Err("is not a boot image; name the hearth.efi that `cargo xtask build` makes");
+    }
+    Ok(())
+}
+
 /// Keeps files in memory and reads them again when they change on disk, so that a new image is
 /// served at the next boot without a restart.
 #[derive(Debug)]
@@ -50,10 +68,12 @@ impl Store {
     /// # Errors
     /// A sentence for the operator.
     pub fn image(&self) -> Result<Bytes, String> {
-        self.load(&self.image).map_err(|error| {
-            let path = self.image.display();
+        let path = self.image.display();
+        let bytes = self.load(&self.image).map_err(|error| {
             format!("the boot image {path} cannot be read ({error}); build it or name another one")
-        })
+        })?;
+        check_image(&bytes).map_err(|wrong| format!("{path} {wrong}"))?;
+        Ok(bytes)
     }
 
     /// The kernel and initial file system of the other system, if one is configured.
@@ -125,6 +145,13 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
+    fn image_of(length: usize) -> Vec<u8> {
+        let mut image = vec![7; length];
+        image[..2].copy_from_slice(b"MZ");
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        image
+    }
+
     #[test]
     fn a_changed_image_is_read_again_and_a_missing_one_named() {
         let directory = tempfile::tempdir().unwrap();
@@ -133,11 +160,15 @@ mod tests {
         config.firmware_dir = directory.path().to_owned();
         let store = Store::new(&config);
         assert!(store.image().unwrap_err().contains("hearth.efi"));
-        fs::write(&image, b"one").unwrap();
-        assert_eq!(store.image().unwrap(), "one");
-        fs::write(&image, b"three").unwrap();
-        assert_eq!(store.image().unwrap(), "three");
-        assert_eq!(store.firmware("hearth.efi").unwrap(), "three");
+        for bytes in [image_of(600), image_of(700)] {
+            fs::write(&image, &bytes).unwrap();
+            assert_eq!(store.image().unwrap(), bytes);
+            assert_eq!(store.firmware("hearth.efi").unwrap(), bytes);
+        }
+        fs::write(&image, b"MZ").unwrap();
+        assert!(store.image().unwrap_err().contains("cut short"));
+        fs::write(&image, [0; 4096]).unwrap();
+        assert!(store.image().unwrap_err().contains("not a boot image"));
         assert!(
             store
                 .firmware("../hearth.efi")

@@ -130,6 +130,11 @@ impl Service {
         self.shared.timeline().records().cloned().collect()
     }
 
+    /// DHCP packets by what became of them.
+    pub fn dhcp_counters(&self) -> dhcp::Counters {
+        *self.shared.dhcp_counters()
+    }
+
     /// The address that a machine has in its latest boot.
     pub fn address_of(&self, mac: Mac) -> Option<Ipv4Addr> {
         self.shared

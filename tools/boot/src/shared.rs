@@ -4,6 +4,7 @@
 //! from inside.
 
 use crate::config::{Config, Leases};
+use crate::dhcp;
 use crate::dhcp::client::Places;
 use crate::event::Event;
 use crate::files::Store;
@@ -24,6 +25,43 @@ pub(crate) struct Shared {
     sink: Arc<dyn TimelineSink>,
     started: Instant,
     timeline: Mutex<Timeline>,
+    flow: Mutex<EventFlow>,
+    dhcp_counters: Mutex<dhcp::Counters>,
+}
+
+/// Events in a row that are all passed on: a rack of machines may have one trouble each.
+const EVENT_BURST: u32 = 128;
+/// After a burst, one event is passed on in each such time.
+const EVENT_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Holds back a flood of events: any machine on the wire can cause one with each packet.
+#[derive(Debug, Default)]
+struct EventFlow {
+    /// Events passed on that the time since has not paid for yet.
+    unpaid: u32,
+    paid_until: Duration,
+    left_out: u64,
+}
+
+impl EventFlow {
+    /// Whether an event may pass, and how many were left out before it.
+    fn admit(&mut self, now: Duration) -> Option<u64> {
+        let intervals =
+            now.saturating_sub(self.paid_until).as_millis() / EVENT_INTERVAL.as_millis();
+        let intervals = u32::try_from(intervals).unwrap_or(u32::MAX);
+        self.unpaid = self.unpaid.saturating_sub(intervals);
+        self.paid_until += EVENT_INTERVAL.saturating_mul(intervals);
+        if self.unpaid >= EVENT_BURST {
+            self.left_out += 1;
+            return None;
+        }
+        self.unpaid += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -41,6 +79,8 @@ impl Shared {
             sink,
             started: Instant::now(),
             timeline: Mutex::new(Timeline::new(unix_ms)),
+            flow: Mutex::default(),
+            dhcp_counters: Mutex::default(),
             config,
         }
     }
@@ -60,7 +100,7 @@ impl Shared {
     }
 
     pub(crate) fn timeline(&self) -> MutexGuard<'_, Timeline> {
-        self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.timeline)
     }
 
     pub(crate) fn mac_at(&self, address: Ipv4Addr) -> Option<Mac> {
@@ -90,12 +130,35 @@ impl Shared {
         first
     }
 
-    /// Tells the operator, and notes the trouble in the machine's record.
+    /// Tells the operator, and notes the trouble in the machine's record. Events that come faster than
+    /// anybody reads are counted instead.
     pub(crate) fn event(&self, event: Event) {
+        let now = self.now();
         if let Some(mac) = event.mac() {
-            self.timeline().trouble(self.now(), mac, event.to_string());
+            let text = event.to_string();
+            let text = text
+                .strip_prefix(&mac.to_string())
+                .unwrap_or(&text)
+                .trim_start();
+            self.timeline().trouble(now, mac, text.to_owned());
         }
-        self.sink.event(&event);
+        let admitted = lock(&self.flow).admit(now);
+        if let Some(left_out) = admitted {
+            if left_out > 0 {
+                let reason =
+                    format!("{left_out} events before this one were left out: too many at once");
+                self.sink.event(&Event::Degraded {
+                    part: "events".into(),
+                    reason,
+                });
+            }
+            self.sink.event(&event);
+        }
+    }
+
+    /// What the DHCP server counted up to its last packet.
+    pub(crate) fn dhcp_counters(&self) -> MutexGuard<'_, dhcp::Counters> {
+        lock(&self.dhcp_counters)
     }
 
     pub(crate) fn transfer_failed(
@@ -118,6 +181,31 @@ impl Shared {
     fn tell(&self, stage: Stage, record: Option<BootRecord>) {
         if let Some(record) = record {
             self.sink.stage(stage, &record);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_events_is_counted_and_a_trickle_passes() {
+        let mut flow = EventFlow::default();
+        let passed = (0..1_000)
+            .filter(|_| flow.admit(Duration::ZERO).is_some())
+            .count();
+        assert_eq!(passed, EVENT_BURST as usize);
+        assert_eq!(
+            flow.admit(EVENT_INTERVAL),
+            Some(1_000 - u64::from(EVENT_BURST))
+        );
+        assert_eq!(flow.admit(EVENT_INTERVAL), None);
+        let mut now = Duration::from_secs(3_600);
+        assert_eq!(flow.admit(now), Some(1));
+        for _ in 0..1_000 {
+            now += EVENT_INTERVAL;
+            assert_eq!(flow.admit(now), Some(0));
         }
     }
 }

@@ -114,6 +114,7 @@ impl DhcpTask {
                 tracing::warn!(to = %reply.to, %error, "DHCP reply not sent");
             }
         }
+        *self.shared.dhcp_counters() = self.server.counters();
         while let Some(notice) = self.server.poll_notice() {
             note(&self.shared, notice);
         }

@@ -153,7 +153,7 @@ pub struct BootRecord {
     pub stages_unix_ms: StageTimes,
     /// DHCP requests of this boot; many without a later stage mean that answers do not arrive.
     pub dhcp_requests: u32,
-    /// The last thing that went wrong in this boot.
+    /// What went wrong last, until the boot gets further.
     pub trouble: Option<String>,
     /// What another system said of itself when it reported.
     pub report: Option<Report>,
@@ -240,6 +240,7 @@ impl Timeline {
             return None;
         }
         *slot = Some(since);
+        entry.record.trouble = None;
         *entry.record.stages_unix_ms.slot(stage) = Some(unix_ms);
         Some(&entry.record)
     }
@@ -454,6 +455,23 @@ mod tests {
                 .starts_with("n3    52:54:00:07:00:03  10.117.1.3")
         );
         assert!(text.contains("0.90"), "{text}");
+    }
+
+    #[test]
+    fn trouble_lasts_until_the_boot_gets_further() {
+        let mut timeline = Timeline::new(0);
+        timeline.trouble(at(0), MAC, "nobody knows it".into());
+        assert!(timeline.get(MAC).is_none(), "trouble alone makes no record");
+        timeline.asked(at(0), MAC, Firmware::Ipxe, None);
+        timeline.trouble(at(5), MAC, "no image".into());
+        timeline.reached(at(9), MAC, Stage::Script);
+        assert_eq!(timeline.get(MAC).unwrap().trouble, None);
+        timeline.trouble(at(10), MAC, "broke off".into());
+        timeline.reached(at(11), MAC, Stage::Script);
+        assert_eq!(
+            timeline.get(MAC).unwrap().trouble.as_deref(),
+            Some("broke off")
+        );
     }
 
     #[test]

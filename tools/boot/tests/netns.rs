@@ -27,7 +27,10 @@ const EPOCH: u64 = 0x1122_3344_5566_7788;
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn image() -> Vec<u8> {
-    (0..300_000u32).map(|i| (i / 13) as u8).collect()
+    let mut bytes: Vec<u8> = (0..300_000u32).map(|i| (i / 13) as u8).collect();
+    bytes[..2].copy_from_slice(b"MZ");
+    bytes[0x202..0x206].copy_from_slice(b"HdrS");
+    bytes
 }
 
 fn mac(n: u8) -> Mac {

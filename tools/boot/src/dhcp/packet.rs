@@ -45,7 +45,6 @@ pub struct Request {
     pub kind: MessageType,
     pub mac: Mac,
     pub xid: u32,
-    pub secs: u16,
     /// The client cannot take unicast before it has an address.
     pub broadcast: bool,
     pub ciaddr: Ipv4Addr,
@@ -98,7 +97,6 @@ pub fn parse(bytes: &[u8]) -> Result<Request, ParseError> {
         kind,
         mac,
         xid: message.xid(),
-        secs: message.secs(),
         broadcast: message.flags().broadcast(),
         ciaddr: message.ciaddr(),
         giaddr: message.giaddr(),

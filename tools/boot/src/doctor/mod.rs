@@ -15,6 +15,7 @@ mod probe;
 use crate::config::DEFAULT_HTTP_PORT;
 use crate::dhcp::client::BIOS_NBP_NAME;
 use crate::event::Severity;
+use crate::files::{self, IMAGE_START_BYTES};
 use serde::Serialize;
 use std::fmt;
 use std::io::Read;
@@ -131,26 +132,20 @@ fn check_files(options: &DoctorOptions) -> Vec<Finding> {
     findings
 }
 
-/// Whether the file looks like what firmware starts: a PE file and a Linux boot image at once.
 fn check_image(path: &Path) -> Option<Finding> {
-    let mut start = [0; 0x206];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    let mut start = Vec::new();
     let shown = path.display();
-    match read {
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Some(Finding::error(
-            format!("the boot image {shown} is cut short"),
-            "build it again (cargo xtask build)",
-        )),
-        Err(error) => Some(Finding::error(
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(IMAGE_START_BYTES as u64).read_to_end(&mut start));
+    if let Err(error) = read {
+        return Some(Finding::error(
             format!("the boot image {shown} cannot be read: {error}"),
             "build it (cargo xtask build) or name another one",
-        )),
-        Ok(()) if start[..2] != *b"MZ" || start[0x202..] != *b"HdrS" => Some(Finding::error(
-            format!("{shown} is not a boot image"),
-            "name the hearth.efi that `cargo xtask build` makes",
-        )),
-        Ok(()) => None,
+        ));
     }
+    let wrong = files::check_image(&start).err()?;
+    let (what, fix) = wrong.split_once("; ").unwrap_or((wrong, "build it again"));
+    Some(Finding::error(format!("{shown} {what}"), fix))
 }
 
 #[cfg(test)]

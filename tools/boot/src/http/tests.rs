@@ -110,7 +110,10 @@ impl Bed {
 }
 
 fn content() -> Vec<u8> {
-    (0..200_001u32).map(|i| (i / 11) as u8).collect()
+    let mut bytes: Vec<u8> = (0..200_001u32).map(|i| (i / 11) as u8).collect();
+    bytes[..2].copy_from_slice(b"MZ");
+    bytes[0x202..0x206].copy_from_slice(b"HdrS");
+    bytes
 }
 
 #[tokio::test]
@@ -223,7 +226,9 @@ async fn a_missing_image_is_503_and_an_event() {
 #[tokio::test]
 async fn a_download_that_breaks_off_is_an_event() {
     let bed = Bed::new(|config| {
-        std::fs::write(&config.image, vec![7; 32 << 20]).unwrap();
+        let mut large = content();
+        large.resize(32 << 20, 7);
+        std::fs::write(&config.image, large).unwrap();
     })
     .await;
     let mut stream = TcpStream::connect(bed.address).await.unwrap();
