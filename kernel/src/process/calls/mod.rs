@@ -7,9 +7,10 @@
 //! program ends; nothing it passes can do harm to the node.
 
 mod memory;
-mod misc;
+mod random;
 mod signal;
 mod stream;
+mod thread;
 mod time;
 
 use hearth_abi::errno::Errno;

@@ -1,4 +1,5 @@
-//! arch_prctl, futex, getrandom, sched_getaffinity.
+//! What belongs to a thread: segment bases, futex, processors. There is one thread and one
+//! processor.
 
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{arch_prctl, futex};
@@ -10,14 +11,10 @@ use super::{Args, PID};
 use crate::agent::services::NodeServices;
 use crate::process::Process;
 use crate::process::ending::Stop;
-use crate::{arch, time};
+use crate::time;
 
 /// Flag of a futex wait: the absolute time is real time.
 const FUTEX_REALTIME: u64 = 256;
-/// Random bytes made at a time.
-const RANDOM_STEP: usize = 256;
-/// Random bytes of one call, as on Linux.
-const RANDOM_MAX: u64 = 32 * 1024 * 1024 - 1;
 /// Bytes of a processor mask.
 const MASK_BYTES: u64 = 8;
 
@@ -83,26 +80,6 @@ impl Process {
         self.flush(services)?;
         self.sleep(services, deadline)?;
         Err(Errno::ETIMEDOUT.into())
-    }
-
-    pub(super) fn getrandom(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
-        let [address, length, ..] = args;
-        let length = length.min(RANDOM_MAX);
-        let mut done = 0;
-        while done < length {
-            let mut bytes = [0; RANDOM_STEP];
-            let step = (length - done).min(RANDOM_STEP as u64);
-            let bytes = &mut bytes[..step as usize];
-            arch::entropy::fill(bytes);
-            let at = address.checked_add(done).ok_or(Errno::EFAULT)?;
-            self.write_bytes(services, at, bytes)?;
-            done += step;
-        }
-        Ok(length)
     }
 
     /// One processor.
