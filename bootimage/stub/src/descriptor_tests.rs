@@ -1,3 +1,5 @@
+//! The descriptor's checks: what it accepts and what it refuses.
+
 extern crate std;
 
 use super::*;
@@ -47,9 +49,11 @@ fn parse_returns_what_emit_wrote() {
     assert_eq!(Descriptor::parse(&descriptor().emit()), Ok(descriptor()));
 }
 
+type Change = fn(&mut Descriptor);
+
 #[test]
 fn what_reaches_outside_is_refused() {
-    let cases: [(&str, fn(&mut Descriptor)); 14] = [
+    let cases: [(&str, Change); 14] = [
         ("image_bytes", |d| d.image_bytes = IMAGE_BYTES_MAX + 1),
         ("workspace", |d| d.workspace += 4096),
         ("workspace", |d| d.workspace = 0x9000),

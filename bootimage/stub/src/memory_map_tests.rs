@@ -1,3 +1,5 @@
+//! Properties of a normalised memory map, whatever firmware reports.
+
 extern crate std;
 
 use super::*;
