@@ -14,7 +14,7 @@ use crate::io::client::Outcome;
 use crate::io::{self, IoOp, SubmitError};
 use crate::job::node::Jobs;
 use crate::job::{LaunchRefusal, LaunchSpec};
-use crate::join::node::{Link, Received};
+use crate::join::node::{Link, Message, Received};
 use crate::join::{Refusal, Timing};
 use crate::page::client::PageClient;
 use crate::page::{Object, PageError, PageRequest};
@@ -191,17 +191,18 @@ impl Endpoint {
         {
             Received::Nothing => {}
             Received::NewSession => {
-                self.jobs.drop_all(&mut self.outbox);
+                self.jobs.new_session(&mut self.outbox);
                 self.pages.clear();
             }
-            Received::Message(kind, payload) => self.message(now, kind, payload),
+            Received::Message(message) => self.message(now, &message),
         }
     }
 
-    fn message(&mut self, now: Instant, kind: Kind, payload: &[u8]) {
+    fn message(&mut self, now: Instant, message: &Message<'_>) {
+        let Message { kind, seq, payload } = *message;
         let understood = match kind {
             Kind::Command => Command::parse(payload).map(|command| {
-                if let Some(dropped) = self.jobs.command(&command, &mut self.outbox) {
+                if let Some(dropped) = self.jobs.command(seq, &command, &mut self.outbox) {
                     self.pages.cancel(dropped);
                 }
             }),
@@ -235,7 +236,7 @@ impl Endpoint {
         match (entry.io.reply(now, call, length, &mut self.rng), reply.done) {
             (Outcome::Done { exit, oversized }, Some(done)) => {
                 if exit {
-                    self.jobs.finish(job);
+                    self.jobs.finish();
                 }
                 let (mut result, mut data) = (done.result, done.data.to_vec());
                 if oversized {
@@ -276,13 +277,14 @@ impl Endpoint {
                 .seal(Kind::CommandAck, out, |writer| ack.emit(writer));
         }
         let timeout = self.call_timeout();
-        for (job, entry) in self.jobs.iter_mut() {
-            if let Some((call, op, repeated)) = entry.io.due(now, timeout, &mut self.rng) {
-                self.outbox.counters.retransmitted += u64::from(repeated);
-                return self.link.seal(Kind::IoCall, out, |writer| {
-                    io_wire::emit_call(job, call, op, writer);
-                });
-            }
+        if let Some(entry) = self.jobs.present_mut()
+            && let Some((call, op, repeated)) = entry.io.due(now, timeout, &mut self.rng)
+        {
+            let job = entry.job;
+            self.outbox.counters.retransmitted += u64::from(repeated);
+            return self.link.seal(Kind::IoCall, out, |writer| {
+                io_wire::emit_call(job, call, op, writer);
+            });
         }
         let Outbox { events, counters } = &mut self.outbox;
         let fail = |event| events.push_back(event);
@@ -309,11 +311,7 @@ impl Endpoint {
         if self.jobs.has_acks() {
             return Some(Instant::ZERO);
         }
-        let calls = self
-            .jobs
-            .iter()
-            .filter_map(|(_, entry)| entry.io.deadline())
-            .min();
+        let calls = self.jobs.present().and_then(|entry| entry.io.deadline());
         [link, calls, self.pages.poll_timeout()]
             .into_iter()
             .flatten()
@@ -380,7 +378,8 @@ impl Endpoint {
 
     /// Calls of a job that are not done yet: zero means that everything written has arrived.
     pub fn io_pending(&self, job: JobId) -> usize {
-        self.jobs.get(job).map_or(0, |entry| entry.io.pending())
+        let entry = self.jobs.present().filter(|entry| entry.job == job);
+        entry.map_or(0, |entry| entry.io.pending())
     }
 
     /// True when the endpoint has left and will never send again.

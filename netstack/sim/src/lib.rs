@@ -1,1 +1,24 @@
+//! Deterministic discrete-event simulator: the real endpoints of `netstack` on simulated links,
+//! in virtual time.
+//!
+//! - [`network`]: links with latency, rate, loss, reordering, duplication and partitions.
+//! - [`program`]: what a simulated job computes, writes and reads; every byte is predictable.
+//! - [`agent`]: the kernel's part on a node, around [`netstack::node::Endpoint`].
+//! - [`operator`]: the control node's user, around [`netstack::control::Endpoint`]; holds most of
+//!   the safety checks.
+//! - [`world`]: the event loop that ties them together, crashes and restarts included.
+//! - [`scenario`]: named runs, each a function of its seed and number of nodes.
+//!
+//! A failing run is one seed: its report names the command that replays it.
+//!
+//! Invariant: a run is a function of its scenario, seed and number of nodes; two runs give the
+//! same digest.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
+pub mod agent;
+pub mod network;
+pub mod operator;
+pub mod program;
+pub mod scenario;
+pub mod world;

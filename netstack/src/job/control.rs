@@ -38,8 +38,8 @@ const LOADING_POLL: Micros = Micros::from_millis(500);
 /// Channels of ended jobs kept per node, to repeat answers that were lost. A node that gets its
 /// next LAUNCH takes all earlier ones for answered, so one would do.
 const CLOSED_PER_NODE: usize = 4;
-/// Orphans remembered per node; a node cannot hold more jobs.
-const ORPHANS_PER_NODE: usize = crate::job::MAX_NODE_JOBS;
+/// Orphans remembered per node; a node has one job at a time, and reports it again and again.
+const ORPHANS_PER_NODE: usize = 4;
 /// The signal that ends an orphan.
 const SIGKILL: u8 = 9;
 
@@ -403,13 +403,18 @@ impl Jobs {
         let Some(job) = self.job_of(node) else {
             return;
         };
-        let rank = self.jobs[&job].ranks[&node].rank;
-        out.event(Event::RankLost {
-            job,
-            node,
-            rank,
-            reason,
-        });
+        let RankState {
+            rank, exit_seen, ..
+        } = self.jobs[&job].ranks[&node];
+        // Once its exit was handed on, a rank has ended as it said.
+        if !exit_seen {
+            out.event(Event::RankLost {
+                job,
+                node,
+                rank,
+                reason,
+            });
+        }
         self.gone(node, job, out);
     }
 

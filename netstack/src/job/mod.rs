@@ -7,6 +7,10 @@
 //! - A job whose `launch_result` was `Ok` ends with exactly one `Exit` call, also when it is
 //!   cancelled before its start (status `Signal`).
 //! - A `Cancel` before `launch_result` is answered by `launch_result(Err(Cancelled))`.
+//! - A `Cancel` with `orphan` ends the job at once; nothing is submitted for it any more.
+//!
+//! A node has one job at a time. A `Launch` event that follows a job whose `Exit` was submitted
+//! is preceded by that call's `IoDone`, one that follows any other job by its orphan `Cancel`.
 
 pub(crate) mod control;
 pub mod launch_block;
@@ -17,9 +21,6 @@ use alloc::vec::Vec;
 
 use crate::ids::{JobId, NodeId, ProgramId, Rank};
 
-/// Jobs a node can have at once: one runs, one may be ending, and two are spare for commands
-/// that overtake each other.
-pub const MAX_NODE_JOBS: usize = 4;
 /// Longest text of a refusal in bytes.
 pub const REFUSAL_TEXT_MAX: usize = 512;
 

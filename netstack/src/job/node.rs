@@ -1,16 +1,21 @@
-//! The node's side of job control: at most [`MAX_NODE_JOBS`] jobs, each launched, started and
-//! cancelled once however often the command arrives.
+//! The node's side of job control: one job at a time, launched, started and cancelled once
+//! however often the command arrives.
+//!
+//! The control node launches a job only where, by all it knows, there is none. So a LAUNCH says
+//! of the job before it that its exit was answered (if it has exited) or that it is an orphan
+//! (if not), whatever got lost on the way.
 //!
 //! Invariant: a job id that has ended here is never launched again: the last [`FINISHED`] are
-//! remembered, more than the replay window can hold commands of.
+//! remembered, more than the replay window can hold commands of, and no LAUNCH is taken that was
+//! sent before one that has been taken.
 
-use alloc::collections::{BTreeMap, VecDeque};
-use alloc::string::String;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use crate::ids::JobId;
+use crate::io;
 use crate::io::client::Client;
-use crate::io::{self};
-use crate::job::{LaunchRefusal, LaunchSpec, MAX_NODE_JOBS, REFUSAL_TEXT_MAX, RefusalCode};
+use crate::job::{LaunchRefusal, LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode};
 use crate::join::window;
 use crate::node::{Event, Outbox};
 use crate::wire::job::{Command, CommandAck, JobStatus};
@@ -22,167 +27,175 @@ const FINISHED: usize = 64;
 const REFUSED: usize = 4;
 /// Answers to commands waiting to be sent; the control node repeats what got none.
 const ACKS: usize = 16;
+/// The signal that ends an orphan.
+const SIGKILL: u8 = 9;
 
 const _: () = assert!(FINISHED as u64 >= window::WINDOW);
 
-/// One job at its node.
+/// The job a node has.
 #[derive(Debug)]
 pub(crate) struct Entry {
+    pub(crate) job: JobId,
+    pub(crate) io: Client,
     status: JobStatus,
     cancel_signal: u8,
-    pub(crate) io: Client,
 }
 
 /// The jobs of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
-    entries: BTreeMap<JobId, Entry>,
+    present: Option<Entry>,
+    /// Sequence number of the LAUNCH that was taken last.
+    newest_launch: u64,
     refused: VecDeque<(JobId, LaunchRefusal)>,
     finished: VecDeque<JobId>,
     acks: VecDeque<JobId>,
 }
 
 impl Jobs {
+    /// The job the node has, whichever it is.
+    pub(crate) fn present(&self) -> Option<&Entry> {
+        self.present.as_ref()
+    }
+
+    pub(crate) fn present_mut(&mut self) -> Option<&mut Entry> {
+        self.present.as_mut()
+    }
+
+    /// The entry of this job, if the node has it.
     pub(crate) fn entry(&mut self, job: JobId) -> Option<&mut Entry> {
-        self.entries.get_mut(&job)
+        self.present.as_mut().filter(|entry| entry.job == job)
     }
 
-    pub(crate) fn get(&self, job: JobId) -> Option<&Entry> {
-        self.entries.get(&job)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (JobId, &Entry)> {
-        self.entries.iter().map(|(job, entry)| (*job, entry))
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (JobId, &mut Entry)> {
-        self.entries.iter_mut().map(|(job, entry)| (*job, entry))
-    }
-
-    /// Carries out a command and queues the answer. Returns the job whose page requests are void.
-    pub(crate) fn command(&mut self, command: &Command, out: &mut Outbox) -> Option<JobId> {
+    /// Carries out a command that came as datagram `seq` and queues the answer. Returns the job
+    /// whose page requests are void.
+    pub(crate) fn command(
+        &mut self,
+        seq: u64,
+        command: &Command,
+        out: &mut Outbox,
+    ) -> Option<JobId> {
         let job = command.job();
         let mut dropped = None;
         match command {
-            Command::Launch(spec) => self.launch(spec, out),
+            Command::Launch(spec) => {
+                if self.status(job) == JobStatus::Unknown {
+                    if seq < self.newest_launch {
+                        out.counters.stale += 1;
+                        return None;
+                    }
+                    dropped = self.launch(seq, spec, out);
+                }
+            }
             Command::Start { .. } => {
-                if let Some(entry) = self.entries.get_mut(&job)
+                if let Some(entry) = self.entry(job)
                     && entry.status == JobStatus::Ready
                 {
                     entry.status = JobStatus::Started;
                     out.push(Event::Start { job });
                 }
             }
-            Command::Cancel { signal, orphan, .. } => {
-                dropped = self.cancel(job, *signal, *orphan, out);
-            }
+            Command::Cancel { orphan: true, .. } => dropped = self.drop_orphan(job, out),
+            Command::Cancel { signal, .. } => self.cancel(job, *signal, out),
         }
         self.queue_ack(job);
         dropped
     }
 
-    fn launch(&mut self, spec: &LaunchSpec, out: &mut Outbox) {
-        if self.status(spec.job) != JobStatus::Unknown {
-            return;
+    fn launch(&mut self, seq: u64, spec: &LaunchSpec, out: &mut Outbox) -> Option<JobId> {
+        let before = self
+            .present
+            .as_ref()
+            .map(|entry| (entry.job, entry.io.exit()));
+        match before {
+            Some((job, Some(call))) => {
+                self.finish();
+                let data = Vec::new();
+                out.push(Event::IoDone {
+                    job,
+                    call,
+                    result: 0,
+                    data,
+                });
+            }
+            Some((job, None)) => {
+                self.drop_orphan(job, out);
+            }
+            None => {}
         }
-        self.end_exited(out);
-        if self.entries.len() >= MAX_NODE_JOBS {
-            let text = String::from("the node has as many jobs as it can hold: try again later");
-            self.refuse(
-                spec.job,
-                LaunchRefusal {
-                    code: RefusalCode::Busy,
-                    text,
-                },
-            );
-            return;
-        }
-        let status = JobStatus::Loading;
-        let entry = Entry {
-            status,
-            cancel_signal: 0,
+        self.newest_launch = seq;
+        self.present = Some(Entry {
+            job: spec.job,
             io: Client::new(),
-        };
-        self.entries.insert(spec.job, entry);
+            status: JobStatus::Loading,
+            cancel_signal: 0,
+        });
         out.push(Event::Launch(*spec));
+        before.map(|(job, _)| job)
     }
 
-    /// A launch says that the control node has answered the exits of all jobs before it, even
-    /// where that answer was lost.
-    fn end_exited(&mut self, out: &mut Outbox) {
-        let exited = |(job, entry): (&JobId, &Entry)| entry.io.exit().map(|call| (*job, call));
-        while let Some((job, call)) = self.entries.iter().find_map(exited) {
-            self.finish(job);
-            out.push(Event::IoDone {
+    /// The control node does not know the job.
+    fn drop_orphan(&mut self, job: JobId, out: &mut Outbox) -> Option<JobId> {
+        if self.entry(job).is_none() {
+            self.never_launch(job);
+            return None;
+        }
+        self.finish();
+        out.push(Event::Cancel {
+            job,
+            signal: SIGKILL,
+            orphan: true,
+        });
+        Some(job)
+    }
+
+    fn cancel(&mut self, job: JobId, signal: u8, out: &mut Outbox) {
+        let Some(entry) = self.entry(job) else {
+            self.never_launch(job);
+            return;
+        };
+        let news = entry.cancel_signal != signal && entry.io.exit().is_none();
+        entry.cancel_signal = signal;
+        if news {
+            out.push(Event::Cancel {
                 job,
-                call,
-                result: 0,
-                data: alloc::vec::Vec::new(),
+                signal,
+                orphan: false,
             });
         }
     }
 
-    fn cancel(&mut self, job: JobId, signal: u8, orphan: bool, out: &mut Outbox) -> Option<JobId> {
-        let never_heard = self.status(job) == JobStatus::Unknown;
-        match self.entries.get_mut(&job) {
-            Some(_) if orphan => {
-                self.finish(job);
-                out.push(Event::Cancel {
-                    job,
-                    signal,
-                    orphan,
-                });
-                return Some(job);
-            }
-            Some(entry) => {
-                let news = entry.cancel_signal != signal && entry.io.exit().is_none();
-                entry.cancel_signal = signal;
-                if news {
-                    out.push(Event::Cancel {
-                        job,
-                        signal,
-                        orphan,
-                    });
-                }
-            }
-            // The LAUNCH may still be on its way: it must find the job ended.
-            None if never_heard => self.remember(job),
-            None => {}
+    /// The LAUNCH of a cancelled job may still be on its way: it must find the job ended.
+    fn never_launch(&mut self, job: JobId) {
+        if self.status(job) == JobStatus::Unknown {
+            self.remember(job);
         }
-        None
     }
 
     pub(crate) fn launch_result(&mut self, job: JobId, result: Result<(), LaunchRefusal>) {
-        let loading = self
-            .entries
-            .get_mut(&job)
-            .filter(|entry| entry.status == JobStatus::Loading);
-        let Some(entry) = loading else {
+        let entry = self.entry(job);
+        let Some(entry) = entry.filter(|entry| entry.status == JobStatus::Loading) else {
             return;
         };
         match result {
             Ok(()) => entry.status = JobStatus::Ready,
-            Err(refusal) => {
-                self.entries.remove(&job);
-                self.refuse(job, refusal);
+            Err(mut refusal) => {
+                refusal.text = io::clip(&refusal.text, REFUSAL_TEXT_MAX);
+                if self.refused.len() == REFUSED {
+                    self.refused.pop_front();
+                }
+                self.refused.push_back((job, refusal));
+                self.finish();
             }
         }
         self.queue_ack(job);
     }
 
-    fn refuse(&mut self, job: JobId, mut refusal: LaunchRefusal) {
-        refusal.text = io::clip(&refusal.text, REFUSAL_TEXT_MAX);
-        if self.refused.len() == REFUSED {
-            self.refused.pop_front();
+    /// The job has ended: its last call is done, or it was refused or dropped.
+    pub(crate) fn finish(&mut self) {
+        if let Some(entry) = self.present.take() {
+            self.remember(entry.job);
         }
-        self.refused.push_back((job, refusal));
-        self.remember(job);
-    }
-
-    /// The job has ended: its last call is done, or it is dropped.
-    pub(crate) fn finish(&mut self, job: JobId) {
-        self.entries.remove(&job);
-        self.remember(job);
     }
 
     fn remember(&mut self, job: JobId) {
@@ -192,30 +205,28 @@ impl Jobs {
         self.finished.push_back(job);
     }
 
-    /// Drops all jobs: a new session knows none of them.
-    pub(crate) fn drop_all(&mut self, out: &mut Outbox) {
-        while let Some((job, _)) = self.entries.first_key_value() {
-            let job = *job;
-            self.finish(job);
-            out.push(Event::Cancel {
-                job,
-                signal: 9,
-                orphan: true,
-            });
+    /// A new session began, which knows nothing of this node's job and numbers its datagrams
+    /// afresh.
+    pub(crate) fn new_session(&mut self, out: &mut Outbox) {
+        if let Some(job) = self.present.as_ref().map(|entry| entry.job) {
+            self.drop_orphan(job, out);
         }
+        self.newest_launch = 0;
         self.acks.clear();
     }
 
     fn status(&self, job: JobId) -> JobStatus {
-        if let Some(entry) = self.entries.get(&job) {
-            entry.status
-        } else if self.refused.iter().any(|(refused, _)| *refused == job) {
-            JobStatus::Refused
-        } else if self.finished.contains(&job) {
-            JobStatus::Finished
-        } else {
-            JobStatus::Unknown
+        match &self.present {
+            Some(entry) if entry.job == job => entry.status,
+            _ if self.refusal(job).is_some() => JobStatus::Refused,
+            _ if self.finished.contains(&job) => JobStatus::Finished,
+            _ => JobStatus::Unknown,
         }
+    }
+
+    fn refusal(&self, job: JobId) -> Option<&LaunchRefusal> {
+        let found = self.refused.iter().find(|(refused, _)| *refused == job);
+        found.map(|(_, refusal)| refusal)
     }
 
     fn queue_ack(&mut self, job: JobId) {
@@ -231,16 +242,14 @@ impl Jobs {
     /// The next answer to send.
     pub(crate) fn next_ack(&mut self) -> Option<CommandAck<'_>> {
         let job = self.acks.pop_front()?;
-        let refusal = self.refused.iter().find(|(refused, _)| *refused == job);
+        let refusal = self.refusal(job);
+        let present = self.present.as_ref().filter(|entry| entry.job == job);
         Some(CommandAck {
             job,
             status: self.status(job),
-            cancel_signal: self
-                .entries
-                .get(&job)
-                .map_or(0, |entry| entry.cancel_signal),
-            code: refusal.map_or(RefusalCode::Other, |(_, refusal)| refusal.code),
-            text: refusal.map_or("", |(_, refusal)| refusal.text.as_str()),
+            cancel_signal: present.map_or(0, |entry| entry.cancel_signal),
+            code: refusal.map_or(RefusalCode::Other, |refusal| refusal.code),
+            text: refusal.map_or("", |refusal| refusal.text.as_str()),
         })
     }
 }

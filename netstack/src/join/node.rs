@@ -77,6 +77,13 @@ struct Leaving {
     next_at: Instant,
 }
 
+/// A message of the session.
+pub(crate) struct Message<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) seq: u64,
+    pub(crate) payload: &'a [u8],
+}
+
 /// What a datagram came to.
 pub(crate) enum Received<'a> {
     /// It was dealt with.
@@ -84,7 +91,7 @@ pub(crate) enum Received<'a> {
     /// A new session began: everything of the one before is void.
     NewSession,
     /// A message of the session for somebody else.
-    Message(Kind, &'a [u8]),
+    Message(Message<'a>),
 }
 
 /// The node's link to the control node.
@@ -407,7 +414,10 @@ impl Link {
                 Err(_) => out.counters.bad_payload += 1,
             },
             Kind::Leave => self.leave_answered(payload, out),
-            kind => return Received::Message(kind, payload),
+            kind => {
+                let seq = header.seq;
+                return Received::Message(Message { kind, seq, payload });
+            }
         }
         Received::Nothing
     }

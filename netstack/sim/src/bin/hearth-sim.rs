@@ -1,0 +1,156 @@
+//! Runs the simulator from the command line.
+//!
+//! ```text
+//! hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R]   one run, or R runs from seed N on
+//! hearth-sim check                                        what every change has to pass
+//! hearth-sim list                                         the scenarios
+//! ```
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use netstack_sim::scenario::{ALL, Scenario};
+
+/// Seeds of the swarm in a check.
+const CHECK_SWARM: u64 = 300;
+/// Seeds of every other scenario in a check.
+const CHECK_OTHERS: u64 = 5;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match parse(&arguments) {
+        Ok(Command::List) => {
+            for scenario in ALL {
+                println!(
+                    "{:8} {} (nodes: {})",
+                    scenario.name, scenario.about, scenario.nodes
+                );
+            }
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Check) => check(),
+        Ok(Command::Run {
+            scenario,
+            seed,
+            nodes,
+            runs,
+        }) => report(&run(scenario, seed, nodes, runs, true)),
+        Err(what) => {
+            eprintln!(
+                "hearth-sim: {what}\nusage: hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R] | check | list"
+            );
+            ExitCode::from(2)
+        }
+    }
+}
+
+enum Command {
+    List,
+    Check,
+    Run {
+        scenario: Scenario,
+        seed: u64,
+        nodes: usize,
+        runs: u64,
+    },
+}
+
+fn parse(arguments: &[String]) -> Result<Command, String> {
+    let name = arguments
+        .first()
+        .ok_or("which scenario? `list` shows them")?;
+    match name.as_str() {
+        "list" => return Ok(Command::List),
+        "check" => return Ok(Command::Check),
+        _ => {}
+    }
+    let scenario = Scenario::find(name).ok_or_else(|| format!("no scenario called {name}"))?;
+    let (mut seed, mut nodes, mut runs) = (1, scenario.nodes as u64, 1);
+    let mut rest = arguments[1..].iter();
+    while let Some(flag) = rest.next() {
+        let value = match flag.as_str() {
+            "--seed" => &mut seed,
+            "--nodes" => &mut nodes,
+            "--runs" => &mut runs,
+            _ => return Err(format!("what is {flag}?")),
+        };
+        let text = rest
+            .next()
+            .ok_or_else(|| format!("{flag} needs a number"))?;
+        *value = text
+            .parse()
+            .map_err(|_| format!("{flag} needs a number, not {text}"))?;
+    }
+    if nodes > 60_000 {
+        return Err("at most 60,000 nodes".into());
+    }
+    Ok(Command::Run {
+        scenario,
+        seed,
+        nodes: nodes as usize,
+        runs,
+    })
+}
+
+/// Passed and failed runs.
+#[derive(Default)]
+struct Score {
+    passed: u64,
+    failed: u64,
+}
+
+fn run(scenario: Scenario, seed: u64, nodes: usize, runs: u64, talk: bool) -> Score {
+    let mut score = Score::default();
+    for seed in seed..seed.saturating_add(runs) {
+        let begin = Instant::now();
+        match scenario.run(seed, nodes) {
+            Ok(summary) => {
+                score.passed += 1;
+                if talk {
+                    println!(
+                        "{} seed {seed}: {summary:?}, {:?}",
+                        scenario.name,
+                        begin.elapsed()
+                    );
+                }
+            }
+            Err(what) => {
+                score.failed += 1;
+                println!("{what}");
+            }
+        }
+    }
+    score
+}
+
+fn check() -> ExitCode {
+    let mut total = Score::default();
+    for scenario in ALL {
+        let runs = match scenario.name {
+            "swarm" => CHECK_SWARM,
+            "join" => 1,
+            _ => CHECK_OTHERS,
+        };
+        let begin = Instant::now();
+        let score = run(scenario, 1, scenario.nodes, runs, false);
+        println!(
+            "{:8} {} passed, {} failed, {:?}",
+            scenario.name,
+            score.passed,
+            score.failed,
+            begin.elapsed()
+        );
+        total.passed += score.passed;
+        total.failed += score.failed;
+    }
+    report(&total)
+}
+
+fn report(score: &Score) -> ExitCode {
+    println!("{} passed, {} failed", score.passed, score.failed);
+    if score.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,306 @@
+//! Named runs. Each is a function of a seed and a number of nodes.
+
+use netstack::ids::{JobId, NodeId};
+use netstack::rng::Rng;
+use netstack::time::{Instant, Micros};
+
+use crate::network::LinkParams;
+use crate::program::{Plan, Step, Weight};
+use crate::world::{Failure, Fault, Setup, Summary, World};
+
+/// A named run.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// Nodes unless told otherwise.
+    pub nodes: usize,
+    build: fn(u64, usize) -> Setup,
+}
+
+/// All scenarios.
+pub const ALL: [Scenario; 9] = [
+    Scenario {
+        name: "join",
+        about: "all nodes join through 10 % loss, reordering and duplication; control restarts",
+        nodes: 1024,
+        build: join,
+    },
+    Scenario {
+        name: "jobs",
+        about: "jobs with output through loss",
+        nodes: 8,
+        build: jobs,
+    },
+    Scenario {
+        name: "slow",
+        about: "slow readers hold programs back",
+        nodes: 4,
+        build: slow,
+    },
+    Scenario {
+        name: "pages",
+        about: "large programs read page by page",
+        nodes: 4,
+        build: pages,
+    },
+    Scenario {
+        name: "cancel",
+        about: "jobs are cancelled at any time",
+        nodes: 4,
+        build: cancel,
+    },
+    Scenario {
+        name: "crash",
+        about: "nodes crash and boot again",
+        nodes: 6,
+        build: crash,
+    },
+    Scenario {
+        name: "cut",
+        about: "links are cut and mended",
+        nodes: 6,
+        build: cut,
+    },
+    Scenario {
+        name: "restart",
+        about: "control restarts under jobs",
+        nodes: 6,
+        build: restart,
+    },
+    Scenario {
+        name: "swarm",
+        about: "everything at once, drawn from the seed",
+        nodes: 0,
+        build: swarm,
+    },
+];
+
+impl Scenario {
+    /// The scenario of this name.
+    pub fn find(name: &str) -> Option<Scenario> {
+        ALL.into_iter().find(|scenario| scenario.name == name)
+    }
+
+    /// What the run is made of.
+    pub fn setup(&self, seed: u64, nodes: usize) -> Setup {
+        (self.build)(seed, nodes)
+    }
+
+    /// Runs it; the error is a text for people, with the command that replays the run.
+    pub fn run(&self, seed: u64, nodes: usize) -> Result<Summary, String> {
+        World::new(self.setup(seed, nodes))
+            .run()
+            .map_err(|failure| self.explain(seed, nodes, &failure))
+    }
+
+    fn explain(&self, seed: u64, nodes: usize, failure: &Failure) -> String {
+        format!(
+            "{}\n{} failed at {} s: {}\nreplay: cargo xtask sim {} --seed {seed} --nodes {nodes}",
+            failure.trace.join("\n"),
+            self.name,
+            failure.at,
+            failure.what,
+            self.name,
+        )
+    }
+}
+
+fn at_ms(millis: u64) -> Instant {
+    Instant::from_micros(millis * 1000)
+}
+
+/// A cluster on a lossy network whose nodes boot within `spread` of each other.
+fn cluster(seed: u64, nodes: usize, loss_percent: u32, spread: Micros) -> (Setup, Rng) {
+    let mut rng = Rng::new(seed ^ 0x7363_656e_6172_696f);
+    let boot = |index| {
+        let at = Instant::ZERO + Micros(rng.below(spread.0 + 1));
+        (at, Fault::Boot(index))
+    };
+    let faults = (0..nodes).map(boot).collect();
+    let setup = Setup {
+        seed,
+        nodes,
+        links: LinkParams::lossy(loss_percent),
+        control_inbox: 256,
+        control_service: Micros(10),
+        plans: Vec::new(),
+        faults,
+        deadline: at_ms(600_000),
+    };
+    (setup, rng)
+}
+
+fn ids(nodes: impl IntoIterator<Item = usize>) -> Vec<NodeId> {
+    nodes
+        .into_iter()
+        .map(|index| NodeId(index as u32))
+        .collect()
+}
+
+const LIGHT: Weight = Weight {
+    steps: 12,
+    write: 20_000,
+    file: 300_000,
+    compute: Micros::from_millis(3_000),
+};
+
+/// Jobs over random sets of nodes, a few per node.
+fn random_plans(rng: &mut Rng, nodes: usize, count: u64, weight: Weight) -> Vec<Plan> {
+    let plan = |number| {
+        let size = 1 + rng.below(nodes as u64) as usize;
+        let first = rng.below(nodes as u64) as usize;
+        let places = ids((0..size).map(|index| (first + index) % nodes));
+        let mut plan = Plan::random(JobId(number), places, weight, rng);
+        plan.launch_at = Micros(rng.below(8_000_000));
+        plan
+    };
+    (1..=count).map(plan).collect()
+}
+
+fn join(seed: u64, nodes: usize) -> Setup {
+    // All nodes are switched on at once, a hundredth of a second apart at most.
+    let (mut setup, _) = cluster(seed, nodes, 10, Micros::from_millis(10));
+    setup.faults.push((at_ms(12_000), Fault::CrashControl));
+    setup.faults.push((at_ms(14_000), Fault::RestartControl));
+    setup.deadline = at_ms(30_000);
+    setup
+}
+
+fn jobs(seed: u64, nodes: usize) -> Setup {
+    let (mut setup, mut rng) = cluster(seed, nodes, 10, Micros::from_millis(500));
+    setup.plans = random_plans(&mut rng, nodes, 6, LIGHT);
+    setup
+}
+
+fn slow(seed: u64, nodes: usize) -> Setup {
+    let (mut setup, mut rng) = cluster(seed, nodes, 5, Micros::from_millis(500));
+    setup.plans = random_plans(&mut rng, nodes, 3, LIGHT);
+    for plan in &mut setup.plans {
+        plan.steps.push(Step::Write(150_000));
+        plan.reader_rate = 20_000;
+    }
+    setup
+}
+
+fn pages(seed: u64, nodes: usize) -> Setup {
+    let (mut setup, mut rng) = cluster(seed, nodes, 5, Micros::from_millis(500));
+    setup.links.node_rate = 6_250_000;
+    setup.links.control_rate = 12_500_000;
+    setup.links.queue_bytes = 64 << 10;
+    let weight = Weight {
+        steps: 60,
+        write: 100,
+        file: 4 << 20,
+        compute: Micros(1000),
+    };
+    setup.plans = random_plans(&mut rng, nodes, 3, weight);
+    for plan in &mut setup.plans {
+        plan.load = (0..64).map(|index| (index * 32_768, 32_768)).collect();
+    }
+    setup
+}
+
+fn cancel(seed: u64, nodes: usize) -> Setup {
+    let (mut setup, mut rng) = cluster(seed, nodes, 10, Micros::from_millis(500));
+    setup.plans = random_plans(&mut rng, nodes, 10, LIGHT);
+    for plan in &mut setup.plans {
+        plan.cancel_after = Some(Micros(rng.below(3_000_000)));
+    }
+    setup
+}
+
+/// A node is off or cut off for a while, `count` times.
+fn outages(rng: &mut Rng, setup: &mut Setup, count: u64, down: Fault, up: fn(usize) -> Fault) {
+    let mut free_from = vec![1_000; setup.nodes];
+    for _ in 0..count {
+        let index = rng.below(setup.nodes as u64) as usize;
+        let begin = free_from[index] + rng.below(10_000);
+        let end = begin + 20 + rng.below(12_000);
+        free_from[index] = end + 20;
+        let down = match down {
+            Fault::Crash(_) => Fault::Crash(index),
+            Fault::Leave(_) => Fault::Leave(index),
+            _ => Fault::Cut(index),
+        };
+        setup.faults.push((at_ms(begin), down));
+        setup.faults.push((at_ms(end), up(index)));
+    }
+}
+
+fn crash(seed: u64, nodes: usize) -> Setup {
+    let (mut setup, mut rng) = cluster(seed, nodes, 5, Micros::from_millis(500));
+    setup.plans = random_plans(&mut rng, nodes, 8, LIGHT);
+    outages(&mut rng, &mut setup, 6, Fault::Crash(0), Fault::Boot);
+    setup
+}
+
+fn cut(seed: u64, nodes: usize) -> Setup {
+    let (mut setup, mut rng) = cluster(seed, nodes, 5, Micros::from_millis(500));
+    setup.plans = random_plans(&mut rng, nodes, 8, LIGHT);
+    outages(&mut rng, &mut setup, 6, Fault::Cut(0), Fault::Mend);
+    setup
+}
+
+fn restart(seed: u64, nodes: usize) -> Setup {
+    let (mut setup, mut rng) = cluster(seed, nodes, 5, Micros::from_millis(500));
+    setup.plans = random_plans(&mut rng, nodes, 8, LIGHT);
+    for round in 0..2 {
+        let begin = 2_000 + round * 12_000 + rng.below(4_000);
+        setup.faults.push((at_ms(begin), Fault::CrashControl));
+        setup
+            .faults
+            .push((at_ms(begin + 1 + rng.below(8_000)), Fault::RestartControl));
+    }
+    setup
+}
+
+fn swarm(seed: u64, nodes: usize) -> Setup {
+    let mut rng = Rng::new(seed.wrapping_mul(0x9e37_79b9) ^ 0x0073_7761_726d);
+    let nodes = if nodes == 0 {
+        1 + rng.below(6) as usize
+    } else {
+        nodes
+    };
+    let loss = rng.below(16) as u32;
+    let spread = Micros(rng.below(3_000_000));
+    let (mut setup, _) = cluster(seed, nodes, loss, spread);
+    setup.links.latency = Micros(20 + rng.below(5_000));
+    setup.links.jitter = Micros(rng.below(3_000));
+    setup.links.reorder_delay = Micros(rng.below(100_000));
+    if rng.below(3) == 0 {
+        setup.links.node_rate = 1_000_000 + rng.below(10_000_000);
+        setup.links.queue_bytes = 20_000 + rng.below(100_000);
+    }
+    let count = rng.below(7);
+    let weight = Weight {
+        write: 1 + rng.below(40_000),
+        ..LIGHT
+    };
+    setup.plans = random_plans(&mut rng, nodes, count, weight);
+    for plan in &mut setup.plans {
+        plan.refused = rng.below(10) == 0;
+        if rng.below(4) == 0 {
+            plan.cancel_after = Some(Micros(rng.below(6_000_000)));
+        }
+        if rng.below(3) == 0 {
+            plan.reader_rate = 5_000 + rng.below(100_000);
+        }
+    }
+    match rng.below(5) {
+        0 => outages(&mut rng, &mut setup, 3, Fault::Crash(0), Fault::Boot),
+        1 => outages(&mut rng, &mut setup, 3, Fault::Cut(0), Fault::Mend),
+        2 => outages(&mut rng, &mut setup, 3, Fault::Leave(0), Fault::Boot),
+        3 => {
+            let begin = 500 + rng.below(10_000);
+            setup.faults.push((at_ms(begin), Fault::CrashControl));
+            setup
+                .faults
+                .push((at_ms(begin + rng.below(9_000)), Fault::RestartControl));
+        }
+        _ => {}
+    }
+    setup
+}
