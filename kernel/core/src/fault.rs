@@ -18,9 +18,10 @@ use crate::paging::entry::{Attributes, Class, Protection};
 use crate::space::{Kind, Region, Space};
 use hearth_abi::linux::Signal;
 
-/// Frames that programs never get: page tables, the network and the exit report must still work
-/// when a program has used up all memory.
-pub const FRAMES_RESERVED: u64 = 64;
+/// Frames that programs never get, 1 MiB: when a program has used up all memory the kernel's heap
+/// must still grow for what the network has under way (eight page requests of 32 KiB with their
+/// copies, a queue of 64 KiB), and page tables and the exit report need some.
+pub const FRAMES_RESERVED: u64 = 256;
 
 /// What the program tried to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@
 //! | [`loader`], [`stack`] | what an ELF file asks for, what a program finds at entry | `kernel::process` |
 //! | [`space`], [`fault`], [`readahead`] | regions of a program, what a page fault means | `kernel::process` |
 //! | [`program`] | the memory of a program: carries those decisions out on frames and tables | `kernel::process` |
+//! | [`signals`] | dispositions and mask, what a signal does | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
 //! | [`interrupts`] | interrupts counted by class | `kernel::arch` |
 //!
@@ -30,5 +31,6 @@ pub mod paging;
 pub mod phys;
 pub mod program;
 pub mod readahead;
+pub mod signals;
 pub mod space;
 pub mod stack;

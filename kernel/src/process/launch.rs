@@ -14,13 +14,14 @@ use kernel_core::addr::{PAGE_SIZE, VirtAddr};
 use kernel_core::frames::Owner;
 use kernel_core::loader::{HEAD_BYTES, Image, LoadError, layout};
 use kernel_core::program::{Fetch, Memory, UserSlice};
+use kernel_core::signals::Signals;
 use kernel_core::stack::{InitialStack, StackError, Start};
 use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, launch_block};
 use netstack::page::{MAX_REQUEST, Object};
 use netstack::time::{Instant, Micros};
 
 use super::ending::Stop;
-use super::{Account, Clock, Prepared, Process, Signals, Streams};
+use super::{Account, Clock, Prepared, Process, Streams};
 use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Counts;
 use crate::arch::user::UserContext;

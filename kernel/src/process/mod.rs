@@ -7,7 +7,6 @@
 //! | [`pager`] | waiting, fetching pages, copying to and from the program |
 //! | [`streams`] | standard input, output and error, shipped to control |
 //! | [`calls`] | the system calls |
-//! | [`signals`] | dispositions and mask; a signal here can only end the program |
 //! | [`hardware`] | the real machine under `kernel_core::program` |
 //! | [`ending`] | how a program ended, its report, giving back its memory |
 //!
@@ -23,7 +22,6 @@ mod ending;
 mod hardware;
 mod launch;
 mod pager;
-mod signals;
 mod streams;
 mod turn;
 
@@ -32,6 +30,7 @@ use alloc::vec::Vec;
 
 use kernel_core::loader::Image;
 use kernel_core::program::Memory;
+use kernel_core::signals::Signals;
 use netstack::io::ExitReport;
 use netstack::job::LaunchSpec;
 use netstack::time::Instant;
@@ -40,7 +39,6 @@ use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Counts;
 use crate::arch::user::UserContext;
 pub use launch::prepare;
-use signals::Signals;
 use streams::Streams;
 
 /// A program that is loaded and not started. Dropping it gives its memory back.

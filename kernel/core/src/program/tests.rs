@@ -11,7 +11,7 @@ use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-const FRAMES: u64 = 512;
+const FRAMES: u64 = 1024;
 
 struct Fake {
     mem: FakeMemory,

@@ -2,12 +2,12 @@
 
 use hearth_abi::errno::Errno;
 use kernel_core::fault::Cause;
+use kernel_core::signals::{ACTION_BYTES, NoSuchSignal};
 
 use super::{Args, PID};
 use crate::agent::services::NodeServices;
 use crate::process::Process;
 use crate::process::ending::{Ending, Stop};
-use crate::process::signals::ACTION_BYTES;
 
 /// Bytes of a signal set.
 const SET_BYTES: u64 = 8;
@@ -48,7 +48,7 @@ impl Process {
         if set_bytes != SET_BYTES {
             return Err(Errno::EINVAL.into());
         }
-        let before = self.signals.mask;
+        let before = self.signals.mask();
         if new != 0 {
             let set = u64::from_le_bytes(self.read_array(services, new)?);
             self.signals.set_mask(match how {
@@ -76,7 +76,7 @@ impl Process {
             return Err(Errno::ESRCH.into());
         }
         match self.signals.sent(signal) {
-            Err(()) => Err(Errno::EINVAL.into()),
+            Err(NoSuchSignal) => Err(Errno::EINVAL.into()),
             Ok(None) => Ok(0),
             Ok(Some(signal)) => {
                 self.flush(services)?;
