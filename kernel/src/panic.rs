@@ -1,6 +1,7 @@
 //! Last words: what is printed and sent when the kernel's own invariant is broken.
 //!
-//! Prints message, place, registers and the end of the log to the serial port, tells control
+//! Prints message, place, registers, return addresses (offsets into the kernel's ELF file, for
+//! `addr2line -e`) and the end of the log to the serial port, tells control
 //! through `agent::report_panic`, and halts (a test leaves QEMU with the exit code for failure).
 //!
 //! Neighbours: `arch::trap` calls [`exception`] for a fault in ring 0.
@@ -14,25 +15,27 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::arch::serial::Port;
 use crate::arch::{self, trap::TrapFrame};
-use crate::console;
+use crate::{console, mm};
 
 /// Longest report to control in bytes: fits one datagram with room to spare.
 const REPORT_MAX: usize = 900;
 /// Bytes of the log printed again with the report: about 25 lines.
 const TAIL_MAX: usize = 2048;
+/// Return addresses printed.
+const CALLS_MAX: usize = 32;
 
 static DEPTH: AtomicU32 = AtomicU32::new(0);
 
 #[panic_handler]
 fn on_panic(info: &PanicInfo<'_>) -> ! {
-    let place = enter();
-    finish(place, format_args!("{info}"), None)
+    let rsp = arch::stack_pointer();
+    finish(enter(), format_args!("{info}"), rsp, None)
 }
 
 /// A CPU exception in ring 0 that nobody expected.
 pub fn exception(frame: &TrapFrame) -> ! {
-    let port = enter();
-    finish(port, format_args!("{}", frame.name()), Some(frame))
+    let what = format_args!("{}", frame.name());
+    finish(enter(), what, frame.rsp, Some(frame))
 }
 
 /// Opens a port of its own: the console's may be locked by what panicked, or switched off.
@@ -48,10 +51,15 @@ fn enter() -> Option<Port> {
     port
 }
 
-fn finish(mut port: Option<Port>, what: fmt::Arguments<'_>, frame: Option<&TrapFrame>) -> ! {
+fn finish(
+    mut port: Option<Port>,
+    what: fmt::Arguments<'_>,
+    rsp: u64,
+    frame: Option<&TrapFrame>,
+) -> ! {
     if let Some(port) = &mut port {
         // A port never fails.
-        let _ = print(port, what, frame);
+        let _ = print(port, what, rsp, frame);
     }
     let mut report = Report::new();
     // What does not fit is cut.
@@ -63,7 +71,12 @@ fn finish(mut port: Option<Port>, what: fmt::Arguments<'_>, frame: Option<&TrapF
     arch::fail()
 }
 
-fn print(port: &mut Port, what: fmt::Arguments<'_>, frame: Option<&TrapFrame>) -> fmt::Result {
+fn print(
+    port: &mut Port,
+    what: fmt::Arguments<'_>,
+    rsp: u64,
+    frame: Option<&TrapFrame>,
+) -> fmt::Result {
     writeln!(
         port,
         "\n=== Hearth kernel panic at {} s",
@@ -74,6 +87,11 @@ fn print(port: &mut Port, what: fmt::Arguments<'_>, frame: Option<&TrapFrame>) -
         writeln!(port, "{frame}")?;
     }
     writeln!(port, "{}", arch::ControlRegisters::read())?;
+    write!(port, "rsp {rsp:#x}, code called from image +")?;
+    for address in mm::return_addresses(rsp).take(CALLS_MAX) {
+        write!(port, " {:#x}", address - mm::layout::KERNEL_IMAGE)?;
+    }
+    writeln!(port)?;
     let mut tail = [0; TAIL_MAX];
     let length = console::tail(&mut tail);
     writeln!(port, "=== last log lines")?;

@@ -11,6 +11,7 @@ use bootloader_api::info::{MemoryRegion, MemoryRegionKind, MemoryRegions};
 use kernel_core::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, PhysAddr, VirtAddr};
 use kernel_core::paging::entry::{Attributes, Protection};
 use kernel_core::paging::{PageSize, PageTable};
+use spin::Once;
 use x86_64::registers::control::Cr3;
 
 use super::{DirectMap, frames, layout, map_fresh};
@@ -70,6 +71,25 @@ unsafe extern "C" {
     static __ehdr_start: ElfHeader;
 }
 
+/// First address of the kernel's code and its end.
+static CODE: Once<(u64, u64)> = Once::new();
+
+/// Whether an address lies in the kernel's code.
+pub(super) fn is_code(address: u64) -> bool {
+    CODE.get()
+        .is_some_and(|(start, end)| (*start..*end).contains(&address))
+}
+
+/// End of the kernel's own or an interrupt stack that holds `address`.
+pub(super) fn end_of_stack(address: u64) -> Option<u64> {
+    StackIndex::ALL
+        .iter()
+        .map(|index| (interrupt_stack_top(*index), layout::INTERRUPT_STACK_BYTES))
+        .chain([(KERNEL_STACK_TOP, layout::KERNEL_STACK_BYTES)])
+        .find(|(top, bytes)| (top - bytes..*top).contains(&address))
+        .map(|(top, _)| top)
+}
+
 /// Builds the tables; the caller loads them.
 pub(super) fn build(regions: &MemoryRegions) -> PageTable {
     let stub = PageTable::from_root(PhysAddr::new(Cr3::read().0.start_address().as_u64()));
@@ -90,6 +110,15 @@ pub(super) fn build(regions: &MemoryRegions) -> PageTable {
     let (ranges, count) = image_ranges();
     let ranges = &ranges[..count];
     map_image(table, stub, ranges);
+    CODE.call_once(|| {
+        let code = || {
+            ranges
+                .iter()
+                .filter(|range| range.protection == Protection::ReadExecute)
+        };
+        let start = code().map(|range| range.start).min().unwrap_or(0);
+        (start, code().map(|range| range.end).max().unwrap_or(0))
+    });
     map_memory(table, regions, stub, ranges);
     table
 }

@@ -157,6 +157,21 @@ pub fn kernel_stack_peak() -> u64 {
     top - used.unwrap_or(top)
 }
 
+/// Words on the stack from `from` on that point into the kernel's code: return addresses, newest
+/// first, and some that were left over. None when `from` is not on a stack of the kernel, nor in
+/// the hole under one.
+pub fn return_addresses(from: u64) -> impl Iterator<Item = u64> {
+    let in_hole = kernel_map::end_of_stack(from).is_none();
+    let align = if in_hole { PAGE_SIZE } else { 8 };
+    let from = from.div_ceil(align) * align;
+    let end = kernel_map::end_of_stack(from).unwrap_or(from);
+    (from..end)
+        .step_by(size_of::<u64>())
+        // SAFETY: the whole stack is mapped; any value will do.
+        .map(|at| unsafe { (at as *const u64).read_volatile() })
+        .filter(|word| kernel_map::is_code(*word))
+}
+
 /// The kernel's address of physical memory. The address must be memory.
 pub fn phys_to_virt(address: PhysAddr) -> *mut u8 {
     (layout::PHYSICAL_MAP + address.as_u64()) as *mut u8

@@ -95,6 +95,15 @@ pub fn tsc() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
+/// The stack pointer of the caller, more or less.
+#[inline(always)]
+pub fn stack_pointer() -> u64 {
+    let rsp: u64;
+    // SAFETY: reads a register.
+    unsafe { core::arch::asm!("mov {}, rsp", out(reg) rsp, options(nomem, nostack)) };
+    rsp
+}
+
 /// Switches interrupts off for good; for the panic handler.
 pub fn disable_interrupts() {
     ::x86_64::instructions::interrupts::disable();
