@@ -277,13 +277,14 @@ impl Timeline {
         self.reached(now, mac, Stage::Reported)
     }
 
-    /// The machine that has this address in its latest boot.
+    /// The machine that has this address; the one seen last, where an address went from one to another.
     pub fn mac_at(&self, address: Ipv4Addr) -> Option<Mac> {
-        let mut at = self
+        let at = self
             .records
             .values()
             .filter(|entry| entry.record.address == Some(address));
-        at.next().map(|entry| entry.record.mac)
+        at.max_by_key(|entry| entry.last_seen)
+            .map(|entry| entry.record.mac)
     }
 
     /// Something went wrong in a machine's boot.

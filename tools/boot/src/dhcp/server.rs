@@ -273,6 +273,19 @@ impl Server {
         let boots = client
             .boot_file(request.mac, &self.settings.places)
             .is_some();
+        if let (MessageType::Request, Port::Dhcp, Some(address)) =
+            (request.kind, port, request.requested)
+        {
+            // To the site's server; it tells which machine will ask for files from that address.
+            if client.firmware().is_some() {
+                self.notices.push(Notice::Addressed {
+                    mac: request.mac,
+                    address,
+                    node: None,
+                });
+            }
+            return None;
+        }
         let kind = match (request.kind, port) {
             (MessageType::Discover, Port::Dhcp) if boots => MessageType::Offer,
             (MessageType::Request | MessageType::Inform, Port::Proxy) if boots => MessageType::Ack,

@@ -582,7 +582,23 @@ fn as_proxy_it_names_boot_files_and_gives_no_address() {
     assert_eq!(to, SocketAddrV4::new(address, 68));
     assert_eq!(boot_file(&ack).as_deref(), Some(IMAGE_NAME));
 
-    // Requests to the site's server, and machines that do not boot, are none of its business.
+    // A request to the site's server is not answered, but it tells the machine's address.
+    bed.notices();
+    let mut request = message(mac(1), As::UefiPxe, MessageType::Request);
+    request
+        .opts_mut()
+        .insert(DhcpOption::RequestedIpAddress(address));
+    assert_eq!(bed.send(Port::Dhcp, &request), None);
+    assert_eq!(
+        bed.notices(),
+        [Notice::Addressed {
+            mac: mac(1),
+            address,
+            node: None
+        }]
+    );
+
+    // Machines that do not boot are none of its business.
     assert_eq!(bed.send(Port::Dhcp, &request), None);
     assert_eq!(
         bed.send(Port::Dhcp, &message(mac(2), As::Os, MessageType::Discover)),
