@@ -1,7 +1,7 @@
 //! A job's output on the user's terminal: by line, labelled where wanted, never mixed up.
 //!
-//! Key types: [`Printer`]. Neighbours: `cli::run` feeds it frames and gives it standard output and
-//! standard error.
+//! Key types: [`Printer`]; [`say`] for what is ours. Neighbours: `cli::run_session` feeds it frames
+//! and gives it standard output and standard error.
 //!
 //! Invariants: bytes of one rank and stream come out in order and complete; with more than one
 //! rank a line is never cut by another rank's, unless it is longer than [`LINE_MAX_BYTES`]; a last
@@ -12,6 +12,16 @@ use std::io::{self, Write};
 
 /// Longest line held back until its end comes; a longer one is printed in pieces.
 pub const LINE_MAX_BYTES: usize = 64 * 1024;
+
+/// Writes text of ours to standard error; that nobody reads it is no reason to fail.
+pub fn say(text: &str) {
+    drop(io::stderr().write_all(text.as_bytes()));
+}
+
+/// As [`say`], one line that names its speaker.
+pub fn say_line(text: impl std::fmt::Display) {
+    say(&format!("hearth: {text}\n"));
+}
 
 /// Which stream of which rank.
 type Key = (u32, u32);

@@ -276,7 +276,7 @@ impl Display {
         let stage = std::mem::discriminant(progress);
         match &self.bar {
             Some(bar) => bar.set_message(text),
-            None if !self.quiet && self.stage != Some(stage) => eprintln!("hearth: {text}"),
+            None if !self.quiet && self.stage != Some(stage) => crate::output::say_line(text),
             None => {}
         }
         self.stage = Some(stage);
@@ -298,10 +298,10 @@ pub fn down(global: &Global, options: &DownOptions) -> anyhow::Result<()> {
         return print_json(&serde_json::json!({ "orderly": report.orderly, "killed": killed }));
     }
     if !report.orderly {
-        eprintln!(
-            "hearth: what a crash had left was removed ({} processes)",
+        crate::output::say_line(format_args!(
+            "what a crash had left was removed ({} processes)",
             report.killed
-        );
+        ));
     }
     Ok(())
 }

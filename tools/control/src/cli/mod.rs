@@ -104,7 +104,7 @@ pub fn main() -> ExitCode {
     match dispatch(cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("hearth: {error:#}");
+            crate::output::say_line(format_args!("{error:#}"));
             ExitCode::from(EXIT_CONTROL)
         }
     }

@@ -20,7 +20,7 @@ use hyper::Method;
 use super::{Global, run_session};
 use crate::api::types::{JobAccepted, JobInfo, JobRequest, JobState};
 use crate::client::{self, Client, RequestError};
-use crate::{programs, secrets};
+use crate::{output, programs, secrets};
 
 /// A node was lost under the job.
 const EXIT_NODE_LOST: u8 = 123;
@@ -100,7 +100,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     let hash = match hash_program(program) {
         Ok(hash) => hash,
         Err((code, text)) => {
-            eprintln!("hearth: {text}");
+            output::say_line(text);
             return Ok(ExitCode::from(code));
         }
     };
@@ -131,7 +131,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
             .and_then(RequestError::code)
         {
             Some("bad-program") => {
-                eprintln!("hearth: {error}");
+                output::say_line(&error);
                 Ok(ExitCode::from(EXIT_BAD_PROGRAM))
             }
             _ => Err(error),
@@ -204,16 +204,16 @@ fn finish(options: &Options, job: &JobInfo) -> anyhow::Result<ExitCode> {
         // Like a shell, keep quiet about a program's own exit status.
         let quiet = ended_alone && job.exit_status.is_some_and(|status| status < 125);
         if !quiet {
-            eprintln!(
-                "hearth: job {} {}: {}",
+            output::say_line(format_args!(
+                "job {} {}: {}",
                 job.id,
                 job.state.word(),
                 job.reason
-            );
+            ));
         }
     }
     if let Some(path) = &options.report {
-        eprint!("{}", super::report::text(job));
+        output::say(&super::report::text(job));
         // Without FILE the value is empty (a PathBuf's parser would refuse that).
         if !path.is_empty() {
             let json = serde_json::to_vec_pretty(job)?;

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::api::types::{CancelRequest, Frame, JobInfo, JobState};
 use crate::client::{self, Client, RequestError};
-use crate::output::Printer;
+use crate::output::{self, Printer};
 
 /// Frames between the connection and the terminal.
 const QUEUE_FRAMES: usize = 64;
@@ -104,7 +104,7 @@ pub async fn follow(client: &Client, id: u64, settings: Settings) -> anyhow::Res
                     Some(Printed::Broken(error)) => {
                         cancel(client, id, 13, "its output has no reader any more").await;
                         if error.kind() != std::io::ErrorKind::BrokenPipe {
-                            eprintln!("hearth: cannot write the output: {error}");
+                            output::say_line(format_args!("cannot write the output: {error}"));
                         }
                         Ok(Outcome::Left(128 + 13))
                     }
@@ -116,11 +116,15 @@ pub async fn follow(client: &Client, id: u64, settings: Settings) -> anyhow::Res
             }
         };
         if asked_to_end {
-            eprintln!("hearth: leaving; job {id} is ended without waiting for it");
+            output::say_line(format_args!(
+                "leaving; job {id} is ended without waiting for it"
+            ));
             return Ok(Outcome::Left(128 + number));
         }
         asked_to_end = true;
-        eprintln!("hearth: ending job {id}; interrupt again to leave at once");
+        output::say_line(format_args!(
+            "ending job {id}; interrupt again to leave at once"
+        ));
         let (client, number) = (client.clone(), i32::from(number));
         tokio::spawn(async move { cancel(&client, id, number, "interrupted by its user").await });
     }
@@ -136,7 +140,7 @@ async fn cancel(client: &Client, id: u64, signal: i32, reason: &str) {
     if let Err(error) = answer
         && error.code() != Some("job-ended")
     {
-        eprintln!("hearth: job {id} could not be ended: {error}");
+        output::say_line(format_args!("job {id} could not be ended: {error}"));
     }
 }
 

@@ -161,3 +161,23 @@ fn frames_are_printed_as_json_when_asked() {
     assert_eq!(frames.last().unwrap()["frame"], "end");
     assert_eq!(frames.last().unwrap()["job"]["exit_status"], 3);
 }
+
+#[test]
+fn closed_streams_end_the_command_without_a_panic() {
+    let lab = Lab::with_nodes(1);
+    let script = "lines 100000\nerr x\nsignal 11\n";
+    let mut child = lab.run_command(&["--report"], script).spawn().unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert_eq!(finish(child).status.code(), Some(141));
+    // Only standard error is closed: the job goes on, our own words are lost.
+    let mut child = lab
+        .run_command(&["--report"], "out fine\nsignal 6\n")
+        .spawn()
+        .unwrap();
+    drop(child.stderr.take());
+    let output = finish(child);
+    assert_eq!(
+        (output.status.code(), &*output.stdout),
+        (Some(134), &b"fine\n"[..])
+    );
+}
