@@ -68,17 +68,11 @@ fn refuse(node: &mut Node, job: JobId, refusal: LaunchRefusal) {
 
 /// Answers the launch of a job that was cancelled before it was loaded.
 pub fn refuse_cancelled(endpoint: &mut Endpoint, job: JobId) {
-    refuse_with(endpoint, job, RefusalCode::Cancelled, "cancelled");
-}
-
-/// Answers a launch that comes while another job is on the node.
-pub fn refuse_busy(endpoint: &mut Endpoint, job: JobId) {
-    refuse_with(endpoint, job, RefusalCode::Busy, "the node has another job");
-}
-
-fn refuse_with(endpoint: &mut Endpoint, job: JobId, code: RefusalCode, text: &str) {
-    let text = text.to_string();
-    endpoint.launch_result(time::now(), job, Err(LaunchRefusal { code, text }));
+    let refusal = LaunchRefusal {
+        code: RefusalCode::Cancelled,
+        text: "cancelled".to_string(),
+    };
+    endpoint.launch_result(time::now(), job, Err(refusal));
 }
 
 /// Queues the failure text in pieces and the exit report behind all output of the job. The

@@ -262,9 +262,8 @@ impl Node {
             Event::ControlLost => warn!("agent", "the control node is silent; trying on"),
             Event::ControlBack => info!("agent", "the control node is back"),
             Event::Left => info!("agent", "left the cluster"),
-            Event::Launch(spec) if self.mailbox.is_some() => {
-                super::job::refuse_busy(self.endpoint(), spec.job);
-            }
+            // An open job has been cancelled by now, or the endpoint would not say so; the launch
+            // waits for its end.
             Event::Launch(spec) => self.launches.push_back(spec),
             Event::Start { job } => {
                 if let Some(mailbox) = self.mailbox_of(job) {

@@ -23,6 +23,8 @@ use smoltcp::wire::{DhcpOption, Ipv4Address, Ipv4Cidr};
 /// Subnet mask, router, DNS (the socket wants it), lease time, server, personality.
 const ASK_WITH_PERSONALITY: &[u8] = &[1, 3, 6, 51, 54, personality::DHCP_OPTION];
 const ASK: &[u8] = &[1, 3, 6, 51, 54];
+/// Why a server refuses something, in words.
+const OPTION_MESSAGE: u8 = 56;
 const OPTION_VENDOR_CLASS: u8 = 60;
 
 /// Wait for the first answer. A boot service on the same wire answers in milliseconds; half a
@@ -178,14 +180,15 @@ impl Client {
                     router: config.router,
                     server: config.server.identifier,
                 };
-                let option = config.packet.as_ref().and_then(|packet| {
-                    packet
-                        .options()
-                        .find(|option| option.kind == personality::DHCP_OPTION)
-                });
-                let parsed = option.map(|option| Personality::parse(option.data));
+                let option = |kind| {
+                    let packet = config.packet.as_ref()?;
+                    let mut options = packet.options();
+                    Some(options.find(|option| option.kind == kind)?.data)
+                };
+                let parsed = option(personality::DHCP_OPTION).map(Personality::parse);
+                let reason = option(OPTION_MESSAGE).map(String::from_utf8_lossy);
+                let personality = self.judge(parsed, reason.as_deref(), &lease, now);
                 self.leased = true;
-                let personality = self.judge(parsed, &lease, now);
                 if personality.is_some() {
                     self.wants_personality = false;
                     self.discard_at = None;
@@ -202,6 +205,7 @@ impl Client {
     fn judge(
         &mut self,
         parsed: Option<Result<Personality, netstack::wire::Error>>,
+        reason: Option<&str>,
         lease: &Lease,
         now: Instant,
     ) -> Option<Personality> {
@@ -209,13 +213,14 @@ impl Client {
             return None;
         }
         let server = lease.server;
-        match parsed {
-            Some(Ok(personality)) => return Some(personality),
-            Some(Err(error)) => error!(
+        match (parsed, reason) {
+            (Some(Ok(personality)), _) => return Some(personality),
+            (Some(Err(error)), _) => error!(
                 "net",
                 "personality from {server} not understood ({error}); boot service of another version?"
             ),
-            None => error!(
+            (None, Some(reason)) => error!("net", "no personality from {server}: {reason}"),
+            (None, None) => error!(
                 "net",
                 "{server} gave address {} but no personality (DHCP option {}); a second DHCP \
                  server on this network? asking again",
