@@ -217,7 +217,8 @@ impl FrameAllocator {
         done
     }
 
-    /// Switches scrubbing off, so that a test can see that it matters. Never otherwise.
+    /// Switches scrubbing between programs off, so that a test can see that it matters. Never
+    /// otherwise. The kernel's own frames are still cleared.
     pub fn disable_scrubbing_for_test(&mut self) {
         self.scrub = false;
     }
@@ -284,6 +285,10 @@ impl FrameAllocator {
             }
             State::Free => self.counters.reused += 1,
             state => panic!("{frame:?} given out while {state:?}"),
+        }
+        if !self.scrub && owner == Owner::KERNEL {
+            // A page table must be empty also in the test that shows scrubbing matters.
+            mem.zero_frame(frame);
         }
         let state = match owner {
             Owner::KERNEL => State::Kernel,

@@ -67,6 +67,11 @@ fn without_scrubbing_the_old_contents_are_seen() {
     let second = frames.alloc(&mut mem, Owner::program(2)).unwrap();
     assert_eq!(second, first);
     assert!(!mem.is_zero(second));
+    // What the kernel takes for itself is cleared all the same.
+    frames.free(second);
+    let table = frames.alloc(&mut mem, Owner::KERNEL).unwrap();
+    assert_eq!(table, first);
+    assert!(mem.is_zero(table));
 }
 
 #[test]
