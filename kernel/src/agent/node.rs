@@ -26,6 +26,7 @@ use super::mailbox::{Cancel, Mailbox};
 use super::services::{IoCompletion, NodeServices, PageCompletion};
 use super::vitals::vitals;
 use crate::boot::BootFacts;
+use crate::net::frame::UdpFrame;
 use crate::{arch, mm, net, time};
 
 /// A computing program is interrupted for the node's own sake at most this often.
@@ -316,14 +317,15 @@ impl Node {
         self.endpoint().set_vitals(vitals);
         let reporter = self.endpoint().panic_reporter();
         last_words::prepare(reporter.and_then(|reporter| {
-            let control = self.stack.control()?;
+            let address = self.stack.address()?.address();
             Some(last_words::Route {
                 reporter,
-                mac: self.stack.mac(),
-                control_mac: self.stack.control_mac()?,
-                address: self.stack.address()?.address(),
-                control: *control.ip(),
-                control_port: control.port(),
+                frame: UdpFrame {
+                    source_mac: self.stack.mac(),
+                    target_mac: self.stack.control_mac()?,
+                    source: SocketAddrV4::new(address, netstack::NODE_PORT),
+                    target: self.stack.control()?,
+                },
             })
         }));
     }

@@ -14,6 +14,8 @@ mod network;
 mod program;
 mod ring3;
 mod sandbox;
+mod stack;
+mod wire;
 
 use alloc::string::String;
 
@@ -75,6 +77,11 @@ const TESTS: &[Test] = &[
     test("program-pages-lost", program::pages_lost),
     test("program-damaged", program::damaged),
     test("program-hostile", program::hostile),
+    test("dhcp-personality", stack::dhcp_personality),
+    test("dhcp-stranger", stack::dhcp_stranger),
+    test("dhcp-silence", stack::dhcp_silence),
+    test("datagrams-in", stack::datagrams_in),
+    test("datagrams-out", stack::datagrams_out),
     test("no-card", network::no_card),
     test_that(
         "card-modern",

@@ -9,6 +9,7 @@
 
 mod device;
 mod dhcp;
+pub mod frame;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
