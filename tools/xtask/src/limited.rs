@@ -42,10 +42,12 @@ impl Finished {
 }
 
 /// What happens to the lines of a command besides being kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Show {
     /// They are shown, indented, as they come.
     All,
+    /// As [`Show::All`], but for lines of which this is true.
+    Except(fn(&str) -> bool),
     /// Nothing is shown.
     Nothing,
 }
@@ -69,7 +71,12 @@ pub fn run(command: &mut Command, limit: Duration, show: Show) -> Result<Finishe
     let deadline = Instant::now() + limit;
     let mut lines = Vec::new();
     let mut keep = |line: String| {
-        if show == Show::All {
+        let is_shown = match show {
+            Show::All => true,
+            Show::Except(is_hidden) => !is_hidden(&line),
+            Show::Nothing => false,
+        };
+        if is_shown {
             let _ = writeln!(std::io::stderr(), "    {line}");
         }
         lines.push(line);

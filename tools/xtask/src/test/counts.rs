@@ -6,10 +6,15 @@
 
 use crate::steps::Checks;
 
-/// The sum over all lines like `test result: ok. 9 passed; 1 failed; ...`.
+/// The sum over all lines like `test result: ok. 9 passed; 1 failed; ...`. A test that starts its
+/// own program again to run one test in another namespace leaves such a line too: it says that
+/// others were filtered out, and is not counted twice.
 pub fn of_test_programs(lines: &[String]) -> Checks {
     let mut sum = Checks::default();
     for line in lines {
+        if !line.contains("; 0 filtered out") {
+            continue;
+        }
         let Some(rest) = line.trim().strip_prefix("test result: ") else {
             continue;
         };
@@ -25,6 +30,14 @@ pub fn of_test_programs(lines: &[String]) -> Checks {
         }
     }
     sum
+}
+
+/// Whether a line says nothing: test programs without a test print four of them.
+pub fn is_idle_talk(line: &str) -> bool {
+    let line = line.trim();
+    line.is_empty()
+        || line == "running 0 tests"
+        || line.starts_with("test result: ok. 0 passed; 0 failed; 0 ignored;")
 }
 
 /// The last line, if it is `N passed, N failed`.
@@ -54,7 +67,8 @@ mod tests {
         let output = lines(
             "running 3 tests\n...\ntest result: ok. 3 passed; 0 failed; 2 ignored; 0 measured; 0 \
              filtered out; finished in 0.01s\n\ntest result: FAILED. 4 passed; 1 failed; 0 \
-             ignored; 0 measured; 0 filtered out; finished in 1.20s",
+             ignored; 0 measured; 0 filtered out; finished in 1.20s\ntest result: ok. 1 passed; 0 \
+             failed; 0 ignored; 0 measured; 3 filtered out; finished in 2.00s",
         );
         assert_eq!(
             of_test_programs(&output),
@@ -64,6 +78,14 @@ mod tests {
             }
         );
         assert_eq!(of_test_programs(&lines("error: no")), Checks::default());
+    }
+
+    #[test]
+    fn only_empty_test_programs_are_idle_talk() {
+        let idle = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert!(is_idle_talk(idle) && is_idle_talk("running 0 tests") && is_idle_talk(" "));
+        assert!(!is_idle_talk(&idle.replace("0 ignored", "2 ignored")));
+        assert!(!is_idle_talk("running 1 test"));
     }
 
     #[test]

@@ -188,7 +188,7 @@ fn qemu(workspace: &Workspace) -> Result<Checks> {
 /// Runs a `cargo test` and adds up what its test programs report.
 fn run_tests(command: &mut Command, limit: Duration) -> Result<Checks> {
     let name = describe(command);
-    let finished = limited::run(command, limit, Show::All)?;
+    let finished = limited::run(command, limit, Show::Except(counts::is_idle_talk))?;
     let checks = counts::of_test_programs(&finished.lines);
     // Compilation errors and crashes are in no count.
     ensure!(
