@@ -12,7 +12,7 @@ use hearth_boot::{
 use netstack::ids::NodeId;
 use netstack::personality::Personality;
 use netstack::wire::key::Key;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,12 +77,8 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let service = Service::start(config, personalities, Arc::new(Print))?;
     let listener = tokio::net::TcpListener::bind(http).await?;
     println!("serving at {http}");
-    let app = service
-        .router()
-        .into_make_service_with_connect_info::<SocketAddr>();
-    let serve = axum::serve(listener, app);
     tokio::select! {
-        result = async { serve.await } => result?,
+        () = service.serve_http(listener) => {}
         () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
         result = tokio::signal::ctrl_c() => result?,
     }

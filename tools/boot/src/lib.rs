@@ -25,6 +25,7 @@ pub mod event;
 mod files;
 pub mod hooks;
 mod http;
+mod http_server;
 mod lease_file;
 pub mod mac;
 pub mod router_advert;

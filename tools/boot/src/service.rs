@@ -5,6 +5,7 @@ use crate::dhcp;
 use crate::event::Event;
 use crate::hooks::{Personalities, TimelineSink};
 use crate::http;
+use crate::http_server;
 use crate::lease_file::LeaseFile;
 use crate::mac::Mac;
 use crate::shared::Shared;
@@ -14,7 +15,7 @@ use crate::timeline::BootRecord;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use tokio::net::UdpSocket;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -48,8 +49,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Opens the sockets and starts serving. To be called inside a tokio runtime. The HTTP part is
-    /// [`Service::router`]; the caller serves it at `config.http`.
+    /// Opens the sockets and starts serving. To be called inside a tokio runtime. The caller starts the HTTP part
+    /// with [`Service::serve_http`].
     ///
     /// # Errors
     /// [`StartError`], which says what to do next. Router advertisements alone do not stop the start: without
@@ -89,7 +90,7 @@ impl Service {
             tokio::spawn(dhcp_task.run()),
             tokio::spawn(tasks::tftp(shared.clone(), tftp_requests, tftp_transfers)),
         ];
-        match RouterSocket::open(&config.interface) {
+        match router_socket(&config.interface) {
             Ok(socket) => tasks.push(tokio::spawn(tasks::advertise(shared.clone(), socket))),
             Err(error) => shared.event(Event::Degraded {
                 part: "router advertisements".into(),
@@ -106,8 +107,14 @@ impl Service {
         })
     }
 
-    /// Routes `/boot/...`: iPXE scripts and the image. To be served on the boot network with
-    /// `into_make_service_with_connect_info::<SocketAddr>()`, so that denials can name the machine.
+    /// Serves [`Service::router`] at `listener`, which listens at `config.http`, with limits on the number and the
+    /// life of connections. Never ends by itself; ending the future ends all connections.
+    pub fn serve_http(&self, listener: TcpListener) -> impl Future<Output = ()> + Send + use<> {
+        http_server::serve(listener, self.router())
+    }
+
+    /// Routes `/boot/...`: iPXE scripts and the image. A server other than [`Service::serve_http`] passes the
+    /// other end on (`into_make_service_with_connect_info::<SocketAddr>()`), so that denials can name the machine.
     pub fn router(&self) -> axum::Router {
         http::router(self.shared.clone())
     }
@@ -164,6 +171,15 @@ fn restore_leases(shared: &Shared, server: &mut dhcp::Server, file: &LeaseFile) 
             reason: format!("{error}; machines may get other addresses than before"),
         }),
     }
+}
+
+fn router_socket(interface: &str) -> io::Result<RouterSocket> {
+    let switch = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+    // Without the file there is no IPv6 at all, and opening the socket says so.
+    if std::fs::read_to_string(switch).is_ok_and(|text| text.trim() == "1") {
+        return Err(io::Error::other("IPv6 is disabled"));
+    }
+    RouterSocket::open(interface)
 }
 
 fn udp(

@@ -135,10 +135,7 @@ fn serve(name: &str) {
             "{error}"
         );
         let listener = tokio::net::TcpListener::bind(http).await.unwrap();
-        let app = service
-            .router()
-            .into_make_service_with_connect_info::<SocketAddr>();
-        tokio::spawn(async move { axum::serve(listener, app).await });
+        tokio::spawn(service.serve_http(listener));
         let pid = holder.0.id().to_string();
         let name = name.to_owned();
         let machines = tokio::task::spawn_blocking(move || {

@@ -10,7 +10,7 @@ use hearth_boot::{
     BootRecord, Config, Event, Firmware, FixedLease, ImageTransport, Leases, Mac, Personalities,
     Refused, Service, Stage, TimelineSink, timeline,
 };
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -167,10 +167,7 @@ fn boot_here(way: &Way) {
         let http = config.http;
         let service = Service::start(config, Arc::new(Nobody), Arc::new(Print)).unwrap();
         let listener = tokio::net::TcpListener::bind(http).await.unwrap();
-        let app = service
-            .router()
-            .into_make_service_with_connect_info::<SocketAddr>();
-        tokio::spawn(async move { axum::serve(listener, app).await });
+        tokio::spawn(service.serve_http(listener));
         let begin = Instant::now();
         let mut machine = start(way, &console);
         let record = loop {

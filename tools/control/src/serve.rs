@@ -396,10 +396,7 @@ async fn start_boot_service(
     let service = hearth_boot::Service::start(config, bridge.clone(), bridge)
         .context("`hearth doctor` may know more")?;
     let service = Arc::new(service);
-    let routes = service
-        .router()
-        .into_make_service_with_connect_info::<SocketAddr>();
-    tokio::spawn(async move { axum::serve(listener, routes).await });
+    tokio::spawn(service.serve_http(listener));
     Ok(Some(service))
 }
 
