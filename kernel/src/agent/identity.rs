@@ -16,6 +16,9 @@ use smoltcp::wire::{Ipv4Address, Ipv4Cidr};
 use crate::boot::BootFacts;
 use crate::net;
 
+/// Which cluster secret a key on the command line was made from: the first and only one that a
+/// control node has (`hearth node key`).
+const LAB_KEY_ID: u32 = 1;
 /// Port of the boot service's HTTP server when no personality names it.
 const HTTP_PORT: u16 = 7180;
 
@@ -80,7 +83,7 @@ fn fixed_personality(options: &CommandLine) -> Option<Personality> {
         http_port: HTTP_PORT,
         tree_height: 0,
         place: [0; TREE_LEVELS],
-        key_id: 0,
+        key_id: LAB_KEY_ID,
         key: Key(key),
         name: format!("n{node}"),
     })
