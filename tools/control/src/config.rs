@@ -97,6 +97,8 @@ pub struct Jobs {
 pub struct Events {
     /// Bound of the ring in memory.
     pub ring_max: usize,
+    /// Bound of each of the two files, in bytes.
+    pub file_max_bytes: u64,
 }
 
 /// Section `[run]`.

@@ -1,7 +1,7 @@
 //! The event log: what happened to nodes and jobs, for `hearth events`.
 //!
 //! Key types: [`Event`] (one line), [`EventLog`] (a bounded ring in memory and an append-only
-//! file of one JSON object a line). Neighbours: `serve` and `jobs` write, `api` reads.
+//! file of one JSON object a line, renamed away at its bound). Neighbours: `serve` and `jobs` write, `api` reads.
 //!
 //! Invariant: a disk that is full or gone never stops control: the event stays in the ring, a
 //! warning is logged once until writing works again, and lost lines are counted.
@@ -97,18 +97,23 @@ pub struct EventLog {
     next_seq: u64,
     path: PathBuf,
     file: Option<std::fs::File>,
+    file_bytes: u64,
+    file_max_bytes: u64,
     lost_lines: u64,
 }
 
 impl EventLog {
-    /// Opens the log at `path` for appending, with a ring of `ring_max` events.
-    pub fn open(path: &Path, ring_max: usize) -> Self {
+    /// Opens the log at `path` for appending, with a ring of `ring_max` events and a file of
+    /// `file_max_bytes`.
+    pub fn open(path: &Path, ring_max: usize, file_max_bytes: u64) -> Self {
         let mut log = EventLog {
             ring: VecDeque::new(),
             ring_max: ring_max.max(1),
             next_seq: 1,
             path: path.to_path_buf(),
             file: None,
+            file_bytes: 0,
+            file_max_bytes,
             lost_lines: 0,
         };
         if let Err(error) = log.reopen() {
@@ -153,19 +158,35 @@ impl EventLog {
             .create(true)
             .mode(0o640)
             .open(&self.path)?;
+        self.file_bytes = file.metadata()?.len();
         self.file = Some(file);
         Ok(())
+    }
+
+    /// Begins a new file when the present one is at its bound; the one before it goes.
+    fn rotate(&mut self) {
+        if self.file_bytes < self.file_max_bytes {
+            return;
+        }
+        self.file = None;
+        let mut old = self.path.clone().into_os_string();
+        old.push(".1");
+        if let Err(error) = std::fs::rename(&self.path, old) {
+            tracing::warn!("cannot rename {}: {error}", self.path.display());
+        }
     }
 
     fn write(&mut self, event: &Event) {
         let mut line = serde_json::to_vec(event).expect("an event is plain data");
         line.push(b'\n');
+        self.rotate();
         if self.file.is_none() && self.reopen().is_err() {
             self.lost_lines += 1;
             return;
         }
         let Some(file) = &mut self.file else { return };
         // One write call a line: a full disk then cuts at most the last line.
+        self.file_bytes += line.len() as u64;
         if let Err(error) = file.write_all(&line) {
             if self.lost_lines == 0 {
                 tracing::warn!(
@@ -194,7 +215,7 @@ mod tests {
     fn the_ring_is_bounded_and_the_file_keeps_all() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("events.jsonl");
-        let mut log = EventLog::open(&path, 3);
+        let mut log = EventLog::open(&path, 3, 1_000_000);
         for number in 0..5 {
             log.push(Event::new(Severity::Info, "test", format!("{number}")).node(number));
         }
@@ -211,9 +232,25 @@ mod tests {
     }
 
     #[test]
+    fn the_file_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let mut log = EventLog::open(&path, 3, 1_000);
+        for number in 0..100 {
+            log.push(Event::new(Severity::Info, "test", format!("{number}")));
+        }
+        assert!(std::fs::metadata(&path).unwrap().len() < 1_200);
+        let old = dir.path().join("events.jsonl.1");
+        assert!(std::fs::metadata(&old).unwrap().len() < 1_200);
+        let text = std::fs::read_to_string(old).unwrap() + &std::fs::read_to_string(&path).unwrap();
+        let last: Event = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!((last.seq, log.lost_lines()), (100, 0));
+    }
+
+    #[test]
     fn a_full_disk_costs_lines_not_the_log() {
         // /dev/full answers every write with ENOSPC.
-        let mut log = EventLog::open(Path::new("/dev/full"), 8);
+        let mut log = EventLog::open(Path::new("/dev/full"), 8, 1_000_000);
         log.push(Event::new(Severity::Warning, "test", "one"));
         log.push(Event::new(Severity::Warning, "test", "two"));
         assert_eq!(log.lost_lines(), 2);

@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 use netstack::control as protocol;
 use netstack::ids::ControlEpoch;
 
-use crate::api::{self, Api, auth};
+use crate::api::{self, Api, auth, bounded};
 use crate::boot::Bridge;
 use crate::clock::{self, Clock};
 use crate::control::{self, Core, Shared};
@@ -134,15 +134,18 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         status: Arc::new(status),
         clock,
     });
+    let (unix_max, tcp_max) = bounded::limits();
     if let Some(tcp) = tcp {
         let loopback = tcp.local_addr()?.ip().is_loopback();
         let access = auth::Access { token, loopback };
         let routes = routes
             .clone()
             .layer(axum::middleware::from_fn_with_state(access, auth::check));
+        let tcp = bounded::Bounded::new(tcp, tcp_max);
         tokio::spawn(async move { axum::serve(tcp, routes).await });
     }
     let unix = unix_listener(&options.state)?;
+    let unix = bounded::Bounded::new(unix, unix_max);
     tokio::spawn(async move { axum::serve(unix, routes).await });
     let on_join = move |joined: control::Joined| {
         if let Some(boot) = &boot {
@@ -316,7 +319,8 @@ fn control_state(options: &Options, clock: Clock, table: NodeTable) -> anyhow::R
     for machine in table.machines() {
         runner.know_node(machine.node);
     }
-    let events = EventLog::open(&options.state.events(), options.config.events.ring_max);
+    let kept = &options.config.events;
+    let events = EventLog::open(&options.state.events(), kept.ring_max, kept.file_max_bytes);
     let core = Core {
         endpoint,
         runner,

@@ -19,6 +19,7 @@
 //! Invariant: handlers hold the control state only to compute; they wait outside it.
 
 pub mod auth;
+pub mod bounded;
 mod jobs;
 mod lists;
 mod programs;

@@ -103,13 +103,13 @@ impl Runner {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let of = &mut job.ranks[rank];
-        if of.end.is_some() {
+        if !job.set_end(rank, exit.end) {
             return;
         }
-        of.end = Some(exit.end);
-        let node = of.node;
-        let fault = String::from_utf8_lossy(&of.fault).trim_end().to_string();
+        let node = job.ranks[rank].node;
+        let fault = String::from_utf8_lossy(&job.ranks[rank].fault)
+            .trim_end()
+            .to_string();
         let report = &mut job.info.ranks[rank];
         let (name, output_bytes) = (report.node.clone(), report.output_bytes);
         *report = exit.report;

@@ -7,8 +7,8 @@
 use netstack::ids::NodeId;
 
 use super::fabric::{Fabric, Launch};
-use super::record::{Cause, Job, Rank};
-use super::{Runner, calls, empty_reports, job_id, launch_block};
+use super::record::{Cause, Job};
+use super::{Runner, calls, job_id, launch_block};
 use crate::api::types::{Frame, JobState, RankEnd};
 use crate::clock;
 use crate::events::Severity;
@@ -60,10 +60,8 @@ impl Runner {
         let Some(rank) = job.rank_on(node) else {
             return;
         };
-        if job.ranks[rank].end.is_none() {
-            job.ranks[rank].end = Some(RankEnd::NodeLost);
+        if job.set_end(rank, RankEnd::NodeLost) {
             job.ranks[rank].calls.clear();
-            job.info.ranks[rank].end = Some(RankEnd::NodeLost);
             self.end_early(
                 now_us,
                 fabric,
@@ -97,8 +95,8 @@ impl Runner {
         let Some(rank) = job.rank_on(node) else {
             return;
         };
-        job.ranks[rank].ready = true;
-        if job.info.state != JobState::Starting || !job.ranks.iter().all(|rank| rank.ready) {
+        job.set_ready(rank);
+        if job.info.state != JobState::Starting || job.loading > 0 {
             return;
         }
         fabric.start(job_id(id));
@@ -129,10 +127,7 @@ impl Runner {
         let Some(rank) = job.rank_on(node) else {
             return;
         };
-        if job.ranks[rank].end.is_none() {
-            job.ranks[rank].end = Some(RankEnd::NotStarted);
-            job.info.ranks[rank].end = Some(RankEnd::NotStarted);
-        }
+        job.set_end(rank, RankEnd::NotStarted);
         self.free_node(node.0, id);
         let cause = Cause::Refused(format!("{node}: {text}"));
         self.end_early(now_us, fabric, id, SIGNAL_TERM, cause);
@@ -193,7 +188,7 @@ impl Runner {
         if first {
             job.cause = Some(cause);
         }
-        if job.ranks.is_empty() || job.all_ended() {
+        if job.is_over() {
             return self.finish(id);
         }
         if first || signal == 9 {
@@ -222,11 +217,9 @@ impl Runner {
             return;
         }
         let mut silent = Vec::new();
-        for (rank, report) in job.ranks.iter_mut().zip(&mut job.info.ranks) {
-            if rank.end.is_none() {
-                rank.end = Some(RankEnd::Failed);
-                report.end = Some(RankEnd::Failed);
-                silent.push(rank.node.0);
+        for rank in 0..job.ranks.len() {
+            if job.set_end(rank, RankEnd::Failed) {
+                silent.push(job.ranks[rank].node.0);
             }
         }
         let silent = hostlist::format(&sorted(silent));
@@ -258,7 +251,7 @@ impl Runner {
     }
 
     pub(super) fn finish_if_ended(&mut self, id: u64) {
-        if self.jobs.get(&id).is_some_and(Job::all_ended) {
+        if self.jobs.get(&id).is_some_and(Job::is_over) {
             self.finish(id);
         }
     }
@@ -350,15 +343,7 @@ impl Runner {
                 .expect("allocated from known nodes")
                 .job = Some(id);
         }
-        let rank = |node: &u32| Rank {
-            node: NodeId(*node),
-            ready: false,
-            end: None,
-            calls: std::collections::VecDeque::new(),
-            fault: Vec::new(),
-        };
-        job.ranks = nodes.iter().map(rank).collect();
-        job.info.ranks = empty_reports(nodes);
+        job.place(nodes);
         job.info.nodes = rank_order(nodes);
         job.launch_blocks = (0..job.want.ranks)
             .zip(nodes)
@@ -384,9 +369,8 @@ impl Runner {
             time_limit_us: job.info.time_limit_s.unwrap_or(0).saturating_mul(1_000_000),
         });
         if let Err(reason) = launched {
-            for (rank, report) in job.ranks.iter_mut().zip(&mut job.info.ranks) {
-                rank.end = Some(RankEnd::NotStarted);
-                report.end = Some(RankEnd::NotStarted);
+            for rank in 0..job.ranks.len() {
+                job.set_end(rank, RankEnd::NotStarted);
             }
             for node in nodes {
                 self.free_node(*node, id);

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use netstack::ids::{JobId, NodeId};
 
-use crate::api::types::{JobInfo, JobState, RankReport};
+use crate::api::types::{JobInfo, JobState};
 use crate::clock;
 use crate::config;
 use crate::events::{Event, Severity};
@@ -44,8 +44,9 @@ use streams::{Sink, SinkReader, Source, SourceWriter, Wakeups};
 /// Seconds a client has to read a job's output after submitting it.
 const ATTACH_LIMIT_S: u64 = 30;
 
-/// Jobs with a client at once: each has a connection and buffers of up to half a megabyte.
-pub const JOBS_MAX: usize = 20_000;
+/// Jobs that are not over: as many as the protocol endpoint takes. Each has two connections and
+/// buffers of up to half a megabyte.
+pub const JOBS_MAX: usize = 4_096;
 
 /// What the runner knows of a node.
 #[derive(Debug, Clone, Copy, Default)]
@@ -195,6 +196,9 @@ impl Runner {
             args: submission.args,
             env: submission.env,
             ranks: Vec::new(),
+            places: BTreeMap::new(),
+            loading: 0,
+            alive: 0,
             launch_blocks: Vec::new(),
             sink: Sink::new(id, self.limits.output_buffer_bytes, self.wakeups.clone()),
             source: Source::new(id, submission.stdin, self.wakeups.clone()),
@@ -372,14 +376,6 @@ impl Runner {
     fn event(&mut self, severity: Severity, kind: &str, job: u64, text: String) {
         self.events.push(Event::new(severity, kind, text).job(job));
     }
-}
-
-/// The reports of a job's ranks before anything is known about them.
-fn empty_reports(nodes: &[u32]) -> Vec<RankReport> {
-    (0..)
-        .zip(nodes)
-        .map(|(rank, node)| RankReport::new(rank, *node))
-        .collect()
 }
 
 fn job_id(id: u64) -> JobId {

@@ -3,14 +3,14 @@
 //! Key types: [`Submission`], [`Job`], [`Cause`]. Neighbours: `jobs::lifecycle` moves it through
 //! its states, `jobs::calls` serves its ranks.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use netstack::ids::{CallId, NodeId};
 
 use super::allocator::Want;
 use super::fabric::Call;
 use super::streams::{Sink, Source};
-use crate::api::types::{JobInfo, JobState, RankEnd};
+use crate::api::types::{JobInfo, JobState, RankEnd, RankReport};
 use crate::programs::Program;
 
 /// A job as a client hands it in; the program has been checked.
@@ -77,6 +77,12 @@ pub struct Job {
     pub env: Vec<Vec<u8>>,
     /// Ranks; empty before allocation.
     pub ranks: Vec<Rank>,
+    /// Which rank is on which node.
+    pub places: BTreeMap<NodeId, usize>,
+    /// Ranks whose nodes are not ready to start.
+    pub loading: usize,
+    /// Ranks that have not ended.
+    pub alive: usize,
     /// Launch block of each rank; empty before allocation.
     pub launch_blocks: Vec<Vec<u8>>,
     /// Output.
@@ -98,20 +104,58 @@ pub struct Job {
 }
 
 impl Job {
-    /// The rank on `node`.
-    pub fn rank_on(&self, node: NodeId) -> Option<usize> {
-        self.ranks.iter().position(|rank| rank.node == node)
+    /// Gives the job its nodes, in rank order.
+    pub fn place(&mut self, nodes: &[u32]) {
+        let rank = |node: &u32| Rank {
+            node: NodeId(*node),
+            ready: false,
+            end: None,
+            calls: VecDeque::new(),
+            fault: Vec::new(),
+        };
+        self.ranks = nodes.iter().map(rank).collect();
+        self.places = nodes.iter().map(|node| NodeId(*node)).zip(0..).collect();
+        self.loading = nodes.len();
+        self.alive = nodes.len();
+        self.info.ranks = (0..)
+            .zip(nodes)
+            .map(|(rank, node)| RankReport::new(rank, *node))
+            .collect();
     }
 
-    /// Whether all ranks ended.
-    pub fn all_ended(&self) -> bool {
-        self.ranks.iter().all(|rank| rank.end.is_some())
+    /// The rank on `node`.
+    pub fn rank_on(&self, node: NodeId) -> Option<usize> {
+        self.places.get(&node).copied()
+    }
+
+    /// Notes that a rank's node is ready to start.
+    pub fn set_ready(&mut self, rank: usize) {
+        if !std::mem::replace(&mut self.ranks[rank].ready, true) {
+            self.loading -= 1;
+        }
+    }
+
+    /// Notes how a rank ended; says whether that is news.
+    pub fn set_end(&mut self, rank: usize, end: RankEnd) -> bool {
+        if self.ranks[rank].end.is_some() {
+            return false;
+        }
+        self.ranks[rank].end = Some(end);
+        self.info.ranks[rank].end = Some(end);
+        self.alive -= 1;
+        true
+    }
+
+    /// Whether the job has no rank that could still end.
+    pub fn is_over(&self) -> bool {
+        self.alive == 0
     }
 
     /// State, reason and exit status of the job now that it ends.
     pub fn verdict(&self) -> (JobState, String, Option<i32>) {
         let statuses = self.ranks.iter().filter_map(|rank| rank.end?.status());
-        let exit_status = statuses.max();
+        // Ranks that were ended before the job began have no status of their own.
+        let exit_status = self.started_us.and(statuses.max());
         let (state, reason) = match &self.cause {
             Some(Cause::Cancelled(reason)) => (JobState::Cancelled, reason.clone()),
             Some(Cause::TimeLimit) => {

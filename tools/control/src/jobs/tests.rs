@@ -569,6 +569,7 @@ fn a_refused_launch_fails_the_job_with_the_nodes_words() {
         (end.state, &*end.reason),
         (JobState::Failed, "n1: not an ELF file")
     );
+    assert_eq!(end.exit_status, None, "no rank ran");
 }
 
 #[test]

@@ -20,6 +20,7 @@ use netstack::page::{MAX_REQUEST, Object, PageRequest};
 use netstack::personality::{Personality, TREE_LEVELS, node_key};
 use netstack::time::Instant;
 use netstack::vitals::{BootTimings, Vitals};
+use netstack::wire::key::Key;
 
 /// What tests see of a node while it runs.
 #[derive(Debug, Default)]
@@ -44,6 +45,8 @@ pub struct Identity {
     pub epoch: u64,
     pub secret: [u8; 16],
     pub version: [u8; 16],
+    /// A key for every boot instead of the one for this.
+    pub lab_key: Option<[u8; 16]>,
 }
 
 impl Identity {
@@ -117,7 +120,8 @@ impl Machine {
         socket.connect(control).unwrap();
         let epoch = BootEpoch(identity.epoch);
         let node = NodeId(identity.node);
-        let key = node_key(&identity.secret, 1, identity.mac(), epoch, node);
+        let own = || node_key(&identity.secret, 1, identity.mac(), epoch, node);
+        let key = identity.lab_key.map_or_else(own, Key);
         let config = Config {
             personality: Personality {
                 node,
@@ -132,7 +136,7 @@ impl Machine {
             },
             mac: identity.mac(),
             boot_epoch: epoch,
-            lab_key: false,
+            lab_key: identity.lab_key.is_some(),
             version: identity.version,
             build_id: [7; 20],
             memory_bytes: 48 << 20,

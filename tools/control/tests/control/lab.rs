@@ -19,6 +19,8 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 pub struct Lab {
     dir: tempfile::TempDir,
     control: Option<Child>,
+    /// More arguments of `hearth serve`.
+    pub serve_arguments: Vec<&'static str>,
     pub address: SocketAddr,
     pub http: Option<String>,
     pub nodes: Vec<FakeNode>,
@@ -39,6 +41,7 @@ impl Lab {
         let mut lab = Lab {
             dir,
             control: None,
+            serve_arguments: Vec::new(),
             address,
             http: None,
             nodes: Vec::new(),
@@ -72,6 +75,7 @@ impl Lab {
                 "--state-dir",
             ])
             .arg(self.dir.path())
+            .args(&self.serve_arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -123,6 +127,7 @@ impl Lab {
             epoch: (epoch << 32) | (u64::from(node) + 1),
             secret,
             version,
+            lab_key: None,
         }
     }
 

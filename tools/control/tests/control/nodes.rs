@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 
 use crate::fake_node::FakeNode;
-use crate::lab::{Lab, finish, parts};
+use crate::lab::{Lab, finish, parts, signal};
 
 #[test]
 fn nodes_are_listed_with_what_they_say_about_themselves() {
@@ -81,6 +81,13 @@ fn a_job_waits_for_busy_nodes_and_then_runs() {
         lab.last_job()["state"] == "pending"
     });
     assert_eq!(lab.last_job()["reason"], "1 nodes needed, 0 free");
+    // A third is interrupted while it waits.
+    let third = lab.run_command(&[], "out never\n").spawn().unwrap();
+    lab.eventually("the third job waits", |lab| {
+        lab.json(&["jobs"])[2]["state"] == "pending"
+    });
+    signal(&third, "INT");
+    assert_eq!(parts(&finish(third)).0, 130);
     let id = lab.json(&["jobs"])[0]["id"].to_string();
     lab.hearth(&["cancel", &id]);
     finish(first);
@@ -195,4 +202,69 @@ fn one_state_directory_has_one_control_node() {
     let (code, _, err) = parts(&lab.hearth(&args));
     assert_eq!(code, 125);
     assert!(err.contains("another control node"), "{err}");
+}
+
+#[test]
+fn a_second_machine_with_a_mac_in_use_is_an_event_and_nothing_else() {
+    let mut lab = Lab::with_nodes(1);
+    lab.nodes
+        .push(FakeNode::start(lab.identity(0, 2), lab.address));
+    lab.eventually("the second machine is an event", |lab| {
+        lab.has_event("two-nodes-one-mac", "52:54:00:07:00:00")
+    });
+    assert_eq!(parts(&lab.run(&[], "out first\n")).1, "first\n");
+    assert_eq!(lab.json(&["nodes"])[0]["boots"], 1);
+}
+
+#[test]
+fn a_laboratory_key_is_taken_only_when_allowed() {
+    let mut lab = Lab::control();
+    let made = lab.json(&["node", "key", "3", "52:54:00:07:00:03"]);
+    let mut identity = lab.identity(3, 1);
+    identity.lab_key = hearth_control::secrets::decode_hex(made["key"].as_str().unwrap());
+    lab.nodes.push(FakeNode::start(identity, lab.address));
+    lab.eventually("the refusal is an event", |lab| {
+        lab.json(&["events"]).to_string().contains("refused-")
+    });
+    assert_eq!(lab.idle_nodes(), 0);
+    lab.stop_control(false);
+    lab.serve_arguments.push("--lab-keys");
+    lab.start_control();
+    lab.eventually("the node joined", |lab| lab.idle_nodes() == 1);
+    assert_eq!(parts(&lab.run(&["--nodes", "n3"], "out lab\n")).1, "lab\n");
+}
+
+#[test]
+fn commands_find_the_only_cluster_or_ask_which() {
+    let lab = Lab::control();
+    let root = tempfile::tempdir().unwrap();
+    let hearth = |cluster: Option<&str>| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_hearth"));
+        command
+            .args(["nodes", "--config", "/dev/null"])
+            .env_remove("HEARTH_CLUSTER");
+        command.env("XDG_STATE_HOME", root.path());
+        command.envs(cluster.map(|name| ("HEARTH_CLUSTER", name)));
+        command.output().unwrap()
+    };
+    let (code, _, err) = parts(&hearth(None));
+    assert_eq!(code, 125);
+    assert!(err.contains("hearth up"), "{err}");
+    // A control node is found by its socket, wherever its state really is.
+    let add = |name: &str| {
+        let clusters = root.path().join("hearth");
+        std::fs::create_dir_all(&clusters).unwrap();
+        std::os::unix::fs::symlink(lab.path(""), clusters.join(name)).unwrap();
+    };
+    add("one");
+    assert_eq!(parts(&hearth(None)).0, 0);
+    add("two");
+    let (code, _, err) = parts(&hearth(None));
+    assert_eq!(code, 125);
+    assert!(
+        err.contains("one, two") && err.contains("--cluster"),
+        "{err}"
+    );
+    assert_eq!(parts(&hearth(Some("two"))).0, 0);
+    assert!(parts(&hearth(Some("three"))).2.contains("one, two"));
 }
