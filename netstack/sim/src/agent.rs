@@ -90,6 +90,11 @@ impl Agent {
         !self.is_computing(now)
     }
 
+    /// The node has no job.
+    pub fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
     fn is_computing(&self, now: Instant) -> bool {
         self.jobs
             .values()

@@ -459,19 +459,17 @@ impl World {
         self.faults_left == 0 && self.control_is_on && self.operator.is_done() && self.agrees()
     }
 
-    /// The registry's nodes that are up are the machines that are on, with the same boots.
+    /// The registry's nodes that are up are the machines that are on, and none of them has
+    /// kept a job that has ended.
     fn agrees(&self) -> bool {
-        let on = self
-            .machines
-            .iter()
-            .filter(|machine| machine.agent.as_ref().is_some_and(|agent| !agent.leaving));
-        on.count() == self.operator.up().len()
-            && self.machines.iter().all(|machine| {
-                machine
-                    .agent
-                    .as_ref()
-                    .is_none_or(|agent| agent.endpoint.is_joined())
-            })
+        let agents = || {
+            self.machines
+                .iter()
+                .filter_map(|machine| machine.agent.as_ref())
+        };
+        let staying = agents().filter(|agent| !agent.leaving).count();
+        staying == self.operator.up().len()
+            && agents().all(|agent| agent.endpoint.is_joined() && agent.is_idle())
     }
 
     fn missing(&self) -> String {

@@ -3,10 +3,11 @@
 use crate::wire_pair::{Pair, node_config};
 use netstack::MAX_DATAGRAM;
 use netstack::control::Event;
-use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId};
-use netstack::job::{JobSpec, RankSpec};
+use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId, Rank};
+use netstack::job::{JobSpec, LaunchSpec, RankSpec};
 use netstack::time::Micros;
 use netstack::wire::datagram::{self, Header, Kind, Packet};
+use netstack::wire::job::Command;
 use netstack::wire::join::Welcome;
 use netstack::wire::key::{Direction, Key};
 use proptest::collection::vec;
@@ -202,6 +203,89 @@ fn a_session_recorded_before_a_restart_of_control_cannot_be_replayed_after_it() 
         matches!(events[..], [Event::NodeJoined { .. }]),
         "{events:?}"
     );
+}
+
+#[test]
+fn a_replayed_welcome_changes_nothing() {
+    let mut pair = Pair::new();
+    let hello = pair.first_datagram();
+    pair.deliver(&hello);
+    let mut out = [0; MAX_DATAGRAM];
+    let (_, length) = pair
+        .control
+        .poll_transmit(pair.now, &mut out)
+        .expect("it says WELCOME");
+    let welcome = out[..length].to_vec();
+    pair.node.handle_datagram(pair.now, &welcome);
+    pair.settle();
+    // Another run of the control node, so another session.
+    pair.restart_control();
+    pair.advance(Micros::from_secs(3));
+    assert!(pair.node.is_joined());
+    pair.take_node_events();
+    let stale = pair.node.counters().stale;
+    pair.node.handle_datagram(pair.now, &welcome);
+    pair.advance(Micros::from_secs(10));
+    assert_eq!(pair.node.counters().stale, stale + 1);
+    assert_eq!(pair.take_node_events(), []);
+    // Neither does it while the node says HELLO again.
+    pair.restart_control();
+    pair.now += Micros::from_secs(2);
+    pair.settle();
+    pair.node.handle_datagram(pair.now, &welcome);
+    pair.advance(Micros::from_secs(3));
+    let events = pair.take_node_events();
+    let control = netstack::ids::ControlEpoch(3);
+    assert!(
+        matches!(events[..], [netstack::node::Event::Joined { control: joined, .. }] if joined == control),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_launch_that_was_overtaken_by_a_later_one_is_not_taken() {
+    let (mut pair, to_node, _) = joined_with_keys();
+    let mut out = [0; MAX_DATAGRAM];
+    let mut send = |pair: &mut Pair, seq, job| {
+        let command = Command::Launch(LaunchSpec {
+            job: JobId(job),
+            rank: Rank(0),
+            size: 1,
+            program: ProgramId([0; 32]),
+            program_bytes: 0,
+            launch_block_bytes: 0,
+            time_limit_us: 0,
+            monitor_period_us: 0,
+            memory_limit: 0,
+        });
+        let header = Header {
+            kind: Kind::Command,
+            node: NodeId(3),
+            epoch: BootEpoch(5),
+            seq,
+        };
+        let length = datagram::emit(header, Some(&to_node), &mut out, |w| command.emit(w));
+        pair.node.handle_datagram(pair.now, &out[..length]);
+    };
+    let launched = |pair: &mut Pair| -> Vec<JobId> {
+        let events = pair.take_node_events().into_iter();
+        let launch = |event| match event {
+            netstack::node::Event::Launch(spec) => Some(spec.job),
+            _ => None,
+        };
+        events.filter_map(launch).collect()
+    };
+    pair.take_node_events();
+    send(&mut pair, 1001, 9);
+    assert_eq!(launched(&mut pair), [JobId(9)]);
+    send(&mut pair, 1000, 8);
+    assert_eq!(launched(&mut pair), []);
+    // Control does not know either job: it tells the node to drop the one it has, and that one
+    // is not launched again either.
+    send(&mut pair, 1002, 9);
+    assert_eq!(launched(&mut pair), []);
+    send(&mut pair, 1003, 10);
+    assert_eq!(launched(&mut pair), [JobId(10)]);
 }
 
 #[test]
