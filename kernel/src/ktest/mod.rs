@@ -79,6 +79,7 @@ const TESTS: &[Test] = &[
     test("program-hostile", program::hostile),
     test("dhcp-personality", stack::dhcp_personality),
     test("dhcp-stranger", stack::dhcp_stranger),
+    test("dhcp-refused", stack::dhcp_refused),
     test("dhcp-silence", stack::dhcp_silence),
     test("datagrams-in", stack::datagrams_in),
     test("datagrams-out", stack::datagrams_out),

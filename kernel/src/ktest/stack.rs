@@ -20,6 +20,7 @@ use super::{Outcome, check};
 use crate::net::{self, Event, Stack};
 
 const SERVER: Ipv4Address = Ipv4Address::new(10, 117, 0, 1);
+const STRANGER: Ipv4Address = Ipv4Address::new(10, 117, 0, 66);
 const NODE: Ipv4Address = Ipv4Address::new(10, 117, 1, 1);
 const CONTROL: SocketAddrV4 = SocketAddrV4::new(SERVER, netstack::CONTROL_PORT);
 const AT_NODE: SocketAddrV4 = SocketAddrV4::new(NODE, netstack::NODE_PORT);
@@ -28,6 +29,7 @@ const LEASE_SECONDS: u32 = 600;
 const DHCP_SERVER_PORT: u16 = 67;
 const DHCP_CLIENT_PORT: u16 = 68;
 const OPTION_ASKED: u8 = 55;
+const OPTION_MESSAGE: u8 = 56;
 const OPTION_CLASS: u8 = 60;
 
 /// The stack, its wire and the test's clock.
@@ -87,10 +89,26 @@ impl Bench {
         Err("no DHCP message in ten minutes".to_string())
     }
 
-    /// Answers a DHCP message as a server that adds `options` would.
+    /// Answers a DHCP message as the boot service would when it adds `options`.
     fn dhcp_answer(&mut self, asked: &[u8], options: &[DhcpOption<'_>]) -> Outcome {
+        self.dhcp_answer_from(SERVER, asked, options)
+    }
+
+    /// Answers a DHCP message as `server` would when it adds `options`.
+    fn dhcp_answer_from(
+        &mut self,
+        server: Ipv4Address,
+        asked: &[u8],
+        options: &[DhcpOption<'_>],
+    ) -> Outcome {
         let packet = DhcpPacket::new_checked(asked).map_err(|_| "no DHCP packet")?;
         let asked = DhcpRepr::parse(&packet).map_err(|_| "no DHCP message")?;
+        if asked
+            .server_identifier
+            .is_some_and(|chosen| chosen != server)
+        {
+            return Ok(());
+        }
         let answer = DhcpRepr {
             message_type: match asked.message_type {
                 DhcpMessageType::Discover => DhcpMessageType::Offer,
@@ -98,12 +116,12 @@ impl Bench {
             },
             client_ip: Ipv4Address::UNSPECIFIED,
             your_ip: NODE,
-            server_ip: SERVER,
+            server_ip: server,
             client_hardware_address: EthernetAddress(CARD_MAC),
             subnet_mask: Some(Ipv4Address::new(255, 255, 0, 0)),
             requested_ip: None,
             client_identifier: None,
-            server_identifier: Some(SERVER),
+            server_identifier: Some(server),
             parameter_request_list: None,
             max_size: None,
             lease_duration: Some(LEASE_SECONDS),
@@ -115,7 +133,7 @@ impl Bench {
             .emit(&mut DhcpPacket::new_unchecked(&mut bytes[..]))
             .map_err(|_| "answer too long")?;
         self.wire.put_udp(
-            SocketAddrV4::new(SERVER, DHCP_SERVER_PORT),
+            SocketAddrV4::new(server, DHCP_SERVER_PORT),
             SocketAddrV4::new(Ipv4Addr::BROADCAST, DHCP_CLIENT_PORT),
             &bytes,
         );
@@ -222,17 +240,37 @@ pub fn dhcp_personality() -> Outcome {
     Ok(())
 }
 
-/// A lease without personality, as from another DHCP server, is given up and asked for again.
+/// A server that gives leases without personality, and is always the first to offer, does not keep
+/// the node from its boot service.
 pub fn dhcp_stranger() -> Outcome {
     let mut bench = Bench::new(None);
-    for attempt in 1..=3 {
-        bench.dhcp_lease(&[])?;
-        check!(
-            bench.personality().is_none(),
-            "a personality from nowhere at attempt {attempt}"
-        );
-    }
     let bytes = sample().emit().map_err(|error| format!("{error}"))?;
+    let start = bench.now;
+    for _ in 0..8 {
+        let sent = bench.dhcp_sent()?;
+        bench.dhcp_answer_from(STRANGER, &sent, &[])?;
+        bench.dhcp_answer(&sent, &with_personality(&bytes))?;
+        if bench.personality() == Some(sample()) {
+            let took = bench.now.saturating_since(start);
+            check!(took < Micros::from_secs(5), "took {took}");
+            return Ok(());
+        }
+    }
+    Err("no personality in eight messages".to_string())
+}
+
+/// A boot service that refuses, or sends nonsense, is asked again and again.
+pub fn dhcp_refused() -> Outcome {
+    let mut bench = Bench::new(None);
+    let bytes = sample().emit().map_err(|error| format!("{error}"))?;
+    let reason = [DhcpOption {
+        kind: OPTION_MESSAGE,
+        data: b"no node is configured for this machine",
+    }];
+    for _ in 0..3 {
+        bench.dhcp_lease(&reason)?;
+        check!(bench.personality().is_none(), "a personality from nowhere");
+    }
     bench.dhcp_lease(&with_personality(&bytes[..20]))?;
     check!(bench.personality().is_none(), "a cut personality was taken");
     bench.dhcp_lease(&with_personality(&bytes))?;

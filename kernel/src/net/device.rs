@@ -3,10 +3,13 @@
 //! Key type: [`CardDevice`]. Frames are not copied here: a received one is parsed in the card's
 //! buffer, a sent one is written there. Neighbours: `drivers::nic`, smoltcp's interface.
 
+use core::net::Ipv4Addr;
+
 use smoltcp::phy::{self, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
 use super::RECEIVE_BURST;
+use super::strangers::Strangers;
 use crate::drivers::nic::{FRAME_MAX, Nic, Transmit};
 
 /// Where the sender's hardware address stands in a frame.
@@ -16,6 +19,7 @@ const SOURCE: core::ops::Range<usize> = 6..12;
 pub struct CardDevice {
     card: &'static mut dyn Nic,
     source: [u8; 6],
+    strangers: Strangers,
 }
 
 impl CardDevice {
@@ -24,7 +28,13 @@ impl CardDevice {
         Self {
             card,
             source: [0; 6],
+            strangers: Strangers::default(),
         }
+    }
+
+    /// Drops the DHCP messages of `server` for a while.
+    pub fn ignore_dhcp(&mut self, server: Ipv4Addr, now: netstack::time::Instant) {
+        self.strangers.ignore(server, now);
     }
 
     /// Hardware address of the sender of the frame received last.
@@ -47,11 +57,18 @@ impl phy::Device for CardDevice {
     type RxToken<'a> = Received<'a>;
     type TxToken<'a> = Room<'a>;
 
-    fn receive(&mut self, _now: Instant) -> Option<(Received<'_>, Room<'_>)> {
+    fn receive(&mut self, now: Instant) -> Option<(Received<'_>, Room<'_>)> {
         let (frame, room) = self.card.receive()?;
         if let Some(source) = frame.get(SOURCE) {
             self.source.copy_from_slice(source);
         }
+        let now = netstack::time::Instant::from_micros(now.total_micros() as u64);
+        // smoltcp passes over a frame of no bytes.
+        let frame = if self.strangers.sent(frame, now) {
+            &[]
+        } else {
+            frame
+        };
         Some((Received(frame), Room(room)))
     }
 

@@ -30,6 +30,9 @@ const OPTION_VENDOR_CLASS: u8 = 60;
 /// Wait for the first answer. A boot service on the same wire answers in milliseconds; half a
 /// second covers one that serves 64 nodes switched on together.
 const FIRST_WAIT: Micros = Micros::from_millis(500);
+/// Wait before others are asked after a stranger's lease: not at once, so that a network full of
+/// strangers sees no storm.
+const STRANGER_PAUSE: Micros = Micros::from_millis(500);
 /// Silence after which the operator is told.
 const FIRST_REPORT: Micros = Micros::from_secs(2);
 /// Longest wait between two attempts of a node whose boot service stays silent: short enough that
@@ -47,8 +50,18 @@ pub struct Lease {
     pub address: Ipv4Cidr,
     /// Default router, if there is one.
     pub router: Option<Ipv4Address>,
-    /// The server that gave the lease.
+    /// The server that gave the lease, by the name it gave itself.
     pub server: Ipv4Address,
+}
+
+/// What an ACK says about the personality.
+enum Verdict {
+    /// It brought the personality.
+    Given(Personality),
+    /// No personality is needed, or it did not come and must be asked for again.
+    None,
+    /// It is from a server that knows nothing of personalities.
+    Stranger,
 }
 
 /// What happened to the lease.
@@ -56,6 +69,9 @@ pub struct Lease {
 pub enum Event {
     /// A new or renewed lease; the personality when it came with this answer.
     Leased(Lease, Option<Personality>),
+    /// A lease from a server that is not the boot service, which made its offer from this
+    /// address; it is given up.
+    Stranger(Ipv4Address),
     /// The lease has run out or the server took it back.
     Lost,
 }
@@ -180,6 +196,7 @@ impl Client {
                     router: config.router,
                     server: config.server.identifier,
                 };
+                let sender = config.server.address;
                 let option = |kind| {
                     let packet = config.packet.as_ref()?;
                     let mut options = packet.options();
@@ -187,16 +204,23 @@ impl Client {
                 };
                 let parsed = option(personality::DHCP_OPTION).map(Personality::parse);
                 let reason = option(OPTION_MESSAGE).map(String::from_utf8_lossy);
-                let personality = self.judge(parsed, reason.as_deref(), &lease, now);
-                self.leased = true;
-                if personality.is_some() {
-                    self.wants_personality = false;
-                    self.discard_at = None;
-                    let socket = sockets.get_mut::<dhcpv4::Socket>(self.handle);
-                    socket.set_outgoing_options(self.vendor_only);
-                    socket.set_parameter_request_list(ASK);
+                let verdict = self.judge(parsed, reason.as_deref(), &lease, now);
+                match verdict {
+                    Verdict::Stranger => Some(Event::Stranger(sender)),
+                    Verdict::None => {
+                        self.leased = true;
+                        Some(Event::Leased(lease, None))
+                    }
+                    Verdict::Given(personality) => {
+                        self.leased = true;
+                        self.wants_personality = false;
+                        self.discard_at = None;
+                        let socket = sockets.get_mut::<dhcpv4::Socket>(self.handle);
+                        socket.set_outgoing_options(self.vendor_only);
+                        socket.set_parameter_request_list(ASK);
+                        Some(Event::Leased(lease, Some(personality)))
+                    }
                 }
-                Some(Event::Leased(lease, personality))
             }
         }
     }
@@ -208,29 +232,34 @@ impl Client {
         reason: Option<&str>,
         lease: &Lease,
         now: Instant,
-    ) -> Option<Personality> {
+    ) -> Verdict {
         if !self.wants_personality {
-            return None;
+            return Verdict::None;
         }
         let server = lease.server;
+        let mut again = self.wait(now);
+        let mut verdict = Verdict::None;
         match (parsed, reason) {
-            (Some(Ok(personality)), _) => return Some(personality),
+            (Some(Ok(personality)), _) => return Verdict::Given(personality),
             (Some(Err(error)), _) => error!(
                 "net",
                 "personality from {server} not understood ({error}); boot service of another version?"
             ),
             (None, Some(reason)) => error!("net", "no personality from {server}: {reason}"),
-            (None, None) => error!(
-                "net",
-                "{server} gave address {} but no personality (DHCP option {}); a second DHCP \
-                 server on this network? asking again",
-                lease.address,
-                personality::DHCP_OPTION
-            ),
+            (None, None) => {
+                error!(
+                    "net",
+                    "{server} gave address {} but no personality (DHCP option {}); is there a \
+                     second DHCP server on this network? asking others",
+                    lease.address,
+                    personality::DHCP_OPTION
+                );
+                again = STRANGER_PAUSE;
+                verdict = Verdict::Stranger;
+            }
         }
-        let discard_at = now + self.wait(now);
-        self.discard_at = Some(discard_at);
-        self.next_report = discard_at + FIRST_REPORT;
-        None
+        self.discard_at = Some(now + again);
+        self.next_report = now + again + FIRST_REPORT;
+        verdict
     }
 }

@@ -10,6 +10,7 @@
 mod device;
 mod dhcp;
 pub mod frame;
+mod strangers;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -284,6 +285,7 @@ impl Stack {
                         .push_back(Event::Personality(Box::new(personality)));
                 }
             }
+            Some(dhcp::Event::Stranger(server)) => self.device.ignore_dhcp(server, now),
             Some(dhcp::Event::Lost) => {
                 self.interface
                     .update_ip_addrs(|addresses| addresses.clear());
