@@ -289,6 +289,10 @@ impl Jobs {
         if ack.cancel_signal != 0 {
             rank.cancelled = ack.cancel_signal;
         }
+        if rank.exit_seen {
+            // An answer that was overtaken by the job's last call.
+            return;
+        }
         let place = rank.rank;
         match (rank.phase, ack.status) {
             (Phase::Launching, JobStatus::Loading) => {
@@ -300,7 +304,7 @@ impl Jobs {
                 rank.retry.tries = 0;
                 arm(&mut self.timers, &mut rank.retry, now, node, job);
                 let state = &self.jobs[&job];
-                let loading = |rank: &&RankState| rank.phase == Phase::Launching;
+                let loading = |rank: &&RankState| rank.phase == Phase::Launching && !rank.exit_seen;
                 let waiting = state.ranks.values().filter(loading).count() as u32;
                 out.event(Event::LaunchReady {
                     job,
@@ -324,7 +328,7 @@ impl Jobs {
                 self.never_launched(node, job, ack.status, place, out);
             }
             (Phase::Ready, JobStatus::Started) => self.started(node, job, out),
-            (Phase::Ready | Phase::Running, _) if ended && !rank.exit_seen => {
+            (Phase::Ready | Phase::Running, _) if ended => {
                 let reason = RankLoss::Forgotten;
                 out.event(Event::RankLost {
                     job,

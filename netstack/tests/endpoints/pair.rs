@@ -381,6 +381,37 @@ fn cancel_reaches_a_running_job_and_one_that_still_loads() {
 }
 
 #[test]
+fn an_answer_that_was_overtaken_by_the_exit_gives_no_event() {
+    let mut pair = Pair::joined();
+    pair.control
+        .launch(pair.now, job_spec(1))
+        .expect("the node is up and free");
+    pair.settle();
+    pair.node.launch_result(pair.now, JobId(1), Ok(()));
+    pair.settle();
+    pair.control.start(pair.now, JobId(1));
+    pair.deliver_to_node();
+    let started = pair.take_datagrams_of_node();
+    pair.control.cancel(pair.now, JobId(1), 2);
+    pair.deliver_to_node();
+    let exit = IoOp::Exit(ExitReport::new(ExitStatus::Signal(2)));
+    pair.node
+        .io_submit(pair.now, JobId(1), exit)
+        .expect("an exit is always taken");
+    let mut late = pair.take_datagrams_of_node();
+    late.reverse();
+    while pair.control.poll_event().is_some() {}
+    for datagram in late.iter().chain(&started) {
+        pair.deliver(datagram);
+    }
+    let events = pair.take_control_events();
+    assert!(
+        matches!(events[..], [control::Event::IoCall { .. }]),
+        "{events:?}"
+    );
+}
+
+#[test]
 fn a_silent_node_is_lost_and_its_orphan_is_dropped_when_it_comes_back() {
     let mut pair = running();
     pair.cut = true;

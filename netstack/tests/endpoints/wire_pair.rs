@@ -177,6 +177,24 @@ impl Pair {
         self.control.handle_datagram(self.now, ADDR, datagram);
     }
 
+    /// Delivers what the control node has to say, and takes no answer.
+    pub fn deliver_to_node(&mut self) {
+        let mut buffer = [0; MAX_DATAGRAM];
+        while let Some((_, length)) = self.control.poll_transmit(self.now, &mut buffer) {
+            self.node.handle_datagram(self.now, &buffer[..length]);
+        }
+    }
+
+    /// What the node has to say, held back.
+    pub fn take_datagrams_of_node(&mut self) -> Vec<Vec<u8>> {
+        let mut buffer = [0; MAX_DATAGRAM];
+        std::iter::from_fn(|| {
+            let length = self.node.poll_transmit(self.now, &mut buffer)?;
+            Some(buffer[..length].to_vec())
+        })
+        .collect()
+    }
+
     pub fn first_datagram(&mut self) -> Vec<u8> {
         let mut buffer = [0; MAX_DATAGRAM];
         let length = self

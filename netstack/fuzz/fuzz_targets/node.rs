@@ -1,0 +1,4 @@
+//! Hostile datagrams into a node's endpoint.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| netstack_fuzz::attack_node(input));

@@ -1,0 +1,216 @@
+//! What the fuzz targets do with their input. `cargo +nightly fuzz run node` (or `control`,
+//! `personality`) from `netstack/` runs one.
+//!
+//! An endpoint's input is a list of records: one byte of mode, one of kind, two of length
+//! (little-endian), then so many bytes. Mode 0 delivers the bytes as they are, mode 1 as the
+//! payload of a datagram sealed with the session's key (as if the other side had been taken over),
+//! mode 2 lets time pass, any other lets the endpoint send. The only thing asked of the endpoints
+//! is that they neither panic nor stop.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use netstack::control::Limits;
+use netstack::ids::{BootEpoch, ControlEpoch, JobId, NodeId, ProgramId};
+use netstack::job::{JobSpec, RankSpec};
+use netstack::join::Timing;
+use netstack::page::{Object, PageRequest};
+use netstack::personality::Personality;
+use netstack::time::{Instant, Micros};
+use netstack::vitals::BootTimings;
+use netstack::wire::datagram::{self, Header, Kind, MAX_PAYLOAD, Packet};
+use netstack::wire::join::Welcome;
+use netstack::wire::key::{Direction, Key};
+use netstack::{MAX_DATAGRAM, NODE_PORT, control, node};
+
+const SECRET: [u8; 16] = *b"a secret to fuzz";
+const NODE: NodeId = NodeId(3);
+const EPOCH: BootEpoch = BootEpoch(5);
+const MAC: [u8; 6] = [0x52, 0x54, 0, 7, 0, 3];
+const ADDR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 117, 1, 3), NODE_PORT);
+const JOB: JobId = JobId(1);
+
+/// A joined node and control node with a launched job, and the session's keys.
+struct Pair {
+    node: node::Endpoint,
+    control: control::Endpoint,
+    now: Instant,
+    to_node: Key,
+    to_control: Key,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let key = Key(SECRET).node_key(1, MAC, EPOCH, NODE);
+        let personality = Personality {
+            node: NODE,
+            control_addr: [10, 117, 0, 1],
+            control_port: netstack::CONTROL_PORT,
+            http_port: 7180,
+            tree_height: 0,
+            place: [0; 4],
+            key_id: 1,
+            key,
+            name: "n3".into(),
+        };
+        let now = Instant::from_micros(1);
+        let mut node = node::Endpoint::new(
+            node::Config {
+                personality,
+                mac: MAC,
+                boot_epoch: EPOCH,
+                lab_key: false,
+                version: [0; 16],
+                build_id: [0; 20],
+                memory_bytes: 0,
+                seed: 1,
+                timings: BootTimings::default(),
+            },
+            now,
+        );
+        let mut control = control::Endpoint::new(control::Config {
+            cluster_secret: SECRET,
+            key_id: 1,
+            version: [0; 16],
+            any_version: false,
+            accept_lab_keys: false,
+            control_epoch: ControlEpoch(1),
+            seed: 1,
+            timing: Timing::default(),
+            limits: Limits::default(),
+        });
+        let mut out = [0; MAX_DATAGRAM];
+        let hello = node
+            .poll_transmit(now, &mut out)
+            .expect("a node says HELLO");
+        control.handle_datagram(now, ADDR, &out[..hello]);
+        let (_, length) = control
+            .poll_transmit(now, &mut out)
+            .expect("control says WELCOME");
+        let packet = Packet::new_checked(&out[..length]).expect("it is well-formed");
+        let payload = packet
+            .open(&key.join_key(Direction::ToNode))
+            .expect("it is sealed");
+        let session = Welcome::parse(payload).expect("it is a WELCOME").session;
+        node.handle_datagram(now, &out[..length]);
+        let mut pair = Pair {
+            node,
+            control,
+            now,
+            to_node: key.session_key(Direction::ToNode, session),
+            to_control: key.session_key(Direction::ToControl, session),
+        };
+        pair.settle();
+        let spec = JobSpec {
+            job: JOB,
+            ranks: vec![RankSpec {
+                node: NODE,
+                launch_block_bytes: 10,
+            }],
+            program: ProgramId([0; 32]),
+            program_bytes: 100_000,
+            time_limit_us: 0,
+            monitor_period_us: 0,
+            memory_limit: 0,
+        };
+        pair.control.launch(pair.now, spec).expect("the node is up");
+        pair.settle();
+        let request = PageRequest {
+            job: JOB,
+            object: Object::Program,
+            offset: 0,
+            length: 32_768,
+            demand: true,
+        };
+        pair.node
+            .request_pages(pair.now, request)
+            .expect("there is room");
+        pair
+    }
+
+    /// Exchanges datagrams until both are silent; what comes out of the events is dropped.
+    fn settle(&mut self) {
+        let mut out = [0; MAX_DATAGRAM];
+        for _ in 0..1000 {
+            let up = self.node.poll_transmit(self.now, &mut out);
+            if let Some(length) = up {
+                self.control.handle_datagram(self.now, ADDR, &out[..length]);
+            }
+            let down = self.control.poll_transmit(self.now, &mut out);
+            if let Some((_, length)) = down {
+                self.node.handle_datagram(self.now, &out[..length]);
+            }
+            self.drain();
+            if up.is_none() && down.is_none() {
+                return;
+            }
+        }
+        panic!("the endpoints never come to rest");
+    }
+
+    fn drain(&mut self) {
+        while self.node.poll_event().is_some() {}
+        while self.control.poll_event().is_some() {}
+    }
+}
+
+/// Delivers the records of `input`; `deliver` takes a datagram, `key` seals them.
+fn attack(input: &[u8], mut pair: Pair, key: Key, deliver: impl Fn(&mut Pair, &[u8])) {
+    let mut rest = input;
+    let mut seq = 1_000;
+    while let Some((&[mode, kind, low, high], tail)) = rest.split_first_chunk::<4>() {
+        let length = usize::from(u16::from_le_bytes([low, high])).min(tail.len());
+        let (bytes, tail) = tail.split_at(length);
+        rest = tail;
+        match mode {
+            0 => deliver(&mut pair, bytes),
+            1 => {
+                let Ok(kind) = Kind::from_wire(kind) else {
+                    continue;
+                };
+                seq += 1;
+                let header = Header {
+                    kind,
+                    node: NODE,
+                    epoch: EPOCH,
+                    seq,
+                };
+                let mut out = [0; MAX_DATAGRAM];
+                let payload = &bytes[..bytes.len().min(MAX_PAYLOAD)];
+                let length = datagram::emit(header, Some(&key), &mut out, |writer| {
+                    writer.bytes(payload);
+                });
+                deliver(&mut pair, &out[..length]);
+            }
+            2 => pair.now += Micros(u64::from(kind) * 50_000),
+            _ => pair.settle(),
+        }
+        pair.drain();
+    }
+    pair.settle();
+}
+
+/// Hostile datagrams into a node's endpoint.
+pub fn attack_node(input: &[u8]) {
+    let pair = Pair::new();
+    let key = pair.to_node;
+    attack(input, pair, key, |pair, bytes| {
+        pair.node.handle_datagram(pair.now, bytes)
+    });
+}
+
+/// Hostile datagrams into the control node's endpoint.
+pub fn attack_control(input: &[u8]) {
+    let pair = Pair::new();
+    let key = pair.to_control;
+    attack(input, pair, key, |pair, bytes| {
+        pair.control.handle_datagram(pair.now, ADDR, bytes)
+    });
+}
+
+/// Bytes into the parsers of what comes before a node has a session.
+pub fn parse_personality(input: &[u8]) {
+    if let Ok(personality) = Personality::parse(input) {
+        assert_eq!(personality.emit().as_deref(), Ok(input));
+    }
+    let _ = netstack::job::launch_block::parse(input);
+}
