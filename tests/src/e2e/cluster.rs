@@ -113,6 +113,20 @@ impl Cluster {
         command
     }
 
+    /// A command inside the network namespace of the cluster.
+    pub fn in_namespace(&self, args: &[&str], input: &[u8]) -> Result<Finished> {
+        let pattern = format!("serve.*{}", self.name);
+        let found = command::run(OsStr::new("pgrep"), &["-o", "-f", &pattern], b"", LIMIT)?
+            .expect_code(0)?;
+        let pid = found.out().trim().to_owned();
+        let mut all = vec!["-t", &pid, "-n"];
+        if !is_root() {
+            all.extend(["-U", "--preserve-credentials"]);
+        }
+        all.extend(args);
+        command::run(OsStr::new("nsenter"), &all, input, LIMIT)
+    }
+
     /// `hearth ARGS --json`, parsed.
     pub fn json(&self, args: &[&str]) -> Result<Value> {
         let mut all = args.to_vec();
@@ -195,6 +209,10 @@ impl Drop for Cluster {
             drop(self.hearth(&["down"]));
         }
     }
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
 }
 
 /// The folder `target/hearth` of the workspace this binary was built in.

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::Scenario;
 use crate::cluster::{Boot, Cluster, LIMIT};
+use crate::nodes::boots;
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -111,6 +112,9 @@ fn bad_files(cluster: &Cluster) -> Result<()> {
         bail!("a dynamically linked program ran");
     }
     done.expect_err("-static")?;
+    // And when control does not look, the node refuses it.
+    let done = cluster.hearth(&["run", "-n", "1", "--no-precheck", "/bin/ls"])?;
+    done.expect_code(126)?.expect_err("-static")?;
     mutated(cluster, &good, &folder)?;
     std::fs::remove_dir_all(&folder)?;
     Ok(())
@@ -126,6 +130,7 @@ fn mutated(cluster: &Cluster, good: &[u8], folder: &std::path::Path) -> Result<(
         seed ^= seed << 17;
         seed
     };
+    let before = boots(cluster, "n3")?;
     let mut codes = std::collections::BTreeMap::new();
     for index in 0..COUNT {
         let mut bytes = good.to_vec();
@@ -156,14 +161,15 @@ fn mutated(cluster: &Cluster, good: &[u8], folder: &std::path::Path) -> Result<(
         let done = cluster.hearth_within(&args, b"", LIMIT)?;
         *codes.entry(done.code()).or_insert(0) += 1;
     }
-    let nodes = cluster.nodes()?;
-    let Some(node) = nodes.iter().find(|n| n["name"] == "n3") else {
-        bail!("n3 is gone")
-    };
     println!("          {COUNT} mutated programs, count by exit code: {codes:?}");
-    if node["boots"].as_u64() != Some(1) {
-        bail!("node n3 booted again under the mutated programs: {node}");
+    if boots(cluster, "n3")? != before {
+        bail!("node n3 booted again under the mutated programs");
     }
+    let hello = cluster.program("hello-c");
+    cluster
+        .hearth(&["run", "--nodes", "n3", "-n", "1", &hello])?
+        .expect_code(0)?
+        .expect_out("rank 0 of 1")?;
     Ok(())
 }
 

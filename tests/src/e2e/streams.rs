@@ -30,6 +30,11 @@ pub const SCENARIOS: &[Scenario] = &[
         boot: Boot::Network,
         run: slow_reader,
     },
+    Scenario {
+        name: "output-under-loss",
+        boot: Boot::Network,
+        run: under_loss,
+    },
 ];
 
 fn round_trip(cluster: &Cluster) -> Result<()> {
@@ -86,6 +91,26 @@ fn exit_status(cluster: &Cluster) -> Result<()> {
 }
 
 fn complete(cluster: &Cluster) -> Result<()> {
+    every_line_once(cluster)
+}
+
+/// One datagram in ten is lost in each direction, by a packet filter in the cluster's namespace.
+fn under_loss(cluster: &Cluster) -> Result<()> {
+    const RULES: &str = "table inet loss {
+        chain in { type filter hook input priority 0; udp dport 7117 numgen random mod 10 == 0 drop; }
+        chain out { type filter hook output priority 0; udp sport 7117 numgen random mod 10 == 0 drop; }
+    }";
+    cluster
+        .in_namespace(&["nft", "-f", "-"], RULES.as_bytes())?
+        .expect_code(0)?;
+    let outcome = every_line_once(cluster);
+    cluster
+        .in_namespace(&["nft", "delete", "table", "inet", "loss"], b"")?
+        .expect_code(0)?;
+    outcome
+}
+
+fn every_line_once(cluster: &Cluster) -> Result<()> {
     let done = cluster
         .hearth(&[
             "run",

@@ -84,6 +84,12 @@ const PACKAGES: &[Package] = &[
         "network loader for machines whose own firmware is not iPXE",
     ),
     program("iproute2", "tc", "bridges, taps and rate limits"),
+    program("nftables", "nft", "packet loss in the end-to-end tests"),
+    program(
+        "procps",
+        "pgrep",
+        "finding processes in the end-to-end tests",
+    ),
     program("gcc", "gcc", "example programs in C"),
     program("g++", "g++", "example programs in C++"),
     program("gfortran", "gfortran", "example programs in Fortran"),
