@@ -67,6 +67,28 @@ impl Event {
         }
     }
 
+    /// The event with everything made visible in its texts that is no letter, digit, mark of ASCII or space: file
+    /// names and reasons come from machines nobody knows, and end in an operator's terminal.
+    pub(crate) fn printable(mut self) -> Event {
+        match &mut self {
+            Event::PersonalityRefused { reason, .. } => *reason = printable(reason),
+            Event::TransferFailed { file, reason, .. } => {
+                *file = printable(file);
+                *reason = printable(reason);
+            }
+            Event::Degraded { part, reason } => {
+                *part = printable(part);
+                *reason = printable(reason);
+            }
+            Event::UnknownMachine { .. }
+            | Event::LeasesExhausted { .. }
+            | Event::AddressDeclined { .. }
+            | Event::ForeignServer { .. }
+            | Event::UnsupportedFirmware { .. } => {}
+        }
+        self
+    }
+
     /// The kind of event, as it is serialised.
     pub fn name(&self) -> &'static str {
         match self {
@@ -146,6 +168,50 @@ impl fmt::Display for Event {
                 write!(f, " did not get {file}: {reason}")
             }
             Event::Degraded { part, reason } => write!(f, "{part}: {reason}"),
+        }
+    }
+}
+
+/// Control characters, direction marks and the like as `\u{1b}`; a terminal shows them and does not obey.
+pub(crate) fn printable(text: &str) -> String {
+    let visible = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if visible(c) {
+            shown.push(c);
+        } else {
+            shown.extend(c.escape_unicode());
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_becomes_visible() {
+        assert_eq!(printable("hearth.efi: für n3"), "hearth.efi: für n3");
+        assert_eq!(printable("\x1b]0;owned\x07"), "\\u{1b}]0;owned\\u{7}");
+        assert_eq!(
+            printable("a\nb\u{202e}c\u{9b}31m"),
+            "a\\u{a}b\\u{202e}c\\u{9b}31m"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_event_carries_control_characters(file in any::<String>(), reason in any::<String>()) {
+            let client = Ipv4Addr::LOCALHOST;
+            let event = Event::TransferFailed { mac: None, client, file, reason: reason.clone() };
+            let refused = Event::PersonalityRefused { mac: Mac([2; 6]), boot_epoch: 1, reason: reason.clone() };
+            let degraded = Event::Degraded { part: reason.clone(), reason };
+            for event in [event, refused, degraded] {
+                let text = event.printable().to_string();
+                prop_assert!(!text.chars().any(char::is_control), "{:?}", text);
+            }
         }
     }
 }

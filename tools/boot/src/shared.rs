@@ -134,6 +134,7 @@ impl Shared {
     /// anybody reads are counted instead.
     pub(crate) fn event(&self, event: Event) {
         let now = self.now();
+        let event = event.printable();
         if let Some(mac) = event.mac() {
             let text = event.to_string();
             let text = text
@@ -188,6 +189,58 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tftp;
+
+    #[derive(Default)]
+    struct Log(Mutex<Vec<String>>);
+
+    impl TimelineSink for Log {
+        fn stage(&self, _: Stage, _: &BootRecord) {}
+
+        fn event(&self, event: &Event) {
+            let json = serde_json::to_value(event).unwrap();
+            let texts = json
+                .as_object()
+                .unwrap()
+                .values()
+                .filter_map(|value| value.as_str());
+            let mut log = self.0.lock().unwrap();
+            log.extend(texts.map(str::to_owned));
+            log.push(event.to_string());
+        }
+    }
+
+    /// From a TFTP packet to what the control node is told and the timeline shows.
+    #[test]
+    fn escape_sequences_from_the_wire_reach_nobody() {
+        let config = Config::new("br0", Ipv4Addr::new(10, 117, 0, 1), 16, "hearth.efi".into());
+        let log = Arc::new(Log::default());
+        let shared = Shared::new(config, log.clone());
+        let mac = Mac([2, 0, 0, 0, 0, 1]);
+        let client = Ipv4Addr::new(10, 117, 1, 1);
+        shared
+            .timeline()
+            .asked(shared.now(), mac, Firmware::Ipxe, None);
+        shared.timeline().addressed(shared.now(), mac, client, None);
+        let mut server = tftp::Server::new();
+        let from = std::net::SocketAddrV4::new(client, 2_070);
+        for name in ["x\x1b[2Jy", "dir/\u{9b}31m", "\u{202e}efi"] {
+            let packet = format!("\0\x01{name}\0octet\0");
+            server.handle(shared.now(), from, packet.as_bytes(), &shared);
+        }
+        while let Some(finished) = server.poll_finished() {
+            crate::tasks::note_transfer(&shared, finished);
+        }
+        let mut texts = log.0.lock().unwrap().clone();
+        assert!(
+            texts.iter().any(|text| text.contains("x\\u{1b}[2Jy")),
+            "{texts:?}"
+        );
+        texts.push(shared.timeline().get(mac).unwrap().trouble.clone().unwrap());
+        for text in texts {
+            assert_eq!(crate::event::printable(&text), text);
+        }
+    }
 
     #[test]
     fn a_flood_of_events_is_counted_and_a_trickle_passes() {

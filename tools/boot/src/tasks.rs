@@ -223,7 +223,8 @@ impl tftp::Files for Shared {
     }
 }
 
-fn note_transfer(shared: &Shared, finished: Finished) {
+/// Enters what became of a TFTP transfer into the timeline.
+pub(crate) fn note_transfer(shared: &Shared, finished: Finished) {
     let Finished {
         client,
         file,
