@@ -230,12 +230,13 @@ pub fn activate_kernel_table() {
     activate(kernel_table());
 }
 
-/// Forgets the translation of one page after its entry changed.
+/// Forgets the translation of one page after its entry changed, and the way to every table: INVLPG
+/// drops the paging-structure caches whatever its address (Intel SDM volume 3A, 4.10.4.1).
 pub fn invalidate(page: VirtAddr) {
     physical::flush(page);
 }
 
-/// Forgets all translations of the program.
+/// Forgets all translations of the program, and the way to every table.
 pub fn invalidate_user() {
     physical::flush_user();
 }
@@ -273,6 +274,8 @@ fn map_fresh(start: u64, bytes: u64) -> bool {
         match map_kernel(VirtAddr::new(page), frame, attributes) {
             Ok(()) => {}
             Err(MapError::OutOfFrames) => {
+                // Tables made on the way were given back.
+                invalidate(VirtAddr::new(page));
                 frames().free(frame);
                 return false;
             }

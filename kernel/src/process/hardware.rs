@@ -37,6 +37,8 @@ impl Machine for Hardware {
         act(&mut self.0, &mut mm::frames())
     }
 
+    /// Page by page or all at once; either drops the paging-structure caches as a whole, so that
+    /// tables given back in the range are forgotten however few of its pages were mapped.
     fn invalidate(&mut self, first: VirtAddr, last: VirtAddr) {
         let from = first.page_start().as_u64();
         let pages = last.as_u64().saturating_sub(from) / PAGE_SIZE + 1;

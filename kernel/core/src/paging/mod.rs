@@ -4,7 +4,7 @@
 //! they work on. Leaves map 4 KiB or 2 MiB and carry an [`entry::Attributes`].
 //!
 //! Neighbours: `kernel::mm` makes the kernel's own table and one per program, invalidates the TLB
-//! after [`PageTable::unmap`] and [`PageTable::protect`] and loads CR3; [`crate::space`] says what
+//! after [`PageTable::unmap`], [`PageTable::protect`] and a failed [`PageTable::map`] and loads CR3; [`crate::space`] says what
 //! a program's table should hold. Retention keeps a program's table between launches: each leaf
 //! says by its [`entry::Class`] which ELF segment it came from.
 //!
@@ -160,7 +160,8 @@ impl PageTable {
         }
     }
 
-    /// Maps the page at `page` to `frame`.
+    /// Maps the page at `page` to `frame`. After `OutOfFrames` the caller invalidates `page` as
+    /// after [`PageTable::unmap`]: tables made on the way were given back again.
     pub fn map<M: PhysMem>(
         self,
         mem: &mut M,
@@ -188,7 +189,7 @@ impl PageTable {
     }
 
     /// Removes the page that holds `address` and gives back tables that became empty. The caller
-    /// invalidates the TLB and decides what happens to the frame.
+    /// always invalidates the TLB and decides what happens to the frame.
     pub fn unmap<M: PhysMem>(
         self,
         mem: &mut M,
@@ -197,7 +198,7 @@ impl PageTable {
     ) -> Result<Leaf, MapError> {
         let leaf = self.translate(mem, address).ok_or(MapError::NotMapped)?;
         let end = leaf.page.as_u64() + (leaf.size.bytes() - 1);
-        self.unmap_range(mem, tables, leaf.page, VirtAddr::new(end), |_, _| ());
+        let _ = self.unmap_range(mem, tables, leaf.page, VirtAddr::new(end), |_, _| ());
         Ok(leaf)
     }
 

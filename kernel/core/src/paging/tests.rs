@@ -317,10 +317,15 @@ proptest! {
                 Step::UnmapRange { first, last } => {
                     let (first, last) = (PAGES[first], PAGES[last]);
                     let mut removed = Vec::new();
+                    let start = VirtAddr::new(first);
                     let end = VirtAddr::new(last + PAGE_SIZE - 1);
-                    table.unmap_range(&mut mem, &mut tables, VirtAddr::new(first), end, |_, leaf| {
-                        removed.push(leaf.page.as_u64());
-                    });
+                    let (before, mut present) = (tables.used(), false);
+                    let remembered =
+                        table.unmap_range(&mut mem, &mut tables, start, end, |_, leaf| {
+                            removed.push(leaf.page.as_u64());
+                            present |= leaf.attributes.protection != Protection::None;
+                        });
+                    prop_assert_eq!(remembered, present || tables.used() < before);
                     let expected: Vec<u64> = model.range(first..=last).map(|(&at, _)| at).collect();
                     prop_assert_eq!(removed, expected);
                     model.retain(|&page, _| page < first || page > last);

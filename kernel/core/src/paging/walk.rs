@@ -58,8 +58,14 @@ impl PageTable {
     }
 
     /// Removes all leaves that lie between `first` and `last` (an address inside the last page),
-    /// calls `removed` with `tables` for each, and gives back tables that became empty. A large page that only
-    /// partly lies in the range is a broken invariant of the caller.
+    /// calls `removed` with `tables` for each, and gives back tables that became empty. A large
+    /// page that only partly lies in the range is a broken invariant of the caller.
+    ///
+    /// Returns whether the CPU may remember something that is gone: a leaf that was present, or a
+    /// table. If so, and the table is active, the caller invalidates before anybody gets a frame:
+    /// the CPU caches the way to a table, too, and would read whatever its frame holds next as
+    /// entries (Intel SDM volume 3A, 4.10.3 and 4.10.4).
+    #[must_use = "the CPU may remember what was removed"]
     pub fn unmap_range<M: PhysMem, T: TableSource<M>>(
         self,
         mem: &mut M,
@@ -67,8 +73,17 @@ impl PageTable {
         first: VirtAddr,
         last: VirtAddr,
         mut removed: impl FnMut(&mut T, Leaf),
-    ) {
-        remove(mem, tables, self.root, 4, (0, first, last), &mut removed);
+    ) -> bool {
+        let mut remembered = false;
+        let mut note = |tables: &mut T, gone: Gone| match gone {
+            Gone::Leaf(leaf) => {
+                remembered |= leaf.attributes.protection != Protection::None;
+                removed(tables, leaf);
+            }
+            Gone::Table => remembered = true,
+        };
+        remove(mem, tables, self.root, 4, (0, first, last), &mut note);
+        remembered
     }
 
     /// Calls `visit` for every leaf between `first` and `last` in rising order.
@@ -94,16 +109,18 @@ impl PageTable {
         alter(mem, self.root, 4, (0, first, last), &mut change);
     }
 
-    /// Gives back the tables of the lower half and the root. All user leaves must be gone.
+    /// Gives back the tables of the lower half and the root. All user leaves must be gone, and the
+    /// table must not be active: loading another root has made the CPU forget it.
     pub fn destroy<M: PhysMem>(self, mem: &mut M, tables: &mut impl TableSource<M>) {
         let last = VirtAddr::new(crate::addr::USER_END - 1);
-        self.unmap_range(mem, tables, VirtAddr::new(0), last, |_, leaf| {
+        let _ = self.unmap_range(mem, tables, VirtAddr::new(0), last, |_, leaf| {
             panic!("page table given back while it maps {:?}", leaf.page)
         });
         tables.free_table(self.root);
     }
 
-    /// Gives back tables on the way to `page` that were made for a mapping that then failed.
+    /// Gives back tables on the way to `page` that were made for a mapping that then failed; the
+    /// caller of `map` invalidates, as its documentation says.
     fn prune<M: PhysMem>(self, mem: &mut M, tables: &mut impl TableSource<M>, page: VirtAddr) {
         remove(mem, tables, self.root, 4, (0, page, page), &mut |_, _| ());
     }
@@ -151,6 +168,12 @@ fn root_indices(first: VirtAddr, last: VirtAddr) -> core::ops::RangeInclusive<u6
     first.table_index(4)..=last.table_index(4)
 }
 
+/// What a walk took away.
+enum Gone {
+    Leaf(Leaf),
+    Table,
+}
+
 /// Base of a table and the range asked for.
 type Range = (u64, VirtAddr, VirtAddr);
 
@@ -161,7 +184,7 @@ fn remove<M: PhysMem, T: TableSource<M>>(
     table: PhysAddr,
     level: u8,
     (base, first, last): Range,
-    removed: &mut impl FnMut(&mut T, Leaf),
+    removed: &mut impl FnMut(&mut T, Gone),
 ) -> bool {
     let range = match level {
         4 => root_indices(first, last),
@@ -180,7 +203,7 @@ fn remove<M: PhysMem, T: TableSource<M>>(
             // `last` may be any address inside the last small page.
             assert!(inside || level == 1, "range cuts a large page");
             mem.write_u64(at, 0);
-            removed(tables, leaf);
+            removed(tables, Gone::Leaf(leaf));
             continue;
         }
         let next = entry.table_address();
@@ -189,6 +212,7 @@ fn remove<M: PhysMem, T: TableSource<M>>(
         if empty && !shared {
             mem.write_u64(at, 0);
             tables.free_table(next);
+            removed(tables, Gone::Table);
         }
     }
     level != 4 && (0..ENTRIES).all(|index| mem.read_u64(table.offset(index * 8)) == 0)

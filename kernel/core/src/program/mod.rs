@@ -41,7 +41,7 @@ pub trait Machine {
     /// the kernel's heap, which takes its pages from there.
     fn with<R>(&mut self, act: impl FnOnce(&mut Self::Mem, &mut FrameAllocator) -> R) -> R;
     /// Makes the CPU forget pages whose entries were present and have changed: all between
-    /// `first` and `last` (an address in the last page).
+    /// `first` and `last` (an address in the last page), and every table it has cached the way to.
     fn invalidate(&mut self, first: VirtAddr, last: VirtAddr);
 }
 
@@ -347,19 +347,19 @@ impl Memory {
             return;
         }
         let (first, last) = ends(pages);
-        let (mut pages, mut used, mut present) = (0, 0, false);
-        machine.with(|mem, frames| {
+        let (mut pages, mut used) = (0, 0);
+        let remembered = machine.with(|mem, frames| {
             self.table
                 .unmap_range(mem, frames, first, last, |frames, leaf| {
                     pages += 1;
                     used += u64::from(leaf.attributes.ahead && leaf.accessed);
-                    present |= leaf.attributes.protection != Protection::None;
                     frames.free(leaf.frame);
-                });
+                })
         });
         self.pages -= pages;
         self.counts.used += used;
-        if present {
+        // Before any frame freed above is given out again.
+        if remembered {
             machine.invalidate(first, last);
         }
     }
@@ -374,18 +374,33 @@ impl Memory {
         if self.available(machine) <= fault::FRAMES_RESERVED {
             return None;
         }
+        self.map_frame_unreserved(machine, page, attributes)
+    }
+
+    /// [`Self::map_frame`] without a look at the reserve.
+    fn map_frame_unreserved<M: Machine>(
+        &mut self,
+        machine: &mut M,
+        page: VirtAddr,
+        attributes: Attributes,
+    ) -> Option<PhysAddr> {
         let size = PageSize::Small;
-        let frame = machine.with(|mem, frames| {
+        let (frame, mapped) = machine.with(|mem, frames| {
             let frame = frames.alloc(mem, self.owner)?;
             match self.table.map(mem, frames, page, frame, size, attributes) {
-                Ok(()) => Some(frame),
+                Ok(()) => Some((frame, true)),
                 Err(MapError::OutOfFrames) => {
                     frames.free(frame);
-                    None
+                    Some((frame, false))
                 }
                 Err(error) => panic!("{page:?} cannot be mapped: {error:?}"),
             }
         })?;
+        if !mapped {
+            // Tables that were made on the way and given back.
+            machine.invalidate(page, page);
+            return None;
+        }
         self.pages += 1;
         self.pages_peak = self.pages_peak.max(self.pages);
         Some(frame)

@@ -259,6 +259,55 @@ fn memory_calls_carry_over_to_the_table() {
     assert_eq!(program.read(&mut machine, heap + 0x1000, 1).unwrap(), [0]);
 }
 
+/// The leaf of a PROT_NONE page is not present, but the tables above it are: the CPU may have cached
+/// the way to them, and their frames are given out again.
+#[test]
+fn tables_given_back_are_forgotten() {
+    let mut machine = Fake::new();
+    let mut program = Program::start(&mut machine, 1);
+    let at = program.map(&mut machine, 0x1000);
+    program.write(&mut machine, at, &[7]).unwrap();
+    program
+        .memory
+        .mprotect(&mut machine, at, 0x1000, prot::NONE)
+        .unwrap();
+    let kernel = machine.frames.usage().kernel;
+    let before = machine.invalidated;
+    program.memory.munmap(&mut machine, at, 0x1000).unwrap();
+    assert!(machine.frames.usage().kernel < kernel, "no table was freed");
+    assert_eq!(machine.invalidated, before + 1);
+    // Nothing was there any more: nothing to forget.
+    program.memory.discard(&mut machine, at, 0x1000).unwrap();
+    assert_eq!(machine.invalidated, before + 1);
+}
+
+/// A mapping that fails for want of a table gives back those it made, and says so to the CPU.
+#[test]
+fn tables_of_a_failed_mapping_are_forgotten() {
+    let mut machine = Fake::new();
+    let program = Program::start(&mut machine, 1);
+    let mut memory = program.memory;
+    // The frame itself and two of the three tables can be had.
+    let mut taken = Vec::new();
+    while machine.frames.usage().available() > 3 {
+        taken.push(
+            machine
+                .frames
+                .alloc(&mut machine.mem, Owner::KERNEL)
+                .unwrap(),
+        );
+    }
+    let page = VirtAddr::new(0x7000_0000_0000);
+    let attributes = Attributes::user(Protection::ReadWrite, Class::Private);
+    let before = machine.invalidated;
+    assert_eq!(
+        memory.map_frame_unreserved(&mut machine, page, attributes),
+        None
+    );
+    assert_eq!(machine.invalidated, before + 1);
+    assert_eq!(machine.frames.usage().available(), 3);
+}
+
 #[test]
 fn the_next_program_gets_the_same_frames_and_sees_only_zeros() {
     let mut machine = Fake::new();
