@@ -131,7 +131,7 @@ pub fn facts() -> &'static BootFacts {
     FACTS.get().expect("boot::init has not run")
 }
 
-/// Logs version and command line, and what was wrong with the latter.
+/// Logs version and command line (without the node's key), and what was wrong with the latter.
 pub fn report() {
     let facts = facts();
     info!(
@@ -143,7 +143,8 @@ pub fn report() {
         facts.entry,
         crate::time::at_tsc(facts.kernel_entry_tsc)
     );
-    info!("boot", "command line: {}", facts.command_line);
+    let shown = kernel_core::cmdline::without_secrets(facts.command_line);
+    info!("boot", "command line: {shown}");
     for warning in &facts.options.warnings {
         warn!("boot", "{warning}");
     }

@@ -7,12 +7,15 @@
 //! Neighbours: the boot stub passes the line on (`hearth_abi::handoff`), `kernel::main` logs the
 //! warnings, `docs/operating.md` lists the words.
 
+use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
 /// UDP port of control when `hearth.control=` names none.
 pub const CONTROL_PORT: u16 = 7117;
+/// What the secret word begins with; a misspelt one is better hidden, too.
+const SECRET: &str = "hearth.key";
 /// Warnings kept; more are counted only by their absence, one line would be unreadable anyway.
 pub const WARNINGS_MAX: usize = 16;
 
@@ -95,7 +98,7 @@ pub struct CommandLine {
 /// A word of the command line that was not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// The word.
+    /// The word, a secret value left out.
     pub word: String,
     /// Why.
     pub reason: Reason,
@@ -136,6 +139,25 @@ impl Default for CommandLine {
             ip: None,
             warnings: Vec::new(),
         }
+    }
+}
+
+/// The command line as it may be shown: without the value of `hearth.key`. The console and the
+/// panic report are read by people who must not be able to speak for the node.
+pub fn without_secrets(line: &str) -> String {
+    let mut shown = String::with_capacity(line.len());
+    for piece in line.split_inclusive(|letter: char| letter.is_ascii_whitespace()) {
+        let word = piece.trim_ascii_end();
+        shown.push_str(&masked(word));
+        shown.push_str(&piece[word.len()..]);
+    }
+    shown
+}
+
+fn masked(word: &str) -> Cow<'_, str> {
+    match word.strip_prefix(SECRET) {
+        Some(rest) if !rest.is_empty() => Cow::Owned([SECRET, "=(hidden)"].concat()),
+        _ => Cow::Borrowed(word),
     }
 }
 
@@ -206,7 +228,7 @@ impl CommandLine {
 
     fn warn(&mut self, word: &str, reason: Reason) {
         if self.warnings.len() < WARNINGS_MAX {
-            let word = word.to_string();
+            let word = masked(word).into_owned();
             self.warnings.push(Warning { word, reason });
         }
     }
@@ -300,11 +322,34 @@ mod tests {
         );
     }
 
+    #[test]
+    fn the_key_is_not_shown() {
+        let key = "000102030405060708090a0b0c0d0eff";
+        let line = std::format!("quiet  hearth.node=7 hearth.key={key}\thearth.log=info ");
+        assert_eq!(
+            without_secrets(&line),
+            "quiet  hearth.node=7 hearth.key=(hidden)\thearth.log=info "
+        );
+        // Nor when it is given twice, is damaged, or the option misspelt.
+        let line =
+            std::format!("hearth.key={key}x hearth.key={key} hearth.key={key} hearth.keys={key}");
+        let parsed = CommandLine::parse(&line);
+        assert_eq!(parsed.warnings.len(), 3);
+        for warning in &parsed.warnings {
+            assert!(!warning.to_string().contains(key), "{warning}");
+        }
+        assert!(!without_secrets(&line).contains(key));
+        assert_eq!(without_secrets("hearth.key"), "hearth.key");
+    }
+
     proptest! {
         #[test]
         fn no_line_panics(line in "\\PC{0,200}", tail in "[ -~]{0,40}") {
             let parsed = CommandLine::parse(&line);
             prop_assert!(parsed.warnings.len() <= WARNINGS_MAX);
+            if !line.contains(SECRET) {
+                prop_assert_eq!(without_secrets(&line), line);
+            }
             for key in ["control", "node", "key", "console", "log", "test", "scrub", "ip"] {
                 CommandLine::parse(&std::format!("hearth.{key}={tail}"));
             }
