@@ -32,7 +32,7 @@ pub struct RequestId(pub u64);
 
 /// An I/O call of one job on one node, counted from 1 in the order of submission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallId(pub u32);
+pub struct CallId(pub u64);
 
 impl JobId {
     /// "No job" on the wire.

@@ -283,7 +283,7 @@ proptest! {
     }
 
     #[test]
-    fn io_call_reads_as_written(job in job(), call in 1..=u32::MAX, op in io_op()) {
+    fn io_call_reads_as_written(job in job(), call in 1..=u64::MAX, op in io_op()) {
         let call = CallId(call);
         let bytes = payload(|w| emit_call(job, call, &op, w));
         prop_assert_eq!(IoCall::parse(&bytes), Ok(IoCall { job, call, op }));
@@ -291,7 +291,7 @@ proptest! {
 
     #[test]
     fn io_reply_reads_as_written(
-        job in job(), call in 1..=u32::MAX, result: i64, pending: bool,
+        job in job(), call in 1..=u64::MAX, result: i64, pending: bool,
         data in vec(any::<u8>(), 0..=MAX_DATA),
     ) {
         let done = (!pending).then_some(Done { result, data: &data });
@@ -461,4 +461,157 @@ fn keys_differ_by_everything_they_are_derived_from() {
     keys.dedup();
     assert_eq!(keys.len(), count);
     assert_eq!(format!("{node:?}"), "Key(..)", "a key does not show itself");
+}
+
+/// The lengths that docs/protocol.md states.
+#[test]
+fn payloads_are_as_long_as_documented() {
+    let document = include_str!("../../docs/protocol.md");
+    let documented = |kind: Kind| {
+        let begin = format!("| {} | ", kind as u8);
+        // The table of kinds has five columns.
+        let line = document
+            .lines()
+            .filter(|line| line.matches('|').count() == 6)
+            .find(|line| line.starts_with(&begin));
+        let line = line.unwrap_or_else(|| panic!("{kind:?} is not in the table of kinds"));
+        let cell = line.trim_end_matches(" |").rsplit("| ").next();
+        cell.expect("the table has columns").to_owned()
+    };
+    let ack = CommandAck {
+        job: JobId(1),
+        status: JobStatus::Ready,
+        cancel_signal: 0,
+        code: RefusalCode::Other,
+        text: "",
+    };
+    let read = PageRead {
+        request: RequestId(1),
+        job: JobId(1),
+        object: Object::Program,
+        attempt: 1,
+        offset: 0,
+        length: 1,
+        fragments: 1,
+    };
+    let failed = PageData {
+        request: RequestId(1),
+        attempt: 1,
+        content: Content::Failed(PageError::Unreadable),
+    };
+    let launch = LaunchSpec {
+        job: JobId(1),
+        rank: Rank(0),
+        size: 1,
+        program: ProgramId([0; 32]),
+        program_bytes: 0,
+        launch_block_bytes: 0,
+        time_limit_us: 0,
+        monitor_period_us: 0,
+        memory_limit: 0,
+    };
+    let timing = Timing::default();
+    let welcome = Welcome {
+        hello_seq: 1,
+        control: ControlEpoch(1),
+        session: 1,
+        timing,
+    };
+    let refuse = Refuse {
+        hello_seq: 1,
+        reason: Refusal::Version,
+        text: "",
+    };
+    let heartbeat_ack = HeartbeatAck {
+        heartbeat_seq: 1,
+        control_time_us: 1,
+        probe: false,
+    };
+    let write = IoOp::Write {
+        fd: 1,
+        offset: 0,
+        data: Vec::new(),
+    };
+    let done = Some(Done {
+        result: 0,
+        data: &[],
+    });
+    let (job, call) = (JobId(1), CallId(1));
+    let [pending, done] = [None, done].map(|done| IoReply { job, call, done });
+    let start = payload(|w| Command::Start { job }.emit(w)).len();
+    let launch = payload(|w| Command::Launch(launch).emit(w)).len();
+    let cases = [
+        (
+            Kind::Hello,
+            format!("{}", payload(|w| hello_of_zeros().emit(w)).len()),
+        ),
+        (
+            Kind::Welcome,
+            format!("{}", payload(|w| welcome.emit(w)).len()),
+        ),
+        (
+            Kind::Refuse,
+            format!("{} + text", payload(|w| refuse.emit(w)).len()),
+        ),
+        (
+            Kind::Heartbeat,
+            format!(
+                "{}",
+                payload(|w| join::emit_heartbeat(&Vitals::default(), w)).len()
+            ),
+        ),
+        (
+            Kind::HeartbeatAck,
+            format!("{}", payload(|w| heartbeat_ack.emit(w)).len()),
+        ),
+        (
+            Kind::Resync,
+            format!("{}", payload(|w| join::emit_echo(1, w)).len()),
+        ),
+        (Kind::Command, format!("LAUNCH {launch}, others {start}")),
+        (
+            Kind::CommandAck,
+            format!("{} + text", payload(|w| ack.emit(w)).len()),
+        ),
+        (
+            Kind::PageRead,
+            format!("{}", payload(|w| read.emit(w)).len()),
+        ),
+        (
+            Kind::PageData,
+            format!("{} + data", payload(|w| failed.emit(w)).len()),
+        ),
+        (
+            Kind::IoCall,
+            format!(
+                "{} + operation",
+                payload(|w| emit_call(job, call, &write, w)).len() - 12
+            ),
+        ),
+        (
+            Kind::IoReply,
+            format!(
+                "{}, or {} + data",
+                payload(|w| pending.emit(w)).len(),
+                payload(|w| done.emit(w)).len()
+            ),
+        ),
+    ];
+    for (kind, length) in cases {
+        assert_eq!(documented(kind), length, "{kind:?}");
+    }
+}
+
+fn hello_of_zeros() -> Hello {
+    Hello {
+        mac: [0; 6],
+        lab_key: false,
+        key_id: 0,
+        version: [0; 16],
+        build_id: [0; 20],
+        memory_bytes: 0,
+        timings: BootTimings::default(),
+        known_control: ControlEpoch(0),
+        job: None,
+    }
 }

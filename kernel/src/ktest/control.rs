@@ -158,7 +158,7 @@ impl NodeServices for FakeControl {
         if self.is_full() || self.io.len() >= MAX_QUEUED_CALLS {
             return Err(SubmitError::Full);
         }
-        let call = CallId(self.number() as u32);
+        let call = CallId(self.number());
         let data = match op {
             IoOp::Write { fd, data, .. } => {
                 let result = data.len() as i64;

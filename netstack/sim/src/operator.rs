@@ -62,7 +62,7 @@ struct Record {
 
 #[derive(Debug, Default)]
 struct RankRecord {
-    last_call: u32,
+    last_call: u64,
     output: u64,
     stdin: u64,
     unanswered: u32,
@@ -190,9 +190,6 @@ impl Operator {
                         .expect("only known jobs have tasks");
                     let state = record.ranks.entry(rank).or_default();
                     state.unanswered -= 1;
-                    if state.exit_seen && state.last_call == call.0 {
-                        // The exit's own reply is the last thing of a rank.
-                    }
                     self.endpoint.io_reply(now, node, job, call, reply);
                 }
             }

@@ -47,7 +47,7 @@ pub(crate) enum Outcome {
 #[derive(Debug)]
 pub(crate) struct Client {
     calls: VecDeque<Call>,
-    next: u32,
+    next: u64,
     bytes: usize,
     exit: Option<CallId>,
 }

@@ -24,12 +24,12 @@ pub(crate) enum Outcome {
 #[derive(Debug)]
 pub(crate) struct Channel {
     /// Number of the next call to hand on.
-    next: u32,
+    next: u64,
     /// Calls that arrived before their turn.
-    early: BTreeMap<u32, IoOp>,
+    early: BTreeMap<u64, IoOp>,
     /// Calls handed on; the reply once there is one.
-    replies: BTreeMap<u32, Option<IoReply>>,
-    exit: Option<u32>,
+    replies: BTreeMap<u64, Option<IoReply>>,
+    exit: Option<u64>,
 }
 
 impl Channel {
@@ -55,7 +55,7 @@ impl Channel {
         // The lowest call without a reply bounds what a correct node can send.
         let unanswered = self.replies.iter().find(|(_, reply)| reply.is_none());
         let lowest = unanswered.map_or(self.next, |(number, _)| *number);
-        if number - lowest >= WINDOW || self.exit.is_some() {
+        if number - lowest >= u64::from(WINDOW) || self.exit.is_some() {
             return Outcome::OutOfWindow;
         }
         if self.early.insert(number, op).is_some() {
@@ -75,7 +75,7 @@ impl Channel {
             self.early.clear();
         }
         while let Some((oldest, _)) = self.replies.first_key_value()
-            && number - oldest >= WINDOW
+            && number - oldest >= u64::from(WINDOW)
         {
             self.replies.pop_first();
         }

@@ -33,7 +33,7 @@ pub fn emit_call(job: JobId, call: CallId, op: &IoOp, writer: &mut Writer<'_>) {
         IoOp::Report { .. } => REPORT,
         IoOp::Exit(_) => EXIT,
     };
-    writer.u64(job.0).u32(call.0).u8(code).u8(0).u16(0);
+    writer.u64(job.0).u64(call.0).u8(code).u8(0).u16(0);
     match op {
         IoOp::Write { fd, offset, data } => {
             assert!(
@@ -61,7 +61,7 @@ impl IoCall {
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload);
         let job = JobId::from_wire(reader.u64()?).ok_or(Error::BadValue)?;
-        let call = CallId(reader.u32()?);
+        let call = CallId(reader.u64()?);
         let code = reader.u8()?;
         zero(reader.u8()?.into())?;
         zero(reader.u16()?.into())?;
@@ -206,7 +206,7 @@ impl<'a> IoReply<'a> {
     pub fn emit(&self, writer: &mut Writer<'_>) {
         writer
             .u64(self.job.0)
-            .u32(self.call.0)
+            .u64(self.call.0)
             .u8(self.done.is_some().into())
             .u8(0)
             .u16(0);
@@ -220,7 +220,7 @@ impl<'a> IoReply<'a> {
     pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload);
         let job = JobId::from_wire(reader.u64()?).ok_or(Error::BadValue)?;
-        let call = CallId(reader.u32()?);
+        let call = CallId(reader.u64()?);
         let is_done = super::join::flag(reader.u8()?)?;
         zero(reader.u8()?.into())?;
         zero(reader.u16()?.into())?;
