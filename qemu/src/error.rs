@@ -60,8 +60,11 @@ pub enum Error {
         source: io::Error,
     },
     /// The caller asked to stop while the cluster came up; it was taken down again.
-    #[error("interrupted; the cluster was taken down again")]
-    Interrupted,
+    #[error("interrupted{detail}; the cluster was taken down again")]
+    Interrupted {
+        /// What was still missing.
+        detail: String,
+    },
 }
 
 impl Error {

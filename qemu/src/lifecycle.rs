@@ -107,7 +107,7 @@ pub fn up(
         // The first error is the one to tell; logs stay, to be read.
         match error {
             Error::AlreadyUp(_) => {}
-            Error::Interrupted => drop(down(paths, false)),
+            Error::Interrupted { .. } => drop(down(paths, false)),
             _ => {
                 let _ = end_processes(paths);
                 let _ = fs::remove_file(paths.record());
@@ -117,9 +117,9 @@ pub fn up(
     }
     if wait {
         match wait_for_nodes(spec, paths, progress) {
-            Err(Error::Interrupted) => {
+            Err(interrupted @ Error::Interrupted { .. }) => {
                 down(paths, false)?;
-                return Err(Error::Interrupted);
+                return Err(interrupted);
             }
             result => result?,
         }
@@ -154,7 +154,9 @@ fn start(
     })?;
     prepare(spec, paths, launcher, http)?;
     if progress(&Progress::Preparing).is_break() {
-        return Err(Error::Interrupted);
+        return Err(Error::Interrupted {
+            detail: String::new(),
+        });
     }
     let Some((program, arguments)) = launcher.supervise.split_first() else {
         return Err(Error::Spec(
@@ -246,7 +248,9 @@ fn follow_start(
             }
         }
         if progress(&last).is_break() {
-            return Err(Error::Interrupted);
+            return Err(Error::Interrupted {
+                detail: String::new(),
+            });
         }
         if Instant::now() >= deadline {
             return Err(Error::Timeout {
@@ -297,7 +301,8 @@ fn wait_for_nodes(
             total: spec.nodes,
         };
         if progress(&told).is_break() {
-            return Err(Error::Interrupted);
+            let detail = describe_missing(&Record::load(paths)?, &joined);
+            return Err(Error::Interrupted { detail });
         }
         if joined.len() >= usize::try_from(spec.nodes).unwrap_or(usize::MAX) {
             return Ok(());

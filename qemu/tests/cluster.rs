@@ -267,7 +267,10 @@ fn an_interrupted_or_failed_start_leaves_no_process() {
             ControlFlow::Continue(())
         },
     );
-    assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+    assert!(
+        matches!(result, Err(Error::Interrupted { .. })),
+        "{result:?}"
+    );
     assert!(!control.unwrap().is_alive());
     assert!(!lab.paths.state().exists());
 
