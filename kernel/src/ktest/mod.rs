@@ -64,6 +64,8 @@ const TESTS: &[Test] = &[
     test("sysret-guard", ring3::sysret_guard),
     test("fpu", ring3::fpu),
     test("bases", ring3::segment_bases),
+    test("selectors", ring3::selectors),
+    test("sysenter", ring3::other_entries),
     test("timer", clock::timer),
     test("idle", clock::idle_is_tickless),
     test("compute", clock::compute_is_tickless),

@@ -12,12 +12,13 @@ use kernel_core::phys::PhysMem;
 use super::sandbox::{NOTHING, Sandbox};
 use super::{Outcome, check};
 use crate::arch::apic;
+use crate::arch::gdt::USER_DATA;
 use crate::arch::interrupts::Class;
 use crate::arch::probe;
 use crate::arch::test_programs::{self, CODE, DATA};
 use crate::arch::timer;
 use crate::arch::trap::{self, GENERAL_PROTECTION};
-use crate::arch::user::{Trap, UserContext};
+use crate::arch::user::{self, Trap, UserContext};
 use crate::arch::{cpu, fpu as float};
 use crate::mm::{DirectMap, PAGE_SIZE};
 use crate::time::{self, Micros};
@@ -383,6 +384,57 @@ pub fn nmi() -> Outcome {
         "{seen} NMIs seen in {ROUNDS} rounds"
     );
     Ok(())
+}
+
+/// What firmware may have left open is closed: SYSENTER faults, breakpoints do not stop a program.
+pub fn other_entries() -> Outcome {
+    probe::leave_entries_open(CODE);
+    user::init();
+    let mut sandbox = Sandbox::new(test_programs::sysenter())?;
+    let trap = sandbox.run();
+    // AMD has no SYSENTER in 64-bit mode at all.
+    check!(
+        matches!(
+            trap,
+            Trap::Exception {
+                vector: GENERAL_PROTECTION | INVALID_OPCODE,
+                ..
+            }
+        ),
+        "SYSENTER: {trap:?}"
+    );
+    check!(
+        sandbox.context.rip == CODE,
+        "after SYSENTER:\n{}",
+        sandbox.context
+    );
+    Ok(())
+}
+
+/// Segment registers that a program loaded are its own; the next finds them empty.
+pub fn selectors() -> Outcome {
+    let seen = |c: &UserContext| [c.rbx, c.rdx, c.rsi, c.rdi];
+    for round in 0..2 {
+        let mut sandbox = Sandbox::new(test_programs::use_selectors())?;
+        let data = sandbox.physical(DATA)?;
+        DirectMap.write(data, &0xfeed_u64.to_le_bytes());
+        sandbox.context.rax = 6;
+        sandbox.context.fs_base = DATA;
+        sandbox.run_to_call(6)?;
+        let found = seen(&sandbox.context);
+        check!(found == [0; 4], "round {round}, at the start: {found:x?}");
+        sandbox.run_to_call(6)?;
+        let found = seen(&sandbox.context);
+        let own = u64::from(USER_DATA);
+        check!(found == [own; 4], "round {round}, its own: {found:x?}");
+        check!(
+            sandbox.context.r14 == 0xfeed,
+            "round {round}, read through FS: {:#x}",
+            sandbox.context.r14
+        );
+    }
+    // Also the bases are gone, although the first program never told the kernel of them.
+    segment_bases()
 }
 
 /// FS and GS bases are the program's, and change from program to program.

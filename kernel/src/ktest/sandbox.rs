@@ -8,7 +8,7 @@ use kernel_core::paging::entry::{Attributes, Class, Protection};
 use kernel_core::paging::{PageSize, PageTable};
 use kernel_core::phys::PhysMem;
 
-use crate::arch::fpu;
+use crate::arch;
 use crate::arch::test_programs::{CODE, DATA};
 use crate::arch::user::{self, Trap, UserContext};
 use crate::mm::{self, DirectMap, PAGE_SIZE, PhysAddr, VirtAddr};
@@ -43,7 +43,7 @@ impl Sandbox {
         sandbox.map(DATA, Protection::ReadWrite)?;
         sandbox.map(STACK, Protection::ReadWrite)?;
         mm::activate(table);
-        fpu::reset();
+        arch::reset_program_registers();
         Ok(sandbox)
     }
 

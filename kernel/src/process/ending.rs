@@ -112,7 +112,7 @@ impl Process {
         let (faults, peak) = (memory.faults(), memory.pages_peak());
         let back = give_back(memory, || services.poll());
         // What the program left in the registers is no business of the next.
-        arch::fpu::reset();
+        arch::reset_program_registers();
         let interrupts = arch::interrupts::counts().since(&self.account.interrupts);
         let mut report = ExitReport::new(status(ending));
         report.user_us = time::of_counts(self.account.user_counts).as_micros();

@@ -235,7 +235,7 @@ impl Process {
             armed: false,
         };
         self.account.interrupts = arch::interrupts::counts();
-        arch::fpu::reset();
+        arch::reset_program_registers();
         let table = self.memory().table();
         mm::activate(table);
     }

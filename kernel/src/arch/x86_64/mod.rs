@@ -89,6 +89,13 @@ pub fn init() {
     cpu::report();
 }
 
+/// Gives the registers that stay loaded while the kernel runs (floating point, segments) the values
+/// a program starts with: between two programs.
+pub fn reset_program_registers() {
+    fpu::reset();
+    user::reset_segments();
+}
+
 /// The time-stamp counter.
 pub fn tsc() -> u64 {
     // SAFETY: every x86-64 CPU has RDTSC, and it may be used in ring 0.

@@ -65,6 +65,25 @@ pub extern "C" fn execute(address: u64) {
 /// Returns.
 pub extern "C" fn nothing() {}
 
+/// Opens SYSENTER to an address that is nobody's and arms a breakpoint at `address`, as firmware
+/// might have left them.
+pub fn leave_entries_open(address: u64) {
+    const SYSENTER: [(u32, u64); 3] = [
+        (0x174, super::gdt::KERNEL_CODE as u64),
+        (0x175, 0),
+        (0x176, 0),
+    ];
+    for (register, value) in SYSENTER {
+        // SAFETY: only a program of a test uses SYSENTER, after `user::init` has closed it again.
+        unsafe { x86_64::registers::model_specific::Msr::new(register).write(value) };
+    }
+    // SAFETY: a breakpoint that is hit is a debug exception, which the kernel handles.
+    unsafe {
+        core::arch::asm!("mov dr0, {0}", "mov dr7, {1}", in(reg) address, in(reg) 0x402u64,
+            options(nomem, nostack));
+    }
+}
+
 /// The flags register as it is.
 pub fn flags() -> u64 {
     x86_64::registers::rflags::read_raw()

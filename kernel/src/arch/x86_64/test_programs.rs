@@ -163,6 +163,23 @@ program! {
 }
 
 program! {
+    /// Enters the kernel by SYSENTER.
+    sysenter,
+    "sysenter", "2: jmp 2b"
+}
+
+program! {
+    /// Calls with the selectors of DS, ES, FS and GS in rbx, rdx, rsi and rdi, then loads that of
+    /// its data segment into all four, reads through FS, and calls with them again.
+    use_selectors,
+    "2: mov ebx, ds", "mov edx, es", "mov esi, fs", "mov edi, gs", "syscall",
+    "mov ecx, {user_data}", "mov ds, ecx", "mov es, ecx", "mov fs, ecx", "mov gs, ecx",
+    "mov r14, fs:[{data}]",
+    "jmp 2b",
+    user_data = const super::gdt::USER_DATA, data = const DATA
+}
+
+program! {
     /// Writes its text to descriptor 1; exits with the sum of one byte in each page of bss plus 7.
     write_and_sum,
     "mov eax, 1", "mov edi, 1", "mov esi, {data}", "mov edx, {length}", "syscall",

@@ -17,9 +17,11 @@ use core::mem::offset_of;
 
 use kernel_core::addr::USER_END;
 use x86_64::VirtAddr;
+use x86_64::instructions::segmentation::{DS, ES, FS, GS, Segment};
 use x86_64::registers::control::{Cr2, Efer, EferFlags};
 use x86_64::registers::model_specific::{FsBase, GsBase, LStar, Msr, SFMask};
 use x86_64::registers::rflags::RFlags;
+use x86_64::structures::gdt::SegmentSelector;
 
 use super::gdt::{KERNEL_CODE, USER_CODE, USER_DATA, set_trap_stack};
 use super::interrupts::{self, Class, Place};
@@ -164,7 +166,14 @@ static TURN: CpuCell<Turn> = CpuCell::new(Turn {
 /// moved them to the context. Nothing else ever uses it.
 static TRAP_STACK: CpuCell<StackBytes<256>> = CpuCell::new(StackBytes([0; 256]));
 
-/// Switches on SYSCALL (AMD APM volume 2, 6.1.1).
+/// Code segment that SYSENTER loads; with none it is a general-protection fault.
+const SYSENTER_CS: u32 = 0x174;
+/// Debug control without any breakpoint; the bit is always one.
+const NO_BREAKPOINTS: u64 = 0x400;
+
+/// Switches on SYSCALL (AMD APM volume 2, 6.1.1) and closes what firmware or a boot loader may have
+/// left open: SYSENTER, which would enter ring 0 at their address, and hardware breakpoints, which
+/// would stop programs.
 pub fn init() {
     const STAR: u32 = 0xc000_0081;
     set_trap_stack(TRAP_STACK.get() as u64 + size_of::<StackBytes<256>>() as u64);
@@ -172,15 +181,34 @@ pub fn init() {
     let sysret_base = u64::from(USER_DATA - 8);
     debug_assert!(sysret_base + 16 == u64::from(USER_CODE));
     // SAFETY: the selectors are those of `gdt`; the handler is written for SYSCALL; all flags
-    // that would change how the kernel runs (IF, DF, TF, AC, NT) are cleared on entry.
+    // that would change how the kernel runs (IF, DF, TF, AC, NT) are cleared on entry; nothing in
+    // the kernel uses SYSENTER or breakpoints.
     unsafe {
         Efer::update(|flags| flags.insert(EferFlags::SYSTEM_CALL_EXTENSIONS));
         Msr::new(STAR).write(sysret_base << 48 | u64::from(KERNEL_CODE) << 32);
         LStar::write(VirtAddr::new(syscall_entry as *const () as u64));
         SFMask::write(RFlags::from_bits_truncate(!0x2));
+        Msr::new(SYSENTER_CS).write(0);
+        core::arch::asm!("mov dr7, {}", in(reg) NO_BREAKPOINTS, options(nomem, nostack));
+    }
+    reset_segments();
+}
+
+/// Gives the segment registers that a program can load the values a program starts with: the null
+/// selector, base zero. Between two programs; neither SYSRET nor IRET changes them.
+pub fn reset_segments() {
+    // SAFETY: ring 0 uses none of the four (64-bit mode, no GS base); their bases follow below.
+    unsafe {
+        DS::set_reg(SegmentSelector(0));
+        ES::set_reg(SegmentSelector(0));
+        FS::set_reg(SegmentSelector(0));
+        GS::set_reg(SegmentSelector(0));
     }
     FsBase::write(VirtAddr::zero());
     GsBase::write(VirtAddr::zero());
+    // SAFETY: one CPU, and `run` is not in progress: nobody else refers to the cell.
+    let turn = unsafe { &mut *TURN.get() };
+    (turn.fs_base, turn.gs_base) = (0, 0);
 }
 
 /// Runs the program until it traps. Its address space must be active, its floating-point state in
