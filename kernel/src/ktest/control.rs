@@ -39,6 +39,8 @@ pub struct FakeControl {
     pub cancel_after_polls: Option<u32>,
     /// Calls of `poll` so far.
     pub polls: u32,
+    /// When `poll` was called last.
+    polled: Instant,
     /// Microseconds between two interrupts of a computing program.
     pub tick_us: u64,
 }
@@ -62,6 +64,7 @@ impl FakeControl {
             broken_from: u64::MAX,
             cancel_after_polls: None,
             polls: 0,
+            polled: time::now(),
             tick_us: 1_000_000,
         }
     }
@@ -107,6 +110,7 @@ impl NodeServices for FakeControl {
 
     fn poll(&mut self) {
         self.polls += 1;
+        self.polled = time::now();
     }
 
     fn wait(&mut self, deadline: Instant) {
@@ -116,7 +120,7 @@ impl NodeServices for FakeControl {
     }
 
     fn tick(&self) -> Instant {
-        time::now() + Micros(self.tick_us)
+        self.polled + Micros(self.tick_us)
     }
 
     fn cancelled(&self) -> Option<u8> {

@@ -76,6 +76,7 @@ const TESTS: &[Test] = &[
     test("program-streams", program::streams),
     test("program-frames", program::scrubbed),
     test("program-ended", program::ended),
+    test("program-long-calls", program::long_calls),
     test("program-pages-lost", program::pages_lost),
     test("program-damaged", program::damaged),
     test("program-hostile", program::hostile),

@@ -178,6 +178,51 @@ pub fn ended() -> Outcome {
     Ok(())
 }
 
+/// Calls that work long keep up with the heartbeat and see a cancel before they are done.
+pub fn long_calls() -> Outcome {
+    const AT: u64 = 0x1000_0000;
+    const BYTES: u64 = 4 << 20;
+    const FIXED_PRIVATE_ANONYMOUS: u64 = 0x32;
+    const READ_WRITE: u64 = 3;
+    for call in [[sysno::GETRANDOM, AT, BYTES], [sysno::WRITE, 1, AT]] {
+        let map = [
+            sysno::MMAP,
+            AT,
+            BYTES,
+            READ_WRITE,
+            FIXED_PRIVATE_ANONYMOUS,
+            u64::MAX,
+            0,
+        ];
+        let mut table: Vec<u64> = map.to_vec();
+        table.extend(call);
+        table.extend([if call[0] == sysno::WRITE { BYTES } else { 0 }, 0, 0, 0]);
+        for _ in 2..TABLE_CALLS {
+            table.extend([sysno::GETPID, 0, 0, 0, 0, 0, 0]);
+        }
+        let table: Vec<u8> = table.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let program = file_with(test_programs::call_table(), &table, 1);
+        let mut control = FakeControl::new(program.clone());
+        control.tick_us = 1_000;
+        let exit = run(&mut control)?;
+        expect(&exit.report, ExitStatus::Exited(0))?;
+        let took = exit.report.wall_us;
+        check!(
+            u64::from(control.polls) * 1_000 > took / 8,
+            "{} looks at the network in {took} us",
+            control.polls
+        );
+        let mut control = FakeControl::new(program);
+        control.tick_us = 1_000;
+        control.cancel_after_polls = Some(3);
+        let exit = run(&mut control)?;
+        expect(&exit.report, ExitStatus::Signal(15))?;
+        let calls = exit.report.system_calls;
+        check!(calls == 2, "ended after {calls} calls");
+    }
+    Ok(())
+}
+
 /// A page that cannot be had ends the program with a text, and a file that cannot be read refuses
 /// the launch.
 pub fn pages_lost() -> Outcome {

@@ -1,7 +1,8 @@
 //! Waiting, pages of the program file, and copies between kernel and program.
 //!
 //! Invariant: every wait ends at the latest with a cancel or the program's time limit, and looks
-//! for both at least every [`WAIT_STEP`].
+//! for both at least every [`WAIT_STEP`]; a call that works in a loop as long as its arguments say
+//! looks for both in between ([`Process::look_up`]).
 
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{Fetch, Outcome, UserSlice};
@@ -54,6 +55,17 @@ impl Process {
             Some(limit) if time::now() >= limit => Err(Ending::killed(Cause::TimeLimit)),
             _ => Ok(()),
         }
+    }
+
+    /// For calls that work long without waiting, between two pieces of work: does what the
+    /// heartbeat interrupt would have done, which cannot come in ring 0, and fails when the
+    /// program must end.
+    pub(super) fn look_up(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
+        if services.now() >= services.tick() {
+            services.poll();
+            self.streams.collect(services);
+        }
+        self.look_for_end(services)
     }
 
     /// Handles a fault of the program, or of the kernel on its behalf.

@@ -73,6 +73,13 @@ pub struct Fetch {
     pub demand: bool,
 }
 
+impl Fetch {
+    /// Address behind the last page.
+    pub fn end(&self) -> u64 {
+        self.page.as_u64() + self.pages * PAGE_SIZE
+    }
+}
+
 /// What came of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

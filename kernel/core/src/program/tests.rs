@@ -179,10 +179,11 @@ fn the_kernel_gets_no_further_than_the_program_itself() {
 fn held_pages_are_presented_around_the_fault() {
     let mut machine = Fake::new();
     let mut program = Program::start(&mut machine, 1);
-    let (start, end) = (0x40_1000, 0x40_5000);
-    while let Some(fetch) = program.memory.plan_hold(&mut machine, start, end) {
-        assert!(!fetch.demand);
+    let (mut at, end) = (0x40_1000, 0x40_5000);
+    while let Some(fetch) = program.memory.plan_hold(&mut machine, at, end) {
+        assert!(!fetch.demand && fetch.page.as_u64() >= at);
         program.give(&mut machine, fetch);
+        at = fetch.end();
     }
     assert_eq!(program.memory.counts().ahead, 4);
     let fetched = program.fetches.len();

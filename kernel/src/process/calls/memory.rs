@@ -1,4 +1,8 @@
 //! brk, mmap, munmap, mprotect, madvise.
+//!
+//! The calls that change a range at once do not look at the network meanwhile: they touch each page
+//! that is in memory and each table once, however long the range, which is far below a heartbeat for
+//! the memory that nodes have today. With hundreds of GiB they would have to work in pieces.
 
 use hearth_abi::errno::Errno;
 use kernel_core::addr::{PAGE_SIZE, USER_END, page_up};
@@ -64,8 +68,11 @@ impl Process {
                 let end = end.filter(|&end| end <= USER_END);
                 let end = end.ok_or(Errno::ENOMEM)?;
                 let mut machine = Hardware::new();
-                while let Some(fetch) = self.memory().plan_hold(&mut machine, address, end) {
+                let mut at = address;
+                while let Some(fetch) = self.memory().plan_hold(&mut machine, at, end) {
                     self.page_in(services, &fetch)?;
+                    at = fetch.end();
+                    self.look_up(services)?;
                 }
                 Ok(0)
             }

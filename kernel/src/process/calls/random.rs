@@ -8,7 +8,7 @@ use crate::arch;
 use crate::process::Process;
 use crate::process::ending::Stop;
 
-/// Random bytes made at a time.
+/// Random bytes made between two looks at the node's own duties.
 const RANDOM_STEP: usize = 256;
 /// Random bytes of one call, as on Linux.
 const RANDOM_MAX: u64 = 32 * 1024 * 1024 - 1;
@@ -30,6 +30,7 @@ impl Process {
             let at = address.checked_add(done).ok_or(Errno::EFAULT)?;
             self.write_bytes(services, at, bytes)?;
             done += step;
+            self.look_up(services)?;
         }
         Ok(length)
     }

@@ -98,6 +98,8 @@ impl Process {
             }
             self.output(services, fd, bytes)?;
             written += piece.length();
+            // The queue may take everything: of a job that control has dropped, say.
+            self.look_up(services)?;
         }
         Ok(written)
     }
