@@ -26,6 +26,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub(crate) mod backoff;
 pub mod control;
 pub mod counters;
 pub mod ids;

@@ -5,6 +5,7 @@
 
 use alloc::collections::VecDeque;
 
+use crate::backoff::Backoff;
 use crate::ids::CallId;
 use crate::io::exit::MAX_UNKNOWN_CALLS;
 use crate::io::{IoOp, MAX_CALL_DATA, MAX_QUEUED_BYTES, MAX_QUEUED_CALLS, SubmitError, WINDOW};
@@ -127,10 +128,10 @@ impl Client {
         let mut due = window.filter(|call| !call.done && call.next_at <= now);
         let call = due.next()?;
         let first = if call.pending { PENDING_FIRST } else { timeout };
-        let wait = first.saturating_mul(1 << call.tries.min(10)).min(SLOWEST);
-        let repeated = call.tries > 0 || call.pending;
+        let backoff = Backoff::new(first, SLOWEST);
+        let repeated = call.tries > 0;
+        call.next_at = now + backoff.wait_for_answer(call.tries, rng);
         call.tries = call.tries.saturating_add(1);
-        call.next_at = now + rng.jitter(wait);
         Some((call.id, &call.op, repeated))
     }
 
@@ -153,10 +154,8 @@ impl Client {
                 call.pending = true;
                 call.tries = 1;
             }
-            let wait = PENDING_FIRST
-                .saturating_mul(1 << call.tries.min(4))
-                .min(SLOWEST);
-            call.next_at = now + rng.jitter(wait);
+            let backoff = Backoff::new(PENDING_FIRST, SLOWEST);
+            call.next_at = now + backoff.wait(call.tries - 1, rng);
             return Outcome::Pending;
         };
         let oversized = match &call.op {

@@ -16,6 +16,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::backoff::Backoff;
 use crate::control::Event;
 use crate::control::outbox::{Outbox, Outgoing};
 use crate::ids::{CallId, JobId, NodeId, Rank};
@@ -29,10 +30,8 @@ use crate::wire::io::IoCall;
 use crate::wire::job::{Command, CommandAck, JobStatus};
 use crate::wire::page::PageRead;
 
-/// First wait for the answer to a command; doubles up to [`COMMAND_SLOWEST`].
-const COMMAND_FIRST: Micros = Micros::from_millis(100);
-/// Slowest repetition of a command: as often as a computing node looks.
-const COMMAND_SLOWEST: Micros = Micros::from_secs(1);
+/// Repetition of a command; at its slowest as often as a computing node looks.
+const COMMAND: Backoff = Backoff::new(Micros::from_millis(100), Micros::from_secs(1));
 /// How often a node that loads a program is asked how far it is; it also says so by itself.
 const LOADING_POLL: Micros = Micros::from_millis(500);
 /// Channels of ended jobs kept per node, to repeat answers that were lost. A node that gets its
@@ -208,9 +207,8 @@ impl Jobs {
                 continue;
             }
             out.counters.retransmitted += u64::from(retry.tries > 0);
-            let doubled = COMMAND_FIRST.saturating_mul(1 << retry.tries.min(8));
-            retry.tries += 1;
-            let next = now + rng.jitter(doubled.min(COMMAND_SLOWEST));
+            let next = now + COMMAND.wait(retry.tries, rng);
+            retry.tries = retry.tries.saturating_add(1);
             self.arm(next, node, job);
             out.send(Outgoing::Command { node, job });
         }

@@ -13,7 +13,7 @@ use crate::ids::{BootEpoch, NodeId};
 use crate::io;
 use crate::join::Refusal;
 use crate::join::registry::Registry;
-use crate::join::rejection;
+use crate::join::rejection::{self, Standing};
 use crate::join::slot::{Arrival, Slot};
 use crate::time::{Instant, Micros};
 use crate::wire::datagram::{Header, Packet};
@@ -272,7 +272,8 @@ impl Registry {
         out: &mut Outbox,
     ) {
         let mac = arrival.hello.mac;
-        if self.rejections.is_news(now, mac, arrival.node, reason) {
+        let rejected = (mac, arrival.node, reason);
+        if self.rejections.is_news(now, Standing::Authentic, rejected) {
             out.event(Event::TwoNodesOneMac {
                 mac,
                 node: earlier,
@@ -292,7 +293,7 @@ impl Registry {
         text: alloc::string::String,
         out: &mut Outbox,
     ) {
-        self.tell(now, arrival, reason, &text, out);
+        self.tell(now, arrival, Standing::Authentic, reason, &text, out);
         self.send_refusal(arrival, reason, text, out);
     }
 
@@ -321,7 +322,14 @@ impl Registry {
         reason: Refusal,
         out: &mut Outbox,
     ) {
-        self.tell(now, arrival, reason, &alloc::format!("{reason}"), out);
+        let registered = self.by_mac.contains_key(&arrival.hello.mac);
+        let standing = if registered {
+            Standing::Registered
+        } else {
+            Standing::Stranger
+        };
+        let text = alloc::format!("{reason}");
+        self.tell(now, arrival, standing, reason, &text, out);
         let Arrival {
             node,
             epoch,
@@ -360,12 +368,14 @@ impl Registry {
         &mut self,
         now: Instant,
         arrival: &Arrival,
+        standing: Standing,
         reason: Refusal,
         text: &str,
         out: &mut Outbox,
     ) {
         let mac = arrival.hello.mac;
-        if self.rejections.is_news(now, mac, arrival.node, reason) {
+        let rejected = (mac, arrival.node, reason);
+        if self.rejections.is_news(now, standing, rejected) {
             let (node, from) = (arrival.node, arrival.from);
             out.event(Event::Rejected {
                 mac: Some(mac),
@@ -390,7 +400,8 @@ impl Registry {
             return;
         };
         let reason = Refusal::Protocol;
-        if self.rejections.is_news(now, [0; 6], sender.0, reason) {
+        let rejected = ([0; 6], sender.0, reason);
+        if self.rejections.is_news(now, Standing::Stranger, rejected) {
             let text = rejection::protocol_text(version);
             out.event(Event::Rejected {
                 mac: None,

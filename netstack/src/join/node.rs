@@ -9,6 +9,7 @@
 //!
 //! Invariant: an unsealed datagram changes nothing but the time of the next HELLO.
 
+use crate::backoff::Backoff;
 use crate::counters::Counters;
 use crate::ids::{BootEpoch, ControlEpoch, NodeId};
 use crate::join::window::ReplayWindow;
@@ -23,15 +24,11 @@ use crate::wire::field::Writer;
 use crate::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use crate::wire::key::{Direction, Key};
 
-/// First wait for an answer to HELLO; doubles up to [`HELLO_SLOWEST`].
-const HELLO_FIRST: Micros = Micros::from_millis(100);
-/// Slowest repetition of HELLO: no more load than heartbeats, so any number of nodes can wait for
-/// a control node that is away.
-const HELLO_SLOWEST: Micros = Micros::from_secs(1);
-/// First wait after a refusal; doubles up to [`REFUSED_SLOWEST`].
-const REFUSED_FIRST: Micros = Micros::from_secs(2);
-/// Slowest repetition after refusals: somebody has to change something before it can succeed.
-const REFUSED_SLOWEST: Micros = Micros::from_secs(30);
+/// Repetition of HELLO; at its slowest no more load than heartbeats, so any number of nodes can
+/// wait for a control node that is away.
+const HELLO: Backoff = Backoff::new(Micros::from_millis(100), Micros::from_secs(1));
+/// Repetition after refusals: somebody has to change something before it can succeed.
+const REFUSED: Backoff = Backoff::new(Micros::from_secs(2), Micros::from_secs(30));
 /// Until the first answer in a session, heartbeats come this fast (the control node counts a node
 /// as joined when one has arrived) ...
 const CONFIRM_INTERVAL: Micros = Micros::from_millis(200);
@@ -346,9 +343,8 @@ impl Link {
         }
         // One refusal per HELLO: a flood of them makes neither events nor longer waits.
         saying.first_seq = next_seq;
-        let doubled = REFUSED_FIRST.saturating_mul(1 << saying.refusals.min(8));
-        saying.refusals += 1;
-        saying.next_at = now + rng.jitter(doubled.min(REFUSED_SLOWEST));
+        saying.next_at = now + REFUSED.wait(saying.refusals, rng);
+        saying.refusals = saying.refusals.saturating_add(1);
         if text.is_empty() {
             text = alloc::format!("{reason}");
         }
@@ -515,9 +511,8 @@ impl Link {
             .as_mut()
             .expect("the caller saw that a HELLO is due");
         c.retransmitted += u64::from(saying.tries > 0);
-        let doubled = HELLO_FIRST.saturating_mul(1 << saying.tries.min(8));
-        saying.tries += 1;
-        saying.next_at = now + rng.jitter(doubled.min(HELLO_SLOWEST));
+        saying.next_at = now + HELLO.wait(saying.tries, rng);
+        saying.tries = saying.tries.saturating_add(1);
         let control = self
             .session
             .as_ref()

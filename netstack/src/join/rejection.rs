@@ -10,34 +10,44 @@ use crate::time::{Instant, Micros};
 
 /// A refusal that repeats within this time gives no further event.
 const QUIET: Micros = Micros::from_secs(10);
-/// Refusals remembered; a flood of different ones gives no more events than this in [`QUIET`].
+/// Refusals remembered for each [`Standing`]; a flood of different ones gives no more events than
+/// this in [`QUIET`].
 const MAX_RECENT: usize = 256;
 
-/// Refusals that were told about recently.
+/// What is known about the sender of a refused datagram. Each has a table of its own, so that a
+/// flood from strangers cannot silence what is told about the cluster's machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It holds a key of this cluster.
+    Authentic,
+    /// It holds none, but names a machine of the registry.
+    Registered,
+    /// Anybody.
+    Stranger,
+}
+
+/// Who was refused, and why.
+type Rejected = ([u8; 6], NodeId, Refusal);
+
+/// Refusals that were told about recently, by [`Standing`].
 #[derive(Debug, Default)]
-pub(super) struct Recent(BTreeMap<([u8; 6], NodeId, Refusal), Instant>);
+pub(super) struct Recent([BTreeMap<Rejected, Instant>; 3]);
 
 impl Recent {
     /// Whether to tell about this one.
-    pub(super) fn is_news(
-        &mut self,
-        now: Instant,
-        mac: [u8; 6],
-        node: NodeId,
-        reason: Refusal,
-    ) -> bool {
+    pub(super) fn is_news(&mut self, now: Instant, standing: Standing, rejected: Rejected) -> bool {
         let quiet = |last: &Instant| now.saturating_since(*last) < QUIET;
-        let key = (mac, node, reason);
-        if self.0.get(&key).is_some_and(quiet) {
+        let recent = &mut self.0[standing as usize];
+        if recent.get(&rejected).is_some_and(quiet) {
             return false;
         }
-        if self.0.len() >= MAX_RECENT {
-            self.0.retain(|_, last| quiet(last));
-            if self.0.len() >= MAX_RECENT {
+        if recent.len() >= MAX_RECENT {
+            recent.retain(|_, last| quiet(last));
+            if recent.len() >= MAX_RECENT {
                 return false;
             }
         }
-        self.0.insert(key, now);
+        recent.insert(rejected, now);
         true
     }
 }

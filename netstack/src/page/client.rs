@@ -11,6 +11,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::MAX_DATA;
+use crate::backoff::Backoff;
 use crate::counters::Counters;
 use crate::ids::{JobId, RequestId};
 use crate::node::{Event, Full};
@@ -163,12 +164,8 @@ impl PageClient {
         request.attempt = request.attempt.wrapping_add(1);
         request.tries += 1;
         request.sent_at = Some(now);
-        let doubled = timeout
-            .saturating_mul(1 << (request.tries - 1).min(10))
-            .min(SLOWEST);
-        // Never shorter than the time-out itself, or every attempt would be repeated.
-        request.deadline =
-            now + Micros((doubled.0 / 2).max(timeout.0)) + Micros(rng.below(doubled.0 / 2 + 1));
+        let backoff = Backoff::new(timeout, SLOWEST);
+        request.deadline = now + backoff.wait_for_answer(request.tries - 1, rng);
         Some(PageRead {
             request: id,
             job: request.spec.job,

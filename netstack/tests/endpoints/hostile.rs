@@ -5,6 +5,7 @@ use netstack::MAX_DATAGRAM;
 use netstack::control::Event;
 use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId, Rank};
 use netstack::job::{JobSpec, LaunchSpec, RankSpec};
+use netstack::join::Refusal;
 use netstack::time::Micros;
 use netstack::wire::datagram::{self, Header, Kind, Packet};
 use netstack::wire::job::Command;
@@ -312,6 +313,47 @@ fn hints_to_unknown_senders_are_limited() {
     }
     assert_eq!(hints, 10);
     assert_eq!(pair.control.counters().rate_limited, 990);
+}
+
+/// A HELLO of machine `mac` as node `node`, sealed with this cluster's key or with nonsense.
+fn hello(mac: [u8; 6], node: u32, authentic: bool) -> Vec<u8> {
+    let mut config = node_config(BootEpoch(1 + u64::from(node)));
+    config.mac = mac;
+    config.version[0] = b'9';
+    config.personality.node = NodeId(node);
+    config.personality.key = if authentic {
+        let secret = &crate::wire_pair::SECRET;
+        netstack::personality::node_key(secret, 1, mac, config.boot_epoch, NodeId(node))
+    } else {
+        Key([0xee; 16])
+    };
+    let now = netstack::time::Instant::ZERO;
+    let mut out = [0; MAX_DATAGRAM];
+    let length = netstack::node::Endpoint::new(config, now).poll_transmit(now, &mut out);
+    out[..length.expect("a node says HELLO")].to_vec()
+}
+
+#[test]
+fn a_flood_of_strangers_silences_nobody_of_the_cluster() {
+    let mut pair = Pair::joined();
+    for stranger in 0..2_000u32 {
+        let [a, b, c, d] = stranger.to_be_bytes();
+        pair.deliver(&hello([2, 0, a, b, c, d], 1_000 + stranger, false));
+    }
+    let events = pair.take_control_events();
+    assert_eq!(events.len(), 256, "a flood gives no flood of events");
+    // A machine of the cluster with another version, and somebody who names a known machine.
+    pair.deliver(&hello([2, 1, 0, 0, 0, 0], 77, true));
+    pair.deliver(&hello(pair.mac(), 3, false));
+    let events = pair.take_control_events();
+    let reasons: Vec<_> = events
+        .iter()
+        .map(|event| match event {
+            Event::Rejected { reason, .. } => *reason,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(reasons, [Refusal::Version, Refusal::WrongKey]);
 }
 
 #[test]
