@@ -18,7 +18,7 @@ struct Nodes {
     launched: Vec<Launch>,
     started: Vec<u64>,
     cancelled: Vec<(u64, i32)>,
-    replies: VecDeque<(u32, u32, Reply)>,
+    replies: VecDeque<(u32, u64, Reply)>,
     refuse_launch: bool,
 }
 
@@ -47,7 +47,7 @@ struct Lab {
     nodes: Nodes,
     program: Program,
     now_us: u64,
-    next_call: u32,
+    next_call: u64,
     _dir: tempfile::TempDir,
 }
 
@@ -122,7 +122,7 @@ impl Lab {
         }
     }
 
-    fn call(&mut self, node: u32, id: u64, call: Call) -> u32 {
+    fn call(&mut self, node: u32, id: u64, call: Call) -> u64 {
         let number = self.next_call;
         self.next_call += 1;
         let call = (CallId(number), call);
@@ -131,7 +131,7 @@ impl Lab {
         number
     }
 
-    fn write(&mut self, node: u32, id: u64, data: &[u8]) -> u32 {
+    fn write(&mut self, node: u32, id: u64, data: &[u8]) -> u64 {
         self.call(
             node,
             id,
