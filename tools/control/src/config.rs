@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The documented defaults, printed by `hearth config --show-defaults`.
 pub const DEFAULTS: &str = include_str!("defaults.toml");
@@ -18,7 +18,7 @@ pub const DEFAULTS: &str = include_str!("defaults.toml");
 pub const SYSTEM_FILE: &str = "/etc/hearth/config.toml";
 
 /// Everything that can be configured; see `defaults.toml` for the meaning of each key.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The control node's addresses and state.
@@ -34,7 +34,7 @@ pub struct Config {
 }
 
 /// Section `[serve]`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Serve {
     /// Interface of the boot network; empty when not set.
@@ -52,7 +52,7 @@ pub struct Serve {
 }
 
 /// Section `[boot]`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Boot {
     /// Boot image; empty: beside the binary.
@@ -70,7 +70,7 @@ pub struct Boot {
 }
 
 /// Section `[jobs]`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jobs {
     /// Default time limit in seconds, 0 for none.
@@ -92,7 +92,7 @@ pub struct Jobs {
 }
 
 /// Section `[events]`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Events {
     /// Bound of the ring in memory.
@@ -102,7 +102,7 @@ pub struct Events {
 }
 
 /// Section `[run]`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
     /// As `--label`.

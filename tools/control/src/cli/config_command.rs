@@ -14,12 +14,16 @@ pub struct Options {
     show_defaults: bool,
 }
 
-/// Prints the defaults, or says which file is used and that it is sound.
+/// Prints the defaults; or which file is used, that it is sound and what it says; with `--json` the
+/// values in force.
 pub fn main(global: &Global, options: &Options) -> anyhow::Result<()> {
     if options.show_defaults {
         return super::print_text(config::DEFAULTS);
     }
-    let (_, file) = config::load(global.config.as_deref())?;
+    let (config, file) = config::load(global.config.as_deref())?;
+    if global.json {
+        return super::print_json(&config);
+    }
     match file {
         Some(path) => {
             let text = std::fs::read_to_string(&path)?;

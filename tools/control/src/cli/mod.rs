@@ -48,16 +48,32 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 pub struct Global {
     /// Cluster to talk to; not needed while only one runs.
-    #[arg(long, global = true, env = "HEARTH_CLUSTER", value_name = "NAME")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        env = "HEARTH_CLUSTER",
+        value_name = "NAME"
+    )]
     cluster: Option<String>,
     /// State directory of the control node, instead of a cluster's name.
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        value_name = "DIR"
+    )]
     state_dir: Option<PathBuf>,
     /// Configuration file [default: ~/.config/hearth/config.toml, else /etc/hearth/config.toml].
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        value_name = "FILE"
+    )]
     config: Option<PathBuf>,
     /// Print JSON on standard output.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Options of every command")]
     json: bool,
 }
 

@@ -15,6 +15,10 @@ use crate::serve::{self, Http};
 
 /// Options of `hearth serve`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Needs an interface with an IPv4 address and NET_ADMIN, NET_RAW, NET_BIND_SERVICE (or root);
+`hearth doctor` finds what is missing. Ends in good order on SIGTERM. The environment variable
+HEARTH_LOG sets the log level on standard error: error, warn, info (default) or debug.")]
 pub struct Options {
     /// Network interface of the boot network [config: serve.interface].
     #[arg(long, value_name = "IF")]
