@@ -31,6 +31,7 @@ mod record;
 mod request;
 mod spec;
 mod supervisor;
+mod tree;
 
 pub use error::Error;
 pub use lifecycle::{
@@ -40,5 +41,6 @@ pub use lifecycle::{
 pub use paths::Paths;
 pub use process::ProcessId;
 pub use record::{MachineState, NodeRecord, Record};
-pub use spec::{Firmware, MAX_NODES, Rate, Spec, Tree, parse_memory_mib};
+pub use spec::{Firmware, MAX_NODES, Rate, Spec, parse_memory_mib};
 pub use supervisor::supervise;
+pub use tree::{MAX_LEVELS, Tree};

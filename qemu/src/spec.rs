@@ -1,6 +1,6 @@
 //! What a cluster shall be: nodes, memory, tree of switches, link rate, firmware.
 //!
-//! Key types: [`Spec`], [`Tree`], [`Rate`], [`Firmware`]. Neighbours: `network` lays out the tree,
+//! Key types: [`Spec`], [`Rate`], [`Firmware`]; [`Tree`] has a module of its own. Neighbours: `network` lays out the tree,
 //! `machine` makes QEMU command lines of it.
 //!
 //! Invariant: a [`Spec`] that passed [`Spec::check`] can be laid out without further checks.
@@ -12,13 +12,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::{Error, Tree};
 
 /// Most nodes of one cluster: what the address plan and one bridge (1,024 ports) hold with room
 /// to spare; far above what one machine can emulate.
 pub const MAX_NODES: u32 = 256;
-/// Most levels of switches: the personality of a node has four places.
-const MAX_LEVELS: usize = 4;
 /// Least memory of a machine: what the kernel promises to work in.
 const MIN_MEMORY_MIB: u32 = 32;
 /// Most memory of a machine: a slip of the pen (bytes for mebibytes) is an error, not an attempt.
@@ -38,82 +36,6 @@ pub enum Firmware {
     Uefi,
     /// No firmware worth the name: QEMU places the image itself (`-kernel`).
     Direct,
-}
-
-/// Widths of the tree of switches, from the leaves up: `4x2` is four nodes on each of two leaf
-/// switches, which hang on one upper switch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tree(Vec<u32>);
-
-impl Tree {
-    /// One switch for all nodes.
-    pub fn flat(nodes: u32) -> Self {
-        Self(vec![nodes])
-    }
-
-    /// Levels of switches; at least one.
-    pub fn levels(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Nodes that fit below one switch of `level` (0 = leaf switches).
-    pub fn nodes_below(&self, level: usize) -> u64 {
-        self.0
-            .iter()
-            .take(level + 1)
-            .map(|&width| u64::from(width))
-            .product()
-    }
-
-    /// Switches of `level` that `nodes` nodes need.
-    pub fn switches(&self, level: usize, nodes: u32) -> u32 {
-        let below = self.nodes_below(level);
-        u32::try_from(u64::from(nodes).div_ceil(below)).unwrap_or(u32::MAX)
-    }
-
-    /// The leaf switch of a node.
-    pub fn leaf_of(&self, node: u32) -> u32 {
-        node / self.0[0]
-    }
-
-    /// The switch of `level + 1` above a switch of `level`.
-    pub fn parent_of(&self, level: usize, switch: u32) -> u32 {
-        switch / self.0[level + 1]
-    }
-}
-
-impl FromStr for Tree {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let widths: Option<Vec<u32>> = text
-            .split('x')
-            .map(|width| width.parse().ok().filter(|&width| width > 0))
-            .collect();
-        match widths {
-            Some(widths)
-                if widths.len() <= MAX_LEVELS && widths.iter().all(|&width| width <= MAX_NODES) =>
-            {
-                Ok(Self(widths))
-            }
-            _ => Err(Error::Spec(format!(
-                "`{text}` is no tree: write the widths from the leaves up, like 4x2 for two leaf \
-                 switches of four nodes (at most {MAX_LEVELS} levels, widths up to {MAX_NODES})"
-            ))),
-        }
-    }
-}
-
-impl fmt::Display for Tree {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (level, width) in self.0.iter().enumerate() {
-            if level > 0 {
-                formatter.write_str("x")?;
-            }
-            write!(formatter, "{width}")?;
-        }
-        Ok(())
-    }
 }
 
 /// A link rate in bits a second.
@@ -302,23 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_counts_its_switches_from_the_leaves_up() {
-        let tree: Tree = "4x2x3".parse().unwrap();
-        assert_eq!(tree.to_string(), "4x2x3");
-        assert_eq!([0, 1, 2].map(|level| tree.switches(level, 17)), [5, 3, 1]);
-        assert_eq!(tree.leaf_of(11), 2);
-        assert_eq!(tree.parent_of(0, 3), 1);
-        assert_eq!(tree.parent_of(1, 2), 0);
-    }
-
-    #[test]
     fn values_are_parsed_or_refused_with_an_example() {
-        for bad in ["", "0", "4x", "4x0", "x2", "1x1x1x1x1", "999"] {
-            assert!(
-                bad.parse::<Tree>().unwrap_err().to_string().contains("4x2"),
-                "{bad}"
-            );
-        }
         assert_eq!(
             "50mbit".parse::<Rate>().unwrap().bits_per_second(),
             50_000_000

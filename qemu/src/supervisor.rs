@@ -271,7 +271,7 @@ impl Supervisor {
                     });
                 }
             }
-            self.look_after_children()?;
+            self.look_after_children();
             match self.requests.accept() {
                 Ok((stream, _)) => {
                     if self.answer(stream) {
@@ -350,7 +350,7 @@ impl Supervisor {
     }
 
     /// Notes machines that ended unasked; starts a control node that did so again.
-    fn look_after_children(&mut self) -> Result<(), Error> {
+    fn look_after_children(&mut self) {
         let mut changed = false;
         for (record, slot) in self.record.nodes.iter_mut().zip(&mut self.machines) {
             if let Some(status) = has_ended(slot) {
@@ -362,22 +362,29 @@ impl Supervisor {
             }
         }
         if changed {
-            self.record.save(&self.paths)?;
+            self.save_or_log();
         }
         if let Some(status) = has_ended(&mut self.control) {
             log(&format!("the control node ended unasked: {status}"));
             self.record.control = None;
-            self.record.save(&self.paths)?;
+            self.save_or_log();
             if self.control_restarts < MAX_CONTROL_RESTARTS {
                 self.control_restarts += 1;
-                remove_if_there(&self.paths.control_socket())?;
-                match self.start_control() {
+                let removed = remove_if_there(&self.paths.control_socket());
+                match removed.and_then(|()| self.start_control()) {
                     Ok(()) => log("the control node was started again"),
                     Err(error) => log(&format!("the control node did not start again: {error}")),
                 }
             }
         }
-        Ok(())
+    }
+
+    /// Saves the record. A full disk must not end the machines: they run on, and the next change
+    /// tries again.
+    fn save_or_log(&self) {
+        if let Err(error) = self.record.save(&self.paths) {
+            log(&format!("the record could not be saved: {error}"));
+        }
     }
 }
 

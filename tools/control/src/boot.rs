@@ -9,13 +9,13 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use hearth_boot::{BootRecord, Mac, Personalities, Refused, Stage, TimelineSink};
+use hearth_qemu::Tree;
 use netstack::ids::{BootEpoch, NodeId};
-use netstack::personality::Personality;
+use netstack::personality::{Personality, TREE_LEVELS};
 
 use crate::control::Shared;
 use crate::events::{Event, Severity};
 use crate::hostlist;
-use crate::nodes::Tree;
 
 /// Answers the boot service from the control state.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ pub struct Bridge {
     pub http_port: u16,
     /// Number of the cluster secret.
     pub key_id: u32,
-    /// Shape of the network.
-    pub tree: Tree,
+    /// Shape of the network, if it was given.
+    pub tree: Option<Tree>,
 }
 
 impl Personalities for Bridge {
@@ -51,13 +51,17 @@ impl Personalities for Bridge {
         drop(core);
         // The endpoint may have an event about it.
         self.shared.kick();
+        let (height, place) = match &self.tree {
+            Some(tree) => (tree.levels(), tree.place(node)),
+            None => (0, [0; TREE_LEVELS]),
+        };
         let personality = Personality {
             node: NodeId(node),
             control_addr: self.control_address.octets(),
             control_port: self.control_port,
             http_port: self.http_port,
-            tree_height: self.tree.height(),
-            place: self.tree.place(node),
+            tree_height: u8::try_from(height).expect("at most MAX_LEVELS"),
+            place,
             key_id: self.key_id,
             key,
             name: hostlist::name(node),

@@ -1,7 +1,6 @@
-//! Which machine is which node: numbers by MAC address, kept over a restart, and places in the
-//! fat tree.
+//! Which machine is which node: numbers by MAC address, kept over a restart.
 //!
-//! Key types: [`NodeTable`], [`Tree`]. Neighbours: `boot` (personalities), `control` (states).
+//! Key type: [`NodeTable`]. Neighbours: `boot` (personalities), `control` (states).
 //!
 //! Invariant: a MAC address keeps its number for the life of the state directory; two MAC
 //! addresses never have the same.
@@ -11,7 +10,6 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use netstack::personality::TREE_LEVELS;
 use serde::{Deserialize, Serialize};
 
 use crate::events::mac_text;
@@ -263,51 +261,6 @@ fn parse_line(line: &str) -> Result<Machine, String> {
     })
 }
 
-/// Widths of the fat tree, from the leaves up: `4x2` is four nodes on a leaf switch and two leaf
-/// switches.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tree(Vec<u16>);
-
-impl FromStr for Tree {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "{text:?} is not a tree; write the widths from the leaves up, as in 4x2, at most {TREE_LEVELS} of them"
-            )
-        };
-        let width = |word: &str| word.parse().ok().filter(|width| *width > 0);
-        let widths: Option<Vec<u16>> = text.split('x').map(width).collect();
-        let widths = widths
-            .filter(|widths| widths.len() <= TREE_LEVELS)
-            .ok_or_else(wrong)?;
-        Ok(Tree(widths))
-    }
-}
-
-impl Tree {
-    /// Number of levels; 0 when no tree is known.
-    pub fn height(&self) -> u8 {
-        u8::try_from(self.0.len()).expect("at most TREE_LEVELS")
-    }
-
-    /// The index of a node at each level, from the leaves up. Nodes beyond the tree's size count
-    /// on at the top.
-    pub fn place(&self, node: u32) -> [u16; TREE_LEVELS] {
-        let mut place = [0; TREE_LEVELS];
-        let mut rest = node;
-        let top = self.0.len().saturating_sub(1);
-        for (level, (index, width)) in place.iter_mut().zip(&self.0).enumerate() {
-            let width = u32::from(*width);
-            let here = if level == top { rest } else { rest % width };
-            *index = u16::try_from(here).unwrap_or(u16::MAX);
-            rest /= width;
-        }
-        place
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,20 +312,6 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let error = NodeTable::fixed(&path).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
-        }
-    }
-
-    #[test]
-    fn places_count_from_the_leaves_up() {
-        let tree: Tree = "4x2".parse().unwrap();
-        assert_eq!(tree.height(), 2);
-        assert_eq!(tree.place(0), [0, 0, 0, 0]);
-        assert_eq!(tree.place(3), [3, 0, 0, 0]);
-        assert_eq!(tree.place(5), [1, 1, 0, 0]);
-        assert_eq!(tree.place(9), [1, 2, 0, 0]);
-        assert_eq!(Tree::default().place(7), [0; TREE_LEVELS]);
-        for bad in ["", "4x", "0x2", "4x2x2x2x2", "a"] {
-            assert!(bad.parse::<Tree>().is_err(), "{bad}");
         }
     }
 }

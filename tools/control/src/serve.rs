@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use hearth_qemu::Tree;
 use netstack::control as protocol;
 use netstack::ids::ControlEpoch;
 
@@ -24,7 +25,7 @@ use crate::control::{self, Core, Shared};
 use crate::events::{Event, EventLog, Severity};
 use crate::jobs::Runner;
 use crate::jobs::allocator::FirstFree;
-use crate::nodes::{NodeTable, Tree};
+use crate::nodes::NodeTable;
 use crate::paths::StateDir;
 use crate::programs::ProgramStore;
 use crate::{config, secrets};
@@ -80,7 +81,7 @@ pub struct Options {
     /// Beside another DHCP server.
     pub proxy_dhcp: bool,
     /// Shape of the network.
-    pub tree: Tree,
+    pub tree: Option<Tree>,
     /// Take nodes with laboratory keys.
     pub lab_keys: bool,
     /// Take nodes of other versions.

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use hearth_qemu::Tree;
 
 use super::Global;
-use crate::nodes::Tree;
 use crate::paths::StateDir;
 use crate::serve::{self, Http};
 
@@ -195,7 +195,7 @@ fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> 
             .command_line
             .unwrap_or_else(|| config.boot.command_line.clone()),
         proxy_dhcp: config.boot.proxy_dhcp,
-        tree: options.tree.unwrap_or_default(),
+        tree: options.tree,
         lab_keys: options.lab_keys,
         any_version: options.any_version,
         other: options.other.resolve(),

@@ -1,13 +1,14 @@
 //! The structure test: rules about the source tree that no compiler checks.
 //!
 //! Purpose: directions of dependencies ([`dependencies`]), sizes, documentation and names of
-//! modules, where unsafe code may be ([`sources`]), and commands in the documentation that really
-//! exist ([`commands`]). Neighbours: `test` runs it as two of its steps.
+//! modules, where unsafe code may be ([`sources`]), and links ([`links`]) and commands
+//! ([`commands`]) in the documentation that really exist. Neighbours: `test` runs it as two of its steps.
 //!
 //! Invariant: a rule names the file and what to do about it.
 
 pub mod commands;
 mod dependencies;
+mod links;
 mod sources;
 mod tokens;
 
@@ -20,6 +21,7 @@ use crate::workspace::Workspace;
 pub fn check(workspace: &Workspace) -> Result<Checks> {
     let mut findings = dependencies::check(workspace)?;
     findings.extend(sources::check(workspace)?);
+    findings.extend(links::check(workspace)?);
     Ok(tell(&findings))
 }
 

@@ -52,6 +52,8 @@ enum Part {
     Structure,
     /// Unit and property tests on the host
     Host,
+    /// Damaged program files and the loader, with the counts
+    Loader,
     /// The protocols in the simulator
     Simulation,
     /// Building everything
@@ -107,6 +109,7 @@ impl Part {
             Self::Clippy => "lints",
             Self::Structure => "structure",
             Self::Host => "unit and property tests",
+            Self::Loader => "damaged program files",
             Self::Simulation => "simulation",
             Self::Build => "build",
             Self::Commands => "commands in the documentation",
@@ -134,6 +137,7 @@ impl Part {
             Self::Clippy => lint(workspace).map(|()| None),
             Self::Structure => structure::check(workspace).map(Some),
             Self::Host => host(workspace).map(Some),
+            Self::Loader => damaged_programs(workspace).map(|()| None),
             Self::Simulation => simulation(workspace).map(Some),
             Self::Build => build(workspace).map(|()| None),
             Self::Commands => Ok(Some(structure::tell(&structure::commands::check(
@@ -198,6 +202,34 @@ fn run_tests(command: &mut Command, limit: Duration) -> Result<Checks> {
     );
     ensure!(checks.passed + checks.failed > 0, "`{name}` ran no test");
     Ok(checks)
+}
+
+/// The loader's test with damaged files once more, for the counts that it prints: how many files,
+/// how many with altered headers, how many of each error.
+fn damaged_programs(workspace: &Workspace) -> Result<()> {
+    let mut command = workspace.cargo();
+    command.args([
+        "test",
+        "--quiet",
+        "-p",
+        "kernel-core",
+        "--lib",
+        "loader::fuzz",
+    ]);
+    command.args(["--", "--nocapture"]);
+    let name = describe(&command);
+    let finished = limited::run(
+        &mut command,
+        HOST_TEST_LIMIT,
+        Show::Except(counts::is_idle_talk),
+    )?
+    .expect_success(&name)?;
+    let has_counts = finished
+        .lines
+        .iter()
+        .any(|line| line.contains("headers altered in"));
+    ensure!(has_counts, "`{name}` printed no counts");
+    Ok(())
 }
 
 /// The simulator's own quick check.
