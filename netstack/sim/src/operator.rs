@@ -406,60 +406,55 @@ impl Operator {
         check(state.unanswered <= WINDOW, || {
             format!("job {job}: the window is not kept")
         })?;
-        let (at, reply) = match op {
+        let (at, reply) = self.carry_out(now, &plan, rank, op)?;
+        self.later(at, Task::Reply(node, job, rank, call, reply));
+        Ok(())
+    }
+
+    /// Carries out a call: its reply, and when the rank's reader is ready to give it.
+    fn carry_out(
+        &mut self,
+        now: Instant,
+        plan: &Plan,
+        rank: Rank,
+        op: IoOp,
+    ) -> Result<(Instant, IoReply), String> {
+        let job = plan.job;
+        let state = self.rank(job, rank)?;
+        match op {
             IoOp::Write { data, .. } => {
                 let position = state.output;
                 check(
                     program::is_at(Stream::Output(job, rank), position, &data),
                     || format!("rank {rank} of job {job}: wrong output at {position}"),
                 )?;
-                state.output += data.len() as u64;
                 let length = data.len() as u64;
-                let begin = state.reader_free_at.max(now);
+                state.output += length;
                 let taken = (length * 1_000_000)
                     .checked_div(plan.reader_rate)
                     .unwrap_or(0);
-                state.reader_free_at = begin + Micros(taken);
+                state.reader_free_at = state.reader_free_at.max(now) + Micros(taken);
                 let at = state.reader_free_at;
                 self.output_bytes += length;
-                (
-                    at,
-                    IoReply {
-                        result: length as i64,
-                        data: Vec::new(),
-                    },
-                )
+                Ok((at, reply(length, Vec::new())))
             }
             IoOp::Read { size, .. } => {
                 let left = plan.stdin_bytes - state.stdin;
-                let length = left.min(size.into()).min(700) as usize;
-                let data = program::bytes_at(Stream::Input(job), state.stdin, length);
-                state.stdin += length as u64;
-                (
-                    now + Micros(self.rng.below(5_000)),
-                    IoReply {
-                        result: length as i64,
-                        data,
-                    },
-                )
+                let length = left.min(size.into()).min(700);
+                let data = program::bytes_at(Stream::Input(job), state.stdin, length as usize);
+                state.stdin += length;
+                let at = now + Micros(self.rng.below(5_000));
+                Ok((at, reply(length, data)))
             }
-            IoOp::Report { .. } => return Err(format!("job {job} reports a fault")),
+            IoOp::Report { .. } => Err(format!("job {job} reports a fault")),
             IoOp::Exit(report) => {
                 state.exit_seen = true;
-                self.check_exit(&plan, rank, &report)?;
-                let at = self.records[&job].ranks[&rank].reader_free_at.max(now);
+                let at = state.reader_free_at.max(now);
+                self.check_exit(plan, rank, &report)?;
                 self.ended(now, job, rank, Outcome::Exit(report.status))?;
-                (
-                    at,
-                    IoReply {
-                        result: 0,
-                        data: Vec::new(),
-                    },
-                )
+                Ok((at, reply(0, Vec::new())))
             }
-        };
-        self.later(at, Task::Reply(node, job, rank, call, reply));
-        Ok(())
+        }
     }
 
     /// Nothing is missing when a program has ended.
@@ -500,6 +495,11 @@ impl Operator {
             .map(|(rank, _)| *rank)
             .collect()
     }
+}
+
+fn reply(length: u64, data: Vec<u8>) -> IoReply {
+    let result = length as i64;
+    IoReply { result, data }
 }
 
 fn spec(plan: &Plan) -> JobSpec {

@@ -1,10 +1,10 @@
 //! The event loop: nodes, the control node and the network between them, in virtual time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use netstack::control::{self, Limits, NodeState};
+use netstack::control::{self, Limits};
 use netstack::ids::{BootEpoch, ControlEpoch, NodeId};
 use netstack::join::Timing;
 use netstack::personality::{self, Personality};
@@ -529,14 +529,6 @@ impl World {
             completed: self.operator.plans.keys().filter(whole).count(),
         }
     }
-}
-
-/// Which nodes a registry has, for tests that look inside.
-pub fn states(endpoint: &control::Endpoint) -> BTreeMap<NodeId, NodeState> {
-    endpoint
-        .nodes()
-        .map(|status| (status.node, status.state))
-        .collect()
 }
 
 fn control_config(boot: u64, seed: u64) -> control::Config {

@@ -2,6 +2,7 @@
 //! side restarted.
 
 mod admission;
+mod answer;
 pub(crate) mod node;
 pub(crate) mod registry;
 mod rejection;
@@ -76,6 +77,13 @@ pub struct Timing {
     /// A HELLO of a new boot of a MAC address whose earlier boot is still up waits for so much
     /// silence of that one; it tells a reboot from two machines. Default 2.5 s.
     pub reboot_silence: Micros,
+}
+
+impl Timing {
+    /// Silence after which the control node probes a node; it has one heartbeat interval then.
+    pub(crate) fn suspicious_after(&self) -> Micros {
+        Micros(self.lost_after.0.saturating_sub(self.heartbeat.0))
+    }
 }
 
 impl Default for Timing {

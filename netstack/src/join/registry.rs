@@ -24,10 +24,8 @@ use crate::job::RankLoss;
 use crate::join::slot::Slot;
 use crate::time::Instant;
 use crate::wire::Error;
-use crate::wire::datagram::{self, Header, Kind, Packet};
-use crate::wire::field::Writer;
-use crate::wire::join::{self, HeartbeatAck, Welcome};
-use crate::wire::key::Direction;
+use crate::wire::datagram::{Header, Kind, Packet};
+use crate::wire::join;
 
 /// A datagram of a node that is up.
 #[derive(Clone, Copy, Debug)]
@@ -304,14 +302,27 @@ impl Registry {
     /// Sets the silence timer of a slot.
     pub(super) fn watch(&mut self, node: NodeId) {
         self.unwatch(node);
-        let lost_after = self.config.timing.lost_after;
         let slot = self
             .slots
             .get_mut(&node)
             .expect("only known nodes are watched");
-        let due = slot.last_heard + lost_after;
+        slot.suspect = false;
+        let due = slot.last_heard + self.config.timing.suspicious_after();
         slot.watched = Some(due);
         self.silence.insert((due, node));
+    }
+
+    /// A node has been silent for long. It may be this side that was deaf: a control node that
+    /// was not scheduled finds its timers expired before it has read what arrived meanwhile. So
+    /// the node is probed, and has one interval more to be heard.
+    fn suspect(&mut self, now: Instant, node: NodeId, out: &mut Outbox) {
+        self.unwatch(node);
+        let due = now + self.config.timing.heartbeat;
+        let slot = self.slots.get_mut(&node).expect("the caller found it");
+        slot.suspect = true;
+        slot.watched = Some(due);
+        self.silence.insert((due, node));
+        out.send(Outgoing::Probe { node });
     }
 
     pub(super) fn unwatch(&mut self, node: NodeId) {
@@ -334,8 +345,10 @@ impl Registry {
             && due <= now
         {
             let slot = self.slots.get(&node).expect("only known nodes are watched");
-            if slot.last_heard + self.config.timing.lost_after > now {
+            if slot.last_heard + self.config.timing.suspicious_after() > now {
                 self.watch(node);
+            } else if !slot.suspect {
+                self.suspect(now, node, out);
             } else if slot.state == NodeState::Joining {
                 self.remove(node);
             } else {
@@ -350,116 +363,5 @@ impl Registry {
         let slot = self.slots.remove(&node)?;
         self.by_mac.remove(&slot.hello.mac);
         Some(slot)
-    }
-
-    /// Writes a session's message to a node, and says where it goes.
-    pub(crate) fn seal(
-        &mut self,
-        node: NodeId,
-        kind: Kind,
-        out: &mut [u8],
-        payload: impl FnOnce(&mut Writer<'_>),
-    ) -> Option<(SocketAddrV4, usize)> {
-        let slot = self.slots.get_mut(&node)?;
-        let header = slot.next_header(node, kind);
-        Some((
-            slot.addr,
-            datagram::emit(header, Some(&slot.transmit), out, payload),
-        ))
-    }
-
-    /// Writes a message about joining; None when its node is gone meanwhile.
-    pub(crate) fn emit(
-        &mut self,
-        now: Instant,
-        datagram: &Outgoing,
-        out: &mut [u8],
-    ) -> Option<(SocketAddrV4, usize)> {
-        let control_time_us = now.as_micros();
-        match datagram {
-            Outgoing::Resync {
-                addr,
-                node,
-                epoch,
-                seq,
-            } => {
-                let header = Header {
-                    kind: Kind::Resync,
-                    node: *node,
-                    epoch: *epoch,
-                    seq: 0,
-                };
-                let echo = |writer: &mut Writer<'_>| join::emit_echo(*seq, writer);
-                Some((*addr, datagram::emit(header, None, out, echo)))
-            }
-            Outgoing::Refuse {
-                addr,
-                node,
-                epoch,
-                hello_seq,
-                reason,
-                text,
-                key,
-            } => {
-                let header = Header {
-                    kind: Kind::Refuse,
-                    node: *node,
-                    epoch: *epoch,
-                    seq: 0,
-                };
-                // An unsealed refusal is never longer than the HELLO it answers.
-                let text = if key.is_some() { text.as_str() } else { "" };
-                let refuse = join::Refuse {
-                    hello_seq: *hello_seq,
-                    reason: *reason,
-                    text,
-                };
-                let length = datagram::emit(header, key.as_ref(), out, |w| refuse.emit(w));
-                Some((*addr, length))
-            }
-            Outgoing::Welcome {
-                addr,
-                node,
-                epoch,
-                hello_seq,
-            } => {
-                let slot = self
-                    .slots
-                    .get_mut(node)
-                    .filter(|slot| slot.epoch == *epoch)?;
-                let welcome = Welcome {
-                    hello_seq: *hello_seq,
-                    control: self.config.control_epoch,
-                    session: slot.session,
-                    timing: self.config.timing,
-                };
-                let header = slot.next_header(*node, Kind::Welcome);
-                let key = slot.node_key.join_key(Direction::ToNode);
-                Some((
-                    *addr,
-                    datagram::emit(header, Some(&key), out, |w| welcome.emit(w)),
-                ))
-            }
-            Outgoing::Ack { node, seq } => {
-                let ack = HeartbeatAck {
-                    heartbeat_seq: *seq,
-                    control_time_us,
-                    probe: false,
-                };
-                self.seal(*node, Kind::HeartbeatAck, out, |writer| ack.emit(writer))
-            }
-            Outgoing::Probe { node } => {
-                let ack = HeartbeatAck {
-                    heartbeat_seq: 0,
-                    control_time_us,
-                    probe: true,
-                };
-                self.seal(*node, Kind::HeartbeatAck, out, |writer| ack.emit(writer))
-            }
-            Outgoing::LeaveAck { node, seq } => self.seal(*node, Kind::Leave, out, |writer| {
-                join::emit_echo(*seq, writer)
-            }),
-            Outgoing::Command { .. } | Outgoing::IoReply { .. } => None,
-        }
     }
 }

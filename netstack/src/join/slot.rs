@@ -37,6 +37,8 @@ pub(crate) struct Slot {
     pub(super) vitals_seq: u64,
     pub(super) was_up: bool,
     pub(super) panicked: bool,
+    /// It has been silent for long and was probed.
+    pub(super) suspect: bool,
     /// The silence timer's entry.
     pub(super) watched: Option<Instant>,
     /// Another boot that wants this place, and since when.
@@ -81,6 +83,7 @@ impl Slot {
             vitals_seq: 0,
             was_up: false,
             panicked: false,
+            suspect: false,
             watched: None,
             candidate: None,
             retired,

@@ -448,6 +448,23 @@ fn a_silent_node_is_lost_and_its_orphan_is_dropped_when_it_comes_back() {
 }
 
 #[test]
+fn a_control_node_that_was_not_scheduled_loses_nobody() {
+    let mut pair = Pair::joined();
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        pair.now += Micros::from_secs(1);
+        unread.extend(pair.take_datagrams_of_node());
+    }
+    // It wakes up after 20 s and looks at its timers first.
+    pair.deliver_to_node();
+    for datagram in &unread {
+        pair.deliver(datagram);
+    }
+    pair.advance(Micros::from_secs(5));
+    assert!(pair.take_control_events().is_empty());
+}
+
+#[test]
 fn a_restarted_control_node_finds_its_node_again_and_the_job_is_dropped() {
     let mut pair = running();
     pair.restart_control();
