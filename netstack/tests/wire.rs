@@ -172,17 +172,17 @@ fn status() -> impl Strategy<Value = ExitStatus> {
 
 prop_compose! {
     fn exit_report()(
-        status in status(), n: [u64; 12],
+        status in status(), n: [u64; 11],
         interrupts_user in interrupts(), interrupts_idle in interrupts(),
         unknown_calls in vec(any::<(u32, u32)>(), 0..=MAX_UNKNOWN_CALLS),
     ) -> ExitReport {
         let [
-            user_us, wall_us, system_calls, faults_file, faults_anonymous, faults_copy,
+            user_us, wall_us, system_calls, faults_file, faults_anonymous,
             pages_asked, pages_read_ahead, pages_read_ahead_used, bytes_loaded,
             frames_peak, frames_scrubbed,
         ] = n;
         ExitReport {
-            status, user_us, wall_us, system_calls, faults_file, faults_anonymous, faults_copy,
+            status, user_us, wall_us, system_calls, faults_file, faults_anonymous,
             pages_asked, pages_read_ahead, pages_read_ahead_used, bytes_loaded, frames_peak,
             frames_scrubbed, interrupts_user, interrupts_idle, unknown_calls,
         }

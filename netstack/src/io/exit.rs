@@ -46,8 +46,6 @@ pub struct ExitReport {
     pub faults_file: u64,
     /// Faults served with a zero page.
     pub faults_anonymous: u64,
-    /// Faults on a page that was there, for write access (private copies).
-    pub faults_copy: u64,
     /// Pages asked for because a fault needed them.
     pub pages_asked: u64,
     /// Pages read ahead.
@@ -78,7 +76,6 @@ impl ExitReport {
             system_calls: 0,
             faults_file: 0,
             faults_anonymous: 0,
-            faults_copy: 0,
             pages_asked: 0,
             pages_read_ahead: 0,
             pages_read_ahead_used: 0,

@@ -126,14 +126,13 @@ fn emit_exit(report: &ExitReport, writer: &mut Writer<'_>) {
 }
 
 /// The plain counts of a report in their order on the wire.
-fn exit_counts(report: &ExitReport) -> [u64; 12] {
+fn exit_counts(report: &ExitReport) -> [u64; 11] {
     [
         report.user_us,
         report.wall_us,
         report.system_calls,
         report.faults_file,
         report.faults_anonymous,
-        report.faults_copy,
         report.pages_asked,
         report.pages_read_ahead,
         report.pages_read_ahead_used,
@@ -164,7 +163,6 @@ fn parse_exit(reader: &mut Reader<'_>) -> Result<ExitReport, Error> {
         system_calls: reader.u64()?,
         faults_file: reader.u64()?,
         faults_anonymous: reader.u64()?,
-        faults_copy: reader.u64()?,
         pages_asked: reader.u64()?,
         pages_read_ahead: reader.u64()?,
         pages_read_ahead_used: reader.u64()?,

@@ -317,7 +317,6 @@ fn exit_of(report: &ExitReport) -> Exit {
         faults: FaultCounts {
             file: report.faults_file,
             anonymous: report.faults_anonymous,
-            copy: report.faults_copy,
         },
         pages: PageCounts {
             asked: report.pages_asked,

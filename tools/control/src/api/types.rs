@@ -209,8 +209,6 @@ pub struct FaultCounts {
     pub file: u64,
     /// Served with a zero page.
     pub anonymous: u64,
-    /// Write access to a page that was there (private copies).
-    pub copy: u64,
 }
 
 /// Interrupts by class.
