@@ -25,6 +25,9 @@ const HELP_LIMIT: Duration = Duration::from_secs(30);
 /// Levels of subcommands: `hearth node reset`.
 const MAX_DEPTH: usize = 3;
 
+/// Commands that pass all their arguments on to a program of its own.
+const PASSED_ON: [(&str, &str); 1] = [("xtask", "sim")];
+
 /// A command in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mention {
@@ -141,6 +144,9 @@ impl Helps<'_> {
         let mut text = root.clone();
         let mut words = mention.words.iter();
         while let Some(word) = words.next() {
+            if PASSED_ON.contains(&(mention.program, path.join(" ").as_str())) {
+                break;
+            }
             if let Some(option) = option_name(word) {
                 match takes_value(&text, option).or_else(|| takes_value(&root, option)) {
                     None => problems.push(format!(
@@ -292,6 +298,7 @@ mod tests {
         assert!(problems("build").is_empty());
         assert!(problems("build --only image").is_empty());
         assert!(problems("COMMAND --help").is_empty());
+        assert!(problems("sim swarm --seed 7").is_empty());
         assert_eq!(problems("fly"), ["there is no command `xtask fly`"]);
         assert_eq!(
             problems("build --fast"),
