@@ -9,7 +9,7 @@
 use netstack::control::{Endpoint, Event as Reported, LostReason, NodeStatus};
 use netstack::ids::{CallId, JobId, NodeId, ProgramId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
-use netstack::job::{JobSpec, LaunchError, RankLoss, RankSpec};
+use netstack::job::{JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode};
 use netstack::page::{Object, PageError, PageReply, PageWanted};
 use netstack::time::Instant;
 use netstack::vitals;
@@ -120,10 +120,14 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             })
         }
         Reported::LaunchRefused {
-            job, node, text, ..
+            job,
+            node,
+            code,
+            text,
+            ..
         } => {
             core.with_runner(now, |runner, now_us, fabric| {
-                runner.refused(now_us, fabric, job.0, node, &text);
+                runner.refused(now_us, fabric, job.0, node, (is_bad_program(code), &text));
             });
         }
         Reported::RankLost {
@@ -286,6 +290,23 @@ fn read_object(core: &Core, wanted: &PageWanted) -> Result<Vec<u8>, PageError> {
                 .min(block.len());
             Ok(block[from..block.len().min(from.saturating_add(length))].to_vec())
         }
+    }
+}
+
+/// Whether a refusal says something about the program rather than about node or network.
+fn is_bad_program(code: RefusalCode) -> bool {
+    match code {
+        RefusalCode::NotElf
+        | RefusalCode::WrongMachine
+        | RefusalCode::Dynamic
+        | RefusalCode::Truncated
+        | RefusalCode::BadSegments
+        | RefusalCode::NoMemory => true,
+        RefusalCode::Other
+        | RefusalCode::Busy
+        | RefusalCode::Unreadable
+        | RefusalCode::Cancelled
+        | RefusalCode::BadLaunchBlock => false,
     }
 }
 

@@ -159,6 +159,9 @@ pub struct JobInfo {
     pub time_limit_s: Option<u64>,
     /// Highest exit status of its ranks (128 + n for signal n), once it ended and any rank ran.
     pub exit_status: Option<i32>,
+    /// Whether it failed because a node says that the program cannot be run.
+    #[serde(default)]
+    pub bad_program: bool,
     /// How each rank ended; as far as known.
     pub ranks: Vec<RankReport>,
 }

@@ -230,8 +230,10 @@ fn exit_status(job: &JobInfo) -> u8 {
         JobState::TimeLimit => EXIT_TIME_LIMIT,
         JobState::NodeLost => EXIT_NODE_LOST,
         JobState::Cancelled => own.filter(|status| *status > 0).unwrap_or(EXIT_CANCELLED),
-        // A job that failed without an exit status was refused by a node.
-        JobState::Failed if own.is_none_or(|status| status == 0) => EXIT_BAD_PROGRAM,
+        JobState::Failed if job.bad_program => EXIT_BAD_PROGRAM,
+        JobState::Failed => own
+            .filter(|status| *status > 0)
+            .unwrap_or(super::EXIT_CONTROL),
         _ => own.unwrap_or(0),
     }
 }
@@ -254,6 +256,7 @@ mod tests {
             ended_unix_us: None,
             time_limit_s: None,
             exit_status,
+            bad_program: false,
             ranks: Vec::new(),
         }
     }
@@ -263,7 +266,12 @@ mod tests {
         assert_eq!(exit_status(&job(JobState::Completed, Some(0))), 0);
         assert_eq!(exit_status(&job(JobState::Failed, Some(42))), 42);
         assert_eq!(exit_status(&job(JobState::Failed, Some(139))), 139);
-        assert_eq!(exit_status(&job(JobState::Failed, None)), 126);
+        assert_eq!(exit_status(&job(JobState::Failed, None)), 125);
+        let refused = JobInfo {
+            bad_program: true,
+            ..job(JobState::Failed, None)
+        };
+        assert_eq!(exit_status(&refused), 126);
         assert_eq!(exit_status(&job(JobState::TimeLimit, Some(143))), 124);
         assert_eq!(exit_status(&job(JobState::NodeLost, Some(143))), 123);
         assert_eq!(exit_status(&job(JobState::Cancelled, Some(130))), 130);

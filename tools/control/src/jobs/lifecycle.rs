@@ -112,25 +112,29 @@ impl Runner {
         self.event(Severity::Info, "job-started", id, text);
     }
 
-    /// A node cannot start a job.
+    /// A node cannot start a job; `bad_program` says that the program is the reason.
     pub fn refused(
         &mut self,
         now_us: u64,
         fabric: &mut dyn Fabric,
         id: u64,
         node: NodeId,
-        text: &str,
+        (bad_program, text): (bool, &str),
     ) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        let Some(rank) = job.rank_on(node) else {
-            return;
-        };
-        job.set_end(rank, RankEnd::NotStarted);
+        // Also when the job is over here: the node says that it has nothing of it.
         self.free_node(node.0, id);
-        let cause = Cause::Refused(format!("{node}: {text}"));
-        self.end_early(now_us, fabric, id, SIGNAL_TERM, cause);
+        if let Some(job) = self.jobs.get_mut(&id)
+            && let Some(rank) = job.rank_on(node)
+        {
+            job.set_end(rank, RankEnd::NotStarted);
+            let text = format!("{node}: {text}");
+            let cause = if bad_program {
+                Cause::BadProgram(text)
+            } else {
+                Cause::NotLaunched(text)
+            };
+            self.end_early(now_us, fabric, id, SIGNAL_TERM, cause);
+        }
         self.schedule(now_us, fabric);
     }
 
@@ -160,7 +164,7 @@ impl Runner {
                         .collect();
                     let limit = self.limits.launch_limit_s;
                     let late = hostlist::format(&sorted(late));
-                    let cause = Cause::Refused(format!("{late} not ready after {limit} s"));
+                    let cause = Cause::NotLaunched(format!("{late} not ready after {limit} s"));
                     self.end_early(now_us, fabric, id, 9, cause);
                 }
                 JobState::Running => {
@@ -263,6 +267,7 @@ impl Runner {
         let (state, reason, exit_status) = job.verdict();
         job.info.state = state;
         job.info.reason = reason;
+        job.info.bad_program = matches!(job.cause, Some(Cause::BadProgram(_)));
         job.info.exit_status = exit_status;
         job.info.ended_unix_us = Some(clock::unix_us());
         job.sink.close(Frame::End {
@@ -375,7 +380,7 @@ impl Runner {
             for node in nodes {
                 self.free_node(*node, id);
             }
-            self.end_early(now_us, fabric, id, SIGNAL_TERM, Cause::Refused(reason));
+            self.end_early(now_us, fabric, id, SIGNAL_TERM, Cause::NotLaunched(reason));
         }
     }
 }

@@ -187,6 +187,7 @@ impl Runner {
             ended_unix_us: None,
             time_limit_s: (time_limit_s > 0).then_some(time_limit_s),
             exit_status: None,
+            bad_program: false,
             ranks: Vec::new(),
         };
         let job = Job {

@@ -43,8 +43,10 @@ pub enum Cause {
     TimeLimit,
     /// A node was lost.
     NodeLost(String),
-    /// A node could not start it.
-    Refused(String),
+    /// A node says that the program cannot be run.
+    BadProgram(String),
+    /// It could not be launched for another reason.
+    NotLaunched(String),
 }
 
 /// One rank of a job that has nodes.
@@ -166,7 +168,9 @@ impl Job {
                 )
             }
             Some(Cause::NodeLost(reason)) => (JobState::NodeLost, reason.clone()),
-            Some(Cause::Refused(reason)) => (JobState::Failed, reason.clone()),
+            Some(Cause::BadProgram(reason) | Cause::NotLaunched(reason)) => {
+                (JobState::Failed, reason.clone())
+            }
             None => self.own_end(),
         };
         (state, reason, exit_status)

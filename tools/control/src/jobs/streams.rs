@@ -6,8 +6,8 @@
 //! through which the client sides tell the runner which job can go on. Neighbours: `jobs` owns
 //! the runner sides, `api::jobs` the client sides.
 //!
-//! Invariants: the bytes queued in a sink or source never exceed its bound by more than one
-//! piece; nothing taken into a sink is dropped while its reader lives; frames leave in the order
+//! Invariants: what is queued in a sink or source never exceeds its bound by more than one piece
+//! (in a sink, reports aside: one a rank); nothing taken into a sink is dropped while its reader lives; frames leave in the order
 //! they came.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -21,9 +21,12 @@ use crate::api::types::Frame;
 /// Most bytes of standard input kept for a program that does not read them.
 pub const STDIN_BUFFER_BYTES: usize = 256 * 1024;
 
-/// Frames that carry no output (states, notices, faults) are few; more than this many unread
-/// means that the reader hangs, and the newest are dropped.
-const CONTROL_FRAMES_MAX: usize = 65_536;
+/// What an item costs beside its bytes: a program that writes single bytes must not take more
+/// memory than one that writes lines.
+const ITEM_BYTES: usize = 64;
+
+/// Longest piece that small writes of one rank and stream are joined to.
+const JOINED_MAX_BYTES: usize = 16 * 1024;
 
 /// Jobs whose streams changed since the runner last looked.
 #[derive(Debug, Default)]
@@ -130,23 +133,40 @@ impl Sink {
             return Taken::Later;
         }
         state.bytes += data.len();
-        state.items.push_back(Item::Output {
-            rank,
-            fd,
-            data: data.to_vec(),
-        });
+        match state.items.back_mut() {
+            Some(Item::Output {
+                rank: last_rank,
+                fd: last_fd,
+                data: last,
+            }) if (*last_rank, *last_fd) == (rank, fd)
+                && last.len() + data.len() <= JOINED_MAX_BYTES =>
+            {
+                last.extend_from_slice(data);
+            }
+            _ => {
+                state.bytes += ITEM_BYTES;
+                let data = data.to_vec();
+                state.items.push_back(Item::Output { rank, fd, data });
+            }
+        }
         drop(state);
         self.0.readable.notify_one();
         Taken::Yes
     }
 
-    /// Queues a frame that is not output.
+    /// Queues a frame that is not output. None is ever dropped while somebody reads: a job has few
+    /// but changes of state, of which only the newest is kept, and one report a rank.
     pub fn frame(&self, frame: Frame) {
         let mut state = self.0.lock();
-        if state.reader_gone || state.items.len() >= CONTROL_FRAMES_MAX {
+        if state.reader_gone {
             return;
         }
-        state.items.push_back(Item::Frame(frame));
+        let is_state = |item: &Item| matches!(item, Item::Frame(Frame::State { .. }));
+        let item = Item::Frame(frame);
+        if is_state(&item) && state.items.back().is_some_and(is_state) {
+            state.items.pop_back();
+        }
+        state.items.push_back(item);
         drop(state);
         self.0.readable.notify_one();
     }
@@ -194,7 +214,7 @@ impl SinkReader {
         let mut state = self.0.lock();
         let item = state.items.pop_front()?;
         if let Item::Output { data, .. } = &item {
-            state.bytes -= data.len();
+            state.bytes -= data.len() + ITEM_BYTES;
         }
         // Half empty before the runner goes on: pieces then move in batches.
         if state.blocked && state.bytes <= self.0.limit_bytes / 2 {
@@ -338,11 +358,12 @@ impl Drop for SourceWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::types::JobState;
 
     #[tokio::test]
     async fn a_full_sink_refuses_until_half_is_read() {
         let wakeups = Arc::new(Wakeups::default());
-        let sink = Sink::new(7, 10, wakeups.clone());
+        let sink = Sink::new(7, 10 + ITEM_BYTES, wakeups.clone());
         let mut reader = sink.reader();
         assert_eq!(sink.output(0, 1, b"0123456"), Taken::Yes);
         assert_eq!(sink.output(0, 1, b"789a"), Taken::Later);
@@ -360,6 +381,60 @@ mod tests {
             Some(Item::Frame(Frame::Ping {}))
         ));
         assert!(reader.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn small_writes_are_joined_and_reports_are_kept() {
+        let sink = Sink::new(1, 4096, Arc::default());
+        let mut reader = sink.reader();
+        let mut taken = 0;
+        while sink.output(0, 1, b"x") == Taken::Yes {
+            taken += 1;
+            sink.frame(Frame::State {
+                state: JobState::Running,
+                reason: taken.to_string(),
+                nodes: String::new(),
+            });
+        }
+        // Frames between them keep these apart; each costs what it takes.
+        assert!(taken <= 4096 / ITEM_BYTES, "{taken}");
+        sink.frame(Frame::Notice {
+            text: "report".to_string(),
+        });
+        while let Some(item) = reader.try_next() {
+            if let Item::Frame(Frame::Notice { text }) = item {
+                assert_eq!(text, "report");
+                taken = 0;
+            }
+        }
+        assert_eq!(taken, 0, "the report came through a full sink");
+        for _ in 0..3000 {
+            assert_eq!(sink.output(2, 1, b"x"), Taken::Yes);
+        }
+        let Some(Item::Output { data, .. }) = reader.try_next() else {
+            panic!()
+        };
+        assert_eq!(data.len(), 3000);
+        assert!(reader.try_next().is_none());
+    }
+
+    #[tokio::test]
+    async fn changes_of_state_nobody_reads_do_not_pile_up() {
+        let sink = Sink::new(1, 4096, Arc::default());
+        let mut reader = sink.reader();
+        for number in 0..1000 {
+            let reason = number.to_string();
+            sink.frame(Frame::State {
+                state: JobState::Pending,
+                reason,
+                nodes: String::new(),
+            });
+        }
+        let Some(Item::Frame(Frame::State { reason, .. })) = reader.try_next() else {
+            panic!()
+        };
+        assert_eq!(reason, "999");
+        assert!(reader.try_next().is_none());
     }
 
     #[tokio::test]

@@ -309,7 +309,7 @@ fn the_queue_is_bounded() {
 #[test]
 fn writes_wait_for_the_reader_and_stay_in_order() {
     let limits = crate::config::Jobs {
-        output_buffer_bytes: 10,
+        output_buffer_bytes: 70,
         ..crate::config::defaults().jobs
     };
     let mut lab = Lab::with_limits(1, limits);
@@ -559,8 +559,8 @@ fn a_refused_launch_fails_the_job_with_the_nodes_words() {
     let submission = lab.submission(2, None);
     let (id, mut reader) = lab.submit(submission);
     lab.runner.ready(0, &mut lab.nodes, id, NodeId(0));
-    lab.runner
-        .refused(0, &mut lab.nodes, id, NodeId(1), "not an ELF file");
+    let words = (true, "not an ELF file");
+    lab.runner.refused(0, &mut lab.nodes, id, NodeId(1), words);
     assert_eq!(lab.nodes.cancelled, [(id, 15)]);
     assert_eq!(lab.runner.job_of(1), None, "the node that refused is free");
     lab.exit(0, id, RankEnd::Signal(15));
@@ -569,7 +569,7 @@ fn a_refused_launch_fails_the_job_with_the_nodes_words() {
         (end.state, &*end.reason),
         (JobState::Failed, "n1: not an ELF file")
     );
-    assert_eq!(end.exit_status, None, "no rank ran");
+    assert_eq!((end.exit_status, end.bad_program), (None, true));
 }
 
 #[test]
@@ -601,6 +601,24 @@ fn a_node_that_does_not_end_its_job_stays_out_until_it_does() {
     assert_eq!(lab.state(next), JobState::Pending);
     lab.exit(0, id, RankEnd::Signal(9));
     assert_eq!(lab.state(next), JobState::Starting);
+}
+
+#[test]
+fn a_node_that_refuses_after_its_job_was_given_up_is_free_again() {
+    let mut lab = Lab::with_nodes(1);
+    let submission = lab.submission(1, None);
+    let (id, mut reader) = lab.submit(submission);
+    lab.pass_s(60);
+    lab.pass_s(10);
+    lab.pass_s(10);
+    let end = drain(&mut reader).1.unwrap();
+    assert_eq!((end.state, end.bad_program), (JobState::Failed, false));
+    assert_eq!(lab.runner.job_of(0), Some(id), "silent nodes stay taken");
+    lab.runner
+        .refused(0, &mut lab.nodes, id, NodeId(0), (false, "cancelled"));
+    assert_eq!(lab.runner.job_of(0), None);
+    let (next, _reader) = lab.running(1);
+    assert_eq!(lab.state(next), JobState::Running);
 }
 
 #[test]
