@@ -63,6 +63,12 @@ extern "C" fn start_on_own_stack() -> ! {
         mm::frames().disable_scrubbing_for_test();
     }
     console::configure(&facts.options);
+    if !facts.options.scrub {
+        warn!(
+            "boot",
+            "hearth.scrub=off: programs see what earlier ones left in memory; for tests only"
+        );
+    }
     arch::init();
     time::init(facts.entry_tsc);
     boot::report();

@@ -34,6 +34,8 @@ pub struct Vitals {
     pub memory_used: u64,
     /// The job the node has, launched or running.
     pub job: Option<JobId>,
+    /// The node does not scrub memory between programs (`hearth.scrub=off`, for tests).
+    pub unscrubbed: bool,
     /// Interrupts taken while a program ran.
     pub interrupts_user: InterruptCounts,
     /// Interrupts taken while the node was idle or in the kernel.

@@ -114,12 +114,12 @@ prop_compose! {
 
 prop_compose! {
     fn vitals()(
-        n: [u64; 6], job in optional_job(),
+        n: [u64; 6], job in optional_job(), unscrubbed: bool,
         interrupts_user in interrupts(), interrupts_idle in interrupts(),
     ) -> Vitals {
         let [uptime_us, idle_us, joined_us, joined_idle_us, memory_free, memory_used] = n;
         Vitals {
-            uptime_us, idle_us, joined_us, joined_idle_us, memory_free, memory_used, job,
+            uptime_us, idle_us, joined_us, joined_idle_us, memory_free, memory_used, job, unscrubbed,
             interrupts_user, interrupts_idle,
         }
     }

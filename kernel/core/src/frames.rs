@@ -235,6 +235,11 @@ impl FrameAllocator {
         }
     }
 
+    /// Whether frames are scrubbed between programs.
+    pub fn scrubs(&self) -> bool {
+        self.scrub
+    }
+
     /// Frames by state.
     pub fn usage(&self) -> Usage {
         self.usage

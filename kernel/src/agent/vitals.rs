@@ -21,6 +21,7 @@ pub fn vitals(job: Option<JobId>, joined: Option<(Instant, Micros)>) -> Vitals {
         memory_free: memory.free_bytes,
         memory_used: memory.total_bytes - memory.free_bytes,
         job,
+        unscrubbed: !memory.scrubs,
         interrupts_user: interrupt_counts(&interrupts.user),
         interrupts_idle: interrupt_counts(&interrupts.idle),
         joined_us,

@@ -134,12 +134,16 @@ pub struct Stats {
     pub free_bytes: u64,
     /// In use by the kernel, its image not counted.
     pub kernel_bytes: u64,
+    /// Frames are scrubbed between programs.
+    pub scrubs: bool,
 }
 
 /// Memory in total, free and used.
 pub fn stats() -> Stats {
-    let usage = frames().usage();
+    let frames = frames();
+    let usage = frames.usage();
     Stats {
+        scrubs: frames.scrubs(),
         total_bytes: usage.total * PAGE_SIZE,
         free_bytes: usage.available() * PAGE_SIZE,
         kernel_bytes: usage.kernel * PAGE_SIZE,

@@ -181,6 +181,7 @@ pub fn emit_heartbeat(vitals: &Vitals, writer: &mut Writer<'_>) {
     writer.u64(JobId::to_wire(vitals.job));
     emit_interrupts(&vitals.interrupts_user, writer);
     emit_interrupts(&vitals.interrupts_idle, writer);
+    writer.u8(vitals.unscrubbed.into());
 }
 
 /// Reads HEARTBEAT.
@@ -196,6 +197,7 @@ pub fn parse_heartbeat(payload: &[u8]) -> Result<Vitals, Error> {
         job: JobId::from_wire(reader.u64()?),
         interrupts_user: parse_interrupts(&mut reader)?,
         interrupts_idle: parse_interrupts(&mut reader)?,
+        unscrubbed: flag(reader.u8()?)?,
     };
     reader.finish()?;
     Ok(vitals)

@@ -188,6 +188,13 @@ fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: boo
     };
     core.events
         .push(Event::new(Severity::Info, kind, text).node(node.0).mac(mac));
+    if status.vitals.unscrubbed {
+        let text = format!(
+            "{node} does not scrub memory between programs (hearth.scrub=off): for tests only; boot it without that option"
+        );
+        let event = Event::new(Severity::Warning, "node-unscrubbed", text);
+        core.events.push(event.node(node.0).mac(mac));
+    }
     let old = status.vitals.job;
     if old.is_some_and(|job| core.runner.job_of(node.0) != Some(job.0)) {
         core.draining.insert(node.0);

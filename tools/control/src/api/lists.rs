@@ -84,6 +84,7 @@ fn absent(machine: &Machine) -> NodeInfo {
         boot_epoch: None,
         uptime_us: None,
         idle_us: None,
+        unscrubbed: false,
     }
 }
 
@@ -138,6 +139,7 @@ fn node_info(core: &Core, status: &NodeStatus, date: impl Fn(u64) -> u64) -> Nod
         boot_epoch: Some(status.epoch.to_string()),
         uptime_us: Some(status.vitals.uptime_us),
         idle_us: Some(status.vitals.idle_us),
+        unscrubbed: status.vitals.unscrubbed,
     }
 }
 

@@ -81,6 +81,9 @@ pub struct NodeInfo {
     pub uptime_us: Option<u64>,
     /// Microseconds of these spent halted.
     pub idle_us: Option<u64>,
+    /// It does not scrub memory between programs (`hearth.scrub=off`): for tests, never in service.
+    #[serde(default)]
+    pub unscrubbed: bool,
 }
 
 /// State of a job, in the words of `hearth jobs`.

@@ -109,7 +109,7 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
             .map(|since| clock::span(now.saturating_sub(since) / 1_000_000));
         rows.add_row([
             node.name.clone(),
-            node.state.word().to_string(),
+            marked_state(node),
             table::or_dash(node.job),
             table::or_dash(node.memory_bytes.map(table::mebibytes)),
             table::or_dash(node.memory_used_bytes.map(table::mebibytes)),
@@ -121,6 +121,16 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
         ]);
     }
     print_text(&table::text(&rows))
+}
+
+/// The state, with a mark where programs of other users' jobs can leave traces.
+fn marked_state(node: &NodeInfo) -> String {
+    let mark = if node.unscrubbed {
+        ", not scrubbing"
+    } else {
+        ""
+    };
+    format!("{}{mark}", node.state.word())
 }
 
 /// Prints the jobs.

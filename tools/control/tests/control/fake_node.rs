@@ -47,6 +47,8 @@ pub struct Identity {
     pub version: [u8; 16],
     /// A key for every boot instead of the one for this.
     pub lab_key: Option<[u8; 16]>,
+    /// It does not scrub memory.
+    pub unscrubbed: bool,
 }
 
 impl Identity {
@@ -112,6 +114,7 @@ struct Machine {
     began: std::time::Instant,
     watch: Arc<Watch>,
     run: Option<Run>,
+    unscrubbed: bool,
 }
 
 impl Machine {
@@ -150,6 +153,7 @@ impl Machine {
             began,
             watch,
             run: None,
+            unscrubbed: identity.unscrubbed,
         }
     }
 
@@ -167,6 +171,7 @@ impl Machine {
                 memory_free: 40 << 20,
                 memory_used: 8 << 20,
                 job: self.run.as_ref().map(|run| run.spec.job),
+                unscrubbed: self.unscrubbed,
                 ..Vitals::default()
             });
             while let Some(event) = self.endpoint.poll_event() {

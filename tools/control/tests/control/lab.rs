@@ -128,6 +128,7 @@ impl Lab {
             secret,
             version,
             lab_key: None,
+            unscrubbed: false,
         }
     }
 

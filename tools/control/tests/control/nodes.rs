@@ -33,6 +33,24 @@ fn nodes_are_listed_with_what_they_say_about_themselves() {
 }
 
 #[test]
+fn a_node_that_does_not_scrub_is_marked() {
+    let mut lab = Lab::with_nodes(1);
+    let mut identity = lab.identity(1, 1);
+    identity.unscrubbed = true;
+    lab.nodes.push(FakeNode::start(identity, lab.address));
+    lab.eventually("the node joins", |lab| lab.idle_nodes() == 2);
+    let nodes = lab.json(&["nodes"]);
+    assert_eq!(
+        (&nodes[0]["unscrubbed"], &nodes[1]["unscrubbed"]),
+        (&json!(false), &json!(true))
+    );
+    let (_, out, _) = parts(&lab.hearth(&["nodes"]));
+    assert_eq!(out.matches("idle, not scrubbing").count(), 1, "{out}");
+    assert!(lab.has_event("node-unscrubbed", "n1"));
+    assert!(!lab.has_event("node-unscrubbed", "n0 "));
+}
+
+#[test]
 fn jobs_on_different_nodes_run_at_once() {
     let lab = Lab::with_nodes(4);
     let first = lab
