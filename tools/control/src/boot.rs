@@ -42,7 +42,6 @@ impl Personalities for Bridge {
             .table
             .number(mac.0)
             .map_err(|error| refused(error.to_string()))?;
-        core.runner.know_node(node);
         let now = self.shared.now();
         let key = core
             .endpoint

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -30,6 +31,11 @@ use crate::programs::ProgramStore;
 /// Datagrams handled under one hold of the lock: long enough to be cheap, short enough that the
 /// API does not wait.
 const BATCH: usize = 128;
+
+/// The numbers of new nodes are written this often at most, in microseconds: a thousand nodes that
+/// join together for the first time cost one write. A node that joined tells its number again, so
+/// a crash in between loses nothing.
+const SAVE_PERIOD_US: u64 = 1_000_000;
 
 /// How often nodes that joined with an old job are looked at, until they have dropped it.
 const DRAIN_CHECK: Duration = Duration::from_millis(100);
@@ -197,6 +203,9 @@ pub async fn drive(
         for join in std::mem::take(&mut outbox.joined) {
             joined(join);
         }
+        if let Some((path, bytes)) = outbox.save.take() {
+            outbox.saving = Some(tokio::task::spawn_blocking(move || save(&path, &bytes)));
+        }
         outbox.send(&socket).await?;
         if more {
             continue;
@@ -249,16 +258,39 @@ fn turn(shared: &Shared, outbox: &mut Outbox) -> bool {
     }
     core.settle(now);
     outbox.joined.append(&mut core.joined);
+    let saving = outbox
+        .saving
+        .as_ref()
+        .is_some_and(|saving| !saving.is_finished());
+    let unsaved = core.table.is_changed();
+    if unsaved && !saving && outbox.next_save_us <= now.as_micros() {
+        outbox.save = core.table.to_save();
+        outbox.next_save_us = now.as_micros() + SAVE_PERIOD_US;
+    }
+    let save = core
+        .table
+        .is_changed()
+        .then_some(now.as_micros() + SAVE_PERIOD_US);
     let endpoint = core.endpoint.poll_timeout().map(Instant::as_micros);
     let runner = core.runner.next_deadline_us();
     let draining = (!core.draining.is_empty())
         .then(|| now.as_micros() + u64::try_from(DRAIN_CHECK.as_micros()).expect("small"));
-    outbox.next_us = [endpoint, runner, draining]
+    outbox.next_us = [endpoint, runner, draining, save]
         .into_iter()
         .flatten()
         .min()
         .unwrap_or(u64::MAX);
     outbox.datagrams.len() == BATCH
+}
+
+/// Writes the numbers of nodes.
+pub fn save(path: &Path, bytes: &[u8]) {
+    if let Err(error) = crate::durable::replace(path, bytes, 0o600) {
+        tracing::warn!(
+            "cannot write {}: {error}; node numbers may change",
+            path.display()
+        );
+    }
 }
 
 /// Takes what has arrived.
@@ -288,6 +320,9 @@ struct Outbox {
     spare: Vec<Vec<u8>>,
     joined: Vec<Joined>,
     next_us: u64,
+    save: Option<(PathBuf, Vec<u8>)>,
+    saving: Option<tokio::task::JoinHandle<()>>,
+    next_save_us: u64,
 }
 
 impl Outbox {

@@ -165,7 +165,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
 
 fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: bool) {
     let (node, mac) = (status.node, status.mac);
-    core.table.note(mac, node.0);
+    core.table.joined(mac, node.0);
     let boots = core.boots.entry(node.0).or_insert(0);
     if !rejoined {
         *boots += 1;

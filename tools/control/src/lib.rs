@@ -12,6 +12,7 @@
 //! | [`nodes`] | numbers, names and addresses of nodes, kept over a restart |
 //! | [`boot`] | what the boot service asks of control: personalities, boot timeline |
 //! | [`programs`], [`events`], [`secrets`], [`config`], [`paths`] | state on disk |
+//! | [`durable`] | replacing files whole |
 //! | [`hostlist`], [`clock`], [`output`] | notations and texts |
 //!
 //! Invariant: protocol logic lives in `netstack`; nothing here parses a datagram.
@@ -24,6 +25,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod control_events;
+pub mod durable;
 pub mod events;
 pub mod hostlist;
 pub mod jobs;

@@ -2,10 +2,10 @@
 //!
 //! Key type: [`NodeTable`]. Neighbours: `boot` (personalities), `control` (states).
 //!
-//! Invariant: a MAC address keeps its number for the life of the state directory; two MAC
-//! addresses never have the same.
+//! Invariant: a machine that has joined keeps its number for the life of the state directory; two
+//! machines never have the same. A machine that only asked for one does not use it up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -16,6 +16,10 @@ use crate::events::mac_text;
 
 /// Most nodes of a cluster; the protocol endpoint's own bound.
 pub const NODES_MAX: usize = 32_768;
+
+/// Machines that asked for a personality and have not joined, whose numbers are kept for them: a
+/// rack that is switched on together. One more takes the number of the one that asked first.
+const ASKED_MAX: usize = 4_096;
 
 /// One machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,14 +55,6 @@ pub enum TableError {
         /// What is wrong.
         what: String,
     },
-    /// The file that control keeps itself is damaged.
-    #[error("{path} is damaged ({what}); delete it and nodes are numbered anew as they boot")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
 }
 
 /// Why a machine has no number.
@@ -81,9 +77,16 @@ struct Saved {
 /// Numbers by MAC address.
 #[derive(Debug, Default)]
 pub struct NodeTable {
+    /// Machines that are listed or have joined.
     machines: BTreeMap<[u8; 6], Machine>,
-    /// Where numbers given out are kept; none when the list is fixed.
+    /// Their numbers.
+    numbers: BTreeSet<u32>,
+    /// Machines that asked and have not joined, the oldest first.
+    asked: VecDeque<([u8; 6], u32)>,
+    /// Where the numbers of machines that joined are kept; none when the list is fixed.
     file: Option<PathBuf>,
+    /// Machines have joined since the last [`NodeTable::to_save`].
+    changed: bool,
 }
 
 impl NodeTable {
@@ -108,11 +111,7 @@ impl NodeTable {
                 what,
             };
             let machine = parse_line(line).map_err(wrong)?;
-            if table
-                .machines
-                .values()
-                .any(|known| known.node == machine.node)
-            {
+            if !table.numbers.insert(machine.node) {
                 return Err(wrong(format!("node {} is listed twice", machine.node)));
             }
             if table.machines.insert(machine.mac, machine).is_some() {
@@ -125,44 +124,43 @@ impl NodeTable {
         Ok(table)
     }
 
-    /// A table that gives out numbers in the order of first boots and keeps them in `file`.
+    /// A table that gives out numbers in the order of first boots and keeps those of machines
+    /// that joined in `file`. A damaged file is set aside: the second value then says so.
     ///
     /// # Errors
-    /// [`TableError`].
-    pub fn growing(file: &Path) -> Result<Self, TableError> {
-        let mut table = NodeTable {
-            machines: BTreeMap::new(),
-            file: Some(file.into()),
-        };
-        let text = match std::fs::read_to_string(file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(table),
-            Err(source) => {
-                return Err(TableError::Read {
-                    path: file.into(),
-                    source,
-                });
-            }
-        };
-        let damaged = |what: String| TableError::Damaged {
+    /// [`TableError::Read`].
+    pub fn growing(file: &Path) -> Result<(Self, Option<String>), TableError> {
+        let failed = |source| TableError::Read {
             path: file.into(),
-            what,
+            source,
         };
-        let saved: Vec<Saved> =
-            serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-        for Saved { mac, node } in saved {
-            let mac =
-                hearth_boot::Mac::from_str(&mac).map_err(|error| damaged(error.to_string()))?;
-            table.machines.insert(
-                mac.0,
-                Machine {
-                    mac: mac.0,
-                    address: None,
-                    node,
-                },
-            );
+        let mut table = NodeTable {
+            file: Some(file.into()),
+            ..NodeTable::default()
+        };
+        let bytes = match std::fs::read(file) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((table, None)),
+            Err(error) => return Err(failed(error)),
+        };
+        match parse_saved(&bytes) {
+            Ok(machines) => {
+                for machine in machines {
+                    table.insert(machine);
+                }
+                Ok((table, None))
+            }
+            Err(what) => {
+                let aside = file.with_extension("damaged");
+                std::fs::rename(file, &aside).map_err(failed)?;
+                let text = format!(
+                    "{} is damaged ({what}) and was set aside as {}: nodes that are running keep their numbers, others are numbered anew as they boot",
+                    file.display(),
+                    aside.display()
+                );
+                Ok((table, Some(text)))
+            }
         }
-        Ok(table)
     }
 
     /// Whether only listed machines are nodes.
@@ -191,54 +189,70 @@ impl NodeTable {
         if self.is_fixed() {
             return Err(NumberError::NotListed(mac_text(mac)));
         }
-        if self.machines.len() >= NODES_MAX {
-            return Err(NumberError::TooMany(mac_text(mac)));
+        if let Some((_, node)) = self.asked.iter().find(|(asked, _)| *asked == mac) {
+            return Ok(*node);
         }
-        let taken: std::collections::BTreeSet<u32> =
-            self.machines.values().map(|machine| machine.node).collect();
-        let node = (0..)
-            .find(|node| !taken.contains(node))
-            .expect("the table is bounded");
-        self.note(mac, node);
+        if self.asked.len() >= ASKED_MAX {
+            self.asked.pop_front();
+        }
+        let asked: BTreeSet<u32> = self.asked.iter().map(|(_, node)| *node).collect();
+        let free = |node: &u32| !self.numbers.contains(node) && !asked.contains(node);
+        let node = (0..NODES_MAX as u32).find(free);
+        let node = node.ok_or_else(|| NumberError::TooMany(mac_text(mac)))?;
+        self.asked.push_back((mac, node));
         Ok(node)
     }
 
-    /// Keeps what a node that joined by its own key says about itself.
-    pub fn note(&mut self, mac: [u8; 6], node: u32) {
-        if self.machines.contains_key(&mac) || self.by_node(node).is_some() {
-            return;
-        }
-        self.machines.insert(
+    /// Keeps the number of a machine that has joined.
+    pub fn joined(&mut self, mac: [u8; 6], node: u32) {
+        self.asked.retain(|(asked, _)| *asked != mac);
+        self.insert(Machine {
             mac,
-            Machine {
-                mac,
-                address: None,
-                node,
-            },
-        );
-        if let Err(error) = self.save() {
-            tracing::warn!(
-                "cannot keep the numbers of nodes: {error}; they may change after a restart"
-            );
-        }
+            address: None,
+            node,
+        });
     }
 
-    fn save(&self) -> std::io::Result<()> {
-        let Some(file) = &self.file else {
-            return Ok(());
-        };
-        let saved: Vec<Saved> = self
-            .machines
-            .values()
+    fn insert(&mut self, machine: Machine) {
+        let known = self.machines.contains_key(&machine.mac);
+        if known || self.machines.len() >= NODES_MAX || !self.numbers.insert(machine.node) {
+            return;
+        }
+        self.machines.insert(machine.mac, machine);
+        self.changed = true;
+    }
+
+    /// Whether [`NodeTable::to_save`] has something new.
+    pub fn is_changed(&self) -> bool {
+        self.changed && self.file.is_some()
+    }
+
+    /// What is to be written where, for [`crate::durable::replace`].
+    pub fn to_save(&mut self) -> Option<(PathBuf, Vec<u8>)> {
+        self.changed = false;
+        let machines = self.machines.values();
+        let saved: Vec<Saved> = machines
             .map(|machine| Saved {
                 mac: mac_text(machine.mac),
                 node: machine.node,
             })
             .collect();
-        let new = file.with_extension("new");
-        std::fs::write(&new, serde_json::to_vec_pretty(&saved)?)?;
-        std::fs::rename(&new, file)
+        let json = serde_json::to_vec_pretty(&saved).expect("plain data");
+        Some((self.file.clone()?, json))
     }
+}
+
+fn parse_saved(bytes: &[u8]) -> Result<Vec<Machine>, String> {
+    let saved: Vec<Saved> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let machine = |saved: Saved| {
+        let mac = hearth_boot::Mac::from_str(&saved.mac).map_err(|error| error.to_string())?;
+        Ok(Machine {
+            mac: mac.0,
+            address: None,
+            node: saved.node,
+        })
+    };
+    saved.into_iter().map(machine).collect()
 }
 
 fn parse_line(line: &str) -> Result<Machine, String> {
@@ -265,22 +279,57 @@ fn parse_line(line: &str) -> Result<Machine, String> {
 mod tests {
     use super::*;
 
+    fn mac(number: u32) -> [u8; 6] {
+        let [a, b, c, d] = number.to_be_bytes();
+        [2, 0, a, b, c, d]
+    }
+
+    fn save(table: &mut NodeTable) {
+        let (path, bytes) = table.to_save().unwrap();
+        crate::durable::replace(&path, &bytes, 0o600).unwrap();
+    }
+
     #[test]
-    fn numbers_are_given_once_and_kept() {
+    fn a_machine_that_joined_keeps_its_number() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nodes.json");
-        let mut table = NodeTable::growing(&path).unwrap();
-        assert_eq!(table.number([2, 0, 0, 0, 0, 9]), Ok(0));
-        assert_eq!(table.number([2, 0, 0, 0, 0, 1]), Ok(1));
-        assert_eq!(table.number([2, 0, 0, 0, 0, 9]), Ok(0));
-        let mut table = NodeTable::growing(&path).unwrap();
-        assert_eq!(table.number([2, 0, 0, 0, 0, 1]), Ok(1));
-        assert_eq!(table.number([2, 0, 0, 0, 0, 2]), Ok(2));
+        let (mut table, _) = NodeTable::growing(&path).unwrap();
+        assert_eq!((table.number(mac(9)), table.number(mac(1))), (Ok(0), Ok(1)));
+        assert_eq!(table.number(mac(9)), Ok(0));
+        assert!(!table.is_changed(), "asking is not joining");
+        table.joined(mac(1), 1);
+        assert!(table.is_changed());
+        save(&mut table);
+        let (mut table, warning) = NodeTable::growing(&path).unwrap();
+        assert_eq!((warning, table.number(mac(1))), (None, Ok(1)));
+        // The number of the machine that only asked is free again.
+        assert_eq!((table.number(mac(2)), table.number(mac(3))), (Ok(0), Ok(2)));
+    }
+
+    #[test]
+    fn machines_that_never_join_do_not_use_numbers_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut table, _) = NodeTable::growing(&dir.path().join("nodes.json")).unwrap();
+        table.joined(mac(0), 0);
+        for stranger in 1..=3 * ASKED_MAX as u32 {
+            assert!(table.number(mac(stranger)).unwrap() <= ASKED_MAX as u32);
+        }
+        assert_eq!(table.number(mac(0)), Ok(0));
+        assert_eq!(table.machines().count(), 1);
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nodes.json");
         std::fs::write(&path, "[{").unwrap();
-        assert!(matches!(
-            NodeTable::growing(&path),
-            Err(TableError::Damaged { .. })
-        ));
+        let (mut table, warning) = NodeTable::growing(&path).unwrap();
+        assert!(warning.unwrap().contains("set aside"));
+        assert_eq!(table.number(mac(7)), Ok(0));
+        assert_eq!(
+            std::fs::read(dir.path().join("nodes.damaged")).unwrap(),
+            b"[{"
+        );
     }
 
     #[test]

@@ -6,9 +6,11 @@
 //! others can read is refused, not repaired in silence.
 
 use std::fmt;
-use std::io::{Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use crate::durable;
 
 /// Bytes of the cluster secret: the key size of SipHash.
 pub const SECRET_BYTES: usize = 16;
@@ -121,27 +123,11 @@ fn load_or_create(path: &Path, bytes: usize) -> Result<String, SecretError> {
             let mut random = vec![0; bytes];
             getrandom::fill(&mut random).map_err(SecretError::Random)?;
             let text = encode_hex(&random);
-            write_private(path, text.as_bytes()).map_err(failed)?;
+            durable::replace(path, format!("{text}\n").as_bytes(), 0o600).map_err(failed)?;
             Ok(text)
         }
         Err(error) => Err(failed(error)),
     }
-}
-
-/// Writes a whole new file of mode 0600 beside `path` and moves it there, so that a crash leaves
-/// either nothing or all of it.
-fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    let new = path.with_extension("new");
-    let _ = std::fs::remove_file(&new);
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&new)?;
-    file.write_all(content)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)
 }
 
 /// Lower-case hexadecimal digits of `bytes`.

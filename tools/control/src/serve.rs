@@ -97,8 +97,8 @@ pub struct Options {
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let _lock = prepare_state(&options.state)?;
     let clock = Clock::start();
-    let table = match &options.nodes_file {
-        Some(file) => NodeTable::fixed(file)?,
+    let (table, damaged) = match &options.nodes_file {
+        Some(file) => (NodeTable::fixed(file)?, None),
         None => NodeTable::growing(&options.state.path().join("nodes.json"))?,
     };
     let address = control_address(&options)?;
@@ -129,6 +129,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         counters: std::collections::BTreeMap::new(),
     };
     announce(&shared, &status);
+    if let Some(text) = damaged {
+        let event = Event::new(Severity::Warning, "nodes-file-damaged", text);
+        shared.lock().events.push(event);
+    }
     let routes = api::router(Api {
         shared: shared.clone(),
         boot: boot.clone(),
@@ -154,7 +158,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             drop(boot.joined(hearth_boot::Mac(joined.mac), joined.epoch, joined.node));
         }
     };
-    control::drive(shared.clone(), socket, on_join, stop(shared)).await?;
+    control::drive(shared.clone(), socket, on_join, stop(shared.clone())).await?;
+    let unsaved = shared.lock().table.to_save();
+    if let Some((path, bytes)) = unsaved {
+        control::save(&path, &bytes);
+    }
     // The socket file is the sign of a running control node.
     drop(std::fs::remove_file(options.state.socket()));
     Ok(())
