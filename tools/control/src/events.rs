@@ -129,6 +129,7 @@ impl EventLog {
     pub fn push(&mut self, mut event: Event) {
         event.seq = self.next_seq;
         self.next_seq += 1;
+        event.text = crate::output::plain(&event.text);
         self.write(&event);
         match event.severity {
             Severity::Info => tracing::info!(kind = event.kind, "{}", event.text),
@@ -229,6 +230,21 @@ mod tests {
             .collect();
         assert_eq!(lines.len(), 5);
         assert_eq!(lines[4].node.as_deref(), Some("n4"));
+    }
+
+    #[test]
+    fn texts_are_kept_without_control_characters() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = EventLog::open(&dir.path().join("events.jsonl"), 3, 1_000);
+        log.push(Event::new(
+            Severity::Info,
+            "test",
+            "file \x1b]0;title\x07 asked for",
+        ));
+        assert_eq!(
+            log.since(0).next().unwrap().text,
+            "file \u{fffd}]0;title\u{fffd} asked for"
+        );
     }
 
     #[test]

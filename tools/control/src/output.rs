@@ -18,9 +18,25 @@ pub fn say(text: &str) {
     drop(io::stderr().write_all(text.as_bytes()));
 }
 
-/// As [`say`], one line that names its speaker.
+/// As [`say`], with control characters replaced, each line naming its speaker.
 pub fn say_line(text: impl std::fmt::Display) {
-    say(&format!("hearth: {text}\n"));
+    let text = plain(&text.to_string());
+    let lines: String = text
+        .lines()
+        .map(|line| format!("hearth: {line}\n"))
+        .collect();
+    say(&lines);
+}
+
+/// Text that others made (machines on the boot network, programs, users of the API) as it may be
+/// shown on a terminal: control characters but line ends and tabs are replaced.
+pub fn plain(text: &str) -> String {
+    let shown = |character: char| match character {
+        '\n' | '\t' => character,
+        control if control.is_control() => char::REPLACEMENT_CHARACTER,
+        other => other,
+    };
+    text.chars().map(shown).collect()
 }
 
 /// Which stream of which rank.
@@ -159,6 +175,14 @@ mod tests {
     fn labels_are_aligned() {
         let pieces: [(u32, u32, &[u8]); 2] = [(3, 1, b"a\nb\n"), (11, 1, b"c\n")];
         assert_eq!(printed(true, 16, &pieces).0, " 3: a\n 3: b\n11: c\n");
+    }
+
+    #[test]
+    fn texts_of_others_cannot_steer_the_terminal() {
+        assert_eq!(
+            plain("a\x1b[2Jb\u{9b}c\rd\te\n"),
+            "a\u{fffd}[2Jb\u{fffd}c\u{fffd}d\te\n"
+        );
     }
 
     #[test]

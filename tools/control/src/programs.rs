@@ -43,6 +43,12 @@ pub enum StoreError {
         /// The bound, in bytes.
         limit: u64,
     },
+    /// More bytes than were announced.
+    #[error("the program is longer than the {promised} bytes announced; send its true size")]
+    Longer {
+        /// Size announced.
+        promised: u64,
+    },
     /// Everything in the cache is in use.
     #[error(
         "the program cache is full of programs in use (jobs.program_cache_bytes = {limit}); wait for a job to end"
@@ -95,6 +101,8 @@ struct Entry {
 struct Index {
     entries: BTreeMap<Hash, Entry>,
     total_bytes: u64,
+    /// Promised to uploads under way.
+    reserved_bytes: u64,
     uses: u64,
 }
 
@@ -175,16 +183,24 @@ impl ProgramStore {
                 limit: self.program_max_bytes,
             });
         }
-        self.make_room(bytes)?;
-        let file = tempfile_in(&self.dir).map_err(|source| StoreError::File {
-            operation: "create a file in",
-            path: self.dir.clone(),
-            source,
+        self.reserve(bytes)?;
+        let file = tempfile_in(&self.dir).map_err(|source| {
+            self.index
+                .lock()
+                .expect("no panic while held")
+                .reserved_bytes -= bytes;
+            let path = self.dir.clone();
+            StoreError::File {
+                operation: "create a file in",
+                path,
+                source,
+            }
         })?;
         Ok(Upload {
             store: self.clone(),
             hash,
             hasher: blake3::Hasher::new(),
+            reserved: bytes,
             received: 0,
             path: file.0,
             file: Some(file.1),
@@ -210,10 +226,11 @@ impl ProgramStore {
         Ok(program)
     }
 
-    /// Evicts programs not in use, the ones not used for longest first, until `bytes` more fit.
-    fn make_room(&self, bytes: u64) -> Result<(), StoreError> {
+    /// Reserves `bytes`, evicting programs not in use, the ones not used for longest first, until
+    /// they fit.
+    fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
         let mut index = self.index.lock().expect("no panic while held");
-        while index.total_bytes + bytes > self.cache_bytes {
+        while index.total_bytes + index.reserved_bytes + bytes > self.cache_bytes {
             let idle = index
                 .entries
                 .iter()
@@ -230,6 +247,7 @@ impl ProgramStore {
             }
             let _ = std::fs::remove_file(self.path_of(&hash));
         }
+        index.reserved_bytes += bytes;
         Ok(())
     }
 
@@ -244,6 +262,7 @@ pub struct Upload {
     store: ProgramStore,
     hash: Hash,
     hasher: blake3::Hasher,
+    reserved: u64,
     received: u64,
     path: PathBuf,
     file: Option<File>,
@@ -256,9 +275,9 @@ impl Upload {
     /// [`StoreError::TooLarge`], [`StoreError::File`].
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.received += bytes.len() as u64;
-        if self.received > self.store.program_max_bytes {
-            return Err(StoreError::TooLarge {
-                limit: self.store.program_max_bytes,
+        if self.received > self.reserved {
+            return Err(StoreError::Longer {
+                promised: self.reserved,
             });
         }
         self.hasher.update(bytes);
@@ -286,7 +305,6 @@ impl Upload {
                 found: found.to_hex().to_string(),
             });
         }
-        self.store.make_room(self.received)?;
         let place = self.store.path_of(&self.hash);
         let failed = |operation, path: &Path| {
             let path = path.to_path_buf();
@@ -307,6 +325,11 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
+        self.store
+            .index
+            .lock()
+            .expect("no panic while held")
+            .reserved_bytes -= self.reserved;
         // After `finish` the file has moved and this finds nothing.
         let _ = std::fs::remove_file(&self.path);
     }
@@ -380,6 +403,32 @@ mod tests {
         let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
         assert!(store.get(&hash).is_none());
         assert_eq!(files(dir.path()), 0);
+    }
+
+    #[test]
+    fn uploads_under_way_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ProgramStore::open(dir.path(), 10, 8).unwrap();
+        let first = store.receive([1; 32], 6).unwrap();
+        assert!(matches!(
+            store.receive([2; 32], 6),
+            Err(StoreError::Full { .. })
+        ));
+        drop(first);
+        let mut second = store.receive([2; 32], 6).unwrap();
+        second.write(b"123456").unwrap();
+        assert!(matches!(
+            second.write(b"7"),
+            Err(StoreError::Longer { promised: 6 })
+        ));
+        drop(second);
+        let kept = put(&store, b"abcdef").unwrap();
+        assert!(matches!(
+            store.receive([3; 32], 5),
+            Err(StoreError::Full { .. })
+        ));
+        drop(kept);
+        assert!(store.receive([3; 32], 5).is_ok());
     }
 
     #[test]

@@ -75,7 +75,9 @@ fn store_refusal(error: StoreError) -> Refusal {
     let (status, code) = match &error {
         StoreError::File { .. } => (StatusCode::INSUFFICIENT_STORAGE, "cache-failed"),
         StoreError::WrongHash { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "wrong-hash"),
-        StoreError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
+        StoreError::TooLarge { .. } | StoreError::Longer { .. } => {
+            (StatusCode::PAYLOAD_TOO_LARGE, "too-large")
+        }
         StoreError::Full { .. } => (StatusCode::INSUFFICIENT_STORAGE, "cache-full"),
     };
     Refusal::new(status, code, error)

@@ -256,7 +256,7 @@ fn print_event(event: &Event, json: bool) -> anyhow::Result<()> {
     let severity = format!("{:?}", event.severity).to_lowercase();
     let time = clock::rfc3339(event.time_unix_us);
     // Further lines of a report stand below the first, indented.
-    let text = event.text.replace('\n', "\n    ");
+    let text = crate::output::plain(&event.text).replace('\n', "\n    ");
     print_text(&format!(
         "{time}  {severity:<7}  {:<18}  {text}\n",
         event.kind

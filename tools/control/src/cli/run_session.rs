@@ -293,12 +293,11 @@ impl Screen {
 
     /// A line of ours on standard error, after what the program has written there.
     fn message(&mut self, text: &str) -> std::io::Result<()> {
-        let mut lines = String::new();
-        for line in text.lines() {
-            lines.push_str("hearth: ");
-            lines.push_str(line);
-            lines.push('\n');
-        }
+        let text = output::plain(text);
+        let lines: String = text
+            .lines()
+            .map(|line| format!("hearth: {line}\n"))
+            .collect();
         std::io::stderr().write_all(lines.as_bytes())
     }
 }

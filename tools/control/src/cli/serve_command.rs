@@ -17,7 +17,8 @@ use crate::serve::{self, Http};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Needs an interface with an IPv4 address and NET_ADMIN, NET_RAW, NET_BIND_SERVICE (or root);
-`hearth doctor` finds what is missing. Ends in good order on SIGTERM. The environment variable
+`hearth doctor` finds what is missing. Only the user it runs as (and root) may command it: its
+socket, run/control.sock in the state directory, has mode 0600; others use --http and the token. Ends in good order on SIGTERM. The environment variable
 HEARTH_LOG sets the log level on standard error: error, warn, info (default) or debug.")]
 pub struct Options {
     /// Network interface of the boot network [config: serve.interface].

@@ -9,11 +9,11 @@ pub fn new(headings: &[&str]) -> comfy_table::Table {
     table
 }
 
-/// The table's text: lines without padding at either end.
+/// The table's text: lines without padding at either end, nothing that steers a terminal.
 pub fn text(table: &comfy_table::Table) -> String {
     table
         .lines()
-        .map(|line| line.trim().to_string() + "\n")
+        .map(|line| crate::output::plain(line.trim()) + "\n")
         .collect()
 }
 
@@ -40,5 +40,7 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[1].find("idle"), lines[2].find("busy"));
         assert_eq!(lines[2], lines[2].trim());
+        table.add_row(["\x1b[31mred", "\x07"]);
+        assert!(!text(&table).contains(['\x1b', '\x07']));
     }
 }
