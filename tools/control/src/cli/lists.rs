@@ -25,7 +25,7 @@ pub struct NodesOptions {
 /// Options of `hearth jobs`.
 #[derive(Debug, Args)]
 pub struct JobsOptions {
-    /// Only these jobs.
+    /// Only these jobs, with what each of their ranks did.
     #[arg(value_name = "JOB")]
     jobs: Vec<u64>,
     /// Only jobs that have not ended.
@@ -180,7 +180,20 @@ pub fn jobs(global: &Global, options: &JobsOptions) -> anyhow::Result<()> {
             job.reason.clone(),
         ]);
     }
-    print_text(&table::text(&rows))
+    print_text(&table::text(&rows))?;
+    // Jobs asked for by number are shown with what their ranks did.
+    for job in jobs.iter().filter(|_| !options.jobs.is_empty()) {
+        if !job.ranks.is_empty() {
+            print_text(&format!("\n{}", super::report::text(job)))?;
+        }
+        for rank in &job.ranks {
+            if let Some(fault) = &rank.fault {
+                let text = crate::output::plain(fault);
+                print_text(&format!("\nrank {} on {}:\n{text}\n", rank.rank, rank.node))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Ends jobs.

@@ -7,6 +7,7 @@
 //! frames and nothing else).
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -124,7 +125,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     // Reading standard input cannot be interrupted; the end of the process ends it.
     runtime.shutdown_background();
     match result {
-        Ok(run_session::Outcome::Ended(job)) => finish(&options, &job),
+        Ok(run_session::Outcome::Ended(job)) => finish(global, &options, &job),
         Ok(run_session::Outcome::Left(code)) => Ok(ExitCode::from(code)),
         Err(error) => match error
             .downcast_ref::<RequestError>()
@@ -198,7 +199,7 @@ async fn hand_in(client: &Client, request: &JobRequest, program: &Path) -> anyho
 }
 
 /// Says how the job ended and gives its exit status.
-fn finish(options: &Options, job: &JobInfo) -> anyhow::Result<ExitCode> {
+fn finish(global: &Global, options: &Options, job: &JobInfo) -> anyhow::Result<ExitCode> {
     if job.state != JobState::Completed {
         let ended_alone = job.state == JobState::Failed && job.exit_status.is_some();
         // Like a shell, keep quiet about a program's own exit status.
@@ -211,6 +212,10 @@ fn finish(options: &Options, job: &JobInfo) -> anyhow::Result<ExitCode> {
                 job.reason
             ));
         }
+    }
+    let ran = job.started_unix_us.is_some();
+    if ran && options.report.is_none() && !global.json && std::io::stderr().is_terminal() {
+        output::say_line(super::report::line(job));
     }
     if let Some(path) = &options.report {
         output::say(&super::report::text(job));
@@ -239,10 +244,11 @@ fn exit_status(job: &JobInfo) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn job(state: JobState, exit_status: Option<i32>) -> JobInfo {
+    /// A job without ranks.
+    pub fn job(state: JobState, exit_status: Option<i32>) -> JobInfo {
         JobInfo {
             id: 1,
             name: "p".into(),

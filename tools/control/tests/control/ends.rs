@@ -27,6 +27,13 @@ fn a_fault_is_reported_at_the_terminal_and_in_the_events() {
         "{err}"
     );
     assert!(lab.has_event("program-fault", "rip 0x401000"));
+    let id = lab.last_job()["id"].to_string();
+    let (_, table, _) = parts(&lab.hearth(&["jobs", &id]));
+    assert!(
+        table.contains("HEARTBEAT") && table.contains("SIGSEGV"),
+        "{table}"
+    );
+    assert!(table.contains("rip 0x401000"), "{table}");
     assert_eq!(lab.idle_nodes(), 2);
 }
 
