@@ -18,6 +18,7 @@ use crate::ids::{BootEpoch, CallId, JobId, NodeId};
 use crate::io::{IoReply, MAX_CALL_DATA};
 use crate::job::control::Jobs;
 use crate::job::{JobSpec, LaunchError};
+use crate::join::farewell::Farewells;
 use crate::join::registry::{Message, Registry};
 use crate::page::PageReply;
 use crate::page::server::PageServer;
@@ -39,11 +40,21 @@ pub enum KeyRefused {
     BadEpoch,
 }
 
+/// Why a node was not asked to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaveRefused {
+    /// It is not up.
+    NotUp,
+    /// It has this job.
+    Busy(JobId),
+}
+
 /// The control node's end of the protocol.
 #[derive(Debug)]
 pub struct Endpoint {
     registry: Registry,
     jobs: Jobs,
+    farewells: Farewells,
     pages: PageServer,
     rng: Rng,
     outbox: Outbox,
@@ -54,6 +65,7 @@ impl Endpoint {
     pub fn new(config: Config) -> Self {
         Endpoint {
             jobs: Jobs::new(config.limits.jobs),
+            farewells: Farewells::default(),
             pages: PageServer::new(config.limits.page_bytes),
             rng: Rng::new(config.seed),
             outbox: Outbox::default(),
@@ -128,6 +140,12 @@ impl Endpoint {
                 let call = io_wire::IoCall::parse(payload)?;
                 self.jobs.io_call(now, node, call, &mut self.outbox);
             }
+            Kind::Stay => {
+                let job = Some(crate::wire::join::parse_stay(payload)?);
+                if self.farewells.settle(node) {
+                    self.outbox.event(Event::NodeStays { node, job });
+                }
+            }
             _ => self.outbox.counters.bad_kind += 1,
         }
         Ok(())
@@ -136,6 +154,7 @@ impl Endpoint {
     /// Tells the jobs about nodes that are gone.
     fn settle_losses(&mut self) {
         while let Some((node, reason)) = self.outbox.lost.pop_front() {
+            self.farewells.settle(node);
             self.jobs.node_gone(node, reason, &mut self.outbox);
         }
     }
@@ -146,6 +165,8 @@ impl Endpoint {
     pub fn poll_transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<(SocketAddrV4, usize)> {
         self.registry.handle_timeouts(now, &mut self.outbox);
         self.settle_losses();
+        self.farewells
+            .handle_timeouts(now, &mut self.rng, &mut self.outbox);
         self.jobs
             .handle_timeouts(now, &mut self.rng, &mut self.outbox);
         while let Some(datagram) = self.outbox.next_ready() {
@@ -203,10 +224,14 @@ impl Endpoint {
         if self.outbox.has_ready() || !self.pages.is_empty() {
             return Some(Instant::ZERO);
         }
-        [self.registry.poll_timeout(), self.jobs.poll_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.registry.poll_timeout(),
+            self.farewells.poll_timeout(),
+            self.jobs.poll_timeout(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// The next event.
@@ -237,8 +262,26 @@ impl Endpoint {
     /// `RankLost` follows.
     pub fn launch(&mut self, now: Instant, spec: JobSpec) -> Result<(), LaunchError> {
         let node_limit = self.registry.config().limits.nodes;
-        self.jobs
-            .launch(now, spec, |node| self.registry.is_up(node), node_limit)
+        self.jobs.launch(
+            now,
+            spec,
+            |node| self.registry.is_up(node) && !self.farewells.is_asked(node),
+            node_limit,
+        )
+    }
+
+    /// Asks a node to leave the cluster in good order and halt; it takes no job from now on.
+    /// `NodeLeft` follows, `NodeStays`, or `NodeLost` if it falls silent. Asking again while that
+    /// is under way changes nothing.
+    pub fn ask_to_leave(&mut self, now: Instant, node: NodeId) -> Result<(), LeaveRefused> {
+        if !self.registry.is_up(node) {
+            return Err(LeaveRefused::NotUp);
+        }
+        if let Some(job) = self.jobs.job_of(node) {
+            return Err(LeaveRefused::Busy(job));
+        }
+        self.farewells.ask(now, node);
+        Ok(())
     }
 
     /// Starts all ranks that are ready, and the others as soon as they are.

@@ -22,9 +22,11 @@ use crate::personality::Personality;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::vitals::{BootTimings, Vitals};
+use crate::wire::Error;
 use crate::wire::datagram::{self, Header, Kind};
 use crate::wire::io as io_wire;
 use crate::wire::job::Command;
+use crate::wire::join as join_wire;
 use crate::wire::join::PANIC_TEXT_MAX;
 use crate::wire::key::Key;
 use crate::wire::page::PageData;
@@ -85,7 +87,8 @@ pub enum Event {
     ControlLost,
     /// The control node is heard again, in the same session.
     ControlBack,
-    /// The node has left in good order; nothing more is sent.
+    /// The node has left in good order, by [`Endpoint::leave`] or because the control node asked
+    /// for it; nothing more is sent.
     Left,
     /// Load this program and answer with [`Endpoint::launch_result`].
     Launch(LaunchSpec),
@@ -164,6 +167,8 @@ pub struct Endpoint {
     pages: PageClient,
     rng: Rng,
     outbox: Outbox,
+    /// The job for which this node stays although it was asked to leave; to be told.
+    stays_for: Option<JobId>,
 }
 
 impl Endpoint {
@@ -175,6 +180,7 @@ impl Endpoint {
             pages: PageClient::new(),
             rng: Rng::new(config.seed),
             outbox: Outbox::default(),
+            stays_for: None,
         }
     }
 
@@ -193,6 +199,7 @@ impl Endpoint {
             Received::NewSession => {
                 self.jobs.new_session(&mut self.outbox);
                 self.pages.clear();
+                self.stays_for = None;
             }
             Received::Message(message) => self.message(now, &message),
         }
@@ -216,6 +223,11 @@ impl Endpoint {
             Kind::IoReply => {
                 io_wire::IoReply::parse(payload).map(|reply| self.io_reply(now, reply))
             }
+            Kind::AskLeave if payload.is_empty() => {
+                self.asked_to_leave(now);
+                Ok(())
+            }
+            Kind::AskLeave => Err(Error::BadValue),
             _ => {
                 self.outbox.counters.bad_kind += 1;
                 return;
@@ -223,6 +235,14 @@ impl Endpoint {
         };
         if understood.is_err() {
             self.outbox.counters.bad_payload += 1;
+        }
+    }
+
+    /// A job keeps the node here, also one whose exit has not been answered.
+    fn asked_to_leave(&mut self, now: Instant) {
+        match self.jobs.present() {
+            Some(entry) => self.stays_for = Some(entry.job),
+            None => self.leave(now),
         }
     }
 
@@ -276,6 +296,11 @@ impl Endpoint {
                 .link
                 .seal(Kind::CommandAck, out, |writer| ack.emit(writer));
         }
+        if let Some(job) = self.stays_for.take() {
+            return self
+                .link
+                .seal(Kind::Stay, out, |writer| join_wire::emit_stay(job, writer));
+        }
         let timeout = self.call_timeout();
         if let Some(entry) = self.jobs.present_mut()
             && let Some((call, op, repeated)) = entry.io.due(now, timeout, &mut self.rng)
@@ -308,7 +333,7 @@ impl Endpoint {
         if !self.link.has_session() {
             return link;
         }
-        if self.jobs.has_acks() {
+        if self.jobs.has_acks() || self.stays_for.is_some() {
             return Some(Instant::ZERO);
         }
         let calls = self.jobs.present().and_then(|entry| entry.io.deadline());

@@ -568,6 +568,10 @@ fn payloads_are_as_long_as_documented() {
             Kind::Resync,
             format!("{}", payload(|w| join::emit_echo(1, w)).len()),
         ),
+        (
+            Kind::Stay,
+            format!("{}", payload(|w| join::emit_stay(job, w)).len()),
+        ),
         (Kind::Command, format!("LAUNCH {launch}, others {start}")),
         (
             Kind::CommandAck,

@@ -34,7 +34,7 @@ use crate::{arch, drivers, net, time};
 const CARD_RETRY: Micros = Micros::from_secs(1);
 const CARD_RETRY_MAX: Micros = Micros::from_secs(60);
 
-/// Joins the control node and serves until the machine is switched off.
+/// Joins the control node and serves until the machine is switched off or control asks it to leave.
 pub fn run(boot: &'static BootFacts) -> ! {
     let timings = BootTimings {
         stub_us: time::at_tsc(boot.kernel_entry_tsc).as_micros(),
@@ -47,6 +47,13 @@ pub fn run(boot: &'static BootFacts) -> ! {
     loop {
         match node.next_launch() {
             Some(spec) => job::serve(&mut node, &spec),
+            None if node.has_left() => {
+                info!(
+                    "agent",
+                    "left the cluster as the control node asked; halted until the machine is reset"
+                );
+                arch::halt();
+            }
             None => node.wait_for_news(Instant::FAR_FUTURE),
         }
     }

@@ -53,6 +53,8 @@ pub struct Node {
     silence_report: (Instant, Micros),
     launches: VecDeque<LaunchSpec>,
     mailbox: Option<Mailbox>,
+    /// It has left the cluster, and will not be heard again in this boot.
+    left: bool,
     buffer: [u8; MAX_DATAGRAM],
 }
 
@@ -76,6 +78,7 @@ impl Node {
             silence_report: (Instant::FAR_FUTURE, FIRST_SILENCE),
             launches: VecDeque::new(),
             mailbox: None,
+            left: false,
             buffer: [0; MAX_DATAGRAM],
         };
         if let Some(personality) = fixed {
@@ -87,6 +90,11 @@ impl Node {
     /// The next program the control node wants launched.
     pub fn next_launch(&mut self) -> Option<LaunchSpec> {
         self.launches.pop_front()
+    }
+
+    /// Whether the node has left the cluster: nothing is to be done any more.
+    pub fn has_left(&self) -> bool {
+        self.left
     }
 
     /// Opens the mailbox of `job`; events for it are kept from now on.
@@ -167,7 +175,7 @@ impl Node {
     /// Whether something happened that the main loop or the job has not been woken for.
     fn take_news(&mut self) -> bool {
         match &mut self.mailbox {
-            None => !self.launches.is_empty(),
+            None => self.left || !self.launches.is_empty(),
             Some(mailbox) => mailbox.take_news(),
         }
     }
@@ -262,7 +270,10 @@ impl Node {
             }
             Event::ControlLost => warn!("agent", "the control node is silent; trying on"),
             Event::ControlBack => info!("agent", "the control node is back"),
-            Event::Left => info!("agent", "left the cluster"),
+            Event::Left => {
+                last_words::prepare(None);
+                self.left = true;
+            }
             // An open job has been cancelled by now, or the endpoint would not say so; the launch
             // waits for its end.
             Event::Launch(spec) => self.launches.push_back(spec),

@@ -190,8 +190,13 @@ impl Agent {
             Event::Joined { .. }
             | Event::Refused { .. }
             | Event::ControlLost
-            | Event::ControlBack
-            | Event::Left => Ok(()),
+            | Event::ControlBack => Ok(()),
+            Event::Left => {
+                let by_itself = std::mem::replace(&mut self.leaving, true);
+                check(by_itself || self.is_idle(), || {
+                    "a node that was asked to leave left its job".into()
+                })
+            }
         }
     }
 

@@ -254,6 +254,9 @@ impl Operator {
             Event::NodeLeft { node, epoch } => check(self.up.remove(&node) == Some(epoch), || {
                 format!("{node} left unseen")
             }),
+            Event::NodeStays { node, .. } => check(self.up.contains_key(&node), || {
+                format!("{node} stays, which is not up")
+            }),
             Event::LaunchReady {
                 job, rank, waiting, ..
             } => {

@@ -223,6 +223,7 @@ fn outages(rng: &mut Rng, setup: &mut Setup, count: u64, down: Fault, up: fn(usi
         let down = match down {
             Fault::Crash(_) => Fault::Crash(index),
             Fault::Leave(_) => Fault::Leave(index),
+            Fault::AskLeave(_) => Fault::AskLeave(index),
             _ => Fault::Cut(index),
         };
         setup.faults.push((at_ms(begin), down));
@@ -289,11 +290,12 @@ fn swarm(seed: u64, nodes: usize) -> Setup {
             plan.reader_rate = 5_000 + rng.below(100_000);
         }
     }
-    match rng.below(5) {
+    match rng.below(6) {
         0 => outages(&mut rng, &mut setup, 3, Fault::Crash(0), Fault::Boot),
         1 => outages(&mut rng, &mut setup, 3, Fault::Cut(0), Fault::Mend),
         2 => outages(&mut rng, &mut setup, 3, Fault::Leave(0), Fault::Boot),
-        3 => {
+        3 => outages(&mut rng, &mut setup, 3, Fault::AskLeave(0), Fault::Boot),
+        4 => {
             let begin = 500 + rng.below(10_000);
             setup.faults.push((at_ms(begin), Fault::CrashControl));
             setup

@@ -32,6 +32,8 @@ pub enum Fault {
     Crash(usize),
     /// A node leaves in good order and stays off.
     Leave(usize),
+    /// The control node asks a node to leave, which it does unless it has a job.
+    AskLeave(usize),
     /// A node's link is cut.
     Cut(usize),
     /// A node's link is mended.
@@ -278,6 +280,12 @@ impl World {
                     return self.run_node(index);
                 }
                 Ok(())
+            }
+            Fault::AskLeave(index) => {
+                let node = NodeId(index as u32);
+                // Refused where the node is busy or away: the property is what follows otherwise.
+                let _ = self.operator.endpoint.ask_to_leave(self.now, node);
+                self.run_control()
             }
             Fault::Cut(index) => {
                 self.network.set_cut(index, true);

@@ -95,6 +95,13 @@ pub enum Event {
         /// Its boot.
         epoch: BootEpoch,
     },
+    /// A node that was asked to leave does not.
+    NodeStays {
+        /// Which.
+        node: NodeId,
+        /// The job for which it stays; none: it did not answer in time.
+        job: Option<JobId>,
+    },
     /// Somebody was refused. Repeats within ten seconds give no further event.
     Rejected {
         /// The MAC address it states, if it got that far.

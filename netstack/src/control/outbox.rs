@@ -52,6 +52,8 @@ pub(crate) enum Outgoing {
     Probe { node: NodeId },
     /// The answer to LEAVE.
     LeaveAck { node: NodeId, seq: u64 },
+    /// ASK_LEAVE.
+    AskLeave { node: NodeId },
     /// The command that a rank is waiting for, or the cancel of an orphan.
     Command { node: NodeId, job: JobId },
     /// How a call stands.

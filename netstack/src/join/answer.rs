@@ -75,6 +75,7 @@ impl Registry {
             Outgoing::LeaveAck { node, seq } => {
                 self.seal(*node, Kind::Leave, out, |w| join::emit_echo(*seq, w))
             }
+            Outgoing::AskLeave { node } => self.seal(*node, Kind::AskLeave, out, |_| {}),
             Outgoing::Command { .. } | Outgoing::IoReply { .. } => None,
         }
     }

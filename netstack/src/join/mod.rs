@@ -3,6 +3,7 @@
 
 mod admission;
 mod answer;
+pub(crate) mod farewell;
 pub(crate) mod node;
 pub(crate) mod registry;
 mod rejection;

@@ -112,6 +112,7 @@ impl Registry {
             | Kind::Refuse
             | Kind::Resync
             | Kind::HeartbeatAck
+            | Kind::AskLeave
             | Kind::Command
             | Kind::PageData
             | Kind::IoReply => {

@@ -55,6 +55,10 @@ pub enum Kind {
     Resync = 7,
     /// Node to control: my kernel panicked.
     Panic = 8,
+    /// Control to node: leave, please.
+    AskLeave = 9,
+    /// Node to control: I cannot leave, I have a job.
+    Stay = 10,
     /// Control to node: launch, start, cancel.
     Command = 16,
     /// Node to control: how a job stands.
@@ -81,6 +85,8 @@ impl Kind {
             6 => Kind::Leave,
             7 => Kind::Resync,
             8 => Kind::Panic,
+            9 => Kind::AskLeave,
+            10 => Kind::Stay,
             16 => Kind::Command,
             17 => Kind::CommandAck,
             32 => Kind::PageRead,

@@ -249,6 +249,19 @@ pub fn parse_echo(payload: &[u8]) -> Result<u64, Error> {
     Ok(seq)
 }
 
+/// Writes STAY, node to control: the job for which it stays.
+pub fn emit_stay(job: JobId, writer: &mut Writer<'_>) {
+    writer.u64(job.0);
+}
+
+/// Reads STAY.
+pub fn parse_stay(payload: &[u8]) -> Result<JobId, Error> {
+    let mut reader = Reader::new(payload);
+    let job = JobId::from_wire(reader.u64()?).ok_or(Error::BadValue)?;
+    reader.finish()?;
+    Ok(job)
+}
+
 /// Reads PANIC, node to control: text only.
 pub fn parse_panic(payload: &[u8]) -> Result<&str, Error> {
     text(payload, PANIC_TEXT_MAX)

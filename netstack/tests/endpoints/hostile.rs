@@ -14,7 +14,7 @@ use netstack::wire::key::{Direction, Key};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 16] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Refuse,
@@ -23,6 +23,8 @@ const KINDS: [Kind; 14] = [
     Kind::Leave,
     Kind::Resync,
     Kind::Panic,
+    Kind::AskLeave,
+    Kind::Stay,
     Kind::Command,
     Kind::CommandAck,
     Kind::PageRead,

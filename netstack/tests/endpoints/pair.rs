@@ -2,10 +2,10 @@
 //! to. Loss, reordering and many nodes are the simulator's business.
 
 use crate::wire_pair::{Pair, SECRET};
-use netstack::control::{self, KeyRefused};
+use netstack::control::{self, KeyRefused, LeaveRefused};
 use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, Rank};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply, OFFSET_CURRENT, SubmitError};
-use netstack::job::{JobSpec, LaunchRefusal, RankSpec, RefusalCode};
+use netstack::job::{JobSpec, LaunchError, LaunchRefusal, RankSpec, RefusalCode};
 use netstack::join::Refusal;
 use netstack::node;
 use netstack::page::{Object, PageError, PageReply, PageRequest};
@@ -505,6 +505,118 @@ fn a_node_leaves_in_good_order() {
     assert!(
         pair.take_control_events().is_empty(),
         "a node that left is not lost"
+    );
+}
+
+#[test]
+fn a_node_leaves_when_it_is_asked_to() {
+    let mut pair = Pair::joined();
+    // What gets lost is repeated, and asking twice is asking once.
+    pair.cut = true;
+    for _ in 0..2 {
+        pair.control
+            .ask_to_leave(pair.now, NodeId(3))
+            .expect("the node is up and free");
+        pair.advance(Micros::from_secs(1));
+    }
+    let refused = pair.control.launch(pair.now, job_spec(1));
+    assert_eq!(refused, Err(LaunchError::NodeNotUp(NodeId(3))));
+    pair.cut = false;
+    pair.advance(Micros::from_secs(3));
+    assert_eq!(pair.take_node_events(), [node::Event::Left]);
+    assert!(pair.node.has_left());
+    let events = pair.take_control_events();
+    assert!(
+        matches!(events[..], [control::Event::NodeLeft { .. }]),
+        "{events:?}"
+    );
+    pair.advance(Micros::from_secs(20));
+    assert!(pair.take_control_events().is_empty(), "nothing is repeated");
+    let again = pair.control.ask_to_leave(pair.now, NodeId(3));
+    assert_eq!(again, Err(LeaveRefused::NotUp));
+}
+
+#[test]
+fn a_node_with_a_job_stays() {
+    let mut pair = running();
+    let busy = pair.control.ask_to_leave(pair.now, NodeId(3));
+    assert_eq!(busy, Err(LeaveRefused::Busy(JobId(1))));
+    assert!(pair.control.node(NodeId(3)).is_some());
+    // The control node does not know of the job, as one that was started again a moment ago.
+    pair.restart_control();
+    pair.advance(Micros::from_secs(3));
+    pair.take_node_events();
+    pair.take_control_events();
+    assert!(pair.node.is_joined());
+    pair.advance(Micros::from_secs(3));
+    pair.control
+        .ask_to_leave(pair.now, NodeId(3))
+        .expect("the job was dropped");
+    pair.settle();
+    assert_eq!(pair.take_node_events(), [node::Event::Left]);
+}
+
+#[test]
+fn a_node_whose_exit_was_not_answered_yet_says_that_it_stays() {
+    let mut pair = running();
+    let exit = IoOp::Exit(ExitReport::new(ExitStatus::Exited(0)));
+    pair.node
+        .io_submit(pair.now, JobId(1), exit)
+        .expect("there is room");
+    pair.settle();
+    let call = pair
+        .take_control_events()
+        .into_iter()
+        .find_map(|event| match event {
+            control::Event::IoCall { call, .. } => Some(call),
+            _ => None,
+        });
+    let reply = IoReply {
+        result: 0,
+        data: Vec::new(),
+    };
+    pair.cut = true;
+    pair.control.io_reply(
+        pair.now,
+        NodeId(3),
+        JobId(1),
+        call.expect("the exit arrived"),
+        reply,
+    );
+    pair.settle();
+    pair.take_control_events();
+    pair.cut = false;
+    // To the control node the job is over.
+    pair.control
+        .ask_to_leave(pair.now, NodeId(3))
+        .expect("the node is up and free");
+    pair.settle();
+    let stays = control::Event::NodeStays {
+        node: NodeId(3),
+        job: Some(JobId(1)),
+    };
+    assert_eq!(pair.take_control_events(), [stays]);
+    assert!(!pair.node.has_left());
+    pair.advance(Micros::from_secs(3));
+    pair.control
+        .ask_to_leave(pair.now, NodeId(3))
+        .expect("the node is up and free");
+    pair.settle();
+    assert!(pair.node.has_left());
+}
+
+#[test]
+fn a_node_that_does_not_answer_stays() {
+    let mut pair = Pair::joined();
+    pair.control
+        .ask_to_leave(pair.now, NodeId(3))
+        .expect("the node is up and free");
+    pair.cut = true;
+    pair.advance(Micros::from_secs(30));
+    let events = pair.take_control_events();
+    assert!(
+        matches!(events[..], [control::Event::NodeLost { .. }]),
+        "a node that is lost is not asked any more: {events:?}"
     );
 }
 

@@ -106,6 +106,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             let why = format!("{node} left");
             node_gone(core, now, node, &why, Severity::Info, "node-left");
         }
+        Reported::NodeStays { node, job } => node_stays(core, now, node, job),
         Reported::NodePanic { node, text } => {
             let text = format!("{node}: kernel panic\n{text}");
             core.events
@@ -218,6 +219,20 @@ fn node_gone(
         .push(Event::new(severity, kind, why).node(node.0));
     core.with_runner(now, |runner, now_us, fabric| {
         runner.node_down(now_us, fabric, node.0, why);
+    });
+}
+
+/// A node that was asked to leave is in service again.
+fn node_stays(core: &mut Core, now: Instant, node: NodeId, job: Option<JobId>) {
+    let why = job.map_or_else(
+        || "it did not answer; ask again or reset it".to_string(),
+        |job| format!("it is ending job {job}; ask again"),
+    );
+    let text = format!("{node} did not leave: {why}");
+    core.events
+        .push(Event::new(Severity::Warning, "node-stays", text).node(node.0));
+    core.with_runner(now, |runner, now_us, fabric| {
+        runner.node_up(now_us, fabric, node.0, false);
     });
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `GET /v1/status` | [`types::Status`] |
 //! | `GET /v1/nodes` | list of [`types::NodeInfo`] |
+//! | `POST /v1/nodes/NUMBER/leave` | it was asked to leave |
 //! | `GET /v1/jobs[?all=true]`, `GET /v1/jobs/ID` | [`types::JobInfo`] |
 //! | `POST /v1/jobs` | takes [`types::JobRequest`], answers [`types::JobAccepted`] |
 //! | `GET /v1/jobs/ID/output` | stream of [`types::Frame`], one a line; ending it ends the job |
@@ -22,6 +23,7 @@ pub mod auth;
 pub mod bounded;
 mod jobs;
 mod lists;
+mod nodes;
 mod programs;
 pub mod types;
 
@@ -57,6 +59,7 @@ pub fn router(api: Api) -> Router {
     Router::new()
         .route("/v1/status", get(lists::status))
         .route("/v1/nodes", get(lists::nodes))
+        .route("/v1/nodes/{node}/leave", post(nodes::leave))
         .route("/v1/events", get(lists::events))
         .route("/v1/timeline", get(lists::timeline))
         .route("/v1/jobs", get(lists::jobs).post(jobs::submit))

@@ -1,8 +1,17 @@
 //! `hearth node ...`: what is done with single nodes.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 
 use super::Global;
+use crate::api::types::{NodeInfo, NodeState};
+use crate::hostlist;
+
+/// How long nodes may take to leave: longer than control goes on asking.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(20);
+/// How often control is asked whether they have.
+const LEAVE_PERIOD: Duration = Duration::from_millis(100);
 
 /// Options of `hearth node`.
 #[derive(Debug, Args)]
@@ -15,6 +24,13 @@ pub struct Options {
 enum Action {
     /// Switch QEMU nodes off and on again.
     Reset {
+        /// The nodes: n0,n[3-5].
+        #[arg(value_name = "LIST")]
+        nodes: String,
+    },
+    /// Ask nodes to leave the cluster and halt; a node that has a job stays. Resetting the machine
+    /// brings it back.
+    Leave {
         /// The nodes: n0,n[3-5].
         #[arg(value_name = "LIST")]
         nodes: String,
@@ -34,7 +50,53 @@ enum Action {
 pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
     match options.action {
         Action::Reset { nodes } => super::cluster::reset(global, &nodes),
+        Action::Leave { nodes } => leave(global, &nodes),
         Action::Key { node, mac } => key(global, node, mac),
+    }
+}
+
+/// Asks the nodes and waits until each has left or said that it stays.
+fn leave(global: &Global, list: &str) -> anyhow::Result<()> {
+    let wanted = hostlist::parse(list)?;
+    let client = global.client()?;
+    let (left, mut failed) = super::block_on(async move {
+        let (mut asked, mut failed) = (Vec::new(), Vec::new());
+        for node in wanted {
+            let path = format!("/v1/nodes/{node}/leave");
+            match client.post::<serde_json::Value>(&path, &()).await {
+                Ok(_) => asked.push(node),
+                Err(error) => failed.push(error.to_string()),
+            }
+        }
+        let mut left = Vec::new();
+        let deadline = std::time::Instant::now() + LEAVE_PATIENCE;
+        while !asked.is_empty() && std::time::Instant::now() < deadline {
+            tokio::time::sleep(LEAVE_PERIOD).await;
+            let nodes: Vec<NodeInfo> = client.get("/v1/nodes").await?;
+            asked.retain(|number| {
+                let state = nodes.iter().find(|node| node.node == *number);
+                let gone = state.is_some_and(|node| node.state == NodeState::Left);
+                if gone {
+                    left.push(hostlist::name(*number));
+                }
+                !gone
+            });
+        }
+        failed.extend(asked.into_iter().map(|node| {
+            let name = hostlist::name(node);
+            format!("{name} has not left; `hearth events --node {name}` says why")
+        }));
+        Ok((left, failed))
+    })?;
+    if global.json {
+        super::print_json(&serde_json::json!({ "left": left, "failed": failed }))?;
+    } else if !left.is_empty() {
+        super::print_text(&format!("left: {}\n", left.join(",")))?;
+    }
+    match failed.len() {
+        0 => Ok(()),
+        1 => anyhow::bail!("{}", failed.remove(0)),
+        _ => anyhow::bail!("{}", failed.join("\nhearth: ")),
     }
 }
 

@@ -51,6 +51,42 @@ fn a_node_that_does_not_scrub_is_marked() {
 }
 
 #[test]
+fn a_node_leaves_when_asked_and_comes_back_with_its_next_boot() {
+    let mut lab = Lab::with_nodes(2);
+    let busy = lab
+        .run_command(&["--nodes", "n0"], "wait\n")
+        .spawn()
+        .unwrap();
+    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
+    let (code, _, err) = parts(&lab.hearth(&["node", "leave", "n0"]));
+    assert_eq!(code, 125, "{err}");
+    assert!(
+        err.contains("n0 has job") && err.contains("cancel"),
+        "{err}"
+    );
+    let (code, out, err) = parts(&lab.hearth(&["node", "leave", "n1"]));
+    assert_eq!((code, out.as_str()), (0, "left: n1\n"), "{err}");
+    let state = |lab: &Lab, node: usize| lab.json(&["nodes"])[node]["state"].clone();
+    assert_eq!(
+        (state(&lab, 0), state(&lab, 1)),
+        (json!("busy"), json!("left"))
+    );
+    assert!(lab.has_event("node-left", "n1"));
+    // Asking again changes nothing.
+    assert_eq!(parts(&lab.hearth(&["node", "leave", "n1"])).0, 0);
+    // It gets no job.
+    let id = lab.json(&["jobs"])[0]["id"].to_string();
+    lab.hearth(&["cancel", &id]);
+    finish(busy);
+    lab.eventually("n0 is idle", |lab| lab.idle_nodes() == 1);
+    assert_eq!(parts(&lab.run(&["-n", "1"], "out here\n")).1, "here\n");
+    assert_eq!(lab.json(&["nodes"])[1]["state"], "left");
+    lab.nodes[1] = FakeNode::start(lab.identity(1, 2), lab.address);
+    lab.eventually("the next boot is in service", |lab| lab.idle_nodes() == 2);
+    assert_eq!(parts(&lab.run(&["-n", "2"], "out all\n")).1, "all\nall\n");
+}
+
+#[test]
 fn jobs_on_different_nodes_run_at_once() {
     let lab = Lab::with_nodes(4);
     let first = lab

@@ -1,0 +1,63 @@
+//! What can be done with a node: asking it to leave.
+//!
+//! Neighbours: `netstack::control::Endpoint::ask_to_leave` (repeats the request until the node has
+//! answered), `control_events` (its answer).
+//!
+//! Invariant: a node that was asked gets no job until it has refused.
+
+use axum::extract::{Json, Path, State};
+use axum::http::StatusCode;
+use netstack::control::{LeaveRefused, NodeState};
+use netstack::ids::NodeId;
+
+use super::{Api, Refusal};
+use crate::control::Core;
+use crate::events::{Event, Severity};
+use netstack::time::Instant;
+
+/// `POST /v1/nodes/NUMBER/leave`: asks; `GET /v1/nodes` shows when it has left. Asking a node that
+/// is leaving or has left changes nothing.
+pub async fn leave(
+    State(api): State<Api>,
+    Path(node): Path<u32>,
+) -> Result<Json<serde_json::Value>, Refusal> {
+    let now = api.shared.now();
+    let asked = {
+        let mut core = api.shared.lock();
+        let asked = ask(&mut core, now, NodeId(node));
+        core.settle(now);
+        asked
+    };
+    api.shared.kick();
+    asked.map(|()| Json(serde_json::json!({})))
+}
+
+fn ask(core: &mut Core, now: Instant, node: NodeId) -> Result<(), Refusal> {
+    let status = core.endpoint.node(node);
+    if status.is_some_and(|status| status.state == NodeState::Left) {
+        return Ok(());
+    }
+    let busy = |job: u64| {
+        let text = format!("{node} has job {job}; wait for its end or `hearth cancel {job}`");
+        Refusal::new(StatusCode::CONFLICT, "node-busy", text)
+    };
+    if let Some(job) = core.runner.job_of(node.0) {
+        return Err(busy(job));
+    }
+    core.endpoint
+        .ask_to_leave(now, node)
+        .map_err(|refused| match refused {
+            LeaveRefused::Busy(job) => busy(job.0),
+            LeaveRefused::NotUp => {
+                let text = format!("{node} is not in service; see `hearth nodes`");
+                Refusal::new(StatusCode::CONFLICT, "node-not-up", text)
+            }
+        })?;
+    let text = format!("{node} was asked to leave");
+    core.events
+        .push(Event::new(Severity::Info, "node-asked-to-leave", &text).node(node.0));
+    core.with_runner(now, |runner, now_us, fabric| {
+        runner.node_down(now_us, fabric, node.0, &text);
+    });
+    Ok(())
+}
