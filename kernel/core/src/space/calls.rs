@@ -153,8 +153,9 @@ impl Space {
         Ok((pages, protection))
     }
 
-    /// Whether every page of the range belongs to a region, and none to the stack's guard, which
-    /// a program cannot make usable.
+    /// Whether every page of the range belongs to a region, and none to the stack's guard. The
+    /// guard is there against mistakes: mprotect does not open it, but a program that unmaps it or
+    /// maps over it with MAP_FIXED has done so on purpose and to itself alone.
     fn is_covered(&self, pages: Pages) -> bool {
         let mut at = pages.start;
         while at < pages.end {

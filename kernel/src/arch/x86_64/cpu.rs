@@ -92,8 +92,8 @@ pub fn enable_paging_features() {
 /// Switches on the protections of ring 0 against ring 3, and machine checks.
 pub fn init() {
     let features = features();
-    // SAFETY: the kernel neither executes nor reads user pages through user addresses (usercopy
-    // goes through the physical map), so SMEP and SMAP forbid nothing it does; machine checks have
+    // SAFETY: the kernel neither executes nor reads user pages through user addresses (copies
+    // go through the physical map), so SMEP and SMAP forbid nothing it does; machine checks have
     // a handler and a stack; without them the machine would reset. CR4.FSGSBASE stays
     // off: the bases in `UserContext` are then always the true ones. CR4.TSD stays off: programs
     // read the clock themselves.
