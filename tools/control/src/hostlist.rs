@@ -22,6 +22,9 @@ pub enum ParseError {
     /// A bracket is missing or out of place.
     #[error("the brackets in {0:?} do not match; write n[0-3,7]")]
     Brackets(String),
+    /// A node is named twice.
+    #[error("n{0} is named twice; name each node once")]
+    Twice(u32),
     /// The list names nothing.
     #[error("the node list is empty; write nodes as n0, n[0-3,7] or n0,n2")]
     Empty,
@@ -30,7 +33,7 @@ pub enum ParseError {
     TooMany,
 }
 
-/// Parses a hostlist into node indices, in the order written; a node named twice counts once.
+/// Parses a hostlist into node indices, in the order written.
 ///
 /// # Errors
 /// [`ParseError`] says which part was not understood and how to write it.
@@ -51,9 +54,10 @@ pub fn parse(text: &str) -> Result<Vec<u32>, ParseError> {
                 return Err(ParseError::TooMany);
             }
             for node in first..=last {
-                if seen.insert(node) {
-                    nodes.push(node);
+                if !seen.insert(node) {
+                    return Err(ParseError::Twice(node));
                 }
+                nodes.push(node);
             }
             if nodes.len() > MAX_NODES_IN_LIST {
                 return Err(ParseError::TooMany);
@@ -146,13 +150,14 @@ mod tests {
     fn lists_are_read_in_the_order_written() {
         assert_eq!(parse("n3"), Ok(vec![3]));
         assert_eq!(parse("n[0-3,7]"), Ok(vec![0, 1, 2, 3, 7]));
-        assert_eq!(parse("n5, n[1-2],n1"), Ok(vec![5, 1, 2]));
+        assert_eq!(parse("n5, n[1-2]"), Ok(vec![5, 1, 2]));
         assert_eq!(parse("0-2,9"), Ok(vec![0, 1, 2, 9]));
     }
 
     #[test]
     fn mistakes_are_named() {
         assert_eq!(parse(""), Err(ParseError::Empty));
+        assert_eq!(parse("n5,n[1-2],n1"), Err(ParseError::Twice(1)));
         assert_eq!(parse("node1"), Err(ParseError::NotANode("node1".into())));
         assert_eq!(parse("n-1"), Err(ParseError::NotANode("n-1".into())));
         assert_eq!(parse("n[3-1]"), Err(ParseError::Backwards(3, 1)));

@@ -17,10 +17,16 @@ use clap::{Args, ValueEnum};
 use hearth_qemu::{Firmware, Launcher, Paths, Progress, Rate, Record, Spec, Tree};
 
 use super::{Global, print_json, print_text, table};
+use crate::api::types::{NodeInfo, NodeState};
+use crate::client::Client;
 use crate::{config, hostlist};
 
 /// Name of a cluster that was given none.
 const DEFAULT_NAME: &str = "default";
+
+/// How long a node that was switched off and on may take to join: emulated firmware on a busy
+/// machine takes a minute.
+const RESET_LIMIT: Duration = Duration::from_secs(110);
 
 /// Options of `hearth up`.
 #[derive(Debug, Args)]
@@ -306,12 +312,57 @@ pub fn down(global: &Global, options: &DownOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Switches nodes off and on.
-pub fn reset(global: &Global, list: &str) -> anyhow::Result<()> {
-    Ok(hearth_qemu::reset(
-        &chosen(global)?,
-        &hostlist::parse(list)?,
-    )?)
+/// Switches nodes off and on; with `wait` until all have joined again.
+pub fn reset(global: &Global, list: &str, wait: bool) -> anyhow::Result<()> {
+    let paths = chosen(global)?;
+    let numbers = hostlist::parse(list)?;
+    let client = Client::new(paths.control_socket());
+    // Without control nothing joins, but machines can be switched all the same.
+    let before = super::block_on(boots_of(&client, &numbers));
+    hearth_qemu::reset(&paths, &numbers)?;
+    match before {
+        Ok(before) if wait => super::block_on(wait_for_boots(&client, &numbers, &before)),
+        _ => Ok(()),
+    }
+}
+
+/// How often each of these nodes has joined; nothing where it is not in service.
+async fn boots_of(client: &Client, numbers: &[u32]) -> anyhow::Result<Vec<(u64, bool)>> {
+    let nodes: Vec<NodeInfo> = client.get("/v1/nodes").await?;
+    let of = |number: &u32| {
+        let node = nodes.iter().find(|node| node.node == *number);
+        let up = |node: &NodeInfo| matches!(node.state, NodeState::Idle | NodeState::Busy);
+        node.map_or((0, false), |node| (node.boots, up(node)))
+    };
+    Ok(numbers.iter().map(of).collect())
+}
+
+/// Waits until each node has joined once more than `before`.
+async fn wait_for_boots(
+    client: &Client,
+    numbers: &[u32],
+    before: &[(u64, bool)],
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + RESET_LIMIT;
+    loop {
+        let now = boots_of(client, numbers).await?;
+        let missing = numbers.iter().zip(before.iter().zip(&now));
+        let missing: Vec<u32> = missing
+            .filter(|(_, (before, now))| now.0 <= before.0 || !now.1)
+            .map(|(number, _)| *number)
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!(
+                "{} did not join within {} s; `hearth timeline` and `hearth console` show how far the boot came",
+                hostlist::format(&missing),
+                RESET_LIMIT.as_secs()
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Shows what a node writes to its serial console, until interrupted.

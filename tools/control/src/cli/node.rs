@@ -22,11 +22,14 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Switch QEMU nodes off and on again.
+    /// Switch QEMU nodes off and on again and wait until they have joined.
     Reset {
         /// The nodes: n0,n[3-5].
         #[arg(value_name = "LIST")]
         nodes: String,
+        /// Do not wait until they have joined.
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Ask nodes to leave the cluster and halt; a node that has a job stays. Resetting the machine
     /// brings it back.
@@ -49,7 +52,7 @@ enum Action {
 /// Does it.
 pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
     match options.action {
-        Action::Reset { nodes } => super::cluster::reset(global, &nodes),
+        Action::Reset { nodes, no_wait } => super::cluster::reset(global, &nodes, !no_wait),
         Action::Leave { nodes } => leave(global, &nodes),
         Action::Key { node, mac } => key(global, node, mac),
     }

@@ -19,10 +19,12 @@ use clap::Args;
 use hyper::Method;
 
 use super::{Global, run_session};
-use crate::api::types::{JobAccepted, JobInfo, JobRequest, JobState};
+use crate::api::types::{JobAccepted, JobInfo, JobRequest, JobState, RankEnd};
 use crate::client::{self, Client, RequestError};
 use crate::{output, programs, secrets};
 
+/// The command line makes no sense; clap's own status for that.
+const EXIT_USAGE: u8 = 2;
 /// A node was lost under the job.
 const EXIT_NODE_LOST: u8 = 123;
 /// The time limit was reached.
@@ -56,7 +58,7 @@ pub struct Options {
     #[arg(long)]
     label: bool,
     /// Give the job an environment variable; it gets no others than these and HEARTH_*.
-    #[arg(long, value_name = "NAME=VALUE")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable())]
     env: Vec<OsString>,
     /// End the job after so many seconds; 0: never [config: jobs.time_limit_s].
     #[arg(long, value_name = "SECONDS")]
@@ -83,6 +85,17 @@ pub struct Options {
     command: Vec<OsString>,
 }
 
+/// Takes `NAME=VALUE`, in whatever encoding.
+fn variable() -> impl clap::builder::TypedValueParser<Value = OsString> {
+    use clap::builder::TypedValueParser;
+    clap::builder::OsStringValueParser::new().try_map(|text| {
+        match text.as_bytes().iter().position(|&byte| byte == b'=') {
+            Some(1..) => Ok(text),
+            _ => Err("write NAME=VALUE"),
+        }
+    })
+}
+
 impl Options {
     /// The program and its arguments, without a `--` between them.
     pub(super) fn command(&self) -> Vec<OsString> {
@@ -97,6 +110,13 @@ impl Options {
 /// Runs the job; the exit status is the job's.
 pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     let command = options.command();
+    if command[0].as_bytes().starts_with(b"-") {
+        let word = command[0].to_string_lossy();
+        output::say_line(format_args!(
+            "there is no option {word}; `hearth run --help` lists the options (a program whose name begins with '-' is run as ./{word})"
+        ));
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
     let program = Path::new(&command[0]);
     let hash = match hash_program(program) {
         Ok(hash) => hash,
@@ -212,6 +232,23 @@ fn finish(global: &Global, options: &Options, job: &JobInfo) -> anyhow::Result<E
                 job.reason
             ));
         }
+    }
+    if job.state == JobState::NodeLost
+        && let Ok(state) = global.find()
+        && !super::cluster::power_on_unix_ms(&state).is_empty()
+    {
+        let lost = job
+            .ranks
+            .iter()
+            .filter(|rank| rank.end == Some(RankEnd::NodeLost));
+        let mut numbers: Vec<u32> = lost
+            .filter_map(|rank| rank.node.strip_prefix('n')?.parse().ok())
+            .collect();
+        numbers.sort_unstable();
+        let list = crate::hostlist::format(&numbers);
+        output::say_line(format_args!(
+            "`hearth node reset {list}` boots it again if it does not by itself"
+        ));
     }
     let ran = job.started_unix_us.is_some();
     if ran && options.report.is_none() && !global.json && std::io::stderr().is_terminal() {

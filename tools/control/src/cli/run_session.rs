@@ -280,8 +280,13 @@ impl Screen {
             JobState::Ending => format!("ending: {reason}"),
             _ => return self.clear_progress(),
         };
-        if let Some(progress) = &self.progress {
-            progress.set_message(text);
+        match &self.progress {
+            Some(progress) => progress.set_message(output::plain(&text)),
+            // Without a terminal only what may take long is worth a line.
+            None if state == JobState::Pending => {
+                output::say_line(format_args!("the job is {text}"))
+            }
+            None => {}
         }
     }
 

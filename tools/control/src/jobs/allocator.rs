@@ -82,9 +82,12 @@ impl Allocator for FirstFree {
         }
         let up = of(Candidate::Free).count() + of(Candidate::Busy).count();
         if up < ranks {
-            return Err(Wait::Absent(format!(
-                "{ranks} nodes needed, {up} in service"
-            )));
+            let absent: Vec<u32> = of(Candidate::Absent).collect();
+            let mut reason = format!("{ranks} nodes needed, {up} in service");
+            if !absent.is_empty() {
+                reason = format!("{reason}, {} not", crate::hostlist::format(&absent));
+            }
+            return Err(Wait::Absent(reason));
         }
         let free = of(Candidate::Free).count();
         Err(Wait::Busy(format!("{ranks} nodes needed, {free} free")))
@@ -143,7 +146,7 @@ mod tests {
         );
         assert_eq!(
             ask(5, None),
-            Err(Wait::Absent("5 nodes needed, 4 in service".into()))
+            Err(Wait::Absent("5 nodes needed, 4 in service, n2 not".into()))
         );
         assert_eq!(ask(2, Some(vec![0, 1])), Err(Wait::Busy("n0 busy".into())));
         assert_eq!(

@@ -14,6 +14,10 @@ use crate::clock;
 use crate::events::Severity;
 use crate::hostlist;
 
+/// Nodes end a job at its time limit by themselves; control steps in so much later, in
+/// microseconds, so that a rank's end does not depend on who is faster.
+const TIME_LIMIT_PATIENCE_US: u64 = 2_000_000;
+
 /// How much earlier than control's clock a node's may see the time limit, in microseconds.
 const TIME_LIMIT_SLACK_US: u64 = 100_000;
 
@@ -105,7 +109,11 @@ impl Runner {
             .time_limit_s
             .map(|limit| limit.saturating_mul(1_000_000));
         job.started_us = Some(now_us);
-        job.deadline_us = limit_us.map(|limit| now_us.saturating_add(limit));
+        job.deadline_us = limit_us.map(|limit| {
+            now_us
+                .saturating_add(limit)
+                .saturating_add(TIME_LIMIT_PATIENCE_US)
+        });
         job.info.started_unix_us = Some(clock::unix_us());
         set_state(job, JobState::Running, "");
         let text = format!("job {id} ({}) runs on {}", job.info.name, job.info.nodes);

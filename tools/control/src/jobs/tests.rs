@@ -487,7 +487,9 @@ fn the_time_limit_ends_a_job() {
     let (id, mut reader) = lab.submit(submission);
     assert_eq!(lab.nodes.launched[0].time_limit_us, 2_000_000);
     lab.all_ready(id);
-    assert_eq!(lab.runner.next_deadline_us(), Some(2_000_000));
+    assert_eq!(lab.runner.next_deadline_us(), Some(4_000_000));
+    lab.pass_s(2);
+    assert!(lab.nodes.cancelled.is_empty(), "the nodes come first");
     lab.pass_s(2);
     assert_eq!(lab.nodes.cancelled, [(id, 15)]);
     lab.exit(0, id, RankEnd::Signal(15));

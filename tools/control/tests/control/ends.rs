@@ -171,3 +171,38 @@ fn the_report_is_a_table_and_json() {
         assert_eq!(entry["end"]["exited"], 0);
     }
 }
+
+#[test]
+fn wrong_command_lines_are_explained() {
+    let lab = Lab::with_nodes(1);
+    let program = lab.program("p", "out x\n");
+    for (args, word) in [
+        (vec!["run", "--frobnicate"], "no option --frobnicate"),
+        (vec!["run", "--env", "NOVALUE", &program], "NAME=VALUE"),
+    ] {
+        let (code, _, err) = parts(&lab.hearth(&args));
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains(word), "{err}");
+    }
+    let (code, _, err) = parts(&lab.run(&["--nodes", "n0,n0"], "out x\n"));
+    assert_eq!(code, 125);
+    assert!(err.contains("n0 is named twice"), "{err}");
+}
+
+#[test]
+fn a_job_that_waits_for_a_lost_node_says_so() {
+    let mut lab = Lab::with_nodes(2);
+    lab.nodes[1].stop();
+    lab.eventually("n1 is lost", |lab| {
+        lab.json(&["nodes", "n1"])[0]["state"] == "lost"
+    });
+    let child = lab.run_command(&["-n", "2"], "out x\n").spawn().unwrap();
+    lab.eventually("the job waits", |lab| lab.last_job()["state"] == "pending");
+    lab.hearth(&["cancel", &lab.last_job()["id"].to_string()]);
+    let (code, _, err) = parts(&finish(child));
+    assert_eq!(code, 130);
+    assert!(
+        err.contains("waiting: 2 nodes needed, 1 in service, n1 not"),
+        "{err}"
+    );
+}
