@@ -56,6 +56,8 @@ pub struct Cluster {
 /// Longest time for one command that is not `up`: a shared, emulated machine may be ten times slower
 /// than a quiet one, and a hang must still end.
 pub const LIMIT: Duration = Duration::from_secs(120);
+/// Longest time in seconds for a command that a scenario watches while it runs.
+const LIMIT_WATCHED_S: u64 = 300;
 /// Longest time for a cluster to come up; UEFI takes a minute on a busy machine.
 const UP_LIMIT: Duration = Duration::from_secs(400);
 
@@ -106,9 +108,13 @@ impl Cluster {
         command::run(self.hearth.as_os_str(), &all, input, limit)
     }
 
-    /// A command line for a scenario that watches a command while it runs.
+    /// A command line for a scenario that watches a command while it runs; ended when it takes too long
+    /// (`timeout` passes an interrupt on).
     pub fn command(&self, args: &[&str]) -> std::process::Command {
-        let mut command = std::process::Command::new(&self.hearth);
+        let mut command = std::process::Command::new("timeout");
+        command
+            .args(["--foreground", &LIMIT_WATCHED_S.to_string()])
+            .arg(&self.hearth);
         command.args(["--cluster", &self.name]).args(args);
         command
     }

@@ -24,6 +24,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: lost_under_job,
     },
     Scenario {
+        name: "orderly-leave",
+        boot: Boot::Network,
+        run: leave,
+    },
+    Scenario {
         name: "tables-and-json",
         boot: Boot::Network,
         run: tables,
@@ -105,6 +110,44 @@ fn reset(cluster: &Cluster) -> Result<()> {
         .hearth(&["run", "--nodes", "n3", "-n", "1", &hello])?
         .expect_code(0)?
         .expect_out("rank 0 of 1")?;
+    Ok(())
+}
+
+/// A node that leaves gets no jobs until it has booted again; a job that wants it waits and says so.
+fn leave(cluster: &Cluster) -> Result<()> {
+    let before = boots(cluster, "n1")?;
+    cluster.hearth(&["node", "leave", "n1"])?.expect_code(0)?;
+    cluster.wait_for_nodes("n1 to leave", Duration::from_secs(30), |nodes| {
+        nodes
+            .iter()
+            .any(|n| n["name"] == "n1" && n["state"] == "left")
+    })?;
+    let hello = cluster.program("hello-c");
+    let mut job = cluster
+        .command(&["run", "--nodes", "n1", "-n", "1", &hello])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()?;
+    std::thread::sleep(Duration::from_secs(3));
+    if let Some(status) = job.try_wait()? {
+        bail!("a job for a node that had left ended with {status} instead of waiting");
+    }
+    cluster.hearth(&["node", "reset", "n1"])?.expect_code(0)?;
+    cluster.wait_for_nodes("n1 to boot again", Duration::from_secs(200), |nodes| {
+        nodes
+            .iter()
+            .any(|n| n["name"] == "n1" && n["boots"].as_u64() > Some(before))
+    })?;
+    let output = job.wait_with_output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() || !text.contains("rank 0 of 1") || !said.contains("n1") {
+        bail!(
+            "the job that waited ended with {}: {text}{said}",
+            output.status
+        );
+    }
     Ok(())
 }
 

@@ -22,7 +22,7 @@ const GATE_2: u8 = 1 << 0;
 const SPEAKER: u8 = 1 << 1;
 const OUT_2: u8 = 1 << 5;
 
-/// Length of a measurement: 3 ms. A bracket of 1 us at both ends is an error of 0.07 %.
+/// Length of a measurement: 3 ms where nothing stalls. A bracket of 1 us at both ends is an error of 0.07 %.
 const RUN_PIT_TICKS: u16 = (PIT_HZ * 3 / 1_000) as u16;
 /// Length of a measurement of the APIC timer against a known counter.
 const SHORT_RUN_MICROS: u64 = 500;
@@ -30,9 +30,17 @@ const SHORT_RUN_MICROS: u64 = 500;
 const BRACKETS: u32 = 5;
 /// Runs tried until one is good enough; then the best one counts.
 const RUNS: u32 = 4;
+/// Runs tried until one was not cut off by a stall, during which the 8254 runs out (55 ms): a host
+/// with many virtual CPUs for each of its own stalls each of them as long, many times a second. With
+/// every few such runs the next ones become shorter, down to a quarter, to fit between two stalls.
+const RUNS_STALLED: u32 = 400;
+/// Stalled runs after which runs become shorter.
+const STALLED_BEFORE_SHORTER: u32 = 4;
+/// Runs in which the 8254 did not move at all before it is taken for dead.
+const RUNS_DEAD: u32 = 2;
 /// A run whose brackets are wider than this part of it is repeated.
 const GOOD_ENOUGH: u64 = 500;
-/// Counts of the time-stamp counter before the 8254 is taken for dead: 80 ms at 6 GHz, half a
+/// Counts of the time-stamp counter before a run is given up: 80 ms at 6 GHz, half a
 /// second at 1 GHz, in any case many times a run.
 const PATIENCE_COUNTS: u64 = 500_000_000;
 
@@ -146,10 +154,31 @@ fn measure_ticks(hz: u64) -> (u64, u64) {
     (u64::from(ticks), last.ticks_tsc - first.ticks_tsc)
 }
 
+/// Why a run gave nothing.
+enum Failure {
+    /// The CPU stood still for so long that the timer ran out.
+    Stalled,
+    /// The timer does not count.
+    Dead,
+}
+
 fn measure_all() -> Run {
     let mut best: Option<Run> = None;
-    for _ in 0..RUNS {
-        let Some(run) = measure_once() else { continue };
+    let (mut runs, mut stalled, mut dead) = (0, 0, 0);
+    while runs < RUNS && stalled < RUNS_STALLED && dead < RUNS_DEAD {
+        let shorter = (stalled / STALLED_BEFORE_SHORTER).min(2);
+        let run = match measure_once(RUN_PIT_TICKS >> shorter) {
+            Ok(run) => run,
+            Err(Failure::Stalled) => {
+                stalled += 1;
+                continue;
+            }
+            Err(Failure::Dead) => {
+                dead += 1;
+                continue;
+            }
+        };
+        runs += 1;
         let good = run.slack * GOOD_ENOUGH <= run.length;
         // slack / length below that of the best so far.
         if best
@@ -162,30 +191,44 @@ fn measure_all() -> Run {
             break;
         }
     }
-    best.expect(
-        "the 8254 timer does not count and the CPU does not say its frequency: \
-         enable the legacy timer in the firmware",
-    )
+    match best {
+        Some(run) => run,
+        None if dead > 0 => panic!(
+            "the 8254 timer does not count and the CPU does not say its frequency: \
+             enable the legacy timer in the firmware"
+        ),
+        None => panic!(
+            "the 8254 timer could not be read {stalled} times in a row without a stall of 50 ms: \
+             give this machine more of its processor"
+        ),
+    }
 }
 
-/// One run; `None` when the timer does not count, or ran out before the run ended.
-fn measure_once() -> Option<Run> {
+/// One run of `ticks` of the 8254.
+fn measure_once(ticks: u16) -> Result<Run, Failure> {
     start_pit();
     let first = read_all();
-    while first.pit.wrapping_sub(latch_pit()) < RUN_PIT_TICKS {
+    loop {
+        let now = latch_pit();
+        if first.pit.wrapping_sub(now) >= ticks {
+            break;
+        }
         if tsc().wrapping_sub(first.pit_tsc) > PATIENCE_COUNTS {
-            return None;
+            return Err(match now == first.pit {
+                true => Failure::Dead,
+                false => Failure::Stalled,
+            });
         }
     }
     let last = read_all();
     // SAFETY: reading the port changes nothing.
     let control: u8 = unsafe { Port::new(CONTROL_B).read() };
     if control & OUT_2 != 0 {
-        return None;
+        return Err(Failure::Stalled);
     }
     let pit = u64::from(first.pit - last.pit);
     let length = last.pit_tsc - first.pit_tsc;
-    Some(Run {
+    Ok(Run {
         tsc_hz: length * PIT_HZ / pit,
         ticks: u64::from(first.ticks_left - last.ticks_left),
         ticks_counts: last.ticks_tsc - first.ticks_tsc,
