@@ -27,6 +27,11 @@ impl Tree {
         Self(vec![u16::try_from(nodes).unwrap_or(u16::MAX).max(1)])
     }
 
+    /// Widths from the leaves up; at least one.
+    pub fn widths(&self) -> &[u16] {
+        &self.0
+    }
+
     /// Levels of switches; at least one.
     pub fn levels(&self) -> usize {
         self.0.len()

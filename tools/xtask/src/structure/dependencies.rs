@@ -25,12 +25,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bootimage", &["bootstub", "hearth-abi"]),
     ("hearth-boot", &["netstack"]),
     ("hearth-qemu", &[]),
+    ("hearth-alloc", &[]),
     // The control node reads ELF files with the kernel's own loader, so that both agree on what is
     // a program; that loader is pure logic.
     (
         "hearth-control",
         &[
             "hearth-abi",
+            "hearth-alloc",
             "hearth-boot",
             "hearth-qemu",
             "kernel-core",
