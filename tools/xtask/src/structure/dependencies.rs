@@ -26,6 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hearth-boot", &["netstack"]),
     ("hearth-qemu", &[]),
     ("hearth-alloc", &[]),
+    ("hearth-store", &[]),
     // The control node reads ELF files with the kernel's own loader, so that both agree on what is
     // a program; that loader is pure logic.
     (
@@ -35,6 +36,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "hearth-alloc",
             "hearth-boot",
             "hearth-qemu",
+            "hearth-store",
             "kernel-core",
             "netstack",
         ],

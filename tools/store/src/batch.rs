@@ -1,0 +1,163 @@
+//! Changes that are written together: one batch for everything that one step of control did.
+//!
+//! Key types: [`Batch`], [`Change`]. Neighbours: [`crate::Store::commit`] writes a batch; control
+//! keeps one that could not be written and commits it again.
+//!
+//! Invariant: a batch may be committed twice (the first time failed half-way, or only its answer
+//! was lost) only if the store refused it the first time; the store applies all of it or nothing,
+//! so counters of programs are never added twice.
+
+use crate::rows::{EventRow, JobRow, NodeRow, ProgramHash, ProgramUse, WarmRow};
+
+/// One change, in the order in which it happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// See [`Batch::put_node`].
+    PutNode(NodeRow),
+    /// See [`Batch::set_warm`].
+    SetWarm(WarmRow),
+    /// See [`Batch::clear_warm`].
+    ClearWarm(u32, ProgramHash),
+    /// See [`Batch::clear_node`].
+    ClearNode(u32),
+    /// See [`Batch::void_boot`].
+    VoidBoot(u32, u64),
+    /// See [`Batch::touch_program`].
+    TouchProgram(ProgramUse),
+    /// See [`Batch::put_job`] and [`Batch::finish_job`].
+    PutJob(JobRow),
+    /// See [`Batch::number_jobs_from`].
+    NumberJobsFrom(u64),
+    /// See [`Batch::append_event`].
+    AppendEvent(EventRow),
+}
+
+/// Changes to be written together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    changes: Vec<Change>,
+}
+
+impl Batch {
+    /// Keeps the number of a machine, and the boot it joined with. A machine has one number and a
+    /// number one machine: whoever had the number before loses it.
+    pub fn put_node(&mut self, row: NodeRow) {
+        self.changes.push(Change::PutNode(row));
+    }
+
+    /// A node holds a program; replaces what was said about the two before.
+    pub fn set_warm(&mut self, row: WarmRow) {
+        self.changes.push(Change::SetWarm(row));
+    }
+
+    /// A node does not hold a program any more.
+    pub fn clear_warm(&mut self, node: u32, program: ProgramHash) {
+        self.changes.push(Change::ClearWarm(node, program));
+    }
+
+    /// A node holds nothing.
+    pub fn clear_node(&mut self, node: u32) {
+        self.changes.push(Change::ClearNode(node));
+    }
+
+    /// A node is in boot `boot_epoch`: what it held in any other is gone.
+    pub fn void_boot(&mut self, node: u32, boot_epoch: u64) {
+        self.changes.push(Change::VoidBoot(node, boot_epoch));
+    }
+
+    /// A program was used.
+    pub fn touch_program(&mut self, used: ProgramUse) {
+        self.changes.push(Change::TouchProgram(used));
+    }
+
+    /// A job was accepted, or has got further. What is known of a job that has ended stays.
+    pub fn put_job(&mut self, row: JobRow) {
+        self.changes.push(Change::PutJob(row));
+    }
+
+    /// A job has ended, having used its program.
+    pub fn finish_job(&mut self, row: JobRow, used: ProgramUse) {
+        assert!(row.ended_unix_us.is_some(), "job {} has ended", row.id);
+        self.changes.push(Change::PutJob(row));
+        self.changes.push(Change::TouchProgram(used));
+    }
+
+    /// Jobs are numbered from `next` on, or from where they are if that is further.
+    pub fn number_jobs_from(&mut self, next: u64) {
+        self.changes.push(Change::NumberJobsFrom(next));
+    }
+
+    /// Something happened. Events are appended in the order of their numbers.
+    pub fn append_event(&mut self, row: EventRow) {
+        self.changes.push(Change::AppendEvent(row));
+    }
+
+    /// The changes, oldest first.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Number of changes.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Forgets everything, after it was written.
+    pub fn clear(&mut self) {
+        self.changes.clear();
+    }
+
+    /// Drops changes until at most `most` are left, and says how many were dropped: events first,
+    /// which matter least, then the oldest.
+    pub fn shed(&mut self, most: usize) -> usize {
+        let surplus = self.changes.len().saturating_sub(most);
+        let mut left = surplus;
+        self.changes.retain(|change| {
+            let goes = left > 0 && matches!(change, Change::AppendEvent(_));
+            left -= usize::from(goes);
+            !goes
+        });
+        self.changes.drain(..left);
+        surplus
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_shed_before_anything_else_and_the_oldest_first() {
+        let mut batch = Batch::default();
+        let event = |seq| EventRow {
+            seq,
+            time_unix_us: 0,
+            severity: String::new(),
+            kind: String::new(),
+            node: None,
+            job: None,
+            mac: None,
+            text: String::new(),
+        };
+        for number in 1..=3 {
+            batch.clear_node(number);
+            batch.append_event(event(u64::from(number)));
+        }
+        assert_eq!(batch.shed(6), 0);
+        assert_eq!(batch.shed(4), 2);
+        let left = [
+            Change::ClearNode(1),
+            Change::ClearNode(2),
+            Change::ClearNode(3),
+            Change::AppendEvent(event(3)),
+        ];
+        assert_eq!(batch.changes(), left);
+        assert_eq!(batch.shed(2), 2);
+        assert_eq!(batch.changes(), &left[1..3]);
+    }
+}

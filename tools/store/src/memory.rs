@@ -1,0 +1,178 @@
+//! A store in memory: for tests and simulation, and for a control node whose disk cannot be used.
+//!
+//! Key types: [`Memory`]. Neighbour: [`crate::sqlite`] does the same on disk; this one is the plain
+//! model that its tests compare it with.
+//!
+//! Invariant: the bounds are those of the store on disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::batch::{Batch, Change};
+use crate::error::StoreError;
+use crate::rows::{EventRow, JobRow, Limits, NodeRow, ProgramHash, ProgramRow, WarmRow};
+use crate::{Query, Store};
+
+/// A store that lasts as long as the process. Clones are views of the same store.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    limits: Limits,
+    tables: Arc<Mutex<Tables>>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    nodes: BTreeMap<u32, NodeRow>,
+    warm: BTreeMap<(u32, ProgramHash), WarmRow>,
+    programs: BTreeMap<ProgramHash, ProgramRow>,
+    jobs: BTreeMap<u64, JobRow>,
+    /// Jobs that have ended, by the moment they did.
+    ended: BTreeSet<(u64, u64)>,
+    events: BTreeMap<u64, EventRow>,
+    next_job: u64,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new(limits: Limits) -> Self {
+        Memory {
+            limits,
+            tables: Arc::default(),
+        }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().expect("no panic while held")
+    }
+}
+
+impl Store for Memory {
+    fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        let mut tables = self.tables();
+        for change in batch.changes() {
+            tables.apply(change);
+        }
+        tables.trim(&self.limits);
+        Ok(())
+    }
+
+    fn reader(&self) -> Result<Box<dyn Query + Send>, StoreError> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Tables {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::PutNode(row) => {
+                self.nodes.retain(|_, known| known.mac != row.mac);
+                self.nodes.insert(row.node, row.clone());
+            }
+            Change::SetWarm(row) => drop(self.warm.insert((row.node, row.program), *row)),
+            Change::ClearWarm(node, program) => drop(self.warm.remove(&(*node, *program))),
+            Change::ClearNode(node) => self.warm.retain(|(of, _), _| of != node),
+            Change::VoidBoot(node, epoch) => {
+                let stays = |row: &WarmRow| row.node != *node || row.boot_epoch == *epoch;
+                self.warm.retain(|_, row| stays(row));
+            }
+            Change::TouchProgram(used) => {
+                let known = self.programs.get_mut(&used.hash);
+                match known {
+                    Some(row) => row.add(used),
+                    None => drop(self.programs.insert(used.hash, ProgramRow::first(used))),
+                }
+            }
+            Change::PutJob(row) => self.put_job(row),
+            Change::NumberJobsFrom(next) => self.next_job = self.next_job.max(*next),
+            Change::AppendEvent(row) => drop(self.events.insert(row.seq, row.clone())),
+        }
+    }
+
+    fn put_job(&mut self, row: &JobRow) {
+        self.next_job = self.next_job.max(row.id.saturating_add(1));
+        if let Some(known) = self.jobs.get(&row.id)
+            && let Some(ended) = known.ended_unix_us
+        {
+            if row.ended_unix_us.is_none() {
+                return;
+            }
+            self.ended.remove(&(ended, row.id));
+        }
+        if let Some(ended) = row.ended_unix_us {
+            self.ended.insert((ended, row.id));
+        }
+        self.jobs.insert(row.id, row.clone());
+    }
+
+    fn trim(&mut self, limits: &Limits) {
+        while self.ended.len() as u64 > limits.jobs {
+            let (_, id) = self.ended.pop_first().expect("not empty");
+            self.jobs.remove(&id);
+        }
+        while self.programs.len() as u64 > limits.programs {
+            let age = |row: &&ProgramRow| (row.last_used_unix_us, row.hash);
+            let oldest = self.programs.values().min_by_key(age).expect("not empty");
+            let hash = oldest.hash;
+            self.programs.remove(&hash);
+        }
+        if let Some((newest, _)) = self.events.last_key_value() {
+            let gone = newest.saturating_sub(limits.events);
+            self.events.retain(|seq, _| *seq > gone);
+        }
+    }
+}
+
+impl Query for Memory {
+    fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
+        Ok(self.tables().nodes.values().cloned().collect())
+    }
+
+    fn warm(&self) -> Result<Vec<WarmRow>, StoreError> {
+        Ok(self.tables().warm.values().copied().collect())
+    }
+
+    fn programs(&self, limit: u32) -> Result<Vec<ProgramRow>, StoreError> {
+        let mut rows: Vec<ProgramRow> = self.tables().programs.values().cloned().collect();
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.last_used_unix_us), row.hash));
+        rows.truncate(limit as usize);
+        Ok(rows)
+    }
+
+    fn job(&self, id: u64) -> Result<Option<JobRow>, StoreError> {
+        Ok(self.tables().jobs.get(&id).cloned())
+    }
+
+    fn ended_jobs(&self, before: Option<u64>, limit: u32) -> Result<Vec<JobRow>, StoreError> {
+        let tables = self.tables();
+        let below = tables.jobs.range(..before.unwrap_or(u64::MAX)).rev();
+        let ended = below.filter(|(_, row)| row.ended_unix_us.is_some());
+        let rows = ended.take(limit as usize).map(|(_, row)| row.clone());
+        Ok(rows.collect())
+    }
+
+    fn open_jobs(&self, limit: u32) -> Result<Vec<JobRow>, StoreError> {
+        let tables = self.tables();
+        let open = tables
+            .jobs
+            .values()
+            .filter(|row| row.ended_unix_us.is_none());
+        Ok(open.take(limit as usize).cloned().collect())
+    }
+
+    fn events(&self, after: u64, limit: u32) -> Result<Vec<EventRow>, StoreError> {
+        let tables = self.tables();
+        let later = tables.events.range(after.saturating_add(1)..);
+        let rows = later.take(limit as usize).map(|(_, row)| row.clone());
+        Ok(rows.collect())
+    }
+
+    fn next_job(&self) -> Result<u64, StoreError> {
+        Ok(self.tables().next_job.max(1))
+    }
+
+    fn next_event(&self) -> Result<u64, StoreError> {
+        let tables = self.tables();
+        let newest = tables.events.last_key_value();
+        Ok(newest.map_or(1, |(seq, _)| seq.saturating_add(1)))
+    }
+}

@@ -1,0 +1,174 @@
+//! Opening a store: what is damaged is set aside, what is newer or foreign is left alone.
+//!
+//! Key type: [`Opened`]. Neighbours: `schema` brings the tables up to date; [`super::Sqlite`].
+//!
+//! Invariant: a file is renamed only when SQLite itself says that its content is damaged.
+
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::{BUSY_LIMIT, STATEMENTS, Sqlite, apply, failed, schema};
+use crate::error::{Failure, StoreError};
+use crate::rows::Limits;
+
+/// Pages in the log after which the writer itself makes a checkpoint: 64 MiB, far more than gathers
+/// between two runs of a [`super::Checkpointer`]; so the log has a bound even without one.
+const LOG_PAGES_MAX: u32 = 16_384;
+
+/// Bytes that the log's file keeps after a checkpoint that emptied it.
+const LOG_KEPT_BYTES: i64 = 4 * 1024 * 1024;
+
+/// A store that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store.
+    pub store: Sqlite,
+    /// What became of a damaged file that was found in its place.
+    pub set_aside: Option<String>,
+}
+
+/// Why a file cannot be used as it is.
+enum Unusable {
+    /// Its content is damaged.
+    Damaged(String),
+    /// Something else.
+    Error(StoreError),
+}
+
+/// See [`Sqlite::open`].
+pub fn open(path: &Path, limits: Limits) -> Result<Opened, StoreError> {
+    let what = match open_sound(path, limits) {
+        Ok(store) => {
+            let set_aside = None;
+            return Ok(Opened { store, set_aside });
+        }
+        Err(Unusable::Error(error)) => return Err(error),
+        Err(Unusable::Damaged(what)) => what,
+    };
+    let aside = set_aside(path).map_err(|source| StoreError::SetAside {
+        path: path.to_path_buf(),
+        what: what.clone(),
+        source,
+    })?;
+    let store = open_sound(path, limits).map_err(|unusable| match unusable {
+        Unusable::Error(error) => error,
+        Unusable::Damaged(what) => StoreError::SetAside {
+            path: path.to_path_buf(),
+            what,
+            source: std::io::Error::other("a new file is damaged as well"),
+        },
+    })?;
+    let text = format!(
+        "{} is damaged ({what}) and was set aside as {}; a new one was begun: the history of jobs and events is lost, nodes that are running keep their numbers and report again what they hold",
+        path.display(),
+        aside.display()
+    );
+    Ok(Opened {
+        store,
+        set_aside: Some(text),
+    })
+}
+
+fn open_sound(path: &Path, limits: Limits) -> Result<Sqlite, Unusable> {
+    let unusable = |operation| {
+        move |source: rusqlite::Error| match Failure::of(&source) {
+            Failure::Damaged => Unusable::Damaged(source.to_string()),
+            _ => Unusable::Error(failed(operation, path, source)),
+        }
+    };
+    create_private(path);
+    let mut connection = connect(path).map_err(unusable("open"))?;
+    check(&connection, path)?;
+    if connection.is_readonly("main").map_err(unusable("open"))? {
+        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY);
+        let source = rusqlite::Error::SqliteFailure(code, None);
+        return Err(unusable("write")(source));
+    }
+    schema::migrate(&mut connection).map_err(unusable("migrate"))?;
+    let counts = apply::Counts::of(&connection).map_err(unusable("read"))?;
+    Ok(Sqlite {
+        connection,
+        path: path.to_path_buf(),
+        limits,
+        counts,
+    })
+}
+
+/// Creates the file with mode 0600 where there is none; the log and its index get the same mode.
+/// When that fails, SQLite says why.
+fn create_private(path: &Path) {
+    let mut options = std::fs::OpenOptions::new();
+    drop(options.write(true).create_new(true).mode(0o600).open(path));
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_LIMIT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    connection.pragma_update(None, "synchronous", "normal")?;
+    connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES_MAX)?;
+    connection.pragma_update(None, "journal_size_limit", LOG_KEPT_BYTES)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    Ok(connection)
+}
+
+/// Refuses files of others and of later versions; looks for damage.
+fn check(connection: &Connection, path: &Path) -> Result<(), Unusable> {
+    let unreadable = |source: rusqlite::Error| match Failure::of(&source) {
+        Failure::Damaged => Unusable::Damaged(source.to_string()),
+        _ => Unusable::Error(failed("read", path, source)),
+    };
+    let count = "SELECT count(*) FROM sqlite_schema";
+    let tables: u32 = connection
+        .query_row(count, [], |row| row.get(0))
+        .map_err(unreadable)?;
+    let application: i32 = connection
+        .pragma_query_value(None, "application_id", |row| row.get(0))
+        .map_err(unreadable)?;
+    if tables > 0 && application != schema::APPLICATION_ID {
+        let path = path.to_path_buf();
+        return Err(Unusable::Error(StoreError::Foreign { path }));
+    }
+    let found = schema::version(connection).map_err(unreadable)?;
+    if found > schema::VERSION {
+        return Err(Unusable::Error(StoreError::Newer {
+            path: path.to_path_buf(),
+            found,
+            known: schema::VERSION,
+        }));
+    }
+    // As integrity_check, but for the agreement of indexes with tables, which takes far longer.
+    let verdict: String = connection
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(unreadable)?;
+    if verdict == "ok" {
+        Ok(())
+    } else {
+        Err(Unusable::Damaged(verdict.replace('\n', " ")))
+    }
+}
+
+/// Renames the file and its log; gives the new name of the file.
+fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
+    let named = |ending: &str| {
+        let mut name = path.as_os_str().to_os_string();
+        name.push(ending);
+        PathBuf::from(name)
+    };
+    let aside = named(".damaged");
+    std::fs::rename(path, &aside)?;
+    // The log first belongs to the file; without it the file may be worth nothing.
+    for (log, aside) in [("-wal", ".damaged-wal"), ("-shm", ".damaged-shm")] {
+        match std::fs::rename(named(log), named(aside)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(aside)
+}

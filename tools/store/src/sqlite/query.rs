@@ -1,0 +1,160 @@
+//! Queries.
+//!
+//! Key item: the implementation of [`Query`]. Neighbour: `apply` writes what is read here.
+
+use rusqlite::{Connection, OptionalExtension, Params, Row};
+
+use super::Sqlite;
+use super::values::{Epoch, Hash, Mac, Number, number, optional_number};
+use crate::Query;
+use crate::error::StoreError;
+use crate::rows::{EventRow, JobRow, NodeRow, ProgramHash, ProgramRow, WarmRow};
+
+const PROGRAM: &str =
+    "hash, names, bytes, first_used_unix_us, last_used_unix_us, launches, warm_launches";
+const JOB: &str = "id, name, program, state, reason, ranks, nodes, submitted_unix_us, \
+     started_unix_us, ended_unix_us, exit_status, record";
+
+impl Query for Sqlite {
+    fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
+        let text = "SELECT mac, node, boot_epoch, joined_unix_us FROM nodes ORDER BY node";
+        self.rows(text, [], |row| {
+            Ok(NodeRow {
+                mac: row.get::<_, Mac>(0)?.0,
+                node: row.get(1)?,
+                boot_epoch: row.get::<_, Option<Epoch>>(2)?.map(|epoch| epoch.0),
+                joined_unix_us: optional_number(row, 3)?,
+            })
+        })
+    }
+
+    fn warm(&self) -> Result<Vec<WarmRow>, StoreError> {
+        let text = "SELECT node, program, boot_epoch, since_unix_us, pages, pristine, last_job
+            FROM node_status ORDER BY node, program";
+        self.rows(text, [], |row| {
+            Ok(WarmRow {
+                node: row.get(0)?,
+                program: row.get::<_, Hash>(1)?.0,
+                boot_epoch: row.get::<_, Epoch>(2)?.0,
+                since_unix_us: number(row, 3)?,
+                pages: row.get(4)?,
+                pristine: row.get(5)?,
+                last_job: optional_number(row, 6)?,
+            })
+        })
+    }
+
+    fn programs(&self, limit: u32) -> Result<Vec<ProgramRow>, StoreError> {
+        let order = "last_used_unix_us DESC, hash";
+        let text = format!("SELECT {PROGRAM} FROM programs ORDER BY {order} LIMIT ?1");
+        self.rows(&text, [limit], program_row)
+    }
+
+    fn job(&self, id: u64) -> Result<Option<JobRow>, StoreError> {
+        let text = format!("SELECT {JOB} FROM jobs WHERE id = ?1");
+        Ok(self.rows(&text, [Number(id)], job_row)?.pop())
+    }
+
+    fn ended_jobs(&self, before: Option<u64>, limit: u32) -> Result<Vec<JobRow>, StoreError> {
+        let text = format!(
+            "SELECT {JOB} FROM jobs WHERE ended_unix_us IS NOT NULL AND id < ?1
+             ORDER BY id DESC LIMIT ?2"
+        );
+        let before = Number(before.unwrap_or(u64::MAX));
+        self.rows(&text, (before, limit), job_row)
+    }
+
+    fn open_jobs(&self, limit: u32) -> Result<Vec<JobRow>, StoreError> {
+        let text =
+            format!("SELECT {JOB} FROM jobs WHERE ended_unix_us IS NULL ORDER BY id LIMIT ?1");
+        self.rows(&text, [limit], job_row)
+    }
+
+    fn events(&self, after: u64, limit: u32) -> Result<Vec<EventRow>, StoreError> {
+        let text = "SELECT seq, time_unix_us, severity, kind, node, job, mac, text FROM events
+            WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+        self.rows(text, (Number(after), limit), |row| {
+            Ok(EventRow {
+                seq: number(row, 0)?,
+                time_unix_us: number(row, 1)?,
+                severity: row.get(2)?,
+                kind: row.get(3)?,
+                node: row.get(4)?,
+                job: optional_number(row, 5)?,
+                mac: row.get(6)?,
+                text: row.get(7)?,
+            })
+        })
+    }
+
+    fn next_job(&self) -> Result<u64, StoreError> {
+        let text = "SELECT value FROM counters WHERE name = 'next_job'";
+        let next = self.rows(text, [], |row| number(row, 0))?.pop();
+        Ok(next.unwrap_or(1).max(1))
+    }
+
+    fn next_event(&self) -> Result<u64, StoreError> {
+        let text = "SELECT max(seq) FROM events";
+        let newest = self.rows(text, [], |row| optional_number(row, 0))?.pop();
+        Ok(newest.flatten().map_or(1, |seq| seq.saturating_add(1)))
+    }
+}
+
+impl Sqlite {
+    fn rows<T>(
+        &self,
+        text: &str,
+        parameters: impl Params,
+        of: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<T>> {
+            let mut statement = self.connection.prepare_cached(text)?;
+            statement.query_map(parameters, of)?.collect()
+        };
+        read().map_err(|source| self.failed("read", source))
+    }
+}
+
+/// The row of one program.
+pub fn program(
+    connection: &Connection,
+    hash: &ProgramHash,
+) -> rusqlite::Result<Option<ProgramRow>> {
+    let text = format!("SELECT {PROGRAM} FROM programs WHERE hash = ?1");
+    let mut statement = connection.prepare_cached(&text)?;
+    statement.query_row([Hash(*hash)], program_row).optional()
+}
+
+fn program_row(row: &Row<'_>) -> rusqlite::Result<ProgramRow> {
+    let names: String = row.get(1)?;
+    let names = serde_json::from_str(&names).map_err(|error| {
+        let kind = rusqlite::types::Type::Text;
+        rusqlite::Error::FromSqlConversionFailure(1, kind, Box::new(error))
+    })?;
+    Ok(ProgramRow {
+        hash: row.get::<_, Hash>(0)?.0,
+        names,
+        bytes: number(row, 2)?,
+        first_used_unix_us: number(row, 3)?,
+        last_used_unix_us: number(row, 4)?,
+        launches: number(row, 5)?,
+        warm_launches: number(row, 6)?,
+    })
+}
+
+fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
+    Ok(JobRow {
+        id: number(row, 0)?,
+        name: row.get(1)?,
+        program: row.get::<_, Hash>(2)?.0,
+        state: row.get(3)?,
+        reason: row.get(4)?,
+        ranks: row.get(5)?,
+        nodes: row.get(6)?,
+        submitted_unix_us: number(row, 7)?,
+        started_unix_us: optional_number(row, 8)?,
+        ended_unix_us: optional_number(row, 9)?,
+        exit_status: row.get(10)?,
+        record: row.get(11)?,
+    })
+}

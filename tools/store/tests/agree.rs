@@ -1,0 +1,218 @@
+//! `Memory` is the plain model of `Sqlite`: after the same batches both answer every query alike,
+//! also after the file was closed and opened again.
+
+use hearth_store::{
+    Batch, Change, EventRow, JobRow, Limits, Memory, NodeRow, ProgramUse, Query, Sqlite, Store,
+    WarmRow,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// Small enough that every table is trimmed.
+const LIMITS: Limits = Limits {
+    jobs: 4,
+    events: 6,
+    programs: 3,
+};
+
+fn hash() -> impl Strategy<Value = [u8; 32]> {
+    (0..6u8).prop_map(|number| [number.wrapping_mul(77); 32])
+}
+
+fn epoch() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(1), Just(u64::MAX), Just(1 << 63)]
+}
+
+/// Times collide, so that orders among equals count; the largest that fits is among them.
+fn time() -> impl Strategy<Value = u64> {
+    prop_oneof![0..5u64, Just(u64::MAX >> 1)]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(String::new()),
+        "[a-c]",
+        Just("two\nlines, \"quoted\", \u{fffd}'); DROP TABLE jobs; --".to_string())
+    ]
+}
+
+fn node_row() -> impl Strategy<Value = NodeRow> {
+    let epoch = proptest::option::of(epoch());
+    (0..4u8, 0..4u32, epoch, proptest::option::of(time())).prop_map(
+        |(mac, node, boot_epoch, joined_unix_us)| NodeRow {
+            mac: [0x52, 0x54, 0, 0xff, 0, mac],
+            node,
+            boot_epoch,
+            joined_unix_us,
+        },
+    )
+}
+
+fn warm_row() -> impl Strategy<Value = WarmRow> {
+    let last_job = proptest::option::of(0..9u64);
+    (
+        0..3u32,
+        hash(),
+        epoch(),
+        time(),
+        any::<(u32, u32)>(),
+        last_job,
+    )
+        .prop_map(
+            |(node, program, boot_epoch, since_unix_us, (pages, pristine), last_job)| WarmRow {
+                node,
+                program,
+                boot_epoch,
+                since_unix_us,
+                pages,
+                pristine,
+                last_job,
+            },
+        )
+}
+
+fn program_use() -> impl Strategy<Value = ProgramUse> {
+    let name = prop_oneof![
+        text(),
+        (0..20u8).prop_map(|number| format!("name-{number}"))
+    ];
+    (hash(), name, time(), time(), 0..100u64, 0..100u64).prop_map(
+        |(hash, name, bytes, at_unix_us, launches, warm_launches)| ProgramUse {
+            hash,
+            name,
+            bytes,
+            at_unix_us,
+            launches,
+            warm_launches,
+        },
+    )
+}
+
+fn job_row() -> impl Strategy<Value = JobRow> {
+    let times = (
+        time(),
+        proptest::option::of(time()),
+        proptest::option::of(time()),
+    );
+    let texts = (text(), text(), text(), text(), text());
+    let status = proptest::option::of(any::<i32>());
+    (1..12u64, hash(), texts, any::<u32>(), times, status).prop_map(
+        |(id, program, (name, state, reason, nodes, record), ranks, times, exit_status)| JobRow {
+            id,
+            name,
+            program,
+            state,
+            reason,
+            ranks,
+            nodes,
+            submitted_unix_us: times.0,
+            started_unix_us: times.1,
+            ended_unix_us: times.2,
+            exit_status,
+            record,
+        },
+    )
+}
+
+fn event_row() -> impl Strategy<Value = EventRow> {
+    let texts = (text(), text(), text());
+    let optional = (
+        proptest::option::of(text()),
+        proptest::option::of(time()),
+        proptest::option::of(text()),
+    );
+    (1..40u64, time(), texts, optional).prop_map(
+        |(seq, time_unix_us, (severity, kind, text), (node, job, mac))| EventRow {
+            seq,
+            time_unix_us,
+            severity,
+            kind,
+            node,
+            job,
+            mac,
+            text,
+        },
+    )
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        2 => node_row().prop_map(Change::PutNode),
+        3 => warm_row().prop_map(Change::SetWarm),
+        1 => (0..3u32, hash()).prop_map(|(node, program)| Change::ClearWarm(node, program)),
+        1 => (0..3u32).prop_map(Change::ClearNode),
+        1 => (0..3u32, epoch()).prop_map(|(node, epoch)| Change::VoidBoot(node, epoch)),
+        3 => program_use().prop_map(Change::TouchProgram),
+        5 => job_row().prop_map(Change::PutJob),
+        1 => (0..20u64).prop_map(Change::NumberJobsFrom),
+        3 => event_row().prop_map(Change::AppendEvent),
+    ]
+}
+
+fn batch_of(changes: Vec<Change>) -> Batch {
+    let mut batch = Batch::default();
+    for change in changes {
+        match change {
+            Change::PutNode(row) => batch.put_node(row),
+            Change::SetWarm(row) => batch.set_warm(row),
+            Change::ClearWarm(node, program) => batch.clear_warm(node, program),
+            Change::ClearNode(node) => batch.clear_node(node),
+            Change::VoidBoot(node, epoch) => batch.void_boot(node, epoch),
+            Change::TouchProgram(used) => batch.touch_program(used),
+            Change::PutJob(row) => batch.put_job(row),
+            Change::NumberJobsFrom(next) => batch.number_jobs_from(next),
+            Change::AppendEvent(row) => batch.append_event(row),
+        }
+    }
+    batch
+}
+
+/// Everything that can be asked, in one comparable piece.
+fn answers(store: &dyn Query) -> impl PartialEq + std::fmt::Debug + use<> {
+    (
+        store.nodes().unwrap(),
+        store.warm().unwrap(),
+        (store.programs(2).unwrap(), store.programs(100).unwrap()),
+        (0..12).map(|id| store.job(id).unwrap()).collect::<Vec<_>>(),
+        (
+            store.ended_jobs(None, 100).unwrap(),
+            store.ended_jobs(Some(6), 2).unwrap(),
+            store.open_jobs(3).unwrap(),
+        ),
+        (store.events(0, 100).unwrap(), store.events(20, 2).unwrap()),
+        (store.next_job().unwrap(), store.next_event().unwrap()),
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn memory_and_sqlite_agree(
+        batches in vec((vec(change(), 0..8), proptest::bool::weighted(0.1)), 1..24),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hearth.db");
+        let open = || {
+            let opened = Sqlite::open(&path, LIMITS).unwrap();
+            assert_eq!(opened.set_aside, None);
+            opened.store
+        };
+        let mut memory = Memory::new(LIMITS);
+        let mut sqlite = open();
+        for (changes, reopen) in batches {
+            let batch = batch_of(changes);
+            memory.commit(&batch).unwrap();
+            sqlite.commit(&batch).unwrap();
+            if reopen {
+                drop(sqlite);
+                sqlite = open();
+            }
+            prop_assert_eq!(answers(&memory), answers(&sqlite));
+            let (jobs, events) = (sqlite.ended_jobs(None, 100).unwrap(), sqlite.events(0, 100).unwrap());
+            prop_assert!(jobs.len() as u64 <= LIMITS.jobs && events.len() as u64 <= LIMITS.events);
+        }
+        let reader = sqlite.reader().unwrap();
+        prop_assert_eq!(answers(&*memory.reader().unwrap()), answers(&*reader));
+    }
+}
