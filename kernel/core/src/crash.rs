@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn says_what_where_and_in_which_region() {
-        let space = Space::new(&synthetic::image(), 32 << 20);
+        let space = Space::new(&synthetic::image(), 32 << 20, true);
         let text = report(&space, Cause::NullPointer, 8);
         let first = text.lines().next().unwrap();
         assert_eq!(
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn stays_within_its_bound_with_many_regions() {
-        let mut space = Space::new(&synthetic::image(), 32 << 20);
+        let mut space = Space::new(&synthetic::image(), 32 << 20, true);
         for index in 0..200 {
             let request = MapRequest {
                 address: 0x1000_0000 + index * 0x3000,

@@ -80,12 +80,19 @@ pub enum Decision {
         page: VirtAddr,
         /// How to map it.
         attributes: Attributes,
+        /// Whether it belongs to the stack.
+        stack: bool,
+    },
+    /// The page holds what the file holds and is about to be written: give the program a copy.
+    Copy {
+        /// The page.
+        page: VirtAddr,
     },
     /// The page is in memory but not presented yet: give it its protection.
     Present {
         /// The page.
         page: VirtAddr,
-        /// The protection of its region.
+        /// The protection to give it.
         protection: Protection,
     },
     /// The page is there with the right protection: a stale TLB entry. Invalidate it.
@@ -232,12 +239,11 @@ pub fn decide(
     }
     let page = VirtAddr::new(page_down(address));
     if let Some(leaf) = leaf {
-        return match leaf.attributes.protection == region.protection {
+        let protection = shown(leaf.attributes.class, region.protection);
+        return match leaf.attributes.protection == protection {
+            _ if !access.allowed_by(protection) => Decision::Copy { page },
             true => Decision::Stale { page },
-            false => Decision::Present {
-                page,
-                protection: region.protection,
-            },
+            false => Decision::Present { page, protection },
         };
     }
     if frames <= FRAMES_RESERVED {
@@ -248,7 +254,17 @@ pub fn decide(
         None => Decision::ZeroFill {
             page,
             attributes: Attributes::user(region.protection, Class::Private),
+            stack: region.kind == Kind::Stack,
         },
+    }
+}
+
+/// The protection that a page of this class is mapped with in a region of that protection: what
+/// the file holds is never writable.
+pub const fn shown(class: Class, region: Protection) -> Protection {
+    match (class, region) {
+        (Class::FileData, Protection::ReadWrite) => Protection::Read,
+        (_, protection) => protection,
     }
 }
 
@@ -267,16 +283,16 @@ pub fn file_page(region: &Region, page: VirtAddr) -> Option<FilePage> {
     if at >= file_end {
         return None;
     }
-    // By the program header's flags, and never for a page the program may write.
-    let class = match region.protection {
-        Protection::ReadWrite => Class::Private,
-        _ => class,
+    // By the program header's flags, and never a page the program may write but as its copy.
+    let class = match (region.protection, class) {
+        (Protection::ReadWrite, Class::FileRead | Class::FileExecute) => Class::Private,
+        (_, class) => class,
     };
     Some(FilePage {
         page,
         offset: at.wrapping_add(shift),
         bytes: (file_end - at).min(PAGE_SIZE),
-        attributes: Attributes::user(region.protection, class),
+        attributes: Attributes::user(shown(class, region.protection), class),
     })
 }
 

@@ -4,9 +4,14 @@
 //! the kernel sets aside at start (2 bytes per 4,096, zero-filled). Frames are found by a scan
 //! from a hint, lowest address first, so that what a program gets is the same from run to run.
 //!
+//! Frames of a program that stay between two launches are [`State::Retained`]. A launch takes all of
+//! a program's retained frames at once ([`FrameAllocator::rewarm`]): their tags stay as they are and
+//! only the sums move, so that it costs the same however many they are. Such frames count as the
+//! program's own until they are claimed (for being given back, or retained anew).
+//!
 //! Neighbours: `kernel::mm` owns the one instance; [`crate::paging`] takes its tables from it;
-//! retention (a later step) adds frames that stay with a program between launches, which is why a
-//! frame has an owner and not only a state.
+//! [`crate::retention`] decides which frames stay with a program, which is why a frame has an owner
+//! and not only a state.
 //!
 //! Invariant: every frame given out is zero-filled; a frame that anybody has used is scrubbed
 //! between two owners, and [`FrameAllocator::check`] proves by the counters that none was missed.
@@ -30,6 +35,8 @@ pub enum State {
     User = 4,
     /// Given back and not yet scrubbed.
     Dirty = 5,
+    /// Holds a page of a program's file between launches, or of the running one it was kept for.
+    Retained = 6,
 }
 
 /// The program a frame belongs to; [`Owner::KERNEL`] for the kernel's own.
@@ -62,6 +69,12 @@ pub struct Counters {
     pub scrubbed: u64,
     /// Requests that found no frame.
     pub refused: u64,
+    /// Kept for a later launch, in total.
+    pub retained: u64,
+    /// Of these, taken by a launch.
+    pub rewarmed: u64,
+    /// Of these, given back without one.
+    pub discarded: u64,
 }
 
 /// How many frames are in which state.
@@ -75,10 +88,12 @@ pub struct Usage {
     pub free: u64,
     /// See [`State::Kernel`].
     pub kernel: u64,
-    /// See [`State::User`].
+    /// See [`State::User`]; with the frames that a program was launched on.
     pub user: u64,
     /// See [`State::Dirty`].
     pub dirty: u64,
+    /// See [`State::Retained`]; without those of running programs.
+    pub retained: u64,
 }
 
 impl Usage {
@@ -99,6 +114,8 @@ pub struct FrameAllocator {
     hint: usize,
     /// No dirty frame lies below this index.
     dirty_hint: usize,
+    /// Frames tagged as retained that a running program has: counted as its own.
+    lent: u64,
     scrub: bool,
 }
 
@@ -120,6 +137,7 @@ impl FrameAllocator {
             tags,
             usage: Usage::default(),
             counters: Counters::default(),
+            lent: 0,
             scrub: true,
         }
     }
@@ -159,13 +177,14 @@ impl FrameAllocator {
         None
     }
 
-    /// Gives out `count` zero-filled frames in a row for the kernel (device buffers), the first at
-    /// a multiple of `align` bytes (a power of two, at least a page).
+    /// Gives out `count` zero-filled frames in a row (device buffers, large pages), the first at a
+    /// multiple of `align` bytes (a power of two, at least a page).
     pub fn alloc_contiguous(
         &mut self,
         mem: &mut impl PhysMem,
         count: u64,
         align: u64,
+        owner: Owner,
     ) -> Option<PhysAddr> {
         assert!(count > 0 && align.is_power_of_two() && align >= PAGE_SIZE);
         let count = count as usize;
@@ -179,7 +198,7 @@ impl FrameAllocator {
                 Some(taken) => start = taken + 1,
                 None => {
                     for index in start..start + count {
-                        self.give(mem, index, Owner::KERNEL);
+                        self.give(mem, index, owner);
                     }
                     return Some(self.address(start));
                 }
@@ -189,7 +208,8 @@ impl FrameAllocator {
         None
     }
 
-    /// Takes a frame back; it is [`State::Dirty`] until scrubbed. Panics when nobody has it.
+    /// Takes a frame back; it is [`State::Dirty`] until scrubbed. Panics when nobody has it, or when
+    /// it is retained: then it is claimed first, or discarded.
     pub fn free(&mut self, frame: PhysAddr) {
         let index = self.index(frame);
         let state = self.state_at(index);
@@ -199,6 +219,56 @@ impl FrameAllocator {
         );
         self.set(index, State::Dirty, Owner::KERNEL);
         self.counters.freed += 1;
+    }
+
+    /// Keeps a program's frame for a later launch. Panics when no program has it.
+    pub fn retain(&mut self, frame: PhysAddr) {
+        let index = self.index(frame);
+        let (state, owner) = self.state(frame);
+        assert!(state == State::User, "{frame:?} retained while {state:?}");
+        self.set(index, State::Retained, owner);
+        self.counters.retained += 1;
+    }
+
+    /// Lends `count` retained frames to a program that is launched on them: all those of one owner.
+    pub fn rewarm(&mut self, count: u64) {
+        assert!(
+            count <= self.usage.retained,
+            "more frames than are retained"
+        );
+        self.usage.retained -= count;
+        self.usage.user += count;
+        self.lent += count;
+        self.counters.rewarmed += count;
+    }
+
+    /// Makes a frame that was lent by [`FrameAllocator::rewarm`] an ordinary one of its program.
+    /// Returns whether it was lent.
+    pub fn claim(&mut self, frame: PhysAddr) -> bool {
+        let index = self.index(frame);
+        let (state, owner) = self.state(frame);
+        if state != State::Retained {
+            return false;
+        }
+        assert!(self.lent > 0, "{frame:?} belongs to no running program");
+        self.lent -= 1;
+        // Counted as the program's since it was lent.
+        self.tags[index] = State::User as u16 | owner.0 << 4;
+        true
+    }
+
+    /// Takes back a retained frame that no program was launched on; it is [`State::Dirty`] until
+    /// scrubbed.
+    pub fn discard(&mut self, frame: PhysAddr) {
+        let index = self.index(frame);
+        let state = self.state_at(index);
+        assert!(
+            state == State::Retained && self.usage.retained > 0,
+            "{frame:?} discarded while {state:?}"
+        );
+        self.set(index, State::Dirty, Owner::KERNEL);
+        self.counters.freed += 1;
+        self.counters.discarded += 1;
     }
 
     /// Scrubs up to `limit` dirty frames; returns how many. All are clean when the result is
@@ -250,22 +320,30 @@ impl FrameAllocator {
         self.counters
     }
 
-    /// Frames that belong to a program now. Scans the table: for tests and reports.
+    /// Frames that belong to a program now, retained or in use. Scans the table: for tests and
+    /// reports.
     pub fn owned_by(&self, owner: Owner) -> u64 {
-        let tag = State::User as u16 | owner.0 << 4;
-        self.tags.iter().filter(|&&found| found == tag).count() as u64
+        let tags = [State::User, State::Retained].map(|state| state as u16 | owner.0 << 4);
+        let owned = self.tags.iter().filter(|found| tags.contains(found));
+        owned.count() as u64
     }
 
     /// Whether the counters add up: every frame given out was raw or scrubbed, every frame given
-    /// back is dirty or was scrubbed. The error names the sum that does not hold.
+    /// back is dirty or was scrubbed, every frame retained is so still, was launched on or was
+    /// discarded. The error names the sum that does not hold.
     pub fn check(&self) -> Result<(), &'static str> {
         let (c, u) = (&self.counters, &self.usage);
-        let held = u.kernel + u.user;
+        let held = u.kernel + u.user + u.retained;
         let checks = [
             (
                 u.total == u.available() + held,
-                "total = available + kernel + user",
+                "total = available + kernel + user + retained",
             ),
+            (
+                c.retained == c.rewarmed + c.discarded + u.retained,
+                "retained = rewarmed + discarded + still retained",
+            ),
+            (self.lent <= u.user, "lent <= user"),
             (c.allocated == c.freed + held, "allocated = freed + in use"),
             (c.freed == c.scrubbed + u.dirty, "freed = scrubbed + dirty"),
             (c.scrubbed == c.reused + u.free, "scrubbed = reused + free"),
@@ -277,6 +355,32 @@ impl FrameAllocator {
         match checks.iter().find(|(holds, _)| !holds) {
             Some((_, what)) => Err(what),
             None => Ok(()),
+        }
+    }
+
+    /// [`FrameAllocator::check`], and the tags of all frames against the sums. Scans the table: for
+    /// tests.
+    pub fn check_tags(&self) -> Result<(), &'static str> {
+        let count = |state: State| {
+            let tagged = self.tags.iter().filter(|&&tag| tag & 15 == state as u16);
+            tagged.count() as u64
+        };
+        let u = &self.usage;
+        let sums = [
+            (State::Raw, u.raw, "tags of raw frames"),
+            (State::Free, u.free, "tags of free frames"),
+            (State::Kernel, u.kernel, "tags of the kernel's frames"),
+            (State::User, u.user - self.lent, "tags of programs' frames"),
+            (State::Dirty, u.dirty, "tags of dirty frames"),
+            (
+                State::Retained,
+                u.retained + self.lent,
+                "tags of retained frames",
+            ),
+        ];
+        match sums.iter().find(|&&(state, sum, _)| count(state) != sum) {
+            Some((_, _, what)) => Err(what),
+            None => self.check(),
         }
     }
 
@@ -325,6 +429,7 @@ impl FrameAllocator {
             3 => State::Kernel,
             4 => State::User,
             5 => State::Dirty,
+            6 => State::Retained,
             other => panic!("frame table damaged: state {other}"),
         }
     }
@@ -356,6 +461,7 @@ impl FrameAllocator {
             State::Kernel => Some(&mut self.usage.kernel),
             State::User => Some(&mut self.usage.user),
             State::Dirty => Some(&mut self.usage.dirty),
+            State::Retained => Some(&mut self.usage.retained),
         }
     }
 

@@ -8,6 +8,7 @@
 //! | [`cmdline`], [`logring`] | command line, the last lines of the log | `kernel::main`, console, panic |
 //! | [`loader`], [`stack`] | what an ELF file asks for, what a program finds at entry | `kernel::process` |
 //! | [`space`], [`fault`], [`readahead`] | regions of a program, what a page fault means | `kernel::process` |
+//! | [`retention`], [`pagehash`] | pages that stay for the next launch, and how they are checked | `kernel::process` |
 //! | [`program`] | the memory of a program: carries those decisions out on frames and tables | `kernel::process` |
 //! | [`signals`] | dispositions and mask, what a signal does | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
@@ -27,10 +28,12 @@ pub mod frames;
 pub mod interrupts;
 pub mod loader;
 pub mod logring;
+pub mod pagehash;
 pub mod paging;
 pub mod phys;
 pub mod program;
 pub mod readahead;
+pub mod retention;
 pub mod signals;
 pub mod space;
 pub mod stack;

@@ -22,6 +22,16 @@ pub trait PhysMem {
     fn read(&self, at: PhysAddr, out: &mut [u8]);
     /// Copies `bytes` into memory; the range must not cross a frame boundary.
     fn write(&mut self, at: PhysAddr, bytes: &[u8]);
+    /// Copies a whole frame to another.
+    fn copy_frame(&mut self, from: PhysAddr, to: PhysAddr) {
+        // Small enough for any stack.
+        const PIECE: usize = 256;
+        let mut piece = [0; PIECE];
+        for offset in (0..PAGE_SIZE).step_by(PIECE) {
+            self.read(from.offset(offset), &mut piece);
+            self.write(to.offset(offset), &piece);
+        }
+    }
 }
 
 /// Physical memory made of an array, starting at any frame. For tests.

@@ -1,20 +1,43 @@
-//! How many pages of the program file to ask for at a fault.
+//! How many pages of the program file to ask for, and which before anybody waits for them.
 //!
-//! Faults that run in sequence double the window up to [`WINDOW_MAX`]; a fault out of sequence
-//! asks for its own page only. Text, constants and data are touched in turn, so a few streams are
-//! followed at once. (The scheme is that of sequential read-ahead in Unix kernels since 4.3BSD.)
+//! Faults that run in sequence double what is asked for: up to [`WINDOW_MAX`] pages in the request
+//! the program waits for, then further requests behind it, up to [`DEPTH_MAX`] pages ahead of the
+//! page touched last, so that the link to the control node never falls idle. A fault out of
+//! sequence asks for its own page only. Text, constants and data are touched in turn, so a few
+//! streams are followed at once. (The scheme is that of sequential read-ahead in Unix kernels since
+//! 4.3BSD, with the look-ahead of Linux's `readahead.c`: the first touch of a page that was read
+//! ahead asks for more.) Requests ahead begin and end at multiples of a window, so that one touch
+//! presents a whole one.
 //!
-//! Neighbours: `kernel::process` asks control for the pages and maps them; the page table's
-//! accessed bits tell at the end how many pages read ahead were used.
+//! Neighbours: [`crate::program`] turns plans into fetches and tells what was touched;
+//! `kernel::process` asks control for the pages; the page table's accessed bits tell at the end how
+//! many pages read ahead were used.
 //!
-//! Invariant: a plan holds the page that faulted, and never more than [`WINDOW_MAX`] pages.
+//! Invariant: a plan for a fault holds the page that faulted, and never more than [`WINDOW_MAX`]
+//! pages; no page is asked for twice at a time; nothing is asked for more than [`DEPTH_MAX`] pages
+//! ahead of the program.
+
+use core::ops::Range;
 
 use crate::addr::PAGE_SIZE;
 
 /// Pages in one request at most: what one PAGE_READ may carry (32 KiB).
 pub const WINDOW_MAX: u64 = 8;
+/// Pages asked for ahead of the one touched last, at most: 192 KiB are 31 ms of a link of 50
+/// Mbit/s, longer than a busy control node takes to answer, and all of them fit a card's ring.
+pub const DEPTH_MAX: u64 = 48;
+/// Requests that may be under way, `netstack::page::MAX_REQUESTS`.
+pub const IN_FLIGHT_MAX: usize = 8;
+/// Of these, requests nobody waits for; the others are kept for a fault elsewhere.
+pub const AHEAD_IN_FLIGHT_MAX: usize = 6;
+/// A step within a stream that still counts as running in sequence: as many pages as one touch
+/// presents ([`crate::program::AROUND_PAGES`]), after which the next touch is seen.
+const STEP_MAX: u64 = 16;
 /// Streams followed at once: text, read-only data, data, and one to spare.
 const STREAMS: usize = 4;
+
+const _: () = assert!(AHEAD_IN_FLIGHT_MAX as u64 * WINDOW_MAX >= DEPTH_MAX);
+const _: () = assert!(AHEAD_IN_FLIGHT_MAX < IN_FLIGHT_MAX);
 
 /// Counts for the job's report, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,44 +52,123 @@ pub struct Counts {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
-    /// Start of the last window.
-    start: u64,
-    /// Page after the last window; a fault here continues the stream.
+    /// The page touched last.
+    touched: u64,
+    /// Page after the last one asked for; a fault here continues the stream.
     next: u64,
-    window: u64,
+    /// Pages to have asked for beyond `touched`; zero for a stream that is not in use.
+    depth: u64,
     /// When it was last continued.
     used_at: u64,
+}
+
+/// Pages asked for that have not arrived.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u64,
+    end: u64,
 }
 
 /// The read-ahead state of one program.
 #[derive(Clone, Debug, Default)]
 pub struct ReadAhead {
     streams: [Stream; STREAMS],
-    faults: u64,
+    /// Counts touches, the clock of the streams.
+    touches: u64,
+    in_flight: [Option<Span>; IN_FLIGHT_MAX],
 }
 
 impl ReadAhead {
-    /// Pages to ask for, the one at address `page` first: 1 to `limit` (how many lie in a row
-    /// from there in the segment and are not in memory).
+    /// Pages to ask for at a fault, the one at address `page` first: 1 to `limit` (how many lie in
+    /// a row from there in the segment and are neither in memory nor under way).
     pub fn plan(&mut self, page: u64, limit: u64) -> u64 {
         assert!(limit > 0, "the faulting page itself is missing");
-        self.faults += 1;
-        let continued = self
-            .streams
-            .iter()
-            .position(|s| s.window > 0 && page > s.start && page <= s.next + PAGE_SIZE);
-        let (index, window) = match continued {
-            Some(index) => (index, (self.streams[index].window * 2).min(WINDOW_MAX)),
+        self.touches += 1;
+        let continues = |s: &Stream| page > s.touched && page <= s.next + PAGE_SIZE;
+        let (index, depth) = match self.position(continues) {
+            Some(index) => (index, (self.streams[index].depth * 2).min(DEPTH_MAX)),
             None => (self.oldest(), 1),
         };
-        let pages = window.min(limit);
+        let mut pages = depth.min(WINDOW_MAX).min(limit);
+        if depth > WINDOW_MAX {
+            // What follows is under way at the same time, so the program loses nothing by it.
+            pages = pages.min(WINDOW_MAX - page / PAGE_SIZE % WINDOW_MAX);
+        }
         self.streams[index] = Stream {
-            start: page,
+            touched: page,
             next: page + pages * PAGE_SIZE,
-            window,
-            used_at: self.faults,
+            depth,
+            used_at: self.touches,
         };
         pages
+    }
+
+    /// The program has come to a page that was asked for ahead of it.
+    pub fn touched(&mut self, page: u64) {
+        let found = self.position(|s| page > s.touched && page < s.next);
+        let Some(index) = found else { return };
+        self.touches += 1;
+        let stream = &mut self.streams[index];
+        stream.depth = match page - stream.touched <= STEP_MAX * PAGE_SIZE {
+            true => (stream.depth * 2).min(DEPTH_MAX),
+            false => stream.depth.div_ceil(2),
+        };
+        stream.touched = page;
+        stream.used_at = self.touches;
+    }
+
+    /// The addresses from which the stream touched last wants pages, `None` when it has asked for
+    /// enough. At least [`WINDOW_MAX`] pages, so that requests are few and large.
+    pub fn wanted(&self) -> Option<Range<u64>> {
+        let stream = self.streams.iter().max_by_key(|s| s.used_at)?;
+        let end = stream.touched + stream.depth * PAGE_SIZE;
+        let end = end - end % (WINDOW_MAX * PAGE_SIZE);
+        let enough = stream.depth <= WINDOW_MAX || end < stream.next + WINDOW_MAX * PAGE_SIZE;
+        let room = self.has_room();
+        (room && !enough).then_some(stream.next..end)
+    }
+
+    /// What [`Self::wanted`] gave has been asked for, or is not worth it, up to `end`.
+    pub fn advance(&mut self, end: u64) {
+        if let Some(stream) = self.streams.iter_mut().max_by_key(|s| s.used_at) {
+            stream.next = stream.next.max(end);
+        }
+    }
+
+    /// Notes that `pages` pages from `page` on are asked for. Panics when [`IN_FLIGHT_MAX`]
+    /// requests are under way.
+    pub fn asked(&mut self, page: u64, pages: u64) {
+        let free = self.in_flight.iter_mut().find(|span| span.is_none());
+        *free.expect("more page requests than a node may have") = Some(Span {
+            start: page,
+            end: page + pages * PAGE_SIZE,
+        });
+    }
+
+    /// The request that began at `page` is over.
+    pub fn arrived(&mut self, page: u64) {
+        for span in &mut self.in_flight {
+            if span.is_some_and(|span| span.start == page) {
+                *span = None;
+            }
+        }
+    }
+
+    /// Whether a page is under way: the first page of its request.
+    pub fn in_flight(&self, page: u64) -> Option<u64> {
+        let spans = || self.in_flight.iter().flatten();
+        let holds = |span: &&Span| (span.start..span.end).contains(&page);
+        spans().find(holds).map(|span| span.start)
+    }
+
+    /// Whether another request may be made that nobody waits for.
+    pub fn has_room(&self) -> bool {
+        self.in_flight.iter().flatten().count() < AHEAD_IN_FLIGHT_MAX
+    }
+
+    fn position(&self, matches: impl Fn(&Stream) -> bool) -> Option<usize> {
+        let used = |s: &Stream| s.depth > 0 && matches(s);
+        self.streams.iter().position(used)
     }
 
     fn oldest(&self) -> usize {
@@ -76,58 +178,4 @@ impl ReadAhead {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const BASE: u64 = 0x40_0000;
-
-    #[test]
-    fn a_sequence_doubles_and_a_jump_starts_again() {
-        let mut ahead = ReadAhead::default();
-        let mut page = BASE;
-        let mut windows = std::vec::Vec::new();
-        for _ in 0..6 {
-            let pages = ahead.plan(page, 100);
-            windows.push(pages);
-            page += pages * PAGE_SIZE;
-        }
-        assert_eq!(windows, [1, 2, 4, 8, 8, 8]);
-        assert_eq!(ahead.plan(0x90_0000, 100), 1);
-        // The first stream is still known.
-        assert_eq!(ahead.plan(page, 100), 8);
-        assert_eq!(ahead.plan(page + 8 * PAGE_SIZE, 3), 3);
-    }
-
-    #[test]
-    fn two_sequences_in_turn_are_both_seen() {
-        let mut ahead = ReadAhead::default();
-        let (mut text, mut data) = (BASE, 0x60_0000);
-        let mut faults = 0;
-        while text < BASE + 64 * PAGE_SIZE {
-            text += ahead.plan(text, 100) * PAGE_SIZE;
-            data += ahead.plan(data, 100) * PAGE_SIZE;
-            faults += 2;
-        }
-        assert!(faults <= 24, "{faults} faults for 2 x 64 pages");
-    }
-
-    #[test]
-    fn going_backwards_reads_nothing_ahead() {
-        let mut ahead = ReadAhead::default();
-        for page in (0..32).rev() {
-            assert_eq!(ahead.plan(BASE + page * PAGE_SIZE, 100), 1);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn plans_stay_within_bounds(faults in proptest::collection::vec((0u64..64, 1u64..20), 1..200)) {
-            let mut ahead = ReadAhead::default();
-            for (page, limit) in faults {
-                let pages = ahead.plan(BASE + page * PAGE_SIZE, limit);
-                prop_assert!(pages >= 1 && pages <= limit && pages <= WINDOW_MAX);
-            }
-        }
-    }
-}
+mod tests;

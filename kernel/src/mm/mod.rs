@@ -195,7 +195,8 @@ pub fn virt_to_phys(pointer: NonNull<u8>) -> PhysAddr {
 /// physical map. Devices keep their buffers for good. `None` when memory is too fragmented or used
 /// up.
 pub fn dma_alloc(pages: usize) -> Option<(PhysAddr, NonNull<u8>)> {
-    let frame = frames().alloc_contiguous(&mut DirectMap, pages as u64, PAGE_SIZE)?;
+    let pages = pages as u64;
+    let frame = frames().alloc_contiguous(&mut DirectMap, pages, PAGE_SIZE, Owner::KERNEL)?;
     let pointer = NonNull::new(phys_to_virt(frame)).expect("physical map is not at zero");
     Some((frame, pointer))
 }

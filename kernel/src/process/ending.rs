@@ -11,6 +11,7 @@ use kernel_core::crash::{CrashReport, Registers};
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{BadAddress, Machine, Memory};
 use kernel_core::readahead;
+use kernel_core::retention::Policy;
 use netstack::io::{ExitReport, ExitStatus};
 
 use super::{Exit, Process};
@@ -88,14 +89,15 @@ pub(super) fn give_back(memory: Memory, mut between: impl FnMut()) -> GivenBack 
     mm::activate_kernel_table();
     let mut machine = Hardware::new();
     let before = mm::frames().counters().scrubbed;
-    let counts = memory.destroy(&mut machine);
+    let (retained, counts) = memory.retire(&mut machine, &Policy::nothing());
+    debug_assert!(retained.is_none());
     while machine.with(|mem, frames| frames.scrub(mem, SCRUB_STEP)) == SCRUB_STEP {
         between();
     }
     let frames = mm::frames();
     debug_assert_eq!(frames.check(), Ok(()));
     GivenBack {
-        counts,
+        counts: counts.readahead,
         scrubbed: frames.counters().scrubbed - before,
     }
 }
@@ -118,8 +120,8 @@ impl Process {
         report.user_us = time::of_counts(self.account.user_counts).as_micros();
         report.wall_us = ended.saturating_since(self.clock.started).as_micros();
         report.system_calls = self.account.system_calls;
-        report.faults_file = faults.file;
-        report.faults_anonymous = faults.anonymous;
+        report.faults_file = faults.file();
+        report.faults_anonymous = faults.anonymous();
         report.pages_asked = back.counts.asked;
         report.pages_read_ahead = back.counts.ahead;
         report.pages_read_ahead_used = back.counts.used;

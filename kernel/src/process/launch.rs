@@ -13,7 +13,8 @@ use core::sync::atomic::{AtomicU16, Ordering};
 use kernel_core::addr::{PAGE_SIZE, VirtAddr};
 use kernel_core::frames::Owner;
 use kernel_core::loader::{HEAD_BYTES, Image, LoadError, layout};
-use kernel_core::program::{Fetch, Memory, UserSlice};
+use kernel_core::program::{Fetch, Memory, Program, UserSlice};
+use kernel_core::retention::{Policy, ProgramId};
 use kernel_core::signals::Signals;
 use kernel_core::stack::{InitialStack, StackError, Start};
 use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, launch_block};
@@ -64,8 +65,13 @@ pub fn prepare(
     };
     let mut machine = Hardware::new();
     let kernel = mm::kernel_table();
-    let memory =
-        Memory::new(&mut machine, &image, kernel, next_owner(), limit).map_err(|_| no_memory())?;
+    let program = Program {
+        id: ProgramId(spec.program.0),
+        image: image.clone(),
+    };
+    let policy = Policy::nothing();
+    let memory = Memory::new(&mut machine, program, kernel, next_owner(), limit, policy)
+        .map_err(|_| no_memory())?;
     let mut process = Process {
         spec: *spec,
         context: UserContext::new(image.entry, stack.pointer),
@@ -118,6 +124,7 @@ impl Process {
             offset: 0,
             length,
             demand: false,
+            write: false,
         };
         let head = &head[..length as usize];
         // Without memory for it the pages are fetched again at their first touch.

@@ -77,7 +77,9 @@ impl Process {
     ) -> Result<(), Ending> {
         let outcome = self.memory().resolve(&mut Hardware::new(), address, access);
         let cause = match outcome {
-            Outcome::Done => return Ok(()),
+            Outcome::Done | Outcome::Presented => return Ok(()),
+            // Each fetch is waited for, so none is under way.
+            Outcome::InFlight(_) => Cause::PageUnavailable,
             Outcome::Kill(cause) => cause,
             Outcome::Fetch(fetch) => match self.page_in(services, &fetch) {
                 Ok(()) => return Ok(()),

@@ -10,7 +10,7 @@ use hearth_abi::linux::{map, prot};
 const PLENTY: u64 = 1000;
 
 fn space() -> Space {
-    Space::new(&synthetic::image(), 32 << 20)
+    Space::new(&synthetic::image(), 32 << 20, true)
 }
 
 fn decide(space: &Space, address: u64, access: Access) -> Decision {
@@ -26,11 +26,11 @@ fn segments_bring_in_their_file_pages() {
     assert_eq!(code.page.as_u64(), 0x40_1000);
     assert_eq!((code.offset, code.bytes), (0x1000, 4096));
     assert_eq!(code.attributes.class, Class::FileExecute);
-    // The last page of code ends with zeros.
+    // The last page of code is the file's to its end.
     let Decision::File(last) = decide(&space, 0x40_3fff, Access::Read) else {
         panic!("code is not brought in");
     };
-    assert_eq!((last.offset, last.bytes), (0x3000, 0x345));
+    assert_eq!((last.offset, last.bytes), (0x3000, 0x1000));
     let Decision::File(constants) = decide(&space, 0x40_4000, Access::Read) else {
         panic!("constants are not brought in");
     };
@@ -39,7 +39,10 @@ fn segments_bring_in_their_file_pages() {
         panic!("data is not brought in");
     };
     assert_eq!((data.offset, data.bytes), (0x5000, 4096));
-    assert_eq!(data.attributes.class, Class::Private);
+    assert_eq!(
+        data.attributes,
+        Attributes::user(Protection::Read, Class::FileData)
+    );
     // Data ends at a page boundary here: the next page is bss.
     let bss = decide(&space, 0x40_6000, Access::Write);
     assert!(matches!(bss, Decision::ZeroFill { .. }), "{bss:?}");

@@ -143,7 +143,7 @@ proptest! {
                 }
                 Step::Contiguous { count, align } => {
                     let expected = has_run(&model, count, align);
-                    let run = frames.alloc_contiguous(&mut mem, count, align);
+                    let run = frames.alloc_contiguous(&mut mem, count, align, Owner::KERNEL);
                     prop_assert_eq!(run.is_some(), expected);
                     for index in 0..run.map_or(0, |_| count) {
                         let frame = run.unwrap().offset(index * PAGE_SIZE);

@@ -6,6 +6,7 @@ use super::synthetic::{Builder, parse};
 use super::*;
 use crate::addr::VirtAddr;
 use crate::fault::{self, Access, Decision};
+use crate::paging::entry::Class;
 use crate::space::Space;
 use crate::stack::{InitialStack, Start};
 use std::println;
@@ -128,7 +129,7 @@ fn check(image: &Image) {
         assert!(segment.offset + from_file <= image.file_bytes);
         last = segment.end;
     }
-    let space = Space::new(image, 32 << 20);
+    let space = Space::new(image, 32 << 20, true);
     let start = Start {
         argv: &[b"program"],
         envp: &[],
@@ -149,9 +150,16 @@ fn check(image: &Image) {
                     Decision::File(page) => {
                         assert!(page.offset + page.bytes <= image.file_bytes);
                         assert!(page.page.as_u64() >= segment.start);
-                        assert!(access.allowed_by(page.attributes.protection));
+                        let attributes = page.attributes;
+                        // A page of data is read-only until it is copied.
+                        assert!(
+                            access.allowed_by(attributes.protection)
+                                || attributes.class == Class::FileData && access == Access::Write
+                        );
                     }
-                    Decision::ZeroFill { page, attributes } => {
+                    Decision::ZeroFill {
+                        page, attributes, ..
+                    } => {
                         assert!(page >= VirtAddr::new(segment.start));
                         assert!(access.allowed_by(attributes.protection));
                     }

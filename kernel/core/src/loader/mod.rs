@@ -50,7 +50,9 @@ pub struct Segment {
     pub end: u64,
     /// Offset in the file of the byte at `start`, a multiple of the page size.
     pub offset: u64,
-    /// End of the bytes that come from the file; zeros from here on.
+    /// End of the bytes that come from the file; zeros from here on. Of a segment that is not
+    /// written and asks for no zeros, its last page is wholly the file's, as Linux maps it: so a
+    /// page is known by its hash.
     pub file_end: u64,
     /// What the program may do with it.
     pub protection: Protection,
@@ -128,6 +130,12 @@ impl Image {
             segments,
             file_bytes,
         })
+    }
+
+    /// The segment that holds `address`.
+    pub fn segment_at(&self, address: u64) -> Option<&Segment> {
+        let holds = |s: &&Segment| (s.start..s.end).contains(&address);
+        self.segments.iter().find(holds)
     }
 
     /// First address behind the segments.
@@ -257,19 +265,16 @@ fn segment(
     }
     let (protection, class) = rights(load.p_flags).ok_or(LoadError::WriteAndExecute { index })?;
     let has_file = load.p_filesz > 0;
+    let offset = page_down(load.p_offset);
+    let file_end = match load.p_filesz == load.p_memsz && class != Class::FileData {
+        true => end.min(start.saturating_add(file_bytes - offset)),
+        false => begin + load.p_filesz,
+    };
     Ok(Segment {
         start,
         end,
-        offset: if has_file {
-            page_down(load.p_offset)
-        } else {
-            0
-        },
-        file_end: if has_file {
-            begin + load.p_filesz
-        } else {
-            start
-        },
+        offset: if has_file { offset } else { 0 },
+        file_end: if has_file { file_end } else { start },
         protection,
         class,
     })
@@ -284,7 +289,7 @@ fn rights(flags: u32) -> Option<(Protection, Class)> {
     let (write, execute) = (flags & abi::PF_W != 0, flags & abi::PF_X != 0);
     match (write, execute) {
         (true, true) => None,
-        (true, false) => Some((Protection::ReadWrite, Class::Private)),
+        (true, false) => Some((Protection::ReadWrite, Class::FileData)),
         (false, true) => Some((Protection::ReadExecute, Class::FileExecute)),
         (false, false) if flags & abi::PF_R == 0 => Some((Protection::None, Class::Private)),
         (false, false) => Some((Protection::Read, Class::FileRead)),

@@ -18,7 +18,7 @@ fn a_static_program_is_taken_as_its_headers_say() {
     assert_eq!(image.header_count, 5);
     let code = image.segments[1];
     assert_eq!((code.start, code.end), (0x40_1000, 0x40_4000));
-    assert_eq!((code.offset, code.file_end), (0x1000, 0x40_3345));
+    assert_eq!((code.offset, code.file_end), (0x1000, 0x40_4000));
     assert_eq!(code.protection, Protection::ReadExecute);
     assert_eq!(code.class, Class::FileExecute);
     let data = image.segments[3];

@@ -42,12 +42,16 @@ pub enum Protection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Class {
-    /// Written by the program or by nobody: data, bss, heap, stack. Never retained.
+    /// Written by the program or by nobody: bss, heap, stack, data once it is written. Never
+    /// retained.
     Private = 0,
     /// A read-only, not executable segment of the program file.
     FileRead = 1,
     /// An executable segment of the program file.
     FileExecute = 2,
+    /// A writable segment of the program file, as the file has it: never mapped writable, the
+    /// program writes to a copy.
+    FileData = 3,
 }
 
 /// Everything a leaf says beside its frame.
@@ -185,6 +189,7 @@ impl Entry {
             class: match (self.0 & CLASS_MASK) >> CLASS_SHIFT {
                 1 => Class::FileRead,
                 2 => Class::FileExecute,
+                3 => Class::FileData,
                 _ => Class::Private,
             },
             ahead: self.0 & AHEAD != 0,

@@ -5,8 +5,8 @@
 //!
 //! Neighbours: `kernel::mm` makes the kernel's own table and one per program, invalidates the TLB
 //! after [`PageTable::unmap`], [`PageTable::protect`] and a failed [`PageTable::map`] and loads CR3; [`crate::space`] says what
-//! a program's table should hold. Retention keeps a program's table between launches: each leaf
-//! says by its [`entry::Class`] which ELF segment it came from.
+//! a program's table should hold. [`crate::retention`] keeps a program's table between launches:
+//! each leaf says by its [`entry::Class`] which ELF segment it came from.
 //!
 //! Invariant: no entry is writable and executable; page 0 is never mapped; a user page never lies
 //! in the upper half nor a kernel page in the lower; a table without entries is given back, but
@@ -18,6 +18,7 @@ mod walk;
 use crate::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::phys::PhysMem;
 use entry::{Attributes, Entry, Protection};
+pub use walk::Fate;
 
 /// Entries in a table.
 pub const ENTRIES: u64 = 512;
@@ -214,6 +215,24 @@ impl PageTable {
         let entry = Entry::from_bits(mem.read_u64(at));
         mem.write_u64(at, entry.with_protection(protection).bits());
         self.translate(mem, address).ok_or(MapError::NotMapped)
+    }
+
+    /// Maps the small page that holds `address` to another frame; returns what was there. The caller
+    /// invalidates the page and decides what happens to the old frame.
+    pub fn replace(
+        self,
+        mem: &mut impl PhysMem,
+        address: VirtAddr,
+        frame: PhysAddr,
+        attributes: Attributes,
+    ) -> Result<Leaf, MapError> {
+        let old = self.translate(mem, address).ok_or(MapError::NotMapped)?;
+        if old.size != PageSize::Small || !frame.is_aligned(PAGE_SIZE) {
+            return Err(MapError::Misaligned);
+        }
+        let (at, size) = self.find(mem, address).ok_or(MapError::NotMapped)?;
+        mem.write_u64(at, Entry::leaf(frame, size, attributes).bits());
+        Ok(old)
     }
 
     /// The page that holds `address`, also when its protection is [`Protection::None`].

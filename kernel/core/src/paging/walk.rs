@@ -1,8 +1,8 @@
 //! Walks: down to one entry, and over all leaves of a range.
 
 use super::{ENTRIES, Leaf, MapError, PageSize, PageTable, TableSource, leaf_of};
-use crate::addr::{PhysAddr, VirtAddr};
-use crate::paging::entry::{Entry, Protection};
+use crate::addr::{PhysAddr, USER_END, VirtAddr};
+use crate::paging::entry::{Attributes, Entry, Protection};
 use crate::phys::PhysMem;
 
 impl PageTable {
@@ -75,15 +75,40 @@ impl PageTable {
         mut removed: impl FnMut(&mut T, Leaf),
     ) -> bool {
         let mut remembered = false;
-        let mut note = |tables: &mut T, gone: Gone| match gone {
-            Gone::Leaf(leaf) => {
-                remembered |= leaf.attributes.protection != Protection::None;
-                removed(tables, leaf);
+        let mut note = |tables: &mut T, met: Met| {
+            match met {
+                Met::Leaf(leaf) => {
+                    remembered |= leaf.attributes.protection != Protection::None;
+                    removed(tables, leaf);
+                }
+                Met::Emptied => remembered = true,
             }
-            Gone::Table => remembered = true,
+            Fate::Remove
         };
-        remove(mem, tables, self.root, 4, (0, first, last), &mut note);
+        sift(mem, tables, self.root, 4, (0, first, last), &mut note);
         remembered
+    }
+
+    /// Looks at every leaf of the lower half in rising order and does with it as `fate` says; tables
+    /// that became empty are given back. When the table is active the caller invalidates all of it
+    /// before anybody gets a frame.
+    pub fn sift<M: PhysMem, T: TableSource<M>>(
+        self,
+        mem: &mut M,
+        tables: &mut T,
+        mut fate: impl FnMut(&mut T, Leaf) -> Fate,
+    ) {
+        let mut judge = |tables: &mut T, met: Met| match met {
+            Met::Leaf(leaf) => fate(tables, leaf),
+            Met::Emptied => Fate::Remove,
+        };
+        let range = (0, VirtAddr::new(0), VirtAddr::new(USER_END - 1));
+        sift(mem, tables, self.root, 4, range, &mut judge);
+    }
+
+    /// Number of tables of the lower half, the root included.
+    pub fn tables(self, mem: &impl PhysMem) -> u64 {
+        1 + tables_below(mem, self.root, 4)
     }
 
     /// Calls `visit` for every leaf between `first` and `last` in rising order.
@@ -112,7 +137,7 @@ impl PageTable {
     /// Gives back the tables of the lower half and the root. All user leaves must be gone, and the
     /// table must not be active: loading another root has made the CPU forget it.
     pub fn destroy<M: PhysMem>(self, mem: &mut M, tables: &mut impl TableSource<M>) {
-        let last = VirtAddr::new(crate::addr::USER_END - 1);
+        let last = VirtAddr::new(USER_END - 1);
         let _ = self.unmap_range(mem, tables, VirtAddr::new(0), last, |_, leaf| {
             panic!("page table given back while it maps {:?}", leaf.page)
         });
@@ -122,7 +147,9 @@ impl PageTable {
     /// Gives back tables on the way to `page` that were made for a mapping that then failed; the
     /// caller of `map` invalidates, as its documentation says.
     fn prune<M: PhysMem>(self, mem: &mut M, tables: &mut impl TableSource<M>, page: VirtAddr) {
-        remove(mem, tables, self.root, 4, (0, page, page), &mut |_, _| ());
+        sift(mem, tables, self.root, 4, (0, page, page), &mut |_, _| {
+            Fate::Remove
+        });
     }
 }
 
@@ -168,23 +195,36 @@ fn root_indices(first: VirtAddr, last: VirtAddr) -> core::ops::RangeInclusive<u6
     first.table_index(4)..=last.table_index(4)
 }
 
-/// What a walk took away.
-enum Gone {
+/// What becomes of a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is removed.
+    Remove,
+    /// It stays as it is.
+    Keep,
+    /// It stays with these attributes, as if nobody had used it yet.
+    Become(Attributes),
+}
+
+/// What a walk met.
+enum Met {
+    /// A leaf, whose fate is asked for.
     Leaf(Leaf),
-    Table,
+    /// A table that became empty and was given back.
+    Emptied,
 }
 
 /// Base of a table and the range asked for.
 type Range = (u64, VirtAddr, VirtAddr);
 
-/// Removes leaves below one table; returns whether the table is now empty.
-fn remove<M: PhysMem, T: TableSource<M>>(
+/// Changes or removes leaves below one table; returns whether the table is now empty.
+fn sift<M: PhysMem, T: TableSource<M>>(
     mem: &mut M,
     tables: &mut T,
     table: PhysAddr,
     level: u8,
     (base, first, last): Range,
-    removed: &mut impl FnMut(&mut T, Gone),
+    judge: &mut impl FnMut(&mut T, Met) -> Fate,
 ) -> bool {
     let range = match level {
         4 => root_indices(first, last),
@@ -202,20 +242,41 @@ fn remove<M: PhysMem, T: TableSource<M>>(
             let inside = start >= first.as_u64() && start + (span(level) - 1) <= last.as_u64();
             // `last` may be any address inside the last small page.
             assert!(inside || level == 1, "range cuts a large page");
-            mem.write_u64(at, 0);
-            removed(tables, Gone::Leaf(leaf));
+            match judge(tables, Met::Leaf(leaf)) {
+                Fate::Keep => {}
+                Fate::Remove => mem.write_u64(at, 0),
+                Fate::Become(attributes) => {
+                    let fresh = Entry::leaf(leaf.frame, leaf.size, attributes);
+                    mem.write_u64(at, fresh.bits());
+                }
+            }
             continue;
         }
         let next = entry.table_address();
-        let empty = remove(mem, tables, next, level - 1, (start, first, last), removed);
+        let empty = sift(mem, tables, next, level - 1, (start, first, last), judge);
         let shared = level == 4 && index >= super::KERNEL_FIRST;
         if empty && !shared {
             mem.write_u64(at, 0);
             tables.free_table(next);
-            removed(tables, Gone::Table);
+            judge(tables, Met::Emptied);
         }
     }
     level != 4 && (0..ENTRIES).all(|index| mem.read_u64(table.offset(index * 8)) == 0)
+}
+
+fn tables_below(mem: &impl PhysMem, table: PhysAddr, level: u8) -> u64 {
+    let indices = match level {
+        4 => 0..super::KERNEL_FIRST,
+        _ => 0..ENTRIES,
+    };
+    indices
+        .map(|index| Entry::from_bits(mem.read_u64(table.offset(index * 8))))
+        .filter(|entry| entry.is_used() && !entry.is_leaf(level))
+        .map(|entry| match level {
+            2 => 1,
+            _ => 1 + tables_below(mem, entry.table_address(), level - 1),
+        })
+        .sum()
 }
 
 fn scan(

@@ -3,33 +3,47 @@
 //! [`Memory::resolve`] handles a fault as far as the machine alone can; what must come from the
 //! program file is returned as a [`Fetch`] and handed back with [`Memory::install`]. Pages that
 //! are fetched before their first touch are *held*: their frame is in the page table, but the
-//! entry is not present until a fault presents them, [`AROUND_PAGES`] at a time.
+//! entry is not present until a fault presents them, [`AROUND_PAGES`] at a time. Pages of writable
+//! segments are mapped read-only as the file has them, and copied at the first write.
+//!
+//! A program's memory starts empty ([`Memory::new`]) or on what was kept of it
+//! ([`Memory::relaunch`]), and always ends with [`Memory::retire`].
 //!
 //! Neighbours: [`crate::fault`] decides, [`crate::readahead`] says how much to ask for;
-//! `kernel::process` does the waiting and implements [`Machine`] over the real memory and TLB.
-//! Retention will keep a [`Memory`]'s table between launches instead of destroying it.
+//! `kernel::process` does the waiting and implements [`Machine`] over the real memory and TLB;
+//! [`crate::retention`] has the pages between two launches.
 //!
 //! Invariant: every leaf of the lower half maps a frame of this program's owner, with no more than
-//! its region's protection; after [`Memory::destroy`] the owner has no frame left.
+//! its region's protection; a frame that came with a warm table is never mapped writable; after
+//! [`Memory::retire`] the owner has no frame left but those of the warm table.
 
 mod access;
+mod fetching;
+mod pristine;
+mod retire;
 
-use crate::addr::{PAGE_SIZE, PhysAddr, USER_END, VirtAddr};
-use crate::fault::{self, Access, Cause, Decision, FilePage};
+use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
+use crate::fault::{self, Access, Cause, Decision};
 use crate::frames::{FrameAllocator, Owner};
 use crate::loader::Image;
-use crate::paging::entry::{Attributes, Protection};
+use crate::pagehash::PageHashes;
+use crate::paging::entry::{Attributes, Class, Protection};
 use crate::paging::{MapError, PageSize, PageTable};
 use crate::phys::PhysMem;
 use crate::readahead::{self, ReadAhead};
-use crate::space::{MapRequest, Pages, Region, Space};
+use crate::retention::{Policy, ProgramId, frames_of};
+use crate::space::{MapRequest, Pages, Space};
 pub use access::{BadAddress, Missing, UserSlice};
+pub use fetching::Fetch;
 use hearth_abi::errno::Errno;
+pub use pristine::PRISTINE_MAX;
+pub(crate) use pristine::Tails;
+use pristine::{Pristine, free_of};
 
 /// Held pages presented at one fault: an aligned 64 KiB.
 pub const AROUND_PAGES: u64 = 16;
 /// Frames that must be available beyond the reserve before anything is read ahead.
-const AHEAD_FRAMES_MIN: u64 = 128;
+pub(crate) const AHEAD_FRAMES_MIN: u64 = 128;
 
 /// What the memory of a program lives on.
 pub trait Machine {
@@ -48,36 +62,43 @@ pub trait Machine {
 /// Faults by what served them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// A page of the program file had to be fetched.
-    pub file: u64,
-    /// A page of zeros.
-    pub anonymous: u64,
+    /// A page of an executable segment had to be fetched.
+    pub code: u64,
+    /// A page of a segment that is only read had to be fetched.
+    pub readonly: u64,
+    /// A page of a writable segment had to be fetched.
+    pub data: u64,
+    /// A page of zeros, but for the stack's.
+    pub zero: u64,
+    /// A page of the stack.
+    pub stack: u64,
     /// A page that was in memory already.
     pub held: u64,
+    /// A data page that was in memory had to be copied.
+    pub copy: u64,
     /// Nothing to do: a stale TLB entry.
     pub stale: u64,
 }
 
-/// Pages of the program file to ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fetch {
-    /// First page.
-    pub page: VirtAddr,
-    /// Number of pages, 1 to [`readahead::WINDOW_MAX`].
-    pub pages: u64,
-    /// Offset in the file, a multiple of the page size.
-    pub offset: u64,
-    /// Bytes to ask for: whole pages, less only at the end of the file.
-    pub length: u64,
-    /// Whether the program waits for the first page; else all of them are held.
-    pub demand: bool,
+impl Faults {
+    /// Faults for which a page of the program file was fetched.
+    pub const fn file(&self) -> u64 {
+        self.code + self.readonly + self.data
+    }
+
+    /// Faults that a page of zeros served.
+    pub const fn anonymous(&self) -> u64 {
+        self.zero + self.stack
+    }
 }
 
-impl Fetch {
-    /// Address behind the last page.
-    pub fn end(&self) -> u64 {
-        self.page.as_u64() + self.pages * PAGE_SIZE
-    }
+/// A program to be started cold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// What it is known by.
+    pub id: ProgramId,
+    /// Its headers.
+    pub image: Image,
 }
 
 /// What came of a fault.
@@ -85,8 +106,13 @@ impl Fetch {
 pub enum Outcome {
     /// The program can go on.
     Done,
+    /// The program can go on; it has come to pages that were read ahead, so that more of them may
+    /// be wanted ([`Memory::plan_ahead`]).
+    Presented,
     /// These pages must be fetched and installed first.
     Fetch(Fetch),
+    /// The page is under way: the fetch that begins here must be installed or abandoned first.
+    InFlight(VirtAddr),
     /// The program must be ended.
     Kill(Cause),
 }
@@ -94,46 +120,114 @@ pub enum Outcome {
 /// The memory of one program.
 #[derive(Debug)]
 pub struct Memory {
+    program: Program,
+    policy: Policy,
     space: Space,
     table: PageTable,
     owner: Owner,
-    file_bytes: u64,
-    /// Pages mapped or held now.
+    /// Pages mapped or held now that this run has brought in; what the limit is about.
     pages: u64,
+    /// Pages mapped now that the program was launched on.
+    warm: u64,
+    /// Pages that the program was launched on.
+    reused: u64,
     pages_peak: u64,
     pages_max: u64,
+    /// Large pages mapped now.
+    large: u64,
+    pristine: Pristine,
+    tails: Tails,
+    hashes: Option<PageHashes>,
     faults: Faults,
     ahead: ReadAhead,
     counts: readahead::Counts,
 }
 
 impl Memory {
-    /// The memory of a program about to start: nothing is mapped. `kernel` is the kernel's own
+    /// The memory of a program about to start cold: nothing is mapped. `kernel` is the kernel's own
     /// table, `limit_bytes` the most it may use. Fails when there is no frame for a table.
     pub fn new<M: Machine>(
         machine: &mut M,
-        image: &Image,
+        program: Program,
         kernel: PageTable,
         owner: Owner,
         limit_bytes: u64,
+        policy: Policy,
     ) -> Result<Self, MapError> {
-        let (table, memory_bytes) = machine.with(|mem, frames| {
+        let (table, frames) = machine.with(|mem, frames| {
             let table = PageTable::new(mem, frames)?;
             table.share_kernel_half(mem, kernel);
-            Ok((table, frames.usage().total * PAGE_SIZE))
+            Ok((table, frames.usage().total))
         })?;
-        Ok(Self {
-            space: Space::new(image, memory_bytes.min(limit_bytes)),
+        let memory = Self::with_table(program, table, owner, frames, limit_bytes, policy);
+        Ok(memory)
+    }
+
+    /// Memory over a table; `frames` is what the node has.
+    fn with_table(
+        program: Program,
+        table: PageTable,
+        owner: Owner,
+        frames: u64,
+        limit_bytes: u64,
+        policy: Policy,
+    ) -> Self {
+        let memory_bytes = (frames * PAGE_SIZE).min(limit_bytes);
+        let pristine = policy.keep && policy.pristine;
+        Self {
+            space: Space::new(&program.image, memory_bytes, pristine),
+            program,
+            policy,
             table,
             owner,
-            file_bytes: image.file_bytes,
             pages: 0,
+            warm: 0,
+            reused: 0,
             pages_peak: 0,
             pages_max: limit_bytes / PAGE_SIZE,
+            large: 0,
+            pristine: Pristine::default(),
+            tails: Tails::default(),
+            hashes: None,
             faults: Faults::default(),
             ahead: ReadAhead::default(),
             counts: readahead::Counts::default(),
-        })
+        }
+    }
+
+    /// What the program is known by.
+    pub fn program_id(&self) -> &ProgramId {
+        &self.program.id
+    }
+
+    /// The program's headers.
+    pub fn image(&self) -> &Image {
+        &self.program.image
+    }
+
+    /// Whom its frames belong to.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// Pages that the program was launched on; 0 for a cold launch.
+    pub fn pages_reused(&self) -> u64 {
+        self.reused
+    }
+
+    /// Large pages mapped now.
+    pub fn pages_large(&self) -> u64 {
+        self.large
+    }
+
+    /// The page-hash list, if it is known.
+    pub fn hashes(&self) -> Option<&PageHashes> {
+        self.hashes.as_ref()
+    }
+
+    /// Keeps the page-hash list with the program.
+    pub fn set_hashes(&mut self, hashes: PageHashes) {
+        self.hashes = Some(hashes);
     }
 
     /// The page table, to be activated.
@@ -151,12 +245,12 @@ impl Memory {
         self.faults
     }
 
-    /// Pages asked for and read ahead so far; `used` is known only to [`Memory::destroy`].
+    /// Pages asked for and read ahead so far; `used` is known only to [`Memory::retire`].
     pub fn counts(&self) -> readahead::Counts {
         self.counts
     }
 
-    /// Most pages in use at once.
+    /// Most pages in use at once, with those the program was launched on.
     pub fn pages_peak(&self) -> u64 {
         self.pages_peak
     }
@@ -170,6 +264,9 @@ impl Memory {
     ) -> Outcome {
         let mem = machine.mem();
         let leaf = VirtAddr::try_new(address).and_then(|at| self.table.translate(mem, at));
+        if frames_left(machine) <= fault::FRAMES_RESERVED {
+            self.shed(machine);
+        }
         let available = self.available(machine);
         match fault::decide(&self.space, address, access, leaf, available) {
             Decision::Kill(cause) => Outcome::Kill(cause),
@@ -178,88 +275,51 @@ impl Memory {
                 machine.invalidate(page, page);
                 Outcome::Done
             }
+            Decision::Copy { page } => {
+                self.faults.copy += 1;
+                match self.copy_pristine(machine, page) {
+                    Ok(()) => Outcome::Done,
+                    Err(cause) => Outcome::Kill(cause),
+                }
+            }
             Decision::Present { page, protection } => {
                 self.faults.held += 1;
-                self.present_around(machine.mem(), page, protection);
-                Outcome::Done
+                self.ahead.touched(page.as_u64());
+                self.present_around(machine.mem(), page);
+                debug_assert!(self.shows(machine.mem(), page, protection));
+                Outcome::Presented
             }
-            Decision::ZeroFill { page, attributes } => {
-                self.faults.anonymous += 1;
+            Decision::ZeroFill {
+                page,
+                attributes,
+                stack,
+            } => {
+                match stack {
+                    true => self.faults.stack += 1,
+                    false => self.faults.zero += 1,
+                }
                 match self.map_frame(machine, page, attributes) {
                     Some(_) => Outcome::Done,
                     None => Outcome::Kill(Cause::OutOfMemory),
                 }
             }
             Decision::File(file) => {
-                self.faults.file += 1;
-                Outcome::Fetch(self.plan_fetch(machine, file))
-            }
-        }
-    }
-
-    /// Puts fetched pages into place. `bytes` is what was asked for.
-    pub fn install<M: Machine>(
-        &mut self,
-        machine: &mut M,
-        fetch: &Fetch,
-        bytes: &[u8],
-    ) -> Result<(), Cause> {
-        if (bytes.len() as u64) < fetch.length {
-            return Err(Cause::PageUnavailable);
-        }
-        for (index, data) in bytes.chunks(PAGE_SIZE as usize).enumerate() {
-            let page = fetch.page.offset(index as u64 * PAGE_SIZE);
-            let first = index == 0 && fetch.demand;
-            let Some(file) = self.file_page(page) else {
-                continue;
-            };
-            let mut attributes = file.attributes;
-            attributes.ahead = !first;
-            if !fetch.demand {
-                attributes.protection = Protection::None;
-            }
-            let data = &data[..data.len().min(file.bytes as usize)];
-            let Some(frame) = self.map_frame(machine, page, attributes) else {
-                // Reading ahead may fail; only the page that is waited for must be had.
-                return if first {
-                    Err(Cause::OutOfMemory)
-                } else {
-                    Ok(())
-                };
-            };
-            machine.mem().write(frame, data);
-            match first {
-                true => self.counts.asked += 1,
-                false => self.counts.ahead += 1,
-            }
-        }
-        Ok(())
-    }
-
-    /// The next pages of the range from `start` to `end` that are worth holding (madvise), `None`
-    /// when all are in memory, come from no file, or memory is short.
-    pub fn plan_hold<M: Machine>(&self, machine: &mut M, start: u64, end: u64) -> Option<Fetch> {
-        if self.available(machine) < fault::FRAMES_RESERVED + AHEAD_FRAMES_MIN {
-            return None;
-        }
-        let mem = machine.mem();
-        let mut at = start;
-        while at < end {
-            let region = self.space.find(at)?;
-            let page = VirtAddr::new(at);
-            let readable = region.protection != Protection::None;
-            match fault::file_page(&region, page) {
-                Some(file) if readable && self.table.translate(mem, page).is_none() => {
-                    let limit = (end - at).div_ceil(PAGE_SIZE).min(readahead::WINDOW_MAX);
-                    let pages = self.run(mem, &region, page, limit);
-                    return Some(self.fetch(file, pages, false));
+                if let Some(first) = self.ahead.in_flight(file.page.as_u64()) {
+                    self.ahead.touched(file.page.as_u64());
+                    return Outcome::InFlight(VirtAddr::new(first));
                 }
-                Some(_) => at += PAGE_SIZE,
-                // Behind the file's bytes, or not a file region.
-                None => at = region.end,
+                if self.map_pristine(machine, file.page, file.attributes) {
+                    self.faults.held += 1;
+                    return Outcome::Done;
+                }
+                match file.attributes.class {
+                    Class::FileExecute => self.faults.code += 1,
+                    Class::FileRead => self.faults.readonly += 1,
+                    Class::FileData | Class::Private => self.faults.data += 1,
+                }
+                Outcome::Fetch(self.plan_fetch(machine, file, access == Access::Write))
             }
         }
-        None
     }
 
     /// brk: the exact new break.
@@ -301,12 +361,21 @@ impl Memory {
             return Ok(());
         }
         let (first, last) = ends(pages);
-        let mut present = false;
-        self.table
-            .protect_range(machine.mem(), first, last, |leaf| {
+        let (mut present, mut claimed) = (false, 0);
+        machine.with(|mem, frames| {
+            self.table.protect_range(mem, first, last, |leaf| {
                 present |= leaf.attributes.protection != Protection::None;
+                let protection = fault::shown(leaf.attributes.class, protection);
+                if protection == Protection::ReadWrite {
+                    // It may be written from now on, and is not retained.
+                    let frames_claimed = frames_of(&leaf).filter(|&frame| frames.claim(frame));
+                    claimed += frames_claimed.count() as u64;
+                }
                 Some(protection)
             });
+        });
+        self.warm -= claimed;
+        self.charge(claimed);
         if present {
             machine.invalidate(first, last);
         }
@@ -335,35 +404,27 @@ impl Memory {
         Ok(())
     }
 
-    /// Gives back every frame and table; they are dirty until scrubbed. Returns the final counts.
-    /// The table must not be active.
-    pub fn destroy<M: Machine>(mut self, machine: &mut M) -> readahead::Counts {
-        let all = Pages {
-            start: 0,
-            end: USER_END,
-        };
-        self.release(machine, all);
-        assert_eq!(self.pages, 0, "pages of a program were lost");
-        machine.with(|mem, frames| self.table.destroy(mem, frames));
-        self.counts
-    }
-
     /// Unmaps pages and gives their frames back.
     fn release<M: Machine>(&mut self, machine: &mut M, pages: Pages) {
         if pages.is_empty() {
             return;
         }
         let (first, last) = ends(pages);
-        let (mut pages, mut used) = (0, 0);
+        let (mut pages, mut warm, mut used) = (0, 0, 0);
         let remembered = machine.with(|mem, frames| {
             self.table
                 .unmap_range(mem, frames, first, last, |frames, leaf| {
-                    pages += 1;
                     used += u64::from(leaf.attributes.ahead && leaf.accessed);
-                    frames.free(leaf.frame);
+                    for frame in frames_of(&leaf) {
+                        match free_of(frames, frame) {
+                            true => warm += 1,
+                            false => pages += 1,
+                        }
+                    }
                 })
         });
         self.pages -= pages;
+        self.warm -= warm;
         self.counts.used += used;
         // Before any frame freed above is given out again.
         if remembered {
@@ -391,88 +452,76 @@ impl Memory {
         page: VirtAddr,
         attributes: Attributes,
     ) -> Option<PhysAddr> {
-        let size = PageSize::Small;
-        let (frame, mapped) = machine.with(|mem, frames| {
-            let frame = frames.alloc(mem, self.owner)?;
-            match self.table.map(mem, frames, page, frame, size, attributes) {
-                Ok(()) => Some((frame, true)),
-                Err(MapError::OutOfFrames) => {
-                    frames.free(frame);
-                    Some((frame, false))
-                }
-                Err(error) => panic!("{page:?} cannot be mapped: {error:?}"),
-            }
-        })?;
-        if !mapped {
-            // Tables that were made on the way and given back.
-            machine.invalidate(page, page);
+        let frame = machine.with(|mem, frames| frames.alloc(mem, self.owner))?;
+        if !self.map_to(machine, page, frame, attributes) {
+            machine.with(|_, frames| frames.free(frame));
             return None;
         }
-        self.pages += 1;
-        self.pages_peak = self.pages_peak.max(self.pages);
+        self.charge(1);
         Some(frame)
+    }
+
+    /// Maps a frame where nothing is mapped; `false` when there is no frame for a table.
+    fn map_to<M: Machine>(
+        &mut self,
+        machine: &mut M,
+        page: VirtAddr,
+        frame: PhysAddr,
+        attributes: Attributes,
+    ) -> bool {
+        let size = PageSize::Small;
+        let mapped =
+            machine.with(|mem, frames| self.table.map(mem, frames, page, frame, size, attributes));
+        match mapped {
+            Ok(()) => true,
+            Err(MapError::OutOfFrames) => {
+                // Tables that were made on the way and given back.
+                machine.invalidate(page, page);
+                false
+            }
+            Err(error) => panic!("{page:?} cannot be mapped: {error:?}"),
+        }
+    }
+
+    /// Counts pages that this run has brought in.
+    fn charge(&mut self, pages: u64) {
+        self.pages += pages;
+        self.pages_peak = self.pages_peak.max(self.pages + self.warm);
     }
 
     /// Frames this program can still get, the kernel's reserve included.
     fn available<M: Machine>(&self, machine: &mut M) -> u64 {
         let own = self.pages_max.saturating_sub(self.pages);
         let own = own.saturating_add(fault::FRAMES_RESERVED);
-        machine
-            .with(|_, frames| frames.usage().available())
-            .min(own)
-    }
-
-    fn file_page(&self, page: VirtAddr) -> Option<FilePage> {
-        fault::file_page(&self.space.find(page.as_u64())?, page)
-    }
-
-    fn plan_fetch<M: Machine>(&mut self, machine: &mut M, file: FilePage) -> Fetch {
-        let spare = fault::FRAMES_RESERVED + AHEAD_FRAMES_MIN;
-        let limit = match self.space.find(file.page.as_u64()) {
-            Some(region) if self.available(machine) > spare => {
-                self.run(machine.mem(), &region, file.page, readahead::WINDOW_MAX)
-            }
-            _ => 1,
-        };
-        let pages = self.ahead.plan(file.page.as_u64(), limit);
-        self.fetch(file, pages, true)
-    }
-
-    fn fetch(&self, first: FilePage, pages: u64, demand: bool) -> Fetch {
-        Fetch {
-            page: first.page,
-            pages,
-            offset: first.offset,
-            length: (pages * PAGE_SIZE).min(self.file_bytes - first.offset),
-            demand,
-        }
-    }
-
-    /// Pages in a row from `page` on, at most `limit`, that come from the file and are not in
-    /// memory.
-    fn run(&self, mem: &impl PhysMem, region: &Region, page: VirtAddr, limit: u64) -> u64 {
-        let missing = |&index: &u64| {
-            let next = page.offset(index * PAGE_SIZE);
-            next.as_u64() < region.end
-                && fault::file_page(region, next).is_some()
-                && self.table.translate(mem, next).is_none()
-        };
-        (1..limit).take_while(missing).count() as u64 + 1
+        frames_left(machine).min(own)
     }
 
     /// Presents the held pages around `page` that belong to its region.
-    fn present_around(&self, mem: &mut impl PhysMem, page: VirtAddr, protection: Protection) {
+    fn present_around(&self, mem: &mut impl PhysMem, page: VirtAddr) {
         let bytes = AROUND_PAGES * PAGE_SIZE;
         let window = page.as_u64() & !(bytes - 1);
-        let (start, end) = match self.space.find(page.as_u64()) {
-            Some(region) => (region.start.max(window), region.end.min(window + bytes)),
-            None => return,
+        let Some(region) = self.space.find(page.as_u64()) else {
+            return;
         };
-        let (first, last) = ends(Pages { start, end });
+        let (first, last) = ends(Pages {
+            start: region.start.max(window),
+            end: region.end.min(window + bytes),
+        });
         self.table.protect_range(mem, first, last, |leaf| {
-            (leaf.attributes.protection == Protection::None).then_some(protection)
+            let shown = fault::shown(leaf.attributes.class, region.protection);
+            (leaf.attributes.protection == Protection::None).then_some(shown)
         });
     }
+
+    fn shows(&self, mem: &impl PhysMem, page: VirtAddr, protection: Protection) -> bool {
+        let leaf = self.table.translate(mem, page);
+        leaf.is_some_and(|leaf| leaf.attributes.protection == protection)
+    }
+}
+
+/// Frames of the machine that can be given out.
+fn frames_left<M: Machine>(machine: &mut M) -> u64 {
+    machine.with(|_, frames| frames.usage().available())
 }
 
 /// First and last address of a range that is not empty.

@@ -144,8 +144,11 @@ impl Space {
         self.split(pages.end);
         for (_, entry) in self.regions.range_mut(pages.start..pages.end) {
             entry.1 = protection;
-            if let (Kind::File { class, .. }, Protection::ReadWrite) = (&mut entry.2, protection) {
-                // A page that was ever writable is not retained.
+            if let (Kind::File { class, .. }, Protection::ReadWrite) = (&mut entry.2, protection)
+                && *class != Class::FileData
+            {
+                // A page that was ever writable is not retained. Of data pages it is only the copy
+                // that is ever writable.
                 *class = Class::Private;
             }
         }

@@ -90,8 +90,9 @@ pub struct Space {
 
 impl Space {
     /// The space of a program that is about to start: its segments, an empty heap behind them, a
-    /// stack and the guard below it. `memory_bytes` is the memory of the node.
-    pub fn new(image: &Image, memory_bytes: u64) -> Self {
+    /// stack and the guard below it. `memory_bytes` is the memory of the node; without `pristine`
+    /// data pages are the program's own from the start.
+    pub fn new(image: &Image, memory_bytes: u64, pristine: bool) -> Self {
         let mut space = Self {
             regions: BTreeMap::new(),
             heap_start: image.end(),
@@ -99,10 +100,14 @@ impl Space {
             memory_bytes,
         };
         for segment in &image.segments {
+            let class = match segment.class {
+                Class::FileData if !pristine => Class::Private,
+                class => class,
+            };
             let kind = Kind::File {
                 shift: segment.offset.wrapping_sub(segment.start),
                 file_end: segment.file_end,
-                class: segment.class,
+                class,
             };
             space.put(segment.start, segment.end, segment.protection, kind);
         }

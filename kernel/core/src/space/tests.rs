@@ -11,7 +11,7 @@ const MEMORY: u64 = 32 << 20;
 const PRIVATE: u64 = map::PRIVATE | map::ANONYMOUS;
 
 fn space() -> Space {
-    Space::new(&synthetic::image(), MEMORY)
+    Space::new(&synthetic::image(), MEMORY, true)
 }
 
 fn request(address: u64, length: u64, protection: u64, flags: u64) -> MapRequest {
@@ -270,6 +270,7 @@ proptest! {
                         entry.0 = protection;
                         if let (Kind::File { class, .. }, Protection::ReadWrite) =
                             (&mut entry.1, protection)
+                            && *class != Class::FileData
                         {
                             *class = Class::Private;
                         }

@@ -1,0 +1,150 @@
+//! The end of a program's memory and its start from pages that stayed: see [`crate::retention`].
+//!
+//! Invariant: after [`Memory::retire`] the program's owner has no frame but those of the
+//! [`Retained`], and none of these is mapped writable or was written.
+
+use super::pristine::free_of;
+use super::{Machine, Memory, Program};
+use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
+use crate::frames::FrameAllocator;
+use crate::paging::entry::{Attributes, Class, Protection};
+use crate::paging::{Leaf, MapError, PageSize};
+use crate::phys::PhysMem;
+use crate::retention::{self, Policy, Retained, RetireCounts};
+
+impl Memory {
+    /// The memory of a program that is started on what was kept of it. Costs the same however many
+    /// pages that are: none is looked at. `limit_bytes` is charged only with what the run adds.
+    pub fn relaunch<M: Machine>(
+        machine: &mut M,
+        retained: Retained,
+        limit_bytes: u64,
+        policy: Policy,
+    ) -> Self {
+        let warm = retained.pages();
+        let frames = machine.with(|_, frames| {
+            frames.rewarm(warm);
+            frames.usage().total
+        });
+        let large = retained.large();
+        let Retained {
+            program,
+            image,
+            table,
+            owner,
+            hashes,
+            tails,
+            ..
+        } = retained;
+        let program = Program { id: program, image };
+        let mut memory = Self::with_table(program, table, owner, frames, limit_bytes, policy);
+        memory.warm = warm;
+        memory.reused = warm;
+        memory.pages_peak = warm;
+        memory.large = large;
+        memory.hashes = hashes;
+        memory.tails = tails;
+        memory
+    }
+
+    /// The end of the program, however it ended: keeps what `policy` wants and is provably what the
+    /// file holds, gives everything else back. Frames given back are dirty until scrubbed. The
+    /// table must not be active.
+    pub fn retire<M: Machine>(
+        mut self,
+        machine: &mut M,
+        policy: &Policy,
+    ) -> (Option<Retained>, RetireCounts) {
+        let mut counts = RetireCounts {
+            reused: self.reused,
+            readahead: self.counts,
+            ..RetireCounts::default()
+        };
+        let aside = self.pristine.take_all();
+        let tables = machine.with(|mem, frames| {
+            counts.tables = self.table.tables(mem);
+            for (page, frame) in aside {
+                let wanted = policy.keep && policy.pristine;
+                match wanted.then(|| self.put_back(mem, frames, page, frame)) {
+                    Some(Ok(copies)) => counts.released += copies,
+                    _ => {
+                        free_of(frames, frame);
+                        counts.discarded += 1;
+                    }
+                }
+            }
+            let image = &self.program.image;
+            let rule = |leaf: &Leaf| policy.fate(image, leaf);
+            let seen = |leaf: &Leaf, kept: bool| count(&mut counts, leaf, kept);
+            retention::sift(mem, frames, &[], self.table, policy.limit_pages, rule, seen);
+            if counts.kept == 0 {
+                self.table.destroy(mem, frames);
+                return 0;
+            }
+            self.table.tables(mem)
+        });
+        if tables == 0 {
+            return (None, counts);
+        }
+        let Program { id, image } = self.program;
+        let retained = Retained {
+            program: id,
+            image,
+            table: self.table,
+            owner: self.owner,
+            hashes: self.hashes,
+            tails: self.tails,
+            code: counts.kept_code,
+            readonly: counts.kept_readonly,
+            data: counts.kept_data,
+            large: counts.large,
+            tables,
+        };
+        (Some(retained), counts)
+    }
+
+    /// Maps a page that was kept aside in the place of its copy, which becomes dirty; returns how
+    /// many copies there were. Fails when there is no frame for a table.
+    fn put_back<P: PhysMem>(
+        &self,
+        mem: &mut P,
+        frames: &mut FrameAllocator,
+        page: VirtAddr,
+        frame: PhysAddr,
+    ) -> Result<u64, MapError> {
+        let attributes = Attributes::user(Protection::Read, Class::FileData);
+        match self.table.replace(mem, page, frame, attributes) {
+            Ok(copy) => {
+                free_of(frames, copy.frame);
+                Ok(1)
+            }
+            Err(MapError::NotMapped) => {
+                let size = PageSize::Small;
+                self.table.map(mem, frames, page, frame, size, attributes)?;
+                Ok(0)
+            }
+            Err(other) => Err(other),
+        }
+    }
+}
+
+fn count(counts: &mut RetireCounts, leaf: &Leaf, kept: bool) {
+    let pages = leaf.size.bytes() / PAGE_SIZE;
+    let class = leaf.attributes.class;
+    counts.readahead.used += u64::from(leaf.attributes.ahead && leaf.accessed);
+    match (class, kept) {
+        (Class::Private, _) => {
+            counts.released += pages;
+            return;
+        }
+        (_, false) => {
+            counts.discarded += pages;
+            return;
+        }
+        (Class::FileExecute, true) => counts.kept_code += pages,
+        (Class::FileRead, true) => counts.kept_readonly += pages,
+        (Class::FileData, true) => counts.kept_data += pages,
+    }
+    counts.kept += pages;
+    counts.large += u64::from(leaf.size == PageSize::Large);
+}

@@ -1,0 +1,221 @@
+//! A warm program: its table between two launches.
+
+use super::ProgramId;
+use crate::addr::{PAGE_SIZE, PhysAddr, USER_END, VirtAddr};
+use crate::frames::Owner;
+use crate::loader::Image;
+use crate::pagehash::{PAGE_BYTES, PageHashes};
+use crate::paging::entry::Class;
+use crate::paging::{Fate, Leaf, PageSize, PageTable};
+use crate::phys::PhysMem;
+use crate::program::{Machine, Tails};
+use crate::retention::sift::frames_of;
+
+/// A page of a warm program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptPage {
+    /// Where the program has it.
+    pub page: VirtAddr,
+    /// Its frame.
+    pub frame: PhysAddr,
+    /// Offset in the program's file, a multiple of the page size.
+    pub offset: u64,
+    /// Bytes that come from the file, 1 to 4096.
+    pub bytes: u64,
+    /// The segment it comes from.
+    pub class: Class,
+}
+
+impl KeptPage {
+    /// Number of the page in the file: its entry in the page-hash list.
+    pub const fn index(&self) -> u64 {
+        self.offset / PAGE_SIZE
+    }
+}
+
+/// A program's table between two launches. It is ready to run on; nothing in it is writable.
+///
+/// Not to be dropped, which would lose its frames: it goes back to the
+/// [`WarmTable`](super::WarmTable), to a launch, or to [`Retained::discard`].
+#[derive(Debug)]
+#[must_use = "its frames would be lost"]
+pub struct Retained {
+    pub(crate) program: ProgramId,
+    pub(crate) image: Image,
+    pub(crate) table: PageTable,
+    pub(crate) owner: Owner,
+    pub(crate) hashes: Option<PageHashes>,
+    pub(crate) tails: Tails,
+    pub(crate) code: u64,
+    pub(crate) readonly: u64,
+    pub(crate) data: u64,
+    pub(crate) large: u64,
+    /// Frames of the page table.
+    pub(crate) tables: u64,
+}
+
+impl Retained {
+    /// Which program.
+    pub fn program(&self) -> &ProgramId {
+        &self.program
+    }
+
+    /// Its headers, so that a launch need not read them.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Whom its frames belong to.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// Pages held.
+    pub fn pages(&self) -> u64 {
+        self.code + self.readonly + self.data
+    }
+
+    /// Pages held of segments of one class.
+    pub fn pages_of(&self, class: Class) -> u64 {
+        match class {
+            Class::Private => 0,
+            Class::FileExecute => self.code,
+            Class::FileRead => self.readonly,
+            Class::FileData => self.data,
+        }
+    }
+
+    /// Large pages held, each of which counts as 512 pages of code.
+    pub fn large(&self) -> u64 {
+        self.large
+    }
+
+    /// Frames of the page table.
+    pub fn tables(&self) -> u64 {
+        self.tables
+    }
+
+    /// The page-hash list, if it was needed before.
+    pub fn hashes(&self) -> Option<&PageHashes> {
+        self.hashes.as_ref()
+    }
+
+    /// Keeps the page-hash list with the pages.
+    pub fn set_hashes(&mut self, hashes: PageHashes) {
+        self.hashes = Some(hashes);
+    }
+
+    /// Page number `index` of those held, in rising order. Walks the table.
+    pub fn page(&self, mem: &impl PhysMem, index: u64) -> Option<KeptPage> {
+        let (mut at, mut found) = (0, None);
+        self.for_each_page(mem, |page| {
+            if at == index {
+                found = Some(page);
+            }
+            at += 1;
+        });
+        found
+    }
+
+    /// Calls `visit` for every page, in rising order; a large page is 512.
+    pub fn for_each_page(&self, mem: &impl PhysMem, mut visit: impl FnMut(KeptPage)) {
+        let last = VirtAddr::new(USER_END - 1);
+        self.table.for_each(mem, VirtAddr::new(0), last, |leaf| {
+            for (frame, number) in frames_of(&leaf).zip(0..) {
+                let page = leaf.page.offset(number * PAGE_SIZE);
+                visit(self.kept(&leaf, page, frame));
+            }
+        });
+    }
+
+    fn kept(&self, leaf: &Leaf, page: VirtAddr, frame: PhysAddr) -> KeptPage {
+        let at = page.as_u64();
+        let segment = self.image.segment_at(at);
+        let segment = segment.expect("a retained page lies in a segment");
+        let offset = segment.offset + (at - segment.start);
+        KeptPage {
+            page,
+            frame,
+            offset,
+            bytes: (segment.file_end - at).min(PAGE_SIZE),
+            class: leaf.attributes.class,
+        }
+    }
+
+    /// Copies what the page's entry in the page-hash list covers to `out`; returns how many bytes.
+    /// Where a writable segment ends inside a page, what follows in the file was kept beside the
+    /// page; `None` when there was no memory for it, and the page cannot be checked.
+    pub fn contents(
+        &self,
+        mem: &impl PhysMem,
+        page: &KeptPage,
+        out: &mut [u8; PAGE_BYTES],
+    ) -> Option<usize> {
+        let of_file = (self.image.file_bytes - page.offset).min(PAGE_SIZE) as usize;
+        let (bytes, rest) = out[..of_file].split_at_mut(page.bytes as usize);
+        mem.read(page.frame, bytes);
+        if !rest.is_empty() {
+            let tail = self.tails.get(page.offset);
+            rest.copy_from_slice(tail.filter(|tail| tail.len() == rest.len())?);
+        }
+        Some(of_file)
+    }
+
+    /// Discards the page at `page`, with all of a large one that holds it; returns how many were
+    /// discarded, 0 when it is not held. The frames are dirty until scrubbed.
+    pub fn discard_page<M: Machine>(&mut self, machine: &mut M, page: VirtAddr) -> u64 {
+        let gone = machine.with(|mem, frames| {
+            let leaf = self.table.translate(mem, page)?;
+            // Not active: the CPU has forgotten the table.
+            self.table.unmap(mem, frames, page).ok()?;
+            frames_of(&leaf).for_each(|frame| frames.discard(frame));
+            self.tables = self.table.tables(mem);
+            Some(leaf)
+        });
+        let Some(leaf) = gone else { return 0 };
+        let pages = leaf.size.bytes() / PAGE_SIZE;
+        match leaf.attributes.class {
+            Class::FileExecute => self.code -= pages,
+            Class::FileRead => self.readonly -= pages,
+            Class::FileData => self.data -= pages,
+            Class::Private => unreachable!("a private page was retained"),
+        }
+        self.large -= u64::from(leaf.size == PageSize::Large);
+        pages
+    }
+
+    /// Discards pages that `keeps` does not want.
+    pub(crate) fn narrow<M: Machine>(&mut self, machine: &mut M, keeps: impl Fn(Class) -> bool) {
+        machine.with(|mem, frames| {
+            self.table.sift(mem, frames, |frames, leaf| {
+                if keeps(leaf.attributes.class) {
+                    return Fate::Keep;
+                }
+                frames_of(&leaf).for_each(|frame| frames.discard(frame));
+                Fate::Remove
+            });
+            self.tables = self.table.tables(mem);
+        });
+        for (class, pages) in [
+            (Class::FileExecute, &mut self.code),
+            (Class::FileRead, &mut self.readonly),
+            (Class::FileData, &mut self.data),
+        ] {
+            if !keeps(class) {
+                *pages = 0;
+            }
+        }
+    }
+
+    /// Gives back every frame and the table; they are dirty until scrubbed. Returns the pages.
+    pub fn discard<M: Machine>(self, machine: &mut M) -> u64 {
+        machine.with(|mem, frames| {
+            self.table.sift(mem, frames, |frames, leaf| {
+                frames_of(&leaf).for_each(|frame| frames.discard(frame));
+                Fate::Remove
+            });
+            self.table.destroy(mem, frames);
+        });
+        self.pages()
+    }
+}

@@ -1,0 +1,4 @@
+//! Retention: the publication's figure, its steps against a plain model, and warm programs.
+
+mod figure;
+mod model;
