@@ -33,9 +33,9 @@ use crate::{arch, mm, net, time};
 pub const TICK: Micros = Micros::from_secs(1);
 /// Silence of the control node after which the operator is told, the first time.
 const FIRST_SILENCE: Micros = Micros::from_secs(3);
-/// Rounds of one [`Node::pump`]: each takes a burst of frames and sends what they caused. Eight
-/// bursts of 32 are a full receive ring; what arrives beyond is left for the next call, so that a flood
-/// cannot keep a node from its program.
+/// Rounds of one [`Node::pump`], each takes a burst of frames. Eight bursts of 32 are a full receive
+/// ring; what arrives beyond is left for the next call, so that a flood cannot keep a node from
+/// its program.
 const PUMP_ROUNDS: usize = 8;
 
 /// Stack and endpoint of this node.
@@ -129,27 +129,31 @@ impl Node {
         self.mailbox.as_ref().and_then(Mailbox::cancel)
     }
 
-    /// Moves datagrams in both directions and acts on deadlines, without waiting.
+    /// Moves datagrams in both directions and acts on deadlines, without waiting. What has arrived
+    /// is taken in before anything is sent: while a program computes nobody empties the card, and
+    /// an answer that lies there must not be asked for again because it is late.
     pub fn pump(&mut self) {
+        let mut more = true;
         for _ in 0..PUMP_ROUNDS {
+            if !more {
+                break;
+            }
             let now = time::now();
             let Self {
                 stack, endpoint, ..
             } = self;
-            let more = stack.poll(now, &mut |datagram| {
+            more = stack.poll(now, &mut |datagram| {
                 if let Some(endpoint) = endpoint {
                     endpoint.handle_datagram(now, datagram);
                 }
             });
             self.take_network_events(now);
             self.take_endpoint_events(now);
-            self.transmit(now);
-            self.take_endpoint_events(now);
-            self.report_silence(now);
-            if !more {
-                break;
-            }
         }
+        let now = time::now();
+        self.transmit(now);
+        self.take_endpoint_events(now);
+        self.report_silence(now);
     }
 
     /// Pumps, and when that brought no news for the main loop or the job, halts until a frame,

@@ -77,6 +77,7 @@ pub fn prepare(
         context: UserContext::new(image.entry, stack.pointer),
         image,
         memory: Some(memory),
+        flights: Vec::new(),
         streams: Streams::new(),
         signals: Signals::new(),
         clock: Clock {

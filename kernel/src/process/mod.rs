@@ -39,6 +39,7 @@ use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Counts;
 use crate::arch::user::UserContext;
 pub use launch::prepare;
+use pager::Flight;
 use streams::Streams;
 
 /// A program that is loaded and not started. Dropping it gives its memory back.
@@ -73,6 +74,8 @@ struct Process {
     /// `None` once it has been given back.
     memory: Option<Memory>,
     context: UserContext,
+    /// Requests for pages of the program, at most [`netstack::page::MAX_REQUESTS`].
+    flights: Vec<Flight>,
     streams: Streams,
     signals: Signals,
     clock: Clock,

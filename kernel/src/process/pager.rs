@@ -1,12 +1,18 @@
 //! Waiting, pages of the program file, and copies between kernel and program.
 //!
+//! Requests for pages are answered out of step with the faults that caused them: each is kept as a
+//! [`Flight`] until its answer has been put into place.
+//!
 //! Invariant: every wait ends at the latest with a cancel or the program's time limit, and looks
 //! for both at least every [`WAIT_STEP`]; a call that works in a loop as long as its arguments say
 //! looks for both in between ([`Process::look_up`]).
 
+use kernel_core::addr::VirtAddr;
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{Fetch, Outcome, UserSlice};
-use netstack::page::Object;
+use kernel_core::readahead;
+use netstack::ids::RequestId;
+use netstack::page::{self, Object};
 use netstack::time::{Instant, Micros};
 
 use super::Process;
@@ -17,6 +23,16 @@ use crate::time;
 
 /// Longest single wait.
 const WAIT_STEP: Micros = Micros::from_secs(1);
+
+// Flights are as many as both sides' tables take.
+const _: () = assert!(readahead::IN_FLIGHT_MAX == page::MAX_REQUESTS);
+const _: () = assert!(readahead::WINDOW_MAX * 4096 == page::MAX_REQUEST as u64);
+
+/// A request for pages of the program that is under way.
+pub(super) struct Flight {
+    request: RequestId,
+    fetch: Fetch,
+}
 
 impl Process {
     /// Waits once, at most until `deadline`; it may be early. Fails when the program must end.
@@ -75,71 +91,155 @@ impl Process {
         address: u64,
         access: Access,
     ) -> Result<(), Ending> {
-        let outcome = self.memory().resolve(&mut Hardware::new(), address, access);
-        let cause = match outcome {
-            Outcome::Done | Outcome::Presented => return Ok(()),
-            // Each fetch is waited for, so none is under way.
-            Outcome::InFlight(_) => Cause::PageUnavailable,
-            Outcome::Kill(cause) => cause,
-            Outcome::Fetch(fetch) => match self.page_in(services, &fetch) {
-                Ok(()) => return Ok(()),
-                Err(Stop::Cause(cause)) => cause,
-                Err(Stop::Ending(ending)) => return Err(ending),
-                Err(Stop::Errno(errno)) => unreachable!("paging gave {errno:?}"),
-            },
+        // Each turn but the last waits for a request that was under way already.
+        let stop = loop {
+            let outcome = self.memory().resolve(&mut Hardware::new(), address, access);
+            let result = match outcome {
+                Outcome::Done => return Ok(()),
+                Outcome::Presented => {
+                    self.read_ahead(services);
+                    return Ok(());
+                }
+                Outcome::Fetch(fetch) => match self.page_in(services, &fetch) {
+                    Ok(()) => return Ok(()),
+                    Err(stop) => Err(stop),
+                },
+                Outcome::InFlight(first) => {
+                    self.read_ahead(services);
+                    self.await_arrival(services, first)
+                }
+                Outcome::Kill(cause) => Err(Stop::Cause(cause)),
+            };
+            if let Err(stop) = result {
+                break stop;
+            }
         };
-        Err(Ending::Killed {
-            cause,
-            access: Some((address, access)),
-        })
+        match stop {
+            Stop::Ending(ending) => Err(ending),
+            Stop::Cause(cause) => Err(Ending::Killed {
+                cause,
+                access: Some((address, access)),
+            }),
+            Stop::Errno(_) => unreachable!("fetching a page answers no call"),
+        }
     }
 
-    /// Fetches pages of the program file and puts them into place.
-    pub(super) fn page_in(
+    /// Fetches pages of the program file that the program waits for, and puts them into place.
+    fn page_in(&mut self, services: &mut dyn NodeServices, fetch: &Fetch) -> Result<(), Stop> {
+        self.ask(services, fetch)?;
+        self.ask_ahead(services);
+        self.await_arrival(services, fetch.page)
+    }
+
+    /// Asks for pages of the program file.
+    pub(super) fn ask(
         &mut self,
         services: &mut dyn NodeServices,
         fetch: &Fetch,
     ) -> Result<(), Stop> {
         let length = fetch.length as u32;
-        let bytes = self.read_object(
-            services,
-            Object::Program,
-            fetch.offset,
-            length,
-            fetch.demand,
-        )?;
-        self.account.bytes_loaded += bytes.len() as u64;
-        self.memory()
-            .install(&mut Hardware::new(), fetch, &bytes)
-            .map_err(Stop::Cause)
+        loop {
+            match services.request_pages(Object::Program, fetch.offset, length, fetch.demand) {
+                Ok(request) => {
+                    self.flights.push(Flight {
+                        request,
+                        fetch: *fetch,
+                    });
+                    return Ok(());
+                }
+                Err(_full) => {
+                    self.collect_pages(services)?;
+                    self.wait(services, Instant::FAR_FUTURE)?;
+                }
+            }
+        }
     }
 
-    /// Reads a range of one of the job's objects from control.
-    fn read_object(
+    /// Waits until at most `most` requests for pages of the program are under way.
+    pub(super) fn await_flights(
         &mut self,
         services: &mut dyn NodeServices,
-        object: Object,
-        offset: u64,
-        length: u32,
-        demand: bool,
-    ) -> Result<alloc::vec::Vec<u8>, Stop> {
-        let request = loop {
-            match services.request_pages(object, offset, length, demand) {
-                Ok(request) => break request,
-                Err(_full) => self.wait(services, Instant::FAR_FUTURE)?,
-            }
-        };
+        most: usize,
+    ) -> Result<(), Stop> {
         loop {
-            while let Some(done) = services.take_pages() {
-                if done.request == request {
-                    return done.result.map_err(|error| {
-                        warn!("process", "page at {offset:#x} of the program: {error:?}");
-                        Stop::Cause(Cause::PageUnavailable)
-                    });
-                }
+            self.collect_pages(services)?;
+            if self.flights.len() <= most {
+                return Ok(());
             }
             self.wait(services, Instant::FAR_FUTURE)?;
         }
+    }
+
+    /// Waits for the request whose first page is `first`.
+    fn await_arrival(
+        &mut self,
+        services: &mut dyn NodeServices,
+        first: VirtAddr,
+    ) -> Result<(), Stop> {
+        loop {
+            self.collect_pages(services)?;
+            if !self.flights.iter().any(|flight| flight.fetch.page == first) {
+                return Ok(());
+            }
+            self.wait(services, Instant::FAR_FUTURE)?;
+        }
+    }
+
+    /// Asks for what a program that runs in sequence will need next, after putting into place what
+    /// has arrived. Nobody waits: what fails here is asked for again when it is touched.
+    fn read_ahead(&mut self, services: &mut dyn NodeServices) {
+        if !self.flights.is_empty() {
+            services.poll();
+            // No page that is waited for is under way here, so that nothing can fail.
+            let _ = self.collect_pages(services);
+        }
+        if self.ask_ahead(services) {
+            services.poll();
+        }
+    }
+
+    /// Asks for all that is wanted ahead; returns whether it was anything.
+    fn ask_ahead(&mut self, services: &mut dyn NodeServices) -> bool {
+        let mut asked = false;
+        while let Some(fetch) = self.memory().plan_ahead(&mut Hardware::new()) {
+            let length = fetch.length as u32;
+            match services.request_pages(Object::Program, fetch.offset, length, false) {
+                Ok(request) => self.flights.push(Flight { request, fetch }),
+                Err(_full) => {
+                    self.memory().abandon(&fetch);
+                    break;
+                }
+            }
+            asked = true;
+        }
+        asked
+    }
+
+    /// Puts pages that have arrived into place. Fails when one that is waited for cannot be had.
+    fn collect_pages(&mut self, services: &mut dyn NodeServices) -> Result<(), Stop> {
+        while let Some(done) = services.take_pages() {
+            let mut flights = self.flights.iter();
+            let Some(index) = flights.position(|flight| flight.request == done.request) else {
+                continue;
+            };
+            let fetch = self.flights.swap_remove(index).fetch;
+            let installed = match done.result {
+                Ok(bytes) => {
+                    self.account.bytes_loaded += bytes.len() as u64;
+                    self.memory().install(&mut Hardware::new(), &fetch, &bytes)
+                }
+                Err(error) => {
+                    let offset = fetch.offset;
+                    warn!("process", "page at {offset:#x} of the program: {error:?}");
+                    self.memory().abandon(&fetch);
+                    Err(Cause::PageUnavailable)
+                }
+            };
+            if fetch.demand {
+                installed.map_err(Stop::Cause)?;
+            }
+        }
+        Ok(())
     }
 
     /// Copies from the program, bringing in pages as its own access would.

@@ -6,6 +6,7 @@
 
 use hearth_abi::errno::Errno;
 use kernel_core::addr::{PAGE_SIZE, USER_END, page_up};
+use kernel_core::readahead::AHEAD_IN_FLIGHT_MAX;
 use kernel_core::space::MapRequest;
 
 use super::Args;
@@ -67,13 +68,7 @@ impl Process {
                 let end = page_up(length).and_then(|length| address.checked_add(length));
                 let end = end.filter(|&end| end <= USER_END);
                 let end = end.ok_or(Errno::ENOMEM)?;
-                let mut machine = Hardware::new();
-                let mut at = address;
-                while let Some(fetch) = self.memory().plan_hold(&mut machine, at, end) {
-                    self.page_in(services, &fetch)?;
-                    at = fetch.end();
-                    self.look_up(services)?;
-                }
+                self.hold(services, address, end)?;
                 Ok(0)
             }
             DO_NOT_NEED => {
@@ -83,5 +78,21 @@ impl Process {
             }
             _ => Err(self.unknown(hearth_abi::sysno::MADVISE)),
         }
+    }
+
+    /// Asks for all pages of the file in a range, several requests at a time. The last ones are
+    /// still under way when this returns: a touch waits for its own.
+    fn hold(&mut self, services: &mut dyn NodeServices, start: u64, end: u64) -> Result<(), Stop> {
+        let mut at = start;
+        loop {
+            self.await_flights(services, AHEAD_IN_FLIGHT_MAX - 1)?;
+            let planned = self.memory().plan_hold(&mut Hardware::new(), at, end);
+            let Some(fetch) = planned else { break };
+            self.ask(services, &fetch)?;
+            at = fetch.end();
+            self.look_up(services)?;
+        }
+        services.poll();
+        Ok(())
     }
 }
