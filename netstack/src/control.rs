@@ -14,7 +14,7 @@ pub use event::{Event, LostReason, NodeState, NodeStatus};
 
 use crate::control::outbox::{Outbox, Outgoing};
 use crate::counters::Counters;
-use crate::ids::{BootEpoch, CallId, JobId, NodeId};
+use crate::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId};
 use crate::io::{IoReply, MAX_CALL_DATA};
 use crate::job::control::Jobs;
 use crate::job::{JobSpec, LaunchError};
@@ -22,6 +22,7 @@ use crate::join::farewell::Farewells;
 use crate::join::registry::{Message, Registry};
 use crate::page::PageReply;
 use crate::page::server::PageServer;
+use crate::retention::control::Drops;
 use crate::rng::Rng;
 use crate::time::Instant;
 use crate::wire::Error;
@@ -30,6 +31,7 @@ use crate::wire::io as io_wire;
 use crate::wire::job::CommandAck;
 use crate::wire::key::Key;
 use crate::wire::page::PageRead;
+use crate::wire::retention::Holdings;
 
 /// Why no key was issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,12 +51,23 @@ pub enum LeaveRefused {
     Busy(JobId),
 }
 
+/// Why a node was not told to drop a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropRefused {
+    /// It is not up.
+    NotUp,
+    /// As many commands as a node can hold programs wait for it
+    /// ([`crate::retention::HOLDINGS_MAX`]).
+    TooMany,
+}
+
 /// The control node's end of the protocol.
 #[derive(Debug)]
 pub struct Endpoint {
     registry: Registry,
     jobs: Jobs,
     farewells: Farewells,
+    drops: Drops,
     pages: PageServer,
     rng: Rng,
     outbox: Outbox,
@@ -66,6 +79,7 @@ impl Endpoint {
         Endpoint {
             jobs: Jobs::new(config.limits.jobs),
             farewells: Farewells::default(),
+            drops: Drops::default(),
             pages: PageServer::new(config.limits.page_bytes),
             rng: Rng::new(config.seed),
             outbox: Outbox::default(),
@@ -125,10 +139,18 @@ impl Endpoint {
                     self.jobs.reported(now, node, job);
                 }
             }
-            Kind::CommandAck => {
-                let ack = CommandAck::parse(payload)?;
-                self.jobs
-                    .acknowledge(now, node, &ack, &mut self.rng, &mut self.outbox);
+            Kind::CommandAck => match CommandAck::parse(payload)? {
+                CommandAck::Job(ack) => {
+                    self.jobs
+                        .acknowledge(now, node, &ack, &mut self.rng, &mut self.outbox);
+                }
+                CommandAck::Dropped(ack) => {
+                    self.drops.acknowledge(now, node, ack, &mut self.outbox);
+                }
+            },
+            Kind::Holdings => {
+                let report = Holdings::parse(payload)?;
+                self.registry.holdings(node, report, &mut self.outbox);
             }
             Kind::PageRead => {
                 let read = PageRead::parse(payload)?;
@@ -155,6 +177,7 @@ impl Endpoint {
     fn settle_losses(&mut self) {
         while let Some((node, reason)) = self.outbox.lost.pop_front() {
             self.farewells.settle(node);
+            self.drops.node_gone(node);
             self.jobs.node_gone(node, reason, &mut self.outbox);
         }
     }
@@ -168,6 +191,8 @@ impl Endpoint {
         self.farewells
             .handle_timeouts(now, &mut self.rng, &mut self.outbox);
         self.jobs
+            .handle_timeouts(now, &mut self.rng, &mut self.outbox);
+        self.drops
             .handle_timeouts(now, &mut self.rng, &mut self.outbox);
         while let Some(datagram) = self.outbox.next_ready() {
             if let Some(sent) = self.emit(now, &datagram, out) {
@@ -200,6 +225,11 @@ impl Endpoint {
                 self.registry
                     .seal(*node, Kind::Command, out, |writer| command.emit(writer))
             }
+            Outgoing::Drop { node } => {
+                let command = self.drops.wanted(*node)?;
+                self.registry
+                    .seal(*node, Kind::Command, out, |writer| command.emit(writer))
+            }
             Outgoing::IoReply { node, job, call } => {
                 let answer = self.jobs.io_answer(*node, *job, *call)?;
                 let done = answer.map(|reply| io_wire::Done {
@@ -228,6 +258,7 @@ impl Endpoint {
             self.registry.poll_timeout(),
             self.farewells.poll_timeout(),
             self.jobs.poll_timeout(),
+            self.drops.poll_timeout(),
         ]
         .into_iter()
         .flatten()
@@ -259,7 +290,9 @@ impl Endpoint {
     }
 
     /// Launches a job: every node gets LAUNCH, and for each `LaunchReady`, `LaunchRefused` or
-    /// `RankLost` follows.
+    /// `RankLost` follows. A rank with `retain` gets RETAIN before, and `Retained` precedes the
+    /// rest. With [`crate::job::StartMode::AtOnce`] there is no `LaunchReady`: `Started` says that
+    /// the program is loaded and runs.
     pub fn launch(&mut self, now: Instant, spec: JobSpec) -> Result<(), LaunchError> {
         let node_limit = self.registry.config().limits.nodes;
         self.jobs.launch(
@@ -282,6 +315,24 @@ impl Endpoint {
         }
         self.farewells.ask(now, node);
         Ok(())
+    }
+
+    /// Tells a node to drop what it holds of a program, or of all; returns the number of the
+    /// command. It is repeated until `ProgramDropped` comes; when the node is lost before, or its
+    /// session ends with a reboot, nothing comes and the command is forgotten.
+    ///
+    /// # Errors
+    /// The node is not up, or too many such commands wait for it.
+    pub fn drop_program(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        program: Option<ProgramId>,
+    ) -> Result<u64, DropRefused> {
+        if !self.registry.is_up(node) {
+            return Err(DropRefused::NotUp);
+        }
+        self.drops.ask(now, node, program)
     }
 
     /// Starts all ranks that are ready, and the others as soon as they are.

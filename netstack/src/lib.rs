@@ -36,6 +36,7 @@ pub mod join;
 pub mod node;
 pub mod page;
 pub mod personality;
+pub mod retention;
 pub mod rng;
 pub mod time;
 pub mod vitals;
@@ -48,6 +49,6 @@ pub const NODE_PORT: u16 = 7118;
 /// Largest datagram either side sends or accepts, in bytes: what fits an Ethernet frame of
 /// 1,500 bytes after the IPv4 (20) and UDP (8) headers. Transmit buffers must have this size.
 pub const MAX_DATAGRAM: usize = 1472;
-/// Most bytes of bulk data (a page fragment, the data of an I/O call) in one datagram. Leaves
-/// room for the header, the message's own fields and the tag in [`MAX_DATAGRAM`].
+/// Most bytes of data of an I/O call in one datagram. Leaves room for the header, the message's own
+/// fields and the tag in [`MAX_DATAGRAM`].
 pub const MAX_DATA: usize = 1280;

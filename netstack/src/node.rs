@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::counters::Counters;
-use crate::ids::{BootEpoch, CallId, ControlEpoch, JobId, NodeId, RequestId};
+use crate::ids::{BootEpoch, CallId, ControlEpoch, JobId, NodeId, ProgramId, RequestId};
 use crate::io::client::Outcome;
 use crate::io::{self, IoOp, SubmitError};
 use crate::job::node::Jobs;
@@ -17,15 +17,17 @@ use crate::job::{LaunchRefusal, LaunchSpec};
 use crate::join::node::{Link, Message, Received};
 use crate::join::{Refusal, Timing};
 use crate::page::client::PageClient;
-use crate::page::{Object, PageError, PageRequest};
+use crate::page::{Object, PageError, PageRequest, PageTraffic};
 use crate::personality::Personality;
+use crate::retention::Holding;
+use crate::retention::node::{Drops, Ledger};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::vitals::{BootTimings, Vitals};
 use crate::wire::Error;
 use crate::wire::datagram::{self, Header, Kind};
 use crate::wire::io as io_wire;
-use crate::wire::job::Command;
+use crate::wire::job::{Command, CommandAck, DropAck};
 use crate::wire::join as join_wire;
 use crate::wire::join::PANIC_TEXT_MAX;
 use crate::wire::key::Key;
@@ -91,7 +93,30 @@ pub enum Event {
     /// for it; nothing more is sent.
     Left,
     /// Load this program and answer with [`Endpoint::launch_result`].
-    Launch(LaunchSpec),
+    Launch {
+        /// What to load and how.
+        spec: LaunchSpec,
+        /// The launch block, where it came along; else read it as [`Object::LaunchBlock`].
+        block: Option<Vec<u8>>,
+    },
+    /// The published retain message: keep what is held of this program, drop what is held of
+    /// every other one, and answer with [`Endpoint::retain_result`]. Its launch follows.
+    Retain {
+        /// The job that is going to be launched.
+        job: JobId,
+        /// Its program.
+        program: ProgramId,
+        /// Keep read-only pages that are not executable, too.
+        read_only: bool,
+    },
+    /// Drop what is held of a program, and answer with [`Endpoint::drop_result`]. A program that
+    /// runs goes on; what it leaves is not held.
+    Drop {
+        /// Number of the command.
+        id: u64,
+        /// The program; None: every one.
+        program: Option<ProgramId>,
+    },
     /// Start the loaded program.
     Start {
         /// Its job.
@@ -165,6 +190,8 @@ pub struct Endpoint {
     link: Link,
     jobs: Jobs,
     pages: PageClient,
+    ledger: Ledger,
+    drops: Drops,
     rng: Rng,
     outbox: Outbox,
     /// The job for which this node stays although it was asked to leave; to be told.
@@ -178,6 +205,8 @@ impl Endpoint {
             link: Link::new(&config, now),
             jobs: Jobs::default(),
             pages: PageClient::new(),
+            ledger: Ledger::default(),
+            drops: Drops::default(),
             rng: Rng::new(config.seed),
             outbox: Outbox::default(),
             stays_for: None,
@@ -199,6 +228,8 @@ impl Endpoint {
             Received::NewSession => {
                 self.jobs.new_session(&mut self.outbox);
                 self.pages.clear();
+                self.ledger.new_session();
+                self.drops.new_session();
                 self.stays_for = None;
             }
             Received::Message(message) => self.message(now, &message),
@@ -208,10 +239,10 @@ impl Endpoint {
     fn message(&mut self, now: Instant, message: &Message<'_>) {
         let Message { kind, seq, payload } = *message;
         let understood = match kind {
-            Kind::Command => Command::parse(payload).map(|command| {
-                if let Some(dropped) = self.jobs.command(seq, &command, &mut self.outbox) {
-                    self.pages.cancel(dropped);
-                }
+            Kind::Command => Command::parse(payload).map(|command| self.command(seq, &command)),
+            Kind::HoldingsAck => join_wire::parse_echo(payload).map(|number| {
+                let expected = self.ledger.acknowledged(number);
+                self.outbox.counters.stale += u64::from(!expected);
             }),
             Kind::PageData => PageData::parse(payload).map(|answer| {
                 let Outbox { events, counters } = &mut self.outbox;
@@ -235,6 +266,14 @@ impl Endpoint {
         };
         if understood.is_err() {
             self.outbox.counters.bad_payload += 1;
+        }
+    }
+
+    fn command(&mut self, seq: u64, command: &Command<'_>) {
+        if let Command::Drop { id, program } = *command {
+            self.drops.command(id, program, &mut self.outbox);
+        } else if let Some(dropped) = self.jobs.command(seq, command, &mut self.outbox) {
+            self.pages.cancel(dropped);
         }
     }
 
@@ -291,7 +330,8 @@ impl Endpoint {
         if own.is_some() || !self.link.has_session() {
             return own;
         }
-        if let Some(ack) = self.jobs.next_ack() {
+        let job = self.jobs.next_ack().map(CommandAck::Job);
+        if let Some(ack) = job.or_else(|| self.drops.next_answer().map(CommandAck::Dropped)) {
             return self
                 .link
                 .seal(Kind::CommandAck, out, |writer| ack.emit(writer));
@@ -310,6 +350,12 @@ impl Endpoint {
             return self.link.seal(Kind::IoCall, out, |writer| {
                 io_wire::emit_call(job, call, op, writer);
             });
+        }
+        if let Some((report, repeated)) = self.ledger.due(now, &mut self.rng) {
+            self.outbox.counters.retransmitted += u64::from(repeated);
+            return self
+                .link
+                .seal(Kind::Holdings, out, |writer| report.emit(writer));
         }
         let Outbox { events, counters } = &mut self.outbox;
         let fail = |event| events.push_back(event);
@@ -333,14 +379,12 @@ impl Endpoint {
         if !self.link.has_session() {
             return link;
         }
-        if self.jobs.has_acks() || self.stays_for.is_some() {
+        if self.jobs.has_acks() || self.drops.has_answer() || self.stays_for.is_some() {
             return Some(Instant::ZERO);
         }
         let calls = self.jobs.present().and_then(|entry| entry.io.deadline());
-        [link, calls, self.pages.poll_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        let (reports, pages) = (self.ledger.deadline(), self.pages.poll_timeout());
+        [link, calls, reports, pages].into_iter().flatten().min()
     }
 
     /// When the next heartbeat is due, or the next HELLO: the only deadline that a node must
@@ -377,7 +421,46 @@ impl Endpoint {
         Some(PanicReporter { node, epoch, key })
     }
 
-    /// Answers a `Launch` event, once; ignored for a job that was dropped meanwhile.
+    /// Answers a `Retain` event, once: so many pages are held of its program, 0 when there is nothing
+    /// of it. Ignored when another job has come meanwhile. Tell of the programs dropped with
+    /// [`Self::unhold`].
+    pub fn retain_result(&mut self, _now: Instant, job: JobId, pages: u32) {
+        self.jobs.retain_result(job, pages);
+    }
+
+    /// Answers a `Drop` event, once: so many pages were given back; `in_use`: the program runs,
+    /// and what it leaves will not be held. Tell of the programs dropped with [`Self::unhold`].
+    pub fn drop_result(&mut self, _now: Instant, id: u64, pages: u32, in_use: bool) {
+        self.drops.result(DropAck { id, pages, in_use });
+    }
+
+    /// The node holds so much of a program now. The control node is told, at once or with the
+    /// report after the one that is under way, and again in every new session.
+    ///
+    /// Panics with more programs than [`crate::retention::HOLDINGS_MAX`].
+    pub fn hold(&mut self, _now: Instant, holding: Holding) {
+        self.ledger.hold(holding);
+    }
+
+    /// The node holds nothing of a program any more.
+    pub fn unhold(&mut self, _now: Instant, program: ProgramId) {
+        self.ledger.unhold(program);
+    }
+
+    /// What the node holds by what it was told, in the order of program ids.
+    pub fn holdings(&self) -> impl Iterator<Item = &Holding> + '_ {
+        self.ledger.held()
+    }
+
+    /// True when the control node has acknowledged, in this session, all that was said with
+    /// [`Self::hold`] and [`Self::unhold`].
+    pub fn holdings_acked(&self) -> bool {
+        self.link.has_session() && self.ledger.is_told()
+    }
+
+    /// Answers a `Launch` event, once; ignored for a job that was dropped meanwhile. Ok says that
+    /// the program is ready, or starts now when the launch says so
+    /// ([`crate::job::StartMode::AtOnce`]).
     pub fn launch_result(&mut self, _now: Instant, job: JobId, result: Result<(), LaunchRefusal>) {
         self.jobs.launch_result(job, result);
     }
@@ -387,6 +470,12 @@ impl Endpoint {
     /// Panics when `length` is 0 or above [`crate::page::MAX_REQUEST`].
     pub fn request_pages(&mut self, now: Instant, request: PageRequest) -> Result<RequestId, Full> {
         self.pages.request(now, request)
+    }
+
+    /// What reading the program of a job has cost on the network so far; zeros for a job other than
+    /// the one that read last.
+    pub fn page_traffic(&self, job: JobId) -> PageTraffic {
+        self.pages.traffic(job)
     }
 
     /// Forgets a job's outstanding page requests; no event follows for them.

@@ -6,30 +6,32 @@
 //!
 //! Invariant: when [`serve`] returns, the program's memory has been given back and scrubbed.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 
 use netstack::ids::JobId;
 use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, SubmitError};
-use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode};
+use netstack::job::{LaunchRefusal, RefusalCode, StartMode};
 use netstack::node::Endpoint;
 use netstack::time::Instant;
 
-use super::node::Node;
+use super::node::{Launch, Node};
 use super::services::NodeServices;
 use crate::{process, time};
 
-/// Loads, runs and reports the program of `spec`.
-pub fn serve(node: &mut Node, spec: &LaunchSpec) {
+/// Loads, runs and reports the program of `launch`.
+pub fn serve(node: &mut Node, launch: Launch) {
+    let Launch { spec, block } = launch;
     info!(
         "agent",
         "job {}: rank {} of {}", spec.job, spec.rank, spec.size
     );
     node.open_job(spec.job);
-    match process::prepare(spec, node) {
+    match process::prepare(&spec, block, node) {
         Err(refusal) => refuse(node, spec.job, refusal),
         Ok(prepared) => {
             node.endpoint().launch_result(time::now(), spec.job, Ok(()));
-            if await_start(node) {
+            if await_start(node, spec.start) {
                 let exit = prepared.run(node);
                 report(node, exit.report, exit.text.as_deref());
             } else {
@@ -44,12 +46,12 @@ pub fn serve(node: &mut Node, spec: &LaunchSpec) {
 
 /// Waits for start or cancel, at idle; the control node may take its time, for the slowest node of
 /// the job, and a lost control node comes back with one or the other. Returns whether to start.
-fn await_start(node: &mut Node) -> bool {
+fn await_start(node: &mut Node, mode: StartMode) -> bool {
     loop {
         if node.cancel().is_some() {
             return false;
         }
-        if node.started() {
+        if mode == StartMode::AtOnce || node.started() {
             return true;
         }
         node.wait(Instant::FAR_FUTURE);
@@ -88,7 +90,7 @@ fn report(node: &mut Node, report: ExitReport, text: Option<&str>) {
         };
         submit(node, op);
     }
-    submit(node, IoOp::Exit(report));
+    submit(node, IoOp::Exit(Box::new(report)));
 }
 
 /// Submits a call, waiting for room behind output that the control node has not taken yet.

@@ -46,7 +46,7 @@ pub fn run(boot: &'static BootFacts) -> ! {
     let mut node = node::Node::new(boot, identity, stack, timings);
     loop {
         match node.next_launch() {
-            Some(spec) => job::serve(&mut node, &spec),
+            Some(launch) => job::serve(&mut node, launch),
             None if node.has_left() => {
                 info!(
                     "agent",

@@ -8,6 +8,7 @@
 //! ended is dropped, so a new job never sees another's data.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use netstack::MAX_DATAGRAM;
@@ -38,6 +39,15 @@ const FIRST_SILENCE: Micros = Micros::from_secs(3);
 /// its program.
 const PUMP_ROUNDS: usize = 8;
 
+/// A program that the control node wants launched.
+#[derive(Debug)]
+pub struct Launch {
+    /// What to load and how.
+    pub spec: LaunchSpec,
+    /// Its launch block, where that came along.
+    pub block: Option<Vec<u8>>,
+}
+
 /// Stack and endpoint of this node.
 pub struct Node {
     boot: &'static BootFacts,
@@ -51,7 +61,7 @@ pub struct Node {
     last_tick: Instant,
     /// When to say next that the control node does not answer, and how long after that again.
     silence_report: (Instant, Micros),
-    launches: VecDeque<LaunchSpec>,
+    launches: VecDeque<Launch>,
     mailbox: Option<Mailbox>,
     /// It has left the cluster, and will not be heard again in this boot.
     left: bool,
@@ -88,7 +98,7 @@ impl Node {
     }
 
     /// The next program the control node wants launched.
-    pub fn next_launch(&mut self) -> Option<LaunchSpec> {
+    pub fn next_launch(&mut self) -> Option<Launch> {
         self.launches.pop_front()
     }
 
@@ -280,7 +290,10 @@ impl Node {
             }
             // An open job has been cancelled by now, or the endpoint would not say so; the launch
             // waits for its end.
-            Event::Launch(spec) => self.launches.push_back(spec),
+            Event::Launch { spec, block } => self.launches.push_back(Launch { spec, block }),
+            // Nothing is held after the end of a program.
+            Event::Retain { job, .. } => self.endpoint().retain_result(now, job, 0),
+            Event::Drop { id, .. } => self.endpoint().drop_result(now, id, 0, false),
             Event::Start { job } => {
                 if let Some(mailbox) = self.mailbox_of(job) {
                     mailbox.put_start();
@@ -352,7 +365,7 @@ impl Node {
         }
         // Not begun yet: the launch is answered with a refusal instead.
         let before = self.launches.len();
-        self.launches.retain(|launch| launch.job != job);
+        self.launches.retain(|launch| launch.spec.job != job);
         if self.launches.len() < before {
             super::job::refuse_cancelled(self.endpoint(), job);
         }
@@ -362,7 +375,7 @@ impl Node {
         &mut self,
         job: JobId,
         request: RequestId,
-        result: Result<alloc::vec::Vec<u8>, netstack::page::PageError>,
+        result: Result<Vec<u8>, netstack::page::PageError>,
     ) {
         if let Some(mailbox) = self.mailbox_of(job) {
             mailbox.put_pages(PageCompletion { request, result });

@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 
 use netstack::ids::{CallId, JobId, ProgramId, Rank, RequestId};
 use netstack::io::{IoOp, MAX_QUEUED_CALLS, SubmitError};
-use netstack::job::{LaunchSpec, launch_block};
+use netstack::job::{LaunchSpec, StartMode, launch_block};
 use netstack::node::Full;
 use netstack::page::{Object, PageError};
+use netstack::retention::Retention;
 use netstack::time::{Instant, Micros};
 
 use crate::agent::services::{IoCompletion, NodeServices, PageCompletion};
@@ -81,6 +82,8 @@ impl FakeControl {
             time_limit_us: self.time_limit_us,
             monitor_period_us: 0,
             memory_limit: 0,
+            retention: Retention::NOTHING,
+            start: StartMode::OnCommand,
         }
     }
 
@@ -142,6 +145,7 @@ impl NodeServices for FakeControl {
         let bytes = match object {
             Object::Program => &self.program,
             Object::LaunchBlock => &self.block,
+            Object::PageHashes => &Vec::new(),
         };
         let broken = object == Object::Program && offset + u64::from(length) > self.broken_from;
         let start = (offset as usize).min(bytes.len());

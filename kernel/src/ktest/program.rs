@@ -72,7 +72,8 @@ fn file_with(code: &[u8], data: &[u8], page: u64) -> Vec<u8> {
 fn run(control: &mut FakeControl) -> Result<Exit, String> {
     let before = mm::frames().usage();
     let spec = control.spec();
-    let prepared = process::prepare(&spec, control).map_err(|refusal| format!("{refusal:?}"))?;
+    let prepared =
+        process::prepare(&spec, None, control).map_err(|refusal| format!("{refusal:?}"))?;
     let exit = prepared.run(control);
     let after = mm::frames().usage();
     check!(
@@ -108,12 +109,13 @@ pub fn hello_world() -> Outcome {
     );
     let report = exit.report;
     // The code page was read for the headers; data was fetched; bss and stack are zero pages.
-    check!(report.faults_file == 1, "{report:?}");
+    check!(report.faults_data == 1, "{report:?}");
     check!(
         report.pages_asked == 1 && report.pages_read_ahead_used == 1,
         "{report:?}"
     );
-    check!(report.faults_anonymous == BSS_PAGES + 1, "{report:?}");
+    check!(report.faults_zero == BSS_PAGES, "{report:?}");
+    check!(report.faults_stack == 1, "{report:?}");
     check!(report.system_calls == 2, "{report:?}");
     check!(report.frames_peak == BSS_PAGES + 3, "{report:?}");
     check!(report.frames_scrubbed > report.frames_peak, "{report:?}");
@@ -236,7 +238,7 @@ pub fn pages_lost() -> Outcome {
     let mut control = FakeControl::new(file(test_programs::write_and_sum()));
     control.broken_from = 0;
     let spec = control.spec();
-    match process::prepare(&spec, &mut control) {
+    match process::prepare(&spec, None, &mut control) {
         Err(refusal) if refusal.code == RefusalCode::Unreadable => Ok(()),
         Err(refusal) => Err(format!("{refusal:?}")),
         Ok(_) => Err(String::from("a file that cannot be read was loaded")),
@@ -259,7 +261,7 @@ pub fn damaged() -> Outcome {
         control.tick_us = 10_000;
         let before = mm::frames().usage();
         let spec = control.spec();
-        match process::prepare(&spec, &mut control) {
+        match process::prepare(&spec, None, &mut control) {
             Err(_) => refused += 1,
             Ok(prepared) => {
                 prepared.run(&mut control);

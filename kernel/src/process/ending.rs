@@ -120,8 +120,13 @@ impl Process {
         report.user_us = time::of_counts(self.account.user_counts).as_micros();
         report.wall_us = ended.saturating_since(self.clock.started).as_micros();
         report.system_calls = self.account.system_calls;
-        report.faults_file = faults.file();
-        report.faults_anonymous = faults.anonymous();
+        report.faults_code = faults.code;
+        report.faults_readonly = faults.readonly;
+        report.faults_data = faults.data;
+        report.faults_zero = faults.zero;
+        report.faults_stack = faults.stack;
+        report.faults_held = faults.held;
+        report.faults_copy = faults.copy;
         report.pages_asked = back.counts.asked;
         report.pages_read_ahead = back.counts.ahead;
         report.pages_read_ahead_used = back.counts.used;
@@ -196,8 +201,8 @@ fn log(process: &Process, report: &ExitReport) {
         "job {}: {} calls, faults {}+{}, pages {}+{} ({} used), {} frames scrubbed, user {} us of {} us",
         process.spec.job,
         report.system_calls,
-        report.faults_file,
-        report.faults_anonymous,
+        report.faults_code + report.faults_readonly + report.faults_data,
+        report.faults_zero + report.faults_stack,
         report.pages_asked,
         report.pages_read_ahead,
         report.pages_read_ahead_used,

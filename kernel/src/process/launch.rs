@@ -33,9 +33,11 @@ use crate::{arch, time};
 /// Longest single wait for a page of the program.
 const WAIT_STEP: Micros = Micros::from_secs(1);
 
-/// Loads the program of `spec`; it is ready to start when this returns.
+/// Loads the program of `spec`, with its launch block if that came along; it is ready to start when
+/// this returns.
 pub fn prepare(
     spec: &LaunchSpec,
+    block: Option<Vec<u8>>,
     services: &mut dyn NodeServices,
 ) -> Result<Prepared, LaunchRefusal> {
     let head_bytes = spec.program_bytes.min(HEAD_BYTES);
@@ -45,7 +47,10 @@ pub fn prepare(
     if block_bytes > launch_block::MAX as u64 {
         return Err(bad_block("it is larger than a node takes"));
     }
-    let block = read_all(services, Object::LaunchBlock, block_bytes)?;
+    let block = match block {
+        Some(block) => block,
+        None => read_all(services, Object::LaunchBlock, block_bytes)?,
+    };
     let block = launch_block::parse(&block).map_err(|error| bad_block(&format!("{error:?}")))?;
     if block.rank != spec.rank || block.size != spec.size {
         return Err(bad_block("rank or size differ from the launch"));

@@ -4,17 +4,19 @@
 //! An endpoint's input is a list of records: one byte of mode, one of kind, two of length
 //! (little-endian), then so many bytes. Mode 0 delivers the bytes as they are, mode 1 as the
 //! payload of a datagram sealed with the session's key (as if the other side had been taken over),
-//! mode 2 lets time pass, any other lets the endpoint send. The only thing asked of the endpoints
-//! is that they neither panic nor stop.
+//! mode 2 lets time pass, mode 3 has the node hold a program or drop it, mode 4 has the control node
+//! ask it to, any other lets the endpoints send. The only thing asked of the endpoints is that they
+//! neither panic nor stop.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use netstack::control::Limits;
 use netstack::ids::{BootEpoch, ControlEpoch, JobId, NodeId, ProgramId};
-use netstack::job::{JobSpec, RankSpec};
+use netstack::job::{JobSpec, RankSpec, StartMode};
 use netstack::join::Timing;
 use netstack::page::{Object, PageRequest};
 use netstack::personality::Personality;
+use netstack::retention::{HOLDINGS_MAX, Holding, Retention};
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;
 use netstack::wire::datagram::{self, Header, Kind, MAX_PAYLOAD, Packet};
@@ -104,13 +106,16 @@ impl Pair {
             job: JOB,
             ranks: vec![RankSpec {
                 node: NODE,
-                launch_block_bytes: 10,
+                launch_block: [0; 10].into(),
+                retain: false,
             }],
             program: ProgramId([0; 32]),
             program_bytes: 100_000,
             time_limit_us: 0,
             monitor_period_us: 0,
             memory_limit: 0,
+            retention: Retention::default(),
+            start: StartMode::OnCommand,
         };
         pair.control.launch(pair.now, spec).expect("the node is up");
         pair.settle();
@@ -147,9 +152,31 @@ impl Pair {
         panic!("the endpoints never come to rest");
     }
 
+    /// What comes out is dropped, but for the answers that the node owes.
     fn drain(&mut self) {
-        while self.node.poll_event().is_some() {}
+        while let Some(event) = self.node.poll_event() {
+            match event {
+                node::Event::Retain { job, .. } => self.node.retain_result(self.now, job, 7),
+                node::Event::Drop { id, .. } => self.node.drop_result(self.now, id, 7, false),
+                _ => {}
+            }
+        }
         while self.control.poll_event().is_some() {}
+    }
+
+    /// The node holds program `number` if it is even, and drops the one before it if not.
+    fn hold(&mut self, number: u8) {
+        let program = ProgramId([(number / 2) % HOLDINGS_MAX as u8; 32]);
+        if number % 2 == 0 {
+            let holding = Holding {
+                program,
+                pages: number.into(),
+                pristine: 0,
+            };
+            self.node.hold(self.now, holding);
+        } else {
+            self.node.unhold(self.now, program);
+        }
     }
 }
 
@@ -182,6 +209,12 @@ fn attack(input: &[u8], mut pair: Pair, key: Key, deliver: impl Fn(&mut Pair, &[
                 deliver(&mut pair, &out[..length]);
             }
             2 => pair.now += Micros(u64::from(kind) * 50_000),
+            3 => pair.hold(kind),
+            4 => {
+                let program = (kind != 0).then_some(ProgramId([kind; 32]));
+                // Refused once the node is gone, or too much waits.
+                let _ = pair.control.drop_program(pair.now, NODE, program);
+            }
             _ => pair.settle(),
         }
         pair.drain();

@@ -159,7 +159,15 @@ impl Agent {
 
     fn handle(&mut self, now: Instant, event: Event, plans: &BTreeMap<JobId, Plan>) -> Checked {
         match event {
-            Event::Launch(spec) => self.launch(now, spec, plans),
+            Event::Launch { spec, block } => self.launch(now, spec, block, plans),
+            Event::Retain { job, .. } => {
+                self.endpoint.retain_result(now, job, 0);
+                Ok(())
+            }
+            Event::Drop { id, .. } => {
+                self.endpoint.drop_result(now, id, 0, false);
+                Ok(())
+            }
             Event::Start { job } => self.start(job),
             Event::Cancel {
                 job,
@@ -200,7 +208,13 @@ impl Agent {
         }
     }
 
-    fn launch(&mut self, now: Instant, spec: LaunchSpec, plans: &BTreeMap<JobId, Plan>) -> Checked {
+    fn launch(
+        &mut self,
+        now: Instant,
+        spec: LaunchSpec,
+        inline: Option<Vec<u8>>,
+        plans: &BTreeMap<JobId, Plan>,
+    ) -> Checked {
         let job = spec.job;
         check(self.launched.insert(job), || {
             format!("job {job} was launched twice in one boot")
@@ -227,8 +241,12 @@ impl Agent {
             length,
             demand: true,
         };
-        let block = (0..spec.launch_block_bytes).step_by(BLOCK_PIECE as usize);
-        let mut wanted: VecDeque<_> = block
+        let to_read = match inline {
+            Some(_) => 0,
+            None => spec.launch_block_bytes,
+        };
+        let pieces = (0..to_read).step_by(BLOCK_PIECE as usize);
+        let mut wanted: VecDeque<_> = pieces
             .map(|offset| {
                 let length = (spec.launch_block_bytes - offset).min(BLOCK_PIECE);
                 request(Object::LaunchBlock, u64::from(offset), length)
@@ -243,7 +261,7 @@ impl Agent {
             phase: Phase::Loading,
             wanted,
             waiting: BTreeSet::new(),
-            block: BTreeMap::new(),
+            block: inline.map(|block| (0, block)).into_iter().collect(),
             step: 0,
             written: 0,
             to_write: 0,
@@ -339,6 +357,7 @@ impl Agent {
                 state.block.insert(offset, bytes);
                 Ok(())
             }
+            Object::PageHashes => Err(format!("job {job}: nobody asked for page hashes")),
         }
     }
 
@@ -511,7 +530,7 @@ impl Job {
             // What the operator checks the output against.
             report.user_us = self.written;
             report.wall_us = self.stdin;
-            let submitted = endpoint.io_submit(now, self.spec.job, IoOp::Exit(report));
+            let submitted = endpoint.io_submit(now, self.spec.job, IoOp::Exit(Box::new(report)));
             let call = submitted.map_err(|error| format!("an exit was refused: {error:?}"))?;
             self.exit = Some(call);
         }

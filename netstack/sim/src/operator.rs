@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use netstack::control::{Endpoint, Event};
 use netstack::ids::{BootEpoch, CallId, JobId, NodeId, Rank};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply, WINDOW};
-use netstack::job::{JobSpec, LaunchError, RankSpec};
+use netstack::job::{JobSpec, LaunchError, RankSpec, StartMode};
 use netstack::page::{Object, PageError, PageReply, PageWanted};
+use netstack::retention::Retention;
 use netstack::rng::Rng;
 use netstack::time::{Instant, Micros};
 
@@ -303,6 +304,9 @@ impl Operator {
                 })
             }
             Event::PageWanted(wanted) => self.page_wanted(now, wanted),
+            Event::Retained { .. } | Event::Holdings { .. } | Event::ProgramDropped { .. } => {
+                Ok(())
+            }
             Event::IoCall {
                 node,
                 job,
@@ -357,6 +361,7 @@ impl Operator {
                     length,
                 ))
             }
+            Object::PageHashes => Err(PageError::NoSuchObject),
             Object::LaunchBlock => {
                 let block = plan.launch_block(wanted.rank);
                 let start = block.len().min(wanted.offset as usize);
@@ -508,7 +513,8 @@ fn reply(length: u64, data: Vec<u8>) -> IoReply {
 fn spec(plan: &Plan) -> JobSpec {
     let place = |(rank, node): (usize, &NodeId)| RankSpec {
         node: *node,
-        launch_block_bytes: plan.launch_block(Rank(rank as u32)).len() as u32,
+        launch_block: plan.launch_block(Rank(rank as u32)).into(),
+        retain: false,
     };
     JobSpec {
         job: plan.job,
@@ -518,5 +524,7 @@ fn spec(plan: &Plan) -> JobSpec {
         time_limit_us: 0,
         monitor_period_us: 0,
         memory_limit: 0,
+        retention: Retention::NOTHING,
+        start: StartMode::OnCommand,
     }
 }

@@ -1,13 +1,16 @@
 //! What the control node's endpoint tells its user.
 
+use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use crate::ids::{BootEpoch, CallId, JobId, NodeId, Rank};
+use crate::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, Rank};
 use crate::io::IoOp;
 use crate::job::{RankLoss, RefusalCode};
 use crate::join::Refusal;
 use crate::page::PageWanted;
+use crate::retention::Holding;
 use crate::time::Instant;
 use crate::vitals::{BootTimings, Vitals};
 
@@ -73,7 +76,7 @@ pub enum Event {
     /// heard again.
     NodeJoined {
         /// The registry's view, with the vitals of the confirming heartbeat.
-        status: NodeStatus,
+        status: Box<NodeStatus>,
         /// The same boot was up before in this run of the control node.
         rejoined: bool,
     },
@@ -143,6 +146,45 @@ pub enum Event {
         /// What it said.
         text: String,
     },
+    /// A node holds other programs than it did. Acknowledged with the next
+    /// [`crate::control::Endpoint::poll_transmit`]: what must not be forgotten has to be stored
+    /// before. Each report comes once, in the order in which the node made them.
+    Holdings {
+        /// Which.
+        node: NodeId,
+        /// Its boot: another one holds nothing of this.
+        boot_epoch: BootEpoch,
+        /// What was reported of this node before is void. Comes first in every session; until it
+        /// comes, the node holds what it held when it was last heard, if it has not booted again.
+        reset: bool,
+        /// What the node holds now of these programs.
+        held: Vec<Holding>,
+        /// Programs of which it holds nothing any more.
+        dropped: Vec<ProgramId>,
+    },
+    /// A node has carried out a [`crate::control::Endpoint::drop_program`]. A `Holdings` event says
+    /// what it holds then, before or after this.
+    ProgramDropped {
+        /// Which.
+        node: NodeId,
+        /// Number of the command.
+        id: u64,
+        /// Pages of 4 KiB that were given back.
+        pages: u32,
+        /// The program runs, and what it leaves will not be held.
+        in_use: bool,
+    },
+    /// A node has dropped every other program, and holds so much of a rank's; its LAUNCH is next.
+    Retained {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeId,
+        /// The rank.
+        rank: Rank,
+        /// Pages of 4 KiB held of the program; 0: it is cold.
+        pages: u32,
+    },
     /// A rank is loaded and ready to start.
     LaunchReady {
         /// The job.
@@ -167,7 +209,8 @@ pub enum Event {
         /// The reason in words.
         text: String,
     },
-    /// A node has the order to start.
+    /// A node has the order to start, or has started by itself
+    /// ([`crate::job::StartMode::AtOnce`]). Once for each rank, before its first call.
     Started {
         /// The job.
         job: JobId,

@@ -56,6 +56,14 @@ pub(crate) enum Outgoing {
     AskLeave { node: NodeId },
     /// The command that a rank is waiting for, or the cancel of an orphan.
     Command { node: NodeId, job: JobId },
+    /// The DROP that a node is to carry out next.
+    Drop { node: NodeId },
+    /// HOLDINGS_ACK.
+    HoldingsAck {
+        node: NodeId,
+        session: u64,
+        number: u64,
+    },
     /// How a call stands.
     IoReply {
         node: NodeId,

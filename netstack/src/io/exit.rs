@@ -42,10 +42,48 @@ pub struct ExitReport {
     pub wall_us: u64,
     /// System calls made.
     pub system_calls: u64,
-    /// Faults served with a page of the program file.
-    pub faults_file: u64,
-    /// Faults served with a zero page.
-    pub faults_anonymous: u64,
+    /// The node held pages of the program when it was launched.
+    pub warm: bool,
+    /// Pages that the launch found mapped from earlier runs.
+    pub pages_reused: u64,
+    /// Pages held after the end.
+    pub pages_kept: u64,
+    /// Pages of the program file given back at the end, or before the launch.
+    pub pages_discarded: u64,
+    /// Pages that failed their hash and were given back.
+    pub pages_damaged: u64,
+    /// Pages of page tables at the end.
+    pub table_pages: u64,
+    /// Frames of 2 MiB that held text at the end.
+    pub pages_large: u64,
+    /// Faults that fetched a page of an executable segment.
+    pub faults_code: u64,
+    /// Faults that fetched a page of a segment that is only read.
+    pub faults_readonly: u64,
+    /// Faults that fetched a page of a writable segment.
+    pub faults_data: u64,
+    /// Faults served with a zero page, the stack's excepted.
+    pub faults_zero: u64,
+    /// Faults on the stack.
+    pub faults_stack: u64,
+    /// Faults on the program file that found the page in memory.
+    pub faults_held: u64,
+    /// Faults that copied a data page that was in memory.
+    pub faults_copy: u64,
+    /// Requests sent for the program file ([`crate::page::PageTraffic::requests`]).
+    pub program_requests: u64,
+    /// Fragments received of it ([`crate::page::PageTraffic::fragments`]).
+    pub program_fragments: u64,
+    /// Bytes of both on the wire ([`crate::page::PageTraffic::wire_bytes`]).
+    pub program_wire_bytes: u64,
+    /// Microseconds from the arrival of LAUNCH until the program was ready.
+    pub launch_us: u64,
+    /// Microseconds from the arrival of LAUNCH to the first instruction.
+    pub first_us: u64,
+    /// The same in counts of the processor's clock.
+    pub first_counts: u64,
+    /// From the arrival of LAUNCH to the end, in counts of the processor's clock.
+    pub exit_counts: u64,
     /// Pages asked for because a fault needed them.
     pub pages_asked: u64,
     /// Pages read ahead.
@@ -74,8 +112,27 @@ impl ExitReport {
             user_us: 0,
             wall_us: 0,
             system_calls: 0,
-            faults_file: 0,
-            faults_anonymous: 0,
+            warm: false,
+            pages_reused: 0,
+            pages_kept: 0,
+            pages_discarded: 0,
+            pages_damaged: 0,
+            table_pages: 0,
+            pages_large: 0,
+            faults_code: 0,
+            faults_readonly: 0,
+            faults_data: 0,
+            faults_zero: 0,
+            faults_stack: 0,
+            faults_held: 0,
+            faults_copy: 0,
+            program_requests: 0,
+            program_fragments: 0,
+            program_wire_bytes: 0,
+            launch_us: 0,
+            first_us: 0,
+            first_counts: 0,
+            exit_counts: 0,
             pages_asked: 0,
             pages_read_ahead: 0,
             pages_read_ahead_used: 0,

@@ -10,6 +10,7 @@ pub(crate) mod client;
 pub mod exit;
 pub(crate) mod server;
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -61,7 +62,7 @@ pub enum IoOp {
         data: Vec<u8>,
     },
     /// The program has ended; always a job's last call, so it arrives after all output.
-    Exit(ExitReport),
+    Exit(Box<ExitReport>),
 }
 
 /// The answer to a call.

@@ -1,12 +1,17 @@
 //! The control side of job control: which rank stands where, and which command it waits for.
 //!
 //! ```text
-//!  launch()              Ready             start(), Started
-//! --------> Launching ---------> Ready -----------------------> Running
-//!               | Refused          |  Exit answered, node lost     |
-//!               v                  v                               v
-//!             Gone               Gone                            Gone
+//!  launch()   Retained              Ready             start(), Started
+//! -> Retaining -----> Launching ---------> Ready -----------------------> Running
+//!        |                | Refused          |  Exit answered, node lost     |
+//!        v                v                  v                               v
+//!      Gone             Gone               Gone                            Gone
 //! ```
+//!
+//! Only a rank that is to be retained for begins with the first step. With [`StartMode::AtOnce`] a
+//! rank goes from Launching to Running, by the acknowledgement that says so or its first call,
+//! whichever arrives first. [`calls`] has what running ranks ask for, [`orphans`] the jobs that
+//! nodes should not have.
 //!
 //! A command is repeated for as long as its node is up and has not said that it is done: a node
 //! that computes looks at its network once a second only.
@@ -14,36 +19,34 @@
 //! Invariant: a node has at most one rank that is not gone; a node that reports a job it should
 //! not have (an orphan) is told to drop it until it says that it has.
 
+mod calls;
+mod orphans;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
 
 use crate::backoff::Backoff;
 use crate::control::Event;
 use crate::control::outbox::{Outbox, Outgoing};
-use crate::ids::{CallId, JobId, NodeId, Rank};
-use crate::io::IoReply;
-use crate::io::server::{Channel, Outcome};
-use crate::job::{JobSpec, LaunchError, LaunchSpec, RankLoss, RankSpec, RefusalCode, launch_block};
-use crate::page::PageWanted;
+use crate::ids::{JobId, NodeId, Rank};
+use crate::io::server::Channel;
+use crate::job::{
+    JobSpec, LaunchError, LaunchSpec, RankLoss, RankSpec, RefusalCode, StartMode, launch_block,
+};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
-use crate::wire::io::IoCall;
-use crate::wire::job::{Command, CommandAck, JobStatus};
-use crate::wire::page::PageRead;
+use crate::wire::job::{Command, INLINE_BLOCK_MAX, JobAck, JobStatus};
 
 /// Repetition of a command; at its slowest as often as a computing node looks.
 const COMMAND: Backoff = Backoff::new(Micros::from_millis(100), Micros::from_secs(1));
 /// How often a node that loads a program is asked how far it is; it also says so by itself.
 const LOADING_POLL: Micros = Micros::from_millis(500);
-/// Channels of ended jobs kept per node, to repeat answers that were lost. A node that gets its
-/// next LAUNCH takes all earlier ones for answered, so one would do.
-const CLOSED_PER_NODE: usize = 4;
-/// Orphans remembered per node; a node has one job at a time, and reports it again and again.
-const ORPHANS_PER_NODE: usize = 4;
 /// The signal that ends an orphan.
 const SIGKILL: u8 = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    Retaining,
     Launching,
     Ready,
     Running,
@@ -58,7 +61,7 @@ struct Retry {
 #[derive(Debug)]
 struct RankState {
     rank: Rank,
-    launch_block_bytes: u32,
+    launch_block: Arc<[u8]>,
     phase: Phase,
     /// The signal of the last cancel the node has acknowledged.
     cancelled: u8,
@@ -124,7 +127,7 @@ impl Jobs {
         let mut ranks = BTreeMap::new();
         for (rank, place) in spec.ranks.iter().enumerate() {
             self.check_place(place, &is_up)?;
-            let rank = RankState::new(Rank(rank as u32), place.launch_block_bytes);
+            let rank = RankState::new(Rank(rank as u32), place);
             if ranks.insert(place.node, rank).is_some() {
                 return Err(LaunchError::NodeTwice(place.node));
             }
@@ -157,7 +160,7 @@ impl Jobs {
         if self.by_node.contains_key(&place.node) {
             return Err(LaunchError::NodeBusy(place.node));
         }
-        if place.launch_block_bytes as usize > launch_block::MAX {
+        if place.launch_block.len() > launch_block::MAX {
             return Err(LaunchError::LaunchBlockTooLarge);
         }
         Ok(())
@@ -234,7 +237,7 @@ impl Jobs {
     }
 
     /// The command a node is waiting for.
-    pub(crate) fn wanted(&self, node: NodeId, job: JobId) -> Option<Command> {
+    pub(crate) fn wanted(&self, node: NodeId, job: JobId) -> Option<Command<'_>> {
         let state = self.jobs.get(&job);
         let Some((state, rank)) = state.and_then(|state| Some((state, state.ranks.get(&node)?)))
         else {
@@ -255,6 +258,11 @@ impl Jobs {
         });
         match rank.phase {
             // Also asks a node that has the cancel already how far it is.
+            Phase::Retaining => Some(cancel.unwrap_or(Command::Retain {
+                job,
+                program: state.spec.program,
+                read_only: state.spec.retention.read_only,
+            })),
             Phase::Launching => Some(cancel.unwrap_or_else(|| state.launch_command(rank))),
             _ if state.cancel.is_some() => cancel.filter(|_| state.cancel != Some(rank.cancelled)),
             Phase::Ready => state.start.then_some(Command::Start { job }),
@@ -267,7 +275,7 @@ impl Jobs {
         &mut self,
         now: Instant,
         node: NodeId,
-        ack: &CommandAck<'_>,
+        ack: &JobAck<'_>,
         rng: &mut Rng,
         out: &mut Outbox,
     ) {
@@ -292,17 +300,38 @@ impl Jobs {
             return;
         }
         let place = rank.rank;
+        let at_once = self.jobs[&job].spec.start == StartMode::AtOnce;
+        let rank = rank_mut(&mut self.jobs, node, job).expect("it was found above");
         match (rank.phase, ack.status) {
+            (Phase::Retaining, JobStatus::Retained) => {
+                rank.phase = Phase::Launching;
+                rank.retry.tries = 0;
+                arm(&mut self.timers, &mut rank.retry, now, node, job);
+                out.event(Event::Retained {
+                    job,
+                    node,
+                    rank: place,
+                    pages: ack.pages,
+                });
+            }
             (Phase::Launching, JobStatus::Loading) => {
                 let next = now + rng.jitter(LOADING_POLL);
                 arm(&mut self.timers, &mut rank.retry, next, node, job);
+            }
+            (Phase::Launching, JobStatus::Started) if at_once => {
+                // A cancel may still be on its way to it.
+                rank.retry.tries = 0;
+                arm(&mut self.timers, &mut rank.retry, now, node, job);
+                self.started(node, job, out);
             }
             (Phase::Launching, JobStatus::Ready | JobStatus::Started) => {
                 rank.phase = Phase::Ready;
                 rank.retry.tries = 0;
                 arm(&mut self.timers, &mut rank.retry, now, node, job);
                 let state = &self.jobs[&job];
-                let loading = |rank: &&RankState| rank.phase == Phase::Launching && !rank.exit_seen;
+                let loading = |rank: &&RankState| {
+                    matches!(rank.phase, Phase::Retaining | Phase::Launching) && !rank.exit_seen
+                };
                 let waiting = state.ranks.values().filter(loading).count() as u32;
                 out.event(Event::LaunchReady {
                     job,
@@ -322,7 +351,7 @@ impl Jobs {
                 });
                 self.gone(node, job, out);
             }
-            (Phase::Launching, JobStatus::Unknown | JobStatus::Finished) => {
+            (Phase::Retaining | Phase::Launching, JobStatus::Unknown | JobStatus::Finished) => {
                 self.never_launched(node, job, ack.status, place, out);
             }
             (Phase::Ready, JobStatus::Started) => self.started(node, job, out),
@@ -419,180 +448,17 @@ impl Jobs {
         }
         self.gone(node, job, out);
     }
-
-    fn is_closed(&self, node: NodeId, job: JobId) -> bool {
-        let closed = self.closed.get(&node);
-        closed.is_some_and(|closed| closed.iter().any(|(known, _)| *known == job))
-    }
-
-    /// A node reports that it has a job.
-    pub(crate) fn reported(&mut self, now: Instant, node: NodeId, job: JobId) {
-        if self.job_of(node) != Some(job) {
-            self.adopt_orphan(now, node, job);
-        }
-    }
-
-    /// A job that its node should not have: it is told to drop it.
-    fn adopt_orphan(&mut self, now: Instant, node: NodeId, job: JobId) {
-        let known = self
-            .orphans
-            .range((node, JobId(0))..=(node, JobId(u64::MAX)))
-            .count();
-        let has_it = self.orphans.contains_key(&(node, job));
-        if self.is_closed(node, job) || has_it || known >= ORPHANS_PER_NODE {
-            return;
-        }
-        self.orphans.insert((node, job), Retry::default());
-        self.arm(now, node, job);
-    }
-
-    fn first_orphan(&self, node: NodeId) -> Option<(NodeId, JobId)> {
-        let mut all = self
-            .orphans
-            .range((node, JobId(0))..=(node, JobId(u64::MAX)));
-        all.next().map(|(key, _)| *key)
-    }
-
-    fn forget_orphan(&mut self, node: NodeId, job: JobId) {
-        if let Some(mut retry) = self.orphans.remove(&(node, job)) {
-            disarm(&mut self.timers, &mut retry, node, job);
-        }
-    }
-
-    /// A node asks for pages; None when it has no business to.
-    pub(crate) fn page_read(
-        &mut self,
-        now: Instant,
-        node: NodeId,
-        read: &PageRead,
-    ) -> Option<PageWanted> {
-        let rank = self
-            .jobs
-            .get(&read.job)
-            .and_then(|state| state.ranks.get(&node));
-        let Some(rank) = rank.map(|rank| rank.rank) else {
-            self.adopt_orphan(now, node, read.job);
-            return None;
-        };
-        Some(PageWanted {
-            node,
-            rank,
-            job: read.job,
-            object: read.object,
-            offset: read.offset,
-            length: read.length,
-            request: read.request,
-            attempt: read.attempt,
-            fragments: read.fragments,
-        })
-    }
-
-    /// A node ships a call.
-    pub(crate) fn io_call(&mut self, now: Instant, node: NodeId, io: IoCall, out: &mut Outbox) {
-        let IoCall { job, call, op } = io;
-        let rank = rank_mut(&mut self.jobs, node, job);
-        let Some(rank) = rank else {
-            if self.is_closed(node, job) {
-                out.send(Outgoing::IoReply { node, job, call });
-            } else {
-                self.adopt_orphan(now, node, job);
-            }
-            return;
-        };
-        match rank.channel.receive(call, op) {
-            Outcome::Repeated => out.send(Outgoing::IoReply { node, job, call }),
-            Outcome::OutOfWindow => out.counters.stale += 1,
-            Outcome::Taken => self.deliver(node, job, out),
-        }
-    }
-
-    fn deliver(&mut self, node: NodeId, job: JobId, out: &mut Outbox) {
-        let state = self.jobs.get_mut(&job).expect("the caller found the job");
-        // The first call of a program whose answer to START was lost.
-        let starting = state.start && state.cancel.is_none();
-        let phase = state.ranks[&node].phase;
-        if phase == Phase::Ready && starting {
-            self.started(node, job, out);
-        }
-        let state = self.jobs.get_mut(&job).expect("the caller found the job");
-        let rank = state
-            .ranks
-            .get_mut(&node)
-            .expect("the caller found the rank");
-        while let Some((call, op)) = rank.channel.next() {
-            rank.exit_seen |= matches!(op, crate::io::IoOp::Exit(_));
-            out.event(Event::IoCall {
-                node,
-                job,
-                rank: rank.rank,
-                call,
-                op,
-            });
-        }
-    }
-
-    /// The user answers a call.
-    pub(crate) fn io_reply(
-        &mut self,
-        node: NodeId,
-        job: JobId,
-        call: CallId,
-        reply: IoReply,
-        out: &mut Outbox,
-    ) {
-        let rank = rank_mut(&mut self.jobs, node, job);
-        if let Some(rank) = rank {
-            let Some(exit) = rank.channel.reply(call, reply) else {
-                return;
-            };
-            out.send(Outgoing::IoReply { node, job, call });
-            if exit && let Some(channel) = self.gone(node, job, out) {
-                let closed = self.closed.entry(node).or_default();
-                if closed.len() == CLOSED_PER_NODE {
-                    closed.pop_front();
-                }
-                closed.push_back((job, channel));
-            }
-            return;
-        }
-        if let Some(channel) = self.closed_channel(node, job)
-            && channel.reply(call, reply).is_some()
-        {
-            out.send(Outgoing::IoReply { node, job, call });
-        }
-    }
-
-    fn closed_channel(&mut self, node: NodeId, job: JobId) -> Option<&mut Channel> {
-        let closed = self.closed.get_mut(&node)?;
-        closed
-            .iter_mut()
-            .find(|(known, _)| *known == job)
-            .map(|(_, channel)| channel)
-    }
-
-    /// What to answer about a call; the outer None when there is nothing to say.
-    pub(crate) fn io_answer(
-        &self,
-        node: NodeId,
-        job: JobId,
-        call: CallId,
-    ) -> Option<Option<&IoReply>> {
-        let rank = self.jobs.get(&job).and_then(|state| state.ranks.get(&node));
-        if let Some(rank) = rank {
-            return rank.channel.answer(call);
-        }
-        let closed = self.closed.get(&node)?;
-        let (_, channel) = closed.iter().find(|(known, _)| *known == job)?;
-        channel.answer(call)
-    }
 }
 
 impl RankState {
-    fn new(rank: Rank, launch_block_bytes: u32) -> Self {
+    fn new(rank: Rank, place: &RankSpec) -> Self {
         RankState {
             rank,
-            launch_block_bytes,
-            phase: Phase::Launching,
+            launch_block: place.launch_block.clone(),
+            phase: match place.retain {
+                true => Phase::Retaining,
+                false => Phase::Launching,
+            },
             cancelled: 0,
             channel: Channel::new(),
             exit_seen: false,
@@ -602,18 +468,23 @@ impl RankState {
 }
 
 impl Job {
-    fn launch_command(&self, rank: &RankState) -> Command {
-        Command::Launch(LaunchSpec {
+    fn launch_command<'a>(&self, rank: &'a RankState) -> Command<'a> {
+        let block = &rank.launch_block;
+        let spec = LaunchSpec {
             job: self.spec.job,
             rank: rank.rank,
             size: self.spec.ranks.len() as u32,
             program: self.spec.program,
             program_bytes: self.spec.program_bytes,
-            launch_block_bytes: rank.launch_block_bytes,
+            launch_block_bytes: block.len() as u32,
             time_limit_us: self.spec.time_limit_us,
             monitor_period_us: self.spec.monitor_period_us,
             memory_limit: self.spec.memory_limit,
-        })
+            retention: self.spec.retention,
+            start: self.spec.start,
+        };
+        let block = (block.len() <= INLINE_BLOCK_MAX).then_some(&block[..]);
+        Command::Launch { spec, block }
     }
 }
 

@@ -9,17 +9,24 @@
 //! - A `Cancel` before `launch_result` is answered by `launch_result(Err(Cancelled))`.
 //! - A `Cancel` with `orphan` ends the job at once; nothing is submitted for it any more.
 //!
-//! A node has one job at a time. A `Launch` event that follows a job whose `Exit` was submitted
-//! is preceded by that call's `IoDone`, one that follows any other job by its orphan `Cancel`.
+//! - A launch with [`StartMode::AtOnce`] gets no `Start`: the program starts when it is loaded, and
+//!   `launch_result(Ok)` says that it does.
+//! - A `Retain` event is answered by `retain_result` once.
+//!
+//! A node has one job at a time. A `Launch` or `Retain` event that follows a job whose `Exit` was
+//! submitted is preceded by that call's `IoDone`, one that follows any other job by its orphan
+//! `Cancel`.
 
 pub(crate) mod control;
 pub mod launch_block;
 pub(crate) mod node;
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::ids::{JobId, NodeId, ProgramId, Rank};
+use crate::retention::Retention;
 
 /// Longest text of a refusal in bytes.
 pub const REFUSAL_TEXT_MAX: usize = 512;
@@ -45,6 +52,20 @@ pub struct LaunchSpec {
     pub monitor_period_us: u64,
     /// Memory limit in bytes, 0 for what the node has.
     pub memory_limit: u64,
+    /// What is done with pages of the program before and after.
+    pub retention: Retention,
+    /// What the program waits for once it is loaded.
+    pub start: StartMode,
+}
+
+/// What a program that is loaded waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartMode {
+    /// For START, which the control node sends when all ranks are ready.
+    OnCommand,
+    /// For nothing. Saves a round trip where no rank will be long in loading: where all nodes hold
+    /// the program, or the job has one rank.
+    AtOnce,
 }
 
 /// A job as the control node's user describes it.
@@ -64,15 +85,23 @@ pub struct JobSpec {
     pub monitor_period_us: u64,
     /// Memory limit in bytes, 0 for what the node has.
     pub memory_limit: u64,
+    /// What is done with pages of the program before and after.
+    pub retention: Retention,
+    /// What the program waits for once it is loaded.
+    pub start: StartMode,
 }
 
 /// One rank of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankSpec {
     /// The node it runs on.
     pub node: NodeId,
-    /// Size of its launch block in bytes, at most [`launch_block::MAX`].
-    pub launch_block_bytes: u32,
+    /// Its launch block, at most [`launch_block::MAX`] bytes. Travels in the LAUNCH where it fits
+    /// ([`crate::wire::job::INLINE_BLOCK_MAX`]); else the node asks for it with
+    /// [`crate::page::Object::LaunchBlock`].
+    pub launch_block: Arc<[u8]>,
+    /// Send RETAIN first and LAUNCH when it is acknowledged (the published flow).
+    pub retain: bool,
 }
 
 /// Why a job was not taken.
@@ -120,6 +149,9 @@ pub enum RefusalCode {
     Cancelled = 9,
     /// The launch block does not parse or disagrees with the launch.
     BadLaunchBlock = 10,
+    /// The launch was to use what the node holds of the program
+    /// ([`crate::retention::Reuse::Require`]), and it holds nothing.
+    NotWarm = 11,
 }
 
 impl RefusalCode {
@@ -135,6 +167,7 @@ impl RefusalCode {
             8 => RefusalCode::Unreadable,
             9 => RefusalCode::Cancelled,
             10 => RefusalCode::BadLaunchBlock,
+            11 => RefusalCode::NotWarm,
             _ => RefusalCode::Other,
         }
     }

@@ -1,24 +1,24 @@
-//! The node's side of job control: one job at a time, launched, started and cancelled once
-//! however often the command arrives.
+//! The node's side of job control: one job at a time, retained for, launched, started and cancelled
+//! once however often the command arrives.
 //!
-//! The control node launches a job only where, by all it knows, there is none. So a LAUNCH says
-//! of the job before it that its exit was answered (if it has exited) or that it is an orphan
-//! (if not), whatever got lost on the way.
+//! The control node launches a job only where, by all it knows, there is none. So a LAUNCH, and a
+//! RETAIN before it, says of the job before it that its exit was answered (if it has exited) or that
+//! it is an orphan (if not), whatever got lost on the way.
 //!
 //! Invariant: a job id that has ended here is never launched again: the last [`FINISHED`] are
-//! remembered, more than the replay window can hold commands of, and no LAUNCH is taken that was
-//! sent before one that has been taken.
+//! remembered, more than the replay window can hold commands of, and no LAUNCH or RETAIN is taken
+//! that was sent before one that has been taken.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::ids::JobId;
+use crate::ids::{JobId, ProgramId};
 use crate::io;
 use crate::io::client::Client;
-use crate::job::{LaunchRefusal, LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode};
+use crate::job::{LaunchRefusal, LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode};
 use crate::join::window;
 use crate::node::{Event, Outbox};
-use crate::wire::job::{Command, CommandAck, JobStatus};
+use crate::wire::job::{Command, JobAck, JobStatus};
 
 /// Ended jobs remembered. Every job took at least one command, so a repetition of a LAUNCH that
 /// passes the replay window finds its job here.
@@ -39,14 +39,24 @@ pub(crate) struct Entry {
     pub(crate) io: Client,
     status: JobStatus,
     cancel_signal: u8,
+    start: StartMode,
+}
+
+/// The job for which the node was told to retain a program, until its launch.
+#[derive(Debug)]
+struct Retained {
+    job: JobId,
+    /// Pages held of its program, once the node has answered.
+    pages: Option<u32>,
 }
 
 /// The jobs of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     present: Option<Entry>,
-    /// Sequence number of the LAUNCH that was taken last.
-    newest_launch: u64,
+    retained: Option<Retained>,
+    /// Sequence number of the LAUNCH or RETAIN that was taken last.
+    newest: u64,
     refused: VecDeque<(JobId, LaunchRefusal)>,
     finished: VecDeque<JobId>,
     acks: VecDeque<JobId>,
@@ -72,19 +82,25 @@ impl Jobs {
     pub(crate) fn command(
         &mut self,
         seq: u64,
-        command: &Command,
+        command: &Command<'_>,
         out: &mut Outbox,
     ) -> Option<JobId> {
-        let job = command.job();
+        let job = command.job()?;
         let mut dropped = None;
         match command {
-            Command::Launch(spec) => {
-                if self.status(job) == JobStatus::Unknown {
-                    if seq < self.newest_launch {
-                        out.counters.stale += 1;
-                        return None;
-                    }
-                    dropped = self.launch(seq, spec, out);
+            Command::Launch { .. } | Command::Retain { .. } if self.is_ahead(job, command) => {
+                if seq < self.newest {
+                    out.counters.stale += 1;
+                    return None;
+                }
+                self.newest = seq;
+                dropped = self.conclude(out);
+                match command {
+                    Command::Launch { spec, block } => self.launch(spec, *block, out),
+                    Command::Retain {
+                        program, read_only, ..
+                    } => self.retain(job, *program, *read_only, out),
+                    _ => {}
                 }
             }
             Command::Start { .. } => {
@@ -97,18 +113,34 @@ impl Jobs {
             }
             Command::Cancel { orphan: true, .. } => dropped = self.drop_orphan(job, out),
             Command::Cancel { signal, .. } => self.cancel(job, *signal, out),
+            _ => {}
         }
         self.queue_ack(job);
         dropped
     }
 
-    fn launch(&mut self, seq: u64, spec: &LaunchSpec, out: &mut Outbox) -> Option<JobId> {
-        let before = self
-            .present
-            .as_ref()
-            .map(|entry| (entry.job, entry.io.exit()));
-        match before {
-            Some((job, Some(call))) => {
+    /// The command is a step that its job has not taken yet.
+    fn is_ahead(&self, job: JobId, command: &Command<'_>) -> bool {
+        let retains = matches!(command, Command::Retain { .. });
+        match self.status(job) {
+            JobStatus::Retained => !retains,
+            JobStatus::Unknown => !(retains && self.is_retaining(job)),
+            _ => false,
+        }
+    }
+
+    fn is_retaining(&self, job: JobId) -> bool {
+        let retained = self.retained.as_ref();
+        retained.is_some_and(|retained| retained.job == job)
+    }
+
+    /// Ends the job the node has, as the control node's next one says it has ended.
+    fn conclude(&mut self, out: &mut Outbox) -> Option<JobId> {
+        self.retained = None;
+        let before = self.present.as_ref()?;
+        let (job, exit) = (before.job, before.io.exit());
+        match exit {
+            Some(call) => {
                 self.finish();
                 let data = Vec::new();
                 out.push(Event::IoDone {
@@ -118,20 +150,43 @@ impl Jobs {
                     data,
                 });
             }
-            Some((job, None)) => {
+            None => {
                 self.drop_orphan(job, out);
             }
-            None => {}
         }
-        self.newest_launch = seq;
+        Some(job)
+    }
+
+    fn launch(&mut self, spec: &LaunchSpec, block: Option<&[u8]>, out: &mut Outbox) {
         self.present = Some(Entry {
             job: spec.job,
             io: Client::new(),
             status: JobStatus::Loading,
             cancel_signal: 0,
+            start: spec.start,
         });
-        out.push(Event::Launch(*spec));
-        before.map(|(job, _)| job)
+        let block = block.map(<[u8]>::to_vec);
+        out.push(Event::Launch { spec: *spec, block });
+    }
+
+    fn retain(&mut self, job: JobId, program: ProgramId, read_only: bool, out: &mut Outbox) {
+        self.retained = Some(Retained { job, pages: None });
+        out.push(Event::Retain {
+            job,
+            program,
+            read_only,
+        });
+    }
+
+    /// The node has carried out a RETAIN.
+    pub(crate) fn retain_result(&mut self, job: JobId, pages: u32) {
+        let retained = self.retained.as_mut();
+        if let Some(retained) = retained.filter(|retained| retained.job == job)
+            && retained.pages.is_none()
+        {
+            retained.pages = Some(pages);
+            self.queue_ack(job);
+        }
     }
 
     /// The control node does not know the job.
@@ -167,6 +222,9 @@ impl Jobs {
 
     /// The LAUNCH of a cancelled job may still be on its way: it must find the job ended.
     fn never_launch(&mut self, job: JobId) {
+        if self.is_retaining(job) {
+            self.retained = None;
+        }
         if self.status(job) == JobStatus::Unknown {
             self.remember(job);
         }
@@ -178,7 +236,12 @@ impl Jobs {
             return;
         };
         match result {
-            Ok(()) => entry.status = JobStatus::Ready,
+            Ok(()) => {
+                entry.status = match entry.start {
+                    StartMode::OnCommand => JobStatus::Ready,
+                    StartMode::AtOnce => JobStatus::Started,
+                };
+            }
             Err(mut refusal) => {
                 refusal.text = io::clip(&refusal.text, REFUSAL_TEXT_MAX);
                 if self.refused.len() == REFUSED {
@@ -211,7 +274,8 @@ impl Jobs {
         if let Some(job) = self.present.as_ref().map(|entry| entry.job) {
             self.drop_orphan(job, out);
         }
-        self.newest_launch = 0;
+        self.retained = None;
+        self.newest = 0;
         self.acks.clear();
     }
 
@@ -220,8 +284,14 @@ impl Jobs {
             Some(entry) if entry.job == job => entry.status,
             _ if self.refusal(job).is_some() => JobStatus::Refused,
             _ if self.finished.contains(&job) => JobStatus::Finished,
+            _ if self.pages_retained(job).is_some() => JobStatus::Retained,
             _ => JobStatus::Unknown,
         }
+    }
+
+    fn pages_retained(&self, job: JobId) -> Option<u32> {
+        let retained = self.retained.as_ref()?;
+        retained.pages.filter(|_| retained.job == job)
     }
 
     fn refusal(&self, job: JobId) -> Option<&LaunchRefusal> {
@@ -240,15 +310,16 @@ impl Jobs {
     }
 
     /// The next answer to send.
-    pub(crate) fn next_ack(&mut self) -> Option<CommandAck<'_>> {
+    pub(crate) fn next_ack(&mut self) -> Option<JobAck<'_>> {
         let job = self.acks.pop_front()?;
         let refusal = self.refusal(job);
         let present = self.present.as_ref().filter(|entry| entry.job == job);
-        Some(CommandAck {
+        Some(JobAck {
             job,
             status: self.status(job),
             cancel_signal: present.map_or(0, |entry| entry.cancel_signal),
             code: refusal.map_or(RefusalCode::Other, |refusal| refusal.code),
+            pages: self.pages_retained(job).unwrap_or(0),
             text: refusal.map_or("", |refusal| refusal.text.as_str()),
         })
     }

@@ -76,7 +76,20 @@ impl Registry {
                 self.seal(*node, Kind::Leave, out, |w| join::emit_echo(*seq, w))
             }
             Outgoing::AskLeave { node } => self.seal(*node, Kind::AskLeave, out, |_| {}),
-            Outgoing::Command { .. } | Outgoing::IoReply { .. } => None,
+            Outgoing::HoldingsAck {
+                node,
+                session,
+                number,
+            } => {
+                // Reports are counted within a session: in another one it would be a lie.
+                self.slots
+                    .get(node)
+                    .filter(|slot| slot.session == *session)?;
+                self.seal(*node, Kind::HoldingsAck, out, |w| {
+                    join::emit_echo(*number, w);
+                })
+            }
+            Outgoing::Command { .. } | Outgoing::Drop { .. } | Outgoing::IoReply { .. } => None,
         }
     }
 

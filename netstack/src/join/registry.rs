@@ -14,6 +14,7 @@
 //!
 //! Invariant: a datagram that was not authenticated changes no entry.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::SocketAddrV4;
 
@@ -26,6 +27,7 @@ use crate::time::Instant;
 use crate::wire::Error;
 use crate::wire::datagram::{Header, Kind, Packet};
 use crate::wire::join;
+use crate::wire::retention::Holdings;
 
 /// A datagram of a node that is up.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +116,7 @@ impl Registry {
             | Kind::HeartbeatAck
             | Kind::AskLeave
             | Kind::Command
+            | Kind::HoldingsAck
             | Kind::PageData
             | Kind::IoReply => {
                 out.counters.bad_kind += 1;
@@ -223,10 +226,46 @@ impl Registry {
         slot.enter(NodeState::Up, now);
         let rejoined = core::mem::replace(&mut slot.was_up, true);
         out.event(Event::NodeJoined {
-            status: slot.status(node),
+            status: Box::new(slot.status(node)),
             rejoined,
         });
         self.watch(node);
+    }
+
+    /// A node says what it holds. A report is taken once and in its turn; one that comes again was
+    /// not heard to be acknowledged.
+    pub(crate) fn holdings(&mut self, node: NodeId, report: Holdings, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(&node) else {
+            return;
+        };
+        let Holdings {
+            number,
+            reset,
+            held,
+            dropped,
+        } = report;
+        if number > slot.report.saturating_add(1) {
+            // Made before the one that should come next was acknowledged.
+            out.counters.stale += 1;
+            return;
+        }
+        out.send(Outgoing::HoldingsAck {
+            node,
+            session: slot.session,
+            number,
+        });
+        if number <= slot.report {
+            out.counters.stale += 1;
+            return;
+        }
+        slot.report = number;
+        out.event(Event::Holdings {
+            node,
+            boot_epoch: slot.epoch,
+            reset,
+            held,
+            dropped,
+        });
     }
 
     fn leave(&mut self, now: Instant, node: NodeId, seq: u64, payload: &[u8], out: &mut Outbox) {

@@ -35,6 +35,8 @@ pub(crate) struct Slot {
     pub(super) vitals: Vitals,
     /// Sequence number of the heartbeat they came with.
     pub(super) vitals_seq: u64,
+    /// Number of the last HOLDINGS that was taken.
+    pub(super) report: u64,
     pub(super) was_up: bool,
     pub(super) panicked: bool,
     /// It has been silent for long and was probed.
@@ -81,6 +83,7 @@ impl Slot {
             next_seq: 1,
             vitals: Vitals::default(),
             vitals_seq: 0,
+            report: 0,
             was_up: false,
             panicked: false,
             suspect: false,

@@ -7,20 +7,21 @@
 //!
 //! Invariant: a request ends: with its data, or after [`MAX_TRIES`] attempts without progress.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use crate::MAX_DATA;
 use crate::backoff::Backoff;
 use crate::counters::Counters;
 use crate::ids::{JobId, RequestId};
 use crate::node::{Event, Full};
 use crate::page::rtt::RttEstimator;
 use crate::page::{
-    MAX_FRAGMENTS, MAX_REQUEST, MAX_REQUESTS, PageError, PageRequest, fragment_mask,
+    FRAGMENT, FRAMING, MAX_FRAGMENTS, MAX_REQUEST, MAX_REQUESTS, Object, PageError, PageRequest,
+    PageTraffic, fragment_mask,
 };
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::wire::datagram::OVERHEAD;
 use crate::wire::page::{Content, PageData, PageRead};
 
 /// Attempts without a single new fragment before a request fails. With the back-off below it is
@@ -35,6 +36,9 @@ const REORDER: Micros = Micros::from_millis(2);
 const WINDOW_MIN: u32 = MAX_FRAGMENTS as u32;
 /// Largest window: all requests at once.
 const WINDOW_MAX: u32 = (MAX_FRAGMENTS * MAX_REQUESTS) as u32;
+/// Requests of the program that have ended and are still counted for: what was sent twice may
+/// arrive after the request is complete.
+const ENDED: usize = 4 * MAX_REQUESTS;
 
 #[derive(Debug)]
 struct Request {
@@ -50,6 +54,46 @@ struct Request {
     deadline: Instant,
 }
 
+/// What reading one job's program has cost.
+#[derive(Debug, Default)]
+struct Account {
+    job: JobId,
+    traffic: PageTraffic,
+    /// The last requests that have ended.
+    ended: VecDeque<RequestId>,
+}
+
+impl Account {
+    fn sent(&mut self, spec: &PageRequest) {
+        if spec.object != Object::Program {
+            return;
+        }
+        if self.job != spec.job {
+            *self = Account {
+                job: spec.job,
+                ..Account::default()
+            };
+        }
+        self.traffic.requests += 1;
+        self.traffic.wire_bytes += (FRAMING + OVERHEAD + PageRead::LEN) as u64;
+    }
+
+    fn received(&mut self, data: usize) {
+        self.traffic.fragments += 1;
+        self.traffic.bytes += data as u64;
+        self.traffic.wire_bytes += (FRAMING + OVERHEAD + PageData::FIXED_LEN + data) as u64;
+    }
+
+    fn ended(&mut self, id: RequestId, spec: &PageRequest) {
+        if spec.object == Object::Program && spec.job == self.job {
+            if self.ended.len() == ENDED {
+                self.ended.pop_front();
+            }
+            self.ended.push_back(id);
+        }
+    }
+}
+
 /// The page requests of a node.
 #[derive(Debug)]
 pub(crate) struct PageClient {
@@ -59,6 +103,7 @@ pub(crate) struct PageClient {
     window: u32,
     threshold: u32,
     credit: u32,
+    account: Account,
 }
 
 impl PageClient {
@@ -70,6 +115,16 @@ impl PageClient {
             window: WINDOW_MIN,
             threshold: WINDOW_MAX,
             credit: 0,
+            account: Account::default(),
+        }
+    }
+
+    /// What reading this job's program has cost so far.
+    pub(crate) fn traffic(&self, job: JobId) -> PageTraffic {
+        if self.account.job == job {
+            self.account.traffic
+        } else {
+            PageTraffic::default()
         }
     }
 
@@ -161,6 +216,7 @@ impl PageClient {
         let timeout = self.rtt.timeout();
         let request = self.requests.get_mut(&id)?;
         counters.retransmitted += u64::from(request.attempt > 0);
+        self.account.sent(&request.spec);
         request.attempt = request.attempt.wrapping_add(1);
         request.tries += 1;
         request.sent_at = Some(now);
@@ -184,6 +240,7 @@ impl PageClient {
             .expect("the caller took it from the table");
         if request.tries >= MAX_TRIES {
             let job = request.spec.job;
+            self.account.ended(id, &request.spec);
             self.requests.remove(&id);
             counters.page_timeouts += 1;
             fail(Event::PageFailed {
@@ -207,12 +264,23 @@ impl PageClient {
         done: impl FnOnce(Event),
     ) -> bool {
         let id = answer.request;
+        let length = match answer.content {
+            Content::Fragment { data, .. } => data.len(),
+            Content::Failed(_) => 0,
+        };
         let Some(request) = self.requests.get_mut(&id) else {
+            if self.account.ended.contains(&id) {
+                self.account.received(length);
+            }
             return false;
         };
+        if request.spec.object == Object::Program && request.spec.job == self.account.job {
+            self.account.received(length);
+        }
         match answer.content {
             Content::Failed(reason) => {
                 let job = request.spec.job;
+                self.account.ended(id, &request.spec);
                 self.requests.remove(&id);
                 done(Event::PageFailed {
                     request: id,
@@ -240,12 +308,30 @@ impl PageClient {
                     return false;
                 }
                 request.take(now, index, available, data, &self.rtt);
+                let sent_at = request.sent_at;
+                self.put_off(now, id, sent_at);
+                let request = self.requests.get(&id).expect("it was found above");
                 if request.missing == 0 {
                     let request = self.requests.remove(&id).expect("it was found above");
+                    self.account.ended(id, &request.spec);
                     done(request.into_event(id));
                 }
                 self.grow();
                 true
+            }
+        }
+    }
+
+    /// Answers come in the order of the requests: as long as one arrives, those to requests sent
+    /// later cannot be late, however long a slow link takes for all of them.
+    fn put_off(&mut self, now: Instant, id: RequestId, sent_at: Option<Instant>) {
+        let Some(sent_at) = sent_at else {
+            return;
+        };
+        let earliest = now + self.rtt.timeout();
+        for (other, request) in &mut self.requests {
+            if *other != id && request.sent_at.is_some_and(|at| at >= sent_at) {
+                request.deadline = request.deadline.max(earliest);
             }
         }
     }
@@ -277,7 +363,7 @@ impl Request {
                 fragment_mask(available)
             };
         }
-        let start = usize::from(index) * MAX_DATA;
+        let start = usize::from(index) * FRAGMENT;
         self.bytes[start..start + data.len()].copy_from_slice(data);
         self.missing &= !(1u32.checked_shl(index.into()).unwrap_or(0));
         self.tries = 1;

@@ -9,21 +9,28 @@ pub(crate) mod server;
 
 use alloc::vec::Vec;
 
-use crate::MAX_DATA;
 use crate::ids::{JobId, NodeId, Rank, RequestId};
+use crate::wire::datagram::MAX_PAYLOAD;
+use crate::wire::page::PageData;
 
 /// Bytes in a page.
 pub const PAGE_SIZE: u32 = 4096;
-/// Most bytes one request may ask for: eight pages. With [`MAX_DATA`] it is 26 fragments, which
+/// Bytes of an object in one datagram: a third of a page, so that three carry a page and 24 the
+/// largest request, and 93 in 100 bytes on the wire are the program's.
+pub const FRAGMENT: usize = (PAGE_SIZE as usize).div_ceil(3);
+/// Most bytes one request may ask for: eight pages. With [`FRAGMENT`] it is 24 fragments, which
 /// fit a 32-bit bitmap.
 pub const MAX_REQUEST: u32 = 8 * PAGE_SIZE;
 /// Requests a node may have outstanding: enough to read ahead while one fault waits, few enough
-/// that the answers (8 * 26 datagrams) fit a receive ring of 256.
+/// that the answers (8 * 24 datagrams) fit a receive ring of 256.
 pub const MAX_REQUESTS: usize = 8;
+/// Bytes that Ethernet (14), IPv4 (20) and UDP (8) put before a datagram.
+pub(crate) const FRAMING: usize = 14 + 20 + 8;
 /// Fragments of the largest request.
-pub const MAX_FRAGMENTS: usize = (MAX_REQUEST as usize).div_ceil(MAX_DATA);
+pub const MAX_FRAGMENTS: usize = (MAX_REQUEST as usize).div_ceil(FRAGMENT);
 
 const _: () = assert!(MAX_FRAGMENTS <= 32, "the fragment bitmap has 32 bits");
+const _: () = assert!(FRAGMENT + PageData::FIXED_LEN <= MAX_PAYLOAD);
 
 /// A thing of a job that can be read page by page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +39,43 @@ pub enum Object {
     Program,
     /// The launch block of the asking node's rank, see [`crate::job::launch_block`].
     LaunchBlock,
+    /// The page hashes of the ELF file: for each 4 KiB of it, in order, the BLAKE3 chaining value
+    /// of that subtree, 32 bytes. Merged they give the [`crate::ids::ProgramId`], so a node can
+    /// tell that they are right.
+    PageHashes,
+}
+
+impl Object {
+    pub(crate) fn to_wire(self) -> u8 {
+        match self {
+            Object::Program => 1,
+            Object::LaunchBlock => 2,
+            Object::PageHashes => 3,
+        }
+    }
+
+    pub(crate) fn from_wire(raw: u8) -> Option<Self> {
+        Some(match raw {
+            1 => Object::Program,
+            2 => Object::LaunchBlock,
+            3 => Object::PageHashes,
+            _ => return None,
+        })
+    }
+}
+
+/// What reading a job's program has cost on the network, repeats and duplicates included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageTraffic {
+    /// PAGE_READ datagrams sent.
+    pub requests: u64,
+    /// PAGE_DATA datagrams received.
+    pub fragments: u64,
+    /// Bytes of the program in these.
+    pub bytes: u64,
+    /// Bytes of both kinds on the wire: with the headers of Hearth, UDP, IPv4 and Ethernet, and
+    /// without Ethernet's preamble and checksum, as the counters of a host's interface have them.
+    pub wire_bytes: u64,
 }
 
 /// A range a node wants to have.
@@ -82,8 +126,8 @@ pub struct PageWanted {
     pub request: RequestId,
     /// The node's attempt at it, echoed in the answer.
     pub attempt: u8,
-    /// Which fragments of [`MAX_DATA`] bytes are wanted: bit i is the one at `offset + i *
-    /// MAX_DATA`.
+    /// Which fragments of [`FRAGMENT`] bytes are wanted: bit i is the one at `offset + i *
+    /// FRAGMENT`.
     pub fragments: u32,
 }
 
@@ -99,7 +143,7 @@ pub struct PageReply {
 
 /// Fragments of an answer of `length` bytes.
 pub(crate) const fn fragment_count(length: u32) -> u32 {
-    length.div_ceil(MAX_DATA as u32)
+    length.div_ceil(FRAGMENT as u32)
 }
 
 /// The bitmap of all fragments of an answer of `length` bytes, 1 to [`MAX_REQUEST`].

@@ -5,10 +5,9 @@
 
 use alloc::collections::VecDeque;
 
-use crate::MAX_DATA;
 use crate::counters::Counters;
 use crate::ids::NodeId;
-use crate::page::{PageReply, fragment_mask};
+use crate::page::{FRAGMENT, PageReply, fragment_mask};
 use crate::wire::page::{Content, PageData};
 
 #[derive(Debug)]
@@ -67,8 +66,8 @@ impl PageServer {
         let content = match &answer.reply.bytes {
             Err(reason) => Content::Failed(*reason),
             Ok(bytes) => {
-                let start = index as usize * MAX_DATA;
-                let end = (start + MAX_DATA).min(bytes.len());
+                let start = index as usize * FRAGMENT;
+                let end = (start + FRAGMENT).min(bytes.len());
                 let available = bytes.len() as u32;
                 Content::Fragment {
                     index: index as u8,

@@ -59,10 +59,14 @@ pub enum Kind {
     AskLeave = 9,
     /// Node to control: I cannot leave, I have a job.
     Stay = 10,
-    /// Control to node: launch, start, cancel.
+    /// Control to node: launch, start, cancel, retain, drop.
     Command = 16,
-    /// Node to control: how a job stands.
+    /// Node to control: how a job stands, what was dropped.
     CommandAck = 17,
+    /// Node to control: these programs are held here.
+    Holdings = 18,
+    /// Control to node: noted.
+    HoldingsAck = 19,
     /// Node to control: fragments of an object, please.
     PageRead = 32,
     /// Control to node: a fragment.
@@ -89,6 +93,8 @@ impl Kind {
             10 => Kind::Stay,
             16 => Kind::Command,
             17 => Kind::CommandAck,
+            18 => Kind::Holdings,
+            19 => Kind::HoldingsAck,
             32 => Kind::PageRead,
             33 => Kind::PageData,
             48 => Kind::IoCall,

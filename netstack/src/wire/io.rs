@@ -1,5 +1,6 @@
 //! Messages of function-shipped I/O.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::Error;
@@ -80,7 +81,7 @@ impl IoCall {
                 offset: reader.u32()?,
                 data: data(&mut reader)?,
             },
-            EXIT => IoOp::Exit(parse_exit(&mut reader)?),
+            EXIT => IoOp::Exit(Box::new(parse_exit(&mut reader)?)),
             _ => return Err(Error::BadValue),
         };
         reader.finish()?;
@@ -114,7 +115,7 @@ fn emit_exit(report: &ExitReport, writer: &mut Writer<'_>) {
         .u8(class)
         .u8(value)
         .u8(report.unknown_calls.len() as u8)
-        .u8(0);
+        .u8(report.warm.into());
     for count in exit_counts(report) {
         writer.u64(count);
     }
@@ -126,19 +127,37 @@ fn emit_exit(report: &ExitReport, writer: &mut Writer<'_>) {
 }
 
 /// The plain counts of a report in their order on the wire.
-fn exit_counts(report: &ExitReport) -> [u64; 11] {
+fn exit_counts(report: &ExitReport) -> [u64; 29] {
     [
         report.user_us,
         report.wall_us,
         report.system_calls,
-        report.faults_file,
-        report.faults_anonymous,
+        report.faults_code,
+        report.faults_readonly,
+        report.faults_data,
+        report.faults_zero,
+        report.faults_stack,
+        report.faults_held,
+        report.faults_copy,
         report.pages_asked,
         report.pages_read_ahead,
         report.pages_read_ahead_used,
         report.bytes_loaded,
         report.frames_peak,
         report.frames_scrubbed,
+        report.pages_reused,
+        report.pages_kept,
+        report.pages_discarded,
+        report.pages_damaged,
+        report.table_pages,
+        report.pages_large,
+        report.program_requests,
+        report.program_fragments,
+        report.program_wire_bytes,
+        report.launch_us,
+        report.first_us,
+        report.first_counts,
+        report.exit_counts,
     ]
 }
 
@@ -146,7 +165,7 @@ fn parse_exit(reader: &mut Reader<'_>) -> Result<ExitReport, Error> {
     let class = reader.u8()?;
     let value = reader.u8()?;
     let unknown = usize::from(reader.u8()?);
-    zero(reader.u8()?.into())?;
+    let warm = super::join::flag(reader.u8()?)?;
     let status = match (class, value) {
         (0, code) => ExitStatus::Exited(code),
         (1, signal) => ExitStatus::Signal(signal),
@@ -158,17 +177,36 @@ fn parse_exit(reader: &mut Reader<'_>) -> Result<ExitReport, Error> {
     }
     let mut report = ExitReport {
         status,
+        warm,
         user_us: reader.u64()?,
         wall_us: reader.u64()?,
         system_calls: reader.u64()?,
-        faults_file: reader.u64()?,
-        faults_anonymous: reader.u64()?,
+        faults_code: reader.u64()?,
+        faults_readonly: reader.u64()?,
+        faults_data: reader.u64()?,
+        faults_zero: reader.u64()?,
+        faults_stack: reader.u64()?,
+        faults_held: reader.u64()?,
+        faults_copy: reader.u64()?,
         pages_asked: reader.u64()?,
         pages_read_ahead: reader.u64()?,
         pages_read_ahead_used: reader.u64()?,
         bytes_loaded: reader.u64()?,
         frames_peak: reader.u64()?,
         frames_scrubbed: reader.u64()?,
+        pages_reused: reader.u64()?,
+        pages_kept: reader.u64()?,
+        pages_discarded: reader.u64()?,
+        pages_damaged: reader.u64()?,
+        table_pages: reader.u64()?,
+        pages_large: reader.u64()?,
+        program_requests: reader.u64()?,
+        program_fragments: reader.u64()?,
+        program_wire_bytes: reader.u64()?,
+        launch_us: reader.u64()?,
+        first_us: reader.u64()?,
+        first_counts: reader.u64()?,
+        exit_counts: reader.u64()?,
         interrupts_user: parse_interrupts(reader)?,
         interrupts_idle: parse_interrupts(reader)?,
         unknown_calls: Vec::with_capacity(unknown),

@@ -1,16 +1,24 @@
 //! Messages of job control.
 
 use super::Error;
+use super::datagram::MAX_PAYLOAD;
 use super::field::{Reader, Writer};
 use super::join::{flag, text, zero};
 use crate::ids::{JobId, ProgramId, Rank};
-use crate::job::{LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, launch_block};
+use crate::job::{LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode, launch_block};
+use crate::retention::{Keep, Retention, Reuse, Verify};
 
 /// COMMAND, control to node. Repeated until a COMMAND_ACK says that it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum Command<'a> {
     /// Load a program.
-    Launch(LaunchSpec),
+    Launch {
+        /// What to load and how.
+        spec: LaunchSpec,
+        /// The rank's launch block, `spec.launch_block_bytes` long and at most
+        /// [`INLINE_BLOCK_MAX`]; without it the node reads it as an object.
+        block: Option<&'a [u8]>,
+    },
     /// Start the loaded program.
     Start {
         /// Its job.
@@ -25,31 +33,61 @@ pub enum Command {
         /// The control node does not know the job: drop it without a word.
         orphan: bool,
     },
+    /// Before a launch: keep this program's pages and drop all others'.
+    Retain {
+        /// The job that is going to be launched.
+        job: JobId,
+        /// Its program.
+        program: ProgramId,
+        /// Keep read-only pages that are not executable, too.
+        read_only: bool,
+    },
+    /// Drop what is held of a program.
+    Drop {
+        /// Number of the command, not 0; rises within a session.
+        id: u64,
+        /// The program; None: every one.
+        program: Option<ProgramId>,
+    },
 }
 
 const LAUNCH: u8 = 1;
 const START: u8 = 2;
 const CANCEL: u8 = 3;
+const RETAIN: u8 = 4;
+const DROP: u8 = 5;
 
-impl Command {
-    /// The job it is about.
-    pub fn job(&self) -> JobId {
+/// Bytes of a LAUNCH before its launch block.
+pub const LAUNCH_LEN: usize = 96;
+/// Largest launch block that travels in the LAUNCH itself, in bytes.
+pub const INLINE_BLOCK_MAX: usize = MAX_PAYLOAD - LAUNCH_LEN;
+
+const _: () = assert!(INLINE_BLOCK_MAX <= launch_block::MAX);
+
+/// Flags of a LAUNCH.
+const READ_ONLY: u8 = 1;
+const PRISTINE: u8 = 2;
+const LARGE_TEXT: u8 = 4;
+const AT_ONCE: u8 = 8;
+const INLINE_BLOCK: u8 = 16;
+const LAUNCH_FLAGS: u8 = READ_ONLY | PRISTINE | LARGE_TEXT | AT_ONCE | INLINE_BLOCK;
+
+impl<'a> Command<'a> {
+    /// The job it is about; a DROP is about none.
+    pub fn job(&self) -> Option<JobId> {
         match self {
-            Command::Launch(spec) => spec.job,
-            Command::Start { job } | Command::Cancel { job, .. } => *job,
+            Command::Launch { spec, .. } => Some(spec.job),
+            Command::Start { job } | Command::Cancel { job, .. } | Command::Retain { job, .. } => {
+                Some(*job)
+            }
+            Command::Drop { .. } => None,
         }
     }
 
     /// Writes the payload.
     pub fn emit(&self, writer: &mut Writer<'_>) {
         match self {
-            Command::Launch(spec) => {
-                writer.u8(LAUNCH).u8(0).u16(0).u64(spec.job.0);
-                writer.u32(spec.rank.0).u32(spec.size);
-                writer.bytes(&spec.program.0).u64(spec.program_bytes);
-                writer.u32(spec.launch_block_bytes).u64(spec.time_limit_us);
-                writer.u64(spec.monitor_period_us).u64(spec.memory_limit);
-            }
+            Command::Launch { spec, block } => emit_launch(spec, *block, writer),
             Command::Start { job } => {
                 writer.u8(START).u8(0).u16(0).u64(job.0);
             }
@@ -64,26 +102,55 @@ impl Command {
                     .u16((*orphan).into())
                     .u64(job.0);
             }
+            Command::Retain {
+                job,
+                program,
+                read_only,
+            } => {
+                writer.u8(RETAIN).u8(0).u16((*read_only).into()).u64(job.0);
+                writer.bytes(&program.0);
+            }
+            Command::Drop { id, program } => {
+                writer.u8(DROP).u8(0).u16(program.is_none().into()).u64(*id);
+                writer.bytes(&program.unwrap_or_default().0);
+            }
         }
     }
 
     /// Reads the payload.
-    pub fn parse(payload: &[u8]) -> Result<Self, Error> {
+    pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload);
         let operation = reader.u8()?;
         let signal = reader.u8()?;
-        let orphan = flag(reader.u16()?.try_into().map_err(|_| Error::BadValue)?)?;
-        let job = JobId::from_wire(reader.u64()?).ok_or(Error::BadValue)?;
-        if operation != CANCEL && (signal != 0 || orphan) {
+        let set = flag(reader.u16()?.try_into().map_err(|_| Error::BadValue)?)?;
+        let number = reader.u64()?;
+        let job = JobId::from_wire(number).ok_or(Error::BadValue)?;
+        if (signal != 0) != (operation == CANCEL) || (set && operation <= START) {
             return Err(Error::BadValue);
         }
         let command = match operation {
-            LAUNCH => Command::Launch(parse_launch(job, &mut reader)?),
+            LAUNCH => {
+                let (spec, block) = parse_launch(job, &mut reader)?;
+                Command::Launch { spec, block }
+            }
             START => Command::Start { job },
-            CANCEL if signal != 0 => Command::Cancel {
+            CANCEL => Command::Cancel {
                 job,
                 signal,
-                orphan,
+                orphan: set,
+            },
+            RETAIN => Command::Retain {
+                job,
+                program: ProgramId(reader.array()?),
+                read_only: set,
+            },
+            DROP => Command::Drop {
+                id: number,
+                program: match (set, ProgramId(reader.array()?)) {
+                    (false, program) => Some(program),
+                    (true, program) if program == ProgramId::default() => None,
+                    (true, _) => return Err(Error::BadValue),
+                },
             },
             _ => return Err(Error::BadValue),
         };
@@ -92,8 +159,41 @@ impl Command {
     }
 }
 
-fn parse_launch(job: JobId, reader: &mut Reader<'_>) -> Result<LaunchSpec, Error> {
-    let spec = LaunchSpec {
+fn emit_launch(spec: &LaunchSpec, block: Option<&[u8]>, writer: &mut Writer<'_>) {
+    writer.u8(LAUNCH).u8(0).u16(0).u64(spec.job.0);
+    writer.u32(spec.rank.0).u32(spec.size);
+    writer.bytes(&spec.program.0).u64(spec.program_bytes);
+    writer.u32(spec.launch_block_bytes).u64(spec.time_limit_us);
+    writer.u64(spec.monitor_period_us).u64(spec.memory_limit);
+    let retention = &spec.retention;
+    writer
+        .u8(retention.reuse as u8)
+        .u8(retention.keep as u8)
+        .u8(retention.verify as u8);
+    let flags = [
+        (retention.read_only, READ_ONLY),
+        (retention.pristine, PRISTINE),
+        (retention.large_text, LARGE_TEXT),
+        (spec.start == StartMode::AtOnce, AT_ONCE),
+        (block.is_some(), INLINE_BLOCK),
+    ];
+    let flags = flags.iter().filter(|(set, _)| *set);
+    writer.u8(flags.fold(0, |all, (_, flag)| all | flag));
+    writer.u32(retention.limit_pages);
+    if let Some(block) = block {
+        assert!(
+            block.len() == spec.launch_block_bytes as usize && block.len() <= INLINE_BLOCK_MAX,
+            "the launch block was not measured"
+        );
+        writer.bytes(block);
+    }
+}
+
+fn parse_launch<'a>(
+    job: JobId,
+    reader: &mut Reader<'a>,
+) -> Result<(LaunchSpec, Option<&'a [u8]>), Error> {
+    let mut spec = LaunchSpec {
         job,
         rank: Rank(reader.u32()?),
         size: reader.u32()?,
@@ -103,11 +203,38 @@ fn parse_launch(job: JobId, reader: &mut Reader<'_>) -> Result<LaunchSpec, Error
         time_limit_us: reader.u64()?,
         monitor_period_us: reader.u64()?,
         memory_limit: reader.u64()?,
+        retention: Retention::NOTHING,
+        start: StartMode::OnCommand,
     };
-    if spec.rank.0 >= spec.size || spec.launch_block_bytes as usize > launch_block::MAX {
+    let reuse = Reuse::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
+    let keep = Keep::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
+    let verify = Verify::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
+    let flags = reader.u8()?;
+    let is_set = |flag| flags & flag != 0;
+    spec.retention = Retention {
+        reuse,
+        keep,
+        read_only: is_set(READ_ONLY),
+        pristine: is_set(PRISTINE),
+        large_text: is_set(LARGE_TEXT),
+        verify,
+        limit_pages: reader.u32()?,
+    };
+    if is_set(AT_ONCE) {
+        spec.start = StartMode::AtOnce;
+    }
+    let possible = spec.rank.0 < spec.size
+        && spec.launch_block_bytes as usize <= launch_block::MAX
+        && flags & !LAUNCH_FLAGS == 0;
+    if !possible {
         return Err(Error::BadValue);
     }
-    Ok(spec)
+    let block = if is_set(INLINE_BLOCK) {
+        Some(reader.bytes(spec.launch_block_bytes as usize)?)
+    } else {
+        None
+    };
+    Ok((spec, block))
 }
 
 /// How a job stands at its node.
@@ -126,11 +253,25 @@ pub enum JobStatus {
     Started = 4,
     /// It has ended, or was dropped.
     Finished = 5,
+    /// Its RETAIN was carried out; it was not launched yet.
+    Retained = 6,
 }
+
+/// In place of a status: the answer to a DROP.
+const DROPPED: u8 = 7;
 
 /// COMMAND_ACK, node to control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CommandAck<'a> {
+pub enum CommandAck<'a> {
+    /// How a job stands.
+    Job(JobAck<'a>),
+    /// What a DROP came to.
+    Dropped(DropAck),
+}
+
+/// How a job stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobAck<'a> {
     /// The job.
     pub job: JobId,
     /// How it stands.
@@ -139,31 +280,53 @@ pub struct CommandAck<'a> {
     pub cancel_signal: u8,
     /// Why it was refused.
     pub code: RefusalCode,
-    /// The same in words, at most [`REFUSAL_TEXT_MAX`] bytes.
+    /// Pages that were retained for it, 0 unless the status says so.
+    pub pages: u32,
+    /// Why it was refused in words, at most [`REFUSAL_TEXT_MAX`] bytes.
     pub text: &'a str,
+}
+
+/// What a DROP came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DropAck {
+    /// The command's number.
+    pub id: u64,
+    /// Pages that were given back.
+    pub pages: u32,
+    /// The program runs: its pages are dropped at its end.
+    pub in_use: bool,
 }
 
 impl<'a> CommandAck<'a> {
     /// Writes the payload.
     pub fn emit(&self, writer: &mut Writer<'_>) {
-        assert!(
-            self.text.len() <= REFUSAL_TEXT_MAX,
-            "the refusal's text was not cut"
-        );
-        writer
-            .u64(self.job.0)
-            .u8(self.status as u8)
-            .u8(self.cancel_signal);
-        writer
-            .u16(self.code as u16)
-            .u32(0)
-            .bytes(self.text.as_bytes());
+        match self {
+            CommandAck::Job(ack) => {
+                assert!(
+                    ack.text.len() <= REFUSAL_TEXT_MAX,
+                    "the refusal's text was not cut"
+                );
+                writer
+                    .u64(ack.job.0)
+                    .u8(ack.status as u8)
+                    .u8(ack.cancel_signal);
+                writer
+                    .u16(ack.code as u16)
+                    .u32(ack.pages)
+                    .bytes(ack.text.as_bytes());
+            }
+            CommandAck::Dropped(ack) => {
+                writer.u64(ack.id).u8(DROPPED).u8(ack.in_use.into());
+                writer.u16(0).u32(ack.pages);
+            }
+        }
     }
 
     /// Reads the payload.
     pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload);
-        let job = JobId::from_wire(reader.u64()?).ok_or(Error::BadValue)?;
+        let number = reader.u64()?;
+        let job = JobId::from_wire(number).ok_or(Error::BadValue)?;
         let status = match reader.u8()? {
             0 => JobStatus::Unknown,
             1 => JobStatus::Loading,
@@ -171,18 +334,32 @@ impl<'a> CommandAck<'a> {
             3 => JobStatus::Refused,
             4 => JobStatus::Started,
             5 => JobStatus::Finished,
+            6 => JobStatus::Retained,
+            DROPPED => return parse_dropped(number, reader),
             _ => return Err(Error::BadValue),
         };
         let cancel_signal = reader.u8()?;
         let code = RefusalCode::from_wire(reader.u16()?);
-        zero(reader.u32()?.into())?;
+        let pages = reader.u32()?;
+        if status != JobStatus::Retained {
+            zero(pages.into())?;
+        }
         let text = text(reader.rest(), REFUSAL_TEXT_MAX)?;
-        Ok(CommandAck {
+        Ok(CommandAck::Job(JobAck {
             job,
             status,
             cancel_signal,
             code,
+            pages,
             text,
-        })
+        }))
     }
+}
+
+fn parse_dropped<'a>(id: u64, mut reader: Reader<'_>) -> Result<CommandAck<'a>, Error> {
+    let in_use = flag(reader.u8()?)?;
+    zero(reader.u16()?.into())?;
+    let pages = reader.u32()?;
+    reader.finish()?;
+    Ok(CommandAck::Dropped(DropAck { id, pages, in_use }))
 }

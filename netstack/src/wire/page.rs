@@ -3,9 +3,8 @@
 use super::Error;
 use super::field::{Reader, Writer};
 use super::join::zero;
-use crate::MAX_DATA;
 use crate::ids::{JobId, RequestId};
-use crate::page::{MAX_REQUEST, Object, PageError, fragment_count, fragment_mask};
+use crate::page::{FRAGMENT, MAX_REQUEST, Object, PageError, fragment_count, fragment_mask};
 
 /// PAGE_READ, node to control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,21 +21,20 @@ pub struct PageRead {
     pub offset: u64,
     /// Bytes of the request.
     pub length: u32,
-    /// Fragments wanted: bit i is the one at `offset + i * MAX_DATA`.
+    /// Fragments wanted: bit i is the one at `offset + i * FRAGMENT`.
     pub fragments: u32,
 }
 
 impl PageRead {
+    /// Bytes of the payload.
+    pub const LEN: usize = 36;
+
     /// Writes the payload.
     pub fn emit(&self, writer: &mut Writer<'_>) {
-        let object = match self.object {
-            Object::Program => 1,
-            Object::LaunchBlock => 2,
-        };
         writer
             .u64(self.request.0)
             .u64(self.job.0)
-            .u8(object)
+            .u8(self.object.to_wire())
             .u8(self.attempt)
             .u16(0);
         writer.u64(self.offset).u32(self.length).u32(self.fragments);
@@ -47,11 +45,7 @@ impl PageRead {
         let mut reader = Reader::new(payload);
         let request = RequestId(reader.u64()?);
         let job = JobId::from_wire(reader.u64()?).ok_or(Error::BadValue)?;
-        let object = match reader.u8()? {
-            1 => Object::Program,
-            2 => Object::LaunchBlock,
-            _ => return Err(Error::BadValue),
-        };
+        let object = Object::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
         let attempt = reader.u8()?;
         zero(reader.u16()?.into())?;
         let offset = reader.u64()?;
@@ -97,7 +91,7 @@ pub enum Content<'a> {
         index: u8,
         /// Bytes of the whole answer: the request's length or as far as the object goes.
         available: u32,
-        /// Its bytes: [`MAX_DATA`], or what is left for the last one.
+        /// Its bytes: [`FRAGMENT`], or what is left for the last one.
         data: &'a [u8],
     },
     /// There is no data.
@@ -105,6 +99,9 @@ pub enum Content<'a> {
 }
 
 impl<'a> PageData<'a> {
+    /// Bytes of the payload before the data.
+    pub const FIXED_LEN: usize = 16;
+
     /// Writes the payload.
     pub fn emit(&self, writer: &mut Writer<'_>) {
         writer.u64(self.request.0).u8(self.attempt);
@@ -115,7 +112,7 @@ impl<'a> PageData<'a> {
                 data,
             } => {
                 assert!(
-                    data.len() <= MAX_DATA,
+                    data.len() <= FRAGMENT,
                     "a fragment is larger than the limit"
                 );
                 writer.u8(index).u8(0).u8(0).u32(available).bytes(data);
@@ -178,6 +175,6 @@ pub fn fragment_length(available: u32, index: u8) -> Option<usize> {
     if available > MAX_REQUEST || u32::from(index) >= fragment_count(available).max(1) {
         return None;
     }
-    let start = usize::from(index) * MAX_DATA;
-    Some((available as usize - start).min(MAX_DATA))
+    let start = usize::from(index) * FRAGMENT;
+    Some((available as usize - start).min(FRAGMENT))
 }

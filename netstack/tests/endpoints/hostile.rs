@@ -4,8 +4,9 @@ use crate::wire_pair::{Pair, node_config};
 use netstack::MAX_DATAGRAM;
 use netstack::control::Event;
 use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId, Rank};
-use netstack::job::{JobSpec, LaunchSpec, RankSpec};
+use netstack::job::{JobSpec, LaunchSpec, RankSpec, StartMode};
 use netstack::join::Refusal;
+use netstack::retention::Retention;
 use netstack::time::Micros;
 use netstack::wire::datagram::{self, Header, Kind, Packet};
 use netstack::wire::job::Command;
@@ -14,7 +15,7 @@ use netstack::wire::key::{Direction, Key};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 18] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Refuse,
@@ -27,6 +28,8 @@ const KINDS: [Kind; 16] = [
     Kind::Stay,
     Kind::Command,
     Kind::CommandAck,
+    Kind::Holdings,
+    Kind::HoldingsAck,
     Kind::PageRead,
     Kind::PageData,
     Kind::IoCall,
@@ -66,13 +69,16 @@ fn assert_works(pair: &mut Pair) {
         job: JobId(u64::MAX),
         ranks: vec![RankSpec {
             node: NodeId(3),
-            launch_block_bytes: 0,
+            launch_block: [].into(),
+            retain: false,
         }],
         program: ProgramId([0; 32]),
         program_bytes: 0,
         time_limit_us: 0,
         monitor_period_us: 0,
         memory_limit: 0,
+        retention: Retention::default(),
+        start: StartMode::OnCommand,
     };
     pair.control
         .launch(pair.now, spec)
@@ -82,7 +88,7 @@ fn assert_works(pair: &mut Pair) {
     assert!(
         launches
             .iter()
-            .any(|event| matches!(event, netstack::node::Event::Launch(_))),
+            .any(|event| matches!(event, netstack::node::Event::Launch { .. })),
         "{launches:?}"
     );
 }
@@ -105,7 +111,7 @@ proptest! {
 
     #[test]
     fn forged_and_mutated_datagrams_disturb_nothing(
-        forged in vec((0..14usize, any::<u64>(), any::<bool>(), vec(any::<u8>(), 0..120)), 1..40),
+        forged in vec((0..KINDS.len(), any::<u64>(), any::<bool>(), vec(any::<u8>(), 0..120)), 1..40),
         flips in vec((any::<prop::sample::Index>(), 0..8u32), 1..40),
     ) {
         let (mut pair, _, _) = joined_with_keys();
@@ -130,7 +136,7 @@ proptest! {
         }
         // A flipped bit may name another cluster key or protocol version; nobody joins by it.
         while let Some(event) = pair.control.poll_event() {
-            let harmless = matches!(&event, Event::Rejected { .. })
+            let harmless = matches!(&event, Event::Rejected { .. } | Event::Holdings { .. })
                 || matches!(&event, Event::NodeJoined { status, .. } if status.epoch == BootEpoch(5));
             prop_assert!(harmless, "{:?}", event);
         }
@@ -140,8 +146,8 @@ proptest! {
     /// Even the holder of the keys cannot make the other side panic.
     #[test]
     fn authentic_nonsense_panics_nobody(
-        messages in vec((0..14usize, vec(any::<u8>(), 0..1300)), 1..60),
-        small in vec((0..14usize, vec(0..4u8, 0..70)), 1..200),
+        messages in vec((0..KINDS.len(), vec(any::<u8>(), 0..1300)), 1..60),
+        small in vec((0..KINDS.len(), vec(0..4u8, 0..70)), 1..200),
     ) {
         let (mut pair, to_node, to_control) = joined_with_keys();
         let mut out = [0; MAX_DATAGRAM];
@@ -250,7 +256,7 @@ fn a_launch_that_was_overtaken_by_a_later_one_is_not_taken() {
     let (mut pair, to_node, _) = joined_with_keys();
     let mut out = [0; MAX_DATAGRAM];
     let mut send = |pair: &mut Pair, seq, job| {
-        let command = Command::Launch(LaunchSpec {
+        let spec = LaunchSpec {
             job: JobId(job),
             rank: Rank(0),
             size: 1,
@@ -260,7 +266,10 @@ fn a_launch_that_was_overtaken_by_a_later_one_is_not_taken() {
             time_limit_us: 0,
             monitor_period_us: 0,
             memory_limit: 0,
-        });
+            retention: Retention::default(),
+            start: StartMode::OnCommand,
+        };
+        let command = Command::Launch { spec, block: None };
         let header = Header {
             kind: Kind::Command,
             node: NodeId(3),
@@ -273,7 +282,7 @@ fn a_launch_that_was_overtaken_by_a_later_one_is_not_taken() {
     let launched = |pair: &mut Pair| -> Vec<JobId> {
         let events = pair.take_node_events().into_iter();
         let launch = |event| match event {
-            netstack::node::Event::Launch(spec) => Some(spec.job),
+            netstack::node::Event::Launch { spec, .. } => Some(spec.job),
             _ => None,
         };
         events.filter_map(launch).collect()

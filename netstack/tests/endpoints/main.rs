@@ -1,5 +1,7 @@
 //! The two endpoints against each other and against hostile input, on one wire.
 
 mod hostile;
-mod pair;
+mod jobs;
+mod joining;
+mod retention;
 mod wire_pair;

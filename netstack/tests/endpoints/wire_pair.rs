@@ -169,7 +169,15 @@ impl Pair {
         std::mem::take(&mut self.node_events)
     }
 
+    /// The control node's events, without what every join begins with: that the node holds nothing.
     pub fn take_control_events(&mut self) -> Vec<control::Event> {
+        let says_nothing = |event: &control::Event| matches!(event, control::Event::Holdings { reset: true, held, .. } if held.is_empty());
+        let mut events = self.take_all_control_events();
+        events.retain(|event| !says_nothing(event));
+        events
+    }
+
+    pub fn take_all_control_events(&mut self) -> Vec<control::Event> {
         std::iter::from_fn(|| self.control.poll_event()).collect()
     }
 

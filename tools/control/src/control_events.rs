@@ -9,8 +9,9 @@
 use netstack::control::{Endpoint, Event as Reported, LostReason, NodeStatus};
 use netstack::ids::{CallId, JobId, NodeId, ProgramId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
-use netstack::job::{JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode};
+use netstack::job::{JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode, StartMode};
 use netstack::page::{Object, PageError, PageReply, PageWanted};
+use netstack::retention::Retention;
 use netstack::time::Instant;
 use netstack::vitals;
 
@@ -31,13 +32,14 @@ pub struct EndpointFabric<'a> {
 
 impl Fabric for EndpointFabric<'_> {
     fn launch(&mut self, launch: Launch) -> Result<(), String> {
-        let ranks = launch.nodes.iter().zip(&launch.launch_block_bytes);
+        let ranks = launch.nodes.iter().zip(launch.launch_blocks);
         let spec = JobSpec {
             job: launch.job,
             ranks: ranks
-                .map(|(node, bytes)| RankSpec {
+                .map(|(node, launch_block)| RankSpec {
                     node: *node,
-                    launch_block_bytes: *bytes,
+                    launch_block,
+                    retain: false,
                 })
                 .collect(),
             program: ProgramId(launch.program),
@@ -45,6 +47,8 @@ impl Fabric for EndpointFabric<'_> {
             time_limit_us: launch.time_limit_us,
             monitor_period_us: 0,
             memory_limit: 0,
+            retention: Retention::NOTHING,
+            start: StartMode::OnCommand,
         };
         self.endpoint
             .launch(self.now, spec)
@@ -145,7 +149,11 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 runner.rank_lost(now_us, fabric, job.0, node, &why);
             });
         }
-        Reported::Started { .. } | Reported::JobClosed { .. } => {}
+        Reported::Started { .. }
+        | Reported::JobClosed { .. }
+        | Reported::Retained { .. }
+        | Reported::Holdings { .. }
+        | Reported::ProgramDropped { .. } => {}
         Reported::PageWanted(wanted) => {
             let bytes = read_object(core, &wanted);
             core.endpoint.page_data(now, PageReply { wanted, bytes });
@@ -312,6 +320,7 @@ fn read_object(core: &Core, wanted: &PageWanted) -> Result<Vec<u8>, PageError> {
                 .min(block.len());
             Ok(block[from..block.len().min(from.saturating_add(length))].to_vec())
         }
+        Object::PageHashes => Err(PageError::NoSuchObject),
     }
 }
 
@@ -328,7 +337,8 @@ fn is_bad_program(code: RefusalCode) -> bool {
         | RefusalCode::Busy
         | RefusalCode::Unreadable
         | RefusalCode::Cancelled
-        | RefusalCode::BadLaunchBlock => false,
+        | RefusalCode::BadLaunchBlock
+        | RefusalCode::NotWarm => false,
     }
 }
 
@@ -358,8 +368,8 @@ fn exit_of(report: &ExitReport) -> Exit {
         user_ms: report.user_us as f64 / 1e3,
         wall_ms: report.wall_us as f64 / 1e3,
         faults: FaultCounts {
-            file: report.faults_file,
-            anonymous: report.faults_anonymous,
+            file: report.faults_code + report.faults_readonly + report.faults_data,
+            anonymous: report.faults_zero + report.faults_stack,
         },
         pages: PageCounts {
             asked: report.pages_asked,

@@ -6,6 +6,8 @@
 //! Invariant: every [`Call`] gets exactly one [`Reply`]; calls of one rank reach the runner in
 //! the order in which the program made them.
 
+use std::sync::Arc;
+
 use netstack::ids::{CallId, JobId, NodeId};
 
 use crate::api::types::{RankEnd, RankReport};
@@ -21,8 +23,8 @@ pub struct Launch {
     pub program: [u8; 32],
     /// Size of the program's file, in bytes.
     pub program_bytes: u64,
-    /// Size of each rank's launch block, in bytes.
-    pub launch_block_bytes: Vec<u32>,
+    /// Each rank's launch block.
+    pub launch_blocks: Vec<Arc<[u8]>>,
     /// Time limit in microseconds; 0: none.
     pub time_limit_us: u64,
 }

@@ -367,18 +367,18 @@ impl Runner {
                     size: job.want.ranks,
                     node: *node,
                 };
-                launch_block::emit(place, &job.args, &job.env).expect("checked at submission")
+                let block = launch_block::emit(place, &job.args, &job.env);
+                block.expect("checked at submission").into()
             })
             .collect();
         job.deadline_us = Some(now_us + self.limits.launch_limit_s * 1_000_000);
         set_state(job, JobState::Starting, "");
-        let bytes = |block: &Vec<u8>| u32::try_from(block.len()).expect("bounded");
         let launched = fabric.launch(Launch {
             job: job_id(id),
             nodes: nodes.iter().map(|node| NodeId(*node)).collect(),
             program: job.program.hash(),
             program_bytes: job.program.bytes(),
-            launch_block_bytes: job.launch_blocks.iter().map(bytes).collect(),
+            launch_blocks: job.launch_blocks.clone(),
             time_limit_us: job.info.time_limit_s.unwrap_or(0).saturating_mul(1_000_000),
         });
         if let Err(reason) = launched {

@@ -325,7 +325,7 @@ impl Runner {
     }
 
     /// The program of a job and its launch blocks, to serve pages from.
-    pub fn objects(&self, id: u64) -> Option<(&Program, &[Vec<u8>])> {
+    pub fn objects(&self, id: u64) -> Option<(&Program, &[Arc<[u8]>])> {
         let job = self.jobs.get(&id)?;
         Some((&job.program, &job.launch_blocks))
     }

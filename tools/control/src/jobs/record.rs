@@ -4,6 +4,7 @@
 //! its states, `jobs::calls` serves its ranks.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use netstack::ids::{CallId, NodeId};
 
@@ -86,7 +87,7 @@ pub struct Job {
     /// Ranks that have not ended.
     pub alive: usize,
     /// Launch block of each rank; empty before allocation.
-    pub launch_blocks: Vec<Vec<u8>>,
+    pub launch_blocks: Vec<Arc<[u8]>>,
     /// Output.
     pub sink: Sink,
     /// Standard input.

@@ -202,11 +202,11 @@ impl Machine {
         let now = self.now();
         match event {
             Event::Joined { .. } => drop(self.watch.joins.fetch_add(1, Ordering::Relaxed)),
-            Event::Launch(spec) => {
+            Event::Launch { spec, block } => {
                 self.run = Some(Run {
                     spec,
                     program: Vec::new(),
-                    block: Vec::new(),
+                    block: block.unwrap_or_default(),
                     asked: None,
                     phase: Phase::Loading,
                     script: VecDeque::new(),
@@ -227,6 +227,7 @@ impl Machine {
                     match object {
                         Object::Program => run.program.extend(bytes),
                         Object::LaunchBlock => run.block.extend(bytes),
+                        Object::PageHashes => {}
                     }
                 }
             }
@@ -240,6 +241,9 @@ impl Machine {
                 signal,
                 orphan,
             } => self.cancel(now, job, signal, orphan),
+            // It holds nothing after the end of a program.
+            Event::Retain { job, .. } => self.endpoint.retain_result(now, job, 0),
+            Event::Drop { id, .. } => self.endpoint.drop_result(now, id, 0, false),
             Event::IoDone { call, data, .. } => {
                 let Some(run) = &mut self.run else { return };
                 if run.reading == Some(call) {
@@ -436,7 +440,7 @@ impl Run {
         report.pages_asked = 3;
         report.interrupts_user.heartbeat = 2;
         report.unknown_calls = vec![(435, 1)];
-        self.calls.push_back(IoOp::Exit(report));
+        self.calls.push_back(IoOp::Exit(Box::new(report)));
         self.exited = true;
     }
 

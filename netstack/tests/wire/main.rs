@@ -1,22 +1,27 @@
 //! Every message: what was written is what is read, and no bytes make a parser panic.
 
+mod documented;
+mod keys;
+
 use netstack::MAX_DATA;
 use netstack::ids::{BootEpoch, CallId, ControlEpoch, JobId, NodeId, ProgramId, Rank, RequestId};
 use netstack::io::exit::MAX_UNKNOWN_CALLS;
 use netstack::io::{ExitReport, ExitStatus, IoOp};
-use netstack::job::{LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, launch_block};
+use netstack::job::{LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode, launch_block};
 use netstack::join::{Refusal, Timing};
-use netstack::page::{Object, PageError};
+use netstack::page::{FRAGMENT, Object, PageError};
 use netstack::personality::Personality;
+use netstack::retention::{CHANGES_MAX, Holding, Keep, Retention, Reuse, Verify};
 use netstack::time::Micros;
 use netstack::vitals::{BootTimings, InterruptCounts, Vitals};
 use netstack::wire::datagram::{self, Header, Kind, MAX_PAYLOAD, Packet};
 use netstack::wire::field::Writer;
 use netstack::wire::io::{Done, IoCall, IoReply, emit_call};
-use netstack::wire::job::{Command, CommandAck, JobStatus};
+use netstack::wire::job::{Command, CommandAck, DropAck, INLINE_BLOCK_MAX, JobAck, JobStatus};
 use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use netstack::wire::key::Key;
 use netstack::wire::page::{Content, PageData, PageRead, fragment_length};
+use netstack::wire::retention::Holdings;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -30,7 +35,7 @@ const REFUSALS: [Refusal; 8] = [
     Refusal::RegistryFull,
     Refusal::UnknownKeyId,
 ];
-const CODES: [RefusalCode; 11] = [
+const CODES: [RefusalCode; 12] = [
     RefusalCode::Other,
     RefusalCode::Busy,
     RefusalCode::NotElf,
@@ -42,15 +47,18 @@ const CODES: [RefusalCode; 11] = [
     RefusalCode::Unreadable,
     RefusalCode::Cancelled,
     RefusalCode::BadLaunchBlock,
+    RefusalCode::NotWarm,
 ];
-const STATUSES: [JobStatus; 6] = [
+const STATUSES: [JobStatus; 7] = [
     JobStatus::Unknown,
     JobStatus::Loading,
     JobStatus::Ready,
     JobStatus::Refused,
     JobStatus::Started,
     JobStatus::Finished,
+    JobStatus::Retained,
 ];
+const OBJECTS: [Object; 3] = [Object::Program, Object::LaunchBlock, Object::PageHashes];
 
 /// The bytes of a payload.
 fn payload(emit: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
@@ -74,6 +82,7 @@ fn parse_everything(bytes: &[u8]) {
     let _ = join::parse_panic(bytes);
     let _ = Command::parse(bytes);
     let _ = CommandAck::parse(bytes);
+    let _ = Holdings::parse(bytes);
     let _ = PageRead::parse(bytes);
     let _ = PageData::parse(bytes);
     let _ = IoCall::parse(bytes);
@@ -125,39 +134,110 @@ prop_compose! {
     }
 }
 
+fn retention() -> impl Strategy<Value = Retention> {
+    let reuse = prop_oneof![
+        Just(Reuse::Allow),
+        Just(Reuse::Forbid),
+        Just(Reuse::Require)
+    ];
+    let keep = prop_oneof![Just(Keep::Nothing), Just(Keep::Published), Just(Keep::Warm)];
+    let verify = prop_oneof![
+        Just(Verify::Never),
+        Just(Verify::Sample),
+        Just(Verify::Always)
+    ];
+    (reuse, keep, verify, any::<[bool; 3]>(), any::<u32>()).prop_map(
+        |(reuse, keep, verify, [read_only, pristine, large_text], limit_pages)| Retention {
+            reuse,
+            keep,
+            read_only,
+            pristine,
+            large_text,
+            verify,
+            limit_pages,
+        },
+    )
+}
+
 prop_compose! {
     fn launch()(
         job in job(), size in 1..=u32::MAX, rank: u32, program: [u8; 32], n: [u64; 4],
-        launch_block_bytes in 0..=launch_block::MAX as u32,
+        launch_block_bytes in 0..=launch_block::MAX as u32, retention in retention(), at_once: bool,
     ) -> LaunchSpec {
         let [program_bytes, time_limit_us, monitor_period_us, memory_limit] = n;
+        let start = if at_once { StartMode::AtOnce } else { StartMode::OnCommand };
         LaunchSpec {
             job, rank: Rank(rank % size), size, program: ProgramId(program), program_bytes,
-            launch_block_bytes, time_limit_us, monitor_period_us, memory_limit,
+            launch_block_bytes, time_limit_us, monitor_period_us, memory_limit, retention, start,
         }
     }
 }
 
-fn command() -> impl Strategy<Value = Command> {
-    prop_oneof![
-        launch().prop_map(Command::Launch),
+/// A command, and the launch block that goes with it.
+type Order = (Command<'static>, Option<Vec<u8>>);
+
+fn with_block((command, block): &Order) -> Command<'_> {
+    match (*command, block) {
+        (Command::Launch { mut spec, .. }, Some(block)) => {
+            spec.launch_block_bytes = block.len() as u32;
+            let block = Some(&block[..]);
+            Command::Launch { spec, block }
+        }
+        (command, _) => command,
+    }
+}
+
+fn order() -> impl Strategy<Value = Order> {
+    let block = proptest::option::of(vec(any::<u8>(), 0..=INLINE_BLOCK_MAX));
+    let program = || any::<[u8; 32]>().prop_map(ProgramId);
+    let plain = prop_oneof![
         job().prop_map(|job| Command::Start { job }),
         (job(), 1..=u8::MAX, any::<bool>()).prop_map(|(job, signal, orphan)| Command::Cancel {
             job,
             signal,
             orphan
         }),
+        (job(), program(), any::<bool>()).prop_map(|(job, program, read_only)| Command::Retain {
+            job,
+            program,
+            read_only
+        }),
+        (1..=u64::MAX, proptest::option::of(program()))
+            .prop_map(|(id, program)| Command::Drop { id, program }),
+    ];
+    prop_oneof![
+        (launch(), block).prop_map(|(spec, block)| (Command::Launch { spec, block: None }, block)),
+        plain.prop_map(|command| (command, None)),
     ]
 }
 
 prop_compose! {
+    fn holdings()(
+        number in 1..=u64::MAX, reset: bool, dropped in vec(any::<[u8; 32]>(), 0..=CHANGES_MAX),
+        held in vec((any::<[u8; 32]>(), any::<u32>(), any::<u32>()), 0..=CHANGES_MAX),
+    ) -> Holdings {
+        let reset = reset || number == 1;
+        let holding = |(program, pages, pristine)| {
+            Holding { program: ProgramId(program), pages, pristine }
+        };
+        let room = if reset { 0 } else { CHANGES_MAX - held.len() };
+        Holdings {
+            number,
+            reset,
+            held: held.into_iter().map(holding).collect(),
+            dropped: dropped.into_iter().take(room).map(ProgramId).collect(),
+        }
+    }
+}
+
+prop_compose! {
     fn page_read()(
-        request: u64, job in job(), program: bool, attempt: u8, offset in 0..u64::MAX - 32_768,
+        request: u64, job in job(), object in 0..OBJECTS.len(), attempt: u8, offset in 0..u64::MAX - 32_768,
         length in 1..=32_768u32, bits in 1..=u32::MAX,
     ) -> PageRead {
-        let mask = u32::MAX >> (32 - length.div_ceil(MAX_DATA as u32));
+        let mask = u32::MAX >> (32 - length.div_ceil(FRAGMENT as u32));
         let fragments = if bits & mask == 0 { mask } else { bits & mask };
-        let object = if program { Object::Program } else { Object::LaunchBlock };
+        let object = OBJECTS[object];
         PageRead { request: RequestId(request), job, object, attempt, offset, length, fragments }
     }
 }
@@ -172,19 +252,27 @@ fn status() -> impl Strategy<Value = ExitStatus> {
 
 prop_compose! {
     fn exit_report()(
-        status in status(), n: [u64; 11],
+        status in status(), warm: bool, n: [u64; 29],
         interrupts_user in interrupts(), interrupts_idle in interrupts(),
         unknown_calls in vec(any::<(u32, u32)>(), 0..=MAX_UNKNOWN_CALLS),
     ) -> ExitReport {
         let [
-            user_us, wall_us, system_calls, faults_file, faults_anonymous,
-            pages_asked, pages_read_ahead, pages_read_ahead_used, bytes_loaded,
-            frames_peak, frames_scrubbed,
+            user_us, wall_us, system_calls, faults_code, faults_readonly, faults_data,
+            faults_zero, faults_stack, faults_held, faults_copy, pages_asked,
+            pages_read_ahead, pages_read_ahead_used, bytes_loaded, frames_peak,
+            frames_scrubbed, pages_reused, pages_kept, pages_discarded, pages_damaged,
+            table_pages, pages_large, program_requests, program_fragments,
+            program_wire_bytes, launch_us, first_us, first_counts, exit_counts,
         ] = n;
         ExitReport {
-            status, user_us, wall_us, system_calls, faults_file, faults_anonymous,
-            pages_asked, pages_read_ahead, pages_read_ahead_used, bytes_loaded, frames_peak,
-            frames_scrubbed, interrupts_user, interrupts_idle, unknown_calls,
+            status, warm,
+            user_us, wall_us, system_calls, faults_code, faults_readonly, faults_data,
+            faults_zero, faults_stack, faults_held, faults_copy, pages_asked,
+            pages_read_ahead, pages_read_ahead_used, bytes_loaded, frames_peak,
+            frames_scrubbed, pages_reused, pages_kept, pages_discarded, pages_damaged,
+            table_pages, pages_large, program_requests, program_fragments,
+            program_wire_bytes, launch_us, first_us, first_counts, exit_counts,
+            interrupts_user, interrupts_idle, unknown_calls,
         }
     }
 }
@@ -200,7 +288,7 @@ fn io_op() -> impl Strategy<Value = IoOp> {
         (any::<u32>(), any::<u64>(), 0..=MAX_DATA as u32)
             .prop_map(|(fd, offset, size)| IoOp::Read { fd, offset, size }),
         (any::<u32>(), data()).prop_map(|(offset, data)| IoOp::Report { offset, data }),
-        exit_report().prop_map(IoOp::Exit),
+        exit_report().prop_map(|report| IoOp::Exit(Box::new(report))),
     ]
 }
 
@@ -243,20 +331,33 @@ proptest! {
     }
 
     #[test]
-    fn command_reads_as_written(command in command()) {
-        prop_assert_eq!(Command::parse(&payload(|w| command.emit(w))), Ok(command));
+    fn command_reads_as_written(order in order()) {
+        let command = with_block(&order);
+        let bytes = payload(|w| command.emit(w));
+        prop_assert_eq!(Command::parse(&bytes), Ok(command));
     }
 
     #[test]
     fn command_ack_reads_as_written(
-        job in job(), status in 0..6usize, cancel_signal: u8, code in 0..11usize,
-        text in "[ -~]{0,512}",
+        job in job(), status in 0..STATUSES.len(), cancel_signal: u8, code in 0..CODES.len(),
+        pages: u32, text in "[ -~]{0,512}", in_use: bool,
     ) {
         let (status, code) = (STATUSES[status], CODES[code]);
-        let ack = CommandAck { job, status, cancel_signal, code, text: &text };
+        let pages_of_job = if status == JobStatus::Retained { pages } else { 0 };
+        let ack = JobAck { job, status, cancel_signal, code, pages: pages_of_job, text: &text };
+        let ack = CommandAck::Job(ack);
         prop_assert!(text.len() <= REFUSAL_TEXT_MAX);
         let bytes = payload(|w| ack.emit(w));
         prop_assert_eq!(CommandAck::parse(&bytes), Ok(ack));
+        let dropped = CommandAck::Dropped(DropAck { id: job.0, pages, in_use });
+        let bytes = payload(|w| dropped.emit(w));
+        prop_assert_eq!(CommandAck::parse(&bytes), Ok(dropped));
+    }
+
+    #[test]
+    fn holdings_read_as_written(holdings in holdings()) {
+        let bytes = payload(|w| holdings.emit(w));
+        prop_assert_eq!(Holdings::parse(&bytes), Ok(holdings));
     }
 
     #[test]
@@ -268,7 +369,7 @@ proptest! {
     fn page_data_reads_as_written(
         request: u64, attempt: u8, available in 0..=32_768u32, index: u8, fill: u8, failed in 0..4,
     ) {
-        let count = available.div_ceil(MAX_DATA as u32).max(1);
+        let count = available.div_ceil(FRAGMENT as u32).max(1);
         let index = (u32::from(index) % count) as u8;
         let data = vec![fill; fragment_length(available, index).expect("the index is in range")];
         let content = match failed {
@@ -365,12 +466,14 @@ proptest! {
 
     #[test]
     fn mutated_messages_panic_no_parser(
-        command in command(), op in io_op(), hello in hello(), read in page_read(),
+        order in order(), op in io_op(), hello in hello(), read in page_read(),
+        holdings in holdings(),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in any::<prop::sample::Index>(),
     ) {
         let messages = [
-            payload(|w| command.emit(w)),
+            payload(|w| with_block(&order).emit(w)),
+            payload(|w| holdings.emit(w)),
             payload(|w| emit_call(JobId(1), CallId(1), &op, w)),
             payload(|w| hello.emit(w)),
             payload(|w| read.emit(w)),
@@ -386,236 +489,111 @@ proptest! {
     }
 }
 
+/// A launch of one rank with a launch block of so many bytes.
+fn small_launch(launch_block_bytes: u32) -> LaunchSpec {
+    LaunchSpec {
+        job: JobId(1),
+        rank: Rank(0),
+        size: 1,
+        program: ProgramId([0; 32]),
+        program_bytes: 0,
+        launch_block_bytes,
+        time_limit_us: 0,
+        monitor_period_us: 0,
+        memory_limit: 0,
+        retention: Retention::default(),
+        start: StartMode::OnCommand,
+    }
+}
+
+/// A report with a change of each kind.
+fn small_report() -> Holdings {
+    Holdings {
+        number: 2,
+        reset: false,
+        held: vec![Holding {
+            program: ProgramId([1; 32]),
+            pages: 7,
+            pristine: 2,
+        }],
+        dropped: vec![ProgramId([2; 32])],
+    }
+}
+
 #[test]
 fn a_message_cut_anywhere_is_refused() {
-    let launch = LaunchSpec {
-        job: JobId(1),
-        rank: Rank(0),
-        size: 1,
-        program: ProgramId([0; 32]),
-        program_bytes: 0,
-        launch_block_bytes: 0,
-        time_limit_us: 0,
-        monitor_period_us: 0,
-        memory_limit: 0,
-    };
-    let bytes = payload(|w| Command::Launch(launch).emit(w));
-    for length in 0..bytes.len() {
-        assert!(Command::parse(&bytes[..length]).is_err(), "{length} bytes");
-    }
-    let mut longer = bytes.clone();
-    longer.push(0);
-    assert!(Command::parse(&longer).is_err(), "a byte too many");
-}
-
-/// From `vectors.h` of the authors' reference implementation: key 00 01 .. 0f, message of n bytes
-/// 00 01 ..
-#[test]
-fn siphash_agrees_with_the_published_vectors() {
-    let vectors: [(usize, u128); 6] = [
-        (0, 0xa3817f04ba25a8e66df67214c7550293),
-        (1, 0xda87c1d86b99af44347659119b22fc45),
-        (2, 0x8177228da4a45dc7fca38bdef60affe4),
-        (3, 0x9c70b60c5267a94e5f33b6b02985ed51),
-        (4, 0xf88164c12d9c8faf7d0f6e7c7bcd5579),
-        (63, 0x5150d1772f50834a503e069a973fbd7c),
+    let (job, program) = (JobId(1), ProgramId([3; 32]));
+    let commands = [
+        Command::Launch {
+            spec: small_launch(5),
+            block: Some(b"block"),
+        },
+        Command::Start { job },
+        Command::Retain {
+            job,
+            program,
+            read_only: true,
+        },
+        Command::Drop {
+            id: 1,
+            program: Some(program),
+        },
     ];
-    let key = Key(std::array::from_fn(|i| i as u8));
-    for (length, expected) in vectors {
-        let message: Vec<u8> = (0..length as u8).collect();
-        assert_eq!(
-            u128::from_be_bytes(key.mac(&[&message])),
-            expected,
-            "{length} bytes"
-        );
-        let (first, second) = message.split_at(length / 3);
-        assert_eq!(
-            key.mac(&[first, second]),
-            key.mac(&[&message]),
-            "in two parts"
-        );
+    type Parses = fn(&[u8]) -> bool;
+    let as_command: Parses = |bytes| Command::parse(bytes).is_ok();
+    let as_holdings: Parses = |bytes| Holdings::parse(bytes).is_ok();
+    let commands = commands.map(|command| (payload(|w| command.emit(w)), as_command));
+    let report = (payload(|w| small_report().emit(w)), as_holdings);
+    for (bytes, parses) in commands.into_iter().chain([report]) {
+        assert!(parses(&bytes));
+        for length in 0..bytes.len() {
+            assert!(!parses(&bytes[..length]), "{length} bytes");
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        assert!(!parses(&longer), "a byte too many");
     }
 }
 
 #[test]
-fn keys_differ_by_everything_they_are_derived_from() {
-    use netstack::wire::key::Direction::{ToControl, ToNode};
-    let secret = Key([1; 16]);
-    let node_key = |id, mac, epoch, node| secret.node_key(id, mac, BootEpoch(epoch), NodeId(node));
-    let node = node_key(1, [1; 6], 1, 1);
-    let mut keys = vec![
-        secret,
-        node,
-        node_key(2, [1; 6], 1, 1),
-        node_key(1, [2; 6], 1, 1),
-        node_key(1, [1; 6], 2, 1),
-        node_key(1, [1; 6], 1, 2),
-        node.join_key(ToControl),
-        node.join_key(ToNode),
-        node.session_key(ToControl, 1),
-        node.session_key(ToNode, 1),
-        node.session_key(ToNode, 2),
-    ];
-    let count = keys.len();
-    keys.sort_by_key(|key| key.0);
-    keys.dedup();
-    assert_eq!(keys.len(), count);
-    assert_eq!(format!("{node:?}"), "Key(..)", "a key does not show itself");
-}
-
-/// The lengths that docs/protocol.md states.
-#[test]
-fn payloads_are_as_long_as_documented() {
-    let document = include_str!("../../docs/protocol.md");
-    let documented = |kind: Kind| {
-        let begin = format!("| {} | ", kind as u8);
-        // The table of kinds has five columns.
-        let line = document
-            .lines()
-            .filter(|line| line.matches('|').count() == 6)
-            .find(|line| line.starts_with(&begin));
-        let line = line.unwrap_or_else(|| panic!("{kind:?} is not in the table of kinds"));
-        let cell = line.trim_end_matches(" |").rsplit("| ").next();
-        cell.expect("the table has columns").to_owned()
-    };
-    let ack = CommandAck {
-        job: JobId(1),
-        status: JobStatus::Ready,
-        cancel_signal: 0,
-        code: RefusalCode::Other,
-        text: "",
-    };
-    let read = PageRead {
-        request: RequestId(1),
-        job: JobId(1),
-        object: Object::Program,
-        attempt: 1,
-        offset: 0,
-        length: 1,
-        fragments: 1,
-    };
-    let failed = PageData {
-        request: RequestId(1),
-        attempt: 1,
-        content: Content::Failed(PageError::Unreadable),
-    };
-    let launch = LaunchSpec {
-        job: JobId(1),
-        rank: Rank(0),
-        size: 1,
-        program: ProgramId([0; 32]),
-        program_bytes: 0,
-        launch_block_bytes: 0,
-        time_limit_us: 0,
-        monitor_period_us: 0,
-        memory_limit: 0,
-    };
-    let timing = Timing::default();
-    let welcome = Welcome {
-        hello_seq: 1,
-        control: ControlEpoch(1),
-        session: 1,
-        timing,
-    };
-    let refuse = Refuse {
-        hello_seq: 1,
-        reason: Refusal::Version,
-        text: "",
-    };
-    let heartbeat_ack = HeartbeatAck {
-        heartbeat_seq: 1,
-        control_time_us: 1,
-        probe: false,
-    };
-    let write = IoOp::Write {
-        fd: 1,
-        offset: 0,
-        data: Vec::new(),
-    };
-    let done = Some(Done {
-        result: 0,
-        data: &[],
+fn what_contradicts_itself_is_refused() {
+    let launch = payload(|w| {
+        let spec = small_launch(0);
+        Command::Launch { spec, block: None }.emit(w);
     });
-    let (job, call) = (JobId(1), CallId(1));
-    let [pending, done] = [None, done].map(|done| IoReply { job, call, done });
-    let start = payload(|w| Command::Start { job }.emit(w)).len();
-    let launch = payload(|w| Command::Launch(launch).emit(w)).len();
-    let cases = [
-        (
-            Kind::Hello,
-            format!("{}", payload(|w| hello_of_zeros().emit(w)).len()),
-        ),
-        (
-            Kind::Welcome,
-            format!("{}", payload(|w| welcome.emit(w)).len()),
-        ),
-        (
-            Kind::Refuse,
-            format!("{} + text", payload(|w| refuse.emit(w)).len()),
-        ),
-        (
-            Kind::Heartbeat,
-            format!(
-                "{}",
-                payload(|w| join::emit_heartbeat(&Vitals::default(), w)).len()
-            ),
-        ),
-        (
-            Kind::HeartbeatAck,
-            format!("{}", payload(|w| heartbeat_ack.emit(w)).len()),
-        ),
-        (
-            Kind::Resync,
-            format!("{}", payload(|w| join::emit_echo(1, w)).len()),
-        ),
-        (
-            Kind::Stay,
-            format!("{}", payload(|w| join::emit_stay(job, w)).len()),
-        ),
-        (Kind::Command, format!("LAUNCH {launch}, others {start}")),
-        (
-            Kind::CommandAck,
-            format!("{} + text", payload(|w| ack.emit(w)).len()),
-        ),
-        (
-            Kind::PageRead,
-            format!("{}", payload(|w| read.emit(w)).len()),
-        ),
-        (
-            Kind::PageData,
-            format!("{} + data", payload(|w| failed.emit(w)).len()),
-        ),
-        (
-            Kind::IoCall,
-            format!(
-                "{} + operation",
-                payload(|w| emit_call(job, call, &write, w)).len() - 12
-            ),
-        ),
-        (
-            Kind::IoReply,
-            format!(
-                "{}, or {} + data",
-                payload(|w| pending.emit(w)).len(),
-                payload(|w| done.emit(w)).len()
-            ),
-        ),
-    ];
-    for (kind, length) in cases {
-        assert_eq!(documented(kind), length, "{kind:?}");
+    // Reuse, keep, verify, flags: the first value that means nothing.
+    for (offset, value) in [(88, 3), (89, 3), (90, 3), (91, 32)] {
+        let mut bytes = launch.clone();
+        assert!(Command::parse(&bytes).is_ok());
+        bytes[offset] = value;
+        assert!(Command::parse(&bytes).is_err(), "{value} at {offset}");
     }
-}
-
-fn hello_of_zeros() -> Hello {
-    Hello {
-        mac: [0; 6],
-        lab_key: false,
-        key_id: 0,
-        version: [0; 16],
-        build_id: [0; 20],
-        memory_bytes: 0,
-        timings: BootTimings::default(),
-        known_control: ControlEpoch(0),
-        job: None,
-    }
+    let drop_all = payload(|w| {
+        let program = None;
+        Command::Drop { id: 1, program }.emit(w);
+    });
+    let mut named = drop_all.clone();
+    named[20] = 1;
+    assert!(Command::parse(&drop_all).is_ok());
+    assert!(
+        Command::parse(&named).is_err(),
+        "every program, and this one"
+    );
+    let mut report = small_report();
+    report.number = 1;
+    let bytes = payload(|w| report.emit(w));
+    assert!(
+        Holdings::parse(&bytes).is_err(),
+        "a session begins with a reset"
+    );
+    report.reset = true;
+    let bytes = payload(|w| report.emit(w));
+    assert!(Holdings::parse(&bytes).is_err(), "a reset drops nothing");
+    report.dropped.clear();
+    let bytes = payload(|w| report.emit(w));
+    assert!(Holdings::parse(&bytes).is_ok());
+    let mut many = bytes.clone();
+    many[9] = CHANGES_MAX as u8 + 1;
+    many.resize(12 + 40 * (CHANGES_MAX + 1), 0);
+    assert!(Holdings::parse(&many).is_err(), "too many changes");
 }

@@ -1,0 +1,195 @@
+//! What docs/protocol.md says of the messages, against the code.
+
+use netstack::ids::{CallId, ControlEpoch, JobId, ProgramId, RequestId};
+use netstack::io::IoOp;
+use netstack::job::RefusalCode;
+use netstack::join::{Refusal, Timing};
+use netstack::page::{Object, PageError};
+use netstack::vitals::{BootTimings, Vitals};
+use netstack::wire::datagram::Kind;
+use netstack::wire::io::{Done, IoReply, emit_call};
+use netstack::wire::job::{Command, CommandAck, JobAck, JobStatus, LAUNCH_LEN};
+use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
+use netstack::wire::page::{Content, PageData, PageRead};
+use netstack::wire::retention::Holdings;
+
+use crate::{payload, small_launch, small_report};
+
+/// The lengths that docs/protocol.md states.
+#[test]
+fn payloads_are_as_long_as_documented() {
+    let document = include_str!("../../../docs/protocol.md");
+    let documented = |kind: Kind| {
+        let begin = format!("| {} | ", kind as u8);
+        // The table of kinds has five columns.
+        let line = document
+            .lines()
+            .filter(|line| line.matches('|').count() == 6)
+            .find(|line| line.starts_with(&begin));
+        let line = line.unwrap_or_else(|| panic!("{kind:?} is not in the table of kinds"));
+        let cell = line.trim_end_matches(" |").rsplit("| ").next();
+        cell.expect("the table has columns").to_owned()
+    };
+    let ack = CommandAck::Job(JobAck {
+        job: JobId(1),
+        status: JobStatus::Ready,
+        cancel_signal: 0,
+        code: RefusalCode::Other,
+        pages: 0,
+        text: "",
+    });
+    let read = PageRead {
+        request: RequestId(1),
+        job: JobId(1),
+        object: Object::Program,
+        attempt: 1,
+        offset: 0,
+        length: 1,
+        fragments: 1,
+    };
+    let failed = PageData {
+        request: RequestId(1),
+        attempt: 1,
+        content: Content::Failed(PageError::Unreadable),
+    };
+    let timing = Timing::default();
+    let welcome = Welcome {
+        hello_seq: 1,
+        control: ControlEpoch(1),
+        session: 1,
+        timing,
+    };
+    let refuse = Refuse {
+        hello_seq: 1,
+        reason: Refusal::Version,
+        text: "",
+    };
+    let heartbeat_ack = HeartbeatAck {
+        heartbeat_seq: 1,
+        control_time_us: 1,
+        probe: false,
+    };
+    let write = IoOp::Write {
+        fd: 1,
+        offset: 0,
+        data: Vec::new(),
+    };
+    let done = Some(Done {
+        result: 0,
+        data: &[],
+    });
+    let (job, call) = (JobId(1), CallId(1));
+    let [pending, done] = [None, done].map(|done| IoReply { job, call, done });
+    let start = payload(|w| Command::Start { job }.emit(w)).len();
+    let launch = Command::Launch {
+        spec: small_launch(0),
+        block: None,
+    };
+    let launch = payload(|w| launch.emit(w)).len();
+    assert_eq!(launch, LAUNCH_LEN);
+    let retain = Command::Retain {
+        job,
+        program: ProgramId([0; 32]),
+        read_only: false,
+    };
+    let retain = payload(|w| retain.emit(w)).len();
+    let drop = Command::Drop {
+        id: 1,
+        program: None,
+    };
+    assert_eq!(payload(|w| drop.emit(w)).len(), retain);
+    let empty = Holdings {
+        held: Vec::new(),
+        dropped: Vec::new(),
+        ..small_report()
+    };
+    let cases = [
+        (
+            Kind::Hello,
+            format!("{}", payload(|w| hello_of_zeros().emit(w)).len()),
+        ),
+        (
+            Kind::Welcome,
+            format!("{}", payload(|w| welcome.emit(w)).len()),
+        ),
+        (
+            Kind::Refuse,
+            format!("{} + text", payload(|w| refuse.emit(w)).len()),
+        ),
+        (
+            Kind::Heartbeat,
+            format!(
+                "{}",
+                payload(|w| join::emit_heartbeat(&Vitals::default(), w)).len()
+            ),
+        ),
+        (
+            Kind::HeartbeatAck,
+            format!("{}", payload(|w| heartbeat_ack.emit(w)).len()),
+        ),
+        (
+            Kind::Resync,
+            format!("{}", payload(|w| join::emit_echo(1, w)).len()),
+        ),
+        (
+            Kind::Stay,
+            format!("{}", payload(|w| join::emit_stay(job, w)).len()),
+        ),
+        (
+            Kind::Command,
+            format!("LAUNCH {launch} + block, RETAIN and DROP {retain}, others {start}"),
+        ),
+        (
+            Kind::Holdings,
+            format!("{} + changes", payload(|w| empty.emit(w)).len()),
+        ),
+        (
+            Kind::HoldingsAck,
+            format!("{}", payload(|w| join::emit_echo(1, w)).len()),
+        ),
+        (
+            Kind::CommandAck,
+            format!("{} + text", payload(|w| ack.emit(w)).len()),
+        ),
+        (
+            Kind::PageRead,
+            format!("{}", payload(|w| read.emit(w)).len()),
+        ),
+        (
+            Kind::PageData,
+            format!("{} + data", payload(|w| failed.emit(w)).len()),
+        ),
+        (
+            Kind::IoCall,
+            format!(
+                "{} + operation",
+                payload(|w| emit_call(job, call, &write, w)).len() - 12
+            ),
+        ),
+        (
+            Kind::IoReply,
+            format!(
+                "{}, or {} + data",
+                payload(|w| pending.emit(w)).len(),
+                payload(|w| done.emit(w)).len()
+            ),
+        ),
+    ];
+    for (kind, length) in cases {
+        assert_eq!(documented(kind), length, "{kind:?}");
+    }
+}
+
+fn hello_of_zeros() -> Hello {
+    Hello {
+        mac: [0; 6],
+        lab_key: false,
+        key_id: 0,
+        version: [0; 16],
+        build_id: [0; 20],
+        memory_bytes: 0,
+        timings: BootTimings::default(),
+        known_control: ControlEpoch(0),
+        job: None,
+    }
+}
