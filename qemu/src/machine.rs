@@ -94,6 +94,11 @@ pub(crate) fn arguments(
         // With sleep=off an idle guest would jump to its next timer, and time-outs would storm.
         add("-icount", "shift=0,sleep=on".to_owned());
     }
+    if let Some(items) = &spec.trace {
+        add("-d", items.clone());
+        // The file begins anew at each start of the machine.
+        add("-D", paths.trace_log(node).display().to_string());
+    }
     match spec.firmware {
         Firmware::Bios => {}
         Firmware::Direct => {
@@ -192,6 +197,7 @@ mod tests {
             image: "/img/hearth.efi".into(),
             command_line: "hearth.console=ttyS0".to_owned(),
             instruction_clock: firmware == Firmware::Direct,
+            trace: (firmware == Firmware::Uefi).then(|| "int".to_owned()),
         };
         let paths = Paths::below(Path::new(root), "lab").unwrap();
         let list = arguments(&spec, &paths, 3, Some(Path::new("/fw/code.fd")));
@@ -212,6 +218,7 @@ mod tests {
         let uefi = words(Firmware::Uefi, "/s");
         assert!(uefi.contains("readonly=on,file=/fw/code.fd"));
         assert!(uefi.contains("file=/s/lab/run/n3.vars"));
+        assert!(uefi.contains("-d int -D /s/lab/logs/n3.trace") && !bios.contains("-d "));
     }
 
     #[test]

@@ -203,6 +203,7 @@ mod tests {
             image: "/dev/null".into(),
             command_line: String::new(),
             instruction_clock: false,
+            trace: None,
         }
     }
 

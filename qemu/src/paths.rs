@@ -105,6 +105,11 @@ impl Paths {
         self.logs().join(format!("n{node}.qemu"))
     }
 
+    /// What a node's QEMU logs of the machine, if [`crate::Spec::trace`] asks for it.
+    pub fn trace_log(&self, node: u32) -> PathBuf {
+        self.logs().join(format!("n{node}.trace"))
+    }
+
     /// What the control node wrote.
     pub fn control_log(&self) -> PathBuf {
         self.logs().join("control.log")

@@ -136,6 +136,10 @@ pub struct Spec {
     /// Machines' clocks count instructions instead of time (`-icount`): slow, but a count of the
     /// time-stamp counter is then a count of instructions.
     pub instruction_clock: bool,
+    /// What each machine's QEMU writes to its own log, [`crate::Paths::trace_log`]: items of QEMU's `-d`,
+    /// for example `int` for interrupts and exceptions. None writes no such log.
+    #[serde(default)]
+    pub trace: Option<String>,
 }
 
 impl Spec {
@@ -220,6 +224,7 @@ mod tests {
             image: PathBuf::from("/dev/null"),
             command_line: String::new(),
             instruction_clock: false,
+            trace: None,
         }
     }
 

@@ -41,6 +41,7 @@ impl Lab {
             image: STANDIN.into(),
             command_line: String::new(),
             instruction_clock: false,
+            trace: None,
         };
         let own = |words: &[&str]| words.iter().map(Into::into).collect();
         let launcher = Launcher {

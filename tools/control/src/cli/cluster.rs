@@ -65,6 +65,10 @@ pub struct UpOptions {
     /// The machines' clocks count instructions instead of time; slow, for measurements.
     #[arg(long)]
     icount: bool,
+    /// Have each machine's QEMU log what its processor does, to logs/NODE.trace in the state directory:
+    /// items of QEMU's -d, as in int for interrupts and exceptions.
+    #[arg(long, value_name = "ITEMS")]
+    trace: Option<String>,
     #[command(flatten)]
     other: super::serve_command::OtherSystem,
 }
@@ -174,6 +178,7 @@ fn spec(name: String, options: UpOptions) -> anyhow::Result<Spec> {
         image,
         command_line,
         instruction_clock: options.icount,
+        trace: options.trace,
     })
 }
 

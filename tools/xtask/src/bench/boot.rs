@@ -4,41 +4,22 @@
 //! reports its times itself (`hearth nodes --json`); the Linux node reports its uptime and idle time to the boot
 //! service when it has a lease; the stub's time is that of its first line on the serial console.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::linux::Linux;
-use super::{Goal, Report, Row};
+use super::cluster::Cluster;
+use super::linux::{LEASE_SCRIPT, Linux};
+use super::{Goal, LOAD_MOST, Report, Row, median, quiet};
 use crate::workspace::Workspace;
 
 const CLUSTER: &str = "bench-boot";
-/// How long machines may take; a machine under other load is ten times slower than a quiet one.
-const LIMIT: Duration = Duration::from_secs(400);
 /// Largest boot image, in bytes.
 const IMAGE_BYTES_MOST: f64 = 1_048_576.0;
 /// Hearth's share of Linux's time must be at most this.
 const SHARE_MOST: f64 = 0.1;
 
-/// Load average above which times of emulated machines say nothing on a machine with two cores.
-const LOAD_MOST: f64 = 3.0;
-/// How long to wait for that; the average needs a minute or two to forget a build.
-const QUIET_LIMIT: Duration = Duration::from_secs(180);
-
 /// What the Linux node does: a lease, then one report to the boot service.
-const LINUX_SCRIPT: &str = r#"$bb ip link set eth0 up
-cat > /etc/lease 2>/dev/null <<'END'
-#!/bin/busybox sh
-[ "$1" = bound ] || exit 0
-/bin/busybox ip addr add $ip/$mask dev $interface
-echo "$serverid" > /etc/server
-END
-$bb chmod 755 /etc/lease
-$bb udhcpc -i eth0 -s /etc/lease -n -q -t 20 -T 1 -A 1
-mac=$($bb cat /sys/class/net/eth0/address)
+const LINUX_SCRIPT: &str = r#"mac=$($bb cat /sys/class/net/eth0/address)
 set -- $($bb cat /proc/uptime)
 # /proc/uptime has hundredths of a second: without the point and with a zero they are milliseconds.
 $bb wget -q -O - "http://$($bb cat /etc/server):7180/boot/report?mac=$mac&uptime_ms=${1%.*}${1#*.}0&idle_ms=${2%.*}${2#*.}0"
@@ -88,23 +69,6 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the machine is quiet, for a limited time; the load average then.
-fn quiet(report: &Report) -> f64 {
-    let end = Instant::now() + QUIET_LIMIT;
-    let mut load = super::load_average();
-    if load > LOAD_MOST {
-        report.progress(&format!(
-            "load average {load}: waiting for at most {} s",
-            QUIET_LIMIT.as_secs()
-        ));
-    }
-    while load > LOAD_MOST && Instant::now() < end {
-        std::thread::sleep(Duration::from_secs(1));
-        load = super::load_average();
-    }
-    load
-}
-
 fn rows(report: &mut Report, case: &str, times: &[Times]) {
     let seconds: Vec<f64> = times
         .iter()
@@ -138,12 +102,6 @@ fn spread(report: &mut Report, case: &str, metric: &str, values: &[f64]) {
     report.row(Row::context(case, &format!("{metric}_max"), most, "s"));
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 fn hearth(
     report: &mut Report,
     workspace: &Workspace,
@@ -152,7 +110,7 @@ fn hearth(
     linux: Option<&[Times]>,
     load: f64,
 ) -> Result<()> {
-    let cluster = Cluster::up(workspace, count, &["--memory", "48M"])?;
+    let cluster = Cluster::up(workspace, CLUSTER, count, &["--memory", "48M"])?;
     let nodes = cluster.json(&["nodes"])?;
     let nodes = nodes
         .as_array()
@@ -204,7 +162,7 @@ fn hearth(
 
 fn on_linux(workspace: &Workspace, count: usize) -> Result<Vec<Times>> {
     let linux = Linux::prepare(workspace.target())?;
-    let initrd = linux.initramfs("boot", LINUX_SCRIPT, &[])?;
+    let initrd = linux.initramfs("boot", &format!("{LEASE_SCRIPT}{LINUX_SCRIPT}"), &[])?;
     let kernel = linux.kernel.to_string_lossy().into_owned();
     let initrd = initrd.to_string_lossy().into_owned();
     let args = [
@@ -218,7 +176,7 @@ fn on_linux(workspace: &Workspace, count: usize) -> Result<Vec<Times>> {
     ];
     // no_timer_check: an emulated machine under load fails Linux's check of its timer.
     let append = ["--boot-append", "console=ttyS0 quiet no_timer_check"];
-    let cluster = Cluster::up(workspace, count, &[&args[..], &append].concat())?;
+    let cluster = Cluster::up(workspace, CLUSTER, count, &[&args[..], &append].concat())?;
     let times = cluster.poll(count, "LINUX-REPORTED", |line, waited_ms| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let at = words.iter().position(|w| *w == "LINUX-REPORTED")?;
@@ -239,6 +197,7 @@ fn on_stub(workspace: &Workspace, count: usize) -> Result<Vec<f64>> {
     let image = image.to_string_lossy().into_owned();
     let cluster = Cluster::up(
         workspace,
+        CLUSTER,
         count,
         &["--memory", "48M", "--no-wait", "--image", &image],
     )?;
@@ -247,114 +206,4 @@ fn on_stub(workspace: &Workspace, count: usize) -> Result<Vec<f64>> {
     })?;
     cluster.down()?;
     Ok(seconds)
-}
-
-/// A cluster for one case; it is taken down when dropped.
-struct Cluster {
-    hearth: PathBuf,
-    down: bool,
-}
-
-impl Cluster {
-    fn up(workspace: &Workspace, count: usize, extra: &[&str]) -> Result<Self> {
-        let cluster = Self {
-            hearth: workspace.hearth(),
-            down: false,
-        };
-        let count = count.to_string();
-        let mut args = vec!["up", "--nodes", &count];
-        args.extend(extra);
-        cluster.run(&args)?;
-        Ok(cluster)
-    }
-
-    fn run(&self, args: &[&str]) -> Result<String> {
-        let output = Command::new("timeout")
-            .arg(LIMIT.as_secs().to_string())
-            .arg(&self.hearth)
-            .args(["--cluster", CLUSTER])
-            .args(args)
-            .output()
-            .with_context(|| {
-                format!(
-                    "starting {}; `cargo xtask build` makes it",
-                    self.hearth.display()
-                )
-            })?;
-        if !output.status.success() {
-            bail!(
-                "hearth {}: {}",
-                args.join(" "),
-                String::from_utf8_lossy(&output.stderr)
-            );
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    }
-
-    fn json(&self, args: &[&str]) -> Result<Value> {
-        let text = self.run(&[args, &["--json"]].concat())?;
-        Ok(serde_json::from_str(&text)?)
-    }
-
-    /// Waits until each machine's serial log has a line with `marker`; `take` gets that line and the
-    /// milliseconds from power-on to the moment it was seen (polled every 10 ms).
-    fn poll<T>(
-        &self,
-        count: usize,
-        marker: &str,
-        take: impl Fn(&str, f64) -> Option<T>,
-    ) -> Result<Vec<T>> {
-        let machines = self.json(&["list", "--machines"])?;
-        let machines = machines
-            .as_array()
-            .context("hearth list --machines --json is no array")?;
-        if machines.len() != count {
-            bail!("{} machines are listed instead of {count}", machines.len());
-        }
-        let end = Instant::now() + LIMIT;
-        let mut found: Vec<Option<T>> = (0..count).map(|_| None).collect();
-        while found.iter().any(Option::is_none) {
-            if Instant::now() > end {
-                bail!(
-                    "after {} s not every machine has printed {marker:?}",
-                    LIMIT.as_secs()
-                );
-            }
-            for (slot, machine) in found
-                .iter_mut()
-                .zip(machines)
-                .filter(|(slot, _)| slot.is_none())
-            {
-                let log = machine["serial_log"].as_str().context("no serial_log")?;
-                let power_on = machine["power_on_unix_ms"]
-                    .as_f64()
-                    .context("no power_on_unix_ms")?;
-                let text =
-                    String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).into_owned();
-                // Only whole lines: the figures stand behind the marker.
-                if let Some(line) = text
-                    .split_inclusive('\n')
-                    .find(|l| l.contains(marker) && l.ends_with('\n'))
-                {
-                    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64() * 1000.0;
-                    *slot = take(line, now - power_on);
-                }
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(found.into_iter().flatten().collect())
-    }
-
-    fn down(mut self) -> Result<()> {
-        self.down = true;
-        self.run(&["down"]).map(drop)
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        if !self.down {
-            drop(self.run(&["down"]));
-        }
-    }
 }

@@ -48,37 +48,7 @@ fn on_linux(workspace: &Workspace) -> Result<BTreeMap<String, f64>> {
         "/bin/calls > /dev/null\n/bin/calls\n$bb poweroff -f\n",
         &[&program],
     )?;
-    let output = Command::new("timeout")
-        .arg("300")
-        .arg("qemu-system-x86_64")
-        .args([
-            "-accel",
-            "tcg,tb-size=64",
-            "-icount",
-            "shift=0,sleep=off",
-            "-M",
-            "pc,graphics=off",
-            "-cpu",
-            "max",
-        ])
-        .args([
-            "-m",
-            "128",
-            "-nodefaults",
-            "-display",
-            "none",
-            "-serial",
-            "stdio",
-            "-no-reboot",
-        ])
-        .arg("-kernel")
-        .arg(&linux.kernel)
-        .arg("-initrd")
-        .arg(&initrd)
-        .args(["-append", "console=ttyS0 quiet"])
-        .output()
-        .context("starting qemu-system-x86_64; `cargo xtask setup` installs it")?;
-    parse(&String::from_utf8_lossy(&output.stdout))
+    parse(&linux.counted(&initrd, 128)?)
 }
 
 fn on_hearth(workspace: &Workspace) -> Result<BTreeMap<String, f64>> {

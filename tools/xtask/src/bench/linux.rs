@@ -18,6 +18,9 @@ pub struct Linux {
     modules: PathBuf,
 }
 
+/// Longest time for a machine that counts instructions, in seconds.
+const COUNTED_LIMIT_S: u32 = 300;
+
 /// Modules in the order in which they are loaded.
 const MODULES: &[&str] = &[
     "kernel/drivers/virtio/virtio_ring.ko",
@@ -29,6 +32,18 @@ const MODULES: &[&str] = &[
     "kernel/drivers/net/net_failover.ko",
     "kernel/drivers/net/virtio_net.ko",
 ];
+
+/// Part of a script: a lease for `eth0`; the address of who gave it is in `/etc/server` afterwards.
+pub const LEASE_SCRIPT: &str = r#"$bb ip link set eth0 up
+cat > /etc/lease 2>/dev/null <<'END'
+#!/bin/busybox sh
+[ "$1" = bound ] || exit 0
+/bin/busybox ip addr add $ip/$mask dev $interface
+echo "$serverid" > /etc/server
+END
+$bb chmod 755 /etc/lease
+$bb udhcpc -i eth0 -s /etc/lease -n -q -t 20 -T 1 -A 1
+"#;
 
 impl Linux {
     /// Finds the unpacked kernel under `target`, or downloads it.
@@ -107,6 +122,28 @@ impl Linux {
         );
         command(Command::new("sh").arg("-c").arg(line).current_dir(&root))?;
         Ok(archive.with_extension("cpio.gz"))
+    }
+
+    /// Boots it on a machine of `memory_mib` whose clock counts instructions (`-icount shift=0`: one tick of the
+    /// time-stamp counter an instruction), and returns what it printed. The script must power the machine off.
+    pub fn counted(&self, initrd: &Path, memory_mib: u32) -> Result<String> {
+        let memory = memory_mib.to_string();
+        let output = Command::new("timeout")
+            .arg(COUNTED_LIMIT_S.to_string())
+            .arg("qemu-system-x86_64")
+            .args(["-accel", "tcg,tb-size=64"])
+            .args(["-icount", "shift=0,sleep=off"])
+            .args(["-M", "pc,graphics=off", "-cpu", "max", "-m", &memory])
+            .args(["-nodefaults", "-display", "none", "-serial", "stdio"])
+            .arg("-no-reboot")
+            .arg("-kernel")
+            .arg(&self.kernel)
+            .arg("-initrd")
+            .arg(initrd)
+            .args(["-append", "console=ttyS0 quiet"])
+            .output()
+            .context("starting qemu-system-x86_64; `cargo xtask setup` installs it")?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
 

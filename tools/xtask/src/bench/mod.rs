@@ -2,19 +2,29 @@
 //!
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every figure is a
 //! ratio taken in one run or a count; seconds stand beside them as context. Neighbours: [`boot`],
-//! [`call`] measure; [`linux`] prepares the peer that they compare with.
+//! [`call`], [`launch`] measure; [`linux`] prepares the peer that they compare with, [`cluster`] brings
+//! both up.
 //!
 //! Invariant: a row holds what was measured in this run; a case that could not be measured fairly says
 //! `refused` with the reason and misses its goal.
 
 mod boot;
 mod call;
+mod cluster;
+mod launch;
 mod linux;
+
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
 
 use crate::workspace::Workspace;
+
+/// Load average above which times of emulated machines say nothing on a machine with two cores.
+const LOAD_MOST: f64 = 3.0;
+/// How long to wait for that; the average needs a minute or two to forget a build.
+const QUIET_LIMIT: Duration = Duration::from_secs(180);
 
 /// How a value is compared with its goal.
 #[derive(Clone, Copy, Debug)]
@@ -107,10 +117,10 @@ impl Row {
 /// What the command line asks of a benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Benchmark: boot or call.
+    /// Benchmark: boot, call or launch.
     pub name: String,
-    /// Only this case.
-    #[arg(long)]
+    /// Only this case, or all cases whose names begin with this and a slash.
+    #[arg(long, value_name = "CASE")]
     pub only: Option<String>,
     /// One JSON object a line on standard output instead of a table.
     #[arg(long)]
@@ -126,11 +136,19 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         options,
         missed: Vec::new(),
         printed_header: false,
+        rows: 0,
     };
     match options.name.as_str() {
         "boot" => boot::run(workspace, &mut report)?,
         "call" => call::run(workspace, &mut report)?,
-        other => bail!("no benchmark is called {other:?}; there are: boot, call"),
+        "launch" => launch::run(workspace, &mut report)?,
+        other => bail!("no benchmark is called {other:?}; there are: boot, call, launch"),
+    }
+    if let (Some(only), 0) = (&options.only, report.rows) {
+        bail!(
+            "{} has no case {only:?}; run it without --only to see them",
+            options.name
+        );
     }
     if options.check && !report.missed.is_empty() {
         bail!("goals missed: {}", report.missed.join(", "));
@@ -143,12 +161,16 @@ pub struct Report<'a> {
     options: &'a Options,
     missed: Vec<String>,
     printed_header: bool,
+    rows: usize,
 }
 
 impl Report<'_> {
     /// Whether `case` was asked for.
     pub fn wants(&self, case: &str) -> bool {
-        self.options.only.as_deref().is_none_or(|only| only == case)
+        self.options.only.as_deref().is_none_or(|only| {
+            case.strip_prefix(only)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
     }
 
     /// A line of progress on standard error.
@@ -158,6 +180,7 @@ impl Report<'_> {
 
     /// Takes one figure.
     pub fn row(&mut self, row: Row) {
+        self.rows += 1;
         if row.ok() == Some(false) {
             self.missed.push(format!("{} {}", row.case, row.metric));
         }
@@ -167,7 +190,7 @@ impl Report<'_> {
         }
         if !self.printed_header {
             println!(
-                "{:<14} {:<26} {:>14} {:<14} {:<14} ok",
+                "{:<24} {:<26} {:>14} {:<14} {:<14} ok",
                 "case", "metric", "value", "unit", "goal"
             );
             self.printed_header = true;
@@ -182,7 +205,7 @@ impl Report<'_> {
         };
         let ok = row.ok().map_or("", |ok| if ok { "yes" } else { "NO" });
         println!(
-            "{:<14} {:<26} {:>14} {:<14} {:<14} {}",
+            "{:<24} {:<26} {:>14} {:<14} {:<14} {}",
             row.case, row.metric, value, row.unit, goal, ok
         );
     }
@@ -194,4 +217,28 @@ pub fn load_average() -> f64 {
         .ok()
         .and_then(|text| text.split(' ').next().and_then(|first| first.parse().ok()))
         .unwrap_or(-1.0)
+}
+
+/// Waits until the machine is quiet, for a limited time; the load average then.
+fn quiet(report: &Report) -> f64 {
+    let end = Instant::now() + QUIET_LIMIT;
+    let mut load = load_average();
+    if load > LOAD_MOST {
+        report.progress(&format!(
+            "load average {load}: waiting for at most {} s",
+            QUIET_LIMIT.as_secs()
+        ));
+    }
+    while load > LOAD_MOST && Instant::now() < end {
+        std::thread::sleep(Duration::from_secs(1));
+        load = load_average();
+    }
+    load
+}
+
+/// The middle value, the upper one of two; not a number when there is none.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
