@@ -6,12 +6,14 @@ use netstack::control::Event;
 use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId, Rank};
 use netstack::job::{JobSpec, LaunchSpec, RankSpec, StartMode};
 use netstack::join::Refusal;
-use netstack::retention::Retention;
+use netstack::node::Event as NodeEvent;
+use netstack::retention::{Holding, Retention};
 use netstack::time::Micros;
 use netstack::wire::datagram::{self, Header, Kind, Packet};
 use netstack::wire::job::Command;
 use netstack::wire::join::Welcome;
 use netstack::wire::key::{Direction, Key};
+use netstack::wire::retention::Holdings;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -251,6 +253,22 @@ fn a_replayed_welcome_changes_nothing() {
     );
 }
 
+fn launch_of_nothing() -> LaunchSpec {
+    LaunchSpec {
+        job: JobId(1),
+        rank: Rank(0),
+        size: 1,
+        program: ProgramId([0; 32]),
+        program_bytes: 0,
+        launch_block_bytes: 0,
+        time_limit_us: 0,
+        monitor_period_us: 0,
+        memory_limit: 0,
+        retention: Retention::default(),
+        start: StartMode::OnCommand,
+    }
+}
+
 #[test]
 fn a_launch_that_was_overtaken_by_a_later_one_is_not_taken() {
     let (mut pair, to_node, _) = joined_with_keys();
@@ -258,16 +276,7 @@ fn a_launch_that_was_overtaken_by_a_later_one_is_not_taken() {
     let mut send = |pair: &mut Pair, seq, job| {
         let spec = LaunchSpec {
             job: JobId(job),
-            rank: Rank(0),
-            size: 1,
-            program: ProgramId([0; 32]),
-            program_bytes: 0,
-            launch_block_bytes: 0,
-            time_limit_us: 0,
-            monitor_period_us: 0,
-            memory_limit: 0,
-            retention: Retention::default(),
-            start: StartMode::OnCommand,
+            ..launch_of_nothing()
         };
         let command = Command::Launch { spec, block: None };
         let header = Header {
@@ -298,6 +307,119 @@ fn a_launch_that_was_overtaken_by_a_later_one_is_not_taken() {
     assert_eq!(launched(&mut pair), []);
     send(&mut pair, 1003, 10);
     assert_eq!(launched(&mut pair), [JobId(10)]);
+}
+
+#[test]
+fn a_retain_message_that_was_overtaken_or_comes_late_changes_nothing() {
+    let (mut pair, to_node, _) = joined_with_keys();
+    let program = ProgramId([7; 32]);
+    let mut out = [0; MAX_DATAGRAM];
+    let mut send = |pair: &mut Pair, seq, command: Command<'_>| {
+        let header = Header {
+            kind: Kind::Command,
+            node: NodeId(3),
+            epoch: BootEpoch(5),
+            seq,
+        };
+        let length = datagram::emit(header, Some(&to_node), &mut out, |w| command.emit(w));
+        pair.node.handle_datagram(pair.now, &out[..length]);
+        // What the control node makes of the answers is another matter.
+        let events = std::iter::from_fn(|| pair.node.poll_event());
+        let events = events.filter(|event| !matches!(event, NodeEvent::Joined { .. }));
+        events.collect::<Vec<_>>()
+    };
+    let retain = |job| Command::Retain {
+        job: JobId(job),
+        program,
+        read_only: true,
+    };
+    let launch = |job| {
+        let spec = LaunchSpec {
+            job: JobId(job),
+            ..launch_of_nothing()
+        };
+        Command::Launch { spec, block: None }
+    };
+    pair.take_node_events();
+    let events = send(&mut pair, 1002, retain(9));
+    assert!(matches!(
+        events[..],
+        [NodeEvent::Retain { job: JobId(9), .. }]
+    ));
+    assert_eq!(send(&mut pair, 1003, retain(9)), [], "repeated");
+    assert_eq!(send(&mut pair, 1000, retain(8)), [], "overtaken");
+    assert_eq!(send(&mut pair, 1001, launch(8)), [], "overtaken");
+    pair.node.retain_result(pair.now, JobId(9), 12);
+    assert_eq!(send(&mut pair, 1004, retain(9)), [], "answered");
+    let events = send(&mut pair, 1005, launch(9));
+    assert!(matches!(events[..], [NodeEvent::Launch { spec, .. }] if spec.job == JobId(9)));
+    assert_eq!(send(&mut pair, 1006, retain(9)), [], "launched");
+    let signal = 9;
+    let cancel = Command::Cancel {
+        job: JobId(9),
+        signal,
+        orphan: true,
+    };
+    assert_eq!(send(&mut pair, 1007, cancel).len(), 1);
+    assert_eq!(send(&mut pair, 1008, retain(9)), [], "over");
+}
+
+#[test]
+fn reports_of_what_a_node_holds_are_taken_in_their_turn() {
+    let (mut pair, _, to_control) = joined_with_keys();
+    while pair.control.poll_event().is_some() {}
+    let mut out = [0; MAX_DATAGRAM];
+    // The join took report 1.
+    for (seq, number, taken) in [(1001, 3, false), (1002, 2, true), (1003, 2, false)] {
+        let report = Holdings {
+            number,
+            reset: false,
+            held: Vec::new(),
+            dropped: vec![ProgramId([1; 32])],
+        };
+        let header = Header {
+            kind: Kind::Holdings,
+            node: NodeId(3),
+            epoch: BootEpoch(5),
+            seq,
+        };
+        let length = datagram::emit(header, Some(&to_control), &mut out, |w| report.emit(w));
+        pair.deliver(&out[..length]);
+        let events = pair.take_control_events();
+        assert_eq!(
+            events.len(),
+            usize::from(taken),
+            "report {number}: {events:?}"
+        );
+        let answered = pair.control.poll_transmit(pair.now, &mut out).is_some();
+        assert_eq!(answered, number == 2, "report {number}");
+    }
+}
+
+#[test]
+fn an_acknowledgement_is_not_sent_in_another_session() {
+    let mut pair = Pair::joined();
+    let holding = Holding {
+        program: ProgramId([1; 32]),
+        pages: 1,
+        pristine: 0,
+    };
+    pair.node.hold(pair.now, holding);
+    for datagram in pair.take_datagrams_of_node() {
+        pair.deliver(&datagram);
+    }
+    // Before the control node gets to send anything, another boot has the node's place.
+    pair.now += Micros::from_secs(3);
+    pair.reboot(BootEpoch(6));
+    let hello = pair.first_datagram();
+    pair.deliver(&hello);
+    let mut out = [0; MAX_DATAGRAM];
+    let mut kinds = Vec::new();
+    while let Some((_, length)) = pair.control.poll_transmit(pair.now, &mut out) {
+        let packet = Packet::new_checked(&out[..length]).expect("it is well-formed");
+        kinds.push(packet.header().kind);
+    }
+    assert_eq!(kinds, [Kind::Welcome]);
 }
 
 #[test]

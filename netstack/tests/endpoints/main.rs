@@ -1,5 +1,6 @@
 //! The two endpoints against each other and against hostile input, on one wire.
 
+mod agreement;
 mod hostile;
 mod jobs;
 mod joining;

@@ -12,7 +12,7 @@ use netstack::{MAX_DATAGRAM, NODE_PORT, control, node};
 
 pub const SECRET: [u8; 16] = *b"0123456789abcdef";
 const MAC: [u8; 6] = [0x52, 0x54, 0, 7, 0, 3];
-const ADDR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 117, 1, 3), NODE_PORT);
+pub const ADDR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 117, 1, 3), NODE_PORT);
 
 pub struct Pair {
     pub node: node::Endpoint,
