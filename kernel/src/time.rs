@@ -61,6 +61,44 @@ pub fn of_counts(counts: u64) -> Micros {
         .map_or(Micros::ZERO, |clock| Micros(scaled(counts, clock.scale)))
 }
 
+/// A moment by the time-stamp counter, with what the CPU had slept by then. The counts it was awake
+/// between two moments are the instructions it executed where the counter counts instructions
+/// (QEMU's `-icount`), however long it waited for others in between.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    counts: u64,
+    asleep: u64,
+}
+
+impl Moment {
+    /// This one.
+    pub fn now() -> Self {
+        Self {
+            counts: arch::tsc(),
+            asleep: arch::idle::counts(),
+        }
+    }
+
+    /// When HLT returned last, unless that was before `earlier`.
+    pub fn woken_since(earlier: Self) -> Self {
+        Self {
+            counts: arch::idle::woken().max(earlier.counts),
+            asleep: arch::idle::counts(),
+        }
+    }
+
+    /// Time since an earlier moment.
+    pub fn since(self, earlier: Self) -> Micros {
+        of_counts(self.counts.saturating_sub(earlier.counts))
+    }
+
+    /// Counts since an earlier moment during which the CPU was awake.
+    pub fn awake_since(self, earlier: Self) -> u64 {
+        let asleep = self.asleep - earlier.asleep;
+        (self.counts.saturating_sub(earlier.counts)).saturating_sub(asleep)
+    }
+}
+
 fn scaled(counts: u64, scale: u64) -> u64 {
     ((u128::from(counts) * u128::from(scale)) >> 32) as u64
 }

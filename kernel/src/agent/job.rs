@@ -4,38 +4,37 @@
 //! The rules for answers are those of `netstack::job`: every launch is answered once, and a job
 //! whose launch succeeded ends with exactly one exit call.
 //!
-//! Invariant: when [`serve`] returns, the program's memory has been given back and scrubbed.
+//! Invariant: when [`serve`] returns, what the program had is given back and scrubbed, or is warm.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 
 use netstack::ids::JobId;
 use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, SubmitError};
-use netstack::job::{LaunchRefusal, RefusalCode, StartMode};
+use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, StartMode};
 use netstack::node::Endpoint;
 use netstack::time::Instant;
 
-use super::node::{Launch, Node};
+use super::node::Node;
 use super::services::NodeServices;
-use crate::{process, time};
+use crate::process::{self, Launch};
+use crate::time;
 
-/// Loads, runs and reports the program of `launch`.
-pub fn serve(node: &mut Node, launch: Launch) {
-    let Launch { spec, block } = launch;
-    info!(
-        "agent",
-        "job {}: rank {} of {}", spec.job, spec.rank, spec.size
-    );
-    node.open_job(spec.job);
-    match process::prepare(&spec, block, node) {
+/// Loads, runs and reports a program. Nothing is logged before the first instruction of one that
+/// starts at once: the serial port would take longer than the launch.
+pub fn serve(node: &mut Node, launch: &Launch) {
+    let spec = &launch.spec;
+    node.open_job(spec.job, spec.program);
+    match process::prepare(launch, node) {
         Err(refusal) => refuse(node, spec.job, refusal),
         Ok(prepared) => {
             node.endpoint().launch_result(time::now(), spec.job, Ok(()));
-            if await_start(node, spec.start) {
+            if starts(node, spec) {
                 let exit = prepared.run(node);
+                log_launch(spec);
                 report(node, exit.report, exit.text.as_deref());
             } else {
-                drop(prepared);
+                prepared.abandon(node);
                 let signal = node.cancelled().unwrap_or_default();
                 report(node, ExitReport::new(ExitStatus::Signal(signal)), None);
             }
@@ -44,14 +43,33 @@ pub fn serve(node: &mut Node, launch: Launch) {
     node.close_job();
 }
 
+fn log_launch(spec: &LaunchSpec) {
+    info!(
+        "agent",
+        "job {}: rank {} of {}", spec.job, spec.rank, spec.size
+    );
+}
+
+/// Waits until the program may start; returns whether it may. Control hears of a start at once
+/// before ring 3 is entered: a program that computes lets nobody send.
+fn starts(node: &mut Node, spec: &LaunchSpec) -> bool {
+    match spec.start {
+        StartMode::AtOnce => {
+            node.send_due();
+            node.cancel().is_none()
+        }
+        StartMode::OnCommand => await_start(node),
+    }
+}
+
 /// Waits for start or cancel, at idle; the control node may take its time, for the slowest node of
 /// the job, and a lost control node comes back with one or the other. Returns whether to start.
-fn await_start(node: &mut Node, mode: StartMode) -> bool {
+fn await_start(node: &mut Node) -> bool {
     loop {
         if node.cancel().is_some() {
             return false;
         }
-        if mode == StartMode::AtOnce || node.started() {
+        if node.started() {
             return true;
         }
         node.wait(Instant::FAR_FUTURE);

@@ -8,7 +8,7 @@
 
 use alloc::collections::VecDeque;
 
-use netstack::ids::JobId;
+use netstack::ids::{JobId, ProgramId};
 
 use super::services::{IoCompletion, PageCompletion};
 
@@ -25,6 +25,8 @@ pub struct Cancel {
 #[derive(Debug)]
 pub struct Mailbox {
     job: JobId,
+    program: ProgramId,
+    dropped: bool,
     started: bool,
     cancel: Option<Cancel>,
     pages: VecDeque<PageCompletion>,
@@ -34,10 +36,12 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// An empty one for `job`.
-    pub fn new(job: JobId) -> Self {
+    /// An empty one for `job`, which runs `program`.
+    pub fn new(job: JobId, program: ProgramId) -> Self {
         Self {
             job,
+            program,
+            dropped: false,
             started: false,
             cancel: None,
             pages: VecDeque::new(),
@@ -49,6 +53,26 @@ impl Mailbox {
     /// Whose it is.
     pub fn job(&self) -> JobId {
         self.job
+    }
+
+    /// The program that the job runs.
+    pub fn program(&self) -> ProgramId {
+        self.program
+    }
+
+    /// Whether nothing of the program is to be kept after its end.
+    pub fn dropped(&self) -> bool {
+        self.dropped
+    }
+
+    /// Has nothing of the program kept after its end.
+    pub fn put_drop(&mut self) {
+        self.dropped = true;
+    }
+
+    /// Forgets the answers to page requests.
+    pub fn forget_pages(&mut self) {
+        self.pages.clear();
     }
 
     /// Whether the control node has started the job.

@@ -6,6 +6,7 @@
 //! | [`node`] | datagrams between the network and the protocol's endpoint |
 //! | [`job`] | one program, from launch to exit report |
 //! | [`mailbox`] | what has arrived for the job |
+//! | [`warm`] | the warm programs, as the control node asks and is told |
 //! | [`vitals`] | what a heartbeat tells |
 //! | [`services`] | what a running program may ask of the node |
 //! | [`last_words`] | the message of a kernel that has panicked |
@@ -22,6 +23,7 @@ mod mailbox;
 mod node;
 pub mod services;
 pub mod vitals;
+mod warm;
 
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;
@@ -46,7 +48,7 @@ pub fn run(boot: &'static BootFacts) -> ! {
     let mut node = node::Node::new(boot, identity, stack, timings);
     loop {
         match node.next_launch() {
-            Some(launch) => job::serve(&mut node, launch),
+            Some(launch) => job::serve(&mut node, &launch),
             None if node.has_left() => {
                 info!(
                     "agent",

@@ -8,15 +8,14 @@
 //! ended is dropped, so a new job never sees another's data.
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
+use kernel_core::retention::WarmTable;
 use netstack::MAX_DATAGRAM;
-use netstack::ids::{BootEpoch, CallId, JobId, RequestId};
+use netstack::ids::{BootEpoch, CallId, JobId, ProgramId, RequestId};
 use netstack::io::{IoOp, SubmitError};
-use netstack::job::LaunchSpec;
 use netstack::node::{Config, Endpoint, Event, Full};
-use netstack::page::{Object, PageRequest};
+use netstack::page::{Object, PageRequest, PageTraffic};
 use netstack::personality::Personality;
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;
@@ -26,8 +25,11 @@ use super::last_words;
 use super::mailbox::{Cancel, Mailbox};
 use super::services::{IoCompletion, NodeServices, PageCompletion};
 use super::vitals::vitals;
+use super::warm;
 use crate::boot::BootFacts;
 use crate::net::frame::UdpFrame;
+use crate::process::{self, Launch};
+use crate::time::Moment;
 use crate::{arch, mm, net, time};
 
 /// A computing program is interrupted for the node's own sake at most this often.
@@ -38,15 +40,6 @@ const FIRST_SILENCE: Micros = Micros::from_secs(3);
 /// ring; what arrives beyond is left for the next call, so that a flood cannot keep a node from
 /// its program.
 const PUMP_ROUNDS: usize = 8;
-
-/// A program that the control node wants launched.
-#[derive(Debug)]
-pub struct Launch {
-    /// What to load and how.
-    pub spec: LaunchSpec,
-    /// Its launch block, where that came along.
-    pub block: Option<Vec<u8>>,
-}
 
 /// Stack and endpoint of this node.
 pub struct Node {
@@ -63,6 +56,9 @@ pub struct Node {
     silence_report: (Instant, Micros),
     launches: VecDeque<Launch>,
     mailbox: Option<Mailbox>,
+    warm: WarmTable,
+    /// When the CPU woke for what is taken in now, or began to look.
+    looked: Moment,
     /// It has left the cluster, and will not be heard again in this boot.
     left: bool,
     buffer: [u8; MAX_DATAGRAM],
@@ -88,6 +84,8 @@ impl Node {
             silence_report: (Instant::FAR_FUTURE, FIRST_SILENCE),
             launches: VecDeque::new(),
             mailbox: None,
+            warm: WarmTable::new(WarmTable::default_limit(mm::frames().usage().total)),
+            looked: Moment::now(),
             left: false,
             buffer: [0; MAX_DATAGRAM],
         };
@@ -107,10 +105,10 @@ impl Node {
         self.left
     }
 
-    /// Opens the mailbox of `job`; events for it are kept from now on.
-    pub fn open_job(&mut self, job: JobId) {
+    /// Opens the mailbox of `job`, which runs `program`; events for it are kept from now on.
+    pub fn open_job(&mut self, job: JobId, program: ProgramId) {
         assert!(self.mailbox.is_none(), "one job at a time");
-        self.mailbox = Some(Mailbox::new(job));
+        self.mailbox = Some(Mailbox::new(job, program));
     }
 
     /// Closes the mailbox and forgets the job's page requests.
@@ -143,6 +141,12 @@ impl Node {
     /// is taken in before anything is sent: while a program computes nobody empties the card, and
     /// an answer that lies there must not be asked for again because it is late.
     pub fn pump(&mut self) {
+        self.looked = Moment::now();
+        self.pump_awake();
+    }
+
+    /// [`Self::pump`] for what the CPU woke for.
+    fn pump_awake(&mut self) {
         let mut more = true;
         for _ in 0..PUMP_ROUNDS {
             if !more {
@@ -160,10 +164,28 @@ impl Node {
             self.take_network_events(now);
             self.take_endpoint_events(now);
         }
+        // A launch is answered when it is loaded: its first instruction comes a datagram earlier.
+        if self.mailbox.is_some() || self.launches.is_empty() {
+            self.send_due();
+        }
+        self.report_silence(time::now());
+    }
+
+    /// Sends what is due, without a look at what has arrived.
+    pub fn send_due(&mut self) {
         let now = time::now();
+        self.tell_holdings(now);
         self.transmit(now);
         self.take_endpoint_events(now);
-        self.report_silence(now);
+    }
+
+    /// Tells control what has changed in the table of warm programs.
+    fn tell_holdings(&mut self, now: Instant) {
+        // A node that has not joined has run nothing.
+        let Some(endpoint) = &mut self.endpoint else {
+            return;
+        };
+        warm::tell(&mut self.warm, endpoint, now);
     }
 
     /// Pumps, and when that brought no news for the main loop or the job, halts until a frame,
@@ -179,11 +201,23 @@ impl Node {
         let due = endpoint.and_then(Endpoint::poll_timeout);
         let protocols = [due, self.stack.next_deadline(now)];
         let until = protocols.into_iter().flatten().fold(deadline, Instant::min);
-        if until > now {
+        let looked = Moment::now();
+        if until > now && !self.scrub_some() {
             self.stack.wait(now, until);
         }
-        self.pump();
+        self.looked = Moment::woken_since(looked);
+        self.pump_awake();
         self.take_news();
+    }
+
+    /// Scrubs some of what dropped programs left, when there is nothing else to do; returns whether
+    /// there was anything.
+    fn scrub_some(&self) -> bool {
+        let idle = self.mailbox.is_none() && mm::frames().usage().dirty > 0;
+        if idle {
+            process::scrub_some();
+        }
+        idle
     }
 
     /// Whether something happened that the main loop or the job has not been woken for.
@@ -290,10 +324,24 @@ impl Node {
             }
             // An open job has been cancelled by now, or the endpoint would not say so; the launch
             // waits for its end.
-            Event::Launch { spec, block } => self.launches.push_back(Launch { spec, block }),
-            // Nothing is held after the end of a program.
-            Event::Retain { job, .. } => self.endpoint().retain_result(now, job, 0),
-            Event::Drop { id, .. } => self.endpoint().drop_result(now, id, 0, false),
+            Event::Launch { spec, block } => self.launches.push_back(Launch {
+                spec,
+                block,
+                arrived: self.looked,
+            }),
+            Event::Retain {
+                job,
+                program,
+                read_only,
+            } => {
+                let pages = warm::retain(&mut self.warm, program, read_only);
+                self.endpoint().retain_result(now, job, pages);
+            }
+            Event::Drop { id, program } => {
+                let running = self.mailbox.as_mut();
+                let (pages, in_use) = warm::drop(&mut self.warm, running, program);
+                self.endpoint().drop_result(now, id, pages, in_use);
+            }
             Event::Start { job } => {
                 if let Some(mailbox) = self.mailbox_of(job) {
                     mailbox.put_start();
@@ -375,7 +423,7 @@ impl Node {
         &mut self,
         job: JobId,
         request: RequestId,
-        result: Result<Vec<u8>, netstack::page::PageError>,
+        result: Result<alloc::vec::Vec<u8>, netstack::page::PageError>,
     ) {
         if let Some(mailbox) = self.mailbox_of(job) {
             mailbox.put_pages(PageCompletion { request, result });
@@ -440,6 +488,30 @@ impl NodeServices for Node {
 
     fn take_pages(&mut self) -> Option<PageCompletion> {
         self.mailbox.as_mut()?.take_pages()
+    }
+
+    fn forget_pages(&mut self) {
+        let job = self.open().job();
+        self.endpoint().cancel_requests(job);
+        if let Some(mailbox) = &mut self.mailbox {
+            mailbox.forget_pages();
+        }
+    }
+
+    fn page_traffic(&self) -> PageTraffic {
+        let job = self.open().job();
+        let endpoint = self.endpoint.as_ref();
+        endpoint.map_or(PageTraffic::default(), |endpoint| {
+            endpoint.page_traffic(job)
+        })
+    }
+
+    fn warm(&mut self) -> &mut WarmTable {
+        &mut self.warm
+    }
+
+    fn dropped(&self) -> bool {
+        self.open().dropped()
     }
 
     fn io_submit(&mut self, op: IoOp) -> Result<CallId, SubmitError> {

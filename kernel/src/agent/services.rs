@@ -7,10 +7,11 @@
 
 use alloc::vec::Vec;
 
+use kernel_core::retention::WarmTable;
 use netstack::ids::{CallId, RequestId};
 use netstack::io::{IoOp, SubmitError};
 use netstack::node::Full;
-use netstack::page::{Object, PageError};
+use netstack::page::{Object, PageError, PageTraffic};
 use netstack::time::Instant;
 
 /// The answer to a page request.
@@ -66,6 +67,18 @@ pub trait NodeServices {
 
     /// The next page completion.
     fn take_pages(&mut self) -> Option<PageCompletion>;
+
+    /// Forgets all page requests that are under way; no completion follows for them.
+    fn forget_pages(&mut self);
+
+    /// What reading the program has cost on the network so far.
+    fn page_traffic(&self) -> PageTraffic;
+
+    /// The warm programs of this node. What changes in it is told to control.
+    fn warm(&mut self) -> &mut WarmTable;
+
+    /// Whether control wants nothing of the program kept after its end.
+    fn dropped(&self) -> bool;
 
     /// Ships an I/O call of the job; an [`IoCompletion`] follows. On [`SubmitError::Full`], wait.
     fn io_submit(&mut self, op: IoOp) -> Result<CallId, SubmitError>;

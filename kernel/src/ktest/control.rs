@@ -4,25 +4,43 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use kernel_core::pagehash::PageHashes;
+use kernel_core::retention::{self, WarmTable};
 use netstack::ids::{CallId, JobId, ProgramId, Rank, RequestId};
 use netstack::io::{IoOp, MAX_QUEUED_CALLS, SubmitError};
 use netstack::job::{LaunchSpec, StartMode, launch_block};
 use netstack::node::Full;
-use netstack::page::{Object, PageError};
+use netstack::page::{MAX_REQUESTS, Object, PageError, PageTraffic};
 use netstack::retention::Retention;
 use netstack::time::{Instant, Micros};
 
 use crate::agent::services::{IoCompletion, NodeServices, PageCompletion};
+use crate::process::Launch;
+use crate::time::Moment;
 use crate::{arch, time};
 
 /// Bytes of output that are kept: a hostile program can write far more than the kernel has heap.
 const WRITTEN_MAX: usize = 16 * 1024;
 
-/// Control for one program.
+/// Control for one program at a time, and the node's warm programs.
 pub struct FakeControl {
     program: Vec<u8>,
+    hashes: PageHashes,
     block: Vec<u8>,
-    pages: VecDeque<PageCompletion>,
+    /// Answers, and when each is there.
+    pages: VecDeque<(Instant, PageCompletion)>,
+    /// Microseconds until an answer to a page request is there.
+    pub delay_us: u64,
+    /// Most page requests that were under way at once.
+    pub outstanding: usize,
+    /// Requests for the program file and bytes of it that were given.
+    pub traffic: PageTraffic,
+    /// What is kept and reused; nothing at first.
+    pub retention: Retention,
+    /// The node's warm programs.
+    pub warm: WarmTable,
+    /// Control wants nothing kept of the program that runs.
+    pub dropped: bool,
     io: VecDeque<IoCompletion>,
     next: u64,
     /// What the program wrote first, up to [`WRITTEN_MAX`] bytes, with the descriptor it wrote to.
@@ -52,9 +70,16 @@ impl FakeControl {
         let argv: [&[u8]; 1] = [b"test"];
         let block = launch_block::emit(Rank(0), 1, &argv, &[]).expect("a small launch block");
         Self {
+            hashes: PageHashes::of_file(&program),
             program,
             block,
             pages: VecDeque::new(),
+            delay_us: 0,
+            outstanding: 0,
+            traffic: PageTraffic::default(),
+            retention: Retention::NOTHING,
+            warm: WarmTable::new(u64::MAX),
+            dropped: false,
             io: VecDeque::new(),
             next: 0,
             written: Vec::new(),
@@ -70,20 +95,61 @@ impl FakeControl {
         }
     }
 
-    /// The launch command for this program.
+    /// Control on a node that keeps warm programs, as nodes do by default.
+    pub fn warming(program: Vec<u8>) -> Self {
+        let mut control = Self::new(program);
+        control.retention = Retention::default();
+        control
+    }
+
+    /// Another program on the same node.
+    pub fn next_program(&mut self, program: Vec<u8>) {
+        self.hashes = PageHashes::of_file(&program);
+        self.program = program;
+        self.written.clear();
+        self.written_bytes = 0;
+        self.traffic = PageTraffic::default();
+    }
+
+    /// The same program again.
+    pub fn again(&mut self) {
+        let program = core::mem::take(&mut self.program);
+        self.next_program(program);
+    }
+
+    /// The program file.
+    pub fn file(&self) -> &[u8] {
+        &self.program
+    }
+
+    /// The program as the table of warm programs knows it.
+    pub fn id(&self) -> retention::ProgramId {
+        retention::ProgramId(self.hashes.root())
+    }
+
+    /// The launch command for this program, with its launch block.
+    pub fn launch(&self) -> Launch {
+        Launch {
+            spec: self.spec(),
+            block: Some(self.block.clone()),
+            arrived: Moment::now(),
+        }
+    }
+
+    /// What the launch command says.
     pub fn spec(&self) -> LaunchSpec {
         LaunchSpec {
+            retention: self.retention,
+            start: StartMode::AtOnce,
             job: JobId(1),
             rank: Rank(0),
             size: 1,
-            program: ProgramId([1; 32]),
+            program: ProgramId(self.hashes.root()),
             program_bytes: self.program.len() as u64,
             launch_block_bytes: self.block.len() as u32,
             time_limit_us: self.time_limit_us,
             monitor_period_us: 0,
             memory_limit: 0,
-            retention: Retention::NOTHING,
-            start: StartMode::OnCommand,
         }
     }
 
@@ -117,8 +183,10 @@ impl NodeServices for FakeControl {
     }
 
     fn wait(&mut self, deadline: Instant) {
-        if self.pages.is_empty() && self.io.is_empty() && self.full == 0 {
-            arch::idle::wait(deadline);
+        let now = time::now();
+        let ready = self.pages.front().map(|(at, _)| *at);
+        if ready.is_none_or(|at| at > now) && self.io.is_empty() && self.full == 0 {
+            arch::idle::wait(ready.map_or(deadline, |at| at.min(deadline)));
         }
     }
 
@@ -138,14 +206,14 @@ impl NodeServices for FakeControl {
         length: u32,
         _demand: bool,
     ) -> Result<RequestId, Full> {
-        if self.is_full() {
+        if self.is_full() || self.pages.len() >= MAX_REQUESTS {
             return Err(Full);
         }
         let request = RequestId(self.number());
         let bytes = match object {
             Object::Program => &self.program,
             Object::LaunchBlock => &self.block,
-            Object::PageHashes => &Vec::new(),
+            Object::PageHashes => self.hashes.as_bytes(),
         };
         let broken = object == Object::Program && offset + u64::from(length) > self.broken_from;
         let start = (offset as usize).min(bytes.len());
@@ -154,12 +222,37 @@ impl NodeServices for FakeControl {
             true => Err(PageError::TimedOut),
             false => Ok(bytes[start..end].to_vec()),
         };
-        self.pages.push_back(PageCompletion { request, result });
+        if object == Object::Program {
+            self.traffic.requests += 1;
+            self.traffic.bytes += (end - start) as u64;
+        }
+        let at = time::now() + Micros(self.delay_us);
+        self.pages
+            .push_back((at, PageCompletion { request, result }));
+        self.outstanding = self.outstanding.max(self.pages.len());
         Ok(request)
     }
 
     fn take_pages(&mut self) -> Option<PageCompletion> {
-        self.pages.pop_front()
+        let there = |(at, _): &mut (Instant, PageCompletion)| *at <= time::now();
+        let (_, completion) = self.pages.pop_front_if(there)?;
+        Some(completion)
+    }
+
+    fn forget_pages(&mut self) {
+        self.pages.clear();
+    }
+
+    fn page_traffic(&self) -> PageTraffic {
+        self.traffic
+    }
+
+    fn warm(&mut self) -> &mut WarmTable {
+        &mut self.warm
+    }
+
+    fn dropped(&self) -> bool {
+        self.dropped
     }
 
     fn io_submit(&mut self, op: IoOp) -> Result<CallId, SubmitError> {

@@ -15,6 +15,7 @@ mod program;
 mod ring3;
 mod sandbox;
 mod stack;
+mod warm;
 mod wire;
 
 use alloc::string::String;
@@ -80,6 +81,13 @@ const TESTS: &[Test] = &[
     test("program-pages-lost", program::pages_lost),
     test("program-damaged", program::damaged),
     test("program-hostile", program::hostile),
+    test("warm-relaunch", warm::relaunch),
+    test("warm-policies", warm::policies),
+    test("warm-isolation", warm::isolation),
+    test("warm-verified", warm::verified),
+    test("warm-ends", warm::ends),
+    test("warm-pressure", warm::pressure),
+    test("read-ahead", warm::read_ahead),
     test("dhcp-personality", stack::dhcp_personality),
     test("dhcp-stranger", stack::dhcp_stranger),
     test("dhcp-refused", stack::dhcp_refused),

@@ -46,6 +46,12 @@ pub(super) fn limit_bytes() -> u64 {
     LIMIT.load(Ordering::Relaxed)
 }
 
+/// How much can still be taken from the heap, in bytes, in small pieces.
+pub(super) fn room_bytes() -> u64 {
+    let used = HEAP.0.lock().used() as u64;
+    limit_bytes().saturating_sub(used)
+}
+
 /// Makes the heap larger by at least `bytes`; `false` when it may not or cannot.
 fn grow(heap: &mut Heap, bytes: usize) -> bool {
     let steps = (bytes as u64).div_ceil(layout::HEAP_STEP_BYTES).max(1);

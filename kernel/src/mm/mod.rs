@@ -150,6 +150,11 @@ pub fn stats() -> Stats {
     }
 }
 
+/// Bytes that the kernel's heap can still give out, in small pieces.
+pub fn heap_room_bytes() -> u64 {
+    heap::room_bytes()
+}
+
 /// Most bytes of the kernel's stack that were ever in use: its frames were zero at first.
 pub fn kernel_stack_peak() -> u64 {
     let (bottom, top) = kernel_map::kernel_stack();

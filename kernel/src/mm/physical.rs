@@ -38,6 +38,16 @@ impl PhysMem for DirectMap {
         }
     }
 
+    fn copy_frame(&mut self, from: PhysAddr, to: PhysAddr) {
+        assert!(from.is_aligned(PAGE_SIZE) && to.is_aligned(PAGE_SIZE) && from != to);
+        // SAFETY: both are whole frames of memory and not the same; the caller owns `to`.
+        unsafe {
+            asm!("rep movsq", inout("rsi") phys_to_virt(from) => _,
+                inout("rdi") phys_to_virt(to) => _, inout("rcx") PAGE_SIZE / 8 => _,
+                options(nostack, preserves_flags));
+        }
+    }
+
     fn read(&self, at: PhysAddr, out: &mut [u8]) {
         check_in_frame(at, out.len());
         // SAFETY: the range lies in one frame of memory; `out` is kernel memory of its own.

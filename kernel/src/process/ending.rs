@@ -1,7 +1,8 @@
-//! How a program ends: its status, the report, and giving back what it had.
+//! How a program ends: its status, the report, what stays of it and giving back the rest.
 //!
-//! Invariant: a program's frames are scrubbed before the exit is reported, so that no report of a
-//! job's end can be followed by a node that still holds the job's data.
+//! Invariant: whatever ended the program, only pages that are provably those of its file stay; all
+//! its other frames are scrubbed before the exit is reported, so that no report of a job's end can
+//! be followed by a node that still holds the job's data.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,17 +10,18 @@ use alloc::vec::Vec;
 use hearth_abi::errno::Errno;
 use kernel_core::crash::{CrashReport, Registers};
 use kernel_core::fault::{Access, Cause};
-use kernel_core::program::{BadAddress, Machine, Memory};
-use kernel_core::readahead;
-use kernel_core::retention::Policy;
+use kernel_core::program::{BadAddress, Faults, Machine, Memory};
+use kernel_core::retention::{Policy, RetireCounts};
 use netstack::io::{ExitReport, ExitStatus};
+use netstack::retention::Verify;
 
-use super::{Exit, Process};
+use super::{Exit, Process, verify};
 use crate::agent::services::NodeServices;
 use crate::agent::vitals;
 use crate::arch::user::UserContext;
 use crate::mm;
 use crate::process::hardware::Hardware;
+use crate::time::Moment;
 use crate::{arch, time};
 
 /// Frames scrubbed between two looks at the network: about a millisecond's worth.
@@ -78,66 +80,118 @@ impl From<BadAddress> for Stop {
     }
 }
 
-/// What giving back a program's memory came to.
-pub(super) struct GivenBack {
-    pub(super) counts: readahead::Counts,
-    pub(super) scrubbed: u64,
+/// What became of a program's memory.
+struct GivenBack {
+    counts: RetireCounts,
+    scrubbed: u64,
+    /// Pages that a sample found damaged.
+    damaged: u64,
 }
 
-/// Frees and scrubs all of a program's frames; calls `between` now and then.
-pub(super) fn give_back(memory: Memory, mut between: impl FnMut()) -> GivenBack {
-    mm::activate_kernel_table();
-    let mut machine = Hardware::new();
-    let before = mm::frames().counters().scrubbed;
-    let (retained, counts) = memory.retire(&mut machine, &Policy::nothing());
-    debug_assert!(retained.is_none());
-    while machine.with(|mem, frames| frames.scrub(mem, SCRUB_STEP)) == SCRUB_STEP {
+/// Scrubs what was given back; calls `between` now and then.
+pub fn scrub(mut between: impl FnMut()) {
+    while scrub_some() {
         between();
     }
-    let frames = mm::frames();
-    debug_assert_eq!(frames.check(), Ok(()));
-    GivenBack {
-        counts: counts.readahead,
-        scrubbed: frames.counters().scrubbed - before,
+}
+
+/// Scrubs a millisecond's worth of frames; returns whether there may be more.
+pub fn scrub_some() -> bool {
+    let mut machine = Hardware::new();
+    machine.with(|mem, frames| frames.scrub(mem, SCRUB_STEP)) == SCRUB_STEP
+}
+
+/// Gives back all that a program had, to the last page. For one that is dropped without a word.
+pub(super) fn drop_memory(memory: Memory) {
+    mm::activate_kernel_table();
+    let mut machine = Hardware::new();
+    let policy = Policy {
+        keep: false,
+        ..Policy::default()
+    };
+    if let (Some(retained), _) = memory.retire(&mut machine, &policy) {
+        retained.discard(&mut machine);
     }
+    scrub(|| ());
+    super::check_frames();
 }
 
 impl Process {
+    /// Takes the program's memory from it: what is provably the file's stays with the warm programs
+    /// as the launch's policy says, everything else is given back and scrubbed.
+    fn retire(&mut self, services: &mut dyn NodeServices) -> GivenBack {
+        let memory = self.memory.take().expect("memory of a program that ends");
+        mm::activate_kernel_table();
+        services.forget_pages();
+        self.flights.clear();
+        let mut machine = Hardware::new();
+        let before = mm::frames().counters().scrubbed;
+        let program = *memory.program_id();
+        self.policy.keep &= !services.dropped();
+        let (mut retained, counts) = memory.retire(&mut machine, &self.policy);
+        let mut damaged = 0;
+        let sampled = self.spec.retention.verify == Verify::Sample && counts.reused > 0;
+        if let Some(retained) = retained.as_mut().filter(|_| sampled) {
+            damaged = verify::sample(retained, &self.spec, services);
+        }
+        services.warm().put_back(&mut machine, &program, retained);
+        scrub(|| services.poll());
+        super::check_frames();
+        GivenBack {
+            counts,
+            scrubbed: mm::frames().counters().scrubbed - before,
+            damaged,
+        }
+    }
+
+    /// Ends a program that was loaded and will not run.
+    pub(super) fn abandon(mut self, services: &mut dyn NodeServices) {
+        self.retire(services);
+    }
+
     /// Gives everything back and makes the report.
     pub(super) fn finish(mut self, services: &mut dyn NodeServices, ending: Ending) -> Exit {
+        let ended = Moment::now();
         arch::timer::disarm();
         self.clock.armed = false;
         self.flush_at_end(services);
-        let ended = time::now();
+        let stopped = time::now();
         let text = self.text(ending);
-        let memory = self.memory.take().expect("memory of a program that ends");
-        let (faults, peak) = (memory.faults(), memory.pages_peak());
-        let back = give_back(memory, || services.poll());
+        let memory = self.memory();
+        let mut report = ExitReport::new(status(ending));
+        report.warm = memory.pages_reused() > 0;
+        report.frames_peak = memory.pages_peak();
+        report.pages_large = memory.pages_large();
+        report_faults(&mut report, &memory.faults());
+        let back = self.retire(services);
         // What the program left in the registers is no business of the next.
         arch::reset_program_registers();
-        let interrupts = arch::interrupts::counts().since(&self.account.interrupts);
-        let mut report = ExitReport::new(status(ending));
-        report.user_us = time::of_counts(self.account.user_counts).as_micros();
-        report.wall_us = ended.saturating_since(self.clock.started).as_micros();
-        report.system_calls = self.account.system_calls;
-        report.faults_code = faults.code;
-        report.faults_readonly = faults.readonly;
-        report.faults_data = faults.data;
-        report.faults_zero = faults.zero;
-        report.faults_stack = faults.stack;
-        report.faults_held = faults.held;
-        report.faults_copy = faults.copy;
-        report.pages_asked = back.counts.asked;
-        report.pages_read_ahead = back.counts.ahead;
-        report.pages_read_ahead_used = back.counts.used;
-        report.bytes_loaded = self.account.bytes_loaded;
-        report.frames_peak = peak;
-        report.frames_scrubbed = back.scrubbed;
-        report.interrupts_user = vitals::interrupt_counts(&interrupts.user);
-        report.interrupts_idle = vitals::interrupt_counts(&interrupts.idle);
-        report.unknown_calls = core::mem::take(&mut self.account.unknown);
+        self.report_costs(&mut report, ended);
+        report.wall_us = stopped.saturating_since(self.clock.started).as_micros();
+        report_retirement(&mut report, &back);
+        report.pages_damaged += self.account.pages_damaged;
+        let traffic = services.page_traffic();
+        report.program_requests = traffic.requests;
+        report.program_fragments = traffic.fragments;
+        report.program_wire_bytes = traffic.wire_bytes;
         log(&self, &report);
         Exit { report, text }
+    }
+
+    /// Times and counts of the run.
+    fn report_costs(&mut self, report: &mut ExitReport, ended: Moment) {
+        let account = &mut self.account;
+        let interrupts = arch::interrupts::counts().since(&account.interrupts);
+        report.user_us = time::of_counts(account.user_counts).as_micros();
+        report.system_calls = account.system_calls;
+        report.bytes_loaded = account.bytes_loaded;
+        report.interrupts_user = vitals::interrupt_counts(&interrupts.user);
+        report.interrupts_idle = vitals::interrupt_counts(&interrupts.idle);
+        report.unknown_calls = core::mem::take(&mut account.unknown);
+        report.launch_us = account.ready.since(account.arrived).as_micros();
+        report.first_us = account.first.since(account.arrived).as_micros();
+        report.first_counts = account.first.awake_since(account.arrived);
+        report.exit_counts = ended.awake_since(account.arrived);
     }
 
     /// What the user should read about it, `None` when the program ended by itself or on request.
@@ -172,6 +226,29 @@ fn status(ending: Ending) -> ExitStatus {
     }
 }
 
+fn report_faults(report: &mut ExitReport, faults: &Faults) {
+    report.faults_code = faults.code;
+    report.faults_readonly = faults.readonly;
+    report.faults_data = faults.data;
+    report.faults_zero = faults.zero;
+    report.faults_stack = faults.stack;
+    report.faults_held = faults.held;
+    report.faults_copy = faults.copy;
+}
+
+fn report_retirement(report: &mut ExitReport, back: &GivenBack) {
+    let counts = &back.counts;
+    report.pages_asked = counts.readahead.asked;
+    report.pages_read_ahead = counts.readahead.ahead;
+    report.pages_read_ahead_used = counts.readahead.used;
+    report.pages_reused = counts.reused;
+    report.pages_kept = counts.kept - back.damaged;
+    report.pages_discarded = counts.discarded + back.damaged;
+    report.pages_damaged = back.damaged;
+    report.table_pages = counts.tables;
+    report.frames_scrubbed = back.scrubbed;
+}
+
 fn registers(context: &UserContext) -> Registers {
     Registers {
         rax: context.rax,
@@ -198,7 +275,8 @@ fn registers(context: &UserContext) -> Registers {
 fn log(process: &Process, report: &ExitReport) {
     debug!(
         "process",
-        "job {}: {} calls, faults {}+{}, pages {}+{} ({} used), {} frames scrubbed, user {} us of {} us",
+        "job {}: {} calls, faults {}+{}, pages {}+{} ({} used), {} reused, {} kept, {} frames scrubbed, \
+         user {} us of {} us",
         process.spec.job,
         report.system_calls,
         report.faults_code + report.faults_readonly + report.faults_data,
@@ -206,6 +284,8 @@ fn log(process: &Process, report: &ExitReport) {
         report.pages_asked,
         report.pages_read_ahead,
         report.pages_read_ahead_used,
+        report.pages_reused,
+        report.pages_kept,
         report.frames_scrubbed,
         report.user_us,
         report.wall_us,

@@ -8,28 +8,32 @@
 //! | [`streams`] | standard input, output and error, shipped to control |
 //! | [`calls`] | the system calls |
 //! | [`hardware`] | the real machine under `kernel_core::program` |
-//! | [`ending`] | how a program ended, its report, giving back its memory |
+//! | [`ending`] | how a program ended, its report, what stays of its memory |
+//! | [`verify`] | held pages against the program's page hashes |
+//! | [`refusal`] | why a program is not launched |
 //!
 //! Neighbours: `agent::job` calls [`prepare`] and [`Prepared::run`] and lends the network as
 //! [`NodeServices`]; decisions are made by `kernel_core::{loader, space, fault, program}`.
 //!
 //! Invariant: a program is never trusted: its pointers are `UserSlice`s, its numbers are checked,
-//! and whatever it does ends at worst the program. When [`Prepared`] is gone, so are all frames
-//! of the program, scrubbed.
+//! and whatever it does ends at worst the program. When [`Prepared`] is gone, so are all frames of
+//! the program, scrubbed, but those that hold pages of its file and wait for its next launch.
 
 mod calls;
 mod ending;
 mod hardware;
 mod launch;
 mod pager;
+mod refusal;
 mod streams;
 mod turn;
+mod verify;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use kernel_core::loader::Image;
 use kernel_core::program::Memory;
+use kernel_core::retention::Policy;
 use kernel_core::signals::Signals;
 use netstack::io::ExitReport;
 use netstack::job::LaunchSpec;
@@ -38,11 +42,27 @@ use netstack::time::Instant;
 use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Counts;
 use crate::arch::user::UserContext;
+use crate::mm;
+use crate::time::Moment;
+pub use ending::{scrub, scrub_some};
+pub use hardware::Hardware;
 pub use launch::prepare;
 use pager::Flight;
 use streams::Streams;
 
-/// A program that is loaded and not started. Dropping it gives its memory back.
+/// A launch command as it arrived.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// What to launch, and how.
+    pub spec: LaunchSpec,
+    /// The launch block, where it came along.
+    pub block: Option<Vec<u8>>,
+    /// When the node woke for it.
+    pub arrived: Moment,
+}
+
+/// A program that is loaded and not started. To be run or abandoned; dropping it gives its memory
+/// back to the last page.
 pub struct Prepared {
     process: Process,
 }
@@ -65,12 +85,27 @@ impl Prepared {
         let ending = process.turns(services);
         process.finish(services, ending)
     }
+
+    /// Gives its memory back without having run it; pages of its file stay as if it had ended.
+    pub fn abandon(self, services: &mut dyn NodeServices) {
+        self.process.abandon(services);
+    }
+}
+
+/// Panics unless every frame is accounted for: at each launch and each end, so that a frame that
+/// was lost or given twice never reaches a second program.
+fn check_frames() {
+    let sums = mm::frames().check();
+    if let Err(sum) = sums {
+        panic!("counts of frames do not add up: {sum}");
+    }
 }
 
 /// One program on this node.
 struct Process {
     spec: LaunchSpec,
-    image: Image,
+    /// What stays of it at its end.
+    policy: Policy,
     /// `None` once it has been given back.
     memory: Option<Memory>,
     context: UserContext,
@@ -95,12 +130,18 @@ struct Clock {
 
 /// What the program has cost so far.
 struct Account {
+    /// When LAUNCH arrived, when the program was loaded, when its first instruction ran.
+    arrived: Moment,
+    ready: Moment,
+    first: Moment,
     /// Time-stamp counts spent in ring 3.
     user_counts: u64,
     system_calls: u64,
     /// System calls the node does not have, by number.
     unknown: Vec<(u32, u32)>,
     bytes_loaded: u64,
+    /// Held pages that were found damaged before the launch.
+    pages_damaged: u64,
     /// Interrupts since the node started, at the program's start.
     interrupts: Counts,
 }
@@ -114,7 +155,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
-            ending::give_back(memory, || ());
+            ending::drop_memory(memory);
         }
     }
 }

@@ -91,6 +91,8 @@ impl Process {
         address: u64,
         access: Access,
     ) -> Result<(), Ending> {
+        // Memory that a running program wants goes before programs that are only kept.
+        services.warm().keep_room(&mut Hardware::new());
         // Each turn but the last waits for a request that was under way already.
         let stop = loop {
             let outcome = self.memory().resolve(&mut Hardware::new(), address, access);

@@ -40,7 +40,7 @@ impl Process {
     }
 
     /// Arms the timer for the earliest of the node's and the program's deadlines.
-    fn arm(&mut self, services: &dyn NodeServices) {
+    pub(super) fn arm(&mut self, services: &dyn NodeServices) {
         let tick = services.tick();
         let (deadline, class) = match self.own_deadline() {
             (own, class) if own < tick => (own, class),

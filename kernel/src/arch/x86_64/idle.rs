@@ -13,6 +13,8 @@ use crate::time::{self, Instant, Micros};
 
 /// Counts of the time-stamp counter spent in HLT.
 static IDLE_COUNTS: AtomicU64 = AtomicU64::new(0);
+/// The time-stamp counter when HLT returned last.
+static WOKEN: AtomicU64 = AtomicU64::new(0);
 
 /// Sleeps until an interrupt comes, at most until `deadline`; returns at once when that has
 /// passed. It may return early: the caller looks at what it waits for and at the clock.
@@ -27,7 +29,9 @@ pub fn wait(deadline: Instant) {
     let asleep = tsc();
     interrupts::enable_and_hlt();
     interrupts::disable();
-    IDLE_COUNTS.fetch_add(tsc().wrapping_sub(asleep), Ordering::Relaxed);
+    let woken = tsc();
+    WOKEN.store(woken, Ordering::Relaxed);
+    IDLE_COUNTS.fetch_add(woken.wrapping_sub(asleep), Ordering::Relaxed);
     timer::disarm();
     // The deadline may have passed since the CPU woke for another reason.
     absorb();
@@ -44,5 +48,15 @@ pub fn absorb() {
 
 /// Time spent asleep since start.
 pub fn total() -> Micros {
-    time::of_counts(IDLE_COUNTS.load(Ordering::Relaxed))
+    time::of_counts(counts())
+}
+
+/// The same in counts of the time-stamp counter.
+pub fn counts() -> u64 {
+    IDLE_COUNTS.load(Ordering::Relaxed)
+}
+
+/// The time-stamp counter when the CPU woke last, 0 when it has not slept yet.
+pub fn woken() -> u64 {
+    WOKEN.load(Ordering::Relaxed)
 }

@@ -18,6 +18,11 @@ pub const PROGRAM_DATA: u64 = CODE + 4096;
 pub const PROGRAM_BSS_PAGES: u64 = 64;
 /// What its data begins with.
 pub const PROGRAM_TEXT: &[u8] = b"hello from ring 3\n";
+/// Pages of data that [`touch_data`] reads.
+pub const TOUCHED_PAGES: u64 = 128;
+/// Where [`fill_memory`] maps.
+pub const FILLED: u64 = 0x1000_0000;
+const MAP_FIXED_PRIVATE_ANONYMOUS_NORESERVE: u64 = 0x4032;
 /// Calls in the table of [`call_table`].
 pub const TABLE_CALLS: u64 = 256;
 /// Words of one call in that table: number and six arguments.
@@ -221,4 +226,44 @@ program! {
     "add rbx, 56", "dec ebp", "jnz 2b",
     "xor edi, edi", "mov eax, 231", "syscall", "ud2",
     table = const PROGRAM_DATA, calls = const TABLE_CALLS
+}
+
+program! {
+    /// Adds up one byte of each of its [`TOUCHED_PAGES`] pages of data in order; exits with the sum.
+    touch_data,
+    "xor edi, edi", "mov esi, {data}", "mov ecx, {pages}",
+    "2: movzx eax, byte ptr [rsi]", "add edi, eax", "add esi, 4096", "dec ecx", "jnz 2b",
+    "and edi, 127", "mov eax, 231", "syscall", "ud2",
+    data = const PROGRAM_DATA, pages = const TOUCHED_PAGES
+}
+
+program! {
+    /// Exits with the first byte of its data, after adding one to it in memory.
+    count_up,
+    "mov esi, {data}", "movzx edi, byte ptr [rsi]", "inc byte ptr [rsi]",
+    "mov eax, 231", "syscall", "ud2",
+    data = const PROGRAM_DATA
+}
+
+program! {
+    /// Maps as many bytes as its data begins with, at [`FILLED`]; exits with 1 when a byte of them
+    /// is not zero, after writing to every page with 0.
+    fill_memory,
+    "mov ebx, {data}", "mov eax, {mmap}", "mov edi, {filled}", "mov rsi, [rbx]",
+    "mov edx, 3", "mov r10d, {flags}", "mov r8, -1", "xor r9d, r9d", "syscall",
+    "mov edi, {filled}", "mov rbp, [rbx]", "shr rbp, 12",
+    "2: mov r12, rdi", "mov ecx, 512", "xor eax, eax", "repe scasq", "jne 3f",
+    "mov qword ptr [r12], -1", "dec rbp", "jnz 2b",
+    "xor edi, edi", "jmp 4f",
+    "3: mov edi, 1",
+    "4: mov eax, 231", "syscall", "ud2",
+    data = const PROGRAM_DATA, mmap = const hearth_abi::sysno::MMAP, filled = const FILLED,
+    flags = const MAP_FIXED_PRIVATE_ANONYMOUS_NORESERVE
+}
+
+program! {
+    /// Makes its page of code writable and so takes the next instruction from under its own feet.
+    spoil_text,
+    "mov eax, {mprotect}", "mov edi, {text}", "mov esi, 4096", "mov edx, 3", "syscall", "ud2",
+    mprotect = const hearth_abi::sysno::MPROTECT, text = const PROGRAM_DATA - 4096
 }

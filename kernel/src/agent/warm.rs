@@ -1,0 +1,72 @@
+//! The node's warm programs between the protocol and the table that holds them.
+//!
+//! Neighbours: `kernel_core::retention` keeps the table, `agent::node` brings RETAIN and DROP and
+//! sends what control must know.
+//!
+//! Invariant: what control is told is what the table holds, or held when a program was taken from
+//! it to run: control goes on counting that as held until its end is known.
+
+use alloc::vec::Vec;
+
+use kernel_core::retention::{self, Change, Variant, WarmTable};
+use netstack::ids::ProgramId;
+use netstack::node::Endpoint;
+use netstack::retention::Holding;
+use netstack::time::Instant;
+
+use super::mailbox::Mailbox;
+use crate::process::{self, Hardware};
+
+/// The published retain message: everything but this program goes. Returns the pages held of it.
+pub fn retain(table: &mut WarmTable, program: ProgramId, read_only: bool) -> u32 {
+    let variant = match read_only {
+        true => Variant::ReadOnlyToo,
+        false => Variant::ExecutableOnly,
+    };
+    let program = retention::ProgramId(program.0);
+    let pages = table.retain_only(&mut Hardware::new(), &program, variant);
+    process::scrub(|| ());
+    clamp(pages)
+}
+
+/// Drops a program, or all. Returns the pages given back now, and whether it is one that runs: of
+/// that nothing is kept when it ends.
+pub fn drop(
+    table: &mut WarmTable,
+    running: Option<&mut Mailbox>,
+    program: Option<ProgramId>,
+) -> (u32, bool) {
+    let concerned = running.filter(|job| program.is_none_or(|program| program == job.program()));
+    let in_use = concerned.is_some();
+    if let Some(job) = concerned {
+        job.put_drop();
+    }
+    let program = program.map(|program| retention::ProgramId(program.0));
+    let pages = table.drop_program(&mut Hardware::new(), program.as_ref());
+    (clamp(pages), in_use)
+}
+
+/// Tells control what has changed, drops first: a program that was dropped made room for one that is
+/// held now, and control takes no more than a table full of them.
+pub fn tell(table: &mut WarmTable, endpoint: &mut Endpoint, now: Instant) {
+    let mut changes: Vec<Change> = core::iter::from_fn(|| table.next_change()).collect();
+    changes.sort_by_key(|change| matches!(change, Change::Holds(_)));
+    for change in changes {
+        match change {
+            Change::Holds(held) => endpoint.hold(
+                now,
+                Holding {
+                    program: ProgramId(held.program.0),
+                    pages: clamp(held.pages),
+                    pristine: clamp(held.pristine),
+                },
+            ),
+            Change::Dropped(program) => endpoint.unhold(now, ProgramId(program.0)),
+        }
+    }
+}
+
+/// A number of pages as it is reported: four billion are 16 TiB.
+fn clamp(pages: u64) -> u32 {
+    u32::try_from(pages).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,407 @@
+//! Warm relaunch: what stays of a program, and that nothing else does.
+//!
+//! The programs and the control node are those of [`super::program`].
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use kernel_core::phys::PhysMem;
+use kernel_core::retention::Change;
+use netstack::io::{ExitReport, ExitStatus};
+use netstack::job::RefusalCode;
+use netstack::retention::{Keep, Reuse, Verify};
+
+use super::control::FakeControl;
+use super::program::{expect, file, file_with};
+use super::{Outcome, check};
+use crate::arch::test_programs::{
+    self, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_TEXT as TEXT, TOUCHED_PAGES,
+};
+use crate::mm::{self, DirectMap};
+use crate::process;
+
+/// Runs a program to its end. What is left on the node must then be its warm programs, every page
+/// of them as in its file, and the counts of frames must add up.
+fn run(control: &mut FakeControl) -> Result<ExitReport, String> {
+    let launch = control.launch();
+    let prepared = process::prepare(&launch, control).map_err(|refusal| format!("{refusal:?}"))?;
+    let report = prepared.run(control).report;
+    leaves_only_file_pages(control)?;
+    Ok(report)
+}
+
+fn leaves_only_file_pages(control: &FakeControl) -> Outcome {
+    let usage = mm::frames().usage();
+    let sums = mm::frames().check();
+    sums?;
+    check!(usage.user == 0, "frames of the program are left: {usage:?}");
+    check!(usage.dirty == 0, "frames are not scrubbed: {usage:?}");
+    let held = control.warm.pages();
+    check!(usage.retained == held, "{held} pages are warm: {usage:?}");
+    let Some(retained) = control.warm.get(&control.id()) else {
+        return Ok(());
+    };
+    let (mut seen, mut wrong) = (0, 0);
+    let mut contents = [0; 4096];
+    retained.for_each_page(&DirectMap, |page| {
+        let length = retained
+            .contents(&DirectMap, &page, &mut contents)
+            .unwrap_or(0);
+        let offset = page.offset as usize;
+        seen += 1;
+        wrong += u64::from(contents[..length] != control.file()[offset..offset + length]);
+    });
+    check!(
+        seen == retained.pages(),
+        "{seen} of {} pages",
+        retained.pages()
+    );
+    check!(wrong == 0, "{wrong} of {seen} pages are not the file's");
+    Ok(())
+}
+
+fn faults_of_file(report: &ExitReport) -> u64 {
+    report.faults_code + report.faults_readonly + report.faults_data + report.faults_held
+}
+
+/// The second launch of a program takes no fault on its pages and fetches nothing; another file is
+/// cold; the first is warm still.
+pub fn relaunch() -> Outcome {
+    let mut control = FakeControl::warming(file(test_programs::write_and_sum()));
+    let cold = run(&mut control)?;
+    expect(&cold, ExitStatus::Exited(7))?;
+    check!(!cold.warm && cold.pages_reused == 0, "{cold:?}");
+    check!(
+        cold.pages_kept == 2 && cold.program_requests > 0,
+        "{cold:?}"
+    );
+    for round in 0..3 {
+        control.again();
+        let warm = run(&mut control)?;
+        expect(&warm, ExitStatus::Exited(7))?;
+        check!(
+            control.output(1) == TEXT,
+            "round {round}: {:?}",
+            control.written
+        );
+        check!(
+            warm.warm && warm.pages_reused == 2 && warm.pages_kept == 2,
+            "{warm:?}"
+        );
+        check!(faults_of_file(&warm) == 0, "round {round}: {warm:?}");
+        check!(
+            warm.faults_zero == BSS_PAGES && warm.faults_stack == 1,
+            "{warm:?}"
+        );
+        check!(
+            warm.program_requests == 0 && warm.bytes_loaded == 0,
+            "round {round}: {warm:?}"
+        );
+        check!(
+            warm.first_counts > 0 && warm.exit_counts > warm.first_counts,
+            "{warm:?}"
+        );
+        info!(
+            "test",
+            "{} counts to the first instruction, {} to the exit",
+            warm.first_counts,
+            warm.exit_counts
+        );
+    }
+    let mut other = file(test_programs::write_and_sum());
+    let end = other.len();
+    other[end - 1] = 1;
+    control.next_program(other);
+    let cold = run(&mut control)?;
+    check!(!cold.warm, "another file was warm: {cold:?}");
+    control.next_program(file(test_programs::write_and_sum()));
+    let warm = run(&mut control)?;
+    check!(warm.warm && control.warm.len() == 2, "{warm:?}");
+    Ok(())
+}
+
+/// Policies: forbidden, required, published, nothing kept, dropped while it ran.
+pub fn policies() -> Outcome {
+    let program = file(test_programs::write_and_sum());
+    let other = file(test_programs::count_up());
+    let mut control = FakeControl::warming(program.clone());
+    control.retention.reuse = Reuse::Require;
+    match process::prepare(&control.launch(), &mut control) {
+        Err(refusal) if refusal.code == RefusalCode::NotWarm => {}
+        Err(refusal) => return Err(format!("{refusal:?}")),
+        Ok(prepared) => {
+            prepared.abandon(&mut control);
+            return Err(String::from(
+                "a cold program was launched although it had to be warm",
+            ));
+        }
+    }
+    control.retention.reuse = Reuse::Allow;
+    run(&mut control)?;
+    control.retention.reuse = Reuse::Require;
+    check!(run(&mut control)?.warm, "a warm program was not used");
+    control.retention.reuse = Reuse::Forbid;
+    let cold = run(&mut control)?;
+    check!(!cold.warm && cold.pages_kept == 2, "{cold:?}");
+    control.retention.reuse = Reuse::Allow;
+    // One that is never started stays warm.
+    let prepared = process::prepare(&control.launch(), &mut control);
+    let prepared = prepared.map_err(|refusal| format!("{refusal:?}"))?;
+    prepared.abandon(&mut control);
+    leaves_only_file_pages(&control)?;
+    check!(run(&mut control)?.warm, "lost by not being started");
+    control.next_program(other.clone());
+    run(&mut control)?;
+    check!(control.warm.len() == 2, "{} are warm", control.warm.len());
+    control.retention.keep = Keep::Published;
+    run(&mut control)?;
+    check!(
+        control.warm.len() == 1,
+        "published: {} are warm",
+        control.warm.len()
+    );
+    control.next_program(program);
+    check!(
+        !run(&mut control)?.warm && control.warm.len() == 1,
+        "published: two are warm"
+    );
+    control.retention.keep = Keep::Warm;
+    control.dropped = true;
+    let dropped = run(&mut control)?;
+    check!(
+        dropped.warm && control.warm.is_empty(),
+        "kept although dropped: {dropped:?}"
+    );
+    control.dropped = false;
+    control.retention.keep = Keep::Nothing;
+    run(&mut control)?;
+    check!(control.warm.is_empty(), "kept although nothing was to be");
+    check!(
+        mm::frames().usage().retained == 0,
+        "{:?}",
+        mm::frames().usage()
+    );
+    Ok(())
+}
+
+/// A program never sees what an earlier run wrote, be it its own or another's; and a page that
+/// stayed is really the one that is used.
+pub fn isolation() -> Outcome {
+    let first = u64::from(TEXT[0]);
+    let mut control = FakeControl::warming(file(test_programs::count_up()));
+    for round in 0..3 {
+        let report = run(&mut control)?;
+        expect(&report, ExitStatus::Exited(first as u8))?;
+        check!(
+            round == 0 || report.warm && report.faults_copy == 1,
+            "{report:?}"
+        );
+    }
+    for _ in 0..2 {
+        control.next_program(file(test_programs::scan_and_fill()));
+        expect(&run(&mut control)?, ExitStatus::Exited(0))?;
+        control.next_program(file(test_programs::count_up()));
+        expect(&run(&mut control)?, ExitStatus::Exited(first as u8))?;
+    }
+    // What the next run prints is what the frame holds: it is not fetched again.
+    control.next_program(file(test_programs::write_and_sum()));
+    run(&mut control)?;
+    control.again();
+    damage(&control, 4096)?;
+    control.retention.verify = Verify::Never;
+    let launch = control.launch();
+    let prepared = process::prepare(&launch, &mut control);
+    let report = prepared
+        .map_err(|refusal| format!("{refusal:?}"))?
+        .run(&mut control)
+        .report;
+    check!(
+        report.warm && control.output(1) != TEXT,
+        "the warm page was not used: {report:?}"
+    );
+    Ok(())
+}
+
+/// Turns over a byte of the held page at an offset of the file.
+fn damage(control: &FakeControl, offset: u64) -> Outcome {
+    let retained = control
+        .warm
+        .get(&control.id())
+        .ok_or("the program is not warm")?;
+    let mut frame = None;
+    retained.for_each_page(&DirectMap, |page| {
+        if page.offset == offset {
+            frame = Some(page.frame);
+        }
+    });
+    let frame = frame.ok_or("the page is not held")?;
+    let mut byte = [0];
+    DirectMap.read(frame, &mut byte);
+    DirectMap.write(frame, &[!byte[0]]);
+    Ok(())
+}
+
+/// Damaged pages are found before a launch (always) or after a run (sample), and fetched again.
+pub fn verified() -> Outcome {
+    const SAMPLES: u32 = 64;
+    let mut control = FakeControl::warming(file(test_programs::write_and_sum()));
+    control.retention.verify = Verify::Always;
+    run(&mut control)?;
+    check!(
+        run(&mut control)?.pages_damaged == 0,
+        "whole pages were called damaged"
+    );
+    for offset in [0, 4096] {
+        damage(&control, offset)?;
+        control.again();
+        let report = run(&mut control)?;
+        expect(&report, ExitStatus::Exited(7))?;
+        check!(control.output(1) == TEXT, "{:?}", control.written);
+        check!(
+            report.pages_damaged == 1 && report.pages_reused == 1,
+            "{report:?}"
+        );
+        check!(
+            report.pages_kept == 2 && report.program_requests > 0,
+            "{report:?}"
+        );
+    }
+    control.retention.verify = Verify::Sample;
+    damage(&control, 4096)?;
+    let mut runs = 0;
+    loop {
+        control.again();
+        let launch = control.launch();
+        let prepared = process::prepare(&launch, &mut control);
+        let exit = prepared
+            .map_err(|refusal| format!("{refusal:?}"))?
+            .run(&mut control);
+        runs += 1;
+        if exit.report.pages_damaged == 1 {
+            break;
+        }
+        check!(runs < SAMPLES, "{runs} samples have not found the damage");
+    }
+    leaves_only_file_pages(&control)?;
+    control.again();
+    run(&mut control)?;
+    check!(control.output(1) == TEXT, "{:?}", control.written);
+    Ok(())
+}
+
+/// Killed in the middle, out of memory, by a fault in text that it made writable: what stays is
+/// of the file ([`run`] compares it), and the program can be launched again.
+pub fn ends() -> Outcome {
+    let mut control = FakeControl::warming(file(test_programs::spin()));
+    control.tick_us = 5_000;
+    for round in 0..2 {
+        control.polls = 0;
+        control.cancel_after_polls = Some(1);
+        let report = run(&mut control)?;
+        expect(&report, ExitStatus::Signal(15))?;
+        check!(
+            report.warm == (round == 1) && report.pages_kept == 1,
+            "{report:?}"
+        );
+    }
+    control.cancel_after_polls = None;
+    control.next_program(file(test_programs::spoil_text()));
+    for _ in 0..2 {
+        let report = run(&mut control)?;
+        expect(&report, ExitStatus::Signal(11))?;
+        check!(report.pages_kept == 0 && !report.warm, "{report:?}");
+    }
+    let bytes = (mm::frames().usage().total * 4096).to_le_bytes();
+    control.next_program(file_with(test_programs::fill_memory(), &bytes, 1));
+    for round in 0..2 {
+        let report = run(&mut control)?;
+        expect(&report, ExitStatus::Signal(9))?;
+        check!(
+            report.warm == (round == 1) && report.pages_kept == 2,
+            "{report:?}"
+        );
+    }
+    Ok(())
+}
+
+/// A file whose data has so many pages, different from other files.
+fn large_file(pages: u64, mark: u8) -> Vec<u8> {
+    let mut data = vec![mark; (pages * 4096) as usize];
+    data[..8].copy_from_slice(&u64::from(mark).to_le_bytes());
+    file_with(test_programs::touch_data(), &data, 1)
+}
+
+/// Memory that a running program wants goes before warm programs, least recently used first; the
+/// frames it gets from them are clean, and control hears of it.
+pub fn pressure() -> Outcome {
+    const PROGRAMS: u8 = 24;
+    let mut control = FakeControl::warming(Vec::new());
+    for mark in 1..=PROGRAMS {
+        control.next_program(large_file(TOUCHED_PAGES, mark));
+        run(&mut control)?;
+    }
+    while control.warm.next_change().is_some() {}
+    let before = control.warm.len();
+    check!(
+        before == usize::from(PROGRAMS),
+        "{before} programs are warm"
+    );
+    let usage = mm::frames().usage();
+    // Half of what the warm programs have must go.
+    let wanted = usage.available() + usage.retained / 2;
+    let bytes = (wanted * 4096).to_le_bytes();
+    control.next_program(file_with(test_programs::fill_memory(), &bytes, 1));
+    let report = run(&mut control)?;
+    expect(&report, ExitStatus::Exited(0))?;
+    let left: Vec<_> = control
+        .warm
+        .holdings()
+        .map(|holding| holding.program)
+        .collect();
+    check!(left.len() < before, "all programs are still warm");
+    let mut dropped = 0;
+    while let Some(change) = control.warm.next_change() {
+        dropped += usize::from(matches!(change, Change::Dropped(_)));
+    }
+    check!(
+        dropped + left.len() == before + 1,
+        "{dropped} drops told, {left:?} left"
+    );
+    // The newest are those that stayed.
+    control.next_program(large_file(TOUCHED_PAGES, PROGRAMS));
+    check!(
+        left.contains(&control.id()),
+        "the newest program went first"
+    );
+    control.next_program(large_file(TOUCHED_PAGES, 1));
+    check!(!left.contains(&control.id()), "the oldest program stayed");
+    Ok(())
+}
+
+/// A program that runs through its file has several requests under way, never more than the
+/// protocol takes, and every page is asked for once.
+pub fn read_ahead() -> Outcome {
+    let mut control = FakeControl::new(large_file(TOUCHED_PAGES, 1));
+    control.delay_us = 2_000;
+    let report = run(&mut control)?;
+    expect(
+        &report,
+        ExitStatus::Exited(((1 + (TOUCHED_PAGES - 1)) & 127) as u8),
+    )?;
+    let pages = report.pages_asked + report.pages_read_ahead;
+    check!(
+        report.pages_read_ahead_used + report.pages_asked >= TOUCHED_PAGES,
+        "{report:?}"
+    );
+    check!(pages <= TOUCHED_PAGES + 2, "{report:?}");
+    check!(
+        control.traffic.bytes <= (TOUCHED_PAGES + 3) * 4096,
+        "{:?}",
+        control.traffic
+    );
+    let most = control.outstanding;
+    check!((4..=8).contains(&most), "{most} requests were under way");
+    Ok(())
+}

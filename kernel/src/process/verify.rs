@@ -1,0 +1,172 @@
+//! Held pages are compared with the program's page hashes before they are trusted again.
+//!
+//! The list of page hashes comes from control once and stays with the warm program; it is proven
+//! by the program's identity, so control need not be believed. A page that fails is given back,
+//! counted, and reported to the operator: it is fetched again at its next touch.
+//!
+//! Neighbours: `kernel_core::pagehash` has the arithmetic; [`super::launch`] asks for all pages
+//! before a launch, [`super::ending`] for a sample after a run, off the path of a launch.
+//!
+//! Invariant: a page that failed is never mapped by a later run.
+
+use alloc::vec::Vec;
+
+use kernel_core::addr::{PAGE_SIZE, VirtAddr};
+use kernel_core::pagehash::PageHashes;
+use kernel_core::retention::{KeptPage, Retained};
+use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode};
+use netstack::page::Object;
+
+use super::launch;
+use crate::agent::services::NodeServices;
+use crate::arch::entropy;
+use crate::mm::{self, DirectMap};
+use crate::process::hardware::Hardware;
+
+/// Pages looked at after a run: a node whose memory goes bad is noticed after a few runs, at the
+/// cost of some 100 us each.
+const SAMPLE_PAGES: u64 = 4;
+/// Bytes of one hash in the list.
+const HASH_BYTES: u64 = 32;
+/// Part of the kernel's free heap that a list of hashes may take.
+const HEAP_PART: u64 = 8;
+/// Damaged pages of one program that are given back one by one; with more it is dropped.
+const DAMAGED_MAX: usize = 256;
+/// Pages hashed between two looks at the network: some milliseconds' worth.
+const LOOK_PAGES: u64 = 64;
+
+/// A held page and the room to read it.
+type Contents = [u8; PAGE_SIZE as usize];
+
+/// Compares all held pages of a program that is about to be launched. Returns what can be used, and
+/// the number of damaged pages. Without the list of hashes nothing can be.
+pub(super) fn all(
+    mut retained: Retained,
+    spec: &LaunchSpec,
+    services: &mut dyn NodeServices,
+) -> Result<(Option<Retained>, u64), LaunchRefusal> {
+    let found = find_hashes(&mut retained, spec, services);
+    if let Err(refused) = &found
+        && refused.code == RefusalCode::Cancelled
+    {
+        put_back(services, retained);
+        return Err(refused.clone());
+    }
+    let mut damaged = Vec::new();
+    if let Some(hashes) = retained.hashes() {
+        let mut contents: Contents = [0; PAGE_SIZE as usize];
+        let mut seen = 0;
+        retained.for_each_page(&DirectMap, |page| {
+            seen += 1;
+            if seen % LOOK_PAGES == 0 {
+                services.poll();
+            }
+            let whole = is_whole(&retained, hashes, &page, &mut contents);
+            if whole != Some(true) && damaged.len() <= DAMAGED_MAX {
+                damaged.push(page.page);
+            }
+        });
+    }
+    if retained.hashes().is_none() || damaged.len() > DAMAGED_MAX {
+        warn!(
+            "process",
+            "job {}: held pages cannot be verified or are damaged, loading the program anew",
+            spec.job
+        );
+        let program = *retained.program();
+        let pages = retained.discard(&mut Hardware::new());
+        services
+            .warm()
+            .put_back(&mut Hardware::new(), &program, None);
+        let damaged = if damaged.is_empty() { 0 } else { pages };
+        return Ok((None, damaged));
+    }
+    let pages = damaged
+        .iter()
+        .map(|page| give_back(&mut retained, spec, *page));
+    let pages = pages.sum();
+    Ok((Some(retained), pages))
+}
+
+/// Compares a few held pages of a program that has ended; returns the number of damaged ones.
+pub(super) fn sample(
+    retained: &mut Retained,
+    spec: &LaunchSpec,
+    services: &mut dyn NodeServices,
+) -> u64 {
+    if find_hashes(retained, spec, services).is_err() {
+        return 0;
+    }
+    let mut contents: Contents = [0; PAGE_SIZE as usize];
+    let mut damaged = 0;
+    for _ in 0..SAMPLE_PAGES.min(retained.pages()) {
+        let index = entropy::random_u64() % retained.pages();
+        let (Some(hashes), Some(page)) = (retained.hashes(), retained.page(&DirectMap, index))
+        else {
+            break;
+        };
+        if is_whole(retained, hashes, &page, &mut contents) == Some(false) {
+            damaged += give_back(retained, spec, page.page);
+        }
+    }
+    damaged
+}
+
+/// Whether a page is what the file has; `None` when the node does not have all of what its hash
+/// covers.
+fn is_whole(
+    retained: &Retained,
+    hashes: &PageHashes,
+    page: &KeptPage,
+    contents: &mut Contents,
+) -> Option<bool> {
+    let length = retained.contents(&DirectMap, page, contents)?;
+    Some(hashes.check(page.offset / PAGE_SIZE, &contents[..length]))
+}
+
+/// Gives a page back that is not trusted, with all of a large one; returns how many.
+fn give_back(retained: &mut Retained, spec: &LaunchSpec, page: VirtAddr) -> u64 {
+    warn!(
+        "process",
+        "job {}: the held page at {:#x} is not what the file has: given back; check this node's memory",
+        spec.job,
+        page.as_u64()
+    );
+    retained.discard_page(&mut Hardware::new(), page)
+}
+
+fn put_back(services: &mut dyn NodeServices, retained: Retained) {
+    let program = *retained.program();
+    let warm = services.warm();
+    warm.put_back(&mut Hardware::new(), &program, Some(retained));
+}
+
+/// Makes sure that the program has its list of hashes. Fails when control does not give it, when it
+/// is not that of the program, or when the heap has no room for it.
+fn find_hashes(
+    retained: &mut Retained,
+    spec: &LaunchSpec,
+    services: &mut dyn NodeServices,
+) -> Result<(), LaunchRefusal> {
+    if retained.hashes().is_some() {
+        return Ok(());
+    }
+    let bytes = spec.program_bytes.div_ceil(PAGE_SIZE) * HASH_BYTES;
+    if bytes > mm::heap_room_bytes() / HEAP_PART {
+        debug!("process", "no room for {bytes} bytes of page hashes");
+        return Err(super::refusal::no_memory());
+    }
+    let list = launch::read_all(services, Object::PageHashes, bytes)?;
+    match PageHashes::verify(&list, spec.program_bytes, &retained.program().0) {
+        Some(hashes) => retained.set_hashes(hashes),
+        None => {
+            warn!(
+                "process",
+                "job {}: control's page hashes are not the program's", spec.job
+            );
+            let why = "they are not the program's";
+            return Err(super::refusal::unreadable(Object::PageHashes, why));
+        }
+    }
+    Ok(())
+}
