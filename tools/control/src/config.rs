@@ -27,6 +27,8 @@ pub struct Config {
     pub boot: Boot,
     /// Limits of the job runner.
     pub jobs: Jobs,
+    /// Programs that stay on nodes.
+    pub retention: Retention,
     /// The event log.
     pub events: Events,
     /// Defaults of `hearth run`.
@@ -89,6 +91,59 @@ pub struct Jobs {
     pub cancel_grace_s: u64,
     /// Seconds a launch gets.
     pub launch_limit_s: u64,
+}
+
+/// Section `[retention]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retention {
+    /// What nodes keep.
+    pub mode: RetentionMode,
+    /// Keep read-only data, not only code.
+    pub read_only: bool,
+    /// Keep pristine contents of data pages.
+    pub pristine: bool,
+    /// Put text into 2 MiB pages.
+    pub large_text: bool,
+    /// Checking of pages that were kept.
+    pub verify: Verify,
+    /// Bound of the pages kept by a node, in percent of its memory; 0: the node's default.
+    #[serde(deserialize_with = "percent")]
+    pub limit_percent: u8,
+}
+
+/// What nodes keep of a program that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RetentionMode {
+    /// As many programs as memory allows.
+    Warm,
+    /// As the publication: one program, kept on request.
+    Published,
+    /// Nothing.
+    Off,
+}
+
+/// When the contents of kept pages are checked against the program's list of page hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verify {
+    /// Never.
+    Never,
+    /// A few random pages after each run.
+    Sample,
+    /// All of them before each launch.
+    Always,
+}
+
+fn percent<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
+    let value = u8::deserialize(from)?;
+    if value > 100 {
+        return Err(serde::de::Error::custom(format!(
+            "{value} percent of memory; use 0 (the node's default) to 100"
+        )));
+    }
+    Ok(value)
 }
 
 /// Section `[events]`.
@@ -267,6 +322,14 @@ mod tests {
                 .to_string()
                 .contains("label")
         );
+        let error = merged("[retention]\nlimit_percent = 101")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("101 percent"), "{error}");
+        let error = merged("[retention]\nmode = \"always\"")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("published"), "{error}");
         let error = merged("[serve]\ncontrol_port = 70000")
             .unwrap_err()
             .to_string();

@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::control_events::{self, EndpointFabric};
+use crate::drops::Drops;
 use crate::events::EventLog;
 use crate::jobs::Runner;
 use crate::nodes::NodeTable;
@@ -58,6 +59,8 @@ pub struct Core {
     pub draining: BTreeSet<u32>,
     /// Joins to tell the boot service, once the lock is released.
     pub joined: Vec<Joined>,
+    /// Nodes that were told to let go of programs.
+    pub drops: Drops,
 }
 
 /// A boot that has joined.

@@ -6,21 +6,29 @@
 //!
 //! Invariant: every event of the endpoint is handled here, each kind in one place.
 
+use std::collections::BTreeSet;
+
 use netstack::control::{Endpoint, Event as Reported, LostReason, NodeStatus};
 use netstack::ids::{CallId, JobId, NodeId, ProgramId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
-use netstack::job::{JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode, StartMode};
+use netstack::job::{JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode};
 use netstack::page::{Object, PageError, PageReply, PageWanted};
 use netstack::retention::Retention;
 use netstack::time::Instant;
 use netstack::vitals;
 
 use crate::api::types::{
-    FaultCounts, InterruptCounts, PageCounts, RankEnd, RankReport, UnknownCall,
+    FaultCounts, InterruptCounts, PageCounts, RankEnd, RankReport, RetainedCounts, UnknownCall,
+    WireCounts,
 };
 use crate::control::{Core, Joined};
+use crate::drops;
 use crate::events::{Event, Severity};
 use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
+use crate::programs::{NoList, short_id};
+
+/// Bytes of a page, in which nodes count what they hold.
+const PAGE_BYTES: u64 = 4096;
 
 /// The nodes, reached through the endpoint.
 pub struct EndpointFabric<'a> {
@@ -30,8 +38,25 @@ pub struct EndpointFabric<'a> {
     pub now: Instant,
 }
 
+impl EndpointFabric<'_> {
+    /// So many percent of the memory of the smallest of `nodes`, in pages; 0 stays 0.
+    fn limit_pages(&self, nodes: &[NodeId], percent: u8) -> u32 {
+        let memory = nodes
+            .iter()
+            .filter_map(|node| Some(self.endpoint.node(*node)?.memory_bytes));
+        let pages = memory.min().unwrap_or(0) / 100 * u64::from(percent) / PAGE_BYTES;
+        u32::try_from(pages).unwrap_or(u32::MAX)
+    }
+}
+
 impl Fabric for EndpointFabric<'_> {
+    fn warm_nodes(&self, _program: &[u8; 32]) -> BTreeSet<u32> {
+        // The node status table comes with the store.
+        BTreeSet::new()
+    }
+
     fn launch(&mut self, launch: Launch) -> Result<(), String> {
+        let plan = &launch.plan;
         let ranks = launch.nodes.iter().zip(launch.launch_blocks);
         let spec = JobSpec {
             job: launch.job,
@@ -39,7 +64,7 @@ impl Fabric for EndpointFabric<'_> {
                 .map(|(node, launch_block)| RankSpec {
                     node: *node,
                     launch_block,
-                    retain: false,
+                    retain: plan.retain.contains(node),
                 })
                 .collect(),
             program: ProgramId(launch.program),
@@ -47,8 +72,11 @@ impl Fabric for EndpointFabric<'_> {
             time_limit_us: launch.time_limit_us,
             monitor_period_us: 0,
             memory_limit: 0,
-            retention: Retention::NOTHING,
-            start: StartMode::OnCommand,
+            retention: Retention {
+                limit_pages: self.limit_pages(&launch.nodes, plan.limit_percent),
+                ..plan.policy
+            },
+            start: plan.start,
         };
         self.endpoint
             .launch(self.now, spec)
@@ -149,14 +177,27 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 runner.rank_lost(now_us, fabric, job.0, node, &why);
             });
         }
-        Reported::Started { .. }
-        | Reported::JobClosed { .. }
-        | Reported::Retained { .. }
-        | Reported::Holdings { .. }
-        | Reported::ProgramDropped { .. } => {}
+        Reported::Started { job, node, .. } => core.with_runner(now, |runner, now_us, _| {
+            runner.started(now_us, job.0, node);
+        }),
+        Reported::Retained {
+            job, node, pages, ..
+        } => core.with_runner(now, |runner, _, _| runner.retained(job.0, node, pages)),
+        Reported::JobClosed { .. } => {}
+        Reported::Holdings { node, dropped, .. } => evictions(core, node, &dropped),
+        Reported::ProgramDropped {
+            node,
+            id,
+            pages,
+            in_use,
+        } => core
+            .drops
+            .answered(node.0, id, drops::Answer { pages, in_use }),
         Reported::PageWanted(wanted) => {
-            let bytes = read_object(core, &wanted);
-            core.endpoint.page_data(now, PageReply { wanted, bytes });
+            // A list of page hashes that is being made is asked for again.
+            if let Some(bytes) = read_object(core, &wanted) {
+                core.endpoint.page_data(now, PageReply { wanted, bytes });
+            }
         }
         Reported::IoCall {
             node,
@@ -223,11 +264,29 @@ fn node_gone(
     kind: &str,
 ) {
     core.draining.remove(&node.0);
+    core.drops.node_gone(node.0);
     core.events
         .push(Event::new(severity, kind, why).node(node.0));
     core.with_runner(now, |runner, now_us, fabric| {
         runner.node_down(now_us, fabric, node.0, why);
     });
+}
+
+/// A node has let go of programs: to make room, or because it was told to.
+fn evictions(core: &mut Core, node: NodeId, dropped: &[ProgramId]) {
+    if dropped.is_empty() {
+        return;
+    }
+    let names: Vec<String> = dropped
+        .iter()
+        .map(|program| match core.runner.program_name(&program.0) {
+            Some(name) => format!("{name} ({})", short_id(&program.0)),
+            None => short_id(&program.0),
+        })
+        .collect();
+    let text = format!("{node} does not hold {} any more", names.join(", "));
+    core.events
+        .push(Event::new(Severity::Info, "warm-dropped", text).node(node.0));
 }
 
 /// A node that was asked to leave is in service again.
@@ -301,27 +360,35 @@ fn kebab(name: &str) -> String {
     text
 }
 
-fn read_object(core: &Core, wanted: &PageWanted) -> Result<Vec<u8>, PageError> {
-    let (program, blocks) = core
-        .runner
-        .objects(wanted.job.0)
-        .ok_or(PageError::UnknownJob)?;
+/// What a node wants to read; nothing when it is to ask again.
+fn read_object(core: &Core, wanted: &PageWanted) -> Option<Result<Vec<u8>, PageError>> {
+    let Some((program, blocks)) = core.runner.objects(wanted.job.0) else {
+        return Some(Err(PageError::UnknownJob));
+    };
     let length = wanted.length as usize;
-    match wanted.object {
+    let part = |bytes: &[u8]| {
+        let from = usize::try_from(wanted.offset).unwrap_or(usize::MAX);
+        let from = from.min(bytes.len());
+        bytes[from..bytes.len().min(from.saturating_add(length))].to_vec()
+    };
+    Some(match wanted.object {
         Object::Program => program.read_at(wanted.offset, length).map_err(|error| {
             tracing::error!("reading a program of job {}: {error}", wanted.job);
             PageError::Unreadable
         }),
         Object::LaunchBlock => {
-            let rank = usize::try_from(wanted.rank.0).map_err(|_| PageError::NoSuchObject)?;
-            let block = blocks.get(rank).ok_or(PageError::NoSuchObject)?;
-            let from = usize::try_from(wanted.offset)
-                .unwrap_or(usize::MAX)
-                .min(block.len());
-            Ok(block[from..block.len().min(from.saturating_add(length))].to_vec())
+            let rank = usize::try_from(wanted.rank.0).ok();
+            let block = rank.and_then(|rank| blocks.get(rank));
+            block
+                .map(|block| part(block))
+                .ok_or(PageError::NoSuchObject)
         }
-        Object::PageHashes => Err(PageError::NoSuchObject),
-    }
+        Object::PageHashes => match program.page_hashes() {
+            Ok(list) => Ok(part(list)),
+            Err(NoList::Yet) => return None,
+            Err(NoList::Unreadable) => Err(PageError::Unreadable),
+        },
+    })
 }
 
 /// Whether a refusal says something about the program rather than about node or network.
@@ -370,6 +437,13 @@ fn exit_of(report: &ExitReport) -> Exit {
         faults: FaultCounts {
             file: report.faults_code + report.faults_readonly + report.faults_data,
             anonymous: report.faults_zero + report.faults_stack,
+            code: report.faults_code,
+            readonly: report.faults_readonly,
+            data: report.faults_data,
+            zero: report.faults_zero,
+            stack: report.faults_stack,
+            held: report.faults_held,
+            copied: report.faults_copy,
         },
         pages: PageCounts {
             asked: report.pages_asked,
@@ -386,6 +460,25 @@ fn exit_of(report: &ExitReport) -> Exit {
         loaded_bytes: report.bytes_loaded,
         frames_peak: report.frames_peak,
         frames_scrubbed: report.frames_scrubbed,
+        warm: report.warm,
+        retained: RetainedCounts {
+            reused: report.pages_reused,
+            kept: report.pages_kept,
+            discarded: report.pages_discarded,
+            damaged: report.pages_damaged,
+        },
+        wire: WireCounts {
+            requests: report.program_requests,
+            fragments: report.program_fragments,
+            messages: report.program_requests + report.program_fragments,
+            bytes: report.program_wire_bytes,
+        },
+        table_pages: report.table_pages,
+        large_pages: report.pages_large,
+        node_launch_us: report.launch_us,
+        node_first_us: report.first_us,
+        first_counts: report.first_counts,
+        exit_counts: report.exit_counts,
         ..RankReport::new(0, 0)
     };
     Exit { end, report }

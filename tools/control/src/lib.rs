@@ -10,6 +10,7 @@
 //! | [`jobs`] | the job runner, a state machine without sockets or clock |
 //! | [`api`] | the HTTP API on the unix socket and on TCP |
 //! | [`nodes`] | numbers, names and addresses of nodes, kept over a restart |
+//! | [`drops`] | nodes that were told to let go of programs |
 //! | [`boot`] | what the boot service asks of control: personalities, boot timeline |
 //! | [`programs`], [`events`], [`secrets`], [`config`], [`paths`] | state on disk |
 //! | [`durable`] | replacing files whole |
@@ -25,6 +26,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod control_events;
+pub mod drops;
 pub mod durable;
 pub mod events;
 pub mod hostlist;

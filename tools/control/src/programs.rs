@@ -1,10 +1,14 @@
 //! The program store of control: program files by their BLAKE3 hash, on disk, bounded.
 //!
-//! Key types: [`ProgramStore`], [`Upload`] (a file being received). Neighbours: `api::programs`
-//! (PUT), `jobs` (reads pages of a program while it runs).
+//! Key types: [`ProgramStore`], [`Upload`] (a file being received), [`page_list`] (the list of
+//! page hashes beside each file). Neighbours: `api::programs` (PUT), `jobs` (reads pages of a
+//! program while it runs).
 //!
 //! Invariants: a file appears under its name only when all of it is there and its hash is that
-//! name; a program in use by a job is never evicted; the store never grows over its bound.
+//! name; a program in use by a job is never evicted; the files never grow over their bound (their
+//! lists of page hashes add a 128th).
+
+mod page_list;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,8 +17,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+pub use page_list::NoList;
+
 /// The name of a program: the BLAKE3 hash of its file.
 pub type Hash = [u8; 32];
+
+/// Digits of a program's id that people are shown; what `hearth drop` takes may be shorter.
+const SHORT_DIGITS: usize = 12;
+
+/// The beginning of a program's id, for people.
+pub fn short_id(hash: &Hash) -> String {
+    let mut digits = crate::secrets::encode_hex(hash);
+    digits.truncate(SHORT_DIGITS);
+    digits
+}
 
 /// Why a program was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +81,7 @@ pub struct Program {
     hash: Hash,
     bytes: u64,
     file: Arc<File>,
+    page_hashes: Arc<page_list::PageList>,
 }
 
 impl Program {
@@ -88,6 +105,22 @@ impl Program {
         let mut bytes = vec![0; length.min(usize::try_from(left).unwrap_or(usize::MAX))];
         self.file.read_exact_at(&mut bytes, offset)?;
         Ok(bytes)
+    }
+
+    /// The list of the hashes of its pages, 32 bytes each, as nodes get it; never waits.
+    ///
+    /// # Errors
+    /// [`NoList`]: [`Program::make_page_hashes`] has not been called or has not ended, or it failed.
+    pub fn page_hashes(&self) -> Result<&[u8], NoList> {
+        self.page_hashes.get()
+    }
+
+    /// Makes that list if there is none. Reads the whole file: not for a task that others wait for.
+    ///
+    /// # Errors
+    /// [`NoList::Unreadable`].
+    pub fn make_page_hashes(&self) -> Result<&[u8], NoList> {
+        self.page_hashes.make(self)
     }
 }
 
@@ -147,6 +180,14 @@ impl ProgramStore {
             let hash = path
                 .file_name()
                 .and_then(|name| crate::secrets::decode_hex(name.to_str()?));
+            if page_list::is_list(&path) {
+                // Looked at when its program is used; without its program it is of no use.
+                let program = path.with_extension("");
+                if !program.exists() {
+                    drop(std::fs::remove_file(&path));
+                }
+                continue;
+            }
             match hash {
                 Some(hash) if hash_of_file(&path).is_ok_and(|found| found == hash) => {
                     found.push((age, hash, path));
@@ -213,6 +254,7 @@ impl ProgramStore {
             hash,
             bytes,
             file: Arc::new(file),
+            page_hashes: Arc::new(page_list::PageList::beside(&self.path_of(&hash))),
         };
         let mut index = self.index.lock().expect("no panic while held");
         index.uses += 1;
@@ -245,7 +287,9 @@ impl ProgramStore {
             if let Some(entry) = index.entries.remove(&hash) {
                 index.total_bytes -= entry.program.bytes;
             }
-            let _ = std::fs::remove_file(self.path_of(&hash));
+            let path = self.path_of(&hash);
+            let _ = std::fs::remove_file(page_list::beside(&path));
+            let _ = std::fs::remove_file(path);
         }
         index.reserved_bytes += bytes;
         Ok(())
@@ -402,6 +446,30 @@ mod tests {
         std::fs::write(store.path_of(&hash), b"cut").unwrap();
         let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
         assert!(store.get(&hash).is_none());
+        assert_eq!(files(dir.path()), 0);
+    }
+
+    #[test]
+    fn the_list_of_page_hashes_is_kept_beside_the_program_and_proven() {
+        let dir = tempfile::tempdir().unwrap();
+        let content: Vec<u8> = (0..20_000u32).map(|at| (at / 97) as u8).collect();
+        let open = || ProgramStore::open(dir.path(), 100_000, 100_000).unwrap();
+        let program = put(&open(), &content).unwrap();
+        assert_eq!(program.page_hashes(), Err(NoList::Yet));
+        let list = program.make_page_hashes().unwrap();
+        assert_eq!(list.len(), 5 * 32);
+        assert_eq!(program.page_hashes(), Ok(list));
+        assert_eq!(files(dir.path()), 2);
+        // It survives a restart, and a damaged one is made anew.
+        let path = page_list::beside(&dir.path().join(crate::secrets::encode_hex(&program.hash())));
+        assert_eq!(std::fs::read(&path).unwrap(), list);
+        std::fs::write(&path, vec![7; list.len()]).unwrap();
+        let again = open().get(&program.hash()).unwrap();
+        assert_eq!(again.make_page_hashes(), Ok(list));
+        assert_eq!(std::fs::read(&path).unwrap(), list);
+        // Without its program it goes.
+        std::fs::remove_file(path.with_extension("")).unwrap();
+        drop(open());
         assert_eq!(files(dir.path()), 0);
     }
 

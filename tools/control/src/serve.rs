@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use hearth_alloc::topology::Topology;
 use hearth_qemu::Tree;
 use netstack::control as protocol;
 use netstack::ids::ControlEpoch;
@@ -22,9 +23,10 @@ use crate::api::{self, Api, auth, bounded};
 use crate::boot::Bridge;
 use crate::clock::{self, Clock};
 use crate::control::{self, Core, Shared};
+use crate::drops::Drops;
 use crate::events::{Event, EventLog, Severity};
 use crate::jobs::Runner;
-use crate::jobs::allocator::FirstFree;
+use crate::jobs::allocator::FewestHops;
 use crate::nodes::NodeTable;
 use crate::paths::StateDir;
 use crate::programs::ProgramStore;
@@ -322,9 +324,10 @@ fn control_state(options: &Options, clock: Clock, table: NodeTable) -> anyhow::R
     });
     let mut runner = Runner::new(
         limits.clone(),
-        Box::new(FirstFree),
+        Box::new(FewestHops::new(topology(options.tree.as_ref())?)),
         &options.state.next_job(),
-    );
+    )
+    .retaining(options.config.retention.clone());
     for machine in table.machines() {
         runner.know_node(machine.node);
     }
@@ -339,8 +342,18 @@ fn control_state(options: &Options, clock: Clock, table: NodeTable) -> anyhow::R
         joined_unix_ms: std::collections::BTreeMap::new(),
         draining: std::collections::BTreeSet::new(),
         joined: Vec::new(),
+        drops: Drops::default(),
     };
     Ok(Shared::new(core, clock, programs))
+}
+
+/// The tree that jobs are placed in: the one whose places the nodes' personalities have.
+fn topology(tree: Option<&Tree>) -> anyhow::Result<Topology> {
+    let Some(tree) = tree else {
+        return Ok(Topology::flat());
+    };
+    let widths: Vec<u32> = tree.widths().iter().map(|&width| width.into()).collect();
+    Topology::new(&widths).with_context(|| format!("--tree {tree}"))
 }
 
 /// Version of this build as the protocol carries it: text, zero-padded.

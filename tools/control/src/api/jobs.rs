@@ -11,11 +11,12 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt;
 
-use super::types::{CancelRequest, Frame, JobAccepted, JobRequest};
+use super::types::{CancelRequest, Frame, JobAccepted, JobRequest, Reuse};
 use super::{Api, Refusal, programs};
 use crate::hostlist;
 use crate::jobs::allocator::Want;
 use crate::jobs::record::Submission;
+use crate::jobs::retention::Wishes;
 use crate::jobs::streams::{Item, SinkReader};
 use crate::jobs::{JobError, SubmitError};
 use crate::programs::Program;
@@ -51,12 +52,25 @@ pub async fn submit(
     } else {
         request.ranks
     };
+    // Beside the launch, which does not need it: a node checks pages after the run at the earliest,
+    // and asks again when the list is not there yet.
+    let listed = program.clone();
+    tokio::task::spawn_blocking(move || listed.make_page_hashes().is_ok());
     let submission = Submission {
         name: request.name,
         program,
         args: decode(&request.args)?,
         env: decode(&request.env)?,
-        want: Want { ranks, nodes },
+        want: Want {
+            ranks,
+            nodes,
+            warm_only: request.reuse == Reuse::Require,
+        },
+        wishes: Wishes {
+            reuse: request.reuse,
+            large_text: request.large_text,
+            verify: request.verify,
+        },
         wait: request.wait,
         time_limit_s: request.time_limit_s,
         stdin: request.stdin,

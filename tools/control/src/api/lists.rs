@@ -85,6 +85,7 @@ fn absent(machine: &Machine) -> NodeInfo {
         uptime_us: None,
         idle_us: None,
         unscrubbed: false,
+        warm: Vec::new(),
     }
 }
 
@@ -140,6 +141,7 @@ fn node_info(core: &Core, status: &NodeStatus, date: impl Fn(u64) -> u64) -> Nod
         uptime_us: Some(status.vitals.uptime_us),
         idle_us: Some(status.vitals.idle_us),
         unscrubbed: status.vitals.unscrubbed,
+        warm: Vec::new(),
     }
 }
 

@@ -1,11 +1,14 @@
 //! What travels as JSON between control and its clients: nodes, jobs, reports, output frames.
 //!
-//! Key types: [`NodeInfo`], [`JobInfo`], [`JobRequest`], [`RankReport`], [`Frame`]. Neighbours:
+//! Key types: [`NodeInfo`], [`JobInfo`], [`JobRequest`], [`RankReport`],
+//! [`LaunchTotals`], [`ProgramInfo`], [`Frame`]. Neighbours:
 //! `api` (serves them), `jobs` (makes them), `cli` (prints them), the web page later.
 //!
 //! Invariant: names of fields and values are an interface: they are added to, never changed.
 
 use serde::{Deserialize, Serialize};
+
+use crate::config::Verify;
 
 /// State of a node, in the words of `hearth nodes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -84,6 +87,112 @@ pub struct NodeInfo {
     /// It does not scrub memory between programs (`hearth.scrub=off`): for tests, never in service.
     #[serde(default)]
     pub unscrubbed: bool,
+    /// Programs it holds for their next launch.
+    #[serde(default)]
+    pub warm: Vec<WarmProgram>,
+}
+
+/// A program that a node holds for its next launch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmProgram {
+    /// Program id, in hexadecimal.
+    pub program: String,
+    /// Its name at its last launch, if that is known.
+    pub name: Option<String>,
+    /// Pages of 4 KiB held, the pristine ones included.
+    pub pages: u32,
+    /// Of these, pristine contents of data pages.
+    pub pristine: u32,
+    /// Microseconds since 1970 since when.
+    pub since_unix_us: u64,
+}
+
+/// One program, as `GET /v1/programs` lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramInfo {
+    /// Program id: BLAKE3 hash of the file, in hexadecimal.
+    pub program: String,
+    /// Its name at its last launch.
+    pub name: String,
+    /// All names it was launched under, the last one first.
+    pub names: Vec<String>,
+    /// Size of its file, in bytes.
+    pub bytes: u64,
+    /// Nodes in service that hold it, as a hostlist.
+    pub nodes: String,
+    /// How many these are.
+    pub nodes_total: usize,
+    /// Pages of 4 KiB that they hold, together.
+    pub pages: u64,
+    /// Launches on nodes, one for each rank that ran.
+    pub launches: u64,
+    /// Of these, the ones on a node that held it.
+    pub hits: u64,
+    /// Microseconds since 1970 of its last launch; nothing before the first.
+    pub last_used_unix_us: Option<u64>,
+}
+
+/// What `POST /v1/drop` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DropRequest {
+    /// A program's name, id, or beginning of its id; absent: all programs.
+    #[serde(default)]
+    pub program: Option<String>,
+    /// Hostlist; absent: all nodes that hold it.
+    #[serde(default)]
+    pub nodes: Option<String>,
+}
+
+/// What became of a drop on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DropOutcome {
+    /// It holds it no longer.
+    Dropped,
+    /// It did not hold it.
+    NotHeld,
+    /// It runs it just now and will let go of it at the end.
+    Running,
+    /// It is not in service, and what it held is void with its boot.
+    NotUp,
+    /// It did not answer in time; it goes on being asked.
+    NoAnswer,
+}
+
+impl DropOutcome {
+    /// The word for tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            DropOutcome::Dropped => "dropped",
+            DropOutcome::NotHeld => "not-held",
+            DropOutcome::Running => "running",
+            DropOutcome::NotUp => "not-up",
+            DropOutcome::NoAnswer => "no-answer",
+        }
+    }
+}
+
+/// One node's line of [`DropAnswer`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DroppedOn {
+    /// The node.
+    pub node: String,
+    /// What became of it.
+    pub outcome: DropOutcome,
+    /// Pages of 4 KiB that were given up.
+    pub pages: u32,
+}
+
+/// What `POST /v1/drop` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DropAnswer {
+    /// Program id, in hexadecimal; nothing when all were meant.
+    pub program: Option<String>,
+    /// Its name, if that is known.
+    pub name: Option<String>,
+    /// The nodes asked, by number.
+    pub nodes: Vec<DroppedOn>,
 }
 
 /// State of a job, in the words of `hearth jobs`.
@@ -165,8 +274,27 @@ pub struct JobInfo {
     /// Whether it failed because a node says that the program cannot be run.
     #[serde(default)]
     pub bad_program: bool,
+    /// Whether it may, must not or must run on pages that its nodes held.
+    #[serde(default)]
+    pub reuse: Reuse,
+    /// Sums over its ranks, once it ended and any rank ran.
+    #[serde(default)]
+    pub totals: Option<LaunchTotals>,
     /// How each rank ended; as far as known.
     pub ranks: Vec<RankReport>,
+}
+
+/// Whether a job runs on pages that its nodes held from an earlier launch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reuse {
+    /// Where nodes hold them.
+    #[default]
+    Allow,
+    /// Never (`hearth run --cold`): what a node holds of the program goes first.
+    Forbid,
+    /// Always (`hearth run --warm-only`): only on nodes that hold them.
+    Require,
 }
 
 /// How a rank ended.
@@ -210,11 +338,54 @@ pub struct PageCounts {
 
 /// Page faults by class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FaultCounts {
-    /// Served with a page of the program's file.
+    /// On pages of the program's file: `code`, `readonly` and `data` together.
     pub file: u64,
-    /// Served with a zero page.
+    /// On anonymous memory: `zero` and `stack` together.
     pub anonymous: u64,
+    /// On pages of executable segments.
+    pub code: u64,
+    /// On pages of segments that are only read.
+    pub readonly: u64,
+    /// On pages of writable segments with contents from the file.
+    pub data: u64,
+    /// On memory that begins as zeros: bss, heap, mmap.
+    pub zero: u64,
+    /// On the stack.
+    pub stack: u64,
+    /// Of the file faults, those served from memory, without a transfer.
+    pub held: u64,
+    /// First writes to a data page whose pristine contents were held: copied.
+    pub copied: u64,
+}
+
+/// Pages that stay on the node between launches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RetainedCounts {
+    /// Held from before when the program was launched.
+    pub reused: u64,
+    /// Kept when it ended.
+    pub kept: u64,
+    /// Given up: another program's, or this one's after a change.
+    pub discarded: u64,
+    /// Given up because their contents were not the file's any more.
+    pub damaged: u64,
+}
+
+/// What crossed the network for the program's file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WireCounts {
+    /// Requests sent by the node, repeats included.
+    pub requests: u64,
+    /// Datagrams with file contents that arrived, repeats included.
+    pub fragments: u64,
+    /// Both together.
+    pub messages: u64,
+    /// Bytes of all these, headers down to Ethernet included.
+    pub bytes: u64,
 }
 
 /// Interrupts by class.
@@ -274,6 +445,40 @@ pub struct RankReport {
     pub frames_scrubbed: u64,
     /// Bytes it wrote to standard output and standard error.
     pub output_bytes: u64,
+    /// Its node held the program when it was launched.
+    #[serde(default)]
+    pub warm: bool,
+    /// Pages that stay between launches.
+    #[serde(default)]
+    pub retained: RetainedCounts,
+    /// What crossed the network for the program.
+    #[serde(default)]
+    pub wire: WireCounts,
+    /// Pages used as page tables at its end.
+    #[serde(default)]
+    pub table_pages: u64,
+    /// Pages of 2 MiB that hold its text.
+    #[serde(default)]
+    pub large_pages: u64,
+    /// Milliseconds from the dispatch of the job to this rank's first instruction, on control's
+    /// clock: from the hand-over of the launch to the node's word that the program runs.
+    #[serde(default)]
+    pub first_ms: Option<f64>,
+    /// ... to the arrival of its exit.
+    #[serde(default)]
+    pub exit_ms: Option<f64>,
+    /// Microseconds from the arrival of the launch to being ready, on the node's clock.
+    #[serde(default)]
+    pub node_launch_us: u64,
+    /// ... to the first instruction.
+    #[serde(default)]
+    pub node_first_us: u64,
+    /// The same in counts of the node's time-stamp counter.
+    #[serde(default)]
+    pub first_counts: u64,
+    /// ... to the exit.
+    #[serde(default)]
+    pub exit_counts: u64,
     /// The fault report, if it was ended by a fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
@@ -298,8 +503,89 @@ impl RankReport {
             frames_peak: 0,
             frames_scrubbed: 0,
             output_bytes: 0,
+            warm: false,
+            retained: RetainedCounts::default(),
+            wire: WireCounts::default(),
+            table_pages: 0,
+            large_pages: 0,
+            first_ms: None,
+            exit_ms: None,
+            node_launch_us: 0,
+            node_first_us: 0,
+            first_counts: 0,
+            exit_counts: 0,
             fault: None,
         }
+    }
+
+    /// Whether its program has run: it ended by itself or by a signal.
+    pub fn ran(&self) -> bool {
+        matches!(self.end, Some(RankEnd::Exited(_) | RankEnd::Signal(_))) && self.exit_ms.is_some()
+    }
+}
+
+/// What the launch of a job cost, over the ranks that ran.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LaunchTotals {
+    /// Ranks that ran.
+    pub ranks: u64,
+    /// Of these, the ones on a node that held the program.
+    pub warm: u64,
+    /// Pages that stay between launches.
+    pub retained: RetainedCounts,
+    /// Memory frames scrubbed.
+    pub frames_scrubbed: u64,
+    /// Page faults by class.
+    pub faults: FaultCounts,
+    /// What crossed the network for the program.
+    pub wire: WireCounts,
+    /// Bytes of the program's file received.
+    pub loaded_bytes: u64,
+    /// Milliseconds from the dispatch to the first instruction of the last rank to begin.
+    pub first_ms: Option<f64>,
+    /// Milliseconds from the dispatch to the exit of the last rank to end.
+    pub exit_ms: Option<f64>,
+}
+
+impl LaunchTotals {
+    /// The sums over those of `ranks` that ran; nothing when none did.
+    pub fn of(ranks: &[RankReport]) -> Option<Self> {
+        let ran = || ranks.iter().filter(|rank| rank.ran());
+        let sum = |count: fn(&RankReport) -> u64| ran().map(count).sum::<u64>();
+        let last = |at: fn(&RankReport) -> Option<f64>| ran().filter_map(at).reduce(f64::max);
+        let totals = LaunchTotals {
+            ranks: ran().count() as u64,
+            warm: sum(|rank| u64::from(rank.warm)),
+            retained: RetainedCounts {
+                reused: sum(|rank| rank.retained.reused),
+                kept: sum(|rank| rank.retained.kept),
+                discarded: sum(|rank| rank.retained.discarded),
+                damaged: sum(|rank| rank.retained.damaged),
+            },
+            frames_scrubbed: sum(|rank| rank.frames_scrubbed),
+            faults: FaultCounts {
+                file: sum(|rank| rank.faults.file),
+                anonymous: sum(|rank| rank.faults.anonymous),
+                code: sum(|rank| rank.faults.code),
+                readonly: sum(|rank| rank.faults.readonly),
+                data: sum(|rank| rank.faults.data),
+                zero: sum(|rank| rank.faults.zero),
+                stack: sum(|rank| rank.faults.stack),
+                held: sum(|rank| rank.faults.held),
+                copied: sum(|rank| rank.faults.copied),
+            },
+            wire: WireCounts {
+                requests: sum(|rank| rank.wire.requests),
+                fragments: sum(|rank| rank.wire.fragments),
+                messages: sum(|rank| rank.wire.messages),
+                bytes: sum(|rank| rank.wire.bytes),
+            },
+            loaded_bytes: sum(|rank| rank.loaded_bytes),
+            first_ms: last(|rank| rank.first_ms),
+            exit_ms: last(|rank| rank.exit_ms),
+        };
+        (totals.ranks > 0).then_some(totals)
     }
 }
 
@@ -334,6 +620,15 @@ pub struct JobRequest {
     /// Wait for nodes that control does not know yet, instead of refusing.
     #[serde(default)]
     pub wait: bool,
+    /// Whether it may, must not or must run on pages that nodes hold.
+    #[serde(default)]
+    pub reuse: Reuse,
+    /// Text in 2 MiB pages where it is large enough; absent: as configured.
+    #[serde(default)]
+    pub large_text: Option<bool>,
+    /// Checking of held pages; absent: as configured.
+    #[serde(default)]
+    pub verify: Option<Verify>,
 }
 
 /// What `POST /v1/jobs` answers.

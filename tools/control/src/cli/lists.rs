@@ -20,6 +20,9 @@ pub struct NodesOptions {
     /// Only these nodes.
     #[arg(value_name = "LIST")]
     nodes: Option<String>,
+    /// Name the programs that each node holds for their next launch.
+    #[arg(long)]
+    warm: bool,
 }
 
 /// Options of `hearth jobs`.
@@ -100,10 +103,13 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
         "SINCE",
         "BOOTS",
         "KERNEL_MS",
+        "WARM",
+        "PAGES",
         "ADDRESS",
         "MAC",
     ]);
     for node in &nodes {
+        let pages: u64 = node.warm.iter().map(|warm| u64::from(warm.pages)).sum();
         let since = node
             .since_unix_us
             .map(|since| clock::span(now.saturating_sub(since) / 1_000_000));
@@ -116,11 +122,36 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
             table::or_dash(since),
             node.boots.to_string(),
             table::or_dash(node.kernel_ms.map(|ms| format!("{ms:.0}"))),
+            node.warm.len().to_string(),
+            pages.to_string(),
             table::or_dash(node.address.clone()),
             node.mac.clone(),
         ]);
     }
-    print_text(&table::text(&rows))
+    print_text(&table::text(&rows))?;
+    if options.warm {
+        print_text(&format!("\n{}", warm_text(&nodes, now)))?;
+    }
+    Ok(())
+}
+
+/// What each node holds, a line a program.
+fn warm_text(nodes: &[NodeInfo], now_us: u64) -> String {
+    let mut rows = table::new(&["NODE", "PROGRAM", "NAME", "PAGES", "PRISTINE", "HELD_FOR"]);
+    for node in nodes {
+        for warm in &node.warm {
+            let held_us = now_us.saturating_sub(warm.since_unix_us);
+            rows.add_row([
+                node.name.clone(),
+                table::program_id(&warm.program),
+                table::or_dash(warm.name.clone()),
+                warm.pages.to_string(),
+                warm.pristine.to_string(),
+                clock::span(held_us / 1_000_000),
+            ]);
+        }
+    }
+    table::text(&rows)
 }
 
 /// The state, with a mark where programs of other users' jobs can leave traces.

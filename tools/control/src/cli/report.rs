@@ -1,11 +1,15 @@
-//! What the ranks of a job did: the table of `hearth run --report` and `hearth jobs ID`, and the line
-//! after every job on a terminal.
+//! What the ranks of a job did and what its launch cost: the tables of `hearth run --report` and
+//! `hearth jobs ID`, and the line after every job on a terminal.
+//!
+//! Neighbours: `api::types` (where the numbers come from), `table`.
 
 use super::table;
-use crate::api::types::{JobInfo, RankReport};
+use crate::api::types::{
+    FaultCounts, JobInfo, LaunchTotals, RankReport, RetainedCounts, WireCounts,
+};
 use crate::jobs::record;
 
-/// The table as text.
+/// Both tables as text: what each rank did; what its launch cost, and the sums.
 pub fn text(job: &JobInfo) -> String {
     let mut rows = table::new(&[
         "RANK",
@@ -30,7 +34,87 @@ pub fn text(job: &JobInfo) -> String {
     for rank in &job.ranks {
         rows.add_row(row(rank));
     }
+    let did = table::text(&rows);
+    match LaunchTotals::of(&job.ranks) {
+        Some(totals) => format!("{did}\n{}", launch_text(job, &totals)),
+        None => did,
+    }
+}
+
+/// The table of launches, with the sums in its last line.
+fn launch_text(job: &JobInfo, totals: &LaunchTotals) -> String {
+    let mut rows = table::new(&[
+        "RANK",
+        "NODE",
+        "LAUNCH",
+        "RETAINED",
+        "KEPT",
+        "DISCARDED",
+        "DAMAGED",
+        "SCRUBBED",
+        "CODE",
+        "READONLY",
+        "DATA",
+        "ZERO",
+        "STACK",
+        "HELD",
+        "COPIED",
+        "WIRE_BYTES",
+        "MESSAGES",
+        "FIRST_MS",
+        "EXIT_MS",
+        "NODE_MS",
+    ]);
+    for rank in job.ranks.iter().filter(|rank| rank.ran()) {
+        let launch = if rank.warm { "warm" } else { "cold" };
+        let node_ms = rank.node_first_us as f64 / 1e3;
+        rows.add_row(launch_row(
+            [&rank.rank.to_string(), &rank.node, launch],
+            (&rank.retained, rank.frames_scrubbed),
+            &rank.faults,
+            &rank.wire,
+            [rank.first_ms, rank.exit_ms, Some(node_ms)],
+        ));
+    }
+    let warm = format!("{}/{} warm", totals.warm, totals.ranks);
+    rows.add_row(launch_row(
+        ["all", "-", &warm],
+        (&totals.retained, totals.frames_scrubbed),
+        &totals.faults,
+        &totals.wire,
+        [totals.first_ms, totals.exit_ms, None],
+    ));
     table::text(&rows)
+}
+
+fn launch_row(
+    who: [&str; 3],
+    (retained, scrubbed): (&RetainedCounts, u64),
+    faults: &FaultCounts,
+    wire: &WireCounts,
+    times_ms: [Option<f64>; 3],
+) -> Vec<String> {
+    let numbers = [
+        retained.reused,
+        retained.kept,
+        retained.discarded,
+        retained.damaged,
+        scrubbed,
+        faults.code,
+        faults.readonly,
+        faults.data,
+        faults.zero,
+        faults.stack,
+        faults.held,
+        faults.copied,
+        wire.bytes,
+        wire.messages,
+    ];
+    let mut row: Vec<String> = who.iter().map(|word| (*word).to_string()).collect();
+    row.extend(numbers.iter().map(u64::to_string));
+    let shown = |ms: Option<f64>| table::or_dash(ms.map(|ms| format!("{ms:.2}")));
+    row.extend(times_ms.map(shown));
+    row
 }
 
 /// The sums of all ranks on one line, for the end of every job on a terminal.
@@ -42,12 +126,14 @@ pub fn line(job: &JobInfo) -> String {
         .map(|rank| rank.wall_ms)
         .fold(0.0, f64::max);
     format!(
-        "job {}: {} ranks, {:.2} s; faults {} file, {} zero; pages {} asked, {} ahead, {} of them used; interrupts {} heartbeat, {} time limit, {} monitor, {} nic, {} spurious",
+        "job {}: {} ranks, {} warm, {:.2} s; faults {} file, {} zero; pages {} retained, {} asked, {} ahead, {} of them used; interrupts {} heartbeat, {} time limit, {} monitor, {} nic, {} spurious",
         job.id,
         job.ranks_total,
+        sum(|rank| u64::from(rank.warm)),
         wall_ms / 1e3,
         sum(|rank| rank.faults.file),
         sum(|rank| rank.faults.anonymous),
+        sum(|rank| rank.retained.reused),
         sum(|rank| rank.pages.asked),
         sum(|rank| rank.pages.read_ahead),
         sum(|rank| rank.pages.used),
@@ -99,23 +185,65 @@ fn row(rank: &RankReport) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::types::{JobState, RankEnd};
+
+    fn job() -> JobInfo {
+        let mut job = crate::cli::run::tests::job(JobState::Completed, Some(0));
+        for number in 0..3 {
+            let mut rank = RankReport::new(number, number);
+            rank.end = Some(RankEnd::Exited(0));
+            rank.wall_ms = f64::from(number) * 1000.0;
+            rank.faults.file = 10;
+            rank.faults.code = 7;
+            rank.interrupts.heartbeat = 2;
+            rank.warm = number > 0;
+            rank.retained.reused = 100;
+            rank.wire.bytes = 5_000;
+            rank.first_ms = Some(1.25 + f64::from(number));
+            rank.exit_ms = Some(9.5);
+            job.ranks.push(rank);
+        }
+        job
+    }
 
     #[test]
     fn the_line_sums_the_ranks() {
-        let mut job = crate::cli::run::tests::job(crate::api::types::JobState::Completed, Some(0));
-        for number in 0..3 {
-            let mut rank = RankReport::new(number, number);
-            rank.wall_ms = f64::from(number) * 1000.0;
-            rank.faults.file = 10;
-            rank.interrupts.heartbeat = 2;
-            job.ranks.push(rank);
-        }
-        let line = line(&job);
-        assert!(line.contains("2.00 s; faults 30 file, 0 zero"), "{line}");
+        let line = line(&job());
+        assert!(
+            line.contains("2 warm, 2.00 s; faults 30 file, 0 zero"),
+            "{line}"
+        );
+        assert!(line.contains("300 retained"), "{line}");
         assert!(
             line.contains("interrupts 6 heartbeat, 0 time limit"),
             "{line}"
         );
-        assert_eq!(text(&job).lines().count(), 4);
+    }
+
+    #[test]
+    fn launches_are_shown_by_rank_and_in_sum() {
+        let mut job = job();
+        let text = text(&job);
+        let launches: Vec<&str> = text.lines().skip(5).collect();
+        assert_eq!(launches.len(), 5, "{text}");
+        assert!(
+            launches[1].contains("cold") && launches[2].contains("warm"),
+            "{text}"
+        );
+        let sum = launches[4];
+        assert!(sum.starts_with("all") && sum.contains("2/3 warm"), "{text}");
+        assert!(sum.contains("15000") && sum.contains("3.25"), "{text}");
+        // Numbers stand below their headings.
+        let at = launches[0].find("WIRE_BYTES").unwrap();
+        assert_eq!(
+            launches[4][at..].split_whitespace().next(),
+            Some("15000"),
+            "{text}"
+        );
+        // A job that never ran has no launches.
+        for rank in &mut job.ranks {
+            (rank.end, rank.exit_ms) = (Some(RankEnd::NotStarted), None);
+        }
+        assert_eq!(super::text(&job).lines().count(), 4);
     }
 }

@@ -19,8 +19,9 @@ use clap::Args;
 use hyper::Method;
 
 use super::{Global, run_session};
-use crate::api::types::{JobAccepted, JobInfo, JobRequest, JobState, RankEnd};
+use crate::api::types::{JobAccepted, JobInfo, JobRequest, JobState, RankEnd, Reuse};
 use crate::client::{self, Client, RequestError};
+use crate::config::Verify;
 use crate::{output, programs, secrets};
 
 /// The command line makes no sense; clap's own status for that.
@@ -42,7 +43,7 @@ const EXIT_CANCELLED: u8 = 130;
 Exit status: the highest of the ranks, where a rank ended by signal n counts as 128+n. And:
   123  a node was lost under the job
   124  the time limit was reached
-  125  control could not do it: no control node, no such nodes, queue full, ...
+  125  control could not do it: no control node, no such nodes, too few warm nodes, queue full, ...
   126  the program cannot be run: not a static x86-64 Linux program, ...
   127  there is no such program file
   130  cancelled before it ran
@@ -63,7 +64,8 @@ pub struct Options {
     /// End the job after so many seconds; 0: never [config: jobs.time_limit_s].
     #[arg(long, value_name = "SECONDS")]
     time_limit: Option<u64>,
-    /// Show at the end what each rank did, on standard error; as JSON in FILE as well.
+    /// Show at the end what each rank did and what its launch cost, on standard error; as JSON in
+    /// FILE as well.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     report: Option<OsString>,
     /// Do not pass standard input to rank 0.
@@ -72,6 +74,18 @@ pub struct Options {
     /// Wait for nodes that have not joined yet instead of refusing the job.
     #[arg(long)]
     wait: bool,
+    /// Do not use pages that nodes hold from an earlier launch; what they hold of the program goes.
+    #[arg(long, conflicts_with = "warm_only")]
+    cold: bool,
+    /// Run only on nodes that hold the program from an earlier launch; fail if there are too few.
+    #[arg(long)]
+    warm_only: bool,
+    /// Put the program's code into 2 MiB pages if it has enough [config: retention.large_text].
+    #[arg(long)]
+    large_text: bool,
+    /// When to check pages that stayed on a node [config: retention.verify].
+    #[arg(long, value_name = "WHEN")]
+    verify: Option<Verify>,
     /// Leave checking the program to the nodes (for tests of the nodes).
     #[arg(long, hide = true)]
     no_precheck: bool,
@@ -178,10 +192,17 @@ fn request(options: &Options, command: &[OsString], hash: programs::Hash) -> Job
         stdin: !options.no_input,
         no_precheck: options.no_precheck,
         wait: options.wait,
+        reuse: match (options.cold, options.warm_only) {
+            (true, _) => Reuse::Forbid,
+            (_, true) => Reuse::Require,
+            _ => Reuse::Allow,
+        },
+        large_text: options.large_text.then_some(true),
+        verify: options.verify,
     }
 }
 
-fn hash_program(program: &Path) -> Result<programs::Hash, (u8, String)> {
+pub(super) fn hash_program(program: &Path) -> Result<programs::Hash, (u8, String)> {
     let path = program.display();
     let metadata = std::fs::metadata(program).map_err(|error| {
         let hint = match (error.kind(), program.components().count()) {
@@ -300,6 +321,8 @@ pub(super) mod tests {
             time_limit_s: None,
             exit_status,
             bad_program: false,
+            reuse: Reuse::Allow,
+            totals: None,
             ranks: Vec::new(),
         }
     }

@@ -22,6 +22,11 @@ pub fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_string(), |value| value.to_string())
 }
 
+/// The beginning of a program's id: enough to tell programs apart, and for `hearth drop`.
+pub fn program_id(program: &str) -> String {
+    program.chars().take(12).collect()
+}
+
 /// Bytes in binary units as memory is sold: `48 MiB`.
 pub fn mebibytes(bytes: u64) -> String {
     format!("{}M", bytes / (1024 * 1024))

@@ -37,6 +37,9 @@ impl Runner {
             return self.call_of_ended_job(now_us, fabric, node, id, call);
         };
         let job = self.jobs.get_mut(&id).expect("looked up above");
+        if matches!(call, (_, Call::Exit(_))) {
+            job.ranks[rank].exited_us.get_or_insert(now_us);
+        }
         job.ranks[rank].calls.push_back(call);
         self.serve_rank(now_us, fabric, id, rank);
     }
@@ -110,6 +113,9 @@ impl Runner {
         let fault = String::from_utf8_lossy(&job.ranks[rank].fault)
             .trim_end()
             .to_string();
+        let milliseconds = |at: Option<u64>| at.and_then(|at| job.since_launch_ms(at));
+        let first_ms = milliseconds(job.ranks[rank].started_us);
+        let exit_ms = milliseconds(job.ranks[rank].exited_us);
         let report = &mut job.info.ranks[rank];
         let (name, output_bytes) = (report.node.clone(), report.output_bytes);
         *report = exit.report;
@@ -117,6 +123,9 @@ impl Runner {
         report.node = name;
         report.output_bytes = output_bytes;
         report.end = Some(exit.end);
+        report.first_ms = first_ms;
+        report.exit_ms = exit_ms;
+        let damaged = report.retained.damaged;
         if !fault.is_empty() {
             report.fault = Some(fault.clone());
             let heading = format!("rank {rank} on {node} {}", record::describe_end(exit.end));
@@ -128,6 +137,17 @@ impl Runner {
             let text = format!("job {id}: {heading}\n{fault}");
             self.events.push(
                 Event::new(Severity::Warning, "program-fault", text)
+                    .job(id)
+                    .node(node.0),
+            );
+        }
+        if damaged > 0 {
+            let text = format!(
+                "{node}: {damaged} retained pages of {} failed their check (job {id}) and were let go; if that repeats, test the memory of {node}",
+                job.info.name
+            );
+            self.events.push(
+                Event::new(Severity::Warning, "pages-damaged", text)
                     .job(id)
                     .node(node.0),
             );

@@ -1,4 +1,4 @@
-//! The nodes as the job runner sees them: what it tells them and what they ask.
+//! The nodes as the job runner sees them: what it tells them, what they ask, what they hold.
 //!
 //! Key types: [`Fabric`] (implemented over `netstack::control::Endpoint` in `control`, and by a
 //! recording fake in the runner's tests), [`Call`] and [`Reply`] (one I/O call of a rank).
@@ -6,10 +6,12 @@
 //! Invariant: every [`Call`] gets exactly one [`Reply`]; calls of one rank reach the runner in
 //! the order in which the program made them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use netstack::ids::{CallId, JobId, NodeId};
 
+use super::retention::Plan;
 use crate::api::types::{RankEnd, RankReport};
 
 /// What a job's nodes are told when it is launched.
@@ -23,15 +25,19 @@ pub struct Launch {
     pub program: [u8; 32],
     /// Size of the program's file, in bytes.
     pub program_bytes: u64,
-    /// Each rank's launch block.
+    /// Launch block of each rank.
     pub launch_blocks: Vec<Arc<[u8]>>,
     /// Time limit in microseconds; 0: none.
     pub time_limit_us: u64,
+    /// Reuse of retained pages, and when the ranks begin.
+    pub plan: Plan,
 }
 
 /// How the runner reaches nodes. Calls do not block; what cannot be delivered shows as a lost
 /// node.
 pub trait Fabric {
+    /// Nodes that hold a program, as far as control knows: the look into the node status table.
+    fn warm_nodes(&self, program: &[u8; 32]) -> BTreeSet<u32>;
     /// Tells the nodes of a job to prepare.
     ///
     /// # Errors

@@ -4,14 +4,18 @@
 //! Invariant: `finish` is the only way out; after it nodes whose ranks never reported stay taken
 //! until they do, join again or are lost.
 
-use netstack::ids::NodeId;
+use std::collections::BTreeSet;
 
+use netstack::ids::NodeId;
+use netstack::job::StartMode;
+
+use super::allocator::Wait;
 use super::fabric::{Fabric, Launch};
 use super::record::{Cause, Job};
-use super::{Runner, calls, job_id, launch_block};
-use crate::api::types::{Frame, JobState, RankEnd};
+use super::{Runner, calls, job_id, launch_block, retention};
+use crate::api::types::{Frame, JobState, LaunchTotals, RankEnd};
 use crate::clock;
-use crate::events::Severity;
+use crate::events::{Event, Severity};
 use crate::hostlist;
 
 /// Nodes end a job at its time limit by themselves; control steps in so much later, in
@@ -99,25 +103,86 @@ impl Runner {
         let Some(rank) = job.rank_on(node) else {
             return;
         };
-        job.set_ready(rank);
-        if job.info.state != JobState::Starting || job.loading > 0 {
+        // Where ranks begin at once, the word that matters is that they have.
+        if job.at_once {
             return;
         }
-        fabric.start(job_id(id));
-        let limit_us = job
-            .info
-            .time_limit_s
-            .map(|limit| limit.saturating_mul(1_000_000));
+        job.set_ready(rank);
+        if job.info.state == JobState::Starting && job.loading == 0 {
+            fabric.start(job_id(id));
+            self.begin(now_us, id);
+        }
+    }
+
+    /// A node of a job says that its rank runs.
+    pub fn started(&mut self, now_us: u64, id: u64, node: NodeId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let Some(rank) = job.rank_on(node) else {
+            return;
+        };
+        job.set_ready(rank);
+        if job.ranks[rank].started_us.is_none() {
+            job.ranks[rank].started_us = Some(now_us);
+            job.info.ranks[rank].first_ms = job.since_launch_ms(now_us);
+        }
+        if job.at_once && job.info.state == JobState::Starting {
+            self.begin(now_us, id);
+        }
+        self.limit_time(id);
+    }
+
+    /// The program runs, on the first of its nodes at least.
+    fn begin(&mut self, now_us: u64, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         job.started_us = Some(now_us);
-        job.deadline_us = limit_us.map(|limit| {
-            now_us
-                .saturating_add(limit)
-                .saturating_add(TIME_LIMIT_PATIENCE_US)
-        });
         job.info.started_unix_us = Some(clock::unix_us());
         set_state(job, JobState::Running, "");
         let text = format!("job {id} ({}) runs on {}", job.info.name, job.info.nodes);
         self.event(Severity::Info, "job-started", id, text);
+        self.limit_time(id);
+    }
+
+    /// Once every rank runs, the limit for launching gives way to the job's own.
+    fn limit_time(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let Some(started_us) = job.started_us else {
+            return;
+        };
+        if job.info.state != JobState::Running || job.loading > 0 {
+            return;
+        }
+        let limit_us = job
+            .info
+            .time_limit_s
+            .map(|limit| limit.saturating_mul(1_000_000));
+        job.deadline_us = limit_us.map(|limit| {
+            started_us
+                .saturating_add(limit)
+                .saturating_add(TIME_LIMIT_PATIENCE_US)
+        });
+    }
+
+    /// A node has answered the retain message for a job (published mode): it keeps `pages` pages
+    /// of its program, or none because it does not hold it.
+    pub fn retained(&mut self, id: u64, node: NodeId, pages: u32) {
+        let Some(job) = self.jobs.get(&id).filter(|_| pages == 0) else {
+            return;
+        };
+        let text = format!(
+            "{node} does not hold {} any more; job {id} is loaded there",
+            job.info.name
+        );
+        self.events.push(
+            Event::new(Severity::Info, "retain-missed", text)
+                .job(id)
+                .node(node.0),
+        );
     }
 
     /// A node cannot start a job; `bad_program` says that the program is the reason.
@@ -163,11 +228,14 @@ impl Runner {
                     let cause = Cause::Cancelled("no client read its output".to_string());
                     self.end_early(now_us, fabric, id, SIGNAL_TERM, cause);
                 }
-                JobState::Starting => {
+                state
+                    if job.loading > 0
+                        && !matches!(state, JobState::Pending | JobState::Ending) =>
+                {
                     let late: Vec<u32> = job
                         .ranks
                         .iter()
-                        .filter(|rank| !rank.ready)
+                        .filter(|rank| !rank.ready && rank.end.is_none())
                         .map(|rank| rank.node.0)
                         .collect();
                     let limit = self.limits.launch_limit_s;
@@ -278,6 +346,7 @@ impl Runner {
         job.info.bad_program = matches!(job.cause, Some(Cause::BadProgram(_)));
         job.info.exit_status = exit_status;
         job.info.ended_unix_us = Some(clock::unix_us());
+        job.info.totals = LaunchTotals::of(&job.info.ranks);
         job.sink.close(Frame::End {
             job: Box::new(job.info.clone()),
         });
@@ -327,23 +396,39 @@ impl Runner {
                 set_state(job, JobState::Pending, "waits for jobs before it");
                 continue;
             }
-            match self.allocator.allocate(&job.want, &candidates) {
+            let warm = if retention::looks_for_warm(&self.retention, &job.wishes) {
+                fabric.warm_nodes(&job.program.hash())
+            } else {
+                BTreeSet::new()
+            };
+            match self.allocator.allocate(&job.want, &candidates, &warm) {
                 Ok(nodes) => {
                     for node in &nodes {
                         let before = candidates.insert(*node, super::Candidate::Busy);
                         assert_eq!(before, Some(super::Candidate::Free), "allocated twice");
                     }
-                    self.launch(now_us, fabric, id, &nodes);
+                    self.launch(now_us, fabric, id, &nodes, &warm);
+                }
+                Err(Wait::Cold(reason)) => {
+                    let cause = Cause::NotLaunched(reason);
+                    self.end_early(now_us, fabric, id, SIGNAL_TERM, cause);
                 }
                 Err(wait) => {
                     set_state(job, JobState::Pending, wait.reason());
-                    held = matches!(wait, super::allocator::Wait::Busy(_));
+                    held = matches!(wait, Wait::Busy(_));
                 }
             }
         }
     }
 
-    fn launch(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64, nodes: &[u32]) {
+    fn launch(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        id: u64,
+        nodes: &[u32],
+        warm: &BTreeSet<u32>,
+    ) {
         let job = self.jobs.get_mut(&id).expect("the caller has it");
         assert_eq!(
             nodes.len(),
@@ -371,6 +456,9 @@ impl Runner {
                 block.expect("checked at submission").into()
             })
             .collect();
+        let plan = retention::plan(&self.retention, &job.wishes, nodes, warm);
+        job.at_once = plan.start == StartMode::AtOnce;
+        job.launched_us = Some(now_us);
         job.deadline_us = Some(now_us + self.limits.launch_limit_s * 1_000_000);
         set_state(job, JobState::Starting, "");
         let launched = fabric.launch(Launch {
@@ -380,6 +468,7 @@ impl Runner {
             program_bytes: job.program.bytes(),
             launch_blocks: job.launch_blocks.clone(),
             time_limit_us: job.info.time_limit_s.unwrap_or(0).saturating_mul(1_000_000),
+            plan,
         });
         if let Err(reason) = launched {
             for rank in 0..job.ranks.len() {

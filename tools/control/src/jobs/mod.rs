@@ -6,7 +6,8 @@
 //! nodes and clients do; `api` shows its jobs.
 //!
 //! A job waits until a client has attached to its output, gets nodes, is launched on them, starts
-//! when all are ready, and ends when all ranks have ended or their nodes are lost. While a client
+//! when all are ready (or each rank when it is, see [`retention`]), and ends when all ranks have
+//! ended or their nodes are lost. While a client
 //! reads slower than the program writes, calls stay unanswered and so the program waits.
 //!
 //! Invariants: a node has at most one job; a job's nodes become free rank by rank, each when its
@@ -20,11 +21,12 @@ mod launch_block;
 mod lifecycle;
 mod numbers;
 pub mod record;
+pub mod retention;
 pub mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -105,6 +107,11 @@ pub enum SubmitError {
     /// A variable that is not `K=V`.
     #[error("{0:?} is not a variable; write --env NAME=VALUE")]
     NotAVariable(String),
+    /// Only warm nodes wanted, but nothing is ever kept.
+    #[error(
+        "no node keeps programs, so --warm-only cannot succeed: retention.mode is \"off\" in the control node's configuration"
+    )]
+    NothingKept,
 }
 
 /// Why a client's request about a job was refused.
@@ -124,6 +131,7 @@ pub enum JobError {
 /// The queue and all jobs.
 pub struct Runner {
     limits: config::Jobs,
+    retention: config::Retention,
     allocator: Box<dyn Allocator>,
     wakeups: Arc<Wakeups>,
     jobs: BTreeMap<u64, Job>,
@@ -138,6 +146,7 @@ impl Runner {
     pub fn new(limits: config::Jobs, allocator: Box<dyn Allocator>, next_job: &Path) -> Self {
         Runner {
             limits,
+            retention: config::defaults().retention,
             allocator,
             wakeups: Arc::default(),
             jobs: BTreeMap::new(),
@@ -146,6 +155,13 @@ impl Runner {
             numbers: numbers::JobNumbers::load(next_job),
             events: Vec::new(),
         }
+    }
+
+    /// With another policy of keeping programs than the default.
+    #[must_use]
+    pub fn retaining(mut self, retention: config::Retention) -> Self {
+        self.retention = retention;
+        self
     }
 
     /// Through which streams wake the runner; see [`Runner::streams_changed`].
@@ -188,11 +204,14 @@ impl Runner {
             time_limit_s: (time_limit_s > 0).then_some(time_limit_s),
             exit_status: None,
             bad_program: false,
+            reuse: submission.wishes.reuse,
+            totals: None,
             ranks: Vec::new(),
         };
         let job = Job {
             info,
             want: submission.want,
+            wishes: submission.wishes,
             program: submission.program,
             args: submission.args,
             env: submission.env,
@@ -201,6 +220,8 @@ impl Runner {
             loading: 0,
             alive: 0,
             launch_blocks: Vec::new(),
+            at_once: false,
+            launched_us: None,
             sink: Sink::new(id, self.limits.output_buffer_bytes, self.wakeups.clone()),
             source: Source::new(id, submission.stdin, self.wakeups.clone()),
             attached: false,
@@ -241,6 +262,9 @@ impl Runner {
                 wanted: want.ranks as usize,
                 known,
             });
+        }
+        if want.warm_only && self.retention.mode == config::RetentionMode::Off {
+            return Err(SubmitError::NothingKept);
         }
         launch_block::check(submission)
     }
@@ -330,6 +354,25 @@ impl Runner {
         Some((&job.program, &job.launch_blocks))
     }
 
+    /// Nodes that have a job with this program, or with any.
+    pub fn nodes_with(&self, program: Option<&[u8; 32]>) -> BTreeSet<u32> {
+        let with = |job: &&Job| program.is_none_or(|program| job.program.hash() == *program);
+        let ranks = self.jobs.values().filter(with).flat_map(|job| &job.ranks);
+        ranks
+            .filter(|rank| rank.end.is_none())
+            .map(|rank| rank.node.0)
+            .collect()
+    }
+
+    /// The name that a program had in the last job with it, as far as jobs are remembered here.
+    pub fn program_name(&self, program: &[u8; 32]) -> Option<&str> {
+        let id = crate::secrets::encode_hex(program);
+        let jobs = self.jobs.values().rev().map(|job| &job.info);
+        let mut known = jobs.chain(self.history.iter().rev());
+        let found = known.find(|info| info.program == id)?;
+        Some(&found.name)
+    }
+
     /// The rank of `job` on `node`.
     pub fn rank_of(&self, job: u64, node: NodeId) -> Option<usize> {
         self.jobs.get(&job)?.rank_on(node)
@@ -338,6 +381,11 @@ impl Runner {
     /// The job of a node, if it has one.
     pub fn job_of(&self, node: u32) -> Option<u64> {
         self.nodes.get(&node)?.job
+    }
+
+    /// Whether there is such a node.
+    pub fn knows(&self, node: u32) -> bool {
+        self.nodes.contains_key(&node)
     }
 
     /// Makes a node known that has not joined.

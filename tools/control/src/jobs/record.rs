@@ -10,6 +10,7 @@ use netstack::ids::{CallId, NodeId};
 
 use super::allocator::Want;
 use super::fabric::Call;
+use super::retention::Wishes;
 use super::streams::{Sink, Source};
 use crate::api::types::{JobInfo, JobState, RankEnd, RankReport};
 use crate::programs::Program;
@@ -27,6 +28,8 @@ pub struct Submission {
     pub env: Vec<Vec<u8>>,
     /// Nodes wanted.
     pub want: Want,
+    /// Reuse of retained pages.
+    pub wishes: Wishes,
     /// Wait for nodes that are not known yet.
     pub wait: bool,
     /// Time limit in seconds; `None`: the default, 0: none.
@@ -55,8 +58,12 @@ pub enum Cause {
 pub struct Rank {
     /// Where it runs.
     pub node: NodeId,
-    /// Its node is ready to start.
+    /// Its node is ready to start, or has started.
     pub ready: bool,
+    /// When its node said that the program runs, in microseconds of the control clock.
+    pub started_us: Option<u64>,
+    /// When its last call arrived, on the same clock.
+    pub exited_us: Option<u64>,
     /// How it ended.
     pub end: Option<RankEnd>,
     /// Calls not answered yet, oldest first; the protocol's window bounds them.
@@ -72,6 +79,8 @@ pub struct Job {
     pub info: JobInfo,
     /// Nodes wanted.
     pub want: Want,
+    /// Reuse of retained pages.
+    pub wishes: Wishes,
     /// The program; holding it keeps it in the store.
     pub program: Program,
     /// Arguments.
@@ -88,6 +97,10 @@ pub struct Job {
     pub alive: usize,
     /// Launch block of each rank; empty before allocation.
     pub launch_blocks: Vec<Arc<[u8]>>,
+    /// Its ranks begin as soon as they can, each by itself.
+    pub at_once: bool,
+    /// When its launch was handed to the endpoint, in microseconds of the control clock.
+    pub launched_us: Option<u64>,
     /// Output.
     pub sink: Sink,
     /// Standard input.
@@ -100,7 +113,7 @@ pub struct Job {
     pub cause: Option<Cause>,
     /// When the present state must be over, in microseconds of the control clock.
     pub deadline_us: Option<u64>,
-    /// When it began to run, on the same clock.
+    /// When its first rank began to run, on the same clock.
     pub started_us: Option<u64>,
     /// Output of a cancelled job that nobody reads is not waited for any more.
     pub discard_output: bool,
@@ -112,6 +125,8 @@ impl Job {
         let rank = |node: &u32| Rank {
             node: NodeId(*node),
             ready: false,
+            started_us: None,
+            exited_us: None,
             end: None,
             calls: VecDeque::new(),
             fault: Vec::new(),
@@ -136,6 +151,12 @@ impl Job {
         if !std::mem::replace(&mut self.ranks[rank].ready, true) {
             self.loading -= 1;
         }
+    }
+
+    /// Milliseconds from the hand-over of the launch to `at_us`.
+    pub fn since_launch_ms(&self, at_us: u64) -> Option<f64> {
+        let launched = self.launched_us?;
+        Some(at_us.saturating_sub(launched) as f64 / 1e3)
     }
 
     /// Notes how a rank ended; says whether that is news.

@@ -1,12 +1,17 @@
 //! The runner against nodes that only record what they are told.
 
-use std::collections::VecDeque;
+mod warm;
 
+use std::collections::{BTreeSet, VecDeque};
+
+use hearth_alloc::topology::Topology;
 use netstack::ids::{CallId, JobId, NodeId};
+use netstack::job::StartMode;
 
-use super::allocator::{FirstFree, Want};
+use super::allocator::{FewestHops, Want};
 use super::fabric::{Call, Exit, Fabric, Launch, Reply};
 use super::record::Submission;
+use super::retention::Wishes;
 use super::streams::{Item, SinkReader};
 use super::{JobError, Runner, SubmitError};
 use crate::api::types::{Frame, JobInfo, JobState, RankEnd, RankReport};
@@ -20,9 +25,14 @@ struct Nodes {
     cancelled: Vec<(u64, i32)>,
     replies: VecDeque<(u32, u64, Reply)>,
     refuse_launch: bool,
+    /// Nodes that hold the program.
+    warm: BTreeSet<u32>,
 }
 
 impl Fabric for Nodes {
+    fn warm_nodes(&self, _program: &[u8; 32]) -> BTreeSet<u32> {
+        self.warm.clone()
+    }
     fn launch(&mut self, launch: Launch) -> Result<(), String> {
         if self.refuse_launch {
             return Err("n0 has just gone out of service".to_string());
@@ -64,7 +74,8 @@ impl Lab {
         let mut upload = store.receive(hash, 7).unwrap();
         upload.write(b"program").unwrap();
         let program = upload.finish().unwrap();
-        let runner = Runner::new(limits, Box::new(FirstFree), &dir.path().join("next-job"));
+        let allocator = FewestHops::new(Topology::flat());
+        let runner = Runner::new(limits, Box::new(allocator), &dir.path().join("next-job"));
         let nodes = Nodes::default();
         let mut lab = Lab {
             runner,
@@ -86,7 +97,12 @@ impl Lab {
             program: self.program.clone(),
             args: vec![b"program".to_vec()],
             env: Vec::new(),
-            want: Want { ranks, nodes },
+            want: Want {
+                ranks,
+                nodes,
+                warm_only: false,
+            },
+            wishes: Wishes::default(),
             wait: false,
             time_limit_s: None,
             stdin: false,
@@ -117,8 +133,13 @@ impl Lab {
             .iter()
             .find(|launch| launch.job.0 == id)
             .unwrap();
+        let at_once = launch.plan.start == StartMode::AtOnce;
         for node in launch.nodes.clone() {
-            self.runner.ready(self.now_us, &mut self.nodes, id, node);
+            if at_once {
+                self.runner.started(self.now_us, id, node);
+            } else {
+                self.runner.ready(self.now_us, &mut self.nodes, id, node);
+            }
         }
     }
 

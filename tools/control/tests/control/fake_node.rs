@@ -1,23 +1,28 @@
 //! A node without a kernel: the protocol's own node endpoint over a UDP socket, running scripted
 //! programs.
 //!
+//! It keeps the files of programs that ended, as far as the launch says so, and runs them again
+//! without reading them: what a real node does with pages, in one piece.
+//!
 //! A program is a text file, one command a line: `out TEXT`, `err TEXT`, `lines N`, `args`,
 //! `cat` (standard input to standard output), `exit N`, `signal N`, `fault TEXT`, `wait` (until
-//! cancelled), `refuse TEXT` (at launch); `rank R COMMAND` is for one rank only.
+//! cancelled), `refuse TEXT` (at launch), `evict` (let go of all other programs, as for want of
+//! memory), `damage` (report a page that failed its check); `rank R COMMAND` is for one rank only.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use netstack::ids::{BootEpoch, CallId, JobId, NodeId, RequestId};
+use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, RequestId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, OFFSET_CURRENT, SubmitError};
-use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, launch_block};
+use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, StartMode, launch_block};
 use netstack::node::{Config, Endpoint, Event};
 use netstack::page::{MAX_REQUEST, Object, PageRequest};
 use netstack::personality::{Personality, TREE_LEVELS, node_key};
+use netstack::retention::{Holding, Keep, Reuse};
 use netstack::time::Instant;
 use netstack::vitals::{BootTimings, Vitals};
 use netstack::wire::key::Key;
@@ -30,6 +35,21 @@ pub struct Watch {
     pub written: AtomicU64,
     /// Times the node was welcomed.
     pub joins: AtomicU64,
+    /// Nothing that is sent to the node arrives.
+    pub deaf: AtomicBool,
+    /// What it was told, in order: `retain`, `launch warm`, `launch cold`, `drop`.
+    pub told: Mutex<Vec<String>>,
+}
+
+impl Watch {
+    fn tell(&self, what: &str) {
+        self.told.lock().unwrap().push(what.to_string());
+    }
+
+    /// What the node was told since the last call.
+    pub fn take_told(&self) -> Vec<String> {
+        std::mem::take(&mut self.told.lock().unwrap())
+    }
 }
 
 /// A running node; dropping it pulls its plug.
@@ -99,6 +119,11 @@ struct Run {
     /// The read that `cat` waits for.
     reading: Option<CallId>,
     exited: bool,
+    /// It runs on what the node held.
+    warm: bool,
+    /// What it leaves is not kept.
+    dropped: bool,
+    damaged: u64,
 }
 
 #[derive(PartialEq, Eq, Clone, Copy)]
@@ -114,6 +139,8 @@ struct Machine {
     began: std::time::Instant,
     watch: Arc<Watch>,
     run: Option<Run>,
+    /// Files of programs that ended.
+    held: BTreeMap<ProgramId, Vec<u8>>,
     unscrubbed: bool,
 }
 
@@ -153,6 +180,7 @@ impl Machine {
             began,
             watch,
             run: None,
+            held: BTreeMap::new(),
             unscrubbed: identity.unscrubbed,
         }
     }
@@ -191,7 +219,9 @@ impl Machine {
             self.socket
                 .set_read_timeout(Some(Duration::from_micros(wait_us)))
                 .unwrap();
-            if let Ok(length) = self.socket.recv(&mut buffer) {
+            if let Ok(length) = self.socket.recv(&mut buffer)
+                && !self.watch.deaf.load(Ordering::Relaxed)
+            {
                 let now = self.now();
                 self.endpoint.handle_datagram(now, &buffer[..length]);
             }
@@ -202,19 +232,7 @@ impl Machine {
         let now = self.now();
         match event {
             Event::Joined { .. } => drop(self.watch.joins.fetch_add(1, Ordering::Relaxed)),
-            Event::Launch { spec, block } => {
-                self.run = Some(Run {
-                    spec,
-                    program: Vec::new(),
-                    block: block.unwrap_or_default(),
-                    asked: None,
-                    phase: Phase::Loading,
-                    script: VecDeque::new(),
-                    calls: VecDeque::new(),
-                    reading: None,
-                    exited: false,
-                });
-            }
+            Event::Launch { spec, block } => self.launch(now, spec, block),
             Event::Data {
                 request,
                 object,
@@ -241,9 +259,23 @@ impl Machine {
                 signal,
                 orphan,
             } => self.cancel(now, job, signal, orphan),
-            // It holds nothing after the end of a program.
-            Event::Retain { job, .. } => self.endpoint.retain_result(now, job, 0),
-            Event::Drop { id, .. } => self.endpoint.drop_result(now, id, 0, false),
+            Event::Retain { job, program, .. } => {
+                self.watch.tell("retain");
+                self.let_go(now, |held| held != program);
+                let pages = self.held.get(&program).map_or(0, |file| pages(file));
+                self.endpoint.retain_result(now, job, pages);
+            }
+            Event::Drop { id, program } => {
+                self.watch.tell("drop");
+                let pages = self.let_go(now, |held| program.is_none_or(|program| program == held));
+                let run = self.run.as_mut();
+                let running = run.filter(|run| program.is_none_or(|id| id == run.spec.program));
+                let in_use = running.is_some();
+                if let Some(run) = running {
+                    run.dropped = true;
+                }
+                self.endpoint.drop_result(now, id, pages, in_use);
+            }
             Event::IoDone { call, data, .. } => {
                 let Some(run) = &mut self.run else { return };
                 if run.reading == Some(call) {
@@ -258,6 +290,73 @@ impl Machine {
             Event::PageFailed { reason, .. } => panic!("a page could not be read: {reason:?}"),
             _ => {}
         }
+    }
+
+    fn launch(&mut self, now: Instant, spec: LaunchSpec, block: Option<Vec<u8>>) {
+        if spec.retention.reuse == Reuse::Forbid {
+            self.let_go(now, |held| held == spec.program);
+        }
+        let file = self.held.get(&spec.program).cloned();
+        let warm = file.is_some();
+        self.watch
+            .tell(if warm { "launch warm" } else { "launch cold" });
+        if !warm && spec.retention.reuse == Reuse::Require {
+            let refusal = LaunchRefusal {
+                code: RefusalCode::NotWarm,
+                text: "it does not hold the program".to_string(),
+            };
+            return self.endpoint.launch_result(now, spec.job, Err(refusal));
+        }
+        self.run = Some(Run {
+            spec,
+            program: file.unwrap_or_default(),
+            block: block.unwrap_or_default(),
+            asked: None,
+            phase: Phase::Loading,
+            script: VecDeque::new(),
+            calls: VecDeque::new(),
+            reading: None,
+            exited: false,
+            warm,
+            dropped: false,
+            damaged: 0,
+        });
+    }
+
+    /// Lets go of the programs that `which` says; gives the pages they had.
+    fn let_go(&mut self, now: Instant, which: impl Fn(ProgramId) -> bool) -> u32 {
+        let gone: Vec<ProgramId> = self.held.keys().copied().filter(|id| which(*id)).collect();
+        let mut freed = 0;
+        for program in gone {
+            let file = self.held.remove(&program).unwrap();
+            freed += pages(&file);
+            self.endpoint.unhold(now, program);
+        }
+        freed
+    }
+
+    /// The program has ended: keeps what the launch said.
+    fn keep(&mut self, now: Instant, run: Run) {
+        let program = run.spec.program;
+        let keep = match run.spec.retention.keep {
+            _ if run.dropped => Keep::Nothing,
+            keep => keep,
+        };
+        match keep {
+            Keep::Nothing => {
+                self.let_go(now, |held| held == program);
+                return;
+            }
+            Keep::Published => _ = self.let_go(now, |held| held != program),
+            Keep::Warm => {}
+        }
+        let holding = Holding {
+            program,
+            pages: pages(&run.program),
+            pristine: 0,
+        };
+        self.held.insert(program, run.program);
+        self.endpoint.hold(now, holding);
     }
 
     fn cancel(&mut self, now: Instant, job: JobId, signal: u8, orphan: bool) {
@@ -345,7 +444,10 @@ impl Machine {
             self.run = None;
             return;
         }
-        run.phase = Phase::Ready;
+        run.phase = match run.spec.start {
+            StartMode::OnCommand => Phase::Ready,
+            StartMode::AtOnce => Phase::Running,
+        };
         self.endpoint.launch_result(now, job, Ok(()));
     }
 
@@ -358,7 +460,7 @@ impl Machine {
                         if matches!(op, IoOp::Read { .. }) {
                             run.reading = Some(call);
                         }
-                        if let IoOp::Write { data, .. } = op {
+                        if let IoOp::Write { data, .. } = &op {
                             let bytes = data.len() as u64;
                             self.watch.written.fetch_add(bytes, Ordering::Relaxed);
                         }
@@ -370,10 +472,18 @@ impl Machine {
                 }
             }
             if run.exited {
-                if self.endpoint.io_pending(job) == 0 {
-                    self.run = None;
+                if self.endpoint.io_pending(job) == 0
+                    && let Some(run) = self.run.take()
+                {
+                    self.keep(now, run);
                 }
                 return;
+            }
+            if run.script.front().is_some_and(|line| line == "evict") {
+                run.script.pop_front();
+                let own = run.spec.program;
+                self.let_go(now, |held| held != own);
+                continue;
             }
             if run.reading.is_some() || !run.next_command() {
                 return;
@@ -420,6 +530,7 @@ impl Run {
                 done = false;
             }
             "wait" => return false,
+            "damage" => self.damaged += 1,
             "fault" => {
                 let data = argument.as_bytes().to_vec();
                 self.calls.push_back(IoOp::Report { offset: 0, data });
@@ -440,6 +551,18 @@ impl Run {
         report.pages_asked = 3;
         report.interrupts_user.heartbeat = 2;
         report.unknown_calls = vec![(435, 1)];
+        report.warm = self.warm;
+        report.pages_damaged = self.damaged;
+        report.faults_zero = 5;
+        report.faults_stack = 1;
+        if self.warm {
+            report.pages_reused = pages(&self.program).into();
+        } else {
+            report.faults_code = pages(&self.program).into();
+            report.program_requests = 1;
+            report.program_fragments = 2;
+            report.program_wire_bytes = 100 + self.program.len() as u64;
+        }
         self.calls.push_back(IoOp::Exit(Box::new(report)));
         self.exited = true;
     }
@@ -466,4 +589,9 @@ fn write(fd: u32, data: Vec<u8>) -> IoOp {
         offset: OFFSET_CURRENT,
         data,
     }
+}
+
+/// Pages of 4 KiB.
+fn pages(file: &[u8]) -> u32 {
+    u32::try_from(file.len().div_ceil(4096)).unwrap()
 }

@@ -36,6 +36,11 @@ impl Lab {
 
     /// A control node alone.
     pub fn control() -> Self {
+        Lab::configured("")
+    }
+
+    /// A control node alone, with a configuration file.
+    pub fn configured(config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
         let mut lab = Lab {
@@ -46,6 +51,7 @@ impl Lab {
             http: None,
             nodes: Vec::new(),
         };
+        std::fs::write(lab.path("config.toml"), config).unwrap();
         lab.start_control();
         lab
     }
@@ -67,13 +73,9 @@ impl Lab {
                 "--http",
                 "127.0.0.1:0",
             ])
-            .args([
-                "--control-port",
-                &port,
-                "--config",
-                "/dev/null",
-                "--state-dir",
-            ])
+            .args(["--control-port", &port, "--config"])
+            .arg(self.path("config.toml"))
+            .arg("--state-dir")
             .arg(self.dir.path())
             .args(&self.serve_arguments)
             .stdin(Stdio::null())
@@ -197,6 +199,18 @@ impl Lab {
         args.extend(options);
         args.push(&program);
         self.command(&args)
+    }
+
+    /// Runs a program that succeeds and gives its report.
+    pub fn report(&self, options: &[&str], program: &str) -> Value {
+        let file = self.path("report.json");
+        let report = format!("--report={}", file.display());
+        let mut args = vec!["run", "--no-precheck", &report];
+        args.extend(options);
+        args.push(program);
+        let output = self.hearth(&args);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
     }
 
     /// `hearth ARGS --json`.

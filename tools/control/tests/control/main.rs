@@ -7,3 +7,4 @@ mod fake_node;
 mod lab;
 mod nodes;
 mod streams;
+mod warm;
