@@ -10,8 +10,9 @@
 //!
 //! with `k_v` of the nodes below `v`. So only the numbers `k_v` count, and the best ones are found
 //! from the leaves up: the best selection of `j` nodes below a switch consists of best selections
-//! below its children, for one of the ways to split `j` (a tree knapsack; `n * k` steps at most
-//! per level for `n` free nodes).
+//! below its children, for one of the ways to split `j` (a tree knapsack; at most `n * k` steps per
+//! level for `n` free nodes: nothing for a cluster of hundreds, a tenth of a second for thousands of nodes
+//! out of 16,384).
 //!
 //! Selections with equally many hops are told apart, in this order, by
 //! 1. more warm nodes;
@@ -232,10 +233,15 @@ impl Tables {
         for nodes in 0..=most {
             let splits = nodes.saturating_sub(most_b)..=nodes.min(most_a);
             let worth = |of_a: usize| (a.values[of_a] + b.values[nodes - of_a], a.rank[of_a]);
-            let (best, of_a) = splits
-                .map(|of_a| (worth(of_a), of_a))
-                .max()
-                .expect("not more than both have");
+            let mut best = (worth(*splits.start()), *splits.start());
+            for of_a in splits.skip(1) {
+                // Most ways to split save fewer hops: nothing else of them is looked at.
+                let together = a.values[of_a].together + b.values[nodes - of_a].together;
+                if together >= best.0.0.together {
+                    best = best.max((worth(of_a), of_a));
+                }
+            }
+            let (best, of_a) = best;
             values.push(best.0);
             from_first.push(small(of_a));
         }
