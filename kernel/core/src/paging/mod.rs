@@ -235,6 +235,16 @@ impl PageTable {
         Ok(old)
     }
 
+    /// What the CPU does to the entry of a page it uses, for tests.
+    #[cfg(test)]
+    pub(crate) fn note_use(self, mem: &mut impl PhysMem, address: VirtAddr, written: bool) {
+        let (at, _) = self
+            .find(mem, address)
+            .expect("the CPU uses what is mapped");
+        let entry = Entry::from_bits(mem.read_u64(at));
+        mem.write_u64(at, entry.used(written).bits());
+    }
+
     /// The page that holds `address`, also when its protection is [`Protection::None`].
     pub fn translate(self, mem: &impl PhysMem, address: VirtAddr) -> Option<Leaf> {
         let (at, size) = self.find(mem, address)?;
