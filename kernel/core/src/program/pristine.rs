@@ -134,6 +134,12 @@ impl Memory {
         Ok(())
     }
 
+    /// What is kept aside, for tests.
+    #[cfg(test)]
+    pub(crate) fn aside(&self) -> &[(VirtAddr, PhysAddr)] {
+        &self.pristine.frames
+    }
+
     /// Maps a page again that was kept aside, after its copy was dropped; `false` when it was not
     /// kept or there is no frame for a table.
     pub(super) fn map_pristine<M: Machine>(

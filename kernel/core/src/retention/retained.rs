@@ -75,6 +75,12 @@ impl Retained {
         self.code + self.readonly + self.data
     }
 
+    /// The page table, for tests.
+    #[cfg(test)]
+    pub(crate) fn table(&self) -> PageTable {
+        self.table
+    }
+
     /// Pages held of segments of one class.
     pub fn pages_of(&self, class: Class) -> u64 {
         match class {

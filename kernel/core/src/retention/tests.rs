@@ -1,4 +1,6 @@
 //! Retention: the publication's figure, its steps against a plain model, and warm programs.
 
 mod figure;
+mod life;
+mod machine;
 mod model;

@@ -1,0 +1,719 @@
+//! Whole lives of programs, in any order: cold and warm launches, what programs do to their memory,
+//! ends of every kind, eviction and drops. After each step everything that is in memory is compared
+//! with what should be there, and every frame has one program.
+
+use super::machine::{File, Sim, file, touch};
+use crate::addr::{PAGE_SIZE, PhysAddr, USER_END, VirtAddr};
+use crate::fault::{self, Access, Cause};
+use crate::frames::{Owner, State};
+use crate::loader::layout;
+use crate::pagehash::PAGE_BYTES;
+use crate::paging::entry::{Class, Protection};
+use crate::paging::{Leaf, PageTable};
+use crate::phys::PhysMem;
+use crate::program::{Fetch, Memory, UserSlice};
+use crate::retention::{Change, Policy, ProgramId, Retained, Variant, WarmTable};
+use crate::space::{Kind, MapRequest};
+use hearth_abi::linux::{map, prot};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::vec::Vec;
+
+const FRAMES: u64 = 1024;
+/// Pages around the image that programs touch, and where they map memory of their own.
+const IMAGE: std::ops::Range<u64> = 0x3ff..0x43f;
+const MAPPED: u64 = 0x7_0000;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Launch {
+        file: usize,
+        policy: Policy,
+        limit: u64,
+    },
+    Touch {
+        at: u64,
+        access: Access,
+    },
+    Write {
+        at: u64,
+        byte: u8,
+    },
+    KernelRead {
+        at: u64,
+        length: usize,
+    },
+    KernelWrite {
+        at: u64,
+        length: usize,
+        byte: u8,
+    },
+    Arrive {
+        pick: usize,
+        lost: bool,
+    },
+    Hold {
+        page: u64,
+        pages: u64,
+    },
+    Map {
+        page: u64,
+        pages: u64,
+        prot: u64,
+    },
+    Unmap {
+        page: u64,
+        pages: u64,
+    },
+    Protect {
+        page: u64,
+        pages: u64,
+        prot: u64,
+    },
+    Discard {
+        page: u64,
+        pages: u64,
+    },
+    Break {
+        bytes: u64,
+    },
+    End,
+    Damage {
+        file: usize,
+        pick: u64,
+    },
+    Drop {
+        file: Option<usize>,
+    },
+    RetainOnly {
+        file: usize,
+        variant: Variant,
+    },
+    Limit {
+        pages: u64,
+    },
+    Squeeze {
+        available: u64,
+    },
+    Scrub {
+        limit: u64,
+    },
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let weighted = prop::bool::weighted;
+    let limit = prop_oneof![4 => Just(u64::MAX), 1 => 0u64..12];
+    (weighted(0.9), weighted(0.8), weighted(0.8), limit).prop_map(
+        |(keep, read_only, pristine, limit_pages)| Policy {
+            keep,
+            variant: match read_only {
+                true => Variant::ReadOnlyToo,
+                false => Variant::ExecutableOnly,
+            },
+            pristine,
+            large_text: false,
+            limit_pages,
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let page = || {
+        prop_oneof![
+            8 => IMAGE,
+            1 => MAPPED..MAPPED + 8,
+            1 => (layout::STACK_TOP >> 12) - 3..layout::STACK_TOP >> 12,
+        ]
+    };
+    let at = || (page(), 0u64..PAGE_SIZE).prop_map(|(page, offset)| page * PAGE_SIZE + offset);
+    let file = || 0usize..3;
+    let pages = || 1u64..6;
+    let prot = || {
+        prop_oneof![
+            Just(prot::NONE),
+            Just(prot::READ),
+            Just(prot::READ | prot::WRITE),
+            Just(prot::READ | prot::EXEC),
+        ]
+    };
+    let access = prop_oneof![Just(Access::Read), Just(Access::Execute)];
+    let limit = prop_oneof![6 => Just(u64::MAX), 1 => 4 * PAGE_SIZE..40 * PAGE_SIZE];
+    prop_oneof![
+        6 => (file(), policy(), limit)
+            .prop_map(|(file, policy, limit)| Step::Launch { file, policy, limit }),
+        12 => (at(), access).prop_map(|(at, access)| Step::Touch { at, access }),
+        10 => (at(), 1u8..).prop_map(|(at, byte)| Step::Write { at, byte }),
+        3 => (at(), 1usize..9000).prop_map(|(at, length)| Step::KernelRead { at, length }),
+        3 => (at(), 1usize..9000, 1u8..)
+            .prop_map(|(at, length, byte)| Step::KernelWrite { at, length, byte }),
+        3 => (any::<usize>(), prop::bool::weighted(0.1))
+            .prop_map(|(pick, lost)| Step::Arrive { pick, lost }),
+        2 => (page(), pages()).prop_map(|(page, pages)| Step::Hold { page, pages }),
+        1 => (page(), pages(), prot()).prop_map(|(page, pages, prot)| Step::Map { page, pages, prot }),
+        1 => (page(), pages()).prop_map(|(page, pages)| Step::Unmap { page, pages }),
+        3 => (page(), pages(), prot())
+            .prop_map(|(page, pages, prot)| Step::Protect { page, pages, prot }),
+        2 => (page(), pages()).prop_map(|(page, pages)| Step::Discard { page, pages }),
+        1 => (0u64..0x6000).prop_map(|bytes| Step::Break { bytes }),
+        5 => Just(Step::End),
+        1 => (file(), any::<u64>()).prop_map(|(file, pick)| Step::Damage { file, pick }),
+        1 => proptest::option::of(file()).prop_map(|file| Step::Drop { file }),
+        1 => (file(), prop::bool::ANY).prop_map(|(file, read_only)| Step::RetainOnly {
+            file,
+            variant: if read_only { Variant::ReadOnlyToo } else { Variant::ExecutableOnly },
+        }),
+        1 => prop_oneof![Just(0), 5u64..60, Just(FRAMES)].prop_map(|pages| Step::Limit { pages }),
+        1 => prop_oneof![200u64..600, Just(FRAMES)].prop_map(|available| Step::Squeeze { available }),
+        2 => (0u64..200).prop_map(|limit| Step::Scrub { limit }),
+    ]
+}
+
+/// A program that runs.
+struct Running {
+    file: usize,
+    policy: Policy,
+    memory: Memory,
+    under_way: Vec<Fetch>,
+    /// Pages that hold something else than the file or zeros, by number.
+    written: BTreeMap<u64, Vec<u8>>,
+}
+
+struct World {
+    sim: Sim,
+    files: [File; 3],
+    warm: WarmTable,
+    running: Option<Running>,
+    /// What control has been told.
+    told: BTreeMap<ProgramId, u64>,
+    /// Frames that the kernel took.
+    squeezed: Vec<PhysAddr>,
+    owners: u16,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            sim: Sim::new(FRAMES),
+            files: [
+                file(1, 3, 1, 2, PAGE_SIZE, 2),
+                file(2, 20, 3, 3, 0x456, 1),
+                file(3, 30, 9, 8, 1, 4),
+            ],
+            warm: WarmTable::new(FRAMES / 2),
+            running: None,
+            told: BTreeMap::new(),
+            squeezed: Vec::new(),
+            owners: 0,
+        }
+    }
+
+    fn launch(&mut self, file: usize, policy: Policy, limit: u64) {
+        let sim = &mut self.sim;
+        self.warm.keep_room(sim);
+        let memory = match self.warm.take(&self.files[file].id) {
+            Some(retained) => Memory::relaunch(sim, retained, limit, policy),
+            None => {
+                let owner = loop {
+                    self.owners = self.owners % Owner::MAX + 1;
+                    let owner = Owner::program(self.owners);
+                    if !self.warm.owns(owner) {
+                        break owner;
+                    }
+                };
+                let program = self.files[file].program();
+                let kernel = sim.kernel;
+                match Memory::new(sim, program, kernel, owner, limit, policy) {
+                    Ok(memory) => memory,
+                    // Not even a frame for its table.
+                    Err(_) => return,
+                }
+            }
+        };
+        sim.forget_all();
+        self.running = Some(Running {
+            file,
+            policy,
+            memory,
+            under_way: Vec::new(),
+            written: BTreeMap::new(),
+        });
+    }
+
+    fn end(&mut self) {
+        let Some(Running {
+            file,
+            policy,
+            memory,
+            ..
+        }) = self.running.take()
+        else {
+            return;
+        };
+        self.sim.forget_all();
+        let id = self.files[file].id;
+        let (retained, counts) = memory.retire(&mut self.sim, &policy);
+        assert_eq!(counts.kept, retained.as_ref().map_or(0, Retained::pages));
+        assert_eq!(
+            counts.kept,
+            counts.kept_code + counts.kept_readonly + counts.kept_data
+        );
+        assert!(counts.kept <= policy.limit_pages);
+        self.warm.put_back(&mut self.sim, &id, retained);
+    }
+
+    /// One access; the program ends when memory is used up.
+    fn access(&mut self, at: u64, access: Access) -> Option<PhysAddr> {
+        let running = self.running.as_mut()?;
+        self.warm.keep_room(&mut self.sim);
+        let region = running.memory.space().find(at);
+        let allowed = region.is_some_and(|region| {
+            region.kind != Kind::Guard && access.allowed_by(region.protection)
+        });
+        let result = touch(
+            &mut self.sim,
+            &mut running.memory,
+            &self.files[running.file],
+            &mut running.under_way,
+            (at, access),
+            &mut |_| (),
+        );
+        match result {
+            Ok(at) => {
+                assert!(allowed, "{access:?} of {at:?} was possible");
+                Some(at)
+            }
+            Err(Cause::OutOfMemory) => {
+                self.end();
+                None
+            }
+            Err(cause) => {
+                assert!(!allowed, "{access:?} of {at:#x}: {cause:?}");
+                None
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Launch {
+                file,
+                policy,
+                limit,
+            } => {
+                self.end();
+                self.launch(file, policy, limit);
+            }
+            Step::Touch { at, access } => {
+                if let Some(place) = self.access(at, access) {
+                    let mut byte = [0];
+                    self.sim.mem.read(place, &mut byte);
+                    let running = self.running.as_ref().unwrap();
+                    let expected = running.expected(&self.files[running.file], at >> 12);
+                    assert_eq!(byte[0], expected[at as usize % PAGE_BYTES]);
+                }
+            }
+            Step::Write { at, byte } => {
+                if let Some(place) = self.access(at, Access::Write) {
+                    self.sim.mem.write(place, &[byte]);
+                    let running = self.running.as_mut().unwrap();
+                    running.write(&self.files[running.file], at, byte);
+                }
+            }
+            Step::KernelRead { at, length } => self.copy(at, length, None),
+            Step::KernelWrite { at, length, byte } => self.copy(at, length, Some(byte)),
+            Step::Drop { file } => {
+                let program = file.map(|file| self.files[file].id);
+                self.warm.drop_program(&mut self.sim, program.as_ref());
+            }
+            Step::RetainOnly { file, variant } => {
+                let id = self.files[file].id;
+                let pages = self.warm.retain_only(&mut self.sim, &id, variant);
+                assert_eq!(pages, self.warm.pages());
+            }
+            Step::Limit { pages } => self.warm.set_limit(&mut self.sim, pages),
+            Step::Damage { file, pick } => self.damage(file, pick),
+            Step::Squeeze { available } => self.squeeze(available),
+            Step::Scrub { limit } => {
+                self.sim.frames.scrub(&mut self.sim.mem, limit);
+            }
+            Step::End => self.end(),
+            _ => self.call(step),
+        }
+    }
+
+    /// A step that is a call of the running program, or something that arrives for it.
+    fn call(&mut self, step: &Step) {
+        let Some(running) = self.running.as_mut() else {
+            return;
+        };
+        let (sim, memory) = (&mut self.sim, &mut running.memory);
+        let file = &self.files[running.file];
+        let bytes = |pages: u64| pages * PAGE_SIZE;
+        match *step {
+            Step::Arrive { pick, lost } => {
+                if running.under_way.is_empty() {
+                    return;
+                }
+                let fetch = running.under_way.remove(pick % running.under_way.len());
+                match lost {
+                    true => memory.abandon(&fetch),
+                    false => memory.install(sim, &fetch, file.read(&fetch)).unwrap(),
+                }
+            }
+            Step::Hold { page, pages } => {
+                let mut at = bytes(page);
+                let end = at + bytes(pages);
+                // As the kernel does it: one after the other.
+                for fetch in running.under_way.drain(..) {
+                    memory.install(sim, &fetch, file.read(&fetch)).unwrap();
+                }
+                while let Some(fetch) = memory.plan_hold(sim, at, end) {
+                    memory.install(sim, &fetch, file.read(&fetch)).unwrap();
+                    at = fetch.end();
+                }
+            }
+            Step::Map { page, pages, prot } => {
+                let request = MapRequest {
+                    address: bytes(page),
+                    length: bytes(pages),
+                    protection: prot,
+                    flags: map::PRIVATE | map::ANONYMOUS | map::FIXED,
+                    fd: -1,
+                };
+                if memory.mmap(sim, request).is_ok() {
+                    running.forget(page, pages);
+                }
+            }
+            Step::Unmap { page, pages } => {
+                if memory.munmap(sim, bytes(page), bytes(pages)).is_ok() {
+                    running.forget(page, pages);
+                }
+            }
+            Step::Protect { page, pages, prot } => {
+                let _ = memory.mprotect(sim, bytes(page), bytes(pages), prot);
+            }
+            Step::Discard { page, pages } => {
+                if memory.discard(sim, bytes(page), bytes(pages)).is_ok() {
+                    running.forget(page, pages);
+                }
+            }
+            Step::Break { bytes } => {
+                let start = memory.image().end();
+                let before = memory.brk(sim, 0).div_ceil(PAGE_SIZE);
+                let after = memory.brk(sim, start + bytes).div_ceil(PAGE_SIZE);
+                running.forget(after, before.saturating_sub(after));
+            }
+            _ => unreachable!("not a call: {step:?}"),
+        }
+    }
+
+    /// A system call that reads or writes the program's memory.
+    fn copy(&mut self, at: u64, length: usize, byte: Option<u8>) {
+        let Ok(slice) = UserSlice::new(at, length as u64) else {
+            return;
+        };
+        let mut out = std::vec![byte.unwrap_or(0); length];
+        let mut done = 0;
+        let complete = loop {
+            let Some(running) = self.running.as_mut() else {
+                return;
+            };
+            let result = match byte {
+                Some(_) => running.memory.copy_to(&mut self.sim, slice, &out, done),
+                None => running
+                    .memory
+                    .copy_from(&mut self.sim, slice, &mut out, done),
+            };
+            let Err(missing) = result else { break true };
+            done = missing.done;
+            let access = byte.map_or(Access::Read, |_| Access::Write);
+            if self.access(missing.address, access).is_none() {
+                break false;
+            }
+        };
+        let Some(running) = self.running.as_mut() else {
+            return;
+        };
+        let file = &self.files[running.file];
+        let copied = if complete { length } else { done };
+        for (at, index) in (at..).zip(0..copied) {
+            match byte {
+                Some(byte) => running.write(file, at, byte),
+                None => {
+                    let expected = running.expected(file, at >> 12)[at as usize % PAGE_BYTES];
+                    assert_eq!(out[index], expected, "{at:#x}");
+                }
+            }
+        }
+    }
+
+    /// A bit of a warm page flips: its hash tells, and the page goes.
+    fn damage(&mut self, file: usize, pick: u64) {
+        let file = &self.files[file];
+        let sim = &mut self.sim;
+        let Some(entry) = self.warm.get_mut(&file.id) else {
+            return;
+        };
+        let page = entry.page(&sim.mem, pick % entry.pages()).unwrap();
+        let mut contents = [0; PAGE_BYTES];
+        let length = entry.contents(&sim.mem, &page, &mut contents).unwrap();
+        assert!(file.hashes.check(page.index(), &contents[..length]));
+        let at = pick % page.bytes;
+        sim.mem
+            .write(page.frame.offset(at), &[contents[at as usize] ^ 4]);
+        let length = entry.contents(&sim.mem, &page, &mut contents).unwrap();
+        assert!(!file.hashes.check(page.index(), &contents[..length]));
+        assert_eq!(entry.discard_page(sim, page.page), 1);
+        assert_eq!(entry.discard_page(sim, page.page), 0);
+        self.warm.pages_changed(sim, &file.id);
+    }
+
+    /// The kernel takes frames, or gives them back.
+    fn squeeze(&mut self, available: u64) {
+        let sim = &mut self.sim;
+        for frame in self.squeezed.drain(..) {
+            sim.frames.free(frame);
+        }
+        while sim.frames.usage().available() > available {
+            let frame = sim.frames.alloc(&mut sim.mem, Owner::KERNEL);
+            self.squeezed.push(frame.unwrap());
+        }
+    }
+
+    /// Everything that must hold between two steps.
+    fn check(&mut self) {
+        let frames = &self.sim.frames;
+        frames.check_tags().unwrap();
+        assert!(self.warm.pages() <= FRAMES);
+        let mut owned: BTreeMap<PhysAddr, Owner> = BTreeMap::new();
+        let mut own = |frame, owner| {
+            assert_eq!(
+                owned.insert(frame, owner),
+                None,
+                "{frame:?} is reachable twice"
+            );
+            assert_eq!(frames.state(frame).1, owner);
+        };
+        let mut retained = 0;
+        for file in &self.files {
+            let Some(entry) = self.warm.get(&file.id) else {
+                continue;
+            };
+            let leaves = leaves(&self.sim, entry.table());
+            for leaf in &leaves {
+                own(leaf.frame, entry.owner());
+                assert_eq!(frames.state(leaf.frame).0, State::Retained);
+                retained += 1;
+                assert!(!leaf.dirty && !leaf.accessed && !leaf.attributes.ahead);
+                let segment = file.image.segment_at(leaf.page.as_u64()).unwrap();
+                assert_eq!(leaf.attributes.class, segment.class);
+                let shown = fault::shown(segment.class, segment.protection);
+                assert_eq!(leaf.attributes.protection, shown);
+                assert_ne!(shown, Protection::ReadWrite);
+                let page = leaf.page.as_u64() >> 12;
+                assert!(
+                    read(&self.sim, leaf.frame) == original(file, page),
+                    "page {page:#x}"
+                );
+            }
+            assert_eq!(leaves.len() as u64, entry.pages());
+            assert_eq!(entry.tables(), entry.table().tables(&self.sim.mem));
+        }
+        assert_eq!(frames.usage().retained, retained);
+        let mut user = 0;
+        if let Some(running) = &self.running {
+            let file = &self.files[running.file];
+            let owner = running.memory.owner();
+            for leaf in leaves(&self.sim, running.memory.table()) {
+                own(leaf.frame, owner);
+                user += 1;
+                running.check(&self.sim, file, &leaf);
+            }
+            for &(page, frame) in running.memory.aside() {
+                own(frame, owner);
+                user += 1;
+                let page = page.as_u64() >> 12;
+                assert!(
+                    read(&self.sim, frame) == original(file, page),
+                    "page {page:#x}"
+                );
+            }
+        }
+        assert_eq!(frames.usage().user, user, "frames of no program");
+        self.check_told();
+    }
+
+    /// Control knows what is held.
+    fn check_told(&mut self) {
+        while let Some(change) = self.warm.next_change() {
+            match change {
+                Change::Holds(holding) => self.told.insert(holding.program, holding.pages),
+                Change::Dropped(program) => self.told.remove(&program),
+            };
+        }
+        let mut held: BTreeMap<ProgramId, u64> = self
+            .warm
+            .holdings()
+            .map(|holding| (holding.program, holding.pages))
+            .collect();
+        if let Some(running) = &self.running
+            && running.memory.pages_reused() > 0
+        {
+            held.insert(*running.memory.program_id(), running.memory.pages_reused());
+        }
+        assert_eq!(self.told, held);
+    }
+
+    /// What is free holds nothing of anybody.
+    fn check_clean(&mut self) {
+        self.sim.frames.scrub(&mut self.sim.mem, u64::MAX);
+        let free: Vec<_> = self.sim.frames_in(State::Free).collect();
+        assert!(free.iter().all(|&frame| self.sim.mem.is_zero(frame)));
+        self.sim.frames.check_tags().unwrap();
+    }
+}
+
+impl Running {
+    /// What a page should hold.
+    fn expected(&self, file: &File, page: u64) -> Vec<u8> {
+        if let Some(written) = self.written.get(&page) {
+            return written.clone();
+        }
+        match self
+            .memory
+            .space()
+            .find(page << 12)
+            .map(|region| region.kind)
+        {
+            Some(Kind::File { .. }) => original(file, page),
+            _ => std::vec![0; PAGE_BYTES],
+        }
+    }
+
+    fn write(&mut self, file: &File, at: u64, byte: u8) {
+        let contents = self.expected(file, at >> 12);
+        let contents = self.written.entry(at >> 12).or_insert(contents);
+        contents[at as usize % PAGE_BYTES] = byte;
+    }
+
+    fn forget(&mut self, page: u64, pages: u64) {
+        self.written
+            .retain(|at, _| !(page..page + pages).contains(at));
+    }
+
+    /// What one entry of the table must be.
+    fn check(&self, sim: &Sim, file: &File, leaf: &Leaf) {
+        let page = leaf.page.as_u64() >> 12;
+        let Protection::ReadWrite = leaf.attributes.protection else {
+            assert!(
+                read(sim, leaf.frame) == self.expected(file, page),
+                "page {page:#x}"
+            );
+            return;
+        };
+        assert_eq!(
+            sim.frames.state(leaf.frame).0,
+            State::User,
+            "page {page:#x}"
+        );
+        assert_eq!(leaf.attributes.class, Class::Private);
+        assert!(
+            read(sim, leaf.frame) == self.expected(file, page),
+            "page {page:#x}"
+        );
+    }
+}
+
+/// What a page of the image holds at first.
+fn original(file: &File, page: u64) -> Vec<u8> {
+    let mut contents = std::vec![0; PAGE_BYTES];
+    let at = page << 12;
+    let segment = file.image.segment_at(at);
+    if let Some(segment) = segment.filter(|segment| at < segment.file_end) {
+        let bytes = (segment.file_end - at).min(PAGE_SIZE) as usize;
+        let offset = (segment.offset + (at - segment.start)) as usize;
+        contents[..bytes].copy_from_slice(&file.bytes[offset..][..bytes]);
+    }
+    contents
+}
+
+fn read(sim: &Sim, frame: PhysAddr) -> Vec<u8> {
+    let mut contents = std::vec![0; PAGE_BYTES];
+    sim.mem.read(frame, &mut contents);
+    contents
+}
+
+fn leaves(sim: &Sim, table: PageTable) -> Vec<Leaf> {
+    let mut leaves = Vec::new();
+    let last = VirtAddr::new(USER_END - 1);
+    table.for_each(&sim.mem, VirtAddr::new(0), last, |leaf| leaves.push(leaf));
+    leaves
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(160))]
+    #[test]
+    fn frames_have_one_program_and_hold_what_they_should(
+        steps in proptest::collection::vec(step(), 1..120)
+    ) {
+        let mut world = World::new();
+        for step in &steps {
+            world.step(step);
+            world.check();
+        }
+        world.end();
+        world.check();
+        world.check_clean();
+        world.warm.drop_program(&mut world.sim, None);
+        world.squeeze(FRAMES);
+        world.check();
+        world.check_clean();
+        let usage = world.sim.frames.usage();
+        prop_assert_eq!((usage.kernel, usage.user, usage.retained), (1, 0, 0));
+    }
+
+    /// The goal of it all: what was touched once is there at the next launch.
+    #[test]
+    fn a_warm_launch_that_touches_the_same_pages_fetches_nothing(
+        which in 0usize..3,
+        touches in proptest::collection::vec((IMAGE, 0usize..3), 1..60),
+        others in proptest::collection::vec(0usize..3, 0..3),
+    ) {
+        let mut world = World::new();
+        let mut files = BTreeSet::new();
+        let mut rounds = std::vec![which];
+        rounds.extend(others);
+        rounds.push(which);
+        for file in rounds {
+            let warm = !files.insert(file);
+            world.launch(file, Policy::default(), u64::MAX);
+            let running = world.running.as_mut().unwrap();
+            let (mut fetched, mut code) = (0, 0);
+            for &(page, access) in &touches {
+                let access = [Access::Read, Access::Write, Access::Execute][access];
+                let at = page * PAGE_SIZE + 7;
+                let before = running.memory.faults();
+                let mut count = |_: &Fetch| fetched += 1;
+                let (sim, file) = (&mut world.sim, &world.files[file]);
+                let memory = &mut running.memory;
+                let place = touch(sim, memory, file, &mut running.under_way, (at, access), &mut count);
+                if let (Ok(place), Access::Write) = (place, access) {
+                    sim.mem.write(place, &[9]);
+                    running.write(file, at, 9);
+                }
+                let after = running.memory.faults();
+                let text = file.image.segment_at(at).is_some_and(|s| s.class == Class::FileExecute);
+                // Also not one that needs no fetch.
+                code += u64::from(text && before != after && place.is_ok());
+            }
+            if warm {
+                prop_assert_eq!((fetched, code), (0, 0));
+                let faults = running.memory.faults();
+                prop_assert_eq!((faults.file(), faults.held), (0, 0));
+            }
+            world.check();
+            world.end();
+            world.check();
+        }
+    }
+}
