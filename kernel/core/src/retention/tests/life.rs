@@ -24,6 +24,22 @@ const FRAMES: u64 = 1024;
 const IMAGE: std::ops::Range<u64> = 0x3ff..0x43f;
 const MAPPED: u64 = 0x7_0000;
 
+/// A place that is likely to be touched more than once.
+#[derive(Clone, Copy, Debug)]
+enum Spot {
+    /// A page of a segment of the running program, counted from its start or its end; the one
+    /// before the first, or the one behind the last, among them.
+    Image {
+        segment: usize,
+        index: u64,
+        from_end: bool,
+    },
+    /// A page that programs map for themselves.
+    Mapped(u64),
+    /// A page of the stack, counted from its end.
+    Stack(u64),
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Launch {
@@ -32,19 +48,23 @@ enum Step {
         limit: u64,
     },
     Touch {
-        at: u64,
+        spot: Spot,
+        offset: u64,
         access: Access,
     },
     Write {
-        at: u64,
+        spot: Spot,
+        offset: u64,
         byte: u8,
     },
     KernelRead {
-        at: u64,
+        spot: Spot,
+        offset: u64,
         length: usize,
     },
     KernelWrite {
-        at: u64,
+        spot: Spot,
+        offset: u64,
         length: usize,
         byte: u8,
     },
@@ -53,25 +73,25 @@ enum Step {
         lost: bool,
     },
     Hold {
-        page: u64,
+        spot: Spot,
         pages: u64,
     },
     Map {
-        page: u64,
+        spot: Spot,
         pages: u64,
         prot: u64,
     },
     Unmap {
-        page: u64,
+        spot: Spot,
         pages: u64,
     },
     Protect {
-        page: u64,
+        spot: Spot,
         pages: u64,
         prot: u64,
     },
     Discard {
-        page: u64,
+        spot: Spot,
         pages: u64,
     },
     Break {
@@ -117,52 +137,60 @@ fn policy() -> impl Strategy<Value = Policy> {
     )
 }
 
+fn spot() -> impl Strategy<Value = Spot> {
+    let image = (0usize..4, 0u64..4, any::<bool>());
+    prop_oneof![
+        12 => image.prop_map(|(segment, index, from_end)| Spot::Image { segment, index, from_end }),
+        1 => (0u64..4).prop_map(Spot::Mapped),
+        1 => (0u64..3).prop_map(Spot::Stack),
+    ]
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let page = || {
-        prop_oneof![
-            8 => IMAGE,
-            1 => MAPPED..MAPPED + 8,
-            1 => (layout::STACK_TOP >> 12) - 3..layout::STACK_TOP >> 12,
-        ]
-    };
-    let at = || (page(), 0u64..PAGE_SIZE).prop_map(|(page, offset)| page * PAGE_SIZE + offset);
-    let file = || 0usize..3;
-    let pages = || 1u64..6;
+    let file = || prop_oneof![3 => Just(0), 2 => Just(1), 1 => Just(2usize)];
+    let place = || (spot(), 0..PAGE_SIZE);
+    let range = || (spot(), 1u64..4);
     let prot = || {
         prop_oneof![
-            Just(prot::NONE),
-            Just(prot::READ),
-            Just(prot::READ | prot::WRITE),
-            Just(prot::READ | prot::EXEC),
+            1 => Just(prot::NONE),
+            1 => Just(prot::READ),
+            2 => Just(prot::READ | prot::WRITE),
+            1 => Just(prot::READ | prot::EXEC),
         ]
     };
     let access = prop_oneof![Just(Access::Read), Just(Access::Execute)];
-    let limit = prop_oneof![6 => Just(u64::MAX), 1 => 4 * PAGE_SIZE..40 * PAGE_SIZE];
+    let limit = prop_oneof![9 => Just(u64::MAX), 1 => 4 * PAGE_SIZE..40 * PAGE_SIZE];
+    let narrow = |narrow| match narrow {
+        true => Variant::ExecutableOnly,
+        false => Variant::ReadOnlyToo,
+    };
     prop_oneof![
-        6 => (file(), policy(), limit)
+        4 => (file(), policy(), limit)
             .prop_map(|(file, policy, limit)| Step::Launch { file, policy, limit }),
-        12 => (at(), access).prop_map(|(at, access)| Step::Touch { at, access }),
-        10 => (at(), 1u8..).prop_map(|(at, byte)| Step::Write { at, byte }),
-        3 => (at(), 1usize..9000).prop_map(|(at, length)| Step::KernelRead { at, length }),
-        3 => (at(), 1usize..9000, 1u8..)
-            .prop_map(|(at, length, byte)| Step::KernelWrite { at, length, byte }),
+        16 => (place(), access)
+            .prop_map(|((spot, offset), access)| Step::Touch { spot, offset, access }),
+        12 => (place(), 1u8..)
+            .prop_map(|((spot, offset), byte)| Step::Write { spot, offset, byte }),
+        3 => (place(), 1usize..9000)
+            .prop_map(|((spot, offset), length)| Step::KernelRead { spot, offset, length }),
+        4 => (place(), 1usize..9000, 1u8..)
+            .prop_map(|((spot, offset), length, byte)| Step::KernelWrite { spot, offset, length, byte }),
         3 => (any::<usize>(), prop::bool::weighted(0.1))
             .prop_map(|(pick, lost)| Step::Arrive { pick, lost }),
-        2 => (page(), pages()).prop_map(|(page, pages)| Step::Hold { page, pages }),
-        1 => (page(), pages(), prot()).prop_map(|(page, pages, prot)| Step::Map { page, pages, prot }),
-        1 => (page(), pages()).prop_map(|(page, pages)| Step::Unmap { page, pages }),
-        3 => (page(), pages(), prot())
-            .prop_map(|(page, pages, prot)| Step::Protect { page, pages, prot }),
-        2 => (page(), pages()).prop_map(|(page, pages)| Step::Discard { page, pages }),
+        2 => range().prop_map(|(spot, pages)| Step::Hold { spot, pages }),
+        1 => (range(), prot())
+            .prop_map(|((spot, pages), prot)| Step::Map { spot, pages, prot }),
+        1 => range().prop_map(|(spot, pages)| Step::Unmap { spot, pages }),
+        5 => (range(), prot())
+            .prop_map(|((spot, pages), prot)| Step::Protect { spot, pages, prot }),
+        3 => range().prop_map(|(spot, pages)| Step::Discard { spot, pages }),
         1 => (0u64..0x6000).prop_map(|bytes| Step::Break { bytes }),
-        5 => Just(Step::End),
+        3 => Just(Step::End),
         1 => (file(), any::<u64>()).prop_map(|(file, pick)| Step::Damage { file, pick }),
         1 => proptest::option::of(file()).prop_map(|file| Step::Drop { file }),
-        1 => (file(), prop::bool::ANY).prop_map(|(file, read_only)| Step::RetainOnly {
-            file,
-            variant: if read_only { Variant::ReadOnlyToo } else { Variant::ExecutableOnly },
-        }),
-        1 => prop_oneof![Just(0), 5u64..60, Just(FRAMES)].prop_map(|pages| Step::Limit { pages }),
+        1 => (file(), any::<bool>())
+            .prop_map(move |(file, is)| Step::RetainOnly { file, variant: narrow(is) }),
+        1 => prop_oneof![1 => Just(0), 1 => 5u64..60, 3 => Just(FRAMES)].prop_map(|pages| Step::Limit { pages }),
         1 => prop_oneof![200u64..600, Just(FRAMES)].prop_map(|available| Step::Squeeze { available }),
         2 => (0u64..200).prop_map(|limit| Step::Scrub { limit }),
     ]
@@ -293,7 +321,28 @@ impl World {
         }
     }
 
+    /// The page of a spot.
+    fn page(&self, spot: Spot) -> u64 {
+        match spot {
+            Spot::Mapped(index) => MAPPED + index,
+            Spot::Stack(index) => layout::STACK_TOP / PAGE_SIZE - 1 - index,
+            Spot::Image {
+                segment,
+                index,
+                from_end,
+            } => {
+                let file = self.running.as_ref().map_or(0, |running| running.file);
+                let segment = &self.files[file].image.segments[segment];
+                match from_end {
+                    true => segment.end / PAGE_SIZE - index,
+                    false => segment.start / PAGE_SIZE + index - 1,
+                }
+            }
+        }
+    }
+
     fn step(&mut self, step: &Step) {
+        let at = |world: &Self, spot, offset| world.page(spot) * PAGE_SIZE + offset;
         match *step {
             Step::Launch {
                 file,
@@ -303,7 +352,12 @@ impl World {
                 self.end();
                 self.launch(file, policy, limit);
             }
-            Step::Touch { at, access } => {
+            Step::Touch {
+                spot,
+                offset,
+                access,
+            } => {
+                let at = at(self, spot, offset);
                 if let Some(place) = self.access(at, access) {
                     let mut byte = [0];
                     self.sim.mem.read(place, &mut byte);
@@ -312,15 +366,25 @@ impl World {
                     assert_eq!(byte[0], expected[at as usize % PAGE_BYTES]);
                 }
             }
-            Step::Write { at, byte } => {
+            Step::Write { spot, offset, byte } => {
+                let at = at(self, spot, offset);
                 if let Some(place) = self.access(at, Access::Write) {
                     self.sim.mem.write(place, &[byte]);
                     let running = self.running.as_mut().unwrap();
                     running.write(&self.files[running.file], at, byte);
                 }
             }
-            Step::KernelRead { at, length } => self.copy(at, length, None),
-            Step::KernelWrite { at, length, byte } => self.copy(at, length, Some(byte)),
+            Step::KernelRead {
+                spot,
+                offset,
+                length,
+            } => self.copy(at(self, spot, offset), length, None),
+            Step::KernelWrite {
+                spot,
+                offset,
+                length,
+                byte,
+            } => self.copy(at(self, spot, offset), length, Some(byte)),
             Step::Drop { file } => {
                 let program = file.map(|file| self.files[file].id);
                 self.warm.drop_program(&mut self.sim, program.as_ref());
@@ -343,6 +407,14 @@ impl World {
 
     /// A step that is a call of the running program, or something that arrives for it.
     fn call(&mut self, step: &Step) {
+        let page = match *step {
+            Step::Hold { spot, .. }
+            | Step::Map { spot, .. }
+            | Step::Unmap { spot, .. }
+            | Step::Protect { spot, .. }
+            | Step::Discard { spot, .. } => self.page(spot),
+            _ => 0,
+        };
         let Some(running) = self.running.as_mut() else {
             return;
         };
@@ -360,7 +432,7 @@ impl World {
                     false => memory.install(sim, &fetch, file.read(&fetch)).unwrap(),
                 }
             }
-            Step::Hold { page, pages } => {
+            Step::Hold { pages, .. } => {
                 let mut at = bytes(page);
                 let end = at + bytes(pages);
                 // As the kernel does it: one after the other.
@@ -372,7 +444,7 @@ impl World {
                     at = fetch.end();
                 }
             }
-            Step::Map { page, pages, prot } => {
+            Step::Map { pages, prot, .. } => {
                 let request = MapRequest {
                     address: bytes(page),
                     length: bytes(pages),
@@ -384,15 +456,15 @@ impl World {
                     running.forget(page, pages);
                 }
             }
-            Step::Unmap { page, pages } => {
+            Step::Unmap { pages, .. } => {
                 if memory.munmap(sim, bytes(page), bytes(pages)).is_ok() {
                     running.forget(page, pages);
                 }
             }
-            Step::Protect { page, pages, prot } => {
+            Step::Protect { pages, prot, .. } => {
                 let _ = memory.mprotect(sim, bytes(page), bytes(pages), prot);
             }
-            Step::Discard { page, pages } => {
+            Step::Discard { pages, .. } => {
                 if memory.discard(sim, bytes(page), bytes(pages)).is_ok() {
                     running.forget(page, pages);
                 }
@@ -651,10 +723,10 @@ fn leaves(sim: &Sim, table: PageTable) -> Vec<Leaf> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(160))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
     fn frames_have_one_program_and_hold_what_they_should(
-        steps in proptest::collection::vec(step(), 1..120)
+        steps in proptest::collection::vec(step(), 1..160)
     ) {
         let mut world = World::new();
         for step in &steps {
