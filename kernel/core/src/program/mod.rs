@@ -483,6 +483,12 @@ impl Memory {
         }
     }
 
+    /// Pages mapped that this run has brought in, and that it was launched on; for tests.
+    #[cfg(test)]
+    pub(crate) fn charged(&self) -> (u64, u64) {
+        (self.pages, self.warm)
+    }
+
     /// Counts pages that this run has brought in.
     fn charge(&mut self, pages: u64) {
         self.pages += pages;

@@ -2,7 +2,7 @@
 //! ends of every kind, eviction and drops. After each step everything that is in memory is compared
 //! with what should be there, and every frame has one program.
 
-use super::machine::{File, Sim, file, touch};
+use super::machine::{File, Sim, file, serve, touch};
 use crate::addr::{PAGE_SIZE, PhysAddr, USER_END, VirtAddr};
 use crate::fault::{self, Access, Cause};
 use crate::frames::{Owner, State};
@@ -287,28 +287,50 @@ impl World {
         );
         assert!(counts.kept <= policy.limit_pages);
         self.warm.put_back(&mut self.sim, &id, retained);
+        self.check_hashes(file);
     }
 
-    /// One access; the program ends when memory is used up.
+    /// Every page that is kept of a program has the hash it should have.
+    fn check_hashes(&self, file: usize) {
+        let file = &self.files[file];
+        let Some(entry) = self.warm.get(&file.id) else {
+            return;
+        };
+        let mut contents = [0; PAGE_BYTES];
+        entry.for_each_page(&self.sim.mem, |page| {
+            let length = entry.contents(&self.sim.mem, &page, &mut contents).unwrap();
+            assert!(
+                file.hashes.check(page.index(), &contents[..length]),
+                "{page:?}"
+            );
+        });
+    }
+
+    /// One access of the program.
     fn access(&mut self, at: u64, access: Access) -> Option<PhysAddr> {
+        self.with_running(at, access, |sim, running, file| {
+            let (memory, under_way) = (&mut running.memory, &mut running.under_way);
+            touch(sim, memory, file, under_way, (at, access), &mut |_| ())
+        })
+    }
+
+    /// Lets `act` make an access possible; the program ends when memory is used up.
+    fn with_running<R>(
+        &mut self,
+        at: u64,
+        access: Access,
+        act: impl FnOnce(&mut Sim, &mut Running, &File) -> Result<R, Cause>,
+    ) -> Option<R> {
         let running = self.running.as_mut()?;
         self.warm.keep_room(&mut self.sim);
-        let region = running.memory.space().find(at);
-        let allowed = region.is_some_and(|region| {
+        let allowed = running.memory.space().find(at).is_some_and(|region| {
             region.kind != Kind::Guard && access.allowed_by(region.protection)
         });
-        let result = touch(
-            &mut self.sim,
-            &mut running.memory,
-            &self.files[running.file],
-            &mut running.under_way,
-            (at, access),
-            &mut |_| (),
-        );
-        match result {
-            Ok(at) => {
-                assert!(allowed, "{access:?} of {at:?} was possible");
-                Some(at)
+        let file = &self.files[running.file];
+        match act(&mut self.sim, running, file) {
+            Ok(result) => {
+                assert!(allowed, "{access:?} of {at:#x} was possible");
+                Some(result)
             }
             Err(Cause::OutOfMemory) => {
                 self.end();
@@ -499,7 +521,13 @@ impl World {
             let Err(missing) = result else { break true };
             done = missing.done;
             let access = byte.map_or(Access::Read, |_| Access::Write);
-            if self.access(missing.address, access).is_none() {
+            // The CPU has seen no fault: what it remembers it goes on to use.
+            let served = self.with_running(missing.address, access, |sim, running, file| {
+                let (memory, under_way) = (&mut running.memory, &mut running.under_way);
+                let fault = (missing.address, access);
+                serve(sim, memory, file, under_way, fault, &mut |_| ())
+            });
+            if served.is_none() {
                 break false;
             }
         };
@@ -596,11 +624,18 @@ impl World {
         if let Some(running) = &self.running {
             let file = &self.files[running.file];
             let owner = running.memory.owner();
+            self.sim.check_remembered(running.memory.table());
+            let (mut added, mut warm) = (0, 0);
             for leaf in leaves(&self.sim, running.memory.table()) {
                 own(leaf.frame, owner);
                 user += 1;
+                match frames.state(leaf.frame).0 {
+                    State::Retained => warm += 1,
+                    _ => added += 1,
+                }
                 running.check(&self.sim, file, &leaf);
             }
+            assert_eq!(running.memory.charged(), (added, warm));
             for &(page, frame) in running.memory.aside() {
                 own(frame, owner);
                 user += 1;

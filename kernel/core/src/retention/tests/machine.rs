@@ -75,6 +75,20 @@ impl Sim {
         Some(behind.offset(at.page_offset()))
     }
 
+    /// What the CPU remembers must be what the table says, or less.
+    pub fn check_remembered(&self, table: PageTable) {
+        for (&page, &(frame, protection)) in &self.remembered {
+            let leaf = table.translate(&self.mem, VirtAddr::new(page));
+            let leaf = leaf.unwrap_or_else(|| panic!("{page:#x} is remembered but gone"));
+            let behind = leaf.frame.offset(page - leaf.page.as_u64());
+            assert_eq!(frame, behind, "{page:#x} is remembered elsewhere");
+            for access in [Access::Read, Access::Write, Access::Execute] {
+                let allowed = access.allowed_by(leaf.attributes.protection);
+                assert!(allowed || !access.allowed_by(protection), "{page:#x}");
+            }
+        }
+    }
+
     /// All frames in one state.
     pub fn frames_in(&self, state: State) -> impl Iterator<Item = PhysAddr> + '_ {
         (0..self.total)
@@ -168,8 +182,7 @@ impl File {
     }
 }
 
-/// Makes an access of the program happen, whatever it takes; `fetched` hears of each fetch, those
-/// that nobody waits for stay in `under_way`. Returns the byte's address in memory.
+/// Makes an access of the program happen, whatever it takes. Returns the byte's address in memory.
 pub fn touch(
     sim: &mut Sim,
     memory: &mut Memory,
@@ -182,24 +195,38 @@ pub fn touch(
         if let Some(at) = sim.access(memory.table(), address, access) {
             return Ok(at);
         }
-        match memory.resolve(sim, address, access) {
-            Outcome::Done => continue,
-            Outcome::Kill(cause) => return Err(cause),
-            Outcome::Presented => {}
-            Outcome::Fetch(fetch) => {
-                fetched(&fetch);
-                memory.install(sim, &fetch, file.read(&fetch))?;
-            }
-            Outcome::InFlight(first) => {
-                let index = under_way.iter().position(|fetch| fetch.page == first);
-                let fetch = under_way.remove(index.expect("what is under way was asked for"));
-                memory.install(sim, &fetch, file.read(&fetch))?;
-            }
-        }
-        while let Some(fetch) = memory.plan_ahead(sim) {
-            fetched(&fetch);
-            under_way.push(fetch);
-        }
+        serve(sim, memory, file, under_way, (address, access), fetched)?;
     }
     panic!("{access:?} of {address:#x} faults again and again");
+}
+
+/// Serves a fault, of the program or of the kernel on its behalf. `fetched` hears of each fetch;
+/// those that nobody waits for stay in `under_way`.
+pub fn serve(
+    sim: &mut Sim,
+    memory: &mut Memory,
+    file: &File,
+    under_way: &mut Vec<Fetch>,
+    (address, access): (u64, Access),
+    fetched: &mut impl FnMut(&Fetch),
+) -> Result<(), Cause> {
+    match memory.resolve(sim, address, access) {
+        Outcome::Done => return Ok(()),
+        Outcome::Kill(cause) => return Err(cause),
+        Outcome::Presented => {}
+        Outcome::Fetch(fetch) => {
+            fetched(&fetch);
+            memory.install(sim, &fetch, file.read(&fetch))?;
+        }
+        Outcome::InFlight(first) => {
+            let index = under_way.iter().position(|fetch| fetch.page == first);
+            let fetch = under_way.remove(index.expect("what is under way was asked for"));
+            memory.install(sim, &fetch, file.read(&fetch))?;
+        }
+    }
+    while let Some(fetch) = memory.plan_ahead(sim) {
+        fetched(&fetch);
+        under_way.push(fetch);
+    }
+    Ok(())
 }
