@@ -262,11 +262,11 @@ impl Memory {
         address: u64,
         access: Access,
     ) -> Outcome {
-        let mem = machine.mem();
-        let leaf = VirtAddr::try_new(address).and_then(|at| self.table.translate(mem, at));
         if frames_left(machine) <= fault::FRAMES_RESERVED {
             self.shed(machine);
         }
+        let mem = machine.mem();
+        let leaf = VirtAddr::try_new(address).and_then(|at| self.table.translate(mem, at));
         let available = self.available(machine);
         match fault::decide(&self.space, address, access, leaf, available) {
             Decision::Kill(cause) => Outcome::Kill(cause),
