@@ -31,6 +31,8 @@ pub struct Config {
     pub retention: Retention,
     /// The event log.
     pub events: Events,
+    /// What is kept on disk.
+    pub store: Store,
     /// Defaults of `hearth run`.
     pub run: Run,
 }
@@ -154,6 +156,18 @@ pub struct Events {
     pub ring_max: usize,
     /// Bound of each of the two files, in bytes.
     pub file_max_bytes: u64,
+}
+
+/// Section `[store]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Store {
+    /// Bound of the table of jobs that have ended.
+    pub jobs_max: u64,
+    /// Bound of the table of events.
+    pub events_max: u64,
+    /// Bound of the table of programs.
+    pub programs_max: u64,
 }
 
 /// Section `[run]`.

@@ -1,17 +1,18 @@
 //! The control node's state, and the one task that moves it: protocol endpoint, job runner, node
-//! table, event log behind one lock; UDP socket and timers outside it.
+//! table, event log, ledger behind one lock; UDP socket and timers outside it.
 //!
 //! Key types: [`Shared`] (what the API and the boot service hold), [`Core`] (what the lock
 //! guards), [`drive`] (the task). Neighbours: `netstack::control::Endpoint`, `jobs::Runner`,
-//! `control_events` (turns what the endpoint reports into what the runner understands).
+//! `control_events` (turns what the endpoint reports into what the runner understands), `ledger`
+//! (writes down what changed).
 //!
-//! Invariants: the lock is held for computing and for reading pages of programs from the file
-//! cache, never across an await; whoever changes something calls [`Shared::kick`], so that the
-//! task sends what came of it.
+//! Invariants: the lock is held for computing, for reading pages of programs from the file cache and
+//! for writing to it, never across an await; whoever changes something ends with [`Core::settle`]
+//! under the same lock, which writes it down before a client or node hears of it, and calls
+//! [`Shared::kick`], so that the task sends what came of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, SocketAddrV4};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -25,18 +26,15 @@ use crate::clock::Clock;
 use crate::control_events::{self, EndpointFabric};
 use crate::drops::Drops;
 use crate::events::EventLog;
+use crate::history::History;
 use crate::jobs::Runner;
+use crate::ledger::Ledger;
 use crate::nodes::NodeTable;
 use crate::programs::ProgramStore;
 
 /// Datagrams handled under one hold of the lock: long enough to be cheap, short enough that the
 /// API does not wait.
 const BATCH: usize = 128;
-
-/// The numbers of new nodes are written this often at most, in microseconds: a thousand nodes that
-/// join together for the first time cost one write. A node that joined tells its number again, so
-/// a crash in between loses nothing.
-const SAVE_PERIOD_US: u64 = 1_000_000;
 
 /// How often nodes that joined with an old job are looked at, until they have dropped it.
 const DRAIN_CHECK: Duration = Duration::from_millis(100);
@@ -51,6 +49,8 @@ pub struct Core {
     pub table: NodeTable,
     /// What happened.
     pub events: EventLog,
+    /// What is written down.
+    pub ledger: Ledger,
     /// Boots that joined since control started, by node.
     pub boots: BTreeMap<u32, u64>,
     /// Milliseconds since 1970 at which the present boot of each node joined.
@@ -88,16 +88,19 @@ pub struct Shared {
     kick: Notify,
     /// Program files.
     pub programs: ProgramStore,
+    /// What was written down.
+    pub history: History,
 }
 
 impl Shared {
     /// Shares `core`.
-    pub fn new(core: Core, clock: Clock, programs: ProgramStore) -> Arc<Self> {
+    pub fn new(core: Core, clock: Clock, programs: ProgramStore, history: History) -> Arc<Self> {
         Arc::new(Shared {
             core: Mutex::new(core),
             clock,
             kick: Notify::new(),
             programs,
+            history,
         })
     }
 
@@ -142,12 +145,14 @@ impl Core {
     ) -> T {
         let mut fabric = EndpointFabric {
             endpoint: &mut self.endpoint,
+            warm: &self.ledger.warm,
             now,
         };
         change(&mut self.runner, now.as_micros(), &mut fabric)
     }
 
-    /// Handles all events of the endpoint and keeps those for people.
+    /// The end of a step: handles all events of the endpoint, keeps those for people, writes down
+    /// what changed, and then tells clients of jobs that have ended.
     pub fn settle(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.poll_event() {
             control_events::handle(self, now, event);
@@ -155,6 +160,17 @@ impl Core {
         for event in self.runner.take_events() {
             self.events.push(event);
         }
+        for record in self.runner.take_records() {
+            self.ledger.job(&record);
+        }
+        for event in self.events.take_unstored() {
+            self.ledger.event(&event);
+        }
+        // An event about the ledger itself is written with the next step.
+        if let Some(event) = self.ledger.commit(now.as_micros()) {
+            self.events.push(event);
+        }
+        self.runner.tell_ended();
     }
 
     /// Puts nodes into service that have dropped their old job.
@@ -206,9 +222,6 @@ pub async fn drive(
         for join in std::mem::take(&mut outbox.joined) {
             joined(join);
         }
-        if let Some((path, bytes)) = outbox.save.take() {
-            outbox.saving = Some(tokio::task::spawn_blocking(move || save(&path, &bytes)));
-        }
         outbox.send(&socket).await?;
         if more {
             continue;
@@ -223,6 +236,7 @@ pub async fn drive(
                 core.with_runner(now, |runner, now_us, fabric| {
                     runner.streams_changed(now_us, fabric);
                 });
+                core.settle(now);
             }
             () = tokio::time::sleep_until(deadline) => {}
             readable = socket.readable() => {
@@ -261,39 +275,17 @@ fn turn(shared: &Shared, outbox: &mut Outbox) -> bool {
     }
     core.settle(now);
     outbox.joined.append(&mut core.joined);
-    let saving = outbox
-        .saving
-        .as_ref()
-        .is_some_and(|saving| !saving.is_finished());
-    let unsaved = core.table.is_changed();
-    if unsaved && !saving && outbox.next_save_us <= now.as_micros() {
-        outbox.save = core.table.to_save();
-        outbox.next_save_us = now.as_micros() + SAVE_PERIOD_US;
-    }
-    let save = core
-        .table
-        .is_changed()
-        .then_some(now.as_micros() + SAVE_PERIOD_US);
     let endpoint = core.endpoint.poll_timeout().map(Instant::as_micros);
     let runner = core.runner.next_deadline_us();
     let draining = (!core.draining.is_empty())
         .then(|| now.as_micros() + u64::try_from(DRAIN_CHECK.as_micros()).expect("small"));
-    outbox.next_us = [endpoint, runner, draining, save]
+    let ledger = core.ledger.next_deadline_us();
+    outbox.next_us = [endpoint, runner, draining, ledger]
         .into_iter()
         .flatten()
         .min()
         .unwrap_or(u64::MAX);
     outbox.datagrams.len() == BATCH
-}
-
-/// Writes the numbers of nodes.
-pub fn save(path: &Path, bytes: &[u8]) {
-    if let Err(error) = crate::durable::replace(path, bytes, 0o600) {
-        tracing::warn!(
-            "cannot write {}: {error}; node numbers may change",
-            path.display()
-        );
-    }
 }
 
 /// Takes what has arrived.
@@ -323,9 +315,6 @@ struct Outbox {
     spare: Vec<Vec<u8>>,
     joined: Vec<Joined>,
     next_us: u64,
-    save: Option<(PathBuf, Vec<u8>)>,
-    saving: Option<tokio::task::JoinHandle<()>>,
-    next_save_us: u64,
 }
 
 impl Outbox {

@@ -26,6 +26,7 @@ use crate::drops;
 use crate::events::{Event, Severity};
 use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
 use crate::programs::{NoList, short_id};
+use crate::warm;
 
 /// Bytes of a page, in which nodes count what they hold.
 const PAGE_BYTES: u64 = 4096;
@@ -34,6 +35,8 @@ const PAGE_BYTES: u64 = 4096;
 pub struct EndpointFabric<'a> {
     /// The endpoint.
     pub endpoint: &'a mut Endpoint,
+    /// Which node holds what.
+    pub warm: &'a warm::Index,
     /// The time at which things are said.
     pub now: Instant,
 }
@@ -50,9 +53,8 @@ impl EndpointFabric<'_> {
 }
 
 impl Fabric for EndpointFabric<'_> {
-    fn warm_nodes(&self, _program: &[u8; 32]) -> BTreeSet<u32> {
-        // The node status table comes with the store.
-        BTreeSet::new()
+    fn warm_nodes(&self, program: &[u8; 32]) -> BTreeSet<u32> {
+        self.warm.nodes(program).map(|warm| warm.node).collect()
     }
 
     fn launch(&mut self, launch: Launch) -> Result<(), String> {
@@ -184,7 +186,27 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             job, node, pages, ..
         } => core.with_runner(now, |runner, _, _| runner.retained(job.0, node, pages)),
         Reported::JobClosed { .. } => {}
-        Reported::Holdings { node, dropped, .. } => evictions(core, node, &dropped),
+        Reported::Holdings {
+            node,
+            boot_epoch,
+            reset,
+            held,
+            dropped,
+        } => {
+            let held = held.into_iter().map(|holding| warm::Held {
+                program: holding.program.0,
+                pages: holding.pages,
+                pristine: holding.pristine,
+            });
+            core.ledger.report(&warm::Report {
+                node: node.0,
+                boot_epoch: boot_epoch.0,
+                reset,
+                held: held.collect(),
+                dropped: dropped.iter().map(|program| program.0).collect(),
+            });
+            evictions(core, node, &dropped);
+        }
         Reported::ProgramDropped {
             node,
             id,
@@ -219,8 +241,9 @@ fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: boo
     let boots = core.boots.entry(node.0).or_insert(0);
     if !rejoined {
         *boots += 1;
-        core.joined_unix_ms
-            .insert(node.0, crate::clock::unix_us() / 1000);
+        let now_unix_us = crate::clock::unix_us();
+        core.joined_unix_ms.insert(node.0, now_unix_us / 1000);
+        core.ledger.joined(mac, node.0, status.epoch.0, now_unix_us);
         core.joined.push(Joined {
             mac,
             epoch: status.epoch.0,

@@ -1,7 +1,8 @@
 //! The event log: what happened to nodes and jobs, for `hearth events`.
 //!
 //! Key types: [`Event`] (one line), [`EventLog`] (a bounded ring in memory and an append-only
-//! file of one JSON object a line, renamed away at its bound). Neighbours: `serve` and `jobs` write, `api` reads.
+//! file of one JSON object a line for log collectors, renamed away at its bound). Neighbours: `serve`
+//! and `jobs` write, `ledger` keeps events in the store, `api` reads.
 //!
 //! Invariant: a disk that is full or gone never stops control: the event stays in the ring, a
 //! warning is logged once until writing works again, and lost lines are counted.
@@ -29,7 +30,7 @@ pub enum Severity {
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Number of the event since control started, from 1.
+    /// Number of the event over the life of the store, from 1.
     pub seq: u64,
     /// Microseconds since 1970.
     pub time_unix_us: u64,
@@ -95,6 +96,8 @@ pub struct EventLog {
     ring: VecDeque<Event>,
     ring_max: usize,
     next_seq: u64,
+    /// Events that nobody has written to the store.
+    unstored: Vec<Event>,
     path: PathBuf,
     file: Option<std::fs::File>,
     file_bytes: u64,
@@ -110,6 +113,7 @@ impl EventLog {
             ring: VecDeque::new(),
             ring_max: ring_max.max(1),
             next_seq: 1,
+            unstored: Vec::new(),
             path: path.to_path_buf(),
             file: None,
             file_bytes: 0,
@@ -123,6 +127,19 @@ impl EventLog {
             );
         }
         log
+    }
+
+    /// Goes on after the events of earlier runs, of which `events` are the newest, with the number
+    /// `next_seq`.
+    pub fn resume(&mut self, events: Vec<Event>, next_seq: u64) {
+        self.next_seq = next_seq;
+        let surplus = events.len().saturating_sub(self.ring_max);
+        self.ring.extend(events.into_iter().skip(surplus));
+    }
+
+    /// Events since the last call, to be written to the store.
+    pub fn take_unstored(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.unstored)
     }
 
     /// Numbers and keeps an event.
@@ -139,7 +156,13 @@ impl EventLog {
         if self.ring.len() == self.ring_max {
             self.ring.pop_front();
         }
+        self.unstored.push(event.clone());
         self.ring.push_back(event);
+    }
+
+    /// Number of the oldest event in memory.
+    pub fn oldest_seq(&self) -> u64 {
+        self.ring.front().map_or(self.next_seq, |event| event.seq)
     }
 
     /// Events after number `after`, oldest first.
@@ -230,6 +253,24 @@ mod tests {
             .collect();
         assert_eq!(lines.len(), 5);
         assert_eq!(lines[4].node.as_deref(), Some("n4"));
+    }
+
+    #[test]
+    fn numbers_go_on_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let mut log = EventLog::open(&path, 3, 1_000_000);
+        for number in 0..5 {
+            log.push(Event::new(Severity::Info, "test", format!("{number}")));
+        }
+        let stored = log.take_unstored();
+        assert_eq!((stored.len(), log.take_unstored().len()), (5, 0));
+        let mut log = EventLog::open(&path, 3, 1_000_000);
+        log.resume(stored, 6);
+        assert_eq!(log.oldest_seq(), 3);
+        log.push(Event::new(Severity::Info, "test", "new"));
+        let kept: Vec<u64> = log.since(0).map(|event| event.seq).collect();
+        assert_eq!((kept, log.take_unstored().len()), (vec![4, 5, 6], 1));
     }
 
     #[test]

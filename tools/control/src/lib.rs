@@ -12,6 +12,10 @@
 //! | [`nodes`] | numbers, names and addresses of nodes, kept over a restart |
 //! | [`drops`] | nodes that were told to let go of programs |
 //! | [`boot`] | what the boot service asks of control: personalities, boot timeline |
+//! | [`ledger`] | what is written down, before anybody is told |
+//! | [`history`], [`stored`] | what was written down, for readers |
+//! | [`import`] | files of earlier versions |
+//! | [`warm`] | which node holds which program |
 //! | [`programs`], [`events`], [`secrets`], [`config`], [`paths`] | state on disk |
 //! | [`durable`] | replacing files whole |
 //! | [`hostlist`], [`clock`], [`output`] | notations and texts |
@@ -29,11 +33,16 @@ pub mod control_events;
 pub mod drops;
 pub mod durable;
 pub mod events;
+pub mod history;
 pub mod hostlist;
+pub mod import;
 pub mod jobs;
+pub mod ledger;
 pub mod nodes;
 pub mod output;
 pub mod paths;
 pub mod programs;
 pub mod secrets;
 pub mod serve;
+pub mod stored;
+pub mod warm;

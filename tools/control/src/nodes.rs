@@ -1,6 +1,7 @@
 //! Which machine is which node: numbers by MAC address, kept over a restart.
 //!
-//! Key type: [`NodeTable`]. Neighbours: `boot` (personalities), `control` (states).
+//! Key type: [`NodeTable`]. Neighbours: `boot` (personalities), `control` (states), `ledger` (keeps
+//! the numbers of machines that joined), `import` (files of earlier versions).
 //!
 //! Invariant: a machine that has joined keeps its number for the life of the state directory; two
 //! machines never have the same. A machine that only asked for one does not use it up.
@@ -9,8 +10,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
 
 use crate::events::mac_text;
 
@@ -68,12 +67,6 @@ pub enum NumberError {
     TooMany(String),
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Saved {
-    mac: String,
-    node: u32,
-}
-
 /// Numbers by MAC address.
 #[derive(Debug, Default)]
 pub struct NodeTable {
@@ -83,10 +76,8 @@ pub struct NodeTable {
     numbers: BTreeSet<u32>,
     /// Machines that asked and have not joined, the oldest first.
     asked: VecDeque<([u8; 6], u32)>,
-    /// Where the numbers of machines that joined are kept; none when the list is fixed.
-    file: Option<PathBuf>,
-    /// Machines have joined since the last [`NodeTable::to_save`].
-    changed: bool,
+    /// Only listed machines are nodes.
+    fixed: bool,
 }
 
 impl NodeTable {
@@ -99,7 +90,10 @@ impl NodeTable {
             path: file.into(),
             source,
         })?;
-        let mut table = NodeTable::default();
+        let mut table = NodeTable {
+            fixed: true,
+            ..NodeTable::default()
+        };
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or("").trim();
             if line.is_empty() {
@@ -124,48 +118,19 @@ impl NodeTable {
         Ok(table)
     }
 
-    /// A table that gives out numbers in the order of first boots and keeps those of machines
-    /// that joined in `file`. A damaged file is set aside: the second value then says so.
-    ///
-    /// # Errors
-    /// [`TableError::Read`].
-    pub fn growing(file: &Path) -> Result<(Self, Option<String>), TableError> {
-        let failed = |source| TableError::Read {
-            path: file.into(),
-            source,
-        };
-        let mut table = NodeTable {
-            file: Some(file.into()),
-            ..NodeTable::default()
-        };
-        let bytes = match std::fs::read(file) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((table, None)),
-            Err(error) => return Err(failed(error)),
-        };
-        match parse_saved(&bytes) {
-            Ok(machines) => {
-                for machine in machines {
-                    table.insert(machine);
-                }
-                Ok((table, None))
-            }
-            Err(what) => {
-                let aside = file.with_extension("damaged");
-                std::fs::rename(file, &aside).map_err(failed)?;
-                let text = format!(
-                    "{} is damaged ({what}) and was set aside as {}: nodes that are running keep their numbers, others are numbered anew as they boot",
-                    file.display(),
-                    aside.display()
-                );
-                Ok((table, Some(text)))
-            }
+    /// A table that gives out numbers in the order of first boots, and in which `machines` have
+    /// theirs.
+    pub fn growing(machines: impl IntoIterator<Item = Machine>) -> Self {
+        let mut table = NodeTable::default();
+        for machine in machines {
+            table.insert(machine);
         }
+        table
     }
 
     /// Whether only listed machines are nodes.
     pub fn is_fixed(&self) -> bool {
-        self.file.is_none()
+        self.fixed
     }
 
     /// All machines, by MAC address.
@@ -219,40 +184,7 @@ impl NodeTable {
             return;
         }
         self.machines.insert(machine.mac, machine);
-        self.changed = true;
     }
-
-    /// Whether [`NodeTable::to_save`] has something new.
-    pub fn is_changed(&self) -> bool {
-        self.changed && self.file.is_some()
-    }
-
-    /// What is to be written where, for [`crate::durable::replace`].
-    pub fn to_save(&mut self) -> Option<(PathBuf, Vec<u8>)> {
-        self.changed = false;
-        let machines = self.machines.values();
-        let saved: Vec<Saved> = machines
-            .map(|machine| Saved {
-                mac: mac_text(machine.mac),
-                node: machine.node,
-            })
-            .collect();
-        let json = serde_json::to_vec_pretty(&saved).expect("plain data");
-        Some((self.file.clone()?, json))
-    }
-}
-
-fn parse_saved(bytes: &[u8]) -> Result<Vec<Machine>, String> {
-    let saved: Vec<Saved> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    let machine = |saved: Saved| {
-        let mac = hearth_boot::Mac::from_str(&saved.mac).map_err(|error| error.to_string())?;
-        Ok(Machine {
-            mac: mac.0,
-            address: None,
-            node: saved.node,
-        })
-    };
-    saved.into_iter().map(machine).collect()
 }
 
 fn parse_line(line: &str) -> Result<Machine, String> {
@@ -284,52 +216,29 @@ mod tests {
         [2, 0, a, b, c, d]
     }
 
-    fn save(table: &mut NodeTable) {
-        let (path, bytes) = table.to_save().unwrap();
-        crate::durable::replace(&path, &bytes, 0o600).unwrap();
-    }
-
     #[test]
     fn a_machine_that_joined_keeps_its_number() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("nodes.json");
-        let (mut table, _) = NodeTable::growing(&path).unwrap();
+        let mut table = NodeTable::growing([]);
         assert_eq!((table.number(mac(9)), table.number(mac(1))), (Ok(0), Ok(1)));
         assert_eq!(table.number(mac(9)), Ok(0));
-        assert!(!table.is_changed(), "asking is not joining");
+        assert_eq!(table.machines().count(), 0, "asking is not joining");
         table.joined(mac(1), 1);
-        assert!(table.is_changed());
-        save(&mut table);
-        let (mut table, warning) = NodeTable::growing(&path).unwrap();
-        assert_eq!((warning, table.number(mac(1))), (None, Ok(1)));
+        let kept: Vec<Machine> = table.machines().copied().collect();
+        let mut table = NodeTable::growing(kept);
+        assert_eq!(table.number(mac(1)), Ok(1));
         // The number of the machine that only asked is free again.
         assert_eq!((table.number(mac(2)), table.number(mac(3))), (Ok(0), Ok(2)));
     }
 
     #[test]
     fn machines_that_never_join_do_not_use_numbers_up() {
-        let dir = tempfile::tempdir().unwrap();
-        let (mut table, _) = NodeTable::growing(&dir.path().join("nodes.json")).unwrap();
+        let mut table = NodeTable::growing([]);
         table.joined(mac(0), 0);
         for stranger in 1..=3 * ASKED_MAX as u32 {
             assert!(table.number(mac(stranger)).unwrap() <= ASKED_MAX as u32);
         }
         assert_eq!(table.number(mac(0)), Ok(0));
         assert_eq!(table.machines().count(), 1);
-    }
-
-    #[test]
-    fn a_damaged_file_is_set_aside() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("nodes.json");
-        std::fs::write(&path, "[{").unwrap();
-        let (mut table, warning) = NodeTable::growing(&path).unwrap();
-        assert!(warning.unwrap().contains("set aside"));
-        assert_eq!(table.number(mac(7)), Ok(0));
-        assert_eq!(
-            std::fs::read(dir.path().join("nodes.damaged")).unwrap(),
-            b"[{"
-        );
     }
 
     #[test]

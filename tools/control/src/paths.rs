@@ -65,9 +65,9 @@ impl StateDir {
         self.0.join("programs")
     }
 
-    /// The number of the next job.
-    pub fn next_job(&self) -> PathBuf {
-        self.0.join("next-job")
+    /// The store: machines, warm programs, programs, jobs, events.
+    pub fn store(&self) -> PathBuf {
+        self.0.join("hearth.db")
     }
 }
 

@@ -27,10 +27,10 @@ use crate::drops::Drops;
 use crate::events::{Event, EventLog, Severity};
 use crate::jobs::Runner;
 use crate::jobs::allocator::FewestHops;
-use crate::nodes::NodeTable;
+use crate::nodes::{Machine, NodeTable};
 use crate::paths::StateDir;
 use crate::programs::ProgramStore;
-use crate::{config, secrets};
+use crate::{config, ledger, secrets};
 
 /// Number of the cluster secret in personalities. Secrets are not rotated yet.
 pub const KEY_ID: u32 = 1;
@@ -99,9 +99,14 @@ pub struct Options {
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let _lock = prepare_state(&options.state)?;
     let clock = Clock::start();
-    let (table, damaged) = match &options.nodes_file {
-        Some(file) => (NodeTable::fixed(file)?, None),
-        None => NodeTable::growing(&options.state.path().join("nodes.json"))?,
+    let mut past = open_ledger(&options)?;
+    let table = match &options.nodes_file {
+        Some(file) => NodeTable::fixed(file)?,
+        None => NodeTable::growing(past.nodes.drain(..).map(|row| Machine {
+            mac: row.mac,
+            address: None,
+            node: row.node,
+        })),
     };
     let address = control_address(&options)?;
     let listen = SocketAddrV4::new(
@@ -114,7 +119,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         SocketAddr::V6(_) => bail!("the control socket is not an IPv4 socket"),
     };
     let token = secrets::token(&options.state.token())?;
-    let shared = control_state(&options, clock, table)?;
+    let notices = std::mem::take(&mut past.notices);
+    let checkpointer = past.checkpointer.take();
+    let shared = control_state(&options, clock, table, past)?;
     let boot = start_boot_service(&options, &shared, address, listen).await?;
     let tcp = tcp_listener(&options.http)?;
     let status = api::types::Status {
@@ -131,9 +138,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         counters: std::collections::BTreeMap::new(),
     };
     announce(&shared, &status);
-    if let Some(text) = damaged {
-        let event = Event::new(Severity::Warning, "nodes-file-damaged", text);
+    for event in notices {
         shared.lock().events.push(event);
+    }
+    if let Some(checkpointer) = checkpointer {
+        tokio::spawn(ledger::checkpoints(checkpointer));
     }
     let routes = api::router(Api {
         shared: shared.clone(),
@@ -161,10 +170,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         }
     };
     control::drive(shared.clone(), socket, on_join, stop(shared.clone())).await?;
-    let unsaved = shared.lock().table.to_save();
-    if let Some((path, bytes)) = unsaved {
-        control::save(&path, &bytes);
-    }
+    shared.lock().settle(shared.now());
     // The socket file is the sign of a running control node.
     drop(std::fs::remove_file(options.state.socket()));
     Ok(())
@@ -302,7 +308,28 @@ fn control_socket(listen: SocketAddrV4) -> anyhow::Result<tokio::net::UdpSocket>
     })
 }
 
-fn control_state(options: &Options, clock: Clock, table: NodeTable) -> anyhow::Result<Arc<Shared>> {
+/// Opens the store.
+fn open_ledger(options: &Options) -> anyhow::Result<ledger::Opened> {
+    let config = &options.config;
+    let limits = hearth_store::Limits {
+        jobs: config.store.jobs_max,
+        events: config.store.events_max,
+        programs: config.store.programs_max,
+    };
+    let rows = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let wanted = ledger::Wanted {
+        jobs: rows(config.jobs.history_max),
+        events: rows(config.events.ring_max),
+    };
+    Ok(ledger::open(&options.state.store(), limits, wanted)?)
+}
+
+fn control_state(
+    options: &Options,
+    clock: Clock,
+    table: NodeTable,
+    past: ledger::Opened,
+) -> anyhow::Result<Arc<Shared>> {
     let secret = secrets::cluster_secret(&options.state.secret())?;
     let limits = &options.config.jobs;
     let programs = ProgramStore::open(
@@ -325,26 +352,29 @@ fn control_state(options: &Options, clock: Clock, table: NodeTable) -> anyhow::R
     let mut runner = Runner::new(
         limits.clone(),
         Box::new(FewestHops::new(topology(options.tree.as_ref())?)),
-        &options.state.next_job(),
+        past.next_job,
     )
     .retaining(options.config.retention.clone());
+    runner.remember(past.jobs);
     for machine in table.machines() {
         runner.know_node(machine.node);
     }
     let kept = &options.config.events;
-    let events = EventLog::open(&options.state.events(), kept.ring_max, kept.file_max_bytes);
+    let mut events = EventLog::open(&options.state.events(), kept.ring_max, kept.file_max_bytes);
+    events.resume(past.events, past.next_event);
     let core = Core {
         endpoint,
         runner,
         table,
         events,
+        ledger: past.ledger,
         boots: std::collections::BTreeMap::new(),
         joined_unix_ms: std::collections::BTreeMap::new(),
         draining: std::collections::BTreeSet::new(),
         joined: Vec::new(),
         drops: Drops::default(),
     };
-    Ok(Shared::new(core, clock, programs))
+    Ok(Shared::new(core, clock, programs, past.history))
 }
 
 /// The tree that jobs are placed in: the one whose places the nodes' personalities have.

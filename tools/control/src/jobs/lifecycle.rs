@@ -141,6 +141,7 @@ impl Runner {
         job.started_us = Some(now_us);
         job.info.started_unix_us = Some(clock::unix_us());
         set_state(job, JobState::Running, "");
+        self.records.push(job.record());
         let text = format!("job {id} ({}) runs on {}", job.info.name, job.info.nodes);
         self.event(Severity::Info, "job-started", id, text);
         self.limit_time(id);
@@ -347,9 +348,7 @@ impl Runner {
         job.info.exit_status = exit_status;
         job.info.ended_unix_us = Some(clock::unix_us());
         job.info.totals = LaunchTotals::of(&job.info.ranks);
-        job.sink.close(Frame::End {
-            job: Box::new(job.info.clone()),
-        });
+        self.records.push(job.record());
         let severity = if state == JobState::Completed {
             Severity::Info
         } else {
@@ -360,10 +359,8 @@ impl Runner {
             text = format!("{text}: {}", job.info.reason);
         }
         self.event(severity, "job-ended", id, text);
-        if self.history.len() >= self.limits.history_max.max(1) {
-            self.history.pop_front();
-        }
-        self.history.push_back(job.info);
+        self.ended.push((job.sink, job.info.clone()));
+        self.keep(job.info);
     }
 
     /// Makes a node free again if `id` is its job.

@@ -12,14 +12,15 @@
 //!
 //! Invariants: a node has at most one job; a job's nodes become free rank by rank, each when its
 //! rank has ended and never before; every job that was accepted ends, since every state before
-//! `running` has a deadline, running ends with its client, and ending has a deadline.
+//! `running` has a deadline, running ends with its client, and ending has a deadline; a client
+//! hears of its job's end after that is written down ([`Runner::take_records`],
+//! [`Runner::tell_ended`]).
 
 pub mod allocator;
 mod calls;
 pub mod fabric;
 mod launch_block;
 mod lifecycle;
-mod numbers;
 pub mod record;
 pub mod retention;
 pub mod streams;
@@ -27,12 +28,11 @@ pub mod streams;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::Path;
 use std::sync::Arc;
 
 use netstack::ids::{JobId, NodeId};
 
-use crate::api::types::{JobInfo, JobState};
+use crate::api::types::{Frame, JobInfo, JobState};
 use crate::clock;
 use crate::config;
 use crate::events::{Event, Severity};
@@ -40,7 +40,7 @@ use crate::hostlist;
 use crate::programs::Program;
 use allocator::{Allocator, Candidate};
 use fabric::Fabric;
-use record::{Cause, Job, Submission};
+use record::{Cause, Job, Record, Submission};
 use streams::{Sink, SinkReader, Source, SourceWriter, Wakeups};
 
 /// Seconds a client has to read a job's output after submitting it.
@@ -137,13 +137,17 @@ pub struct Runner {
     jobs: BTreeMap<u64, Job>,
     history: VecDeque<JobInfo>,
     nodes: BTreeMap<u32, NodeUse>,
-    numbers: numbers::JobNumbers,
+    next_job: u64,
     events: Vec<Event>,
+    /// To be written down.
+    records: Vec<Record>,
+    /// Jobs that have ended, whose clients are told once that is written down.
+    ended: Vec<(Sink, JobInfo)>,
 }
 
 impl Runner {
-    /// A runner without jobs; `next_job` is the file that keeps the next job's number.
-    pub fn new(limits: config::Jobs, allocator: Box<dyn Allocator>, next_job: &Path) -> Self {
+    /// A runner without jobs, which numbers them from `next_job` on.
+    pub fn new(limits: config::Jobs, allocator: Box<dyn Allocator>, next_job: u64) -> Self {
         Runner {
             limits,
             retention: config::defaults().retention,
@@ -152,8 +156,17 @@ impl Runner {
             jobs: BTreeMap::new(),
             history: VecDeque::new(),
             nodes: BTreeMap::new(),
-            numbers: numbers::JobNumbers::load(next_job),
+            next_job,
             events: Vec::new(),
+            records: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Jobs of earlier runs of control, the oldest first.
+    pub fn remember(&mut self, jobs: Vec<JobInfo>) {
+        for info in jobs {
+            self.keep(info);
         }
     }
 
@@ -174,6 +187,20 @@ impl Runner {
         std::mem::take(&mut self.events)
     }
 
+    /// What is to be written down since the last call. Whoever takes it writes it, and then calls
+    /// [`Runner::tell_ended`].
+    pub fn take_records(&mut self) -> Vec<Record> {
+        std::mem::take(&mut self.records)
+    }
+
+    /// Tells the clients of jobs that have ended: their ends are written down now.
+    pub fn tell_ended(&mut self) {
+        for (sink, info) in self.ended.drain(..) {
+            let job = Box::new(info);
+            sink.close(Frame::End { job });
+        }
+    }
+
     /// Accepts a job.
     ///
     /// # Errors
@@ -188,7 +215,8 @@ impl Runner {
             return Err(SubmitError::QueueFull(waiting));
         }
         self.check_want(&submission)?;
-        let id = self.numbers.next();
+        let id = self.next_job;
+        self.next_job += 1;
         let time_limit_s = submission.time_limit_s.unwrap_or(self.limits.time_limit_s);
         let info = JobInfo {
             id,
@@ -231,6 +259,7 @@ impl Runner {
             started_us: None,
             discard_output: false,
         };
+        self.records.push(job.record());
         self.jobs.insert(id, job);
         Ok(id)
     }
@@ -412,14 +441,21 @@ impl Runner {
 
     fn job_mut(&mut self, id: u64) -> Result<&mut Job, JobError> {
         if !self.jobs.contains_key(&id) {
-            let ended = self.history.iter().any(|info| info.id == id);
-            return Err(if ended {
+            return Err(if (1..self.next_job).contains(&id) {
                 JobError::Ended(id)
             } else {
                 JobError::Unknown(id)
             });
         }
         Ok(self.jobs.get_mut(&id).expect("looked up above"))
+    }
+
+    /// Remembers a job that has ended, as one of the newest.
+    fn keep(&mut self, info: JobInfo) {
+        if self.history.len() >= self.limits.history_max.max(1) {
+            self.history.pop_front();
+        }
+        self.history.push_back(info);
     }
 
     fn event(&mut self, severity: Severity, kind: &str, job: u64, text: String) {

@@ -1,6 +1,6 @@
 //! One job: what was asked for, where it runs, how each rank fares.
 //!
-//! Key types: [`Submission`], [`Job`], [`Cause`]. Neighbours: `jobs::lifecycle` moves it through
+//! Key types: [`Submission`], [`Job`], [`Cause`], [`Record`]. Neighbours: `jobs::lifecycle` moves it through
 //! its states, `jobs::calls` serves its ranks.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -36,6 +36,17 @@ pub struct Submission {
     pub time_limit_s: Option<u64>,
     /// Whether standard input will come.
     pub stdin: bool,
+}
+
+/// What is written down of a job: when it is accepted, when it begins to run, when it has ended.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// What clients see of it.
+    pub info: JobInfo,
+    /// Size of its program's file, in bytes.
+    pub program_bytes: u64,
+    /// Its nodes, in rank order.
+    pub nodes: Vec<u32>,
 }
 
 /// Why a job is being ended before its ranks end by themselves.
@@ -139,6 +150,15 @@ impl Job {
             .zip(nodes)
             .map(|(rank, node)| RankReport::new(rank, *node))
             .collect();
+    }
+
+    /// What is to be written down of it now.
+    pub fn record(&self) -> Record {
+        Record {
+            info: self.info.clone(),
+            program_bytes: self.program.bytes(),
+            nodes: self.ranks.iter().map(|rank| rank.node.0).collect(),
+        }
     }
 
     /// The rank on `node`.

@@ -75,7 +75,7 @@ impl Lab {
         upload.write(b"program").unwrap();
         let program = upload.finish().unwrap();
         let allocator = FewestHops::new(Topology::flat());
-        let runner = Runner::new(limits, Box::new(allocator), &dir.path().join("next-job"));
+        let runner = Runner::new(limits, Box::new(allocator), 1);
         let nodes = Nodes::default();
         let mut lab = Lab {
             runner,
@@ -179,6 +179,13 @@ impl Lab {
         self.now_us += seconds * 1_000_000;
         self.runner.tick(self.now_us, &mut self.nodes);
     }
+
+    /// The rest of a job's output and its end, once what happened is written down.
+    fn drain(&mut self, reader: &mut SinkReader) -> (Vec<(u32, Vec<u8>)>, Option<JobInfo>) {
+        drop(self.runner.take_records());
+        self.runner.tell_ended();
+        drain(reader)
+    }
 }
 
 /// The rest of a job's output and its end.
@@ -217,7 +224,7 @@ fn a_job_is_launched_started_and_ends_with_the_highest_status() {
     lab.exit(1, id, RankEnd::Exited(3));
     assert_eq!(lab.state(id), JobState::Running);
     lab.exit(2, id, RankEnd::Signal(11));
-    let (output, end) = drain(&mut reader);
+    let (output, end) = lab.drain(&mut reader);
     assert_eq!(output, [(1, b"hello\n".to_vec())]);
     let end = end.unwrap();
     assert_eq!((end.state, end.exit_status), (JobState::Failed, Some(139)));
@@ -347,7 +354,7 @@ fn writes_wait_for_the_reader_and_stay_in_order() {
     );
     let mut read = Vec::new();
     for _ in 0..10 {
-        let (output, end) = drain(&mut reader);
+        let (output, end) = lab.drain(&mut reader);
         read.extend(output.into_iter().flat_map(|(_, data)| data));
         lab.runner.streams_changed(0, &mut lab.nodes);
         if end.is_some() {
@@ -446,7 +453,7 @@ fn a_cancelled_job_ends_when_its_ranks_have() {
     assert_eq!(lab.runner.job_of(0), None);
     assert_eq!(lab.runner.job_of(1), Some(id));
     lab.exit(1, id, RankEnd::Signal(2));
-    let end = drain(&mut reader).1.unwrap();
+    let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!(
         (end.state, end.exit_status),
         (JobState::Cancelled, Some(130))
@@ -469,7 +476,7 @@ fn a_waiting_job_is_cancelled_at_once() {
     lab.runner
         .cancel(0, &mut lab.nodes, second, 15, "enough")
         .unwrap();
-    assert_eq!(drain(&mut reader).1.unwrap().state, JobState::Cancelled);
+    assert_eq!(lab.drain(&mut reader).1.unwrap().state, JobState::Cancelled);
     assert_eq!(lab.state(first), JobState::Running);
 }
 
@@ -514,7 +521,7 @@ fn the_time_limit_ends_a_job() {
     lab.pass_s(2);
     assert_eq!(lab.nodes.cancelled, [(id, 15)]);
     lab.exit(0, id, RankEnd::Signal(15));
-    let end = drain(&mut reader).1.unwrap();
+    let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!(
         (end.state, &*end.reason),
         (JobState::TimeLimit, "time limit of 2 s reached")
@@ -531,7 +538,7 @@ fn a_node_that_sees_the_time_limit_first_is_believed() {
     lab.now_us = 1_950_000;
     lab.exit(0, id, RankEnd::Signal(15));
     lab.exit(1, id, RankEnd::Signal(15));
-    assert_eq!(drain(&mut reader).1.unwrap().state, JobState::TimeLimit);
+    assert_eq!(lab.drain(&mut reader).1.unwrap().state, JobState::TimeLimit);
 }
 
 #[test]
@@ -546,7 +553,7 @@ fn a_lost_node_ends_its_job_with_its_name() {
     );
     assert_eq!(lab.nodes.cancelled, [(id, 15)]);
     lab.exit(0, id, RankEnd::Signal(15));
-    let end = drain(&mut reader).1.unwrap();
+    let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!(end.state, JobState::NodeLost);
     assert!(end.reason.starts_with("n1 was lost"), "{}", end.reason);
     assert_eq!(end.ranks[1].end, Some(RankEnd::NodeLost));
@@ -558,7 +565,7 @@ fn a_node_that_boots_again_under_a_job_loses_it() {
     let mut lab = Lab::with_nodes(1);
     let (id, mut reader) = lab.running(1);
     lab.runner.node_up(0, &mut lab.nodes, 0, true);
-    assert_eq!(drain(&mut reader).1.unwrap().state, JobState::NodeLost);
+    assert_eq!(lab.drain(&mut reader).1.unwrap().state, JobState::NodeLost);
     assert_eq!(lab.state(id), JobState::NodeLost);
     let (next, _reader) = lab.running(1);
     assert_eq!(
@@ -587,7 +594,7 @@ fn a_refused_launch_fails_the_job_with_the_nodes_words() {
     assert_eq!(lab.nodes.cancelled, [(id, 15)]);
     assert_eq!(lab.runner.job_of(1), None, "the node that refused is free");
     lab.exit(0, id, RankEnd::Signal(15));
-    let end = drain(&mut reader).1.unwrap();
+    let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!(
         (end.state, &*end.reason),
         (JobState::Failed, "n1: not an ELF file")
@@ -601,7 +608,7 @@ fn a_launch_that_cannot_be_sent_fails_the_job_and_frees_the_nodes() {
     lab.nodes.refuse_launch = true;
     let submission = lab.submission(1, None);
     let (_, mut reader) = lab.submit(submission);
-    assert_eq!(drain(&mut reader).1.unwrap().state, JobState::Failed);
+    assert_eq!(lab.drain(&mut reader).1.unwrap().state, JobState::Failed);
     lab.nodes.refuse_launch = false;
     let (next, _reader) = lab.running(1);
     assert_eq!(lab.state(next), JobState::Running);
@@ -618,7 +625,7 @@ fn a_node_that_does_not_end_its_job_stays_out_until_it_does() {
     assert_eq!(lab.nodes.cancelled, [(id, 15), (id, 9)]);
     assert_eq!(lab.state(id), JobState::Ending);
     lab.pass_s(10);
-    assert_eq!(drain(&mut reader).1.unwrap().state, JobState::Cancelled);
+    assert_eq!(lab.drain(&mut reader).1.unwrap().state, JobState::Cancelled);
     let submission = lab.submission(1, None);
     let (next, _next) = lab.submit(submission);
     assert_eq!(lab.state(next), JobState::Pending);
@@ -634,7 +641,7 @@ fn a_node_that_refuses_after_its_job_was_given_up_is_free_again() {
     lab.pass_s(60);
     lab.pass_s(10);
     lab.pass_s(10);
-    let end = drain(&mut reader).1.unwrap();
+    let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!((end.state, end.bad_program), (JobState::Failed, false));
     assert_eq!(lab.runner.job_of(0), Some(id), "silent nodes stay taken");
     lab.runner
@@ -689,6 +696,51 @@ fn a_fault_report_reaches_client_record_and_events() {
             .any(|event| event.text.contains("rip 0x401000")),
         "{events:?}"
     );
+}
+
+#[test]
+fn a_client_hears_of_the_end_after_it_is_written_down() {
+    let mut lab = Lab::with_nodes(2);
+    let (id, mut reader) = lab.running(2);
+    lab.exit(0, id, RankEnd::Exited(0));
+    let told = |lab: &mut Lab| {
+        let records = lab.runner.take_records().into_iter();
+        let states = records.map(|record| (record.info.id, record.info.state, record.nodes));
+        states.collect::<Vec<_>>()
+    };
+    let began = [
+        (id, JobState::Pending, vec![]),
+        (id, JobState::Running, vec![0, 1]),
+    ];
+    assert_eq!(told(&mut lab), began);
+    lab.runner.tell_ended();
+    lab.exit(1, id, RankEnd::Exited(3));
+    assert_eq!(drain(&mut reader).1, None, "not yet");
+    assert_eq!(told(&mut lab), [(id, JobState::Failed, vec![0, 1])]);
+    assert_eq!(drain(&mut reader).1, None, "written, not told");
+    lab.runner.tell_ended();
+    assert_eq!(drain(&mut reader).1, lab.runner.get(id).ok());
+}
+
+#[test]
+fn numbers_and_history_go_on_after_a_restart() {
+    let mut lab = Lab::with_nodes(1);
+    let (id, _reader) = lab.running(1);
+    lab.exit(0, id, RankEnd::Exited(0));
+    let past = lab.runner.list(true);
+    let limits = crate::config::defaults().jobs;
+    let allocator = FewestHops::new(Topology::flat());
+    lab.runner = Runner::new(limits, Box::new(allocator), 7);
+    lab.runner.remember(past);
+    lab.runner.node_up(0, &mut lab.nodes, 0, true);
+    let (next, _reader) = lab.running(1);
+    assert_eq!(next, 7);
+    let known: Vec<u64> = lab.runner.list(true).iter().map(|job| job.id).collect();
+    assert_eq!(known, [id, next]);
+    let gone = lab.runner.cancel(0, &mut lab.nodes, 6, 15, "");
+    assert_eq!(gone, Err(JobError::Ended(6)));
+    let never = lab.runner.cancel(0, &mut lab.nodes, 8, 15, "");
+    assert_eq!(never, Err(JobError::Unknown(8)));
 }
 
 #[test]

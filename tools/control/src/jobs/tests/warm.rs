@@ -77,7 +77,7 @@ fn a_cold_job_does_not_look_for_warm_nodes() {
 fn a_warm_only_job_fails_when_too_few_nodes_are_warm_and_waits_for_busy_ones() {
     let mut lab = Lab::with_warm(3, &[1]);
     let (id, mut reader) = lab.submit_reusing(2, Reuse::Require);
-    let end = drain(&mut reader).1.unwrap();
+    let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!(
         (end.id, end.state, end.exit_status),
         (id, JobState::Failed, None)
@@ -99,7 +99,7 @@ fn a_warm_only_job_fails_when_too_few_nodes_are_warm_and_waits_for_busy_ones() {
     // While it waited, n1 let go of the program.
     lab.nodes.warm.clear();
     lab.exit(1, first, RankEnd::Exited(0));
-    assert_eq!(drain(&mut reader).1.unwrap().state, JobState::Failed);
+    assert_eq!(lab.drain(&mut reader).1.unwrap().state, JobState::Failed);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn ranks_of_a_warm_job_begin_each_by_itself() {
     );
     lab.exit(0, id, RankEnd::Signal(9));
     lab.exit(1, id, RankEnd::Signal(9));
-    let (output, end) = drain(&mut reader);
+    let (output, end) = lab.drain(&mut reader);
     assert_eq!((output.len(), end.unwrap().state), (1, JobState::Failed));
 }
 
@@ -139,7 +139,7 @@ fn a_rank_that_ends_before_another_has_begun_counts() {
     assert_eq!(lab.state(id), JobState::Running);
     lab.runner.started(0, id, NodeId(1));
     lab.exit(1, id, RankEnd::Exited(4));
-    let end = drain(&mut reader).1.unwrap();
+    let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!((end.state, end.exit_status), (JobState::Failed, Some(4)));
 }
 
@@ -160,7 +160,7 @@ fn times_count_from_the_dispatch_on_controls_clock() {
         report,
     };
     lab.call(0, id, Call::Exit(Box::new(exit)));
-    let end = drain(&mut reader).1.unwrap();
+    let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!(
         (end.ranks[0].first_ms, end.ranks[0].exit_ms),
         (Some(0.25), Some(3.5))

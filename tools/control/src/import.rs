@@ -1,0 +1,142 @@
+//! Files in which earlier versions kept numbers, taken over into the store once: `nodes.json`
+//! (numbers of machines) and `next-job` (number of the next job).
+//!
+//! Key function: [`take_over`]. Neighbour: `ledger` calls at every start and writes them.
+//!
+//! Invariant: a file is renamed only when the store has what it says; so a crash in between does it
+//! once more, which changes nothing.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use hearth_store::NodeRow;
+use serde::Deserialize;
+
+use crate::events::{Event, Severity};
+use crate::ledger::Ledger;
+
+#[derive(Debug, Deserialize)]
+struct Saved {
+    mac: String,
+    node: u32,
+}
+
+/// Takes over what earlier versions left in the state directory `dir`; gives what people should
+/// know about it. A ledger that is `only_for_now` leaves the files to a later start.
+pub fn take_over(dir: &Path, ledger: &mut Ledger, only_for_now: bool) -> Vec<Event> {
+    let mut events = Vec::new();
+    let (nodes_file, job_file) = (dir.join("nodes.json"), dir.join("next-job"));
+    let nodes = match std::fs::read(&nodes_file).map(|bytes| parse_nodes(&bytes)) {
+        Ok(Ok(nodes)) => nodes,
+        Ok(Err(what)) => {
+            let text = format!(
+                "{} is damaged ({what}) and was set aside: nodes that are running keep their numbers, others are numbered anew as they boot",
+                nodes_file.display()
+            );
+            events.push(Event::new(Severity::Warning, "nodes-file-damaged", text));
+            set_aside(&nodes_file, "damaged", &mut events);
+            Vec::new()
+        }
+        Err(_) => Vec::new(),
+    };
+    let next_job = std::fs::read_to_string(&job_file)
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    if nodes.is_empty() && next_job.is_none() {
+        return events;
+    }
+    // A store that cannot be written is an event of its own; the files then stay.
+    let taken = ledger.import(&nodes, next_job.unwrap_or(1)).is_ok();
+    if taken && !only_for_now {
+        for file in [nodes_file, job_file] {
+            if file.exists() {
+                set_aside(&file, "imported", &mut events);
+            }
+        }
+        let text = format!(
+            "the numbers of {} nodes and of jobs were taken over from files of an earlier version, which now end in .imported",
+            nodes.len()
+        );
+        events.push(Event::new(Severity::Info, "store-imported", text));
+    }
+    events
+}
+
+fn set_aside(file: &Path, ending: &str, events: &mut Vec<Event>) {
+    let aside = file.with_extension(ending);
+    if let Err(error) = std::fs::rename(file, &aside) {
+        let text = format!("cannot rename {}: {error}", file.display());
+        events.push(Event::new(Severity::Warning, "store-imported", text));
+    }
+}
+
+fn parse_nodes(bytes: &[u8]) -> Result<Vec<NodeRow>, String> {
+    let saved: Vec<Saved> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let row = |saved: Saved| {
+        let mac = hearth_boot::Mac::from_str(&saved.mac).map_err(|error| error.to_string())?;
+        Ok(NodeRow {
+            mac: mac.0,
+            node: saved.node,
+            boot_epoch: None,
+            joined_unix_us: None,
+        })
+    };
+    saved.into_iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_store::Limits;
+
+    use super::*;
+    use crate::ledger::{self, Wanted};
+
+    fn open(dir: &Path) -> ledger::Opened {
+        let wanted = Wanted { jobs: 9, events: 9 };
+        ledger::open(&dir.join("hearth.db"), Limits::default(), wanted).unwrap()
+    }
+
+    #[test]
+    fn numbers_of_an_earlier_version_are_taken_over_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path();
+        let json =
+            r#"[{"mac": "52:54:00:07:00:01", "node": 4}, {"mac": "02:00:00:00:00:09", "node": 0}]"#;
+        std::fs::write(path.join("nodes.json"), json).unwrap();
+        std::fs::write(path.join("next-job"), "17\n").unwrap();
+        let check = |opened: &ledger::Opened| {
+            let nodes = opened.nodes.iter().map(|row| (row.mac[5], row.node));
+            assert_eq!(nodes.collect::<Vec<_>>(), [(9, 0), (1, 4)]);
+            assert_eq!(opened.next_job, 17);
+        };
+        // A store in memory leaves the files where they are.
+        std::fs::create_dir(path.join("hearth.db")).unwrap();
+        let opened = open(path);
+        assert_eq!(opened.notices[0].kind, "store-unavailable");
+        check(&opened);
+        assert!(path.join("nodes.json").exists());
+        std::fs::remove_dir(path.join("hearth.db")).unwrap();
+        let opened = open(path);
+        assert!(
+            opened.notices[0].text.contains("2 nodes"),
+            "{:?}",
+            opened.notices
+        );
+        assert!(!path.join("nodes.json").exists() && path.join("nodes.imported").exists());
+        assert!(!path.join("next-job").exists());
+        check(&opened);
+        let opened = open(path);
+        assert!(opened.notices.is_empty());
+        check(&opened);
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path();
+        std::fs::write(path.join("nodes.json"), "[{").unwrap();
+        assert_eq!(open(path).notices[0].kind, "nodes-file-damaged");
+        assert_eq!(std::fs::read(path.join("nodes.damaged")).unwrap(), b"[{");
+        assert!(open(path).notices.is_empty());
+    }
+}
