@@ -1,51 +1,29 @@
 //! The kernel's part on a simulated node: loads, starts and ends programs around the real
-//! endpoint, and looks at the network once a heartbeat only while its program computes.
+//! endpoint, holds pages of those that have ended, and looks at the network once a heartbeat only
+//! while its program computes.
+
+mod job;
+pub mod warm;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use netstack::ids::{CallId, JobId, Rank, RequestId};
-use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, OFFSET_CURRENT, SubmitError};
-use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode};
+use netstack::ids::{CallId, JobId, ProgramId, RequestId};
+use netstack::io::ExitStatus;
+use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, StartMode};
 use netstack::node::{Endpoint, Event};
 use netstack::page::{Object, PageRequest};
+use netstack::retention::{Keep, Reuse};
 use netstack::time::Instant;
 use netstack::vitals::Vitals;
 
-use crate::program::{self, Plan, Step, Stream};
+use crate::program::{self, Plan, Stream};
+use job::{Job, Phase};
+use warm::WarmTable;
 
 /// Datagrams the receive ring holds while the program computes.
 const RING: usize = 128;
 /// Pieces in which a launch block is read.
 const BLOCK_PIECE: u32 = 4096;
-
-/// What a rank is doing.
-#[derive(Debug, PartialEq, Eq)]
-enum Phase {
-    Loading,
-    Ready,
-    Running,
-    Exiting,
-}
-
-#[derive(Debug)]
-struct Job {
-    spec: LaunchSpec,
-    phase: Phase,
-    /// Ranges still to be asked for.
-    wanted: VecDeque<PageRequest>,
-    waiting: BTreeSet<RequestId>,
-    block: BTreeMap<u64, Vec<u8>>,
-    step: usize,
-    written: u64,
-    /// Bytes of the present write that are not submitted yet.
-    to_write: usize,
-    stdin: u64,
-    reading: Option<CallId>,
-    computing_until: Option<Instant>,
-    /// The exit that could not be submitted yet, or was.
-    status: Option<ExitStatus>,
-    exit: Option<CallId>,
-}
 
 /// A running node.
 #[derive(Debug)]
@@ -56,6 +34,10 @@ pub struct Agent {
     jobs: BTreeMap<JobId, Job>,
     launched: BTreeSet<JobId>,
     started: BTreeSet<JobId>,
+    retained: BTreeSet<JobId>,
+    /// The newest DROP of this session.
+    last_drop: u64,
+    warm: WarmTable,
     booted: Instant,
     /// The node has left or is leaving.
     pub leaving: bool,
@@ -69,14 +51,17 @@ fn check(holds: bool, what: impl FnOnce() -> String) -> Checked {
 }
 
 impl Agent {
-    /// A node that boots now.
-    pub fn new(endpoint: Endpoint, now: Instant) -> Self {
+    /// A node that boots now and holds at most so many pages of programs that have ended.
+    pub fn new(endpoint: Endpoint, now: Instant, warm_pages: u32) -> Self {
         Agent {
             endpoint,
             ring: VecDeque::new(),
             jobs: BTreeMap::new(),
             launched: BTreeSet::new(),
             started: BTreeSet::new(),
+            retained: BTreeSet::new(),
+            last_drop: 0,
+            warm: WarmTable::new(warm_pages),
             booted: now,
             leaving: false,
         }
@@ -93,6 +78,11 @@ impl Agent {
     /// The node has no job.
     pub fn is_idle(&self) -> bool {
         self.jobs.is_empty()
+    }
+
+    /// The programs it holds, with their pages.
+    pub fn held(&self) -> BTreeMap<ProgramId, u32> {
+        self.warm.held()
     }
 
     fn is_computing(&self, now: Instant) -> bool {
@@ -160,14 +150,8 @@ impl Agent {
     fn handle(&mut self, now: Instant, event: Event, plans: &BTreeMap<JobId, Plan>) -> Checked {
         match event {
             Event::Launch { spec, block } => self.launch(now, spec, block, plans),
-            Event::Retain { job, .. } => {
-                self.endpoint.retain_result(now, job, 0);
-                Ok(())
-            }
-            Event::Drop { id, .. } => {
-                self.endpoint.drop_result(now, id, 0, false);
-                Ok(())
-            }
+            Event::Retain { job, program, .. } => self.retain(now, job, program),
+            Event::Drop { id, program } => self.drop_program(now, id, program),
             Event::Start { job } => self.start(job),
             Event::Cancel {
                 job,
@@ -195,10 +179,11 @@ impl Agent {
                 result,
                 data,
             } => self.io_done(job, call, result, &data),
-            Event::Joined { .. }
-            | Event::Refused { .. }
-            | Event::ControlLost
-            | Event::ControlBack => Ok(()),
+            Event::Joined { .. } => {
+                self.last_drop = 0;
+                Ok(())
+            }
+            Event::Refused { .. } | Event::ControlLost | Event::ControlBack => Ok(()),
             Event::Left => {
                 let by_itself = std::mem::replace(&mut self.leaving, true);
                 check(by_itself || self.is_idle(), || {
@@ -230,6 +215,13 @@ impl Agent {
         })?;
         if plan.refused {
             let (code, text) = (RefusalCode::NotElf, "not an ELF file: é".repeat(40));
+            self.endpoint
+                .launch_result(now, job, Err(LaunchRefusal { code, text }));
+            return Ok(());
+        }
+        let held = self.take_warm(now, &spec);
+        if held.is_none() && spec.retention.reuse == Reuse::Require {
+            let (code, text) = (RefusalCode::NotWarm, String::from("nothing is held of it"));
             self.endpoint
                 .launch_result(now, job, Err(LaunchRefusal { code, text }));
             return Ok(());
@@ -270,9 +262,76 @@ impl Agent {
             computing_until: None,
             status: None,
             exit: None,
+            reused: held.as_ref().map(BTreeSet::len),
+            pages: held.unwrap_or_default(),
+            doomed: false,
+            retired: false,
         };
         self.jobs.insert(job, state);
         Ok(())
+    }
+
+    /// What may be used of earlier runs; the published method forgets all other programs.
+    fn take_warm(&mut self, now: Instant, spec: &LaunchSpec) -> Option<warm::Pages> {
+        if spec.retention.keep == Keep::Published {
+            self.give_back(now, self.warm.others(Some(spec.program)));
+        }
+        if spec.retention.reuse == Reuse::Forbid {
+            self.give_back(now, vec![spec.program]);
+        }
+        self.warm.take(spec.program)
+    }
+
+    /// Drops what is held of these programs; their pages.
+    fn give_back(&mut self, now: Instant, programs: Vec<ProgramId>) -> u32 {
+        let mut pages = 0;
+        for program in programs {
+            if let Some(held) = self.warm.take(program) {
+                pages += held.len() as u32;
+                self.endpoint.unhold(now, program);
+            }
+        }
+        pages
+    }
+
+    fn retain(&mut self, now: Instant, job: JobId, program: ProgramId) -> Checked {
+        check(self.retained.insert(job), || {
+            format!("job {job} was retained for twice in one boot")
+        })?;
+        check(
+            !self.launched.contains(&job) && self.jobs.is_empty(),
+            || format!("job {job} was retained for too late or beside another"),
+        )?;
+        self.give_back(now, self.warm.others(Some(program)));
+        let pages = self.held().get(&program).copied().unwrap_or(0);
+        self.endpoint.retain_result(now, job, pages);
+        Ok(())
+    }
+
+    fn drop_program(&mut self, now: Instant, id: u64, program: Option<ProgramId>) -> Checked {
+        check(id > self.last_drop, || {
+            format!("drop {id} came after {}", self.last_drop)
+        })?;
+        self.last_drop = id;
+        let mut in_use = false;
+        for job in self.jobs.values_mut() {
+            let meant = program.is_none_or(|program| program == job.spec.program);
+            if meant && !job.retired {
+                (job.doomed, in_use) = (true, true);
+            }
+        }
+        let meant = program.map_or_else(|| self.warm.others(None), |program| vec![program]);
+        let pages = self.give_back(now, meant);
+        self.endpoint.drop_result(now, id, pages, in_use);
+        Ok(())
+    }
+
+    /// The job is over without an exit.
+    fn remove(&mut self, now: Instant, job: JobId) {
+        if let Some(mut state) = self.jobs.remove(&job) {
+            self.endpoint.cancel_requests(job);
+            state.retire(now, &mut self.endpoint, &mut self.warm);
+        }
     }
 
     fn start(&mut self, job: JobId) -> Checked {
@@ -283,9 +342,8 @@ impl Agent {
         if let Some(state) = self.jobs.get_mut(&job)
             && state.phase != Phase::Exiting
         {
-            check(state.phase == Phase::Ready, || {
-                format!("job {job} was started unready")
-            })?;
+            let waits = state.phase == Phase::Ready && state.spec.start == StartMode::OnCommand;
+            check(waits, || format!("job {job} was started unready"))?;
             state.phase = Phase::Running;
         }
         Ok(())
@@ -296,15 +354,13 @@ impl Agent {
             return Ok(());
         };
         if orphan {
-            self.endpoint.cancel_requests(job);
-            self.jobs.remove(&job);
+            self.remove(now, job);
             return Ok(());
         }
         match state.phase {
             Phase::Loading => {
                 let (code, text) = (RefusalCode::Cancelled, String::from("cancelled"));
-                self.endpoint.cancel_requests(job);
-                self.jobs.remove(&job);
+                self.remove(now, job);
                 self.endpoint
                     .launch_result(now, job, Err(LaunchRefusal { code, text }));
             }
@@ -319,8 +375,7 @@ impl Agent {
         let state = self.jobs.get_mut(&job).expect("the caller found the job");
         if state.phase == Phase::Loading {
             let (code, text) = (RefusalCode::Unreadable, String::from("no page"));
-            self.endpoint.cancel_requests(job);
-            self.jobs.remove(&job);
+            self.remove(now, job);
             self.endpoint
                 .launch_result(now, job, Err(LaunchRefusal { code, text }));
         } else {
@@ -345,8 +400,12 @@ impl Agent {
         })?;
         match object {
             Object::Program => {
-                let file = plans[&job].file_bytes;
-                check(program::is_at(Stream::File(job), offset, &bytes), || {
+                let plan = &plans[&job];
+                let (file, stream) = (plan.file_bytes, Stream::File(plan.number));
+                state
+                    .pages
+                    .extend(plan.pages_of(offset, bytes.len() as u32));
+                check(program::is_at(stream, offset, &bytes), || {
                     format!("job {job}: wrong bytes of the program at {offset}")
                 })?;
                 check(bytes.len() as u64 <= file.saturating_sub(offset), || {
@@ -393,147 +452,11 @@ impl Agent {
 
     /// Takes every job as far as it gets without waiting.
     fn advance(&mut self, now: Instant, plans: &BTreeMap<JobId, Plan>) -> Checked {
-        let endpoint = &mut self.endpoint;
+        let (endpoint, warm) = (&mut self.endpoint, &mut self.warm);
         for (job, state) in &mut self.jobs {
             let plan = &plans[job];
-            while state.advance(now, endpoint, plan)? {}
+            while state.advance(now, endpoint, warm, plan)? {}
         }
         Ok(())
-    }
-}
-
-impl Job {
-    /// The program is to end with this status.
-    fn end(&mut self, status: ExitStatus) {
-        self.phase = Phase::Exiting;
-        self.computing_until = None;
-        self.status.get_or_insert(status);
-    }
-
-    fn can_step(&self, now: Instant) -> bool {
-        self.computing_until.is_some_and(|until| until <= now)
-    }
-
-    /// One step; false when there is something to wait for.
-    fn advance(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        plan: &Plan,
-    ) -> Result<bool, String> {
-        while let Some(request) = self.wanted.front() {
-            let Ok(id) = endpoint.request_pages(now, *request) else {
-                return Ok(false);
-            };
-            self.wanted.pop_front();
-            self.waiting.insert(id);
-        }
-        match self.phase {
-            Phase::Loading if self.waiting.is_empty() => {
-                self.check_block(plan)?;
-                self.phase = Phase::Ready;
-                endpoint.launch_result(now, self.spec.job, Ok(()));
-                Ok(false)
-            }
-            Phase::Loading | Phase::Ready => Ok(false),
-            Phase::Running => self.step(now, endpoint, plan),
-            Phase::Exiting => self.submit_exit(now, endpoint),
-        }
-    }
-
-    fn check_block(&self, plan: &Plan) -> Checked {
-        let block: Vec<u8> = self.block.values().flatten().copied().collect();
-        let rank = self.spec.rank;
-        let parsed = netstack::job::launch_block::parse(&block);
-        let parsed = parsed.map_err(|error| format!("launch block of rank {rank}: {error}"))?;
-        check(
-            parsed.rank == rank && block == plan.launch_block(rank),
-            || format!("rank {rank} of job {} has another's launch block", plan.job),
-        )
-    }
-
-    fn step(&mut self, now: Instant, endpoint: &mut Endpoint, plan: &Plan) -> Result<bool, String> {
-        if self.computing_until.is_some_and(|until| until > now) || !self.waiting.is_empty() {
-            return Ok(false);
-        }
-        let job = self.spec.job;
-        let Some(step) = plan.steps.get(self.step) else {
-            self.end(ExitStatus::Exited(plan.code));
-            return Ok(true);
-        };
-        match *step {
-            Step::Compute(time) => {
-                if self.computing_until.take().is_none() {
-                    self.computing_until = Some(now + time);
-                    return Ok(time.0 == 0);
-                }
-                self.step += 1;
-            }
-            Step::Write(bytes) => {
-                if self.to_write == 0 {
-                    self.to_write = bytes;
-                }
-                let piece = self.to_write.min(MAX_CALL_DATA);
-                let data =
-                    program::bytes_at(Stream::Output(job, self.spec.rank), self.written, piece);
-                let op = IoOp::Write {
-                    fd: 1,
-                    offset: OFFSET_CURRENT,
-                    data,
-                };
-                match endpoint.io_submit(now, job, op) {
-                    Ok(_) => {}
-                    Err(SubmitError::Full) => return Ok(false),
-                    Err(error) => return Err(format!("job {job}: a write was refused: {error:?}")),
-                }
-                self.written += piece as u64;
-                self.to_write -= piece;
-                if self.to_write == 0 {
-                    self.step += 1;
-                }
-            }
-            Step::Fault(offset, length) => {
-                let object = Object::Program;
-                let demand = true;
-                self.wanted.push_back(PageRequest {
-                    job,
-                    object,
-                    offset,
-                    length,
-                    demand,
-                });
-                self.step += 1;
-            }
-            Step::ReadAll => {
-                if self.spec.rank != Rank(0) {
-                    self.step += 1;
-                    return Ok(true);
-                }
-                if self.reading.is_none() {
-                    let op = IoOp::Read {
-                        fd: 0,
-                        offset: OFFSET_CURRENT,
-                        size: 1000,
-                    };
-                    self.reading = endpoint.io_submit(now, job, op).ok();
-                }
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn submit_exit(&mut self, now: Instant, endpoint: &mut Endpoint) -> Result<bool, String> {
-        if self.exit.is_none() {
-            let status = self.status.expect("an ending job has a status");
-            let mut report = ExitReport::new(status);
-            // What the operator checks the output against.
-            report.user_us = self.written;
-            report.wall_us = self.stdin;
-            let submitted = endpoint.io_submit(now, self.spec.job, IoOp::Exit(Box::new(report)));
-            let call = submitted.map_err(|error| format!("an exit was refused: {error:?}"))?;
-            self.exit = Some(call);
-        }
-        Ok(false)
     }
 }

@@ -5,26 +5,31 @@
 //! - a job's output is exactly what its rank wrote, in order, and complete when `Exit` arrives;
 //! - every rank ends exactly once, by exit, refusal or loss; a job closes after its last rank;
 //! - at most a window of calls of a rank waits for replies;
-//! - nodes join, are lost and leave in an order that makes sense, and only nodes that exist.
+//! - nodes join, are lost and leave in an order that makes sense, and only nodes that exist;
+//! - a rank starts once, before its first call; one whose node holds all its pages fetches none;
+//! - what is to be dropped is answered once. (That the status table is what the nodes hold in the
+//!   end is checked by [`crate::world`].)
+
+mod calls;
+pub mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use netstack::control::{Endpoint, Event};
-use netstack::ids::{BootEpoch, CallId, JobId, NodeId, Rank};
-use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply, WINDOW};
-use netstack::job::{JobSpec, LaunchError, RankSpec, StartMode};
-use netstack::page::{Object, PageError, PageReply, PageWanted};
-use netstack::retention::Retention;
+use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, Rank};
+use netstack::io::{ExitStatus, IoReply};
+use netstack::job::{JobSpec, LaunchError, RankSpec, RefusalCode, StartMode};
+use netstack::page::PageReply;
+use netstack::retention::Reuse;
 use netstack::rng::Rng;
 use netstack::time::{Instant, Micros};
 
 use crate::agent::Checked;
-use crate::program::{self, Plan, Step, Stream};
+use crate::program::Plan;
+use status::StatusTable;
 
 /// How long after a failed launch the next attempt comes.
 const LAUNCH_RETRY: Micros = Micros::from_millis(500);
-/// Longest time the store takes to find a page.
-const PAGE_DELAY: Micros = Micros::from_millis(2);
 
 /// How a rank ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +62,7 @@ struct Record {
     next_attempt: Instant,
     cancel_at: Option<Instant>,
     cancelled: bool,
+    at_once: bool,
     outcomes: BTreeMap<Rank, Outcome>,
     ranks: BTreeMap<Rank, RankRecord>,
 }
@@ -69,6 +75,7 @@ struct RankRecord {
     unanswered: u32,
     reader_free_at: Instant,
     exit_seen: bool,
+    retained: bool,
     ready: bool,
     started: bool,
 }
@@ -91,6 +98,10 @@ pub struct Operator {
     tasks: BTreeMap<(Instant, u64), Task>,
     next_task: u64,
     up: BTreeMap<NodeId, BootEpoch>,
+    /// What the nodes hold; survives a restart.
+    pub status: StatusTable,
+    /// Drops that nodes have not answered.
+    drops: BTreeSet<(NodeId, u64)>,
     rng: Rng,
     /// Nodes that joined, counted by event.
     pub joins: u64,
@@ -98,6 +109,12 @@ pub struct Operator {
     pub losses: u64,
     /// Bytes of output that arrived.
     pub output_bytes: u64,
+    /// Ranks that found pages of their program.
+    pub warm_ranks: u64,
+    /// Ranks that fetched no page of their program.
+    pub silent_ranks: u64,
+    /// Drops that were answered.
+    pub dropped: u64,
 }
 
 fn check(holds: bool, what: impl FnOnce() -> String) -> Checked {
@@ -112,6 +129,7 @@ impl Operator {
             next_attempt: Instant::ZERO + plan.launch_at,
             cancel_at: None,
             cancelled: false,
+            at_once: false,
             outcomes: BTreeMap::new(),
             ranks: BTreeMap::new(),
         };
@@ -122,10 +140,15 @@ impl Operator {
             tasks: BTreeMap::new(),
             next_task: 0,
             up: BTreeMap::new(),
+            status: StatusTable::default(),
+            drops: BTreeSet::new(),
             rng: Rng::new(seed),
             joins: 0,
             losses: 0,
             output_bytes: 0,
+            warm_ranks: 0,
+            silent_ranks: 0,
+            dropped: 0,
         }
     }
 
@@ -134,6 +157,7 @@ impl Operator {
         self.endpoint = endpoint;
         self.tasks.clear();
         self.up.clear();
+        self.drops.clear();
         for record in self.records.values_mut() {
             if record.state == State::Running {
                 record.state = State::Aborted;
@@ -146,10 +170,17 @@ impl Operator {
         self.records[&job].state
     }
 
-    /// All jobs have closed or were aborted.
+    /// All jobs have closed or were aborted, and all drops were answered.
     pub fn is_done(&self) -> bool {
         let done = |record: &Record| matches!(record.state, State::Closed | State::Aborted);
-        self.records.values().all(done)
+        self.records.values().all(done) && self.drops.is_empty()
+    }
+
+    /// Has a node drop a program, or all; one that is not up holds nothing that counts.
+    pub fn drop_program(&mut self, now: Instant, node: NodeId, program: Option<ProgramId>) {
+        if let Ok(id) = self.endpoint.drop_program(now, node, program) {
+            self.drops.insert((node, id));
+        }
     }
 
     /// How a job's ranks ended.
@@ -207,7 +238,9 @@ impl Operator {
             match record.state {
                 State::Waiting if record.next_attempt <= now => {
                     let plan = &self.plans[job];
-                    match self.endpoint.launch(now, spec(plan)) {
+                    let spec = spec(plan, &self.status);
+                    record.at_once = spec.start == StartMode::AtOnce;
+                    match self.endpoint.launch(now, spec) {
                         Ok(()) => {
                             record.state = State::Running;
                             record.cancel_at = plan.cancel_after.map(|after| now + after);
@@ -241,6 +274,7 @@ impl Operator {
                     format!("{node} joined with a boot it never had")
                 })?;
                 let before = self.up.insert(node, epoch);
+                self.status.joined(node, epoch);
                 self.joins += 1;
                 check(before.is_none(), || {
                     format!("{node} joined while it was up")
@@ -248,22 +282,27 @@ impl Operator {
             }
             Event::NodeLost { node, epoch, .. } => {
                 self.losses += 1;
+                self.drops.retain(|(of, _)| *of != node);
                 check(self.up.remove(&node) == Some(epoch), || {
                     format!("{node} was lost twice")
                 })
             }
-            Event::NodeLeft { node, epoch } => check(self.up.remove(&node) == Some(epoch), || {
-                format!("{node} left unseen")
-            }),
+            Event::NodeLeft { node, epoch } => {
+                self.drops.retain(|(of, _)| *of != node);
+                check(self.up.remove(&node) == Some(epoch), || {
+                    format!("{node} left unseen")
+                })
+            }
             Event::NodeStays { node, .. } => check(self.up.contains_key(&node), || {
                 format!("{node} stays, which is not up")
             }),
             Event::LaunchReady {
                 job, rank, waiting, ..
             } => {
+                let at_once = self.records[&job].at_once;
                 let state = self.rank(job, rank)?;
                 let again = std::mem::replace(&mut state.ready, true);
-                check(!again, || {
+                check(!again && !at_once, || {
                     format!("rank {rank} of job {job} was ready twice")
                 })?;
                 if waiting == 0 {
@@ -272,8 +311,10 @@ impl Operator {
                 Ok(())
             }
             Event::Started { job, rank, .. } => {
+                let at_once = self.records[&job].at_once;
                 let state = self.rank(job, rank)?;
-                let (ready, again) = (state.ready, std::mem::replace(&mut state.started, true));
+                let ready = state.ready || at_once;
+                let again = std::mem::replace(&mut state.started, true);
                 check(ready && !again, || {
                     format!("rank {rank} of job {job} started wrongly")
                 })
@@ -285,9 +326,15 @@ impl Operator {
                 text,
                 ..
             } => {
-                let expected = self.plans[&job].refused || self.records[&job].cancelled;
-                let found = matches!(code, netstack::job::RefusalCode::Unreadable) || expected;
-                check(found, || format!("job {job} was refused: {code:?} {text}"))?;
+                let plan = &self.plans[&job];
+                let expected = match code {
+                    RefusalCode::Unreadable => true,
+                    RefusalCode::NotWarm => plan.retention.reuse == Reuse::Require,
+                    _ => plan.refused || self.records[&job].cancelled,
+                };
+                check(expected, || {
+                    format!("job {job} was refused: {code:?} {text}")
+                })?;
                 self.ended(now, job, rank, Outcome::Refused)
             }
             Event::RankLost { job, rank, .. } => self.ended(now, job, rank, Outcome::Lost),
@@ -304,8 +351,25 @@ impl Operator {
                 })
             }
             Event::PageWanted(wanted) => self.page_wanted(now, wanted),
-            Event::Retained { .. } | Event::Holdings { .. } | Event::ProgramDropped { .. } => {
-                Ok(())
+            Event::Retained { job, rank, .. } => {
+                let state = self.rank(job, rank)?;
+                let again = std::mem::replace(&mut state.retained, true);
+                check(!again && !state.ready && !state.started, || {
+                    format!("rank {rank} of job {job} was retained for twice or late")
+                })
+            }
+            Event::Holdings {
+                node,
+                boot_epoch,
+                reset,
+                held,
+                dropped,
+            } => self.status.report(node, boot_epoch, reset, &held, &dropped),
+            Event::ProgramDropped { node, id, .. } => {
+                self.dropped += 1;
+                check(self.drops.remove(&(node, id)), || {
+                    format!("{node} dropped what nobody asked for, number {id}")
+                })
             }
             Event::IoCall {
                 node,
@@ -346,153 +410,9 @@ impl Operator {
         Ok(())
     }
 
-    fn page_wanted(&mut self, now: Instant, wanted: PageWanted) -> Checked {
-        let plan = self
-            .plans
-            .get(&wanted.job)
-            .ok_or("a page of an unknown job is wanted")?;
-        let bytes = match wanted.object {
-            Object::Program => {
-                let left = plan.file_bytes.saturating_sub(wanted.offset);
-                let length = left.min(wanted.length.into()) as usize;
-                Ok(program::bytes_at(
-                    Stream::File(wanted.job),
-                    wanted.offset,
-                    length,
-                ))
-            }
-            Object::PageHashes => Err(PageError::NoSuchObject),
-            Object::LaunchBlock => {
-                let block = plan.launch_block(wanted.rank);
-                let start = block.len().min(wanted.offset as usize);
-                let end = block.len().min(start + wanted.length as usize);
-                block
-                    .get(start..end)
-                    .map(<[u8]>::to_vec)
-                    .ok_or(PageError::Unreadable)
-            }
-        };
-        let delay = Micros(self.rng.below(PAGE_DELAY.0));
-        self.later(now + delay, Task::Page(PageReply { wanted, bytes }));
-        Ok(())
-    }
-
     fn later(&mut self, at: Instant, task: Task) {
         self.next_task += 1;
         self.tasks.insert((at, self.next_task), task);
-    }
-
-    fn io_call(
-        &mut self,
-        now: Instant,
-        node: NodeId,
-        job: JobId,
-        rank: Rank,
-        call: CallId,
-        op: IoOp,
-    ) -> Checked {
-        let plan = self
-            .plans
-            .get(&job)
-            .ok_or("a call of an unknown job")?
-            .clone();
-        check(plan.nodes[rank.0 as usize] == node, || {
-            format!("{node} is not rank {rank}")
-        })?;
-        let state = self.rank(job, rank)?;
-        check(call.0 == state.last_call + 1, || {
-            format!(
-                "rank {rank} of job {job}: call {} after {}",
-                call.0, state.last_call
-            )
-        })?;
-        check(!state.exit_seen, || {
-            format!("rank {rank} of job {job} calls after its exit")
-        })?;
-        state.last_call = call.0;
-        state.unanswered += 1;
-        check(state.unanswered <= WINDOW, || {
-            format!("job {job}: the window is not kept")
-        })?;
-        let (at, reply) = self.carry_out(now, &plan, rank, op)?;
-        self.later(at, Task::Reply(node, job, rank, call, reply));
-        Ok(())
-    }
-
-    /// Carries out a call: its reply, and when the rank's reader is ready to give it.
-    fn carry_out(
-        &mut self,
-        now: Instant,
-        plan: &Plan,
-        rank: Rank,
-        op: IoOp,
-    ) -> Result<(Instant, IoReply), String> {
-        let job = plan.job;
-        let state = self.rank(job, rank)?;
-        match op {
-            IoOp::Write { data, .. } => {
-                let position = state.output;
-                check(
-                    program::is_at(Stream::Output(job, rank), position, &data),
-                    || format!("rank {rank} of job {job}: wrong output at {position}"),
-                )?;
-                let length = data.len() as u64;
-                state.output += length;
-                let taken = (length * 1_000_000)
-                    .checked_div(plan.reader_rate)
-                    .unwrap_or(0);
-                state.reader_free_at = state.reader_free_at.max(now) + Micros(taken);
-                let at = state.reader_free_at;
-                self.output_bytes += length;
-                Ok((at, reply(length, Vec::new())))
-            }
-            IoOp::Read { size, .. } => {
-                let left = plan.stdin_bytes - state.stdin;
-                let length = left.min(size.into()).min(700);
-                let data = program::bytes_at(Stream::Input(job), state.stdin, length as usize);
-                state.stdin += length;
-                let at = now + Micros(self.rng.below(5_000));
-                Ok((at, reply(length, data)))
-            }
-            IoOp::Report { .. } => Err(format!("job {job} reports a fault")),
-            IoOp::Exit(report) => {
-                state.exit_seen = true;
-                let at = state.reader_free_at.max(now);
-                self.check_exit(plan, rank, &report)?;
-                self.ended(now, job, rank, Outcome::Exit(report.status))?;
-                Ok((at, reply(0, Vec::new())))
-            }
-        }
-    }
-
-    /// Nothing is missing when a program has ended.
-    fn check_exit(&self, plan: &Plan, rank: Rank, report: &ExitReport) -> Checked {
-        let (job, state) = (plan.job, &self.records[&plan.job].ranks[&rank]);
-        check(state.output == report.user_us, || {
-            let (arrived, written) = (state.output, report.user_us);
-            format!("rank {rank} of job {job} wrote {written} bytes, {arrived} arrived")
-        })?;
-        match report.status {
-            ExitStatus::Exited(code) => {
-                let read = plan.steps.iter().any(|step| matches!(step, Step::ReadAll));
-                let stdin = if read && rank == Rank(0) {
-                    plan.stdin_bytes
-                } else {
-                    0
-                };
-                let complete = state.output == plan.output_bytes()
-                    && report.wall_us == stdin
-                    && code == plan.code;
-                check(complete, || {
-                    format!("rank {rank} of job {job} ended before its end")
-                })
-            }
-            ExitStatus::Signal(_) => check(self.records[&job].cancelled, || {
-                format!("job {job} was ended by a signal nobody sent")
-            }),
-            // A page that did not come within the limit: the network was cut for that long.
-            ExitStatus::Failed => Ok(()),
-        }
     }
 
     /// Ranks that ended otherwise than by themselves.
@@ -505,26 +425,27 @@ impl Operator {
     }
 }
 
-fn reply(length: u64, data: Vec<u8>) -> IoReply {
-    let result = length as i64;
-    IoReply { result, data }
-}
-
-fn spec(plan: &Plan) -> JobSpec {
+fn spec(plan: &Plan, status: &StatusTable) -> JobSpec {
+    let program = plan.program();
     let place = |(rank, node): (usize, &NodeId)| RankSpec {
         node: *node,
         launch_block: plan.launch_block(Rank(rank as u32)).into(),
-        retain: false,
+        retain: plan.published && status.is_warm(*node, program),
     };
+    let warm = |node: &NodeId| status.is_warm(*node, program);
+    let short = plan.nodes.len() == 1 || plan.nodes.iter().all(warm);
     JobSpec {
         job: plan.job,
         ranks: plan.nodes.iter().enumerate().map(place).collect(),
-        program: plan.program(),
+        program,
         program_bytes: plan.file_bytes,
         time_limit_us: 0,
         monitor_period_us: 0,
         memory_limit: 0,
-        retention: Retention::NOTHING,
-        start: StartMode::OnCommand,
+        retention: plan.retention,
+        start: match plan.hurried && short {
+            true => StartMode::AtOnce,
+            false => StartMode::OnCommand,
+        },
     }
 }

@@ -1,9 +1,15 @@
 //! What a simulated job does. Every byte a program writes, reads or has in its file is a function
 //! of who it belongs to and where it stands, so both ends can check what the network made of it.
 
+use std::collections::BTreeSet;
+
 use netstack::ids::{JobId, NodeId, ProgramId, Rank};
+use netstack::retention::Retention;
 use netstack::rng::Rng;
 use netstack::time::Micros;
+
+/// Bytes of a page.
+const PAGE: u64 = netstack::page::PAGE_SIZE as u64;
 
 /// One step of a program.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +31,8 @@ pub struct Plan {
     pub job: JobId,
     /// Where its ranks go.
     pub nodes: Vec<NodeId>,
+    /// Which program it runs: jobs with the same number have the same file.
+    pub number: u64,
     /// Size of the program file in bytes.
     pub file_bytes: u64,
     /// Ranges read before the program is ready.
@@ -43,6 +51,12 @@ pub struct Plan {
     pub reader_rate: u64,
     /// The node cannot load it.
     pub refused: bool,
+    /// What is used of earlier runs, and held after this one.
+    pub retention: Retention,
+    /// Nodes that hold the program get a retain message before the launch.
+    pub published: bool,
+    /// Starts at once where it can.
+    pub hurried: bool,
 }
 
 /// How heavy the jobs of a run are.
@@ -89,6 +103,7 @@ impl Plan {
         Plan {
             job,
             nodes,
+            number: job.0,
             file_bytes,
             load,
             steps,
@@ -98,14 +113,42 @@ impl Plan {
             cancel_after: None,
             reader_rate: 0,
             refused: false,
+            retention: Retention::NOTHING,
+            published: false,
+            hurried: false,
         }
+    }
+
+    /// The same program, launched again as another job.
+    pub fn again(&self, job: JobId, nodes: Vec<NodeId>) -> Plan {
+        Plan {
+            job,
+            nodes,
+            ..self.clone()
+        }
+    }
+
+    /// Pages of the file that a rank needs from first to last.
+    pub fn pages(&self) -> BTreeSet<u64> {
+        let faults = self.steps.iter().filter_map(|step| match step {
+            Step::Fault(offset, length) => Some((*offset, *length)),
+            _ => None,
+        });
+        let ranges = self.load.iter().copied().chain(faults);
+        ranges
+            .flat_map(|(offset, length)| self.pages_of(offset, length))
+            .collect()
+    }
+
+    /// Pages of the file in a range.
+    pub fn pages_of(&self, offset: u64, length: u32) -> std::ops::Range<u64> {
+        let end = (offset + u64::from(length)).min(self.file_bytes);
+        offset / PAGE..end.div_ceil(PAGE)
     }
 
     /// The program's identity.
     pub fn program(&self) -> ProgramId {
-        let mut id = [0x50; 32];
-        id[..8].copy_from_slice(&self.job.0.to_le_bytes());
-        ProgramId(id)
+        program_id(self.number)
     }
 
     /// The launch block of a rank; its content is a function of the rank.
@@ -128,6 +171,13 @@ impl Plan {
     }
 }
 
+/// The identity of the program with this number.
+pub fn program_id(number: u64) -> ProgramId {
+    let mut id = [0x50; 32];
+    id[..8].copy_from_slice(&number.to_le_bytes());
+    ProgramId(id)
+}
+
 /// What a stream of bytes is.
 #[derive(Clone, Copy, Debug)]
 pub enum Stream {
@@ -135,8 +185,8 @@ pub enum Stream {
     Output(JobId, Rank),
     /// Standard input of a job.
     Input(JobId),
-    /// The program file of a job.
-    File(JobId),
+    /// The file of the program with this number.
+    File(u64),
 }
 
 /// Byte `position` of a stream.
@@ -144,7 +194,7 @@ pub fn byte_at(stream: Stream, position: u64) -> u8 {
     let salt = match stream {
         Stream::Output(job, rank) => job.0.wrapping_mul(31).wrapping_add(u64::from(rank.0) << 40),
         Stream::Input(job) => job.0.wrapping_mul(37).wrapping_add(1 << 60),
-        Stream::File(job) => job.0.wrapping_mul(41).wrapping_add(1 << 61),
+        Stream::File(number) => number.wrapping_mul(41).wrapping_add(1 << 61),
     };
     let mixed = (salt ^ (position / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> (8 * (position % 8))) as u8

@@ -1,6 +1,7 @@
 //! Named runs. Each is a function of a seed and a number of nodes.
 
 use netstack::ids::{JobId, NodeId};
+use netstack::retention::{Keep, Retention, Reuse};
 use netstack::rng::Rng;
 use netstack::time::{Instant, Micros};
 
@@ -21,7 +22,7 @@ pub struct Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 9] = [
+pub const ALL: [Scenario; 11] = [
     Scenario {
         name: "join",
         about: "all nodes join through 10 % loss, reordering and duplication; control restarts",
@@ -69,6 +70,18 @@ pub const ALL: [Scenario; 9] = [
         about: "control restarts under jobs",
         nodes: 6,
         build: restart,
+    },
+    Scenario {
+        name: "warm",
+        about: "programs launched again where they are held, under a limit, with drops and restarts",
+        nodes: 8,
+        build: warm,
+    },
+    Scenario {
+        name: "relaunch",
+        about: "one program on all nodes, again and again, through loss and a restart of control",
+        nodes: 1024,
+        build: relaunch,
     },
     Scenario {
         name: "swarm",
@@ -126,6 +139,7 @@ fn cluster(seed: u64, nodes: usize, loss_percent: u32, spread: Micros) -> (Setup
         links: LinkParams::lossy(loss_percent),
         control_inbox: 256,
         control_service: Micros(10),
+        warm_pages: 4096,
         plans: Vec::new(),
         faults,
         deadline: at_ms(600_000),
@@ -258,6 +272,106 @@ fn restart(seed: u64, nodes: usize) -> Setup {
     setup
 }
 
+/// A policy drawn at random: mostly what is the default, sometimes every other.
+fn random_retention(rng: &mut Rng) -> Retention {
+    Retention {
+        reuse: match rng.below(8) {
+            0 => Reuse::Forbid,
+            1 => Reuse::Require,
+            _ => Reuse::Allow,
+        },
+        keep: match rng.below(8) {
+            0 => Keep::Nothing,
+            1 | 2 => Keep::Published,
+            _ => Keep::Warm,
+        },
+        limit_pages: match rng.below(4) {
+            0 => 1 + rng.below(60) as u32,
+            _ => 0,
+        },
+        ..Retention::default()
+    }
+}
+
+/// Makes the plans jobs of fewer programs, with policies of all kinds.
+fn share_programs(rng: &mut Rng, plans: &mut [Plan], programs: usize) {
+    for index in 0..plans.len() {
+        if index >= programs {
+            let plan = &plans[index];
+            let (job, nodes, launch_at) = (plan.job, plan.nodes.clone(), plan.launch_at);
+            let program = &plans[rng.below(programs as u64) as usize];
+            plans[index] = program.again(job, nodes);
+            plans[index].launch_at = launch_at;
+        }
+        let plan = &mut plans[index];
+        plan.retention = random_retention(rng);
+        plan.published = plan.retention.keep == Keep::Published && rng.below(4) > 0;
+        plan.hurried = rng.below(2) == 0;
+    }
+}
+
+/// The control node has nodes drop programs, `count` times.
+fn drops(rng: &mut Rng, setup: &mut Setup, count: u64, programs: u64) {
+    for _ in 0..count {
+        let index = rng.below(setup.nodes as u64) as usize;
+        let at = at_ms(1_000 + rng.below(25_000));
+        let number = rng.below(programs + 1);
+        setup.faults.push((at, Fault::Drop(index, number)));
+    }
+}
+
+fn warm(seed: u64, nodes: usize) -> Setup {
+    let (mut setup, mut rng) = cluster(seed, nodes, 10, Micros::from_millis(500));
+    // About two of the programs fit.
+    setup.warm_pages = 60;
+    let weight = Weight {
+        file: 150_000,
+        compute: Micros::from_millis(200),
+        ..LIGHT
+    };
+    setup.plans = random_plans(&mut rng, nodes, 24, weight);
+    share_programs(&mut rng, &mut setup.plans, 4);
+    for plan in &mut setup.plans {
+        plan.launch_at = Micros(rng.below(20_000_000));
+    }
+    drops(&mut rng, &mut setup, 10, 4);
+    outages(&mut rng, &mut setup, 2, Fault::Crash(0), Fault::Boot);
+    let begin = 8_000 + rng.below(8_000);
+    setup.faults.push((at_ms(begin), Fault::CrashControl));
+    setup
+        .faults
+        .push((at_ms(begin + 1 + rng.below(4_000)), Fault::RestartControl));
+    setup
+}
+
+fn relaunch(seed: u64, nodes: usize) -> Setup {
+    let (mut setup, mut rng) = cluster(seed, nodes, 10, Micros::from_millis(500));
+    let mut plan = Plan::random(JobId(1), ids(0..nodes), LIGHT, &mut rng);
+    plan.load = vec![(0, 4096)];
+    plan.steps = vec![
+        Step::Fault(8192, 16_384),
+        Step::Compute(Micros::from_millis(20)),
+        Step::Write(300),
+    ];
+    plan.file_bytes = 24_000;
+    plan.stdin_bytes = 0;
+    plan.retention = Retention::default();
+    plan.hurried = true;
+    // Cold; warm after a restart of control; warm by the published method.
+    for (job, launch_at) in [(1, 8_000), (2, 30_000), (3, 40_000)] {
+        let mut plan = plan.again(JobId(job), plan.nodes.clone());
+        plan.launch_at = Micros::from_millis(launch_at);
+        if job == 3 {
+            plan.published = true;
+            plan.retention.keep = Keep::Published;
+        }
+        setup.plans.push(plan);
+    }
+    setup.faults.push((at_ms(22_000), Fault::CrashControl));
+    setup.faults.push((at_ms(24_000), Fault::RestartControl));
+    setup
+}
+
 fn swarm(seed: u64, nodes: usize) -> Setup {
     let mut rng = Rng::new(seed.wrapping_mul(0x9e37_79b9) ^ 0x0073_7761_726d);
     let nodes = if nodes == 0 {
@@ -281,6 +395,13 @@ fn swarm(seed: u64, nodes: usize) -> Setup {
         ..LIGHT
     };
     setup.plans = random_plans(&mut rng, nodes, count, weight);
+    if rng.below(2) == 0 {
+        let programs = 1 + rng.below(3) as usize;
+        share_programs(&mut rng, &mut setup.plans, programs);
+        setup.warm_pages = rng.below(200) as u32;
+        let count = rng.below(6);
+        drops(&mut rng, &mut setup, count, 3);
+    }
     for plan in &mut setup.plans {
         plan.refused = rng.below(10) == 0;
         if rng.below(4) == 0 {

@@ -16,7 +16,7 @@ use netstack::{MAX_DATAGRAM, NODE_PORT, node};
 use crate::agent::{Agent, Checked};
 use crate::network::{Direction, LinkParams, Network};
 use crate::operator::{Operator, State};
-use crate::program::Plan;
+use crate::program::{Plan, program_id};
 
 const SECRET: [u8; 16] = *b"simulated secret";
 const VERSION: [u8; 16] = *b"0.1.0\0\0\0\0\0\0\0\0\0\0\0";
@@ -34,6 +34,8 @@ pub enum Fault {
     Leave(usize),
     /// The control node asks a node to leave, which it does unless it has a job.
     AskLeave(usize),
+    /// The control node has a node drop the program with this number; 0: every one.
+    Drop(usize, u64),
     /// A node's link is cut.
     Cut(usize),
     /// A node's link is mended.
@@ -57,6 +59,8 @@ pub struct Setup {
     pub control_inbox: usize,
     /// Time the control node needs for a datagram.
     pub control_service: Micros,
+    /// Pages of programs that have ended that each node holds at most.
+    pub warm_pages: u32,
     /// The jobs.
     pub plans: Vec<Plan>,
     /// What happens, and when.
@@ -90,6 +94,12 @@ pub struct Summary {
     pub aborted: usize,
     /// Of the closed jobs, those that ran to their end on all ranks.
     pub completed: usize,
+    /// Ranks that exited and had found pages of their program.
+    pub warm_ranks: u64,
+    /// Ranks that exited and had fetched no page of their program.
+    pub silent_ranks: u64,
+    /// Drops that nodes answered.
+    pub dropped: u64,
 }
 
 /// Why a run failed, and what happened last.
@@ -287,6 +297,15 @@ impl World {
                 let _ = self.operator.endpoint.ask_to_leave(self.now, node);
                 self.run_control()
             }
+            Fault::Drop(index, number) => {
+                let node = NodeId(index as u32);
+                let program = (number != 0).then(|| program_id(number));
+                if self.control_is_on {
+                    self.operator.drop_program(self.now, node, program);
+                    return self.run_control();
+                }
+                Ok(())
+            }
             Fault::Cut(index) => {
                 self.network.set_cut(index, true);
                 Ok(())
@@ -341,7 +360,7 @@ impl World {
             timings: BootTimings::default(),
         };
         let endpoint = node::Endpoint::new(config, self.now);
-        machine.agent = Some(Agent::new(endpoint, self.now));
+        machine.agent = Some(Agent::new(endpoint, self.now, self.setup.warm_pages));
         self.run_node(index)
     }
 
@@ -467,8 +486,8 @@ impl World {
         self.faults_left == 0 && self.control_is_on && self.operator.is_done() && self.agrees()
     }
 
-    /// The registry's nodes that are up are the machines that are on, and none of them has
-    /// kept a job that has ended.
+    /// The registry's nodes that are up are the machines that are on, none of them has kept a job
+    /// that has ended, and each holds what the status table says.
     fn agrees(&self) -> bool {
         let agents = || {
             self.machines
@@ -478,6 +497,20 @@ impl World {
         let staying = agents().filter(|agent| !agent.leaving).count();
         staying == self.operator.up().len()
             && agents().all(|agent| agent.endpoint.is_joined() && agent.is_idle())
+            && self.strangers().is_empty()
+    }
+
+    /// Nodes that are up and hold something else than the status table says.
+    fn strangers(&self) -> Vec<String> {
+        let differs = |(node, epoch): &(&NodeId, &BootEpoch)| {
+            let agent = self.machines[node.0 as usize].agent.as_ref();
+            agent.is_some_and(|agent| {
+                let told = agent.endpoint.holdings_acked();
+                !told || !self.operator.status.agrees(**node, **epoch, &agent.held())
+            })
+        };
+        let up = self.operator.up().iter().filter(differs);
+        up.map(|(node, _)| node.to_string()).collect()
     }
 
     fn missing(&self) -> String {
@@ -498,9 +531,10 @@ impl World {
             .map(|(index, _)| format!("n{index}"))
             .collect();
         format!(
-            "jobs [{}], nodes not as registered [{}]",
+            "jobs [{}], nodes not as registered [{}], holding other than stored [{}]",
             jobs.join(", "),
-            apart.join(", ")
+            apart.join(", "),
+            self.strangers().join(", ")
         )
     }
 
@@ -535,6 +569,9 @@ impl World {
             closed: count(State::Closed),
             aborted: count(State::Aborted),
             completed: self.operator.plans.keys().filter(whole).count(),
+            warm_ranks: self.operator.warm_ranks,
+            silent_ranks: self.operator.silent_ranks,
+            dropped: self.operator.dropped,
         }
     }
 }

@@ -27,6 +27,7 @@ fn one_node() -> Setup {
         links: LinkParams::quiet(),
         control_inbox: 256,
         control_service: Micros(10),
+        warm_pages: 1000,
         plans: Vec::new(),
         faults: vec![(Instant::ZERO, Fault::Boot(0))],
         deadline: Instant::from_micros(60_000_000),
@@ -110,6 +111,22 @@ fn a_restarted_control_node_goes_on() {
     for summary in pass("restart", 1..=10) {
         assert_eq!(summary.closed + summary.aborted, 8);
     }
+}
+
+#[test]
+fn programs_are_launched_again_where_they_are_held() {
+    for summary in pass("warm", 1..=10) {
+        assert!(summary.warm_ranks > 0, "{summary:?}");
+        assert!(summary.dropped > 0, "{summary:?}");
+    }
+}
+
+#[test]
+fn a_thousand_nodes_launch_again_without_a_page_of_the_program() {
+    let summary = &pass("relaunch", 1..=1)[0];
+    assert_eq!((summary.completed, summary.losses), (3, 0));
+    assert_eq!(summary.warm_ranks, 2 * 1024);
+    assert_eq!(summary.silent_ranks, 2 * 1024);
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn check() -> ExitCode {
     for scenario in ALL {
         let runs = match scenario.name {
             "swarm" => CHECK_SWARM,
-            "join" => 1,
+            "join" | "relaunch" => 1,
             _ => CHECK_OTHERS,
         };
         let begin = Instant::now();
