@@ -307,7 +307,8 @@ impl Lab {
                 }
             }
         }
-        if self.machine.running && !self.machine.exiting {
+        let present = self.machine.job.is_some();
+        if present && self.machine.running && !self.machine.exiting {
             self.end(ExitStatus::Exited(0));
         }
     }
