@@ -7,6 +7,8 @@
 //! Invariant: no handler ever runs. A program that is sent a signal it has a handler for is ended
 //! by that signal, as if it had none; faults end it in any case.
 
+use alloc::vec::Vec;
+
 use hearth_abi::linux::Signal;
 
 /// Signals are numbered from 1 to this.
@@ -26,23 +28,25 @@ pub struct NoSuchSignal;
 /// Dispositions and mask.
 #[derive(Clone, Debug)]
 pub struct Signals {
-    actions: [[u8; ACTION_BYTES]; SIGNAL_MAX as usize],
+    /// By number less one; none before the program sets the first, as most programs never do.
+    actions: Vec<[u8; ACTION_BYTES]>,
     mask: u64,
 }
 
 impl Signals {
     /// All dispositions are the default, nothing is blocked.
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         Self {
-            actions: [[0; ACTION_BYTES]; SIGNAL_MAX as usize],
+            actions: Vec::new(),
             mask: 0,
         }
     }
 
     /// The action of a signal; `None` when there is no such signal.
     pub fn action(&self, signal: u64) -> Option<[u8; ACTION_BYTES]> {
-        let index = signal.checked_sub(1)?;
-        self.actions.get(index as usize).copied()
+        let index = signal.checked_sub(1).filter(|&index| index < SIGNAL_MAX)?;
+        let set = self.actions.get(index as usize).copied();
+        Some(set.unwrap_or([0; ACTION_BYTES]))
     }
 
     /// Sets the action of a signal; `false` when it has none that can be set.
@@ -50,6 +54,7 @@ impl Signals {
         if !(1..=SIGNAL_MAX).contains(&signal) || signal == KILL || signal == STOP {
             return false;
         }
+        self.actions.resize(SIGNAL_MAX as usize, [0; ACTION_BYTES]);
         self.actions[signal as usize - 1] = action;
         true
     }

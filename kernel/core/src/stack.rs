@@ -6,6 +6,7 @@
 //!
 //! Invariant: the stack pointer is a multiple of 16 and everything lies below the given top.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::addr::PAGE_SIZE;
@@ -74,8 +75,12 @@ impl InitialStack {
             text_at += text.len() as u64 + 1;
             at
         };
-        let mut bytes = Vec::with_capacity(total);
-        let mut word = |value: u64| bytes.extend_from_slice(&value.to_le_bytes());
+        let mut bytes = vec![0; total];
+        let (table, text) = bytes.split_at_mut(total - tail);
+        let mut slots = table.as_chunks_mut().0.iter_mut();
+        let mut word = |value: u64| {
+            *slots.next().expect("every word was counted") = value.to_le_bytes();
+        };
         word(start.argv.len() as u64);
         for text in start.argv {
             word(place(text));
@@ -90,14 +95,13 @@ impl InitialStack {
             word(key);
             word(value);
         }
-        bytes.resize(total - tail, 0);
-        bytes.extend_from_slice(&start.random);
-        for text in all() {
-            bytes.extend_from_slice(text);
-            bytes.push(0);
+        let (random, mut text) = text.split_at_mut(start.random.len());
+        random.copy_from_slice(&start.random);
+        for string in all() {
+            let (place, rest) = text.split_at_mut(string.len() + 1);
+            place[..string.len()].copy_from_slice(string);
+            text = rest;
         }
-        bytes.extend_from_slice(&[0; 8]);
-        assert_eq!(bytes.len(), total);
         Ok(Self { pointer, bytes })
     }
 }

@@ -4,6 +4,7 @@
 //! its other frames are scrubbed before the exit is reported, so that no report of a job's end can
 //! be followed by a node that still holds the job's data.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -26,6 +27,8 @@ use crate::{arch, time};
 
 /// Frames scrubbed between two looks at the network: about a millisecond's worth.
 const SCRUB_STEP: u64 = 1024;
+/// Frames scrubbed at each wait of a program: far shorter than a round trip.
+const SCRUB_WAITING: u64 = 32;
 
 /// Why a program does not run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +100,20 @@ pub fn scrub(mut between: impl FnMut()) {
 
 /// Scrubs a millisecond's worth of frames; returns whether there may be more.
 pub fn scrub_some() -> bool {
+    scrub_up_to(SCRUB_STEP)
+}
+
+/// Scrubs a few frames, if any are dirty, in the time that a program waits for the network: what a
+/// dropped program left is then clean before this one ends.
+pub(super) fn scrub_while_waiting() {
+    if mm::frames().usage().dirty > 0 {
+        scrub_up_to(SCRUB_WAITING);
+    }
+}
+
+fn scrub_up_to(most: u64) -> bool {
     let mut machine = Hardware::new();
-    machine.with(|mem, frames| frames.scrub(mem, SCRUB_STEP)) == SCRUB_STEP
+    machine.with(|mem, frames| frames.scrub(mem, most)) == most
 }
 
 /// Gives back all that a program had, to the last page. For one that is dropped without a word.
@@ -145,12 +160,16 @@ impl Process {
     }
 
     /// Ends a program that was loaded and will not run.
-    pub(super) fn abandon(mut self, services: &mut dyn NodeServices) {
+    pub(super) fn abandon(mut self: Box<Self>, services: &mut dyn NodeServices) {
         self.retire(services);
     }
 
     /// Gives everything back and makes the report.
-    pub(super) fn finish(mut self, services: &mut dyn NodeServices, ending: Ending) -> Exit {
+    pub(super) fn finish(
+        mut self: Box<Self>,
+        services: &mut dyn NodeServices,
+        ending: Ending,
+    ) -> Exit {
         let ended = Moment::now();
         arch::timer::disarm();
         self.clock.armed = false;
@@ -276,7 +295,7 @@ fn log(process: &Process, report: &ExitReport) {
     debug!(
         "process",
         "job {}: {} calls, faults {}+{}, pages {}+{} ({} used), {} reused, {} kept, {} frames scrubbed, \
-         user {} us of {} us",
+         user {} us of {} us, first instruction after {} us, {} counts awake",
         process.spec.job,
         report.system_calls,
         report.faults_code + report.faults_readonly + report.faults_data,
@@ -289,6 +308,8 @@ fn log(process: &Process, report: &ExitReport) {
         report.frames_scrubbed,
         report.user_us,
         report.wall_us,
+        report.first_us,
+        report.first_counts,
     );
     let unknown: Vec<_> = report.unknown_calls.iter().collect();
     if !unknown.is_empty() {

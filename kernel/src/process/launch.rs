@@ -10,6 +10,7 @@
 //!
 //! Invariant: a refusal leaves no more behind than the launch found, and says in words what to do.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU16, Ordering};
@@ -84,7 +85,7 @@ pub fn prepare(
                 .map_err(|_| refusal::no_memory())?
         }
     };
-    let mut process = Process::new(launch, memory, policy);
+    let mut process = Box::new(Process::new(launch, memory, policy));
     process.account.bytes_loaded = head.len() as u64;
     process.account.pages_damaged = damaged;
     if let Err(refused) = process.load(services, block, &head) {

@@ -29,6 +29,7 @@ mod streams;
 mod turn;
 mod verify;
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -64,7 +65,7 @@ pub struct Launch {
 /// A program that is loaded and not started. To be run or abandoned; dropping it gives its memory
 /// back to the last page.
 pub struct Prepared {
-    process: Process,
+    process: Box<Process>,
 }
 
 /// How a program ended.

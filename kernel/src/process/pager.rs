@@ -16,7 +16,7 @@ use netstack::page::{self, Object};
 use netstack::time::{Instant, Micros};
 
 use super::Process;
-use super::ending::{Ending, Stop};
+use super::ending::{Ending, Stop, scrub_while_waiting};
 use crate::agent::services::NodeServices;
 use crate::process::hardware::Hardware;
 use crate::time;
@@ -41,6 +41,7 @@ impl Process {
         services: &mut dyn NodeServices,
         deadline: Instant,
     ) -> Result<(), Ending> {
+        scrub_while_waiting();
         let step = time::now() + WAIT_STEP;
         let limit = self.clock.limit.unwrap_or(Instant::FAR_FUTURE);
         services.wait(deadline.min(step).min(limit));
