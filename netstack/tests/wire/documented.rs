@@ -1,14 +1,16 @@
 //! What docs/protocol.md says of the messages, against the code.
 
+use netstack::MAX_DATA;
 use netstack::ids::{CallId, ControlEpoch, JobId, ProgramId, RequestId};
 use netstack::io::IoOp;
 use netstack::job::RefusalCode;
 use netstack::join::{Refusal, Timing};
-use netstack::page::{Object, PageError};
+use netstack::page::{FRAGMENT, MAX_FRAGMENTS, MAX_REQUEST, MAX_REQUESTS, Object, PageError};
+use netstack::retention::{CHANGES_MAX, HOLDINGS_MAX};
 use netstack::vitals::{BootTimings, Vitals};
 use netstack::wire::datagram::Kind;
 use netstack::wire::io::{Done, IoReply, emit_call};
-use netstack::wire::job::{Command, CommandAck, JobAck, JobStatus, LAUNCH_LEN};
+use netstack::wire::job::{Command, CommandAck, INLINE_BLOCK_MAX, JobAck, JobStatus, LAUNCH_LEN};
 use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use netstack::wire::page::{Content, PageData, PageRead};
 use netstack::wire::retention::Holdings;
@@ -179,6 +181,88 @@ fn payloads_are_as_long_as_documented() {
         assert_eq!(documented(kind), length, "{kind:?}");
     }
 }
+
+/// The numbers and codes that docs/protocol.md states in words and tables.
+#[test]
+fn numbers_are_as_documented() {
+    let document = include_str!("../../../docs/protocol.md");
+    let grouped = |number: usize| match number {
+        0..1000 => format!("{number}"),
+        _ => format!("{},{:03}", number / 1000, number % 1000),
+    };
+    let last = KINDS.iter().map(|kind| *kind as u8).max();
+    assert_eq!(
+        (0..=u8::MAX)
+            .filter(|raw| Kind::from_wire(*raw).is_ok())
+            .count(),
+        KINDS.len(),
+        "a kind is missing in this test; the last it knows is {last:?}"
+    );
+    let fragment = grouped(FRAGMENT);
+    let stated = [
+        format!("one of up to {} bytes so", grouped(INLINE_BLOCK_MAX)),
+        format!("| {LAUNCH_LEN} | n | the launch block"),
+        format!("h + d is at most {CHANGES_MAX},"),
+        format!("| programs held by a node | {HOLDINGS_MAX} |"),
+        format!("| DROPs waiting for a node | {HOLDINGS_MAX} |"),
+        format!("offset + {fragment} i |"),
+        format!("| 16 | n | {fragment} bytes, or what is left"),
+        format!("| data of an object in one datagram | {fragment} bytes |"),
+        format!(
+            "| data of a call in one datagram | {} bytes |",
+            grouped(MAX_DATA)
+        ),
+        format!(
+            "a window of {MAX_FRAGMENTS} to {} fragments",
+            MAX_FRAGMENTS * MAX_REQUESTS
+        ),
+        format!("length, 1 to {} |", grouped(MAX_REQUEST as usize)),
+        format!("{} not warm", RefusalCode::NotWarm as u16),
+        format!("{} retained, 7 dropped", JobStatus::Retained as u8),
+    ];
+    for text in stated {
+        assert!(
+            document.contains(&text),
+            "docs/protocol.md does not say {text:?}"
+        );
+    }
+    // The table of kinds has five columns.
+    let rows: Vec<&str> = document
+        .lines()
+        .filter(|line| line.matches('|').count() == 6)
+        .collect();
+    for kind in KINDS {
+        let begin = format!("| {} | ", kind as u8);
+        let row = rows.iter().find(|line| line.starts_with(&begin));
+        let plain = row.map(|row| row.replace('_', "").to_lowercase());
+        let name = format!("{kind:?}").to_lowercase();
+        assert!(
+            plain.is_some_and(|row| row.contains(&name)),
+            "{kind:?} is not documented"
+        );
+    }
+}
+
+const KINDS: [Kind; 18] = [
+    Kind::Hello,
+    Kind::Welcome,
+    Kind::Refuse,
+    Kind::Heartbeat,
+    Kind::HeartbeatAck,
+    Kind::Leave,
+    Kind::Resync,
+    Kind::Panic,
+    Kind::AskLeave,
+    Kind::Stay,
+    Kind::Command,
+    Kind::CommandAck,
+    Kind::Holdings,
+    Kind::HoldingsAck,
+    Kind::PageRead,
+    Kind::PageData,
+    Kind::IoCall,
+    Kind::IoReply,
+];
 
 fn hello_of_zeros() -> Hello {
     Hello {

@@ -3,6 +3,7 @@
 //! ```text
 //! hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R]   one run, or R runs from seed N on
 //! hearth-sim check                                        what every change has to pass
+//! hearth-sim table                                        what the scenarios come to, to be reviewed
 //! hearth-sim list                                         the scenarios
 //! ```
 
@@ -13,6 +14,8 @@ use netstack_sim::scenario::{ALL, Scenario};
 
 /// Seeds of the swarm in a check.
 const CHECK_SWARM: u64 = 300;
+/// The table as it was reviewed last.
+const REVIEWED: &str = include_str!("../../reviewed.txt");
 /// Seeds of every other scenario in a check.
 const CHECK_OTHERS: u64 = 5;
 
@@ -29,6 +32,10 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Command::Check) => check(),
+        Ok(Command::Table) => {
+            print!("{}", table());
+            ExitCode::SUCCESS
+        }
         Ok(Command::Run {
             scenario,
             seed,
@@ -37,7 +44,7 @@ fn main() -> ExitCode {
         }) => report(&run(scenario, seed, nodes, runs, true)),
         Err(what) => {
             eprintln!(
-                "hearth-sim: {what}\nusage: hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R] | check | list"
+                "hearth-sim: {what}\nusage: hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R] | check | table | list"
             );
             ExitCode::from(2)
         }
@@ -47,6 +54,7 @@ fn main() -> ExitCode {
 enum Command {
     List,
     Check,
+    Table,
     Run {
         scenario: Scenario,
         seed: u64,
@@ -62,6 +70,7 @@ fn parse(arguments: &[String]) -> Result<Command, String> {
     match name.as_str() {
         "list" => return Ok(Command::List),
         "check" => return Ok(Command::Check),
+        "table" => return Ok(Command::Table),
         _ => {}
     }
     let scenario = Scenario::find(name).ok_or_else(|| format!("no scenario called {name}"))?;
@@ -123,6 +132,59 @@ fn run(scenario: Scenario, seed: u64, nodes: usize, runs: u64, talk: bool) -> Sc
     score
 }
 
+/// One line for each scenario with seed 1, in the order of [`ALL`].
+fn table() -> String {
+    let mut text = String::from(
+        "# What each scenario comes to with seed 1, as reviewed. A change of the protocol shows here: look whether it\n\
+         # is meant, then `cargo xtask sim table > netstack/sim/reviewed.txt`.\n",
+    );
+    for scenario in ALL {
+        let line = match scenario.run(1, scenario.nodes) {
+            Err(_) => format!("{}: failed\n", scenario.name),
+            Ok(summary) => format!(
+                "{}: {} ms, {} datagrams, {} joins, {} losses, {} bytes of output; jobs: {} closed, {} of them whole, {} aborted; ranks: {} warm, {} without a page; {} drops\n",
+                scenario.name,
+                summary.ended.as_micros() / 1000,
+                summary.datagrams,
+                summary.joins,
+                summary.losses,
+                summary.output_bytes,
+                summary.closed,
+                summary.completed,
+                summary.aborted,
+                summary.warm_ranks,
+                summary.silent_ranks,
+                summary.dropped,
+            ),
+        };
+        text.push_str(&line);
+    }
+    text
+}
+
+/// Compares the table with the reviewed one; the lines that differ are shown.
+fn compare(score: &mut Score) {
+    let found = table();
+    let found: Vec<&str> = found.lines().collect();
+    let reviewed: Vec<&str> = REVIEWED.lines().collect();
+    if found == reviewed {
+        score.passed += 1;
+        return;
+    }
+    score.failed += 1;
+    for line in &reviewed {
+        if !found.contains(line) {
+            println!("reviewed {line}");
+        }
+    }
+    for line in &found {
+        if !reviewed.contains(line) {
+            println!("now      {line}");
+        }
+    }
+    println!("if that is meant: cargo xtask sim table > netstack/sim/reviewed.txt");
+}
+
 fn check() -> ExitCode {
     let mut total = Score::default();
     for scenario in ALL {
@@ -143,6 +205,7 @@ fn check() -> ExitCode {
         total.passed += score.passed;
         total.failed += score.failed;
     }
+    compare(&mut total);
     report(&total)
 }
 
