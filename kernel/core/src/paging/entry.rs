@@ -153,6 +153,15 @@ impl Entry {
         })
     }
 
+    /// The entry of the small page number `index` of this large one.
+    pub fn part_of_large(self, index: u64) -> Self {
+        let frame = self
+            .frame(PageSize::Large)
+            .offset(index * crate::addr::PAGE_SIZE);
+        let noted = self.0 & (ACCESSED | DIRTY);
+        Self(Self::leaf(frame, PageSize::Small, self.attributes()).0 | noted)
+    }
+
     /// Whether the entry points to a table or holds a frame.
     pub const fn is_used(self) -> bool {
         self.0 & (PRESENT | HELD) != 0

@@ -57,6 +57,25 @@ impl PageTable {
         unreachable!("level 1 holds only leaves")
     }
 
+    /// Address of the entry that points to the last table on the way to `page`, and that table;
+    /// `None` when there is none.
+    pub(super) fn last_table(
+        self,
+        mem: &impl PhysMem,
+        page: VirtAddr,
+    ) -> Option<(PhysAddr, PhysAddr)> {
+        let (mut at, mut table) = (self.root, self.root);
+        for level in (2..=4).rev() {
+            at = table.offset(page.table_index(level) * 8);
+            let entry = Entry::from_bits(mem.read_u64(at));
+            if !entry.is_used() || entry.is_leaf(level) {
+                return None;
+            }
+            table = entry.table_address();
+        }
+        Some((at, table))
+    }
+
     /// Removes all leaves that lie between `first` and `last` (an address inside the last page),
     /// calls `removed` with `tables` for each, and gives back tables that became empty. A large
     /// page that only partly lies in the range is a broken invariant of the caller.

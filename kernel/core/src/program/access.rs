@@ -120,8 +120,8 @@ impl Memory {
         if !access.allowed_by(leaf.attributes.protection) {
             return Err(missing);
         }
-        let offset = page.page_offset();
-        let length = (PAGE_SIZE - offset).min(slice.length - done as u64);
-        Ok((leaf.frame.offset(offset), length as usize))
+        let length = (PAGE_SIZE - page.page_offset()).min(slice.length - done as u64);
+        let place = leaf.frame.offset(at - leaf.page.as_u64());
+        Ok((place, length as usize))
     }
 }

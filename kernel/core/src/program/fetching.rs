@@ -72,6 +72,7 @@ impl Memory {
                 true => self.counts.asked += 1,
                 false => self.counts.ahead += 1,
             }
+            self.promote(machine, page);
             if attributes.class == Class::FileData {
                 self.tails.put(file.offset, tail);
                 if first && fetch.write {

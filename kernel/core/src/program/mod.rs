@@ -19,10 +19,11 @@
 
 mod access;
 mod fetching;
+mod large;
 mod pristine;
 mod retire;
 
-use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
+use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr, page_up};
 use crate::fault::{self, Access, Cause, Decision};
 use crate::frames::{FrameAllocator, Owner};
 use crate::loader::Image;
@@ -36,6 +37,8 @@ use crate::space::{MapRequest, Pages, Space};
 pub use access::{BadAddress, Missing, UserSlice};
 pub use fetching::Fetch;
 use hearth_abi::errno::Errno;
+use hearth_abi::linux::map;
+use large::Reservations;
 pub use pristine::PRISTINE_MAX;
 pub(crate) use pristine::Tails;
 use pristine::{Pristine, free_of};
@@ -135,6 +138,7 @@ pub struct Memory {
     pages_max: u64,
     /// Large pages mapped now.
     large: u64,
+    reservations: Reservations,
     pristine: Pristine,
     tails: Tails,
     hashes: Option<PageHashes>,
@@ -186,6 +190,7 @@ impl Memory {
             pages_peak: 0,
             pages_max: limit_bytes / PAGE_SIZE,
             large: 0,
+            reservations: Reservations::default(),
             pristine: Pristine::default(),
             tails: Tails::default(),
             hashes: None,
@@ -331,6 +336,9 @@ impl Memory {
 
     /// mmap: the address.
     pub fn mmap<M: Machine>(&mut self, machine: &mut M, request: MapRequest) -> Result<u64, Errno> {
+        if request.flags & map::FIXED != 0 {
+            self.cut_large_in(machine, request.address, request.length)?;
+        }
         let mapped = self.space.mmap(request)?;
         self.release(machine, mapped.replaced);
         Ok(mapped.address)
@@ -343,6 +351,7 @@ impl Memory {
         address: u64,
         length: u64,
     ) -> Result<(), Errno> {
+        self.cut_large_in(machine, address, length)?;
         let pages = self.space.munmap(address, length)?;
         self.release(machine, pages);
         Ok(())
@@ -356,6 +365,7 @@ impl Memory {
         length: u64,
         bits: u64,
     ) -> Result<(), Errno> {
+        self.cut_large_in(machine, address, length)?;
         let (pages, protection) = self.space.mprotect(address, length, bits)?;
         if pages.is_empty() {
             return Ok(());
@@ -394,6 +404,7 @@ impl Memory {
             return Err(Errno::EINVAL);
         }
         let end = end.next_multiple_of(PAGE_SIZE);
+        self.cut_large(machine, address, end)?;
         self.release(
             machine,
             Pages {
@@ -404,17 +415,32 @@ impl Memory {
         Ok(())
     }
 
+    /// [`Memory::cut_large`] for a range as a program gave it; what is no range changes nothing.
+    fn cut_large_in<M: Machine>(
+        &mut self,
+        machine: &mut M,
+        start: u64,
+        length: u64,
+    ) -> Result<(), Errno> {
+        let end = page_up(length).and_then(|length| start.checked_add(length));
+        match end.filter(|_| start.is_multiple_of(PAGE_SIZE)) {
+            Some(end) => self.cut_large(machine, start, end),
+            None => Ok(()),
+        }
+    }
+
     /// Unmaps pages and gives their frames back.
     fn release<M: Machine>(&mut self, machine: &mut M, pages: Pages) {
         if pages.is_empty() {
             return;
         }
         let (first, last) = ends(pages);
-        let (mut pages, mut warm, mut used) = (0, 0, 0);
+        let (mut pages, mut warm, mut used, mut large) = (0, 0, 0, 0);
         let remembered = machine.with(|mem, frames| {
             self.table
                 .unmap_range(mem, frames, first, last, |frames, leaf| {
                     used += u64::from(leaf.attributes.ahead && leaf.accessed);
+                    large += u64::from(leaf.size == PageSize::Large);
                     for frame in frames_of(&leaf) {
                         match free_of(frames, frame) {
                             true => warm += 1,
@@ -425,6 +451,7 @@ impl Memory {
         });
         self.pages -= pages;
         self.warm -= warm;
+        self.large -= large;
         self.counts.used += used;
         // Before any frame freed above is given out again.
         if remembered {
@@ -452,9 +479,9 @@ impl Memory {
         page: VirtAddr,
         attributes: Attributes,
     ) -> Option<PhysAddr> {
-        let frame = machine.with(|mem, frames| frames.alloc(mem, self.owner))?;
+        let frame = self.frame_for(machine, page, attributes)?;
         if !self.map_to(machine, page, frame, attributes) {
-            machine.with(|_, frames| frames.free(frame));
+            self.return_frame(machine, page, frame);
             return None;
         }
         self.charge(1);

@@ -10,8 +10,8 @@ use crate::addr::{PhysAddr, USER_END, VirtAddr};
 use crate::fault::{self, Cause};
 use crate::frames::{FrameAllocator, State};
 use crate::loader::SEGMENTS_MAX;
-use crate::paging::Fate;
 use crate::paging::entry::{Attributes, Class, Protection};
+use crate::paging::{Fate, PageSize};
 use crate::phys::PhysMem;
 use crate::retention::frames_of;
 use crate::space::Pages;
@@ -162,11 +162,14 @@ impl Memory {
         true
     }
 
-    /// Gives back what the program holds only for its next launch: pages kept aside, and pages of
-    /// the file that came with a warm table and were not used in this run. Returns the frames.
+    /// Gives back what the program holds only for later: frames reserved for large pages, pages kept
+    /// aside for its next launch, and pages of the file that came with a warm table and were not used
+    /// in this run. Returns the frames.
     pub(super) fn shed<M: Machine>(&mut self, machine: &mut M) -> u64 {
         let aside = self.pristine.take_all();
+        let (mut reserved, mut large) = (0, 0);
         let unused = machine.with(|mem, frames| {
+            reserved = self.reservations.free_all(frames);
             for &(_, frame) in &aside {
                 free_of(frames, frame);
             }
@@ -177,6 +180,7 @@ impl Memory {
                 if !warm || leaf.accessed || class == Class::Private {
                     return Fate::Keep;
                 }
+                large += u64::from(leaf.size == PageSize::Large);
                 for frame in frames_of(&leaf) {
                     free_of(frames, frame);
                     unused += 1;
@@ -186,6 +190,7 @@ impl Memory {
             unused
         });
         self.warm -= unused;
+        self.large -= large;
         if unused > 0 {
             let all = Pages {
                 start: 0,
@@ -194,7 +199,7 @@ impl Memory {
             let (first, last) = ends(all);
             machine.invalidate(first, last);
         }
-        unused + aside.len() as u64
+        reserved + unused + aside.len() as u64
     }
 }
 

@@ -63,6 +63,7 @@ impl Memory {
         let aside = self.pristine.take_all();
         let tables = machine.with(|mem, frames| {
             counts.tables = self.table.tables(mem);
+            self.reservations.free_all(frames);
             for (page, frame) in aside {
                 let wanted = policy.keep && policy.pristine;
                 match wanted.then(|| self.put_back(mem, frames, page, frame)) {

@@ -1,6 +1,10 @@
 //! Retention: the publication's figure, its steps against a plain model, and warm programs.
 
+mod checks;
 mod figure;
+mod large;
 mod life;
 mod machine;
 mod model;
+mod steps;
+mod world;
