@@ -51,6 +51,12 @@ fn sweep(world: &mut World, first: u64, pages: u64) {
 fn run(world: &mut World, large: bool) -> (u64, u64, u64) {
     world.launch(0, policy(large), u64::MAX);
     sweep(world, 0x401, TEXT);
+    // The kernel finds its way in a large page, too.
+    world.step(&Step::KernelRead {
+        spot: Spot::Page(FIRST + 77),
+        offset: 5,
+        length: 9000,
+    });
     world.check();
     let faults = memory(world).faults();
     let of = (
