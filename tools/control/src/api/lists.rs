@@ -6,12 +6,13 @@ use axum::extract::{Json, Path, Query, State};
 use netstack::control::{NodeState as Reported, NodeStatus};
 use serde::Deserialize;
 
-use super::types::{BootStage, BootTimeline, JobInfo, NodeInfo, NodeState, Status};
-use super::{Api, Refusal, jobs};
+use super::types::{BootStage, BootTimeline, JobInfo, NodeInfo, NodeState, Status, WarmProgram};
+use super::{Api, Refusal, jobs, warm};
 use crate::clock;
 use crate::control::Core;
 use crate::events::{Event, mac_text};
 use crate::nodes::Machine;
+use crate::programs::Hash;
 use crate::{hostlist, secrets};
 
 /// `GET /v1/status`.
@@ -46,6 +47,7 @@ pub async fn status(State(api): State<Api>) -> Json<Status> {
 
 /// `GET /v1/nodes`: every node that is listed or has joined, by number.
 pub async fn nodes(State(api): State<Api>) -> Json<Vec<NodeInfo>> {
+    let names = warm::names(&api).await;
     let now_us = api.shared.now().as_micros();
     let unix_us = clock::unix_us();
     let core = api.shared.lock();
@@ -56,9 +58,27 @@ pub async fn nodes(State(api): State<Api>) -> Json<Vec<NodeInfo>> {
     let mut list: BTreeMap<u32, NodeInfo> = listed.collect();
     for status in core.endpoint.nodes() {
         let date = |at_us: u64| unix_us.saturating_sub(now_us.saturating_sub(at_us));
-        list.insert(status.node.0, node_info(&core, &status, date));
+        let mut info = node_info(&core, &status, date);
+        info.warm = warm_programs(&core, status.node.0, &names);
+        list.insert(status.node.0, info);
     }
     Json(list.into_values().collect())
+}
+
+/// What a node holds, the largest first.
+fn warm_programs(core: &Core, node: u32, names: &BTreeMap<Hash, String>) -> Vec<WarmProgram> {
+    let held = core.ledger.warm.of_node(node);
+    let mut held: Vec<WarmProgram> = held
+        .map(|warm| WarmProgram {
+            program: secrets::encode_hex(&warm.program),
+            name: names.get(&warm.program).cloned(),
+            pages: warm.pages,
+            pristine: warm.pristine,
+            since_unix_us: warm.since_unix_us,
+        })
+        .collect();
+    held.sort_by_key(|warm| std::cmp::Reverse(warm.pages));
+    held
 }
 
 fn absent(machine: &Machine) -> NodeInfo {

@@ -10,6 +10,8 @@
 //! | `GET /v1/jobs/ID/output` | stream of [`types::Frame`], one a line; ending it ends the job |
 //! | `POST /v1/jobs/ID/stdin` | standard input of rank 0, as the body |
 //! | `POST /v1/jobs/ID/cancel` | takes [`types::CancelRequest`] |
+//! | `GET /v1/programs` | list of [`types::ProgramInfo`] |
+//! | `POST /v1/drop` | takes [`types::DropRequest`], answers [`types::DropAnswer`] |
 //! | `GET /v1/programs/HASH`, `PUT /v1/programs/HASH` | is it here; here it is |
 //! | `GET /v1/events[?after=N]` | list of `events::Event` |
 //! | `GET /v1/timeline` | list of [`types::BootTimeline`] |
@@ -26,6 +28,7 @@ mod lists;
 mod nodes;
 mod programs;
 pub mod types;
+pub mod warm;
 
 use std::sync::Arc;
 
@@ -67,6 +70,8 @@ pub fn router(api: Api) -> Router {
         .route("/v1/jobs/{id}/output", get(jobs::output))
         .route("/v1/jobs/{id}/stdin", post(jobs::stdin))
         .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
+        .route("/v1/programs", get(warm::programs))
+        .route("/v1/drop", post(warm::drop_programs))
         .route(
             "/v1/programs/{hash}",
             get(programs::exists).put(programs::put),
@@ -97,6 +102,12 @@ impl Refusal {
             error: error.to_string(),
         };
         Refusal { status, body }
+    }
+
+    /// The stable word.
+    #[cfg(test)]
+    fn code(&self) -> &str {
+        &self.body.code
     }
 
     fn bad_request(error: impl ToString) -> Self {

@@ -11,6 +11,7 @@ mod config_command;
 mod doctor;
 mod lists;
 mod node;
+mod programs;
 mod report;
 mod run;
 mod run_session;
@@ -87,6 +88,10 @@ enum Command {
     Jobs(lists::JobsOptions),
     /// End jobs.
     Cancel(lists::CancelOptions),
+    /// List the programs that were run, and the nodes that hold them for the next launch.
+    Programs(programs::ListOptions),
+    /// Have nodes let go of a program that they hold for its next launch.
+    Drop(programs::DropOptions),
     /// Show what happened to nodes and jobs.
     Events(lists::EventsOptions),
     /// Show how the boot of each machine went, step by step.
@@ -134,6 +139,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Nodes(options) => lists::nodes(&global, &options).map(done),
         Command::Jobs(options) => lists::jobs(&global, &options).map(done),
         Command::Cancel(options) => lists::cancel(&global, &options).map(done),
+        Command::Programs(options) => programs::list(&global, &options).map(done),
+        Command::Drop(options) => programs::drop(&global, &options),
         Command::Events(options) => lists::events(&global, &options).map(done),
         Command::Timeline(options) => lists::timeline(&global, &options).map(done),
         Command::Serve(options) => serve_command::main(&global, options).map(done),

@@ -37,6 +37,8 @@ pub struct Watch {
     pub joins: AtomicU64,
     /// Nothing that is sent to the node arrives.
     pub deaf: AtomicBool,
+    /// The node loses what it holds and does not know it yet.
+    pub forget: AtomicBool,
     /// What it was told, in order: `retain`, `launch warm`, `launch cold`, `drop`.
     pub told: Mutex<Vec<String>>,
 }
@@ -230,6 +232,9 @@ impl Machine {
 
     fn handle(&mut self, event: Event) {
         let now = self.now();
+        if self.watch.forget.swap(false, Ordering::Relaxed) {
+            self.held.clear();
+        }
         match event {
             Event::Joined { .. } => drop(self.watch.joins.fetch_add(1, Ordering::Relaxed)),
             Event::Launch { spec, block } => self.launch(now, spec, block),

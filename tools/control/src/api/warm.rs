@@ -1,0 +1,351 @@
+//! What nodes hold for the next launch: the list of programs, and letting go of them.
+//!
+//! Key types: [`types::ProgramInfo`], [`types::DropRequest`]. Neighbours: `warm::Index` (who holds
+//! what), `history` (programs that were run), `drops` (commands to nodes).
+//!
+//! Invariant: a drop is answered within [`DROP_LIMIT`], whatever nodes do; a name that could mean
+//! two programs is never acted upon.
+//!
+//! [`types::ProgramInfo`]: super::types::ProgramInfo
+//! [`types::DropRequest`]: super::types::DropRequest
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use axum::extract::{Json, State};
+use axum::http::StatusCode;
+use hearth_store::ProgramRow;
+use netstack::control::DropRefused;
+use tokio::sync::oneshot;
+
+use super::types::{DropAnswer, DropOutcome, DropRequest, DroppedOn, ProgramInfo};
+use super::{Api, Refusal};
+use crate::drops::{self, Answer};
+use crate::events::{Event, Severity};
+use crate::programs::{Hash, short_id};
+use crate::warm::Warm;
+use crate::{hostlist, secrets};
+
+/// Programs looked at: more than anybody reads, and as many as the store keeps by default.
+const PROGRAMS_MAX: u32 = 10_000;
+
+/// How long nodes may take to answer a drop. One that computes looks at its network once a second.
+const DROP_LIMIT: Duration = Duration::from_secs(5);
+
+/// Fewest digits of a program's id that are taken for its beginning.
+const PREFIX_MIN: usize = 4;
+
+/// `GET /v1/programs`: programs that were run or are held, the last used first.
+pub async fn programs(State(api): State<Api>) -> Result<Json<Vec<ProgramInfo>>, Refusal> {
+    let rows = rows(&api).await?;
+    let mut held: BTreeMap<Hash, Vec<Warm>> = BTreeMap::new();
+    for warm in api.shared.lock().ledger.warm.iter() {
+        held.entry(warm.program).or_default().push(warm);
+    }
+    let mut list: Vec<ProgramInfo> = rows
+        .iter()
+        .map(|row| info(row, held.remove(&row.hash).unwrap_or_default()))
+        .collect();
+    // Held, but never seen to end: its first run is not over, or its row is gone.
+    for (hash, warm) in held {
+        let row = ProgramRow {
+            hash,
+            names: Vec::new(),
+            bytes: 0,
+            first_used_unix_us: 0,
+            last_used_unix_us: 0,
+            launches: 0,
+            warm_launches: 0,
+        };
+        list.push(info(&row, warm));
+    }
+    list.sort_by_key(|program| std::cmp::Reverse(program.last_used_unix_us));
+    Ok(Json(list))
+}
+
+/// The last names of programs that are held; without the store the list is only poorer.
+pub(super) async fn names(api: &Api) -> BTreeMap<Hash, String> {
+    let nothing_held = api.shared.lock().ledger.warm.iter().next().is_none();
+    if nothing_held {
+        return BTreeMap::new();
+    }
+    let rows = rows(api).await.unwrap_or_default();
+    let name = |row: ProgramRow| Some((row.hash, row.names.into_iter().next()?));
+    rows.into_iter().filter_map(name).collect()
+}
+
+/// The rows of programs that were run.
+async fn rows(api: &Api) -> Result<Vec<ProgramRow>, Refusal> {
+    let rows = api.shared.history.programs(PROGRAMS_MAX).await;
+    rows.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "store-failed", error))
+}
+
+fn info(row: &ProgramRow, mut warm: Vec<Warm>) -> ProgramInfo {
+    warm.sort_by_key(|warm| warm.node);
+    let nodes: Vec<u32> = warm.iter().map(|warm| warm.node).collect();
+    ProgramInfo {
+        program: secrets::encode_hex(&row.hash),
+        name: row.names.first().cloned().unwrap_or_default(),
+        names: row.names.clone(),
+        bytes: row.bytes,
+        nodes: if nodes.is_empty() {
+            String::new()
+        } else {
+            hostlist::format(&nodes)
+        },
+        nodes_total: nodes.len(),
+        pages: warm.iter().map(|warm| u64::from(warm.pages)).sum(),
+        launches: row.launches,
+        hits: row.warm_launches,
+        last_used_unix_us: (row.last_used_unix_us > 0).then_some(row.last_used_unix_us),
+    }
+}
+
+/// A program that a request means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Meant {
+    hash: Hash,
+    name: Option<String>,
+}
+
+/// `POST /v1/drop`: nodes let go of a program, or of all; waits for their answers.
+pub async fn drop_programs(
+    State(api): State<Api>,
+    Json(request): Json<DropRequest>,
+) -> Result<Json<DropAnswer>, Refusal> {
+    let named = request.nodes.as_deref().map(hostlist::parse).transpose();
+    let named = named.map_err(Refusal::bad_request)?;
+    let meant = match &request.program {
+        Some(text) => Some(find(&known(&api).await?, text)?),
+        None => None,
+    };
+    let hash = meant.as_ref().map(|meant| meant.hash);
+    let asked = ask(&api, named, hash)?;
+    let deadline = tokio::time::Instant::now() + DROP_LIMIT;
+    let mut nodes = Vec::with_capacity(asked.len());
+    for (node, asked) in asked {
+        let (outcome, pages) = match asked {
+            Ok(waiting) => outcome(tokio::time::timeout_at(deadline, waiting).await.ok()),
+            Err(outcome) => (outcome, 0),
+        };
+        nodes.push(DroppedOn {
+            node: hostlist::name(node),
+            outcome,
+            pages,
+        });
+    }
+    note(&api, meant.as_ref(), &nodes);
+    Ok(Json(DropAnswer {
+        program: hash.map(|hash| secrets::encode_hex(&hash)),
+        name: meant.and_then(|meant| meant.name),
+        nodes,
+    }))
+}
+
+type Asked = (u32, Result<oneshot::Receiver<Answer>, DropOutcome>);
+
+/// Tells the nodes: the named ones, else all that hold or run the program.
+fn ask(api: &Api, named: Option<Vec<u32>>, hash: Option<Hash>) -> Result<Vec<Asked>, Refusal> {
+    let now = api.shared.now();
+    let mut core = api.shared.lock();
+    let nodes: BTreeSet<u32> = match named {
+        Some(named) => named.into_iter().collect(),
+        None => {
+            let warm = &core.ledger.warm;
+            let holders: Vec<u32> = match &hash {
+                Some(hash) => warm.nodes(hash).map(|warm| warm.node).collect(),
+                None => warm.iter().map(|warm| warm.node).collect(),
+            };
+            let mut nodes = core.runner.nodes_with(hash.as_ref());
+            nodes.extend(holders);
+            nodes
+        }
+    };
+    let unknown: Vec<u32> = nodes
+        .iter()
+        .copied()
+        .filter(|node| !core.runner.knows(*node))
+        .collect();
+    if !unknown.is_empty() {
+        let error = crate::jobs::SubmitError::UnknownNodes(hostlist::format(&unknown));
+        return Err(Refusal::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "no-such-nodes",
+            error,
+        ));
+    }
+    let asked = nodes
+        .into_iter()
+        .map(|node| {
+            let asked = drops::ask(&mut core, now, node, hash);
+            let asked = asked.map_err(|refused| match refused {
+                DropRefused::NotUp => DropOutcome::NotUp,
+                DropRefused::TooMany => DropOutcome::NoAnswer,
+            });
+            (node, asked)
+        })
+        .collect();
+    core.settle(now);
+    drop(core);
+    api.shared.kick();
+    Ok(asked)
+}
+
+/// What an answer means; none: it did not come in time.
+fn outcome(answer: Option<Result<Answer, oneshot::error::RecvError>>) -> (DropOutcome, u32) {
+    match answer {
+        None => (DropOutcome::NoAnswer, 0),
+        Some(Err(_)) => (DropOutcome::NotUp, 0),
+        Some(Ok(answer)) if answer.in_use => (DropOutcome::Running, answer.pages),
+        Some(Ok(answer)) if answer.pages == 0 => (DropOutcome::NotHeld, 0),
+        Some(Ok(answer)) => (DropOutcome::Dropped, answer.pages),
+    }
+}
+
+/// Leaves an event about a drop.
+fn note(api: &Api, meant: Option<&Meant>, nodes: &[DroppedOn]) {
+    let numbers = |wanted: DropOutcome| {
+        let found = nodes.iter().filter(|node| node.outcome == wanted);
+        let numbers = found.filter_map(|node| node.node.strip_prefix('n')?.parse().ok());
+        numbers.collect::<Vec<u32>>()
+    };
+    let what = match meant {
+        None => "all programs".to_string(),
+        Some(meant) => describe(meant),
+    };
+    let pages: u64 = nodes.iter().map(|node| u64::from(node.pages)).sum();
+    let mut parts = Vec::new();
+    for (outcome, words) in [
+        (DropOutcome::Dropped, "let go of it"),
+        (DropOutcome::Running, "will at the end of its job"),
+        (DropOutcome::NoAnswer, "did not answer"),
+        (DropOutcome::NotUp, "not in service"),
+    ] {
+        let numbers = numbers(outcome);
+        if !numbers.is_empty() {
+            parts.push(format!("{} {words}", hostlist::format(&numbers)));
+        }
+    }
+    if parts.is_empty() {
+        return;
+    }
+    let text = format!("drop of {what}: {} ({pages} pages)", parts.join(", "));
+    let event = Event::new(Severity::Info, "drop", text);
+    let mut core = api.shared.lock();
+    core.events.push(event);
+    core.settle(api.shared.now());
+}
+
+/// `hello (a41f03c29be0)`.
+fn describe(meant: &Meant) -> String {
+    let id = short_id(&meant.hash);
+    match &meant.name {
+        Some(name) => format!("{name} ({id})"),
+        None => id,
+    }
+}
+
+/// Programs that a word can mean, with their names.
+async fn known(api: &Api) -> Result<BTreeMap<Hash, Vec<String>>, Refusal> {
+    let rows = rows(api).await?;
+    let mut known: BTreeMap<Hash, Vec<String>> =
+        rows.into_iter().map(|row| (row.hash, row.names)).collect();
+    let core = api.shared.lock();
+    for warm in core.ledger.warm.iter() {
+        known.entry(warm.program).or_default();
+    }
+    for job in core.runner.list(false) {
+        if let Some(hash) = secrets::decode_hex(&job.program) {
+            let names = known.entry(hash).or_default();
+            if !names.contains(&job.name) {
+                names.insert(0, job.name);
+            }
+        }
+    }
+    Ok(known)
+}
+
+/// The program meant by `text`: its name, its id, or the beginning of its id.
+fn find(known: &BTreeMap<Hash, Vec<String>>, text: &str) -> Result<Meant, Refusal> {
+    let named = |names: &[String]| names.iter().any(|name| name == text);
+    let mut found: Vec<&Hash> = known
+        .iter()
+        .filter(|(_, names)| named(names))
+        .map(|(hash, _)| hash)
+        .collect();
+    let digits = text.len() >= PREFIX_MIN && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if found.is_empty() && digits {
+        let prefix = text.to_ascii_lowercase();
+        found = known
+            .keys()
+            .filter(|hash| secrets::encode_hex(&hash[..]).starts_with(&prefix))
+            .collect();
+    }
+    let meant = |hash: &Hash| Meant {
+        hash: *hash,
+        name: known.get(hash).and_then(|names| names.first().cloned()),
+    };
+    match found.as_slice() {
+        [one] => Ok(meant(one)),
+        [] => Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            "no-such-program",
+            format!(
+                "no program {text:?} is known; `hearth programs` lists the programs (a name, or at least {PREFIX_MIN} digits of the id)"
+            ),
+        )),
+        several => {
+            let list: Vec<String> = several.iter().map(|hash| describe(&meant(hash))).collect();
+            Err(Refusal::new(
+                StatusCode::CONFLICT,
+                "ambiguous-program",
+                format!(
+                    "{text:?} can mean {} programs: {}; give more of the id",
+                    several.len(),
+                    list.join(", ")
+                ),
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_by_name_and_by_the_beginning_of_its_id() {
+        let hash = |first: u8, second: u8| {
+            let mut hash = [0; 32];
+            (hash[0], hash[1], hash[2]) = (first, second, second);
+            hash
+        };
+        let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+        let known = BTreeMap::from([
+            (hash(0xab, 0xcd), names(&["hello", "greet"])),
+            (hash(0xab, 0xce), names(&["work"])),
+            (hash(0x11, 0x11), names(&["work"])),
+            (hash(0x22, 0x22), names(&[])),
+        ]);
+        let found = |text: &str| find(&known, text).map(|meant| (meant.hash[1], meant.name));
+        let code = |text: &str| find(&known, text).unwrap_err().code().to_string();
+        assert_eq!(found("greet").unwrap(), (0xcd, Some("hello".into())));
+        assert_eq!(found("ABCE").unwrap(), (0xce, Some("work".into())));
+        assert_eq!(found("222222").unwrap(), (0x22, None));
+        let whole = secrets::encode_hex(&hash(0x11, 0x11));
+        assert_eq!(found(&whole).unwrap().0, 0x11);
+        assert_eq!(code("work"), "ambiguous-program");
+        for unknown in ["abc", "nonsense", "ffff", "", "hell"] {
+            assert_eq!(code(unknown), "no-such-program", "{unknown}");
+        }
+    }
+
+    #[test]
+    fn answers_are_told_apart() {
+        let answer = |pages, in_use| outcome(Some(Ok(Answer { pages, in_use }))).0;
+        assert_eq!(answer(5, false), DropOutcome::Dropped);
+        assert_eq!(answer(0, false), DropOutcome::NotHeld);
+        assert_eq!(answer(0, true), DropOutcome::Running);
+        assert_eq!(outcome(None).0, DropOutcome::NoAnswer);
+    }
+}
