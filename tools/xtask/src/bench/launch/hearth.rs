@@ -205,7 +205,7 @@ impl Bench<'_, '_> {
     fn warm(&self, program: Program, flags: &[&str]) -> Result<Figures> {
         let mut launches = Vec::new();
         for _ in 0..WARM_RUNS {
-            let launch = self.launch(program, &[flags, &["--warm-only"]].concat())?;
+            let launch = self.launch(program, flags)?;
             ensure!(launch.is_warm, "{} was not warm everywhere", program.name);
             launches.push(launch);
         }
