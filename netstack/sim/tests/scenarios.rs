@@ -154,6 +154,36 @@ fn on_a_quiet_network_a_node_joins_in_one_round_trip_and_a_half() {
 }
 
 #[test]
+fn a_large_program_is_read_as_fast_as_the_link_goes() {
+    const BYTES: u64 = 16 << 20;
+    let launch_at = Micros::from_millis(10);
+    // 50 and 500 Mbit/s with queues that hold all that is under way, and one that does not.
+    for (rate, queue, limit_percent) in [
+        (6_250_000, 1 << 20, 110),
+        (62_500_000, 1 << 20, 112),
+        (6_250_000, 64 << 10, 114),
+    ] {
+        let mut setup = one_node();
+        setup.links.node_rate = rate;
+        setup.links.queue_bytes = queue;
+        let mut plan = one_job(Vec::new());
+        plan.launch_at = launch_at;
+        plan.file_bytes = BYTES;
+        plan.load = (0..512).map(|index| (index * 32_768, 32_768)).collect();
+        setup.plans = vec![plan];
+        let summary = World::new(setup).run().expect("nothing goes wrong");
+        assert_eq!(summary.completed, 1);
+        let took = summary.ended.as_micros() - launch_at.0;
+        let least = BYTES * 1_000_000 / rate;
+        assert!(
+            took * 100 < least * limit_percent,
+            "{took} us for what takes {least} us without headers, at {rate} bytes/s, {} datagrams",
+            summary.datagrams
+        );
+    }
+}
+
+#[test]
 fn a_computing_node_looks_at_the_network_once_a_second_and_is_not_lost() {
     let mut setup = one_node();
     setup.plans = vec![one_job(vec![

@@ -158,7 +158,15 @@ impl PageClient {
     }
 
     pub(crate) fn cancel(&mut self, job: JobId) {
-        self.requests.retain(|_, request| request.spec.job != job);
+        let account = &mut self.account;
+        self.requests.retain(|id, request| {
+            let stays = request.spec.job != job;
+            if !stays {
+                // What is on its way still comes.
+                account.ended(*id, &request.spec);
+            }
+            stays
+        });
     }
 
     pub(crate) fn clear(&mut self) {
