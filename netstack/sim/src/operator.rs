@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use netstack::control::{Endpoint, Event};
 use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, Rank};
 use netstack::io::{ExitStatus, IoReply};
-use netstack::job::{JobSpec, LaunchError, RankSpec, RefusalCode, StartMode};
+use netstack::job::{JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode, StartMode};
 use netstack::page::PageReply;
 use netstack::retention::Reuse;
 use netstack::rng::Rng;
@@ -337,7 +337,14 @@ impl Operator {
                 })?;
                 self.ended(now, job, rank, Outcome::Refused)
             }
-            Event::RankLost { job, rank, .. } => self.ended(now, job, rank, Outcome::Lost),
+            Event::RankLost {
+                job, rank, reason, ..
+            } => {
+                check(reason != RankLoss::Forgotten, || {
+                    format!("rank {rank} of job {job} was forgotten by its node")
+                })?;
+                self.ended(now, job, rank, Outcome::Lost)
+            }
             Event::JobClosed { job } => {
                 let record = self.records.get_mut(&job).expect("only planned jobs exist");
                 check(record.state == State::Running, || {

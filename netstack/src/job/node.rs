@@ -115,7 +115,10 @@ impl Jobs {
             Command::Cancel { signal, .. } => self.cancel(job, *signal, out),
             _ => {}
         }
-        self.queue_ack(job);
+        // An answer that says "unknown" would be believed, also when it arrives late.
+        if !(self.is_retaining(job) && self.status(job) == JobStatus::Unknown) {
+            self.queue_ack(job);
+        }
         dropped
     }
 

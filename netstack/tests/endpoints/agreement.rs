@@ -8,7 +8,7 @@ use crate::jobs::job_spec;
 use crate::wire_pair::{ADDR, control_config, node_config};
 use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
-use netstack::job::{JobSpec, LaunchRefusal, LaunchSpec, RefusalCode, StartMode};
+use netstack::job::{JobSpec, LaunchRefusal, LaunchSpec, RankLoss, RefusalCode, StartMode};
 use netstack::retention::Holding;
 use netstack::time::{Instant, Micros};
 use netstack::{MAX_DATAGRAM, control, node};
@@ -477,7 +477,9 @@ impl Lab {
                 };
                 self.control.io_reply(self.now, node, job, call, reply);
             }
-            control::Event::LaunchRefused { job, .. } | control::Event::RankLost { job, .. } => {
+            control::Event::LaunchRefused { job, .. } => self.record(job).ended = true,
+            control::Event::RankLost { job, reason, .. } => {
+                assert_ne!(reason, RankLoss::Forgotten, "no node forgets its job");
                 self.record(job).ended = true;
             }
             control::Event::JobClosed { job } => {
