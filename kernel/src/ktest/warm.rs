@@ -288,6 +288,27 @@ pub fn verified() -> Outcome {
     control.again();
     run(&mut control)?;
     check!(control.output(1) == TEXT, "{:?}", control.written);
+    // With no page left whole the program is not held at all.
+    let mut runs = 0;
+    while !control.warm.is_empty() {
+        for offset in [0, 4096] {
+            // One that was fetched again is damaged again; one that is not held cannot be.
+            let _ = damage(&control, offset);
+        }
+        let prepared = process::prepare(&control.launch(), &mut control);
+        let prepared = prepared.map_err(|refusal| format!("{refusal:?}"))?;
+        prepared.run(&mut control);
+        runs += 1;
+        check!(
+            runs < SAMPLES,
+            "{runs} samples have not found two damaged pages"
+        );
+    }
+    check!(
+        mm::frames().usage().retained == 0,
+        "{:?}",
+        mm::frames().usage()
+    );
     Ok(())
 }
 

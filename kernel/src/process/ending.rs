@@ -146,8 +146,8 @@ impl Process {
         let (mut retained, counts) = memory.retire(&mut machine, &self.policy);
         let mut damaged = 0;
         let sampled = self.spec.retention.verify == Verify::Sample && counts.reused > 0;
-        if let Some(retained) = retained.as_mut().filter(|_| sampled) {
-            damaged = verify::sample(retained, &self.spec, services);
+        if let Some(held) = retained.take_if(|_| sampled) {
+            (retained, damaged) = verify::sample(held, &self.spec, services);
         }
         services.warm().put_back(&mut machine, &program, retained);
         scrub(|| services.poll());

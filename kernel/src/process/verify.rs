@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use kernel_core::addr::{PAGE_SIZE, VirtAddr};
-use kernel_core::pagehash::PageHashes;
+use kernel_core::pagehash::{self, PageHashes};
 use kernel_core::retention::{KeptPage, Retained};
 use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode};
 use netstack::page::Object;
@@ -26,10 +26,9 @@ use crate::process::hardware::Hardware;
 /// Pages looked at after a run: a node whose memory goes bad is noticed after a few runs, at the
 /// cost of some 100 us each.
 const SAMPLE_PAGES: u64 = 4;
-/// Bytes of one hash in the list.
-const HASH_BYTES: u64 = 32;
-/// Part of the kernel's free heap that a list of hashes may take.
-const HEAP_PART: u64 = 8;
+/// Room of the kernel's heap that lists of hashes leave: what the node's own buffers take at most
+/// (`mm::layout`).
+const HEAP_KEPT_BYTES: u64 = 2 * 1024 * 1024;
 /// Damaged pages of one program that are given back one by one; with more it is dropped.
 const DAMAGED_MAX: usize = 256;
 /// Pages hashed between two looks at the network: some milliseconds' worth.
@@ -85,31 +84,43 @@ pub(super) fn all(
         .iter()
         .map(|page| give_back(&mut retained, spec, *page));
     let pages = pages.sum();
-    Ok((Some(retained), pages))
+    Ok((unless_empty(retained), pages))
 }
 
-/// Compares a few held pages of a program that has ended; returns the number of damaged ones.
+/// Compares a few held pages of a program that has ended. Returns what is still held, and the number
+/// of damaged pages.
 pub(super) fn sample(
-    retained: &mut Retained,
+    mut retained: Retained,
     spec: &LaunchSpec,
     services: &mut dyn NodeServices,
-) -> u64 {
-    if find_hashes(retained, spec, services).is_err() {
-        return 0;
+) -> (Option<Retained>, u64) {
+    if find_hashes(&mut retained, spec, services).is_err() {
+        return (Some(retained), 0);
     }
     let mut contents: Contents = [0; PAGE_SIZE as usize];
     let mut damaged = 0;
-    for _ in 0..SAMPLE_PAGES.min(retained.pages()) {
-        let index = entropy::random_u64() % retained.pages();
+    for _ in 0..SAMPLE_PAGES {
+        let Some(index) = entropy::random_u64().checked_rem(retained.pages()) else {
+            break;
+        };
         let (Some(hashes), Some(page)) = (retained.hashes(), retained.page(&DirectMap, index))
         else {
             break;
         };
-        if is_whole(retained, hashes, &page, &mut contents) == Some(false) {
-            damaged += give_back(retained, spec, page.page);
+        if is_whole(&retained, hashes, &page, &mut contents) == Some(false) {
+            damaged += give_back(&mut retained, spec, page.page);
         }
     }
-    damaged
+    (unless_empty(retained), damaged)
+}
+
+/// A program of which no page is left is not held at all.
+fn unless_empty(retained: Retained) -> Option<Retained> {
+    if retained.pages() > 0 {
+        return Some(retained);
+    }
+    retained.discard(&mut Hardware::new());
+    None
 }
 
 /// Whether a page is what the file has; `None` when the node does not have all of what its hash
@@ -151,8 +162,9 @@ fn find_hashes(
     if retained.hashes().is_some() {
         return Ok(());
     }
-    let bytes = spec.program_bytes.div_ceil(PAGE_SIZE) * HASH_BYTES;
-    if bytes > mm::heap_room_bytes() / HEAP_PART {
+    let bytes = pagehash::entries(spec.program_bytes) * pagehash::HASH_BYTES as u64;
+    // It is there twice for a moment: as it came, and proven.
+    if 2 * bytes + HEAP_KEPT_BYTES > mm::heap_room_bytes() {
         debug!("process", "no room for {bytes} bytes of page hashes");
         return Err(super::refusal::no_memory());
     }
