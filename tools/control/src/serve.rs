@@ -135,6 +135,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         interface: options.interface.clone(),
         proxy_dhcp: options.proxy_dhcp,
         started_unix_us: clock::unix_us(),
+        store: None,
         counters: std::collections::BTreeMap::new(),
     };
     announce(&shared, &status);

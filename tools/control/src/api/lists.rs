@@ -1,16 +1,15 @@
-//! What can be read: status, nodes, jobs, events, boot timeline.
+//! What can be read of the present: status, nodes, boot timeline. Neighbour: `past` (jobs, events).
 
 use std::collections::BTreeMap;
 
-use axum::extract::{Json, Path, Query, State};
+use axum::extract::{Json, State};
 use netstack::control::{NodeState as Reported, NodeStatus};
-use serde::Deserialize;
 
-use super::types::{BootStage, BootTimeline, JobInfo, NodeInfo, NodeState, Status, WarmProgram};
-use super::{Api, Refusal, jobs, warm};
+use super::types::{BootStage, BootTimeline, NodeInfo, NodeState, Status, WarmProgram};
+use super::{Api, warm};
 use crate::clock;
 use crate::control::Core;
-use crate::events::{Event, mac_text};
+use crate::events::mac_text;
 use crate::nodes::Machine;
 use crate::programs::Hash;
 use crate::{hostlist, secrets};
@@ -19,6 +18,7 @@ use crate::{hostlist, secrets};
 pub async fn status(State(api): State<Api>) -> Json<Status> {
     let mut status = (*api.status).clone();
     let core = api.shared.lock();
+    status.store = core.ledger.trouble().map(str::to_string);
     let counters = core.endpoint.counters();
     let named = [
         ("received", counters.received),
@@ -37,6 +37,7 @@ pub async fn status(State(api): State<Api>) -> Json<Status> {
         ("overloaded", counters.overloaded),
         ("rate_limited", counters.rate_limited),
         ("event_lines_lost", core.events.lost_lines()),
+        ("changes_unwritten", core.ledger.unwritten() as u64),
     ];
     status.counters = named
         .into_iter()
@@ -163,49 +164,6 @@ fn node_info(core: &Core, status: &NodeStatus, date: impl Fn(u64) -> u64) -> Nod
         unscrubbed: status.vitals.unscrubbed,
         warm: Vec::new(),
     }
-}
-
-/// Query of `GET /v1/jobs`.
-#[derive(Debug, Deserialize)]
-pub struct JobsQuery {
-    /// Jobs that are over as well.
-    #[serde(default)]
-    all: bool,
-}
-
-/// `GET /v1/jobs`.
-pub async fn jobs(State(api): State<Api>, Query(query): Query<JobsQuery>) -> Json<Vec<JobInfo>> {
-    Json(api.shared.lock().runner.list(query.all))
-}
-
-/// `GET /v1/jobs/ID`.
-pub async fn job(State(api): State<Api>, Path(id): Path<u64>) -> Result<Json<JobInfo>, Refusal> {
-    api.shared
-        .lock()
-        .runner
-        .get(id)
-        .map(Json)
-        .map_err(jobs::job_refusal)
-}
-
-/// Query of `GET /v1/events`.
-#[derive(Debug, Deserialize)]
-pub struct EventsQuery {
-    /// Only events with a larger number.
-    #[serde(default)]
-    after: u64,
-}
-
-/// `GET /v1/events`.
-pub async fn events(State(api): State<Api>, Query(query): Query<EventsQuery>) -> Json<Vec<Event>> {
-    Json(
-        api.shared
-            .lock()
-            .events
-            .since(query.after)
-            .cloned()
-            .collect(),
-    )
 }
 
 /// `GET /v1/timeline`.

@@ -5,7 +5,8 @@
 //! | `GET /v1/status` | [`types::Status`] |
 //! | `GET /v1/nodes` | list of [`types::NodeInfo`] |
 //! | `POST /v1/nodes/NUMBER/leave` | it was asked to leave |
-//! | `GET /v1/jobs[?all=true]`, `GET /v1/jobs/ID` | [`types::JobInfo`] |
+//! | `GET /v1/jobs[?all=true[&before=ID][&limit=N]]` | list of [`types::JobInfo`], by number; `all`: jobs that are over too, the newest `limit` |
+//! | `GET /v1/jobs/ID` | [`types::JobInfo`] |
 //! | `POST /v1/jobs` | takes [`types::JobRequest`], answers [`types::JobAccepted`] |
 //! | `GET /v1/jobs/ID/output` | stream of [`types::Frame`], one a line; ending it ends the job |
 //! | `POST /v1/jobs/ID/stdin` | standard input of rank 0, as the body |
@@ -13,7 +14,7 @@
 //! | `GET /v1/programs` | list of [`types::ProgramInfo`] |
 //! | `POST /v1/drop` | takes [`types::DropRequest`], answers [`types::DropAnswer`] |
 //! | `GET /v1/programs/HASH`, `PUT /v1/programs/HASH` | is it here; here it is |
-//! | `GET /v1/events[?after=N]` | list of `events::Event` |
+//! | `GET /v1/events[?after=N][&limit=M]` | list of `events::Event`, by number; with `limit` from as far back as the store goes |
 //! | `GET /v1/timeline` | list of [`types::BootTimeline`] |
 //!
 //! Every error answer has an [`types::ErrorBody`]. Neighbours: `control::Shared` (all state),
@@ -26,6 +27,7 @@ pub mod bounded;
 mod jobs;
 mod lists;
 mod nodes;
+mod past;
 mod programs;
 pub mod types;
 pub mod warm;
@@ -63,10 +65,10 @@ pub fn router(api: Api) -> Router {
         .route("/v1/status", get(lists::status))
         .route("/v1/nodes", get(lists::nodes))
         .route("/v1/nodes/{node}/leave", post(nodes::leave))
-        .route("/v1/events", get(lists::events))
+        .route("/v1/events", get(past::events))
         .route("/v1/timeline", get(lists::timeline))
-        .route("/v1/jobs", get(lists::jobs).post(jobs::submit))
-        .route("/v1/jobs/{id}", get(lists::job))
+        .route("/v1/jobs", get(past::jobs).post(jobs::submit))
+        .route("/v1/jobs/{id}", get(past::job))
         .route("/v1/jobs/{id}/output", get(jobs::output))
         .route("/v1/jobs/{id}/stdin", post(jobs::stdin))
         .route("/v1/jobs/{id}/cancel", post(jobs::cancel))

@@ -338,7 +338,10 @@ pub struct Status {
     pub proxy_dhcp: bool,
     /// Microseconds since 1970 at which control started.
     pub started_unix_us: u64,
-    /// Datagrams that were refused, by reason, as far as any were.
+    /// Why what happens is not written down at present, and what to do about it.
+    #[serde(default)]
+    pub store: Option<String>,
+    /// Datagrams that were refused, by reason, as far as any were; what waits to be written.
     pub counters: std::collections::BTreeMap<String, u64>,
 }
 

@@ -1,4 +1,5 @@
-//! `hearth doctor`: what stops machines from booting. The checks are in `hearth_boot::doctor`.
+//! `hearth doctor`: what stops machines from booting (the checks are in `hearth_boot::doctor`), and
+//! whether a control node that runs can write down what happens.
 
 use std::process::ExitCode;
 
@@ -38,7 +39,7 @@ pub fn main(global: &Global, options: &Options) -> anyhow::Result<ExitCode> {
         false => config.boot.image.clone(),
     };
     let firmware = &config.boot.firmware_dir;
-    let findings = hearth_boot::doctor(&DoctorOptions {
+    let mut findings = hearth_boot::doctor(&DoctorOptions {
         address: crate::serve::interface_address(&interface)
             .ok()
             .map(|(address, _)| address),
@@ -49,6 +50,12 @@ pub fn main(global: &Global, options: &Options) -> anyhow::Result<ExitCode> {
         serving,
         proxy_dhcp: config.boot.proxy_dhcp,
     });
+    let store = running.and_then(|status| status.store);
+    findings.extend(store.map(|what| hearth_boot::Finding {
+        severity: Severity::Warning,
+        what,
+        fix: "`hearth events` says when it is written again".to_string(),
+    }));
     let stops = findings
         .iter()
         .any(|finding| finding.severity == Severity::Error);

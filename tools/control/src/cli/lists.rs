@@ -14,6 +14,9 @@ use crate::{clock, hostlist};
 /// How often `events --follow` asks.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(500);
 
+/// Events asked for at a time by `events --all`.
+const EVENTS_PAGE: u32 = 1000;
+
 /// Options of `hearth nodes`.
 #[derive(Debug, Args)]
 pub struct NodesOptions {
@@ -37,6 +40,17 @@ pub struct JobsOptions {
     /// Jobs that have ended too (this is the default; kept for scripts).
     #[arg(long, conflicts_with = "active")]
     all: bool,
+    /// At most so many, the newest.
+    #[arg(
+        long,
+        default_value_t = 1000,
+        value_name = "COUNT",
+        conflicts_with = "jobs"
+    )]
+    limit: u32,
+    /// Only jobs with smaller numbers, to go back page by page.
+    #[arg(long, value_name = "JOB", conflicts_with_all = ["jobs", "active"])]
+    before: Option<u64>,
 }
 
 /// Options of `hearth cancel`.
@@ -62,6 +76,9 @@ pub struct EventsOptions {
     /// Only events of these nodes.
     #[arg(long, value_name = "LIST")]
     node: Option<String>,
+    /// From as far back as the store goes, not only the newest.
+    #[arg(long, conflicts_with = "follow")]
+    all: bool,
     /// Only events with a number above this.
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     after: u64,
@@ -167,22 +184,16 @@ fn marked_state(node: &NodeInfo) -> String {
 /// Prints the jobs.
 pub fn jobs(global: &Global, options: &JobsOptions) -> anyhow::Result<()> {
     let client = global.client()?;
-    let path = if options.active {
-        "/v1/jobs"
-    } else {
-        "/v1/jobs?all=true"
-    };
-    let mut jobs: Vec<JobInfo> = block_on(async move { Ok(client.get(path).await?) })?;
-    if let Some(unknown) = options
-        .jobs
-        .iter()
-        .find(|id| !jobs.iter().any(|job| job.id == **id))
-    {
-        bail!("there is no job {unknown}");
-    }
-    if !options.jobs.is_empty() {
-        jobs.retain(|job| options.jobs.contains(&job.id));
-    }
+    let jobs: Vec<JobInfo> = block_on(async move {
+        if options.jobs.is_empty() {
+            return Ok(client.get(&jobs_path(options)).await?);
+        }
+        let mut jobs = Vec::new();
+        for id in &options.jobs {
+            jobs.push(client.get(&format!("/v1/jobs/{id}")).await?);
+        }
+        Ok(jobs)
+    })?;
     if global.json {
         return print_json(&jobs);
     }
@@ -227,6 +238,15 @@ pub fn jobs(global: &Global, options: &JobsOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn jobs_path(options: &JobsOptions) -> String {
+    if options.active {
+        return "/v1/jobs".to_string();
+    }
+    let before = options.before.map(|before| format!("&before={before}"));
+    let before = before.unwrap_or_default();
+    format!("/v1/jobs?all=true&limit={}{before}", options.limit)
+}
+
 /// Ends jobs.
 pub fn cancel(global: &Global, options: &CancelOptions) -> anyhow::Result<()> {
     let client = global.client()?;
@@ -266,7 +286,11 @@ pub fn events(global: &Global, options: &EventsOptions) -> anyhow::Result<()> {
     };
     block_on(async {
         let mut after = options.after;
-        let mut events = new_events(&client, &mut after).await?;
+        let mut events = if options.all {
+            all_events(&client, &mut after).await?
+        } else {
+            new_events(&client, &mut after).await?
+        };
         events.retain(wanted);
         match (global.json, options.follow) {
             (true, false) => return print_json(&events),
@@ -285,6 +309,20 @@ pub fn events(global: &Global, options: &EventsOptions) -> anyhow::Result<()> {
             events.retain(wanted);
         }
     })
+}
+
+/// Every event after `after` that is kept anywhere.
+async fn all_events(client: &Client, after: &mut u64) -> anyhow::Result<Vec<Event>> {
+    let mut all = Vec::new();
+    loop {
+        let path = format!("/v1/events?after={after}&limit={EVENTS_PAGE}");
+        let mut events: Vec<Event> = client.get(&path).await?;
+        let Some(last) = events.last() else {
+            return Ok(all);
+        };
+        *after = last.seq;
+        all.append(&mut events);
+    }
 }
 
 async fn new_events(client: &Client, after: &mut u64) -> anyhow::Result<Vec<Event>> {

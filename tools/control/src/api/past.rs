@@ -1,0 +1,114 @@
+//! Jobs and events: the newest from memory, older ones from the store, in pages.
+//!
+//! Neighbours: `jobs::Runner` and `events::EventLog` (memory), `history::History` (the store).
+//!
+//! Invariants: an answer has a bound; what the store cannot take or give at present is answered
+//! from memory as far as that goes.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Json, Path, Query, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+
+use super::types::JobInfo;
+use super::{Api, Refusal, jobs};
+use crate::events::Event;
+use crate::jobs::JobError;
+
+/// Jobs or events in an answer when the request does not say.
+const PAGE: u32 = 1_000;
+
+/// Most jobs or events in an answer.
+const PAGE_MAX: u32 = 10_000;
+
+/// Query of `GET /v1/jobs`.
+#[derive(Debug, Deserialize)]
+pub struct JobsQuery {
+    /// Jobs that are over as well.
+    #[serde(default)]
+    all: bool,
+    /// Of these, ones with a smaller number.
+    before: Option<u64>,
+    /// At most so many, the ones with the highest numbers.
+    limit: Option<u32>,
+}
+
+/// `GET /v1/jobs`: by number. Without `all` every job that is not over.
+pub async fn jobs(State(api): State<Api>, Query(query): Query<JobsQuery>) -> Json<Vec<JobInfo>> {
+    if !query.all {
+        return Json(api.shared.lock().runner.list(false));
+    }
+    let limit = query.limit.unwrap_or(PAGE).min(PAGE_MAX);
+    let before = query.before.unwrap_or(u64::MAX);
+    let stored = api.shared.history.jobs(before, limit).await;
+    let stored = stored.unwrap_or_else(|error| {
+        tracing::warn!("{error}; jobs are listed from memory");
+        Vec::new()
+    });
+    // Memory knows better about jobs that are not written down yet, and later than the answer of
+    // the store.
+    let mut list: BTreeMap<u64, JobInfo> = stored.into_iter().map(|job| (job.id, job)).collect();
+    let known = api.shared.lock().runner.list(true);
+    let known = known.into_iter().filter(|job| job.id < before);
+    list.extend(known.map(|job| (job.id, job)));
+    while list.len() > limit as usize {
+        list.pop_first();
+    }
+    Json(list.into_values().collect())
+}
+
+/// `GET /v1/jobs/ID`.
+pub async fn job(State(api): State<Api>, Path(id): Path<u64>) -> Result<Json<JobInfo>, Refusal> {
+    let known = api.shared.lock().runner.get(id);
+    if let Ok(job) = known {
+        return Ok(Json(job));
+    }
+    let stored = api.shared.history.job(id).await.map_err(unreadable)?;
+    let unknown = || jobs::job_refusal(JobError::Unknown(id));
+    stored.map(Json).ok_or_else(unknown)
+}
+
+/// Query of `GET /v1/events`.
+#[derive(Debug, Deserialize)]
+pub struct EventsQuery {
+    /// Only events with a larger number.
+    #[serde(default)]
+    after: u64,
+    /// At most so many, the oldest of these, from as far back as the store goes. Without a limit
+    /// and a number: what memory holds.
+    limit: Option<u32>,
+}
+
+/// `GET /v1/events`: by number.
+pub async fn events(
+    State(api): State<Api>,
+    Query(query): Query<EventsQuery>,
+) -> Result<Json<Vec<Event>>, Refusal> {
+    let (oldest, recent) = {
+        let core = api.shared.lock();
+        let recent: Vec<Event> = core.events.since(query.after).cloned().collect();
+        (core.events.oldest_seq(), recent)
+    };
+    let limit = query.limit.unwrap_or(PAGE).min(PAGE_MAX);
+    let in_memory = query.after.saturating_add(1) >= oldest;
+    let mut list = recent;
+    if !in_memory && (query.limit.is_some() || query.after > 0) {
+        let stored = api.shared.history.events(query.after, limit).await;
+        let mut stored = stored.map_err(unreadable)?;
+        let last = stored.last().map_or(query.after, |event| event.seq);
+        // The rest is in memory, or else in the next page.
+        if stored.len() < limit as usize || last.saturating_add(1) >= oldest {
+            stored.extend(list.into_iter().filter(|event| event.seq > last));
+        }
+        list = stored;
+    }
+    if query.limit.is_some() {
+        list.truncate(limit as usize);
+    }
+    Ok(Json(list))
+}
+
+fn unreadable(error: hearth_store::StoreError) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store-failed", error)
+}
