@@ -9,7 +9,7 @@
 //! cancelled), `refuse TEXT` (at launch), `evict` (let go of all other programs, as for want of
 //! memory), `damage` (report a page that failed its check); `rank R COMMAND` is for one rank only.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -41,6 +41,10 @@ pub struct Watch {
     pub forget: AtomicBool,
     /// What it was told, in order: `retain`, `launch warm`, `launch cold`, `drop`.
     pub told: Mutex<Vec<String>>,
+    /// Programs that it has held at any time.
+    pub ever_held: Mutex<BTreeSet<[u8; 32]>>,
+    /// Programs that control has acknowledged and that it has held without a break since.
+    pub acknowledged: Mutex<BTreeSet<[u8; 32]>>,
 }
 
 impl Watch {
@@ -208,6 +212,7 @@ impl Machine {
                 self.handle(event);
             }
             self.step();
+            self.note_acknowledged();
             let now = self.now();
             while let Some(length) = self.endpoint.poll_transmit(now, &mut buffer[..1472]) {
                 // While control is down the system reports that; the protocol repeats.
@@ -227,6 +232,13 @@ impl Machine {
                 let now = self.now();
                 self.endpoint.handle_datagram(now, &buffer[..length]);
             }
+        }
+    }
+
+    fn note_acknowledged(&self) {
+        if self.endpoint.holdings_acked() {
+            let held = self.endpoint.holdings().map(|held| held.program.0);
+            *self.watch.acknowledged.lock().unwrap() = held.collect();
         }
     }
 
@@ -335,6 +347,7 @@ impl Machine {
         for program in gone {
             let file = self.held.remove(&program).unwrap();
             freed += pages(&file);
+            self.watch.acknowledged.lock().unwrap().remove(&program.0);
             self.endpoint.unhold(now, program);
         }
         freed
@@ -361,6 +374,7 @@ impl Machine {
             pristine: 0,
         };
         self.held.insert(program, run.program);
+        self.watch.ever_held.lock().unwrap().insert(program.0);
         self.endpoint.hold(now, holding);
     }
 

@@ -58,6 +58,23 @@ impl Lab {
 
     /// Starts the control node, at the same port as before if there was one.
     pub fn start_control(&mut self) {
+        self.spawn_control();
+        let socket = self.socket();
+        self.eventually("the control node answers", |_| {
+            UnixStream::connect(&socket).is_ok()
+        });
+        let status = self.get("/v1/status");
+        self.address = status["control"].as_str().unwrap().parse().unwrap();
+        self.http = status["http"].as_str().map(str::to_string);
+    }
+
+    /// The unix socket of the control node.
+    pub fn socket(&self) -> PathBuf {
+        self.path("run/control.sock")
+    }
+
+    /// Starts the control node, and waits for nothing.
+    pub fn spawn_control(&mut self) {
         let log = std::fs::File::options()
             .append(true)
             .create(true)
@@ -84,13 +101,6 @@ impl Lab {
             .spawn()
             .unwrap();
         self.control = Some(child);
-        let socket = self.dir.path().join("run/control.sock");
-        self.eventually("the control node answers", |_| {
-            UnixStream::connect(&socket).is_ok()
-        });
-        let status = self.get("/v1/status");
-        self.address = status["control"].as_str().unwrap().parse().unwrap();
-        self.http = status["http"].as_str().map(str::to_string);
     }
 
     /// Ends the control node: with SIGTERM, or as by a crash.

@@ -4,6 +4,7 @@
 mod access;
 mod ends;
 mod fake_node;
+mod kills;
 mod lab;
 mod nodes;
 mod streams;
