@@ -20,9 +20,23 @@ pub enum Boot {
     Direct16,
     /// One node that does not scrub frames, to see that the test of scrubbing can fail.
     Unscrubbed,
+    /// Two nodes whose control node keeps one program warm on each, as the publication has it.
+    Published,
+    /// One node whose QEMU logs every interrupt and exception.
+    Traced,
 }
 
 impl Boot {
+    /// Every kind, in the order in which they are brought up.
+    pub const ALL: [Self; 6] = [
+        Self::Network,
+        Self::Uefi,
+        Self::Direct16,
+        Self::Unscrubbed,
+        Self::Published,
+        Self::Traced,
+    ];
+
     /// One line for people.
     pub fn describe(self) -> &'static str {
         match self {
@@ -30,6 +44,8 @@ impl Boot {
             Self::Uefi => "1 node, UEFI network boot",
             Self::Direct16 => "16 nodes of 32 MiB, direct boot, tree 4x4",
             Self::Unscrubbed => "1 node with scrubbing switched off, direct boot",
+            Self::Published => "2 nodes that keep one program warm, direct boot",
+            Self::Traced => "1 node with a log of its exceptions, direct boot",
         }
     }
 
@@ -41,6 +57,16 @@ impl Boot {
                 "--nodes", "16", "--tree", "4x4", "--memory", "32M", "--direct",
             ],
             Self::Unscrubbed => &["--nodes", "1", "--direct", "--append", "hearth.scrub=off"],
+            Self::Published => &["--nodes", "2", "--direct"],
+            Self::Traced => &["--nodes", "1", "--direct", "--trace", "int"],
+        }
+    }
+
+    /// Configuration of the control node that differs from the defaults.
+    fn configuration(self) -> Option<&'static str> {
+        match self {
+            Self::Published => Some("[retention]\nmode = \"published\"\n"),
+            _ => None,
         }
     }
 }
@@ -50,6 +76,8 @@ pub struct Cluster {
     name: String,
     hearth: PathBuf,
     programs: PathBuf,
+    /// Files that a scenario or the control node needs as long as the cluster is up.
+    folder: tempfile::TempDir,
     down: bool,
 }
 
@@ -74,9 +102,15 @@ impl Cluster {
             name,
             hearth: built.join("hearth"),
             programs: built.join("programs"),
+            folder: tempfile::tempdir()?,
             down: false,
         };
+        let config = cluster.scratch("hearth.toml");
         let mut args = vec!["up"];
+        if let Some(text) = boot.configuration() {
+            std::fs::write(&config, text)?;
+            args = vec!["--config", &config, "up"];
+        }
         args.extend(boot.arguments());
         let finished = cluster.hearth_within(&args, b"", UP_LIMIT)?;
         if let Err(error) = finished.expect_code(0) {
@@ -89,6 +123,11 @@ impl Cluster {
     /// Path of a built test program.
     pub fn program(&self, name: &str) -> String {
         self.programs.join(name).to_string_lossy().into_owned()
+    }
+
+    /// Path of a file of a scenario's own; gone when the cluster is.
+    pub fn scratch(&self, name: &str) -> String {
+        self.folder.path().join(name).to_string_lossy().into_owned()
     }
 
     /// `hearth ARGS` on this cluster.

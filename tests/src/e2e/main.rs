@@ -3,7 +3,7 @@
 //! Each scenario drives the `hearth` command line in `target/hearth/` against a cluster of its own
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under a
-//! time limit, [`programs`], [`failures`], [`nodes`] hold the scenarios.
+//! time limit, [`programs`], [`failures`], [`nodes`], [`warm`], [`witnesses`] hold the scenarios.
 //!
 //! Invariant: no scenario passes because something did not answer: every command has a time limit,
 //! and running into it is a failure.
@@ -11,9 +11,12 @@
 mod cluster;
 mod command;
 mod failures;
+mod launched;
 mod nodes;
 mod programs;
 mod streams;
+mod warm;
+mod witnesses;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -36,6 +39,8 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(streams::SCENARIOS.iter());
     all.extend(failures::SCENARIOS.iter());
     all.extend(nodes::SCENARIOS.iter());
+    all.extend(warm::SCENARIOS.iter());
+    all.extend(witnesses::SCENARIOS.iter());
     all.iter()
         .map(|s| Scenario {
             name: s.name,
@@ -62,7 +67,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let (mut passed, mut failed) = (0, Vec::new());
-    for boot in [Boot::Network, Boot::Uefi, Boot::Direct16, Boot::Unscrubbed] {
+    for boot in Boot::ALL {
         let group: Vec<&Scenario> = chosen.iter().filter(|s| s.boot == boot).collect();
         if group.is_empty() {
             continue;

@@ -1,0 +1,179 @@
+//! Faults and bytes as others saw them: QEMU's log of exceptions and the counters of the node's tap.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::Scenario;
+use crate::cluster::{Boot, Cluster};
+use crate::launched::Launched;
+
+pub const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "faults-and-bytes-by-others",
+    boot: Boot::Traced,
+    run: others,
+}];
+
+/// What a job without a program on the wire may move: launch, acknowledgements, a line of output, the exit report,
+/// reports of what is held, and heartbeats; in both directions, with all headers.
+const JOB_BYTES_MOST: u64 = 6_000;
+
+/// Page faults of ring 3 by what was touched, as QEMU's processor took them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Faults {
+    code: u64,
+    readonly: u64,
+    other: u64,
+}
+
+/// Loadable segments of a program that are not writable: first address, end, executable or not.
+struct Segments(Vec<(u64, u64, bool)>);
+
+impl Segments {
+    /// Reads the program headers of an `ET_EXEC` file.
+    fn read(path: &str) -> Result<Self> {
+        let (load, execute, write) = (1, 1, 2);
+        let bytes = fs::read(path)?;
+        let word = |at: usize, size: usize| -> Result<u64> {
+            let part = bytes.get(at..at + size).context("a short ELF file")?;
+            Ok(part.iter().rev().fold(0, |sum, &b| sum << 8 | u64::from(b)))
+        };
+        ensure!(word(16, 2)? == 2, "{path} is not linked to fixed addresses");
+        let (table, count) = (word(32, 8)? as usize, word(56, 2)? as usize);
+        let mut segments = Vec::new();
+        for header in (0..count).map(|index| table + index * 56) {
+            let (kind, flags) = (word(header, 4)?, word(header + 4, 4)?);
+            if kind == load && flags & write == 0 {
+                let (start, size) = (word(header + 16, 8)?, word(header + 40, 8)?);
+                segments.push((start & !0xfff, start + size, flags & execute != 0));
+            }
+        }
+        Ok(Self(segments))
+    }
+
+    /// Counts the page faults (vector 14) of ring 3 in a part of QEMU's log. A line of an exception looks like
+    /// `  17: v=0e e=0014 i=0 cpl=3 IP=0033:0000000000401650 pc=... SP=... CR2=0000000000401650`.
+    fn count(&self, log: &str) -> Result<Faults> {
+        const FETCH: u64 = 0x10;
+        let mut faults = Faults::default();
+        for line in log.lines() {
+            if !line.contains(" v=0e ") || !line.contains(" cpl=3 ") {
+                continue;
+            }
+            let field = |name: &str| -> Result<u64> {
+                let text = line
+                    .split_whitespace()
+                    .find_map(|word| word.strip_prefix(name))
+                    .with_context(|| format!("no {name} in {line:?}"))?;
+                u64::from_str_radix(text, 16).with_context(|| format!("{name} in {line:?}"))
+            };
+            let (error, address) = (field("e=")?, field("CR2=")?);
+            let segment = self
+                .0
+                .iter()
+                .find(|(start, end, _)| (*start..*end).contains(&address));
+            match segment {
+                Some((_, _, true)) => faults.code += 1,
+                Some((_, _, false)) => faults.readonly += 1,
+                None => faults.other += 1,
+            }
+            ensure!(
+                error & FETCH == 0 || matches!(segment, Some((_, _, true))),
+                "an instruction was fetched outside of the program's code: {line:?}"
+            );
+        }
+        Ok(faults)
+    }
+}
+
+/// The log of the node's exceptions, beside that of its console.
+fn trace(cluster: &Cluster) -> Result<PathBuf> {
+    let machines = cluster.json(&["list", "--machines"])?;
+    let serial = machines[0]["serial_log"]
+        .as_str()
+        .context("no serial_log")?;
+    Ok(PathBuf::from(serial).with_extension("trace"))
+}
+
+/// Bytes that the node's tap has carried in both directions, as the host counted them.
+fn tap_bytes(cluster: &Cluster) -> Result<u64> {
+    let shown = cluster
+        .in_namespace(&["ip", "-s", "-j", "link", "show", "dev", "n0"], b"")?
+        .expect_code(0)?;
+    let value: Value = serde_json::from_slice(&shown.stdout)?;
+    let bytes = |direction: &str| value[0]["stats64"][direction]["bytes"].as_u64();
+    match (bytes("rx"), bytes("tx")) {
+        (Some(received), Some(sent)) => Ok(received + sent),
+        _ => bail!("no counters in {value}"),
+    }
+}
+
+/// A launch with what the others saw meanwhile.
+struct Watched {
+    launched: Launched,
+    faults: Faults,
+    bytes: u64,
+}
+
+fn watched(cluster: &Cluster, flags: &[&str], program: &str) -> Result<Watched> {
+    let (log, segments) = (trace(cluster)?, Segments::read(program)?);
+    let (begin, bytes) = (fs::metadata(&log)?.len() as usize, tap_bytes(cluster)?);
+    let launched = Launched::good(cluster, flags, program, &[])?;
+    cluster.all_nodes_idle()?;
+    let bytes = tap_bytes(cluster)? - bytes;
+    let all = fs::read(&log)?;
+    let part = all.get(begin..).context("the log became shorter")?;
+    let faults = segments.count(&String::from_utf8_lossy(part))?;
+    Ok(Watched {
+        launched,
+        faults,
+        bytes,
+    })
+}
+
+fn others(cluster: &Cluster) -> Result<()> {
+    let program = cluster.program("hello-c");
+    let cold = watched(cluster, &["--cold"], &program)?;
+    cold.launched.expect_cold("first")?;
+    let reported = Faults {
+        code: cold.launched.sum("/faults/code")?,
+        readonly: cold.launched.sum("/faults/readonly")?,
+        other: cold.faults.other,
+    };
+    ensure!(
+        cold.faults == reported,
+        "QEMU saw {:?}, the node reports {reported:?}: {}",
+        cold.faults,
+        cold.launched.report()
+    );
+    let wire = cold.launched.sum("/wire/bytes")?;
+    ensure!(
+        (wire..wire + JOB_BYTES_MOST).contains(&cold.bytes),
+        "the tap carried {} bytes, the node reports {wire} for the program",
+        cold.bytes
+    );
+    // After the first warm run the node asks for the list of page hashes, 32 bytes a page, to verify a few pages.
+    let list = fs::metadata(&program)?.len() / 4096 * 32;
+    for round in 0..3 {
+        let most = JOB_BYTES_MOST + if round == 0 { list + list / 8 } else { 0 };
+        let warm = watched(cluster, &[], &program)?;
+        warm.launched.expect_warm("again")?;
+        ensure!(
+            warm.faults.code == 0 && warm.faults.readonly == 0,
+            "warm launch {round}: QEMU saw {:?}",
+            warm.faults
+        );
+        ensure!(
+            warm.faults.other > 0,
+            "warm launch {round}: QEMU saw no fault at all, not even of the stack"
+        );
+        ensure!(
+            warm.bytes < most,
+            "warm launch {round}: the tap carried {} bytes",
+            warm.bytes
+        );
+    }
+    Ok(())
+}
