@@ -3,9 +3,10 @@
 //!
 //! - [`network`]: links with latency, rate, loss, reordering, duplication and partitions.
 //! - [`program`]: what a simulated job computes, writes and reads; every byte is predictable.
-//! - [`agent`]: the kernel's part on a node, around [`netstack::node::Endpoint`].
+//! - [`agent`]: the kernel's part on a node, around [`netstack::node::Endpoint`]; holds programs
+//!   that have ended under a limit.
 //! - [`operator`]: the control node's user, around [`netstack::control::Endpoint`]; holds most of
-//!   the safety checks.
+//!   the safety checks, and the node status table.
 //! - [`world`]: the event loop that ties them together, crashes and restarts included.
 //! - [`scenario`]: named runs, each a function of its seed and number of nodes.
 //!

@@ -268,34 +268,10 @@ impl Operator {
         existed: &impl Fn(NodeId, BootEpoch) -> bool,
     ) -> Checked {
         match event {
-            Event::NodeJoined { status, .. } => {
-                let (node, epoch) = (status.node, status.epoch);
-                check(existed(node, epoch), || {
-                    format!("{node} joined with a boot it never had")
-                })?;
-                let before = self.up.insert(node, epoch);
-                self.status.joined(node, epoch);
-                self.joins += 1;
-                check(before.is_none(), || {
-                    format!("{node} joined while it was up")
-                })
-            }
-            Event::NodeLost { node, epoch, .. } => {
-                self.losses += 1;
-                self.drops.retain(|(of, _)| *of != node);
-                check(self.up.remove(&node) == Some(epoch), || {
-                    format!("{node} was lost twice")
-                })
-            }
-            Event::NodeLeft { node, epoch } => {
-                self.drops.retain(|(of, _)| *of != node);
-                check(self.up.remove(&node) == Some(epoch), || {
-                    format!("{node} left unseen")
-                })
-            }
-            Event::NodeStays { node, .. } => check(self.up.contains_key(&node), || {
-                format!("{node} stays, which is not up")
-            }),
+            Event::NodeJoined { .. }
+            | Event::NodeLost { .. }
+            | Event::NodeLeft { .. }
+            | Event::NodeStays { .. } => self.membership(event, existed),
             Event::LaunchReady {
                 job, rank, waiting, ..
             } => {
@@ -391,6 +367,45 @@ impl Operator {
             Event::TwoNodesOneMac { node, .. } => Err(format!("{node} was taken for two")),
             Event::KeyReused { .. } => Err("a key was refused".into()),
             Event::NodePanic { node, .. } => Err(format!("{node} panicked")),
+        }
+    }
+
+    /// A node comes, goes or stays.
+    fn membership(
+        &mut self,
+        event: Event,
+        existed: &impl Fn(NodeId, BootEpoch) -> bool,
+    ) -> Checked {
+        match event {
+            Event::NodeJoined { status, .. } => {
+                let (node, epoch) = (status.node, status.epoch);
+                check(existed(node, epoch), || {
+                    format!("{node} joined with a boot it never had")
+                })?;
+                let before = self.up.insert(node, epoch);
+                self.status.joined(node, epoch);
+                self.joins += 1;
+                check(before.is_none(), || {
+                    format!("{node} joined while it was up")
+                })
+            }
+            Event::NodeLost { node, epoch, .. } => {
+                self.losses += 1;
+                self.drops.retain(|(of, _)| *of != node);
+                check(self.up.remove(&node) == Some(epoch), || {
+                    format!("{node} was lost twice")
+                })
+            }
+            Event::NodeLeft { node, epoch } => {
+                self.drops.retain(|(of, _)| *of != node);
+                check(self.up.remove(&node) == Some(epoch), || {
+                    format!("{node} left unseen")
+                })
+            }
+            Event::NodeStays { node, .. } => check(self.up.contains_key(&node), || {
+                format!("{node} stays, which is not up")
+            }),
+            _ => Ok(()),
         }
     }
 

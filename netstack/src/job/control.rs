@@ -8,10 +8,10 @@
 //!      Gone             Gone               Gone                            Gone
 //! ```
 //!
-//! Only a rank that is to be retained for begins with the first step. With [`StartMode::AtOnce`] a
-//! rank goes from Launching to Running, by the acknowledgement that says so or its first call,
-//! whichever arrives first. [`calls`] has what running ranks ask for, [`orphans`] the jobs that
-//! nodes should not have.
+//! Only a rank that is to be retained for begins with the first step. With
+//! [`crate::job::StartMode::AtOnce`] a rank goes from Launching to Running, by the answer that
+//! says so or by its first call, whichever arrives first. [`answers`] has these steps, [`calls`]
+//! what running ranks ask for, [`orphans`] the jobs that nodes should not have.
 //!
 //! A command is repeated for as long as its node is up and has not said that it is done: a node
 //! that computes looks at its network once a second only.
@@ -19,6 +19,7 @@
 //! Invariant: a node has at most one rank that is not gone; a node that reports a job it should
 //! not have (an orphan) is told to drop it until it says that it has.
 
+mod answers;
 mod calls;
 mod orphans;
 
@@ -30,12 +31,10 @@ use crate::control::Event;
 use crate::control::outbox::{Outbox, Outgoing};
 use crate::ids::{JobId, NodeId, Rank};
 use crate::io::server::Channel;
-use crate::job::{
-    JobSpec, LaunchError, LaunchSpec, RankLoss, RankSpec, RefusalCode, StartMode, launch_block,
-};
+use crate::job::{JobSpec, LaunchError, LaunchSpec, RankLoss, RankSpec, launch_block};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
-use crate::wire::job::{Command, INLINE_BLOCK_MAX, JobAck, JobStatus};
+use crate::wire::job::{Command, INLINE_BLOCK_MAX};
 
 /// Repetition of a command; at its slowest as often as a computing node looks.
 const COMMAND: Backoff = Backoff::new(Micros::from_millis(100), Micros::from_secs(1));
@@ -75,6 +74,8 @@ struct Job {
     spec: JobSpec,
     /// Ranks that are not gone.
     ranks: BTreeMap<NodeId, RankState>,
+    /// How many of these are not loaded.
+    loading: u32,
     start: bool,
     cancel: Option<u8>,
 }
@@ -140,6 +141,7 @@ impl Jobs {
             job,
             Job {
                 spec,
+                loading: ranks.len() as u32,
                 ranks,
                 start: false,
                 cancel: None,
@@ -270,152 +272,11 @@ impl Jobs {
         }
     }
 
-    /// A node says how a job stands.
-    pub(crate) fn acknowledge(
-        &mut self,
-        now: Instant,
-        node: NodeId,
-        ack: &JobAck<'_>,
-        rng: &mut Rng,
-        out: &mut Outbox,
-    ) {
-        let job = ack.job;
-        let ended = matches!(
-            ack.status,
-            JobStatus::Unknown | JobStatus::Finished | JobStatus::Refused
-        );
-        let Some(rank) = rank_mut(&mut self.jobs, node, job) else {
-            if ended {
-                self.forget_orphan(node, job);
-            } else {
-                self.adopt_orphan(now, node, job);
-            }
-            return;
-        };
-        if ack.cancel_signal != 0 {
-            rank.cancelled = ack.cancel_signal;
-        }
-        if rank.exit_seen {
-            // An answer that was overtaken by the job's last call.
-            return;
-        }
-        let place = rank.rank;
-        let at_once = self.jobs[&job].spec.start == StartMode::AtOnce;
-        let rank = rank_mut(&mut self.jobs, node, job).expect("it was found above");
-        match (rank.phase, ack.status) {
-            (Phase::Retaining, JobStatus::Retained) => {
-                rank.phase = Phase::Launching;
-                rank.retry.tries = 0;
-                arm(&mut self.timers, &mut rank.retry, now, node, job);
-                out.event(Event::Retained {
-                    job,
-                    node,
-                    rank: place,
-                    pages: ack.pages,
-                });
-            }
-            (Phase::Launching, JobStatus::Loading) => {
-                let next = now + rng.jitter(LOADING_POLL);
-                arm(&mut self.timers, &mut rank.retry, next, node, job);
-            }
-            (Phase::Launching, JobStatus::Started) if at_once => {
-                // A cancel may still be on its way to it.
-                rank.retry.tries = 0;
-                arm(&mut self.timers, &mut rank.retry, now, node, job);
-                self.started(node, job, out);
-            }
-            (Phase::Launching, JobStatus::Ready | JobStatus::Started) => {
-                rank.phase = Phase::Ready;
-                rank.retry.tries = 0;
-                arm(&mut self.timers, &mut rank.retry, now, node, job);
-                let state = &self.jobs[&job];
-                let loading = |rank: &&RankState| {
-                    matches!(rank.phase, Phase::Retaining | Phase::Launching) && !rank.exit_seen
-                };
-                let waiting = state.ranks.values().filter(loading).count() as u32;
-                out.event(Event::LaunchReady {
-                    job,
-                    node,
-                    rank: place,
-                    waiting,
-                });
-            }
-            (Phase::Launching, JobStatus::Refused) => {
-                let (code, text) = (ack.code, ack.text.into());
-                out.event(Event::LaunchRefused {
-                    job,
-                    node,
-                    rank: place,
-                    code,
-                    text,
-                });
-                self.gone(node, job, out);
-            }
-            (Phase::Retaining | Phase::Launching, JobStatus::Unknown | JobStatus::Finished) => {
-                self.never_launched(node, job, ack.status, place, out);
-            }
-            (Phase::Ready, JobStatus::Started) => self.started(node, job, out),
-            (Phase::Ready | Phase::Running, _) if ended => {
-                let reason = RankLoss::Forgotten;
-                out.event(Event::RankLost {
-                    job,
-                    node,
-                    rank: place,
-                    reason,
-                });
-                self.gone(node, job, out);
-            }
-            _ => {}
-        }
-    }
-
-    /// A node that got the cancel first, or has had a job of this number, will not launch it.
-    fn never_launched(
-        &mut self,
-        node: NodeId,
-        job: JobId,
-        status: JobStatus,
-        rank: Rank,
-        out: &mut Outbox,
-    ) {
-        if self.jobs[&job].cancel.is_some() {
-            let code = RefusalCode::Cancelled;
-            let text = "cancelled before it was loaded".into();
-            out.event(Event::LaunchRefused {
-                job,
-                node,
-                rank,
-                code,
-                text,
-            });
-        } else if status == JobStatus::Finished {
-            out.event(Event::RankLost {
-                job,
-                node,
-                rank,
-                reason: RankLoss::Forgotten,
-            });
-        } else {
-            return;
-        }
-        self.gone(node, job, out);
-    }
-
-    fn started(&mut self, node: NodeId, job: JobId, out: &mut Outbox) {
-        let rank = rank_mut(&mut self.jobs, node, job);
-        let rank = rank.expect("the caller found the rank");
-        rank.phase = Phase::Running;
-        out.event(Event::Started {
-            job,
-            node,
-            rank: rank.rank,
-        });
-    }
-
     /// A rank has ended one way or the other.
     fn gone(&mut self, node: NodeId, job: JobId, out: &mut Outbox) -> Option<Channel> {
         let state = self.jobs.get_mut(&job)?;
         let mut rank = state.ranks.remove(&node)?;
+        state.loading -= u32::from(rank.is_loading());
         disarm(&mut self.timers, &mut rank.retry, node, job);
         self.by_node.remove(&node);
         if state.ranks.is_empty() {
@@ -465,9 +326,25 @@ impl RankState {
             retry: Retry::default(),
         }
     }
+
+    fn is_loading(&self) -> bool {
+        matches!(self.phase, Phase::Retaining | Phase::Launching) && !self.exit_seen
+    }
 }
 
 impl Job {
+    /// Changes a rank that is not gone, and keeps the count of those that are loading.
+    fn update<R>(&mut self, node: NodeId, change: impl FnOnce(&mut RankState) -> R) -> R {
+        let rank = self
+            .ranks
+            .get_mut(&node)
+            .expect("the caller found the rank");
+        let before = rank.is_loading();
+        let result = change(rank);
+        self.loading -= u32::from(before && !rank.is_loading());
+        result
+    }
+
     fn launch_command<'a>(&self, rank: &'a RankState) -> Command<'a> {
         let block = &rank.launch_block;
         let spec = LaunchSpec {

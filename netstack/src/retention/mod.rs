@@ -10,8 +10,8 @@
 //! - HOLDINGS tells the control node, unasked, what a node holds: numbered reports, one under way
 //!   at a time, repeated until acknowledged. A session begins with a report of everything.
 //!
-//! [`node`] is the node's side of DROP and HOLDINGS, [`control`] the control node's; RETAIN is a
-//! step of a launch and so in [`crate::job`].
+//! The module `node` is the node's side of DROP and HOLDINGS, `control` the control node's; RETAIN
+//! is a step of a launch and so in [`crate::job`].
 //!
 //! Invariant: once everything under way has arrived, the control node's view of a node is what
 //! the node said last with [`crate::node::Endpoint::hold`] and `unhold`, whatever was lost,

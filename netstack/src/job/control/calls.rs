@@ -78,20 +78,18 @@ impl Jobs {
             self.started(node, job, out);
         }
         let state = self.jobs.get_mut(&job).expect("the caller found the job");
-        let rank = state
-            .ranks
-            .get_mut(&node)
-            .expect("the caller found the rank");
-        while let Some((call, op)) = rank.channel.next() {
-            rank.exit_seen |= matches!(op, IoOp::Exit(_));
-            out.event(Event::IoCall {
-                node,
-                job,
-                rank: rank.rank,
-                call,
-                op,
-            });
-        }
+        state.update(node, |rank| {
+            while let Some((call, op)) = rank.channel.next() {
+                rank.exit_seen |= matches!(op, IoOp::Exit(_));
+                out.event(Event::IoCall {
+                    node,
+                    job,
+                    rank: rank.rank,
+                    call,
+                    op,
+                });
+            }
+        });
     }
 
     /// The user answers a call.
