@@ -20,12 +20,14 @@ pub struct PhysAddr(u64);
 
 impl PhysAddr {
     /// Makes an address; panics when it has more than [`PHYS_BITS`] bits, which no memory map has.
+    #[inline]
     pub const fn new(address: u64) -> Self {
         assert!(address >> PHYS_BITS == 0, "physical address out of range");
         Self(address)
     }
 
     /// The same, `None` instead of a panic.
+    #[inline]
     pub const fn try_new(address: u64) -> Option<Self> {
         if address >> PHYS_BITS == 0 {
             Some(Self(address))
@@ -35,26 +37,31 @@ impl PhysAddr {
     }
 
     /// The address as a number.
+    #[inline]
     pub const fn as_u64(self) -> u64 {
         self.0
     }
 
     /// The address `bytes` further up.
+    #[inline]
     pub const fn offset(self, bytes: u64) -> Self {
         Self::new(self.0 + bytes)
     }
 
     /// Whether the address is a multiple of `size`, a power of two.
+    #[inline]
     pub const fn is_aligned(self, size: u64) -> bool {
         self.0 & (size - 1) == 0
     }
 
     /// The start of the frame the address lies in.
+    #[inline]
     pub const fn frame_start(self) -> Self {
         Self(self.0 & !(PAGE_SIZE - 1))
     }
 
     /// Number of the frame the address lies in.
+    #[inline]
     pub const fn frame_number(self) -> u64 {
         self.0 / PAGE_SIZE
     }
@@ -73,6 +80,7 @@ pub struct VirtAddr(u64);
 impl VirtAddr {
     /// Makes an address; panics when it is not canonical. For addresses a program chose, use
     /// [`VirtAddr::try_new`].
+    #[inline]
     pub const fn new(address: u64) -> Self {
         match Self::try_new(address) {
             Some(address) => address,
@@ -81,6 +89,7 @@ impl VirtAddr {
     }
 
     /// Makes an address, or `None` when it is not canonical.
+    #[inline]
     pub const fn try_new(address: u64) -> Option<Self> {
         let top = address >> 47;
         if top == 0 || top == 0x1_ffff {
@@ -91,36 +100,43 @@ impl VirtAddr {
     }
 
     /// The address as a number.
+    #[inline]
     pub const fn as_u64(self) -> u64 {
         self.0
     }
 
     /// The address `bytes` further up; panics when that leaves the canonical range.
+    #[inline]
     pub const fn offset(self, bytes: u64) -> Self {
         Self::new(self.0 + bytes)
     }
 
     /// Whether the address is a multiple of `size`, a power of two.
+    #[inline]
     pub const fn is_aligned(self, size: u64) -> bool {
         self.0 & (size - 1) == 0
     }
 
     /// The start of the page the address lies in.
+    #[inline]
     pub const fn page_start(self) -> Self {
         Self(self.0 & !(PAGE_SIZE - 1))
     }
 
     /// Bytes from the start of the page.
+    #[inline]
     pub const fn page_offset(self) -> u64 {
         self.0 & (PAGE_SIZE - 1)
     }
 
     /// Whether the address lies in the lower half, which belongs to programs.
+    #[inline]
     pub const fn is_user(self) -> bool {
         self.0 < USER_END
     }
 
     /// Index into the table of `level` (4 = root, 1 = last).
+    #[inline]
     pub const fn table_index(self, level: u8) -> u64 {
         (self.0 >> (12 + 9 * (level as u32 - 1))) & 511
     }

@@ -110,11 +110,13 @@ pub struct Entry(u64);
 
 impl Entry {
     /// An entry from its bits.
+    #[inline]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
     /// The bits as the CPU reads them.
+    #[inline]
     pub const fn bits(self) -> u64 {
         self.0
     }
@@ -163,26 +165,31 @@ impl Entry {
     }
 
     /// Whether the entry points to a table or holds a frame.
+    #[inline]
     pub const fn is_used(self) -> bool {
         self.0 & (PRESENT | HELD) != 0
     }
 
     /// Whether the entry, of a table at `level`, is a leaf.
+    #[inline]
     pub const fn is_leaf(self, level: u8) -> bool {
         level == 1 || self.0 & LARGE != 0
     }
 
     /// Table the entry points to.
+    #[inline]
     pub const fn table_address(self) -> PhysAddr {
         PhysAddr::new(self.0 & ADDRESS)
     }
 
     /// Frame of a leaf.
+    #[inline]
     pub const fn frame(self, size: PageSize) -> PhysAddr {
         PhysAddr::new(self.0 & ADDRESS & !(size.bytes() - 1))
     }
 
     /// Attributes of a leaf.
+    #[inline]
     pub const fn attributes(self) -> Attributes {
         let protection = match self.0 & (PRESENT | WRITABLE | NO_EXECUTE) {
             bits if bits & PRESENT == 0 => Protection::None,
@@ -213,11 +220,13 @@ impl Entry {
     }
 
     /// Whether the CPU has used the entry.
+    #[inline]
     pub const fn accessed(self) -> bool {
         self.0 & ACCESSED != 0
     }
 
     /// Whether the CPU has written through the leaf.
+    #[inline]
     pub const fn dirty(self) -> bool {
         self.0 & DIRTY != 0
     }

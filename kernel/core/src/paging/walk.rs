@@ -108,24 +108,24 @@ impl PageTable {
         remembered
     }
 
-    /// Looks at every leaf of the lower half in rising order and does with it as `fate` says; tables
-    /// that became empty are given back. When the table is active the caller invalidates all of it
-    /// before anybody gets a frame.
+    /// Looks at every leaf between `first` and `last` in rising order and does with it as `fate`
+    /// says; tables that became empty are given back. When the table is active the caller
+    /// invalidates the range before anybody gets a frame.
     pub fn sift<M: PhysMem, T: TableSource<M>>(
         self,
         mem: &mut M,
         tables: &mut T,
+        (first, last): (VirtAddr, VirtAddr),
         mut fate: impl FnMut(&mut T, Leaf) -> Fate,
     ) {
         let mut judge = |tables: &mut T, met: Met| match met {
             Met::Leaf(leaf) => fate(tables, leaf),
             Met::Emptied => Fate::Remove,
         };
-        let range = (0, VirtAddr::new(0), VirtAddr::new(USER_END - 1));
-        sift(mem, tables, self.root, 4, range, &mut judge);
+        sift(mem, tables, self.root, 4, (0, first, last), &mut judge);
     }
 
-    /// Number of tables of the lower half, the root included.
+    /// Number of tables of the lower half, the root included. Walks them.
     pub fn tables(self, mem: &impl PhysMem) -> u64 {
         1 + tables_below(mem, self.root, 4)
     }
@@ -249,6 +249,8 @@ fn sift<M: PhysMem, T: TableSource<M>>(
         4 => root_indices(first, last),
         _ => indices(base, level, first, last),
     };
+    let whole = range == (0..=ENTRIES - 1);
+    let mut left = false;
     for index in range {
         let at = table.offset(index * 8);
         let entry = Entry::from_bits(mem.read_u64(at));
@@ -262,9 +264,10 @@ fn sift<M: PhysMem, T: TableSource<M>>(
             // `last` may be any address inside the last small page.
             assert!(inside || level == 1, "range cuts a large page");
             match judge(tables, Met::Leaf(leaf)) {
-                Fate::Keep => {}
+                Fate::Keep => left = true,
                 Fate::Remove => mem.write_u64(at, 0),
                 Fate::Become(attributes) => {
+                    left = true;
                     let fresh = Entry::leaf(leaf.frame, leaf.size, attributes);
                     mem.write_u64(at, fresh.bits());
                 }
@@ -278,9 +281,12 @@ fn sift<M: PhysMem, T: TableSource<M>>(
             mem.write_u64(at, 0);
             tables.free_table(next);
             judge(tables, Met::Emptied);
+        } else {
+            left = true;
         }
     }
-    level != 4 && (0..ENTRIES).all(|index| mem.read_u64(table.offset(index * 8)) == 0)
+    let is_zero = |index| mem.read_u64(table.offset(index * 8)) == 0;
+    level != 4 && !left && (whole || (0..ENTRIES).all(is_zero))
 }
 
 fn tables_below(mem: &impl PhysMem, table: PhysAddr, level: u8) -> u64 {

@@ -214,7 +214,9 @@ impl Memory {
             self.table.for_each(mem, first, last, |leaf| {
                 used += u64::from(leaf.attributes.ahead && leaf.accessed);
             });
-            self.table.promote(mem, frames, start, attributes)
+            let promoted = self.table.promote(mem, frames, start, attributes);
+            self.tables -= 1;
+            promoted
         });
         promoted.expect("a full reservation is mapped in order");
         machine.invalidate(first, last);
@@ -260,6 +262,7 @@ impl Memory {
             let split = machine.with(|mem, frames| self.table.demote(mem, frames, leaf.page));
             split.map_err(|_| Errno::ENOMEM)?;
             self.large -= 1;
+            self.tables += 1;
             machine.invalidate(leaf.page, leaf.page.offset(LARGE_PAGE_SIZE - 1));
         }
         Ok(())

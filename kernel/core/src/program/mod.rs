@@ -138,6 +138,8 @@ pub struct Memory {
     pages_max: u64,
     /// Large pages mapped now.
     large: u64,
+    /// Frames of the page table.
+    tables: u64,
     reservations: Reservations,
     pristine: Pristine,
     tails: Tails,
@@ -190,6 +192,7 @@ impl Memory {
             pages_peak: 0,
             pages_max: limit_bytes / PAGE_SIZE,
             large: 0,
+            tables: 1,
             reservations: Reservations::default(),
             pristine: Pristine::default(),
             tails: Tails::default(),
@@ -437,7 +440,9 @@ impl Memory {
         let (first, last) = ends(pages);
         let (mut pages, mut warm, mut used, mut large) = (0, 0, 0, 0);
         let remembered = machine.with(|mem, frames| {
-            self.table
+            let before = frames.usage().kernel;
+            let remembered = self
+                .table
                 .unmap_range(mem, frames, first, last, |frames, leaf| {
                     used += u64::from(leaf.attributes.ahead && leaf.accessed);
                     large += u64::from(leaf.size == PageSize::Large);
@@ -447,7 +452,9 @@ impl Memory {
                             false => pages += 1,
                         }
                     }
-                })
+                });
+            self.tables -= before - frames.usage().kernel;
+            remembered
         });
         self.pages -= pages;
         self.warm -= warm;
@@ -497,8 +504,12 @@ impl Memory {
         attributes: Attributes,
     ) -> bool {
         let size = PageSize::Small;
-        let mapped =
-            machine.with(|mem, frames| self.table.map(mem, frames, page, frame, size, attributes));
+        let mapped = machine.with(|mem, frames| {
+            let before = frames.usage().kernel;
+            let mapped = self.table.map(mem, frames, page, frame, size, attributes);
+            self.tables += frames.usage().kernel - before;
+            mapped
+        });
         match mapped {
             Ok(()) => true,
             Err(MapError::OutOfFrames) => {
@@ -508,6 +519,11 @@ impl Memory {
             }
             Err(error) => panic!("{page:?} cannot be mapped: {error:?}"),
         }
+    }
+
+    /// Frames of the page table.
+    pub fn tables(&self) -> u64 {
+        self.tables
     }
 
     /// Pages mapped that this run has brought in, and that it was launched on; for tests.

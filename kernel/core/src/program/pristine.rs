@@ -20,6 +20,12 @@ use crate::space::Pages;
 /// programs write to 6 to 14; what is more is fetched again at the next launch.
 pub const PRISTINE_MAX: usize = 8192;
 
+/// The lower half.
+const ALL: Pages = Pages {
+    start: 0,
+    end: USER_END,
+};
+
 /// Frames that hold what the file holds, of pages that the program has a copy of.
 #[derive(Debug, Default)]
 pub(super) struct Pristine {
@@ -167,14 +173,15 @@ impl Memory {
     /// in this run. Returns the frames.
     pub(super) fn shed<M: Machine>(&mut self, machine: &mut M) -> u64 {
         let aside = self.pristine.take_all();
-        let (mut reserved, mut large) = (0, 0);
+        let (mut reserved, mut large, mut tables) = (0, 0, 0);
         let unused = machine.with(|mem, frames| {
             reserved = self.reservations.free_all(frames);
+            let kernel = frames.usage().kernel;
             for &(_, frame) in &aside {
                 free_of(frames, frame);
             }
             let mut unused = 0;
-            self.table.sift(mem, frames, |frames, leaf| {
+            self.table.sift(mem, frames, ends(ALL), |frames, leaf| {
                 let class = leaf.attributes.class;
                 let warm = frames.state(leaf.frame).0 == State::Retained;
                 if !warm || leaf.accessed || class == Class::Private {
@@ -187,16 +194,14 @@ impl Memory {
                 }
                 Fate::Remove
             });
+            tables = kernel - frames.usage().kernel;
             unused
         });
         self.warm -= unused;
         self.large -= large;
+        self.tables -= tables;
         if unused > 0 {
-            let all = Pages {
-                start: 0,
-                end: USER_END,
-            };
-            let (first, last) = ends(all);
+            let (first, last) = ends(ALL);
             machine.invalidate(first, last);
         }
         reserved + unused + aside.len() as u64

@@ -3,14 +3,17 @@
 //! Invariant: after [`Memory::retire`] the program's owner has no frame but those of the
 //! [`Retained`], and none of these is mapped writable or was written.
 
+use alloc::vec::Vec;
+
 use super::pristine::free_of;
-use super::{Machine, Memory, Program};
-use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
+use super::{Machine, Memory, Program, ends};
+use crate::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::frames::FrameAllocator;
 use crate::paging::entry::{Attributes, Class, Protection};
 use crate::paging::{Leaf, MapError, PageSize};
 use crate::phys::PhysMem;
 use crate::retention::{self, Policy, Retained, RetireCounts};
+use crate::space::Pages;
 
 impl Memory {
     /// The memory of a program that is started on what was kept of it. Costs the same however many
@@ -34,6 +37,7 @@ impl Memory {
             owner,
             hashes,
             tails,
+            tables,
             ..
         } = retained;
         let program = Program { id: program, image };
@@ -42,6 +46,7 @@ impl Memory {
         memory.reused = warm;
         memory.pages_peak = warm;
         memory.large = large;
+        memory.tables = tables;
         memory.hashes = hashes;
         memory.tails = tails;
         memory
@@ -58,11 +63,13 @@ impl Memory {
         let mut counts = RetireCounts {
             reused: self.reused,
             readahead: self.counts,
+            tables: self.tables,
             ..RetireCounts::default()
         };
         let aside = self.pristine.take_all();
+        let ranges = self.ranges();
         let tables = machine.with(|mem, frames| {
-            counts.tables = self.table.tables(mem);
+            let before = frames.usage().kernel;
             self.reservations.free_all(frames);
             for (page, frame) in aside {
                 let wanted = policy.keep && policy.pristine;
@@ -77,12 +84,17 @@ impl Memory {
             let image = &self.program.image;
             let rule = |leaf: &Leaf| policy.fate(image, leaf);
             let seen = |leaf: &Leaf, kept: bool| count(&mut counts, leaf, kept);
-            retention::sift(mem, frames, &[], self.table, policy.limit_pages, rule, seen);
+            let keep = retention::Keep {
+                table: self.table,
+                ranges: &ranges,
+                limit: policy.limit_pages,
+            };
+            retention::sift(mem, frames, &[], &keep, rule, seen);
             if counts.kept == 0 {
                 self.table.destroy(mem, frames);
                 return 0;
             }
-            self.table.tables(mem)
+            self.tables + frames.usage().kernel - before
         });
         if tables == 0 {
             return (None, counts);
@@ -102,6 +114,24 @@ impl Memory {
             tables,
         };
         (Some(retained), counts)
+    }
+
+    /// Where the program may have pages: its regions, and the image for what is kept aside, as few
+    /// ranges as come from joining those that share a table of last level.
+    fn ranges(&self) -> Vec<retention::Range> {
+        let regions = self.space.regions().map(|r| (r.start, r.end));
+        let segments = self.program.image.segments.iter();
+        let mut all: Vec<(u64, u64)> = regions.chain(segments.map(|s| (s.start, s.end))).collect();
+        all.sort_unstable();
+        all.dedup_by(|next, range| {
+            let joins = next.0 <= range.1.next_multiple_of(LARGE_PAGE_SIZE);
+            if joins {
+                range.1 = range.1.max(next.1);
+            }
+            joins
+        });
+        let ends = |(start, end)| ends(Pages { start, end });
+        all.into_iter().map(ends).collect()
     }
 
     /// Maps a page that was kept aside in the place of its copy, which becomes dirty; returns how

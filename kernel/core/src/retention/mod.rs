@@ -32,8 +32,8 @@ use crate::paging::entry::{Attributes, Class, Protection};
 use crate::paging::{Fate, Leaf};
 use crate::{fault, readahead};
 pub use retained::{KeptPage, Retained};
+pub(crate) use sift::{Keep, Range, frames_of, sift};
 pub use sift::{Sifted, retain};
-pub(crate) use sift::{frames_of, sift};
 pub use warm::{Change, Holding, ROOM_FRAMES, WARM_MAX, WarmTable};
 
 /// A program by the BLAKE3 hash of its file; never by a path.

@@ -9,7 +9,10 @@ use crate::paging::entry::Class;
 use crate::paging::{Fate, Leaf, PageSize, PageTable};
 use crate::phys::PhysMem;
 use crate::program::{Machine, Tails};
-use crate::retention::sift::frames_of;
+use crate::retention::{Range, frames_of};
+
+/// The lower half.
+const ALL: Range = (VirtAddr::new(0), VirtAddr::new(USER_END - 1));
 
 /// A page of a warm program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,8 +128,7 @@ impl Retained {
 
     /// Calls `visit` for every page, in rising order; a large page is 512.
     pub fn for_each_page(&self, mem: &impl PhysMem, mut visit: impl FnMut(KeptPage)) {
-        let last = VirtAddr::new(USER_END - 1);
-        self.table.for_each(mem, VirtAddr::new(0), last, |leaf| {
+        self.table.for_each(mem, ALL.0, ALL.1, |leaf| {
             for (frame, number) in frames_of(&leaf).zip(0..) {
                 let page = leaf.page.offset(number * PAGE_SIZE);
                 visit(self.kept(&leaf, page, frame));
@@ -173,9 +175,10 @@ impl Retained {
         let gone = machine.with(|mem, frames| {
             let leaf = self.table.translate(mem, page)?;
             // Not active: the CPU has forgotten the table.
+            let before = frames.usage().kernel;
             self.table.unmap(mem, frames, page).ok()?;
+            self.tables -= before - frames.usage().kernel;
             frames_of(&leaf).for_each(|frame| frames.discard(frame));
-            self.tables = self.table.tables(mem);
             Some(leaf)
         });
         let Some(leaf) = gone else { return 0 };
@@ -193,14 +196,15 @@ impl Retained {
     /// Discards pages that `keeps` does not want.
     pub(crate) fn narrow<M: Machine>(&mut self, machine: &mut M, keeps: impl Fn(Class) -> bool) {
         machine.with(|mem, frames| {
-            self.table.sift(mem, frames, |frames, leaf| {
+            let before = frames.usage().kernel;
+            self.table.sift(mem, frames, ALL, |frames, leaf| {
                 if keeps(leaf.attributes.class) {
                     return Fate::Keep;
                 }
                 frames_of(&leaf).for_each(|frame| frames.discard(frame));
                 Fate::Remove
             });
-            self.tables = self.table.tables(mem);
+            self.tables -= before - frames.usage().kernel;
         });
         for (class, pages) in [
             (Class::FileExecute, &mut self.code),
@@ -216,7 +220,7 @@ impl Retained {
     /// Gives back every frame and the table; they are dirty until scrubbed. Returns the pages.
     pub fn discard<M: Machine>(self, machine: &mut M) -> u64 {
         machine.with(|mem, frames| {
-            self.table.sift(mem, frames, |frames, leaf| {
+            self.table.sift(mem, frames, ALL, |frames, leaf| {
                 frames_of(&leaf).for_each(|frame| frames.discard(frame));
                 Fate::Remove
             });

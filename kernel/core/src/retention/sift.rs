@@ -51,12 +51,26 @@ pub fn retain<M: PhysMem>(
             false => sifted.removed += pages,
         }
     };
-    sift(mem, frames, others, keep, u64::MAX, rule, count);
+    let keep = Keep {
+        table: keep,
+        ranges: &[(FIRST, LAST)],
+        limit: u64::MAX,
+    };
+    sift(mem, frames, others, &keep, rule, count);
     sifted
 }
 
+/// The table of which something stays.
+pub(crate) struct Keep<'a> {
+    pub(crate) table: PageTable,
+    /// It maps nothing outside of these.
+    pub(crate) ranges: &'a [Range],
+    /// Most pages that stay.
+    pub(crate) limit: u64,
+}
+
 /// [`retain`] with any rule: `rule` says what becomes of an entry of `keep` if its frames may stay,
-/// `limit` is the most pages that stay, and `seen` hears of every entry and whether it stayed.
+/// and `seen` hears of every entry and whether it stayed.
 ///
 /// The frames' states are the marks: at first all are claimed as ordinary frames of their programs,
 /// then those that may have been written become dirty, those that stay retained, and what is still
@@ -66,13 +80,19 @@ pub(crate) fn sift<M: PhysMem>(
     mem: &mut M,
     frames: &mut FrameAllocator,
     others: &[PageTable],
-    keep: PageTable,
-    limit: u64,
+    keep: &Keep<'_>,
     rule: impl Fn(&Leaf) -> Fate,
     mut seen: impl FnMut(&Leaf, bool),
 ) {
-    for table in others.iter().chain([&keep]) {
-        table.for_each(mem, FIRST, LAST, |leaf| {
+    let &Keep {
+        table: keep,
+        ranges,
+        limit,
+    } = keep;
+    let kept_ranges = ranges.iter().map(|&range| (keep, range));
+    let other_ranges = others.iter().map(|&table| (table, (FIRST, LAST)));
+    for (table, (first, last)) in kept_ranges.chain(other_ranges) {
+        table.for_each(mem, first, last, |leaf| {
             let written = leaf.dirty || leaf.attributes.protection == Protection::ReadWrite;
             for frame in frames_of(&leaf) {
                 frames.claim(frame);
@@ -83,34 +103,38 @@ pub(crate) fn sift<M: PhysMem>(
         });
     }
     let mut kept = 0;
-    keep.for_each(mem, FIRST, LAST, |leaf| {
-        let pages = leaf.size.bytes() / PAGE_SIZE;
-        let unwritten = |frame| frames.state(frame).0 != State::Dirty;
-        let wanted = rule(&leaf) != Fate::Remove && kept + pages <= limit;
-        if !wanted || !frames_of(&leaf).all(unwritten) {
-            return;
-        }
-        kept += pages;
-        for frame in frames_of(&leaf) {
-            if frames.state(frame).0 == State::User {
-                frames.retain(frame);
+    for &(first, last) in ranges {
+        keep.for_each(mem, first, last, |leaf| {
+            let pages = leaf.size.bytes() / PAGE_SIZE;
+            let unwritten = |frame| frames.state(frame).0 != State::Dirty;
+            let wanted = rule(&leaf) != Fate::Remove && kept + pages <= limit;
+            if !wanted || !frames_of(&leaf).all(unwritten) {
+                return;
             }
-        }
-    });
-    keep.sift(mem, frames, |frames, leaf| {
-        let retained = |frame| frames.state(frame).0 == State::Retained;
-        let fate = match frames_of(&leaf).all(retained) {
-            true => rule(&leaf),
-            false => Fate::Remove,
-        };
-        seen(&leaf, fate != Fate::Remove);
-        if fate == Fate::Remove {
-            give_back(frames, &leaf);
-        }
-        fate
-    });
+            kept += pages;
+            for frame in frames_of(&leaf) {
+                if frames.state(frame).0 == State::User {
+                    frames.retain(frame);
+                }
+            }
+        });
+    }
+    for &range in ranges {
+        keep.sift(mem, frames, range, |frames, leaf| {
+            let retained = |frame| frames.state(frame).0 == State::Retained;
+            let fate = match frames_of(&leaf).all(retained) {
+                true => rule(&leaf),
+                false => Fate::Remove,
+            };
+            seen(&leaf, fate != Fate::Remove);
+            if fate == Fate::Remove {
+                give_back(frames, &leaf);
+            }
+            fate
+        });
+    }
     for table in others {
-        table.sift(mem, frames, |frames, leaf| {
+        table.sift(mem, frames, (FIRST, LAST), |frames, leaf| {
             seen(&leaf, false);
             give_back(frames, &leaf);
             Fate::Remove
@@ -118,6 +142,9 @@ pub(crate) fn sift<M: PhysMem>(
         table.destroy(mem, frames);
     }
 }
+
+/// First address and an address of the last page.
+pub(crate) type Range = (VirtAddr, VirtAddr);
 
 const FIRST: VirtAddr = VirtAddr::new(0);
 const LAST: VirtAddr = VirtAddr::new(USER_END - 1);

@@ -7,4 +7,5 @@ mod life;
 mod machine;
 mod model;
 mod steps;
+mod warm;
 mod world;

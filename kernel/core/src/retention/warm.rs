@@ -49,14 +49,26 @@ impl Change {
     }
 }
 
-/// The warm programs that are not running, least recently used first.
+/// The warm programs that are not running.
 #[derive(Debug)]
 pub struct WarmTable {
-    entries: Vec<Retained>,
+    /// In no order.
+    entries: Vec<Entry>,
+    /// Pages of all entries.
+    pages: u64,
+    /// Counts uses, the clock of the entries.
+    uses: u64,
     /// The program that was taken for a launch and has not come back.
     taken: Option<ProgramId>,
     limit_pages: u64,
     changes: Vec<Change>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    retained: Retained,
+    /// When its program ended last.
+    used_at: u64,
 }
 
 impl WarmTable {
@@ -64,6 +76,8 @@ impl WarmTable {
     pub const fn new(limit_pages: u64) -> Self {
         Self {
             entries: Vec::new(),
+            pages: 0,
+            uses: 0,
             taken: None,
             limit_pages,
             changes: Vec::new(),
@@ -91,7 +105,7 @@ impl WarmTable {
     pub fn take(&mut self, program: &ProgramId) -> Option<Retained> {
         let index = self.index(program)?;
         self.taken = Some(*program);
-        Some(self.entries.remove(index))
+        Some(self.remove(index))
     }
 
     /// The end of a run of `program`, warm or cold, with what is kept of it: it is the most recently
@@ -109,7 +123,12 @@ impl WarmTable {
             Some(retained) => {
                 assert_eq!(retained.program(), program, "pages of another program");
                 self.tell(Change::Holds(holding(&retained)));
-                self.entries.push(retained);
+                self.uses += 1;
+                self.pages += retained.pages();
+                self.entries.push(Entry {
+                    retained,
+                    used_at: self.uses,
+                });
             }
             None if taken || replaced => self.tell(Change::Dropped(*program)),
             None => {}
@@ -138,7 +157,7 @@ impl WarmTable {
         while let Some(index) = self
             .entries
             .iter()
-            .position(|entry| Some(entry.program()) != keep)
+            .position(|entry| Some(entry.retained.program()) != keep)
         {
             pages += self.drop_at(machine, Some(index)).unwrap_or(0);
         }
@@ -158,10 +177,11 @@ impl WarmTable {
         let Some(index) = self.index(program) else {
             return 0;
         };
-        let entry = &mut self.entries[index];
+        let entry = &mut self.entries[index].retained;
         let before = entry.pages();
         entry.narrow(machine, |class| variant.keeps(class));
         let now = holding(entry);
+        self.pages = now.pages;
         if now.pages == 0 {
             self.drop_at(machine, Some(index));
         } else if now.pages != before {
@@ -177,7 +197,7 @@ impl WarmTable {
         while !self.entries.is_empty()
             && machine.with(|_, frames| frames.usage().available()) < ROOM_FRAMES
         {
-            pages += self.drop_at(machine, Some(0)).unwrap_or(0);
+            pages += self.drop_oldest(machine);
         }
         pages
     }
@@ -187,19 +207,22 @@ impl WarmTable {
         (!self.changes.is_empty()).then(|| self.changes.remove(0))
     }
 
-    /// Everything held, least recently used first; without the program that is running.
+    /// Everything held, in no order; without the program that is running.
     pub fn holdings(&self) -> impl Iterator<Item = Holding> + '_ {
-        self.entries.iter().map(holding)
+        self.entries.iter().map(|entry| holding(&entry.retained))
     }
 
     /// The warm program, for a look at it.
     pub fn get(&self, program: &ProgramId) -> Option<&Retained> {
-        self.index(program).map(|index| &self.entries[index])
+        let index = self.index(program)?;
+        Some(&self.entries[index].retained)
     }
 
-    /// The warm program, to check its pages or to keep its page-hash list.
+    /// The warm program, to check its pages or to keep its page-hash list; after pages of it were
+    /// discarded, [`WarmTable::pages_changed`].
     pub fn get_mut(&mut self, program: &ProgramId) -> Option<&mut Retained> {
-        self.index(program).map(|index| &mut self.entries[index])
+        let index = self.index(program)?;
+        Some(&mut self.entries[index].retained)
     }
 
     /// Pages of a program were discarded through [`WarmTable::get_mut`]: control is told.
@@ -207,17 +230,18 @@ impl WarmTable {
         let Some(index) = self.index(program) else {
             return;
         };
-        match self.entries[index].pages() {
-            0 => {
+        self.pages = self.entries.iter().map(|e| e.retained.pages()).sum();
+        match holding(&self.entries[index].retained) {
+            Holding { pages: 0, .. } => {
                 self.drop_at(machine, Some(index));
             }
-            _ => self.tell(Change::Holds(holding(&self.entries[index]))),
+            now => self.tell(Change::Holds(now)),
         }
     }
 
     /// Pages held, in all.
     pub fn pages(&self) -> u64 {
-        self.entries.iter().map(Retained::pages).sum()
+        self.pages
     }
 
     /// Programs held.
@@ -232,26 +256,41 @@ impl WarmTable {
 
     /// Whether frames of this owner are held: a new program must get another.
     pub fn owns(&self, owner: Owner) -> bool {
-        self.entries.iter().any(|entry| entry.owner() == owner)
+        self.entries
+            .iter()
+            .any(|entry| entry.retained.owner() == owner)
     }
 
     fn index(&self, program: &ProgramId) -> Option<usize> {
         self.entries
             .iter()
-            .position(|entry| entry.program() == program)
+            .position(|entry| entry.retained.program() == program)
     }
 
     /// Drops least recently used programs while there are too many or too many pages.
     fn keep_limit<M: Machine>(&mut self, machine: &mut M) {
-        while self.entries.len() > WARM_MAX || self.pages() > self.limit_pages {
-            self.drop_at(machine, Some(0));
+        while self.entries.len() > WARM_MAX || self.pages > self.limit_pages {
+            self.drop_oldest(machine);
         }
     }
 
+    fn drop_oldest<M: Machine>(&mut self, machine: &mut M) -> u64 {
+        let ages = self.entries.iter().zip(0..);
+        let oldest = ages.min_by_key(|(entry, _)| entry.used_at);
+        let index = oldest.map(|(_, index)| index);
+        self.drop_at(machine, index).unwrap_or(0)
+    }
+
     fn drop_at<M: Machine>(&mut self, machine: &mut M, index: Option<usize>) -> Option<u64> {
-        let entry = self.entries.remove(index?);
+        let entry = self.remove(index?);
         self.tell(Change::Dropped(*entry.program()));
         Some(entry.discard(machine))
+    }
+
+    fn remove(&mut self, index: usize) -> Retained {
+        let entry = self.entries.swap_remove(index);
+        self.pages -= entry.retained.pages();
+        entry.retained
     }
 
     /// Only the newest change of a program counts.

@@ -77,6 +77,8 @@ impl World {
             }
             user += added + warm;
             assert_eq!(running.memory.pages_large(), large);
+            let tables = running.memory.table().tables(&self.sim.mem);
+            assert_eq!(running.memory.tables(), tables);
             for frame in running.memory.spare() {
                 own(frame, owner);
                 user += 1;
