@@ -88,6 +88,8 @@ const TESTS: &[Test] = &[
     test("warm-ends", warm::ends),
     test("warm-pressure", warm::pressure),
     test("read-ahead", warm::read_ahead),
+    // The heap holds the file, which must fit a large page.
+    test_that("large-text", warm::large_text, " memory=512M"),
     test("dhcp-personality", stack::dhcp_personality),
     test("dhcp-stranger", stack::dhcp_stranger),
     test("dhcp-refused", stack::dhcp_refused),
