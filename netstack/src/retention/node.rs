@@ -125,26 +125,36 @@ impl Ledger {
         Some((&report.message, repeated))
     }
 
+    /// Programs dropped come before those held, so that the control node never counts more than
+    /// [`HOLDINGS_MAX`].
     fn next_report(&mut self) -> Holdings {
         self.number += 1;
-        let mut report = Holdings {
-            number: self.number,
-            reset: core::mem::take(&mut self.reset),
-            held: Vec::new(),
-            dropped: Vec::new(),
-        };
-        while report.held.len() + report.dropped.len() < CHANGES_MAX {
-            let Some(program) = self.changed.pop_first() else {
-                break;
-            };
-            match self.held.get(&program) {
-                Some(holding) => report.held.push(*holding),
-                // After a reset there is nothing to take back.
-                None if report.reset => {}
-                None => report.dropped.push(program),
-            }
+        let reset = core::mem::take(&mut self.reset);
+        if reset {
+            // There is nothing to take back.
+            self.changed
+                .retain(|program| self.held.contains_key(program));
         }
-        report
+        let is_held = |program: &&ProgramId| self.held.contains_key(*program);
+        let dropped = self.changed.iter().filter(|program| !is_held(program));
+        let dropped: Vec<ProgramId> = dropped.take(CHANGES_MAX).copied().collect();
+        let held = self
+            .changed
+            .iter()
+            .filter_map(|program| self.held.get(program));
+        let held: Vec<Holding> = held.take(CHANGES_MAX - dropped.len()).copied().collect();
+        for program in dropped
+            .iter()
+            .chain(held.iter().map(|holding| &holding.program))
+        {
+            self.changed.remove(program);
+        }
+        Holdings {
+            number: self.number,
+            reset,
+            held,
+            dropped,
+        }
     }
 }
 

@@ -437,6 +437,39 @@ fn a_new_session_begins_with_everything_in_pieces() {
 }
 
 #[test]
+fn programs_dropped_are_told_before_those_that_took_their_place() {
+    let mut pair = Pair::joined();
+    let full = HOLDINGS_MAX as u8;
+    for number in 0..full {
+        pair.node.hold(pair.now, holding(200 - number, 10));
+    }
+    pair.settle();
+    let mut believed = BTreeMap::new();
+    view(&mut believed, &pair.take_all_control_events());
+    assert_eq!(believed.len(), HOLDINGS_MAX);
+    // While the control node is away, most are replaced by others.
+    pair.cut = true;
+    for number in 0..60 {
+        pair.node.unhold(pair.now, program(200 - number));
+        pair.node.hold(pair.now, holding(number, 10));
+    }
+    pair.cut = false;
+    pair.advance(Micros::from_secs(3));
+    let events = pair.take_all_control_events();
+    assert_eq!(events.len(), 120usize.div_ceil(CHANGES_MAX));
+    for event in &events {
+        view(&mut believed, std::slice::from_ref(event));
+        assert!(
+            believed.len() <= HOLDINGS_MAX,
+            "{} programs",
+            believed.len()
+        );
+    }
+    let held: Vec<Holding> = pair.node.holdings().copied().collect();
+    assert_eq!(believed.into_values().collect::<Vec<_>>(), held);
+}
+
+#[test]
 fn with_more_changes_than_it_remembers_a_node_says_everything_anew() {
     let mut pair = Pair::joined();
     pair.node.hold(pair.now, holding(255, 5));
