@@ -87,22 +87,20 @@ impl Jobs {
     ) -> Option<JobId> {
         let job = command.job()?;
         let mut dropped = None;
-        match command {
-            Command::Launch { .. } | Command::Retain { .. } if self.is_ahead(job, command) => {
-                if seq < self.newest {
-                    out.counters.stale += 1;
-                    return None;
-                }
-                self.newest = seq;
-                dropped = self.conclude(out);
-                match command {
-                    Command::Launch { spec, block } => self.launch(spec, *block, out),
-                    Command::Retain {
-                        program, read_only, ..
-                    } => self.retain(job, *program, *read_only, out),
-                    _ => {}
-                }
+        let is_ahead = self.is_ahead(job, command);
+        if is_ahead {
+            if seq < self.newest {
+                out.counters.stale += 1;
+                return None;
             }
+            self.newest = seq;
+            dropped = self.conclude(out);
+        }
+        match command {
+            Command::Launch { spec, block } if is_ahead => self.launch(spec, *block, out),
+            Command::Retain {
+                program, read_only, ..
+            } if is_ahead => self.retain(job, *program, *read_only, out),
             Command::Start { .. } => {
                 if let Some(entry) = self.entry(job)
                     && entry.status == JobStatus::Ready
@@ -122,12 +120,14 @@ impl Jobs {
         dropped
     }
 
-    /// The command is a step that its job has not taken yet.
+    /// The command is a LAUNCH or RETAIN that its job has not seen yet.
     fn is_ahead(&self, job: JobId, command: &Command<'_>) -> bool {
-        let retains = matches!(command, Command::Retain { .. });
-        match self.status(job) {
-            JobStatus::Retained => !retains,
-            JobStatus::Unknown => !(retains && self.is_retaining(job)),
+        let status = self.status(job);
+        match command {
+            Command::Launch { .. } => {
+                matches!(status, JobStatus::Unknown | JobStatus::Retained)
+            }
+            Command::Retain { .. } => status == JobStatus::Unknown && !self.is_retaining(job),
             _ => false,
         }
     }
