@@ -3,18 +3,19 @@
 //!
 //! BLAKE3 is a tree over chunks of 1 KiB; a page that starts at a multiple of 4 KiB is a whole subtree
 //! of it, and the list holds the chaining values of these subtrees. Merging them gives the hash of
-//! the file, which is the program's identity: the list proves itself, whoever sent it. (O'Connor,
-//! Aumasson, Neves, Wilcox-O'Hearn: BLAKE3, 2.4; the `hazmat` module of the crate.) A file of at most
-//! one page has no inner node, so its one entry is the hash of the file; an empty file has none.
+//! the file, which is the program's identity: the list proves itself, whoever sent it. A file of at
+//! most one page has no inner node, so its one entry is the hash of the file; an empty file has none.
 //!
 //! Neighbours: control makes the list ([`page_hash`], [`Builder`]) and serves it; `kernel::process`
 //! proves it and keeps it with a [`crate::retention::Retained`].
 //!
 //! Invariant: a [`PageHashes`] made from foreign bytes has been proven against the program's hash.
 
+mod blake3;
+
 use alloc::vec::Vec;
 
-use blake3::hazmat::{self, HasherExt, Mode};
+use self::blake3::{CHUNK_BYTES, Place};
 
 /// Bytes of the file that one entry of the list covers.
 pub const PAGE_BYTES: usize = crate::addr::PAGE_SIZE as usize;
@@ -24,7 +25,7 @@ pub const HASH_BYTES: usize = 32;
 /// One entry of the list, or the hash of a whole file.
 pub type Hash = [u8; HASH_BYTES];
 
-const _: () = assert!(PAGE_BYTES.is_power_of_two() && PAGE_BYTES > blake3::CHUNK_LEN);
+const _: () = assert!(PAGE_BYTES.is_power_of_two() && PAGE_BYTES > CHUNK_BYTES);
 
 /// Entries of the list for a file of `file_bytes` bytes.
 pub const fn entries(file_bytes: u64) -> u64 {
@@ -41,12 +42,11 @@ pub fn page_hash(index: u64, page: &[u8], file_bytes: u64) -> Hash {
         "page {index} has {} bytes instead of {expected}",
         page.len()
     );
-    if file_bytes <= PAGE_BYTES as u64 {
-        return *blake3::hash(page).as_bytes();
-    }
-    let mut hasher = blake3::Hasher::new();
-    hasher.set_input_offset(offset);
-    hasher.update(page).finalize_non_root()
+    let place = match file_bytes <= PAGE_BYTES as u64 {
+        true => Place::Root,
+        false => Place::Inside,
+    };
+    blake3::subtree(page, offset / CHUNK_BYTES as u64, place)
 }
 
 /// Whether `list` is the list of the file with this hash and size.
@@ -60,35 +60,23 @@ pub fn prove(program: &Hash, file_bytes: u64, list: &[u8]) -> bool {
 /// The hash of the file, from its list.
 fn root(hashes: &[Hash], file_bytes: u64) -> Hash {
     match hashes {
-        [] => *blake3::hash(&[]).as_bytes(),
-        [only] => *only,
-        many => {
-            let (left, right) = halves(many, file_bytes);
-            *hazmat::merge_subtrees_root(&left, &right, Mode::Hash).as_bytes()
-        }
+        [] => blake3::subtree(&[], 0, Place::Root),
+        many => merge(many, file_bytes, Place::Root),
     }
 }
 
-/// Chaining values of the two subtrees of a tree of more than one page.
-fn halves(hashes: &[Hash], bytes: u64) -> (Hash, Hash) {
-    let left_bytes = hazmat::left_subtree_len(bytes);
+/// The value of the node over these pages. Its depth is at most that of the file, 52 for the largest
+/// there is.
+fn merge(hashes: &[Hash], bytes: u64, place: Place) -> Hash {
+    if let [only] = hashes {
+        return *only;
+    }
     // A power of two not below a page, since there is more than a page.
+    let left_bytes = blake3::left_bytes(bytes);
     let (left, right) = hashes.split_at((left_bytes / PAGE_BYTES as u64) as usize);
-    (
-        subtree(left, left_bytes),
-        subtree(right, bytes - left_bytes),
-    )
-}
-
-/// Chaining value of a subtree. Its depth is at most that of the file, 52 for the largest there is.
-fn subtree(hashes: &[Hash], bytes: u64) -> Hash {
-    match hashes {
-        [only] => *only,
-        many => {
-            let (left, right) = halves(many, bytes);
-            hazmat::merge_subtrees_non_root(&left, &right, Mode::Hash)
-        }
-    }
+    let left = merge(left, left_bytes, Place::Inside);
+    let right = merge(right, bytes - left_bytes, Place::Inside);
+    blake3::parent(&left, &right, place)
 }
 
 /// The list of one program.

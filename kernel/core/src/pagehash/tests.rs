@@ -21,7 +21,7 @@ fn sizes() -> Vec<usize> {
 }
 
 fn agrees(file: &[u8]) {
-    let id = *blake3::hash(file).as_bytes();
+    let id = *::blake3::hash(file).as_bytes();
     let list = PageHashes::of_file(file);
     assert_eq!(list.root(), id);
     assert_eq!(list.len() as u64, entries(file.len() as u64));
@@ -66,7 +66,7 @@ fn a_page_is_known_by_its_place_too() {
 fn a_list_that_was_changed_is_not_taken() {
     for size in [1, 4096, 4097, 3 * 4096, 5 * 4096 + 5] {
         let file = file(size);
-        let id = *blake3::hash(&file).as_bytes();
+        let id = *::blake3::hash(&file).as_bytes();
         let list = PageHashes::of_file(&file).as_bytes().to_vec();
         let size = size as u64;
         for at in 0..list.len() {
@@ -81,8 +81,8 @@ fn a_list_that_was_changed_is_not_taken() {
         longer.extend_from_slice(&[0; HASH_BYTES]);
         assert!(!prove(&id, size, &longer));
     }
-    assert!(prove(blake3::hash(&[]).as_bytes(), 0, &[]));
-    assert!(!prove(blake3::hash(&[1]).as_bytes(), 0, &[]));
+    assert!(prove(::blake3::hash(&[]).as_bytes(), 0, &[]));
+    assert!(!prove(::blake3::hash(&[1]).as_bytes(), 0, &[]));
 }
 
 proptest! {
@@ -103,6 +103,34 @@ proptest! {
         builder.update(rest);
         let list = builder.finish();
         prop_assert_eq!(&list, &PageHashes::of_file(&file));
-        prop_assert!(prove(blake3::hash(&file).as_bytes(), size as u64, list.as_bytes()));
+        prop_assert!(prove(::blake3::hash(&file).as_bytes(), size as u64, list.as_bytes()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn subtrees_are_those_of_the_crate(
+        bytes in proptest::collection::vec(any::<u8>(), 1..=PAGE_BYTES),
+        page in prop_oneof![0u64..9, any::<u64>().prop_map(|page| page >> 13)],
+        other in any::<Hash>(),
+    ) {
+        use ::blake3::hazmat::{self, HasherExt, Mode};
+        let chunk = page * (PAGE_BYTES / CHUNK_BYTES) as u64;
+        let mut hasher = ::blake3::Hasher::new();
+        hasher.set_input_offset(page * PAGE_BYTES as u64);
+        let theirs = hasher.update(&bytes).finalize_non_root();
+        let ours = blake3::subtree(&bytes, chunk, Place::Inside);
+        prop_assert_eq!(ours, theirs);
+        prop_assert_eq!(
+            blake3::parent(&ours, &other, Place::Inside),
+            hazmat::merge_subtrees_non_root(&ours, &other, Mode::Hash)
+        );
+        prop_assert_eq!(
+            blake3::subtree(&bytes, 0, Place::Root),
+            *::blake3::hash(&bytes).as_bytes()
+        );
+        let length = page * 77 + 1025;
+        prop_assert_eq!(blake3::left_bytes(length), hazmat::left_subtree_len(length));
     }
 }
