@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 
 use netstack::ids::JobId;
-use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, SubmitError};
+use netstack::io::{ExitReport, IoOp, MAX_CALL_DATA, SubmitError};
 use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, StartMode};
 use netstack::node::Endpoint;
 use netstack::time::Instant;
@@ -31,12 +31,14 @@ pub fn serve(node: &mut Node, launch: &Launch) {
             node.endpoint().launch_result(time::now(), spec.job, Ok(()));
             if starts(node, spec) {
                 let exit = prepared.run(node);
-                log_launch(spec);
+                if spec.start == StartMode::AtOnce {
+                    log_launch(spec);
+                }
                 report(node, exit.report, exit.text.as_deref());
             } else {
-                prepared.abandon(node);
                 let signal = node.cancelled().unwrap_or_default();
-                report(node, ExitReport::new(ExitStatus::Signal(signal)), None);
+                let cost = prepared.abandon(node, signal);
+                report(node, cost, None);
             }
         }
     }
@@ -58,7 +60,10 @@ fn starts(node: &mut Node, spec: &LaunchSpec) -> bool {
             node.send_due();
             node.cancel().is_none()
         }
-        StartMode::OnCommand => await_start(node),
+        StartMode::OnCommand => {
+            log_launch(spec);
+            await_start(node)
+        }
     }
 }
 

@@ -133,7 +133,7 @@ pub fn policies() -> Outcome {
         Err(refusal) if refusal.code == RefusalCode::NotWarm => {}
         Err(refusal) => return Err(format!("{refusal:?}")),
         Ok(prepared) => {
-            prepared.abandon(&mut control);
+            prepared.abandon(&mut control, 15);
             return Err(String::from(
                 "a cold program was launched although it had to be warm",
             ));
@@ -146,11 +146,14 @@ pub fn policies() -> Outcome {
     control.retention.reuse = Reuse::Forbid;
     let cold = run(&mut control)?;
     check!(!cold.warm && cold.pages_kept == 2, "{cold:?}");
+    check!(cold.pages_discarded == 2, "{cold:?}");
     control.retention.reuse = Reuse::Allow;
     // One that is never started stays warm.
     let prepared = process::prepare(&control.launch(), &mut control);
     let prepared = prepared.map_err(|refusal| format!("{refusal:?}"))?;
-    prepared.abandon(&mut control);
+    let report = prepared.abandon(&mut control, 15);
+    expect(&report, ExitStatus::Signal(15))?;
+    check!(report.warm && report.pages_kept == 2, "{report:?}");
     leaves_only_file_pages(&control)?;
     check!(run(&mut control)?.warm, "lost by not being started");
     control.next_program(other.clone());

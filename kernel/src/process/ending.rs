@@ -149,7 +149,10 @@ impl Process {
         if let Some(held) = retained.take_if(|_| sampled) {
             (retained, damaged) = verify::sample(held, &self.spec, services);
         }
-        services.warm().put_back(&mut machine, &program, retained);
+        let warm = services.warm();
+        warm.put_back(&mut machine, &program, retained);
+        // The heap may have to grow before anybody faults again.
+        warm.keep_room(&mut machine);
         scrub(|| services.poll());
         super::check_frames();
         GivenBack {
@@ -160,8 +163,13 @@ impl Process {
     }
 
     /// Ends a program that was loaded and will not run.
-    pub(super) fn abandon(mut self: Box<Self>, services: &mut dyn NodeServices) {
-        self.retire(services);
+    pub(super) fn abandon(
+        mut self: Box<Self>,
+        services: &mut dyn NodeServices,
+        signal: u8,
+    ) -> ExitReport {
+        self.account.interrupts = arch::interrupts::counts();
+        self.report(services, ExitStatus::Signal(signal), Moment::now())
     }
 
     /// Gives everything back and makes the report.
@@ -174,27 +182,37 @@ impl Process {
         arch::timer::disarm();
         self.clock.armed = false;
         self.flush_at_end(services);
-        let stopped = time::now();
+        let wall = time::now().saturating_since(self.clock.started);
         let text = self.text(ending);
+        let mut report = self.report(services, status(ending), ended);
+        // What the program left in the registers is no business of the next.
+        arch::reset_program_registers();
+        report.wall_us = wall.as_micros();
+        log(&self, &report);
+        Exit { report, text }
+    }
+
+    /// Retires the memory and says what the program has cost.
+    fn report(
+        &mut self,
+        services: &mut dyn NodeServices,
+        status: ExitStatus,
+        ended: Moment,
+    ) -> ExitReport {
+        let mut report = ExitReport::new(status);
         let memory = self.memory();
-        let mut report = ExitReport::new(status(ending));
         report.warm = memory.pages_reused() > 0;
         report.frames_peak = memory.pages_peak();
         report.pages_large = memory.pages_large();
         report_faults(&mut report, &memory.faults());
         let back = self.retire(services);
-        // What the program left in the registers is no business of the next.
-        arch::reset_program_registers();
-        self.report_costs(&mut report, ended);
-        report.wall_us = stopped.saturating_since(self.clock.started).as_micros();
         report_retirement(&mut report, &back);
-        report.pages_damaged += self.account.pages_damaged;
+        self.report_costs(&mut report, ended);
         let traffic = services.page_traffic();
         report.program_requests = traffic.requests;
         report.program_fragments = traffic.fragments;
         report.program_wire_bytes = traffic.wire_bytes;
-        log(&self, &report);
-        Exit { report, text }
+        report
     }
 
     /// Times and counts of the run.
@@ -204,6 +222,8 @@ impl Process {
         report.user_us = time::of_counts(account.user_counts).as_micros();
         report.system_calls = account.system_calls;
         report.bytes_loaded = account.bytes_loaded;
+        report.pages_damaged += account.pages_damaged;
+        report.pages_discarded += account.pages_discarded;
         report.interrupts_user = vitals::interrupt_counts(&interrupts.user);
         report.interrupts_idle = vitals::interrupt_counts(&interrupts.idle);
         report.unknown_calls = core::mem::take(&mut account.unknown);

@@ -62,7 +62,7 @@ pub fn prepare(
             &read
         }
     };
-    let (retained, damaged) = take_warm(spec, &program, services)?;
+    let warm = take_warm(spec, &program, services)?;
     let policy = policy(&spec.retention);
     let limit = match spec.memory_limit {
         0 => u64::MAX,
@@ -70,7 +70,7 @@ pub fn prepare(
     };
     let mut machine = Hardware::new();
     let mut head = Vec::new();
-    let memory = match retained {
+    let memory = match warm.retained {
         Some(retained) => Memory::relaunch(&mut machine, retained, limit, policy),
         None => {
             head = read_all(
@@ -87,49 +87,64 @@ pub fn prepare(
     };
     let mut process = Box::new(Process::new(launch, memory, policy));
     process.account.bytes_loaded = head.len() as u64;
-    process.account.pages_damaged = damaged;
+    process.account.pages_damaged = warm.damaged;
+    process.account.pages_discarded = warm.discarded;
     if let Err(refused) = process.load(services, block, &head) {
-        Prepared { process }.abandon(services);
+        process.abandon(services, 0);
         return Err(refused);
     }
     process.account.ready = Moment::now();
     Ok(Prepared { process })
 }
 
-/// What the node holds of the program, as far as this launch may use it, and the number of its
-/// pages that were found damaged.
+/// What a launch finds of its program.
+#[derive(Default)]
+pub(super) struct Warm {
+    /// Its pages, as far as they may be used.
+    pub(super) retained: Option<Retained>,
+    /// Pages that were found damaged.
+    pub(super) damaged: u64,
+    /// Pages given back, damaged or not wanted.
+    pub(super) discarded: u64,
+}
+
+/// Takes what the node holds of the program, as far as this launch may use it.
 fn take_warm(
     spec: &LaunchSpec,
     program: &ProgramId,
     services: &mut dyn NodeServices,
-) -> Result<(Option<Retained>, u64), LaunchRefusal> {
+) -> Result<Warm, LaunchRefusal> {
     let retention = &spec.retention;
     let mut machine = Hardware::new();
-    let warm = services.warm();
-    warm.set_limit(&mut machine, warm_limit(retention.limit_pages));
+    let table = services.warm();
+    table.set_limit(&mut machine, warm_limit(retention.limit_pages));
     if retention.keep == Keep::Published {
         // The retain message for this program, if there was one, has come before.
-        warm.drop_others(&mut machine, Some(program));
+        table.drop_others(&mut machine, Some(program));
     }
+    let mut warm = Warm::default();
     if retention.reuse == Reuse::Forbid {
-        warm.drop_program(&mut machine, Some(program));
+        warm.discarded = table.drop_program(&mut machine, Some(program));
     }
-    let mut retained = warm.take(program);
-    if let Some(other) = retained.take_if(|held| held.image().file_bytes != spec.program_bytes) {
+    warm.retained = table.take(program);
+    let misfits = |held: &mut Retained| held.image().file_bytes != spec.program_bytes;
+    if let Some(other) = warm.retained.take_if(misfits) {
         // No two files have one hash: the announced size is wrong, and reading will say so.
-        other.discard(&mut machine);
-        services.warm().put_back(&mut machine, program, None);
+        warm.discarded = other.discard(&mut machine);
+        table.put_back(&mut machine, program, None);
     }
-    let mut damaged = 0;
-    if let Some(held) = retained.take_if(|_| retention.verify == Verify::Always) {
-        (retained, damaged) = verify::all(held, spec, services)?;
+    if let Some(held) = warm
+        .retained
+        .take_if(|_| retention.verify == Verify::Always)
+    {
+        warm = verify::all(held, spec, services)?;
     }
-    if retained.is_none() && retention.reuse == Reuse::Require {
+    if warm.retained.is_none() && retention.reuse == Reuse::Require {
         services.warm().put_back(&mut machine, program, None);
         return Err(refusal::not_warm());
     }
     services.warm().keep_room(&mut machine);
-    Ok((retained, damaged))
+    Ok(warm)
 }
 
 /// Pages that all warm programs may have.
@@ -179,6 +194,7 @@ impl Process {
                 unknown: Vec::new(),
                 bytes_loaded: 0,
                 pages_damaged: 0,
+                pages_discarded: 0,
                 interrupts: Counts::new(),
             },
         }

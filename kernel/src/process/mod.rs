@@ -87,9 +87,10 @@ impl Prepared {
         process.finish(services, ending)
     }
 
-    /// Gives its memory back without having run it; pages of its file stay as if it had ended.
-    pub fn abandon(self, services: &mut dyn NodeServices) {
-        self.process.abandon(services);
+    /// Gives its memory back without having run it; pages of its file stay as if it had ended. The
+    /// report says that `signal` ended it.
+    pub fn abandon(self, services: &mut dyn NodeServices, signal: u8) -> ExitReport {
+        self.process.abandon(services, signal)
     }
 }
 
@@ -143,6 +144,8 @@ struct Account {
     bytes_loaded: u64,
     /// Held pages that were found damaged before the launch.
     pages_damaged: u64,
+    /// Held pages that were given back before the launch.
+    pages_discarded: u64,
     /// Interrupts since the node started, at the program's start.
     interrupts: Counts,
 }

@@ -17,7 +17,7 @@ use kernel_core::retention::{KeptPage, Retained};
 use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode};
 use netstack::page::Object;
 
-use super::launch;
+use super::launch::{self, Warm};
 use crate::agent::services::NodeServices;
 use crate::arch::entropy;
 use crate::mm::{self, DirectMap};
@@ -37,13 +37,13 @@ const LOOK_PAGES: u64 = 64;
 /// A held page and the room to read it.
 type Contents = [u8; PAGE_SIZE as usize];
 
-/// Compares all held pages of a program that is about to be launched. Returns what can be used, and
-/// the number of damaged pages. Without the list of hashes nothing can be.
+/// Compares all held pages of a program that is about to be launched, and gives back those that
+/// are not whole. Without the list of hashes none can be used.
 pub(super) fn all(
     mut retained: Retained,
     spec: &LaunchSpec,
     services: &mut dyn NodeServices,
-) -> Result<(Option<Retained>, u64), LaunchRefusal> {
+) -> Result<Warm, LaunchRefusal> {
     let found = find_hashes(&mut retained, spec, services);
     if let Err(refused) = &found
         && refused.code == RefusalCode::Cancelled
@@ -73,18 +73,25 @@ pub(super) fn all(
             spec.job
         );
         let program = *retained.program();
-        let pages = retained.discard(&mut Hardware::new());
+        let discarded = retained.discard(&mut Hardware::new());
         services
             .warm()
             .put_back(&mut Hardware::new(), &program, None);
-        let damaged = if damaged.is_empty() { 0 } else { pages };
-        return Ok((None, damaged));
+        return Ok(Warm {
+            retained: None,
+            damaged: damaged.len() as u64,
+            discarded,
+        });
     }
     let pages = damaged
         .iter()
         .map(|page| give_back(&mut retained, spec, *page));
     let pages = pages.sum();
-    Ok((unless_empty(retained), pages))
+    Ok(Warm {
+        retained: unless_empty(retained),
+        damaged: pages,
+        discarded: pages,
+    })
 }
 
 /// Compares a few held pages of a program that has ended. Returns what is still held, and the number
