@@ -19,11 +19,11 @@
 mod identity;
 mod job;
 mod last_words;
-mod mailbox;
+pub mod mailbox;
 mod node;
 pub mod services;
 pub mod vitals;
-mod warm;
+pub mod warm;
 
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;

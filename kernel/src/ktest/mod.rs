@@ -83,6 +83,7 @@ const TESTS: &[Test] = &[
     test("program-hostile", program::hostile),
     test("warm-relaunch", warm::relaunch),
     test("warm-policies", warm::policies),
+    test("warm-commands", warm::commands),
     test("warm-isolation", warm::isolation),
     test("warm-verified", warm::verified),
     test("warm-ends", warm::ends),

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use kernel_core::phys::PhysMem;
 use kernel_core::retention::Change;
+use netstack::ids::JobId;
 use netstack::io::{ExitReport, ExitStatus};
 use netstack::job::RefusalCode;
 use netstack::retention::{Keep, Reuse, Verify};
@@ -16,6 +17,8 @@ use netstack::retention::{Keep, Reuse, Verify};
 use super::control::FakeControl;
 use super::program::{expect, file, file_with};
 use super::{Outcome, check};
+use crate::agent::mailbox::Mailbox;
+use crate::agent::warm;
 use crate::arch::test_programs::{
     self, LARGE_PAGES, LARGE_TEXT, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_TEXT as TEXT,
     TOUCHED_PAGES,
@@ -182,6 +185,60 @@ pub fn policies() -> Outcome {
     control.retention.keep = Keep::Nothing;
     run(&mut control)?;
     check!(control.warm.is_empty(), "kept although nothing was to be");
+    check!(
+        mm::frames().usage().retained == 0,
+        "{:?}",
+        mm::frames().usage()
+    );
+    Ok(())
+}
+
+/// The retain message keeps one program and scrubs the others at once; a drop takes one, or all, and
+/// leaves one that runs alone until it ends.
+pub fn commands() -> Outcome {
+    let first = file(test_programs::write_and_sum());
+    let second = file(test_programs::count_up());
+    let mut control = FakeControl::warming(first.clone());
+    run(&mut control)?;
+    let first_id = control.spec().program;
+    control.next_program(second.clone());
+    run(&mut control)?;
+    let second_id = control.spec().program;
+    let pages = warm::retain(&mut control.warm, second_id, true);
+    check!(
+        pages == 2 && control.warm.len() == 1,
+        "{pages} pages retained"
+    );
+    let usage = mm::frames().usage();
+    check!(usage.retained == 2 && usage.dirty == 0, "{usage:?}");
+    // Executable pages only: the page of data goes.
+    let pages = warm::retain(&mut control.warm, second_id, false);
+    check!(pages == 1, "{pages} executable pages retained");
+    leaves_only_file_pages(&control)?;
+    let report = run(&mut control)?;
+    check!(
+        report.warm && report.faults_data == 1 && report.faults_code == 0,
+        "{report:?}"
+    );
+    let pages = warm::retain(&mut control.warm, first_id, true);
+    check!(
+        pages == 0 && control.warm.is_empty(),
+        "{pages} pages of a cold program"
+    );
+    for program in [first, second] {
+        control.next_program(program);
+        run(&mut control)?;
+    }
+    let mut running = Mailbox::new(JobId(1), first_id);
+    let answer = warm::drop(&mut control.warm, Some(&mut running), Some(second_id));
+    check!(answer == (2, false) && !running.dropped(), "{answer:?}");
+    let answer = warm::drop(&mut control.warm, Some(&mut running), None);
+    check!(answer == (2, true) && running.dropped(), "{answer:?}");
+    let answer = warm::drop(&mut control.warm, None, None);
+    check!(
+        answer == (0, false) && control.warm.is_empty(),
+        "{answer:?}"
+    );
     check!(
         mm::frames().usage().retained == 0,
         "{:?}",
