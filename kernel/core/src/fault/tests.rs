@@ -145,6 +145,44 @@ fn a_page_in_memory_is_presented_not_fetched() {
 }
 
 #[test]
+fn a_data_page_is_read_as_the_file_has_it_and_copied_when_written() {
+    let mut space = space();
+    let page = VirtAddr::new(0x40_5000);
+    let held = |protection| {
+        Some(Leaf {
+            page,
+            frame: PhysAddr::new(0x1000),
+            size: PageSize::Small,
+            attributes: Attributes::user(protection, Class::FileData),
+            accessed: false,
+            dirty: false,
+        })
+    };
+    let touch = |space: &Space, access, protection| {
+        super::decide(space, page.as_u64(), access, held(protection), 0)
+    };
+    let (none, read) = (Protection::None, Protection::Read);
+    let copy = Decision::Copy { page };
+    assert_eq!(touch(&space, Access::Write, read), copy);
+    assert_eq!(touch(&space, Access::Write, none), copy);
+    assert_eq!(touch(&space, Access::Read, read), Decision::Stale { page });
+    let present = Decision::Present {
+        page,
+        protection: read,
+    };
+    assert_eq!(touch(&space, Access::Read, none), present);
+    // RELRO: what was never written stays what it was; writing is not for the program.
+    space.mprotect(page.as_u64(), 4096, prot::READ).unwrap();
+    let kill = Decision::Kill(Cause::Protection(read));
+    assert_eq!(touch(&space, Access::Write, read), kill);
+    assert_eq!(touch(&space, Access::Read, none), present);
+    // And back: still not writable itself.
+    let both = prot::READ | prot::WRITE;
+    space.mprotect(page.as_u64(), 4096, both).unwrap();
+    assert_eq!(touch(&space, Access::Write, read), copy);
+}
+
+#[test]
 fn error_codes_and_exceptions_have_their_meaning() {
     assert_eq!(Access::from_error_code(0b00100), Access::Read);
     assert_eq!(Access::from_error_code(0b00111), Access::Write);

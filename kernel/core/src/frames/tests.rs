@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::vec;
+use std::vec::Vec;
 
 const BASE: u64 = 0x10_0000;
 const FRAMES: u64 = 48;
@@ -83,11 +84,60 @@ fn freeing_twice_is_a_broken_invariant() {
     frames.free(frame);
 }
 
+#[test]
+fn a_frame_that_is_kept_counts_for_whoever_has_it() {
+    let (mut frames, mut mem) = allocator();
+    let owner = Owner::program(7);
+    let kept = [(); 3].map(|()| frames.alloc(&mut mem, owner).unwrap());
+    kept.iter().for_each(|&frame| frames.retain(frame));
+    assert_eq!(frames.state(kept[0]), (State::Retained, owner));
+    assert_eq!((frames.usage().user, frames.usage().retained), (0, 3));
+    assert_eq!(frames.owned_by(owner), 3);
+    // A launch takes all of them at once, and gives one up while it runs.
+    frames.rewarm(3);
+    assert_eq!((frames.usage().user, frames.usage().retained), (3, 0));
+    assert!(frames.claim(kept[1]) && !frames.claim(kept[1]));
+    frames.free(kept[1]);
+    frames.check_tags().unwrap();
+    // Its end keeps one and gives one back.
+    assert!(frames.claim(kept[0]) && frames.claim(kept[2]));
+    frames.retain(kept[0]);
+    frames.free(kept[2]);
+    frames.discard(kept[0]);
+    let counters = frames.counters();
+    assert_eq!(
+        (counters.retained, counters.rewarmed, counters.discarded),
+        (4, 3, 1)
+    );
+    assert_eq!(frames.usage().dirty, 3);
+    frames.check_tags().unwrap();
+}
+
+#[test]
+#[should_panic(expected = "freed while Retained")]
+fn a_frame_that_is_kept_is_not_simply_freed() {
+    let (mut frames, mut mem) = allocator();
+    let frame = frames.alloc(&mut mem, Owner::program(1)).unwrap();
+    frames.retain(frame);
+    frames.free(frame);
+}
+
+#[test]
+#[should_panic(expected = "belongs to no running program")]
+fn a_frame_that_nobody_runs_on_is_not_claimed() {
+    let (mut frames, mut mem) = allocator();
+    let frame = frames.alloc(&mut mem, Owner::program(1)).unwrap();
+    frames.retain(frame);
+    frames.claim(frame);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Alloc { owner: u16 },
     Contiguous { count: u64, align: u64 },
     Free { pick: usize },
+    Retain { pick: usize },
+    Discard { pick: usize },
     Scrub { limit: u64 },
 }
 
@@ -99,6 +149,8 @@ fn step() -> impl Strategy<Value = Step> {
             align: PAGE_SIZE << shift
         }),
         4 => any::<usize>().prop_map(|pick| Step::Free { pick }),
+        3 => any::<usize>().prop_map(|pick| Step::Retain { pick }),
+        1 => any::<usize>().prop_map(|pick| Step::Discard { pick }),
         1 => (0u64..8).prop_map(|limit| Step::Scrub { limit }),
     ]
 }
@@ -152,7 +204,28 @@ proptest! {
                 }
                 Step::Free { pick } => {
                     if let Some(&frame) = model.keys().nth(pick % model.len().max(1)) {
+                        if frames.state(frame).0 == State::Retained {
+                            // Of a program that is launched and at once gives it up.
+                            frames.rewarm(1);
+                            prop_assert!(frames.claim(frame));
+                        }
                         frames.free(frame);
+                        model.remove(&frame);
+                    }
+                }
+                Step::Retain { pick } => {
+                    let user = |frame: &&PhysAddr| frames.state(**frame).0 == State::User;
+                    let users: Vec<PhysAddr> = model.keys().filter(user).copied().collect();
+                    if let Some(&frame) = users.get(pick % users.len().max(1)) {
+                        frames.retain(frame);
+                        prop_assert_eq!(frames.state(frame), (State::Retained, model[&frame]));
+                    }
+                }
+                Step::Discard { pick } => {
+                    let kept = |frame: &&PhysAddr| frames.state(**frame).0 == State::Retained;
+                    let kept: Vec<PhysAddr> = model.keys().filter(kept).copied().collect();
+                    if let Some(&frame) = kept.get(pick % kept.len().max(1)) {
+                        frames.discard(frame);
                         model.remove(&frame);
                     }
                 }
@@ -161,9 +234,10 @@ proptest! {
                     prop_assert_eq!(frames.scrub(&mut mem, limit), limit.min(dirty));
                 }
             }
-            prop_assert_eq!(frames.check(), Ok(()));
+            prop_assert_eq!(frames.check_tags(), Ok(()));
             let usage = frames.usage();
-            prop_assert_eq!(usage.kernel + usage.user, model.len() as u64);
+            let held = usage.kernel + usage.user + usage.retained;
+            prop_assert_eq!(held, model.len() as u64);
         }
         for (&frame, &owner) in &model {
             prop_assert_eq!(frames.state(frame).1, owner);

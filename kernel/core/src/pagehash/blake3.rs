@@ -30,6 +30,22 @@ const INITIAL: Words = [
 /// Order of a message's words in the next round.
 const PERMUTATION: [usize; 16] = [2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8];
 const ROUNDS: usize = 7;
+/// Which word of the message comes where in each round.
+const SCHEDULE: [[usize; 16]; ROUNDS] = schedule();
+
+const fn schedule() -> [[usize; 16]; ROUNDS] {
+    let mut schedule = [[0; 16]; ROUNDS];
+    let mut at = 0;
+    while at < ROUNDS * 16 {
+        let (round, word) = (at / 16, at % 16);
+        schedule[round][word] = match round {
+            0 => word,
+            _ => schedule[round - 1][PERMUTATION[word]],
+        };
+        at += 1;
+    }
+    schedule
+}
 
 const CHUNK_START: u32 = 1 << 0;
 const CHUNK_END: u32 = 1 << 1;
@@ -112,51 +128,61 @@ fn join(left: Words, right: Words, place: Place) -> Words {
     compress(&INITIAL, &message, 0, BLOCK_BYTES as u32, flags)
 }
 
-/// The compression function, of whose output the first half is kept.
-fn compress(value: &Words, message: &[u32; 16], counter: u64, bytes: u32, flags: u32) -> Words {
-    let mut state = [0; 16];
-    state[..8].copy_from_slice(value);
-    state[8..12].copy_from_slice(&INITIAL[..4]);
-    state[12] = counter as u32;
-    state[13] = (counter >> 32) as u32;
-    state[14] = bytes;
-    state[15] = flags;
-    let mut message = *message;
-    for _ in 0..ROUNDS {
-        round(&mut state, &message);
-        message = PERMUTATION.map(|from| message[from]);
-    }
-    core::array::from_fn(|index| state[index] ^ state[index + 8])
-}
-
-fn round(state: &mut [u32; 16], message: &[u32; 16]) {
-    // Columns, then diagonals.
-    const MIXED: [[usize; 4]; 8] = [
-        [0, 4, 8, 12],
-        [1, 5, 9, 13],
-        [2, 6, 10, 14],
-        [3, 7, 11, 15],
-        [0, 5, 10, 15],
-        [1, 6, 11, 12],
-        [2, 7, 8, 13],
-        [3, 4, 9, 14],
-    ];
-    for (at, pair) in MIXED.iter().zip(message.as_chunks::<2>().0) {
-        mix(state, *at, *pair);
-    }
-}
-
 /// The quarter round of ChaCha with two words of the message.
-#[inline(always)]
-fn mix(state: &mut [u32; 16], [a, b, c, d]: [usize; 4], [x, y]: [u32; 2]) {
-    state[a] = state[a].wrapping_add(state[b]).wrapping_add(x);
-    state[d] = (state[d] ^ state[a]).rotate_right(16);
-    state[c] = state[c].wrapping_add(state[d]);
-    state[b] = (state[b] ^ state[c]).rotate_right(12);
-    state[a] = state[a].wrapping_add(state[b]).wrapping_add(y);
-    state[d] = (state[d] ^ state[a]).rotate_right(8);
-    state[c] = state[c].wrapping_add(state[d]);
-    state[b] = (state[b] ^ state[c]).rotate_right(7);
+macro_rules! mix {
+    ($a:ident $b:ident $c:ident $d:ident, $x:expr, $y:expr) => {
+        $a = $a.wrapping_add($b).wrapping_add($x);
+        $d = ($d ^ $a).rotate_right(16);
+        $c = $c.wrapping_add($d);
+        $b = ($b ^ $c).rotate_right(12);
+        $a = $a.wrapping_add($b).wrapping_add($y);
+        $d = ($d ^ $a).rotate_right(8);
+        $c = $c.wrapping_add($d);
+        $b = ($b ^ $c).rotate_right(7);
+    };
+}
+
+/// The compression function, of whose output the first half is kept. The rounds are written out, with
+/// a constant schedule and the state in locals: 14 instructions a byte instead of 37 in a loop.
+fn compress(value: &Words, m: &[u32; 16], counter: u64, bytes: u32, flags: u32) -> Words {
+    let &[
+        mut v0,
+        mut v1,
+        mut v2,
+        mut v3,
+        mut v4,
+        mut v5,
+        mut v6,
+        mut v7,
+    ] = value;
+    let [mut v8, mut v9, mut v10, mut v11, ..] = INITIAL;
+    let (mut v12, mut v13) = (counter as u32, (counter >> 32) as u32);
+    let (mut v14, mut v15) = (bytes, flags);
+    macro_rules! rounds {
+        ($($round:literal)*) => { $(
+            const { assert!($round < ROUNDS) };
+            // Columns, then diagonals.
+            mix!(v0 v4 v8 v12, m[SCHEDULE[$round][0]], m[SCHEDULE[$round][1]]);
+            mix!(v1 v5 v9 v13, m[SCHEDULE[$round][2]], m[SCHEDULE[$round][3]]);
+            mix!(v2 v6 v10 v14, m[SCHEDULE[$round][4]], m[SCHEDULE[$round][5]]);
+            mix!(v3 v7 v11 v15, m[SCHEDULE[$round][6]], m[SCHEDULE[$round][7]]);
+            mix!(v0 v5 v10 v15, m[SCHEDULE[$round][8]], m[SCHEDULE[$round][9]]);
+            mix!(v1 v6 v11 v12, m[SCHEDULE[$round][10]], m[SCHEDULE[$round][11]]);
+            mix!(v2 v7 v8 v13, m[SCHEDULE[$round][12]], m[SCHEDULE[$round][13]]);
+            mix!(v3 v4 v9 v14, m[SCHEDULE[$round][14]], m[SCHEDULE[$round][15]]);
+        )* };
+    }
+    rounds!(0 1 2 3 4 5 6);
+    [
+        v0 ^ v8,
+        v1 ^ v9,
+        v2 ^ v10,
+        v3 ^ v11,
+        v4 ^ v12,
+        v5 ^ v13,
+        v6 ^ v14,
+        v7 ^ v15,
+    ]
 }
 
 fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {

@@ -342,3 +342,69 @@ proptest! {
         prop_assert_eq!(found, model);
     }
 }
+
+#[test]
+fn small_pages_in_order_become_a_large_one_and_come_back() {
+    let (mut mem, mut tables) = Tables::new();
+    let table = PageTable::new(&mut mem, &mut tables).unwrap();
+    let base = VirtAddr::new(3 * LARGE_PAGE_SIZE);
+    let run = PhysAddr::new(5 * LARGE_PAGE_SIZE);
+    let execute = Attributes::user(Protection::ReadExecute, Class::FileExecute);
+    let map = |mem: &mut FakeMemory, tables: &mut Tables, index: u64, frame: PhysAddr| {
+        let page = base.offset(index * PAGE_SIZE);
+        let size = PageSize::Small;
+        table.map(mem, tables, page, frame, size, execute).unwrap();
+    };
+    for index in 0..ENTRIES - 1 {
+        let frame = run.offset(index * PAGE_SIZE);
+        map(&mut mem, &mut tables, index, frame);
+    }
+    let promote =
+        |mem: &mut FakeMemory, tables: &mut Tables| table.promote(mem, tables, base, execute);
+    // One is missing; then one is not in its place.
+    assert_eq!(promote(&mut mem, &mut tables), Err(MapError::NotMapped));
+    map(&mut mem, &mut tables, ENTRIES - 1, run);
+    assert_eq!(promote(&mut mem, &mut tables), Err(MapError::Misaligned));
+    let last = base.offset((ENTRIES - 1) * PAGE_SIZE);
+    let in_order = run.offset((ENTRIES - 1) * PAGE_SIZE);
+    let old = table.replace(&mut mem, last, in_order, execute).unwrap();
+    assert_eq!((old.frame, old.page), (run, last));
+    assert_eq!((tables.used(), table.tables(&mem)), (4, 4));
+    promote(&mut mem, &mut tables).unwrap();
+    assert_eq!((tables.used(), table.tables(&mem)), (3, 3));
+    let leaf = table.translate(&mem, last).unwrap();
+    assert_eq!((leaf.page, leaf.frame), (base, run));
+    assert_eq!((leaf.size, leaf.attributes), (PageSize::Large, execute));
+    assert_eq!(promote(&mut mem, &mut tables), Err(MapError::AlreadyMapped));
+    let large = table.replace(&mut mem, last, in_order, execute);
+    assert_eq!(large, Err(MapError::Misaligned));
+    // Split again: every small page is as it was, and was used if the large one was.
+    table.note_use(&mut mem, base, false);
+    table.demote(&mut mem, &mut tables, base).unwrap();
+    assert_eq!(tables.used(), 4);
+    for index in 0..ENTRIES {
+        let leaf = table.translate(&mem, base.offset(index * PAGE_SIZE));
+        let leaf = leaf.unwrap();
+        assert_eq!(leaf.frame, run.offset(index * PAGE_SIZE));
+        assert_eq!((leaf.size, leaf.attributes), (PageSize::Small, execute));
+        assert!(leaf.accessed && !leaf.dirty);
+    }
+    let again = table.demote(&mut mem, &mut tables, base);
+    assert_eq!(again, Err(MapError::Misaligned));
+}
+
+#[test]
+fn a_split_without_a_frame_changes_nothing() {
+    let (mut mem, mut tables) = Tables::new();
+    let table = PageTable::new(&mut mem, &mut tables).unwrap();
+    let page = VirtAddr::new(LARGE_PAGE_SIZE);
+    let (run, size) = (PhysAddr::new(0), PageSize::Large);
+    let attributes = user(Protection::Read);
+    table
+        .map(&mut mem, &mut tables, page, run, size, attributes)
+        .unwrap();
+    tables.free.clear();
+    let split = table.demote(&mut mem, &mut tables, page);
+    assert_eq!(split, Err(MapError::OutOfFrames));
+    assert_eq!(table.translate(&mem, page).unwrap().size, PageSize::Large);
+}

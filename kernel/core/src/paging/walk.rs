@@ -138,6 +138,21 @@ impl PageTable {
         last: VirtAddr,
         mut visit: impl FnMut(Leaf),
     ) {
+        let mut go_on = |leaf| {
+            visit(leaf);
+            true
+        };
+        scan(mem, self.root, 4, (0, first, last), &mut go_on);
+    }
+
+    /// Calls `visit` for leaves between `first` and `last` in rising order until it says `false`.
+    pub fn visit_while(
+        self,
+        mem: &impl PhysMem,
+        first: VirtAddr,
+        last: VirtAddr,
+        mut visit: impl FnMut(Leaf) -> bool,
+    ) {
         scan(mem, self.root, 4, (0, first, last), &mut visit);
     }
 
@@ -304,13 +319,14 @@ fn tables_below(mem: &impl PhysMem, table: PhysAddr, level: u8) -> u64 {
         .sum()
 }
 
+/// Visits leaves below one table; returns whether all were wanted.
 fn scan(
     mem: &impl PhysMem,
     table: PhysAddr,
     level: u8,
     (base, first, last): Range,
-    visit: &mut impl FnMut(Leaf),
-) {
+    visit: &mut impl FnMut(Leaf) -> bool,
+) -> bool {
     let range = match level {
         4 => root_indices(first, last),
         _ => indices(base, level, first, last),
@@ -321,18 +337,18 @@ fn scan(
             continue;
         }
         let start = entry_base(base, level, index);
-        if entry.is_leaf(level) {
-            visit(leaf_of(entry, VirtAddr::new(start), size_at(level)));
-        } else {
-            scan(
-                mem,
-                entry.table_address(),
-                level - 1,
-                (start, first, last),
-                visit,
-            );
+        let go_on = match entry.is_leaf(level) {
+            true => visit(leaf_of(entry, VirtAddr::new(start), size_at(level))),
+            false => {
+                let next = entry.table_address();
+                scan(mem, next, level - 1, (start, first, last), visit)
+            }
+        };
+        if !go_on {
+            return false;
         }
     }
+    true
 }
 
 fn alter(

@@ -1,7 +1,7 @@
 //! A warm program: its table between two launches.
 
 use super::ProgramId;
-use crate::addr::{PAGE_SIZE, PhysAddr, USER_END, VirtAddr};
+use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::frames::Owner;
 use crate::loader::Image;
 use crate::pagehash::{PAGE_BYTES, PageHashes};
@@ -10,9 +10,6 @@ use crate::paging::{Fate, Leaf, PageSize, PageTable};
 use crate::phys::PhysMem;
 use crate::program::{Machine, Tails};
 use crate::retention::{Range, frames_of};
-
-/// The lower half.
-const ALL: Range = (VirtAddr::new(0), VirtAddr::new(USER_END - 1));
 
 /// A page of a warm program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,29 +111,40 @@ impl Retained {
         self.hashes = Some(hashes);
     }
 
-    /// Page number `index` of those held, in rising order. Walks the table.
+    /// Page number `index` of those held, in rising order. Walks the table up to it.
     pub fn page(&self, mem: &impl PhysMem, index: u64) -> Option<KeptPage> {
-        let (mut at, mut found) = (0, None);
-        self.for_each_page(mem, |page| {
-            if at == index {
-                found = Some(page);
+        let (mut before, mut found) = (0, None);
+        let (first, last) = self.range();
+        self.table.visit_while(mem, first, last, |leaf| {
+            let pages = leaf.size.bytes() / PAGE_SIZE;
+            if index < before + pages {
+                found = Some(self.kept(&leaf, index - before));
             }
-            at += 1;
+            before += pages;
+            found.is_none()
         });
         found
     }
 
     /// Calls `visit` for every page, in rising order; a large page is 512.
     pub fn for_each_page(&self, mem: &impl PhysMem, mut visit: impl FnMut(KeptPage)) {
-        self.table.for_each(mem, ALL.0, ALL.1, |leaf| {
-            for (frame, number) in frames_of(&leaf).zip(0..) {
-                let page = leaf.page.offset(number * PAGE_SIZE);
-                visit(self.kept(&leaf, page, frame));
-            }
+        let (first, last) = self.range();
+        self.table.for_each(mem, first, last, |leaf| {
+            (0..leaf.size.bytes() / PAGE_SIZE).for_each(|index| visit(self.kept(&leaf, index)));
         });
     }
 
-    fn kept(&self, leaf: &Leaf, page: VirtAddr, frame: PhysAddr) -> KeptPage {
+    /// All that is retained lies in the image.
+    fn range(&self) -> Range {
+        let start = self.image.segments.first().map_or(0, |first| first.start);
+        let end = self.image.end().max(start + 1);
+        (VirtAddr::new(start), VirtAddr::new(end - 1))
+    }
+
+    /// Page number `index` of a leaf.
+    fn kept(&self, leaf: &Leaf, index: u64) -> KeptPage {
+        let page = leaf.page.offset(index * PAGE_SIZE);
+        let frame = leaf.frame.offset(index * PAGE_SIZE);
         let at = page.as_u64();
         let segment = self.image.segment_at(at);
         let segment = segment.expect("a retained page lies in a segment");
@@ -195,9 +203,10 @@ impl Retained {
 
     /// Discards pages that `keeps` does not want.
     pub(crate) fn narrow<M: Machine>(&mut self, machine: &mut M, keeps: impl Fn(Class) -> bool) {
+        let range = self.range();
         machine.with(|mem, frames| {
             let before = frames.usage().kernel;
-            self.table.sift(mem, frames, ALL, |frames, leaf| {
+            self.table.sift(mem, frames, range, |frames, leaf| {
                 if keeps(leaf.attributes.class) {
                     return Fate::Keep;
                 }
@@ -219,8 +228,9 @@ impl Retained {
 
     /// Gives back every frame and the table; they are dirty until scrubbed. Returns the pages.
     pub fn discard<M: Machine>(self, machine: &mut M) -> u64 {
+        let range = self.range();
         machine.with(|mem, frames| {
-            self.table.sift(mem, frames, ALL, |frames, leaf| {
+            self.table.sift(mem, frames, range, |frames, leaf| {
                 frames_of(&leaf).for_each(|frame| frames.discard(frame));
                 Fate::Remove
             });
