@@ -32,6 +32,8 @@ pub struct Figures {
     pub launch_ticks: f64,
     /// ... to the exit.
     pub exit_ticks: f64,
+    /// From the launch message's arrival to the first instruction, in microseconds of the node's clock.
+    pub node_launch_us: f64,
     pub table_pages: f64,
     pub large_pages: f64,
 }
@@ -72,6 +74,7 @@ impl Figures {
             exit_ms: value("/exit_ms")?,
             launch_ticks: value("/first_counts")?,
             exit_ticks: value("/exit_counts")?,
+            node_launch_us: value("/node_first_us")?,
             table_pages: value("/table_pages")?,
             large_pages: value("/large_pages")?,
         })
@@ -90,6 +93,7 @@ impl Figures {
             exit_ms: self.exit_ms.max(other.exit_ms),
             launch_ticks: self.launch_ticks.max(other.launch_ticks),
             exit_ticks: self.exit_ticks.max(other.exit_ticks),
+            node_launch_us: self.node_launch_us.max(other.node_launch_us),
             table_pages: self.table_pages + other.table_pages,
             large_pages: self.large_pages + other.large_pages,
         }
@@ -111,6 +115,7 @@ impl Figures {
             exit_ms: middle(|launch| launch.exit_ms),
             launch_ticks: middle(|launch| launch.launch_ticks),
             exit_ticks: middle(|launch| launch.exit_ticks),
+            node_launch_us: middle(|launch| launch.node_launch_us),
             table_pages: most(|launch| launch.table_pages),
             large_pages: most(|launch| launch.large_pages),
         }
@@ -125,10 +130,10 @@ mod tests {
         serde_json::json!({ "ranks": [
             { "warm": true, "faults": { "code": 1, "readonly": 2, "data": 3 }, "loaded_bytes": 4096,
               "wire": { "bytes": 5000 }, "pages": { "asked": 1, "used": 2 }, "first_ms": 1.5, "exit_ms": 4,
-              "first_counts": 100, "exit_counts": 200, "table_pages": 4, "large_pages": 0 },
+              "first_counts": 100, "exit_counts": 200, "node_first_us": 7, "table_pages": 4, "large_pages": 0 },
             { "warm": false, "faults": { "code": 10, "readonly": 20, "data": 30 }, "loaded_bytes": 0,
               "wire": { "bytes": 0 }, "pages": { "asked": 0, "used": 0 }, "first_ms": first_ms, "exit_ms": 3,
-              "first_counts": 90, "exit_counts": 210, "table_pages": 4, "large_pages": 0 },
+              "first_counts": 90, "exit_counts": 210, "node_first_us": 9, "table_pages": 4, "large_pages": 0 },
         ] })
     }
 

@@ -15,6 +15,7 @@
 //! | `program_bytes` | bytes of the program's file that travelled; `wire_bytes` with all headers, both directions |
 //! | `launch_ms`, `exit_ms` | from dispatch at the control node to the first instruction, and to the exit, of the last rank |
 //! | `launch_instructions`, `exit_instructions` | of a node, from the launch message's arrival; halted time is not counted |
+//! | `launch_wait_us` | of these, the time a node was halted: what it waited for another message. A warm launch is one message and its acknowledgement, so it waits for none |
 //! | `wire_ratio` | `exit_ms` over the time that the touched bytes of all ranks need on the control node's link |
 //!
 //! On Linux: `launch_ms` is fetch, fork and exec (cold), or fork and exec (warm), to the first instruction.
@@ -133,13 +134,11 @@ impl Variant {
     }
 }
 
-/// What was measured of Linux in this run: the goals of warm launches.
+/// What was measured of Linux in this run, by program, on a machine whose clock counts instructions: the goals of warm
+/// launches.
 #[derive(Debug, Default)]
 struct Yardstick {
-    /// By program: a machine alone, whose clock counts instructions.
     counted: BTreeMap<&'static str, Launched>,
-    /// By program and number of nodes: machines on links of [`RATE`].
-    timed: BTreeMap<(&'static str, usize), Launched>,
 }
 
 /// Every case that was asked for.
@@ -175,19 +174,11 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     for count in NODE_COUNTS {
         let timed: Vec<Program> = PROGRAMS
             .into_iter()
-            .filter(|program| {
-                wants_linux(report, program, count)
-                    || (count == 1 && wants_warm(report, program, count))
-            })
+            .filter(|program| wants_linux(report, program, count))
             .collect();
         if !timed.is_empty() {
             let launched = peer::timed(workspace, report, &linux, count, &timed)?;
             peer::timed_rows(report, count, &launched);
-            yardstick.timed.extend(
-                launched
-                    .into_iter()
-                    .map(|(name, launched)| ((name, count), launched)),
-            );
         }
     }
     for count in NODE_COUNTS {
