@@ -167,7 +167,10 @@ fn ask(api: &Api, named: Option<Vec<u32>>, hash: Option<Hash>) -> Result<Vec<Ask
         .filter(|node| !core.runner.knows(*node))
         .collect();
     if !unknown.is_empty() {
-        let error = crate::jobs::SubmitError::UnknownNodes(hostlist::format(&unknown));
+        let error = format!(
+            "unknown nodes: {}; `hearth nodes` lists the nodes",
+            hostlist::format(&unknown)
+        );
         return Err(Refusal::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "no-such-nodes",
@@ -217,7 +220,7 @@ fn note(api: &Api, meant: Option<&Meant>, nodes: &[DroppedOn]) {
     let mut parts = Vec::new();
     for (outcome, words) in [
         (DropOutcome::Dropped, "let go of it"),
-        (DropOutcome::Running, "will at the end of its job"),
+        (DropOutcome::Running, "lets go of it when its job ends"),
         (DropOutcome::NoAnswer, "did not answer"),
         (DropOutcome::NotUp, "not in service"),
     ] {
