@@ -271,12 +271,15 @@ impl Jobs {
         self.finished.push_back(job);
     }
 
-    /// A new session began, which knows nothing of this node's job and numbers its datagrams
-    /// afresh.
+    /// A new session began, which knows nothing of this node's jobs, numbers its datagrams afresh,
+    /// and may number its jobs afresh. Commands of the sessions before do not open any more, so what
+    /// was remembered against their repetitions goes.
     pub(crate) fn new_session(&mut self, out: &mut Outbox) {
         if let Some(job) = self.present.as_ref().map(|entry| entry.job) {
             self.drop_orphan(job, out);
         }
+        self.finished.clear();
+        self.refused.clear();
         self.retained = None;
         self.newest = 0;
         self.acks.clear();

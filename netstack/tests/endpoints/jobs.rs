@@ -443,3 +443,20 @@ fn a_restarted_control_node_finds_its_node_again_and_the_job_is_dropped() {
         "{events:?}"
     );
 }
+
+#[test]
+fn a_restarted_control_node_that_lost_count_of_its_jobs_can_use_their_numbers_again() {
+    let mut pair = running();
+    pair.restart_control();
+    pair.advance(Micros::from_secs(3));
+    pair.take_node_events();
+    pair.take_control_events();
+    let again = pair.control.launch(pair.now, job_spec(1));
+    again.expect("the node is up and free");
+    pair.settle();
+    let events = pair.take_node_events();
+    assert!(
+        matches!(events[..], [node::Event::Launch { spec, .. }] if spec.job == JobId(1)),
+        "{events:?}"
+    );
+}
