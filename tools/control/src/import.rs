@@ -1,11 +1,14 @@
-//! Files in which earlier versions kept numbers, taken over into the store once: `nodes.json`
-//! (numbers of machines) and `next-job` (number of the next job).
+//! Numbers that stand elsewhere than in the store, taken over into it: files of earlier versions
+//! (`nodes.json`: numbers of machines, `next-job`: number of the next job) once; and when a store
+//! begins, the numbers of jobs in the copy of the event log. Nodes remember the numbers of jobs that
+//! ended on them and would not run another with the same.
 //!
-//! Key function: [`take_over`]. Neighbour: `ledger` calls at every start and writes them.
+//! Key functions: [`take_over`], [`jobs_seen`]. Neighbour: `ledger` calls them when it opens.
 //!
 //! Invariant: a file is renamed only when the store has what it says; so a crash in between does it
 //! once more, which changes nothing.
 
+use std::io::BufRead;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -60,6 +63,28 @@ pub fn take_over(dir: &Path, ledger: &mut Ledger, only_for_now: bool) -> Vec<Eve
         events.push(Event::new(Severity::Info, "store-imported", text));
     }
     events
+}
+
+/// The highest number of a job in `events.jsonl` and the file before it; 0 without any. Lines that
+/// cannot be read are passed over: this is what can be known, not what must be.
+pub fn jobs_seen(dir: &Path) -> u64 {
+    #[derive(Deserialize)]
+    struct Line {
+        job: Option<u64>,
+    }
+    let of_file = |name: &str| {
+        let file = std::fs::File::open(dir.join(name)).ok()?;
+        let lines = std::io::BufReader::new(file)
+            .split(b'\n')
+            .map_while(Result::ok);
+        let jobs = lines.filter_map(|line| serde_json::from_slice::<Line>(&line).ok()?.job);
+        jobs.max()
+    };
+    let highest = ["events.jsonl.1", "events.jsonl"]
+        .into_iter()
+        .filter_map(of_file)
+        .max();
+    highest.unwrap_or(0)
 }
 
 fn set_aside(file: &Path, ending: &str, events: &mut Vec<Event>) {
@@ -128,6 +153,26 @@ mod tests {
         let opened = open(path);
         assert!(opened.notices.is_empty());
         check(&opened);
+    }
+
+    #[test]
+    fn a_store_that_begins_goes_on_behind_the_jobs_of_the_event_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path();
+        assert_eq!(open(path).next_job, 1);
+        let lines = "{\"seq\":7,\"job\":31}\n{\"seq\":8}\nnot JSON\n{\"seq\":9,\"job\":30}\n{\"cut";
+        std::fs::write(path.join("events.jsonl"), lines).unwrap();
+        let opened = open(path);
+        let next = 31 + 1 + crate::jobs::JOBS_MAX as u64;
+        assert_eq!(opened.next_job, next);
+        assert!(
+            opened.notices[0].text.contains(&next.to_string()),
+            "{:?}",
+            opened.notices
+        );
+        drop(opened);
+        let opened = open(path);
+        assert_eq!((opened.next_job, opened.notices.len()), (next, 0));
     }
 
     #[test]

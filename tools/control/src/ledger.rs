@@ -42,16 +42,19 @@ const CHECKPOINT_PERIOD: Duration = Duration::from_secs(5);
 
 /// Moves the store's log into its file now and then, for ever; on a thread that may wait for the
 /// disk.
-pub async fn checkpoints(checkpointer: Checkpointer) {
-    let checkpointer = Arc::new(Mutex::new(checkpointer));
+pub async fn checkpoints(checkpointer: Arc<Mutex<Checkpointer>>) {
     loop {
         tokio::time::sleep(CHECKPOINT_PERIOD).await;
-        let mine = checkpointer.clone();
-        let run = move || mine.lock().expect("no panic while held").run();
-        // A disk that fails also fails commits, which are reported; the log waits.
-        if let Ok(Err(error)) = tokio::task::spawn_blocking(run).await {
-            tracing::debug!("{error}");
-        }
+        checkpoint(checkpointer.clone()).await;
+    }
+}
+
+/// Moves the store's log into its file once.
+pub async fn checkpoint(checkpointer: Arc<Mutex<Checkpointer>>) {
+    let run = move || checkpointer.lock().expect("no panic while held").run();
+    // A disk that fails also fails commits, which are reported; the log waits.
+    if let Ok(Err(error)) = tokio::task::spawn_blocking(run).await {
+        tracing::debug!("{error}");
     }
 }
 
@@ -84,7 +87,7 @@ pub struct Opened {
     /// Readers' view.
     pub history: History,
     /// Moves the store's log into its file; none for a store in memory.
-    pub checkpointer: Option<Checkpointer>,
+    pub checkpointer: Option<Arc<Mutex<Checkpointer>>>,
     /// Machines and their numbers.
     pub nodes: Vec<NodeRow>,
     /// The jobs that have the highest numbers of those that have ended, the oldest first.
@@ -157,6 +160,7 @@ fn read(
     let mut notices = Vec::new();
     if let Some(dir) = path.parent() {
         notices = import::take_over(dir, &mut ledger, checkpointer.is_none());
+        notices.extend(ledger.number_jobs_behind(dir)?);
     }
     notices.extend(ledger.close_open_jobs()?);
     let store = &ledger.store;
@@ -171,7 +175,7 @@ fn read(
     let events = store.events(first, wanted.events)?;
     Ok(Opened {
         history: History::new(store.reader()?),
-        checkpointer,
+        checkpointer: checkpointer.map(|checkpointer| Arc::new(Mutex::new(checkpointer))),
         nodes: store.nodes()?,
         jobs,
         events: events.into_iter().map(stored::event).collect(),
@@ -225,6 +229,24 @@ impl Ledger {
         }
         batch.number_jobs_from(next_job);
         self.store.commit(&batch)
+    }
+
+    /// A store without any job goes on behind the highest number in the event log, and behind all
+    /// that may have been given out since without a trace there.
+    fn number_jobs_behind(&mut self, dir: &Path) -> Result<Option<Event>, StoreError> {
+        if self.store.next_job()? > 1 {
+            return Ok(None);
+        }
+        let seen = import::jobs_seen(dir);
+        if seen == 0 {
+            return Ok(None);
+        }
+        let next = seen.saturating_add(1).saturating_add(JOBS_MAX as u64);
+        self.import(&[], next)?;
+        let text = format!(
+            "the store begins, and by the event log there were jobs up to number {seen}: the next gets {next}"
+        );
+        Ok(Some(Event::new(Severity::Info, "store-imported", text)))
     }
 
     /// A machine joined with a boot; `since` is when that boot joined first.

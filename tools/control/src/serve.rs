@@ -142,7 +142,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     for event in notices {
         shared.lock().events.push(event);
     }
-    if let Some(checkpointer) = checkpointer {
+    if let Some(checkpointer) = checkpointer.clone() {
         tokio::spawn(ledger::checkpoints(checkpointer));
     }
     let routes = api::router(Api {
@@ -172,6 +172,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     };
     control::drive(shared.clone(), socket, on_join, stop(shared.clone())).await?;
     shared.lock().settle(shared.now());
+    if let Some(checkpointer) = checkpointer {
+        ledger::checkpoint(checkpointer).await;
+    }
     // The socket file is the sign of a running control node.
     drop(std::fs::remove_file(options.state.socket()));
     Ok(())

@@ -7,5 +7,6 @@ mod fake_node;
 mod kills;
 mod lab;
 mod nodes;
+mod restarts;
 mod streams;
 mod warm;

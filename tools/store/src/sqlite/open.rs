@@ -61,7 +61,7 @@ pub fn open(path: &Path, limits: Limits) -> Result<Opened, StoreError> {
         },
     })?;
     let text = format!(
-        "{} is damaged ({what}) and was set aside as {}; a new one was begun: the history of jobs and events is lost, nodes that are running keep their numbers and report again what they hold",
+        "{} is damaged ({what}) and was set aside as {}; a new one was begun: the history of jobs and events is lost; nodes that are running keep their numbers and report again what they hold",
         path.display(),
         aside.display()
     );

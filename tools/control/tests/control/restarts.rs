@@ -1,0 +1,183 @@
+//! What is kept over restarts, and what happens when it cannot be.
+
+use serde_json::{Value, json};
+
+use crate::lab::{Lab, finish, parts};
+
+/// Numbers of a list of jobs.
+fn ids(jobs: &Value) -> Vec<u64> {
+    let jobs = jobs.as_array().unwrap().iter();
+    jobs.map(|job| job["id"].as_u64().unwrap()).collect()
+}
+
+fn store(lab: &Lab) -> rusqlite::Connection {
+    rusqlite::Connection::open(lab.path("hearth.db")).unwrap()
+}
+
+#[test]
+fn jobs_events_and_programs_are_known_after_a_restart() {
+    // So little in memory that the rest must come from the store.
+    let mut lab = Lab::configured("[jobs]\nhistory_max = 1\n[events]\nring_max = 4\n");
+    lab.add_nodes(0..2);
+    for status in 0..3 {
+        let (code, _, err) = parts(&lab.run(&["-n", "2"], &format!("exit {status}\n")));
+        assert_eq!(code, status, "{err}");
+    }
+    let before = lab.json(&["jobs"]);
+    assert_eq!(ids(&before), [1, 2, 3]);
+    for crash in [false, true] {
+        lab.stop_control(crash);
+        lab.start_control();
+        let after = lab.json(&["jobs", "--all"]);
+        assert_eq!(after, before);
+        assert_eq!(after[1]["ranks"][1]["end"], json!({ "exited": 1 }));
+    }
+    lab.eventually("the nodes are back", |lab| lab.idle_nodes() == 2);
+    let (code, table, _) = parts(&lab.hearth(&["jobs", "1"]));
+    assert_eq!(code, 0);
+    assert!(
+        table.contains("completed") && table.contains("HEARTBEAT"),
+        "{table}"
+    );
+    assert_eq!(ids(&lab.json(&["jobs", "--limit", "2"])), [2, 3]);
+    assert_eq!(
+        ids(&lab.json(&["jobs", "--limit", "1", "--before", "3"])),
+        [2]
+    );
+    let (code, _, err) = parts(&lab.hearth(&["jobs", "77"]));
+    assert_eq!(code, 125);
+    assert!(err.contains("no job 77"), "{err}");
+    let programs = lab.json(&["programs"]);
+    assert_eq!(programs.as_array().unwrap().len(), 3, "{programs}");
+    assert_eq!(parts(&lab.run(&[], "out next\n")).1, "next\n");
+    assert_eq!(lab.last_job()["id"], 4);
+
+    let newest = lab.json(&["events"]);
+    assert_eq!(newest.as_array().unwrap().len(), 4);
+    let all = lab.json(&["events", "--all"]);
+    let seqs: Vec<u64> = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| event["seq"].as_u64().unwrap())
+        .collect();
+    assert!(seqs.len() > 10, "{seqs:?}");
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
+    let kinds = |kind: &str| {
+        let events = all.as_array().unwrap().iter();
+        events.filter(|event| event["kind"] == kind).count()
+    };
+    assert_eq!((kinds("control-started"), kinds("control-stopped")), (3, 1));
+    let some = lab.json(&["events", "--after", "2"]);
+    assert_eq!(some[0]["seq"], 3, "a reader that was away misses nothing");
+}
+
+#[test]
+fn a_job_that_was_under_way_has_failed() {
+    let mut lab = Lab::with_nodes(1);
+    let child = lab.run_command(&[], "wait\n").spawn().unwrap();
+    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
+    lab.stop_control(true);
+    finish(child);
+    lab.start_control();
+    let job = lab.last_job();
+    assert_eq!(
+        (&job["state"], &job["nodes"]),
+        (&json!("failed"), &json!("n0"))
+    );
+    let reason = job["reason"].as_str().unwrap();
+    assert!(reason.contains("control node ended"), "{job}");
+    assert!(job["ended_unix_us"].is_u64());
+    assert!(lab.has_event("job-ended", "control node ended"));
+}
+
+#[test]
+fn numbers_in_files_of_an_earlier_version_go_on() {
+    let mut lab = Lab::control();
+    lab.stop_control(false);
+    for name in ["hearth.db", "hearth.db-wal", "hearth.db-shm"] {
+        drop(std::fs::remove_file(lab.path(name)));
+    }
+    let nodes = json!([{ "mac": "52:54:00:07:00:05", "node": 5 }]);
+    std::fs::write(lab.path("nodes.json"), nodes.to_string()).unwrap();
+    std::fs::write(lab.path("next-job"), "41\n").unwrap();
+    lab.start_control();
+    assert!(lab.has_event("store-imported", "1 nodes"));
+    assert_eq!(lab.json(&["nodes"])[0]["state"], "absent");
+    let identity = lab.identity(5, 1);
+    lab.nodes
+        .push(crate::fake_node::FakeNode::start(identity, lab.address));
+    lab.eventually("it joins", |lab| lab.idle_nodes() == 1);
+    assert_eq!(parts(&lab.run(&[], "out on\n")).1, "on\n");
+    assert_eq!(lab.last_job()["id"], 41);
+}
+
+#[test]
+fn a_damaged_store_is_set_aside_and_control_serves() {
+    let mut lab = Lab::with_nodes(1);
+    lab.run(&[], "out x\n");
+    lab.stop_control(false);
+    // Without its log, which has the newest pages, sound ones.
+    drop(std::fs::remove_file(lab.path("hearth.db-wal")));
+    std::fs::write(lab.path("hearth.db"), b"not a database".repeat(1000)).unwrap();
+    lab.start_control();
+    assert!(lab.has_event("store-damaged", "hearth.db.damaged"));
+    assert_eq!(lab.json(&["jobs"]), json!([]));
+    lab.eventually("the node is back", |lab| lab.idle_nodes() == 1);
+    let (code, out, err) = parts(&lab.run(&[], "out again\n"));
+    assert_eq!((code, out.as_str()), (0, "again\n"), "{err}");
+}
+
+#[test]
+fn a_store_of_a_newer_version_is_not_touched() {
+    let mut lab = Lab::control();
+    lab.stop_control(false);
+    store(&lab).pragma_update(None, "user_version", 99).unwrap();
+    let args = [
+        "serve",
+        "--no-boot",
+        "--address",
+        "127.0.0.1/8",
+        "--http",
+        "none",
+    ];
+    let (code, _, err) = parts(&lab.hearth(&args));
+    assert_ne!(code, 0);
+    assert!(
+        err.contains("newer hearth") && err.contains("schema 99"),
+        "{err}"
+    );
+    let version: u32 = store(&lab)
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .unwrap();
+    assert_eq!(version, 99);
+}
+
+/// As a full disk, but for the words: nothing can be written while another process holds the lock.
+#[test]
+fn jobs_go_on_while_the_store_cannot_be_written() {
+    let mut lab = Lab::with_nodes(2);
+    let locked = store(&lab);
+    locked.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for number in 0..5 {
+        let text = format!("job {number}");
+        let (code, out, err) = parts(&lab.run(&["-n", "2"], &format!("out {text}\n")));
+        assert_eq!((code, out), (0, format!("{text}\n{text}\n")), "{err}");
+    }
+    assert_eq!(lab.idle_nodes(), 2, "no node was lost over it");
+    assert!(lab.has_event("store-failed", "end the other program"));
+    assert_eq!(ids(&lab.json(&["jobs"])), [1, 2, 3, 4, 5]);
+    let status = lab.get("/v1/status");
+    let trouble = status["store"].as_str().unwrap();
+    assert!(trouble.contains("kept in memory"), "{trouble}");
+    assert!(status["counters"]["changes_unwritten"].as_u64().unwrap() > 5);
+    locked.execute_batch("COMMIT").unwrap();
+    lab.eventually("it is written again", |lab| {
+        lab.has_event("store-works", "nothing was lost")
+    });
+    let before = lab.json(&["jobs"]);
+    lab.stop_control(true);
+    lab.start_control();
+    assert_eq!(lab.json(&["jobs"]), before);
+    assert!(lab.get("/v1/status")["store"].is_null());
+}
