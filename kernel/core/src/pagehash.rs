@@ -88,12 +88,16 @@ pub struct PageHashes {
 
 impl PageHashes {
     /// The list as it was received; `None` when it is not that of the program with this hash and
-    /// size.
+    /// size, or when there is no memory to keep it.
     pub fn verify(list: &[u8], file_bytes: u64, program: &Hash) -> Option<Self> {
-        prove(program, file_bytes, list).then(|| Self {
-            hashes: list.as_chunks().0.to_vec(),
-            file_bytes,
-        })
+        if !prove(program, file_bytes, list) {
+            return None;
+        }
+        let list = list.as_chunks().0;
+        let mut hashes = Vec::new();
+        hashes.try_reserve_exact(list.len()).ok()?;
+        hashes.extend_from_slice(list);
+        Some(Self { hashes, file_bytes })
     }
 
     /// The list of a file that is at hand.

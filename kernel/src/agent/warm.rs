@@ -15,18 +15,17 @@ use netstack::retention::Holding;
 use netstack::time::Instant;
 
 use super::mailbox::Mailbox;
-use crate::process::{self, Hardware};
+use crate::process::Hardware;
 
-/// The published retain message: everything but this program goes. Returns the pages held of it.
+/// The published retain message: everything but this program goes. Its frames are scrubbed before
+/// anybody gets them, as soon as the node has nothing else to do. Returns the pages held of it.
 pub fn retain(table: &mut WarmTable, program: ProgramId, read_only: bool) -> u32 {
     let variant = match read_only {
         true => Variant::ReadOnlyToo,
         false => Variant::ExecutableOnly,
     };
     let program = retention::ProgramId(program.0);
-    let pages = table.retain_only(&mut Hardware::new(), &program, variant);
-    process::scrub(|| ());
-    clamp(pages)
+    clamp(table.retain_only(&mut Hardware::new(), &program, variant))
 }
 
 /// Drops a program, or all. Returns the pages given back now, and whether it is one that runs: of

@@ -22,6 +22,21 @@ use crate::{arch, time};
 /// Bytes of output that are kept: a hostile program can write far more than the kernel has heap.
 const WRITTEN_MAX: usize = 16 * 1024;
 
+/// What happens when the node asks for page hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnHashes {
+    /// They are given.
+    Give,
+    /// Those of another file are given.
+    Lie,
+    /// They cannot be had.
+    Lose,
+    /// They are given, and control wants nothing kept of the program.
+    Drop,
+    /// They do not come: the job is cancelled.
+    Cancel,
+}
+
 /// Control for one program at a time, and the node's warm programs.
 pub struct FakeControl {
     program: Vec<u8>,
@@ -39,6 +54,9 @@ pub struct FakeControl {
     pub retention: Retention,
     /// The node's warm programs.
     pub warm: WarmTable,
+    /// What happens when the node asks for page hashes.
+    pub on_hashes: OnHashes,
+    cancelled: bool,
     /// Control wants nothing kept of the program that runs.
     pub dropped: bool,
     io: VecDeque<IoCompletion>,
@@ -79,6 +97,8 @@ impl FakeControl {
             traffic: PageTraffic::default(),
             retention: Retention::NOTHING,
             warm: WarmTable::new(u64::MAX),
+            on_hashes: OnHashes::Give,
+            cancelled: false,
             dropped: false,
             io: VecDeque::new(),
             next: 0,
@@ -111,8 +131,9 @@ impl FakeControl {
         self.traffic = PageTraffic::default();
     }
 
-    /// The same program again.
+    /// The same program again, nothing cancelled or dropped.
     pub fn again(&mut self) {
+        (self.cancelled, self.dropped) = (false, false);
         let program = core::mem::take(&mut self.program);
         self.next_program(program);
     }
@@ -195,8 +216,10 @@ impl NodeServices for FakeControl {
     }
 
     fn cancelled(&self) -> Option<u8> {
-        let limit = self.cancel_after_polls?;
-        (self.polls >= limit).then_some(15)
+        let by_polls = self
+            .cancel_after_polls
+            .is_some_and(|most| self.polls >= most);
+        (by_polls || self.cancelled).then_some(15)
     }
 
     fn request_pages(
@@ -218,10 +241,22 @@ impl NodeServices for FakeControl {
         let broken = object == Object::Program && offset + u64::from(length) > self.broken_from;
         let start = (offset as usize).min(bytes.len());
         let end = (start + length as usize).min(bytes.len());
-        let result = match broken {
+        let mut result = match broken {
             true => Err(PageError::TimedOut),
             false => Ok(bytes[start..end].to_vec()),
         };
+        if object == Object::PageHashes {
+            match (self.on_hashes, &mut result) {
+                (OnHashes::Lie, Ok(list)) => list[0] ^= 1,
+                (OnHashes::Lose, _) => result = Err(PageError::NoSuchObject),
+                (OnHashes::Drop, _) => self.dropped = true,
+                (OnHashes::Cancel, _) => {
+                    self.cancelled = true;
+                    return Ok(request);
+                }
+                _ => {}
+            }
+        }
         if object == Object::Program {
             self.traffic.requests += 1;
             self.traffic.bytes += (end - start) as u64;

@@ -86,6 +86,7 @@ const TESTS: &[Test] = &[
     test("warm-commands", warm::commands),
     test("warm-isolation", warm::isolation),
     test("warm-verified", warm::verified),
+    test("warm-unverified", warm::unverified),
     test("warm-ends", warm::ends),
     test("warm-pressure", warm::pressure),
     test("read-ahead", warm::read_ahead),

@@ -14,7 +14,7 @@ use netstack::io::{ExitReport, ExitStatus};
 use netstack::job::RefusalCode;
 use netstack::retention::{Keep, Reuse, Verify};
 
-use super::control::FakeControl;
+use super::control::{FakeControl, OnHashes};
 use super::program::{expect, file, file_with};
 use super::{Outcome, check};
 use crate::agent::mailbox::Mailbox;
@@ -193,7 +193,7 @@ pub fn policies() -> Outcome {
     Ok(())
 }
 
-/// The retain message keeps one program and scrubs the others at once; a drop takes one, or all, and
+/// The retain message keeps one program, of which executable pages only if asked so; a drop takes one, or all, and
 /// leaves one that runs alone until it ends.
 pub fn commands() -> Outcome {
     let first = file(test_programs::write_and_sum());
@@ -210,10 +210,12 @@ pub fn commands() -> Outcome {
         "{pages} pages retained"
     );
     let usage = mm::frames().usage();
-    check!(usage.retained == 2 && usage.dirty == 0, "{usage:?}");
+    check!(usage.retained == 2 && usage.dirty > 0, "{usage:?}");
+    process::scrub(|| ());
     // Executable pages only: the page of data goes.
     let pages = warm::retain(&mut control.warm, second_id, false);
     check!(pages == 1, "{pages} executable pages retained");
+    process::scrub(|| ());
     leaves_only_file_pages(&control)?;
     let report = run(&mut control)?;
     check!(
@@ -345,6 +347,7 @@ pub fn verified() -> Outcome {
         }
         check!(runs < SAMPLES, "{runs} samples have not found the damage");
     }
+    process::scrub(|| ());
     leaves_only_file_pages(&control)?;
     control.again();
     run(&mut control)?;
@@ -371,6 +374,98 @@ pub fn verified() -> Outcome {
         mm::frames().usage()
     );
     Ok(())
+}
+
+/// Runs the program without a look at what it leaves; `None` when it is refused.
+fn attempt(control: &mut FakeControl) -> Option<ExitReport> {
+    control.again();
+    let prepared = process::prepare(&control.launch(), control).ok()?;
+    Some(prepared.run(control).report)
+}
+
+/// Hashes that are wrong, lost, or come with a drop or a cancel: nothing is trusted that was not
+/// compared where that was asked for, and what control believes is right in the end.
+pub fn unverified() -> Outcome {
+    for trouble in [OnHashes::Lie, OnHashes::Lose] {
+        let mut control = FakeControl::warming(file(test_programs::write_and_sum()));
+        control.on_hashes = trouble;
+        run(&mut control)?;
+        // A sample needs them and does without.
+        let report = run(&mut control)?;
+        check!(
+            report.warm && report.pages_kept == 2,
+            "{trouble:?}: {report:?}"
+        );
+        control.retention.verify = Verify::Always;
+        control.again();
+        let report = run(&mut control)?;
+        check!(
+            !report.warm && report.pages_damaged == 0,
+            "{trouble:?}: {report:?}"
+        );
+        check!(
+            report.pages_discarded == 2 && report.pages_kept == 2,
+            "{trouble:?}: {report:?}"
+        );
+        control
+            .warm
+            .drop_program(&mut process::Hardware::new(), None);
+    }
+    // A drop that comes while the sample waits is not lost.
+    let mut control = FakeControl::warming(file(test_programs::write_and_sum()));
+    run(&mut control)?;
+    control.on_hashes = OnHashes::Drop;
+    let report = attempt(&mut control).ok_or("refused")?;
+    check!(
+        report.warm && control.warm.is_empty(),
+        "kept although dropped: {report:?}"
+    );
+    check!(
+        last_change(&mut control) == Some(false),
+        "control was not told of the drop"
+    );
+    // A cancel before the launch leaves the program warm.
+    control.on_hashes = OnHashes::Cancel;
+    control.again();
+    run(&mut control)?;
+    control.retention.verify = Verify::Always;
+    check!(
+        attempt(&mut control).is_none(),
+        "launched although cancelled"
+    );
+    check!(
+        control.warm.len() == 1,
+        "{} programs are warm",
+        control.warm.len()
+    );
+    check!(
+        last_change(&mut control) == Some(true),
+        "control believes it cold"
+    );
+    // All pages damaged, and the file cannot be read: refused, and control hears that it is cold.
+    control.on_hashes = OnHashes::Give;
+    damage(&control, 0)?;
+    damage(&control, 4096)?;
+    control.broken_from = 0;
+    check!(attempt(&mut control).is_none(), "launched without its file");
+    check!(
+        control.warm.is_empty(),
+        "{} programs are warm",
+        control.warm.len()
+    );
+    check!(
+        last_change(&mut control) == Some(false),
+        "control believes it warm"
+    );
+    Ok(())
+}
+
+/// What control was told last: whether the node holds the program.
+fn last_change(control: &mut FakeControl) -> Option<bool> {
+    let changes = core::iter::from_fn(|| control.warm.next_change());
+    changes
+        .last()
+        .map(|change| matches!(change, Change::Holds(_)))
 }
 
 /// Killed in the middle, out of memory, by a fault in text that it made writable: what stays is

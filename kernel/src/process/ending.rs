@@ -12,7 +12,7 @@ use hearth_abi::errno::Errno;
 use kernel_core::crash::{CrashReport, Registers};
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{BadAddress, Faults, Machine, Memory};
-use kernel_core::retention::{Policy, RetireCounts};
+use kernel_core::retention::{Policy, Retained, RetireCounts};
 use netstack::io::{ExitReport, ExitStatus};
 use netstack::retention::Verify;
 
@@ -128,7 +128,6 @@ pub(super) fn drop_memory(memory: Memory) {
         retained.discard(&mut machine);
     }
     scrub(|| ());
-    super::check_frames();
 }
 
 impl Process {
@@ -140,25 +139,47 @@ impl Process {
         services.forget_pages();
         self.flights.clear();
         let mut machine = Hardware::new();
-        let before = mm::frames().counters().scrubbed;
         let program = *memory.program_id();
+        let before = {
+            let frames = mm::frames();
+            frames.counters().scrubbed + frames.usage().dirty
+        };
         self.policy.keep &= !services.dropped();
-        let (mut retained, counts) = memory.retire(&mut machine, &self.policy);
-        let mut damaged = 0;
-        let sampled = self.spec.retention.verify == Verify::Sample && counts.reused > 0;
-        if let Some(held) = retained.take_if(|_| sampled) {
-            (retained, damaged) = verify::sample(held, &self.spec, services);
+        let (retained, counts) = memory.retire(&mut machine, &self.policy);
+        // Before anything waits for the network.
+        scrub(|| services.poll());
+        let scrubbed = mm::frames().counters().scrubbed - before;
+        let (mut retained, damaged) = self.sample(services, retained, &counts);
+        // Control may have asked for it while the sample waited.
+        if services.dropped()
+            && let Some(unwanted) = retained.take()
+        {
+            unwanted.discard(&mut machine);
         }
         let warm = services.warm();
         warm.put_back(&mut machine, &program, retained);
         // The heap may have to grow before anybody faults again.
         warm.keep_room(&mut machine);
-        scrub(|| services.poll());
-        super::check_frames();
+        super::check_frames(warm);
         GivenBack {
             counts,
-            scrubbed: mm::frames().counters().scrubbed - before,
+            scrubbed,
             damaged,
+        }
+    }
+
+    /// Looks at a few pages that an earlier run left, if the launch wants that. Returns what is held
+    /// and how many pages were damaged.
+    fn sample(
+        &self,
+        services: &mut dyn NodeServices,
+        retained: Option<Retained>,
+        counts: &RetireCounts,
+    ) -> (Option<Retained>, u64) {
+        let wanted = self.spec.retention.verify == Verify::Sample && counts.reused > 0;
+        match retained {
+            Some(held) if wanted => verify::sample(held, &self.spec, services),
+            other => (other, 0),
         }
     }
 

@@ -46,7 +46,7 @@ pub fn prepare(
     launch: &Launch,
     services: &mut dyn NodeServices,
 ) -> Result<Prepared, LaunchRefusal> {
-    super::check_frames();
+    super::check_frames(services.warm());
     let spec = &launch.spec;
     let program = ProgramId(spec.program.0);
     // The block first: nothing of it needs the program.
@@ -131,7 +131,6 @@ fn take_warm(
     if let Some(other) = warm.retained.take_if(misfits) {
         // No two files have one hash: the announced size is wrong, and reading will say so.
         warm.discarded = other.discard(&mut machine);
-        table.put_back(&mut machine, program, None);
     }
     if let Some(held) = warm
         .retained
@@ -139,11 +138,15 @@ fn take_warm(
     {
         warm = verify::all(held, spec, services)?;
     }
-    if warm.retained.is_none() && retention.reuse == Reuse::Require {
-        services.warm().put_back(&mut machine, program, None);
-        return Err(refusal::not_warm());
+    let table = services.warm();
+    if warm.retained.is_none() {
+        // What was taken and is not used is gone, and control hears of it, whatever comes.
+        table.put_back(&mut machine, program, None);
+        if retention.reuse == Reuse::Require {
+            return Err(refusal::not_warm());
+        }
     }
-    services.warm().keep_room(&mut machine);
+    table.keep_room(&mut machine);
     Ok(warm)
 }
 
@@ -304,7 +307,11 @@ pub(super) fn read_all(
     object: Object,
     length: u64,
 ) -> Result<Vec<u8>, LaunchRefusal> {
-    let mut bytes = Vec::with_capacity(length as usize);
+    let mut bytes = Vec::new();
+    // The heap may have the bytes, but not in a row.
+    bytes
+        .try_reserve_exact(length as usize)
+        .map_err(|_| refusal::no_memory())?;
     while (bytes.len() as u64) < length {
         let offset = bytes.len() as u64;
         let wanted = (length - offset).min(u64::from(MAX_REQUEST)) as u32;

@@ -34,7 +34,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use kernel_core::program::Memory;
-use kernel_core::retention::Policy;
+use kernel_core::retention::{Policy, WarmTable};
 use kernel_core::signals::Signals;
 use netstack::io::ExitReport;
 use netstack::job::LaunchSpec;
@@ -62,8 +62,8 @@ pub struct Launch {
     pub arrived: Moment,
 }
 
-/// A program that is loaded and not started. To be run or abandoned; dropping it gives its memory
-/// back to the last page.
+/// A program that is loaded and not started. To be run or abandoned; only a panic may drop it,
+/// which gives its memory back to the last page and tells nobody.
 pub struct Prepared {
     process: Box<Process>,
 }
@@ -94,13 +94,21 @@ impl Prepared {
     }
 }
 
-/// Panics unless every frame is accounted for: at each launch and each end, so that a frame that
-/// was lost or given twice never reaches a second program.
-fn check_frames() {
-    let sums = mm::frames().check();
+/// Panics unless every frame is accounted for: at each launch and each end, when no program has any,
+/// so that a frame that was lost or given twice never reaches a second program.
+fn check_frames(warm: &WarmTable) {
+    let (sums, usage) = {
+        let frames = mm::frames();
+        (frames.check(), frames.usage())
+    };
     if let Err(sum) = sums {
         panic!("counts of frames do not add up: {sum}");
     }
+    assert!(
+        usage.user == 0 && usage.retained == warm.pages(),
+        "frames of no program: {usage:?}, {} pages are warm",
+        warm.pages()
+    );
 }
 
 /// One program on this node.

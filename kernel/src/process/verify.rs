@@ -1,4 +1,4 @@
-//! Held pages are compared with the program's page hashes before they are trusted again.
+//! Held pages are compared with the program's page hashes: all before a launch, or some after a run.
 //!
 //! The list of page hashes comes from control once and stays with the warm program; it is proven
 //! by the program's identity, so control need not be believed. A page that fails is given back,
@@ -29,8 +29,8 @@ const SAMPLE_PAGES: u64 = 4;
 /// Room of the kernel's heap that lists of hashes leave: what the node's own buffers take at most
 /// (`mm::layout`).
 const HEAP_KEPT_BYTES: u64 = 2 * 1024 * 1024;
-/// Damaged pages of one program that are given back one by one; with more it is dropped.
-const DAMAGED_MAX: usize = 256;
+/// Pages of one program that are given back one by one; with more it is dropped.
+const SUSPECTS_MAX: usize = 256;
 /// Pages hashed between two looks at the network: some milliseconds' worth.
 const LOOK_PAGES: u64 = 64;
 
@@ -51,47 +51,64 @@ pub(super) fn all(
         put_back(services, retained);
         return Err(refused.clone());
     }
-    let mut damaged = Vec::new();
-    if let Some(hashes) = retained.hashes() {
-        let mut contents: Contents = [0; PAGE_SIZE as usize];
-        let mut seen = 0;
-        retained.for_each_page(&DirectMap, |page| {
-            seen += 1;
-            if seen % LOOK_PAGES == 0 {
-                services.poll();
-            }
-            let whole = is_whole(&retained, hashes, &page, &mut contents);
-            if whole != Some(true) && damaged.len() <= DAMAGED_MAX {
-                damaged.push(page.page);
-            }
-        });
-    }
-    if retained.hashes().is_none() || damaged.len() > DAMAGED_MAX {
+    let Some(suspects) = look_at_all(&retained, services) else {
+        put_back(services, retained);
+        return Err(super::refusal::cancelled());
+    };
+    let mut warm = Warm::default();
+    if retained.hashes().is_none() || suspects.len() > SUSPECTS_MAX {
         warn!(
             "process",
             "job {}: held pages cannot be verified or are damaged, loading the program anew",
             spec.job
         );
-        let program = *retained.program();
-        let discarded = retained.discard(&mut Hardware::new());
-        services
-            .warm()
-            .put_back(&mut Hardware::new(), &program, None);
-        return Ok(Warm {
-            retained: None,
-            damaged: damaged.len() as u64,
-            discarded,
-        });
+        warm.damaged = suspects.iter().filter(|suspect| suspect.damaged).count() as u64;
+        warm.discarded = retained.discard(&mut Hardware::new());
+        return Ok(warm);
     }
-    let pages = damaged
-        .iter()
-        .map(|page| give_back(&mut retained, spec, *page));
-    let pages = pages.sum();
-    Ok(Warm {
-        retained: unless_empty(retained),
-        damaged: pages,
-        discarded: pages,
-    })
+    for suspect in &suspects {
+        let pages = give_back(&mut retained, spec, suspect);
+        warm.discarded += pages;
+        warm.damaged += if suspect.damaged { pages } else { 0 };
+    }
+    warm.retained = unless_empty(retained);
+    Ok(warm)
+}
+
+/// A held page that is not trusted.
+struct Suspect {
+    page: VirtAddr,
+    /// It is not what the file has; else the node lacks a part of what its hash covers.
+    damaged: bool,
+}
+
+/// Compares all held pages; one more than [`SUSPECTS_MAX`] at most are named. `None` when the job is
+/// cancelled meanwhile.
+fn look_at_all(retained: &Retained, services: &mut dyn NodeServices) -> Option<Vec<Suspect>> {
+    let mut suspects = Vec::new();
+    let Some(hashes) = retained.hashes() else {
+        return Some(suspects);
+    };
+    let mut contents: Contents = [0; PAGE_SIZE as usize];
+    let (mut seen, mut cancelled) = (0, false);
+    retained.for_each_page(&DirectMap, |page| {
+        seen += 1;
+        if seen % LOOK_PAGES == 0 {
+            services.poll();
+            cancelled |= services.cancelled().is_some();
+        }
+        if cancelled || suspects.len() > SUSPECTS_MAX {
+            return;
+        }
+        let whole = is_whole(retained, hashes, &page, &mut contents);
+        if whole != Some(true) {
+            suspects.push(Suspect {
+                page: page.page,
+                damaged: whole == Some(false),
+            });
+        }
+    });
+    (!cancelled).then_some(suspects)
 }
 
 /// Compares a few held pages of a program that has ended. Returns what is still held, and the number
@@ -115,7 +132,11 @@ pub(super) fn sample(
             break;
         };
         if is_whole(&retained, hashes, &page, &mut contents) == Some(false) {
-            damaged += give_back(&mut retained, spec, page.page);
+            let suspect = Suspect {
+                page: page.page,
+                damaged: true,
+            };
+            damaged += give_back(&mut retained, spec, &suspect);
         }
     }
     (unless_empty(retained), damaged)
@@ -143,14 +164,17 @@ fn is_whole(
 }
 
 /// Gives a page back that is not trusted, with all of a large one; returns how many.
-fn give_back(retained: &mut Retained, spec: &LaunchSpec, page: VirtAddr) -> u64 {
-    warn!(
-        "process",
-        "job {}: the held page at {:#x} is not what the file has: given back; check this node's memory",
-        spec.job,
-        page.as_u64()
-    );
-    retained.discard_page(&mut Hardware::new(), page)
+fn give_back(retained: &mut Retained, spec: &LaunchSpec, suspect: &Suspect) -> u64 {
+    if suspect.damaged {
+        warn!(
+            "process",
+            "job {}: the held page at {:#x} is not what the file has: given back; check this node's \
+             memory",
+            spec.job,
+            suspect.page.as_u64()
+        );
+    }
+    retained.discard_page(&mut Hardware::new(), suspect.page)
 }
 
 fn put_back(services: &mut dyn NodeServices, retained: Retained) {
