@@ -358,6 +358,15 @@ impl FrameAllocator {
         }
     }
 
+    /// [`FrameAllocator::check`] while no program is there: none has a frame, and `retained` are kept.
+    pub fn check_idle(&self, retained: u64) -> Result<(), &'static str> {
+        match (self.usage.user, self.lent, self.usage.retained == retained) {
+            (0, 0, true) => self.check(),
+            (0, 0, false) => Err("retained = pages of warm programs"),
+            _ => Err("no program, no frame of one"),
+        }
+    }
+
     /// [`FrameAllocator::check`], and the tags of all frames against the sums. Scans the table: for
     /// tests.
     pub fn check_tags(&self) -> Result<(), &'static str> {

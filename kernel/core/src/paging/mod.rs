@@ -255,6 +255,7 @@ impl PageTable {
         page: VirtAddr,
         attributes: Attributes,
     ) -> Result<(), MapError> {
+        assert!(page.is_user(), "{page:?} is the kernel's");
         let first = self.translate(mem, page).ok_or(MapError::NotMapped)?;
         let run = first.frame;
         if !page.is_aligned(LARGE_PAGE_SIZE) || !run.is_aligned(LARGE_PAGE_SIZE) {
@@ -283,6 +284,7 @@ impl PageTable {
         tables: &mut impl TableSource<M>,
         page: VirtAddr,
     ) -> Result<(), MapError> {
+        assert!(page.is_user(), "{page:?} is the kernel's");
         let (at, size) = self.find(mem, page).ok_or(MapError::NotMapped)?;
         if size != PageSize::Large {
             return Err(MapError::Misaligned);

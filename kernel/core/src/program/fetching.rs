@@ -73,11 +73,12 @@ impl Memory {
                 false => self.counts.ahead += 1,
             }
             self.promote(machine, page);
-            if attributes.class == Class::FileData {
-                self.tails.put(file.offset, tail);
-                if first && fetch.write {
-                    self.copy_pristine(machine, page)?;
-                }
+            match attributes.class {
+                Class::Private => self.discarded += 1,
+                _ => self.tails.put(file.offset, tail),
+            }
+            if attributes.class == Class::FileData && first && fetch.write {
+                self.copy_pristine(machine, page)?;
             }
         }
         Ok(())

@@ -70,9 +70,18 @@ impl Reservation {
 
 /// The reservations of one program.
 #[derive(Debug, Default)]
-pub(super) struct Reservations(Vec<Reservation>);
+pub(super) struct Reservations {
+    list: Vec<Reservation>,
+    /// Frames that are not taken.
+    spare: u64,
+}
 
 impl Reservations {
+    /// Reserved frames that no page has.
+    pub(super) fn spare(&self) -> u64 {
+        self.spare
+    }
+
     /// Takes the frame that is reserved for a page, if one is.
     fn take(&mut self, page: VirtAddr) -> Option<PhysAddr> {
         let (reservation, index) = self.find(page)?;
@@ -80,7 +89,9 @@ impl Reservations {
             return None;
         }
         reservation.taken[(index / 64) as usize] |= 1 << (index % 64);
-        Some(reservation.run.offset(index * PAGE_SIZE))
+        let frame = reservation.run.offset(index * PAGE_SIZE);
+        self.spare -= 1;
+        Some(frame)
     }
 
     /// A frame that was taken is not needed after all; `false` when it was not reserved.
@@ -91,6 +102,7 @@ impl Reservations {
         let own = reservation.run.offset(index * PAGE_SIZE) == frame;
         if own {
             reservation.taken[(index / 64) as usize] &= !(1 << (index % 64));
+            self.spare += 1;
         }
         own
     }
@@ -98,14 +110,27 @@ impl Reservations {
     fn find(&mut self, page: VirtAddr) -> Option<(&mut Reservation, u64)> {
         let at = page.as_u64();
         let holds = |r: &&mut Reservation| (r.pages().start..r.pages().end).contains(&at);
-        let reservation = self.0.iter_mut().find(holds)?;
+        let reservation = self.list.iter_mut().find(holds)?;
         let index = (at - reservation.page.as_u64()) / PAGE_SIZE;
         Some((reservation, index))
     }
 
+    /// Ends the reservations that overlap with `pages`.
+    fn free_in(&mut self, frames: &mut FrameAllocator, pages: Pages) {
+        let spare = &mut self.spare;
+        self.list.retain(|reservation| {
+            let ends = reservation.overlaps(pages);
+            if ends {
+                *spare -= reservation.free(frames);
+            }
+            !ends
+        });
+    }
+
     /// Ends all reservations; returns the frames given back.
     pub(super) fn free_all(&mut self, frames: &mut FrameAllocator) -> u64 {
-        self.0.drain(..).map(|r| r.free(frames)).sum()
+        self.spare = 0;
+        self.list.drain(..).map(|r| r.free(frames)).sum()
     }
 }
 
@@ -113,7 +138,7 @@ impl Memory {
     /// Reserved frames that no page has, for tests.
     #[cfg(test)]
     pub(crate) fn spare(&self) -> impl Iterator<Item = PhysAddr> + '_ {
-        self.reservations.0.iter().flat_map(|r| {
+        self.reservations.list.iter().flat_map(|r| {
             (0..IN_LARGE)
                 .filter(|&index| !r.is_taken(index))
                 .map(|index| r.run.offset(index * PAGE_SIZE))
@@ -158,27 +183,33 @@ impl Memory {
         };
         // No warm program is dropped for it, and it fits the program's limit.
         let room = frames_left(machine) >= ROOM_FRAMES + IN_LARGE
-            && self.pages_max.saturating_sub(self.pages) >= IN_LARGE;
+            && self.pages_max.saturating_sub(self.committed()) >= IN_LARGE;
         let known = self.reservations.find(page).is_some();
-        if known || !room || !self.is_text(pages) || self.reservations.0.len() >= RESERVATIONS_MAX {
+        if known
+            || !room
+            || !self.is_text(pages)
+            || self.reservations.list.len() >= RESERVATIONS_MAX
+        {
             return;
         }
         let (first, last) = ends(pages);
         let mut mapped = false;
         self.table
             .for_each(machine.mem(), first, last, |_| mapped = true);
-        if mapped || self.reservations.0.try_reserve(1).is_err() {
+        if mapped || self.reservations.list.try_reserve(1).is_err() {
             return;
         }
         let owner = self.owner;
         let run = machine
             .with(|mem, frames| frames.alloc_contiguous(mem, IN_LARGE, LARGE_PAGE_SIZE, owner));
         if let Some(run) = run {
-            self.reservations.0.push(Reservation {
+            self.reservations.list.push(Reservation {
                 page: VirtAddr::new(start),
                 run,
                 taken: [0; _],
             });
+            self.reservations.spare += IN_LARGE;
+            self.charge(0);
         }
     }
 
@@ -223,48 +254,41 @@ impl Memory {
         // Of pages that are not told apart any more, those used until now.
         self.counts.used += used;
         self.large += 1;
-        self.reservations.0.retain(|r| r.page != start);
+        self.reservations.list.retain(|r| r.page != start);
     }
 
-    /// What is changed between `start` and `end` shall not change the rest of a large page: splits
-    /// those that lie in the range only in part, and ends reservations in it. Fails when there is
-    /// no frame for a table.
-    pub(super) fn cut_large<M: Machine>(
-        &mut self,
-        machine: &mut M,
-        start: u64,
-        end: u64,
-    ) -> Result<(), Errno> {
-        let pages = Pages { start, end };
-        if !self.reservations.0.is_empty() {
-            machine.with(|_, frames| {
-                self.reservations.0.retain(|reservation| {
-                    let cut = reservation.overlaps(pages);
-                    if cut {
-                        reservation.free(frames);
-                    }
-                    !cut
-                });
-            });
+    /// Whether there are frames for what [`Memory::cut_large`] may have to split; before anything is
+    /// changed that needs it.
+    pub(super) fn room_to_cut<M: Machine>(&self, machine: &mut M) -> Result<(), Errno> {
+        // One table at either end of the range.
+        match self.large == 0 || frames_left(machine) >= 2 {
+            true => Ok(()),
+            false => Err(Errno::ENOMEM),
         }
-        if self.large == 0 {
-            return Ok(());
+    }
+
+    /// What is changed in `pages`, a range of the program's regions, shall not change the rest of a
+    /// large page: splits those that lie in the range only in part, and ends reservations in it.
+    pub(super) fn cut_large<M: Machine>(&mut self, machine: &mut M, pages: Pages) {
+        if !self.reservations.list.is_empty() {
+            machine.with(|_, frames| self.reservations.free_in(frames, pages));
         }
-        for edge in [start, end] {
-            let Some(at) = VirtAddr::try_new(edge) else {
-                continue;
-            };
-            let leaf = self.table.translate(machine.mem(), at);
-            let Some(leaf) = leaf.filter(|leaf| leaf.size == PageSize::Large && leaf.page != at)
+        for edge in [pages.start, pages.end] {
+            if self.large == 0 {
+                return;
+            }
+            let at = VirtAddr::try_new(edge).filter(|at| at.is_user());
+            let leaf = at.and_then(|at| self.table.translate(machine.mem(), at));
+            let Some(leaf) =
+                leaf.filter(|leaf| leaf.size == PageSize::Large && leaf.page.as_u64() != edge)
             else {
                 continue;
             };
             let split = machine.with(|mem, frames| self.table.demote(mem, frames, leaf.page));
-            split.map_err(|_| Errno::ENOMEM)?;
+            split.expect("room for tables was looked for before");
             self.large -= 1;
             self.tables += 1;
             machine.invalidate(leaf.page, leaf.page.offset(LARGE_PAGE_SIZE - 1));
         }
-        Ok(())
     }
 }

@@ -23,7 +23,7 @@ mod large;
 mod pristine;
 mod retire;
 
-use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr, page_up};
+use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::fault::{self, Access, Cause, Decision};
 use crate::frames::{FrameAllocator, Owner};
 use crate::loader::Image;
@@ -37,7 +37,6 @@ use crate::space::{MapRequest, Pages, Space};
 pub use access::{BadAddress, Missing, UserSlice};
 pub use fetching::Fetch;
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::map;
 use large::Reservations;
 pub use pristine::PRISTINE_MAX;
 pub(crate) use pristine::Tails;
@@ -128,10 +127,14 @@ pub struct Memory {
     space: Space,
     table: PageTable,
     owner: Owner,
-    /// Pages mapped or held now that this run has brought in; what the limit is about.
+    /// Pages mapped or held now that this run has brought in.
     pages: u64,
     /// Pages mapped now that the program was launched on.
     warm: u64,
+    /// Pages of the file that were in memory in this run and will not be kept.
+    discarded: u64,
+    /// Warm pages that are not used were given back already.
+    shed: bool,
     /// Pages that the program was launched on.
     reused: u64,
     pages_peak: u64,
@@ -176,18 +179,20 @@ impl Memory {
         owner: Owner,
         frames: u64,
         limit_bytes: u64,
-        policy: Policy,
+        mut policy: Policy,
     ) -> Self {
         let memory_bytes = (frames * PAGE_SIZE).min(limit_bytes);
-        let pristine = policy.keep && policy.pristine;
+        policy.pristine &= policy.keep;
         Self {
-            space: Space::new(&program.image, memory_bytes, pristine),
+            space: Space::new(&program.image, memory_bytes, policy.pristine),
             program,
             policy,
             table,
             owner,
             pages: 0,
             warm: 0,
+            discarded: 0,
+            shed: false,
             reused: 0,
             pages_peak: 0,
             pages_max: limit_bytes / PAGE_SIZE,
@@ -270,7 +275,7 @@ impl Memory {
         address: u64,
         access: Access,
     ) -> Outcome {
-        if frames_left(machine) <= fault::FRAMES_RESERVED {
+        if self.available(machine) <= fault::FRAMES_RESERVED {
             self.shed(machine);
         }
         let mem = machine.mem();
@@ -285,8 +290,9 @@ impl Memory {
             }
             Decision::Copy { page } => {
                 self.faults.copy += 1;
+                self.ahead.touched(page.as_u64());
                 match self.copy_pristine(machine, page) {
-                    Ok(()) => Outcome::Done,
+                    Ok(()) => Outcome::Presented,
                     Err(cause) => Outcome::Kill(cause),
                 }
             }
@@ -339,9 +345,7 @@ impl Memory {
 
     /// mmap: the address.
     pub fn mmap<M: Machine>(&mut self, machine: &mut M, request: MapRequest) -> Result<u64, Errno> {
-        if request.flags & map::FIXED != 0 {
-            self.cut_large_in(machine, request.address, request.length)?;
-        }
+        self.room_to_cut(machine)?;
         let mapped = self.space.mmap(request)?;
         self.release(machine, mapped.replaced);
         Ok(mapped.address)
@@ -354,7 +358,7 @@ impl Memory {
         address: u64,
         length: u64,
     ) -> Result<(), Errno> {
-        self.cut_large_in(machine, address, length)?;
+        self.room_to_cut(machine)?;
         let pages = self.space.munmap(address, length)?;
         self.release(machine, pages);
         Ok(())
@@ -368,26 +372,31 @@ impl Memory {
         length: u64,
         bits: u64,
     ) -> Result<(), Errno> {
-        self.cut_large_in(machine, address, length)?;
+        self.room_to_cut(machine)?;
         let (pages, protection) = self.space.mprotect(address, length, bits)?;
         if pages.is_empty() {
             return Ok(());
         }
+        self.cut_large(machine, pages);
         let (first, last) = ends(pages);
-        let (mut present, mut claimed) = (false, 0);
+        let (mut present, mut claimed, mut lost) = (false, 0, 0);
         machine.with(|mem, frames| {
             self.table.protect_range(mem, first, last, |leaf| {
                 present |= leaf.attributes.protection != Protection::None;
                 let protection = fault::shown(leaf.attributes.class, protection);
                 if protection == Protection::ReadWrite {
                     // It may be written from now on, and is not retained.
-                    let frames_claimed = frames_of(&leaf).filter(|&frame| frames.claim(frame));
-                    claimed += frames_claimed.count() as u64;
+                    let of_file = leaf.attributes.class != Class::Private;
+                    for frame in frames_of(&leaf) {
+                        claimed += u64::from(frames.claim(frame));
+                        lost += u64::from(of_file);
+                    }
                 }
                 Some(protection)
             });
         });
         self.warm -= claimed;
+        self.discarded += lost;
         self.charge(claimed);
         if present {
             machine.invalidate(first, last);
@@ -407,7 +416,7 @@ impl Memory {
             return Err(Errno::EINVAL);
         }
         let end = end.next_multiple_of(PAGE_SIZE);
-        self.cut_large(machine, address, end)?;
+        self.room_to_cut(machine)?;
         self.release(
             machine,
             Pages {
@@ -418,27 +427,14 @@ impl Memory {
         Ok(())
     }
 
-    /// [`Memory::cut_large`] for a range as a program gave it; what is no range changes nothing.
-    fn cut_large_in<M: Machine>(
-        &mut self,
-        machine: &mut M,
-        start: u64,
-        length: u64,
-    ) -> Result<(), Errno> {
-        let end = page_up(length).and_then(|length| start.checked_add(length));
-        match end.filter(|_| start.is_multiple_of(PAGE_SIZE)) {
-            Some(end) => self.cut_large(machine, start, end),
-            None => Ok(()),
-        }
-    }
-
     /// Unmaps pages and gives their frames back.
     fn release<M: Machine>(&mut self, machine: &mut M, pages: Pages) {
         if pages.is_empty() {
             return;
         }
+        self.cut_large(machine, pages);
         let (first, last) = ends(pages);
-        let (mut pages, mut warm, mut used, mut large) = (0, 0, 0, 0);
+        let (mut pages, mut warm, mut used, mut large, mut lost) = (0, 0, 0, 0, 0);
         let remembered = machine.with(|mem, frames| {
             let before = frames.usage().kernel;
             let remembered = self
@@ -451,6 +447,7 @@ impl Memory {
                             true => warm += 1,
                             false => pages += 1,
                         }
+                        lost += u64::from(leaf.attributes.class != Class::Private);
                     }
                 });
             self.tables -= before - frames.usage().kernel;
@@ -459,6 +456,7 @@ impl Memory {
         self.pages -= pages;
         self.warm -= warm;
         self.large -= large;
+        self.discarded += lost;
         self.counts.used += used;
         // Before any frame freed above is given out again.
         if remembered {
@@ -535,12 +533,18 @@ impl Memory {
     /// Counts pages that this run has brought in.
     fn charge(&mut self, pages: u64) {
         self.pages += pages;
-        self.pages_peak = self.pages_peak.max(self.pages + self.warm);
+        self.pages_peak = self.pages_peak.max(self.committed() + self.warm);
+    }
+
+    /// What the limit is about: pages that this run has brought in, with frames that are reserved
+    /// for it and pages kept aside.
+    fn committed(&self) -> u64 {
+        self.pages + self.reservations.spare() + self.pristine.len()
     }
 
     /// Frames this program can still get, the kernel's reserve included.
     fn available<M: Machine>(&self, machine: &mut M) -> u64 {
-        let own = self.pages_max.saturating_sub(self.pages);
+        let own = self.pages_max.saturating_sub(self.committed());
         let own = own.saturating_add(fault::FRAMES_RESERVED);
         frames_left(machine).min(own)
     }

@@ -45,6 +45,11 @@ impl Pristine {
         core::mem::take(&mut self.frames)
     }
 
+    /// Pages kept aside.
+    pub(super) fn len(&self) -> u64 {
+        self.frames.len() as u64
+    }
+
     /// Makes room for one more; `false` when there is none.
     fn reserve(&mut self) -> bool {
         self.frames.len() < PRISTINE_MAX && self.frames.try_reserve(1).is_ok()
@@ -109,7 +114,8 @@ impl Memory {
             // The copy is the program's own, the page was not.
             return Err(Cause::OutOfMemory);
         }
-        let room = frames_left(machine) > fault::FRAMES_RESERVED + AHEAD_FRAMES_MIN;
+        let room = frames_left(machine) > fault::FRAMES_RESERVED + AHEAD_FRAMES_MIN
+            && self.committed() < self.pages_max;
         let copy = match self.policy.pristine && room && self.pristine.reserve() {
             true => machine.with(|mem, frames| frames.alloc(mem, self.owner)),
             false => None,
@@ -121,6 +127,7 @@ impl Memory {
                 let replaced = self.table.replace(machine.mem(), page, copy, attributes);
                 replaced.expect("a data page is a small page that is mapped");
                 self.pristine.put(page, leaf.frame);
+                self.counts.used += u64::from(leaf.attributes.ahead);
             }
             None => {
                 machine.with(|_, frames| frames.claim(leaf.frame));
@@ -128,12 +135,14 @@ impl Memory {
                     .table
                     .protect(machine.mem(), page, Protection::ReadWrite);
                 changed.expect("the page is mapped");
+                self.discarded += 1;
             }
         }
         if warm {
             self.warm -= 1;
-            self.charge(1);
+            self.pages += 1;
         }
+        self.charge(0);
         if leaf.attributes.protection != Protection::None {
             machine.invalidate(page, page);
         }
@@ -157,6 +166,7 @@ impl Memory {
         let Some(frame) = self.pristine.frame(page) else {
             return false;
         };
+        debug_assert_ne!(attributes.protection, Protection::ReadWrite);
         if !self.map_to(machine, page, frame, attributes) {
             return false;
         }
@@ -168,19 +178,30 @@ impl Memory {
         true
     }
 
-    /// Gives back what the program holds only for later: frames reserved for large pages, pages kept
-    /// aside for its next launch, and pages of the file that came with a warm table and were not used
-    /// in this run. Returns the frames.
-    pub(super) fn shed<M: Machine>(&mut self, machine: &mut M) -> u64 {
+    /// Gives back what the program holds only for later: frames reserved for large pages and pages
+    /// kept aside for its next launch; and, when the machine is short of memory, pages of the file
+    /// that came with a warm table and were not used in this run.
+    pub(super) fn shed<M: Machine>(&mut self, machine: &mut M) {
         let aside = self.pristine.take_all();
-        let (mut reserved, mut large, mut tables) = (0, 0, 0);
-        let unused = machine.with(|mem, frames| {
-            reserved = self.reservations.free_all(frames);
-            let kernel = frames.usage().kernel;
+        machine.with(|_, frames| {
+            self.reservations.free_all(frames);
             for &(_, frame) in &aside {
                 free_of(frames, frame);
             }
-            let mut unused = 0;
+        });
+        self.discarded += aside.len() as u64;
+        // What was used stays so, and no page becomes warm in a run: once is enough.
+        let short = frames_left(machine) <= fault::FRAMES_RESERVED;
+        if short && self.warm > 0 && !self.shed {
+            self.shed = true;
+            self.shed_unused(machine);
+        }
+    }
+
+    fn shed_unused<M: Machine>(&mut self, machine: &mut M) {
+        let (mut pages, mut large, mut tables) = (0, 0, 0);
+        machine.with(|mem, frames| {
+            let kernel = frames.usage().kernel;
             self.table.sift(mem, frames, ends(ALL), |frames, leaf| {
                 let class = leaf.attributes.class;
                 let warm = frames.state(leaf.frame).0 == State::Retained;
@@ -190,21 +211,20 @@ impl Memory {
                 large += u64::from(leaf.size == PageSize::Large);
                 for frame in frames_of(&leaf) {
                     free_of(frames, frame);
-                    unused += 1;
+                    pages += 1;
                 }
                 Fate::Remove
             });
             tables = kernel - frames.usage().kernel;
-            unused
         });
-        self.warm -= unused;
+        self.warm -= pages;
+        self.discarded += pages;
         self.large -= large;
         self.tables -= tables;
-        if unused > 0 {
+        if pages > 0 {
             let (first, last) = ends(ALL);
             machine.invalidate(first, last);
         }
-        reserved + unused + aside.len() as u64
     }
 }
 

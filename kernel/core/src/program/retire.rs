@@ -64,6 +64,7 @@ impl Memory {
             reused: self.reused,
             readahead: self.counts,
             tables: self.tables,
+            discarded: self.discarded,
             ..RetireCounts::default()
         };
         let aside = self.pristine.take_all();

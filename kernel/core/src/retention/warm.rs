@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{ProgramId, Retained, Variant};
-use crate::addr::PAGE_SIZE;
+use crate::addr::{PAGE_SIZE, VirtAddr};
 use crate::fault;
 use crate::frames::Owner;
 use crate::program::{AHEAD_FRAMES_MIN, Machine};
@@ -165,8 +165,11 @@ impl WarmTable {
     }
 
     /// The publication's retain message: drops every other program, and of this one what the
-    /// variant does not want. Returns the pages held of it, 0 when it is not warm. The entries that
-    /// it would remove as written are gone since the program ended ([`super::retain`]).
+    /// variant does not want. Returns the pages held of it, 0 when it is not warm.
+    ///
+    /// The same as [`super::retain`] over these tables, without its first step: what may have been
+    /// written was sifted out when each program ended, by the same code, so that private frames are
+    /// scrubbed then and not when somebody asks.
     pub fn retain_only<M: Machine>(
         &mut self,
         machine: &mut M,
@@ -197,7 +200,7 @@ impl WarmTable {
         while !self.entries.is_empty()
             && machine.with(|_, frames| frames.usage().available()) < ROOM_FRAMES
         {
-            pages += self.drop_oldest(machine);
+            pages += self.drop_oldest(machine).unwrap_or(0);
         }
         pages
     }
@@ -218,25 +221,29 @@ impl WarmTable {
         Some(&self.entries[index].retained)
     }
 
-    /// The warm program, to check its pages or to keep its page-hash list; after pages of it were
-    /// discarded, [`WarmTable::pages_changed`].
-    pub fn get_mut(&mut self, program: &ProgramId) -> Option<&mut Retained> {
-        let index = self.index(program)?;
-        Some(&mut self.entries[index].retained)
-    }
-
-    /// Pages of a program were discarded through [`WarmTable::get_mut`]: control is told.
-    pub fn pages_changed<M: Machine>(&mut self, machine: &mut M, program: &ProgramId) {
+    /// Discards a page of a warm program, with all of a large one that holds it: it is not what its
+    /// hash says. Returns how many were discarded; control is told.
+    pub fn discard_page<M: Machine>(
+        &mut self,
+        machine: &mut M,
+        program: &ProgramId,
+        page: VirtAddr,
+    ) -> u64 {
         let Some(index) = self.index(program) else {
-            return;
+            return 0;
         };
-        self.pages = self.entries.iter().map(|e| e.retained.pages()).sum();
-        match holding(&self.entries[index].retained) {
-            Holding { pages: 0, .. } => {
+        let entry = &mut self.entries[index].retained;
+        let pages = entry.discard_page(machine, page);
+        let now = holding(entry);
+        self.pages -= pages;
+        match (pages, now.pages) {
+            (0, _) => {}
+            (_, 0) => {
                 self.drop_at(machine, Some(index));
             }
-            now => self.tell(Change::Holds(now)),
+            _ => self.tell(Change::Holds(now)),
         }
+        pages
     }
 
     /// Pages held, in all.
@@ -270,15 +277,17 @@ impl WarmTable {
     /// Drops least recently used programs while there are too many or too many pages.
     fn keep_limit<M: Machine>(&mut self, machine: &mut M) {
         while self.entries.len() > WARM_MAX || self.pages > self.limit_pages {
-            self.drop_oldest(machine);
+            if self.drop_oldest(machine).is_none() {
+                return;
+            }
         }
     }
 
-    fn drop_oldest<M: Machine>(&mut self, machine: &mut M) -> u64 {
+    fn drop_oldest<M: Machine>(&mut self, machine: &mut M) -> Option<u64> {
         let ages = self.entries.iter().zip(0..);
         let oldest = ages.min_by_key(|(entry, _)| entry.used_at);
         let index = oldest.map(|(_, index)| index);
-        self.drop_at(machine, index).unwrap_or(0)
+        self.drop_at(machine, index)
     }
 
     fn drop_at<M: Machine>(&mut self, machine: &mut M, index: Option<usize>) -> Option<u64> {

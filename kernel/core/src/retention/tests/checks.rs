@@ -19,6 +19,10 @@ impl World {
     pub fn check(&mut self) {
         let frames = &self.sim.frames;
         frames.check_tags().unwrap();
+        if self.running.is_none() {
+            frames.check_idle(self.warm.pages()).unwrap();
+        }
+        self.sim.check_kernel();
         let mut owned: BTreeMap<PhysAddr, Owner> = BTreeMap::new();
         let mut own = |frame, owner| {
             assert_eq!(

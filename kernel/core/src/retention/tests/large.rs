@@ -151,25 +151,71 @@ fn a_part_that_changes_splits_the_page() {
     }
 }
 
+/// Addresses of the kernel are none of the program's, and of its large pages too.
+#[test]
+fn the_kernels_large_pages_are_not_split() {
+    let mut world = World::new(FRAMES, files());
+    world.launch(0, policy(true), u64::MAX);
+    sweep(&mut world, FIRST, IN_LARGE);
+    let (spot, pages) = (Spot::Kernel(1), 1);
+    for step in [
+        Step::Unmap { spot, pages },
+        Step::Discard { spot, pages },
+        Step::Protect {
+            spot,
+            pages,
+            prot: prot::READ,
+        },
+        Step::Map {
+            spot,
+            pages,
+            prot: prot::READ,
+        },
+    ] {
+        world.step(&step);
+        world.check();
+        assert_eq!(memory(&mut world).pages_large(), 1, "{step:?}");
+    }
+    // Nor does a call that fails split the program's own.
+    let spot = Spot::Page(FIRST + 7);
+    let write_and_execute = prot::READ | prot::WRITE | prot::EXEC;
+    world.step(&Step::Protect {
+        spot,
+        pages,
+        prot: write_and_execute,
+    });
+    assert_eq!(memory(&mut world).pages_large(), 1);
+    world.step(&Step::Unmap { spot, pages });
+    assert_eq!(memory(&mut world).pages_large(), 0);
+    world.check();
+}
+
 /// Steps of a program of which the large page is touched most.
 fn step() -> impl Strategy<Value = Step> {
     let near = || (FIRST - 3..FIRST + IN_LARGE + 3).prop_map(Spot::Page);
     let pages = || prop_oneof![1u64..6, Just(IN_LARGE)];
-    let prot = prop_oneof![
-        Just(prot::READ),
-        Just(prot::READ | prot::EXEC),
-        Just(prot::NONE)
-    ];
+    let prot = || {
+        prop_oneof![
+            Just(prot::READ),
+            Just(prot::READ | prot::EXEC),
+            Just(prot::READ | prot::WRITE),
+            Just(prot::NONE),
+        ]
+    };
+    let all = Spot::Page(FIRST);
     prop_oneof![
         6 => steps::step(),
         1 => (near(), pages()).prop_map(|(spot, pages)| Step::Unmap { spot, pages }),
         1 => (near(), pages()).prop_map(|(spot, pages)| Step::Discard { spot, pages }),
-        1 => (near(), pages(), prot).prop_map(|(spot, pages, prot)| Step::Protect { spot, pages, prot }),
+        1 => (near(), pages(), prot())
+            .prop_map(|(spot, pages, prot)| Step::Protect { spot, pages, prot }),
+        1 => prot().prop_map(move |prot| Step::Protect { spot: all, pages: IN_LARGE, prot }),
+        1 => (near(), 1u8..).prop_map(|(spot, byte)| Step::Write { spot, offset: 0, byte }),
     ]
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn frames_have_one_program_with_large_pages_too(
         steps in proptest::collection::vec((step(), 0u64..8), 1..30)
@@ -191,6 +237,6 @@ proptest! {
         world.check();
         world.check_clean();
         let usage = world.sim.frames.usage();
-        prop_assert_eq!((usage.kernel, usage.user, usage.retained), (1, 0, 0));
+        prop_assert_eq!((usage.kernel, usage.user, usage.retained), (world.sim.kernel_frames, 0, 0));
     }
 }

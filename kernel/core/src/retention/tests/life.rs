@@ -3,7 +3,7 @@
 //! with what should be there, and every frame has one program.
 
 use super::machine::{file, touch};
-use super::steps::step;
+use super::steps::{Spot, Step, step};
 use super::world::World;
 use crate::addr::PAGE_SIZE;
 use crate::fault::Access;
@@ -27,6 +27,81 @@ fn world() -> World {
     World::new(FRAMES, files)
 }
 
+/// A program is launched on data pages of an earlier run and keeps nothing of this one: what it came
+/// with is its own once it writes, also after it dropped the copy.
+#[test]
+fn a_page_that_came_warm_is_never_writable() {
+    let mut world = world();
+    let at = Spot::Image {
+        segment: 3,
+        index: 1,
+        from_end: false,
+    };
+    let (offset, pages) = (9, 1);
+    for keep in [true, false, false] {
+        let policy = Policy {
+            keep,
+            ..Policy::default()
+        };
+        let steps = [
+            Step::Launch {
+                file: 0,
+                policy,
+                limit: u64::MAX,
+            },
+            Step::Touch {
+                spot: at,
+                offset,
+                access: Access::Read,
+            },
+            Step::Write {
+                spot: at,
+                offset,
+                byte: 7,
+            },
+            Step::Discard { spot: at, pages },
+            Step::Touch {
+                spot: at,
+                offset,
+                access: Access::Read,
+            },
+            Step::Write {
+                spot: at,
+                offset,
+                byte: 8,
+            },
+            Step::End,
+        ];
+        for step in &steps {
+            world.step(step);
+            world.check();
+        }
+    }
+}
+
+/// What a program has reserved and kept aside counts for its limit, and goes before the program does.
+#[test]
+fn a_limit_holds_for_what_is_kept_aside() {
+    let mut world = world();
+    let limit = 12 * PAGE_SIZE;
+    world.launch(2, Policy::default(), limit);
+    // Eight pages of data, each with its copy, are more than twelve.
+    for page in 0..8 {
+        let spot = Spot::Page(0x428 + page);
+        world.step(&Step::Write {
+            spot,
+            offset: 0,
+            byte: 1,
+        });
+        world.check();
+        let running = world.running.as_ref().expect("the limit was not reached");
+        assert!(running.memory.pages_peak() <= 12);
+        assert!(running.memory.charged().0 <= 12);
+    }
+    world.end();
+    world.check();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
@@ -46,7 +121,7 @@ proptest! {
         world.check();
         world.check_clean();
         let usage = world.sim.frames.usage();
-        prop_assert_eq!((usage.kernel, usage.user, usage.retained), (1, 0, 0));
+        prop_assert_eq!((usage.kernel, usage.user, usage.retained), (world.sim.kernel_frames, 0, 0));
     }
 
     /// The goal of it all: what was touched once is there at the next launch.

@@ -7,8 +7,8 @@ use crate::frames::{FrameAllocator, State};
 use crate::loader::Image;
 use crate::loader::synthetic::{Builder, Part, parse};
 use crate::pagehash::PageHashes;
-use crate::paging::PageTable;
-use crate::paging::entry::Protection;
+use crate::paging::entry::{Attributes, Protection};
+use crate::paging::{PageSize, PageTable};
 use crate::phys::FakeMemory;
 use crate::program::{Fetch, Machine, Memory, Outcome, Program};
 use crate::retention::ProgramId;
@@ -19,6 +19,8 @@ use std::vec::Vec;
 
 /// Where memory begins: at a large page.
 const BASE: PhysAddr = PhysAddr::new(0x20_0000);
+/// A large page of the kernel's own, in the half that all tables share.
+pub const KERNEL_PAGE: VirtAddr = VirtAddr::new(0xffff_8000_0040_0000);
 /// Faults that one access may take: a fetch, a page presented, a copy.
 const FAULTS_MAX: usize = 4;
 
@@ -27,6 +29,8 @@ pub struct Sim {
     pub mem: FakeMemory,
     pub frames: FrameAllocator,
     pub kernel: PageTable,
+    /// Frames of the kernel's own table.
+    pub kernel_frames: u64,
     pub total: u64,
     /// What the CPU remembers of the running program, by page.
     remembered: BTreeMap<u64, (PhysAddr, Protection)>,
@@ -39,7 +43,12 @@ impl Sim {
         let mut frames = FrameAllocator::new(BASE, tags);
         frames.add_region(BASE, BASE.offset(total * PAGE_SIZE));
         let kernel = PageTable::new(&mut mem, &mut frames).unwrap();
+        let attributes = Attributes::kernel(Protection::Read);
+        let (page, size) = (KERNEL_PAGE, PageSize::Large);
+        let mapped = kernel.map(&mut mem, &mut frames, page, BASE, size, attributes);
+        mapped.unwrap();
         Self {
+            kernel_frames: frames.usage().kernel,
             mem,
             frames,
             kernel,
@@ -87,6 +96,12 @@ impl Sim {
                 assert!(allowed || !access.allowed_by(protection), "{page:#x}");
             }
         }
+    }
+
+    /// Whatever programs do, the kernel's half stays as it is.
+    pub fn check_kernel(&self) {
+        let leaf = self.kernel.translate(&self.mem, KERNEL_PAGE).unwrap();
+        assert_eq!((leaf.size, leaf.frame), (PageSize::Large, BASE));
     }
 
     /// All frames in one state.

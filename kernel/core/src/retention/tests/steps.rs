@@ -20,6 +20,8 @@ pub enum Spot {
     Page(u64),
     /// A page that programs map for themselves.
     Mapped(u64),
+    /// A page inside a large one of the kernel.
+    Kernel(u64),
     /// A page of the stack, counted from its end.
     Stack(u64),
 }
@@ -127,6 +129,7 @@ pub fn spot() -> impl Strategy<Value = Spot> {
         12 => image.prop_map(|(segment, index, from_end)| Spot::Image { segment, index, from_end }),
         1 => (0u64..4).prop_map(Spot::Mapped),
         1 => (0u64..3).prop_map(Spot::Stack),
+        1 => (0u64..3).prop_map(Spot::Kernel),
     ]
 }
 
