@@ -100,8 +100,9 @@ impl Policy {
         }
     }
 
-    /// What becomes of an entry of a program that has ended in its warm table. The segment decides, by the flags in the file, and the page's own history must agree: its
-    /// class is lost with the first chance to write to it.
+    /// What becomes of an entry of a program that has ended in its warm table. The segment decides,
+    /// by the flags in the file, and the page's own history must agree: its class is lost with the
+    /// first chance to write to it.
     pub(crate) fn fate(&self, image: &Image, leaf: &Leaf) -> Fate {
         match self.keeps(image, leaf) {
             Some(attributes) => Fate::Become(attributes),
