@@ -5,6 +5,7 @@
  * with the arguments (cold), then runs it RUNS times again (warm). With `-` for SERVER nothing is fetched: /tmp/FILE is
  * there already. Prints one line of KEY=VALUE, medians of the warm runs:
  *   fetch_us, cold_exit_us   from the request to the file's last byte, and to the end of the first run
+ *   cold_first_us            from before vfork to the first instruction, of a file that never ran
  *   first_us, exit_us        from before vfork to the program's first instruction, and to its end
  *   first_ticks, exit_ticks  the same in ticks of the time-stamp counter: instructions under QEMU's -icount shift=0
  *   minor_faults             of one run, bytes: fetched, bad: runs with another exit status than 0
@@ -165,7 +166,7 @@ static unsigned long median(unsigned long *values, int count)
 int main(int argc, char **argv)
 {
     static unsigned long first[RUNS_MAX], ends[RUNS_MAX], faults[RUNS_MAX];
-    unsigned long tick_start = tsc(), before, fetch = 0, cold = 0;
+    unsigned long tick_start = tsc(), before, fetch = 0, cold = 0, cold_first = 0;
     double us_start = now_us();
     char file[256], probe[272];
     int status, bad = 0, ends_of_pipe[2];
@@ -222,8 +223,7 @@ int main(int argc, char **argv)
         before = run(probe, argv + 5, &status, &usage);
         if (read(from_probe, at, sizeof at) != sizeof at)
             fail("reading from the probe");
-        if (i >= 0)
-            first[i] = (at[1] << 32 | at[0]) - before;
+        *(i >= 0 ? &first[i] : &cold_first) = (at[1] << 32 | at[0]) - before;
     }
     unlink(probe);
     /* The rate of the counter, over everything that happened here. */
@@ -232,9 +232,9 @@ int main(int argc, char **argv)
     double us = (now_us() - us_start) / (double)(tsc() - tick_start);
     unsigned long first_ticks = median(first, runs), exit_ticks = median(ends, runs);
     dprintf(console,
-            "LINUX-LAUNCHED label=%s fetch_us=%.0f cold_exit_us=%.0f first_us=%.1f exit_us=%.1f first_ticks=%lu "
-            "exit_ticks=%lu minor_faults=%lu bytes=%ld bad=%d\n",
-            label, (double)fetch * us, (double)cold * us, (double)first_ticks * us, (double)exit_ticks * us,
-            first_ticks, exit_ticks, median(faults, runs), bytes, bad);
+            "LINUX-LAUNCHED label=%s fetch_us=%.0f cold_first_us=%.1f cold_exit_us=%.0f first_us=%.1f exit_us=%.1f "
+            "first_ticks=%lu exit_ticks=%lu minor_faults=%lu bytes=%ld bad=%d\n",
+            label, (double)fetch * us, (double)cold_first * us, (double)cold * us, (double)first_ticks * us,
+            (double)exit_ticks * us, first_ticks, exit_ticks, median(faults, runs), bytes, bad);
     return 0;
 }

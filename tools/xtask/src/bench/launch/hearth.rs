@@ -112,7 +112,7 @@ pub fn measure(
 }
 
 /// The kinds of launches of a program: the parts after its name and the number of nodes.
-fn kinds(program: Program, count: usize) -> Vec<String> {
+pub fn kinds(program: Program, count: usize) -> Vec<String> {
     let mut kinds: Vec<String> = ["cold", "warm", "warm-50"].map(str::to_owned).to_vec();
     for variant in variants(program, count) {
         kinds.extend(["cold", "warm"].map(|kind| format!("{kind}{}", variant.suffix())));
@@ -126,7 +126,8 @@ fn variants(program: Program, count: usize) -> impl Iterator<Item = Variant> {
         .filter(move |variant| count == 1 && variant.programs().contains(&program))
 }
 
-fn case(program: Program, count: usize, kind: &str) -> String {
+/// The name of a case.
+pub fn case(program: Program, count: usize, kind: &str) -> String {
     format!("{}/{count}/{kind}", program.name)
 }
 
@@ -155,7 +156,8 @@ impl Bench<'_, '_> {
             self.others()?;
             for &program in programs {
                 if self.wants(program, "warm-50") {
-                    let warm = self.warm(program, &[])?;
+                    // The next launch would not follow the others any more.
+                    let warm = self.warm(program, &[], 1)?;
                     self.rows(program, "warm-50", warm);
                 }
             }
@@ -182,7 +184,7 @@ impl Bench<'_, '_> {
             self.rows(program, &cold, figures);
         }
         if self.wants(program, &warm) {
-            let figures = self.warm(program, flags)?;
+            let figures = self.warm(program, flags, WARM_RUNS)?;
             self.rows(program, &warm, figures);
         }
         Ok(())
@@ -217,9 +219,9 @@ impl Bench<'_, '_> {
     }
 
     /// Warm launches; all nodes hold the program.
-    fn warm(&self, program: Program, flags: &[&str]) -> Result<Figures> {
+    fn warm(&self, program: Program, flags: &[&str], runs: usize) -> Result<Figures> {
         let mut launches = Vec::new();
-        for _ in 0..WARM_RUNS {
+        for _ in 0..runs {
             let launch = self.launch(program, flags)?;
             ensure!(launch.is_warm, "{} was not warm everywhere", program.name);
             launches.push(launch);
@@ -293,12 +295,16 @@ impl Bench<'_, '_> {
         // Whoever wants every page verified before the start pays for it.
         let has_goal = is_warm && !case.ends_with(Variant::VerifyAlways.suffix());
         let mut rows = vec![
-            match linux.filter(|_| has_goal) {
-                Some(linux) => {
+            match (has_goal, linux) {
+                (true, Some(linux)) => {
                     let goal = Goal::AtMost((linux.first_ticks * SHARE_MOST).floor());
                     Row::goal(case, "launch_instructions", first, unit, goal)
                 }
-                None => Row::context(case, "launch_instructions", first, unit),
+                (true, None) => {
+                    let reason = "Linux was not measured in this run".to_owned();
+                    Row::refused(case, "launch_instructions", unit, reason)
+                }
+                (false, _) => Row::context(case, "launch_instructions", first, unit),
             },
             Row::context(case, "exit_instructions", figures.exit_ticks, unit),
         ];
@@ -340,11 +346,12 @@ impl Bench<'_, '_> {
         rows.push(Row::context(case, "exit_ms", figures.exit_ms, "ms"));
         if !is_warm {
             // What all ranks touched goes over the control node's own link.
-            let wire_ms = figures.touched_bytes / RATE_BYTES_PER_MS;
+            let known = program.touched_bytes.map(|bytes| bytes * self.count as f64);
+            let wire_ms = known.unwrap_or(figures.touched_bytes) / RATE_BYTES_PER_MS;
             let ratio = figures.exit_ms / wire_ms;
-            rows.push(match program.is_limited_by_link {
-                true => self.unless_loaded(case, "wire_ratio", ratio, "ratio", WIRE_RATIO_MOST),
-                false => Row::context(case, "wire_ratio", ratio, "ratio"),
+            rows.push(match known {
+                Some(_) => self.unless_loaded(case, "wire_ratio", ratio, "ratio", WIRE_RATIO_MOST),
+                None => Row::context(case, "wire_ratio", ratio, "ratio"),
             });
         }
         if program == TEXT_ALL {
