@@ -1,9 +1,10 @@
-//! Control is killed a hundred times, at any moment, while jobs run: nothing that anybody was told is
-//! forgotten, and no boot is believed but the one that joined.
+//! Control is killed two hundred times, at any moment, while jobs run: nothing that anybody was told
+//! is forgotten, nothing is half written, and no boot is believed but the one that joined.
 //!
 //! Several labs at once, each with its control node, nodes and clients. The moments are while
 //! control starts, at random, and above all right after a client has seen the end of a job or a
-//! node the acknowledgement of its report: what was told before it was written would be lost then.
+//! node the acknowledgement of its report: what was told before it was written would be lost then,
+//! and a little later the next is being written.
 //!
 //! After each kill the files of the store are copied as they are and looked into; after each start
 //! control itself is asked.
@@ -25,14 +26,14 @@ use crate::fake_node::FakeNode;
 use crate::lab::Lab;
 
 const LABS: u64 = 4;
-const KILLS_PER_LAB: u32 = 25;
+const KILLS_PER_LAB: u32 = 50;
 const NODES: u32 = 4;
-const CLIENTS: u64 = 3;
+const CLIENTS: u64 = 6;
 /// Longest life of a control node that is killed right after something was told.
 const LIFE: Duration = Duration::from_secs(2);
 
 #[test]
-fn control_is_killed_a_hundred_times_and_forgets_nothing() {
+fn control_is_killed_two_hundred_times_and_forgets_nothing() {
     let labs: Vec<_> = (0..LABS)
         .map(|lab| std::thread::spawn(move || Trial::new(lab).run()))
         .collect();
@@ -46,7 +47,7 @@ fn control_is_killed_a_hundred_times_and_forgets_nothing() {
     eprintln!("{sum:?}");
     // Otherwise there was nothing to forget.
     assert!(
-        sum.ends >= 200 && sum.entries >= 100 && sum.reboots >= 20,
+        sum.ends >= 500 && sum.entries >= 200 && sum.reboots >= 50,
         "{sum:?}"
     );
 }
@@ -169,6 +170,9 @@ impl Trial {
                         .wait_timeout_while(ends, LIFE, too_few)
                         .unwrap(),
                 );
+                if self.below(3) > 0 {
+                    std::thread::sleep(Duration::from_micros(self.below(700)));
+                }
             }
         }
     }
@@ -213,6 +217,7 @@ impl Trial {
             assert_eq!(record, *end, "job {id}");
         }
         self.checked += ends.len();
+        assert_nothing_is_half_written(&opened.store);
         let warm = opened.store.warm().unwrap();
         let stored = warm
             .iter()
@@ -297,6 +302,40 @@ impl Trial {
         });
         self.ask_what_is_warm();
     }
+}
+
+/// What belongs together is written together: the end of a job, the event about it, and the use of
+/// its program.
+fn assert_nothing_is_half_written(store: &Sqlite) {
+    let events = store.events(0, u32::MAX).unwrap();
+    let ended = events.iter().filter(|event| event.kind == "job-ended");
+    let told: BTreeSet<Option<u64>> = ended.map(|event| event.job).collect();
+    let (mut launches, mut warm_launches) = (0, 0);
+    for job in store.ended_jobs(None, u32::MAX).unwrap() {
+        // Those that control closes when it starts have an event later, and used nothing.
+        if job.reason.contains("control node ended") {
+            continue;
+        }
+        assert!(told.contains(&Some(job.id)), "no event about {job:?}");
+        let record: Value = serde_json::from_str(&job.record).unwrap();
+        for rank in record["ranks"].as_array().unwrap() {
+            let end = &rank["end"];
+            let ran = end["exited"].is_i64() || end["signal"].is_i64();
+            launches += u64::from(ran);
+            warm_launches += u64::from(ran && rank["warm"] == true);
+        }
+    }
+    let programs = store.programs(u32::MAX).unwrap();
+    let counted = programs
+        .iter()
+        .fold((0, 0), |(launches, warm_launches), row| {
+            (launches + row.launches, warm_launches + row.warm_launches)
+        });
+    assert_eq!(
+        counted,
+        (launches, warm_launches),
+        "launches and warm launches"
+    );
 }
 
 /// Runs one job after the other, whatever becomes of the control node.
