@@ -157,6 +157,7 @@ impl Core {
         while let Some(event) = self.endpoint.poll_event() {
             control_events::handle(self, now, event);
         }
+        self.with_runner(now, |runner, now_us, fabric| runner.settle(now_us, fabric));
         for event in self.runner.take_events() {
             self.events.push(event);
         }

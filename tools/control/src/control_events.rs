@@ -6,8 +6,6 @@
 //!
 //! Invariant: every event of the endpoint is handled here, each kind in one place.
 
-use std::collections::BTreeSet;
-
 use netstack::control::{Endpoint, Event as Reported, LostReason, NodeStatus};
 use netstack::ids::{CallId, JobId, NodeId, ProgramId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
@@ -24,6 +22,7 @@ use crate::api::types::{
 use crate::control::{Core, Joined};
 use crate::drops;
 use crate::events::{Event, Severity};
+use crate::jobs::allocator::WarmNodes;
 use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
 use crate::programs::{NoList, short_id};
 use crate::warm;
@@ -53,8 +52,11 @@ impl EndpointFabric<'_> {
 }
 
 impl Fabric for EndpointFabric<'_> {
-    fn warm_nodes(&self, program: &[u8; 32]) -> BTreeSet<u32> {
-        self.warm.nodes(program).map(|warm| warm.node).collect()
+    fn warm_nodes(&self, program: &[u8; 32]) -> WarmNodes {
+        WarmNodes {
+            held: self.warm.nodes(program).map(|warm| warm.node).collect(),
+            away: self.warm.away(program).collect(),
+        }
     }
 
     fn launch(&mut self, launch: Launch) -> Result<(), String> {
@@ -134,11 +136,21 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 LostReason::Rebooted => format!("{node} was lost (it booted again)"),
                 LostReason::Panicked => format!("{node} was lost (its kernel panicked)"),
             };
-            node_gone(core, now, node, &why, Severity::Error, "node-lost");
+            let gone = Gone {
+                kind: "node-lost",
+                severity: Severity::Error,
+                forgets: reason != LostReason::Silent,
+            };
+            node_gone(core, now, node, &why, gone);
         }
         Reported::NodeLeft { node, .. } => {
             let why = format!("{node} left");
-            node_gone(core, now, node, &why, Severity::Info, "node-left");
+            let gone = Gone {
+                kind: "node-left",
+                severity: Severity::Info,
+                forgets: true,
+            };
+            node_gone(core, now, node, &why, gone);
         }
         Reported::NodeStays { node, job } => node_stays(core, now, node, job),
         Reported::NodePanic { node, text } => {
@@ -212,9 +224,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             id,
             pages,
             in_use,
-        } => core
-            .drops
-            .answered(node.0, id, drops::Answer { pages, in_use }),
+        } => core.drops.answered(node.0, id, pages, in_use),
         Reported::PageWanted(wanted) => {
             // A list of page hashes that is being made is asked for again.
             if let Some(bytes) = read_object(core, &wanted) {
@@ -249,7 +259,10 @@ fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: boo
             epoch: status.epoch.0,
             node: node.0,
         });
+    } else {
+        core.ledger.heard_again(node.0, status.epoch.0);
     }
+    drops::node_joined(core, now, node.0, rejoined);
     let kernel_ms = status.vitals.joined_us as f64 / 1e3;
     let (kind, text) = if rejoined {
         ("node-back", format!("{node} is heard again"))
@@ -278,18 +291,21 @@ fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: boo
     });
 }
 
-fn node_gone(
-    core: &mut Core,
-    now: Instant,
-    node: NodeId,
-    why: &str,
+/// How a node went out of service.
+struct Gone {
+    /// Its event.
+    kind: &'static str,
     severity: Severity,
-    kind: &str,
-) {
+    /// What it held is gone with it, whatever comes back.
+    forgets: bool,
+}
+
+fn node_gone(core: &mut Core, now: Instant, node: NodeId, why: &str, gone: Gone) {
     core.draining.remove(&node.0);
-    core.drops.node_gone(node.0);
+    core.drops.node_gone(node.0, gone.forgets);
+    core.ledger.gone(node.0, gone.forgets);
     core.events
-        .push(Event::new(severity, kind, why).node(node.0));
+        .push(Event::new(gone.severity, gone.kind, why).node(node.0));
     core.with_runner(now, |runner, now_us, fabric| {
         runner.node_down(now_us, fabric, node.0, why);
     });

@@ -1,11 +1,13 @@
-//! Drops under way: nodes that were told to let go of a program, and who waits for their answer.
+//! Drops: nodes that are told to let go of a program, who waits for their answer, and what is owed
+//! to nodes that are out of service and may come back with what they held.
 //!
 //! Key types: [`Drops`], [`Answer`]. Neighbours: `netstack::control::Endpoint::drop_program`
-//! (repeats the command until the node has answered), `control_events` (hands answers in),
-//! `api::warm` (waits).
+//! (repeats the command until the node has answered, and forgets it when the node is lost),
+//! `control_events` (hands answers and nodes' comings and goings in), `api::warm` (waits).
 //!
-//! Invariant: every answer that is waited for comes, or its channel closes because the node is
-//! gone; how long to wait is the waiting side's business.
+//! Invariants: every answer that is waited for comes, or its channel closes because the node is
+//! silent; a node that comes back from silence is told what it was to be told, unless control was
+//! restarted meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -15,51 +17,176 @@ use netstack::time::Instant;
 use tokio::sync::oneshot;
 
 use crate::control::Core;
+use crate::programs::Hash;
 
-/// What a node says about a drop.
+/// Drops owed to one node; one more stands for all its programs. As many as a node can hold.
+const OWED_MAX: usize = 64;
+
+/// What is known of a drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
-    /// Pages of 4 KiB that it has given up.
-    pub pages: u32,
-    /// It runs the program, and will let go of it at the end.
-    pub in_use: bool,
+pub enum Answer {
+    /// The node has answered.
+    Done {
+        /// Pages of 4 KiB that it has given up.
+        pages: u32,
+        /// It runs the program, and will let go of it at the end.
+        in_use: bool,
+    },
+    /// The node has left or booted again: it holds nothing.
+    Void,
 }
 
-/// Answers waited for. The endpoint bounds how many commands a node can have.
+/// Why a node was not told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotTold {
+    /// It is not in service and holds nothing that would come back.
+    NotUp,
+    /// It is silent and held the program; it is told when it is heard again.
+    Away,
+    /// Too many drops wait for it.
+    TooMany,
+}
+
+/// A drop that a node has not answered.
+#[derive(Debug)]
+struct Waiting {
+    program: Option<Hash>,
+    sender: oneshot::Sender<Answer>,
+}
+
+/// Drops that are not over.
 #[derive(Debug, Default)]
 pub struct Drops {
-    waiting: BTreeMap<(u32, u64), oneshot::Sender<Answer>>,
+    /// By node and number of the command. The endpoint bounds how many a node can have.
+    waiting: BTreeMap<(u32, u64), Waiting>,
+    /// What silent nodes are to let go of; `None` is everything.
+    owed: BTreeMap<u32, Vec<Option<Hash>>>,
 }
 
 /// Tells a node to let go of a program, or of all. The channel closes without an answer when the
-/// node is lost.
+/// node falls silent; it is then told when it is heard again.
 ///
 /// # Errors
-/// The endpoint's.
+/// [`NotTold`].
 pub fn ask(
     core: &mut Core,
     now: Instant,
     node: u32,
-    program: Option<[u8; 32]>,
-) -> Result<oneshot::Receiver<Answer>, DropRefused> {
-    let program = program.map(ProgramId);
-    let id = core.endpoint.drop_program(now, NodeId(node), program)?;
+    program: Option<Hash>,
+) -> Result<oneshot::Receiver<Answer>, NotTold> {
+    let asked = core
+        .endpoint
+        .drop_program(now, NodeId(node), program.map(ProgramId));
+    let id = match asked {
+        Ok(id) => id,
+        Err(DropRefused::TooMany) => return Err(NotTold::TooMany),
+        Err(DropRefused::NotUp) if core.ledger.warm.is_away(node, program.as_ref()) => {
+            core.drops.owe(node, program);
+            return Err(NotTold::Away);
+        }
+        Err(DropRefused::NotUp) => return Err(NotTold::NotUp),
+    };
     let (sender, receiver) = oneshot::channel();
-    core.drops.waiting.insert((node, id), sender);
+    let waiting = Waiting { program, sender };
+    core.drops.waiting.insert((node, id), waiting);
     Ok(receiver)
+}
+
+/// A node is in service: it is told what it is owed, unless it has booted since.
+pub fn node_joined(core: &mut Core, now: Instant, node: u32, same_boot: bool) {
+    let owed = core.drops.owed.remove(&node).unwrap_or_default();
+    for program in owed.into_iter().filter(|_| same_boot) {
+        // Nobody waits for the answer any more.
+        drop(ask(core, now, node, program));
+    }
 }
 
 impl Drops {
     /// A node has answered the command `id`.
-    pub fn answered(&mut self, node: u32, id: u64, answer: Answer) {
+    pub fn answered(&mut self, node: u32, id: u64, pages: u32, in_use: bool) {
         if let Some(waiting) = self.waiting.remove(&(node, id)) {
             // Who does not wait any more has said so.
-            let _ = waiting.send(answer);
+            let _ = waiting.sender.send(Answer::Done { pages, in_use });
         }
     }
 
-    /// A node is gone, and what it held with it.
-    pub fn node_gone(&mut self, node: u32) {
-        self.waiting.retain(|(of, _), _| *of != node);
+    /// A node is out of service; `forgets`: and what it held is gone.
+    pub fn node_gone(&mut self, node: u32, forgets: bool) {
+        let of_node = self.waiting.range((node, 0)..=(node, u64::MAX));
+        let ids: Vec<u64> = of_node.map(|((_, id), _)| *id).collect();
+        for id in ids {
+            let Some(waiting) = self.waiting.remove(&(node, id)) else {
+                continue;
+            };
+            if forgets {
+                let _ = waiting.sender.send(Answer::Void);
+            } else {
+                self.owe(node, waiting.program);
+            }
+        }
+        if forgets {
+            self.owed.remove(&node);
+        }
+    }
+
+    fn owe(&mut self, node: u32, program: Option<Hash>) {
+        let owed = self.owed.entry(node).or_default();
+        if owed.contains(&None) || owed.contains(&program) {
+            return;
+        }
+        if program.is_none() || owed.len() >= OWED_MAX {
+            *owed = vec![None];
+        } else {
+            owed.push(program);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(drops: &mut Drops, node: u32, id: u64, program: u8) -> oneshot::Receiver<Answer> {
+        let (sender, receiver) = oneshot::channel();
+        let program = Some([program; 32]);
+        drops
+            .waiting
+            .insert((node, id), Waiting { program, sender });
+        receiver
+    }
+
+    #[test]
+    fn answers_come_or_are_owed_or_void() {
+        let mut drops = Drops::default();
+        let mut answered = waiting(&mut drops, 1, 7, 1);
+        let mut silent = waiting(&mut drops, 1, 8, 2);
+        let mut void = waiting(&mut drops, 2, 7, 1);
+        drops.answered(1, 7, 5, false);
+        drops.answered(3, 7, 5, false);
+        let done = Answer::Done {
+            pages: 5,
+            in_use: false,
+        };
+        assert_eq!(answered.try_recv(), Ok(done));
+        drops.node_gone(1, false);
+        assert!(silent.try_recv().is_err());
+        assert_eq!(drops.owed[&1], [Some([2; 32])]);
+        drops.node_gone(2, true);
+        assert_eq!(void.try_recv(), Ok(Answer::Void));
+        drops.node_gone(1, true);
+        assert!(drops.owed.is_empty() && drops.waiting.is_empty());
+    }
+
+    #[test]
+    fn what_is_owed_is_bounded() {
+        let mut drops = Drops::default();
+        for program in 0..=OWED_MAX {
+            assert_eq!(drops.owed.get(&1).map_or(0, Vec::len), program);
+            drops.owe(1, Some([u8::try_from(program).unwrap(); 32]));
+            drops.owe(1, Some([0; 32]));
+            if program == OWED_MAX {
+                assert_eq!(drops.owed[&1], [None], "everything, at last");
+            }
+        }
     }
 }

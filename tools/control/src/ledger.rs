@@ -260,6 +260,20 @@ impl Ledger {
         self.warm.joined(node, boot_epoch, &mut self.batch);
     }
 
+    /// A node that was silent is heard again, in the same boot.
+    pub fn heard_again(&mut self, node: u32, boot_epoch: u64) {
+        self.warm.joined(node, boot_epoch, &mut self.batch);
+    }
+
+    /// A node is out of service; `void`: and has forgotten what it held.
+    pub fn gone(&mut self, node: u32, void: bool) {
+        if void {
+            self.warm.void(node, &mut self.batch);
+        } else {
+            self.warm.silent(node);
+        }
+    }
+
     /// A node told what it holds.
     pub fn report(&mut self, report: &Report) {
         self.warm.report(report, clock::unix_us(), &mut self.batch);

@@ -4,9 +4,9 @@
 //! Neighbours: `ledger` owns the index and writes every change of it to the store in the same
 //! step; `control_events` brings in what nodes report; the job runner and the API read it.
 //!
-//! An entry is *believed* when its node has joined since control started and is still in the boot
-//! that reported it. Entries that were read back from the store are not believed before that: the
-//! node may have been reset while control was away.
+//! An entry is *believed* while its node is in service in the boot that reported it. Entries that
+//! were read back from the store, and those of a node that is silent, are remembered, but not
+//! believed before the same boot is heard again: the node may have been reset meanwhile.
 //!
 //! Invariants: only believed entries are given out; the index and the table in the store have the
 //! same entries, but for changes that the store could not take yet.
@@ -69,7 +69,7 @@ pub struct Report {
 pub struct Index {
     held: BTreeMap<(u32, Hash), WarmRow>,
     by_program: BTreeSet<(Hash, u32)>,
-    /// Boots that have joined since control started.
+    /// Boots that are in service.
     joined: BTreeMap<u32, u64>,
     /// The last program that ended on each node, and its job.
     last_run: BTreeMap<u32, (Hash, u64)>,
@@ -104,6 +104,30 @@ impl Index {
         self.held.values().filter_map(|row| self.believed(row))
     }
 
+    /// Nodes out of service that held `program` when they were last heard, by number.
+    pub fn away(&self, program: &Hash) -> impl Iterator<Item = u32> + use<'_> {
+        let nodes = self.by_program.range((*program, 0)..=(*program, u32::MAX));
+        let away = nodes.filter(|(_, node)| !self.joined.contains_key(node));
+        away.map(|(_, node)| *node)
+    }
+
+    /// Whether `node` is out of service and held `program`, or any, when it was last heard.
+    pub fn is_away(&self, node: u32, program: Option<&Hash>) -> bool {
+        let rows = self.held.range((node, [0; 32])..=(node, [0xff; 32]));
+        let mut held = rows.map(|((_, held), _)| held);
+        !self.joined.contains_key(&node)
+            && held.any(|held| program.is_none_or(|program| program == held))
+    }
+
+    /// Nodes on which `program`, or any, was the last to end: what they report of it may be on its
+    /// way.
+    pub fn last_ran(&self, program: Option<&Hash>) -> impl Iterator<Item = u32> + use<'_> {
+        let program = program.copied();
+        let ran = self.last_run.iter();
+        ran.filter(move |(_, (last, _))| program.is_none_or(|program| program == *last))
+            .map(|(node, _)| *node)
+    }
+
     fn believed(&self, row: &WarmRow) -> Option<Warm> {
         (self.joined.get(&row.node) == Some(&row.boot_epoch)).then_some(Warm {
             node: row.node,
@@ -132,6 +156,22 @@ impl Index {
             self.last_run.remove(&node);
             batch.void_boot(node, boot_epoch);
         }
+    }
+
+    /// A node is silent: what it holds is remembered, but not believed until it is heard again.
+    pub fn silent(&mut self, node: u32) {
+        self.joined.remove(&node);
+    }
+
+    /// A node has left, panicked or booted again: it holds nothing.
+    pub fn void(&mut self, node: u32, batch: &mut Batch) {
+        self.joined.remove(&node);
+        self.last_run.remove(&node);
+        self.before_reset.retain(|(of, _), _| *of != node);
+        for row in self.rows_of(node) {
+            self.remove(node, row.program);
+        }
+        batch.clear_node(node);
     }
 
     /// Takes in what a node reports; a report of a boot that has not joined, or is over, changes
@@ -297,6 +337,32 @@ mod tests {
         assert_eq!(lab.nodes(1), [0; 0], "a late report of the boot before");
         lab.report(report(2, 7, true, &[1], &[]));
         assert_eq!(lab.nodes(1), [0; 0], "a node that has not joined");
+    }
+
+    #[test]
+    fn what_a_node_out_of_service_holds_is_remembered_or_void() {
+        let mut lab = Lab::new();
+        for node in [1, 2] {
+            lab.joined(node, 7);
+            lab.report(report(node, 7, true, &[1, 2], &[]));
+            lab.step(|index, _, batch| index.ran(node, [2; 32], 5, batch));
+        }
+        lab.index.silent(1);
+        lab.step(|index, _, batch| index.void(2, batch));
+        assert_eq!((lab.nodes(1), lab.index.iter().count()), (vec![], 0));
+        assert_eq!(lab.index.away(&[1; 32]).collect::<Vec<_>>(), [1]);
+        let away = |node, program: Option<u8>| {
+            let program = program.map(|program| [program; 32]);
+            lab.index.is_away(node, program.as_ref())
+        };
+        assert!(away(1, None) && away(1, Some(2)) && !away(1, Some(3)) && !away(2, None));
+        assert_eq!(lab.index.last_ran(Some(&[2; 32])).collect::<Vec<_>>(), [1]);
+        lab.joined(1, 7);
+        assert_eq!(
+            (lab.nodes(1), lab.index.away(&[1; 32]).count()),
+            (vec![1], 0)
+        );
+        assert!(!lab.index.is_away(1, None));
     }
 
     #[test]

@@ -14,13 +14,12 @@ use std::time::Duration;
 
 use axum::extract::{Json, State};
 use axum::http::StatusCode;
-use hearth_store::ProgramRow;
-use netstack::control::DropRefused;
+use hearth_store::{ProgramRow, WarmRow};
 use tokio::sync::oneshot;
 
 use super::types::{DropAnswer, DropOutcome, DropRequest, DroppedOn, ProgramInfo};
 use super::{Api, Refusal};
-use crate::drops::{self, Answer};
+use crate::drops::{self, Answer, NotTold};
 use crate::events::{Event, Severity};
 use crate::programs::{Hash, short_id};
 use crate::warm::Warm;
@@ -115,6 +114,7 @@ pub async fn drop_programs(
 ) -> Result<Json<DropAnswer>, Refusal> {
     let named = request.nodes.as_deref().map(hostlist::parse).transpose();
     let named = named.map_err(Refusal::bad_request)?;
+    let all_nodes = named.is_none();
     let meant = match &request.program {
         Some(text) => Some(find(&known(&api).await?, text)?),
         None => None,
@@ -128,6 +128,10 @@ pub async fn drop_programs(
             Ok(waiting) => outcome(tokio::time::timeout_at(deadline, waiting).await.ok()),
             Err(outcome) => (outcome, 0),
         };
+        // Asked to be sure, not because it was known to hold anything.
+        if all_nodes && outcome == DropOutcome::NotHeld {
+            continue;
+        }
         nodes.push(DroppedOn {
             node: hostlist::name(node),
             outcome,
@@ -144,20 +148,19 @@ pub async fn drop_programs(
 
 type Asked = (u32, Result<oneshot::Receiver<Answer>, DropOutcome>);
 
-/// Tells the nodes: the named ones, else all that hold or run the program.
+/// Tells the nodes: the named ones, else all that hold or run the program as far as control knows,
+/// those that are silent included, and those where it has just ended.
 fn ask(api: &Api, named: Option<Vec<u32>>, hash: Option<Hash>) -> Result<Vec<Asked>, Refusal> {
     let now = api.shared.now();
     let mut core = api.shared.lock();
+    let holds = |row: &&WarmRow| hash.is_none_or(|hash| row.program == hash);
     let nodes: BTreeSet<u32> = match named {
         Some(named) => named.into_iter().collect(),
         None => {
             let warm = &core.ledger.warm;
-            let holders: Vec<u32> = match &hash {
-                Some(hash) => warm.nodes(hash).map(|warm| warm.node).collect(),
-                None => warm.iter().map(|warm| warm.node).collect(),
-            };
             let mut nodes = core.runner.nodes_with(hash.as_ref());
-            nodes.extend(holders);
+            nodes.extend(warm.rows().filter(holds).map(|row| row.node));
+            nodes.extend(warm.last_ran(hash.as_ref()));
             nodes
         }
     };
@@ -181,9 +184,10 @@ fn ask(api: &Api, named: Option<Vec<u32>>, hash: Option<Hash>) -> Result<Vec<Ask
         .into_iter()
         .map(|node| {
             let asked = drops::ask(&mut core, now, node, hash);
-            let asked = asked.map_err(|refused| match refused {
-                DropRefused::NotUp => DropOutcome::NotUp,
-                DropRefused::TooMany => DropOutcome::NoAnswer,
+            let asked = asked.map_err(|not_told| match not_told {
+                NotTold::NotUp => DropOutcome::NotUp,
+                NotTold::Away => DropOutcome::Away,
+                NotTold::TooMany => DropOutcome::TooMany,
             });
             (node, asked)
         })
@@ -198,10 +202,13 @@ fn ask(api: &Api, named: Option<Vec<u32>>, hash: Option<Hash>) -> Result<Vec<Ask
 fn outcome(answer: Option<Result<Answer, oneshot::error::RecvError>>) -> (DropOutcome, u32) {
     match answer {
         None => (DropOutcome::NoAnswer, 0),
-        Some(Err(_)) => (DropOutcome::NotUp, 0),
-        Some(Ok(answer)) if answer.in_use => (DropOutcome::Running, answer.pages),
-        Some(Ok(answer)) if answer.pages == 0 => (DropOutcome::NotHeld, 0),
-        Some(Ok(answer)) => (DropOutcome::Dropped, answer.pages),
+        Some(Err(_)) => (DropOutcome::Away, 0),
+        Some(Ok(Answer::Void)) => (DropOutcome::NotUp, 0),
+        Some(Ok(Answer::Done { pages, in_use })) => match (in_use, pages) {
+            (true, pages) => (DropOutcome::Running, pages),
+            (false, 0) => (DropOutcome::NotHeld, 0),
+            (false, pages) => (DropOutcome::Dropped, pages),
+        },
     }
 }
 
@@ -222,7 +229,11 @@ fn note(api: &Api, meant: Option<&Meant>, nodes: &[DroppedOn]) {
         (DropOutcome::Dropped, "let go of it"),
         (DropOutcome::Running, "lets go of it when its job ends"),
         (DropOutcome::NoAnswer, "did not answer"),
-        (DropOutcome::NotUp, "not in service"),
+        (DropOutcome::Away, "is told when it is heard again"),
+        (
+            DropOutcome::TooMany,
+            "was not asked: too many drops wait for it",
+        ),
     ] {
         let numbers = numbers(outcome);
         if !numbers.is_empty() {
@@ -345,10 +356,14 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let answer = |pages, in_use| outcome(Some(Ok(Answer { pages, in_use }))).0;
+        let answer = |pages, in_use| outcome(Some(Ok(Answer::Done { pages, in_use }))).0;
         assert_eq!(answer(5, false), DropOutcome::Dropped);
         assert_eq!(answer(0, false), DropOutcome::NotHeld);
         assert_eq!(answer(0, true), DropOutcome::Running);
         assert_eq!(outcome(None).0, DropOutcome::NoAnswer);
+        assert_eq!(outcome(Some(Ok(Answer::Void))).0, DropOutcome::NotUp);
+        let (sender, receiver) = oneshot::channel();
+        drop(sender);
+        assert_eq!(outcome(Some(receiver.blocking_recv())).0, DropOutcome::Away);
     }
 }

@@ -1,7 +1,7 @@
 //! `hearth programs` and `hearth drop`: what nodes hold for the next launch.
 //!
 //! Neighbours: `api::warm` on the other side. Invariant: `drop` says of every node what became of
-//! it, and ends with status 0 only if no node holds the program any more, now or after its job.
+//! it, and ends with status 0 only if none of them holds the program any more, now or after its job.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,8 +24,8 @@ pub struct ListOptions {
 /// Options of `hearth drop`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A program that a node runs just now is let go of when its job ends. Status 125: some node did not
-answer; it goes on being asked, and `hearth programs` shows when it has let go.")]
+A program that a node runs just now is let go of when its job ends. Status 125: it is not certain of
+every node that it lets go, because it is silent or did not answer; it is told as soon as it can be.")]
 pub struct DropOptions {
     /// Its name, the beginning of its id as `hearth programs` shows it, or the path of its file.
     #[arg(value_name = "PROGRAM", required_unless_present = "all")]
@@ -102,8 +102,7 @@ pub fn drop(global: &Global, options: &DropOptions) -> anyhow::Result<ExitCode> 
         }
         remarks(&answer).into_iter().for_each(output::say_line);
     }
-    let silent = |outcome| outcome == DropOutcome::NoAnswer;
-    if answer.nodes.iter().any(|node| silent(node.outcome)) {
+    if !answer.nodes.iter().all(|node| node.outcome.is_certain()) {
         return Ok(ExitCode::from(EXIT_CONTROL));
     }
     Ok(ExitCode::SUCCESS)
@@ -120,7 +119,11 @@ fn remarks(answer: &DropAnswer) -> Vec<String> {
     };
     let mut lines = Vec::new();
     if answer.nodes.is_empty() {
-        lines.push("no node holds it".to_string());
+        let what = match answer.program {
+            Some(_) => "no node holds it",
+            None => "no node holds any program",
+        };
+        lines.push(what.to_string());
     }
     if let Some(list) = nodes(DropOutcome::Running) {
         lines.push(format!(
@@ -128,12 +131,22 @@ fn remarks(answer: &DropAnswer) -> Vec<String> {
         ));
     }
     if let Some(list) = nodes(DropOutcome::NotUp) {
+        lines.push(format!("not in service: {list}; nothing is held there"));
+    }
+    if let Some(list) = nodes(DropOutcome::Away) {
         lines.push(format!(
-            "not in service: {list}; a node that boots again holds nothing"
+            "not heard at present: {list}; told when heard again, unless the control node is restarted before"
+        ));
+    }
+    if let Some(list) = nodes(DropOutcome::TooMany) {
+        lines.push(format!(
+            "not asked, because too many drops wait for it: {list}; try again"
         ));
     }
     if let Some(list) = nodes(DropOutcome::NoAnswer) {
-        lines.push(format!("no answer from {list} yet; they go on being asked"));
+        lines.push(format!(
+            "no answer from {list} yet; asked until it answers or is lost"
+        ));
     }
     lines
 }
@@ -225,7 +238,15 @@ mod tests {
             lines[0].contains("n[1-2]") && lines[1].contains("n3"),
             "{lines:?}"
         );
-        assert_eq!(remarks(&answer(Vec::new())), ["no node holds it"]);
+        assert_eq!(remarks(&answer(Vec::new())), ["no node holds any program"]);
+        for outcome in [DropOutcome::NotUp, DropOutcome::Away, DropOutcome::TooMany] {
+            assert_eq!(
+                remarks(&answer(vec![on(4, outcome)])).len(),
+                1,
+                "{outcome:?}"
+            );
+        }
+        assert!(DropOutcome::NotUp.is_certain() && !DropOutcome::Away.is_certain());
     }
 
     #[test]

@@ -80,9 +80,10 @@ pub struct Options {
     /// Run only on nodes that hold the program from an earlier launch; fail if there are too few.
     #[arg(long)]
     warm_only: bool,
-    /// Put the program's code into 2 MiB pages if it has enough [config: retention.large_text].
-    #[arg(long)]
-    large_text: bool,
+    /// Put the program's code into 2 MiB pages if it has enough, or not [config:
+    /// retention.large_text].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    large_text: Option<bool>,
     /// When to check pages that stayed on a node [config: retention.verify].
     #[arg(long, value_name = "WHEN")]
     verify: Option<Verify>,
@@ -197,7 +198,7 @@ fn request(options: &Options, command: &[OsString], hash: programs::Hash) -> Job
             (_, true) => Reuse::Require,
             _ => Reuse::Allow,
         },
-        large_text: options.large_text.then_some(true),
+        large_text: options.large_text,
         verify: options.verify,
     }
 }

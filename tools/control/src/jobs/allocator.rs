@@ -25,6 +25,15 @@ pub struct Want {
     pub warm_only: bool,
 }
 
+/// Nodes that hold a job's program.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WarmNodes {
+    /// In service.
+    pub held: BTreeSet<u32>,
+    /// Out of service, and held it when they were last heard.
+    pub away: BTreeSet<u32>,
+}
+
 /// A node as the allocator sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Candidate {
@@ -66,7 +75,7 @@ pub trait Allocator: Send {
         &mut self,
         want: &Want,
         nodes: &BTreeMap<u32, Candidate>,
-        warm: &BTreeSet<u32>,
+        warm: &WarmNodes,
     ) -> Result<Vec<u32>, Wait>;
 }
 
@@ -90,7 +99,7 @@ impl Allocator for FewestHops {
         &mut self,
         want: &Want,
         nodes: &BTreeMap<u32, Candidate>,
-        warm: &BTreeSet<u32>,
+        warm: &WarmNodes,
     ) -> Result<Vec<u32>, Wait> {
         if want.warm_only {
             check_warm(want, nodes, warm)?;
@@ -98,13 +107,13 @@ impl Allocator for FewestHops {
         if let Some(named) = &want.nodes {
             return allocate_named(named, nodes);
         }
-        let usable = |node: &u32| !want.warm_only || warm.contains(node);
+        let usable = |node: &u32| !want.warm_only || warm.held.contains(node);
         let free: Vec<exact::Candidate> = nodes
             .iter()
             .filter(|(node, found)| **found == Candidate::Free && usable(node))
             .map(|(node, _)| exact::Candidate {
                 node: *node,
-                warm: warm.contains(node),
+                warm: warm.held.contains(node),
             })
             .collect();
         exact::place(&self.topology, &free, want.ranks as usize)
@@ -132,21 +141,15 @@ fn too_few(want: &Want, nodes: &BTreeMap<u32, Candidate>, free: usize) -> Wait {
 }
 
 /// Whether enough nodes in service hold the program; busy ones will be free.
-fn check_warm(
-    want: &Want,
-    nodes: &BTreeMap<u32, Candidate>,
-    warm: &BTreeSet<u32>,
-) -> Result<(), Wait> {
+fn check_warm(want: &Want, nodes: &BTreeMap<u32, Candidate>, warm: &WarmNodes) -> Result<(), Wait> {
     let in_service = |node: &&u32| !matches!(nodes.get(node), None | Some(Candidate::Absent));
     let advice = "run it once without --warm-only";
     if let Some(named) = &want.nodes {
-        let mut cold: Vec<u32> = named
-            .iter()
-            .filter(|node| !warm.contains(node))
-            .copied()
-            .collect();
+        let held = |node: &&u32| warm.held.contains(node);
+        let mut cold: Vec<u32> = named.iter().filter(|node| !held(node)).copied().collect();
         cold.sort_unstable();
-        if cold.is_empty() {
+        if cold.iter().all(|node| warm.away.contains(node)) {
+            // None, or `allocate_named` says that they are not in service.
             return Ok(());
         }
         return Err(Wait::Cold(format!(
@@ -156,7 +159,7 @@ fn check_warm(
             hostlist::format(&cold)
         )));
     }
-    let held: Vec<u32> = warm.iter().filter(in_service).copied().collect();
+    let held: Vec<u32> = warm.held.iter().filter(in_service).copied().collect();
     if held.len() >= want.ranks as usize {
         return Ok(());
     }
@@ -171,9 +174,16 @@ fn check_warm(
             hostlist::format(&held)
         ),
     };
+    let short = format!("{} warm nodes needed, but {which}", want.ranks);
+    if held.len() + warm.away.len() >= want.ranks as usize {
+        let away: Vec<u32> = warm.away.iter().copied().collect();
+        let list = hostlist::format(&away);
+        return Err(Wait::Absent(format!(
+            "{short}; {list} did and is not in service"
+        )));
+    }
     Err(Wait::Cold(format!(
-        "{} warm nodes needed, but {which}; {advice}, or use a smaller -n",
-        want.ranks
+        "{short}; {advice}, or use a smaller -n"
     )))
 }
 
@@ -225,8 +235,14 @@ mod tests {
     }
 
     fn ask(want: &Want, warm: &[u32]) -> Result<Vec<u32>, Wait> {
-        let warm = warm.iter().copied().collect();
-        FewestHops::new(Topology::flat()).allocate(want, &cluster(), &warm)
+        FewestHops::new(Topology::flat()).allocate(want, &cluster(), &holding(warm, &[]))
+    }
+
+    fn holding(held: &[u32], away: &[u32]) -> WarmNodes {
+        WarmNodes {
+            held: held.iter().copied().collect(),
+            away: away.iter().copied().collect(),
+        }
     }
 
     #[test]
@@ -242,8 +258,7 @@ mod tests {
         let tree = Topology::new(&[2, 4]).unwrap();
         let mut allocator = FewestHops::new(tree);
         let mut place = |ranks, warm: &[u32]| {
-            let warm = warm.iter().copied().collect();
-            allocator.allocate(&want(ranks, None), &cluster(), &warm)
+            allocator.allocate(&want(ranks, None), &cluster(), &holding(warm, &[]))
         };
         assert_eq!(place(1, &[]), Ok(vec![1]));
         assert_eq!(place(1, &[3]), Ok(vec![3]));
@@ -304,5 +319,27 @@ mod tests {
             "{named}"
         );
         assert_eq!(ask(&only(1, Some(vec![4])), &[4]), Ok(vec![4]));
+    }
+
+    #[test]
+    fn warm_only_waits_for_nodes_that_held_the_program_and_are_away() {
+        let only = |ranks, nodes| Want {
+            warm_only: true,
+            ..want(ranks, nodes)
+        };
+        let ask = |want: &Want, warm: &WarmNodes| {
+            FewestHops::new(Topology::flat()).allocate(want, &cluster(), warm)
+        };
+        let Err(Wait::Absent(text)) = ask(&only(2, None), &holding(&[3], &[2])) else {
+            panic!("n2 may come back")
+        };
+        assert!(
+            text.contains("n3") && text.contains("n2 did and is not in service"),
+            "{text}"
+        );
+        let cold = ask(&only(3, None), &holding(&[3], &[2]));
+        assert!(matches!(cold, Err(Wait::Cold(_))), "{cold:?}");
+        let named = ask(&only(2, Some(vec![2, 3])), &holding(&[3], &[2]));
+        assert_eq!(named, Err(Wait::Absent("n2 not in service".into())));
     }
 }

@@ -34,7 +34,7 @@ impl Runner {
     ) {
         let rank = self.jobs.get(&id).and_then(|job| job.rank_on(node));
         let Some(rank) = rank else {
-            return self.call_of_ended_job(now_us, fabric, node, id, call);
+            return self.call_of_ended_job(fabric, node, id, call);
         };
         let job = self.jobs.get_mut(&id).expect("looked up above");
         if matches!(call, (_, Call::Exit(_))) {
@@ -88,21 +88,14 @@ impl Runner {
             fabric.reply(node, job_id(id), call_id, reply);
             match call {
                 Call::Report { offset, data } => keep_report(&mut of.fault, offset, &data),
-                Call::Exit(exit) => self.rank_exited(now_us, fabric, id, rank, *exit),
+                Call::Exit(exit) => self.rank_exited(now_us, id, rank, *exit),
                 _ => {}
             }
         }
     }
 
     /// A rank's last call was answered.
-    fn rank_exited(
-        &mut self,
-        now_us: u64,
-        fabric: &mut dyn Fabric,
-        id: u64,
-        rank: usize,
-        exit: Exit,
-    ) {
+    fn rank_exited(&mut self, now_us: u64, id: u64, rank: usize, exit: Exit) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -155,13 +148,12 @@ impl Runner {
         self.note_time_limit(now_us, id, exit.end);
         self.free_node(node.0, id);
         self.finish_if_ended(id);
-        self.schedule(now_us, fabric);
+        self.schedule_due = true;
     }
 
     /// Calls of a job that is over here: output has no reader; the exit frees the node.
     fn call_of_ended_job(
         &mut self,
-        now_us: u64,
         fabric: &mut dyn Fabric,
         node: NodeId,
         id: u64,
@@ -176,7 +168,7 @@ impl Runner {
         fabric.reply(node, job_id(id), call_id, reply);
         if matches!(call, Call::Exit(_)) {
             self.free_node(node.0, id);
-            self.schedule(now_us, fabric);
+            self.schedule_due = true;
         }
     }
 }

@@ -6,11 +6,11 @@
 //! Invariant: every [`Call`] gets exactly one [`Reply`]; calls of one rank reach the runner in
 //! the order in which the program made them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use netstack::ids::{CallId, JobId, NodeId};
 
+use super::allocator::WarmNodes;
 use super::retention::Plan;
 use crate::api::types::{RankEnd, RankReport};
 
@@ -37,7 +37,7 @@ pub struct Launch {
 /// node.
 pub trait Fabric {
     /// Nodes that hold a program, as far as control knows: the look into the node status table.
-    fn warm_nodes(&self, program: &[u8; 32]) -> BTreeSet<u32>;
+    fn warm_nodes(&self, program: &[u8; 32]) -> WarmNodes;
     /// Tells the nodes of a job to prepare.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use netstack::ids::NodeId;
 use netstack::job::StartMode;
 
-use super::allocator::Wait;
+use super::allocator::{Wait, WarmNodes};
 use super::fabric::{Fabric, Launch};
 use super::record::{Cause, Job};
 use super::{Runner, calls, job_id, launch_block, retention};
@@ -24,6 +24,10 @@ const TIME_LIMIT_PATIENCE_US: u64 = 2_000_000;
 
 /// How much earlier than control's clock a node's may see the time limit, in microseconds.
 const TIME_LIMIT_SLACK_US: u64 = 100_000;
+
+/// How long a job that wants warm nodes waits for some that are not in service, in microseconds:
+/// after a restart of control they are back within seconds.
+const WARM_PATIENCE_US: u64 = 10_000_000;
 
 /// Signal a job gets when its time is up or another of its nodes is lost (SIGTERM).
 const SIGNAL_TERM: i32 = 15;
@@ -176,7 +180,7 @@ impl Runner {
             return;
         };
         let text = format!(
-            "{node} does not hold {} any more; job {id} is loaded there",
+            "{node} was to keep {} for job {id} and does not hold it any more",
             job.info.name
         );
         self.events.push(
@@ -225,6 +229,11 @@ impl Runner {
             let job = self.jobs.get_mut(&id).expect("listed above");
             job.deadline_us = None;
             match job.info.state {
+                JobState::Pending if job.attached => {
+                    let reason = &job.info.reason;
+                    let text = format!("{reason}; run it once without --warm-only, or with --wait");
+                    self.end_early(now_us, fabric, id, SIGNAL_TERM, Cause::NotLaunched(text));
+                }
                 JobState::Pending => {
                     let cause = Cause::Cancelled("no client read its output".to_string());
                     self.end_early(now_us, fabric, id, SIGNAL_TERM, cause);
@@ -375,6 +384,7 @@ impl Runner {
     /// Gives nodes to waiting jobs, first come, first served; a job that waits for nodes that are
     /// not in service lets others pass.
     pub(super) fn schedule(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+        self.schedule_due = false;
         let waiting = |job: &Job| job.info.state == JobState::Pending && job.attached;
         let queue: Vec<u64> = self
             .jobs
@@ -396,7 +406,7 @@ impl Runner {
             let warm = if retention::looks_for_warm(&self.retention, &job.wishes) {
                 fabric.warm_nodes(&job.program.hash())
             } else {
-                BTreeSet::new()
+                WarmNodes::default()
             };
             match self.allocator.allocate(&job.want, &candidates, &warm) {
                 Ok(nodes) => {
@@ -404,7 +414,7 @@ impl Runner {
                         let before = candidates.insert(*node, super::Candidate::Busy);
                         assert_eq!(before, Some(super::Candidate::Free), "allocated twice");
                     }
-                    self.launch(now_us, fabric, id, &nodes, &warm);
+                    self.launch(now_us, fabric, id, &nodes, &warm.held);
                 }
                 Err(Wait::Cold(reason)) => {
                     let cause = Cause::NotLaunched(reason);
@@ -413,6 +423,13 @@ impl Runner {
                 Err(wait) => {
                     set_state(job, JobState::Pending, wait.reason());
                     held = matches!(wait, Wait::Busy(_));
+                    job.deadline_us = match wait {
+                        // Their programs may be gone for good: not for ever without being asked.
+                        Wait::Absent(_) if job.want.warm_only && !job.wait => {
+                            job.deadline_us.or(Some(now_us + WARM_PATIENCE_US))
+                        }
+                        _ => None,
+                    };
                 }
             }
         }

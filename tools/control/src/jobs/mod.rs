@@ -133,6 +133,8 @@ pub struct Runner {
     limits: config::Jobs,
     retention: config::Retention,
     allocator: Box<dyn Allocator>,
+    /// Ranks have ended since nodes were given out last.
+    schedule_due: bool,
     wakeups: Arc<Wakeups>,
     jobs: BTreeMap<u64, Job>,
     history: VecDeque<JobInfo>,
@@ -152,6 +154,7 @@ impl Runner {
             limits,
             retention: config::defaults().retention,
             allocator,
+            schedule_due: false,
             wakeups: Arc::default(),
             jobs: BTreeMap::new(),
             history: VecDeque::new(),
@@ -175,6 +178,13 @@ impl Runner {
     pub fn retaining(mut self, retention: config::Retention) -> Self {
         self.retention = retention;
         self
+    }
+
+    /// Gives out the nodes that became free in this step: once, however many ranks have ended.
+    pub fn settle(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+        if self.schedule_due {
+            self.schedule(now_us, fabric);
+        }
     }
 
     /// Through which streams wake the runner; see [`Runner::streams_changed`].
@@ -240,6 +250,7 @@ impl Runner {
             info,
             want: submission.want,
             wishes: submission.wishes,
+            wait: submission.wait,
             program: submission.program,
             args: submission.args,
             env: submission.env,

@@ -92,6 +92,8 @@ pub struct Job {
     pub want: Want,
     /// Reuse of retained pages.
     pub wishes: Wishes,
+    /// It waits for nodes that are not in service, for as long as it takes.
+    pub wait: bool,
     /// The program; holding it keeps it in the store.
     pub program: Program,
     /// Arguments.
@@ -198,8 +200,12 @@ impl Job {
     /// State, reason and exit status of the job now that it ends.
     pub fn verdict(&self) -> (JobState, String, Option<i32>) {
         let statuses = self.ranks.iter().filter_map(|rank| rank.end?.status());
-        // Ranks that were ended before the job began have no status of their own.
-        let exit_status = self.started_us.and(statuses.max());
+        // Ranks that were ended before the job began have no status of their own; and a job that
+        // did not begin on all its nodes has none, whatever some of its ranks have done.
+        let exit_status = match self.cause {
+            Some(Cause::BadProgram(_) | Cause::NotLaunched(_)) => None,
+            _ => self.started_us.and(statuses.max()),
+        };
         let (state, reason) = match &self.cause {
             Some(Cause::Cancelled(reason)) => (JobState::Cancelled, reason.clone()),
             Some(Cause::TimeLimit) => {

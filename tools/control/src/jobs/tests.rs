@@ -2,13 +2,13 @@
 
 mod warm;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use hearth_alloc::topology::Topology;
 use netstack::ids::{CallId, JobId, NodeId};
 use netstack::job::StartMode;
 
-use super::allocator::{FewestHops, Want};
+use super::allocator::{FewestHops, Want, WarmNodes};
 use super::fabric::{Call, Exit, Fabric, Launch, Reply};
 use super::record::Submission;
 use super::retention::Wishes;
@@ -26,11 +26,11 @@ struct Nodes {
     replies: VecDeque<(u32, u64, Reply)>,
     refuse_launch: bool,
     /// Nodes that hold the program.
-    warm: BTreeSet<u32>,
+    warm: WarmNodes,
 }
 
 impl Fabric for Nodes {
-    fn warm_nodes(&self, _program: &[u8; 32]) -> BTreeSet<u32> {
+    fn warm_nodes(&self, _program: &[u8; 32]) -> WarmNodes {
         self.warm.clone()
     }
     fn launch(&mut self, launch: Launch) -> Result<(), String> {
@@ -149,6 +149,7 @@ impl Lab {
         let call = (CallId(number), call);
         self.runner
             .call(self.now_us, &mut self.nodes, NodeId(node), id, call);
+        self.runner.settle(self.now_us, &mut self.nodes);
         number
     }
 

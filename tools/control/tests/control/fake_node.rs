@@ -37,6 +37,8 @@ pub struct Watch {
     pub joins: AtomicU64,
     /// Nothing that is sent to the node arrives.
     pub deaf: AtomicBool,
+    /// Nothing that the node sends leaves it.
+    pub mute: AtomicBool,
     /// The node loses what it holds and does not know it yet.
     pub forget: AtomicBool,
     /// What it was told, in order: `retain`, `launch warm`, `launch cold`, `drop`.
@@ -216,7 +218,9 @@ impl Machine {
             let now = self.now();
             while let Some(length) = self.endpoint.poll_transmit(now, &mut buffer[..1472]) {
                 // While control is down the system reports that; the protocol repeats.
-                drop(self.socket.send(&buffer[..length]));
+                if !self.watch.mute.load(Ordering::Relaxed) {
+                    drop(self.socket.send(&buffer[..length]));
+                }
             }
             let until = self.endpoint.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
             let wait_us = until

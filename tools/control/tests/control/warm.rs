@@ -241,7 +241,7 @@ fn a_retain_message_that_is_lost_is_repeated_and_one_that_finds_nothing_is_said_
     watch.forget.store(true, Ordering::Relaxed);
     assert_eq!(warm(&lab.report(&[], &program)), [false]);
     assert_eq!(watch.take_told(), ["retain", "launch cold"]);
-    assert!(lab.has_event("retain-missed", "n0 does not hold program"));
+    assert!(lab.has_event("retain-missed", "n0 was to keep program"));
 }
 
 #[test]
@@ -334,6 +334,48 @@ fn a_node_that_boots_again_holds_nothing() {
 }
 
 #[test]
+fn a_silent_node_is_not_warm_and_drops_when_it_is_heard_again() {
+    let lab = Lab::with_nodes(2);
+    let program = lab.program("program", "out hello\n");
+    lab.report(&["-n", "2"], &program);
+    holders_become(&lab, "program", "n[0-1]");
+    let watch = &lab.nodes[1].watch;
+    let cut = |cut| {
+        watch.deaf.store(cut, Ordering::Relaxed);
+        watch.mute.store(cut, Ordering::Relaxed);
+    };
+    cut(true);
+    holders_become(&lab, "program", "n0");
+    watch.take_told();
+    let (code, out, err) = parts(&lab.hearth(&["drop", "program"]));
+    assert_eq!(code, 125, "{err}");
+    assert!(
+        out.contains("n0    dropped") && out.contains("n1    away"),
+        "{out}"
+    );
+    assert!(err.contains("n1; told when heard again"), "{err}");
+    cut(false);
+    lab.eventually("n1 is back", |lab| lab.idle_nodes() == 2);
+    lab.eventually("n1 is told", |_| watch.take_told() == ["drop"]);
+    holders_become(&lab, "program", "");
+    let (code, _, err) = parts(&lab.hearth(&["drop", "program"]));
+    assert_eq!((code, err.as_str()), (0, "hearth: no node holds it\n"));
+}
+
+#[test]
+fn a_node_that_left_holds_nothing() {
+    let lab = Lab::with_nodes(2);
+    let program = lab.program("program", "out hello\n");
+    lab.report(&["-n", "2"], &program);
+    holders_become(&lab, "program", "n[0-1]");
+    assert!(lab.hearth(&["node", "leave", "n1"]).status.success());
+    assert_eq!(holders(&lab, "program"), "n0");
+    assert_eq!(lab.json(&["nodes"])[1]["warm"], json!([]));
+    let answer = lab.json(&["drop", "program", "n1"]);
+    assert_eq!(answer["nodes"][0]["outcome"], "not-up");
+}
+
+#[test]
 fn what_nodes_hold_survives_a_crash_of_control() {
     let mut lab = Lab::with_nodes(2);
     let program = lab.program("program", "out hello\n");
@@ -341,8 +383,7 @@ fn what_nodes_hold_survives_a_crash_of_control() {
     holders_become(&lab, "program", "n1");
     lab.stop_control(true);
     lab.start_control();
-    lab.eventually("both are in service", |lab| lab.idle_nodes() == 2);
-    assert_eq!(holders(&lab, "program"), "n1");
+    // No node has been heard yet, but one is known to have held it.
     let report = lab.report(&["--warm-only"], &program);
     assert_eq!(
         (&report["nodes"], warm(&report)),

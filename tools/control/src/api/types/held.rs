@@ -67,13 +67,25 @@ pub enum DropOutcome {
     NotHeld,
     /// It runs it just now and will let go of it at the end.
     Running,
-    /// It is not in service, and what it held is void with its boot.
+    /// It is not in service and holds nothing, now or when it is back.
     NotUp,
+    /// It is silent, and held it when it was last heard: it is told when it is heard again.
+    Away,
     /// It did not answer in time; it goes on being asked.
     NoAnswer,
+    /// It was not asked, because too many drops wait for it.
+    TooMany,
 }
 
 impl DropOutcome {
+    /// Whether the node will not hold the program any more, now or after its job.
+    pub fn is_certain(self) -> bool {
+        !matches!(
+            self,
+            DropOutcome::Away | DropOutcome::NoAnswer | DropOutcome::TooMany
+        )
+    }
+
     /// The word for tables.
     pub fn word(self) -> &'static str {
         match self {
@@ -81,7 +93,9 @@ impl DropOutcome {
             DropOutcome::NotHeld => "not-held",
             DropOutcome::Running => "running",
             DropOutcome::NotUp => "not-up",
+            DropOutcome::Away => "away",
             DropOutcome::NoAnswer => "no-answer",
+            DropOutcome::TooMany => "too-many",
         }
     }
 }

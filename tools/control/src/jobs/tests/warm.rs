@@ -9,7 +9,7 @@ use crate::config::{self, RetentionMode};
 impl Lab {
     fn with_warm(count: u32, warm: &[u32]) -> Self {
         let mut lab = Lab::with_nodes(count);
-        lab.nodes.warm = warm.iter().copied().collect();
+        lab.nodes.warm.held = warm.iter().copied().collect();
         lab
     }
 
@@ -97,7 +97,7 @@ fn a_warm_only_job_fails_when_too_few_nodes_are_warm_and_waits_for_busy_ones() {
         "1 warm nodes needed, 0 free"
     );
     // While it waited, n1 let go of the program.
-    lab.nodes.warm.clear();
+    lab.nodes.warm.held.clear();
     lab.exit(1, first, RankEnd::Exited(0));
     assert_eq!(lab.drain(&mut reader).1.unwrap().state, JobState::Failed);
 }
@@ -141,6 +141,55 @@ fn a_rank_that_ends_before_another_has_begun_counts() {
     lab.exit(1, id, RankEnd::Exited(4));
     let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!((end.state, end.exit_status), (JobState::Failed, Some(4)));
+}
+
+#[test]
+fn a_job_that_could_not_begin_everywhere_says_so_whatever_its_first_rank_did() {
+    let mut lab = Lab::with_warm(2, &[0, 1]);
+    let (id, mut reader) = lab.submit_reusing(2, Reuse::Require);
+    lab.runner.started(0, id, NodeId(0));
+    lab.exit(0, id, RankEnd::Exited(0));
+    let refusal = (false, "it does not hold the program");
+    lab.runner
+        .refused(0, &mut lab.nodes, id, NodeId(1), refusal);
+    let end = lab.drain(&mut reader).1.unwrap();
+    assert_eq!((end.state, end.exit_status), (JobState::Failed, None));
+    assert_eq!(end.reason, "n1: it does not hold the program");
+}
+
+#[test]
+fn a_warm_only_job_waits_for_nodes_that_are_away_but_not_for_ever() {
+    let mut lab = Lab::with_warm(2, &[]);
+    lab.nodes.warm.away = [5].into();
+    lab.runner.know_node(5);
+    let (id, mut reader) = lab.submit_reusing(1, Reuse::Require);
+    assert_eq!(lab.state(id), JobState::Pending);
+    lab.pass_s(9);
+    assert_eq!(lab.state(id), JobState::Pending);
+    lab.pass_s(1);
+    let end = lab.drain(&mut reader).1.unwrap();
+    assert_eq!(end.state, JobState::Failed);
+    assert!(
+        end.reason.contains("n5 did and is not in service"),
+        "{}",
+        end.reason
+    );
+    // Who is ready to wait does; and the node may come back in time.
+    for wait in [true, false] {
+        let mut submission = lab.submission(1, None);
+        submission.wishes.reuse = Reuse::Require;
+        (submission.want.warm_only, submission.wait) = (true, wait);
+        let (id, _reader) = lab.submit(submission);
+        lab.pass_s(if wait { 1_000 } else { 5 });
+        assert_eq!(lab.state(id), JobState::Pending);
+        lab.nodes.warm.held = std::mem::take(&mut lab.nodes.warm.away);
+        lab.runner.node_up(lab.now_us, &mut lab.nodes, 5, false);
+        assert_eq!(lab.launched().nodes, nodes(&[5]));
+        lab.all_ready(id);
+        lab.exit(5, id, RankEnd::Exited(0));
+        lab.nodes.warm.away = std::mem::take(&mut lab.nodes.warm.held);
+        lab.runner.node_down(lab.now_us, &mut lab.nodes, 5, "gone");
+    }
 }
 
 #[test]
