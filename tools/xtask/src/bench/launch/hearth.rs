@@ -26,8 +26,10 @@ const MEMORY: &str = "128M";
 const COLD_RUNS: usize = 3;
 /// No more cold launches after this.
 const COLD_LIMIT: Duration = Duration::from_secs(5);
-/// What nodes need for scrubbing the frames of a program that they dropped.
-const SCRUB_TIME: Duration = Duration::from_millis(300);
+/// What nodes need for telling control what they hold, and for scrubbing the frames of a few pages.
+const SETTLE_TIME: Duration = Duration::from_millis(300);
+/// What idle nodes need for scrubbing 16 MiB: they do some at each heartbeat, one a second.
+const SCRUB_TIME: Duration = Duration::from_millis(1_500);
 /// Warm launches of which medians are taken.
 const WARM_RUNS: usize = 5;
 /// A warm launch waits for nothing: what rounding to microseconds leaves.
@@ -211,10 +213,12 @@ impl Bench<'_, '_> {
     /// Has the nodes drop a program, so that dropping it is no part of a cold launch.
     fn forget(&self, program: Program) {
         let path = self.programs.join(program.file);
+        std::thread::sleep(SETTLE_TIME);
         // A program that control does not know is not held either.
         let known = self.cluster.run(&["drop", &path.to_string_lossy()]).is_ok();
         if known {
-            std::thread::sleep(SCRUB_TIME);
+            let is_large = program.file == TEXT_ALL.file;
+            std::thread::sleep(if is_large { SCRUB_TIME } else { SETTLE_TIME });
         }
     }
 
