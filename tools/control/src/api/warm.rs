@@ -62,15 +62,27 @@ pub async fn programs(State(api): State<Api>) -> Result<Json<Vec<ProgramInfo>>, 
     Ok(Json(list))
 }
 
-/// The last names of programs that are held; without the store the list is only poorer.
+/// The last names of programs that are held; without the store the list is only poorer. Jobs that
+/// are remembered here know most of them, so that a list of nodes seldom asks the store.
 pub(super) async fn names(api: &Api) -> BTreeMap<Hash, String> {
-    let nothing_held = api.shared.lock().ledger.warm.iter().next().is_none();
-    if nothing_held {
-        return BTreeMap::new();
+    let mut names = BTreeMap::new();
+    let mut nameless = BTreeSet::new();
+    {
+        let core = api.shared.lock();
+        let held: BTreeSet<Hash> = core.ledger.warm.iter().map(|warm| warm.program).collect();
+        for program in held {
+            match core.runner.program_name(&program) {
+                Some(name) => _ = names.insert(program, name.to_string()),
+                None => _ = nameless.insert(program),
+            }
+        }
     }
-    let rows = rows(api).await.unwrap_or_default();
-    let name = |row: ProgramRow| Some((row.hash, row.names.into_iter().next()?));
-    rows.into_iter().filter_map(name).collect()
+    if !nameless.is_empty() {
+        let rows = rows(api).await.unwrap_or_default().into_iter();
+        let rows = rows.filter(|row| nameless.contains(&row.hash));
+        names.extend(rows.filter_map(|row| Some((row.hash, row.names.into_iter().next()?))));
+    }
+    names
 }
 
 /// The rows of programs that were run.
