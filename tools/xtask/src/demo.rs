@@ -75,6 +75,10 @@ const SCENES: &[Scene] = &[
         "A computation that checks its own result; the report counts pages and interrupts",
         &["run", "-n", "*", "--report", "@compute"],
     ),
+    scene(
+        "The same again, on the same nodes: no fault on code, no byte of the program on the wire",
+        &["run", "-n", "*", "--warm-only", "--report", "@compute"],
+    ),
     Scene {
         says: "Arguments, environment and standard input reach the program; its exit status is \
                the number of arguments",
@@ -98,6 +102,10 @@ const SCENES: &[Scene] = &[
         input: "",
         status: 139,
     },
+    scene(
+        "Which programs the nodes hold for their next launch",
+        &["programs"],
+    ),
     scene("The jobs so far", &["jobs"]),
     scene("And the nodes: all in service", &["nodes"]),
 ];
