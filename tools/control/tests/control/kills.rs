@@ -150,13 +150,18 @@ impl Trial {
         let deadline = Instant::now() + LIFE;
         match self.below(6) {
             0 => std::thread::sleep(Duration::from_micros(self.below(60_000))),
-            1 => std::thread::sleep(Duration::from_micros(self.below(1_000_000))),
+            1 => {
+                let end = Instant::now() + Duration::from_micros(self.below(1_000_000));
+                self.wait_until_it_answers();
+                while Instant::now() < end {
+                    self.ask_what_is_warm();
+                }
+            }
             2 => {
                 self.wait_until_it_answers();
-                self.ask_what_is_warm();
                 let before = self.acknowledged();
                 while self.acknowledged().is_subset(&before) && Instant::now() < deadline {
-                    std::thread::sleep(Duration::from_micros(50));
+                    self.ask_what_is_warm();
                 }
             }
             _ => {
