@@ -3,12 +3,13 @@
 //! begins, the numbers of jobs in the copy of the event log. Nodes remember the numbers of jobs that
 //! ended on them and would not run another with the same.
 //!
-//! Key functions: [`take_over`], [`jobs_seen`]. Neighbour: `ledger` calls them when it opens.
+//! Key functions: [`find`], [`taken_over`], [`jobs_seen`]. Neighbour: `ledger` calls them when it
+//! opens.
 //!
 //! Invariant: a file is renamed only when the store has what it says; so a crash in between does it
 //! once more, which changes nothing.
 
-use std::io::BufRead;
+use std::io::{BufRead, Seek, SeekFrom};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -16,7 +17,6 @@ use hearth_store::NodeRow;
 use serde::Deserialize;
 
 use crate::events::{Event, Severity};
-use crate::ledger::Ledger;
 
 #[derive(Debug, Deserialize)]
 struct Saved {
@@ -24,11 +24,23 @@ struct Saved {
     node: u32,
 }
 
-/// Takes over what earlier versions left in the state directory `dir`; gives what people should
-/// know about it. A ledger that is `only_for_now` leaves the files to a later start.
-pub fn take_over(dir: &Path, ledger: &mut Ledger, only_for_now: bool) -> Vec<Event> {
-    let mut events = Vec::new();
-    let (nodes_file, job_file) = (dir.join("nodes.json"), dir.join("next-job"));
+/// So much of the end of each event file is read: thousands of events, among which are those of the
+/// newest jobs.
+const EVENTS_TAIL_BYTES: u64 = 1024 * 1024;
+
+/// What earlier versions left.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Machines and their numbers.
+    pub nodes: Vec<NodeRow>,
+    /// Number of the next job.
+    pub next_job: Option<u64>,
+}
+
+/// Finds what earlier versions left in the state directory `dir`; `notices` get what people should
+/// know about it.
+pub fn find(dir: &Path, notices: &mut Vec<Event>) -> Found {
+    let nodes_file = dir.join("nodes.json");
     let nodes = match std::fs::read(&nodes_file).map(|bytes| parse_nodes(&bytes)) {
         Ok(Ok(nodes)) => nodes,
         Ok(Err(what)) => {
@@ -36,33 +48,33 @@ pub fn take_over(dir: &Path, ledger: &mut Ledger, only_for_now: bool) -> Vec<Eve
                 "{} is damaged ({what}) and was set aside: nodes that are running keep their numbers, others are numbered anew as they boot",
                 nodes_file.display()
             );
-            events.push(Event::new(Severity::Warning, "nodes-file-damaged", text));
-            set_aside(&nodes_file, "damaged", &mut events);
+            notices.push(Event::new(Severity::Warning, "nodes-file-damaged", text));
+            set_aside(&nodes_file, "damaged", notices);
             Vec::new()
         }
         Err(_) => Vec::new(),
     };
-    let next_job = std::fs::read_to_string(&job_file)
+    let next_job = std::fs::read_to_string(dir.join("next-job"))
         .ok()
         .and_then(|text| text.trim().parse().ok());
-    if nodes.is_empty() && next_job.is_none() {
-        return events;
+    Found { nodes, next_job }
+}
+
+/// What was found is in the store now: the files are renamed.
+pub fn taken_over(dir: &Path, found: &Found, notices: &mut Vec<Event>) {
+    if found.nodes.is_empty() && found.next_job.is_none() {
+        return;
     }
-    // A store that cannot be written is an event of its own; the files then stay.
-    let taken = ledger.import(&nodes, next_job.unwrap_or(1)).is_ok();
-    if taken && !only_for_now {
-        for file in [nodes_file, job_file] {
-            if file.exists() {
-                set_aside(&file, "imported", &mut events);
-            }
+    for file in [dir.join("nodes.json"), dir.join("next-job")] {
+        if file.exists() {
+            set_aside(&file, "imported", notices);
         }
-        let text = format!(
-            "the numbers of {} nodes and of jobs were taken over from files of an earlier version, which now end in .imported",
-            nodes.len()
-        );
-        events.push(Event::new(Severity::Info, "store-imported", text));
     }
-    events
+    let text = format!(
+        "the numbers of {} nodes and of jobs were taken over from files of an earlier version, which now end in .imported",
+        found.nodes.len()
+    );
+    notices.push(Event::new(Severity::Info, "store-imported", text));
 }
 
 /// The highest number of a job in `events.jsonl` and the file before it; 0 without any. Lines that
@@ -73,7 +85,10 @@ pub fn jobs_seen(dir: &Path) -> u64 {
         job: Option<u64>,
     }
     let of_file = |name: &str| {
-        let file = std::fs::File::open(dir.join(name)).ok()?;
+        let mut file = std::fs::File::open(dir.join(name)).ok()?;
+        let bytes = file.metadata().ok()?.len();
+        file.seek(SeekFrom::Start(bytes.saturating_sub(EVENTS_TAIL_BYTES)))
+            .ok()?;
         let lines = std::io::BufReader::new(file)
             .split(b'\n')
             .map_while(Result::ok);

@@ -12,12 +12,14 @@
 //! Invariants: a batch is dropped only when it is committed or, event first, at its bound; nothing
 //! here waits for the disk or longer than the store's own limit for a lock.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hearth_store::{
-    Batch, Checkpointer, Failure, Limits, Memory, NodeRow, Sqlite, Store, StoreError,
+    Batch, Checkpointer, EventRow, Failure, JobRow, Limits, Memory, NodeRow, Query, Sqlite, Store,
+    StoreError,
 };
 
 use crate::api::types::{JobInfo, JobState, RankEnd};
@@ -36,6 +38,10 @@ const UNWRITTEN_MAX: usize = 65_536;
 
 /// First and longest time between two tries to write, in microseconds.
 const RETRY_US: std::ops::RangeInclusive<u64> = 1_000_000..=60_000_000;
+
+/// Jobs that can be under way.
+#[expect(clippy::cast_possible_truncation, reason = "it is 4,096")]
+const OPEN_JOBS_MAX: u32 = JOBS_MAX as u32;
 
 /// How often the store's log is moved into its file; a power failure loses so much at most.
 const CHECKPOINT_PERIOD: Duration = Duration::from_secs(5);
@@ -118,7 +124,8 @@ impl std::fmt::Debug for Ledger {
 }
 
 /// Opens the store at `path`. Jobs that were under way when control ended have ended with it. A
-/// file that cannot be used for now is a notice, and control goes on in memory.
+/// file that can only be read is read, and control goes on in memory; one that is locked or full is
+/// written when that works again.
 ///
 /// # Errors
 /// [`StoreError::Newer`] and [`StoreError::Foreign`]: going on would lead to two histories.
@@ -138,10 +145,15 @@ pub fn open(path: &Path, limits: Limits, wanted: Wanted) -> Result<Opened, Store
         Err(error @ (StoreError::Newer { .. } | StoreError::Foreign { .. })) => return Err(error),
         Err(error) => {
             let text = format!(
-                "{error}, then start the control node again; until then it goes on in memory: node numbers, jobs and events are forgotten when it ends"
+                "{error}, then start the control node again; until then it goes on in memory, and what happens is forgotten when it ends"
             );
             notices.push(Event::new(Severity::Error, "store-unavailable", &text));
-            let mut opened = read(path, Box::new(Memory::new(limits)), None, wanted)?;
+            let mut memory = Memory::new(limits);
+            // What can be read is not forgotten: nodes keep their numbers, jobs are numbered on.
+            if let Ok(file) = Sqlite::open_to_read(path) {
+                memory.commit(&copy(&*file, wanted)?)?;
+            }
+            let mut opened = read(path, Box::new(memory), None, wanted)?;
             opened.ledger.unavailable = Some(text);
             opened
         }
@@ -150,36 +162,85 @@ pub fn open(path: &Path, limits: Limits, wanted: Wanted) -> Result<Opened, Store
     Ok(opened)
 }
 
+/// What control needs of a store, to be put into another.
+fn copy(from: &dyn Query, wanted: Wanted) -> Result<Batch, StoreError> {
+    let mut batch = Batch::default();
+    for node in from.nodes()? {
+        batch.put_node(node);
+    }
+    for row in from.warm()? {
+        batch.set_warm(row);
+    }
+    let jobs = from.ended_jobs(None, wanted.jobs)?.into_iter();
+    for job in jobs.chain(from.open_jobs(OPEN_JOBS_MAX)?) {
+        batch.put_job(job);
+    }
+    for event in newest_events(from, wanted)? {
+        batch.append_event(event);
+    }
+    batch.number_jobs_from(from.next_job()?);
+    Ok(batch)
+}
+
+fn newest_events(store: &dyn Query, wanted: Wanted) -> Result<Vec<EventRow>, StoreError> {
+    let before = u64::from(wanted.events).saturating_add(1);
+    store.events(store.next_event()?.saturating_sub(before), wanted.events)
+}
+
 fn read(
     path: &Path,
     store: Box<dyn Store>,
     checkpointer: Option<Checkpointer>,
     wanted: Wanted,
 ) -> Result<Opened, StoreError> {
-    let mut ledger = Ledger::new(store);
+    let dir = path.parent().unwrap_or(Path::new("."));
     let mut notices = Vec::new();
-    if let Some(dir) = path.parent() {
-        notices = import::take_over(dir, &mut ledger, checkpointer.is_none());
-        notices.extend(ledger.number_jobs_behind(dir)?);
+    let found = import::find(dir, &mut notices);
+    let mut nodes: BTreeMap<u32, NodeRow> = BTreeMap::new();
+    for node in store.nodes()?.into_iter().chain(found.nodes.clone()) {
+        nodes.insert(node.node, node);
     }
-    notices.extend(ledger.close_open_jobs()?);
-    let store = &ledger.store;
-    let mut jobs: Vec<JobInfo> = store
-        .ended_jobs(None, wanted.jobs)?
-        .into_iter()
-        .map(stored::job_info)
-        .collect();
-    jobs.reverse();
+    let mut next_job = store.next_job()?.max(found.next_job.unwrap_or(1));
+    let seen = import::jobs_seen(dir);
+    if seen >= next_job {
+        // Behind all that may have been given out since without a trace.
+        next_job = seen.saturating_add(1).saturating_add(JOBS_MAX as u64);
+        let text = format!(
+            "by the event log there were jobs up to number {seen}, of which the store does not know: the next gets {next_job}"
+        );
+        notices.push(Event::new(Severity::Info, "store-imported", text));
+    }
+    let ended = store.ended_jobs(None, wanted.jobs)?.into_iter();
+    let mut jobs: Vec<JobInfo> = ended.map(stored::job_info).collect();
+    let open = store.open_jobs(OPEN_JOBS_MAX)?;
+    let events = newest_events(&*store, wanted)?;
     let next_event = store.next_event()?;
-    let first = next_event.saturating_sub(u64::from(wanted.events).saturating_add(1));
-    let events = store.events(first, wanted.events)?;
+    let history = History::new(store.reader()?);
+    let mut ledger = Ledger::new(store)?;
+    for node in &found.nodes {
+        ledger.batch.put_node(node.clone());
+    }
+    ledger.batch.number_jobs_from(next_job);
+    for row in open {
+        let (info, event) = ledger.close_job(row);
+        jobs.push(info);
+        notices.push(event);
+    }
+    jobs.sort_by_key(|job| job.id);
+    let surplus = jobs.len().saturating_sub(wanted.jobs as usize);
+    jobs.drain(..surplus);
+    // A store that cannot be written now is written later, as while control runs.
+    notices.extend(ledger.commit(0));
+    if ledger.batch.is_empty() && checkpointer.is_some() {
+        import::taken_over(dir, &found, &mut notices);
+    }
     Ok(Opened {
-        history: History::new(store.reader()?),
+        history,
         checkpointer: checkpointer.map(|checkpointer| Arc::new(Mutex::new(checkpointer))),
-        nodes: store.nodes()?,
+        nodes: nodes.into_values().collect(),
         jobs,
         events: events.into_iter().map(stored::event).collect(),
-        next_job: store.next_job()?,
+        next_job,
         next_event,
         notices,
         ledger,
@@ -188,65 +249,27 @@ fn read(
 
 impl Ledger {
     /// A ledger on `store`, with the node status table as it is there.
-    fn new(store: Box<dyn Store>) -> Self {
-        Ledger {
+    fn new(store: Box<dyn Store>) -> Result<Self, StoreError> {
+        Ok(Ledger {
+            warm: Index::restored(store.warm()?),
             store,
             batch: Batch::default(),
             trouble: None,
             unavailable: None,
             lost: 0,
-            warm: Index::default(),
-        }
+        })
     }
 
-    /// Ends the jobs that were under way when an earlier run of control ended.
-    fn close_open_jobs(&mut self) -> Result<Vec<Event>, StoreError> {
-        self.warm = Index::restored(self.store.warm()?);
-        let mut events = Vec::new();
-        let most = u32::try_from(JOBS_MAX).expect("fits");
-        for row in self.store.open_jobs(most)? {
-            let mut info = stored::job_info(row);
-            info.state = JobState::Failed;
-            info.reason = "the control node ended while the job was under way".to_string();
-            info.ended_unix_us = Some(clock::unix_us());
-            let text = format!("job {} ({}): failed: {}", info.id, info.name, info.reason);
-            events.push(Event::new(Severity::Warning, "job-ended", text).job(info.id));
-            self.batch.put_job(stored::job_row(&info));
-        }
-        self.store.commit(&self.batch)?;
-        self.batch.clear();
-        Ok(events)
-    }
-
-    /// Takes over numbers that an earlier version of this program kept in files of its own.
-    ///
-    /// # Errors
-    /// [`StoreError`]: the files must stay.
-    pub fn import(&mut self, nodes: &[NodeRow], next_job: u64) -> Result<(), StoreError> {
-        let mut batch = Batch::default();
-        for node in nodes {
-            batch.put_node(node.clone());
-        }
-        batch.number_jobs_from(next_job);
-        self.store.commit(&batch)
-    }
-
-    /// A store without any job goes on behind the highest number in the event log, and behind all
-    /// that may have been given out since without a trace there.
-    fn number_jobs_behind(&mut self, dir: &Path) -> Result<Option<Event>, StoreError> {
-        if self.store.next_job()? > 1 {
-            return Ok(None);
-        }
-        let seen = import::jobs_seen(dir);
-        if seen == 0 {
-            return Ok(None);
-        }
-        let next = seen.saturating_add(1).saturating_add(JOBS_MAX as u64);
-        self.import(&[], next)?;
-        let text = format!(
-            "the store begins, and by the event log there were jobs up to number {seen}: the next gets {next}"
-        );
-        Ok(Some(Event::new(Severity::Info, "store-imported", text)))
+    /// Ends a job that was under way when an earlier run of control ended.
+    fn close_job(&mut self, row: JobRow) -> (JobInfo, Event) {
+        let mut info = stored::job_info(row);
+        info.state = JobState::Failed;
+        info.reason = "the control node ended while the job was under way".to_string();
+        info.ended_unix_us = Some(clock::unix_us());
+        let text = format!("job {} ({}): failed: {}", info.id, info.name, info.reason);
+        self.batch.put_job(stored::job_row(&info));
+        let event = Event::new(Severity::Warning, "job-ended", text).job(info.id);
+        (info, event)
     }
 
     /// A machine joined with a boot; `since` is when that boot joined first.
@@ -390,7 +413,7 @@ impl Ledger {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use hearth_store::{EventRow, JobRow, ProgramRow, Query, WarmRow};
+    use hearth_store::{ProgramRow, WarmRow};
 
     use super::*;
     use crate::warm::Held;
@@ -458,7 +481,7 @@ mod tests {
             memory: memory.clone(),
             full: full.clone(),
         };
-        (Ledger::new(Box::new(store)), memory, full)
+        (Ledger::new(Box::new(store)).unwrap(), memory, full)
     }
 
     fn event(seq: u64) -> Event {
@@ -606,6 +629,38 @@ mod tests {
         assert_eq!(warm.iter().count(), 0, "nobody has joined");
         warm.joined(1, 9, &mut Batch::default());
         assert_eq!(warm.nodes(&HASH).next().unwrap().last_job, Some(3));
+    }
+
+    #[test]
+    fn a_store_that_is_locked_at_the_start_is_read_and_written_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hearth.db");
+        let wanted = Wanted { jobs: 9, events: 9 };
+        let open = || open(&path, Limits::default(), wanted).unwrap();
+        let mut first = open();
+        holds(&mut first.ledger);
+        first.ledger.job(&record(7, JobState::Running));
+        assert_eq!(first.ledger.commit(0), None);
+        drop(first);
+        let other = rusqlite::Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let mut second = open();
+        let kinds: Vec<&str> = second
+            .notices
+            .iter()
+            .map(|event| event.kind.as_str())
+            .collect();
+        assert_eq!(kinds, ["job-ended", "store-failed"]);
+        assert_eq!((second.nodes.len(), second.next_job), (1, 8));
+        assert_eq!(second.jobs[0].state, JobState::Failed);
+        assert_eq!(second.ledger.warm.rows().count(), 1);
+        other.execute_batch("COMMIT").unwrap();
+        let told = second.ledger.commit(2_000_000).unwrap();
+        assert_eq!(told.kind, "store-works");
+        drop(second);
+        let third = open();
+        assert!(third.notices.is_empty());
+        assert_eq!(third.jobs[0].state, JobState::Failed);
     }
 
     #[test]

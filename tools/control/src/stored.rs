@@ -8,12 +8,30 @@
 
 use hearth_store::{EventRow, JobRow, ProgramUse};
 
-use crate::api::types::{JobInfo, JobState, RankEnd, Reuse};
+use crate::api::types::{JobInfo, JobState, RankEnd, RankReport, Reuse};
 use crate::events::{Event, Severity};
 use crate::secrets;
 
+/// Reports of ranks that are kept of one job, under a kilobyte each: a job of the whole cluster must
+/// not hold up the control node while it is written, nor fill the disk with what nobody reads.
+const REPORTS_MAX: usize = 1_024;
+
 /// A job as a row.
 pub fn job_row(info: &JobInfo) -> JobRow {
+    let record = if info.ranks.len() > REPORTS_MAX {
+        let mut ranks: Vec<&RankReport> = info.ranks.iter().collect();
+        // Those that did not exit with 0 first, then the lowest.
+        ranks.sort_by_key(|rank| (rank.end == Some(RankEnd::Exited(0)), rank.rank));
+        ranks.truncate(REPORTS_MAX);
+        ranks.sort_by_key(|rank| rank.rank);
+        let fewer = JobInfo {
+            ranks: ranks.into_iter().cloned().collect(),
+            ..info.clone()
+        };
+        serde_json::to_string(&fewer)
+    } else {
+        serde_json::to_string(info)
+    };
     JobRow {
         id: info.id,
         name: info.name.clone(),
@@ -26,7 +44,7 @@ pub fn job_row(info: &JobInfo) -> JobRow {
         started_unix_us: info.started_unix_us,
         ended_unix_us: info.ended_unix_us,
         exit_status: info.exit_status,
-        record: serde_json::to_string(info).expect("plain data"),
+        record: record.expect("plain data"),
     }
 }
 
@@ -112,8 +130,6 @@ fn word<T: serde::de::DeserializeOwned>(word: &str) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::types::RankReport;
-
     fn info() -> JobInfo {
         let rank = |rank, end| RankReport {
             end: Some(end),
@@ -149,6 +165,23 @@ mod tests {
     #[test]
     fn jobs_come_back_as_they_were() {
         assert_eq!(job_info(job_row(&info())), info());
+    }
+
+    #[test]
+    fn of_a_large_job_the_reports_that_say_something_are_kept() {
+        let mut large = info();
+        large.ranks = (0..5_000)
+            .map(|rank| RankReport {
+                end: Some(RankEnd::Exited(i32::from(rank == 4_321))),
+                ..RankReport::new(rank, rank)
+            })
+            .collect();
+        let kept = job_info(job_row(&large)).ranks;
+        assert_eq!(kept.len(), REPORTS_MAX);
+        assert_eq!(
+            (kept[0].rank, kept[1022].rank, kept[1023].rank),
+            (0, 1022, 4_321)
+        );
     }
 
     #[test]

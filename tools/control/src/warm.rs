@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hearth_store::{Batch, WarmRow};
 
+use netstack::retention::CHANGES_MAX;
+
 use crate::programs::Hash;
 
 /// Programs that one node can hold: the bound of its own table. What it reports beyond is not
@@ -216,6 +218,10 @@ impl Index {
             self.insert(row);
             batch.set_warm(row);
         }
+        // A report with room left is the last of a full telling: what did not come is gone.
+        if report.held.len() + report.dropped.len() < CHANGES_MAX {
+            self.before_reset.retain(|(of, _), _| *of != node);
+        }
     }
 
     /// A job of `program` has ended on `node`.
@@ -390,10 +396,16 @@ mod tests {
         let before: Vec<Warm> = lab.index.of_node(1).collect();
         assert_eq!(before[0].last_job, Some(44));
         // In two pieces; program 2 is gone.
-        lab.report(report(1, 7, true, &[3], &[]));
+        let mut first: Vec<u8> = (100..100 + CHANGES_MAX as u8 - 1).collect();
+        first.push(3);
+        lab.report(report(1, 7, true, &first, &[]));
         lab.report(report(1, 7, false, &[1], &[]));
         let after: Vec<Warm> = lab.index.of_node(1).collect();
-        assert_eq!(after, [before[0], before[2]]);
+        assert_eq!(after[..2], [before[0], before[2]]);
+        // What the telling left out is forgotten: it comes again as something new.
+        lab.report(report(1, 7, false, &[2], &[]));
+        let again = lab.index.of_node(1).nth(1).unwrap();
+        assert!(again.since_unix_us > before[1].since_unix_us);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub fn main(global: &Global, options: &Options) -> anyhow::Result<ExitCode> {
     findings.extend(store.map(|what| hearth_boot::Finding {
         severity: Severity::Warning,
         what,
-        fix: "`hearth events` says when it is written again".to_string(),
+        fix: "`hearth events` says what became of it".to_string(),
     }));
     let stops = findings
         .iter()

@@ -246,7 +246,7 @@ impl Runner {
             totals: None,
             ranks: Vec::new(),
         };
-        let job = Job {
+        let mut job = Job {
             info,
             want: submission.want,
             wishes: submission.wishes,

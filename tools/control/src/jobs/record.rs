@@ -154,10 +154,16 @@ impl Job {
             .collect();
     }
 
-    /// What is to be written down of it now.
-    pub fn record(&self) -> Record {
+    /// What is to be written down of it now; the reports of its ranks once it has ended.
+    pub fn record(&mut self) -> Record {
+        let ranks = std::mem::take(&mut self.info.ranks);
+        let mut info = self.info.clone();
+        self.info.ranks = ranks;
+        if info.state.is_final() {
+            info.ranks.clone_from(&self.info.ranks);
+        }
         Record {
-            info: self.info.clone(),
+            info,
             program_bytes: self.program.bytes(),
             nodes: self.ranks.iter().map(|rank| rank.node.0).collect(),
         }

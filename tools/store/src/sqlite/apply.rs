@@ -93,13 +93,15 @@ fn touch_program(
     counts: &mut Counts,
     used: &ProgramUse,
 ) -> rusqlite::Result<()> {
-    let known = super::query::program(connection, &used.hash)?;
-    let row = match known {
-        Some(mut row) => {
+    let row = match super::query::program(connection, &used.hash) {
+        Ok(Some(mut row)) => {
             row.add(used);
             row
         }
-        None => {
+        // Spoilt by somebody: it begins anew, so that everything else can be written.
+        Err(error) if super::query::is_unreadable(&error) => ProgramRow::first(used),
+        Err(error) => return Err(error),
+        Ok(None) => {
             counts.programs += 1;
             ProgramRow::first(used)
         }

@@ -73,6 +73,14 @@ impl Sqlite {
         open::open(path, limits)
     }
 
+    /// Opens the store at `path` for reading alone, where it cannot be opened otherwise.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn open_to_read(path: &Path) -> Result<Box<dyn Query + Send>, StoreError> {
+        open::open_to_read(path).map(|store| Box::new(store) as Box<dyn Query + Send>)
+    }
+
     /// What moves the log into the file; to be run on another thread.
     ///
     /// # Errors

@@ -96,6 +96,31 @@ fn open_sound(path: &Path, limits: Limits) -> Result<Sqlite, Unusable> {
     })
 }
 
+/// See [`Sqlite::open_to_read`].
+pub fn open_to_read(path: &Path) -> Result<Sqlite, StoreError> {
+    let connect = || {
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        connection.pragma_update(None, "query_only", true)?;
+        Ok(connection)
+    };
+    let connection = connect().map_err(|source| failed("open", path, source))?;
+    check(&connection, path).map_err(|unusable| match unusable {
+        Unusable::Error(error) => error,
+        Unusable::Damaged(what) => StoreError::SetAside {
+            path: path.to_path_buf(),
+            what,
+            source: std::io::Error::other("it is only read"),
+        },
+    })?;
+    Ok(Sqlite {
+        connection,
+        path: path.to_path_buf(),
+        limits: Limits::default(),
+        counts: apply::Counts::default(),
+    })
+}
+
 /// Creates the file with mode 0600 where there is none; the log and its index get the same mode.
 /// When that fails, SQLite says why.
 fn create_private(path: &Path) {

@@ -109,10 +109,24 @@ impl Sqlite {
     ) -> Result<Vec<T>, StoreError> {
         let read = || -> rusqlite::Result<Vec<T>> {
             let mut statement = self.connection.prepare_cached(text)?;
-            statement.query_map(parameters, of)?.collect()
+            let rows = statement.query_map(parameters, of)?;
+            // One row that somebody has spoilt must not hide the others.
+            rows.filter(|row| !row.as_ref().is_err_and(is_unreadable))
+                .collect()
         };
         read().map_err(|source| self.failed("read", source))
     }
+}
+
+/// Whether a row has a value that is not written here.
+pub fn is_unreadable(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error;
+    matches!(
+        error,
+        Error::FromSqlConversionFailure(..)
+            | Error::IntegralValueOutOfRange(..)
+            | Error::InvalidColumnType(..)
+    )
 }
 
 /// The row of one program.

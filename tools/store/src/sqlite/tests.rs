@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::{BUSY_LIMIT, Sqlite, schema};
-use crate::rows::{EventRow, JobRow, Limits, ProgramUse};
+use crate::rows::{EventRow, JobRow, Limits, ProgramRow, ProgramUse};
 use crate::{Batch, Failure, Query, Store, StoreError};
 
 fn event(seq: u64) -> EventRow {
@@ -282,6 +282,35 @@ fn a_part_of_a_batch_is_never_written() {
         store.commit(&batch).unwrap();
     }
     assert_eq!(store.ended_jobs(None, 100).unwrap().len(), 20);
+}
+
+#[test]
+fn rows_that_somebody_spoilt_hide_nothing_and_stop_nothing() {
+    let (_dir, path) = lab();
+    let mut store = store(&path);
+    let mut batch = events(1..=2);
+    for id in 1..=2 {
+        batch.finish_job(job(id, Some(id)), used(id));
+    }
+    store.commit(&batch).unwrap();
+    let spoil = "UPDATE programs SET names = 'hello'; UPDATE jobs SET program = 'x' WHERE id = 1;
+        UPDATE events SET job = -1 WHERE seq = 1";
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(spoil)
+        .unwrap();
+    let ids = |store: &Sqlite| {
+        let rows = store.ended_jobs(None, 9).unwrap().into_iter();
+        rows.map(|row| row.id).collect::<Vec<_>>()
+    };
+    assert_eq!((count(&store), ids(&store)), (1, vec![2]));
+    assert!(store.programs(9).unwrap().is_empty());
+    let mut batch = Batch::default();
+    batch.finish_job(job(3, Some(3)), used(3));
+    store.commit(&batch).unwrap();
+    assert_eq!(store.programs(9).unwrap(), [ProgramRow::first(&used(3))]);
+    drop(store);
+    assert_eq!(ids(&self::store(&path)), [3, 2]);
 }
 
 fn job(id: u64, ended_unix_us: Option<u64>) -> JobRow {
