@@ -144,7 +144,14 @@ fn counts(cluster: &Cluster) -> Result<()> {
     let report = std::env::temp_dir().join(format!("hearth-e2e-{}.json", std::process::id()));
     let flag = format!("--report={}", report.display());
     cluster
-        .hearth(&["run", "-n", "2", "--cold", &flag, &cluster.program("hello-c")])?
+        .hearth(&[
+            "run",
+            "-n",
+            "2",
+            "--cold",
+            &flag,
+            &cluster.program("hello-c"),
+        ])?
         .expect_code(0)?;
     let text = std::fs::read_to_string(&report)?;
     std::fs::remove_file(&report)?;

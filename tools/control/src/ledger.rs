@@ -10,7 +10,7 @@
 //! so and one says when it works again.
 //!
 //! Invariants: a batch is dropped only when it is committed or, event first, at its bound; nothing
-//! here waits for the disk or longer than the store's own limit for a lock.
+//! here makes a checkpoint, or waits longer than the store's own limit for a lock.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,13 +2,18 @@
 //!
 //! Key type: [`Checkpointer`]. Neighbour: [`super::Sqlite`] appends to the log meanwhile.
 //!
-//! Invariant: nothing here makes the writer wait.
+//! After a checkpoint of the whole log the next commit begins the log anew, and waits for the disk to
+//! have its header (`walFrames` in SQLite's wal.c). That commit is made here, so that it is not the
+//! writer's.
+//!
+//! Invariant: the writer waits for this at most as long as for any other process
+//! ([`super::BUSY_LIMIT`]).
 
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::failed;
+use super::{BUSY_LIMIT, failed};
 use crate::error::StoreError;
 
 /// Makes checkpoints of one store, on a connection of its own.
@@ -16,18 +21,22 @@ use crate::error::StoreError;
 pub struct Checkpointer {
     connection: Connection,
     path: PathBuf,
+    /// State of the file, as this connection sees others change it, when the log was moved last.
+    seen: Option<i64>,
 }
 
 impl Checkpointer {
     pub(super) fn new(path: &Path) -> Result<Self, StoreError> {
         let connect = || {
             let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+            connection.busy_timeout(BUSY_LIMIT)?;
             connection.pragma_update(None, "synchronous", "normal")?;
             Ok(connection)
         };
         Ok(Checkpointer {
             connection: connect().map_err(|source| failed("open", path, source))?,
             path: path.to_path_buf(),
+            seen: None,
         })
     }
 
@@ -37,9 +46,28 @@ impl Checkpointer {
     /// # Errors
     /// [`StoreError::Failed`].
     pub fn run(&mut self) -> Result<(), StoreError> {
-        // Answers three numbers (busy, pages in the log, pages moved); a rest stays for next time.
-        self.connection
-            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
-            .map_err(|source| failed("checkpoint", &self.path, source))
+        let run = || -> rusqlite::Result<Option<i64>> {
+            let version = self
+                .connection
+                .pragma_query_value(None, "data_version", |row| row.get(0))?;
+            if self.seen == Some(version) {
+                return Ok(self.seen);
+            }
+            // A rest that readers still need stays for next time.
+            let (pages, moved): (i64, i64) =
+                self.connection
+                    .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+                        Ok((row.get(1)?, row.get(2)?))
+                    })?;
+            if moved < pages {
+                return Ok(None);
+            }
+            let begin = "INSERT INTO counters (name, value) VALUES ('checkpoints', 1)
+                ON CONFLICT (name) DO UPDATE SET value = value + 1";
+            self.connection.execute(begin, [])?;
+            Ok(Some(version))
+        };
+        self.seen = run().map_err(|source| failed("checkpoint", &self.path, source))?;
+        Ok(())
     }
 }

@@ -17,8 +17,9 @@
 //! leaves half of one (SQLite, "Write-Ahead Logging", section 3.2 and "PRAGMA synchronous").
 //! Checkpoints wait for the disk, so they are not made by the writer but by a [`Checkpointer`].
 //!
-//! Invariant: every change of the file is in a transaction, and the writer never waits for the disk
-//! or longer than [`BUSY_LIMIT`] for another process.
+//! Invariant: every change of the file is in a transaction. The writer waits for the disk only where
+//! it commits in the instant between a checkpoint and the commit that follows it there, or where the
+//! log has reached its bound because checkpoints fail; for others it waits [`BUSY_LIMIT`] at most.
 
 mod apply;
 mod checkpoint;
