@@ -32,9 +32,11 @@ use crate::jobs::record::Record;
 use crate::stored;
 use crate::warm::{Index, Report};
 
-/// Changes kept while the store cannot be written: about a day of a busy cluster's, some tens of
-/// megabytes.
+/// Changes kept while the store cannot be written: about a day of a busy cluster's.
 const UNWRITTEN_MAX: usize = 65_536;
+
+/// Bytes of records of jobs among them.
+const UNWRITTEN_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// First and longest time between two tries to write, in microseconds.
 const RETRY_US: std::ops::RangeInclusive<u64> = 1_000_000..=60_000_000;
@@ -334,7 +336,7 @@ impl Ledger {
             .as_ref()
             .is_some_and(|trouble| now_us < trouble.next_try_us);
         if waits {
-            self.lost += self.batch.shed(UNWRITTEN_MAX);
+            self.lost += self.batch.shed(UNWRITTEN_MAX, UNWRITTEN_BYTES_MAX);
             return None;
         }
         match self.store.commit(&self.batch) {
@@ -343,7 +345,7 @@ impl Ledger {
                 self.trouble.take().map(|_| self.works_again())
             }
             Err(error) => {
-                self.lost += self.batch.shed(UNWRITTEN_MAX);
+                self.lost += self.batch.shed(UNWRITTEN_MAX, UNWRITTEN_BYTES_MAX);
                 self.failed(now_us, &error)
             }
         }
@@ -378,7 +380,7 @@ impl Ledger {
         // Whatever was lost of the node status table, it is known here.
         self.write_warm_anew();
         let text = format!(
-            "the store is written again; {lost} changes did not fit in memory and are lost, the oldest events first"
+            "the store is written again; {lost} changes did not fit in memory and are lost"
         );
         Event::new(Severity::Warning, "store-works", text)
     }

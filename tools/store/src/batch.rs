@@ -36,6 +36,8 @@ pub enum Change {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     changes: Vec<Change>,
+    /// Bytes of the records of jobs among them.
+    record_bytes: usize,
 }
 
 impl Batch {
@@ -72,13 +74,14 @@ impl Batch {
 
     /// A job was accepted, or has got further. What is known of a job that has ended stays.
     pub fn put_job(&mut self, row: JobRow) {
+        self.record_bytes += row.record.len();
         self.changes.push(Change::PutJob(row));
     }
 
     /// A job has ended, having used its program.
     pub fn finish_job(&mut self, row: JobRow, used: ProgramUse) {
         assert!(row.ended_unix_us.is_some(), "job {} has ended", row.id);
-        self.changes.push(Change::PutJob(row));
+        self.put_job(row);
         self.changes.push(Change::TouchProgram(used));
     }
 
@@ -110,11 +113,34 @@ impl Batch {
     /// Forgets everything, after it was written.
     pub fn clear(&mut self) {
         self.changes.clear();
+        self.record_bytes = 0;
     }
 
-    /// Drops changes until at most `most` are left, and says how many were dropped: events first,
-    /// which matter least, then the oldest.
-    pub fn shed(&mut self, most: usize) -> usize {
+    /// Drops changes until at most `most` are left, with records of jobs of `most_bytes`, and says how
+    /// many were dropped: the oldest jobs for their bytes; then for their number events first, which
+    /// matter least, then the oldest.
+    pub fn shed(&mut self, most: usize, most_bytes: usize) -> usize {
+        let before = self.changes.len();
+        if before <= most && self.record_bytes <= most_bytes {
+            return 0;
+        }
+        let record_bytes = |change: &Change| match change {
+            Change::PutJob(row) => row.record.len(),
+            _ => 0,
+        };
+        let mut over = self.record_bytes.saturating_sub(most_bytes);
+        self.changes.retain(|change| {
+            let bytes = record_bytes(change);
+            let goes = over > 0 && bytes > 0;
+            over = over.saturating_sub(bytes);
+            !goes
+        });
+        self.shed_count(most);
+        self.record_bytes = self.changes.iter().map(record_bytes).sum();
+        before - self.changes.len()
+    }
+
+    fn shed_count(&mut self, most: usize) {
         let surplus = self.changes.len().saturating_sub(most);
         let mut left = surplus;
         self.changes.retain(|change| {
@@ -123,7 +149,6 @@ impl Batch {
             !goes
         });
         self.changes.drain(..left);
-        surplus
     }
 }
 
@@ -148,8 +173,8 @@ mod tests {
             batch.clear_node(number);
             batch.append_event(event(u64::from(number)));
         }
-        assert_eq!(batch.shed(6), 0);
-        assert_eq!(batch.shed(4), 2);
+        assert_eq!(batch.shed(6, 0), 0);
+        assert_eq!(batch.shed(4, 0), 2);
         let left = [
             Change::ClearNode(1),
             Change::ClearNode(2),
@@ -157,7 +182,34 @@ mod tests {
             Change::AppendEvent(event(3)),
         ];
         assert_eq!(batch.changes(), left);
-        assert_eq!(batch.shed(2), 2);
+        assert_eq!(batch.shed(2, 0), 2);
         assert_eq!(batch.changes(), &left[1..3]);
+    }
+
+    #[test]
+    fn records_of_jobs_are_shed_for_their_bytes() {
+        let mut batch = Batch::default();
+        for id in 1..=3 {
+            batch.put_job(JobRow {
+                id,
+                name: String::new(),
+                program: [0; 32],
+                state: String::new(),
+                reason: String::new(),
+                ranks: 1,
+                nodes: String::new(),
+                submitted_unix_us: 0,
+                started_unix_us: None,
+                ended_unix_us: None,
+                exit_status: None,
+                record: "x".repeat(100),
+            });
+            batch.clear_node(1);
+        }
+        assert_eq!(batch.shed(100, 300), 0);
+        assert_eq!(batch.shed(100, 199), 2);
+        let left = batch.changes().iter();
+        let jobs = left.filter(|change| matches!(change, Change::PutJob(row) if row.id == 3));
+        assert_eq!((jobs.count(), batch.len()), (1, 4));
     }
 }
