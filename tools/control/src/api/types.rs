@@ -19,6 +19,11 @@ pub use launch::{
 
 use crate::config::Verify;
 
+/// Exit status of a job that lost a node.
+pub const EXIT_NODE_LOST: u8 = 123;
+/// Exit status of a job whose time was up.
+pub const EXIT_TIME_LIMIT: u8 = 124;
+
 /// State of a node, in the words of `hearth nodes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -175,7 +180,8 @@ pub struct JobInfo {
     pub ended_unix_us: Option<u64>,
     /// Time limit in seconds, if it has one.
     pub time_limit_s: Option<u64>,
-    /// Highest exit status of its ranks (128 + n for signal n), once it ended and any rank ran.
+    /// Highest exit status of its ranks (128 + n for signal n), once it ended and any rank ran;
+    /// [`EXIT_TIME_LIMIT`] or [`EXIT_NODE_LOST`] when that was the end of it.
     pub exit_status: Option<i32>,
     /// Whether it failed because a node says that the program cannot be run.
     #[serde(default)]

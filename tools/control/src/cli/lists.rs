@@ -161,7 +161,7 @@ fn warm_text(nodes: &[NodeInfo], now_us: u64) -> String {
             rows.add_row([
                 node.name.clone(),
                 table::program_id(&warm.program),
-                table::or_dash(warm.name.clone()),
+                table::name(warm.name.as_deref().unwrap_or_default()),
                 warm.pages.to_string(),
                 warm.pristine.to_string(),
                 clock::span(held_us / 1_000_000),
@@ -213,7 +213,7 @@ pub fn jobs(global: &Global, options: &JobsOptions) -> anyhow::Result<()> {
         };
         rows.add_row([
             job.id.to_string(),
-            job.name.clone(),
+            table::name(&job.name),
             job.state.word().to_string(),
             job.ranks_total.to_string(),
             table::or_dash(ran),

@@ -68,7 +68,7 @@ fn text(programs: &[ProgramInfo], now_us: u64) -> String {
         };
         rows.add_row([
             table::program_id(&program.program),
-            dash(&program.name),
+            table::name(&program.name),
             program.bytes.to_string(),
             program.nodes_total.to_string(),
             program.pages.to_string(),

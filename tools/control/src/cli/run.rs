@@ -19,17 +19,15 @@ use clap::Args;
 use hyper::Method;
 
 use super::{Global, run_session};
-use crate::api::types::{JobAccepted, JobInfo, JobRequest, JobState, RankEnd, Reuse};
+use crate::api::types::{
+    EXIT_NODE_LOST, EXIT_TIME_LIMIT, JobAccepted, JobInfo, JobRequest, JobState, RankEnd, Reuse,
+};
 use crate::client::{self, Client, RequestError};
 use crate::config::Verify;
 use crate::{output, programs, secrets};
 
 /// The command line makes no sense; clap's own status for that.
 const EXIT_USAGE: u8 = 2;
-/// A node was lost under the job.
-const EXIT_NODE_LOST: u8 = 123;
-/// The time limit was reached.
-const EXIT_TIME_LIMIT: u8 = 124;
 /// The program cannot be run.
 const EXIT_BAD_PROGRAM: u8 = 126;
 /// There is no such program.

@@ -17,6 +17,28 @@ pub fn text(table: &comfy_table::Table) -> String {
         .collect()
 }
 
+/// Most characters of a name in a table.
+const NAME_MAX: usize = 40;
+
+/// A name that others chose (a program's file) as it may stand in a row: one line, no tab, not too
+/// long. `-` for none.
+pub fn name(name: &str) -> String {
+    let shown = |character: char| match character.is_control() {
+        true => char::REPLACEMENT_CHARACTER,
+        false => character,
+    };
+    let mut text: String = name.chars().take(NAME_MAX).map(shown).collect();
+    if name.chars().nth(NAME_MAX).is_some() {
+        text.pop();
+        text.push('…');
+    }
+    if text.is_empty() {
+        "-".to_string()
+    } else {
+        text
+    }
+}
+
 /// `-` for nothing.
 pub fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_string(), |value| value.to_string())
@@ -47,5 +69,18 @@ mod tests {
         assert_eq!(lines[2], lines[2].trim());
         table.add_row(["\x1b[31mred", "\x07"]);
         assert!(!text(&table).contains(['\x1b', '\x07']));
+    }
+
+    #[test]
+    fn a_name_cannot_make_a_row_of_its_own_or_widen_the_table() {
+        assert_eq!(name("app"), "app");
+        assert_eq!(name(""), "-");
+        assert_eq!(name("x\nn0\tlost"), "x\u{fffd}n0\u{fffd}lost");
+        let long = name(&"ä".repeat(200));
+        assert_eq!(
+            (long.chars().count(), long.ends_with('…')),
+            (NAME_MAX, true)
+        );
+        assert_eq!(name(&"n".repeat(NAME_MAX)), "n".repeat(NAME_MAX));
     }
 }

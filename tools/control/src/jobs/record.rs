@@ -12,7 +12,7 @@ use super::allocator::Want;
 use super::fabric::Call;
 use super::retention::Wishes;
 use super::streams::{Sink, Source};
-use crate::api::types::{JobInfo, JobState, RankEnd, RankReport};
+use crate::api::types::{EXIT_NODE_LOST, EXIT_TIME_LIMIT, JobInfo, JobState, RankEnd, RankReport};
 use crate::programs::Program;
 
 /// A job as a client hands it in; the program has been checked.
@@ -210,6 +210,8 @@ impl Job {
         // did not begin on all its nodes has none, whatever some of its ranks have done.
         let exit_status = match self.cause {
             Some(Cause::BadProgram(_) | Cause::NotLaunched(_)) => None,
+            Some(Cause::TimeLimit) => Some(EXIT_TIME_LIMIT.into()),
+            Some(Cause::NodeLost(_)) => Some(EXIT_NODE_LOST.into()),
             _ => self.started_us.and(statuses.max()),
         };
         let (state, reason) = match &self.cause {
