@@ -3,8 +3,8 @@
 //! Key functions: [`up`], [`down`], [`reset`], [`list`]. Key types: [`Launcher`], [`Progress`].
 //! Neighbours: `supervisor` is the other side; `tools/control` has the commands.
 //!
-//! Invariant: a failed or interrupted [`up`] leaves no process behind, except when only nodes are
-//! missing: then the cluster stays, to be looked at.
+//! Invariant: a failed [`up`] leaves nothing but its logs behind, an interrupted one not even
+//! those, except when only nodes are missing: then the cluster stays, to be looked at.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::paths::state_root;
 use crate::request::{Request, ask};
-use crate::supervisor::Stage;
+use crate::supervisor::{Stage, remove_if_there};
 use crate::{
     Error, Firmware, Paths, Record, Spec, console, control_socket, machine, namespace, request,
 };
@@ -102,19 +102,7 @@ pub fn up(
     if spec.firmware == Firmware::Uefi {
         machine::find_uefi()?;
     }
-    let result = start(spec, paths, launcher, progress);
-    if let Err(error) = result {
-        // The first error is the one to tell; logs stay, to be read.
-        match error {
-            Error::AlreadyUp(_) => {}
-            Error::Interrupted { .. } => drop(down(paths, false)),
-            _ => {
-                let _ = end_processes(paths);
-                let _ = fs::remove_file(paths.record());
-            }
-        }
-        return Err(error);
-    }
+    start(spec, paths, launcher, progress)?;
     if wait {
         match wait_for_nodes(spec, paths, progress) {
             Err(interrupted @ Error::Interrupted { .. }) => {
@@ -127,7 +115,7 @@ pub fn up(
     Record::load(paths)
 }
 
-/// Prepares the files, starts the supervisor and follows its report.
+/// Starts a cluster; what a failure has left of it is removed before another `up` can prepare.
 fn start(
     spec: &Spec,
     paths: &Paths,
@@ -142,6 +130,48 @@ fn start(
         // What a crash left.
         down(paths, false)?;
     }
+    let fresh = holds_only_logs(paths);
+    let result = launch(spec, paths, launcher, progress);
+    if let Err(error) = &result {
+        // The first error is the one to tell; logs of a failure stay, to be read.
+        let keep_logs = !matches!(error, Error::Interrupted { .. });
+        let _ = clean_up(paths, fresh, keep_logs);
+    }
+    result
+}
+
+/// Whether the state directory of a cluster is not there, or only logs of an earlier one are.
+fn holds_only_logs(paths: &Paths) -> bool {
+    let Ok(entries) = fs::read_dir(paths.state()) else {
+        return true;
+    };
+    entries.flatten().all(|entry| entry.path() == paths.logs())
+}
+
+/// Ends and removes what a failed start has left. Where the directory was not `fresh`, only what
+/// [`up`] itself makes goes: a control node of `hearth serve` may keep its own state there.
+fn clean_up(paths: &Paths, fresh: bool, keep_logs: bool) -> Result<(), Error> {
+    end_processes(paths)?;
+    if fresh {
+        return remove_files(paths.state(), keep_logs.then(|| paths.logs()).as_deref());
+    }
+    let own = [
+        paths.record(),
+        paths.launch(),
+        paths.nodes_file(),
+        paths.supervisor_socket(),
+        paths.supervisor_lock(),
+    ];
+    own.iter().try_for_each(|path| remove_if_there(path))
+}
+
+/// Prepares the files, starts the supervisor and follows its report.
+fn launch(
+    spec: &Spec,
+    paths: &Paths,
+    launcher: &Launcher,
+    progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+) -> Result<(), Error> {
     let listener = TcpListener::bind(launcher.http).map_err(|error| {
         Error::Host(format!(
             "listening on {}: {error}; choose another address",
@@ -544,4 +574,67 @@ pub fn list() -> Result<Vec<Summary>, Error> {
     }
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(clusters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tree;
+
+    fn fails_to_start(paths: &Paths, control: &str) -> Error {
+        let spec = Spec {
+            name: paths.name().to_owned(),
+            nodes: 1,
+            memory_mib: 48,
+            tree: Tree::flat(1),
+            rate: None,
+            firmware: Firmware::Direct,
+            image: "/dev/null".into(),
+            command_line: String::new(),
+            instruction_clock: false,
+            trace: None,
+        };
+        // In the supervisor's place: it leaves its files as one that is killed does.
+        let supervise = format!(
+            "touch {0}/supervisor.sock {0}/supervisor.lock; {control}",
+            paths.run().display()
+        );
+        let launcher = Launcher {
+            supervise: vec!["sh".into(), "-c".into(), supervise.into()],
+            control: Vec::new(),
+            http: "127.0.0.1:0".parse().unwrap(),
+        };
+        start(&spec, paths, &launcher, &mut |_| ControlFlow::Continue(())).unwrap_err()
+    }
+
+    #[test]
+    fn a_failed_start_leaves_only_its_logs() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = Paths::below(root.path(), "lab").unwrap();
+        let failed = r#"echo '{"stage":"failed","message":"no luck"}'"#;
+        for _ in 0..2 {
+            let error = fails_to_start(&paths, failed);
+            assert_eq!(error.to_string(), "no luck");
+            assert!(holds_only_logs(&paths));
+            assert!(paths.supervisor_log().exists());
+        }
+        assert!(matches!(down(&paths, false), Err(Error::NotUp(_))));
+        assert!(!paths.state().exists());
+    }
+
+    #[test]
+    fn a_failed_start_spares_the_state_of_another_control_node() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = Paths::below(root.path(), "lab").unwrap();
+        fs::create_dir_all(paths.run()).unwrap();
+        let (store, lock) = (
+            paths.state().join("hearth.db"),
+            paths.run().join("control.lock"),
+        );
+        fs::write(&store, "").unwrap();
+        fs::write(&lock, "").unwrap();
+        fails_to_start(&paths, "exit 1");
+        assert!(store.exists() && lock.exists());
+        assert!(!paths.record().exists() && !paths.supervisor_socket().exists());
+    }
 }

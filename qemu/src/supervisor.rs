@@ -121,11 +121,7 @@ impl Supervisor {
         let launcher = Launcher::load(paths)?;
         record.supervisor = ProcessId::of(std::process::id());
         record.save(paths)?;
-        let socket = paths.supervisor_socket();
-        let requests = UnixListener::bind(&socket).map_err(Error::file("listening on", &socket))?;
-        requests
-            .set_nonblocking(true)
-            .map_err(Error::file("listening on", socket))?;
+        let requests = listen(paths)?;
 
         namespace::enter()?;
         let layout = network::layout(&record.spec);
@@ -406,6 +402,21 @@ fn take_lock(lock: &File, paths: &Paths) -> Result<(), Error> {
     }
 }
 
+/// Opens the socket for requests. Who holds the lock is the only supervisor, so a socket that is
+/// there is a dead one's; one that answers all the same is nobody's to remove.
+fn listen(paths: &Paths) -> Result<UnixListener, Error> {
+    let socket = paths.supervisor_socket();
+    if UnixStream::connect(&socket).is_ok() {
+        return Err(Error::AlreadyUp(paths.name().to_owned()));
+    }
+    remove_if_there(&socket)?;
+    let requests = UnixListener::bind(&socket).map_err(Error::file("listening on", &socket))?;
+    requests
+        .set_nonblocking(true)
+        .map_err(Error::file("listening on", socket))?;
+    Ok(requests)
+}
+
 /// Takes a child that has ended out of its place.
 fn has_ended(slot: &mut Option<Child>) -> Option<ExitStatus> {
     let status = slot.as_mut()?.try_wait().ok().flatten()?;
@@ -430,7 +441,8 @@ fn end(child: &mut Child, process: Option<ProcessId>, limit: Duration) -> Result
         .map_err(waiting)
 }
 
-fn remove_if_there(path: &std::path::Path) -> Result<(), Error> {
+/// Removes a file; that it is not there is no failure.
+pub(crate) fn remove_if_there(path: &std::path::Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Error::file("removing", path)(error))
@@ -458,4 +470,21 @@ fn control_arguments(spec: &Spec, paths: &Paths, launcher: &Launcher) -> Vec<std
         add("--command-line", spec.command_line.clone().into());
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_supervisors_socket_is_replaced_and_a_living_ones_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = Paths::below(root.path(), "lab").unwrap();
+        fs::create_dir_all(paths.run()).unwrap();
+        let first = listen(&paths).unwrap();
+        assert!(matches!(listen(&paths), Err(Error::AlreadyUp(_))));
+        drop(first);
+        assert!(paths.supervisor_socket().exists());
+        listen(&paths).unwrap();
+    }
 }

@@ -252,7 +252,7 @@ fn two_clusters_live_side_by_side() {
 
 #[test]
 #[ignore = "needs QEMU and a network namespace"]
-fn an_interrupted_or_failed_start_leaves_no_process() {
+fn an_interrupted_or_failed_start_is_in_nobodys_way() {
     let mut lab = Lab::new("stop", 2, "2", None);
     let mut control = None;
     let result = up(
@@ -286,5 +286,9 @@ fn an_interrupted_or_failed_start_leaves_no_process() {
         Path::new(&lab.paths.control_log()).exists(),
         "the logs of a failed start stay"
     );
+    assert!(!lab.paths.run().exists() && !lab.paths.record().exists());
+    // And nothing else: a corrected command comes up.
+    lab.launcher.control = vec![STANDIN.into(), "control".into()];
+    lab.up(false).unwrap();
     down(&lab.paths, false).unwrap();
 }
