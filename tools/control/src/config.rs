@@ -139,13 +139,13 @@ pub enum Verify {
 }
 
 fn percent<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
-    let value = u8::deserialize(from)?;
-    if value > 100 {
-        return Err(serde::de::Error::custom(format!(
+    let value = i64::deserialize(from)?;
+    let small = u8::try_from(value).ok().filter(|value| *value <= 100);
+    small.ok_or_else(|| {
+        serde::de::Error::custom(format!(
             "{value} percent of memory; use 0 (the node's default) to 100"
-        )));
-    }
-    Ok(value)
+        ))
+    })
 }
 
 /// Section `[events]`.
@@ -178,24 +178,25 @@ pub struct Run {
     pub label: bool,
 }
 
-/// Why the configuration could not be used.
+/// Why the configuration could not be used. Its text has the reason in it, so none is a `source`:
+/// it would be printed again.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file named on the command line, or one that exists, cannot be read.
-    #[error("cannot read the configuration file {path}: {source}")]
+    #[error("cannot read the configuration file {path}: {reason}")]
     Read {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// Not TOML.
-    #[error("the configuration file {path} is not valid TOML: {source}")]
+    #[error("the configuration file {path} is not valid TOML: {reason}")]
     Syntax {
         /// The file.
         path: PathBuf,
         /// Line and reason.
-        source: Box<toml::de::Error>,
+        reason: Box<toml::de::Error>,
     },
     /// A key that does not exist.
     #[error(
@@ -208,12 +209,12 @@ pub enum LoadError {
         key: String,
     },
     /// A value of the wrong type or out of range.
-    #[error("wrong value in {path}: {source}")]
+    #[error("wrong value in {path}: {reason}")]
     Value {
         /// The file.
         path: PathBuf,
         /// Which key and why.
-        source: Box<toml::de::Error>,
+        reason: Box<toml::de::Error>,
     },
 }
 
@@ -230,9 +231,9 @@ pub fn load(explicit: Option<&Path>) -> Result<(Config, Option<PathBuf>), LoadEr
     let Some(path) = file else {
         return Ok((defaults(), None));
     };
-    let text = std::fs::read_to_string(&path).map_err(|source| LoadError::Read {
+    let text = std::fs::read_to_string(&path).map_err(|reason| LoadError::Read {
         path: path.clone(),
-        source,
+        reason,
     })?;
     Ok((merge(&text, &path)?, Some(path)))
 }
@@ -255,9 +256,9 @@ fn candidates() -> Vec<PathBuf> {
 
 /// Lays the user's file `text` over the defaults.
 fn merge(text: &str, path: &Path) -> Result<Config, LoadError> {
-    let own: toml::Table = toml::from_str(text).map_err(|source| LoadError::Syntax {
+    let own: toml::Table = toml::from_str(text).map_err(|reason| LoadError::Syntax {
         path: path.into(),
-        source: Box::new(source),
+        reason: Box::new(reason),
     })?;
     let mut table: toml::Table = toml::from_str(DEFAULTS).expect("defaults.toml parses (tested)");
     for (section, value) in own {
@@ -278,9 +279,9 @@ fn merge(text: &str, path: &Path) -> Result<Config, LoadError> {
             }
         }
     }
-    table.try_into().map_err(|source| LoadError::Value {
+    table.try_into().map_err(|reason| LoadError::Value {
         path: path.into(),
-        source: Box::new(source),
+        reason: Box::new(reason),
     })
 }
 
@@ -336,13 +337,14 @@ mod tests {
                 .to_string()
                 .contains("label")
         );
-        let error = merged("[retention]\nlimit_percent = 101")
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("101 percent"), "{error}");
-        let error = merged("[retention]\nmode = \"always\"")
-            .unwrap_err()
-            .to_string();
+        for value in [101, 500, -1] {
+            let error = merged(&format!("[retention]\nlimit_percent = {value}"));
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(&format!("{value} percent")), "{error}");
+        }
+        let error = merged("[retention]\nmode = \"always\"").unwrap_err();
+        let error = format!("{:#}", anyhow::Error::from(error));
+        assert_eq!(error.matches("always").count(), 1, "{error}");
         assert!(error.contains("published"), "{error}");
         let error = merged("[serve]\ncontrol_port = 70000")
             .unwrap_err()

@@ -125,6 +125,10 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
         .clone()
         .unwrap_or_else(|| DEFAULT_NAME.to_string());
     let paths = Paths::of_cluster(&name)?;
+    if global.config.is_some() {
+        // Control reads it itself; told here, an error costs no network and no processes.
+        global.load_config()?;
+    }
     let launcher = launcher(global, &name, &options)?;
     let wait = !options.no_wait;
     let spec = spec(name, options)?;
