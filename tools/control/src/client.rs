@@ -6,7 +6,10 @@
 //! Invariant: one connection a request, so that the end of a streaming request (output, standard
 //! input) is seen by control as the end of that stream and of nothing else.
 
+use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -16,6 +19,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
 
 use crate::api::types::ErrorBody;
 
@@ -29,12 +34,12 @@ const ANSWER_MAX_BYTES: usize = 256 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The control node does not answer.
-    #[error("the control node at {path} does not answer ({source}); has it ended?")]
+    #[error("the control node at {path} does not answer ({reason}); has it ended?")]
     Connect {
         /// Its socket.
         path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
+        /// What the system said; no `source`, which would be printed again.
+        reason: std::io::Error,
     },
     /// The connection broke.
     #[error("the connection to the control node broke: {0}; has it ended?")]
@@ -50,6 +55,11 @@ pub enum RequestError {
 }
 
 impl RequestError {
+    /// Whether the control node has gone, as it does for a moment when it starts again.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, RequestError::Connect { .. } | RequestError::Broken(_))
+    }
+
     /// The stable word of a refusal.
     pub fn code(&self) -> Option<&str> {
         match self {
@@ -126,13 +136,15 @@ impl Client {
         body: Body,
         bytes: Option<u64>,
     ) -> Result<Response<Incoming>, RequestError> {
-        let connect = |source| RequestError::Connect {
+        let connect = |reason| RequestError::Connect {
             path: self.socket.clone(),
-            source,
+            reason,
         };
-        let stream = tokio::net::UnixStream::connect(&self.socket)
-            .await
-            .map_err(connect)?;
+        let stream = UnixStream::connect(&self.socket).await.map_err(connect)?;
+        let stream = AnswerFirst {
+            stream,
+            broken: false,
+        };
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| RequestError::Broken(error.to_string()))?;
@@ -157,6 +169,82 @@ impl Client {
         } else {
             Err(refusal(response).await)
         }
+    }
+}
+
+/// A connection whose end shows on the reading side alone. Control may answer and close before it
+/// has read the whole body, when the disk is full for one; hyper would give up at the failed write
+/// and never read the answer, which is there.
+struct AnswerFirst {
+    stream: UnixStream,
+    /// Nothing can be written any more: writing waits for ever, reading ends with the connection.
+    broken: bool,
+}
+
+impl AnswerFirst {
+    fn written(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match result {
+            Poll::Ready(Err(error)) if is_end(&error) => {
+                self.broken = true;
+                Poll::Pending
+            }
+            other => other,
+        }
+    }
+}
+
+fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
+}
+
+impl AsyncRead for AnswerFirst {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for AnswerFirst {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.broken {
+            return Poll::Pending;
+        }
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.written(result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.broken {
+            return Poll::Pending;
+        }
+        let result = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.written(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
@@ -194,5 +282,63 @@ async fn refusal(response: Response<Incoming>) -> RequestError {
     match read_json::<ErrorBody>(response).await {
         Ok(body) => RequestError::Refused(body),
         Err(_) => RequestError::Answer(format!("HTTP status {status}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// Asks a server that ends the connection, after `answer`, before the body is written.
+    fn ask_one_that_closes(answer: &'static str) -> RequestError {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (closed, wait) = std::sync::mpsc::channel();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            drop(stream);
+            closed.send(()).unwrap();
+        });
+        // The one thread of the runtime stands still until then, so nothing is read before the
+        // write has failed.
+        let pieces = (0..64).map(move |number| {
+            if number == 0 {
+                wait.recv().unwrap();
+            }
+            Ok(hyper::body::Frame::data(Bytes::from(vec![0; 65536])))
+        });
+        let body = http_body_util::StreamBody::new(futures_util::stream::iter(pieces));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let client = Client::new(socket);
+        let send = client.send_sized(Method::PUT, "/v1/x", body.boxed_unsync(), 64 * 65536);
+        let result = runtime.block_on(async {
+            tokio::time::timeout(std::time::Duration::from_secs(20), send).await
+        });
+        server.join().unwrap();
+        result.expect("an end within the limit").unwrap_err()
+    }
+
+    #[test]
+    fn an_answer_is_read_though_the_body_could_not_be_written() {
+        let error = ask_one_that_closes(concat!(
+            "HTTP/1.1 507 Insufficient Storage\r\ncontent-length: 39\r\n",
+            "connection: close\r\n\r\n",
+            r#"{"error":"disk is full","code":"store"}"#
+        ));
+        assert_eq!(error.to_string(), "disk is full");
+    }
+
+    #[test]
+    fn an_end_without_an_answer_is_told() {
+        let error = ask_one_that_closes("");
+        assert!(matches!(error, RequestError::Broken(_)), "{error}");
     }
 }
