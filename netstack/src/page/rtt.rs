@@ -8,12 +8,12 @@ use crate::time::Micros;
 
 /// Time-out before the first sample.
 const INITIAL: Micros = Micros::from_millis(100);
-/// Shortest time-out: a busy control node answers late, not never.
-const SHORTEST: Micros = Micros::from_millis(10);
 /// Longest time-out without back-off.
 const LONGEST: Micros = Micros::from_secs(2);
-/// Least margin over the smoothed round trip.
-const GRANULARITY: Micros = Micros::from_millis(1);
+/// Least margin over the smoothed round trip, and so the shortest time-out: what a queue shared with
+/// other nodes grows by between two samples; and a busy control node answers late, not never. Lost
+/// fragments in the middle of a request are noticed long before.
+const MARGIN: Micros = Micros::from_millis(20);
 
 /// Smoothed round trip and its variation.
 #[derive(Clone, Debug, Default)]
@@ -47,8 +47,8 @@ impl RttEstimator {
         match self.smoothed {
             None => INITIAL,
             Some(smoothed) => {
-                let margin = (4 * self.variation).max(GRANULARITY.0);
-                Micros((smoothed + margin).clamp(SHORTEST.0, LONGEST.0))
+                let margin = (4 * self.variation).max(MARGIN.0);
+                Micros((smoothed + margin).min(LONGEST.0))
             }
         }
     }
@@ -65,7 +65,7 @@ mod tests {
         for _ in 0..50 {
             rtt.sample(Micros(200));
         }
-        assert_eq!(rtt.timeout(), SHORTEST);
+        assert_eq!(rtt.timeout(), Micros(MARGIN.0 + 200));
         for _ in 0..50 {
             rtt.sample(Micros::from_millis(40));
         }
