@@ -9,4 +9,5 @@ mod lab;
 mod nodes;
 mod restarts;
 mod streams;
+mod up;
 mod warm;
