@@ -1,7 +1,7 @@
 //! Where a cluster's state lies, and which clusters of this user are running.
 //!
 //! Key types: [`StateDir`] (names of the files inside), [`find`] (the control socket a command
-//! talks to). Neighbours: `cli` (`--cluster`, `--state-dir`), `serve` (creates the directory);
+//! talks to; [`find_patiently`] waits for one that is being started). Neighbours: `cli` (`--cluster`, `--state-dir`), `serve` (creates the directory);
 //! `hearth up` keeps its own files in the same directory.
 //!
 //! Invariant: only control writes below `run/` and the files named here; nothing here is created
@@ -9,6 +9,13 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a command waits for a control node that its supervisor is starting; that takes a
+/// second or so.
+pub const START_LIMIT: Duration = Duration::from_secs(10);
+/// How often it is looked for meanwhile.
+const START_PERIOD: Duration = Duration::from_millis(100);
 
 /// The state directory of one control node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +89,7 @@ pub fn clusters_dir() -> PathBuf {
 }
 
 /// Why no control node was found.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum FindError {
     /// Nothing runs here.
     #[error("no cluster is running; start one with `hearth up` or `hearth serve`")]
@@ -90,6 +97,21 @@ pub enum FindError {
     /// The one asked for does not run.
     #[error("the cluster {0:?} is not running; running now: {1}")]
     NotRunning(String, String),
+    /// Its supervisor lives, its control node does not answer.
+    #[error(
+        "the control node of cluster {0:?} does not answer; its supervisor starts it again when it \
+         has ended: try again in a moment, or `hearth --cluster {0} down` and `up`"
+    )]
+    Starting(String),
+    /// Its supervisor has ended without `hearth down`.
+    #[error(
+        "cluster {0:?} has crashed: its supervisor has ended; `hearth --cluster {0} down` removes \
+         what is left of it, `hearth --cluster {0} up` starts it anew"
+    )]
+    Crashed(String),
+    /// One that answered has gone.
+    #[error("the control node that answered at {0} has ended and is not back")]
+    Ended(PathBuf),
     /// No control node answers in the given directory.
     #[error("no control node answers at {0}; is `hearth serve` running with this --state-dir?")]
     NoAnswer(PathBuf),
@@ -120,6 +142,46 @@ pub fn check_name(name: &str) -> Result<(), FindError> {
     Ok(())
 }
 
+/// How a state directory stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// A control node answers.
+    Answers,
+    /// None does, but the supervisor of a QEMU cluster lives.
+    Starting,
+    /// The supervisor of a QEMU cluster has ended and left its files.
+    Crashed,
+    /// Neither runs.
+    Absent,
+}
+
+fn standing(dir: &StateDir) -> Standing {
+    if answers(dir) {
+        return Standing::Answers;
+    }
+    let root = dir.path().parent().unwrap_or(Path::new(""));
+    match hearth_qemu::Paths::below(root, &name_of(dir)) {
+        Ok(paths) if hearth_qemu::is_running(&paths) => Standing::Starting,
+        Ok(paths) if paths.record().exists() => Standing::Crashed,
+        _ => Standing::Absent,
+    }
+}
+
+fn name_of(dir: &StateDir) -> String {
+    let name = dir.path().file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// The directory if its control node answers, else why not; `absent` where nothing runs there.
+fn answering(dir: StateDir, absent: impl FnOnce() -> FindError) -> Result<StateDir, FindError> {
+    match standing(&dir) {
+        Standing::Answers => Ok(dir),
+        Standing::Starting => Err(FindError::Starting(name_of(&dir))),
+        Standing::Crashed => Err(FindError::Crashed(name_of(&dir))),
+        Standing::Absent => Err(absent()),
+    }
+}
+
 /// Finds the control node a command talks to: the given state directory, the named cluster, or
 /// the only one running among this user's clusters and `system` (the service's directory).
 ///
@@ -132,14 +194,57 @@ pub fn find(
 ) -> Result<StateDir, FindError> {
     if let Some(path) = state_dir {
         let dir = StateDir::new(path);
-        return if answers(&dir) {
-            Ok(dir)
-        } else {
-            Err(FindError::NoAnswer(dir.socket()))
-        };
+        let socket = dir.socket();
+        return answering(dir, || FindError::NoAnswer(socket));
     }
-    let list = |running: &[(String, StateDir)]| {
-        let names: Vec<&str> = running.iter().map(|(name, _)| name.as_str()).collect();
+    find_below(&clusters_dir(), cluster, system)
+}
+
+/// As [`find`], but waits `limit` for a control node that is being started.
+///
+/// # Errors
+/// [`FindError`].
+pub fn find_patiently(
+    state_dir: Option<&Path>,
+    cluster: Option<&str>,
+    system: &Path,
+    limit: Duration,
+) -> Result<StateDir, FindError> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match find(state_dir, cluster, system) {
+            Err(FindError::Starting(_)) if Instant::now() < deadline => {
+                std::thread::sleep(START_PERIOD);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Waits `limit` for the control node of `dir`, which answered before, to answer again.
+///
+/// # Errors
+/// [`FindError`]; at once where nobody will start it again.
+pub fn wait_for_return(dir: &StateDir, limit: Duration) -> Result<(), FindError> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let result = answering(dir.clone(), || FindError::Ended(dir.socket()));
+        let hopeless = matches!(result, Err(FindError::Crashed(_))) || !dir.path().exists();
+        if result.is_ok() || hopeless || Instant::now() >= deadline {
+            return result.map(|_| ());
+        }
+        std::thread::sleep(START_PERIOD);
+    }
+}
+
+fn find_below(root: &Path, cluster: Option<&str>, system: &Path) -> Result<StateDir, FindError> {
+    let all = known(root, system);
+    let up: Vec<_> = all
+        .iter()
+        .filter(|(_, _, standing)| matches!(standing, Standing::Answers | Standing::Starting))
+        .collect();
+    let list = || {
+        let names: Vec<&str> = up.iter().map(|(name, ..)| name.as_str()).collect();
         if names.is_empty() {
             "none".to_string()
         } else {
@@ -148,38 +253,46 @@ pub fn find(
     };
     if let Some(name) = cluster {
         check_name(name)?;
-        let dir = StateDir::of_cluster(name);
-        if answers(&dir) {
-            return Ok(dir);
-        }
-        return Err(FindError::NotRunning(
-            name.to_string(),
-            list(&running(system)),
-        ));
+        let dir = StateDir::new(root.join(name));
+        return answering(dir, || FindError::NotRunning(name.to_string(), list()));
     }
-    let mut running = running(system);
-    match running.len() {
-        0 => Err(FindError::None),
-        1 => Ok(running.remove(0).1),
-        _ => Err(FindError::Several(list(&running))),
+    match up.as_slice() {
+        [(_, dir, Standing::Answers)] => Ok(dir.clone()),
+        [(name, ..)] => Err(FindError::Starting(name.clone())),
+        [] => {
+            let mut all = all.iter();
+            let crashed = all.find(|(_, _, standing)| *standing == Standing::Crashed);
+            Err(crashed.map_or(FindError::None, |(name, ..)| {
+                FindError::Crashed(name.clone())
+            }))
+        }
+        _ => Err(FindError::Several(list())),
     }
 }
 
 /// The control nodes that answer: this user's clusters by name, then the service as `system`.
 pub fn running(system: &Path) -> Vec<(String, StateDir)> {
+    let known = known(&clusters_dir(), system).into_iter();
+    known
+        .filter(|(_, _, standing)| *standing == Standing::Answers)
+        .map(|(name, dir, _)| (name, dir))
+        .collect()
+}
+
+/// The state directories below `root` by name, then the service's as `system` if it answers.
+fn known(root: &Path, system: &Path) -> Vec<(String, StateDir, Standing)> {
     let mut found = Vec::new();
-    if let Ok(entries) = std::fs::read_dir(clusters_dir()) {
+    if let Ok(entries) = std::fs::read_dir(root) {
         for entry in entries.flatten() {
             let dir = StateDir::new(entry.path());
-            if answers(&dir) {
-                found.push((entry.file_name().to_string_lossy().into_owned(), dir));
-            }
+            let standing = standing(&dir);
+            found.push((name_of(&dir), dir, standing));
         }
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));
     let service = StateDir::new(system);
-    if !found.iter().any(|(_, dir)| *dir == service) && answers(&service) {
-        found.push(("system".to_string(), service));
+    if !found.iter().any(|(_, dir, _)| *dir == service) && answers(&service) {
+        found.push(("system".to_string(), service, Standing::Answers));
     }
     found
 }
@@ -215,5 +328,70 @@ mod tests {
         );
         drop(listener);
         assert!(find(Some(dir.path()), None, Path::new("/nonexistent")).is_err());
+    }
+    /// A QEMU cluster as its files show it; its supervisor lives as long as the lock is held.
+    fn cluster(root: &Path, name: &str) -> (StateDir, std::fs::File) {
+        let dir = StateDir::new(root.join(name));
+        std::fs::create_dir_all(dir.run()).unwrap();
+        std::fs::write(dir.path().join("cluster.json"), "{}").unwrap();
+        let lock = std::fs::File::create(dir.run().join("supervisor.lock")).unwrap();
+        lock.lock().unwrap();
+        (dir, lock)
+    }
+
+    #[test]
+    fn starting_crashed_and_absent_clusters_are_told_apart() {
+        let root = tempfile::tempdir().unwrap();
+        let find = |cluster| find_below(root.path(), cluster, Path::new("/nonexistent"));
+        assert_eq!(find(None), Err(FindError::None));
+        let (dir, lock) = cluster(root.path(), "lab");
+        let starting = Err(FindError::Starting("lab".to_string()));
+        assert_eq!(
+            (find(None), find(Some("lab"))),
+            (starting.clone(), starting)
+        );
+        let listener = UnixListener::bind(dir.socket()).unwrap();
+        assert_eq!(find(None), Ok(dir));
+        assert_eq!(
+            find(Some("other")),
+            Err(FindError::NotRunning(
+                "other".to_string(),
+                "lab".to_string()
+            ))
+        );
+        drop((listener, lock));
+        let crashed = FindError::Crashed("lab".to_string());
+        let text = crashed.to_string();
+        assert!(text.contains("hearth --cluster lab down"), "{text}");
+        assert_eq!(find(Some("lab")), Err(crashed.clone()));
+        assert_eq!(find(None), Err(crashed));
+    }
+
+    #[test]
+    fn a_control_node_that_starts_is_waited_for() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, lock) = cluster(root.path(), "lab");
+        let wait = |limit| {
+            let found = find_patiently(Some(dir.path()), None, Path::new("/nonexistent"), limit);
+            assert_eq!(wait_for_return(&dir, limit).is_ok(), found.is_ok());
+            found
+        };
+        let starting = Err(FindError::Starting("lab".to_string()));
+        assert_eq!(wait(Duration::from_millis(1)), starting);
+        let socket = dir.socket();
+        let start = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            UnixListener::bind(socket).unwrap()
+        });
+        assert_eq!(wait(Duration::from_secs(60)), Ok(dir.clone()));
+        drop((start.join().unwrap(), lock));
+        // Nobody starts it again, so nobody waits.
+        let began = Instant::now();
+        let crashed = Err(FindError::Crashed("lab".to_string()));
+        assert_eq!(wait(Duration::from_secs(60)), crashed);
+        std::fs::remove_dir_all(dir.path()).unwrap();
+        let ended = Err(FindError::Ended(dir.socket()));
+        assert_eq!(wait_for_return(&dir, Duration::from_secs(60)), ended);
+        assert!(began.elapsed() < Duration::from_secs(30));
     }
 }

@@ -1,18 +1,21 @@
 //! `hearth nodes`, `jobs`, `cancel`, `events`, `timeline`: ask control, print a table or JSON.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
 
 use super::{Global, block_on, print_json, print_text, table};
 use crate::api::types::{BootTimeline, CancelRequest, JobInfo, NodeInfo};
-use crate::client::Client;
+use crate::client::{Client, RequestError};
 use crate::events::Event;
-use crate::{clock, hostlist};
+use crate::{clock, hostlist, paths};
 
 /// How often `events --follow` asks.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(500);
+
+/// How long it waits for a control node that has ended to come back.
+const FOLLOW_LIMIT: Duration = Duration::from_secs(15);
 
 /// Events asked for at a time by `events --all`.
 const EVENTS_PAGE: u32 = 1000;
@@ -273,7 +276,8 @@ pub fn cancel(global: &Global, options: &CancelOptions) -> anyhow::Result<()> {
 
 /// Prints events, and with `--follow` goes on doing so.
 pub fn events(global: &Global, options: &EventsOptions) -> anyhow::Result<()> {
-    let client = global.client()?;
+    let state = global.find()?;
+    let client = Client::new(state.socket());
     let nodes = options.node.as_deref().map(hostlist::parse).transpose()?;
     let names: Option<Vec<String>> =
         nodes.map(|nodes| nodes.into_iter().map(hostlist::name).collect());
@@ -297,6 +301,7 @@ pub fn events(global: &Global, options: &EventsOptions) -> anyhow::Result<()> {
             (true, true) => {}
             (false, _) => print_text("TIME                  LEVEL    EVENT               TEXT\n")?,
         }
+        let mut answered = Instant::now();
         loop {
             for event in &events {
                 print_event(event, global.json)?;
@@ -305,10 +310,26 @@ pub fn events(global: &Global, options: &EventsOptions) -> anyhow::Result<()> {
                 return Ok(());
             }
             tokio::time::sleep(FOLLOW_PERIOD).await;
-            events = new_events(&client, &mut after).await?;
+            events = match new_events(&client, &mut after).await {
+                Ok(events) => {
+                    answered = Instant::now();
+                    events
+                }
+                // A restart: what happened meanwhile is asked for then.
+                Err(error) if is_gone(&error) && answered.elapsed() < FOLLOW_LIMIT => {
+                    paths::wait_for_return(&state, FOLLOW_LIMIT)?;
+                    Vec::new()
+                }
+                Err(error) => return Err(error),
+            };
             events.retain(wanted);
         }
     })
+}
+
+fn is_gone(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<RequestError>();
+    error.is_some_and(RequestError::is_gone)
 }
 
 /// Every event after `after` that is kept anywhere.

@@ -165,10 +165,11 @@ impl Global {
     /// The state directory of the control node that this command talks to.
     fn find(&self) -> anyhow::Result<paths::StateDir> {
         let system = self.load_config()?.serve.state_dir;
-        Ok(paths::find(
+        Ok(paths::find_patiently(
             self.state_dir.as_deref(),
             self.cluster.as_deref(),
             &system,
+            paths::START_LIMIT,
         )?)
     }
 

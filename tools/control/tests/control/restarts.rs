@@ -1,5 +1,9 @@
 //! What is kept over restarts, and what happens when it cannot be.
 
+use std::io::{BufRead, BufReader};
+use std::sync::mpsc;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::lab::{Lab, finish, parts};
@@ -70,6 +74,33 @@ fn jobs_events_and_programs_are_known_after_a_restart() {
     assert_eq!((kinds("control-started"), kinds("control-stopped")), (3, 1));
     let some = lab.json(&["events", "--after", "2"]);
     assert_eq!(some[0]["seq"], 3, "a reader that was away misses nothing");
+}
+
+#[test]
+fn who_follows_events_does_so_over_a_restart() {
+    let mut lab = Lab::control();
+    let mut child = lab
+        .command(&["events", "--follow", "--json"])
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let (sender, received) = mpsc::channel();
+    std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|l| sender.send(l)));
+    let started = || {
+        let line = std::iter::from_fn(|| received.recv_timeout(Duration::from_secs(60)).ok())
+            .find(|line| line.contains("control-started"));
+        line.expect("the start is told")
+    };
+    let first = started();
+    lab.stop_control(true);
+    lab.start_control();
+    assert_ne!(started(), first);
+    // Nobody starts it again here, and the follower says so once and ends.
+    lab.stop_control(false);
+    let (code, _, err) = parts(&finish(child));
+    assert_eq!(code, 125);
+    assert_eq!(err.lines().count(), 1, "{err}");
+    assert!(err.contains("has ended and is not back"), "{err}");
 }
 
 #[test]
