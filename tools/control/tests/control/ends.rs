@@ -1,5 +1,6 @@
 //! Every way a job ends, and what the user is told.
 
+use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 use crate::lab::{Lab, finish, parts, signal};
@@ -80,12 +81,20 @@ fn the_time_limit_has_a_status_of_its_own() {
 #[test]
 fn a_job_is_cancelled_by_number() {
     let lab = Lab::with_nodes(1);
-    let child = lab.run_command(&[], "out started\nwait\n").spawn().unwrap();
-    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
+    let limit = ["--time-limit", "20"];
+    let mut child = lab
+        .run_command(&limit, "out started\nwait\n")
+        .spawn()
+        .unwrap();
+    // When its line is here the program runs; should it not come, the limit ends the wait.
+    let mut line = String::new();
+    let out = child.stdout.as_mut().expect("piped");
+    BufReader::new(out).read_line(&mut line).unwrap();
+    assert_eq!(line, "started\n");
     let id = lab.last_job()["id"].to_string();
     assert_eq!(parts(&lab.hearth(&["cancel", &id])).0, 0);
     let (code, out, err) = parts(&finish(child));
-    assert_eq!((code, &*out), (143, "started\n"));
+    assert_eq!((code, &*out), (143, ""));
     assert!(err.contains("cancelled"), "{err}");
     let (code, _, err) = parts(&lab.hearth(&["cancel", &id]));
     assert_eq!(code, 125);
