@@ -1,5 +1,5 @@
 //! The part of BLAKE3 that the page-hash list needs, in portable code: the crate of that name brings
-//! 300 KB of vector code, which a kernel cannot use, into every boot image.
+//! some 175 KB of vector code, which a kernel cannot use, into every boot image.
 //!
 //! Source: O'Connor, Aumasson, Neves, Wilcox-O'Hearn, "BLAKE3: one function, fast everywhere", 2.2 to
 //! 2.5 (plain hashing; no keys, no extended output). Neighbours: [`super`]; its tests hold this
