@@ -75,6 +75,9 @@ pub enum Event {
         control: ControlEpoch,
         /// The intervals it prescribes.
         timing: Timing,
+        /// The key of what nodes say to one another ([`crate::broadcast`]), the same for every
+        /// node that joined this run of the control node.
+        peer_key: Key,
     },
     /// The control node refuses this node, which keeps trying, ever more slowly.
     Refused {

@@ -76,6 +76,7 @@ impl Pair {
             any_version: false,
             accept_lab_keys: false,
             control_epoch: ControlEpoch(1),
+            peer_key: Key([7; 16]),
             seed: 1,
             timing: Timing::default(),
             limits: Limits::default(),

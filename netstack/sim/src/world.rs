@@ -11,6 +11,7 @@ use netstack::personality::{self, Personality};
 use netstack::rng::Rng;
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;
+use netstack::wire::key::Key;
 use netstack::{MAX_DATAGRAM, NODE_PORT, node};
 
 use crate::agent::{Agent, Checked};
@@ -584,6 +585,7 @@ fn control_config(boot: u64, seed: u64) -> control::Config {
         any_version: false,
         accept_lab_keys: false,
         control_epoch: ControlEpoch(boot),
+        peer_key: Key([boot as u8; 16]),
         seed,
         timing: Timing::default(),
         limits: Limits::default(),

@@ -2,6 +2,7 @@
 
 use crate::ids::ControlEpoch;
 use crate::join::Timing;
+use crate::wire::key::Key;
 
 /// What an endpoint needs to know about its cluster.
 #[derive(Clone, Debug)]
@@ -18,6 +19,9 @@ pub struct Config {
     pub accept_lab_keys: bool,
     /// Random number of this run; must differ from all earlier ones.
     pub control_epoch: ControlEpoch,
+    /// Random key of this run for what nodes say to one another; every node gets it with its
+    /// WELCOME.
+    pub peer_key: Key,
     /// Seed of the jitter.
     pub seed: u64,
     /// Intervals to prescribe.

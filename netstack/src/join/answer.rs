@@ -104,14 +104,16 @@ impl Registry {
         if slot.epoch != epoch {
             return None;
         }
+        let key = slot.node_key.join_key(Direction::ToNode);
+        let (control, session) = (self.config.control_epoch, slot.session);
         let welcome = Welcome {
             hello_seq,
-            control: self.config.control_epoch,
-            session: slot.session,
+            control,
+            session,
             timing: self.config.timing,
+            wrapped_peer_key: key.wrap_peer_key(control, session, self.config.peer_key),
         };
         let header = slot.next_header(node, Kind::Welcome);
-        let key = slot.node_key.join_key(Direction::ToNode);
         Some(datagram::emit(header, Some(&key), out, |w| welcome.emit(w)))
     }
 

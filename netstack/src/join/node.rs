@@ -274,6 +274,11 @@ impl Link {
         out.push(Event::Joined {
             control: welcome.control,
             timing: welcome.timing,
+            peer_key: self.join_receive.unwrap_peer_key(
+                welcome.control,
+                welcome.session,
+                welcome.wrapped_peer_key,
+            ),
         });
         Received::NewSession
     }

@@ -2,6 +2,7 @@
 
 use super::Error;
 use super::field::{Reader, Writer};
+use super::key::KEY_LEN;
 use crate::ids::{ControlEpoch, JobId};
 use crate::join::{Refusal, Timing};
 use crate::time::Micros;
@@ -94,6 +95,8 @@ pub struct Welcome {
     pub session: u64,
     /// Intervals the node must keep.
     pub timing: Timing,
+    /// The key of what nodes say to one another, see [`super::key::Key::wrap_peer_key`].
+    pub wrapped_peer_key: [u8; KEY_LEN],
 }
 
 impl Welcome {
@@ -106,7 +109,9 @@ impl Welcome {
         writer
             .u64(self.timing.heartbeat.0)
             .u64(self.timing.lost_after.0);
-        writer.u64(self.timing.reboot_silence.0);
+        writer
+            .u64(self.timing.reboot_silence.0)
+            .bytes(&self.wrapped_peer_key);
     }
 
     /// Reads the payload. Intervals below a millisecond are out of range.
@@ -121,6 +126,7 @@ impl Welcome {
                 lost_after: Micros(reader.u64()?),
                 reboot_silence: Micros(reader.u64()?),
             },
+            wrapped_peer_key: reader.array()?,
         };
         reader.finish()?;
         let timing = welcome.timing;

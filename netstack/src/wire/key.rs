@@ -4,7 +4,11 @@
 //! cluster secret --(key id, MAC, boot epoch, node)--> node key
 //! node key --("hello", direction)--------------------> join key, for HELLO, WELCOME and REFUSE
 //! node key --("session", direction, session)---------> session key, for everything else
+//! random, one for each run of the control node ------> peer key, for what nodes say to one another
 //! ```
+//!
+//! The peer key is the one key that is not derived: all nodes that joined one run of the control
+//! node share it. WELCOME carries it, wrapped under the join key ([`Key::wrap_peer_key`]).
 //!
 //! The control node can derive the key of any HELLO from what the HELLO itself says, so it keeps
 //! no table of keys it gave out, and a restarted control node needs only the cluster secret.
@@ -16,7 +20,7 @@ use core::hash::Hasher as _;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
-use crate::ids::{BootEpoch, NodeId};
+use crate::ids::{BootEpoch, ControlEpoch, NodeId};
 
 /// Bytes in a key.
 pub const KEY_LEN: usize = 16;
@@ -93,5 +97,33 @@ impl Key {
             &[direction.label()],
             &session.to_le_bytes(),
         ]))
+    }
+
+    /// The peer key as WELCOME carries it: xored with a pad that the join key to the node (`self`)
+    /// and the session give. The same pad hides one peer key only, since a run of the control node
+    /// has one.
+    pub fn wrap_peer_key(
+        &self,
+        control: ControlEpoch,
+        session: u64,
+        peer_key: Key,
+    ) -> [u8; KEY_LEN] {
+        let pad = self.mac(&[
+            b"hearth peer key\0",
+            &control.0.to_le_bytes(),
+            &session.to_le_bytes(),
+        ]);
+        core::array::from_fn(|index| pad[index] ^ peer_key.0[index])
+    }
+
+    /// The peer key that [`Key::wrap_peer_key`] wrapped. WELCOME is sealed, so it is never a
+    /// stranger's.
+    pub fn unwrap_peer_key(
+        &self,
+        control: ControlEpoch,
+        session: u64,
+        wrapped: [u8; KEY_LEN],
+    ) -> Key {
+        Key(self.wrap_peer_key(control, session, Key(wrapped)))
     }
 }

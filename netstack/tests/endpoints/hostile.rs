@@ -1,6 +1,6 @@
 //! What the endpoints do with input that is not what it should be: count it, and go on.
 
-use crate::wire_pair::{Pair, node_config};
+use crate::wire_pair::{PEER_KEY, Pair, node_config};
 use netstack::MAX_DATAGRAM;
 use netstack::control::Event;
 use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId, Rank};
@@ -246,11 +246,16 @@ fn a_replayed_welcome_changes_nothing() {
     pair.node.handle_datagram(pair.now, &welcome);
     pair.advance(Micros::from_secs(3));
     let events = pair.take_node_events();
-    let control = netstack::ids::ControlEpoch(3);
-    assert!(
-        matches!(events[..], [netstack::node::Event::Joined { control: joined, .. }] if joined == control),
-        "{events:?}"
-    );
+    let joined = |event: &netstack::node::Event| match *event {
+        netstack::node::Event::Joined {
+            control, peer_key, ..
+        } => Some((control.0, peer_key)),
+        _ => None,
+    };
+    let mut newest_key = PEER_KEY;
+    newest_key.0[0] += 2;
+    let joined: Vec<_> = events.iter().map(joined).collect();
+    assert!(joined == [Some((3, newest_key))], "{events:?}");
 }
 
 fn launch_of_nothing() -> LaunchSpec {

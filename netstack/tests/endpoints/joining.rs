@@ -2,7 +2,7 @@
 //! refused, and finding one another again.
 
 use crate::jobs::{job_spec, running};
-use crate::wire_pair::{Pair, SECRET};
+use crate::wire_pair::{PEER_KEY, Pair, SECRET};
 use netstack::control::{self, KeyRefused, LeaveRefused};
 use netstack::ids::{BootEpoch, JobId, NodeId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
@@ -21,7 +21,10 @@ fn a_node_joins_and_its_key_is_used() {
     pair.settle();
     assert!(matches!(
         pair.take_node_events()[..],
-        [node::Event::Joined { .. }]
+        [node::Event::Joined {
+            peer_key: PEER_KEY,
+            ..
+        }]
     ));
     let events = pair.take_control_events();
     let [

@@ -11,6 +11,7 @@ use netstack::wire::key::Key;
 use netstack::{MAX_DATAGRAM, NODE_PORT, control, node};
 
 pub const SECRET: [u8; 16] = *b"0123456789abcdef";
+pub const PEER_KEY: Key = Key(*b"what nodes share");
 const MAC: [u8; 6] = [0x52, 0x54, 0, 7, 0, 3];
 pub const ADDR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 117, 1, 3), NODE_PORT);
 
@@ -59,6 +60,7 @@ pub fn control_config() -> control::Config {
         any_version: false,
         accept_lab_keys: false,
         control_epoch: ControlEpoch(1),
+        peer_key: PEER_KEY,
         seed: 1,
         timing: Timing::default(),
         limits: control::Limits::default(),
@@ -214,6 +216,7 @@ impl Pair {
 
     pub fn restart_control(&mut self) {
         self.control_config.control_epoch.0 += 1;
+        self.control_config.peer_key.0[0] += 1;
         self.control = control::Endpoint::new(self.control_config.clone());
     }
 

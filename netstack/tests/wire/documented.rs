@@ -60,6 +60,7 @@ fn payloads_are_as_long_as_documented() {
         control: ControlEpoch(1),
         session: 1,
         timing,
+        wrapped_peer_key: [0; 16],
     };
     let refuse = Refuse {
         hello_seq: 1,

@@ -1,6 +1,6 @@
 //! The authentication code and how keys are derived.
 
-use netstack::ids::{BootEpoch, NodeId};
+use netstack::ids::{BootEpoch, ControlEpoch, NodeId};
 use netstack::wire::key::Key;
 
 /// From `vectors.h` of the authors' reference implementation: key 00 01 .. 0f, message of n bytes
@@ -56,4 +56,25 @@ fn keys_differ_by_everything_they_are_derived_from() {
     keys.dedup();
     assert_eq!(keys.len(), count);
     assert_eq!(format!("{node:?}"), "Key(..)", "a key does not show itself");
+}
+
+/// Computed with another implementation of SipHash.
+#[test]
+fn the_peer_key_is_wrapped_as_documented() {
+    let join_key = Key(std::array::from_fn(|i| i as u8));
+    let peer_key = Key(*b"0123456789abcdef");
+    let vectors = [
+        (1, 2, 0xfe3c513661be803418cd9837c9f1df80_u128),
+        (0x1122_3344_5566_7788, 9, 0x6fb614f608ebb02330c43b298340a7f9),
+    ];
+    for (control, session, expected) in vectors {
+        let control = ControlEpoch(control);
+        let wrapped = join_key.wrap_peer_key(control, session, peer_key);
+        assert_eq!(u128::from_be_bytes(wrapped), expected);
+        let unwrapped = join_key.unwrap_peer_key(control, session, wrapped);
+        assert!(unwrapped == peer_key);
+        // Neither another session nor another node can use it.
+        assert!(join_key.unwrap_peer_key(control, session + 1, wrapped) != peer_key);
+        assert!(Key([9; 16]).unwrap_peer_key(control, session, wrapped) != peer_key);
+    }
 }

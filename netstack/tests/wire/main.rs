@@ -301,11 +301,11 @@ proptest! {
     }
 
     #[test]
-    fn welcome_reads_as_written(n: [u64; 3], t in [1000..=u64::MAX, 1000..=u64::MAX, 1000..=u64::MAX]) {
+    fn welcome_reads_as_written(n: [u64; 3], t in [1000..=u64::MAX, 1000..=u64::MAX, 1000..=u64::MAX], wrapped_peer_key: [u8; 16]) {
         let [heartbeat, lost_after, reboot_silence] = t.map(Micros);
         let timing = Timing { heartbeat, lost_after, reboot_silence };
         let [hello_seq, control, session] = n;
-        let welcome = Welcome { hello_seq, control: ControlEpoch(control), session, timing };
+        let welcome = Welcome { hello_seq, control: ControlEpoch(control), session, timing, wrapped_peer_key };
         prop_assert_eq!(Welcome::parse(&payload(|w| welcome.emit(w))), Ok(welcome));
     }
 

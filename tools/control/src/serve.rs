@@ -18,6 +18,7 @@ use hearth_alloc::topology::Topology;
 use hearth_qemu::Tree;
 use netstack::control as protocol;
 use netstack::ids::ControlEpoch;
+use netstack::wire::key::Key;
 
 use crate::api::{self, Api, auth, bounded};
 use crate::boot::Bridge;
@@ -349,6 +350,7 @@ fn control_state(
         any_version: options.any_version,
         accept_lab_keys: options.lab_keys,
         control_epoch: ControlEpoch(random),
+        peer_key: Key(random_bytes()?),
         seed: random_u64()?,
         timing: netstack::join::Timing::default(),
         limits: protocol::Limits::default(),
@@ -400,10 +402,14 @@ pub fn version_bytes() -> [u8; 16] {
 }
 
 fn random_u64() -> anyhow::Result<u64> {
-    let mut bytes = [0; 8];
+    random_bytes().map(u64::from_le_bytes)
+}
+
+fn random_bytes<const N: usize>() -> anyhow::Result<[u8; N]> {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes)
         .map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
-    Ok(u64::from_le_bytes(bytes))
+    Ok(bytes)
 }
 
 async fn start_boot_service(
