@@ -86,7 +86,7 @@ impl FakeControl {
     /// Control for a job of one rank that runs `program` without arguments.
     pub fn new(program: Vec<u8>) -> Self {
         let argv: [&[u8]; 1] = [b"test"];
-        let block = launch_block::emit(Rank(0), 1, &argv, &[]).expect("a small launch block");
+        let block = launch_block::emit(Rank(0), 1, &argv, &[], &[]).expect("a small launch block");
         Self {
             hashes: PageHashes::of_file(&program),
             program,

@@ -157,7 +157,7 @@ impl Plan {
             format!("job-{}", self.job),
             "x".repeat(rank.0 as usize % 7 * 900),
         ];
-        netstack::job::launch_block::emit(rank, self.nodes.len() as u32, &arguments, &[])
+        netstack::job::launch_block::emit(rank, self.nodes.len() as u32, &arguments, &[], &[])
             .expect("a simulated launch block is small")
     }
 

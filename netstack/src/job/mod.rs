@@ -152,6 +152,8 @@ pub enum RefusalCode {
     /// The launch was to use what the node holds of the program
     /// ([`crate::retention::Reuse::Require`]), and it holds nothing.
     NotWarm = 11,
+    /// A file that the launch names is not in the node's memory.
+    NoFile = 12,
 }
 
 impl RefusalCode {
@@ -168,6 +170,7 @@ impl RefusalCode {
             9 => RefusalCode::Cancelled,
             10 => RefusalCode::BadLaunchBlock,
             11 => RefusalCode::NotWarm,
+            12 => RefusalCode::NoFile,
             _ => RefusalCode::Other,
         }
     }

@@ -3,7 +3,7 @@
 use netstack::MAX_DATA;
 use netstack::ids::{CallId, ControlEpoch, JobId, ProgramId, RequestId};
 use netstack::io::IoOp;
-use netstack::job::RefusalCode;
+use netstack::job::{RefusalCode, launch_block};
 use netstack::join::{Refusal, Timing};
 use netstack::page::{FRAGMENT, MAX_FRAGMENTS, MAX_REQUEST, MAX_REQUESTS, Object, PageError};
 use netstack::retention::{CHANGES_MAX, HOLDINGS_MAX};
@@ -219,6 +219,9 @@ fn numbers_are_as_documented() {
         ),
         format!("length, 1 to {} |", grouped(MAX_REQUEST as usize)),
         format!("{} not warm", RefusalCode::NotWarm as u16),
+        format!("{} no file", RefusalCode::NoFile as u16),
+        format!("number of files, at most {} |", launch_block::FILES_MAX),
+        format!("its name, 1 to {}", launch_block::NAME_MAX),
         format!("{} retained, 7 dropped", JobStatus::Retained as u8),
     ];
     for text in stated {

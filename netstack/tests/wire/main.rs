@@ -22,7 +22,7 @@ use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use netstack::wire::key::Key;
 use netstack::wire::page::{Content, PageData, PageRead, fragment_length};
 use netstack::wire::retention::Holdings;
-use proptest::collection::vec;
+use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
 const REFUSALS: [Refusal; 8] = [
@@ -35,7 +35,7 @@ const REFUSALS: [Refusal; 8] = [
     Refusal::RegistryFull,
     Refusal::UnknownKeyId,
 ];
-const CODES: [RefusalCode; 12] = [
+const CODES: [RefusalCode; 13] = [
     RefusalCode::Other,
     RefusalCode::Busy,
     RefusalCode::NotElf,
@@ -48,6 +48,7 @@ const CODES: [RefusalCode; 12] = [
     RefusalCode::Cancelled,
     RefusalCode::BadLaunchBlock,
     RefusalCode::NotWarm,
+    RefusalCode::NoFile,
 ];
 const STATUSES: [JobStatus; 7] = [
     JobStatus::Unknown,
@@ -420,13 +421,19 @@ proptest! {
     fn launch_block_reads_as_written(
         size in 1..=u32::MAX, rank: u32,
         argv in vec(vec(1..=u8::MAX, 0..60), 0..20), envp in vec(vec(1..=u8::MAX, 0..60), 0..20),
+        named in btree_map("[^/\0]{1,32}", any::<([u8; 32], u64)>(), 0..20),
     ) {
         let rank = Rank(rank % size);
-        let bytes = launch_block::emit(rank, size, &argv, &envp).expect("it is small");
+        let named = named.iter().filter(|(name, _)| launch_block::is_name(name));
+        let files: Vec<_> = named
+            .map(|(name, &(object, bytes))| launch_block::File { name, object, bytes })
+            .collect();
+        let bytes = launch_block::emit(rank, size, &argv, &envp, &files).expect("it is small");
         let block = launch_block::parse(&bytes).expect("it was just written");
         prop_assert_eq!((block.rank, block.size), (rank, size));
         prop_assert_eq!(block.argv, argv);
         prop_assert_eq!(block.envp, envp);
+        prop_assert_eq!(block.files, files);
     }
 
     #[test]
@@ -596,4 +603,36 @@ fn what_contradicts_itself_is_refused() {
     many[9] = CHANGES_MAX as u8 + 1;
     many.resize(12 + 40 * (CHANGES_MAX + 1), 0);
     assert!(Holdings::parse(&many).is_err(), "too many changes");
+}
+
+#[test]
+fn names_of_files_lead_nowhere_else() {
+    let block = |names: &[&str]| {
+        let file = |&name| launch_block::File {
+            name,
+            object: [7; 32],
+            bytes: 1,
+        };
+        let files: Vec<_> = names.iter().map(file).collect();
+        launch_block::emit::<&[u8]>(Rank(0), 1, &[], &[], &files)
+    };
+    let long = "n".repeat(launch_block::NAME_MAX + 1);
+    for bad in ["", ".", "..", "a/b", "a\0b", &long] {
+        assert_eq!(block(&[bad]), Err(launch_block::EmitError::BadName));
+    }
+    assert_eq!(block(&["a", "a"]), Err(launch_block::EmitError::BadName));
+    let good = block(&["a", ".b", "..."]).expect("these are names");
+    assert!(launch_block::parse(&good).is_ok());
+    for (from, to) in [(b'a', b'/'), (b'a', b'.'), (b'b', 0), (b'b', 0xff)] {
+        let mut bad = good.clone();
+        let at = bad.iter().rposition(|&byte| byte == from);
+        bad[at.expect("the name is in it")] = to;
+        assert!(launch_block::parse(&bad).is_err(), "{from} became {to}");
+    }
+    let names: Vec<String> = (0..=launch_block::FILES_MAX)
+        .map(|n| n.to_string())
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert_eq!(block(&names), Err(launch_block::EmitError::TooManyFiles));
+    assert!(block(&names[1..]).is_ok());
 }

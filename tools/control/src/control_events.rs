@@ -444,7 +444,8 @@ fn is_bad_program(code: RefusalCode) -> bool {
         | RefusalCode::Unreadable
         | RefusalCode::Cancelled
         | RefusalCode::BadLaunchBlock
-        | RefusalCode::NotWarm => false,
+        | RefusalCode::NotWarm
+        | RefusalCode::NoFile => false,
     }
 }
 

@@ -51,6 +51,7 @@ pub fn check(submission: &Submission) -> Result<(), SubmitError> {
             strings: strings().count(),
         }),
         Err(EmitError::ZeroByte) => Err(SubmitError::ZeroByte),
+        Err(EmitError::TooManyFiles | EmitError::BadName) => unreachable!("no file is named"),
     }
 }
 
@@ -75,7 +76,7 @@ pub fn emit(place: Place, args: &[Vec<u8>], env: &[Vec<u8>]) -> Result<Vec<u8>, 
     variables.push(format!("{size}={}", place.size).into_bytes());
     variables.push(format!("{job}={}", place.job).into_bytes());
     variables.push(format!("{node}={}", crate::hostlist::name(place.node)).into_bytes());
-    launch_block::emit(Rank(place.rank), place.size, args, &variables)
+    launch_block::emit(Rank(place.rank), place.size, args, &variables, &[])
 }
 
 #[cfg(test)]
