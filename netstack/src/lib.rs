@@ -27,6 +27,7 @@ extern crate alloc;
 extern crate std;
 
 pub(crate) mod backoff;
+pub mod broadcast;
 pub mod control;
 pub mod counters;
 pub mod ids;

@@ -1,0 +1,293 @@
+//! Typed messages between the stations of a cast. [`super::wire`] turns them into datagrams.
+//!
+//! Invariant: messages of the hot path (requests, answers, trains of data) own no heap.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::ids::{CastId, JobId};
+
+use super::event::{EndReason, FailReason};
+use super::{Object, Peer, Purpose, Scheme};
+
+/// Blocks that one message can name: what a member asks one peer for at a time.
+pub const MAX_LISTED: usize = 4;
+/// Peers in one page of the roster: 768 bytes, which fit a datagram.
+pub const PAGE_PEERS: u32 = 64;
+/// Most members whose roster rides in the announcement (where the object's tops leave room).
+pub const INLINE_ROSTER: usize = 100;
+/// Ranges of members in one report.
+pub const MAX_RANGES: usize = 100;
+/// Single members (failed, or corrupt senders) in one report.
+pub const MAX_NAMED: usize = 32;
+
+/// Number of a member in the order of the cast's list, or the source.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberIndex(pub u32);
+
+impl MemberIndex {
+    /// The control node, which is not a member.
+    pub const SOURCE: MemberIndex = MemberIndex(u32::MAX);
+
+    /// This is the control node.
+    pub fn is_source(self) -> bool {
+        self == Self::SOURCE
+    }
+}
+
+impl fmt::Debug for MemberIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_source() {
+            f.write_str("source")
+        } else {
+            write!(f, "#{}", self.0)
+        }
+    }
+}
+
+/// A message with its envelope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The cast it belongs to.
+    pub cast: CastId,
+    /// Who sends it.
+    pub from: MemberIndex,
+    /// Ethernet address of the sender, so that it can be answered without a roster. Zero in DATA,
+    /// which has no room for it and needs no answer.
+    pub mac: [u8; 6],
+    /// The message.
+    pub message: Message,
+}
+
+/// What stations say to one another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Take part in this cast, and tell those below you in the spanning tree.
+    Announce {
+        /// Number of the receiver among the members.
+        index: MemberIndex,
+        /// Echoed by the acknowledgement.
+        number: u32,
+        /// The source's clock when this was sent, as far as the sender knows it, in microseconds.
+        clock: u64,
+        /// What every member is told.
+        setup: Arc<Setup>,
+    },
+    /// Answer to an announcement or a probe.
+    AnnounceAck {
+        /// Of the announcement.
+        number: u32,
+    },
+    /// Parent to child that has not finished: still there? Answered by [`Message::AnnounceAck`],
+    /// or by [`Message::Unknown`] when the member has restarted.
+    Probe {
+        /// Echoed by the answer.
+        number: u32,
+    },
+    /// The sender does not know this cast.
+    Unknown,
+    /// Pages of the roster, please.
+    RosterRead {
+        /// Which pages.
+        pages: Blocks,
+    },
+    /// A page of the roster.
+    RosterPage {
+        /// Which page.
+        page: u32,
+        /// Its peers, [`PAGE_PEERS`] but for the last page.
+        peers: Arc<[Peer]>,
+    },
+    /// Blocks, please; they may wait at the receiver until it has them.
+    Request(Wants),
+    /// Why requested blocks do not come yet, or not at all.
+    Answer {
+        /// What is the matter.
+        answer: Answer,
+        /// The blocks it is about.
+        blocks: Blocks,
+    },
+    /// Requested blocks are not wanted from here any more.
+    Cancel(Blocks),
+    /// A train of DATA datagrams: fragments of one block, in ascending order.
+    Data {
+        /// Number of the block.
+        block: u32,
+        /// Bit i: fragment i is in the train.
+        fragments: u64,
+    },
+    /// How those at or below the sender in the spanning tree stand.
+    Report(Arc<Report>),
+    /// Answer to a report.
+    ReportAck {
+        /// Of the report.
+        number: u32,
+    },
+    /// The cast is over; tell those below you.
+    End {
+        /// Echoed by the acknowledgement.
+        number: u32,
+        /// Why.
+        reason: EndReason,
+    },
+    /// Answer to [`Message::End`].
+    EndAck {
+        /// Of the end.
+        number: u32,
+    },
+}
+
+/// What every member is told about a cast.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// What is cast.
+    pub object: Object,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// The job that waits for it.
+    pub job: Option<JobId>,
+    /// How it spreads; never [`Scheme::Auto`].
+    pub scheme: Scheme,
+    /// Number of members.
+    pub members: u32,
+    /// How many of them, the last ones in the list, held the object (or much of it) from the start.
+    pub holders: u32,
+    /// Rate of every link in bytes per second, framing included.
+    pub rate: u64,
+    /// When the cast begins, in microseconds of the source's clock.
+    pub start: u64,
+    /// The source.
+    pub control: Peer,
+    /// Number of this membership, for members that know its roster from an earlier cast.
+    pub roster_id: u64,
+    /// All members, or nothing: then its pages are read from whoever announced.
+    pub roster: Vec<Peer>,
+}
+
+/// Why requested blocks do not come at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Not here yet, or others are served first: the request is kept.
+    Parked,
+    /// Too many are waiting here; the request is not kept.
+    Busy,
+    /// Not here and not expected; the request is not kept.
+    NotHere,
+}
+
+/// Up to [`MAX_LISTED`] block numbers.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Blocks {
+    length: u8,
+    items: [u32; MAX_LISTED],
+}
+
+impl Blocks {
+    /// One block.
+    pub fn one(block: u32) -> Self {
+        let mut blocks = Self::default();
+        blocks.push(block);
+        blocks
+    }
+
+    /// Appends a block; false when full.
+    pub fn push(&mut self, block: u32) -> bool {
+        let Some(slot) = self.items.get_mut(usize::from(self.length)) else {
+            return false;
+        };
+        *slot = block;
+        self.length += 1;
+        true
+    }
+
+    /// The blocks.
+    pub fn as_slice(&self) -> &[u32] {
+        &self.items[..usize::from(self.length)]
+    }
+}
+
+impl fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_slice().fmt(f)
+    }
+}
+
+/// A block and the fragments of it that are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WantedBlock {
+    /// Number of the block.
+    pub block: u32,
+    /// Bit i: fragment i is wanted. Never 0.
+    pub fragments: u64,
+}
+
+/// Up to [`MAX_LISTED`] wanted blocks.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wants {
+    length: u8,
+    blocks: [u32; MAX_LISTED],
+    fragments: [u64; MAX_LISTED],
+}
+
+impl Wants {
+    /// Appends a block; false when full.
+    pub fn push(&mut self, wanted: WantedBlock) -> bool {
+        let at = usize::from(self.length);
+        if at == MAX_LISTED {
+            return false;
+        }
+        self.blocks[at] = wanted.block;
+        self.fragments[at] = wanted.fragments;
+        self.length += 1;
+        true
+    }
+
+    /// Nothing is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// No further block has room.
+    pub fn is_full(&self) -> bool {
+        usize::from(self.length) == MAX_LISTED
+    }
+
+    /// The wanted blocks in the order they were added.
+    pub fn iter(&self) -> impl Iterator<Item = WantedBlock> + '_ {
+        (0..usize::from(self.length)).map(|at| WantedBlock {
+            block: self.blocks[at],
+            fragments: self.fragments[at],
+        })
+    }
+}
+
+impl fmt::Debug for Wants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// Members `first..=last`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Range {
+    /// First member.
+    pub first: u32,
+    /// Last member.
+    pub last: u32,
+}
+
+/// How the members at or below the sender stand; what was acknowledged before is not repeated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Echoed by the acknowledgement.
+    pub number: u32,
+    /// The sender and all below it have finished, but for those reported as failed, now or before.
+    pub all: bool,
+    /// Members that have finished since the last report, at most [`MAX_RANGES`] ranges.
+    pub done: Vec<Range>,
+    /// Members that will not finish, at most [`MAX_NAMED`].
+    pub failed: Vec<(MemberIndex, FailReason)>,
+    /// Senders of corrupt blocks and how many blocks since the last report, at most [`MAX_NAMED`].
+    pub corrupt: Vec<(MemberIndex, u32)>,
+}

@@ -1,0 +1,223 @@
+//! Chunked broadcast: one object from the control node to many nodes, in little more than the
+//! time that one link needs for it.
+//!
+//! One engine serves every scheme: *pull with parked requests*. A member asks for blocks; a
+//! request for what is not there yet waits at its holder, which is credit for a push. A
+//! [`plan::Planner`] decides whom a member asks for which block, and when.
+//!
+//! - [`Member`] and [`Source`] are the facades for a node and for the control node, beside
+//!   [`crate::node::Endpoint`] and [`crate::control::Endpoint`]: they share the socket, nothing
+//!   else.
+//! - `station`: what both are made of: casts, the outbox, the pacer.
+//! - [`message`]: typed messages; a train of DATA datagrams is one message.
+//! - `cast`: one cast at one station, made of `pull`, `serve`, `blocks`, `roster` and
+//!   `spread`.
+//!
+//! Invariant: no payload leaves a member before its hash was checked; every table here has a
+//! bound and every wait a limit, so that a cast ends for every living member.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::SocketAddrV4;
+
+pub use crate::ids::CastId;
+pub use crate::page::FRAGMENT;
+
+use crate::ids::JobId;
+
+pub mod bitmap;
+pub mod event;
+pub mod member;
+pub mod message;
+pub mod plan;
+pub mod source;
+
+pub use event::{
+    CastCounters, EndReason, FailReason, Footprint, MemberEvent, MemberFailure, Progress,
+    RefuseReason, SourceEvent,
+};
+pub use member::{Member, MemberConfig, Want};
+pub use message::{MemberIndex, Message, Packet};
+pub use plan::{Shape, ShapeKind};
+pub use source::{CastError, CastSpec, Limits, Source, SourceConfig};
+
+/// Smallest block: a page, and three fragments.
+pub const MIN_BLOCK_LOG2: u8 = 12;
+/// Largest block: 48 fragments, which a 64-bit bitmap can tell apart.
+pub const MAX_BLOCK_LOG2: u8 = 16;
+/// Data blocks whose hashes one list block holds.
+pub const LIST_ENTRIES: u32 = 256;
+/// Bytes of a full list block.
+pub const LIST_BYTES: usize = LIST_ENTRIES as usize * 32;
+/// Most list blocks of an object: their hashes ride in one announcement.
+pub const MAX_TOPS: usize = 32;
+/// Most members of a cast: the size of the largest partition that is planned for, with room.
+pub const MAX_MEMBERS: u32 = 1 << 17;
+/// Longest name of a file, in bytes.
+pub const MAX_NAME: usize = 128;
+
+const _: () = assert!((1usize << MAX_BLOCK_LOG2).div_ceil(FRAGMENT) <= 64);
+const _: () = assert!(LIST_BYTES <= 1 << MAX_BLOCK_LOG2);
+
+/// Where a station is reached: frames are made without ARP. The MAC address is zero where the
+/// sender's own system resolves addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Peer {
+    /// IPv4 address and UDP port.
+    pub addr: SocketAddrV4,
+    /// Ethernet address.
+    pub mac: [u8; 6],
+}
+
+/// What an object is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A program image: the object's id is its [`crate::ids::ProgramId`].
+    Program,
+    /// A file that programs open by name.
+    File {
+        /// At most [`MAX_NAME`] bytes, without `/`.
+        name: String,
+    },
+    /// The connection table of a job.
+    Table {
+        /// The job.
+        job: JobId,
+    },
+}
+
+/// Bytes that are known by their BLAKE3 hash, and how they are cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// BLAKE3 hash of all bytes.
+    pub id: [u8; 32],
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Binary logarithm of the block size, [`MIN_BLOCK_LOG2`] to [`MAX_BLOCK_LOG2`].
+    pub block_log2: u8,
+    /// For each list block the chaining value of the data it covers (for an object of one list
+    /// block: the id itself); merged they give the id.
+    pub tops: Vec<[u8; 32]>,
+}
+
+impl Object {
+    /// Bytes of a full block.
+    pub fn block_bytes(&self) -> usize {
+        1 << self.block_log2
+    }
+
+    /// Number of data blocks; an empty object has none.
+    pub fn data_blocks(&self) -> u32 {
+        (self.bytes.div_ceil(1 << self.block_log2)) as u32
+    }
+
+    /// Number of list blocks.
+    pub fn list_blocks(&self) -> u32 {
+        self.data_blocks().div_ceil(LIST_ENTRIES)
+    }
+
+    /// Number of all blocks: list blocks come first, then data blocks.
+    pub fn blocks(&self) -> u32 {
+        self.list_blocks() + self.data_blocks()
+    }
+
+    /// What block number `block` is.
+    pub fn part(&self, block: u32) -> Part {
+        let lists = self.list_blocks();
+        if block < lists {
+            Part::List(block)
+        } else {
+            Part::Data(block - lists)
+        }
+    }
+
+    /// The number of a part among all blocks.
+    pub fn block_of(&self, part: Part) -> u32 {
+        match part {
+            Part::List(n) => n,
+            Part::Data(n) => self.list_blocks() + n,
+        }
+    }
+
+    /// Bytes of block number `block`; 0 beyond the end.
+    pub fn length(&self, block: u32) -> usize {
+        match self.part(block) {
+            Part::List(n) => {
+                let before = n * LIST_ENTRIES;
+                let entries = self.data_blocks().saturating_sub(before).min(LIST_ENTRIES);
+                entries as usize * 32
+            }
+            Part::Data(n) => {
+                let start = u64::from(n) << self.block_log2;
+                let left = self.bytes.saturating_sub(start);
+                left.min(1 << self.block_log2) as usize
+            }
+        }
+    }
+
+    /// Bitmap of all fragments of block number `block`.
+    pub fn fragments(&self, block: u32) -> u64 {
+        match self.length(block).div_ceil(FRAGMENT) {
+            0 => 0,
+            count => u64::MAX >> (64 - count),
+        }
+    }
+
+    /// Bytes of fragment `fragment` of block number `block`.
+    pub fn fragment_length(&self, block: u32, fragment: u32) -> usize {
+        let start = fragment as usize * FRAGMENT;
+        self.length(block).saturating_sub(start).min(FRAGMENT)
+    }
+}
+
+/// A block by what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Chaining values of data blocks `256 * n` and following.
+    List(u32),
+    /// Data block `n`.
+    Data(u32),
+}
+
+/// How a cast spreads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// By the number of nodes and blocks, see [`Shape::choose`].
+    Auto,
+    /// A first layer of `n1` members, each the head of a row; columns exchange rows in rotation.
+    Grid {
+        /// Members of the first layer; 0: as many as fit the number of members best.
+        n1: u32,
+    },
+    /// Every member is a row of its own.
+    Mesh,
+    /// Two binary trees, one for even and one for odd blocks.
+    DoubleTree,
+    /// Whole object down a tree of two layers.
+    Tree {
+        /// Members of the first layer; 0: about the square root.
+        n1: u32,
+    },
+    /// The source sends everything to each member.
+    Direct,
+}
+
+/// Storage of the caller, given with every call: the engine keeps no payload but that of blocks
+/// under way.
+pub trait Store {
+    /// Reads bytes of a held block from `at`, all of `out`. False: it is not held after all (the
+    /// engine then forgets that it was).
+    fn read(&mut self, cast: CastId, part: Part, at: usize, out: &mut [u8]) -> bool;
+    /// Keeps a block whose hash was checked. `bytes` is empty where the payload is virtual (see
+    /// [`Member::handle_message`]).
+    fn write(&mut self, cast: CastId, part: Part, bytes: &[u8]) -> Result<(), NoRoom>;
+    /// BLAKE3 chaining value of the subtree of whole blocks that begins at `first_byte`; with
+    /// `root`, of the whole input.
+    fn subtree(&mut self, first_byte: u64, bytes: &[u8], root: bool) -> [u8; 32];
+    /// BLAKE3 chaining value of the parent of two subtrees.
+    fn merge(&mut self, left: &[u8; 32], right: &[u8; 32], root: bool) -> [u8; 32];
+}
+
+/// The store cannot take the block: the cast fails on this member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;

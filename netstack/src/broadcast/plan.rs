@@ -1,0 +1,175 @@
+//! What a scheme is: whom a member asks for which block, and what it serves to whom.
+//!
+//! The engine does the rest: window, time-outs, repeats, queues, pacing, hashes.
+//!
+//! Invariant: a planner never names the member itself, and its last resort is the source.
+
+use super::bitmap::Bitmap;
+use super::message::MemberIndex;
+use crate::rng::Rng;
+use crate::time::Instant;
+
+/// What a planner may look at.
+#[derive(Debug)]
+pub struct View<'a> {
+    /// The present.
+    pub now: Instant,
+    /// The source's clock, in microseconds, as well as this member knows it.
+    pub clock: u64,
+    /// The member that asks.
+    pub me: MemberIndex,
+    /// Blocks that are here.
+    pub have: &'a Bitmap,
+    /// Blocks that are asked for.
+    pub asked: &'a Bitmap,
+    /// Members that do not answer, or too late, at present; in ascending order.
+    pub silent: &'a [MemberIndex],
+    /// For random choices.
+    pub rng: &'a mut Rng,
+}
+
+impl View<'_> {
+    /// The block is neither here nor asked for.
+    pub fn lacks(&self, block: u32) -> bool {
+        !self.have.contains(block) && !self.asked.contains(block)
+    }
+
+    /// The member does not answer, or too late, at present.
+    pub fn is_silent(&self, member: MemberIndex) -> bool {
+        !self.silent.is_empty() && self.silent.binary_search(&member).is_ok()
+    }
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Ask for this block.
+    Ask {
+        /// Block number (list blocks first). Neither here nor asked for.
+        block: u32,
+        /// Whom.
+        from: MemberIndex,
+    },
+    /// Nothing before this time, unless something arrives.
+    Wait(Instant),
+    /// Nothing before something arrives.
+    Idle,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// No answer in time.
+    Silent,
+    /// The peer knows of the request, but others' blocks came long before.
+    Late,
+    /// Too many wait there.
+    Busy,
+    /// It is not there.
+    NotHere,
+    /// What it sent was wrong.
+    Corrupt,
+}
+
+/// Whether a member serves a block to somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Now if it is here, else as soon as it is.
+    WhenHere,
+    /// Only if it is here now (NOT_HERE otherwise).
+    IfHere,
+    /// Not now, although it may be here: NOT_HERE.
+    Refuse,
+}
+
+/// A scheme at one member of one cast.
+pub trait Planner: core::fmt::Debug + Send {
+    /// The next request to make. Called as long as the window has room.
+    fn next(&mut self, view: &mut View<'_>) -> Next;
+
+    /// A request for `block` at `from` came to nothing for the `attempt`th time (from 1): whom to
+    /// ask instead; None: forget about it, [`Planner::next`] will name it again.
+    fn instead(
+        &mut self,
+        view: &mut View<'_>,
+        block: u32,
+        from: MemberIndex,
+        trouble: Trouble,
+        attempt: u32,
+    ) -> Option<MemberIndex>;
+
+    /// A block arrived, was checked and stored.
+    fn arrived(&mut self, _view: &mut View<'_>, _block: u32, _from: MemberIndex) {}
+
+    /// Whether `asker` is served this block. At the source: `view.me` is the source.
+    fn service(&mut self, _view: &mut View<'_>, _asker: MemberIndex, _block: u32) -> Service {
+        Service::WhenHere
+    }
+
+    /// Of several that wait for `block`, the one with the smallest rank is served first.
+    fn rank(&self, _block: u32, asker: MemberIndex) -> u32 {
+        asker.0
+    }
+}
+
+/// Kinds of schemes of the default choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShapeKind {
+    /// See [`super::Scheme::Mesh`].
+    Mesh,
+    /// See [`super::Scheme::Grid`].
+    Grid,
+    /// See [`super::Scheme::DoubleTree`].
+    DoubleTree,
+}
+
+/// The shape of a cast in the default scheme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Which kind.
+    pub kind: ShapeKind,
+    /// Members of the first layer: those the source deals to. Members `0..n1`.
+    pub n1: u32,
+}
+
+impl Shape {
+    /// The shape for `members` cold members and an object of `blocks` blocks.
+    pub fn choose(members: u32, blocks: u32) -> Shape {
+        let grid = Shape::grid(members, 0);
+        // In units of the time for one block: what comes before and after the steady flow.
+        let mesh_tail = members;
+        let grid_tail = 2 * grid.n1;
+        let trees_tail = 4 * (u32::BITS - members.leading_zeros());
+        if mesh_tail <= grid_tail.max(16) {
+            Shape {
+                kind: ShapeKind::Mesh,
+                n1: members,
+            }
+        } else if grid_tail > blocks / 8 && trees_tail < grid_tail {
+            Shape {
+                kind: ShapeKind::DoubleTree,
+                n1: 2,
+            }
+        } else {
+            grid
+        }
+    }
+
+    /// The grid for so many members: as few rows as give no row more children than there are rows.
+    pub fn grid(members: u32, n1: u32) -> Shape {
+        let mut rows = n1;
+        if n1 == 0 {
+            rows = members.isqrt();
+            while rows > 1 && rows * rows >= members {
+                rows -= 1;
+            }
+            while rows * (rows + 1) < members {
+                rows += 1;
+            }
+        }
+        Shape {
+            kind: ShapeKind::Grid,
+            n1: rows.clamp(1, members.max(1)),
+        }
+    }
+}
