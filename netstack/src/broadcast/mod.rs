@@ -17,7 +17,6 @@
 //! bound and every wait a limit, so that a cast ends for every living member.
 
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
 pub use crate::ids::CastId;
@@ -27,6 +26,7 @@ use crate::ids::JobId;
 
 pub mod bitmap;
 pub mod event;
+pub mod hashes;
 pub mod member;
 pub mod message;
 pub mod plan;
@@ -36,21 +36,17 @@ pub use event::{
     CastCounters, EndReason, FailReason, Footprint, MemberEvent, MemberFailure, Progress,
     RefuseReason, SourceEvent,
 };
+pub use hashes::{
+    HASH_BYTES, Hash, Hasher, LIST_ENTRIES, Lists, MAX_BLOCK_LOG2, MAX_TOPS, MIN_BLOCK_LOG2,
+    Object, ObjectError,
+};
 pub use member::{Member, MemberConfig, Want};
 pub use message::{MemberIndex, Message, Packet};
 pub use plan::{Shape, ShapeKind};
 pub use source::{CastError, CastSpec, Limits, Source, SourceConfig};
 
-/// Smallest block: a page, and three fragments.
-pub const MIN_BLOCK_LOG2: u8 = 12;
-/// Largest block: 48 fragments, which a 64-bit bitmap can tell apart.
-pub const MAX_BLOCK_LOG2: u8 = 16;
-/// Data blocks whose hashes one list block holds.
-pub const LIST_ENTRIES: u32 = 256;
 /// Bytes of a full list block.
-pub const LIST_BYTES: usize = LIST_ENTRIES as usize * 32;
-/// Most list blocks of an object: their hashes ride in one announcement.
-pub const MAX_TOPS: usize = 32;
+pub const LIST_BYTES: usize = LIST_ENTRIES as usize * HASH_BYTES;
 /// Most members of a cast: the size of the largest partition that is planned for, with room.
 pub const MAX_MEMBERS: u32 = 1 << 17;
 /// Longest name of a file, in bytes.
@@ -86,36 +82,8 @@ pub enum Purpose {
     },
 }
 
-/// Bytes that are known by their BLAKE3 hash, and how they are cut.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
-    /// BLAKE3 hash of all bytes.
-    pub id: [u8; 32],
-    /// Length in bytes.
-    pub bytes: u64,
-    /// Binary logarithm of the block size, [`MIN_BLOCK_LOG2`] to [`MAX_BLOCK_LOG2`].
-    pub block_log2: u8,
-    /// For each list block the chaining value of the data it covers (for an object of one list
-    /// block: the id itself); merged they give the id.
-    pub tops: Vec<[u8; 32]>,
-}
-
+/// How an object's blocks are numbered and cut into fragments.
 impl Object {
-    /// Bytes of a full block.
-    pub fn block_bytes(&self) -> usize {
-        1 << self.block_log2
-    }
-
-    /// Number of data blocks; an empty object has none.
-    pub fn data_blocks(&self) -> u32 {
-        (self.bytes.div_ceil(1 << self.block_log2)) as u32
-    }
-
-    /// Number of list blocks.
-    pub fn list_blocks(&self) -> u32 {
-        self.data_blocks().div_ceil(LIST_ENTRIES)
-    }
-
     /// Number of all blocks: list blocks come first, then data blocks.
     pub fn blocks(&self) -> u32 {
         self.list_blocks() + self.data_blocks()
@@ -142,11 +110,7 @@ impl Object {
     /// Bytes of block number `block`; 0 beyond the end.
     pub fn length(&self, block: u32) -> usize {
         match self.part(block) {
-            Part::List(n) => {
-                let before = n * LIST_ENTRIES;
-                let entries = self.data_blocks().saturating_sub(before).min(LIST_ENTRIES);
-                entries as usize * 32
-            }
+            Part::List(n) => self.list_bytes(n),
             Part::Data(n) => {
                 let start = u64::from(n) << self.block_log2;
                 let left = self.bytes.saturating_sub(start);
@@ -204,18 +168,13 @@ pub enum Scheme {
 
 /// Storage of the caller, given with every call: the engine keeps no payload but that of blocks
 /// under way.
-pub trait Store {
+pub trait Store: Hasher {
     /// Reads bytes of a held block from `at`, all of `out`. False: it is not held after all (the
     /// engine then forgets that it was).
     fn read(&mut self, cast: CastId, part: Part, at: usize, out: &mut [u8]) -> bool;
     /// Keeps a block whose hash was checked. `bytes` is empty where the payload is virtual (see
     /// [`Member::handle_message`]).
     fn write(&mut self, cast: CastId, part: Part, bytes: &[u8]) -> Result<(), NoRoom>;
-    /// BLAKE3 chaining value of the subtree of whole blocks that begins at `first_byte`; with
-    /// `root`, of the whole input.
-    fn subtree(&mut self, first_byte: u64, bytes: &[u8], root: bool) -> [u8; 32];
-    /// BLAKE3 chaining value of the parent of two subtrees.
-    fn merge(&mut self, left: &[u8; 32], right: &[u8; 32], root: bool) -> [u8; 32];
 }
 
 /// The store cannot take the block: the cast fails on this member.
