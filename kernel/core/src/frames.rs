@@ -37,6 +37,8 @@ pub enum State {
     Dirty = 5,
     /// Holds a page of a program's file between launches, or of the running one it was kept for.
     Retained = 6,
+    /// Holds a page of an object of the node's store ([`crate::objects`]); programs at most read it.
+    Object = 7,
 }
 
 /// The program a frame belongs to; [`Owner::KERNEL`] for the kernel's own.
@@ -94,6 +96,8 @@ pub struct Usage {
     pub dirty: u64,
     /// See [`State::Retained`]; without those of running programs.
     pub retained: u64,
+    /// See [`State::Object`].
+    pub object: u64,
 }
 
 impl Usage {
@@ -162,11 +166,21 @@ impl FrameAllocator {
     /// Gives out one zero-filled frame: for `Owner::KERNEL` as [`State::Kernel`], else as
     /// [`State::User`]. `None` when memory is used up (counted).
     pub fn alloc(&mut self, mem: &mut impl PhysMem, owner: Owner) -> Option<PhysAddr> {
+        self.alloc_as(mem, in_use_by(owner), owner)
+    }
+
+    /// Gives out one zero-filled frame for an object of the node's store. `None` when memory is used
+    /// up (counted).
+    pub fn alloc_object(&mut self, mem: &mut impl PhysMem) -> Option<PhysAddr> {
+        self.alloc_as(mem, State::Object, Owner::KERNEL)
+    }
+
+    fn alloc_as(&mut self, mem: &mut impl PhysMem, state: State, owner: Owner) -> Option<PhysAddr> {
         let mut index = self.hint;
         while index < self.tags.len() {
             if self.is_available(index) {
                 self.hint = index;
-                self.give(mem, index, owner);
+                self.give(mem, index, state, owner);
                 self.hint = index + 1;
                 return Some(self.address(index));
             }
@@ -198,7 +212,7 @@ impl FrameAllocator {
                 Some(taken) => start = taken + 1,
                 None => {
                     for index in start..start + count {
-                        self.give(mem, index, owner);
+                        self.give(mem, index, in_use_by(owner), owner);
                     }
                     return Some(self.address(start));
                 }
@@ -214,7 +228,7 @@ impl FrameAllocator {
         let index = self.index(frame);
         let state = self.state_at(index);
         assert!(
-            matches!(state, State::Kernel | State::User),
+            matches!(state, State::Kernel | State::User | State::Object),
             "{frame:?} freed while {state:?}"
         );
         self.set(index, State::Dirty, Owner::KERNEL);
@@ -333,11 +347,11 @@ impl FrameAllocator {
     /// discarded. The error names the sum that does not hold.
     pub fn check(&self) -> Result<(), &'static str> {
         let (c, u) = (&self.counters, &self.usage);
-        let held = u.kernel + u.user + u.retained;
+        let held = u.kernel + u.user + u.retained + u.object;
         let checks = [
             (
                 u.total == u.available() + held,
-                "total = available + kernel + user + retained",
+                "total = available + kernel + user + retained + object",
             ),
             (
                 c.retained == c.rewarmed + c.discarded + u.retained,
@@ -386,6 +400,7 @@ impl FrameAllocator {
                 u.retained + self.lent,
                 "tags of retained frames",
             ),
+            (State::Object, u.object, "tags of objects' frames"),
         ];
         match sums.iter().find(|&&(state, sum, _)| count(state) != sum) {
             Some((_, _, what)) => Err(what),
@@ -393,7 +408,7 @@ impl FrameAllocator {
         }
     }
 
-    fn give(&mut self, mem: &mut impl PhysMem, index: usize, owner: Owner) {
+    fn give(&mut self, mem: &mut impl PhysMem, index: usize, state: State, owner: Owner) {
         let frame = self.address(index);
         match self.state_at(index) {
             State::Raw => mem.zero_frame(frame),
@@ -408,10 +423,6 @@ impl FrameAllocator {
             // A page table must be empty also in the test that shows scrubbing matters.
             mem.zero_frame(frame);
         }
-        let state = match owner {
-            Owner::KERNEL => State::Kernel,
-            _ => State::User,
-        };
         self.set(index, state, owner);
         self.counters.allocated += 1;
     }
@@ -439,6 +450,7 @@ impl FrameAllocator {
             4 => State::User,
             5 => State::Dirty,
             6 => State::Retained,
+            7 => State::Object,
             other => panic!("frame table damaged: state {other}"),
         }
     }
@@ -471,6 +483,7 @@ impl FrameAllocator {
             State::User => Some(&mut self.usage.user),
             State::Dirty => Some(&mut self.usage.dirty),
             State::Retained => Some(&mut self.usage.retained),
+            State::Object => Some(&mut self.usage.object),
         }
     }
 
@@ -484,6 +497,14 @@ impl FrameAllocator {
 
     fn address(&self, index: usize) -> PhysAddr {
         PhysAddr::new((self.first + index as u64) * PAGE_SIZE)
+    }
+}
+
+/// The state of a frame that `owner` has.
+const fn in_use_by(owner: Owner) -> State {
+    match owner {
+        Owner::KERNEL => State::Kernel,
+        _ => State::User,
     }
 }
 

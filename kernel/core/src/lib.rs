@@ -9,6 +9,7 @@
 //! | [`loader`], [`stack`] | what an ELF file asks for, what a program finds at entry | `kernel::process` |
 //! | [`space`], [`fault`], [`readahead`] | regions of a program, what a page fault means | `kernel::process` |
 //! | [`retention`], [`pagehash`] | pages that stay for the next launch, and how they are checked | `kernel::process` |
+//! | [`objects`] | files and images in the node's memory, known by their hash | `kernel::{agent, process}` |
 //! | [`program`] | the memory of a program: carries those decisions out on frames and tables | `kernel::process` |
 //! | [`signals`] | dispositions and mask, what a signal does | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
@@ -28,6 +29,7 @@ pub mod frames;
 pub mod interrupts;
 pub mod loader;
 pub mod logring;
+pub mod objects;
 pub mod pagehash;
 pub mod paging;
 pub mod phys;

@@ -10,6 +10,7 @@
 use alloc::collections::VecDeque;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
+use kernel_core::objects::Objects;
 use kernel_core::retention::WarmTable;
 use netstack::MAX_DATAGRAM;
 use netstack::ids::{BootEpoch, CallId, JobId, ProgramId, RequestId};
@@ -57,6 +58,7 @@ pub struct Node {
     launches: VecDeque<Launch>,
     mailbox: Option<Mailbox>,
     warm: WarmTable,
+    objects: Objects,
     /// When the CPU woke for what is taken in now, or began to look.
     looked: Moment,
     /// It has left the cluster, and will not be heard again in this boot.
@@ -85,6 +87,7 @@ impl Node {
             launches: VecDeque::new(),
             mailbox: None,
             warm: WarmTable::new(WarmTable::default_limit(mm::frames().usage().total)),
+            objects: Objects::new(Objects::default_limit(mm::frames().usage().total)),
             looked: Moment::now(),
             left: false,
             buffer: [0; MAX_DATAGRAM],
@@ -508,6 +511,10 @@ impl NodeServices for Node {
 
     fn warm(&mut self) -> &mut WarmTable {
         &mut self.warm
+    }
+
+    fn objects(&mut self) -> &mut Objects {
+        &mut self.objects
     }
 
     fn dropped(&self) -> bool {

@@ -7,6 +7,7 @@
 
 use alloc::vec::Vec;
 
+use kernel_core::objects::Objects;
 use kernel_core::retention::WarmTable;
 use netstack::ids::{CallId, RequestId};
 use netstack::io::{IoOp, SubmitError};
@@ -76,6 +77,9 @@ pub trait NodeServices {
 
     /// The warm programs of this node. What changes in it is told to control.
     fn warm(&mut self) -> &mut WarmTable;
+
+    /// The objects in the node's memory: files and images that were cast.
+    fn objects(&mut self) -> &mut Objects;
 
     /// Whether control wants nothing of the program kept after its end.
     fn dropped(&self) -> bool;

@@ -4,6 +4,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use kernel_core::objects::Objects;
 use kernel_core::pagehash::PageHashes;
 use kernel_core::retention::{self, WarmTable};
 use netstack::ids::{CallId, JobId, ProgramId, Rank, RequestId};
@@ -54,6 +55,8 @@ pub struct FakeControl {
     pub retention: Retention,
     /// The node's warm programs.
     pub warm: WarmTable,
+    /// The objects in the node's memory.
+    pub objects: Objects,
     /// What happens when the node asks for page hashes.
     pub on_hashes: OnHashes,
     cancelled: bool,
@@ -97,6 +100,7 @@ impl FakeControl {
             traffic: PageTraffic::default(),
             retention: Retention::NOTHING,
             warm: WarmTable::new(u64::MAX),
+            objects: Objects::new(u64::MAX),
             on_hashes: OnHashes::Give,
             cancelled: false,
             dropped: false,
@@ -284,6 +288,10 @@ impl NodeServices for FakeControl {
 
     fn warm(&mut self) -> &mut WarmTable {
         &mut self.warm
+    }
+
+    fn objects(&mut self) -> &mut Objects {
+        &mut self.objects
     }
 
     fn dropped(&self) -> bool {

@@ -160,7 +160,7 @@ impl Process {
         warm.put_back(&mut machine, &program, retained);
         // The heap may have to grow before anybody faults again.
         warm.keep_room(&mut machine);
-        super::check_frames(warm);
+        super::check_frames(services);
         GivenBack {
             counts,
             scrubbed,

@@ -46,7 +46,7 @@ pub fn prepare(
     launch: &Launch,
     services: &mut dyn NodeServices,
 ) -> Result<Prepared, LaunchRefusal> {
-    super::check_frames(services.warm());
+    super::check_frames(services);
     let spec = &launch.spec;
     let program = ProgramId(spec.program.0);
     // The block first: nothing of it needs the program.

@@ -34,7 +34,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use kernel_core::program::Memory;
-use kernel_core::retention::{Policy, WarmTable};
+use kernel_core::retention::Policy;
 use kernel_core::signals::Signals;
 use netstack::io::ExitReport;
 use netstack::job::LaunchSpec;
@@ -96,7 +96,7 @@ impl Prepared {
 
 /// Panics unless every frame is accounted for: at each launch and each end, when no program has any,
 /// so that a frame that was lost or given twice never reaches a second program.
-fn check_frames(warm: &WarmTable) {
+fn check_frames(services: &mut dyn NodeServices) {
     let (sums, usage) = {
         let frames = mm::frames();
         (frames.check(), frames.usage())
@@ -104,10 +104,11 @@ fn check_frames(warm: &WarmTable) {
     if let Err(sum) = sums {
         panic!("counts of frames do not add up: {sum}");
     }
+    let warm = services.warm().pages();
+    let objects = services.objects().pages();
     assert!(
-        usage.user == 0 && usage.retained == warm.pages(),
-        "frames of no program: {usage:?}, {} pages are warm",
-        warm.pages()
+        usage.user == 0 && usage.retained == warm && usage.object == objects,
+        "frames of no program: {usage:?}, {warm} pages are warm, {objects} of objects"
     );
 }
 

@@ -236,7 +236,7 @@ proptest! {
             }
             prop_assert_eq!(frames.check_tags(), Ok(()));
             let usage = frames.usage();
-            let held = usage.kernel + usage.user + usage.retained;
+            let held = usage.kernel + usage.user + usage.retained + usage.object;
             prop_assert_eq!(held, model.len() as u64);
         }
         for (&frame, &owner) in &model {
