@@ -5,11 +5,14 @@
 //! hearth-sim check                                        what every change has to pass
 //! hearth-sim table                                        what the scenarios come to, to be reviewed
 //! hearth-sim list                                         the scenarios
+//! hearth-sim broadcast [OPTIONS]                          a cast at any scale; --help shows the options
 //! ```
 
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::Parser;
+use netstack_sim::broadcast;
 use netstack_sim::scenario::{ALL, Scenario};
 
 /// Seeds of the swarm in a check.
@@ -21,6 +24,14 @@ const CHECK_OTHERS: u64 = 5;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "broadcast") {
+        // The name of the subcommand stands for that of the program.
+        return if broadcast::options::Options::parse_from(&arguments).run() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        };
+    }
     match parse(&arguments) {
         Ok(Command::List) => {
             for scenario in ALL {
@@ -44,7 +55,7 @@ fn main() -> ExitCode {
         }) => report(&run(scenario, seed, nodes, runs, true)),
         Err(what) => {
             eprintln!(
-                "hearth-sim: {what}\nusage: hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R] | check | table | list"
+                "hearth-sim: {what}\nusage: hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R] | check | table | list | broadcast --help"
             );
             ExitCode::from(2)
         }

@@ -17,7 +17,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hearth-abi", &[]),
     ("kernel-core", &["hearth-abi"]),
     ("netstack", &[]),
-    ("netstack-sim", &["netstack"]),
+    // The simulated network is the fat tree of the allocator.
+    ("netstack-sim", &["hearth-alloc", "netstack"]),
     ("netstack-fuzz", &["netstack"]),
     ("kernel", &["hearth-abi", "kernel-core", "netstack"]),
     ("bootstub", &["hearth-abi"]),

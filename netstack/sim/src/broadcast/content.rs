@@ -1,0 +1,112 @@
+//! The objects of a run: random bytes with their hashes, or only what is known of an object.
+//!
+//! Neighbour: [`super::shelf`] keeps them.
+//!
+//! Invariant: the n-th cast of a setup gets the n-th object; all differ.
+
+use netstack::broadcast::{Hash, Hasher, Object, hashes};
+use netstack::rng::Rng;
+
+use super::setup::{Payload, Setup};
+use super::shelf::{Blake3, Content};
+
+/// Largest object with real bytes: more would only be slow.
+const REAL_MOST: u64 = 64 << 20;
+/// Up to so many bytes an object for at least so many members is cut into the smallest blocks.
+const SMALL: u64 = 4_000_000;
+/// See [`SMALL`].
+const MANY: u32 = 1024;
+
+/// The objects of all casts.
+///
+/// # Errors
+/// A text that says which object cannot be.
+pub fn make_all(setup: &Setup) -> Result<Vec<Content>, String> {
+    let mut rng = Rng::new(setup.seed ^ 0x636f_6e74_656e_7473);
+    let make = |plan: &super::setup::CastPlan| {
+        let log2 = match plan.block_log2 {
+            Some(log2) => log2,
+            None => block_log2_for(plan.bytes, plan.members.len() as u32)?,
+        };
+        match setup.payload {
+            Payload::Virtual => imagine(plan.bytes, log2, &mut rng),
+            Payload::Real if plan.bytes > REAL_MOST => {
+                Err(format!("at most {REAL_MOST} bytes when they are real"))
+            }
+            Payload::Real => make_real(plan.bytes, log2, &mut rng),
+        }
+    };
+    setup.casts.iter().map(make).collect()
+}
+
+/// The block size for an object and a number of members, as the control node would choose it.
+fn block_log2_for(bytes: u64, members: u32) -> Result<u8, String> {
+    let least = if bytes <= SMALL && members >= MANY {
+        12
+    } else {
+        13
+    };
+    hashes::block_log2_for(bytes, least)
+        .ok_or_else(|| format!("{bytes} bytes are too many for one object"))
+}
+
+/// An object nobody has the bytes of: the values of its blocks are drawn, the rest follows from them.
+fn imagine(bytes: u64, block_log2: u8, rng: &mut Rng) -> Result<Content, String> {
+    struct Drawn<'a>(&'a mut Rng);
+    impl Hasher for Drawn<'_> {
+        fn subtree(&mut self, _first_byte: u64, _bytes: &[u8], _root: bool) -> Hash {
+            let mut value = Hash::default();
+            for word in value.chunks_mut(8) {
+                word.copy_from_slice(&self.0.next_u64().to_le_bytes());
+            }
+            value
+        }
+        fn merge(&mut self, left: &Hash, right: &Hash, root: bool) -> Hash {
+            Blake3.merge(left, right, root)
+        }
+    }
+    let mut builder = hashes::Builder::new(bytes, block_log2).map_err(|error| error.to_string())?;
+    let nothing = vec![0; 1 << block_log2];
+    while let Some(length) = builder.next_bytes() {
+        builder.push(&nothing[..length], &mut Drawn(rng));
+    }
+    let (object, _) = builder.finish(&mut Drawn(rng));
+    Ok(Content {
+        object,
+        blocks: Vec::new(),
+    })
+}
+
+/// An object of random bytes.
+fn make_real(bytes: u64, block_log2: u8, rng: &mut Rng) -> Result<Content, String> {
+    let mut data = vec![0; bytes as usize];
+    for word in data.chunks_mut(8) {
+        let drawn = rng.next_u64().to_le_bytes();
+        word.copy_from_slice(&drawn[..word.len()]);
+    }
+    let described = Object::describe(&data, block_log2, &mut Blake3);
+    let (object, lists) = described.map_err(|error| error.to_string())?;
+    let mut blocks: Vec<u8> = (0..object.list_blocks())
+        .flat_map(|index| lists.block(index).expect("there is such a list").to_vec())
+        .collect();
+    blocks.extend_from_slice(&data);
+    Ok(Content { object, blocks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_blocks_of_an_object_make_its_hash() {
+        for bytes in [1, 8192, 8193, 300_000, 5_000_000] {
+            let content = make_real(bytes, 13, &mut Rng::new(bytes)).unwrap();
+            let object = &content.object;
+            assert_eq!(object.check(&mut Blake3), Ok(()), "{bytes} bytes");
+            let data: Vec<u8> = (object.list_blocks()..object.blocks())
+                .flat_map(|block| content.block(block).to_vec())
+                .collect();
+            assert_eq!(*blake3::hash(&data).as_bytes(), object.id);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What a simulated node keeps of the objects that are cast to it, and what the checker holds against it.
+//!
+//! Key types: [`Content`], an object of the run, and [`Shelf`], the [`Store`] of one node. A shelf compares every
+//! block with what was cast the moment it is stored, and counts what may never happen: a block delivered
+//! twice, wrong bytes, a block of a cast that the node does not take part in.
+//!
+//! Invariant: what a shelf says it holds was written by the engine, or was there from the start.
+
+use std::sync::Arc;
+
+use blake3::hazmat::{HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
+use netstack::broadcast::{
+    CastId, HASH_BYTES, Hash, Hasher, LIST_BYTES, NoRoom, Object, Part, Store,
+};
+
+/// Violations kept for the report of a failure; more than a few say nothing new.
+const VIOLATIONS: usize = 8;
+
+/// An object of the run.
+#[derive(Debug)]
+pub struct Content {
+    /// How it is known and cut.
+    pub object: Object,
+    /// All blocks one after the other, list blocks first; empty when the payload is virtual.
+    pub blocks: Vec<u8>,
+}
+
+impl Content {
+    /// Bytes before block number `block` in [`Content::blocks`].
+    fn offset(&self, block: u32) -> usize {
+        let lists = self.object.list_blocks();
+        if block < lists {
+            return block as usize * LIST_BYTES;
+        }
+        // All lists together: a value for every data block, where there are lists.
+        let values = match lists {
+            0 => 0,
+            _ => self.object.data_blocks() as usize * HASH_BYTES,
+        };
+        values + (block - lists) as usize * self.object.block_bytes()
+    }
+
+    /// The bytes of a block.
+    pub fn block(&self, block: u32) -> &[u8] {
+        let begin = self.offset(block);
+        &self.blocks[begin..begin + self.object.length(block)]
+    }
+}
+
+/// One object on a shelf.
+struct Item {
+    content: usize,
+    /// A bit for every block that is held.
+    have: Box<[u64]>,
+    held: u32,
+}
+
+/// All objects of one node.
+pub struct Shelf {
+    contents: Arc<Vec<Content>>,
+    items: Vec<Item>,
+    /// Which object a cast is of, for the casts that the node was told of.
+    casts: Vec<(CastId, usize)>,
+    /// This node's memory gives wrong bytes.
+    pub corrupt: bool,
+    /// What may never happen and did.
+    pub violations: Vec<String>,
+    /// Blocks stored.
+    pub stored: u64,
+    /// Fragments of these.
+    pub fragments: u64,
+}
+
+impl Shelf {
+    /// An empty shelf.
+    pub fn new(contents: Arc<Vec<Content>>) -> Self {
+        Shelf {
+            contents,
+            items: Vec::new(),
+            casts: Vec::new(),
+            corrupt: false,
+            violations: Vec::new(),
+            stored: 0,
+            fragments: 0,
+        }
+    }
+
+    /// Makes room for the object of a cast; what is there of it already stays.
+    pub fn open(&mut self, cast: CastId, content: usize) {
+        self.casts.retain(|&(known, _)| known != cast);
+        self.casts.push((cast, content));
+        if !self.items.iter().any(|item| item.content == content) {
+            let blocks = self.contents[content].object.blocks() as usize;
+            self.items.push(Item {
+                content,
+                have: vec![0; blocks.div_ceil(64)].into(),
+                held: 0,
+            });
+        }
+    }
+
+    /// Puts a whole object on the shelf.
+    pub fn fill(&mut self, content: usize) {
+        let blocks = self.contents[content].object.blocks();
+        let mut have = vec![u64::MAX; blocks.div_ceil(64) as usize];
+        if let Some(last) = have.last_mut().filter(|_| !blocks.is_multiple_of(64)) {
+            *last = (1 << (blocks % 64)) - 1;
+        }
+        self.items.retain(|item| item.content != content);
+        self.items.push(Item {
+            content,
+            have: have.into(),
+            held: blocks,
+        });
+    }
+
+    /// Forgets a cast, and what is there of its object unless it is whole.
+    pub fn close(&mut self, cast: CastId) {
+        let Some(at) = self.casts.iter().position(|&(known, _)| known == cast) else {
+            return;
+        };
+        let (_, content) = self.casts.remove(at);
+        if !self.is_whole(content) && !self.casts.iter().any(|&(_, other)| other == content) {
+            self.items.retain(|item| item.content != content);
+        }
+    }
+
+    /// Forgets all casts; what is there of their objects stays.
+    pub fn forget_casts(&mut self) {
+        self.casts.clear();
+    }
+
+    /// Takes what is there of an object away.
+    pub fn drop_part(&mut self, content: usize) {
+        if !self.is_whole(content) {
+            self.items.retain(|item| item.content != content);
+        }
+    }
+
+    /// Whether a block is held.
+    pub fn has(&self, content: usize, block: u32) -> bool {
+        self.item(content)
+            .is_some_and(|item| item.have[block as usize / 64] >> (block % 64) & 1 != 0)
+    }
+
+    /// Blocks held of an object.
+    pub fn held(&self, content: usize) -> u32 {
+        self.item(content).map_or(0, |item| item.held)
+    }
+
+    /// Whether all of an object is there.
+    pub fn is_whole(&self, content: usize) -> bool {
+        self.item(content)
+            .is_some_and(|item| item.held == self.contents[content].object.blocks())
+    }
+
+    /// Objects of which a part is there.
+    pub fn parts(&self) -> usize {
+        (self.items.iter())
+            .filter(|item| item.held != self.contents[item.content].object.blocks())
+            .count()
+    }
+
+    fn item(&self, content: usize) -> Option<&Item> {
+        self.items.iter().find(|item| item.content == content)
+    }
+
+    fn violation(&mut self, what: String) {
+        if self.violations.len() < VIOLATIONS {
+            self.violations.push(what);
+        }
+    }
+}
+
+impl Store for Shelf {
+    fn read(&mut self, cast: CastId, part: Part, at: usize, out: &mut [u8]) -> bool {
+        let Some(&(_, index)) = self.casts.iter().find(|&&(known, _)| known == cast) else {
+            return false;
+        };
+        let content = &self.contents[index];
+        let block = content.object.block_of(part);
+        if !self.has(index, block) || content.blocks.is_empty() {
+            return false;
+        }
+        let Some(bytes) = content.block(block).get(at..at + out.len()) else {
+            return false;
+        };
+        out.copy_from_slice(bytes);
+        if self.corrupt && matches!(part, Part::Data(_)) {
+            out[0] ^= 1;
+        }
+        true
+    }
+
+    fn write(&mut self, cast: CastId, part: Part, bytes: &[u8]) -> Result<(), NoRoom> {
+        let Some(&(_, index)) = self.casts.iter().find(|&&(known, _)| known == cast) else {
+            self.violation(format!(
+                "{part:?} stored for {cast:?}, which is unknown here"
+            ));
+            return Err(NoRoom);
+        };
+        let content = &self.contents[index];
+        let block = content.object.block_of(part);
+        if block >= content.object.blocks() {
+            self.violation(format!("{part:?} of {cast:?} is beyond the end"));
+            return Err(NoRoom);
+        }
+        let right = content.blocks.is_empty() || content.block(block) == bytes;
+        self.stored += 1;
+        self.fragments += u64::from(content.object.fragments(block).count_ones());
+        let Some(item) = self.items.iter_mut().find(|item| item.content == index) else {
+            self.violation(format!("{part:?} of {cast:?} stored after it was dropped"));
+            return Err(NoRoom);
+        };
+        let (word, bit) = (&mut item.have[block as usize / 64], 1 << (block % 64));
+        let twice = *word & bit != 0;
+        *word |= bit;
+        item.held += u32::from(!twice);
+        if twice {
+            self.violation(format!("{part:?} of {cast:?} delivered twice"));
+        }
+        if !right {
+            self.violation(format!("{part:?} of {cast:?} stored with wrong bytes"));
+        }
+        Ok(())
+    }
+}
+
+/// The BLAKE3 crate, as the control node uses it.
+pub struct Blake3;
+
+impl Hasher for Blake3 {
+    fn subtree(&mut self, first_byte: u64, bytes: &[u8], root: bool) -> Hash {
+        if root {
+            return *blake3::hash(bytes).as_bytes();
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.set_input_offset(first_byte);
+        hasher.update(bytes);
+        hasher.finalize_non_root()
+    }
+
+    fn merge(&mut self, left: &Hash, right: &Hash, root: bool) -> Hash {
+        if root {
+            *merge_subtrees_root(left, right, Mode::Hash).as_bytes()
+        } else {
+            merge_subtrees_non_root(left, right, Mode::Hash)
+        }
+    }
+}
+
+impl Hasher for Shelf {
+    fn subtree(&mut self, first_byte: u64, bytes: &[u8], root: bool) -> Hash {
+        Blake3.subtree(first_byte, bytes, root)
+    }
+
+    fn merge(&mut self, left: &Hash, right: &Hash, root: bool) -> Hash {
+        Blake3.merge(left, right, root)
+    }
+}

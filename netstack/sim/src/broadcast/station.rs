@@ -1,0 +1,216 @@
+//! One station of a simulated cast: a node with its [`Member`] or the control node with its [`Source`], what it
+//! stores, and when it wants to be woken.
+//!
+//! Neighbours: [`super::world`] drives them; [`super::shelf`] is their memory.
+//!
+//! Invariant: nothing of the protocol is here: a station passes on what the engine says.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use netstack::NODE_PORT;
+use netstack::broadcast::{
+    Footprint, Member, MemberConfig, Packet, Peer, Source, SourceConfig, source,
+};
+use netstack::ids::NodeId;
+use netstack::time::Instant;
+use netstack::wire::key::Key;
+
+use super::shelf::{Content, Shelf};
+
+/// No wake-up is under way.
+pub const NEVER: u64 = u64::MAX;
+/// Node addresses begin here, so that none ends in 0.0.
+const FIRST_ADDRESS: u32 = 0x0a00_0100;
+
+/// Where a node is reached; the control node has the number after the last.
+pub fn peer(node: u32) -> Peer {
+    let [_, a, b, c] = node.to_be_bytes();
+    Peer {
+        addr: SocketAddrV4::new(Ipv4Addr::from(FIRST_ADDRESS + node), NODE_PORT),
+        mac: [0x52, 0x54, 7, a, b, c],
+    }
+}
+
+/// The node with this address.
+pub fn node_of(addr: SocketAddrV4) -> u32 {
+    addr.ip().to_bits().wrapping_sub(FIRST_ADDRESS)
+}
+
+/// The key of a run of the control node.
+pub fn key(boot: u64) -> Key {
+    let mut bytes = *b"simulated peers.";
+    bytes[15] = boot as u8;
+    Key(bytes)
+}
+
+/// What an engine is asked to send.
+pub enum Load {
+    /// A message, its datagrams as one.
+    Message(Packet),
+    /// A datagram.
+    Datagram(Box<[u8]>),
+}
+
+/// The engine of a station.
+pub enum Engine {
+    /// A node's.
+    Member(Box<Member>),
+    /// The control node's.
+    Source(Box<Source>),
+}
+
+/// A node or the control node.
+pub struct Station {
+    /// None while it is off.
+    pub engine: Option<Engine>,
+    /// Its memory.
+    pub shelf: Shelf,
+    /// The wake-up that counts.
+    pub wake_at: u64,
+    /// Times that it was switched on.
+    pub boots: u64,
+}
+
+impl Station {
+    /// A station that is off.
+    pub fn new(contents: &Arc<Vec<Content>>) -> Self {
+        Station {
+            engine: None,
+            shelf: Shelf::new(Arc::clone(contents)),
+            wake_at: NEVER,
+            boots: 0,
+        }
+    }
+
+    /// Switches a node on, with nothing in its memory.
+    pub fn boot_member(
+        &mut self,
+        contents: &Arc<Vec<Content>>,
+        node: u32,
+        config: MemberSetup,
+        now: Instant,
+    ) {
+        self.shelf = Shelf::new(Arc::clone(contents));
+        self.boots += 1;
+        let config = MemberConfig {
+            node: NodeId(node),
+            me: peer(node),
+            control: Some(config.control),
+            key: config.key,
+            rate: 0,
+            buffers: config.buffers,
+            seed: config.seed ^ (u64::from(node) << 20) ^ self.boots,
+        };
+        self.engine = Some(Engine::Member(Box::new(Member::new(config, now))));
+    }
+
+    /// Switches the control node on.
+    pub fn boot_source(&mut self, node: u32, key: Key, rate: u64, seed: u64, now: Instant) {
+        self.boots += 1;
+        let config = SourceConfig {
+            me: peer(node),
+            key,
+            rate,
+            seed: seed ^ self.boots,
+            limits: source::Limits::default(),
+        };
+        self.engine = Some(Engine::Source(Box::new(Source::new(config, now))));
+    }
+
+    /// The source, if this is the control node and it is on.
+    pub fn source(&mut self) -> Option<&mut Source> {
+        match &mut self.engine {
+            Some(Engine::Source(source)) => Some(source),
+            _ => None,
+        }
+    }
+
+    /// The member, if this is a node and it is on.
+    pub fn member(&mut self) -> Option<&mut Member> {
+        match &mut self.engine {
+            Some(Engine::Member(member)) => Some(member),
+            _ => None,
+        }
+    }
+
+    /// Takes what came.
+    pub fn handle(&mut self, now: Instant, from: SocketAddrV4, load: Load) {
+        let shelf = &mut self.shelf;
+        match (&mut self.engine, load) {
+            (Some(Engine::Member(member)), Load::Message(packet)) => {
+                member.handle_message(now, from, packet, None, shelf);
+            }
+            (Some(Engine::Member(member)), Load::Datagram(bytes)) => {
+                member.handle_datagram(now, from, &bytes, shelf);
+            }
+            (Some(Engine::Source(source)), Load::Message(packet)) => {
+                source.handle_message(now, from, packet, shelf);
+            }
+            (Some(Engine::Source(source)), Load::Datagram(bytes)) => {
+                source.handle_datagram(now, from, &bytes, shelf);
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// What it sends next, as messages.
+    pub fn poll_message(&mut self, now: Instant) -> Option<(Peer, Packet)> {
+        match &mut self.engine {
+            Some(Engine::Member(member)) => member.poll_message(now, &mut self.shelf),
+            Some(Engine::Source(source)) => source.poll_message(now, &mut self.shelf),
+            None => None,
+        }
+    }
+
+    /// What it sends next, as a datagram.
+    pub fn poll_datagram(&mut self, now: Instant, out: &mut [u8]) -> Option<(Peer, usize)> {
+        match &mut self.engine {
+            Some(Engine::Member(member)) => member.poll_transmit(now, out, &mut self.shelf),
+            Some(Engine::Source(source)) => source.poll_transmit(now, out, &mut self.shelf),
+            None => None,
+        }
+    }
+
+    /// When it wants to be asked again.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match self.engine.as_ref()? {
+            Engine::Member(member) => member.poll_timeout(),
+            Engine::Source(source) => source.poll_timeout(),
+        }
+    }
+
+    /// What its engine keeps.
+    pub fn footprint(&self) -> Footprint {
+        match &self.engine {
+            Some(Engine::Member(member)) => member.footprint(),
+            Some(Engine::Source(source)) => source.footprint(),
+            None => Footprint::default(),
+        }
+    }
+}
+
+/// What all nodes are told when they are switched on.
+#[derive(Clone)]
+pub struct MemberSetup {
+    /// The control node.
+    pub control: Peer,
+    /// The key of its run.
+    pub key: Key,
+    /// Reassembly buffers.
+    pub buffers: u32,
+    /// Seed of the run.
+    pub seed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_found_by_its_address() {
+        for node in [0, 1, 255, 256, 16_512, 131_071] {
+            assert_eq!(node_of(peer(node).addr), node);
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! The event loop of a simulated cast: stations, the network between them, faults, in virtual time.
+//!
+//! A station's engine is asked for the next message whenever its card has room, after something arrived
+//! and at the time it named itself; never otherwise. The control node is the station with the number
+//! after the last node.
+//!
+//! Key type: [`World`]. Neighbours: [`super::setup`] says what happens, [`super::operator`] plays the control
+//! node's user, [`super::check`] what must hold, [`super::summary`] what comes out.
+//!
+//! Invariant: nothing but the setup decides what happens; two runs give the same digest.
+
+use std::sync::Arc;
+
+use netstack::MAX_DATAGRAM;
+use netstack::broadcast::Message;
+use netstack::time::Instant;
+
+use super::fabric::{Arrival, Fabric, Train};
+use super::operator::Operator;
+use super::progress::Progress;
+use super::queue::Queue;
+use super::setup::{Fault, HEARTBEATS_NS, Payload, Setup};
+use super::shelf::Content;
+use super::station::{Load, MemberSetup, NEVER, Station, key, node_of, peer};
+use super::summary::{Summary, Traffic};
+use super::{check, content};
+
+/// Width of the event queue's slots: with many nodes there are many events in a nanosecond.
+fn slot_width_log2(nodes: u32) -> u32 {
+    match nodes {
+        0..64 => 8,
+        64..1024 => 6,
+        1024..4096 => 4,
+        _ => 2,
+    }
+}
+
+/// Virtual time after the end of the last cast for everything to come to rest.
+const REST_NS: u64 = 30_000_000_000;
+/// Messages that a station may send at one point of time: far more than its card takes.
+const MESSAGES_AT_ONCE: u32 = 100_000;
+
+/// Why a run failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What is wrong.
+    pub what: String,
+    /// When, in nanoseconds.
+    pub at_ns: u64,
+}
+
+/// Something that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A flight is at the last switch.
+    Arrive(u32),
+    /// A flight is at its destination.
+    Deliver(u32),
+    /// A station wants to be asked.
+    Wake(u32),
+    /// An action is due.
+    Act(u32),
+}
+
+/// A message under way.
+struct Flight {
+    from: u32,
+    to: u32,
+    train: Train,
+    load: Load,
+}
+
+/// What happens from outside, or because of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Action {
+    /// A cast begins.
+    Cast(usize),
+    /// A cast is cancelled.
+    Cancel(usize),
+    /// Something from outside.
+    Fault(Fault),
+    /// The control node misses the heartbeats of a node, unless it was on again since.
+    Missed(u32, u64),
+    /// The control node has a node join a cast.
+    Join(usize, u32),
+}
+
+/// A simulated network of nodes and the casts on it.
+pub struct World {
+    pub(super) setup: Setup,
+    pub(super) contents: Arc<Vec<Content>>,
+    pub(super) stations: Vec<Station>,
+    pub(super) operator: Operator,
+    pub(super) fabric: Fabric,
+    pub(super) traffic: Traffic,
+    pub(super) digest: u64,
+    pub(super) events: u64,
+    now: u64,
+    queue: Queue<Event>,
+    flights: Vec<Option<Flight>>,
+    free_flights: Vec<u32>,
+    actions: Vec<Action>,
+    actions_left: usize,
+    progress: Progress,
+    buffer: Box<[u8; MAX_DATAGRAM]>,
+}
+
+impl World {
+    /// A network on which nothing has happened yet.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with the setup.
+    pub fn new(setup: Setup) -> Result<Self, String> {
+        check::plans(&setup)?;
+        let contents = Arc::new(content::make_all(&setup)?);
+        let mut fabric = Fabric::new(setup.wiring.clone(), setup.nodes, setup.seed)?;
+        fabric.set_noise(setup.noise);
+        for &node in &setup.slow {
+            fabric.set_slow(node, super::setup::SLOW_FACTOR);
+        }
+        let stations = (0..=setup.nodes).map(|_| Station::new(&contents)).collect();
+        let mut world = World {
+            operator: Operator::new(&setup, &contents),
+            progress: Progress::new(&setup, &contents),
+            contents,
+            stations,
+            fabric,
+            traffic: Traffic::default(),
+            digest: 0xcbf2_9ce4_8422_2325,
+            events: 0,
+            now: 0,
+            queue: Queue::new(slot_width_log2(setup.nodes)),
+            flights: Vec::new(),
+            free_flights: Vec::new(),
+            actions: Vec::new(),
+            actions_left: 0,
+            buffer: Box::new([0; MAX_DATAGRAM]),
+            setup,
+        };
+        world.boot_source();
+        for node in 0..world.setup.nodes {
+            world.boot_member(node);
+        }
+        for plan in 0..world.setup.casts.len() {
+            let (at, cancel) = (
+                world.setup.casts[plan].at_ns,
+                world.setup.casts[plan].cancel_ns,
+            );
+            for &node in &world.setup.casts[plan].warm {
+                world.stations[node as usize].shelf.fill(plan);
+            }
+            world.schedule(at, Action::Cast(plan));
+            if let Some(at) = cancel {
+                world.schedule(at, Action::Cancel(plan));
+            }
+        }
+        for index in 0..world.setup.faults.len() {
+            let (at, fault) = world.setup.faults[index];
+            world.schedule(at, Action::Fault(fault));
+        }
+        Ok(world)
+    }
+
+    /// Runs to the end: all casts over and everything at rest, or the deadline passed, or a check failed.
+    ///
+    /// # Errors
+    /// What was found.
+    pub fn run(mut self) -> Result<Summary, Failure> {
+        match self.run_to_rest().and_then(|()| check::end(&self)) {
+            Ok(()) => Ok(Summary::of(&self)),
+            Err(what) => Err(Failure {
+                what,
+                at_ns: self.now,
+            }),
+        }
+    }
+
+    fn run_to_rest(&mut self) -> Result<(), String> {
+        let mut rest_until = None;
+        while let Some((at, event)) = self.queue.pop() {
+            self.now = self.now.max(at);
+            self.events += 1;
+            if self.events.is_multiple_of(1 << 16) {
+                self.progress.tell(self.now, &self.stations, self.events);
+            }
+            if self.now > self.setup.deadline_ns {
+                return Err(format!(
+                    "not done by the deadline: {}",
+                    check::missing(self)
+                ));
+            }
+            self.step(event)?;
+            if self.operator.is_over() && self.actions_left == 0 {
+                let until = *rest_until.get_or_insert(self.now + REST_NS);
+                if self.now > until {
+                    break;
+                }
+            } else {
+                rest_until = None;
+            }
+        }
+        if self.operator.is_over() && self.actions_left == 0 {
+            Ok(())
+        } else {
+            Err(format!(
+                "nothing will ever happen again: {}",
+                check::missing(self)
+            ))
+        }
+    }
+
+    /// The number of the control node's station.
+    pub(super) fn control(&self) -> u32 {
+        self.setup.nodes
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    pub(super) fn schedule(&mut self, at: u64, action: Action) {
+        self.actions.push(action);
+        self.actions_left += 1;
+        let number = (self.actions.len() - 1) as u32;
+        self.queue.push(at, Event::Act(number));
+    }
+
+    fn step(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Arrive(number) => {
+                let flight = self.flights[number as usize].as_mut().expect("in the air");
+                let arrival =
+                    self.fabric
+                        .arrive(self.now, flight.from, flight.to, &mut flight.train);
+                match arrival {
+                    Arrival::Now => self.deliver(number),
+                    Arrival::At(at) => {
+                        self.queue.push(at, Event::Deliver(number));
+                        Ok(())
+                    }
+                    Arrival::Never => {
+                        self.land(number);
+                        Ok(())
+                    }
+                }
+            }
+            Event::Deliver(number) => self.deliver(number),
+            Event::Wake(node) => {
+                let station = &mut self.stations[node as usize];
+                if station.wake_at != self.now {
+                    return Ok(());
+                }
+                station.wake_at = NEVER;
+                self.drive(node)
+            }
+            Event::Act(number) => {
+                self.actions_left -= 1;
+                self.act(self.actions[number as usize])
+            }
+        }
+    }
+
+    /// Takes a flight off the books.
+    fn land(&mut self, number: u32) -> Flight {
+        self.free_flights.push(number);
+        self.flights[number as usize].take().expect("in the air")
+    }
+
+    fn deliver(&mut self, number: u32) -> Result<(), String> {
+        let mut flight = self.land(number);
+        let station = &mut self.stations[flight.to as usize];
+        if station.engine.is_none() {
+            return Ok(());
+        }
+        let mark = match &mut flight.load {
+            Load::Message(packet) => {
+                if let Message::Data { block, fragments } = &mut packet.message {
+                    *fragments = flight.train.datagrams;
+                    self.traffic.delivered_fragments += u64::from(fragments.count_ones());
+                    u64::from(*block) << 32 ^ *fragments
+                } else {
+                    0
+                }
+            }
+            Load::Datagram(bytes) => bytes
+                .iter()
+                .fold(0, |sum, &byte| fold(sum, u64::from(byte))),
+        };
+        self.digest = fold(self.digest, self.now);
+        self.digest = fold(
+            self.digest,
+            u64::from(flight.from) << 32 | u64::from(flight.to),
+        );
+        self.digest = fold(self.digest, mark);
+        let now = Instant::from_micros(self.now / 1000);
+        station.handle(now, peer(flight.from).addr, flight.load);
+        self.drive(flight.to)
+    }
+
+    /// Lets a station act: takes its events, sends what its card takes, and notes when to come back.
+    pub(super) fn drive(&mut self, node: u32) -> Result<(), String> {
+        let now = Instant::from_micros(self.now / 1000);
+        let mut sent = 0;
+        let wake = loop {
+            self.drain_events(node)?;
+            let takes_at = self.fabric.card_takes_at(node);
+            if takes_at > self.now {
+                break Some(takes_at);
+            }
+            if !self.send_next(node, now) {
+                break self.deadline_of(node);
+            }
+            sent += 1;
+            if sent > MESSAGES_AT_ONCE {
+                return Err(format!("n{node} never stops sending"));
+            }
+        };
+        if let Some(at) = wake {
+            let station = &mut self.stations[node as usize];
+            if at < station.wake_at {
+                station.wake_at = at;
+                self.queue.push(at, Event::Wake(node));
+            }
+        }
+        Ok(())
+    }
+
+    /// When a station that has nothing to send wants to be asked again.
+    fn deadline_of(&self, node: u32) -> Option<u64> {
+        let due = self.stations[node as usize].poll_timeout()?;
+        // What is due now and still gave nothing is asked for in the next microsecond.
+        let soonest = (self.now / 1000 + 1) * 1000;
+        Some(due.as_micros().saturating_mul(1000).max(soonest))
+    }
+
+    fn drain_events(&mut self, node: u32) -> Result<(), String> {
+        if node == self.setup.nodes {
+            return self.source_events();
+        }
+        self.member_events(node)
+    }
+
+    /// Sends the next message of a station; false when it has none.
+    fn send_next(&mut self, node: u32, now: Instant) -> bool {
+        let from_control = node == self.control();
+        let station = &mut self.stations[node as usize];
+        let (to, train, load) = match self.setup.payload {
+            Payload::Virtual => {
+                let Some((to, packet)) = station.poll_message(now) else {
+                    return false;
+                };
+                let plan = self.operator.plan_of(packet.cast);
+                let object = plan.map(|plan| &self.contents[plan].object);
+                let train = self.traffic.charge(from_control, &packet, object);
+                (to, train, Load::Message(packet))
+            }
+            Payload::Real => {
+                let Some((to, length)) = station.poll_datagram(now, &mut self.buffer[..]) else {
+                    return false;
+                };
+                let bytes = &self.buffer[..length];
+                let train = self.traffic.charge_datagram(from_control, bytes);
+                (to, train, Load::Datagram(bytes.into()))
+            }
+        };
+        let to = node_of(to.addr);
+        assert!(to <= self.setup.nodes, "n{node} sends to nowhere");
+        self.launch(node, to, train, load);
+        true
+    }
+
+    fn launch(&mut self, from: u32, to: u32, train: Train, load: Load) {
+        let (train, first, again) = self.fabric.send(self.now, from, to, train);
+        let Some(first) = first else {
+            return;
+        };
+        let copy = again.map(|at| (at, clone_load(&load)));
+        self.take_off(first, from, to, train, load);
+        if let Some((at, load)) = copy {
+            self.take_off(at, from, to, train, load);
+        }
+    }
+
+    fn take_off(&mut self, at: u64, from: u32, to: u32, train: Train, load: Load) {
+        let flight = Some(Flight {
+            from,
+            to,
+            train,
+            load,
+        });
+        let number = match self.free_flights.pop() {
+            Some(number) => {
+                self.flights[number as usize] = flight;
+                number
+            }
+            None => {
+                self.flights.push(flight);
+                (self.flights.len() - 1) as u32
+            }
+        };
+        self.queue.push(at, Event::Arrive(number));
+    }
+
+    fn act(&mut self, action: Action) -> Result<(), String> {
+        match action {
+            Action::Fault(fault) => self.inflict(fault)?,
+            other => self.operate(other)?,
+        }
+        Ok(())
+    }
+
+    fn inflict(&mut self, fault: Fault) -> Result<(), String> {
+        match fault {
+            Fault::Die(node) => {
+                let station = &mut self.stations[node as usize];
+                if station.engine.take().is_some() {
+                    let boots = station.boots;
+                    self.schedule(self.now + HEARTBEATS_NS, Action::Missed(node, boots));
+                }
+            }
+            Fault::Restart(node) => {
+                self.stations[node as usize].engine = None;
+                self.boot_member(node);
+                self.rejoin(node);
+            }
+            Fault::Join { cast, node } => self.operate(Action::Join(cast, node))?,
+            Fault::Part(node, part) => {
+                self.fabric.set_part(node, part);
+                if part == 0 {
+                    self.rejoin(node);
+                }
+            }
+            Fault::CrashControl => {
+                self.stations[self.setup.nodes as usize].engine = None;
+                self.operator.crash();
+            }
+            Fault::RestartControl => {
+                self.boot_source();
+                self.recast()?;
+            }
+            Fault::Noise(noise) => self.fabric.set_noise(noise),
+            Fault::Corrupt(node) => self.stations[node as usize].shelf.corrupt = true,
+        }
+        Ok(())
+    }
+
+    fn boot_member(&mut self, node: u32) {
+        let setup = MemberSetup {
+            control: peer(self.control()),
+            key: key(self.stations[self.setup.nodes as usize].boots),
+            buffers: self.setup.buffers,
+            seed: self.setup.seed,
+        };
+        let now = Instant::from_micros(self.now / 1000);
+        self.stations[node as usize].boot_member(&self.contents, node, setup, now);
+    }
+
+    fn boot_source(&mut self) {
+        let control = self.control();
+        let now = Instant::from_micros(self.now / 1000);
+        let (rate, seed) = (self.setup.wiring.rate / 8, self.setup.seed);
+        let station = &mut self.stations[control as usize];
+        let key = key(station.boots + 1);
+        station.boot_source(control, key, rate, seed, now);
+        for plan in 0..self.setup.casts.len() {
+            station.shelf.fill(plan);
+        }
+        // Every node hears of the new run of the control node and gets its key.
+        for node in 0..control {
+            let station = &mut self.stations[node as usize];
+            if let Some(member) = station.member() {
+                member.set_key(key);
+                station.shelf.forget_casts();
+            }
+        }
+    }
+}
+
+fn clone_load(load: &Load) -> Load {
+    match load {
+        Load::Message(packet) => Load::Message(packet.clone()),
+        Load::Datagram(bytes) => Load::Datagram(bytes.clone()),
+    }
+}
+
+/// FNV-1a, a word at a time.
+fn fold(digest: u64, word: u64) -> u64 {
+    (digest ^ word)
+        .wrapping_mul(0x0100_0000_01b3)
+        .rotate_left(23)
+}
