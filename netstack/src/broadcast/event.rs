@@ -53,6 +53,8 @@ pub enum EndReason {
     Finished,
     /// The source cancelled it.
     Cancelled,
+    /// Nothing was heard of it for too long. Found out by each member; never said to another one.
+    Abandoned,
 }
 
 /// Why a member does not get the object.

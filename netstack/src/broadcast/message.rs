@@ -71,6 +71,8 @@ pub enum Message {
         number: u32,
         /// The source's clock when this was sent, as far as the sender knows it, in microseconds.
         clock: u64,
+        /// The receiver announces the cast to nobody: whoever was below it has another parent.
+        leaf: bool,
         /// What every member is told.
         setup: Arc<Setup>,
     },
@@ -78,6 +80,8 @@ pub enum Message {
     AnnounceAck {
         /// Of the announcement.
         number: u32,
+        /// The receiver is the sender's parent in the spanning tree; else somebody else is by now.
+        mine: bool,
     },
     /// Parent to child that has not finished: still there? Answered by [`Message::AnnounceAck`],
     /// or by [`Message::Unknown`] when the member has restarted.
@@ -168,8 +172,10 @@ pub struct Setup {
 /// Why requested blocks do not come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Not here yet, or others are served first: the request is kept.
+    /// Not here yet: the request is kept.
     Parked,
+    /// Here, but others are served first: the request is kept.
+    Queued,
     /// Too many are waiting here; the request is not kept.
     Busy,
     /// Not here and not expected; the request is not kept.

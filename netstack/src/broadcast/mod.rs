@@ -31,6 +31,7 @@ pub mod member;
 pub mod message;
 pub mod plan;
 pub mod source;
+pub mod wire;
 
 pub use event::{
     CastCounters, EndReason, FailReason, Footprint, MemberEvent, MemberFailure, Progress,

@@ -9,7 +9,7 @@
 //! | 8 | 8 | boot epoch of the node |
 //! | 16 | 8 | sequence number, strictly increasing per direction |
 //! | 24 | 2 | length of the payload |
-//! | 26 | 2 | flags: bit 0 = unsealed (the tag is zero) |
+//! | 26 | 2 | flags: bit 0 = unsealed (the tag is zero), bit 1 = bulk (there is no tag) |
 //! | 28 | n | payload |
 //! | 28+n | 16 | SipHash-2-4-128 of everything before it |
 //!
@@ -34,6 +34,9 @@ pub const OVERHEAD: usize = HEADER_LEN + TAG_LEN;
 pub const MAX_PAYLOAD: usize = MAX_DATAGRAM - OVERHEAD;
 /// Flag: nobody vouches for this datagram, the tag is zero.
 pub const FLAG_UNSEALED: u16 = 1;
+
+/// Flag: the datagram ends with its payload, which is checked in some other way.
+pub const FLAG_BULK: u16 = 2;
 
 /// What a datagram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +78,34 @@ pub enum Kind {
     IoCall = 48,
     /// Control to node: pending, or the result.
     IoReply = 49,
+    /// Cast: control or node to node: take part in this cast, and tell the nodes below you.
+    CastAnnounce = 64,
+    /// Cast: answer to an announcement or a probe.
+    CastAnnounceAck = 65,
+    /// Cast: are you still there?
+    CastProbe = 66,
+    /// Cast: I do not know this cast.
+    CastUnknown = 67,
+    /// Cast: pages of the roster, please.
+    CastRosterRead = 68,
+    /// Cast: a page of the roster.
+    CastRosterPage = 69,
+    /// Cast: blocks, please.
+    CastRequest = 70,
+    /// Cast: why blocks that were asked for do not come yet, or not at all.
+    CastAnswer = 71,
+    /// Cast: blocks that were asked for are not wanted any more.
+    CastCancel = 72,
+    /// Cast: a fragment of a block, with no tag.
+    CastData = 73,
+    /// Cast: who has everything, who will not.
+    CastReport = 74,
+    /// Cast: answer to a report.
+    CastReportAck = 75,
+    /// Cast: the cast is over.
+    CastEnd = 76,
+    /// Cast: answer to the end.
+    CastEndAck = 77,
 }
 
 impl Kind {
@@ -99,6 +130,20 @@ impl Kind {
             33 => Kind::PageData,
             48 => Kind::IoCall,
             49 => Kind::IoReply,
+            64 => Kind::CastAnnounce,
+            65 => Kind::CastAnnounceAck,
+            66 => Kind::CastProbe,
+            67 => Kind::CastUnknown,
+            68 => Kind::CastRosterRead,
+            69 => Kind::CastRosterPage,
+            70 => Kind::CastRequest,
+            71 => Kind::CastAnswer,
+            72 => Kind::CastCancel,
+            73 => Kind::CastData,
+            74 => Kind::CastReport,
+            75 => Kind::CastReportAck,
+            76 => Kind::CastEnd,
+            77 => Kind::CastEndAck,
             other => return Err(Error::BadKind(other)),
         })
     }
@@ -135,20 +180,7 @@ impl<'a> Packet<'a> {
         if bytes.len() < OVERHEAD || bytes.len() > MAX_DATAGRAM {
             return Err(Error::Truncated);
         }
-        let mut reader = Reader::new(bytes);
-        if reader.array::<2>()? != MAGIC {
-            return Err(Error::BadMagic);
-        }
-        let version = reader.u8()?;
-        if version != VERSION {
-            return Err(Error::BadVersion(version));
-        }
-        let kind = Kind::from_wire(reader.u8()?)?;
-        let node = NodeId(reader.u32()?);
-        let epoch = BootEpoch(reader.u64()?);
-        let seq = reader.u64()?;
-        let payload_length = usize::from(reader.u16()?);
-        let flags = reader.u16()?;
+        let (header, payload_length, flags) = parse_header(bytes)?;
         if payload_length != bytes.len() - OVERHEAD {
             return Err(Error::Truncated);
         }
@@ -156,12 +188,7 @@ impl<'a> Packet<'a> {
             return Err(Error::BadValue);
         }
         Ok(Packet {
-            header: Header {
-                kind,
-                node,
-                epoch,
-                seq,
-            },
+            header,
             flags,
             bytes,
         })
@@ -204,6 +231,69 @@ impl<'a> Packet<'a> {
     }
 }
 
+/// The header, the length of the payload and the flags.
+fn parse_header(bytes: &[u8]) -> Result<(Header, usize, u16), Error> {
+    let mut reader = Reader::new(bytes);
+    if reader.array::<2>()? != MAGIC {
+        return Err(Error::BadMagic);
+    }
+    let version = reader.u8()?;
+    if version != VERSION {
+        return Err(Error::BadVersion(version));
+    }
+    let header = Header {
+        kind: Kind::from_wire(reader.u8()?)?,
+        node: NodeId(reader.u32()?),
+        epoch: BootEpoch(reader.u64()?),
+        seq: reader.u64()?,
+    };
+    Ok((header, reader.u16()?.into(), reader.u16()?))
+}
+
+/// A bulk datagram's header and payload; None when it is not one. Nobody vouches for either.
+pub fn parse_bulk(bytes: &[u8]) -> Result<Option<(Header, &[u8])>, Error> {
+    if bytes.len() < HEADER_LEN || bytes.len() > MAX_DATAGRAM {
+        return Err(Error::Truncated);
+    }
+    let (header, payload_length, flags) = parse_header(bytes)?;
+    if flags & FLAG_BULK == 0 {
+        return Ok(None);
+    }
+    if flags != FLAG_BULK {
+        return Err(Error::BadValue);
+    }
+    match &bytes[HEADER_LEN..] {
+        payload if payload.len() == payload_length => Ok(Some((header, payload))),
+        _ => Err(Error::Truncated),
+    }
+}
+
+/// Writes a bulk datagram with a payload of `length` bytes, which `fill` writes in its place; None
+/// when it could not. Invariant: it fits `out`.
+pub fn emit_bulk(
+    header: Header,
+    length: usize,
+    out: &mut [u8],
+    fill: impl FnOnce(&mut [u8]) -> bool,
+) -> Option<usize> {
+    let (head, payload) = out.split_at_mut(HEADER_LEN);
+    if !fill(&mut payload[..length]) {
+        return None;
+    }
+    emit_header(header, length, FLAG_BULK, head);
+    Some(HEADER_LEN + length)
+}
+
+fn emit_header(header: Header, payload_length: usize, flags: u16, out: &mut [u8]) {
+    let mut writer = Writer::new(out);
+    writer.bytes(&MAGIC).u8(VERSION).u8(header.kind as u8);
+    writer
+        .u32(header.node.0)
+        .u64(header.epoch.0)
+        .u64(header.seq);
+    writer.u16(payload_length as u16).u16(flags);
+}
+
 /// Writes a datagram to the front of `out` and returns its length. Without a key it is unsealed.
 ///
 /// Invariant: the payload fits [`MAX_PAYLOAD`] and `out` has [`MAX_DATAGRAM`] bytes; every
@@ -218,14 +308,8 @@ pub fn emit(
     let mut writer = Writer::new(&mut out[HEADER_LEN..MAX_DATAGRAM - TAG_LEN]);
     payload(&mut writer);
     let payload_length = writer.written();
-    let mut writer = Writer::new(&mut out[..HEADER_LEN]);
-    writer.bytes(&MAGIC).u8(VERSION).u8(header.kind as u8);
-    writer
-        .u32(header.node.0)
-        .u64(header.epoch.0)
-        .u64(header.seq);
-    writer.u16(payload_length as u16);
-    writer.u16(if key.is_some() { 0 } else { FLAG_UNSEALED });
+    let flags = if key.is_some() { 0 } else { FLAG_UNSEALED };
+    emit_header(header, payload_length, flags, &mut out[..HEADER_LEN]);
     let sealed = HEADER_LEN + payload_length;
     let tag = key.map_or([0; TAG_LEN], |key| key.mac(&[&out[..sealed]]));
     out[sealed..sealed + TAG_LEN].copy_from_slice(&tag);

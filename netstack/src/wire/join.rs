@@ -292,7 +292,7 @@ pub(super) fn parse_interrupts(reader: &mut Reader<'_>) -> Result<InterruptCount
 }
 
 /// A flag on the wire is 0 or 1.
-pub(super) fn flag(raw: u8) -> Result<bool, Error> {
+pub(crate) fn flag(raw: u8) -> Result<bool, Error> {
     match raw {
         0 => Ok(false),
         1 => Ok(true),

@@ -247,7 +247,7 @@ fn numbers_are_as_documented() {
     }
 }
 
-const KINDS: [Kind; 18] = [
+const KINDS: [Kind; 32] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Refuse,
@@ -266,6 +266,20 @@ const KINDS: [Kind; 18] = [
     Kind::PageData,
     Kind::IoCall,
     Kind::IoReply,
+    Kind::CastAnnounce,
+    Kind::CastAnnounceAck,
+    Kind::CastProbe,
+    Kind::CastUnknown,
+    Kind::CastRosterRead,
+    Kind::CastRosterPage,
+    Kind::CastRequest,
+    Kind::CastAnswer,
+    Kind::CastCancel,
+    Kind::CastData,
+    Kind::CastReport,
+    Kind::CastReportAck,
+    Kind::CastEnd,
+    Kind::CastEndAck,
 ];
 
 fn hello_of_zeros() -> Hello {

@@ -1,0 +1,352 @@
+//! What was written is what is read; what nobody wrote is refused, and panics nothing.
+
+use std::string::String;
+use std::vec;
+use std::vec::Vec;
+
+use proptest::collection::vec as vec_of;
+use proptest::prelude::*;
+
+use super::*;
+use crate::MAX_DATAGRAM;
+use crate::broadcast::{Object, Purpose, Scheme};
+use crate::ids::JobId;
+
+const KEY: Key = Key(*b"what nodes share");
+
+fn peer() -> impl Strategy<Value = Peer> {
+    (any::<[u8; 4]>(), 1_u16.., any::<[u8; 6]>()).prop_map(|(ip, port, mac)| Peer {
+        addr: SocketAddrV4::new(ip.into(), port),
+        mac,
+    })
+}
+
+/// Objects of all sizes, with hashes of nothing.
+fn object() -> impl Strategy<Value = Object> {
+    let log2 = 12_u8..=16;
+    (any::<[u8; 32]>(), log2, any::<prop::sample::Index>()).prop_map(|(id, block_log2, size)| {
+        let mut object = Object {
+            id,
+            bytes: size.index((1 << 13 << block_log2) + 1) as u64,
+            block_log2,
+            tops: Vec::new(),
+        };
+        object.tops = vec![id; object.top_count() as usize];
+        object
+    })
+}
+
+fn purpose() -> impl Strategy<Value = Purpose> {
+    prop_oneof![
+        Just(Purpose::Program),
+        "[^/\0]{1,32}"
+            .prop_filter("a directory", |name| name != "." && name != "..")
+            .prop_map(|name| Purpose::File { name }),
+        (1_u64..).prop_map(|job| Purpose::Table { job: JobId(job) }),
+    ]
+}
+
+fn scheme() -> impl Strategy<Value = Scheme> {
+    prop_oneof![
+        any::<u32>().prop_map(|n1| Scheme::Grid { n1 }),
+        Just(Scheme::Mesh),
+        Just(Scheme::DoubleTree),
+        any::<u32>().prop_map(|n1| Scheme::Tree { n1 }),
+        Just(Scheme::Direct),
+    ]
+}
+
+prop_compose! {
+    fn setup()(
+        object in object(), purpose in purpose(), scheme in scheme(), job: Option<u64>,
+        large in 1..=crate::broadcast::MAX_MEMBERS, roster in vec_of(peer(), 0..=100),
+        inline: bool, holders in any::<prop::sample::Index>(),
+        numbers: [u64; 2], rate in 1_u64.., control in peer(),
+    ) -> Setup {
+        let mut setup = Setup {
+            object, purpose, scheme,
+            job: job.filter(|job| *job > 0).map(JobId),
+            members: if inline { roster.len().max(1) as u32 } else { large },
+            holders: 0,
+            rate,
+            start: numbers[0],
+            control,
+            roster_id: numbers[1],
+            roster: if inline { roster } else { Vec::new() },
+        };
+        setup.holders = holders.index(setup.members as usize + 1) as u32;
+        if !announce_fits(&setup) {
+            setup.roster.clear();
+        }
+        setup
+    }
+}
+
+fn blocks() -> impl Strategy<Value = Blocks> {
+    vec_of(any::<u32>(), 1..=4).prop_map(|items| {
+        let mut blocks = Blocks::default();
+        assert!(items.into_iter().all(|block| blocks.push(block)));
+        blocks
+    })
+}
+
+fn wants() -> impl Strategy<Value = Wants> {
+    let wanted = (any::<u32>(), 1_u64..1 << 48);
+    vec_of(wanted, 1..=4).prop_map(|items| {
+        let mut wants = Wants::default();
+        for (block, fragments) in items {
+            assert!(wants.push(WantedBlock { block, fragments }));
+        }
+        wants
+    })
+}
+
+fn reason() -> impl Strategy<Value = FailReason> {
+    prop::sample::select(vec![
+        FailReason::NoRoom,
+        FailReason::Refused,
+        FailReason::TimedOut,
+        FailReason::Dead,
+        FailReason::Invalid,
+    ])
+}
+
+prop_compose! {
+    fn report()(
+        number: u32, all: bool,
+        done in vec_of((0_u32..1 << 17, 0_u32..1 << 17), 0..=MAX_RANGES),
+        failed in vec_of((any::<u32>().prop_map(MemberIndex), reason()), 0..=MAX_NAMED),
+        corrupt in vec_of((any::<u32>().prop_map(MemberIndex), any::<u32>()), 0..=MAX_NAMED),
+    ) -> Report {
+        let done = done.into_iter().map(|(a, b)| Range { first: a.min(b), last: a.max(b) });
+        Report { number, all, done: done.collect(), failed, corrupt }
+    }
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let answer = prop::sample::select(vec![Answer::Parked, Answer::Busy, Answer::NotHere]);
+    let end = prop::sample::select(vec![EndReason::Finished, EndReason::Cancelled]);
+    prop_oneof![
+        (
+            setup(),
+            any::<u32>(),
+            any::<u64>(),
+            any::<prop::sample::Index>()
+        )
+            .prop_map(|(setup, number, clock, index)| Message::Announce {
+                index: MemberIndex(index.index(setup.members as usize) as u32),
+                number,
+                clock,
+                setup: Arc::new(setup),
+            }),
+        any::<u32>().prop_map(|number| Message::AnnounceAck { number }),
+        any::<u32>().prop_map(|number| Message::Probe { number }),
+        Just(Message::Unknown),
+        blocks().prop_map(|pages| Message::RosterRead { pages }),
+        (any::<u32>(), vec_of(peer(), 1..=64)).prop_map(|(page, peers)| Message::RosterPage {
+            page,
+            peers: peers.into()
+        }),
+        wants().prop_map(Message::Request),
+        (answer, blocks()).prop_map(|(answer, blocks)| Message::Answer { answer, blocks }),
+        blocks().prop_map(Message::Cancel),
+        report().prop_map(|report| Message::Report(Arc::new(report))),
+        any::<u32>().prop_map(|number| Message::ReportAck { number }),
+        (any::<u32>(), end).prop_map(|(number, reason)| Message::End { number, reason }),
+        any::<u32>().prop_map(|number| Message::EndAck { number }),
+    ]
+}
+
+prop_compose! {
+    fn sealed()(cast: u64, from: u32, mac: [u8; 6], message in message()) -> Packet {
+        Packet { cast: CastId(cast), from: MemberIndex(from), mac, message }
+    }
+}
+
+fn written(packet: &Packet) -> Vec<u8> {
+    let mut out = [0; MAX_DATAGRAM];
+    let length = emit(&KEY, packet, &mut out);
+    out[..length].to_vec()
+}
+
+/// Seals bytes as the payload of a message, as if a node had been taken over.
+fn forged(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = [0; MAX_DATAGRAM];
+    let header = Header {
+        kind: Kind::from_wire(kind).expect("the kinds are contiguous"),
+        node: NodeId(1),
+        epoch: BootEpoch(2),
+        seq: 0,
+    };
+    let payload = &payload[..payload.len().min(MAX_PAYLOAD)];
+    let length = datagram::emit(header, Some(&KEY), &mut out, |w| {
+        w.bytes(payload);
+    });
+    out[..length].to_vec()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn messages_read_as_written(packet in sealed()) {
+        let bytes = written(&packet);
+        prop_assert_eq!(bytes.len(), packet.message.wire_bytes());
+        prop_assert!(is_cast(&bytes));
+        prop_assert_eq!(parse(&KEY, &bytes), Ok((packet, None)));
+    }
+
+    #[test]
+    fn a_message_cut_or_lengthened_is_refused(packet in sealed(), cut in any::<prop::sample::Index>()) {
+        let bytes = written(&packet);
+        let payload = &bytes[HEADER_LEN..bytes.len() - 16];
+        let cut = cut.index(payload.len());
+        prop_assert!(parse(&KEY, &forged(bytes[3], &payload[..cut])).is_err());
+        let mut longer = payload.to_vec();
+        longer.push(0);
+        if longer.len() <= MAX_PAYLOAD {
+            prop_assert!(parse(&KEY, &forged(bytes[3], &longer)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_message_of_another_key_is_refused(packet in sealed()) {
+        let bytes = written(&packet);
+        prop_assert_eq!(parse(&Key([0; 16]), &bytes), Err(Error::BadTag));
+    }
+
+    #[test]
+    fn data_reads_as_written(
+        cast: u64, from: u32, block: u32, fragment in 0_u8..48, data in vec_of(any::<u8>(), 1..=FRAGMENT),
+    ) {
+        let mut out = [0; MAX_DATAGRAM];
+        let length = emit_data(CastId(cast), MemberIndex(from), block, fragment, data.len(), &mut out, |to| {
+            to.copy_from_slice(&data);
+            true
+        });
+        let message = Message::Data { block, fragments: 1 << fragment };
+        let length = length.expect("there was data");
+        prop_assert!(is_cast(&out[..length]));
+        prop_assert_eq!(length, data.len() + message.wire_bytes());
+        let (packet, fragment) = parse(&KEY, &out[..length]).expect("it is well-formed");
+        let expected = Packet { cast: CastId(cast), from: MemberIndex(from), mac: [0; 6], message };
+        prop_assert_eq!(packet, expected);
+        prop_assert_eq!(fragment, Some(&data[..]));
+        for cut in [0, 3, HEADER_LEN - 1, HEADER_LEN, length - 1] {
+            prop_assert!(parse(&KEY, &out[..cut]).is_err());
+        }
+        prop_assert!(parse(&KEY, &out[..length + 1]).is_err());
+    }
+
+    #[test]
+    fn forged_payloads_panic_nothing(kind in 64_u8..78, bytes in vec_of(any::<u8>(), 0..300)) {
+        let _ = parse(&KEY, &forged(kind, &bytes));
+        let _ = parse(&KEY, &bytes);
+    }
+
+    #[test]
+    fn mutated_messages_keep_their_bounds(
+        packet in sealed(), changes in vec_of((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let bytes = written(&packet);
+        let mut payload = bytes[HEADER_LEN..bytes.len() - 16].to_vec();
+        for (at, value) in changes {
+            let at = at.index(payload.len());
+            payload[at] = value;
+        }
+        // What is taken can be said again, and so keeps the bounds that writing asserts.
+        if let Ok((packet, None)) = parse(&KEY, &forged(bytes[3], &payload)) {
+            prop_assert_eq!(&written(&packet)[HEADER_LEN..bytes.len() - 16], &payload[..]);
+        }
+    }
+}
+
+fn small_setup() -> Setup {
+    let peer = Peer {
+        addr: SocketAddrV4::new([10, 117, 0, 1].into(), 7117),
+        mac: [2; 6],
+    };
+    Setup {
+        object: Object {
+            id: [7; 32],
+            bytes: 5,
+            block_log2: 13,
+            tops: vec![[7; 32]],
+        },
+        purpose: Purpose::Program,
+        job: None,
+        scheme: Scheme::Mesh,
+        members: 2,
+        holders: 0,
+        rate: 1,
+        start: 0,
+        control: peer,
+        roster_id: 9,
+        roster: vec![peer; 2],
+    }
+}
+
+fn reads(change: impl FnOnce(&mut Setup)) -> bool {
+    let mut setup = small_setup();
+    change(&mut setup);
+    let packet = Packet {
+        cast: CastId(1),
+        from: MemberIndex::SOURCE,
+        mac: [0; 6],
+        message: Message::Announce {
+            index: MemberIndex(0),
+            number: 1,
+            clock: 1,
+            setup: Arc::new(setup),
+        },
+    };
+    parse(&KEY, &written(&packet)).is_ok()
+}
+
+#[test]
+fn announcements_that_make_no_sense_are_refused() {
+    assert!(reads(|_| {}));
+    assert!(!reads(|setup| setup.members = 0));
+    assert!(!reads(|setup| setup.members = 3), "not its roster");
+    assert!(!reads(|setup| setup.holders = 3));
+    assert!(!reads(|setup| setup.rate = 0));
+    assert!(!reads(|setup| setup.object.block_log2 = 17));
+    assert!(!reads(|setup| setup.object.bytes = 1 << 40));
+    assert!(!reads(|setup| setup.object.tops.clear()));
+    assert!(!reads(|setup| {
+        setup.roster.clear();
+        setup.members = crate::broadcast::MAX_MEMBERS + 1;
+    }));
+}
+
+#[test]
+fn the_largest_announcement_fits_without_its_roster() {
+    let mut setup = small_setup();
+    setup.object = Object {
+        id: [1; 32],
+        bytes: 64 << 20,
+        block_log2: 13,
+        tops: vec![[1; 32]; 32],
+    };
+    setup.purpose = Purpose::File {
+        name: String::from_utf8(vec![b'x'; 128]).expect("it is ASCII"),
+    };
+    setup.roster = vec![setup.control; 100];
+    setup.members = 100;
+    assert!(!announce_fits(&setup));
+    setup.roster.clear();
+    assert!(announce_fits(&setup));
+    assert!(reads(|small| *small = setup));
+}
+
+#[test]
+fn other_datagrams_are_not_of_casts() {
+    assert!(!is_cast(b""));
+    assert!(!is_cast(b"HR\x01\x01"));
+    assert!(!is_cast(b"XX\x01\x40"));
+    assert!(is_cast(b"HR\x01\x40"));
+    // Sealed with the peer key, but not a message of casts.
+    assert_eq!(parse(&KEY, &forged(1, &[0; 50])), Err(Error::BadKind(1)));
+    // DATA with a tag is no DATA.
+    assert_eq!(parse(&KEY, &forged(73, &[0; 50])), Err(Error::BadKind(73)));
+}
