@@ -2,12 +2,13 @@
 //!
 //! The method is the publication's "Parallel job scheduling on a fat tree": of all sets of free
 //! nodes of the wanted size, one with the minimum sum of pairwise hops (its scheduling pass, step
-//! 4). How that minimum is found is ours: by a tree knapsack instead of trying sets, see [`exact`].
+//! 4). How that minimum is found is ours: by bounds and a tree knapsack instead of trying sets,
+//! see [`exact`].
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`topology`] | the tree: height, widths, which switch is above a node, hops between nodes |
-//! | [`exact`] | the set of free nodes with the fewest hops; warm nodes among equals |
+//! | [`topology`] | the tree: height, widths, uplinks, which switch is above a node, hops between nodes and units |
+//! | [`exact`] | the set of free nodes with the fewest hops; what warm nodes count; the certificate |
 //!
 //! Key types: [`topology::Topology`], [`exact::Candidate`], [`exact::Placement`]. Neighbours: the
 //! control node's job runner asks for every job that may start.
