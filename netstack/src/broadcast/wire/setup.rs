@@ -29,7 +29,8 @@ const _: () = assert!(
     MAC_LEN + ANNOUNCE_LEN + FIXED_LEN + MAX_TOPS * HASH_BYTES + MAX_PURPOSE + MAX_SCHEME
         <= MAX_PAYLOAD
 );
-const _: () = assert!(INLINE_ROSTER <= u8::MAX as usize && MAX_NAME <= u8::MAX as usize);
+const _: () = assert!(INLINE_ROSTER <= u8::MAX as usize);
+const _: () = assert!(MAX_NAME <= u8::MAX as usize);
 const _: () = assert!(
     NAME_MAX == MAX_NAME,
     "a launch names the files that were cast"

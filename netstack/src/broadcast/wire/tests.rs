@@ -124,22 +124,28 @@ prop_compose! {
 }
 
 fn message() -> impl Strategy<Value = Message> {
-    let answer = prop::sample::select(vec![Answer::Parked, Answer::Busy, Answer::NotHere]);
+    let answer = prop::sample::select(vec![
+        Answer::Parked,
+        Answer::Queued,
+        Answer::Busy,
+        Answer::NotHere,
+    ]);
     let end = prop::sample::select(vec![EndReason::Finished, EndReason::Cancelled]);
     prop_oneof![
         (
             setup(),
             any::<u32>(),
-            any::<u64>(),
+            any::<(u64, bool)>(),
             any::<prop::sample::Index>()
         )
-            .prop_map(|(setup, number, clock, index)| Message::Announce {
+            .prop_map(|(setup, number, (clock, leaf), index)| Message::Announce {
                 index: MemberIndex(index.index(setup.members as usize) as u32),
                 number,
                 clock,
+                leaf,
                 setup: Arc::new(setup),
             }),
-        any::<u32>().prop_map(|number| Message::AnnounceAck { number }),
+        any::<(u32, bool)>().prop_map(|(number, mine)| Message::AnnounceAck { number, mine }),
         any::<u32>().prop_map(|number| Message::Probe { number }),
         Just(Message::Unknown),
         blocks().prop_map(|pages| Message::RosterRead { pages }),
@@ -297,6 +303,7 @@ fn reads(change: impl FnOnce(&mut Setup)) -> bool {
             index: MemberIndex(0),
             number: 1,
             clock: 1,
+            leaf: false,
             setup: Arc::new(setup),
         },
     };
