@@ -69,11 +69,28 @@ pub struct FilePage {
     pub attributes: Attributes,
 }
 
+/// A page of an object that is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectPage {
+    /// Where it goes.
+    pub page: VirtAddr,
+    /// Which of the program's files.
+    pub file: u16,
+    /// Number of the page in the file.
+    pub index: u64,
+    /// How to map it.
+    pub attributes: Attributes,
+}
+
 /// What to do about a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Fetch a page of the program file and map it.
     File(FilePage),
+    /// Map a page of an object.
+    Object(ObjectPage),
+    /// Map a copy of a page of an object, which is about to be written.
+    ObjectCopy(ObjectPage),
     /// Map a page of zeros.
     ZeroFill {
         /// The page.
@@ -83,7 +100,7 @@ pub enum Decision {
         /// Whether it belongs to the stack.
         stack: bool,
     },
-    /// The page holds what the file holds and is about to be written: give the program a copy.
+    /// The page holds what a file holds and is about to be written: give the program a copy.
     Copy {
         /// The page.
         page: VirtAddr,
@@ -119,6 +136,8 @@ pub enum Cause {
     Protection(Protection),
     /// No memory left for the page.
     OutOfMemory,
+    /// The page lies behind the end of the file that is mapped there.
+    BeyondFile,
     /// The page could not be fetched from control.
     PageUnavailable,
     /// A CPU exception other than a page fault.
@@ -152,7 +171,7 @@ impl Cause {
             | Self::StackOverflow
             | Self::Protection(_) => Signal::Segv,
             Self::OutOfMemory => Signal::Kill,
-            Self::PageUnavailable => Signal::Bus,
+            Self::BeyondFile | Self::PageUnavailable => Signal::Bus,
             Self::Exception { vector } => match vector {
                 0 | 16 | 19 => Signal::Fpe,
                 1 | 3 => Signal::Trap,
@@ -171,7 +190,8 @@ impl Cause {
 
     /// Whether a system call that was given the address answers EFAULT.
     pub const fn is_bad_address(self) -> bool {
-        matches!(self.signal(), Signal::Segv) && self.has_address()
+        let nothing_there = matches!(self.signal(), Signal::Segv) && self.has_address();
+        nothing_there || matches!(self, Self::BeyondFile)
     }
 
     /// Whether the address of the access belongs in the report.
@@ -195,6 +215,7 @@ impl fmt::Display for Cause {
             Self::Protection(Protection::ReadWrite) => "the page is not executable",
             Self::Protection(Protection::ReadExecute) => "the page is code, it is not writable",
             Self::OutOfMemory => "out of memory: the program needs more than the node has",
+            Self::BeyondFile => "behind the end of the file that is mapped there",
             Self::PageUnavailable => "a page of the program could not be fetched",
             Self::Exception { vector } => match vector {
                 0 => "integer divide error",
@@ -246,8 +267,17 @@ pub fn decide(
             false => Decision::Present { page, protection },
         };
     }
+    if is_beyond_file(&region, page) {
+        return Decision::Kill(Cause::BeyondFile);
+    }
     if frames <= FRAMES_RESERVED {
         return Decision::Kill(Cause::OutOfMemory);
+    }
+    if let Some(object) = object_page(&region, page) {
+        return match access {
+            Access::Write => Decision::ObjectCopy(object),
+            Access::Read | Access::Execute => Decision::Object(object),
+        };
     }
     match file_page(&region, page) {
         Some(file) => Decision::File(file),
@@ -263,7 +293,7 @@ pub fn decide(
 /// the file holds is never writable.
 pub const fn shown(class: Class, region: Protection) -> Protection {
     match (class, region) {
-        (Class::FileData, Protection::ReadWrite) => Protection::Read,
+        (Class::FileData | Class::Object, Protection::ReadWrite) => Protection::Read,
         (_, protection) => protection,
     }
 }
@@ -294,6 +324,28 @@ pub fn file_page(region: &Region, page: VirtAddr) -> Option<FilePage> {
         bytes: (file_end - at).min(PAGE_SIZE),
         attributes: Attributes::user(shown(class, region.protection), class),
     })
+}
+
+/// The page of an object that a page of a region shows; `None` when the region shows none, or the
+/// object ends before.
+pub fn object_page(region: &Region, page: VirtAddr) -> Option<ObjectPage> {
+    let Kind::Object { file, shift, .. } = region.kind else {
+        return None;
+    };
+    let at = page.as_u64();
+    debug_assert!((region.start..region.end).contains(&at));
+    let protection = shown(Class::Object, region.protection);
+    (!is_beyond_file(region, page)).then_some(ObjectPage {
+        page,
+        file,
+        index: at.wrapping_add(shift) / PAGE_SIZE,
+        attributes: Attributes::user(protection, Class::Object),
+    })
+}
+
+/// Whether a page of a region shows nothing because the object that is mapped there ends before.
+fn is_beyond_file(region: &Region, page: VirtAddr) -> bool {
+    matches!(region.kind, Kind::Object { file_end, .. } if page.as_u64() >= file_end)
 }
 
 #[cfg(test)]

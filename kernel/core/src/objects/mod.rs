@@ -192,7 +192,7 @@ impl Objects {
     }
 
     /// Keeps a part that has arrived. The caller has checked it against its hash. One that is here
-    /// already stays as it is.
+    /// already stays as it is; pages that were taken of it are filled again.
     pub fn write<M: Machine>(
         &mut self,
         machine: &mut M,
@@ -206,10 +206,11 @@ impl Objects {
         if bytes.len() != length {
             return Err(WriteError::NoSuchPart);
         }
-        if object.has(mark) {
+        let (index, pages) = (object.index, length.div_ceil(PAGE_SIZE as usize) as u64);
+        let here = |page| index.frame(machine.mem(), page).is_some();
+        if object.has(mark) && (first..first + pages).all(here) {
             return Ok(());
         }
-        let (index, pages) = (object.index, length.div_ceil(PAGE_SIZE as usize) as u64);
         let (added, filled) = machine.with(|mem, frames| {
             let mut added = 0;
             for (page, data) in (first..).zip(bytes.chunks(PAGE_SIZE as usize)) {

@@ -238,9 +238,15 @@ fn pages_of_an_image_can_be_taken_and_those_of_a_file_not() {
     let part = Part::Data(0);
     assert!(!objects.read(&machine.mem, &id(1), part, 0, &mut out));
     assert_eq!(objects.take(&mut machine.mem, &id(1), 1), None);
+    // A later cast brings it again.
+    let data = contents(1, 20_000);
+    let again = objects.write(&mut machine, &id(1), part, block(&data, 13, 0));
+    assert!(again.is_ok() && objects.find(&id(1)).unwrap().whole);
+    assert!(objects.read(&machine.mem, &id(1), part, 0, &mut out));
+    assert_eq!(out, data[..8192]);
     objects.keep_as(&id(1), Kept::File);
     assert_eq!(objects.take(&mut machine.mem, &id(1), 0), None);
-    assert_eq!(objects.drop_object(&mut machine, &id(1)).pages, 4);
+    assert_eq!(objects.drop_object(&mut machine, &id(1)).pages, 5);
     machine.check(&objects);
 }
 
@@ -340,6 +346,9 @@ proptest! {
                     }
                     let bytes = block(&data, log2, index);
                     objects.write(&mut machine, &id(number), Part::Data(index), bytes).unwrap();
+                    let block_of = |page: &u64| (page * PAGE_SIZE) >> log2;
+                    let taken = taken.get_mut(&number).unwrap();
+                    taken.retain(|page| block_of(page) != u64::from(index));
                 }
                 Step::Hold(number) => held.extend(objects.hold(&id(number))),
                 Step::LetGo(index) if index < held.len() => drop(held.swap_remove(index)),

@@ -19,9 +19,9 @@ const GLOBAL: u64 = 1 << 8;
 const HELD: u64 = 1 << 9;
 /// Software: the page was read ahead of its first use.
 const AHEAD: u64 = 1 << 10;
-/// Software: class of the page, two bits.
+/// Software: class of the page, three bits.
 const CLASS_SHIFT: u32 = 52;
-const CLASS_MASK: u64 = 3 << CLASS_SHIFT;
+const CLASS_MASK: u64 = 7 << CLASS_SHIFT;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
@@ -52,6 +52,9 @@ pub enum Class {
     /// A writable segment of the program file, as the file has it: never mapped writable, the
     /// program writes to a copy.
     FileData = 3,
+    /// An object of the node's store ([`crate::objects`]), whose frame is not the program's: never
+    /// mapped writable, never given back with the mapping, never retained.
+    Object = 4,
 }
 
 /// Everything a leaf says beside its frame.
@@ -144,8 +147,14 @@ impl Entry {
         Self(bits).with_protection(attributes.protection)
     }
 
-    /// The same leaf with another protection.
+    /// The same leaf with another protection. Panics when a frame of an object would become
+    /// writable.
     pub const fn with_protection(self, protection: Protection) -> Self {
+        let object = (self.0 & CLASS_MASK) >> CLASS_SHIFT == Class::Object as u64;
+        assert!(
+            !(object && matches!(protection, Protection::ReadWrite)),
+            "a page of an object was to be writable"
+        );
         let bits = self.0 & !(PRESENT | WRITABLE | NO_EXECUTE | HELD);
         Self(match protection {
             Protection::None => bits | HELD | NO_EXECUTE,
@@ -206,6 +215,7 @@ impl Entry {
                 1 => Class::FileRead,
                 2 => Class::FileExecute,
                 3 => Class::FileData,
+                4 => Class::Object,
                 _ => Class::Private,
             },
             ahead: self.0 & AHEAD != 0,

@@ -13,12 +13,13 @@
 //! `kernel::process` does the waiting and implements [`Machine`] over the real memory and TLB;
 //! [`crate::retention`] has the pages between two launches.
 //!
-//! Invariant: every leaf of the lower half maps a frame of this program's owner, with no more than
-//! its region's protection; a frame that came with a warm table is never mapped writable; after
+//! Invariant: every leaf of the lower half maps a frame of this program's owner, or one of an object
+//! ([`Class::Object`]) for reading, with no more than its region's protection; a frame that came with a warm table is never mapped writable; after
 //! [`Memory::retire`] the owner has no frame left but those of the warm table.
 
 mod access;
 mod fetching;
+mod files;
 mod large;
 mod pristine;
 mod retire;
@@ -27,6 +28,7 @@ use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::fault::{self, Access, Cause, Decision};
 use crate::frames::{FrameAllocator, Owner};
 use crate::loader::Image;
+use crate::objects::FrameIndex;
 use crate::pagehash::PageHashes;
 use crate::paging::entry::{Attributes, Class, Protection};
 use crate::paging::{MapError, PageSize, PageTable};
@@ -35,6 +37,7 @@ use crate::readahead::{self, ReadAhead};
 use crate::retention::{Policy, ProgramId, frames_of};
 use crate::space::{MapRequest, Pages, Space};
 pub use access::{BadAddress, Missing, UserSlice};
+use alloc::vec::Vec;
 pub use fetching::Fetch;
 use hearth_abi::errno::Errno;
 use large::Reservations;
@@ -147,6 +150,8 @@ pub struct Memory {
     pristine: Pristine,
     tails: Tails,
     hashes: Option<PageHashes>,
+    /// Files it may map, by number.
+    files: Vec<FrameIndex>,
     faults: Faults,
     ahead: ReadAhead,
     counts: readahead::Counts,
@@ -202,6 +207,7 @@ impl Memory {
             pristine: Pristine::default(),
             tails: Tails::default(),
             hashes: None,
+            files: Vec::new(),
             faults: Faults::default(),
             ahead: ReadAhead::default(),
             counts: readahead::Counts::default(),
@@ -290,6 +296,9 @@ impl Memory {
             }
             Decision::Copy { page } => {
                 self.faults.copy += 1;
+                if leaf.is_some_and(|leaf| leaf.attributes.class == Class::Object) {
+                    return self.copy_object(machine, page);
+                }
                 self.ahead.touched(page.as_u64());
                 match self.copy_pristine(machine, page) {
                     Ok(()) => Outcome::Presented,
@@ -302,6 +311,14 @@ impl Memory {
                 self.present_around(machine.mem(), page);
                 debug_assert!(self.shows(machine.mem(), page, protection));
                 Outcome::Presented
+            }
+            Decision::Object(object) => {
+                self.faults.held += 1;
+                self.map_object(machine, object)
+            }
+            Decision::ObjectCopy(object) => {
+                self.faults.copy += 1;
+                self.map_object_copy(machine, object)
             }
             Decision::ZeroFill {
                 page,
@@ -329,7 +346,7 @@ impl Memory {
                 match file.attributes.class {
                     Class::FileExecute => self.faults.code += 1,
                     Class::FileRead => self.faults.readonly += 1,
-                    Class::FileData | Class::Private => self.faults.data += 1,
+                    Class::FileData | Class::Private | Class::Object => self.faults.data += 1,
                 }
                 Outcome::Fetch(self.plan_fetch(machine, file, access == Access::Write))
             }
@@ -440,6 +457,9 @@ impl Memory {
             let remembered = self
                 .table
                 .unmap_range(mem, frames, first, last, |frames, leaf| {
+                    if leaf.attributes.class == Class::Object {
+                        return;
+                    }
                     used += u64::from(leaf.attributes.ahead && leaf.accessed);
                     large += u64::from(leaf.size == PageSize::Large);
                     for frame in frames_of(&leaf) {

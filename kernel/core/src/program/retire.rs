@@ -169,6 +169,7 @@ fn count(counts: &mut RetireCounts, leaf: &Leaf, kept: bool) {
             counts.released += pages;
             return;
         }
+        (Class::Object, _) => return,
         (_, false) => {
             counts.discarded += pages;
             return;

@@ -14,15 +14,15 @@ use std::vec::Vec;
 
 const FRAMES: u64 = 1024;
 
-struct Fake {
-    mem: FakeMemory,
-    frames: FrameAllocator,
+pub(super) struct Fake {
+    pub(super) mem: FakeMemory,
+    pub(super) frames: FrameAllocator,
     kernel: PageTable,
     invalidated: u64,
 }
 
 impl Fake {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let base = PhysAddr::new(0x10_0000);
         let mut mem = FakeMemory::new(base, FRAMES);
         let tags = Box::leak(std::vec![0; FRAMES as usize].into_boxed_slice());
@@ -58,14 +58,14 @@ fn named(file: &[u8], image: Image) -> super::Program {
 }
 
 /// A file whose bytes are told apart by their place, and its memory.
-struct Program {
+pub(super) struct Program {
     file: Vec<u8>,
-    memory: Memory,
+    pub(super) memory: Memory,
     fetches: Vec<Fetch>,
 }
 
 impl Program {
-    fn start(machine: &mut Fake, owner: u16) -> Self {
+    pub(super) fn start(machine: &mut Fake, owner: u16) -> Self {
         let builder = Builder::program();
         let mut file = builder.build();
         for (index, byte) in file.iter_mut().enumerate().skip(0x400) {
@@ -91,7 +91,12 @@ impl Program {
         self.memory.install(machine, &fetch, &bytes).unwrap();
     }
 
-    fn touch(&mut self, machine: &mut Fake, address: u64, access: Access) -> Result<(), Cause> {
+    pub(super) fn touch(
+        &mut self,
+        machine: &mut Fake,
+        address: u64,
+        access: Access,
+    ) -> Result<(), Cause> {
         match self.memory.resolve(machine, address, access) {
             Outcome::Done | Outcome::Presented => Ok(()),
             Outcome::InFlight(page) => panic!("{page:?} is under way, but nothing is"),
@@ -103,7 +108,12 @@ impl Program {
         }
     }
 
-    fn read(&mut self, machine: &mut Fake, address: u64, length: usize) -> Result<Vec<u8>, Cause> {
+    pub(super) fn read(
+        &mut self,
+        machine: &mut Fake,
+        address: u64,
+        length: usize,
+    ) -> Result<Vec<u8>, Cause> {
         let mut out = std::vec![0xee; length];
         let from = UserSlice::new(address, length as u64).map_err(|_| Cause::NotUser)?;
         let mut done = 0;
@@ -114,7 +124,12 @@ impl Program {
         Ok(out)
     }
 
-    fn write(&mut self, machine: &mut Fake, address: u64, bytes: &[u8]) -> Result<(), Cause> {
+    pub(super) fn write(
+        &mut self,
+        machine: &mut Fake,
+        address: u64,
+        bytes: &[u8],
+    ) -> Result<(), Cause> {
         let to = UserSlice::new(address, bytes.len() as u64).map_err(|_| Cause::NotUser)?;
         let mut done = 0;
         while let Err(missing) = self.memory.copy_to(machine, to, bytes, done) {

@@ -54,7 +54,7 @@ impl Variant {
     /// Whether a page of this origin may stay.
     pub const fn keeps(self, class: Class) -> bool {
         match class {
-            Class::Private => false,
+            Class::Private | Class::Object => false,
             Class::FileExecute => true,
             Class::FileRead | Class::FileData => matches!(self, Self::ReadOnlyToo),
         }

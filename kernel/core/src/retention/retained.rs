@@ -84,7 +84,7 @@ impl Retained {
     /// Pages held of segments of one class.
     pub fn pages_of(&self, class: Class) -> u64 {
         match class {
-            Class::Private => 0,
+            Class::Private | Class::Object => 0,
             Class::FileExecute => self.code,
             Class::FileRead => self.readonly,
             Class::FileData => self.data,
@@ -195,7 +195,7 @@ impl Retained {
             Class::FileExecute => self.code -= pages,
             Class::FileRead => self.readonly -= pages,
             Class::FileData => self.data -= pages,
-            Class::Private => unreachable!("a private page was retained"),
+            Class::Private | Class::Object => unreachable!("a page of no segment was retained"),
         }
         self.large -= u64::from(leaf.size == PageSize::Large);
         pages

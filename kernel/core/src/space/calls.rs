@@ -1,7 +1,7 @@
 //! brk, mmap, munmap and mprotect on the regions of a program.
 //!
-//! Semantics are those of Linux as far as static programs without files need them, with two
-//! differences: nothing may become writable and executable (EACCES), and one writable mapping
+//! Semantics are those of Linux as far as static programs with files that are only read need them,
+//! with two differences: nothing may become writable and executable (EACCES), and one writable mapping
 //! larger than the node's memory is refused at once (ENOMEM), since it could never be used.
 
 use hearth_abi::errno::Errno;
@@ -25,6 +25,17 @@ pub struct MapRequest {
     pub flags: u64,
     /// File descriptor, for mappings that are not anonymous.
     pub fd: i32,
+}
+
+/// What a mapping shows of one of the program's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileMap {
+    /// Which of them.
+    pub file: u16,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Where the mapping begins in it.
+    pub offset: u64,
 }
 
 /// A mapping that was made.
@@ -86,10 +97,56 @@ impl Space {
         (wanted, nothing)
     }
 
-    /// Makes a mapping.
+    /// Makes a mapping that is anonymous; one of a stream is ENODEV.
     pub fn mmap(&mut self, request: MapRequest) -> Result<Mapped, Errno> {
         let protection = protection(request.protection)?;
-        let pages = self.place(&request)?;
+        if request.length == 0 || request.flags & (map::SHARED | map::PRIVATE) == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if request.flags & map::ANONYMOUS == 0 {
+            let standard_stream = (0..=2).contains(&request.fd);
+            return Err(if standard_stream {
+                Errno::ENODEV
+            } else {
+                Errno::EBADF
+            });
+        }
+        self.add(&request, protection, |_| Kind::Anonymous)
+    }
+
+    /// Makes a mapping of a file, which was opened for reading: shared and writable is EACCES.
+    pub fn mmap_file(&mut self, request: MapRequest, file: FileMap) -> Result<Mapped, Errno> {
+        let shared = request.flags & map::SHARED != 0;
+        let typed = request.flags & (map::SHARED | map::PRIVATE) != 0;
+        if request.length == 0 || !typed || !file.offset.is_multiple_of(PAGE_SIZE) {
+            return Err(Errno::EINVAL);
+        }
+        let length = page_up(request.length).ok_or(Errno::ENOMEM)?;
+        let behind = file.offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
+        if i64::try_from(behind).is_err() {
+            return Err(Errno::EOVERFLOW);
+        }
+        let protection = protection(request.protection)?;
+        if shared && protection == Protection::ReadWrite {
+            return Err(Errno::EACCES);
+        }
+        let file_pages = page_up(file.bytes).ok_or(Errno::EOVERFLOW)?;
+        self.add(&request, protection, |start| Kind::Object {
+            file: file.file,
+            shared,
+            shift: file.offset.wrapping_sub(start),
+            file_end: start.saturating_add(file_pages.saturating_sub(file.offset)),
+        })
+    }
+
+    /// Adds a region for what `request` asks; `kind` is told where it begins.
+    fn add(
+        &mut self,
+        request: &MapRequest,
+        protection: Protection,
+        kind: impl FnOnce(u64) -> Kind,
+    ) -> Result<Mapped, Errno> {
+        let pages = self.place(request)?;
         if self.len() + self.splits(pages.start, pages.end) + 1 > REGIONS_MAX {
             return Err(Errno::ENOMEM);
         }
@@ -97,7 +154,7 @@ impl Space {
         if !was_free {
             self.remove(pages.start, pages.end);
         }
-        self.put(pages.start, pages.end, protection, Kind::Anonymous);
+        self.put(pages.start, pages.end, protection, kind(pages.start));
         self.join(pages.start, pages.end);
         Ok(Mapped {
             address: pages.start,
@@ -137,6 +194,9 @@ impl Space {
         if !self.is_covered(pages) {
             return Err(Errno::ENOMEM);
         }
+        if protection == Protection::ReadWrite && self.shows_shared(pages) {
+            return Err(Errno::EACCES);
+        }
         if self.len() + self.splits(pages.start, pages.end) > REGIONS_MAX {
             return Err(Errno::ENOMEM);
         }
@@ -170,7 +230,17 @@ impl Space {
         true
     }
 
-    /// Checks the arguments of mmap and finds the pages.
+    /// Whether a file is mapped shared somewhere in a range that regions cover.
+    fn shows_shared(&self, pages: Pages) -> bool {
+        let first = self.find(pages.start).into_iter();
+        let rest = self.regions.range(pages.start..pages.end);
+        let mut kinds = first
+            .map(|region| region.kind)
+            .chain(rest.map(|(_, &(_, _, kind))| kind));
+        kinds.any(|kind| matches!(kind, Kind::Object { shared: true, .. }))
+    }
+
+    /// Finds the pages for a mapping.
     fn place(&self, request: &MapRequest) -> Result<Pages, Errno> {
         let &MapRequest {
             address,
@@ -178,17 +248,6 @@ impl Space {
             flags,
             ..
         } = request;
-        if length == 0 || flags & (map::SHARED | map::PRIVATE) == 0 {
-            return Err(Errno::EINVAL);
-        }
-        if flags & map::ANONYMOUS == 0 {
-            let standard_stream = (0..=2).contains(&request.fd);
-            return Err(if standard_stream {
-                Errno::ENODEV
-            } else {
-                Errno::EBADF
-            });
-        }
         if flags & map::HUGETLB != 0 {
             return Err(Errno::ENOMEM);
         }

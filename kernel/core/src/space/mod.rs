@@ -19,7 +19,7 @@ use core::fmt;
 use crate::addr::{PAGE_SIZE, page_up};
 use crate::loader::{Image, layout};
 use crate::paging::entry::{Class, Protection};
-pub use calls::{MapRequest, Mapped};
+pub use calls::{FileMap, MapRequest, Mapped};
 
 /// Regions a program may have. Go, the neediest program measured, has some 200; at 48 bytes each
 /// the table stays below 64 KiB.
@@ -36,6 +36,17 @@ pub enum Kind {
         file_end: u64,
         /// What retention may do with the pages.
         class: Class,
+    },
+    /// An object of the node's store.
+    Object {
+        /// Which of the program's files.
+        file: u16,
+        /// Changes are seen by others: there can be none.
+        shared: bool,
+        /// Add this to an address (wrapping) to get its offset in the file.
+        shift: u64,
+        /// Address behind the last page with bytes of the file; nothing is there from here on.
+        file_end: u64,
     },
     /// Zeros: mmap.
     Anonymous,
@@ -231,6 +242,9 @@ impl fmt::Display for Region {
                 write!(f, "program+{:#x}", self.start.wrapping_add(shift))
             }
             Kind::File { .. } => f.write_str("bss"),
+            Kind::Object { file, shift, .. } => {
+                write!(f, "file {file}+{:#x}", self.start.wrapping_add(shift))
+            }
             Kind::Anonymous => f.write_str("mmap"),
             Kind::Heap => f.write_str("heap"),
             Kind::Stack => f.write_str("stack"),
