@@ -323,13 +323,15 @@ impl Bench<'_> {
             foreground: Vec::new(),
             services: Vec::new(),
         };
+        // busybox's nc ends with its input, so the listeners' stays open.
+        let open = std::process::Stdio::piped;
         let null = std::process::Stdio::null;
         for node in 0..nodes {
             let mut listen = network.on(node);
             listen.args(["busybox", "nc", "-l", "-p", CHECK_PORT]);
             children
                 .services
-                .push(listen.stdin(null()).stdout(null()).spawn()?);
+                .push(listen.stdin(open()).stdout(null()).spawn()?);
         }
         std::thread::sleep(Duration::from_millis(200));
         for node in 0..nodes {

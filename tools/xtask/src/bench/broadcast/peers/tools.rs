@@ -262,11 +262,11 @@ fn udpcast(job: &Job, settings: Settings) -> Result<Started> {
     })
 }
 
-/// UFTP (multicast): it needs the rate in any case (its default is 1 Mbit/s); tuned, it also gets larger blocks and a first
-/// estimate of the round trip that is nearer the truth.
+/// UFTP (multicast): it needs the rate in any case (its default is 1 Mbit/s); tuned, it also gets larger blocks. A first
+/// estimate of the round trip nearer the truth (`-r`) makes it wait longer as often as shorter.
 fn uftp(job: &Job, settings: Settings) -> Result<Started> {
     let tuned: &[&str] = match settings {
-        Settings::Tuned => &["-b", "1440", "-r", "0.02:0.01:1"],
+        Settings::Tuned => &["-b", "1440"],
         Settings::Defaults => &[],
     };
     let mut services = Vec::new();
