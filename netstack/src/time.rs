@@ -68,6 +68,13 @@ impl Add<Micros> for Instant {
     }
 }
 
+impl Add for Micros {
+    type Output = Micros;
+    fn add(self, more: Micros) -> Micros {
+        Micros(self.0.saturating_add(more.0))
+    }
+}
+
 impl AddAssign<Micros> for Instant {
     fn add_assign(&mut self, after: Micros) {
         *self = *self + after;

@@ -61,6 +61,14 @@ impl Bitmap {
         was
     }
 
+    /// Raises the bound by one; the new number is not in the set.
+    pub fn grow(&mut self) {
+        if self.length.is_multiple_of(64) {
+            self.words.push(0);
+        }
+        self.length += 1;
+    }
+
     /// Numbers in the set.
     pub fn count(&self) -> u32 {
         self.ones

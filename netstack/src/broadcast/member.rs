@@ -2,16 +2,25 @@
 //!
 //! The drain loop is that of [`crate::node::Endpoint`]. All datagrams are of kinds 64 to 79.
 
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use crate::ids::{CastId, NodeId};
+use super::cast::{Cast, CastEvent, Consent};
+use super::event::{CastCounters, FailReason, Footprint, MemberEvent, Progress, RefuseReason};
+use super::hashes::{Hash, Hasher};
+use super::message::{MemberIndex, Message, Packet, Setup};
+use super::station::Station;
+use super::{CastId, MAX_MEMBERS, MAX_NAME, NoRoom, Part, Peer, Purpose, Scheme, Store};
+use crate::ids::NodeId;
 use crate::time::Instant;
 use crate::wire::key::Key;
 
-use super::event::{CastCounters, Footprint, MemberEvent, Progress, RefuseReason};
-use super::message::{MemberIndex, Packet};
-use super::{Part, Peer, Store};
+/// Casts a member takes part in at a time.
+const MAX_CASTS: usize = 32;
+/// Memberships whose rosters are remembered.
+const MAX_ROSTERS: usize = 4;
 
 /// What a member needs to know of itself.
 #[derive(Clone, Debug)]
@@ -26,7 +35,7 @@ pub struct MemberConfig {
     pub key: Key,
     /// Most bytes per second it sends, framing included; 0: as announced.
     pub rate: u64,
-    /// Reassembly buffers of a block each. Fragments that were asked for and may arrive at any time
+    /// Reassembly buffers of a block each; 0: the usual number. Fragments that were asked for and may arrive at any time
     /// never exceed what these hold.
     pub buffers: u32,
     /// Seed of its random choices; different on every node.
@@ -42,20 +51,53 @@ pub enum Want {
     Nothing,
 }
 
+/// A membership and its pages.
+type KnownRoster = (u64, Vec<Arc<[Peer]>>);
+
 /// The node's side of all casts.
 #[derive(Debug)]
 pub struct Member {
     config: MemberConfig,
-    counters: CastCounters,
+    station: Station,
+    events: VecDeque<MemberEvent>,
+    rosters: VecDeque<KnownRoster>,
 }
 
-#[expect(unused_variables, reason = "the interface lands before the engine")]
+/// For calls that read and write nothing.
+pub(super) struct NoStore;
+
+impl Hasher for NoStore {
+    fn subtree(&mut self, _: u64, _: &[u8], _: bool) -> Hash {
+        [0; 32]
+    }
+    fn merge(&mut self, _: &Hash, _: &Hash, _: bool) -> Hash {
+        [0; 32]
+    }
+}
+
+impl Store for NoStore {
+    fn read(&mut self, _: CastId, _: Part, _: usize, _: &mut [u8]) -> bool {
+        false
+    }
+    fn write(&mut self, _: CastId, _: Part, _: &[u8]) -> Result<(), NoRoom> {
+        Err(NoRoom)
+    }
+}
+
 impl Member {
     /// A member of no cast.
     pub fn new(config: MemberConfig, now: Instant) -> Self {
+        // Before the first announcement nothing is sent but answers.
+        let rate = if config.rate == 0 {
+            1 << 27
+        } else {
+            config.rate
+        };
         Member {
+            station: Station::new(config.me, config.key, rate, config.seed, now),
             config,
-            counters: CastCounters::default(),
+            events: VecDeque::new(),
+            rosters: VecDeque::new(),
         }
     }
 
@@ -67,6 +109,9 @@ impl Member {
         datagram: &[u8],
         store: &mut dyn Store,
     ) {
+        if let Some((packet, fragment)) = self.station.parse(datagram) {
+            self.handle_message(now, from, packet, fragment, store);
+        }
     }
 
     /// Takes a message. `fragment` is the payload of DATA, exactly one fragment then; without it
@@ -79,6 +124,68 @@ impl Member {
         fragment: Option<&[u8]>,
         store: &mut dyn Store,
     ) {
+        let id = packet.cast;
+        if self.station.cast(id).is_none() {
+            match &packet.message {
+                Message::Announce { index, setup, .. } => {
+                    if !self.announced(now, id, from, *index, setup, store) {
+                        return;
+                    }
+                }
+                Message::Data { .. } => return,
+                _ => {
+                    let me = MemberIndex(self.config.node.0);
+                    self.station.stray(from, &packet, me);
+                    return;
+                }
+            }
+        }
+        self.station.deliver(now, from, packet, fragment, store);
+        self.take_events();
+    }
+
+    /// A cast that is not known. False if it is not taken.
+    fn announced(
+        &mut self,
+        now: Instant,
+        id: CastId,
+        from: SocketAddrV4,
+        me: MemberIndex,
+        setup: &Arc<Setup>,
+        store: &mut dyn Store,
+    ) -> bool {
+        let control = self.config.control.as_ref();
+        let by_control = control.is_none_or(|control| control.addr == setup.control.addr);
+        let room = self.station.casts().len() < MAX_CASTS;
+        if self.station.has_ended(id) || !by_control || !room || !is_sound(setup, me) {
+            self.station.counters.overloaded += u64::from(!room);
+            self.station.counters.bad += 1;
+            return false;
+        }
+        if setup.object.check(store).is_err() {
+            self.station.counters.bad += 1;
+            return false;
+        }
+        let _ = from;
+        let rate = match self.config.rate {
+            0 => setup.rate,
+            own => own.min(setup.rate.max(1)),
+        };
+        self.station.pacer.set_rate(rate);
+        let mut cast = Cast::new(id, setup.clone(), me, now, self.config.buffers, rate);
+        if let Some((_, pages)) = self.rosters.iter().find(|(id, _)| *id == setup.roster_id) {
+            for (page, peers) in pages.iter().enumerate() {
+                cast.roster.put(page as u32, peers.clone());
+            }
+        }
+        self.station.add(cast);
+        self.events.push_back(MemberEvent::Announced {
+            cast: id,
+            object: setup.object.clone(),
+            purpose: setup.purpose.clone(),
+            job: setup.job,
+        });
+        true
     }
 
     /// The next datagram to send: to whom and its length, written to the front of `out`, which
@@ -89,23 +196,57 @@ impl Member {
         out: &mut [u8],
         store: &mut dyn Store,
     ) -> Option<(Peer, usize)> {
-        None
+        let datagram = self.station.poll_transmit(now, out, store);
+        self.take_events();
+        datagram
     }
 
     /// The next message to send (instead of [`Member::poll_transmit`], not beside it).
     pub fn poll_message(&mut self, now: Instant, store: &mut dyn Store) -> Option<(Peer, Packet)> {
-        None
+        let message = self.station.poll_message(now, store);
+        self.take_events();
+        message
     }
 
     /// When to call `poll_transmit` again without other cause, the pacer's wait included; a time
     /// that has passed means at once. None: nothing is under way.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        self.station.poll_timeout()
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<MemberEvent> {
-        None
+        self.events.pop_front()
+    }
+
+    fn take_events(&mut self) {
+        while let Some((cast, event)) = self.station.poll_event() {
+            let event = match event {
+                CastEvent::Stored(block) => MemberEvent::Stored { cast, block },
+                CastEvent::Complete => MemberEvent::Complete { cast },
+                CastEvent::Ended(reason) => {
+                    self.keep_roster(cast);
+                    MemberEvent::Ended { cast, reason }
+                }
+                CastEvent::Failed(reason) => MemberEvent::Failed { cast, reason },
+                CastEvent::Done(_) | CastEvent::MemberFailed(..) | CastEvent::Corrupt(..) => {
+                    continue;
+                }
+            };
+            self.events.push_back(event);
+        }
+    }
+
+    /// Later casts of the same membership need not ask for addresses.
+    fn keep_roster(&mut self, cast: CastId) {
+        let Some(cast) = self.station.cast(cast) else {
+            return;
+        };
+        let pages: Option<Vec<_>> = cast.roster.pages().iter().cloned().collect();
+        if let Some(pages) = pages {
+            let id = cast.setup.roster_id;
+            self.learn_roster(id, pages);
+        }
     }
 
     /// Takes part in an announced cast. `have` says which parts are here already (checked).
@@ -117,54 +258,109 @@ impl Member {
         want: Want,
         have: &mut dyn FnMut(Part) -> bool,
     ) {
+        let consent = match want {
+            Want::All => Consent::Given,
+            Want::Nothing => Consent::Serving,
+        };
+        self.station.with(now, cast, &mut NoStore, |cast, io| {
+            cast.accept(consent, have, io);
+        });
+        self.take_events();
     }
 
     /// Takes no part in an announced cast, but passes its announcement on.
-    pub fn refuse(&mut self, now: Instant, cast: CastId, reason: RefuseReason) {}
+    pub fn refuse(&mut self, now: Instant, cast: CastId, reason: RefuseReason) {
+        let reason = match reason {
+            RefuseReason::NoRoom => FailReason::NoRoom,
+            RefuseReason::Unwanted => FailReason::Refused,
+        };
+        self.station.with(now, cast, &mut NoStore, |cast, io| {
+            cast.fail(reason, io);
+        });
+        self.take_events();
+    }
 
     /// A program waits for this data block: it is asked for before all others.
-    pub fn want(&mut self, now: Instant, cast: CastId, data_block: u32) {}
+    pub fn want(&mut self, now: Instant, cast: CastId, data_block: u32) {
+        self.station
+            .with(now, cast, &mut NoStore, |cast, _| cast.want(data_block));
+    }
 
     /// Takes part in a cast that is unfinished, here or elsewhere.
     pub fn is_active(&self) -> bool {
-        false
+        !self.station.casts().is_empty()
     }
 
-    /// A cast that lacks something here.
+    /// A cast lacks something here.
     pub fn is_receiving(&self) -> bool {
-        false
+        self.station.casts().iter().any(|cast| !cast.is_satisfied())
     }
 
     /// How far a cast is here.
     pub fn progress(&self, cast: CastId) -> Option<Progress> {
-        None
+        self.station.cast(cast).map(Cast::progress)
     }
 
     /// The block is here and checked.
     pub fn holds(&self, cast: CastId, data_block: u32) -> bool {
-        false
+        self.station.cast(cast).is_some_and(|cast| {
+            let block = cast.setup.object.block_of(Part::Data(data_block));
+            cast.have.contains(block)
+        })
+    }
+
+    /// Leaves a cast at once, without a word to anybody: its peers find out.
+    pub fn forget(&mut self, cast: CastId) {
+        self.station.forget(cast);
     }
 
     /// The control node has a new key: all casts end without an event, the rosters are kept.
     pub fn set_key(&mut self, key: Key) {
         self.config.key = key;
+        self.station.set_key(key);
+        self.events.clear();
     }
 
     /// Makes a roster known before it is asked for (see [`super::message::Setup::roster_id`]).
-    pub fn learn_roster(&mut self, roster_id: u64, pages: Vec<alloc::sync::Arc<[Peer]>>) {}
+    pub fn learn_roster(&mut self, roster_id: u64, pages: Vec<Arc<[Peer]>>) {
+        if self.rosters.iter().any(|(id, _)| *id == roster_id) {
+            return;
+        }
+        if self.rosters.len() >= MAX_ROSTERS {
+            self.rosters.pop_front();
+        }
+        self.rosters.push_back((roster_id, pages));
+    }
 
     /// Figures since the start.
     pub fn counters(&self) -> &CastCounters {
-        &self.counters
+        &self.station.counters
     }
 
     /// What is kept at present.
     pub fn footprint(&self) -> Footprint {
-        Footprint::default()
+        self.station.footprint()
     }
 
     /// This member's number in a cast.
     pub fn index(&self, cast: CastId) -> Option<MemberIndex> {
-        None
+        self.station.cast(cast).map(|cast| cast.me)
     }
+}
+
+/// An announcement's numbers fit together.
+fn is_sound(setup: &Setup, me: MemberIndex) -> bool {
+    let name = match &setup.purpose {
+        Purpose::File { name } => !name.is_empty() && name.len() <= MAX_NAME && !name.contains('/'),
+        Purpose::Program | Purpose::Table { .. } => true,
+    };
+    let roster = setup.roster.is_empty() || setup.roster.len() == setup.members as usize;
+    (1..=MAX_MEMBERS).contains(&setup.members)
+        && me.0 < setup.members
+        && setup.holders <= setup.members
+        && setup.rate > 0
+        && setup.scheme != Scheme::Auto
+        && setup.object.check_size().is_ok()
+        && name
+        && roster
 }

@@ -25,12 +25,19 @@ pub use crate::page::FRAGMENT;
 use crate::ids::JobId;
 
 pub mod bitmap;
+mod cast;
 pub mod event;
 pub mod hashes;
 pub mod member;
 pub mod message;
+mod pacer;
 pub mod plan;
+mod roster;
 pub mod source;
+mod station;
+mod suspects;
+#[cfg(test)]
+mod tests;
 pub mod wire;
 
 pub use event::{

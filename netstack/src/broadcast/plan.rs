@@ -4,10 +4,15 @@
 //!
 //! Invariant: a planner never names the member itself, and its last resort is the source.
 
+use alloc::boxed::Box;
+
+use super::Scheme;
 use super::bitmap::Bitmap;
-use super::message::MemberIndex;
+use super::message::{MemberIndex, Setup};
 use crate::rng::Rng;
 use crate::time::Instant;
+
+mod rotation;
 
 /// What a planner may look at.
 #[derive(Debug)]
@@ -106,9 +111,44 @@ pub trait Planner: core::fmt::Debug + Send {
         Service::WhenHere
     }
 
-    /// Of several that wait for `block`, the one with the smallest rank is served first.
-    fn rank(&self, _block: u32, asker: MemberIndex) -> u32 {
-        asker.0
+    /// Of all that wait here, the request with the smallest number is served first.
+    fn order(&self, block: u32, asker: MemberIndex) -> u64 {
+        u64::from(block) << 32 | u64::from(asker.0)
+    }
+
+    /// How long a request may normally wait at `from` before its turn comes, in block times.
+    fn patience(&self, _block: u32, _from: MemberIndex) -> u32 {
+        0
+    }
+
+    /// How long requests normally wait here before their turn comes, in block times: no answer is
+    /// sent before.
+    fn kept_waiting(&self) -> u32 {
+        0
+    }
+
+    /// A request is late when so many others were made after it.
+    fn late_after(&self) -> u32 {
+        256
+    }
+}
+
+/// The planner of one station of a cast.
+pub(crate) fn planner(setup: &Setup, me: MemberIndex) -> Box<dyn Planner> {
+    let blocks = setup.object.blocks();
+    let cold = setup.members - setup.holders.min(setup.members);
+    let rotation = |rows| {
+        Box::new(rotation::Rotation::new(
+            rows,
+            cold,
+            setup.members,
+            blocks,
+            me,
+        ))
+    };
+    match setup.scheme {
+        Scheme::Grid { n1 } => rotation(Shape::grid(cold, n1).n1),
+        _ => rotation(cold),
     }
 }
 

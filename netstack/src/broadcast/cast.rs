@@ -1,0 +1,389 @@
+//! One cast at one station: what it is, what is here, and the parts that pull, serve and spread.
+//!
+//! The source is a station that holds everything and pulls nothing; the rest is the same code.
+//!
+//! Invariant: parts speak to one another only through this type's methods; each keeps its own
+//! tables and bounds.
+
+pub(super) mod pulling;
+pub(super) mod serving;
+pub(super) mod spreading;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use core::net::SocketAddrV4;
+
+use super::bitmap::Bitmap;
+use super::event::{CastCounters, EndReason, FailReason, Progress};
+use super::message::{Answer, Blocks, MemberIndex, Message, PAGE_PEERS, Packet, Range, Setup};
+use super::pacer::Pace;
+use super::plan::{self, Planner, View};
+use super::roster::Roster;
+use super::suspects::Suspects;
+use super::{Part, Peer, Store};
+use crate::ids::CastId;
+use crate::rng::Rng;
+use crate::time::{Instant, Micros};
+use pulling::Pull;
+use serving::Serve;
+use spreading::Spread;
+
+/// Messages that wait to be sent; more are dropped, for all are repeated.
+const MAX_OUTBOX: usize = 8192;
+/// Blocks of time until an unanswered request for a page of the roster is repeated.
+const ROSTER_AGAIN: u64 = 100;
+/// With nothing heard from anybody for so long a member gives a cast up. Longer than a restart of the
+/// control node takes to be noticed.
+const GIVE_UP: Micros = Micros::from_secs(30);
+/// The same, in block times: for links so slow that a block takes long.
+const GIVE_UP_BLOCKS: u64 = 500;
+
+/// What a cast tells its facade.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CastEvent {
+    Stored(u32),
+    Complete,
+    Ended(EndReason),
+    Failed(FailReason),
+    /// At the source.
+    Done(Range),
+    MemberFailed(MemberIndex, FailReason),
+    Corrupt(MemberIndex, u32),
+}
+
+/// What every call into a cast is given.
+pub(crate) struct Io<'a> {
+    pub now: Instant,
+    pub mac: [u8; 6],
+    pub outbox: &'a mut VecDeque<(Peer, Packet)>,
+    pub store: &'a mut dyn Store,
+    pub rng: &'a mut Rng,
+    pub counters: &'a mut CastCounters,
+    pub events: &'a mut VecDeque<(CastId, CastEvent)>,
+}
+
+/// Whether the user has answered the announcement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consent {
+    Asked,
+    /// Wants all of it, or has it.
+    Given,
+    /// Serves what it has.
+    Serving,
+    /// Refused or failed.
+    Out,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Cast {
+    pub id: CastId,
+    pub setup: Arc<Setup>,
+    pub me: MemberIndex,
+    pub consent: Consent,
+    pub have: Bitmap,
+    pub pace: Pace,
+    /// The source's clock minus this station's.
+    clock_ahead: i64,
+    heard: Instant,
+    pub roster: Roster,
+    suspects: Suspects,
+    planner: Box<dyn Planner>,
+    pub pull: Pull,
+    pub serve: Serve,
+    pub spread: Spread,
+    pub blocks_sent: u64,
+    pub bytes_sent: u64,
+}
+
+impl Cast {
+    pub(crate) fn new(
+        id: CastId,
+        setup: Arc<Setup>,
+        me: MemberIndex,
+        now: Instant,
+        buffers: u32,
+        rate: u64,
+    ) -> Self {
+        let blocks = setup.object.blocks();
+        let pace = Pace::new(rate, 1 << setup.object.block_log2);
+        let mut roster = Roster::new(setup.members, setup.control);
+        roster.fill(&setup.roster);
+        let have = if me.is_source() {
+            Bitmap::full(blocks)
+        } else {
+            Bitmap::new(blocks)
+        };
+        Cast {
+            id,
+            me,
+            consent: Consent::Asked,
+            have,
+            pace,
+            clock_ahead: 0,
+            heard: now,
+            roster,
+            suspects: Suspects::default(),
+            planner: plan::planner(&setup, me),
+            pull: Pull::new(blocks, buffers, pace),
+            serve: Serve::default(),
+            spread: Spread::new(me, setup.members),
+            blocks_sent: 0,
+            bytes_sent: 0,
+            setup,
+        }
+    }
+
+    /// Sends a message if the receiver's address is known.
+    pub(super) fn send(&mut self, to: MemberIndex, message: Message, io: &mut Io<'_>) -> bool {
+        let Some(peer) = self.roster.get(to) else {
+            return false;
+        };
+        if io.outbox.len() >= MAX_OUTBOX {
+            io.counters.overloaded += 1;
+            return true;
+        }
+        let packet = Packet {
+            cast: self.id,
+            from: self.me,
+            mac: io.mac,
+            message,
+        };
+        io.outbox.push_back((peer, packet));
+        true
+    }
+
+    pub(super) fn event(&self, event: CastEvent, io: &mut Io<'_>) {
+        io.events.push_back((self.id, event));
+    }
+
+    pub(super) fn clock(&self, now: Instant) -> u64 {
+        now.as_micros().saturating_add_signed(self.clock_ahead)
+    }
+
+    /// Runs the planner with a view of this cast.
+    pub(super) fn plan<R>(
+        &mut self,
+        now: Instant,
+        rng: &mut Rng,
+        act: impl FnOnce(&mut dyn Planner, &mut View<'_>) -> R,
+    ) -> R {
+        let mut view = View {
+            now,
+            clock: now.as_micros().saturating_add_signed(self.clock_ahead),
+            me: self.me,
+            have: &self.have,
+            asked: &self.pull.asked,
+            silent: self.suspects.silent(),
+            rng,
+        };
+        act(self.planner.as_mut(), &mut view)
+    }
+
+    /// Everything is here, or nothing more is wanted.
+    pub(crate) fn is_satisfied(&self) -> bool {
+        match self.consent {
+            Consent::Asked => false,
+            Consent::Given => self.have.is_full(),
+            Consent::Serving | Consent::Out => true,
+        }
+    }
+
+    /// Takes a message from a member of this cast. DATA goes to [`Cast::receive`].
+    pub(crate) fn message(&mut self, from: SocketAddrV4, packet: Packet, io: &mut Io<'_>) {
+        let sender = packet.from;
+        if !sender.is_source() && sender.0 >= self.setup.members {
+            io.counters.bad += 1;
+            return;
+        }
+        self.heard = io.now;
+        let peer = Peer {
+            addr: from,
+            mac: packet.mac,
+        };
+        self.roster.learn(sender, peer);
+        match packet.message {
+            Message::Announce {
+                number,
+                clock,
+                leaf,
+                ..
+            } => self.announced(sender, number, clock, leaf, io),
+            Message::AnnounceAck { number, mine } => self.child_answered(sender, number, mine, io),
+            Message::Probe { number } => {
+                let mine = self.spread.parent == Some(sender);
+                self.send(sender, Message::AnnounceAck { number, mine }, io);
+            }
+            Message::Unknown => self.unknown(sender, io),
+            Message::RosterRead { pages } => self.roster_read(sender, &pages, io),
+            Message::RosterPage { page, peers } => self.roster_page(page, peers, io),
+            Message::Request(wants) => self.requested(sender, &wants, io),
+            Message::Answer { answer, blocks } => self.answered(sender, answer, &blocks, io),
+            Message::Cancel(blocks) => self.serve.cancel(sender, &blocks),
+            Message::Report(report) => self.reported(sender, &report, io),
+            Message::ReportAck { number } => self.report_acked(sender, number, io),
+            Message::End { number, reason } => self.end(sender, number, reason, io),
+            Message::EndAck { number } => self.end_acked(sender, number, io),
+            Message::Data { .. } => io.counters.bad += 1,
+        }
+    }
+
+    fn announced(
+        &mut self,
+        parent: MemberIndex,
+        number: u32,
+        clock: u64,
+        leaf: bool,
+        io: &mut Io<'_>,
+    ) {
+        if self.me.is_source() {
+            io.counters.bad += 1;
+            return;
+        }
+        self.clock_ahead = clock as i64 - io.now.as_micros() as i64;
+        self.spread.announced_by(parent, leaf);
+        self.send(parent, Message::AnnounceAck { number, mine: true }, io);
+        if self.setup.roster.is_empty() {
+            self.need_page(self.me.0 / PAGE_PEERS, io);
+        }
+    }
+
+    /// Asks for a page of the roster unless it is here or under way.
+    pub(super) fn need_page(&mut self, page: u32, io: &mut Io<'_>) {
+        let again = io.now + self.pace.blocks(ROSTER_AGAIN);
+        if self.roster.need(page, io.now, again) {
+            let parent = self.spread.parent.unwrap_or(MemberIndex::SOURCE);
+            let pages = Blocks::one(page);
+            self.send(parent, Message::RosterRead { pages }, io);
+        }
+    }
+
+    fn roster_read(&mut self, from: MemberIndex, pages: &Blocks, io: &mut Io<'_>) {
+        for page in pages.as_slice().iter().copied() {
+            match self.roster.page(page).cloned() {
+                Some(peers) => {
+                    self.send(from, Message::RosterPage { page, peers }, io);
+                }
+                None if !self.me.is_source() => {
+                    self.roster.wait(page, from);
+                    self.need_page(page, io);
+                }
+                None => io.counters.bad += 1,
+            }
+        }
+    }
+
+    fn roster_page(&mut self, page: u32, peers: Arc<[Peer]>, io: &mut Io<'_>) {
+        if !self.roster.put(page, peers.clone()) {
+            io.counters.bad += 1;
+            return;
+        }
+        while let Some(member) = self.roster.next_waiting(page) {
+            let peers = peers.clone();
+            self.send(member, Message::RosterPage { page, peers }, io);
+        }
+        self.send_unsent(io);
+        self.spread.wake();
+    }
+
+    /// The user takes part.
+    pub(crate) fn accept(
+        &mut self,
+        consent: Consent,
+        have: &mut dyn FnMut(Part) -> bool,
+        io: &mut Io<'_>,
+    ) {
+        if self.consent != Consent::Asked {
+            return;
+        }
+        for block in 0..self.have.length() {
+            if have(self.setup.object.part(block)) {
+                self.have.insert(block);
+            }
+        }
+        self.consent = consent;
+        if consent == Consent::Given {
+            self.pull.wake();
+        }
+        self.serve_what_is_here(io);
+        self.check_complete(io);
+    }
+
+    /// The user takes no part, or cannot go on.
+    pub(crate) fn fail(&mut self, reason: FailReason, io: &mut Io<'_>) {
+        if self.consent == Consent::Out {
+            return;
+        }
+        self.consent = Consent::Out;
+        self.pull.clear();
+        self.serve.clear();
+        self.spread.failed(self.me, reason);
+        self.event(CastEvent::Failed(reason), io);
+    }
+
+    pub(super) fn check_complete(&mut self, io: &mut Io<'_>) {
+        if self.is_satisfied() && self.consent != Consent::Out && !self.spread.mine_done {
+            self.pull.clear();
+            self.spread.complete(self.me);
+            self.event(CastEvent::Complete, io);
+        }
+    }
+
+    /// Acts on deadlines that have passed.
+    pub(crate) fn tick(&mut self, io: &mut Io<'_>) {
+        self.suspects.tick(io.now);
+        self.pull_tick(io);
+        self.serve_tick(io);
+        self.spread_tick(io);
+        if let Some(page) = self.roster.overdue(io.now) {
+            self.need_page(page, io);
+        }
+        let patience = GIVE_UP.max(self.pace.blocks(GIVE_UP_BLOCKS));
+        if !self.me.is_source() && io.now >= self.heard + patience {
+            self.abandon(io);
+        }
+    }
+
+    fn abandon(&mut self, io: &mut Io<'_>) {
+        if !self.is_satisfied() {
+            self.fail(FailReason::TimedOut, io);
+        } else {
+            self.event(CastEvent::Ended(EndReason::Abandoned), io);
+        }
+        self.spread.over = true;
+    }
+
+    /// The next time at which [`Cast::tick`] has something to do.
+    pub(crate) fn deadline(&self) -> Instant {
+        let own = self.pull.deadline().min(self.serving_deadline());
+        let own = own.min(self.spread.deadline()).min(self.roster.deadline());
+        if self.me.is_source() {
+            return own;
+        }
+        own.min(self.heard + GIVE_UP.max(self.pace.blocks(GIVE_UP_BLOCKS)))
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        Progress {
+            members: 1,
+            done: u32::from(self.is_satisfied() && self.consent != Consent::Out),
+            lost: u32::from(self.consent == Consent::Out),
+            blocks: self.have.length(),
+            held: self.have.count(),
+            blocks_sent: self.blocks_sent,
+            bytes_sent: self.bytes_sent,
+        }
+    }
+
+    /// An answer about one block.
+    pub(super) fn answer(
+        &mut self,
+        to: MemberIndex,
+        answer: Answer,
+        blocks: Blocks,
+        io: &mut Io<'_>,
+    ) {
+        self.send(to, Message::Answer { answer, blocks }, io);
+    }
+}

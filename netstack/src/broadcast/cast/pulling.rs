@@ -1,0 +1,763 @@
+//! What a member has asked for: window, time-outs, repeats, reassembly, checks.
+//!
+//! A request is *sent* until its peer shows a sign of life: data (*flowing*), PARKED or QUEUED
+//! (*waiting*). Sent and flowing requests fill the window; waiting ones are credit for a push and do
+//! not. A request is given to somebody else when nothing is heard in time (RFC 6298's estimator
+//! over the time to the first sign, and what the scheme says is normal), or when so many later ones
+//! were made that its turn must have passed. Fragments of a train that are missing are asked for
+//! again from the same peer.
+//!
+//! Invariant: no more blocks are asked for than there are reassembly buffers.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::{Cast, CastEvent, Consent, Io};
+use crate::broadcast::bitmap::Bitmap;
+use crate::broadcast::event::FailReason;
+use crate::broadcast::message::{
+    Answer, Blocks, MAX_LISTED, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants,
+};
+use crate::broadcast::pacer::Pace;
+use crate::broadcast::plan::{Next, Trouble};
+use crate::broadcast::{FRAGMENT, Part};
+use crate::time::{Instant, Micros};
+
+/// Requests without a sign of life, or flowing: half of what the port of a switch holds with blocks
+/// of 8 KiB, and enough for a round trip of ten block times.
+const WINDOW: u32 = 16;
+/// Blocks that may be asked for at a time, waiting ones included.
+const MAX_ASKED: usize = 1024;
+/// Buffers where the user names no number: two blocks of every row of a large grid.
+const USUAL_BUFFERS: usize = 256;
+/// Faults of programs that wait to be asked for.
+const MAX_WANTED: usize = 64;
+/// First guess of the time to the first sign of life, in block times.
+const FIRST_GUESS: u64 = 64;
+/// A train that stopped in the middle is given so many block times, one that is complete but for
+/// holes so many.
+const STALLED: u64 = 16;
+const HOLES: u64 = 2;
+/// Doublings of the time-out.
+const MAX_BACKOFF: u32 = 5;
+/// Longest time-out for a sign of life.
+const LONGEST: Micros = Micros::from_secs(2);
+/// Members that are late are left alone for so many rounds of lateness at first.
+const SILENCE: u64 = 4;
+/// Every so many requests late ones are looked for.
+const LOOK_EVERY: u32 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The peer's address is not known yet.
+    Unsent,
+    Sent,
+    Flowing,
+    /// The peer keeps the request.
+    Waiting {
+        queued: bool,
+    },
+    /// All here, but not the list that it is checked against.
+    Unchecked,
+}
+
+impl State {
+    fn fills_window(self) -> bool {
+        matches!(self, State::Unsent | State::Sent | State::Flowing)
+    }
+}
+
+#[derive(Debug)]
+struct Asked {
+    from: MemberIndex,
+    state: State,
+    attempt: u8,
+    repeats: u8,
+    made: u32,
+    at: Instant,
+    deadline: Instant,
+    missing: u64,
+    bytes: Vec<u8>,
+    /// Who sent what is here; None: nobody yet.
+    sender: Option<MemberIndex>,
+    /// More than one did: nobody can be blamed.
+    mixed: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Pull {
+    /// Block numbers of `entries`, apart for a fast search.
+    blocks: Vec<u32>,
+    entries: Vec<Asked>,
+    pub(super) asked: Bitmap,
+    in_window: u32,
+    made: u32,
+    looked: u32,
+    limit: usize,
+    wanted: VecDeque<u32>,
+    spare: Vec<Vec<u8>>,
+    next_deadline: Instant,
+    /// The planner has something to ask.
+    eager: bool,
+    wait: Instant,
+    smoothed: u64,
+    variation: u64,
+}
+
+impl Pull {
+    pub(super) fn new(blocks: u32, buffers: u32, pace: Pace) -> Self {
+        let guess = pace.blocks(FIRST_GUESS).0;
+        Pull {
+            blocks: Vec::new(),
+            entries: Vec::new(),
+            asked: Bitmap::new(blocks),
+            in_window: 0,
+            made: 0,
+            looked: 0,
+            limit: if buffers == 0 {
+                USUAL_BUFFERS
+            } else {
+                (buffers as usize).min(MAX_ASKED)
+            },
+            wanted: VecDeque::new(),
+            spare: Vec::new(),
+            next_deadline: Instant::FAR_FUTURE,
+            eager: false,
+            wait: Instant::FAR_FUTURE,
+            smoothed: guess,
+            variation: guess / 2,
+        }
+    }
+
+    pub(super) fn wake(&mut self) {
+        self.eager = true;
+    }
+
+    pub(super) fn clear(&mut self) {
+        let length = self.asked.length();
+        self.blocks = Vec::new();
+        self.entries = Vec::new();
+        self.asked = Bitmap::new(length);
+        self.in_window = 0;
+        self.spare = Vec::new();
+        self.wanted.clear();
+        self.eager = false;
+        self.wait = Instant::FAR_FUTURE;
+        self.next_deadline = Instant::FAR_FUTURE;
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.next_deadline.min(self.wait)
+    }
+
+    /// Another request may be made.
+    pub(crate) fn is_eager(&self) -> bool {
+        self.eager && self.has_room()
+    }
+
+    fn has_room(&self) -> bool {
+        self.in_window < WINDOW && self.entries.len() < self.limit
+    }
+
+    /// Blocks asked for.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Blocks that occupy memory.
+    pub(crate) fn buffers(&self) -> usize {
+        let entries = self.entries.iter();
+        entries.filter(|entry| !entry.bytes.is_empty()).count()
+    }
+
+    fn find(&self, block: u32) -> Option<usize> {
+        self.blocks.iter().position(|asked| *asked == block)
+    }
+
+    fn set_state(&mut self, at: usize, state: State) {
+        let entry = &mut self.entries[at];
+        self.in_window -= u32::from(entry.state.fills_window());
+        self.in_window += u32::from(state.fills_window());
+        entry.state = state;
+    }
+
+    fn set_deadline(&mut self, at: usize, deadline: Instant) {
+        self.entries[at].deadline = deadline;
+        self.next_deadline = self.next_deadline.min(deadline);
+    }
+
+    fn insert(&mut self, block: u32, entry: Asked) {
+        self.next_deadline = self.next_deadline.min(entry.deadline);
+        self.in_window += u32::from(entry.state.fills_window());
+        self.asked.insert(block);
+        self.blocks.push(block);
+        self.entries.push(entry);
+    }
+
+    fn remove(&mut self, at: usize) -> Asked {
+        let block = self.blocks.swap_remove(at);
+        let mut entry = self.entries.swap_remove(at);
+        self.asked.remove(block);
+        self.in_window -= u32::from(entry.state.fills_window());
+        let bytes = core::mem::take(&mut entry.bytes);
+        if bytes.capacity() > 0 {
+            self.spare.push(bytes);
+        }
+        self.eager = true;
+        entry
+    }
+
+    /// A first sign of life came after so long (RFC 6298).
+    fn sample(&mut self, time: Micros) {
+        let time = time.min(LONGEST).0;
+        self.variation = (3 * self.variation + self.smoothed.abs_diff(time)) / 4;
+        self.smoothed = (7 * self.smoothed + time) / 8;
+    }
+
+    /// How long to wait for a sign of life where nothing else is known.
+    fn timeout(&self) -> Micros {
+        Micros(self.smoothed + 4 * self.variation).min(LONGEST)
+    }
+}
+
+impl Cast {
+    /// How long a request may go without a sign of life.
+    fn sign_timeout(&self, block: u32, from: MemberIndex, attempt: u32) -> Micros {
+        let patience = u64::from(self.planner.patience(block, from));
+        let normal = super::serving::KEPT_WAITING + patience + patience / 4;
+        let time = self.pull.timeout() + self.pace.blocks(normal);
+        time.saturating_mul(1 << attempt.min(MAX_BACKOFF))
+    }
+
+    /// How long a request may wait at a peer that lives.
+    fn wait_timeout(&self) -> Micros {
+        let rounds = 2 * u64::from(self.planner.late_after()) + 64;
+        self.pull.timeout() + self.pace.blocks(rounds)
+    }
+
+    /// Makes requests as the planner says, as far as the window has room. True if any were made.
+    pub(crate) fn make_requests(&mut self, io: &mut Io<'_>) -> bool {
+        let before = io.outbox.len();
+        let mut batch: Option<(MemberIndex, Wants)> = None;
+        while self.pull.eager && self.pull.has_room() && self.consent == Consent::Given {
+            let wanted = self.next_wanted(io);
+            let next = match wanted {
+                Some(next) => next,
+                None => self.plan(io.now, io.rng, |planner, view| planner.next(view)),
+            };
+            let (block, from) = match next {
+                Next::Ask { block, from } => (block, from),
+                Next::Wait(at) => {
+                    self.pull.eager = false;
+                    self.pull.wait = at;
+                    break;
+                }
+                Next::Idle => {
+                    self.pull.eager = false;
+                    self.pull.wait = Instant::FAR_FUTURE;
+                    break;
+                }
+            };
+            let fragments = self.setup.object.fragments(block);
+            let state = self.address(from, io);
+            let entry = Asked {
+                from,
+                state,
+                attempt: 0,
+                repeats: 0,
+                made: self.pull.made,
+                at: io.now,
+                deadline: io.now + self.sign_timeout(block, from, 0),
+                missing: fragments,
+                bytes: Vec::new(),
+                sender: None,
+                mixed: false,
+            };
+            self.pull.made = self.pull.made.wrapping_add(1);
+            self.pull.insert(block, entry);
+            if state == State::Unsent {
+                continue;
+            }
+            let want = WantedBlock { block, fragments };
+            let joined = match &mut batch {
+                Some((to, wants)) if *to == from => wants.push(want),
+                _ => false,
+            };
+            if !joined {
+                self.flush(batch.take(), io);
+                let mut wants = Wants::default();
+                wants.push(want);
+                batch = Some((from, wants));
+            }
+        }
+        self.flush(batch, io);
+        if self.pull.made.wrapping_sub(self.pull.looked) >= LOOK_EVERY {
+            self.pull.looked = self.pull.made;
+            self.look_for_late(io);
+        }
+        io.outbox.len() > before
+    }
+
+    fn flush(&mut self, batch: Option<(MemberIndex, Wants)>, io: &mut Io<'_>) {
+        if let Some((to, wants)) = batch {
+            io.counters.requests += 1;
+            self.send(to, Message::Request(wants), io);
+        }
+    }
+
+    /// Whether a request to this member can be sent; asks for its address if not.
+    fn address(&mut self, member: MemberIndex, io: &mut Io<'_>) -> State {
+        if self.roster.get(member).is_some() {
+            return State::Sent;
+        }
+        self.need_page(member.0 / PAGE_PEERS, io);
+        State::Unsent
+    }
+
+    /// A page of the roster came.
+    pub(super) fn send_unsent(&mut self, io: &mut Io<'_>) {
+        for at in 0..self.pull.entries.len() {
+            let entry = &self.pull.entries[at];
+            if entry.state == State::Unsent && self.roster.get(entry.from).is_some() {
+                self.repeat(at, entry.from, io);
+            }
+        }
+    }
+
+    /// Sends the request of an entry (again), to `to`.
+    fn repeat(&mut self, at: usize, to: MemberIndex, io: &mut Io<'_>) {
+        let block = self.pull.blocks[at];
+        let state = self.address(to, io);
+        let attempt = u32::from(self.pull.entries[at].attempt);
+        let timeout = self.sign_timeout(block, to, attempt);
+        self.pull.set_state(at, state);
+        self.pull.set_deadline(at, io.now + timeout);
+        let made = self.pull.made;
+        let entry = &mut self.pull.entries[at];
+        entry.from = to;
+        entry.at = io.now;
+        entry.made = made;
+        let want = WantedBlock {
+            block,
+            fragments: entry.missing,
+        };
+        if state == State::Sent {
+            let mut wants = Wants::default();
+            wants.push(want);
+            self.flush(Some((to, wants)), io);
+        }
+    }
+
+    /// A fault goes first. Its list is asked for before it.
+    fn next_wanted(&mut self, io: &mut Io<'_>) -> Option<Next> {
+        while let Some(block) = self.pull.wanted.pop_front() {
+            if self.have.contains(block) || self.pull.asked.contains(block) {
+                continue;
+            }
+            // The scheme's own choice for this block; attempt 0 has no trouble behind it.
+            let from = self.plan(io.now, io.rng, |planner, view| {
+                planner.instead(view, block, MemberIndex::SOURCE, Trouble::Busy, 0)
+            });
+            return Some(Next::Ask {
+                block,
+                from: from.unwrap_or(MemberIndex::SOURCE),
+            });
+        }
+        None
+    }
+
+    /// A program waits for this data block.
+    pub(crate) fn want(&mut self, data_block: u32) {
+        let block = self.setup.object.block_of(Part::Data(data_block));
+        if block >= self.have.length() || self.have.contains(block) {
+            return;
+        }
+        if self.pull.wanted.len() < MAX_WANTED && !self.pull.wanted.contains(&block) {
+            self.pull.wanted.push_back(block);
+            self.pull.eager = true;
+        }
+    }
+
+    pub(super) fn pull_tick(&mut self, io: &mut Io<'_>) {
+        if self.pull.wait <= io.now {
+            self.pull.wait = Instant::FAR_FUTURE;
+            self.pull.eager = true;
+        }
+        if self.pull.next_deadline > io.now {
+            return;
+        }
+        let mut at = 0;
+        while at < self.pull.entries.len() {
+            if self.pull.entries[at].deadline <= io.now && self.expired(at, io) {
+                continue;
+            }
+            at += 1;
+        }
+        let deadlines = self.pull.entries.iter().map(|entry| entry.deadline);
+        self.pull.next_deadline = deadlines.min().unwrap_or(Instant::FAR_FUTURE);
+    }
+
+    /// True if the entry is gone (another one took its place).
+    fn expired(&mut self, at: usize, io: &mut Io<'_>) -> bool {
+        let entry = &mut self.pull.entries[at];
+        let from = entry.from;
+        match entry.state {
+            State::Flowing => {
+                entry.repeats = entry.repeats.saturating_add(1);
+                io.counters.repeated += 1;
+                if entry.repeats > 3 {
+                    return self.trouble(at, Trouble::Silent, io);
+                }
+                let sender = entry.sender.unwrap_or(from);
+                self.repeat(at, sender, io);
+                false
+            }
+            State::Unsent => {
+                self.repeat(at, from, io);
+                false
+            }
+            State::Sent => {
+                io.counters.repeated += 1;
+                self.suspect(from, io);
+                self.trouble(at, Trouble::Silent, io)
+            }
+            State::Waiting { queued } => {
+                if queued {
+                    self.suspect(from, io);
+                }
+                self.trouble(at, Trouble::Late, io)
+            }
+            State::Unchecked => {
+                let timeout = self.wait_timeout();
+                self.pull.set_deadline(at, io.now + timeout);
+                false
+            }
+        }
+    }
+
+    fn suspect(&mut self, member: MemberIndex, io: &mut Io<'_>) {
+        let wait = self.wait_timeout().saturating_mul(SILENCE);
+        self.suspects.strike(io.now, member, wait);
+    }
+
+    /// Looks for requests whose turn must have passed.
+    fn look_for_late(&mut self, io: &mut Io<'_>) {
+        let late_after = self.planner.late_after();
+        let made = self.pull.made;
+        let mut at = 0;
+        while at < self.pull.entries.len() {
+            let entry = &self.pull.entries[at];
+            let age = made.wrapping_sub(entry.made);
+            if age > late_after
+                && let State::Waiting { queued } = entry.state
+            {
+                let from = entry.from;
+                if queued {
+                    self.suspect(from, io);
+                }
+                if self.trouble(at, Trouble::Late, io) {
+                    continue;
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// A request came to nothing: somebody else is asked. True if the entry is gone.
+    fn trouble(&mut self, at: usize, trouble: Trouble, io: &mut Io<'_>) -> bool {
+        let block = self.pull.blocks[at];
+        let entry = &mut self.pull.entries[at];
+        entry.attempt = entry.attempt.saturating_add(1);
+        entry.repeats = 0;
+        let (from, attempt) = (entry.from, u32::from(entry.attempt));
+        let instead = self.plan(io.now, io.rng, |planner, view| {
+            planner.instead(view, block, from, trouble, attempt)
+        });
+        if matches!(trouble, Trouble::Silent | Trouble::Late) && instead != Some(from) {
+            io.counters.moved += 1;
+            self.send(from, Message::Cancel(Blocks::one(block)), io);
+        }
+        match instead {
+            Some(to) if to == from && trouble != Trouble::Silent => {
+                // Nobody else: ask again after a while.
+                let timeout = self.sign_timeout(block, to, attempt.min(MAX_BACKOFF));
+                self.pull.set_state(at, State::Waiting { queued: false });
+                let made = self.pull.made;
+                self.pull.entries[at].made = made;
+                self.pull.set_deadline(at, io.now + timeout);
+                if trouble == Trouble::Late {
+                    self.repeat(at, to, io);
+                }
+                false
+            }
+            Some(to) => {
+                self.repeat(at, to, io);
+                false
+            }
+            None => {
+                self.pull.remove(at);
+                true
+            }
+        }
+    }
+
+    /// PARKED, QUEUED, BUSY or NOT_HERE.
+    pub(super) fn answered(
+        &mut self,
+        from: MemberIndex,
+        answer: Answer,
+        blocks: &Blocks,
+        io: &mut Io<'_>,
+    ) {
+        for block in blocks.as_slice() {
+            let found = self.pull.find(*block);
+            let Some(at) = found.filter(|at| self.pull.entries[*at].from == from) else {
+                continue;
+            };
+            let entry = &self.pull.entries[at];
+            if entry.state == State::Sent && entry.attempt == 0 {
+                self.pull.sample(io.now.saturating_since(entry.at));
+            }
+            match answer {
+                Answer::Parked | Answer::Queued => {
+                    io.counters.parked += 1;
+                    if matches!(self.pull.entries[at].state, State::Sent) {
+                        let queued = answer == Answer::Queued;
+                        let timeout = self.wait_timeout();
+                        self.pull.set_state(at, State::Waiting { queued });
+                        self.pull.set_deadline(at, io.now + timeout);
+                    }
+                }
+                Answer::Busy => {
+                    io.counters.busy += 1;
+                    self.trouble(at, Trouble::Busy, io);
+                }
+                Answer::NotHere => {
+                    io.counters.not_here += 1;
+                    self.trouble(at, Trouble::NotHere, io);
+                }
+            }
+        }
+    }
+
+    /// A train, or one fragment with its bytes. True if the block is complete now.
+    pub(crate) fn receive(
+        &mut self,
+        from: MemberIndex,
+        block: u32,
+        fragments: u64,
+        bytes: Option<&[u8]>,
+        io: &mut Io<'_>,
+    ) {
+        let all = self.setup.object.fragments(block);
+        let fragments = fragments & all;
+        if fragments == 0 || !self.fits(block, fragments, bytes) {
+            io.counters.bad += 1;
+            return;
+        }
+        io.counters.fragments += u64::from(fragments.count_ones());
+        if self.have.contains(block) || self.consent != Consent::Given {
+            io.counters.duplicates += u64::from(fragments.count_ones());
+            return;
+        }
+        let Some(at) = self
+            .pull
+            .find(block)
+            .or_else(|| self.unasked(from, block, io))
+        else {
+            io.counters.no_buffer += u64::from(fragments.count_ones());
+            return;
+        };
+        let entry = &mut self.pull.entries[at];
+        let new = entry.missing & fragments;
+        io.counters.duplicates += u64::from((fragments & !new).count_ones());
+        if new == 0 {
+            return;
+        }
+        entry.missing &= !new;
+        entry.mixed |= entry.sender.is_some_and(|sender| sender != from);
+        entry.sender = Some(from);
+        let missing = entry.missing;
+        let first_sign = entry.state == State::Sent && entry.attempt == 0 && entry.repeats == 0;
+        let asked_at = entry.at;
+        if let Some(bytes) = bytes {
+            if entry.bytes.is_empty() {
+                entry.bytes = self.pull.spare.pop().unwrap_or_default();
+                entry.bytes.resize(self.setup.object.length(block), 0);
+            }
+            let start = new.trailing_zeros() as usize * FRAGMENT;
+            entry.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+        }
+        if first_sign {
+            self.pull.sample(io.now.saturating_since(asked_at));
+        }
+        self.suspects.clear(from);
+        if missing == 0 {
+            self.whole(at, bytes.is_some(), io);
+            return;
+        }
+        self.pull.set_state(at, State::Flowing);
+        // The last fragment of the train is here: what is missing before it is lost.
+        let last = 63 - fragments.leading_zeros();
+        let wait = if missing >> last == 0 {
+            self.pace.blocks(HOLES)
+        } else {
+            self.pace.blocks(STALLED) + Micros(2 * self.pull.smoothed)
+        };
+        self.pull.set_deadline(at, io.now + wait);
+    }
+
+    fn fits(&self, block: u32, fragments: u64, bytes: Option<&[u8]>) -> bool {
+        block < self.have.length()
+            && bytes.is_none_or(|bytes| {
+                let index = fragments.trailing_zeros();
+                fragments.count_ones() == 1
+                    && bytes.len() == self.setup.object.fragment_length(block, index)
+            })
+    }
+
+    /// Data that was not asked for, or not any more: taken if there is room.
+    fn unasked(&mut self, from: MemberIndex, block: u32, io: &mut Io<'_>) -> Option<usize> {
+        if self.pull.entries.len() >= self.pull.limit {
+            return None;
+        }
+        let entry = Asked {
+            from,
+            state: State::Flowing,
+            attempt: 1,
+            repeats: 0,
+            made: self.pull.made,
+            at: io.now,
+            deadline: io.now + self.pace.blocks(STALLED),
+            missing: self.setup.object.fragments(block),
+            bytes: Vec::new(),
+            sender: None,
+            mixed: false,
+        };
+        self.pull.insert(block, entry);
+        Some(self.pull.entries.len() - 1)
+    }
+
+    /// All fragments of an entry are here.
+    fn whole(&mut self, at: usize, real: bool, io: &mut Io<'_>) {
+        let block = self.pull.blocks[at];
+        if real {
+            match self.check(at, io) {
+                Some(true) => {}
+                Some(false) => return self.corrupt(at, io),
+                None => return self.lacks_list(at, io),
+            }
+        }
+        let part = self.setup.object.part(block);
+        let bytes = &self.pull.entries[at].bytes;
+        if io.store.write(self.id, part, bytes).is_err() {
+            self.fail(FailReason::NoRoom, io);
+            return;
+        }
+        let entry = self.pull.remove(at);
+        self.have.insert(block);
+        io.counters.stored += 1;
+        let from = entry.sender.unwrap_or(entry.from);
+        self.plan(io.now, io.rng, |planner, view| {
+            planner.arrived(view, block, from);
+        });
+        if let Part::Data(data) = part {
+            self.event(CastEvent::Stored(data), io);
+        }
+        self.serve_block(block, io);
+        if let Part::List(list) = part
+            && real
+        {
+            self.check_waiting(list, io);
+        }
+        self.check_complete(io);
+    }
+
+    /// Whether an entry's bytes are right; None: their list is not here.
+    fn check(&self, at: usize, io: &mut Io<'_>) -> Option<bool> {
+        let block = self.pull.blocks[at];
+        let bytes = &self.pull.entries[at].bytes;
+        let object = &self.setup.object;
+        match object.part(block) {
+            Part::List(list) => Some(object.verify_list(list, bytes, io.store)),
+            Part::Data(data) => {
+                let mut hash = [0; 32];
+                if let Some(list) = object.list_of(data) {
+                    let list_block = object.block_of(Part::List(list));
+                    let at = (data % super::super::LIST_ENTRIES) as usize * 32;
+                    let here = self.have.contains(list_block)
+                        && io.store.read(self.id, Part::List(list), at, &mut hash);
+                    if !here {
+                        return None;
+                    }
+                } else {
+                    hash = *object.tops.get(data as usize)?;
+                }
+                let first = u64::from(data) << object.block_log2;
+                let root = object.data_blocks() == 1;
+                Some(io.store.subtree(first, bytes, root) == hash)
+            }
+        }
+    }
+
+    /// A block is here, its list is not: it waits, unless its buffer is needed for the list.
+    fn lacks_list(&mut self, at: usize, io: &mut Io<'_>) {
+        let object = &self.setup.object;
+        if let Part::Data(data) = object.part(self.pull.blocks[at])
+            && let Some(list) = object.list_of(data)
+        {
+            let list = object.block_of(Part::List(list));
+            let wanted = &mut self.pull.wanted;
+            if !self.pull.asked.contains(list) && !wanted.contains(&list) {
+                wanted.push_front(list);
+            }
+        }
+        if self.pull.entries.len() >= self.pull.limit {
+            io.counters.no_buffer += 1;
+            self.pull.remove(at);
+            return;
+        }
+        let timeout = self.wait_timeout();
+        self.pull.set_state(at, State::Unchecked);
+        self.pull.set_deadline(at, io.now + timeout);
+        self.pull.eager = true;
+    }
+
+    /// A list came: blocks that waited for it are checked.
+    fn check_waiting(&mut self, list: u32, io: &mut Io<'_>) {
+        let object = &self.setup.object;
+        let waiting: Vec<u32> = (self.pull.blocks.iter().zip(&self.pull.entries))
+            .filter(|(_, entry)| entry.state == State::Unchecked)
+            .map(|(block, _)| *block)
+            .filter(|block| match object.part(*block) {
+                Part::Data(data) => object.list_of(data) == Some(list),
+                Part::List(_) => false,
+            })
+            .collect();
+        for block in waiting {
+            if let Some(at) = self.pull.find(block) {
+                self.whole(at, true, io);
+            }
+        }
+    }
+
+    /// A block was wrong: it is fetched anew, from somebody else if one sender is to blame.
+    fn corrupt(&mut self, at: usize, io: &mut Io<'_>) {
+        io.counters.corrupt += 1;
+        let block = self.pull.blocks[at];
+        let fragments = self.setup.object.fragments(block);
+        let entry = &mut self.pull.entries[at];
+        let blamed = entry.sender.filter(|_| !entry.mixed);
+        entry.missing = fragments;
+        entry.sender = None;
+        entry.mixed = false;
+        if let Some(sender) = blamed {
+            self.spread.corrupt(sender);
+            self.suspect(sender, io);
+        }
+        self.trouble(at, Trouble::Corrupt, io);
+    }
+}
+
+const _: () = assert!(MAX_LISTED >= 1);

@@ -1,0 +1,317 @@
+//! What others wait for here: requests for blocks that are not here yet (parked), and requests
+//! whose turn has not come.
+//!
+//! DATA itself is the answer to a request. One that has waited for longer than is normal in the
+//! scheme is answered PARKED or QUEUED, so that its asker knows that it is kept.
+//!
+//! Invariant: a request is kept once, in one slot; the order of service is the scheme's.
+
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::{Cast, Consent, Io};
+use crate::broadcast::message::{Answer, Blocks, MemberIndex, Wants};
+use crate::broadcast::plan::Service;
+use crate::time::Instant;
+
+/// Block times after which a request that waits is answered, over what the scheme says is normal.
+pub(super) const KEPT_WAITING: u64 = 40;
+/// Requests kept for one cast: those of a row's children, or of a column, several blocks each; at
+/// the source those of the first layer.
+const MAX_WAITS: usize = 4096;
+/// No request is for this block.
+const FREE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    asker: MemberIndex,
+    /// Tells uses of a slot apart.
+    generation: u32,
+    fragments: u64,
+    ready: bool,
+    answered: bool,
+}
+
+/// A train to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Train {
+    pub to: MemberIndex,
+    pub block: u32,
+    pub fragments: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Serve {
+    /// Block numbers of `waits`, apart for a fast search; [`FREE`] where there is none.
+    blocks: Vec<u32>,
+    waits: Vec<Wait>,
+    free: Vec<u32>,
+    /// Requests whose block is here: order, slot, generation.
+    ready: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    ready_count: usize,
+    /// Slots and generations in the order of arrival, until answered.
+    unanswered: VecDeque<(Instant, u32, u32)>,
+}
+
+impl Serve {
+    /// Requests that wait for their block.
+    pub(crate) fn parked(&self) -> usize {
+        self.blocks.len() - self.free.len() - self.ready_count
+    }
+
+    /// Requests that wait for their turn.
+    pub(crate) fn ready(&self) -> usize {
+        self.ready_count
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Serve::default();
+    }
+
+    fn find(&self, block: u32, asker: MemberIndex) -> Option<usize> {
+        let slots = self.blocks.iter().enumerate();
+        let mut same = slots.filter(|(_, kept)| **kept == block);
+        same.find(|(at, _)| self.waits[*at].asker == asker)
+            .map(|(at, _)| at)
+    }
+
+    fn is_current(&self, slot: u32, generation: u32) -> bool {
+        let wait = &self.waits[slot as usize];
+        wait.generation == generation && self.blocks[slot as usize] != FREE
+    }
+
+    fn keep(&mut self, now: Instant, block: u32, asker: MemberIndex, fragments: u64) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.blocks.push(FREE);
+            self.waits.push(Wait {
+                asker,
+                generation: 0,
+                fragments: 0,
+                ready: false,
+                answered: false,
+            });
+            self.blocks.len() as u32 - 1
+        });
+        self.blocks[slot as usize] = block;
+        let wait = &mut self.waits[slot as usize];
+        wait.asker = asker;
+        wait.generation = wait.generation.wrapping_add(1);
+        wait.fragments = fragments;
+        wait.ready = false;
+        wait.answered = false;
+        let generation = wait.generation;
+        self.unanswered.push_back((now, slot, generation));
+        slot
+    }
+
+    fn release(&mut self, slot: u32) {
+        let wait = &mut self.waits[slot as usize];
+        self.ready_count -= usize::from(wait.ready);
+        wait.ready = false;
+        self.blocks[slot as usize] = FREE;
+        self.free.push(slot);
+        // What is stale goes when nothing can refer to it.
+        if self.free.len() == self.blocks.len() {
+            self.ready.clear();
+            self.unanswered.clear();
+        }
+        while let Some((_, slot, generation)) = self.unanswered.front() {
+            if self.is_current(*slot, *generation) {
+                break;
+            }
+            self.unanswered.pop_front();
+        }
+    }
+
+    fn make_ready(&mut self, slot: u32, order: u64) {
+        let wait = &mut self.waits[slot as usize];
+        if !wait.ready {
+            wait.ready = true;
+            self.ready_count += 1;
+            self.ready.push(Reverse((order, slot, wait.generation)));
+        }
+    }
+
+    pub(super) fn cancel(&mut self, asker: MemberIndex, blocks: &Blocks) {
+        for block in blocks.as_slice() {
+            if let Some(slot) = self.find(*block, asker) {
+                self.release(slot as u32);
+            }
+        }
+    }
+
+    pub(super) fn cancel_all(&mut self, asker: MemberIndex) {
+        for slot in 0..self.blocks.len() {
+            if self.blocks[slot] != FREE && self.waits[slot].asker == asker {
+                self.release(slot as u32);
+            }
+        }
+    }
+
+    /// When the oldest request is due for an answer; set by [`Cast::serve_tick`]'s rule.
+    fn oldest(&self) -> Option<Instant> {
+        self.unanswered.front().map(|(at, ..)| *at)
+    }
+}
+
+impl Cast {
+    fn answer_after(&self) -> crate::time::Micros {
+        let normal = u64::from(self.planner.kept_waiting());
+        self.pace.blocks(KEPT_WAITING + normal)
+    }
+
+    pub(super) fn serving_deadline(&self) -> Instant {
+        match self.serve.oldest() {
+            Some(at) => at + self.answer_after(),
+            None => Instant::FAR_FUTURE,
+        }
+    }
+
+    /// REQUEST.
+    pub(super) fn requested(&mut self, asker: MemberIndex, wants: &Wants, io: &mut Io<'_>) {
+        if self.consent == Consent::Out {
+            for want in wants.iter() {
+                self.answer(asker, Answer::NotHere, Blocks::one(want.block), io);
+            }
+            return;
+        }
+        for want in wants.iter() {
+            let block = want.block;
+            if block >= self.have.length() || asker == self.me {
+                io.counters.bad += 1;
+                continue;
+            }
+            let fragments = want.fragments & self.setup.object.fragments(block);
+            let here = self.have.contains(block);
+            let service = self.plan(io.now, io.rng, |planner, view| {
+                planner.service(view, asker, block)
+            });
+            let parks = service == Service::WhenHere && self.consent != Consent::Serving;
+            if service == Service::Refuse || (!here && !parks) || fragments == 0 {
+                self.answer(asker, Answer::NotHere, Blocks::one(block), io);
+                continue;
+            }
+            if let Some(slot) = self.serve.find(block, asker) {
+                // Asked again: the newest request says what is missing, and wants to know.
+                let wait = &mut self.serve.waits[slot];
+                wait.fragments = fragments;
+                let ready = wait.ready;
+                let answer = if ready {
+                    Answer::Queued
+                } else {
+                    Answer::Parked
+                };
+                self.answer(asker, answer, Blocks::one(block), io);
+                continue;
+            }
+            if self.serve.blocks.len() - self.serve.free.len() >= MAX_WAITS {
+                self.answer(asker, Answer::Busy, Blocks::one(block), io);
+                continue;
+            }
+            let slot = self.serve.keep(io.now, block, asker, fragments);
+            if here {
+                let order = self.planner.order(block, asker);
+                self.serve.make_ready(slot, order);
+            }
+        }
+    }
+
+    /// A block came: those that wait for it are served.
+    pub(super) fn serve_block(&mut self, block: u32, _io: &mut Io<'_>) {
+        for slot in 0..self.serve.blocks.len() {
+            if self.serve.blocks[slot] == block {
+                let order = self.planner.order(block, self.serve.waits[slot].asker);
+                self.serve.make_ready(slot as u32, order);
+            }
+        }
+    }
+
+    /// After the user said what is here.
+    pub(super) fn serve_what_is_here(&mut self, io: &mut Io<'_>) {
+        for slot in 0..self.serve.blocks.len() {
+            let block = self.serve.blocks[slot];
+            if block == FREE {
+                continue;
+            }
+            if self.have.contains(block) {
+                self.serve_block(block, io);
+            } else if self.consent == Consent::Serving {
+                let asker = self.serve.waits[slot].asker;
+                self.serve.release(slot as u32);
+                self.answer(asker, Answer::NotHere, Blocks::one(block), io);
+            }
+        }
+    }
+
+    /// The next train to send.
+    pub(crate) fn next_train(&mut self) -> Option<Train> {
+        while let Some(Reverse((_, slot, generation))) = self.serve.ready.pop() {
+            if !self.serve.is_current(slot, generation) {
+                continue;
+            }
+            let wait = self.serve.waits[slot as usize];
+            let block = self.serve.blocks[slot as usize];
+            self.serve.release(slot);
+            if self.have.contains(block) {
+                return Some(Train {
+                    to: wait.asker,
+                    block,
+                    fragments: wait.fragments,
+                });
+            }
+        }
+        None
+    }
+
+    /// The store does not have a block that was here.
+    pub(crate) fn not_held(&mut self, train: Train, io: &mut Io<'_>) {
+        if self.me.is_source() || self.spread.mine_done && self.consent == Consent::Given {
+            // Nothing better is known: others ask elsewhere.
+        } else {
+            self.pull.wake();
+        }
+        if !self.me.is_source() {
+            self.have.remove(train.block);
+        }
+        self.answer(train.to, Answer::NotHere, Blocks::one(train.block), io);
+    }
+
+    pub(super) fn serve_tick(&mut self, io: &mut Io<'_>) {
+        let after = self.answer_after();
+        let mut batch: Option<(MemberIndex, Answer, Blocks)> = None;
+        while let Some((at, slot, generation)) = self.serve.unanswered.front().copied() {
+            let current = self.serve.is_current(slot, generation);
+            if current && at + after > io.now {
+                break;
+            }
+            self.serve.unanswered.pop_front();
+            let wait = &mut self.serve.waits[slot as usize];
+            if !current || wait.answered {
+                continue;
+            }
+            wait.answered = true;
+            let answer = if wait.ready {
+                Answer::Queued
+            } else {
+                Answer::Parked
+            };
+            let asker = wait.asker;
+            let block = self.serve.blocks[slot as usize];
+            let joined = match &mut batch {
+                Some((to, what, blocks)) if *to == asker && *what == answer => blocks.push(block),
+                _ => false,
+            };
+            if !joined {
+                if let Some((to, what, blocks)) = batch.take() {
+                    self.answer(to, what, blocks, io);
+                }
+                batch = Some((asker, answer, Blocks::one(block)));
+            }
+        }
+        if let Some((to, what, blocks)) = batch {
+            self.answer(to, what, blocks, io);
+        }
+    }
+}

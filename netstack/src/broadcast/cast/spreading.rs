@@ -1,0 +1,671 @@
+//! The spanning tree: announcements and ends go down, reports come up.
+//!
+//! The tree is a heap of four children a node, the source at its root: member `m` is node `m + 1`.
+//! Everything is acknowledged and repeated. A child that does not answer is given up: its children
+//! are adopted, which goes on recursively; it is reported as failed. A member that has more than one
+//! parent in its life reports all it knows to the last one that announced.
+//!
+//! Invariant: the source hears from at most its own children and those it adopted; every wait here
+//! ends after a bounded number of attempts.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Cast, CastEvent, Io};
+use crate::broadcast::Peer;
+use crate::broadcast::event::{EndReason, FailReason};
+use crate::broadcast::message::{
+    MAX_NAMED, MAX_RANGES, MemberIndex, Message, PAGE_PEERS, Range, Report,
+};
+use crate::time::{Instant, Micros};
+
+/// Children of a node of the tree.
+const FAN_OUT: u64 = 4;
+/// Unanswered attempts after which a child's children are adopted, and after which it is given up.
+const ADOPT_AFTER: u32 = 3;
+const GIVE_UP_AFTER: u32 = 16;
+/// Block times until something unanswered is repeated; doubled with each attempt up to the longest.
+const AGAIN: u64 = 200;
+/// Bounds of the first repeat, and the longest wait between two. With the attempts above a child has
+/// about three seconds to answer.
+const AGAIN_BOUNDS: (Micros, Micros) = (Micros::from_millis(1), Micros::from_millis(10));
+const SLOWEST: Micros = Micros::from_millis(250);
+/// A child from which nothing was heard for so long is probed.
+const PROBE_AFTER: Micros = Micros::from_millis(250);
+/// What is not yet everything is reported at most so often.
+const REPORT_EVERY: Micros = Micros::from_millis(50);
+/// Senders of corrupt blocks that wait to be reported.
+const MAX_CORRUPT: usize = 64;
+
+/// Ranges of members, ascending and apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RangeSet(Vec<Range>);
+
+impl RangeSet {
+    pub(crate) fn insert(&mut self, range: Range) {
+        // The first range that ends at or behind the new one's start, neighbours included.
+        let from = self
+            .0
+            .partition_point(|kept| kept.last.saturating_add(1) < range.first);
+        let mut merged = range;
+        let mut to = from;
+        while let Some(kept) = self.0.get(to)
+            && kept.first <= range.last.saturating_add(1)
+        {
+            merged.first = merged.first.min(kept.first);
+            merged.last = merged.last.max(kept.last);
+            to += 1;
+        }
+        self.0.splice(from..to, [merged]);
+    }
+
+    fn take(&mut self, most: usize) -> Vec<Range> {
+        let most = most.min(self.0.len());
+        self.0.drain(..most).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The announcement is not acknowledged yet.
+    Announcing,
+    /// It takes part.
+    Running,
+    /// It and all below it are done or given up.
+    Done,
+    /// Given up, or somebody else's child now.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Child {
+    member: MemberIndex,
+    stage: Stage,
+    /// Announces nobody itself.
+    leaf: bool,
+    adopted: bool,
+    /// The end is acknowledged.
+    ended: bool,
+    attempts: u32,
+    deadline: Instant,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    members: u32,
+    me: MemberIndex,
+    pub(super) parent: Option<MemberIndex>,
+    leaf: bool,
+    children: Vec<Child>,
+    /// The children were listed.
+    listed: bool,
+    pub(super) mine_done: bool,
+    /// Known here, for a new parent.
+    done: RangeSet,
+    failed: Vec<(MemberIndex, FailReason)>,
+    /// To be reported.
+    fresh: RangeSet,
+    fresh_failed: Vec<(MemberIndex, FailReason)>,
+    corrupt: Vec<(MemberIndex, u32)>,
+    all_told: bool,
+    under_way: Option<Arc<Report>>,
+    number: u32,
+    attempts: u32,
+    report_at: Instant,
+    ending: Option<EndReason>,
+    /// Nothing is left to do: the cast can be forgotten.
+    pub(super) over: bool,
+    next: Instant,
+}
+
+/// The children of a node of the heap.
+fn children_of(member: MemberIndex, members: u32) -> impl Iterator<Item = MemberIndex> {
+    let node = if member.is_source() {
+        0
+    } else {
+        u64::from(member.0) + 1
+    };
+    let first = node * FAN_OUT;
+    // Node n is member n - 1.
+    (first..first + FAN_OUT)
+        .filter(move |member| *member < u64::from(members))
+        .map(|member| MemberIndex(member as u32))
+}
+
+impl Spread {
+    pub(super) fn new(me: MemberIndex, members: u32) -> Self {
+        Spread {
+            members,
+            me,
+            parent: None,
+            leaf: false,
+            children: Vec::new(),
+            listed: false,
+            mine_done: me.is_source(),
+            done: RangeSet::default(),
+            failed: Vec::new(),
+            fresh: RangeSet::default(),
+            fresh_failed: Vec::new(),
+            corrupt: Vec::new(),
+            all_told: false,
+            under_way: None,
+            number: 0,
+            attempts: 0,
+            report_at: Instant::ZERO,
+            ending: None,
+            over: false,
+            next: if me.is_source() {
+                Instant::ZERO
+            } else {
+                Instant::FAR_FUTURE
+            },
+        }
+    }
+
+    /// A cast that is over at this station.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    pub(crate) fn ending(&self) -> Option<EndReason> {
+        self.ending
+    }
+
+    pub(super) fn wake(&mut self) {
+        self.next = Instant::ZERO;
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.next
+    }
+
+    pub(super) fn announced_by(&mut self, parent: MemberIndex, leaf: bool) {
+        if self.parent != Some(parent) {
+            self.parent = Some(parent);
+            // Whatever the former parent was told may be lost.
+            self.fresh = self.done.clone();
+            self.fresh_failed = self.failed.clone();
+            self.all_told = false;
+            self.under_way = None;
+        }
+        self.leaf = leaf && !self.listed;
+        self.wake();
+    }
+
+    pub(super) fn complete(&mut self, me: MemberIndex) {
+        self.mine_done = true;
+        self.note_done(Range {
+            first: me.0,
+            last: me.0,
+        });
+        self.wake();
+    }
+
+    pub(super) fn failed(&mut self, member: MemberIndex, reason: FailReason) {
+        if member == self.me {
+            self.mine_done = true;
+        }
+        if !self.failed.iter().any(|(known, _)| *known == member) {
+            self.failed.push((member, reason));
+            self.fresh_failed.push((member, reason));
+        }
+        self.wake();
+    }
+
+    pub(super) fn corrupt(&mut self, sender: MemberIndex) {
+        let room = self.corrupt.len() < MAX_CORRUPT;
+        match self.corrupt.iter_mut().find(|(known, _)| *known == sender) {
+            Some((_, count)) => *count += 1,
+            None if room => self.corrupt.push((sender, 1)),
+            None => {}
+        }
+        self.wake();
+    }
+
+    fn note_done(&mut self, range: Range) {
+        self.done.insert(range);
+        self.fresh.insert(range);
+    }
+
+    fn child(&mut self, member: MemberIndex) -> Option<&mut Child> {
+        self.children
+            .iter_mut()
+            .find(|child| child.member == member)
+    }
+
+    fn add(&mut self, member: MemberIndex, leaf: bool) {
+        if member == self.me {
+            return;
+        }
+        match self.child(member) {
+            Some(child) => {
+                child.stage = Stage::Announcing;
+                child.leaf = leaf;
+                child.attempts = 0;
+                child.deadline = Instant::ZERO;
+            }
+            None => self.children.push(Child {
+                member,
+                stage: Stage::Announcing,
+                leaf,
+                adopted: false,
+                ended: false,
+                attempts: 0,
+                deadline: Instant::ZERO,
+            }),
+        }
+        self.all_told = false;
+        self.wake();
+    }
+
+    fn adopt(&mut self, child: usize) {
+        let Child {
+            member,
+            leaf,
+            adopted,
+            ..
+        } = self.children[child];
+        if leaf || adopted {
+            return;
+        }
+        self.children[child].adopted = true;
+        for grandchild in children_of(member, self.members) {
+            if self.child(grandchild).is_none() {
+                self.add(grandchild, false);
+            }
+        }
+    }
+
+    /// All below this station are done or given up.
+    pub(crate) fn children_done(&self) -> bool {
+        let mut children = self.children.iter();
+        self.listed && children.all(|child| matches!(child.stage, Stage::Done | Stage::Gone))
+    }
+
+    fn is_all(&self) -> bool {
+        self.mine_done && self.children_done()
+    }
+}
+
+impl Cast {
+    fn again(&self, attempts: u32) -> Micros {
+        let (least, most) = AGAIN_BOUNDS;
+        let first = self.pace.blocks(AGAIN).clamp(least, most);
+        first.saturating_mul(1 << attempts.min(8)).min(SLOWEST)
+    }
+
+    pub(super) fn spread_tick(&mut self, io: &mut Io<'_>) {
+        if self.spread.next > io.now {
+            return;
+        }
+        self.spread.next = Instant::FAR_FUTURE;
+        if !self.spread.listed && (self.me.is_source() || self.spread.parent.is_some()) {
+            self.spread.listed = true;
+            if !self.spread.leaf {
+                for child in children_of(self.me, self.setup.members) {
+                    self.spread.add(child, false);
+                }
+            }
+            self.spread.next = Instant::FAR_FUTURE;
+        }
+        if self.spread.ending.is_some() {
+            self.pass_end(io);
+        } else {
+            self.tend_children(io);
+            self.report(io);
+        }
+    }
+
+    fn not_before(&mut self, at: Instant) {
+        self.spread.next = self.spread.next.min(at);
+    }
+
+    /// Announces to those who have not answered, probes those who are quiet.
+    fn tend_children(&mut self, io: &mut Io<'_>) {
+        let mut at = 0;
+        while at < self.spread.children.len() {
+            let child = &self.spread.children[at];
+            let (member, stage, attempts) = (child.member, child.stage, child.attempts);
+            if matches!(stage, Stage::Gone) || child.deadline > io.now {
+                if stage != Stage::Gone {
+                    let deadline = child.deadline;
+                    self.not_before(deadline);
+                }
+                at += 1;
+                continue;
+            }
+            if attempts == ADOPT_AFTER && stage != Stage::Done {
+                self.spread.adopt(at);
+            }
+            if attempts >= GIVE_UP_AFTER {
+                self.give_up_child(at);
+                continue;
+            }
+            let leaf = self.spread.children[at].leaf;
+            let sent = match stage {
+                Stage::Announcing => self.announce(member, leaf, io),
+                _ => self.send(member, Message::Probe { number: attempts }, io),
+            };
+            let wait = self.again(attempts);
+            let child = &mut self.spread.children[at];
+            if sent {
+                child.attempts += 1;
+            } else {
+                self.need_page(member.0 / PAGE_PEERS, io);
+            }
+            let child = &mut self.spread.children[at];
+            child.deadline = io.now + wait;
+            self.not_before(io.now + wait);
+            at += 1;
+        }
+    }
+
+    fn give_up_child(&mut self, at: usize) {
+        self.spread.adopt(at);
+        let child = &mut self.spread.children[at];
+        let was_done = child.stage == Stage::Done;
+        child.stage = Stage::Gone;
+        let member = child.member;
+        if !was_done {
+            self.spread.failed(member, FailReason::Dead);
+        }
+    }
+
+    fn announce(&mut self, member: MemberIndex, leaf: bool, io: &mut Io<'_>) -> bool {
+        let message = Message::Announce {
+            index: member,
+            number: self.spread.number,
+            clock: self.clock(io.now),
+            leaf,
+            setup: self.setup.clone(),
+        };
+        self.send(member, message, io)
+    }
+
+    /// A child acknowledged an announcement or a probe.
+    pub(super) fn child_answered(
+        &mut self,
+        from: MemberIndex,
+        _number: u32,
+        mine: bool,
+        io: &mut Io<'_>,
+    ) {
+        let Some(child) = self.spread.child(from) else {
+            return;
+        };
+        child.attempts = 0;
+        child.deadline = io.now + PROBE_AFTER;
+        if !mine {
+            child.stage = Stage::Gone;
+            self.spread.wake();
+        } else if matches!(child.stage, Stage::Announcing) {
+            child.stage = Stage::Running;
+        } else if child.stage == Stage::Gone {
+            // It was given up too early.
+            child.stage = Stage::Running;
+            self.spread.all_told = false;
+        }
+        let deadline = io.now + PROBE_AFTER;
+        self.not_before(deadline);
+    }
+
+    /// The sender does not know this cast: it has restarted, or the cast is over there.
+    pub(super) fn unknown(&mut self, from: MemberIndex, io: &mut Io<'_>) {
+        self.serve.cancel_all(from);
+        let Some(at) = (self.spread.children.iter()).position(|child| child.member == from) else {
+            return;
+        };
+        if self.spread.ending.is_some() {
+            self.spread.children[at].ended = true;
+            self.spread.wake();
+            return;
+        }
+        if self.spread.children[at].stage == Stage::Announcing {
+            return;
+        }
+        self.spread.adopt(at);
+        self.spread.add(from, true);
+        let _ = io;
+    }
+
+    /// The source: a member came late or again, at this address.
+    pub(crate) fn join(&mut self, member: MemberIndex, peer: Peer) {
+        self.roster.learn(member, peer);
+        self.serve.cancel_all(member);
+        self.spread.failed.retain(|(failed, _)| *failed != member);
+        let known = self.spread.child(member).map(|child| child.leaf);
+        // Its own children have been announced to, or are adopted by whoever misses it.
+        self.spread.add(member, known.unwrap_or(true));
+    }
+
+    /// The source: its user says that a member is gone.
+    pub(crate) fn lost(&mut self, member: MemberIndex) {
+        self.serve.cancel_all(member);
+        let position = (self.spread.children.iter()).position(|child| child.member == member);
+        if let Some(at) = position {
+            self.spread.adopt(at);
+            self.spread.children[at].stage = Stage::Gone;
+        }
+        self.spread.wake();
+    }
+
+    /// Tells the parent what it does not know.
+    fn report(&mut self, io: &mut Io<'_>) {
+        let Some(parent) = self.spread.parent else {
+            return;
+        };
+        if let Some(report) = self.spread.under_way.clone() {
+            if self.spread.report_at <= io.now {
+                if self.spread.attempts >= GIVE_UP_AFTER {
+                    // The parent is silent: the source takes everything itself.
+                    self.spread.attempts = 0;
+                    self.spread.announced_by(MemberIndex::SOURCE, false);
+                    return;
+                }
+                self.spread.attempts += 1;
+                let wait = self.again(self.spread.attempts);
+                self.spread.report_at = io.now + wait;
+                self.send(parent, Message::Report(report), io);
+            }
+            let at = self.spread.report_at;
+            self.not_before(at);
+            return;
+        }
+        let spread = &mut self.spread;
+        let all = spread.is_all();
+        let news = !spread.fresh.0.is_empty()
+            || !spread.fresh_failed.is_empty()
+            || !spread.corrupt.is_empty()
+            || (all && !spread.all_told);
+        if !news {
+            return;
+        }
+        if !all && spread.report_at > io.now {
+            let at = spread.report_at;
+            self.not_before(at);
+            return;
+        }
+        spread.number = spread.number.wrapping_add(1);
+        let named = spread.fresh_failed.len().min(MAX_NAMED);
+        let corrupt = spread.corrupt.len().min(MAX_NAMED);
+        let report = Report {
+            number: spread.number,
+            done: spread.fresh.take(MAX_RANGES),
+            failed: spread.fresh_failed.drain(..named).collect(),
+            corrupt: spread.corrupt.drain(..corrupt).collect(),
+            all: all && spread.fresh.0.is_empty() && spread.fresh_failed.is_empty(),
+        };
+        spread.all_told = report.all;
+        let report = Arc::new(report);
+        spread.under_way = Some(report.clone());
+        spread.attempts = 0;
+        let wait = self.again(0);
+        self.spread.report_at = io.now + wait;
+        self.send(parent, Message::Report(report), io);
+        self.not_before(io.now + wait);
+    }
+
+    /// REPORT from a child.
+    pub(super) fn reported(&mut self, from: MemberIndex, report: &Report, io: &mut Io<'_>) {
+        let number = report.number;
+        self.send(from, Message::ReportAck { number }, io);
+        if let Some(reason) = self.spread.ending {
+            self.send_end(from, reason, io);
+            return;
+        }
+        if self.spread.child(from).is_none() {
+            // Its parent is gone, and this is the source.
+            self.spread.add(from, true);
+        }
+        let Some(child) = self.spread.child(from) else {
+            return;
+        };
+        child.attempts = 0;
+        child.deadline = io.now + PROBE_AFTER;
+        child.stage = if report.all {
+            Stage::Done
+        } else {
+            Stage::Running
+        };
+        let members = self.setup.members;
+        for range in &report.done {
+            if range.first > range.last || range.last >= members {
+                io.counters.bad += 1;
+                continue;
+            }
+            if self.me.is_source() {
+                self.event(CastEvent::Done(*range), io);
+            } else {
+                self.spread.note_done(*range);
+            }
+        }
+        for (member, reason) in &report.failed {
+            if self.me.is_source() {
+                self.event(CastEvent::MemberFailed(*member, *reason), io);
+            } else {
+                self.spread.failed(*member, *reason);
+            }
+        }
+        for (sender, count) in &report.corrupt {
+            if self.me.is_source() {
+                self.event(CastEvent::Corrupt(*sender, *count), io);
+            } else {
+                for _ in 0..(*count).min(1000) {
+                    self.spread.corrupt(*sender);
+                }
+            }
+        }
+        self.spread.wake();
+    }
+
+    pub(super) fn report_acked(&mut self, from: MemberIndex, number: u32, io: &mut Io<'_>) {
+        let report = self.spread.under_way.as_ref();
+        if self.spread.parent == Some(from) && report.is_some_and(|r| r.number == number) {
+            self.spread.under_way = None;
+            self.spread.report_at = io.now + REPORT_EVERY;
+            self.spread.wake();
+        }
+    }
+
+    /// The source ends the cast, or END came from the parent.
+    pub(crate) fn finish(&mut self, reason: EndReason, io: &mut Io<'_>) {
+        if self.spread.ending.is_some() {
+            return;
+        }
+        self.spread.ending = Some(reason);
+        self.pull.clear();
+        self.serve.clear();
+        for child in &mut self.spread.children {
+            child.attempts = 0;
+            child.deadline = Instant::ZERO;
+        }
+        if !self.me.is_source() {
+            self.event(CastEvent::Ended(reason), io);
+        }
+        self.consent = super::Consent::Out;
+        self.spread.wake();
+    }
+
+    fn send_end(&mut self, to: MemberIndex, reason: EndReason, io: &mut Io<'_>) {
+        let number = self.spread.number;
+        self.send(to, Message::End { number, reason }, io);
+    }
+
+    pub(super) fn end(
+        &mut self,
+        from: MemberIndex,
+        number: u32,
+        reason: EndReason,
+        io: &mut Io<'_>,
+    ) {
+        self.send(from, Message::EndAck { number }, io);
+        if self.me.is_source() {
+            io.counters.bad += 1;
+            return;
+        }
+        self.finish(reason, io);
+    }
+
+    pub(super) fn end_acked(&mut self, from: MemberIndex, _number: u32, _io: &mut Io<'_>) {
+        if let Some(child) = self.spread.child(from) {
+            child.ended = true;
+            self.spread.wake();
+        }
+    }
+
+    /// Tells the children that the cast is over, a few times.
+    fn pass_end(&mut self, io: &mut Io<'_>) {
+        let Some(reason) = self.spread.ending else {
+            return;
+        };
+        let mut waits = false;
+        for at in 0..self.spread.children.len() {
+            let child = &self.spread.children[at];
+            let given_up = child.attempts >= ADOPT_AFTER + 2;
+            if child.ended || given_up || (child.stage == Stage::Gone && child.attempts > 0) {
+                continue;
+            }
+            waits = true;
+            let (member, attempts, deadline) = (child.member, child.attempts, child.deadline);
+            if deadline > io.now {
+                self.not_before(deadline);
+                continue;
+            }
+            self.send_end(member, reason, io);
+            let wait = self.again(attempts + 1);
+            let child = &mut self.spread.children[at];
+            child.attempts += 1;
+            child.deadline = io.now + wait;
+            self.not_before(io.now + wait);
+        }
+        self.spread.over = !waits;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_merge() {
+        let range = |first, last| Range { first, last };
+        let mut set = RangeSet::default();
+        for member in [5, 1, 9, 3, 2, 4, 5] {
+            set.insert(range(member, member));
+        }
+        assert_eq!(set.0, [range(1, 5), range(9, 9)]);
+        set.insert(range(0, 20));
+        assert_eq!(set.0, [range(0, 20)]);
+    }
+
+    #[test]
+    fn every_member_has_one_parent() {
+        let mut seen = alloc::vec![0; 100];
+        let stations = (0..100).map(MemberIndex).chain([MemberIndex::SOURCE]);
+        for child in stations.flat_map(|station| children_of(station, 100)) {
+            seen[child.0 as usize] += 1;
+        }
+        assert!(seen.iter().all(|count| *count == 1));
+    }
+}

@@ -1,0 +1,137 @@
+//! Holds what a station sends to the rate of its link, and scales every wait by the time one block
+//! takes there.
+//!
+//! Invariant: no rate is lost to rounding: credit is kept in bytes times microseconds.
+
+use crate::time::{Instant, Micros};
+
+/// What Ethernet (preamble 8, header 14, checksum 4, gap 12), IPv4 (20) and UDP (8) add to a
+/// datagram.
+pub const FRAMING: usize = 8 + 14 + 4 + 12 + 20 + 8;
+/// Smallest frame on the wire, preamble and gap included.
+const SMALLEST: usize = 84;
+/// What a station may catch up with after its loop was late.
+const CATCH_UP: Micros = Micros::from_millis(2);
+/// Bounds of that, in bytes: a few datagrams on slow links; at most half of what a port of a
+/// switch holds.
+const BURST: (u64, u64) = (4 * 1538, 64 << 10);
+/// Longest time that gives credit.
+const LONGEST: u64 = 1 << 32;
+
+/// A token bucket.
+#[derive(Clone, Debug)]
+pub(crate) struct Pacer {
+    rate: u64,
+    /// Bytes * 1e6 that may be sent; negative after a train.
+    credit: i64,
+    at: Instant,
+}
+
+impl Pacer {
+    pub(crate) fn new(rate: u64, now: Instant) -> Self {
+        let mut pacer = Pacer {
+            rate: rate.max(1),
+            credit: 0,
+            at: now,
+        };
+        pacer.credit = pacer.burst();
+        pacer
+    }
+
+    pub(crate) fn set_rate(&mut self, rate: u64) {
+        self.rate = rate.max(1);
+        self.credit = self.credit.min(self.burst());
+    }
+
+    fn burst(&self) -> i64 {
+        let (least, most) = BURST;
+        let bytes = u128::from(self.rate) * u128::from(CATCH_UP.0) / 1_000_000;
+        (bytes.clamp(least.into(), most.into()) * 1_000_000) as i64
+    }
+
+    fn credit_at(&self, now: Instant) -> i64 {
+        let elapsed = now.saturating_since(self.at).0.min(LONGEST);
+        let earned = u128::from(elapsed) * u128::from(self.rate);
+        let earned = earned.min(i64::MAX as u128 / 2) as i64;
+        self.credit.saturating_add(earned).min(self.burst())
+    }
+
+    /// Something may be sent.
+    pub(crate) fn is_ready(&self, now: Instant) -> bool {
+        self.credit_at(now) > 0
+    }
+
+    /// When something may be sent next.
+    pub(crate) fn ready_at(&self) -> Instant {
+        if self.credit > 0 {
+            return self.at;
+        }
+        let lacking = (1 - self.credit) as u64;
+        self.at + Micros(lacking.div_ceil(self.rate))
+    }
+
+    /// Bytes on the wire were sent.
+    pub(crate) fn charge(&mut self, now: Instant, bytes: usize) {
+        self.credit = self.credit_at(now) - (bytes as i64) * 1_000_000;
+        self.at = self.at.max(now);
+    }
+}
+
+/// Bytes on the wire of a datagram with this much UDP payload.
+pub(crate) fn on_wire(datagram: usize) -> usize {
+    (datagram + FRAMING).max(SMALLEST)
+}
+
+/// The time one block takes on the link: the unit of all waits of a cast.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    nanos_per_block: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(rate: u64, block_bytes: u64) -> Self {
+        let on_wire = block_bytes + block_bytes / 14;
+        let nanos = u128::from(on_wire) * 1_000_000_000 / u128::from(rate.max(1));
+        Pace {
+            nanos_per_block: nanos.clamp(1, 1_000_000_000) as u64,
+        }
+    }
+
+    /// The time of so many blocks, at least a microsecond.
+    pub(crate) fn blocks(self, count: u64) -> Micros {
+        Micros((self.nanos_per_block.saturating_mul(count) / 1000).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_gigabits_are_reached_with_a_clock_of_microseconds() {
+        let mut now = Instant::from_micros(5);
+        let mut pacer = Pacer::new(1_250_000_000, now);
+        let mut sent = 0u64;
+        while now < Instant::from_micros(100_005) {
+            while pacer.is_ready(now) {
+                pacer.charge(now, 8_796);
+                sent += 8_796;
+            }
+            now = pacer.ready_at().max(now + Micros(1));
+        }
+        let due = 125_000_000;
+        assert!((due..due + 100_000).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn a_late_loop_catches_up_a_little() {
+        let mut pacer = Pacer::new(6_250_000, Instant::ZERO);
+        let now = Instant::from_micros(1_000_000);
+        let mut datagrams = 0;
+        while pacer.is_ready(now) {
+            pacer.charge(now, 1_500);
+            datagrams += 1;
+        }
+        assert_eq!(datagrams, 9);
+    }
+}

@@ -1,0 +1,439 @@
+//! Mesh and grid: blocks are dealt round the first layer and exchanged in rotation.
+//!
+//! Block `b` belongs to row `b mod n1` and round `b / n1`. Time is counted in slots of one block.
+//! The source deals block `b` to the head of its row in slot `b`. In a *mesh* every member is a
+//! head and serves its row to all others. In a *grid* the head of row `i` serves it to its children
+//! `(i, j)`, and child `(i', j)` serves row `i'` to column `j`, and to the heads `i` with `i mod h
+//! = j`.
+//!
+//! The rotation: whoever serves row `i'` in column `j` begins with the member of row `2i' + j + 2`
+//! and goes on upwards. Then in every slot each member is sent to by exactly one and sends to
+//! exactly one: in slot `t` member `(r, j)` is served row `r - t`. A member asks in the order of these
+//! slots, so that few requests wait anywhere although nobody looks at a clock. All phases overlap:
+//! the whole takes `k + 2 n1` slots for `k` blocks.
+//!
+//! A head that is late or silent gets deputies: child `(i, round mod h)` asks the source instead of
+//! the head, the other children ask that child. In a mesh the deputies are the other members. For a
+//! child `(i', j)` that is late or silent others of row `i'` stand in, a different one for each
+//! asker.
+//!
+//! Source: the two-layer tree and the swap are the published method's; rotation, overlap and
+//! deputies are ours.
+
+use super::{Next, Planner, Trouble, View};
+use crate::broadcast::message::MemberIndex;
+
+/// Rounds that a head asks for in advance: the next deal is at the source before its turn.
+const AHEAD: u32 = 2;
+/// Rounds that deputies stand in for a head the first time; doubled with every time.
+const DEPUTY_ROUNDS: u32 = 4;
+/// Times that doubles.
+const MAX_STRIKES: u32 = 6;
+/// Rows whose head is known to be late. All rows of the largest mesh and of most grids.
+const MAX_LATE_ROWS: usize = 256;
+/// Attempts at other members before the source is asked, which must not become everybody's choice.
+const PEER_ATTEMPTS: u32 = 4;
+
+/// How members are laid out: heads `0..n1`, then children column by column, then holders.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    rows: u32,
+    /// Cold members.
+    cold: u32,
+    /// All members: from `cold` on they held the object from the start.
+    members: u32,
+    blocks: u32,
+}
+
+/// Where a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Head(u32),
+    Child { row: u32, column: u32 },
+    Holder,
+    Source,
+}
+
+impl Layout {
+    fn children(&self) -> u32 {
+        self.cold - self.rows
+    }
+
+    /// Columns, the last one perhaps not full.
+    fn columns(&self) -> u32 {
+        self.children().div_ceil(self.rows)
+    }
+
+    fn full_columns(&self) -> u32 {
+        self.children() / self.rows
+    }
+
+    fn place(&self, member: MemberIndex) -> Place {
+        let index = member.0;
+        if member.is_source() {
+            Place::Source
+        } else if index < self.rows {
+            Place::Head(index)
+        } else if index < self.cold {
+            let child = index - self.rows;
+            Place::Child {
+                row: child % self.rows,
+                column: child / self.rows,
+            }
+        } else {
+            Place::Holder
+        }
+    }
+
+    fn child(&self, row: u32, column: u32) -> Option<MemberIndex> {
+        let index = self.rows + column * self.rows + row;
+        (column < self.columns() && index < self.cold).then_some(MemberIndex(index))
+    }
+
+    /// Children of a row.
+    fn height(&self, row: u32) -> u32 {
+        self.full_columns() + u32::from(self.children() % self.rows > row)
+    }
+
+    fn row(&self, block: u32) -> u32 {
+        block % self.rows
+    }
+
+    fn round(&self, block: u32) -> u32 {
+        block / self.rows
+    }
+}
+
+/// A late head.
+#[derive(Debug)]
+struct LateRow {
+    row: u32,
+    strikes: u32,
+    /// Deputies stand in for blocks of rounds below this.
+    until_round: u32,
+}
+
+/// The planner of one member.
+#[derive(Debug)]
+pub(crate) struct Rotation {
+    layout: Layout,
+    place: Place,
+    me: MemberIndex,
+    /// Next slot to look at.
+    slot: u32,
+    /// In this slot, what is exchanged was looked at already and the member's own row follows.
+    own: bool,
+    last_slot: u32,
+    /// After the last slot: blocks from here on may lack.
+    sweep: u32,
+    late: alloc::vec::Vec<LateRow>,
+}
+
+/// Spreads choices evenly and differently for each pair (Knuth's multiplicative hash).
+fn spread(a: u32, b: u32) -> u32 {
+    let mixed = a.wrapping_mul(0x9e37_79b1) ^ b.wrapping_mul(0x85eb_ca6b);
+    (mixed ^ mixed >> 15).wrapping_mul(0x2c1b_3c6d) >> 8
+}
+
+impl Rotation {
+    pub(crate) fn new(rows: u32, cold: u32, members: u32, blocks: u32, me: MemberIndex) -> Self {
+        let layout = Layout {
+            rows: rows.clamp(1, cold.max(1)),
+            cold: cold.max(1),
+            members,
+            blocks,
+        };
+        let rounds = blocks.div_ceil(layout.rows);
+        Rotation {
+            layout,
+            place: layout.place(me),
+            me,
+            slot: 0,
+            own: false,
+            last_slot: (rounds + 3) * layout.rows + layout.columns() + 2,
+            sweep: 0,
+            late: alloc::vec::Vec::new(),
+        }
+    }
+
+    /// My row, and the column in which I take part in the exchange.
+    fn coordinates(&self) -> Option<(u32, u32)> {
+        match self.place {
+            Place::Head(row) => Some((row, row % self.layout.columns().max(1))),
+            Place::Child { row, column } => Some((row, column)),
+            Place::Holder | Place::Source => None,
+        }
+    }
+
+    fn is_mesh(&self) -> bool {
+        self.layout.children() == 0
+    }
+
+    /// Slots between the deal of a row's block and its first exchange.
+    fn delay(&self, column: u32) -> u32 {
+        if self.is_mesh() { 1 } else { column + 2 }
+    }
+
+    /// Where a head gets its row: the source and the holders in turn.
+    fn dealer(&self, block: u32, attempt: u32) -> MemberIndex {
+        let holders = self.layout.members - self.layout.cold;
+        let turn = self.layout.round(block) + self.layout.row(block) + attempt;
+        match turn % (holders + 1) {
+            _ if attempt > holders.min(PEER_ATTEMPTS) => MemberIndex::SOURCE,
+            0 => MemberIndex::SOURCE,
+            holder => MemberIndex(self.layout.cold + holder - 1),
+        }
+    }
+
+    fn is_late(&self, block: u32) -> bool {
+        let (row, round) = (self.layout.row(block), self.layout.round(block));
+        let mut late = self.late.iter();
+        late.any(|late| late.row == row && round < late.until_round)
+    }
+
+    fn row_is_late(&mut self, block: u32) {
+        let (row, round) = (self.layout.row(block), self.layout.round(block));
+        let room = self.late.len() < MAX_LATE_ROWS;
+        match self.late.iter_mut().find(|late| late.row == row) {
+            Some(late) if round < late.until_round => {}
+            Some(late) => {
+                late.strikes = (late.strikes + 1).min(MAX_STRIKES);
+                late.until_round = round + (DEPUTY_ROUNDS << late.strikes);
+            }
+            None if room => self.late.push(LateRow {
+                row,
+                strikes: 0,
+                until_round: round + DEPUTY_ROUNDS,
+            }),
+            None => {}
+        }
+    }
+
+    /// Who stands in for the head of a block's row.
+    fn deputy(&self, view: &View<'_>, block: u32, attempt: u32) -> MemberIndex {
+        let (row, round) = (self.layout.row(block), self.layout.round(block));
+        let dealer = || self.dealer(block, attempt);
+        for step in 0..PEER_ATTEMPTS {
+            let member = if self.is_mesh() {
+                let others = self.layout.cold - 1;
+                if others == 0 {
+                    return dealer();
+                }
+                MemberIndex((row + 1 + (round + attempt + step) % others) % self.layout.cold)
+            } else {
+                let height = self.layout.height(row);
+                if height == 0 {
+                    return dealer();
+                }
+                let column = (round + attempt + step) % height;
+                self.layout
+                    .child(row, column)
+                    .unwrap_or(MemberIndex::SOURCE)
+            };
+            if member == self.me {
+                return dealer();
+            }
+            if !view.is_silent(member) {
+                return member;
+            }
+        }
+        dealer()
+    }
+
+    /// Whom to ask for a block of my own row.
+    fn own_from(&self, view: &View<'_>, block: u32, attempt: u32) -> MemberIndex {
+        match self.place {
+            Place::Child { row, .. } => {
+                let head = MemberIndex(row);
+                if attempt == 0 && !view.is_silent(head) && !self.is_late(block) {
+                    head
+                } else {
+                    self.deputy(view, block, attempt.saturating_sub(1))
+                }
+            }
+            _ => {
+                for attempt in attempt..attempt + PEER_ATTEMPTS {
+                    let dealer = self.dealer(block, attempt);
+                    if !view.is_silent(dealer) {
+                        return dealer;
+                    }
+                }
+                MemberIndex::SOURCE
+            }
+        }
+    }
+
+    /// Whom to ask for a block of another row.
+    fn other_from(
+        &self,
+        view: &View<'_>,
+        block: u32,
+        (my_row, my_column): (u32, u32),
+        attempt: u32,
+    ) -> MemberIndex {
+        let row = self.layout.row(block);
+        let head = MemberIndex(row);
+        if self.is_mesh() {
+            if attempt == 0 && !view.is_silent(head) && !self.is_late(block) {
+                return head;
+            }
+            return self.deputy(view, block, attempt.saturating_sub(1));
+        }
+        let height = self.layout.height(row);
+        // Heads beyond the columns are served by heads, which then have fewer children than slots.
+        let beyond = matches!(self.place, Place::Head(_)) && my_row >= self.layout.columns();
+        for step in attempt..attempt + PEER_ATTEMPTS {
+            let member = if height == 0 || (beyond && step == 0) {
+                head
+            } else if step == 0 && my_column < height {
+                self.layout.child(row, my_column).unwrap_or(head)
+            } else {
+                let skip = spread(my_row + my_column * self.layout.rows, row + step * 977);
+                let column = (my_column + 1 + skip % (height - 1).max(1)) % height;
+                self.layout.child(row, column).unwrap_or(head)
+            };
+            if member != self.me && !view.is_silent(member) {
+                return member;
+            }
+        }
+        if attempt > 2 * PEER_ATTEMPTS {
+            MemberIndex::SOURCE
+        } else if view.is_silent(head) || head == self.me {
+            self.deputy(view, block, attempt)
+        } else {
+            head
+        }
+    }
+
+    fn from(&self, view: &View<'_>, block: u32, attempt: u32) -> MemberIndex {
+        match self.coordinates() {
+            Some(at) if at.0 != self.layout.row(block) => self.other_from(view, block, at, attempt),
+            Some(_) => self.own_from(view, block, attempt),
+            // A holder that lacks something asks the row's head.
+            None if attempt == 0 => MemberIndex(self.layout.row(block)),
+            None => self.deputy(view, block, attempt),
+        }
+    }
+
+    fn ask(&self, view: &View<'_>, block: u32) -> Option<Next> {
+        (block < self.layout.blocks && view.lacks(block)).then(|| Next::Ask {
+            block,
+            from: self.from(view, block, 0),
+        })
+    }
+
+    /// What is exchanged in the present slot.
+    fn exchanged(&self, (row, column): (u32, u32)) -> Option<u32> {
+        let rows = self.layout.rows;
+        let from = (row + rows - self.slot % rows) % rows;
+        let since = self.slot.checked_sub(from + self.delay(column))?;
+        (from != row).then_some(since / rows * rows + from)
+    }
+
+    /// What is dealt to my row in the present slot.
+    fn dealt(&self, (row, column): (u32, u32)) -> Option<u32> {
+        let rows = self.layout.rows;
+        match self.place {
+            Place::Head(_) => {
+                let early = self.slot + AHEAD * rows;
+                (early % rows == row).then_some(early / rows * rows + row)
+            }
+            _ => {
+                let since = self.slot.checked_sub(row + column + 1)?;
+                (since % rows == 0).then_some(since + row)
+            }
+        }
+    }
+}
+
+impl Planner for Rotation {
+    fn next(&mut self, view: &mut View<'_>) -> Next {
+        if let Some(at) = self.coordinates() {
+            if self.slot == 0 && !self.own && matches!(self.place, Place::Head(_)) {
+                // The first rounds of a head's own row, before the slots begin.
+                for round in 0..AHEAD {
+                    let block = round * self.layout.rows + at.0;
+                    if let Some(next) = self.ask(view, block) {
+                        return next;
+                    }
+                }
+            }
+            while self.slot < self.last_slot {
+                let block = if self.own {
+                    self.dealt(at)
+                } else {
+                    self.exchanged(at)
+                };
+                let next = block.and_then(|block| self.ask(view, block));
+                if self.own {
+                    self.slot += 1;
+                }
+                self.own = !self.own;
+                if let Some(next) = next {
+                    return next;
+                }
+            }
+        }
+        // What is left: requests that were given up.
+        while let Some(block) = view.have.next_missing(self.sweep) {
+            self.sweep = block + 1;
+            if let Some(next) = self.ask(view, block) {
+                return next;
+            }
+        }
+        self.sweep = 0;
+        Next::Idle
+    }
+
+    fn instead(
+        &mut self,
+        view: &mut View<'_>,
+        block: u32,
+        from: MemberIndex,
+        trouble: Trouble,
+        attempt: u32,
+    ) -> Option<MemberIndex> {
+        let head = MemberIndex(self.layout.row(block));
+        if from == head && matches!(trouble, Trouble::Late | Trouble::Silent | Trouble::NotHere) {
+            self.row_is_late(block);
+        }
+        Some(self.from(view, block, attempt))
+    }
+
+    fn order(&self, block: u32, asker: MemberIndex) -> u64 {
+        let rows = self.layout.rows;
+        let row = self.layout.row(block);
+        let rank = match (self.place, self.layout.place(asker)) {
+            // A head serves its children column by column.
+            (Place::Head(_), Place::Child { column, .. }) if !self.is_mesh() => column,
+            (Place::Head(_), Place::Head(asker)) if self.is_mesh() => {
+                (asker + 2 * rows - (2 * row + 1) % rows) % rows
+            }
+            (Place::Child { column, .. }, Place::Child { row: asker, .. } | Place::Head(asker)) => {
+                (asker + 3 * rows - (2 * row + column + 2) % rows) % rows
+            }
+            _ => rows,
+        };
+        u64::from(block) << 32 | u64::from(rank)
+    }
+
+    fn patience(&self, _block: u32, from: MemberIndex) -> u32 {
+        match self.layout.place(from) {
+            Place::Source | Place::Holder => (AHEAD + 1) * self.layout.rows,
+            Place::Head(_) => self.layout.rows + self.layout.columns(),
+            Place::Child { .. } => 0,
+        }
+    }
+
+    fn late_after(&self) -> u32 {
+        self.layout.rows + self.layout.rows / 4 + 24
+    }
+
+    fn kept_waiting(&self) -> u32 {
+        match self.place {
+            Place::Source | Place::Holder => (AHEAD + 1) * self.layout.rows,
+            Place::Head(_) if !self.is_mesh() => self.layout.columns(),
+            _ => 0,
+        }
+    }
+}

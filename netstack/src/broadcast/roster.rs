@@ -1,0 +1,147 @@
+//! The addresses of a cast's members, as far as they are known here: whole pages, and single
+//! members that spoke to this one.
+//!
+//! Invariant: an address that a member spoke from goes before the roster's.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::Peer;
+use super::message::{MemberIndex, PAGE_PEERS};
+use crate::time::Instant;
+
+/// Members that may differ from the roster, or spoke before their page was here. As many as a head of
+/// a row has children, with room.
+const MAX_LEARNED: usize = 2048;
+/// Pages of the roster that others wait for here.
+const MAX_WAITING: usize = 256;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    members: u32,
+    source: Peer,
+    pages: Vec<Option<Arc<[Peer]>>>,
+    learned: Vec<(MemberIndex, Peer)>,
+    /// Pages asked for, and when.
+    asked: Vec<(u32, Instant)>,
+    /// Pages that others asked this member for before they were here.
+    waiting: Vec<(u32, MemberIndex)>,
+}
+
+impl Roster {
+    pub(crate) fn new(members: u32, source: Peer) -> Self {
+        Roster {
+            members,
+            source,
+            pages: alloc::vec![None; members.div_ceil(PAGE_PEERS) as usize],
+            learned: Vec::new(),
+            asked: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Takes all members' addresses.
+    pub(crate) fn fill(&mut self, peers: &[Peer]) {
+        for (page, peers) in peers.chunks(PAGE_PEERS as usize).enumerate() {
+            self.put(page as u32, peers.into());
+        }
+    }
+
+    pub(crate) fn put(&mut self, page: u32, peers: Arc<[Peer]>) -> bool {
+        let expected = (self.members.saturating_sub(page * PAGE_PEERS)).min(PAGE_PEERS);
+        self.asked.retain(|(asked, _)| *asked != page);
+        match self.pages.get_mut(page as usize) {
+            Some(slot) if peers.len() == expected as usize => {
+                *slot = Some(peers);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn page(&self, page: u32) -> Option<&Arc<[Peer]>> {
+        self.pages.get(page as usize)?.as_ref()
+    }
+
+    pub(crate) fn pages(&self) -> &[Option<Arc<[Peer]>>] {
+        &self.pages
+    }
+
+    pub(crate) fn get(&self, member: MemberIndex) -> Option<Peer> {
+        if let Ok(at) = self.find(member) {
+            return Some(self.learned[at].1);
+        }
+        if member.is_source() {
+            return Some(self.source);
+        }
+        let page = self.page(member.0 / PAGE_PEERS)?;
+        page.get((member.0 % PAGE_PEERS) as usize).copied()
+    }
+
+    fn find(&self, member: MemberIndex) -> Result<usize, usize> {
+        self.learned
+            .binary_search_by_key(&member, |(index, _)| *index)
+    }
+
+    /// A member spoke from this address.
+    pub(crate) fn learn(&mut self, member: MemberIndex, peer: Peer) {
+        let valid = member.is_source() || member.0 < self.members;
+        if !valid || self.get(member) == Some(peer) {
+            return;
+        }
+        match self.find(member) {
+            Ok(at) => self.learned[at].1 = peer,
+            Err(at) if self.learned.len() < MAX_LEARNED => {
+                self.learned.insert(at, (member, peer));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The page of this member is needed. True when it is time to ask for it.
+    pub(crate) fn need(&mut self, page: u32, now: Instant, again: Instant) -> bool {
+        if page as usize >= self.pages.len() || self.page(page).is_some() {
+            return false;
+        }
+        match self.asked.iter_mut().find(|(asked, _)| *asked == page) {
+            Some((_, at)) if *at > now => false,
+            Some((_, at)) => {
+                *at = again;
+                true
+            }
+            None => {
+                self.asked.push((page, again));
+                true
+            }
+        }
+    }
+
+    /// Pages to ask for again by now.
+    pub(crate) fn overdue(&self, now: Instant) -> Option<u32> {
+        let late = self.asked.iter().find(|(_, at)| *at <= now);
+        late.map(|(page, _)| *page)
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        let times = self.asked.iter().map(|(_, at)| *at);
+        times.min().unwrap_or(Instant::FAR_FUTURE)
+    }
+
+    /// Somebody waits for a page that is not here.
+    pub(crate) fn wait(&mut self, page: u32, member: MemberIndex) {
+        let entry = (page, member);
+        if self.waiting.len() < MAX_WAITING && !self.waiting.contains(&entry) {
+            self.waiting.push(entry);
+        }
+    }
+
+    /// One of those that wait for this page, taken out.
+    pub(crate) fn next_waiting(&mut self, page: u32) -> Option<MemberIndex> {
+        let at = self
+            .waiting
+            .iter()
+            .position(|(wanted, _)| *wanted == page)?;
+        Some(self.waiting.swap_remove(at).1)
+    }
+}

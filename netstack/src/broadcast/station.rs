@@ -1,0 +1,365 @@
+//! What member and source have in common: casts, the queue of messages, the pacer, and the cutting
+//! of trains into datagrams.
+//!
+//! Messages go before data; casts take turns with data, train by train.
+//!
+//! Invariant: everything that leaves is charged to the pacer.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::SocketAddrV4;
+
+use super::cast::serving::Train;
+use super::cast::{Cast, CastEvent, Io};
+use super::event::{CastCounters, EndReason, Footprint};
+use super::message::{Message, Packet};
+use super::pacer::{self, Pacer};
+use super::{Peer, Store, wire};
+use crate::ids::CastId;
+use crate::rng::Rng;
+use crate::time::Instant;
+use crate::wire::key::Key;
+
+/// Casts that ended and are remembered, so that late messages of them are understood.
+const MAX_ENDED: usize = 64;
+/// Answers to strangers that wait to be sent.
+const MAX_STRAY: usize = 256;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Station {
+    me: Peer,
+    key: Key,
+    pub pacer: Pacer,
+    casts: Vec<Cast>,
+    ended: VecDeque<(CastId, EndReason)>,
+    outbox: VecDeque<(Peer, Packet)>,
+    events: VecDeque<(CastId, CastEvent)>,
+    /// The train that is being cut into datagrams.
+    train: Option<(CastId, Peer, Train)>,
+    /// The cast whose turn it is.
+    turn: usize,
+    pub counters: CastCounters,
+    rng: Rng,
+    next_tick: Instant,
+}
+
+impl Station {
+    pub(crate) fn new(me: Peer, key: Key, rate: u64, seed: u64, now: Instant) -> Self {
+        Station {
+            me,
+            key,
+            pacer: Pacer::new(rate, now),
+            casts: Vec::new(),
+            ended: VecDeque::new(),
+            outbox: VecDeque::new(),
+            events: VecDeque::new(),
+            train: None,
+            turn: 0,
+            counters: CastCounters::default(),
+            rng: Rng::new(seed),
+            next_tick: Instant::FAR_FUTURE,
+        }
+    }
+
+    pub(crate) fn casts(&self) -> &[Cast] {
+        &self.casts
+    }
+
+    pub(crate) fn cast(&self, id: CastId) -> Option<&Cast> {
+        self.casts.iter().find(|cast| cast.id == id)
+    }
+
+    pub(crate) fn add(&mut self, cast: Cast) {
+        self.ended.retain(|(id, _)| *id != cast.id);
+        self.casts.push(cast);
+        self.next_tick = Instant::ZERO;
+    }
+
+    pub(crate) fn has_ended(&self, id: CastId) -> bool {
+        self.ended.iter().any(|(ended, _)| *ended == id)
+    }
+
+    pub(crate) fn set_key(&mut self, key: Key) {
+        self.key = key;
+        self.casts.clear();
+        self.ended.clear();
+        self.outbox.clear();
+        self.events.clear();
+        self.train = None;
+        self.next_tick = Instant::FAR_FUTURE;
+    }
+
+    /// Acts on one cast.
+    pub(crate) fn with<R>(
+        &mut self,
+        now: Instant,
+        id: CastId,
+        store: &mut dyn Store,
+        act: impl FnOnce(&mut Cast, &mut Io<'_>) -> R,
+    ) -> Option<R> {
+        let cast = self.casts.iter_mut().find(|cast| cast.id == id)?;
+        let mut io = Io {
+            now,
+            mac: self.me.mac,
+            outbox: &mut self.outbox,
+            store,
+            rng: &mut self.rng,
+            counters: &mut self.counters,
+            events: &mut self.events,
+        };
+        let result = act(cast, &mut io);
+        self.next_tick = self.next_tick.min(cast.deadline());
+        Some(result)
+    }
+
+    /// Reads a datagram; bad ones are counted.
+    pub(crate) fn parse<'a>(&mut self, datagram: &'a [u8]) -> Option<(Packet, Option<&'a [u8]>)> {
+        let parsed = wire::parse(&self.key, datagram).ok();
+        self.counters.bad += u64::from(parsed.is_none());
+        parsed
+    }
+
+    /// Gives a message to its cast. False if there is no such cast.
+    pub(crate) fn deliver(
+        &mut self,
+        now: Instant,
+        from: SocketAddrV4,
+        packet: Packet,
+        fragment: Option<&[u8]>,
+        store: &mut dyn Store,
+    ) -> bool {
+        let sender = packet.from;
+        let found = self.with(now, packet.cast, store, |cast, io| {
+            if let Message::Data { block, fragments } = packet.message {
+                cast.receive(sender, block, fragments, fragment, io);
+            } else {
+                cast.message(from, packet, io);
+            }
+        });
+        found.is_some()
+    }
+
+    /// A message of a cast that is not known here.
+    pub(crate) fn stray(&mut self, from: SocketAddrV4, packet: &Packet, me: super::MemberIndex) {
+        let message = match packet.message {
+            Message::End { number, .. } => Message::EndAck { number },
+            Message::Probe { .. } | Message::Request(_) | Message::AnnounceAck { .. } => {
+                Message::Unknown
+            }
+            Message::Report(ref report) => Message::ReportAck {
+                number: report.number,
+            },
+            _ => return,
+        };
+        if self.outbox.len() < MAX_STRAY {
+            let peer = Peer {
+                addr: from,
+                mac: packet.mac,
+            };
+            let packet = Packet {
+                cast: packet.cast,
+                from: me,
+                mac: self.me.mac,
+                message,
+            };
+            self.outbox.push_back((peer, packet));
+        }
+    }
+
+    fn tick(&mut self, now: Instant, store: &mut dyn Store) {
+        if self.next_tick > now {
+            return;
+        }
+        let mut at = 0;
+        while at < self.casts.len() {
+            let id = self.casts[at].id;
+            if self.casts[at].deadline() <= now {
+                self.with(now, id, store, |cast, io| cast.tick(io));
+            }
+            if self.casts[at].spread.is_over() {
+                let reason = self.casts[at].spread.ending();
+                self.remove(at, reason.unwrap_or(EndReason::Abandoned));
+            } else {
+                at += 1;
+            }
+        }
+        let deadlines = self.casts.iter().map(Cast::deadline);
+        self.next_tick = deadlines.min().unwrap_or(Instant::FAR_FUTURE);
+    }
+
+    fn remove(&mut self, at: usize, reason: EndReason) {
+        let cast = self.casts.remove(at);
+        if self.ended.len() >= MAX_ENDED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((cast.id, reason));
+        if self.train.as_ref().is_some_and(|(id, ..)| *id == cast.id) {
+            self.train = None;
+        }
+        self.turn = 0;
+    }
+
+    /// Forgets a cast at once.
+    pub(crate) fn forget(&mut self, id: CastId) {
+        if let Some(at) = self.casts.iter().position(|cast| cast.id == id) {
+            self.remove(at, EndReason::Abandoned);
+        }
+    }
+
+    fn make_requests(&mut self, now: Instant, store: &mut dyn Store) {
+        for at in 0..self.casts.len() {
+            if self.casts[at].pull.is_eager() {
+                let id = self.casts[at].id;
+                self.with(now, id, store, |cast, io| cast.make_requests(io));
+            }
+        }
+    }
+
+    /// The next train, of the cast whose turn it is.
+    fn next_train(&mut self) -> Option<(CastId, Peer, Train)> {
+        for _ in 0..self.casts.len() {
+            self.turn = (self.turn + 1) % self.casts.len();
+            let cast = &mut self.casts[self.turn];
+            while let Some(train) = cast.next_train() {
+                if let Some(peer) = cast.roster.get(train.to) {
+                    cast.blocks_sent += 1;
+                    self.counters.trains += 1;
+                    return Some((cast.id, peer, train));
+                }
+            }
+        }
+        None
+    }
+
+    /// The next message, data as whole trains.
+    pub(crate) fn poll_message(
+        &mut self,
+        now: Instant,
+        store: &mut dyn Store,
+    ) -> Option<(Peer, Packet)> {
+        self.tick(now, store);
+        if !self.pacer.is_ready(now) {
+            return None;
+        }
+        if let Some(message) = self.poll_outbox(now, store) {
+            return Some(message);
+        }
+        let (id, peer, train) = self.next_train()?;
+        let cast = self.casts.iter_mut().find(|cast| cast.id == id)?;
+        let message = Message::Data {
+            block: train.block,
+            fragments: train.fragments,
+        };
+        let mut bytes = 0;
+        let mut wire = 0;
+        let mut left = train.fragments;
+        while left != 0 {
+            let fragment = left.trailing_zeros();
+            let length = cast.setup.object.fragment_length(train.block, fragment);
+            bytes += length;
+            wire += pacer::on_wire(length + wire::DATA_OVERHEAD);
+            left &= left - 1;
+        }
+        self.pacer.charge(now, wire);
+        cast.bytes_sent += bytes as u64;
+        self.counters.data_bytes += bytes as u64;
+        let packet = Packet {
+            cast: id,
+            from: cast.me,
+            mac: [0; 6],
+            message,
+        };
+        Some((peer, packet))
+    }
+
+    fn poll_outbox(&mut self, now: Instant, store: &mut dyn Store) -> Option<(Peer, Packet)> {
+        if self.outbox.is_empty() {
+            self.make_requests(now, store);
+        }
+        let (peer, packet) = self.outbox.pop_front()?;
+        let bytes = pacer::on_wire(packet.message.wire_bytes());
+        self.pacer.charge(now, bytes);
+        Some((peer, packet))
+    }
+
+    /// The next datagram.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        store: &mut dyn Store,
+    ) -> Option<(Peer, usize)> {
+        self.tick(now, store);
+        if !self.pacer.is_ready(now) {
+            return None;
+        }
+        if let Some((peer, packet)) = self.poll_outbox(now, store) {
+            return Some((peer, wire::emit(&self.key, &packet, out)));
+        }
+        loop {
+            let (id, peer, mut train) = match self.train.take() {
+                Some(train) => train,
+                None => self.next_train()?,
+            };
+            let Some(cast) = self.casts.iter_mut().find(|cast| cast.id == id) else {
+                continue;
+            };
+            let fragment = train.fragments.trailing_zeros();
+            let object = &cast.setup.object;
+            let (part, length) = (
+                object.part(train.block),
+                object.fragment_length(train.block, fragment),
+            );
+            let start = fragment as usize * super::FRAGMENT;
+            let fill = |bytes: &mut [u8]| store.read(id, part, start, bytes);
+            let (block, me) = (train.block, cast.me);
+            let emitted = wire::emit_data(id, me, block, fragment as u8, length, out, fill);
+            let Some(written) = emitted else {
+                self.with(now, id, store, |cast, io| cast.not_held(train, io));
+                if let Some((peer, packet)) = self.poll_outbox(now, store) {
+                    return Some((peer, wire::emit(&self.key, &packet, out)));
+                }
+                continue;
+            };
+            cast.bytes_sent += length as u64;
+            self.counters.data_bytes += length as u64;
+            self.pacer.charge(now, pacer::on_wire(written));
+            train.fragments &= train.fragments - 1;
+            if train.fragments != 0 {
+                self.train = Some((id, peer, train));
+            }
+            return Some((peer, written));
+        }
+    }
+
+    /// When to poll again.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let mut at = self.next_tick;
+        let sends = !self.outbox.is_empty()
+            || self.train.is_some()
+            || (self.casts.iter()).any(|cast| cast.serve.ready() > 0 || cast.pull.is_eager());
+        if sends {
+            at = at.min(self.pacer.ready_at());
+        }
+        (at != Instant::FAR_FUTURE).then_some(at)
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<(CastId, CastEvent)> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn footprint(&self) -> Footprint {
+        let mut footprint = Footprint {
+            casts: self.casts.len(),
+            queued: self.outbox.len() + usize::from(self.train.is_some()),
+            ..Footprint::default()
+        };
+        for cast in &self.casts {
+            footprint.requests += cast.pull.len();
+            footprint.buffers += cast.pull.buffers();
+            footprint.parked += cast.serve.parked() + cast.serve.ready();
+        }
+        footprint
+    }
+}

@@ -1,0 +1,343 @@
+//! Casts over a wire in memory: real datagrams and real hashes, a delay, and loss from a seed.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use super::hashes::{Hash, Hasher, Lists};
+use super::*;
+use crate::ids::NodeId;
+use crate::rng::Rng;
+use crate::time::{Instant, Micros};
+use crate::wire::key::Key;
+
+const KEY: Key = Key(*b"key of the tests");
+/// Gigabit Ethernet.
+const RATE: u64 = 125_000_000;
+const DELAY: Micros = Micros(20);
+
+#[derive(Default)]
+struct Memory {
+    parts: BTreeMap<(CastId, Part), Vec<u8>>,
+}
+
+impl Hasher for Memory {
+    fn subtree(&mut self, first_byte: u64, bytes: &[u8], root: bool) -> Hash {
+        use blake3::hazmat::HasherExt as _;
+        if root {
+            return *blake3::hash(bytes).as_bytes();
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.set_input_offset(first_byte);
+        hasher.update(bytes);
+        hasher.finalize_non_root()
+    }
+
+    fn merge(&mut self, left: &Hash, right: &Hash, root: bool) -> Hash {
+        use blake3::hazmat::{Mode, merge_subtrees_non_root, merge_subtrees_root};
+        if root {
+            *merge_subtrees_root(left, right, Mode::Hash).as_bytes()
+        } else {
+            merge_subtrees_non_root(left, right, Mode::Hash)
+        }
+    }
+}
+
+impl Store for Memory {
+    fn read(&mut self, cast: CastId, part: Part, at: usize, out: &mut [u8]) -> bool {
+        let Some(bytes) = self.parts.get(&(cast, part)) else {
+            return false;
+        };
+        out.copy_from_slice(&bytes[at..at + out.len()]);
+        true
+    }
+
+    fn write(&mut self, cast: CastId, part: Part, bytes: &[u8]) -> Result<(), NoRoom> {
+        let twice = self.parts.insert((cast, part), bytes.to_vec());
+        assert!(twice.is_none(), "{part:?} was delivered twice");
+        Ok(())
+    }
+}
+
+fn peer(node: u32) -> Peer {
+    Peer {
+        addr: SocketAddrV4::new(Ipv4Addr::from(0x0a00_0000 + node), 7118),
+        mac: [2, 0, 0, 0, (node >> 8) as u8, node as u8],
+    }
+}
+
+const CONTROL: u32 = 0xffff;
+
+fn content(length: usize, seed: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    (0..length).map(|_| rng.next_u64() as u8).collect()
+}
+
+/// An object of these bytes, and all its parts.
+fn object(bytes: &[u8], block_log2: u8) -> (Object, Lists) {
+    Object::describe(bytes, block_log2, &mut Memory::default()).expect("the object is small")
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Flight {
+    at: Instant,
+    number: u64,
+    from: u32,
+    to: u32,
+    bytes: Vec<u8>,
+}
+
+struct Net {
+    now: Instant,
+    source: Source,
+    source_memory: Memory,
+    members: Vec<Option<(Member, Memory)>>,
+    flights: BTreeSet<Flight>,
+    number: u64,
+    rng: Rng,
+    /// In a thousand.
+    loss: u64,
+    /// Fragments from this node are changed in one of so many cases.
+    liar: Option<(u32, u64)>,
+    warm: Vec<u32>,
+    source_events: Vec<SourceEvent>,
+    member_events: Vec<Vec<MemberEvent>>,
+    contents: BTreeMap<CastId, (Object, Vec<u8>)>,
+}
+
+impl Net {
+    fn new(nodes: u32, seed: u64, loss: u64) -> Self {
+        let source = SourceConfig {
+            me: peer(CONTROL),
+            key: KEY,
+            rate: RATE,
+            seed,
+            limits: source::Limits::default(),
+        };
+        let mut net = Net {
+            now: Instant::from_micros(1),
+            source: Source::new(source, Instant::ZERO),
+            source_memory: Memory::default(),
+            members: Vec::new(),
+            flights: BTreeSet::new(),
+            number: 0,
+            rng: Rng::new(seed),
+            loss,
+            liar: None,
+            warm: Vec::new(),
+            source_events: Vec::new(),
+            member_events: (0..nodes).map(|_| Vec::new()).collect(),
+            contents: BTreeMap::new(),
+        };
+        for node in 0..nodes {
+            net.members.push(None);
+            net.boot(node);
+        }
+        net
+    }
+
+    fn boot(&mut self, node: u32) {
+        let config = MemberConfig {
+            node: NodeId(node),
+            me: peer(node),
+            control: None,
+            key: KEY,
+            rate: 0,
+            buffers: 32,
+            seed: u64::from(node),
+        };
+        let member = Member::new(config, self.now);
+        self.members[node as usize] = Some((member, Memory::default()));
+    }
+
+    fn cast(&mut self, id: u64, bytes: &[u8], block_log2: u8, scheme: Scheme) {
+        let id = CastId(id);
+        let (object, lists) = object(bytes, block_log2);
+        let hold = |memory: &mut Memory| {
+            for n in 0..object.list_blocks() {
+                let list = lists.block(n).expect("the list exists").to_vec();
+                memory.parts.insert((id, Part::List(n)), list);
+            }
+            for (n, block) in bytes.chunks(1 << block_log2).enumerate() {
+                let part = Part::Data(n as u32);
+                memory.parts.insert((id, part), block.to_vec());
+            }
+        };
+        hold(&mut self.source_memory);
+        for node in &self.warm {
+            if let Some((_, memory)) = &mut self.members[*node as usize] {
+                hold(memory);
+            }
+        }
+        let members = (0..self.members.len() as u32)
+            .map(|node| (NodeId(node), peer(node), self.warm.contains(&node)))
+            .collect();
+        self.contents.insert(id, (object.clone(), bytes.to_vec()));
+        let spec = CastSpec {
+            id,
+            object,
+            purpose: Purpose::Program,
+            job: None,
+            members,
+            scheme,
+            rate: RATE,
+        };
+        self.source.cast(self.now, spec).expect("the cast begins");
+    }
+
+    fn send(&mut self, from: u32, to: Peer, mut bytes: Vec<u8>) {
+        if self.rng.below(1000) < self.loss {
+            return;
+        }
+        let data = bytes[3] == crate::wire::datagram::Kind::CastData as u8;
+        if let Some((liar, one_in)) = self.liar
+            && liar == from
+            && data
+            && self.rng.below(one_in) == 0
+        {
+            *bytes.last_mut().expect("it is not empty") ^= 1;
+        }
+        self.number += 1;
+        let to = to.addr.ip().to_bits() - 0x0a00_0000;
+        self.flights.insert(Flight {
+            at: self.now + DELAY + Micros(self.rng.below(20)),
+            number: self.number,
+            from,
+            to,
+            bytes,
+        });
+    }
+
+    fn drain(&mut self) {
+        let mut buffer = [0; crate::MAX_DATAGRAM];
+        let now = self.now;
+        while let Some((to, length)) =
+            (self.source).poll_transmit(now, &mut buffer, &mut self.source_memory)
+        {
+            self.send(CONTROL, to, buffer[..length].to_vec());
+        }
+        while let Some(event) = self.source.poll_event() {
+            self.source_events.push(event);
+        }
+        for node in 0..self.members.len() {
+            let Some((mut member, mut memory)) = self.members[node].take() else {
+                continue;
+            };
+            loop {
+                while let Some(event) = member.poll_event() {
+                    if let MemberEvent::Announced { cast, .. } = event {
+                        let mut have = |part| memory.parts.contains_key(&(cast, part));
+                        member.accept(now, cast, Want::All, &mut have);
+                    }
+                    self.member_events[node].push(event);
+                }
+                match member.poll_transmit(now, &mut buffer, &mut memory) {
+                    Some((to, length)) => {
+                        self.send(node as u32, to, buffer[..length].to_vec());
+                    }
+                    None => break,
+                }
+            }
+            self.members[node] = Some((member, memory));
+        }
+    }
+
+    /// One step; false when nothing is under way.
+    fn step(&mut self) -> bool {
+        self.drain();
+        let members = self.members.iter().flatten();
+        let timers = members.filter_map(|(member, _)| member.poll_timeout());
+        let timers = timers.chain(self.source.poll_timeout());
+        let flight = self.flights.first().map(|flight| flight.at);
+        let Some(next) = timers.chain(flight).min() else {
+            return false;
+        };
+        self.now = next.max(self.now + Micros(1));
+        while let Some(flight) = self.flights.first() {
+            if flight.at > self.now {
+                break;
+            }
+            let flight = self.flights.pop_first().expect("there is one");
+            let from = peer(flight.from).addr;
+            if flight.to == CONTROL {
+                let memory = &mut self.source_memory;
+                (self.source).handle_datagram(self.now, from, &flight.bytes, memory);
+            } else if let Some((member, memory)) = &mut self.members[flight.to as usize] {
+                member.handle_datagram(self.now, from, &flight.bytes, memory);
+            }
+        }
+        true
+    }
+
+    /// Until nothing is under way. Gives the time.
+    fn run(&mut self) -> Instant {
+        let end = self.now + Micros::from_secs(120);
+        while self.step() {
+            assert!(
+                self.now < end,
+                "the cast does not end: {:?}",
+                self.source_events.last()
+            );
+        }
+        self.now
+    }
+
+    fn run_until(&mut self, mut stop: impl FnMut(&Net) -> bool) {
+        while !stop(self) {
+            assert!(self.step(), "nothing is under way");
+        }
+    }
+
+    fn complete_at(&self, node: u32, cast: u64) -> bool {
+        let event = MemberEvent::Complete { cast: CastId(cast) };
+        self.member_events[node as usize].contains(&event)
+    }
+
+    fn check(&self, node: u32, cast: u64) {
+        let id = CastId(cast);
+        assert!(self.complete_at(node, cast), "node {node} is not complete");
+        let (object, bytes) = &self.contents[&id];
+        let (_, memory) = self.members[node as usize].as_ref().expect("it lives");
+        for (n, block) in bytes.chunks(object.block_bytes()).enumerate() {
+            assert_eq!(
+                memory
+                    .parts
+                    .get(&(id, Part::Data(n as u32)))
+                    .map(Vec::as_slice),
+                Some(block)
+            );
+        }
+    }
+
+    fn finished(&self, cast: u64) -> bool {
+        self.source_events
+            .iter()
+            .any(|event| matches!(event, SourceEvent::Finished { cast: id, .. } if id.0 == cast))
+    }
+
+    fn nothing_left(&self) {
+        assert_eq!(self.source.footprint(), Footprint::default());
+        for (member, _) in self.members.iter().flatten() {
+            assert_eq!(member.footprint(), Footprint::default());
+            assert_eq!(member.poll_timeout(), None);
+        }
+    }
+}
+
+#[test]
+fn a_mesh_gets_everything_in_little_more_than_the_time_of_one_link() {
+    let mut net = Net::new(8, 1, 0);
+    let bytes = content(2_000_000, 7);
+    net.cast(1, &bytes, 13, Scheme::Mesh);
+    net.run_until(|net| (0..8).all(|node| net.complete_at(node, 1)));
+    let limit = 2_000_000 * 1460 / 1366 * 1_000_000 / RATE;
+    let ratio = net.now.as_micros() as f64 / limit as f64;
+    net.run();
+    (0..8).for_each(|node| net.check(node, 1));
+    assert!(net.finished(1));
+    net.nothing_left();
+    assert!(ratio < 1.2, "{ratio}");
+    for (member, _) in net.members.iter().flatten() {
+        assert_eq!(member.counters().duplicates, 0);
+    }
+}
