@@ -9,6 +9,9 @@
 //! |---|---|
 //! | [`topology`] | the tree: height, widths, uplinks, which switch is above a node, hops between nodes and units |
 //! | [`exact`] | the set of free nodes with the fewest hops; what warm nodes count; the certificate |
+//! | [`machine`] | nodes and what jobs hold of them, in scheduling units; the unit size rule |
+//! | [`placing`] | the nodes for a job: published, exact, and the simple algorithms to compare with |
+//! | [`queue`] | which jobs may start: published window, first come first served, EASY and conservative backfill |
 //!
 //! Key types: [`topology::Topology`], [`exact::Candidate`], [`exact::Placement`]. Neighbours: the
 //! control node's job runner asks for every job that may start.
@@ -16,4 +19,7 @@
 //! Invariant: the same question always has the same answer, whatever was asked before.
 
 pub mod exact;
+pub mod machine;
+pub mod placing;
+pub mod queue;
 pub mod topology;

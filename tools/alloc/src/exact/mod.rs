@@ -256,6 +256,23 @@ pub fn choose(question: &Question) -> Option<Choice> {
     })
 }
 
+/// The numbers of the nested greedy choice, in order, whether it is the best or not; none when
+/// there are not enough points. Weights count nothing. For comparison.
+///
+/// # Panics
+/// See [`choose`].
+pub fn nested_greedy(question: &Question) -> Option<Vec<u32>> {
+    if question.count == 0 || question.free.len() < question.count {
+        return (question.count == 0).then(Vec::new);
+    }
+    let tree = Tree::new(question.topology, question.free, None);
+    let taken = greedy::choose(&tree, question.count);
+    let numbers = taken.iter().map(|&point| tree.points[point].number);
+    let mut numbers: Vec<u32> = numbers.collect();
+    numbers.sort_unstable();
+    Some(numbers)
+}
+
 /// Indices of the best points, in order, and how that is known.
 fn search<V: Value>(
     tree: &Tree,

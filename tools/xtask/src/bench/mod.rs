@@ -1,7 +1,7 @@
 //! `cargo xtask bench NAME [--only CASE] [--json] [--check]`: figures with their goals.
 //!
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every figure is a
-//! ratio taken in one run or a count; seconds stand beside them as context. Neighbours: [`boot`],
+//! ratio taken in one run or a count; seconds stand beside them as context. Neighbours: [`boot`], [`broadcast`],
 //! [`call`], [`launch`] measure; [`linux`] prepares the peer that they compare with, [`cluster`] brings
 //! both up.
 //!
@@ -9,6 +9,7 @@
 //! `refused` with the reason and misses its goal.
 
 mod boot;
+mod broadcast;
 mod call;
 mod cluster;
 mod launch;
@@ -117,7 +118,7 @@ impl Row {
 /// What the command line asks of a benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Benchmark: boot, call or launch.
+    /// Benchmark: boot, broadcast, call or launch.
     pub name: String,
     /// Only this case, or all cases whose names begin with this and a slash.
     #[arg(long, value_name = "CASE")]
@@ -143,9 +144,12 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     };
     match options.name.as_str() {
         "boot" => boot::run(workspace, &mut report)?,
+        "broadcast" => broadcast::run(workspace, &mut report)?,
         "call" => call::run(workspace, &mut report)?,
         "launch" => launch::run(workspace, &mut report)?,
-        other => bail!("no benchmark is called {other:?}; there are: boot, call, launch"),
+        other => {
+            bail!("no benchmark is called {other:?}; there are: boot, broadcast, call, launch")
+        }
     }
     if let (Some(only), 0) = (&options.only, report.rows) {
         bail!(
@@ -193,7 +197,7 @@ impl Report<'_> {
         }
         if !self.printed_header {
             println!(
-                "{:<24} {:<26} {:>14} {:<14} {:<14} ok",
+                "{:<36} {:<26} {:>14} {:<14} {:<14} ok",
                 "case", "metric", "value", "unit", "goal"
             );
             self.printed_header = true;
@@ -208,7 +212,7 @@ impl Report<'_> {
         };
         let ok = row.ok().map_or("", |ok| if ok { "yes" } else { "NO" });
         println!(
-            "{:<24} {:<26} {:>14} {:<14} {:<14} {}",
+            "{:<36} {:<26} {:>14} {:<14} {:<14} {}",
             row.case, row.metric, value, row.unit, goal, ok
         );
     }

@@ -24,6 +24,9 @@ pub struct Options {
     /// Only say what is missing; change nothing, and fail if something is
     #[arg(long)]
     check: bool,
+    /// Also the programs that benchmarks compare with; a benchmark that needs them installs them by itself
+    #[arg(long)]
+    benchmarks: bool,
 }
 
 /// Raised when a later version of this program needs more from a machine than before.
@@ -56,7 +59,10 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         rustc,
     };
     let stamp_path = workspace.outputs().join("setup.json");
-    let missing = packages::missing();
+    let mut missing = packages::missing();
+    if options.benchmarks {
+        missing.extend(packages::missing_for_benchmarks());
+    }
     let stamped = fs::read(&stamp_path)
         .ok()
         .and_then(|bytes| serde_json::from_slice::<Stamp>(&bytes).ok())
@@ -90,4 +96,9 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     fs::write(&stamp_path, text).with_context(|| format!("writing {}", stamp_path.display()))?;
     eprintln!("setup: done");
     Ok(())
+}
+
+/// Installs the programs that benchmarks compare with, saying so, unless they are there.
+pub fn for_benchmarks() -> Result<()> {
+    packages::install(&packages::missing_for_benchmarks())
 }

@@ -119,9 +119,42 @@ const PACKAGES: &[Package] = &[
     ),
 ];
 
+/// What `bench broadcast` compares with; users need none of it.
+const PEERS: &[Package] = &[
+    program("udpcast", "udp-sender", "a peer of `bench broadcast`"),
+    program("uftp", "uftpd", "a peer of `bench broadcast`"),
+    program("mpich", "mpirun.mpich", "a peer of `bench broadcast`"),
+    program(
+        "libmpich-dev",
+        "mpicc.mpich",
+        "compiler for a peer of `bench broadcast`",
+    ),
+    program(
+        "openmpi-bin",
+        "mpirun.openmpi",
+        "a peer of `bench broadcast`",
+    ),
+    program(
+        "libopenmpi-dev",
+        "mpicc.openmpi",
+        "compiler for a peer of `bench broadcast`",
+    ),
+    program("util-linux", "nsenter", "nodes of `bench broadcast`"),
+    program("hostname", "hostname", "nodes of `bench broadcast`"),
+];
+
 /// The packages of which nothing was found on this machine.
 pub fn missing() -> Vec<Package> {
-    PACKAGES
+    missing_of(PACKAGES)
+}
+
+/// Those of them that only benchmarks need.
+pub fn missing_for_benchmarks() -> Vec<Package> {
+    missing_of(PEERS)
+}
+
+fn missing_of(packages: &[Package]) -> Vec<Package> {
+    packages
         .iter()
         .copied()
         .filter(|package| !is_present(package))
@@ -186,7 +219,7 @@ pub fn install(packages: &[Package]) -> Result<()> {
     run(&mut install).with_context(|| {
         format!("the system packages could not be installed; try `{by_hand}` by hand")
     })?;
-    let still = missing();
+    let still = missing_of(packages);
     if !still.is_empty() {
         bail!(
             "apt-get reported success, but these packages' files are still not found: {}",
@@ -214,7 +247,11 @@ mod tests {
 
     #[test]
     fn every_package_is_named_once() {
-        let mut names: Vec<_> = PACKAGES.iter().map(|package| package.name).collect();
+        let mut names: Vec<_> = PACKAGES
+            .iter()
+            .chain(PEERS)
+            .map(|package| package.name)
+            .collect();
         names.sort_unstable();
         let count = names.len();
         names.dedup();

@@ -1,0 +1,318 @@
+//! Which nodes of a machine a job gets, by the published algorithm, by ours, or by one of the
+//! simple ones that both are measured against.
+//!
+//! A job of a unit's size or more gets free units, as many as it takes; of the last it may use
+//! only a part, and that unit is then busy. A smaller job gets a part of one unit:
+//! - published: of a busy unit whose free nodes are exactly as many, else of a free one;
+//! - ours: of the tightest busy unit that holds it, else of a free one.
+//!
+//! In units, hops are those between units, as in the publication; that is the same as between
+//! nodes when all units are wholly used. The unit that is partly used is then the one that costs
+//! the fewest hops between nodes.
+//!
+//! Key types: [`Placing`] (the algorithm), [`Wish`], [`Given`]. Neighbours: [`crate::exact`] finds
+//! the fewest hops, [`crate::machine`] holds the nodes.
+//!
+//! Invariant: an algorithm gives what [`Placing::fits`] says it can: free nodes, each once.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::exact::{self, Certificate, Point, Preference, Question};
+use crate::machine::{Machine, UnitState};
+
+/// How nodes are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placing {
+    /// The publication's step 4: of all sets of free units one with the fewest hops; small jobs
+    /// only into units that they fill.
+    Published,
+    /// The free units with the fewest hops, warm nodes as preferred; small jobs into the tightest
+    /// unit.
+    Exact(Preference),
+    /// The nested greedy choice: not always the fewest hops.
+    Greedy,
+    /// The free units with the lowest numbers.
+    FirstFit,
+    /// The tightest run of neighbouring free units that holds the job; where there is none, the
+    /// longest runs one after the other.
+    Contiguous,
+    /// Any free units, by this seed and the job's number.
+    Random(u64),
+}
+
+/// What a job wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// Its number.
+    pub job: u64,
+    /// How many nodes; at least one.
+    pub count: u32,
+    /// Nodes that hold its program.
+    pub warm: &'a BTreeSet<u32>,
+}
+
+/// What it gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// Nodes, in the order of their numbers.
+    pub nodes: Vec<u32>,
+    /// How it is known that no other units have fewer hops, where it is.
+    pub certificate: Option<Certificate>,
+}
+
+/// All algorithms by name, for the command line.
+pub const NAMES: [&str; 6] = [
+    "published",
+    "exact",
+    "greedy",
+    "first-fit",
+    "contiguous",
+    "random",
+];
+
+impl fmt::Display for Placing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Placing::Published => "published",
+            Placing::Exact(_) => "exact",
+            Placing::Greedy => "greedy",
+            Placing::FirstFit => "first-fit",
+            Placing::Contiguous => "contiguous",
+            Placing::Random(_) => "random",
+        })
+    }
+}
+
+impl FromStr for Placing {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "published" => Placing::Published,
+            "exact" => Placing::Exact(Preference::HopsFirst),
+            "greedy" => Placing::Greedy,
+            "first-fit" => Placing::FirstFit,
+            "contiguous" => Placing::Contiguous,
+            "random" => Placing::Random(1),
+            _ => {
+                return Err(format!(
+                    "{name:?} places no jobs; there are: {}",
+                    NAMES.join(", ")
+                ));
+            }
+        })
+    }
+}
+
+impl Placing {
+    /// Whether this gives a job of so many nodes some now.
+    pub fn fits(self, machine: &Machine, count: u32) -> bool {
+        machine.units_for(count) <= machine.free_units()
+            || match self {
+                Placing::Published => machine.has_busy_unit_of(count),
+                _ => machine.has_busy_unit_for(count),
+            }
+    }
+
+    /// Chooses nodes; none when the job does not fit ([`Placing::fits`]).
+    pub fn choose(self, machine: &Machine, wish: &Wish) -> Option<Given> {
+        if wish.count == 0 || !self.fits(machine, wish.count) {
+            return None;
+        }
+        if wish.count < machine.unit() {
+            return self.part_of_a_unit(machine, wish);
+        }
+        let points = free_units(machine, wish, machine.unit());
+        let wanted = machine.units_for(wish.count);
+        let (units, certificate) = self.units(machine, wish, &points, wanted)?;
+        let nodes = nodes_of_units(machine, wish, &units);
+        Some(Given { nodes, certificate })
+    }
+
+    /// Chooses some of the free units.
+    fn units(
+        self,
+        machine: &Machine,
+        wish: &Wish,
+        points: &[Point],
+        wanted: usize,
+    ) -> Option<(Vec<u32>, Option<Certificate>)> {
+        let numbers = points.iter().map(|point| point.number);
+        let question = Question {
+            topology: machine.unit_topology(),
+            free: points,
+            count: wanted,
+            preference: match self {
+                Placing::Exact(preference) => preference,
+                _ => Preference::None,
+            },
+        };
+        Some(match self {
+            Placing::Published | Placing::Exact(_) => {
+                let choice = exact::choose(&question)?;
+                (choice.numbers, Some(choice.certificate))
+            }
+            Placing::Greedy => (exact::nested_greedy(&question)?, None),
+            Placing::FirstFit => (numbers.take(wanted).collect(), None),
+            Placing::Contiguous => (contiguous(&numbers.collect::<Vec<u32>>(), wanted), None),
+            Placing::Random(seed) => {
+                let mut numbers: Vec<u32> = numbers.collect();
+                let mut random = Random::new(seed, wish.job);
+                for place in 0..wanted {
+                    let from = place + random.below(numbers.len() - place);
+                    numbers.swap(place, from);
+                }
+                numbers.truncate(wanted);
+                numbers.sort_unstable();
+                (numbers, None)
+            }
+        })
+    }
+
+    /// Gives a part of one unit.
+    fn part_of_a_unit(self, machine: &Machine, wish: &Wish) -> Option<Given> {
+        let is_busy = |unit: &usize| machine.unit_state(*unit) == UnitState::Busy;
+        let free = |unit: usize| machine.free_in_units()[unit];
+        let busy = (0..machine.free_in_units().len()).filter(is_busy);
+        let is_weighed = matches!(self, Placing::Exact(preference) if preference != Preference::None)
+            && !wish.warm.is_empty();
+        let warm = |unit: usize| {
+            let warm = machine
+                .free_nodes_of(unit)
+                .filter(|n| wish.warm.contains(n));
+            if is_weighed {
+                (warm.count() as u32).min(wish.count)
+            } else {
+                0
+            }
+        };
+        // The best busy unit: most warm nodes, then the tightest, then the lowest number.
+        let best = busy
+            .filter(|&unit| match self {
+                Placing::Published => free(unit) == wish.count,
+                _ => free(unit) >= wish.count,
+            })
+            .min_by_key(|&unit| (std::cmp::Reverse(warm(unit)), free(unit), unit));
+        let points = free_units(machine, wish, wish.count);
+        let whole = self.units(machine, wish, &points, 1);
+        let unit = match (best, whole) {
+            (Some(busy), Some((whole, _))) if warm(whole[0] as usize) <= warm(busy) => busy,
+            (_, Some((whole, _))) => whole[0] as usize,
+            (Some(busy), None) => busy,
+            // The exact fit of the publication leaves busy units alone that would do.
+            (None, None) => return None,
+        };
+        Some(Given {
+            nodes: nodes_in(machine, wish, unit, wish.count),
+            certificate: matches!(self, Placing::Published | Placing::Exact(_))
+                .then_some(Certificate::OneLeaf),
+        })
+    }
+}
+
+/// The free units, each with its warm nodes, at most as many as count.
+fn free_units(machine: &Machine, wish: &Wish, most: u32) -> Vec<Point> {
+    let all = machine.free_in_units().iter().zip(0_u32..);
+    let free = all.filter(|(free, _)| **free == machine.unit());
+    let mut points: Vec<Point> = free
+        .map(|(_, number)| Point { number, weight: 0 })
+        .collect();
+    if !wish.warm.is_empty() {
+        for point in &mut points {
+            let first = point.number * machine.unit();
+            let warm = wish.warm.range(first..first + machine.unit()).count() as u32;
+            point.weight = warm.min(most);
+        }
+    }
+    points
+}
+
+/// The nodes of free units; of one of them only a part where the job does not fill it.
+fn nodes_of_units(machine: &Machine, wish: &Wish, units: &[u32]) -> Vec<u32> {
+    let unit = machine.unit();
+    let spare = units.len() as u32 * unit - wish.count;
+    let partly = (spare > 0).then(|| cheapest_part(machine, wish, units, unit - spare));
+    let mut nodes = Vec::with_capacity(wish.count as usize);
+    for &number in units {
+        if Some(number) == partly {
+            nodes.extend(nodes_in(machine, wish, number as usize, unit - spare));
+        } else {
+            nodes.extend(number * unit..(number + 1) * unit);
+        }
+    }
+    nodes
+}
+
+/// The unit of which a part leaves the fewest hops between nodes: the one with the fewest others
+/// near it. Of equals the one that keeps the most warm nodes, then the last.
+fn cheapest_part(machine: &Machine, wish: &Wish, units: &[u32], part: u32) -> u32 {
+    let tree = machine.unit_topology();
+    let near = |unit: u32| -> usize {
+        let levels = 1..tree.height();
+        let count = |level| {
+            let above = |other: u32| tree.switch_above(other, level);
+            units.partition_point(|&other| above(other) <= above(unit))
+                - units.partition_point(|&other| above(other) < above(unit))
+        };
+        levels.map(count).sum()
+    };
+    let lost = |number: u32| {
+        let first = number * machine.unit();
+        let warm = wish.warm.range(first..first + machine.unit()).count() as u32;
+        warm.saturating_sub(part)
+    };
+    let units = units.iter().copied();
+    units
+        .min_by_key(|&unit| (near(unit), lost(unit), std::cmp::Reverse(unit)))
+        .expect("at least one unit")
+}
+
+/// Some free nodes of a unit, warm ones first.
+fn nodes_in(machine: &Machine, wish: &Wish, unit: usize, count: u32) -> Vec<u32> {
+    let mut nodes: Vec<u32> = machine.free_nodes_of(unit).collect();
+    nodes.sort_by_key(|node| !wish.warm.contains(node));
+    nodes.truncate(count as usize);
+    nodes.sort_unstable();
+    nodes
+}
+
+/// Some of these numbers, in as few runs as come first.
+fn contiguous(numbers: &[u32], mut wanted: usize) -> Vec<u32> {
+    let mut runs: Vec<&[u32]> = numbers.chunk_by(|a, b| a + 1 == *b).collect();
+    runs.sort_by_key(|run| run.len());
+    let mut chosen = Vec::with_capacity(wanted);
+    while wanted > 0 {
+        let tightest = runs.iter().position(|run| run.len() >= wanted);
+        let run = match tightest {
+            Some(tightest) => runs.remove(tightest),
+            None => runs.pop().expect("there are enough"),
+        };
+        let here = run.len().min(wanted);
+        chosen.extend(&run[..here]);
+        wanted -= here;
+    }
+    chosen.sort_unstable();
+    chosen
+}
+
+/// Numbers that depend on a seed only (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64, job: u64) -> Self {
+        Random(seed ^ job.wrapping_mul(0xD6E8_FEB8_6659_FD93))
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ mixed >> 31) % limit as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests;

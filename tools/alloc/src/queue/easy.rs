@@ -1,0 +1,100 @@
+//! EASY backfill: the first job that does not fit has a reservation, and others may go before it
+//! if they do not delay that.
+//!
+//! The reservation is the *shadow time*: the earliest time at which enough will be free if every
+//! running job takes all its time. It is counted in what is really given out: in units, which are
+//! free again when the last of their jobs has ended, not in nodes. What will be free then and is
+//! more than the first job takes is *extra*. A job may go before it if it fits now and either ends
+//! by the shadow time or takes no more than the extra units.
+//!
+//! Where the first job waits for jobs without a time limit there is no such time, and nothing goes
+//! before it: else it could wait for ever.
+//!
+//! Key function: [`run`]. Neighbour: [`super`].
+//!
+//! Invariant: as long as no job of higher priority arrives, the first job starts no later than the
+//! shadow time of every pass before.
+
+use super::{JobNumber, Pass, Time};
+
+/// When the first job will start at the latest, and how many units will be free beside it.
+struct Shadow {
+    time: Time,
+    extra: usize,
+}
+
+/// Runs the pass.
+pub(super) fn run(pass: &mut Pass) {
+    let Some(first) = pass.start_in_order() else {
+        return;
+    };
+    let mut shadow = shadow(pass, pass.candidates[first]);
+    if shadow.time == Time::MAX {
+        return;
+    }
+    for place in first + 1..pass.candidates.len() {
+        if pass.machine.free_units() == 0 && !pass.machine.has_busy_unit_for(1) {
+            return;
+        }
+        let number = pass.candidates[place];
+        if !pass.fits(number) {
+            continue;
+        }
+        let ends_in_time = pass.end_of(number) <= shadow.time;
+        let units = pass.machine.units_for(pass.job(number).count);
+        if !ends_in_time && units > shadow.extra || !pass.is_within_limits(number) {
+            continue;
+        }
+        let Some(given) = pass.choose(number) else {
+            continue;
+        };
+        if !ends_in_time {
+            shadow.extra -= units;
+        }
+        pass.start(number, given);
+        pass.queue.counters.backfilled += 1;
+    }
+}
+
+/// The reservation of a job that does not fit now.
+fn shadow(pass: &Pass, number: JobNumber) -> Shadow {
+    let count = pass.job(number).count;
+    let wanted = pass.machine.units_for(count);
+    let mut free_at = pass.units_free_at();
+    free_at.sort_unstable();
+    let Some(&time) = free_at.get(wanted - 1) else {
+        // Too large; such a job is no candidate.
+        return Shadow {
+            time: Time::MAX,
+            extra: 0,
+        };
+    };
+    let by_then = free_at.partition_point(|at| *at <= time);
+    Shadow {
+        time,
+        extra: by_then - wanted,
+    }
+}
+
+#[cfg(test)]
+impl super::Queue {
+    /// For tests: the job that the pass which is over has a reservation for, and its shadow time.
+    pub(super) fn reservation(
+        &mut self,
+        now: Time,
+        machine: &mut super::Machine,
+        placing: super::Placing,
+    ) -> Option<(JobNumber, Time)> {
+        let candidates = self.candidates(now, machine);
+        let first = *candidates.first()?;
+        let pass = Pass {
+            candidates,
+            queue: self,
+            machine,
+            placing,
+            now,
+            starts: Vec::new(),
+        };
+        Some((first, shadow(&pass, first).time))
+    }
+}
