@@ -4,6 +4,7 @@
 //!
 //! Invariant: a cluster and its server are gone when their value is, however a benchmark ends.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -134,13 +135,37 @@ impl Cluster {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// A command inside the cluster's network namespace.
-    fn in_namespace(&self) -> Result<Command> {
-        let machines = self.machines()?;
-        let pid = machines
+    /// A process in the cluster's network namespace.
+    fn inside(&self) -> Result<u64> {
+        self.machines()?
             .iter()
             .find_map(|machine| machine["process"]["pid"].as_u64())
-            .context("hearth list --machines --json names no process of a machine")?;
+            .context("hearth list --machines --json names no process of a machine")
+    }
+
+    /// Bytes that each interface of the cluster's network has received and sent, as the host counted them.
+    pub fn counters(&self) -> Result<BTreeMap<String, (u64, u64)>> {
+        let text = std::fs::read_to_string(format!("/proc/{}/net/dev", self.inside()?))?;
+        Ok(parse_counters(&text))
+    }
+
+    /// What limits the links: one object of `tc -j qdisc show` for each end of each.
+    pub fn link_limits(&self) -> Result<Vec<Value>> {
+        let output = self
+            .in_namespace()?
+            .args(["tc", "-j", "-s", "qdisc", "show"])
+            .output()
+            .context("starting nsenter and tc; `cargo xtask setup` installs them")?;
+        let all: Vec<Value> = serde_json::from_slice(&output.stdout).context("tc -j qdisc show")?;
+        Ok(all
+            .into_iter()
+            .filter(|limit| limit["kind"] == "tbf")
+            .collect())
+    }
+
+    /// A command inside the cluster's network namespace.
+    fn in_namespace(&self) -> Result<Command> {
+        let pid = self.inside()?;
         let mut command = Command::new("nsenter");
         command.args(["-t", &pid.to_string(), "-n"]);
         if !nix::unistd::getuid().is_root() {
@@ -214,5 +239,29 @@ impl Drop for FileServer {
         // It may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Reads `/proc/net/dev`: interface, bytes received, bytes sent.
+fn parse_counters(text: &str) -> BTreeMap<String, (u64, u64)> {
+    text.lines()
+        .filter_map(|line| {
+            let (name, counters) = line.split_once(':')?;
+            let counter = |index| counters.split_whitespace().nth(index)?.parse().ok();
+            Some((name.trim().to_owned(), (counter(0)?, counter(8)?)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_found_by_interface() {
+        let text = "Inter-| Receive\n face |bytes\n  n0: 70 1 0 0 0 0 0 0 900 3 0 0 0 0 0 0\n";
+        let all = parse_counters(text);
+        assert_eq!(all.get("n0"), Some(&(70, 900)));
+        assert_eq!(all.len(), 1);
     }
 }

@@ -1,11 +1,290 @@
 //! Real kernels in QEMU behind limited links: cases `qemu-NODES/RATE/SIZE/SCHEME`.
+//!
+//! Key type: [`Kind`]. `hearth cast` brings a file into the memory of all nodes, each time another one; the control
+//! node's clock says when the last node had it, counters of the interfaces say what moved. Neighbours: `super::super::cluster`.
+//!
+//! Invariant: a figure is given only when the limits were where they belong: both ends of every link, each with a queue no
+//! longer than a switch's.
 
-use anyhow::Result;
+use std::fs;
+use std::path::Path;
 
-use super::super::Report;
+use anyhow::{Context, Result, ensure};
+
+use super::super::cluster::Cluster;
+use super::super::{Goal, Report, Row, median, quiet};
+use super::{PORT_BUFFER_BYTES, RATIO_MOST, limit_s, payload};
 use crate::workspace::Workspace;
 
+/// The interface of the control node, and its name in cases' links.
+const SERVICE: &str = "service";
+/// Casts of the default scheme, of which medians are taken; the others are there to be seen beside it.
+const RUNS: usize = 3;
+/// A link may carry so much more than its limit: the token bucket at the start.
+const LINK_MOST: f64 = 1.02;
+/// With less than this share of the processors left over they were the bottleneck, not the links.
+const IDLE_LEAST: f64 = 0.10;
+
+/// What the nodes are, and how much they get.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    nodes: usize,
+    /// As `hearth up --rate` has it.
+    rate: &'static str,
+    bits_per_second: u64,
+    size: &'static str,
+    bytes: u64,
+    memory: &'static str,
+}
+
+const KINDS: [Kind; 2] = [
+    Kind {
+        nodes: 16,
+        rate: "5mbit",
+        bits_per_second: 5_000_000,
+        size: "4MB",
+        bytes: 4_000_000,
+        memory: "64M",
+    },
+    Kind {
+        nodes: 4,
+        rate: "20mbit",
+        bits_per_second: 20_000_000,
+        size: "16MB",
+        bytes: 16_000_000,
+        memory: "96M",
+    },
+];
+
+/// Schemes as cases name them, and as `hearth cast --scheme` does; ours first.
+const SCHEMES: [(&str, &str); 5] = [
+    ("default", "auto"),
+    ("published-chunk-first", "published-chunk-first"),
+    ("published-node-first", "published-node-first"),
+    ("direct", "direct"),
+    ("tree", "tree"),
+];
+
+/// One cast.
+#[derive(Debug, Clone, Copy)]
+struct Cast {
+    seconds: f64,
+    /// Bytes on the control node's link, as charged.
+    control_bytes: f64,
+    /// The most that one node's link carried to it.
+    node_bytes: f64,
+    /// Share of the processors' time that nobody used.
+    idle: f64,
+}
+
+impl Kind {
+    fn case(&self, scheme: &str) -> String {
+        format!("qemu-{}/{}/{}/{scheme}", self.nodes, self.rate, self.size)
+    }
+}
+
 /// Every case that was asked for.
-pub fn run(_workspace: &Workspace, _report: &mut Report) -> Result<()> {
+pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    for kind in &KINDS {
+        let schemes: Vec<(&str, &str)> = SCHEMES
+            .into_iter()
+            .filter(|(scheme, _)| report.wants(&kind.case(scheme)))
+            .collect();
+        if !schemes.is_empty() {
+            quiet(report);
+            measure(workspace, report, kind, &schemes)?;
+        }
+    }
     Ok(())
+}
+
+fn measure(
+    workspace: &Workspace,
+    report: &mut Report,
+    kind: &Kind,
+    schemes: &[(&str, &str)],
+) -> Result<()> {
+    report.progress(&format!("{} nodes, {}: power on", kind.nodes, kind.rate));
+    let cluster = Cluster::up(
+        workspace,
+        "bench-broadcast",
+        kind.nodes,
+        &["--direct", "--memory", kind.memory, "--rate", kind.rate],
+    )?;
+    check_links(&cluster, kind)?;
+    let folder = tempfile::tempdir().context("making a folder for files")?;
+    let mut serial = 0;
+    for (scheme, option) in schemes {
+        let case = kind.case(scheme);
+        let runs = if *scheme == SCHEMES[0].0 { RUNS } else { 1 };
+        let mut casts = Vec::new();
+        let mut failure = None;
+        while casts.len() < runs && failure.is_none() {
+            report.progress(&case);
+            serial += 1;
+            match cast(&cluster, kind, option, folder.path(), serial) {
+                Ok(cast) => casts.push(cast),
+                Err(error) => failure = Some(format!("{error:#}")),
+            }
+        }
+        match failure {
+            Some(reason) => report.row(Row::refused(&case, "ratio", "ratio", reason)),
+            None => rows(report, kind, scheme, &casts),
+        }
+    }
+    cluster.down()
+}
+
+/// Both ends of every link have the rate asked for and a queue no longer than a switch's.
+fn check_links(cluster: &Cluster, kind: &Kind) -> Result<()> {
+    let limits = cluster.link_limits()?;
+    // Control's link and each node's, two ends each; there is one switch.
+    ensure!(
+        limits.len() == 2 * (kind.nodes + 1),
+        "{} ends of links are limited instead of {}",
+        limits.len(),
+        2 * (kind.nodes + 1)
+    );
+    for limit in &limits {
+        let field = |name: &str| {
+            limit["options"][name]
+                .as_u64()
+                .with_context(|| format!("tc shows no {name}: {limit}"))
+        };
+        let rate = field("rate")? * 8;
+        ensure!(
+            rate == kind.bits_per_second,
+            "a link has {rate} bit/s instead of {}: {limit}",
+            kind.bits_per_second
+        );
+        // tc shows the longest wait, in microseconds.
+        let queue_bytes = field("lat")? * kind.bits_per_second / 8 / 1_000_000;
+        ensure!(
+            queue_bytes <= PORT_BUFFER_BYTES,
+            "{queue_bytes} bytes may wait in front of a link: {limit}"
+        );
+    }
+    Ok(())
+}
+
+/// Casts a file that no node has, and has it dropped.
+fn cast(cluster: &Cluster, kind: &Kind, scheme: &str, folder: &Path, serial: u64) -> Result<Cast> {
+    let name = format!("bench-{serial}");
+    let path = folder.join(&name);
+    let mut bytes = payload(kind.bytes);
+    // Another object each time.
+    bytes[..8].copy_from_slice(&serial.to_le_bytes());
+    fs::write(&path, bytes)?;
+    let path = path.to_string_lossy().into_owned();
+    let (before, processors) = (cluster.counters()?, processor_ticks()?);
+    let done = cluster.json(&["cast", &path, "--scheme", scheme])?;
+    let (after, later) = (cluster.counters()?, processor_ticks()?);
+    cluster.run(&["casts", "drop", &name])?;
+    fs::remove_file(&path)?;
+    let figure = |field: &str| {
+        done[field]
+            .as_f64()
+            .with_context(|| format!("hearth cast --json says no {field}: {done}"))
+    };
+    ensure!(
+        figure("done")? == kind.nodes as f64,
+        "not every node got it: {done}"
+    );
+    let moved = |interface: &str| -> Result<(f64, f64)> {
+        let of = |counters: &std::collections::BTreeMap<String, (u64, u64)>| {
+            counters.get(interface).copied()
+        };
+        let (from, to) = of(&before)
+            .zip(of(&after))
+            .with_context(|| format!("{interface} is gone"))?;
+        Ok(((to.0 - from.0) as f64, (to.1 - from.1) as f64))
+    };
+    let mut node_bytes: f64 = 0.0;
+    for node in 0..kind.nodes {
+        node_bytes = node_bytes.max(moved(&format!("n{node}"))?.1);
+    }
+    let (total, idle) = (later.0 - processors.0, later.1 - processors.1);
+    Ok(Cast {
+        seconds: figure("ms")? / 1e3,
+        control_bytes: moved(SERVICE)?.1,
+        node_bytes,
+        idle: idle as f64 / total.max(1) as f64,
+    })
+}
+
+fn rows(report: &mut Report, kind: &Kind, scheme: &str, casts: &[Cast]) {
+    let case = kind.case(scheme);
+    let limit = limit_s(kind.bytes, kind.bits_per_second);
+    let limit_bytes = limit * kind.bits_per_second as f64 / 8.0;
+    let middle = |of: fn(&Cast) -> f64| median(casts.iter().map(of));
+    let (seconds, idle) = (middle(|cast| cast.seconds), middle(|cast| cast.idle));
+    let ratio = seconds / limit;
+    let context = |metric, value, unit| Row::context(&case, metric, value, unit);
+    if idle < IDLE_LEAST {
+        let reason = format!(
+            "the processors are the bottleneck: {:.0} % of their time was left over, ratio {ratio:.2}",
+            idle * 100.0
+        );
+        report.row(Row::refused(&case, "ratio", "ratio", reason));
+    } else if scheme == SCHEMES[0].0 {
+        report.row(Row::goal(
+            &case,
+            "ratio",
+            ratio,
+            "ratio",
+            Goal::AtMost(RATIO_MOST),
+        ));
+    } else {
+        report.row(context("ratio", ratio, "ratio"));
+    }
+    report.row(context("seconds", seconds, "s"));
+    let copies = middle(|cast| cast.control_bytes) / limit_bytes;
+    report.row(context("control_copies", copies, "copies"));
+    let received = middle(|cast| cast.node_bytes) / limit_bytes;
+    report.row(context("node_received_most", received, "copies"));
+    let load = casts
+        .iter()
+        .map(|cast| cast.control_bytes.max(cast.node_bytes) / cast.seconds)
+        .fold(0.0, f64::max)
+        * 8.0
+        / kind.bits_per_second as f64;
+    report.row(Row::goal(
+        &case,
+        "link_rate_most",
+        load,
+        "of the limit",
+        Goal::AtMost(LINK_MOST),
+    ));
+    report.row(context("processors_idle", idle, "share"));
+}
+
+/// All ticks of the processors since the start, and those among them that nobody used.
+fn processor_ticks() -> Result<(u64, u64)> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let line = text.lines().next().unwrap_or_default();
+    let ticks: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    // user nice system idle iowait ...; the last two, guests, are part of the first two.
+    let idle = ticks.get(3..5).context("/proc/stat is short")?.iter().sum();
+    Ok((ticks.iter().take(8).sum(), idle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_those_of_the_tables() {
+        assert_eq!(KINDS[0].case(SCHEMES[0].0), "qemu-16/5mbit/4MB/default");
+        assert_eq!(KINDS[1].case(SCHEMES[3].0), "qemu-4/20mbit/16MB/direct");
+    }
+
+    #[test]
+    fn a_machine_has_ticks() {
+        let (all, idle) = processor_ticks().unwrap();
+        assert!(all >= idle && all > 0);
+    }
 }
