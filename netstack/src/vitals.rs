@@ -13,8 +13,23 @@ pub struct InterruptCounts {
     pub monitor: u64,
     /// Network adapter; only while somebody waits.
     pub nic: u64,
+    /// Network adapter or timer, for a broadcast that is not finished.
+    pub cast: u64,
     /// Anything that nobody asked for.
     pub spurious: u64,
+}
+
+/// What broadcasts have moved through a node since its start, in blocks (data and hash lists).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CastVitals {
+    /// Received, checked and kept.
+    pub blocks_in: u64,
+    /// Sent to others, in full.
+    pub blocks_out: u64,
+    /// Received and not what their hash says.
+    pub corrupt: u64,
+    /// Fragments received that were there already.
+    pub duplicates: u64,
 }
 
 /// State of a node, sent with the next heartbeat. Times count from the kernel's entry.
@@ -40,6 +55,8 @@ pub struct Vitals {
     pub interrupts_user: InterruptCounts,
     /// Interrupts taken while the node was idle or in the kernel.
     pub interrupts_idle: InterruptCounts,
+    /// Broadcasts.
+    pub casts: CastVitals,
 }
 
 /// Milestones of a boot as the kernel measured them, sent with HELLO. Zero: not measured.

@@ -23,17 +23,20 @@ pub enum Class {
     Monitor = 2,
     /// The network interface, only when somebody waits for it.
     Nic = 3,
+    /// Network interface or timer: a broadcast that this node has a part in goes on.
+    Cast = 4,
     /// Anything else.
-    Spurious = 4,
+    Spurious = 5,
 }
 
 impl Class {
     /// All classes in the order of their counts.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Heartbeat,
         Self::TimeLimit,
         Self::Monitor,
         Self::Nic,
+        Self::Cast,
         Self::Spurious,
     ];
 
@@ -44,6 +47,7 @@ impl Class {
             Self::TimeLimit => "time_limit",
             Self::Monitor => "monitor",
             Self::Nic => "nic",
+            Self::Cast => "cast",
             Self::Spurious => "spurious",
         }
     }
@@ -62,17 +66,17 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// While a program ran, in the order of [`Class::ALL`].
-    pub user: [u64; 5],
+    pub user: [u64; Class::ALL.len()],
     /// While the kernel was halted.
-    pub idle: [u64; 5],
+    pub idle: [u64; Class::ALL.len()],
 }
 
 impl Counts {
     /// No interrupt yet.
     pub const fn new() -> Self {
         Self {
-            user: [0; 5],
-            idle: [0; 5],
+            user: [0; _],
+            idle: [0; _],
         }
     }
 
@@ -124,8 +128,8 @@ mod tests {
         counts.count(Class::Nic, Place::Idle);
         counts.count(Class::Heartbeat, Place::User);
         let job = counts.since(&earlier);
-        assert_eq!(job.user, [1, 0, 0, 0, 0]);
-        assert_eq!(job.idle, [0, 0, 0, 1, 0]);
+        assert_eq!(job.user, [1, 0, 0, 0, 0, 0]);
+        assert_eq!(job.idle, [0, 0, 0, 1, 0, 0]);
         assert_eq!(job.user_total(), 1);
         assert_eq!(std::format!("{job}"), "heartbeat 1+0 nic 0+1 (user+idle)");
     }

@@ -5,12 +5,12 @@
 use kernel_core::interrupts::Class;
 use netstack::ids::JobId;
 use netstack::time::{Instant, Micros};
-use netstack::vitals::{InterruptCounts, Vitals};
+use netstack::vitals::{CastVitals, InterruptCounts, Vitals};
 
 use crate::{arch, mm, time};
 
 /// State of the node now. `joined`: when it was first welcomed, and how long it had slept by then.
-pub fn vitals(job: Option<JobId>, joined: Option<(Instant, Micros)>) -> Vitals {
+pub fn vitals(job: Option<JobId>, joined: Option<(Instant, Micros)>, casts: CastVitals) -> Vitals {
     let memory = mm::stats();
     let interrupts = arch::interrupts::counts();
     let (joined_us, joined_idle_us) =
@@ -24,6 +24,7 @@ pub fn vitals(job: Option<JobId>, joined: Option<(Instant, Micros)>) -> Vitals {
         unscrubbed: !memory.scrubs,
         interrupts_user: interrupt_counts(&interrupts.user),
         interrupts_idle: interrupt_counts(&interrupts.idle),
+        casts,
         joined_us,
         joined_idle_us,
     }
@@ -37,6 +38,7 @@ pub fn interrupt_counts(counts: &[u64; Class::ALL.len()]) -> InterruptCounts {
         time_limit: of(Class::TimeLimit),
         monitor: of(Class::Monitor),
         nic: of(Class::Nic),
+        cast: of(Class::Cast),
         spurious: of(Class::Spurious),
     }
 }

@@ -92,6 +92,12 @@ pub struct ExitReport {
     pub pages_read_ahead_used: u64,
     /// Bytes of program file received.
     pub bytes_loaded: u64,
+    /// Pages of the program file taken from what a broadcast had brought.
+    pub pages_from_cast: u64,
+    /// Faults on the program file that these pages served: no request was made.
+    pub faults_from_cast: u64,
+    /// Of these, faults that had to wait for a block on its way.
+    pub faults_awaited: u64,
     /// Most frames of memory in use at once.
     pub frames_peak: u64,
     /// Frames scrubbed after the end.
@@ -137,6 +143,9 @@ impl ExitReport {
             pages_read_ahead: 0,
             pages_read_ahead_used: 0,
             bytes_loaded: 0,
+            pages_from_cast: 0,
+            faults_from_cast: 0,
+            faults_awaited: 0,
             frames_peak: 0,
             frames_scrubbed: 0,
             interrupts_user: InterruptCounts::default(),

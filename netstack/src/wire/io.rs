@@ -127,7 +127,7 @@ fn emit_exit(report: &ExitReport, writer: &mut Writer<'_>) {
 }
 
 /// The plain counts of a report in their order on the wire.
-fn exit_counts(report: &ExitReport) -> [u64; 29] {
+fn exit_counts(report: &ExitReport) -> [u64; 32] {
     [
         report.user_us,
         report.wall_us,
@@ -158,6 +158,9 @@ fn exit_counts(report: &ExitReport) -> [u64; 29] {
         report.first_us,
         report.first_counts,
         report.exit_counts,
+        report.pages_from_cast,
+        report.faults_from_cast,
+        report.faults_awaited,
     ]
 }
 
@@ -207,6 +210,9 @@ fn parse_exit(reader: &mut Reader<'_>) -> Result<ExitReport, Error> {
         first_us: reader.u64()?,
         first_counts: reader.u64()?,
         exit_counts: reader.u64()?,
+        pages_from_cast: reader.u64()?,
+        faults_from_cast: reader.u64()?,
+        faults_awaited: reader.u64()?,
         interrupts_user: parse_interrupts(reader)?,
         interrupts_idle: parse_interrupts(reader)?,
         unknown_calls: Vec::with_capacity(unknown),

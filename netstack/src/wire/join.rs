@@ -6,7 +6,7 @@ use super::key::KEY_LEN;
 use crate::ids::{ControlEpoch, JobId};
 use crate::join::{Refusal, Timing};
 use crate::time::Micros;
-use crate::vitals::{BootTimings, InterruptCounts, Vitals};
+use crate::vitals::{BootTimings, CastVitals, InterruptCounts, Vitals};
 
 /// Longest text of a REFUSE, in bytes.
 pub const REFUSE_TEXT_MAX: usize = 256;
@@ -187,6 +187,12 @@ pub fn emit_heartbeat(vitals: &Vitals, writer: &mut Writer<'_>) {
     writer.u64(JobId::to_wire(vitals.job));
     emit_interrupts(&vitals.interrupts_user, writer);
     emit_interrupts(&vitals.interrupts_idle, writer);
+    writer
+        .u64(vitals.casts.blocks_in)
+        .u64(vitals.casts.blocks_out);
+    writer
+        .u64(vitals.casts.corrupt)
+        .u64(vitals.casts.duplicates);
     writer.u8(vitals.unscrubbed.into());
 }
 
@@ -203,6 +209,12 @@ pub fn parse_heartbeat(payload: &[u8]) -> Result<Vitals, Error> {
         job: JobId::from_wire(reader.u64()?),
         interrupts_user: parse_interrupts(&mut reader)?,
         interrupts_idle: parse_interrupts(&mut reader)?,
+        casts: CastVitals {
+            blocks_in: reader.u64()?,
+            blocks_out: reader.u64()?,
+            corrupt: reader.u64()?,
+            duplicates: reader.u64()?,
+        },
         unscrubbed: flag(reader.u8()?)?,
     };
     reader.finish()?;
@@ -278,7 +290,7 @@ pub(super) fn emit_interrupts(counts: &InterruptCounts, writer: &mut Writer<'_>)
         .u64(counts.heartbeat)
         .u64(counts.time_limit)
         .u64(counts.monitor);
-    writer.u64(counts.nic).u64(counts.spurious);
+    writer.u64(counts.nic).u64(counts.cast).u64(counts.spurious);
 }
 
 pub(super) fn parse_interrupts(reader: &mut Reader<'_>) -> Result<InterruptCounts, Error> {
@@ -287,6 +299,7 @@ pub(super) fn parse_interrupts(reader: &mut Reader<'_>) -> Result<InterruptCount
         time_limit: reader.u64()?,
         monitor: reader.u64()?,
         nic: reader.u64()?,
+        cast: reader.u64()?,
         spurious: reader.u64()?,
     })
 }

@@ -13,7 +13,7 @@ use netstack::page::{FRAGMENT, Object, PageError};
 use netstack::personality::Personality;
 use netstack::retention::{CHANGES_MAX, Holding, Keep, Retention, Reuse, Verify};
 use netstack::time::Micros;
-use netstack::vitals::{BootTimings, InterruptCounts, Vitals};
+use netstack::vitals::{BootTimings, CastVitals, InterruptCounts, Vitals};
 use netstack::wire::datagram::{self, Header, Kind, MAX_PAYLOAD, Packet};
 use netstack::wire::field::Writer;
 use netstack::wire::io::{Done, IoCall, IoReply, emit_call};
@@ -116,21 +116,23 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn interrupts()(n: [u64; 5]) -> InterruptCounts {
-        let [heartbeat, time_limit, monitor, nic, spurious] = n;
-        InterruptCounts { heartbeat, time_limit, monitor, nic, spurious }
+    fn interrupts()(n: [u64; 6]) -> InterruptCounts {
+        let [heartbeat, time_limit, monitor, nic, cast, spurious] = n;
+        InterruptCounts { heartbeat, time_limit, monitor, nic, cast, spurious }
     }
 }
 
 prop_compose! {
     fn vitals()(
-        n: [u64; 6], job in optional_job(), unscrubbed: bool,
+        n: [u64; 6], job in optional_job(), unscrubbed: bool, casts: [u64; 4],
         interrupts_user in interrupts(), interrupts_idle in interrupts(),
     ) -> Vitals {
         let [uptime_us, idle_us, joined_us, joined_idle_us, memory_free, memory_used] = n;
+        let [blocks_in, blocks_out, corrupt, duplicates] = casts;
         Vitals {
             uptime_us, idle_us, joined_us, joined_idle_us, memory_free, memory_used, job, unscrubbed,
             interrupts_user, interrupts_idle,
+            casts: CastVitals { blocks_in, blocks_out, corrupt, duplicates },
         }
     }
 }
@@ -253,7 +255,7 @@ fn status() -> impl Strategy<Value = ExitStatus> {
 
 prop_compose! {
     fn exit_report()(
-        status in status(), warm: bool, n: [u64; 29],
+        status in status(), warm: bool, n: [u64; 32],
         interrupts_user in interrupts(), interrupts_idle in interrupts(),
         unknown_calls in vec(any::<(u32, u32)>(), 0..=MAX_UNKNOWN_CALLS),
     ) -> ExitReport {
@@ -264,6 +266,7 @@ prop_compose! {
             frames_scrubbed, pages_reused, pages_kept, pages_discarded, pages_damaged,
             table_pages, pages_large, program_requests, program_fragments,
             program_wire_bytes, launch_us, first_us, first_counts, exit_counts,
+            pages_from_cast, faults_from_cast, faults_awaited,
         ] = n;
         ExitReport {
             status, warm,
@@ -273,6 +276,7 @@ prop_compose! {
             frames_scrubbed, pages_reused, pages_kept, pages_discarded, pages_damaged,
             table_pages, pages_large, program_requests, program_fragments,
             program_wire_bytes, launch_us, first_us, first_counts, exit_counts,
+            pages_from_cast, faults_from_cast, faults_awaited,
             interrupts_user, interrupts_idle, unknown_calls,
         }
     }

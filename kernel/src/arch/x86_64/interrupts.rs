@@ -29,11 +29,14 @@ const _: () = assert!(SPURIOUS_VECTOR as usize == VECTORS - 1);
 struct State {
     /// Class of device vector `DEVICE_FIRST + i`.
     devices: [Option<Class>; (SPURIOUS_VECTOR - DEVICE_FIRST) as usize],
+    /// A program that runs now may be interrupted by the card, for a broadcast.
+    for_cast: bool,
     counts: Counts,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
     devices: [None; (SPURIOUS_VECTOR - DEVICE_FIRST) as usize],
+    for_cast: false,
     counts: Counts::new(),
 });
 
@@ -50,6 +53,12 @@ pub fn allocate(class: Class) -> u8 {
     DEVICE_FIRST + index as u8
 }
 
+/// Says whether the card may interrupt programs from now on, because a broadcast wants it: its
+/// interrupts are then of [`Class::Cast`] in ring 3.
+pub fn set_for_cast(on: bool) {
+    STATE.lock().for_cast = on;
+}
+
 /// Interrupts since start, by class and place.
 pub fn counts() -> Counts {
     STATE.lock().counts
@@ -61,7 +70,11 @@ pub(super) fn acknowledge(vector: u8, place: Place) -> Class {
         TIMER_VECTOR => timer::fired(),
         SPURIOUS_VECTOR => Class::Spurious,
         DEVICE_FIRST.. => {
-            STATE.lock().devices[usize::from(vector - DEVICE_FIRST)].unwrap_or(Class::Spurious)
+            let state = STATE.lock();
+            match state.devices[usize::from(vector - DEVICE_FIRST)] {
+                Some(Class::Nic) if state.for_cast && place == Place::User => Class::Cast,
+                class => class.unwrap_or(Class::Spurious),
+            }
         }
         _ => Class::Spurious,
     };
