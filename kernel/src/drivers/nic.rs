@@ -36,6 +36,13 @@ pub trait Nic: Send {
     /// The card's hardware address.
     fn mac(&self) -> [u8; 6];
 
+    /// Looks at the next received frame, which [`Self::receive`] or another look gives again until
+    /// [`Self::pass`]. `None` when nothing was received.
+    fn look(&mut self) -> Option<&[u8]>;
+
+    /// Takes the frame that [`Self::look`] gave and throws it away.
+    fn pass(&mut self);
+
     /// Takes the next received frame, together with room to answer it.
     ///
     /// `None` when nothing was received or no transmit buffer is free. The frame's buffer goes

@@ -17,7 +17,7 @@ use smoltcp::wire::{
 
 use super::wire::{CARD_MAC, Sent, Wire};
 use super::{Outcome, check};
-use crate::net::{self, Event, Stack};
+use crate::net::{self, Arrival, Event, Stack};
 
 const SERVER: Ipv4Address = Ipv4Address::new(10, 117, 0, 1);
 const STRANGER: Ipv4Address = Ipv4Address::new(10, 117, 0, 66);
@@ -38,6 +38,7 @@ struct Bench {
     wire: Wire,
     now: Instant,
     delivered: Vec<Vec<u8>>,
+    peers: Vec<(SocketAddrV4, Vec<u8>)>,
 }
 
 impl Bench {
@@ -55,13 +56,16 @@ impl Bench {
             wire,
             now,
             delivered: Vec::new(),
+            peers: Vec::new(),
         }
     }
 
     fn poll(&mut self) -> bool {
-        let delivered = &mut self.delivered;
-        self.stack
-            .poll(self.now, &mut |datagram| delivered.push(datagram.to_vec()))
+        let (delivered, peers) = (&mut self.delivered, &mut self.peers);
+        self.stack.poll(self.now, &mut |arrival| match arrival {
+            Arrival::Control(datagram) => delivered.push(datagram.to_vec()),
+            Arrival::Peer(from, datagram) => peers.push((from, datagram.to_vec())),
+        })
     }
 
     /// Sleeps until the stack's next deadline.

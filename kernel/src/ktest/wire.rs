@@ -89,6 +89,16 @@ impl Wire {
         self.0.lock().to_card.push_back(frame);
     }
 
+    /// Puts a frame on the wire as it is.
+    pub fn put_frame(&self, frame: &[u8]) {
+        self.0.lock().to_card.push_back(frame.to_vec());
+    }
+
+    /// Takes the next frame the card sent.
+    pub fn take_frame(&self) -> Option<Vec<u8>> {
+        self.0.lock().from_card.pop_front()
+    }
+
     /// Takes the next UDP datagram the card sent; answers its ARP requests on the way.
     pub fn take_udp(&self) -> Option<Sent> {
         loop {
@@ -149,6 +159,15 @@ impl Wire {
 impl Nic for FakeCard {
     fn mac(&self) -> [u8; 6] {
         CARD_MAC
+    }
+
+    fn look(&mut self) -> Option<&[u8]> {
+        self.received = self.wire.0.lock().to_card.front()?.clone();
+        Some(&self.received)
+    }
+
+    fn pass(&mut self) {
+        self.wire.0.lock().to_card.pop_front();
     }
 
     fn receive(&mut self) -> Option<(&[u8], &mut dyn Transmit)> {

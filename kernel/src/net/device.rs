@@ -9,6 +9,7 @@ use smoltcp::phy::{self, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
 use super::RECEIVE_BURST;
+use super::peer::PeerDatagram;
 use super::strangers::Strangers;
 use crate::drivers::nic::{FRAME_MAX, Nic, Transmit};
 
@@ -40,6 +41,16 @@ impl CardDevice {
     /// Hardware address of the sender of the frame received last.
     pub fn source(&self) -> [u8; 6] {
         self.source
+    }
+
+    /// The datagram that waits next, if it is one of peers for `own`; [`Self::pass`] goes on.
+    pub fn look_for_peer(&mut self, own: Ipv4Addr) -> Option<PeerDatagram<'_>> {
+        PeerDatagram::find(self.card.look()?, own)
+    }
+
+    /// Throws the frame away that was looked at.
+    pub fn pass(&mut self) {
+        self.card.pass();
     }
 
     /// The card.

@@ -1,15 +1,19 @@
-//! The node's network: Ethernet, ARP, IPv4, DHCP and one UDP socket to the control node.
+//! The node's network: Ethernet, ARP, IPv4, DHCP, one UDP socket to the control node, and the
+//! datagrams of other nodes beside it.
 //!
 //! Key types: [`Stack`], everything between the card and datagrams; [`Config`], what is known
-//! before the first packet; [`Event`], what the agent must hear of. smoltcp does the protocols.
+//! before the first packet; [`Event`], what the agent must hear of. smoltcp does the protocols, but
+//! for what peers send ([`peer`]).
 //! Neighbours: `drivers::nic` below, `agent` above, `arch::idle` for waiting.
 //!
-//! Invariant: the card interrupts only inside [`Stack::wait`]; elsewhere frames pile up in its
-//! ring until somebody polls, and traffic costs a computing program nothing.
+//! Invariant: the card interrupts only inside [`Stack::wait`] and between two calls of
+//! [`Stack::listen`]; elsewhere frames pile up in its ring until somebody polls, and traffic costs
+//! a computing program nothing.
 
 mod device;
 mod dhcp;
 pub mod frame;
+pub mod peer;
 mod strangers;
 
 use alloc::boxed::Box;
@@ -26,6 +30,7 @@ use smoltcp::socket::udp;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Address, Ipv4Cidr};
 
 use self::device::CardDevice;
+use self::frame::UdpFrame;
 use crate::arch;
 use crate::drivers::nic::{self, Nic};
 
@@ -40,7 +45,7 @@ const RECEIVE_QUEUE: usize = 2;
 /// Longest sleep of a node whose card cannot interrupt; keeps such a node usable.
 const POLL_INTERVAL: Micros = Micros::from_millis(2);
 /// Wait before looking again at a full transmit ring.
-const TRANSMIT_RETRY: Micros = Micros::from_millis(1);
+pub const TRANSMIT_RETRY: Micros = Micros::from_millis(1);
 /// Sockets: UDP and DHCP.
 const SOCKETS: usize = 2;
 
@@ -70,6 +75,15 @@ pub enum Event {
     Personality(Box<Personality>),
     /// The address is gone; datagrams cannot be sent until the next [`Event::Address`].
     AddressLost,
+}
+
+/// A datagram that has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival<'a> {
+    /// From the control node's address.
+    Control(&'a [u8]),
+    /// Of a kind that nodes exchange, from anybody.
+    Peer(SocketAddrV4, &'a [u8]),
 }
 
 /// Datagrams that were not passed on.
@@ -173,12 +187,16 @@ impl Stack {
 
     /// Takes up to [`RECEIVE_BURST`] frames from the card, gives their datagrams to `deliver`, and
     /// sends what is due. Returns whether the burst was used up, so that more frames may wait.
-    pub fn poll(&mut self, now: Instant, deliver: &mut dyn FnMut(&[u8])) -> bool {
+    pub fn poll(&mut self, now: Instant, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
         if let Some(dhcp) = &mut self.dhcp {
             dhcp.prepare(&mut self.sockets, now);
         }
         let mut taken = 0;
         while taken < RECEIVE_BURST {
+            if self.take_peer(deliver) {
+                taken += 1;
+                continue;
+            }
             let result = self.interface.poll_ingress_single(
                 instant(now),
                 &mut self.device,
@@ -214,6 +232,41 @@ impl Stack {
         let to = (IpAddress::Ipv4(*control.ip()), control.port());
         let socket = self.sockets.get_mut::<udp::Socket>(self.udp);
         socket.send_slice(datagram, to).is_ok()
+    }
+
+    /// Whether [`Self::send_peer`] takes a datagram now: the card's ring has room.
+    pub fn can_send_peer(&mut self) -> bool {
+        self.address.is_some() && self.device.card_mut().transmit().is_some()
+    }
+
+    /// Hands the card a datagram to a node whose hardware address is known: no ARP, no queue, no
+    /// checksum. Returns false, and drops it, unless [`Self::can_send_peer`].
+    pub fn send_peer(&mut self, to: SocketAddrV4, mac: [u8; 6], datagram: &[u8]) -> bool {
+        let Some((own, _)) = self.address else {
+            return false;
+        };
+        let frame = UdpFrame {
+            source_mac: self.mac(),
+            target_mac: mac,
+            source: SocketAddrV4::new(own.address(), netstack::NODE_PORT),
+            target: to,
+        };
+        let Some(room) = self.device.card_mut().transmit() else {
+            return false;
+        };
+        room.send(UdpFrame::length(datagram.len()), &mut |buffer| {
+            frame.emit_unsummed(datagram, buffer);
+        });
+        true
+    }
+
+    /// Lets the card interrupt from now on, or not: around the time that a program computes while
+    /// the node has something to pass on. Returns whether a frame waits already, for which no
+    /// interrupt comes.
+    pub fn listen(&mut self, on: bool) -> bool {
+        let card = self.device.card_mut();
+        card.set_interrupts(on);
+        on && card.has_received()
     }
 
     /// Moves queued datagrams to the card.
@@ -258,13 +311,26 @@ impl Stack {
         arch::idle::absorb();
     }
 
-    fn deliver(&mut self, deliver: &mut dyn FnMut(&[u8])) {
+    /// Delivers the next frame if it is a datagram of a peer.
+    fn take_peer(&mut self, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        let Some((own, _)) = self.address else {
+            return false;
+        };
+        let Some(found) = self.device.look_for_peer(own.address()) else {
+            return false;
+        };
+        deliver(Arrival::Peer(found.from, found.bytes));
+        self.device.pass();
+        true
+    }
+
+    fn deliver(&mut self, deliver: &mut dyn FnMut(Arrival<'_>)) {
         let socket = self.sockets.get_mut::<udp::Socket>(self.udp);
         while let Ok((datagram, from)) = socket.recv() {
             let IpAddress::Ipv4(from) = from.endpoint.addr;
             if self.control.is_some_and(|control| *control.ip() == from) {
                 self.control_mac = Some(self.device.source());
-                deliver(datagram);
+                deliver(Arrival::Control(datagram));
             } else {
                 self.counters.foreign += 1;
             }

@@ -7,7 +7,8 @@
 //! rings: Virtual I/O Device (VIRTIO) specification 1.2, sections 2.7, 3.1 and 5.1. Neighbours:
 //! `transport`, `buffers`, `msix`.
 //!
-//! Invariant: every receive buffer is either posted to the card or is the one frame handed out;
+//! Invariant: every receive buffer is either posted to the card, or is the one frame looked at, or
+//! the one handed out;
 //! every transmit buffer is either in the free list or owned by the card until it is reclaimed.
 
 use alloc::boxed::Box;
@@ -122,6 +123,8 @@ pub struct VirtioNet {
     slots: [u16; RECEIVE_ENTRIES],
     /// Slot of the frame handed out last, to be posted again.
     lent: Option<u16>,
+    /// Slot and length of a frame that was looked at and not taken.
+    looked_at: Option<(u16, usize)>,
     interrupts: bool,
     transmit: TransmitHalf,
 }
@@ -176,6 +179,7 @@ impl VirtioNet {
             buffers: Pool::new(RECEIVE_ENTRIES).ok_or(StartError::NoMemory)?,
             slots: [NO_SLOT; RECEIVE_ENTRIES],
             lent: None,
+            looked_at: None,
             interrupts: table.is_some(),
             transmit: TransmitHalf {
                 transport,
@@ -229,6 +233,35 @@ impl VirtioNet {
         let len = (written as usize).saturating_sub(HEADER_BYTES);
         Some((slot, if len <= FRAME_MAX { len } else { 0 }))
     }
+
+    /// The next frame of possible length: its slot and length.
+    fn next(&mut self) -> Option<(u16, usize)> {
+        if let Some(looked_at) = self.looked_at.take() {
+            return Some(looked_at);
+        }
+        // Bounded: a card cannot have completed more than all entries.
+        for _ in 0..RECEIVE_ENTRIES {
+            let (slot, len) = self.take()?;
+            if len > 0 {
+                return Some((slot, len));
+            }
+            self.transmit.counters.receive_errors += 1;
+            self.post(slot);
+        }
+        None
+    }
+
+    /// Gives the buffer handed out last back to the card.
+    fn take_back(&mut self) {
+        if let Some(slot) = self.lent.take() {
+            self.post(slot);
+            self.tell_posted();
+        }
+    }
+
+    fn frame(&mut self, slot: u16, len: usize) -> &[u8] {
+        &self.buffers.slot(usize::from(slot))[HEADER_BYTES..HEADER_BYTES + len]
+    }
 }
 
 /// Resets the card and agrees on the features, sections 3.1.1 and 2.2.
@@ -267,28 +300,30 @@ impl Nic for VirtioNet {
         self.mac
     }
 
-    fn receive(&mut self) -> Option<(&[u8], &mut dyn Transmit)> {
-        if let Some(slot) = self.lent.take() {
-            self.post(slot);
-            self.tell_posted();
+    fn look(&mut self) -> Option<&[u8]> {
+        self.take_back();
+        let (slot, len) = self.next()?;
+        self.looked_at = Some((slot, len));
+        Some(self.frame(slot, len))
+    }
+
+    fn pass(&mut self) {
+        if let Some((slot, _)) = self.looked_at.take() {
+            self.lent = Some(slot);
+            self.transmit.counters.received += 1;
         }
+    }
+
+    fn receive(&mut self) -> Option<(&[u8], &mut dyn Transmit)> {
+        self.take_back();
         if !self.transmit.has_room() {
             return None;
         }
-        // Bounded: a card cannot have completed more than all entries.
-        for _ in 0..RECEIVE_ENTRIES {
-            let (slot, len) = self.take()?;
-            if len == 0 {
-                self.transmit.counters.receive_errors += 1;
-                self.post(slot);
-                continue;
-            }
-            self.lent = Some(slot);
-            self.transmit.counters.received += 1;
-            let frame = &self.buffers.slot(usize::from(slot))[HEADER_BYTES..HEADER_BYTES + len];
-            return Some((frame, &mut self.transmit));
-        }
-        None
+        let (slot, len) = self.next()?;
+        self.lent = Some(slot);
+        self.transmit.counters.received += 1;
+        let frame = &self.buffers.slot(usize::from(slot))[HEADER_BYTES..HEADER_BYTES + len];
+        Some((frame, &mut self.transmit))
     }
 
     fn transmit(&mut self) -> Option<&mut dyn Transmit> {
@@ -300,7 +335,7 @@ impl Nic for VirtioNet {
     }
 
     fn has_received(&mut self) -> bool {
-        self.queue.can_pop()
+        self.looked_at.is_some() || self.queue.can_pop()
     }
 
     fn set_interrupts(&mut self, on: bool) {
