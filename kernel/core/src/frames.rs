@@ -256,6 +256,16 @@ impl FrameAllocator {
         self.counters.rewarmed += count;
     }
 
+    /// Hands a frame of an object's page to the program whose file the object is: nothing in it is a
+    /// secret to its new owner, so it is not scrubbed. Panics when it is no object's.
+    pub fn adopt(&mut self, frame: PhysAddr, owner: Owner) {
+        let index = self.index(frame);
+        let (state, _) = self.state(frame);
+        assert!(state == State::Object, "{frame:?} adopted while {state:?}");
+        assert!(owner != Owner::KERNEL, "adopted by no program");
+        self.set(index, State::User, owner);
+    }
+
     /// Makes a frame that was lent by [`FrameAllocator::rewarm`] an ordinary one of its program.
     /// Returns whether it was lent.
     pub fn claim(&mut self, frame: PhysAddr) -> bool {

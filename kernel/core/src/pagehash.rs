@@ -42,11 +42,25 @@ pub fn page_hash(index: u64, page: &[u8], file_bytes: u64) -> Hash {
         "page {index} has {} bytes instead of {expected}",
         page.len()
     );
-    let place = match file_bytes <= PAGE_BYTES as u64 {
+    subtree(offset, page, file_bytes <= PAGE_BYTES as u64)
+}
+
+/// The chaining value of a subtree of whole chunks that begins at byte `first`; with `root`, the hash
+/// of the whole input. For blocks of a broadcast, which are larger than a page.
+pub fn subtree(first: u64, bytes: &[u8], root: bool) -> Hash {
+    blake3::subtree(bytes, first / CHUNK_BYTES as u64, place(root))
+}
+
+/// The value of the node over two subtrees.
+pub fn parent(left: &Hash, right: &Hash, root: bool) -> Hash {
+    blake3::parent(left, right, place(root))
+}
+
+const fn place(root: bool) -> Place {
+    match root {
         true => Place::Root,
         false => Place::Inside,
-    };
-    blake3::subtree(page, offset / CHUNK_BYTES as u64, place)
+    }
 }
 
 /// Whether `list` is the list of the file with this hash and size.

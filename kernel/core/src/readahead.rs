@@ -48,6 +48,8 @@ pub struct Counts {
     pub ahead: u64,
     /// Of the pages read ahead, those the program then touched.
     pub used: u64,
+    /// Taken from what a broadcast had brought, instead of being asked for.
+    pub cast: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -119,6 +119,11 @@ impl Mailbox {
         self.io.pop_front()
     }
 
+    /// Says that what the process may wait for has come from elsewhere.
+    pub fn put_news(&mut self) {
+        self.news = true;
+    }
+
     /// Whether something was put in since the last call.
     pub fn take_news(&mut self) -> bool {
         core::mem::take(&mut self.news)

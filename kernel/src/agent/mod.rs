@@ -6,6 +6,7 @@
 //! | [`node`] | datagrams between the network and the protocol's endpoint |
 //! | [`job`] | one program, from launch to exit report |
 //! | [`mailbox`] | what has arrived for the job |
+//! | [`cast`] | this node's part in broadcasts |
 //! | [`warm`] | the warm programs, as the control node asks and is told |
 //! | [`vitals`] | what a heartbeat tells |
 //! | [`services`] | what a running program may ask of the node |
@@ -16,6 +17,7 @@
 //! Invariant: with nothing to do the CPU is halted; a node without a card, an address or a control
 //! node keeps trying, ever more slowly, and says so.
 
+pub mod cast;
 mod identity;
 mod job;
 mod last_words;

@@ -10,17 +10,21 @@
 use alloc::collections::VecDeque;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
-use kernel_core::objects::Objects;
-use kernel_core::retention::WarmTable;
+use kernel_core::objects::{ObjectId, Objects};
+use kernel_core::retention::{ROOM_FRAMES, WarmTable};
 use netstack::MAX_DATAGRAM;
-use netstack::ids::{BootEpoch, CallId, JobId, ProgramId, RequestId};
+use netstack::broadcast::{MemberConfig, Peer};
+use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, RequestId};
 use netstack::io::{IoOp, SubmitError};
 use netstack::node::{Config, Endpoint, Event, Full};
 use netstack::page::{Object, PageRequest, PageTraffic};
 use netstack::personality::Personality;
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;
+use netstack::wire::key::Key;
 
+use super::cast::store::{Places, Running};
+use super::cast::{self, CastPage, Casts};
 use super::identity::Identity;
 use super::last_words;
 use super::mailbox::{Cancel, Mailbox};
@@ -29,7 +33,7 @@ use super::vitals::vitals;
 use super::warm;
 use crate::boot::BootFacts;
 use crate::net::frame::UdpFrame;
-use crate::process::{self, Launch};
+use crate::process::{self, Hardware, Launch};
 use crate::time::Moment;
 use crate::{arch, mm, net, time};
 
@@ -48,6 +52,8 @@ pub struct Node {
     identity: Identity,
     stack: net::Stack,
     endpoint: Option<Endpoint>,
+    /// Its number; 0 before it has a personality.
+    node: NodeId,
     timings: BootTimings,
     /// Time of the first welcome, and of it halted.
     joined: Option<(Instant, Micros)>,
@@ -59,6 +65,11 @@ pub struct Node {
     mailbox: Option<Mailbox>,
     warm: WarmTable,
     objects: Objects,
+    casts: Casts,
+    /// The card's transmit ring had no room for what casts have to send.
+    ring_full: bool,
+    /// The program that runs, as far as others may read its pages.
+    running: Option<Running>,
     /// When the CPU woke for what is taken in now, or began to look.
     looked: Moment,
     /// It has left the cluster, and will not be heard again in this boot.
@@ -80,6 +91,7 @@ impl Node {
             identity,
             stack,
             endpoint: None,
+            node: NodeId(0),
             timings,
             joined: None,
             last_tick: time::now(),
@@ -88,6 +100,9 @@ impl Node {
             mailbox: None,
             warm: WarmTable::new(WarmTable::default_limit(mm::frames().usage().total)),
             objects: Objects::new(Objects::default_limit(mm::frames().usage().total)),
+            casts: Casts::default(),
+            ring_full: false,
+            running: None,
             looked: Moment::now(),
             left: false,
             buffer: [0; MAX_DATAGRAM],
@@ -118,6 +133,7 @@ impl Node {
     pub fn close_job(&mut self) {
         let mailbox = self.mailbox.take().expect("a job is open");
         self.endpoint().cancel_requests(mailbox.job());
+        self.casts.close_job(mailbox.job(), &mut self.objects);
     }
 
     /// The endpoint; a job can only exist after it has joined.
@@ -156,16 +172,10 @@ impl Node {
                 break;
             }
             let now = time::now();
-            let Self {
-                stack, endpoint, ..
-            } = self;
-            more = stack.poll(now, &mut |datagram| {
-                if let Some(endpoint) = endpoint {
-                    endpoint.handle_datagram(now, datagram);
-                }
-            });
+            more = self.take_in(now);
             self.take_network_events(now);
             self.take_endpoint_events(now);
+            self.take_cast_events(now);
         }
         // A launch is answered when it is loaded: its first instruction comes a datagram earlier.
         if self.mailbox.is_some() || self.launches.is_empty() {
@@ -174,12 +184,81 @@ impl Node {
         self.report_silence(time::now());
     }
 
+    /// Takes in a burst of datagrams; returns whether more may wait.
+    fn take_in(&mut self, now: Instant) -> bool {
+        let Self {
+            stack,
+            endpoint,
+            casts,
+            objects,
+            warm,
+            running,
+            ..
+        } = self;
+        let running = running.as_ref();
+        let mut places = Places {
+            objects,
+            warm,
+            running,
+        };
+        stack.poll(now, &mut |arrival| match arrival {
+            net::Arrival::Control(datagram) => {
+                if let Some(endpoint) = endpoint {
+                    endpoint.handle_datagram(now, datagram);
+                }
+            }
+            net::Arrival::Peer(from, datagram) => {
+                casts.handle_datagram(now, from, datagram, &mut places);
+            }
+        })
+    }
+
     /// Sends what is due, without a look at what has arrived.
     pub fn send_due(&mut self) {
         let now = time::now();
         self.tell_holdings(now);
         self.transmit(now);
         self.take_endpoint_events(now);
+        self.transmit_to_peers(now);
+        self.take_cast_events(now);
+    }
+
+    /// Hands the card what casts have to send, as far as its ring has room.
+    fn transmit_to_peers(&mut self, now: Instant) {
+        let mut places = Places {
+            objects: &mut self.objects,
+            warm: &mut self.warm,
+            running: self.running.as_ref(),
+        };
+        let (stack, buffer) = (&mut self.stack, &mut self.buffer);
+        self.ring_full = self.casts.transmit(now, stack, buffer, &mut places);
+    }
+
+    fn take_cast_events(&mut self, now: Instant) {
+        let mut places = Places {
+            objects: &mut self.objects,
+            warm: &mut self.warm,
+            running: self.running.as_ref(),
+        };
+        let (mailbox, launches) = (&self.mailbox, &self.launches);
+        self.casts.take_events(now, &mut places, &|job| {
+            let open = mailbox.as_ref().map(Mailbox::job);
+            open == Some(job) || launches.iter().any(|launch| launch.spec.job == job)
+        });
+        if let Some(mailbox) = &mut self.mailbox
+            && self.casts.take_news_of(&ObjectId(mailbox.program().0))
+        {
+            mailbox.put_news();
+        }
+    }
+
+    /// When casts must be looked after; with a full transmit ring not at once.
+    fn cast_timeout(&self, now: Instant) -> Option<Instant> {
+        let due = self.casts.poll_timeout()?;
+        Some(match self.ring_full {
+            true => due.max(now + net::TRANSMIT_RETRY),
+            false => due,
+        })
     }
 
     /// Tells control what has changed in the table of warm programs.
@@ -202,7 +281,8 @@ impl Node {
         // While the stack takes no datagram, what the endpoint has due must not keep the CPU awake.
         let endpoint = self.endpoint.as_ref().filter(|_| self.stack.can_send());
         let due = endpoint.and_then(Endpoint::poll_timeout);
-        let protocols = [due, self.stack.next_deadline(now)];
+        let casts = self.cast_timeout(now);
+        let protocols = [due, self.stack.next_deadline(now), casts];
         let until = protocols.into_iter().flatten().fold(deadline, Instant::min);
         let looked = Moment::now();
         if until > now && !self.scrub_some() {
@@ -236,7 +316,11 @@ impl Node {
             return;
         };
         if endpoint.poll_timeout().is_some_and(|at| at <= now) {
-            endpoint.set_vitals(vitals(self.mailbox.as_ref().map(Mailbox::job), self.joined));
+            endpoint.set_vitals(vitals(
+                self.mailbox.as_ref().map(Mailbox::job),
+                self.joined,
+                self.casts.vitals(),
+            ));
         }
         // Ends when the endpoint has nothing to say or the stack's queue is full; the queue
         // empties into the card, whose ring is bounded.
@@ -271,6 +355,7 @@ impl Node {
         let [a, b, c, d] = personality.control_addr;
         let control = SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), personality.control_port);
         info!("agent", "I am {}, joining {control}", personality.name);
+        self.node = personality.node;
         self.stack.set_control(control);
         self.timings.entry_to_hello_us = now.as_micros();
         self.timings.idle_us = arch::idle::total().as_micros();
@@ -312,7 +397,10 @@ impl Node {
 
     fn take_endpoint_event(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Joined { .. } => self.welcome(now),
+            Event::Joined { peer_key, .. } => {
+                self.welcome(now);
+                self.join_casts(peer_key, now);
+            }
             Event::Refused { reason, text, .. } => {
                 error!(
                     "agent",
@@ -392,7 +480,11 @@ impl Node {
         } else {
             info!("agent", "joined again");
         }
-        let vitals = vitals(self.mailbox.as_ref().map(Mailbox::job), self.joined);
+        let vitals = vitals(
+            self.mailbox.as_ref().map(Mailbox::job),
+            self.joined,
+            self.casts.vitals(),
+        );
         self.endpoint().set_vitals(vitals);
         let reporter = self.endpoint().panic_reporter();
         last_words::prepare(reporter.and_then(|reporter| {
@@ -407,6 +499,29 @@ impl Node {
                 },
             })
         }));
+    }
+
+    /// Takes part in casts from now on, among those that share the key.
+    fn join_casts(&mut self, key: Key, now: Instant) {
+        let (Some(address), Some(control)) = (self.stack.address(), self.stack.control()) else {
+            return;
+        };
+        let config = MemberConfig {
+            node: self.node,
+            me: Peer {
+                addr: SocketAddrV4::new(address.address(), netstack::NODE_PORT),
+                mac: self.stack.mac(),
+            },
+            control: self
+                .stack
+                .control_mac()
+                .map(|mac| Peer { addr: control, mac }),
+            key,
+            rate: 0,
+            buffers: cast::BUFFERS,
+            seed: self.identity.boot_epoch,
+        };
+        self.casts.join(config, now, &mut self.objects);
     }
 
     fn take_cancel(&mut self, job: JobId, cancel: Cancel) {
@@ -515,6 +630,43 @@ impl NodeServices for Node {
 
     fn objects(&mut self) -> &mut Objects {
         &mut self.objects
+    }
+
+    fn keep_room(&mut self) {
+        let machine = &mut Hardware::new();
+        self.objects.keep_room(machine);
+        self.warm.keep_room(machine);
+        if mm::frames().usage().available() < ROOM_FRAMES {
+            self.casts.let_go_of_images();
+            self.objects.keep_room(machine);
+        }
+    }
+
+    fn set_running(&mut self, running: Option<Running>) {
+        self.running = running;
+    }
+
+    fn cast_page(&self, page: u64) -> CastPage {
+        let id = ObjectId(self.open().program().0);
+        self.casts.page(&id, page, &self.objects)
+    }
+
+    fn want_page(&mut self, page: u64) {
+        let id = ObjectId(self.open().program().0);
+        self.casts.want(time::now(), &id, page);
+    }
+
+    fn cast_deadline(&self) -> Option<Instant> {
+        let due = || {
+            self.cast_timeout(time::now())
+                .unwrap_or(Instant::FAR_FUTURE)
+        };
+        self.casts.is_active().then(due)
+    }
+
+    fn listen(&mut self, on: bool) -> bool {
+        arch::interrupts::set_for_cast(on);
+        self.stack.listen(on)
     }
 
     fn dropped(&self) -> bool {

@@ -15,6 +15,9 @@ use netstack::node::Full;
 use netstack::page::{Object, PageError, PageTraffic};
 use netstack::time::Instant;
 
+use super::cast::CastPage;
+use super::cast::store::Running;
+
 /// The answer to a page request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageCompletion {
@@ -80,6 +83,26 @@ pub trait NodeServices {
 
     /// The objects in the node's memory: files and images that were cast.
     fn objects(&mut self) -> &mut Objects;
+
+    /// Gives memory that is only kept for later to who needs it now: while little is left, images that
+    /// nobody uses go, then warm programs, then images that are arriving.
+    fn keep_room(&mut self);
+
+    /// Says which program runs, so that others can be given its pages; `None` before they go.
+    fn set_running(&mut self, running: Option<Running>);
+
+    /// Where a page of the job's program is, as far as a broadcast brings it.
+    fn cast_page(&self, page: u64) -> CastPage;
+
+    /// The program waits for a page of its file that is coming with a broadcast.
+    fn want_page(&mut self, page: u64);
+
+    /// While a broadcast is unfinished in which the node has a part: when it must be looked after
+    /// next. The card may interrupt a computing program until this is `None`.
+    fn cast_deadline(&self) -> Option<Instant>;
+
+    /// Lets the card interrupt, or not; returns whether a frame waits for which none comes.
+    fn listen(&mut self, on: bool) -> bool;
 
     /// Whether control wants nothing of the program kept after its end.
     fn dropped(&self) -> bool;

@@ -15,8 +15,11 @@ use netstack::page::{MAX_REQUESTS, Object, PageError, PageTraffic};
 use netstack::retention::Retention;
 use netstack::time::{Instant, Micros};
 
+use super::fake_cast::FakeCast;
+use crate::agent::cast::CastPage;
+use crate::agent::cast::store::Running;
 use crate::agent::services::{IoCompletion, NodeServices, PageCompletion};
-use crate::process::Launch;
+use crate::process::{Hardware, Launch};
 use crate::time::Moment;
 use crate::{arch, time};
 
@@ -57,6 +60,14 @@ pub struct FakeControl {
     pub warm: WarmTable,
     /// The objects in the node's memory.
     pub objects: Objects,
+    /// A broadcast of the program.
+    pub cast: Option<FakeCast>,
+    /// Others may be given pages of the program that runs, as far as it has told.
+    pub running: Option<Running>,
+    /// When a broadcast that is unfinished must be looked after.
+    pub cast_due: Option<Instant>,
+    /// Times the card was allowed to interrupt, and forbidden.
+    pub listened: (u32, u32),
     /// What happens when the node asks for page hashes.
     pub on_hashes: OnHashes,
     cancelled: bool,
@@ -101,6 +112,10 @@ impl FakeControl {
             retention: Retention::NOTHING,
             warm: WarmTable::new(u64::MAX),
             objects: Objects::new(u64::MAX),
+            cast: None,
+            running: None,
+            cast_due: None,
+            listened: (0, 0),
             on_hashes: OnHashes::Give,
             cancelled: false,
             dropped: false,
@@ -189,6 +204,12 @@ impl FakeControl {
         self.next
     }
 
+    fn deliver_blocks(&mut self) {
+        if let Some(cast) = &mut self.cast {
+            cast.deliver(&mut self.objects);
+        }
+    }
+
     /// Counts down the refusals.
     fn is_full(&mut self) -> bool {
         let full = self.full > 0;
@@ -205,14 +226,18 @@ impl NodeServices for FakeControl {
     fn poll(&mut self) {
         self.polls += 1;
         self.polled = time::now();
+        self.deliver_blocks();
     }
 
     fn wait(&mut self, deadline: Instant) {
         let now = time::now();
-        let ready = self.pages.front().map(|(at, _)| *at);
+        let page = self.pages.front().map(|(at, _)| *at);
+        let block = self.cast.as_ref().and_then(FakeCast::next);
+        let ready = [page, block].into_iter().flatten().min();
         if ready.is_none_or(|at| at > now) && self.io.is_empty() && self.full == 0 {
             arch::idle::wait(ready.map_or(deadline, |at| at.min(deadline)));
         }
+        self.deliver_blocks();
     }
 
     fn tick(&self) -> Instant {
@@ -292,6 +317,38 @@ impl NodeServices for FakeControl {
 
     fn objects(&mut self) -> &mut Objects {
         &mut self.objects
+    }
+
+    fn keep_room(&mut self) {
+        self.objects.keep_room(&mut Hardware::new());
+        self.warm.keep_room(&mut Hardware::new());
+    }
+
+    fn set_running(&mut self, running: Option<Running>) {
+        self.running = running;
+    }
+
+    fn cast_page(&self, page: u64) -> CastPage {
+        let cast = self.cast.as_ref();
+        cast.map_or(CastPage::Absent, |cast| cast.page(page, &self.objects))
+    }
+
+    fn want_page(&mut self, page: u64) {
+        if let Some(cast) = &mut self.cast {
+            cast.want(page);
+        }
+    }
+
+    fn cast_deadline(&self) -> Option<Instant> {
+        self.cast_due
+    }
+
+    fn listen(&mut self, on: bool) -> bool {
+        match on {
+            true => self.listened.0 += 1,
+            false => self.listened.1 += 1,
+        }
+        false
     }
 
     fn dropped(&self) -> bool {

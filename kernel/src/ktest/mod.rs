@@ -7,10 +7,13 @@
 //!
 //! Invariant: one boot runs one test, so a test may leave the machine as it likes.
 
+mod cast;
 mod clock;
 mod control;
+mod fake_cast;
 mod memory;
 mod network;
+mod peer;
 mod program;
 mod ring3;
 mod sandbox;
@@ -90,6 +93,12 @@ const TESTS: &[Test] = &[
     test("warm-ends", warm::ends),
     test("warm-pressure", warm::pressure),
     test("read-ahead", warm::read_ahead),
+    test("cast-complete", cast::complete),
+    test("cast-coming", cast::coming),
+    test("cast-stalled", cast::stalled),
+    test("cast-cancelled", cast::cancelled),
+    test("cast-pressure", cast::pressure),
+    test("cast-interrupts", cast::interrupts),
     // The heap holds the file, which must fit a large page.
     test_that("large-text", warm::large_text, " memory=512M"),
     test("dhcp-personality", stack::dhcp_personality),
@@ -98,6 +107,9 @@ const TESTS: &[Test] = &[
     test("dhcp-silence", stack::dhcp_silence),
     test("datagrams-in", stack::datagrams_in),
     test("datagrams-out", stack::datagrams_out),
+    test("peers-in", peer::arrive),
+    test("peers-hostile", peer::hostile),
+    test("peers-out", peer::leave),
     test("no-card", network::no_card),
     test_that(
         "card-modern",

@@ -28,7 +28,7 @@ use crate::process;
 
 /// Runs a program to its end. What is left on the node must then be its warm programs, every page
 /// of them as in its file, and the counts of frames must add up.
-fn run(control: &mut FakeControl) -> Result<ExitReport, String> {
+pub fn run(control: &mut FakeControl) -> Result<ExitReport, String> {
     let launch = control.launch();
     let prepared = process::prepare(&launch, control).map_err(|refusal| format!("{refusal:?}"))?;
     let report = prepared.run(control).report;
@@ -66,7 +66,7 @@ fn leaves_only_file_pages(control: &FakeControl) -> Outcome {
     Ok(())
 }
 
-fn faults_of_file(report: &ExitReport) -> u64 {
+pub fn faults_of_file(report: &ExitReport) -> u64 {
     report.faults_code + report.faults_readonly + report.faults_data + report.faults_held
 }
 
@@ -504,7 +504,7 @@ pub fn ends() -> Outcome {
 }
 
 /// A file whose data has so many pages, different from other files.
-fn large_file(pages: u64, mark: u8) -> Vec<u8> {
+pub fn large_file(pages: u64, mark: u8) -> Vec<u8> {
     let mut data = vec![mark; (pages * 4096) as usize];
     data[..8].copy_from_slice(&u64::from(mark).to_le_bytes());
     file_with(test_programs::touch_data(), &data, 1)

@@ -136,6 +136,7 @@ impl Process {
     fn retire(&mut self, services: &mut dyn NodeServices) -> GivenBack {
         let memory = self.memory.take().expect("memory of a program that ends");
         mm::activate_kernel_table();
+        services.set_running(None);
         services.forget_pages();
         self.flights.clear();
         let mut machine = Hardware::new();
@@ -202,6 +203,10 @@ impl Process {
         let ended = Moment::now();
         arch::timer::disarm();
         self.clock.armed = false;
+        if core::mem::take(&mut self.clock.listening) {
+            services.listen(false);
+            arch::idle::absorb();
+        }
         self.flush_at_end(services);
         let wall = time::now().saturating_since(self.clock.started);
         let text = self.text(ending);
@@ -243,6 +248,8 @@ impl Process {
         report.user_us = time::of_counts(account.user_counts).as_micros();
         report.system_calls = account.system_calls;
         report.bytes_loaded = account.bytes_loaded;
+        report.faults_from_cast = account.faults_from_cast;
+        report.faults_awaited = account.faults_awaited;
         report.pages_damaged += account.pages_damaged;
         report.pages_discarded += account.pages_discarded;
         report.interrupts_user = vitals::interrupt_counts(&interrupts.user);
@@ -300,6 +307,7 @@ fn report_retirement(report: &mut ExitReport, back: &GivenBack) {
     let counts = &back.counts;
     report.pages_asked = counts.readahead.asked;
     report.pages_read_ahead = counts.readahead.ahead;
+    report.pages_from_cast = counts.readahead.cast;
     report.pages_read_ahead_used = counts.readahead.used;
     report.pages_reused = counts.reused;
     report.pages_kept = counts.kept - back.damaged;

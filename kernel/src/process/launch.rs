@@ -29,7 +29,7 @@ use netstack::retention::{Keep, Retention, Reuse, Verify};
 use netstack::time::{Instant, Micros};
 
 use super::ending::Stop;
-use super::{Account, Clock, Launch, Prepared, Process, Streams, refusal, verify};
+use super::{Account, Clock, Launch, Prepared, Process, Streams, image, refusal, verify};
 use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Counts;
 use crate::arch::user::UserContext;
@@ -73,12 +73,16 @@ pub fn prepare(
     let memory = match warm.retained {
         Some(retained) => Memory::relaunch(&mut machine, retained, limit, policy),
         None => {
-            head = read_all(
-                services,
-                Object::Program,
-                spec.program_bytes.min(HEAD_BYTES),
-            )?;
-            let image = Image::parse(&head, spec.program_bytes).map_err(refusal::file)?;
+            let head_bytes = spec.program_bytes.min(HEAD_BYTES);
+            let found = image::head(services, &program, head_bytes)?;
+            let image = match &found {
+                Some(found) => Image::parse(found, spec.program_bytes),
+                None => {
+                    head = read_all(services, Object::Program, head_bytes)?;
+                    Image::parse(&head, spec.program_bytes)
+                }
+            };
+            let image = image.map_err(refusal::file)?;
             let program = Program { id: program, image };
             let (kernel, owner) = (mm::kernel_table(), next_owner(services.warm()));
             Memory::new(&mut machine, program, kernel, owner, limit, policy)
@@ -187,6 +191,7 @@ impl Process {
                 limit: None,
                 monitor: None,
                 armed: false,
+                listening: false,
             },
             account: Account {
                 arrived: launch.arrived,
@@ -198,6 +203,8 @@ impl Process {
                 bytes_loaded: 0,
                 pages_damaged: 0,
                 pages_discarded: 0,
+                faults_from_cast: 0,
+                faults_awaited: 0,
                 interrupts: Counts::new(),
             },
         }
@@ -269,7 +276,7 @@ impl Process {
     }
 
     /// The program is about to run for the first time.
-    pub(super) fn begin(&mut self, services: &dyn NodeServices) {
+    pub(super) fn begin(&mut self, services: &mut dyn NodeServices) {
         let now = services.now();
         let after = |micros: u64| (micros != 0).then(|| now + Micros(micros));
         self.clock = Clock {
@@ -277,9 +284,11 @@ impl Process {
             limit: after(self.spec.time_limit_us),
             monitor: after(self.spec.monitor_period_us),
             armed: false,
+            listening: false,
         };
         self.account.interrupts = arch::interrupts::counts();
         arch::reset_program_registers();
+        self.show_pages(services);
         let table = self.memory().table();
         mm::activate(table);
         self.arm(services);
@@ -338,11 +347,19 @@ pub(super) fn read_all(
 }
 
 fn wait(services: &mut dyn NodeServices) -> Result<(), LaunchRefusal> {
+    // The endpoint gives up on a page after its own limit of attempts.
+    wait_until(services, time::now() + WAIT_STEP)
+}
+
+/// Waits once, at most until `deadline`; it may be early. Fails when the job is cancelled.
+pub(super) fn wait_until(
+    services: &mut dyn NodeServices,
+    deadline: Instant,
+) -> Result<(), LaunchRefusal> {
     if services.cancelled().is_some() {
         return Err(refusal::cancelled());
     }
-    // The endpoint gives up on a page after its own limit of attempts.
-    services.wait(time::now() + WAIT_STEP);
+    services.wait(deadline);
     Ok(())
 }
 

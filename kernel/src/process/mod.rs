@@ -5,6 +5,7 @@
 //! | [`launch`] | from a launch command to a program that is ready to start |
 //! | [`turn`] | the loop around ring 3, and what each trap means |
 //! | [`pager`] | waiting, fetching pages, copying to and from the program |
+//! | [`image`] | pages of the program that a broadcast brings |
 //! | [`streams`] | standard input, output and error, shipped to control |
 //! | [`calls`] | the system calls |
 //! | [`hardware`] | the real machine under `kernel_core::program` |
@@ -22,6 +23,7 @@
 mod calls;
 mod ending;
 mod hardware;
+mod image;
 mod launch;
 mod pager;
 mod refusal;
@@ -137,6 +139,8 @@ struct Clock {
     monitor: Option<Instant>,
     /// Whether the one-shot timer is armed for the next of these.
     armed: bool,
+    /// Whether the card may interrupt the program, for a broadcast.
+    listening: bool,
 }
 
 /// What the program has cost so far.
@@ -155,6 +159,9 @@ struct Account {
     pages_damaged: u64,
     /// Held pages that were given back before the launch.
     pages_discarded: u64,
+    /// Faults that pages of a broadcast served, and of these those that waited for a block.
+    faults_from_cast: u64,
+    faults_awaited: u64,
     /// Interrupts since the node started, at the program's start.
     interrupts: Counts,
 }

@@ -93,7 +93,7 @@ impl Process {
         access: Access,
     ) -> Result<(), Ending> {
         // Memory that a running program wants goes before programs that are only kept.
-        services.warm().keep_room(&mut Hardware::new());
+        services.keep_room();
         // Each turn but the last waits for a request that was under way already.
         let stop = loop {
             let outcome = self.memory().resolve(&mut Hardware::new(), address, access);
@@ -127,8 +127,12 @@ impl Process {
         }
     }
 
-    /// Fetches pages of the program file that the program waits for, and puts them into place.
+    /// Fetches pages of the program file that the program waits for, and puts them into place. What
+    /// a broadcast brings is not asked for.
     fn page_in(&mut self, services: &mut dyn NodeServices, fetch: &Fetch) -> Result<(), Stop> {
+        if self.page_from_cast(services, fetch)? {
+            return Ok(());
+        }
         self.ask(services, fetch)?;
         self.ask_ahead(services);
         self.await_arrival(services, fetch.page)
@@ -205,6 +209,9 @@ impl Process {
     fn ask_ahead(&mut self, services: &mut dyn NodeServices) -> bool {
         let mut asked = false;
         while let Some(fetch) = self.memory().plan_ahead(&mut Hardware::new()) {
+            if self.hold_from_cast(services, &fetch) {
+                continue;
+            }
             let length = fetch.length as u32;
             match services.request_pages(Object::Program, fetch.offset, length, false) {
                 Ok(request) => self.flights.push(Flight { request, fetch }),

@@ -19,6 +19,7 @@ impl Process {
     /// Runs the program until it ends.
     pub(super) fn turns(&mut self, services: &mut dyn NodeServices) -> Ending {
         loop {
+            self.attend(services);
             if !self.clock.armed {
                 self.arm(services);
             }
@@ -42,19 +43,47 @@ impl Process {
     /// Arms the timer for the earliest of the node's and the program's deadlines.
     pub(super) fn arm(&mut self, services: &dyn NodeServices) {
         let tick = services.tick();
-        let (deadline, class) = match self.own_deadline() {
+        let (mut deadline, mut class) = match self.own_deadline() {
             (own, class) if own < tick => (own, class),
             _ => (tick, Class::Heartbeat),
         };
+        if let Some(due) = services.cast_deadline().filter(|due| *due < deadline) {
+            (deadline, class) = (due, Class::Cast);
+        }
         arch::timer::arm(deadline, class);
         self.clock.armed = true;
+    }
+
+    /// While a broadcast goes on in which this node has a part, the card may interrupt the program,
+    /// and what waits is taken in first (ADR 4). Otherwise all is quiet.
+    fn attend(&mut self, services: &mut dyn NodeServices) {
+        if services.cast_deadline().is_none() {
+            if core::mem::take(&mut self.clock.listening) {
+                services.listen(false);
+                // What the card sent last is not for the program any more.
+                arch::idle::absorb();
+                self.clock.armed = false;
+            }
+            return;
+        }
+        self.clock.listening = true;
+        // What it brings may change every deadline.
+        self.clock.armed = false;
+        if services.listen(true) {
+            services.poll();
+            // No interrupt comes for a frame that is there already; a flood does not keep the
+            // program from running, it is looked at again at the next deadline or frame.
+            if services.listen(true) {
+                services.poll();
+            }
+        }
     }
 
     fn interrupt(&mut self, services: &mut dyn NodeServices, class: Class) -> Result<(), Ending> {
         match class {
             Class::Nic | Class::Spurious => return Ok(()),
             Class::Monitor => self.next_monitor(),
-            Class::Heartbeat | Class::TimeLimit => {}
+            Class::Heartbeat | Class::TimeLimit | Class::Cast => {}
         }
         // The timer has fired and is silent now.
         self.clock.armed = false;

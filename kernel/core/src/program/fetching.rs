@@ -48,8 +48,7 @@ impl Memory {
         for (index, data) in bytes.chunks(PAGE_SIZE as usize).enumerate() {
             let page = fetch.page.offset(index as u64 * PAGE_SIZE);
             let first = index == 0 && fetch.demand;
-            let there = self.table.translate(machine.mem(), page).is_some()
-                || self.pristine.frame(page).is_some();
+            let there = self.is_here(machine.mem(), page);
             let Some(file) = self.file_page(page).filter(|_| !there) else {
                 continue;
             };
@@ -168,7 +167,12 @@ impl Memory {
         fetch
     }
 
-    fn file_page(&self, page: VirtAddr) -> Option<FilePage> {
+    /// Whether a page is in memory, mapped, held or kept aside.
+    pub(super) fn is_here(&self, mem: &impl PhysMem, page: VirtAddr) -> bool {
+        self.table.translate(mem, page).is_some() || self.pristine.frame(page).is_some()
+    }
+
+    pub(super) fn file_page(&self, page: VirtAddr) -> Option<FilePage> {
         fault::file_page(&self.space.find(page.as_u64())?, page)
     }
 
@@ -184,9 +188,7 @@ impl Memory {
     }
 
     fn is_missing(&self, mem: &impl PhysMem, page: VirtAddr) -> bool {
-        self.table.translate(mem, page).is_none()
-            && self.ahead.in_flight(page.as_u64()).is_none()
-            && self.pristine.frame(page).is_none()
+        !self.is_here(mem, page) && self.ahead.in_flight(page.as_u64()).is_none()
     }
 
     /// Pages in a row from `page` on, at most `limit`, that come from the file and are neither in

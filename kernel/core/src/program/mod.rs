@@ -18,6 +18,7 @@
 //! [`Memory::retire`] the owner has no frame left but those of the warm table.
 
 mod access;
+mod adopt;
 mod fetching;
 mod files;
 mod large;

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`retain`] | the publication's steps, over any set of page tables |
 //! | [`Retained`] | one program's table between two launches, a *warm* program |
+//! | [`Resident`] | pages of the file in a table, for others that lack them |
 //! | [`WarmTable`] | all of them: limits, who goes first, what control must be told |
 //! | [`Policy`] | what one launch wants kept |
 //!
@@ -23,6 +24,7 @@
 //! file holds and is mapped writable nowhere; a warm program is in the [`WarmTable`] or running,
 //! never both, and no other program maps any of its frames.
 
+mod resident;
 mod retained;
 mod sift;
 mod warm;
@@ -31,6 +33,7 @@ use crate::loader::Image;
 use crate::paging::entry::{Attributes, Class, Protection};
 use crate::paging::{Fate, Leaf};
 use crate::{fault, readahead};
+pub use resident::Resident;
 pub use retained::{KeptPage, Retained};
 pub(crate) use sift::{Keep, Range, frames_of, sift};
 pub use sift::{Sifted, retain};

@@ -283,7 +283,8 @@ impl WarmTable {
         }
     }
 
-    fn drop_oldest<M: Machine>(&mut self, machine: &mut M) -> Option<u64> {
+    /// Drops the program that was used least recently; returns its pages, `None` when none is held.
+    pub fn drop_oldest<M: Machine>(&mut self, machine: &mut M) -> Option<u64> {
         let ages = self.entries.iter().zip(0..);
         let oldest = ages.min_by_key(|(entry, _)| entry.used_at);
         let index = oldest.map(|(_, index)| index);

@@ -86,7 +86,7 @@ impl Process {
         let mut at = start;
         loop {
             self.await_flights(services, AHEAD_IN_FLIGHT_MAX - 1)?;
-            services.warm().keep_room(&mut Hardware::new());
+            services.keep_room();
             let planned = self.memory().plan_hold(&mut Hardware::new(), at, end);
             let Some(fetch) = planned else { break };
             self.ask(services, &fetch)?;

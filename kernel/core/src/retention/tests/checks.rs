@@ -6,11 +6,12 @@ use super::world::{Running, World};
 use crate::addr::{PAGE_SIZE, PhysAddr, USER_END, VirtAddr};
 use crate::fault;
 use crate::frames::{Owner, State};
+use crate::objects::ObjectId;
 use crate::pagehash::PAGE_BYTES;
 use crate::paging::entry::{Class, Protection};
 use crate::paging::{Leaf, PageSize, PageTable};
 use crate::phys::PhysMem;
-use crate::retention::{Change, ProgramId, frames_of};
+use crate::retention::{Change, ProgramId, Resident, frames_of};
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
@@ -99,7 +100,37 @@ impl World {
             }
         }
         assert_eq!(frames.usage().user, user, "frames of no program");
+        self.check_pages_for_others();
         self.check_told();
+    }
+
+    /// What can be given to others is what the file has, wherever it is.
+    fn check_pages_for_others(&self) {
+        let objects = &self.sim.objects;
+        assert_eq!(self.sim.frames.usage().object, objects.pages());
+        for (index, file) in self.files.iter().enumerate() {
+            let running = self
+                .running
+                .as_ref()
+                .filter(|running| running.file == index);
+            let resident = running.map(|running| {
+                let memory = &running.memory;
+                Resident::new(memory.image(), memory.table())
+            });
+            for page in 0..file.pages() {
+                let id = ObjectId(file.id.0);
+                let stored = objects.page(&self.sim.mem, &id, page);
+                let warm = self.warm.get(&file.id);
+                let warm = warm.and_then(|warm| warm.page_of_file(&self.sim.mem, page));
+                let runs = resident.as_ref().and_then(|r| r.page(&self.sim.mem, page));
+                for frame in [stored, warm, runs].into_iter().flatten() {
+                    assert!(
+                        read(&self.sim, frame) == file.page(page),
+                        "page {page} of the file"
+                    );
+                }
+            }
+        }
     }
 
     /// Control knows what is held.

@@ -233,6 +233,7 @@ proptest! {
         world.end();
         world.check();
         world.warm.drop_program(&mut world.sim, None);
+        world.drop_objects();
         world.squeeze(FRAMES);
         world.check();
         world.check_clean();

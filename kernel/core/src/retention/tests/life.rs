@@ -117,6 +117,7 @@ proptest! {
         world.check();
         world.check_clean();
         world.warm.drop_program(&mut world.sim, None);
+        world.drop_objects();
         world.squeeze(FRAMES);
         world.check();
         world.check_clean();

@@ -6,6 +6,7 @@ use crate::fault::{Access, Cause};
 use crate::frames::{FrameAllocator, State};
 use crate::loader::Image;
 use crate::loader::synthetic::{Builder, Part, parse};
+use crate::objects::{ObjectId, Objects};
 use crate::pagehash::PageHashes;
 use crate::paging::entry::{Attributes, Protection};
 use crate::paging::{PageSize, PageTable};
@@ -34,6 +35,8 @@ pub struct Sim {
     pub total: u64,
     /// What the CPU remembers of the running program, by page.
     remembered: BTreeMap<u64, (PhysAddr, Protection)>,
+    /// What broadcasts have brought.
+    pub objects: Objects,
 }
 
 impl Sim {
@@ -54,7 +57,23 @@ impl Sim {
             kernel,
             total,
             remembered: BTreeMap::new(),
+            objects: Objects::new(total),
         }
+    }
+
+    /// Takes what the store has of a fetch; returns whether the first page is in place.
+    pub fn adopt(&mut self, memory: &mut Memory, fetch: &Fetch) -> Result<bool, Cause> {
+        let mut objects = std::mem::replace(&mut self.objects, Objects::new(0));
+        let adopted = memory.adopt(self, fetch, &mut objects);
+        self.objects = objects;
+        adopted
+    }
+
+    /// Running programs take the memory of images.
+    pub fn keep_room(&mut self) {
+        let mut objects = std::mem::replace(&mut self.objects, Objects::new(0));
+        objects.keep_room(self);
+        self.objects = objects;
     }
 
     /// Another table is loaded.
@@ -191,6 +210,20 @@ impl File {
         }
     }
 
+    /// A page of it, and zeros behind its end.
+    pub fn page(&self, page: u64) -> Vec<u8> {
+        let start = (page * PAGE_SIZE) as usize;
+        let end = (start + PAGE_SIZE as usize).min(self.bytes.len());
+        let mut contents = self.bytes[start..end].to_vec();
+        contents.resize(PAGE_SIZE as usize, 0);
+        contents
+    }
+
+    /// Number of its pages.
+    pub fn pages(&self) -> u64 {
+        (self.bytes.len() as u64).div_ceil(PAGE_SIZE)
+    }
+
     /// What control answers.
     pub fn read(&self, fetch: &Fetch) -> &[u8] {
         &self.bytes[fetch.offset as usize..][..fetch.length as usize]
@@ -230,8 +263,10 @@ pub fn serve(
         Outcome::Kill(cause) => return Err(cause),
         Outcome::Presented => {}
         Outcome::Fetch(fetch) => {
-            fetched(&fetch);
-            memory.install(sim, &fetch, file.read(&fetch))?;
+            if !sim.adopt(memory, &fetch)? {
+                fetched(&fetch);
+                memory.install(sim, &fetch, file.read(&fetch))?;
+            }
         }
         Outcome::InFlight(first) => {
             let index = under_way.iter().position(|fetch| fetch.page == first);
@@ -240,6 +275,12 @@ pub fn serve(
         }
     }
     while let Some(fetch) = memory.plan_ahead(sim) {
+        let id = ObjectId(file.id.0);
+        let here = sim.objects.page(&sim.mem, &id, fetch.offset / PAGE_SIZE);
+        if here.is_some() {
+            let _ = sim.adopt(memory, &fetch);
+            continue;
+        }
         fetched(&fetch);
         under_way.push(fetch);
     }

@@ -2,6 +2,7 @@
 
 use crate::addr::PAGE_SIZE;
 use crate::fault::Access;
+use crate::objects::Kept;
 use crate::retention::{Policy, Variant};
 use hearth_abi::linux::prot;
 use proptest::prelude::*;
@@ -104,6 +105,13 @@ pub enum Step {
     Scrub {
         limit: u64,
     },
+    /// A broadcast brings blocks of a file, those whose bit is set.
+    Cast {
+        file: usize,
+        block_log2: u8,
+        blocks: u64,
+        kept: Kept,
+    },
 }
 
 pub fn policy() -> impl Strategy<Value = Policy> {
@@ -151,6 +159,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         true => Variant::ExecutableOnly,
         false => Variant::ReadOnlyToo,
     };
+    let blocks = prop_oneof![2 => Just(u64::MAX), 1 => any::<u64>(), 1 => Just(0)];
+    let kept = prop_oneof![5 => Just(Kept::Image), 1 => Just(Kept::File)];
     prop_oneof![
         4 => (file(), policy(), limit)
             .prop_map(|(file, policy, limit)| Step::Launch { file, policy, limit }),
@@ -180,5 +190,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => prop_oneof![1 => Just(0), 1 => 5u64..60, 3 => Just(u64::MAX)].prop_map(|pages| Step::Limit { pages }),
         1 => prop_oneof![200u64..600, Just(u64::MAX)].prop_map(|available| Step::Squeeze { available }),
         2 => (0u64..200).prop_map(|limit| Step::Scrub { limit }),
+        3 => (file(), 12u8..=14, blocks, kept)
+            .prop_map(|(file, block_log2, blocks, kept)| Step::Cast { file, block_log2, blocks, kept }),
     ]
 }

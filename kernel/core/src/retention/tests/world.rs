@@ -7,6 +7,7 @@ use crate::addr::{PAGE_SIZE, PhysAddr};
 use crate::fault::{Access, Cause};
 use crate::frames::Owner;
 use crate::loader::layout;
+use crate::objects::{Kept, ObjectId, Objects, Part, Spec};
 use crate::pagehash::PAGE_BYTES;
 use crate::phys::PhysMem;
 use crate::program::{Fetch, Memory, UserSlice};
@@ -107,7 +108,8 @@ impl World {
         );
         assert!(counts.kept <= policy.limit_pages);
         // Every page of the file that was in memory is kept or is not.
-        let came = counts.reused + counts.readahead.asked + counts.readahead.ahead;
+        let read = counts.readahead;
+        let came = counts.reused + read.asked + read.ahead + read.cast;
         assert_eq!(came, counts.kept + counts.discarded);
         self.warm.put_back(&mut self.sim, &id, retained);
         self.check_hashes(file);
@@ -145,6 +147,7 @@ impl World {
         act: impl FnOnce(&mut Sim, &mut Running, &File) -> Result<R, Cause>,
     ) -> Option<R> {
         let running = self.running.as_mut()?;
+        self.sim.keep_room();
         self.warm.keep_room(&mut self.sim);
         let allowed = running.memory.space().find(at).is_some_and(|region| {
             region.kind != Kind::Guard && access.allowed_by(region.protection)
@@ -247,6 +250,12 @@ impl World {
             Step::Scrub { limit } => {
                 self.sim.frames.scrub(&mut self.sim.mem, limit);
             }
+            Step::Cast {
+                file,
+                block_log2,
+                blocks,
+                kept,
+            } => self.cast(file, block_log2, blocks, kept),
             Step::End => self.end(),
             _ => self.call(step),
         }
@@ -370,6 +379,39 @@ impl World {
                 }
             }
         }
+    }
+
+    /// A broadcast brings blocks of a file, into the object that is there or a new one.
+    pub fn cast(&mut self, file: usize, block_log2: u8, blocks: u64, kept: Kept) {
+        let file = &self.files[file];
+        let id = ObjectId(file.id.0);
+        let sim = &mut self.sim;
+        let mut objects = std::mem::replace(&mut sim.objects, Objects::new(0));
+        if kept == Kept::File && objects.find(&id).is_some() {
+            // Dropped, as a file is by its user.
+            objects.drop_object(sim, &id);
+        } else {
+            let bytes = file.bytes.len() as u64;
+            let created = objects.create(sim, Spec::new(id, bytes, block_log2, kept));
+            let size = objects.find(&id).map(|view| 1 << view.block_log2);
+            assert!(created.is_err() || size == Some(1 << block_log2));
+            for (block, data) in (0..).zip(file.bytes.chunks(size.unwrap_or(bytes as usize))) {
+                if blocks >> (block % 64) & 1 != 0 {
+                    let _ = objects.write(sim, &id, Part::Data(block), data);
+                }
+            }
+        }
+        sim.objects = objects;
+    }
+
+    /// Nothing of what broadcasts brought is kept.
+    pub fn drop_objects(&mut self) {
+        let mut objects = std::mem::replace(&mut self.sim.objects, Objects::new(0));
+        for file in &self.files {
+            objects.drop_object(&mut self.sim, &ObjectId(file.id.0));
+        }
+        assert_eq!(objects.pages(), 0);
+        self.sim.objects = objects;
     }
 
     /// A bit of a warm page flips: its hash tells, and the page goes.

@@ -1,0 +1,430 @@
+//! This node's part in broadcasts: it receives, keeps, and passes on.
+//!
+//! Key type: [`Casts`], the engine's member with what it needs of the node. It stands beside the
+//! protocol's endpoint and shares nothing with it but the card: datagrams of peers' kinds from any
+//! address go to it, and its own go straight to the card.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`store`] | where blocks are: the store of objects, pages of programs |
+//! | [`table`] | the connection tables of jobs |
+//!
+//! Neighbours: `agent::node` moves datagrams and asks for deadlines, `netstack::broadcast` decides,
+//! `process` takes pages of a program's image from the store.
+//!
+//! Invariant: what a cast leaves unfinished is given back when it ends, at the latest
+//! [`REANNOUNCED_WITHIN`] after the control node that announced it was replaced; without a cast under
+//! way there is no deadline, and the node sleeps.
+
+pub mod store;
+pub mod table;
+
+use alloc::vec::Vec;
+use core::net::SocketAddrV4;
+
+use kernel_core::addr::PAGE_SIZE;
+use kernel_core::objects::{self, InUse, Kept, ObjectId, Objects, Spec};
+use netstack::broadcast::{
+    FailReason, Member, MemberConfig, MemberEvent, Object, Part, Purpose, RefuseReason, Want,
+};
+use netstack::ids::{CastId, JobId};
+use netstack::time::{Instant, Micros};
+use netstack::vitals::CastVitals;
+use netstack::wire::key::Key;
+
+use crate::mm::DirectMap;
+use crate::net;
+use crate::process::Hardware;
+use store::{CastStore, Places, part_of};
+use table::Tables;
+
+/// Casts that a node has a part in at once: a program, its table and a few files. More are refused.
+const CASTS_MAX: usize = 16;
+/// Reassembly buffers, one block each. What may arrive at any time for them is 96 fragments with
+/// blocks of 8 KiB, which a ring of 256 frames takes beside the answers to page requests; their
+/// memory is 1 MiB with the largest blocks.
+pub const BUFFERS: u32 = 16;
+/// How long what is unfinished is kept for a new run of the control node to announce it again.
+const REANNOUNCED_WITHIN: Micros = Micros::from_secs(60);
+
+/// A cast that this node has a part in.
+#[derive(Debug)]
+pub struct Entry {
+    cast: CastId,
+    id: ObjectId,
+    block_log2: u8,
+    kind: Kind,
+    /// Everything of it is here, or as much as this node wants.
+    complete: bool,
+    /// Keeps the object while it arrives.
+    held: Option<InUse>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Program,
+    File,
+    Table(JobId),
+}
+
+/// Where a page of a program's image is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CastPage {
+    /// In the store.
+    Here,
+    /// Its block is going to arrive.
+    Coming,
+    /// No cast brings it.
+    Absent,
+}
+
+/// Casts on this node.
+#[derive(Debug, Default)]
+pub struct Casts {
+    member: Option<Member>,
+    key: Option<Key>,
+    entries: Vec<Entry>,
+    tables: Tables,
+    /// Unfinished objects of an earlier run of the control node, and when they go.
+    lapsed: Vec<(ObjectId, Instant)>,
+    /// The image of this program has news.
+    news_of: Option<ObjectId>,
+}
+
+impl Casts {
+    /// The node has joined a run of the control node, whose peers share `config.key`. Casts of an
+    /// earlier run are over; what came of them stays a while.
+    pub fn join(&mut self, config: MemberConfig, now: Instant, objects: &mut Objects) {
+        let key = config.key;
+        match &mut self.member {
+            Some(_) if self.key.as_ref() == Some(&key) => return,
+            Some(member) => {
+                member.set_key(key);
+                self.lapse(now, objects);
+            }
+            None => self.member = Some(Member::new(config, now)),
+        }
+        self.key = Some(key);
+    }
+
+    /// Whether a cast is unfinished in which this node has a part: while a program computes, the
+    /// card may interrupt it.
+    pub fn is_active(&self) -> bool {
+        self.member.as_ref().is_some_and(Member::is_active)
+    }
+
+    /// When something is due without a datagram arriving.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let member = self.member.as_ref().and_then(Member::poll_timeout);
+        let lapsed = self.lapsed.iter().map(|&(_, until)| until).min();
+        [member, lapsed].into_iter().flatten().min()
+    }
+
+    /// Takes a datagram of a peer.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        from: SocketAddrV4,
+        datagram: &[u8],
+        places: &mut Places<'_>,
+    ) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let entries = &self.entries;
+        let mut store = CastStore { entries, places };
+        member.handle_datagram(now, from, datagram, &mut store);
+    }
+
+    /// Sends what is due while the card's ring has room; returns whether it was full.
+    pub fn transmit(
+        &mut self,
+        now: Instant,
+        stack: &mut net::Stack,
+        buffer: &mut [u8],
+        places: &mut Places<'_>,
+    ) -> bool {
+        self.drop_lapsed(now, places.objects);
+        let Some(member) = &mut self.member else {
+            return false;
+        };
+        let entries = &self.entries;
+        let mut store = CastStore { entries, places };
+        loop {
+            if !stack.can_send_peer() {
+                return member.poll_timeout().is_some_and(|at| at <= now);
+            }
+            let Some((peer, length)) = member.poll_transmit(now, buffer, &mut store) else {
+                return false;
+            };
+            stack.send_peer(peer.addr, peer.mac, &buffer[..length]);
+        }
+    }
+
+    /// Acts on what has happened. `wanted` says whether a job is open or about to be.
+    pub fn take_events(
+        &mut self,
+        now: Instant,
+        places: &mut Places<'_>,
+        wanted: &dyn Fn(JobId) -> bool,
+    ) {
+        while let Some(event) = self.member.as_mut().and_then(Member::poll_event) {
+            match event {
+                MemberEvent::Announced {
+                    cast,
+                    object,
+                    purpose,
+                    ..
+                } => self.announced(now, cast, &object, &purpose, places),
+                MemberEvent::Stored { cast, .. } => {
+                    self.news_of = self.entry(cast).map(|entry| entry.id).or(self.news_of);
+                }
+                MemberEvent::Complete { cast } => self.completed(cast),
+                MemberEvent::Ended { cast, .. } => self.ended(cast, places.objects, wanted),
+                MemberEvent::Failed { cast, reason } => self.failed(cast, reason, places.objects),
+            }
+        }
+    }
+
+    /// Whether a block of this object was stored, or its cast ended, since the last call.
+    pub fn take_news_of(&mut self, id: &ObjectId) -> bool {
+        self.news_of.take_if(|of| of == id).is_some()
+    }
+
+    /// Where a page of an image is.
+    pub fn page(&self, id: &ObjectId, page: u64, objects: &Objects) -> CastPage {
+        if objects.page(&DirectMap, id, page).is_some() {
+            return CastPage::Here;
+        }
+        let arriving = |entry: &&Entry| entry.id == *id && !entry.complete;
+        let Some(entry) = self.entries.iter().find(arriving) else {
+            return CastPage::Absent;
+        };
+        let block = block_of(page, entry.block_log2);
+        match objects.has(id, objects::Part::Data(block)) {
+            // It was here and is given away.
+            true => CastPage::Absent,
+            false => CastPage::Coming,
+        }
+    }
+
+    /// A program waits for a page of its image that is coming.
+    pub fn want(&mut self, now: Instant, id: &ObjectId, page: u64) {
+        let arriving = |entry: &&Entry| entry.id == *id && !entry.complete;
+        if let (Some(entry), Some(member)) = (self.entries.iter().find(arriving), &mut self.member)
+        {
+            member.want(now, entry.cast, block_of(page, entry.block_log2));
+        }
+    }
+
+    /// The connection tables of jobs.
+    #[expect(dead_code, reason = "the call that reads them follows")]
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// The job has ended, or will not begin: its table goes.
+    pub fn close_job(&mut self, job: JobId, objects: &mut Objects) {
+        self.tables.close(job, objects);
+    }
+
+    /// Lets go of images that arrive: a running program needs the memory. Their casts fail here.
+    pub fn let_go_of_images(&mut self) {
+        for entry in &mut self.entries {
+            if entry.kind == Kind::Program {
+                entry.held = None;
+            }
+        }
+    }
+
+    /// Figures for the heartbeat.
+    pub fn vitals(&self) -> CastVitals {
+        let Some(counters) = self.member.as_ref().map(Member::counters) else {
+            return CastVitals::default();
+        };
+        CastVitals {
+            blocks_in: counters.stored,
+            blocks_out: counters.trains,
+            corrupt: counters.corrupt,
+            duplicates: counters.duplicates,
+        }
+    }
+
+    fn entry(&self, cast: CastId) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.cast == cast)
+    }
+
+    /// Answers an announcement: takes the object, serves what it has of it, or refuses.
+    fn announced(
+        &mut self,
+        now: Instant,
+        cast: CastId,
+        object: &Object,
+        purpose: &Purpose,
+        places: &mut Places<'_>,
+    ) {
+        let kind = match purpose {
+            Purpose::Program => Kind::Program,
+            Purpose::File { .. } => Kind::File,
+            Purpose::Table { job } => Kind::Table(*job),
+        };
+        let id = ObjectId(object.id);
+        // A cast that is announced anew goes on with what is here.
+        self.entries.retain(|entry| entry.cast != cast);
+        let room = self.entries.len() < CASTS_MAX && self.entries.try_reserve(1).is_ok();
+        let want = match kind {
+            // It has what its runs have touched, and nobody here waits for the rest.
+            Kind::Program if places.is_warm(&id) => Want::Nothing,
+            _ => Want::All,
+        };
+        let placed = match want {
+            _ if !room => Err(objects::Refused::TooMany),
+            Want::Nothing => Ok(()),
+            Want::All => place(places, object, kind),
+        };
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if let Err(refused) = placed {
+            info!(
+                "cast",
+                "{cast:?}: {} bytes not taken: {refused:?}", object.bytes
+            );
+            member.refuse(now, cast, RefuseReason::NoRoom);
+            return;
+        }
+        self.lapsed.retain(|(lapsed, _)| *lapsed != id);
+        self.entries.push(Entry {
+            cast,
+            id,
+            block_log2: object.block_log2,
+            kind,
+            complete: want == Want::Nothing,
+            held: places.objects.hold(&id),
+        });
+        member.accept(now, cast, want, &mut |part| is_here(places, object, part));
+    }
+
+    fn completed(&mut self, cast: CastId) {
+        let found = self.entries.iter_mut().find(|entry| entry.cast == cast);
+        let Some(entry) = found else { return };
+        entry.complete = true;
+        self.news_of = Some(entry.id);
+        match (entry.kind, entry.held.take()) {
+            (Kind::Table(job), Some(held)) => self.tables.put(job, held),
+            // An image may go from now on; files stay by themselves.
+            (Kind::Program | Kind::File, _) | (Kind::Table(_), None) => {}
+        }
+    }
+
+    fn ended(&mut self, cast: CastId, objects: &mut Objects, wanted: &dyn Fn(JobId) -> bool) {
+        let Some(entry) = self.remove(cast) else {
+            return;
+        };
+        if !entry.complete {
+            give_back(entry, objects);
+        } else if let Kind::Table(job) = entry.kind
+            && !wanted(job)
+        {
+            self.tables.close(job, objects);
+        }
+    }
+
+    fn failed(&mut self, cast: CastId, reason: FailReason, objects: &mut Objects) {
+        let Some(entry) = self.remove(cast) else {
+            return;
+        };
+        info!("cast", "{cast:?} will not be complete here: {reason:?}");
+        if !entry.complete {
+            give_back(entry, objects);
+        }
+    }
+
+    fn remove(&mut self, cast: CastId) -> Option<Entry> {
+        let index = self.entries.iter().position(|entry| entry.cast == cast)?;
+        let entry = self.entries.swap_remove(index);
+        self.news_of = Some(entry.id);
+        Some(entry)
+    }
+
+    /// The control node was replaced: what was under way may be announced again.
+    fn lapse(&mut self, now: Instant, objects: &mut Objects) {
+        for entry in core::mem::take(&mut self.entries) {
+            match entry {
+                Entry { complete: true, .. } => {}
+                _ if self.lapsed.len() < CASTS_MAX => {
+                    self.lapsed.push((entry.id, now + REANNOUNCED_WITHIN));
+                }
+                _ => give_back(entry, objects),
+            }
+        }
+    }
+
+    fn drop_lapsed(&mut self, now: Instant, objects: &mut Objects) {
+        self.lapsed.retain(|(id, until)| {
+            if now >= *until {
+                objects.drop_object(&mut Hardware::new(), id);
+            }
+            now < *until
+        });
+    }
+}
+
+/// The data block that holds a page.
+const fn block_of(page: u64, block_log2: u8) -> u32 {
+    ((page * PAGE_SIZE) >> block_log2) as u32
+}
+
+/// Gives back what a cast that is over without being complete has brought.
+fn give_back(entry: Entry, objects: &mut Objects) {
+    let id = entry.id;
+    drop(entry);
+    objects.drop_object(&mut Hardware::new(), &id);
+    objects.sweep(&mut Hardware::new());
+}
+
+/// Makes a place for an object that is going to arrive, or to be completed.
+fn place(places: &mut Places<'_>, object: &Object, kind: Kind) -> Result<(), objects::Refused> {
+    let id = ObjectId(object.id);
+    let kept = match kind {
+        Kind::File => Kept::File,
+        Kind::Program | Kind::Table(_) => Kept::Image,
+    };
+    if let Some(view) = places.objects.find(&id) {
+        // What is a file stays one, also when the same bytes are cast as a program.
+        if kept == Kept::File {
+            places.objects.keep_as(&id, Kept::File);
+        }
+        if view.block_log2 == object.block_log2 {
+            return Ok(());
+        }
+        if places.objects.drop_object(&mut Hardware::new(), &id).in_use {
+            return Err(objects::Refused::Exists);
+        }
+    }
+    let mut spec = Spec::new(id, object.bytes, object.block_log2, kept);
+    let pages = 0..object.bytes.div_ceil(PAGE_SIZE);
+    let resident = pages.filter(|&page| places.page(&id, page).is_some());
+    spec.missing_pages -= resident.count() as u64;
+    places.create(spec)?;
+    for block in 0..object.data_blocks() {
+        if is_here(places, object, Part::Data(block)) {
+            places.objects.assume(&id, block);
+        }
+    }
+    Ok(())
+}
+
+/// Whether all of a part is on this node.
+fn is_here(places: &Places<'_>, object: &Object, part: Part) -> bool {
+    let id = ObjectId(object.id);
+    match part {
+        Part::List(_) => places.objects.has(&id, part_of(part)),
+        Part::Data(block) => {
+            let first = (u64::from(block) << object.block_log2) / PAGE_SIZE;
+            let pages = 1 << (object.block_log2 - PAGE_SIZE.ilog2() as u8);
+            let last = (first + pages).min(object.bytes.div_ceil(PAGE_SIZE));
+            (first..last).all(|page| places.page(&id, page).is_some())
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The connection tables of jobs: where each rank of a job is reached.
+//!
+//! A table comes as an object that is cast to the nodes of its job, and stays in the store, compact
+//! as it came, until the job ends. Source of an entry's fields: the publication's network connection
+//! table (adapter address, window id, network id, logical id, mask, port id).
+//!
+//! Neighbours: [`super::Casts`] puts tables in, `process::calls` looks entries up.
+//!
+//! Invariant: a table is held by nobody but its job; when that is closed its frames are given back.
+
+use alloc::vec::Vec;
+
+use kernel_core::objects::{InUse, Objects};
+use netstack::ids::JobId;
+
+use crate::process::Hardware;
+
+/// Tables that a node keeps: of the job it has, and of some that are about to be launched.
+const TABLES_MAX: usize = 4;
+
+/// Tables by job.
+#[derive(Debug, Default)]
+pub struct Tables(Vec<(JobId, InUse)>);
+
+impl Tables {
+    /// The table of a job, if it has come.
+    #[expect(dead_code, reason = "the call that reads it follows")]
+    pub fn of(&self, job: JobId) -> Option<&InUse> {
+        let found = self.0.iter().find(|(of, _)| *of == job);
+        found.map(|(_, held)| held)
+    }
+
+    /// Keeps a table; the oldest of another job goes when there are too many.
+    pub(super) fn put(&mut self, job: JobId, held: InUse) {
+        self.0.retain(|(of, _)| *of != job);
+        if self.0.len() >= TABLES_MAX {
+            self.0.remove(0);
+        }
+        self.0.push((job, held));
+    }
+
+    /// Gives the table of a job back.
+    pub(super) fn close(&mut self, job: JobId, objects: &mut Objects) {
+        let Some(index) = self.0.iter().position(|(of, _)| *of == job) else {
+            return;
+        };
+        let (_, held) = self.0.remove(index);
+        let id = *held.id();
+        // Another job may have the very same table.
+        let shared = self.0.iter().any(|(_, other)| *other.id() == id);
+        drop(held);
+        if !shared {
+            objects.drop_object(&mut Hardware::new(), &id);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Programs whose image a broadcast brings: nothing is asked for that comes by itself, nothing waits
+//! for ever, nothing is in memory twice, and memory goes to who needs it.
+
+use kernel_core::objects::ObjectId;
+use kernel_core::retention::ROOM_FRAMES;
+use netstack::io::{ExitReport, ExitStatus};
+
+use super::control::FakeControl;
+use super::fake_cast::FakeCast;
+use super::program::{expect, file, file_with};
+use super::warm::{faults_of_file, large_file, run};
+use super::{Outcome, check};
+use crate::arch::test_programs::{self, TOUCHED_PAGES};
+use crate::mm;
+use crate::time;
+
+/// What the program of a large file exits with.
+const SUM: ExitStatus = ExitStatus::Exited(((1 + (TOUCHED_PAGES - 1)) & 127) as u8);
+/// Pages of its file: the head, and those touched.
+const FILE_PAGES: u64 = TOUCHED_PAGES + 1;
+
+/// A node with a broadcast of a large program; block `n` comes after `after(n)` microseconds.
+fn node(after: impl Fn(u32) -> Option<u64>) -> FakeControl {
+    let mut control = FakeControl::warming(large_file(TOUCHED_PAGES, 1));
+    cast(&mut control, after);
+    control
+}
+
+fn cast(control: &mut FakeControl, after: impl Fn(u32) -> Option<u64>) {
+    let id = ObjectId(control.id().0);
+    let image = control.file().to_vec();
+    control.cast = Some(FakeCast::new(&mut control.objects, id, &image, after));
+}
+
+fn asked_for_nothing(report: &ExitReport) -> Outcome {
+    check!(
+        report.program_requests == 0 && report.bytes_loaded == 0,
+        "a page was asked for: {report:?}"
+    );
+    check!(
+        report.pages_asked == 0 && report.pages_read_ahead == 0,
+        "{report:?}"
+    );
+    Ok(())
+}
+
+/// A cold program whose image is complete makes no page request at all. Its pages move out of the
+/// store, stay when it has ended, and the next launch is warm: no fault, no byte.
+pub fn complete() -> Outcome {
+    let mut control = node(|_| Some(0));
+    check!(
+        control.objects.pages() == FILE_PAGES,
+        "{:?}",
+        control.objects
+    );
+    let cold = run(&mut control)?;
+    expect(&cold, SUM)?;
+    asked_for_nothing(&cold)?;
+    check!(!cold.warm && cold.pages_from_cast == FILE_PAGES, "{cold:?}");
+    check!(
+        cold.faults_from_cast > 0 && cold.faults_awaited == 0,
+        "{cold:?}"
+    );
+    check!(cold.pages_kept == FILE_PAGES, "{cold:?}");
+    let left = control.objects.pages();
+    check!(left == 0, "{left} pages are in memory twice");
+    control.again();
+    let warm = run(&mut control)?;
+    expect(&warm, SUM)?;
+    asked_for_nothing(&warm)?;
+    check!(
+        warm.warm && faults_of_file(&warm) == 0 && warm.pages_from_cast == 0,
+        "{warm:?}"
+    );
+    // What an earlier run gave away and nobody has any more comes again.
+    control.retention.reuse = netstack::retention::Reuse::Forbid;
+    control.again();
+    let cold = run(&mut control)?;
+    expect(&cold, SUM)?;
+    check!(cold.program_requests > 0, "{cold:?}");
+    Ok(())
+}
+
+/// A program whose image is on its way asks for the block it faults on first and waits for it; it
+/// makes no request.
+pub fn coming() -> Outcome {
+    let mut control = node(|block| Some(2_000 * u64::from(block)));
+    if let Some(cast) = &mut control.cast {
+        cast.want_us = Some(500);
+    }
+    let report = run(&mut control)?;
+    expect(&report, SUM)?;
+    asked_for_nothing(&report)?;
+    check!(
+        report.faults_awaited > 0 && report.faults_awaited <= report.faults_from_cast,
+        "{report:?}"
+    );
+    let wanted = control.cast.as_ref().map_or(0, |cast| cast.wanted.len());
+    check!(wanted as u64 == report.faults_awaited, "{wanted} wanted");
+    // Those that were never waited for come later.
+    check!(report.pages_from_cast == FILE_PAGES, "{report:?}");
+    Ok(())
+}
+
+/// A block that does not come is asked for after a bounded wait; the others are not.
+pub fn stalled() -> Outcome {
+    let mut control = node(|block| (block != 7 && block != 20).then_some(0));
+    let before = time::now();
+    let report = run(&mut control)?;
+    let took = time::now().saturating_since(before).as_micros();
+    expect(&report, SUM)?;
+    let asked = report.pages_asked + report.pages_read_ahead;
+    check!((2..=16).contains(&asked), "{report:?}");
+    check!(
+        report.pages_from_cast >= FILE_PAGES - 16 && report.program_requests <= 4,
+        "{report:?}"
+    );
+    check!(took < 10_000_000, "waited {took} us");
+    check!(control.objects.pages() < 16, "{:?}", control.objects);
+    Ok(())
+}
+
+/// A program that is cancelled while it waits for a block leaves nothing but what stays anyway.
+pub fn cancelled() -> Outcome {
+    let mut control = node(|block| (block < 4).then_some(0));
+    control.time_limit_us = 100_000;
+    control.retention.keep = netstack::retention::Keep::Nothing;
+    let report = run(&mut control)?;
+    expect(&report, ExitStatus::Signal(24))?;
+    let id = ObjectId(control.id().0);
+    control
+        .objects
+        .drop_object(&mut crate::process::Hardware::new(), &id);
+    let usage = mm::frames().usage();
+    check!(
+        usage.object == 0 && usage.user == 0 && usage.retained == 0,
+        "{usage:?}"
+    );
+    mm::frames().check()?;
+    Ok(())
+}
+
+/// Memory that a running program wants goes before images that nobody runs.
+pub fn pressure() -> Outcome {
+    let mut control = FakeControl::warming(large_file(TOUCHED_PAGES, 1));
+    for mark in 1..=8 {
+        control.next_program(large_file(TOUCHED_PAGES, mark));
+        cast(&mut control, |_| Some(0));
+    }
+    control.cast = None;
+    let usage = mm::frames().usage();
+    check!(usage.object == 8 * FILE_PAGES, "{usage:?}");
+    // Half of what the images have must go.
+    let wanted = usage.available() + usage.object / 2 - ROOM_FRAMES;
+    let bytes = (wanted * 4096).to_le_bytes();
+    control.next_program(file_with(test_programs::fill_memory(), &bytes, 1));
+    let report = run(&mut control)?;
+    expect(&report, ExitStatus::Exited(0))?;
+    let left = mm::frames().usage().object;
+    check!(
+        (1..=5 * FILE_PAGES).contains(&left) && left.is_multiple_of(FILE_PAGES),
+        "{left} pages of images are left"
+    );
+    control.next_program(large_file(TOUCHED_PAGES, 8));
+    let newest = ObjectId(control.id().0);
+    check!(
+        control.objects.find(&newest).is_some(),
+        "the newest image went first"
+    );
+    Ok(())
+}
+
+/// While a broadcast is unfinished a computing program is interrupted for it, by a class of its own;
+/// afterwards it is not.
+pub fn interrupts() -> Outcome {
+    const POLLS: u32 = 20;
+    let mut control = FakeControl::new(file(test_programs::spin()));
+    control.cast_due = Some(time::now());
+    control.cancel_after_polls = Some(POLLS);
+    let report = run(&mut control)?;
+    expect(&report, ExitStatus::Signal(15))?;
+    let user = report.interrupts_user;
+    check!(user.cast >= u64::from(POLLS) - 1, "{user:?}");
+    check!(user.nic == 0 && user.spurious == 0, "{user:?}");
+    let (allowed, forbidden) = control.listened;
+    check!(
+        allowed >= POLLS && forbidden == 1,
+        "allowed {allowed} times, forbidden {forbidden} times"
+    );
+    let mut control = FakeControl::new(file(test_programs::spin()));
+    control.tick_us = 20_000;
+    control.cancel_after_polls = Some(3);
+    let report = run(&mut control)?;
+    check!(report.interrupts_user.cast == 0, "{report:?}");
+    check!(control.listened == (0, 0), "{:?}", control.listened);
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Pages of the program that a broadcast brings: taken from the node's store before anything is
+//! asked for, and waited for while they are on their way.
+//!
+//! Neighbours: `agent::cast` fills the store and says what is coming, `kernel_core::program` puts
+//! pages into place, [`super::pager`] asks control for what no broadcast brings.
+//!
+//! Invariant: a wait for a block has a limit, after which the page is asked for: a broadcast that
+//! stands still costs a program time, never its life.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use kernel_core::addr::PAGE_SIZE;
+use kernel_core::objects::ObjectId;
+use kernel_core::program::Fetch;
+use kernel_core::retention::{ProgramId, Resident};
+use netstack::job::LaunchRefusal;
+use netstack::time::Micros;
+
+use super::Process;
+use super::ending::Stop;
+use super::launch::wait_until;
+use crate::agent::cast::CastPage;
+use crate::agent::cast::store::Running;
+use crate::agent::services::NodeServices;
+use crate::mm::DirectMap;
+use crate::process::hardware::Hardware;
+use crate::time;
+
+/// How long a program waits for a block that is on its way before it asks control for the page: many
+/// round trips of the slowest link that is planned for, and less than a user notices.
+const BLOCK_WAIT: Micros = Micros::from_millis(500);
+
+impl Process {
+    /// Says which pages of the program others may be given from now on.
+    pub(super) fn show_pages(&mut self, services: &mut dyn NodeServices) {
+        let memory = self.memory();
+        let running = Running {
+            program: *memory.program_id(),
+            resident: Resident::new(memory.image(), memory.table()),
+            warm: memory.pages_reused() > 0,
+        };
+        services.set_running(Some(running));
+    }
+
+    /// Puts pages into place that the program waits for, if a broadcast has brought the first of them
+    /// or does so in time. The fetch is over then.
+    pub(super) fn page_from_cast(
+        &mut self,
+        services: &mut dyn NodeServices,
+        fetch: &Fetch,
+    ) -> Result<bool, Stop> {
+        let page = fetch.offset / PAGE_SIZE;
+        let deadline = time::now() + BLOCK_WAIT;
+        let mut awaited = false;
+        loop {
+            match services.cast_page(page) {
+                CastPage::Here => break,
+                CastPage::Absent => return Ok(false),
+                CastPage::Coming if time::now() >= deadline => return Ok(false),
+                CastPage::Coming => {
+                    if !core::mem::replace(&mut awaited, true) {
+                        services.want_page(page);
+                    }
+                    self.wait(services, deadline)?;
+                }
+            }
+        }
+        let memory = self.memory.as_mut().expect("memory of a running program");
+        let machine = &mut Hardware::new();
+        let in_place = memory.adopt(machine, fetch, services.objects());
+        let in_place = in_place.map_err(Stop::Cause)?;
+        self.account.faults_from_cast += u64::from(in_place);
+        self.account.faults_awaited += u64::from(in_place && awaited);
+        Ok(in_place)
+    }
+
+    /// Puts pages into place that the program is going to need, if a broadcast brings them: what is
+    /// here; what is not is on its way, and not asked for. Returns whether one does.
+    pub(super) fn hold_from_cast(
+        &mut self,
+        services: &mut dyn NodeServices,
+        fetch: &Fetch,
+    ) -> bool {
+        let memory = self.memory.as_mut().expect("memory of a running program");
+        match services.cast_page(fetch.offset / PAGE_SIZE) {
+            CastPage::Absent => return false,
+            CastPage::Coming => memory.abandon(fetch),
+            CastPage::Here => {
+                // Nobody waits: without memory for them they come at their first touch.
+                let _ = memory.adopt(&mut Hardware::new(), fetch, services.objects());
+            }
+        }
+        true
+    }
+}
+
+/// The first `length` bytes of a program's file from a broadcast; `None` when none brings them in
+/// time.
+pub(super) fn head(
+    services: &mut dyn NodeServices,
+    program: &ProgramId,
+    length: u64,
+) -> Result<Option<Vec<u8>>, LaunchRefusal> {
+    let deadline = time::now() + BLOCK_WAIT;
+    for page in 0..length.div_ceil(PAGE_SIZE) {
+        let mut asked = false;
+        loop {
+            match services.cast_page(page) {
+                CastPage::Here => break,
+                CastPage::Absent => return Ok(None),
+                CastPage::Coming if time::now() >= deadline => return Ok(None),
+                CastPage::Coming => {
+                    if !core::mem::replace(&mut asked, true) {
+                        services.want_page(page);
+                    }
+                    wait_until(services, deadline)?;
+                }
+            }
+        }
+    }
+    let mut head = vec![0; length as usize];
+    let id = ObjectId(program.0);
+    let read = services.objects().read_bytes(&DirectMap, &id, 0, &mut head);
+    Ok(read.then_some(head))
+}
