@@ -12,13 +12,15 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use netstack_sim::broadcast;
+use netstack_sim::broadcast::{self, world::World};
 use netstack_sim::scenario::{ALL, Scenario};
 
 /// Seeds of the swarm in a check.
 const CHECK_SWARM: u64 = 300;
 /// The table as it was reviewed last.
 const REVIEWED: &str = include_str!("../../reviewed.txt");
+/// Seeds of the swarm of casts in a check.
+const CHECK_CASTS: u64 = 600;
 /// Seeds of every other scenario in a check.
 const CHECK_OTHERS: u64 = 5;
 
@@ -143,7 +145,7 @@ fn run(scenario: Scenario, seed: u64, nodes: usize, runs: u64, talk: bool) -> Sc
     score
 }
 
-/// One line for each scenario with seed 1, in the order of [`ALL`].
+/// One line for each scenario with seed 1, in the order of [`ALL`], then the casts.
 fn table() -> String {
     let mut text = String::from(
         "# What each scenario comes to with seed 1, as reviewed. A change of the protocol shows here: look whether it\n\
@@ -170,6 +172,7 @@ fn table() -> String {
         };
         text.push_str(&line);
     }
+    text.push_str(&broadcast::reviewed::table());
     text
 }
 
@@ -216,8 +219,35 @@ fn check() -> ExitCode {
         total.passed += score.passed;
         total.failed += score.failed;
     }
+    let casts = cast_swarm();
+    total.passed += casts.passed;
+    total.failed += casts.failed;
     compare(&mut total);
     report(&total)
+}
+
+/// Small clusters with random casts and faults.
+fn cast_swarm() -> Score {
+    let begin = Instant::now();
+    let mut score = Score::default();
+    for seed in 1..=CHECK_CASTS {
+        let run = World::new(broadcast::swarm::setup(seed))
+            .and_then(|world| world.run().map_err(|failure| failure.what));
+        match run {
+            Ok(_) => score.passed += 1,
+            Err(what) => {
+                score.failed += 1;
+                println!("{what}\nreplay: {}", broadcast::swarm::replay(seed));
+            }
+        }
+    }
+    println!(
+        "casts    {} passed, {} failed, {:?}",
+        score.passed,
+        score.failed,
+        begin.elapsed()
+    );
+    score
 }
 
 fn report(score: &Score) -> ExitCode {

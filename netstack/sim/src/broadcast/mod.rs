@@ -6,6 +6,7 @@
 //! - [`fabric`]: links, network cards, ports and trunks of a fat tree, and what goes wrong on them.
 //! - [`queue`]: events by time.
 //! - [`shelf`] and [`content`]: what is cast, and what each node has of it.
+//! - [`reviewed`]: runs whose figures are looked at with every change.
 //! - [`check`]: what must hold; [`summary`]: what came out; [`progress`]: how far it is.
 //!
 //! Small runs send real datagrams with real bytes; in large ones the payload is virtual, and the fragments
@@ -21,6 +22,7 @@ pub mod operator;
 pub mod options;
 pub mod progress;
 pub mod queue;
+pub mod reviewed;
 pub mod setup;
 pub mod shelf;
 pub mod station;

@@ -29,6 +29,8 @@ const REJOINS: u32 = 8;
 pub struct CastRun {
     /// The number it has now.
     pub id: Option<CastId>,
+    /// Its time has come.
+    pub due: bool,
     /// Casts that were made for it.
     pub casts: u32,
     /// Nodes that should have it: a bit for each.
@@ -72,6 +74,7 @@ impl Operator {
             }
             CastRun {
                 id: None,
+                due: false,
                 casts: 0,
                 wanted,
                 complete_ns: vec![NEVER; nodes],
@@ -279,7 +282,10 @@ impl World {
         let now = Instant::from_micros(self.now() / 1000);
         let control = self.control();
         match action {
-            Action::Cast(plan) => self.begin(plan)?,
+            Action::Cast(plan) => {
+                self.operator.runs[plan].due = true;
+                self.begin(plan)?;
+            }
             Action::Cancel(plan) => {
                 let run = &mut self.operator.runs[plan];
                 if run.over {
@@ -374,7 +380,7 @@ impl World {
     pub(super) fn recast(&mut self) -> Result<(), String> {
         for plan in 0..self.operator.runs.len() {
             let run = &self.operator.runs[plan];
-            if run.over || run.casts == 0 {
+            if run.over || !run.due {
                 if run.cancelled {
                     for station in &mut self.stations {
                         station.shelf.drop_part(plan);
@@ -391,7 +397,7 @@ impl World {
     pub(super) fn rejoin(&mut self, node: u32) {
         for plan in 0..self.operator.runs.len() {
             let run = &self.operator.runs[plan];
-            if run.wanted[node as usize] && run.casts > 0 && !run.cancelled {
+            if run.wanted[node as usize] && run.due && !run.cancelled {
                 self.schedule(self.now() + REJOIN_NS, Action::Join(plan, node));
             }
         }

@@ -11,7 +11,7 @@ use netstack::broadcast::{Scheme, Shape, ShapeKind};
 use netstack::rng::Rng;
 
 use super::fabric::Noise;
-use super::setup::{CastPlan, Fault, Payload, Setup};
+use super::setup::{BUFFERS, CastPlan, Fault, Payload, Setup};
 use super::summary::{Cost, limit_ns};
 use super::swarm;
 use super::world::World;
@@ -97,8 +97,8 @@ pub struct Options {
     /// What a port's queue holds
     #[arg(long, default_value = "256KB", value_parser = size)]
     queue: u64,
-    /// Reassembly buffers of each node; 0: the usual number
-    #[arg(long, default_value_t = 0)]
+    /// Reassembly buffers of each node, a block each
+    #[arg(long, default_value_t = BUFFERS)]
     buffers: u32,
     /// Real datagrams with real bytes
     #[arg(long)]

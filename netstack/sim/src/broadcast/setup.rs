@@ -18,6 +18,8 @@ pub const QUEUE_BYTES: u64 = 256_000;
 /// What may wait in a card before it takes nothing more: two full frames, as with a driver that keeps the
 /// transmit ring short.
 pub const CARD_BYTES: u64 = 2 * 1538;
+/// Reassembly buffers of a node unless told otherwise: 2 MiB with blocks of 8 KiB.
+pub const BUFFERS: u32 = 256;
 /// How much slower a slow node's link is.
 pub const SLOW_FACTOR: u32 = 10;
 /// Nodes on one leaf switch, and leaf switches under the next, unless told otherwise.
@@ -92,7 +94,7 @@ pub struct Setup {
     pub noise: Noise,
     /// What the payload is.
     pub payload: Payload,
-    /// Reassembly buffers of each node; 0: the engine's own number.
+    /// Reassembly buffers of each node.
     pub buffers: u32,
     /// Nodes whose links are [`SLOW_FACTOR`] times slower.
     pub slow: Vec<u32>,
@@ -123,7 +125,7 @@ impl Setup {
             wiring,
             noise: Noise::default(),
             payload: Payload::Virtual,
-            buffers: 0,
+            buffers: BUFFERS,
             slow: Vec::new(),
             casts: vec![CastPlan {
                 at_ns: 0,

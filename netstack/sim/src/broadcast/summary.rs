@@ -1,12 +1,14 @@
 //! What a run came to: times as ratios to the limit, what was sent, what it cost.
 //!
-//! The limit of a cast is the time that one link needs for its bytes in full datagrams, with all their
-//! headers, preamble and gap. A node that is ten times slower has a limit ten times as long.
+//! The limit of a cast is the time that one link needs for its bytes in full UDP datagrams (1,472 bytes of
+//! payload in a frame that takes 1,538 with preamble and gap). Nothing that the protocol adds is part of
+//! it: its own headers, shorter datagrams and lists of hashes count against it. A node that is ten times slower has a limit ten times as long.
 //!
 //! Key types: [`Summary`], [`CastFigures`], [`Traffic`].
 //!
 //! Invariant: what is counted here is counted by the simulator, not by the engines.
 
+use netstack::MAX_DATAGRAM;
 use netstack::broadcast::{FRAGMENT, Message, Object, Packet};
 use serde_json::{Value, json};
 
@@ -116,10 +118,10 @@ fn data_bytes(object: &Object, block: u32, fragments: u64) -> (u32, u32) {
 
 /// Nanoseconds that one link of `rate` bits a second needs for `bytes` bytes in full datagrams.
 pub fn limit_ns(bytes: u64, rate: u64) -> f64 {
-    let fragment = FRAGMENT as u64;
-    let mut wire = bytes / fragment * u64::from(frame_bytes(wire::DATA_HEADER + FRAGMENT as u32));
-    if !bytes.is_multiple_of(fragment) {
-        wire += u64::from(frame_bytes(wire::DATA_HEADER + (bytes % fragment) as u32));
+    let full = MAX_DATAGRAM as u64;
+    let mut wire = bytes / full * u64::from(frame_bytes(MAX_DATAGRAM as u32));
+    if !bytes.is_multiple_of(full) {
+        wire += u64::from(frame_bytes((bytes % full) as u32));
     }
     wire as f64 * 8e9 / rate as f64
 }
@@ -223,6 +225,12 @@ impl Summary {
         }
     }
 
+    /// What the control node sent, as a multiple of the first object.
+    pub fn source_objects(&self) -> f64 {
+        let bytes = self.casts.first().map_or(1, |cast| cast.bytes).max(1);
+        self.traffic.source_payload_bytes as f64 / bytes as f64
+    }
+
     /// The figures for programs.
     pub fn to_json(&self, cost: Cost) -> Value {
         let casts: Vec<Value> = (self.casts.iter())
@@ -258,6 +266,7 @@ impl Summary {
             "control_wire_bytes": self.traffic.control_wire_bytes,
             "at_control_messages": self.traffic.at_control_messages,
             "source_blocks": self.source_blocks,
+            "source_objects": self.source_objects(),
             "corrupt_senders": self.corrupt_senders,
             "recasts": self.recasts,
             "virtual_s": self.ended_ns as f64 / 1e9,
@@ -310,7 +319,6 @@ impl Summary {
                 format!("{:.6} s", cast.finished_ns as f64 / 1e9),
             );
         }
-        let blocks = self.casts.first().map_or(1, |cast| cast.blocks).max(1);
         row("duplicates", format!("{:.3} %", self.duplicates * 100.0));
         row(
             "port backlog, most",
@@ -340,7 +348,7 @@ impl Summary {
             format!(
                 "{:.1} blocks, {:.3} times the object",
                 self.source_blocks,
-                self.source_blocks / f64::from(blocks)
+                self.source_objects()
             ),
         );
         if self.casts.len() > 1 {
@@ -435,8 +443,7 @@ mod tests {
     #[test]
     fn the_limit_charges_full_datagrams() {
         // Ten full datagrams at 1 Gbit/s: 8 ns a byte.
-        let wire = f64::from(wire::DATA_HEADER + 1366 + 66);
-        assert_eq!(limit_ns(13_660, 1_000_000_000), 10.0 * wire * 8.0);
+        assert_eq!(limit_ns(14_720, 1_000_000_000), 10.0 * 1538.0 * 8.0);
         // One byte takes the shortest frame.
         assert!(limit_ns(1, 1_000_000_000) >= 84.0 * 8.0);
     }

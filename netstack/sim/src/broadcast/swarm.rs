@@ -74,22 +74,22 @@ fn cast(rng: &mut Rng, nodes: u32, casts: u64) -> CastPlan {
         1 => 4096 << rng.below(6),
         _ => 1 + rng.below(most),
     };
-    let scheme = match rng.below(8) {
-        0 => Scheme::Grid {
-            n1: rng.below(u64::from(nodes) + 1) as u32,
-        },
-        1 => Scheme::Mesh,
-        2 => Scheme::DoubleTree,
-        3 => Scheme::Tree { n1: 0 },
-        4 => Scheme::Direct,
-        _ => Scheme::Auto,
-    };
     let members: Vec<u32> = match rng.below(3) {
         0 => {
             let count = 1 + rng.below(nodes.into());
             nodes_of(rng, nodes, count)
         }
         _ => (0..nodes).collect(),
+    };
+    let scheme = match rng.below(8) {
+        0 => Scheme::Grid {
+            n1: rng.below(members.len() as u64 + 1) as u32,
+        },
+        1 => Scheme::Mesh,
+        2 => Scheme::DoubleTree,
+        3 => Scheme::Tree { n1: 0 },
+        4 => Scheme::Direct,
+        _ => Scheme::Auto,
     };
     let warm = match rng.below(4) {
         0 => (members.iter().copied())
