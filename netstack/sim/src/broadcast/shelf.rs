@@ -213,7 +213,12 @@ impl Store for Shelf {
             return Err(NoRoom);
         };
         // Two casts of one object may both bring a block; each brings it once at most.
-        let alone = self.casts.iter().filter(|&&(_, other)| other == index).count() == 1;
+        let alone = self
+            .casts
+            .iter()
+            .filter(|&&(_, other)| other == index)
+            .count()
+            == 1;
         let (word, bit) = (&mut item.have[block as usize / 64], 1 << (block % 64));
         let twice = *word & bit != 0;
         *word |= bit;
