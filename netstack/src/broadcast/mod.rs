@@ -26,16 +26,20 @@ use crate::ids::JobId;
 
 pub mod bitmap;
 mod cast;
+pub mod estimate;
 pub mod event;
 pub mod hashes;
+pub mod header;
 pub mod member;
 pub mod message;
 mod pacer;
 pub mod plan;
+pub mod published;
 mod roster;
 pub mod source;
 mod station;
 mod suspects;
+pub mod table;
 #[cfg(test)]
 mod tests;
 pub mod wire;
@@ -51,6 +55,7 @@ pub use hashes::{
 pub use member::{Member, MemberConfig, Want};
 pub use message::{MemberIndex, Message, Packet};
 pub use plan::{Shape, ShapeKind};
+pub use published::PublishedOptions;
 pub use source::{CastError, CastSpec, Limits, Source, SourceConfig};
 
 /// Bytes of a full list block.
@@ -165,6 +170,8 @@ pub enum Scheme {
     Mesh,
     /// Two binary trees, one for even and one for odd blocks.
     DoubleTree,
+    /// The published scheme, with what it leaves open.
+    Published(PublishedOptions),
     /// Whole object down a tree of two layers.
     Tree {
         /// Members of the first layer; 0: about the square root.

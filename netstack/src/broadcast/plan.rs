@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use super::Scheme;
 use super::bitmap::Bitmap;
 use super::message::{MemberIndex, Setup};
+use super::published::Published;
 use crate::rng::Rng;
 use crate::time::Instant;
 
@@ -146,6 +147,9 @@ pub(crate) fn planner(setup: &Setup, me: MemberIndex) -> Box<dyn Planner> {
             me,
         ))
     };
+    if let Some(published) = Published::new(setup, me) {
+        return Box::new(published);
+    }
     match setup.scheme {
         Scheme::Grid { n1 } => rotation(Shape::grid(cold, n1).n1),
         _ => rotation(cold),

@@ -8,7 +8,9 @@ use alloc::vec::Vec;
 
 use super::{MAC_LEN, PEER_LEN, emit_peer, parse_peer, parse_peers};
 use crate::broadcast::message::{INLINE_ROSTER, Setup};
-use crate::broadcast::{HASH_BYTES, MAX_MEMBERS, MAX_NAME, MAX_TOPS, Object, Purpose, Scheme};
+use crate::broadcast::{
+    HASH_BYTES, MAX_MEMBERS, MAX_NAME, MAX_TOPS, Object, PublishedOptions, Purpose, Scheme,
+};
 use crate::ids::JobId;
 use crate::job::launch_block::{NAME_MAX, is_name};
 use crate::wire::Error;
@@ -22,7 +24,7 @@ const FIXED_LEN: usize = 32 + 8 + 1 + 1 + 8 + 4 + 4 + 8 + 8 + PEER_LEN + 8 + 1;
 /// Most bytes of a purpose.
 const MAX_PURPOSE: usize = 2 + MAX_NAME;
 /// Most bytes of a scheme.
-const MAX_SCHEME: usize = 5;
+const MAX_SCHEME: usize = 1 + PublishedOptions::MAX_LEN;
 
 // A setup without a roster always fits.
 const _: () = assert!(
@@ -46,6 +48,7 @@ pub(super) fn length(setup: &Setup) -> usize {
     let scheme = match &setup.scheme {
         Scheme::Auto | Scheme::Mesh | Scheme::DoubleTree | Scheme::Direct => 1,
         Scheme::Grid { .. } | Scheme::Tree { .. } => 5,
+        Scheme::Published(options) => 1 + options.length(),
     };
     let variable = setup.object.tops.len() * HASH_BYTES + setup.roster.len() * PEER_LEN;
     FIXED_LEN + purpose + scheme + variable
@@ -170,6 +173,11 @@ fn emit_scheme(scheme: &Scheme, writer: &mut Writer<'_>) {
         Scheme::DoubleTree => writer.u8(3),
         Scheme::Tree { n1 } => writer.u8(4).u32(*n1),
         Scheme::Direct => writer.u8(5),
+        Scheme::Published(options) => {
+            writer.u8(6);
+            options.emit(writer);
+            writer
+        }
     };
 }
 
@@ -180,6 +188,7 @@ fn parse_scheme(reader: &mut Reader<'_>) -> Result<Scheme, Error> {
         3 => Scheme::DoubleTree,
         4 => Scheme::Tree { n1: reader.u32()? },
         5 => Scheme::Direct,
+        6 => Scheme::Published(PublishedOptions::parse(reader)?),
         _ => return Err(Error::BadValue),
     })
 }

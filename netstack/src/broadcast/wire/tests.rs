@@ -9,7 +9,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::MAX_DATAGRAM;
-use crate::broadcast::{Object, Purpose, Scheme};
+use crate::broadcast::estimate::Presence;
+use crate::broadcast::header::{Deal, MAX_CHOSEN, MAX_CHUNKS, MAX_ROUNDS, MAX_RUNS, Sizes};
+use crate::broadcast::published::{Choice, Policy};
+use crate::broadcast::{Object, PublishedOptions, Purpose, Scheme};
 use crate::ids::JobId;
 
 const KEY: Key = Key(*b"what nodes share");
@@ -46,6 +49,34 @@ fn purpose() -> impl Strategy<Value = Purpose> {
     ]
 }
 
+prop_compose! {
+    fn published()(
+        fan_out: u32, layers: u8, sizes in 0_u8..3, chunks in 1..=MAX_CHUNKS,
+        runs in vec_of((1_u16.., 1_u16..), 0..=MAX_RUNS),
+        deal in 0_u8..3, chosen in vec_of(any::<u16>(), 1..=MAX_CHOSEN), rounds in 1..=MAX_ROUNDS,
+        choices in (0..2, 0_usize..3), flags: (bool, bool),
+    ) -> PublishedOptions {
+        PublishedOptions {
+            fan_out,
+            layers,
+            sizes: match sizes {
+                0 => None,
+                1 => Some(Sizes::Equal(chunks)),
+                _ => Some(Sizes::Given(runs)),
+            },
+            deal: match deal {
+                0 => Deal::Cyclic,
+                1 => Deal::Chosen(chosen),
+                _ => Deal::Rounds(rounds),
+            },
+            policy: if choices.0 == 0 { Policy::ChunkFirst } else { Policy::NodeFirst },
+            choice: [Choice::Random, Choice::Middle, Choice::Highest][choices.1],
+            presence: if flags.0 { Presence::Always } else { Presence::Served },
+            fallback: flags.1,
+        }
+    }
+}
+
 fn scheme() -> impl Strategy<Value = Scheme> {
     prop_oneof![
         any::<u32>().prop_map(|n1| Scheme::Grid { n1 }),
@@ -53,6 +84,7 @@ fn scheme() -> impl Strategy<Value = Scheme> {
         Just(Scheme::DoubleTree),
         any::<u32>().prop_map(|n1| Scheme::Tree { n1 }),
         Just(Scheme::Direct),
+        published().prop_map(Scheme::Published),
     ]
 }
 

@@ -1,0 +1,147 @@
+//! The published scheme, whole, on the engine that serves every scheme; `tree` and `direct` are special
+//! cases of it.
+//!
+//! Source: Chunked broadcast, steps 1 to 7. Control deals chunks to the first layer in turn; every inner
+//! node passes its branch's chunks on to its children in turn; then every node asks others for the chunks it
+//! lacks, one at a time, whom it estimates to hold them ([`Policy`], [`Choice`], [`Presence`]).
+//!
+//! How it stands on an engine that pulls: a node asks its parent (a head: control) for its branch's
+//! chunks when their turn comes by the estimate, and the parent serves its children in the order of
+//! their numbers, each whole chunk before the next. A request for a chunk is a request for its blocks, and
+//! for the list blocks they are checked against, at one node. The header travels as the announcement
+//! and the roster ([`super::header`]).
+//!
+//! Ours, where the publication is silent: who does not take part yet answers *not here* instead of nothing; requests
+//! are served in the order they came; the correction is the time of one chunk for every
+//! *not here*, all of them at most as long as the distribution; [`PublishedOptions::fallback`].
+//!
+//! - [`planner`](mod@planner): the scheme at one station; `progress` counts what is here by chunks,
+//!   `queue` orders what waits.
+//!
+//! Invariant: without the fallback nothing happens that is not published, but that the engine repeats
+//! what was lost; with it every cast ends for every living member.
+
+mod planner;
+mod progress;
+mod queue;
+mod wire;
+
+use super::estimate::Presence;
+use super::header::{Deal, Sizes, Tree};
+use super::message::Setup;
+use super::{FRAGMENT, Scheme};
+
+pub(crate) use planner::Published;
+
+/// How the next chunk and whom to ask for it are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// A chunk that can be had by now, then one of those that hold it.
+    #[default]
+    ChunkFirst,
+    /// One of those that hold anything that lacks, then one of these chunks.
+    NodeFirst,
+}
+
+/// Which of the candidates is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// Any of them; preferred.
+    #[default]
+    Random,
+    /// The one in the middle of their order.
+    Middle,
+    /// The last of them.
+    Highest,
+}
+
+/// What the publication leaves open to choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedOptions {
+    /// Children of a node, h; 0: as many as makes n1 about as large.
+    pub fan_out: u32,
+    /// Layers of the tree, m; 2 is preferred.
+    pub layers: u8,
+    /// The chunks; None: as many as first-layer nodes, of equal size, which is preferred.
+    pub sizes: Option<Sizes>,
+    /// Which first-layer node gets which.
+    pub deal: Deal,
+    /// How the next request is chosen.
+    pub policy: Policy,
+    /// Which candidate is asked.
+    pub choice: Choice,
+    /// When nodes take part in the swap.
+    pub presence: Presence,
+    /// Whoever does not answer is given up: another candidate is asked, in the end control. Without
+    /// it, literally as published, one dead inner node keeps the cast from ever ending.
+    pub fallback: bool,
+}
+
+impl Default for PublishedOptions {
+    fn default() -> Self {
+        PublishedOptions {
+            fan_out: 0,
+            layers: 2,
+            sizes: None,
+            deal: Deal::default(),
+            policy: Policy::default(),
+            choice: Choice::default(),
+            presence: Presence::default(),
+            fallback: true,
+        }
+    }
+}
+
+impl PublishedOptions {
+    /// Most bytes of [`PublishedOptions::emit`].
+    pub(super) const MAX_LEN: usize = wire::MAX_LEN;
+
+    /// The options that make `tree` or `direct` of the published scheme: one chunk, which is passed on
+    /// when it is whole, and nothing left to swap.
+    fn whole(fan_out: u32) -> Self {
+        PublishedOptions {
+            fan_out,
+            sizes: Some(Sizes::Equal(1)),
+            ..PublishedOptions::default()
+        }
+    }
+
+    /// The tree for so many members, at least one.
+    pub fn tree(&self, members: u32) -> Result<Tree, crate::wire::Error> {
+        match self.fan_out {
+            0 => Tree::balanced(members, self.layers),
+            fan_out => Tree::new(members, fan_out, self.layers),
+        }
+    }
+}
+
+/// The tree and the options of a cast by this scheme or one of its special cases; None for other
+/// schemes, and for a cast to nobody.
+fn options(setup: &Setup) -> Option<(PublishedOptions, Tree)> {
+    let cold = setup.members.saturating_sub(setup.holders);
+    let (options, tree) = match &setup.scheme {
+        Scheme::Published(options) => (options.clone(), options.tree(cold)),
+        Scheme::Tree { n1: 0 } => {
+            let options = PublishedOptions::whole(0);
+            let tree = options.tree(cold);
+            (options, tree)
+        }
+        Scheme::Tree { n1 } => {
+            let children = cold.saturating_sub(*n1).div_ceil(*n1);
+            let tree = Tree::new(cold, children, 2);
+            (PublishedOptions::whole(children), tree)
+        }
+        Scheme::Direct => (PublishedOptions::whole(0), Tree::new(cold, 0, 2)),
+        _ => return None,
+    };
+    Some((options, tree.ok()?))
+}
+
+/// Bytes of payload a second on links of this rate, with full blocks.
+fn payload_rate(setup: &Setup) -> u64 {
+    let block = setup.object.block_bytes();
+    let framing = super::wire::DATA_OVERHEAD + super::pacer::FRAMING;
+    let wire = block + block.div_ceil(FRAGMENT) * framing;
+    let rate = u128::from(setup.rate) * block as u128 / wire as u128;
+    (rate as u64).max(1)
+}
