@@ -8,6 +8,7 @@
 //! Invariant: one boot runs one test, so a test may leave the machine as it likes.
 
 mod cast;
+mod casting;
 mod clock;
 mod control;
 mod fake_cast;
@@ -99,6 +100,11 @@ const TESTS: &[Test] = &[
     test("cast-cancelled", cast::cancelled),
     test("cast-pressure", cast::pressure),
     test("cast-interrupts", cast::interrupts),
+    test("casting-receive", casting::receive),
+    test("casting-unfinished", casting::unfinished),
+    test("casting-replaced", casting::replaced),
+    test("casting-warm", casting::warm_node_serves),
+    test("casting-hostile", casting::hostile),
     // The heap holds the file, which must fit a large page.
     test_that("large-text", warm::large_text, " memory=512M"),
     test("dhcp-personality", stack::dhcp_personality),

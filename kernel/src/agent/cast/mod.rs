@@ -218,7 +218,6 @@ impl Casts {
     }
 
     /// The connection tables of jobs.
-    #[expect(dead_code, reason = "the call that reads them follows")]
     pub fn tables(&self) -> &Tables {
         &self.tables
     }

@@ -24,7 +24,6 @@ pub struct Tables(Vec<(JobId, InUse)>);
 
 impl Tables {
     /// The table of a job, if it has come.
-    #[expect(dead_code, reason = "the call that reads it follows")]
     pub fn of(&self, job: JobId) -> Option<&InUse> {
         let found = self.0.iter().find(|(of, _)| *of == job);
         found.map(|(_, held)| held)

@@ -84,9 +84,21 @@ const CASES: &[Case] = &[
     case("sim-8/default", 8, &["--bytes", THOUSAND_BLOCKS]).at_most(1.10),
     case("sim-16/default", 16, &["--bytes", THOUSAND_BLOCKS]).at_most(1.10),
     case("sim-64/default", 64, &["--bytes", THOUSAND_BLOCKS]).at_most(1.10),
-    case("sim-64/default+warm25", 64, &["--bytes", THOUSAND_BLOCKS, "--warm=25%"]),
-    case("sim-64/default+warm50", 64, &["--bytes", THOUSAND_BLOCKS, "--warm=50%"]),
-    case("sim-64/default+warm75", 64, &["--bytes", THOUSAND_BLOCKS, "--warm=75%"]),
+    case(
+        "sim-64/default+warm25",
+        64,
+        &["--bytes", THOUSAND_BLOCKS, "--warm=25%"],
+    ),
+    case(
+        "sim-64/default+warm50",
+        64,
+        &["--bytes", THOUSAND_BLOCKS, "--warm=50%"],
+    ),
+    case(
+        "sim-64/default+warm75",
+        64,
+        &["--bytes", THOUSAND_BLOCKS, "--warm=75%"],
+    ),
     case("sim-512/default", 512, &[]).at_most(1.10),
     case("sim-512/2MB/default", 512, &["--bytes=2MB"]).at_most(1.30),
     case("sim-1056/default", 1056, &[]).at_most(1.10),
@@ -97,13 +109,37 @@ const CASES: &[Case] = &[
     case("sim-1056/2MB/default", 1056, &["--bytes=2MB"]).at_most(1.30),
     case("sim-1056/table/default", 1056, &["--table=1000000"]).at_most(1.10),
     case("sim-1056/published-chunk-first", 1056, &[CHUNK_FIRST]),
-    case("sim-1056/published-chunk-first+loss1", 1056, &[CHUNK_FIRST, LOSS]),
-    case("sim-1056/published-chunk-first+slow2", 1056, &[CHUNK_FIRST, SLOW]),
-    case("sim-1056/published-chunk-first+first-layer-death", 1056, &[CHUNK_FIRST, DEATH]),
+    case(
+        "sim-1056/published-chunk-first+loss1",
+        1056,
+        &[CHUNK_FIRST, LOSS],
+    ),
+    case(
+        "sim-1056/published-chunk-first+slow2",
+        1056,
+        &[CHUNK_FIRST, SLOW],
+    ),
+    case(
+        "sim-1056/published-chunk-first+first-layer-death",
+        1056,
+        &[CHUNK_FIRST, DEATH],
+    ),
     case("sim-1056/published-node-first", 1056, &[NODE_FIRST]),
-    case("sim-1056/published-node-first+loss1", 1056, &[NODE_FIRST, LOSS]),
-    case("sim-1056/published-node-first+slow2", 1056, &[NODE_FIRST, SLOW]),
-    case("sim-1056/published-node-first+first-layer-death", 1056, &[NODE_FIRST, DEATH]),
+    case(
+        "sim-1056/published-node-first+loss1",
+        1056,
+        &[NODE_FIRST, LOSS],
+    ),
+    case(
+        "sim-1056/published-node-first+slow2",
+        1056,
+        &[NODE_FIRST, SLOW],
+    ),
+    case(
+        "sim-1056/published-node-first+first-layer-death",
+        1056,
+        &[NODE_FIRST, DEATH],
+    ),
     case("sim-1056/tree", 1056, &[TREE]),
     case("sim-16512/2MB/default", 16_512, &["--bytes=2MB"]).at_most(1.30),
     case("sim-16512/default", 16_512, &[]).at_most(1.10),
@@ -111,8 +147,18 @@ const CASES: &[Case] = &[
     case("sim-16512/default+slow2", 16_512, &[SLOW]).at_most(1.40),
     case("sim-16512/default+first-layer-death", 16_512, &[DEATH]).at_most(1.15),
     case("sim-16512/default+dead1", 16_512, &[DEAD]).at_most(1.15),
-    case("sim-16512/published-chunk-first", 16_512, &[CHUNK_FIRST, "--n1=128"]).as_on_page(3.58),
-    case("sim-16512/published-node-first", 16_512, &[NODE_FIRST, "--n1=128"]).as_on_page(3.44),
+    case(
+        "sim-16512/published-chunk-first",
+        16_512,
+        &[CHUNK_FIRST, "--n1=128"],
+    )
+    .as_on_page(3.58),
+    case(
+        "sim-16512/published-node-first",
+        16_512,
+        &[NODE_FIRST, "--n1=128"],
+    )
+    .as_on_page(3.44),
     case("sim-16512/tree", 16_512, &[TREE, "--n1=128"]).as_on_page(256.0),
 ];
 
@@ -139,7 +185,13 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
                 }
             };
             let goal = Goal::AtMost(SCALE_MOST);
-            report.row(Row::goal(case.name, "ratio_to_512_nodes", ratio / base, "ratio", goal));
+            report.row(Row::goal(
+                case.name,
+                "ratio_to_512_nodes",
+                ratio / base,
+                "ratio",
+                goal,
+            ));
         }
     }
     Ok(())
@@ -172,19 +224,45 @@ fn show(report: &mut Report, case: &Case, ratio: f64, figures: &Value) -> Result
     if let Some(page) = case.page {
         let apart = (ratio / page - 1.0).abs();
         let goal = Goal::AtMost(PAGE_MOST);
-        report.row(Row::goal(name, "distance_from_method_page", apart, "ratio", goal));
+        report.row(Row::goal(
+            name,
+            "distance_from_method_page",
+            apart,
+            "ratio",
+            goal,
+        ));
     }
     let mut context = |metric: &str, value: f64, unit: &'static str| {
         report.row(Row::context(name, metric, value, unit));
     };
     context("ratio_median", number(cast, "ratio_median")?, "ratio");
     context("limit_s", number(cast, "limit_s")?, "s");
-    context("control_sent_objects", number(figures, "source_objects")?, "objects");
-    context("control_messages", number(figures, "control_messages")?, "messages");
-    context("control_wire", number(figures, "control_wire_bytes")?, "bytes");
-    context("messages_at_control", number(figures, "at_control_messages")?, "messages");
+    context(
+        "control_sent_objects",
+        number(figures, "source_objects")?,
+        "objects",
+    );
+    context(
+        "control_messages",
+        number(figures, "control_messages")?,
+        "messages",
+    );
+    context(
+        "control_wire",
+        number(figures, "control_wire_bytes")?,
+        "bytes",
+    );
+    context(
+        "messages_at_control",
+        number(figures, "at_control_messages")?,
+        "messages",
+    );
     context("simulation_wall_s", number(figures, "wall_s")?, "s");
-    context("simulation_memory", number(figures, "memory_bytes")?, "bytes");
+    context(
+        "simulation_memory",
+        number(figures, "memory_bytes")?,
+        "bytes",
+    );
     let duplicates = number(figures, "duplicates")? * 100.0;
     let backlog = number(figures, "port_backlog_bytes")?;
     let slow = number(cast, "slow_ratio")?;
@@ -216,7 +294,11 @@ mod tests {
     #[test]
     fn names_are_distinct_and_say_how_many_nodes() {
         for (place, case) in CASES.iter().enumerate() {
-            assert!(case.name.starts_with(&format!("sim-{}/", case.nodes)), "{}", case.name);
+            assert!(
+                case.name.starts_with(&format!("sim-{}/", case.nodes)),
+                "{}",
+                case.name
+            );
             assert!(!CASES[..place].iter().any(|other| other.name == case.name));
         }
     }
