@@ -52,6 +52,7 @@ errnos! {
     EPIPE = 32, "broken pipe";
     ERANGE = 34, "out of range";
     ENOSYS = 38, "not implemented";
+    ENODATA = 61, "no data available";
     EOVERFLOW = 75, "value too large";
     ETIMEDOUT = 110, "timed out";
 }

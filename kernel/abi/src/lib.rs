@@ -9,4 +9,5 @@
 pub mod errno;
 pub mod handoff;
 pub mod linux;
+pub mod peer;
 pub mod sysno;

@@ -1,4 +1,5 @@
-//! System-call numbers of the Linux x86-64 ABI that the kernel knows by name.
+//! System-call numbers of the Linux x86-64 ABI that the kernel knows by name, and its own, which
+//! begin at 4096: far above those that Linux has.
 //!
 //! Everything else is answered ENOSYS and counted by number.
 
@@ -78,4 +79,5 @@ calls! {
     STATX = 332;
     RSEQ = 334;
     CLONE3 = 435;
+    HEARTH_PEER = 4096;
 }

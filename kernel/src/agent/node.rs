@@ -14,7 +14,7 @@ use kernel_core::objects::{ObjectId, Objects};
 use kernel_core::retention::{ROOM_FRAMES, WarmTable};
 use netstack::MAX_DATAGRAM;
 use netstack::broadcast::{MemberConfig, Peer};
-use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, RequestId};
+use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, Rank, RequestId};
 use netstack::io::{IoOp, SubmitError};
 use netstack::node::{Config, Endpoint, Event, Full};
 use netstack::page::{Object, PageRequest, PageTraffic};
@@ -28,7 +28,7 @@ use super::cast::{self, CastPage, Casts};
 use super::identity::Identity;
 use super::last_words;
 use super::mailbox::{Cancel, Mailbox};
-use super::services::{IoCompletion, NodeServices, PageCompletion};
+use super::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
 use super::vitals::vitals;
 use super::warm;
 use crate::boot::BootFacts;
@@ -654,6 +654,11 @@ impl NodeServices for Node {
     fn want_page(&mut self, page: u64) {
         let id = ObjectId(self.open().program().0);
         self.casts.want(time::now(), &id, page);
+    }
+
+    fn peer(&self, rank: Rank) -> PeerLookup {
+        let tables = self.casts.tables();
+        tables.entry(self.open().job(), rank, &self.objects)
     }
 
     fn cast_deadline(&self) -> Option<Instant> {

@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 
 use kernel_core::objects::Objects;
 use kernel_core::retention::WarmTable;
-use netstack::ids::{CallId, RequestId};
+use netstack::broadcast::table::Entry;
+use netstack::ids::{CallId, Rank, RequestId};
 use netstack::io::{IoOp, SubmitError};
 use netstack::node::Full;
 use netstack::page::{Object, PageError, PageTraffic};
@@ -36,6 +37,17 @@ pub struct IoCompletion {
     pub result: i64,
     /// The bytes read.
     pub data: Vec<u8>,
+}
+
+/// What is known of how a rank is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerLookup {
+    /// This is how.
+    Found(Entry),
+    /// The job's connection table does not say.
+    NotThere,
+    /// The job's connection table is not here.
+    NoTable,
 }
 
 /// Services for the one job a node has.
@@ -96,6 +108,9 @@ pub trait NodeServices {
 
     /// The program waits for a page of its file that is coming with a broadcast.
     fn want_page(&mut self, page: u64);
+
+    /// How a rank of the job is reached.
+    fn peer(&self, rank: Rank) -> PeerLookup;
 
     /// While a broadcast is unfinished in which the node has a part: when it must be looked after
     /// next. The card may interrupt a computing program until this is `None`.

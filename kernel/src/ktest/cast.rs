@@ -1,8 +1,16 @@
 //! Programs whose image a broadcast brings: nothing is asked for that comes by itself, nothing waits
 //! for ever, nothing is in memory twice, and memory goes to who needs it.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use hearth_abi::peer::ENTRY_BYTES;
 use kernel_core::objects::ObjectId;
 use kernel_core::retention::ROOM_FRAMES;
+use netstack::broadcast::table::{self, Entry};
+use netstack::ids::NodeId;
 use netstack::io::{ExitReport, ExitStatus};
 
 use super::control::FakeControl;
@@ -10,7 +18,7 @@ use super::fake_cast::FakeCast;
 use super::program::{expect, file, file_with};
 use super::warm::{faults_of_file, large_file, run};
 use super::{Outcome, check};
-use crate::arch::test_programs::{self, TOUCHED_PAGES};
+use crate::arch::test_programs::{self, PROGRAM_DATA, TOUCHED_PAGES};
 use crate::mm;
 use crate::time;
 
@@ -193,5 +201,80 @@ pub fn interrupts() -> Outcome {
     let report = run(&mut control)?;
     check!(report.interrupts_user.cast == 0, "{report:?}");
     check!(control.listened == (0, 0), "{:?}", control.listened);
+    Ok(())
+}
+
+/// A program learns how other ranks are reached, once the table is there; what it must not know or
+/// cannot have is an error, never a wait.
+pub fn table() -> Outcome {
+    const RANKS: u32 = 3;
+    const OUT: u64 = PROGRAM_DATA + 64;
+    let entry = |rank: u32| Entry {
+        node: NodeId(100 + rank),
+        addr: SocketAddrV4::new(Ipv4Addr::new(10, 0, 1, rank as u8), 7117),
+        mac: [2, 0, 0, 0, 9, rank as u8],
+        window: rank / 2,
+        network: 0xfe80_0000_0000_0001,
+        logical: 100 + rank as u16,
+        lid_mask: 2,
+        port_id: 1,
+    };
+    let entries: Vec<Entry> = (0..RANKS).map(entry).collect();
+    let bytes = table::encode(&entries).map_err(|error| format!("{error}"))?;
+    let ask = |rank: u64, to: u64, size: u32, table: Option<&[u8]>, after: u32| {
+        let words = [rank, to].map(u64::to_le_bytes);
+        let mut control = FakeControl::new(file_with(
+            test_programs::ask_peer(),
+            words.as_flattened(),
+            1,
+        ));
+        control.set_size(size);
+        control.table = table.map(<[u8]>::to_vec);
+        control.table_after = after;
+        let report = run(&mut control)?;
+        Ok::<_, String>((report.status, control.output(1), control.polls))
+    };
+    for after in [0, 1, 5] {
+        let (status, output, polls) = ask(2, OUT, RANKS, Some(&bytes), after)?;
+        check!(status == ExitStatus::Exited(0), "{status:?} after {after}");
+        check!(polls >= after, "{polls} looks at the network");
+        let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| output[at + byte]));
+        check!(output.len() == ENTRY_BYTES, "{output:?}");
+        let numbers = [0, 4, 20, 32, 36, 40, 44].map(number);
+        check!(numbers == [2, 102, 1, 102, 2, 1, 0], "{numbers:?}");
+        check!(output[8..12] == [10, 0, 1, 2], "{output:?}");
+        check!(output[12..14] == 7117u16.to_le_bytes(), "{output:?}");
+        check!(output[14..20] == [2, 0, 0, 0, 9, 2], "{output:?}");
+    }
+    let damaged = [0xff; 400];
+    let cases: [(&str, u64, u64, u32, Option<&[u8]>, u8); 6] = [
+        ("no such rank", 3, OUT, RANKS, Some(&bytes), 22),
+        ("a rank beyond all", u64::MAX, OUT, RANKS, Some(&bytes), 22),
+        (
+            "a bad address",
+            1,
+            0xffff_8000_0000_0000,
+            RANKS,
+            Some(&bytes),
+            14,
+        ),
+        (
+            "an unmapped address",
+            1,
+            0x7000_0000,
+            RANKS,
+            Some(&bytes),
+            14,
+        ),
+        ("a job of one rank", 0, OUT, 1, None, 61),
+        ("a table that is none", 1, OUT, RANKS, Some(&damaged), 61),
+    ];
+    for (what, rank, to, size, table, error) in cases {
+        let (status, output, _) = ask(rank, to, size, table, 0)?;
+        check!(
+            status == ExitStatus::Exited(error) && output.is_empty(),
+            "{what}: {status:?}"
+        );
+    }
     Ok(())
 }

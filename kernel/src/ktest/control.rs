@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use kernel_core::objects::Objects;
 use kernel_core::pagehash::PageHashes;
 use kernel_core::retention::{self, WarmTable};
+use netstack::broadcast::table::Table;
 use netstack::ids::{CallId, JobId, ProgramId, Rank, RequestId};
 use netstack::io::{IoOp, MAX_QUEUED_CALLS, SubmitError};
 use netstack::job::{LaunchSpec, StartMode, launch_block};
@@ -18,7 +19,7 @@ use netstack::time::{Instant, Micros};
 use super::fake_cast::FakeCast;
 use crate::agent::cast::CastPage;
 use crate::agent::cast::store::Running;
-use crate::agent::services::{IoCompletion, NodeServices, PageCompletion};
+use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
 use crate::process::{Hardware, Launch};
 use crate::time::Moment;
 use crate::{arch, time};
@@ -62,6 +63,10 @@ pub struct FakeControl {
     pub objects: Objects,
     /// A broadcast of the program.
     pub cast: Option<FakeCast>,
+    /// The job's connection table, there when `poll` has been called so often.
+    pub table: Option<Vec<u8>>,
+    pub table_after: u32,
+    size: u32,
     /// Others may be given pages of the program that runs, as far as it has told.
     pub running: Option<Running>,
     /// When a broadcast that is unfinished must be looked after.
@@ -113,6 +118,9 @@ impl FakeControl {
             warm: WarmTable::new(u64::MAX),
             objects: Objects::new(u64::MAX),
             cast: None,
+            table: None,
+            table_after: 0,
+            size: 1,
             running: None,
             cast_due: None,
             listened: (0, 0),
@@ -132,6 +140,14 @@ impl FakeControl {
             polled: time::now(),
             tick_us: 1_000_000,
         }
+    }
+
+    /// The job has so many ranks, of which this is the first.
+    pub fn set_size(&mut self, size: u32) {
+        let argv: [&[u8]; 1] = [b"test"];
+        let block = launch_block::emit(Rank(0), size, &argv, &[], &[]);
+        self.block = block.expect("a small launch block");
+        self.size = size;
     }
 
     /// Control on a node that keeps warm programs, as nodes do by default.
@@ -183,7 +199,7 @@ impl FakeControl {
             start: StartMode::AtOnce,
             job: JobId(1),
             rank: Rank(0),
-            size: 1,
+            size: self.size,
             program: ProgramId(self.hashes.root()),
             program_bytes: self.program.len() as u64,
             launch_block_bytes: self.block.len() as u32,
@@ -337,6 +353,24 @@ impl NodeServices for FakeControl {
         if let Some(cast) = &mut self.cast {
             cast.want(page);
         }
+    }
+
+    fn peer(&self, rank: Rank) -> PeerLookup {
+        let Some(bytes) = self
+            .table
+            .as_ref()
+            .filter(|_| self.polls >= self.table_after)
+        else {
+            return PeerLookup::NoTable;
+        };
+        let mut read = |offset: u64, out: &mut [u8]| {
+            let from = bytes.get(offset as usize..).unwrap_or_default();
+            let there = from.get(..out.len());
+            there.map(|from| out.copy_from_slice(from)).is_some()
+        };
+        let table = Table::open(bytes.len() as u64, &mut read);
+        let entry = table.and_then(|table| table.entry(rank, &mut read));
+        entry.map_or(PeerLookup::NotThere, PeerLookup::Found)
     }
 
     fn cast_deadline(&self) -> Option<Instant> {

@@ -100,6 +100,7 @@ const TESTS: &[Test] = &[
     test("cast-cancelled", cast::cancelled),
     test("cast-pressure", cast::pressure),
     test("cast-interrupts", cast::interrupts),
+    test("cast-table", cast::table),
     test("casting-receive", casting::receive),
     test("casting-unfinished", casting::unfinished),
     test("casting-replaced", casting::replaced),

@@ -11,8 +11,11 @@
 use alloc::vec::Vec;
 
 use kernel_core::objects::{InUse, Objects};
-use netstack::ids::JobId;
+use netstack::broadcast::table::Table;
+use netstack::ids::{JobId, Rank};
 
+use crate::agent::services::PeerLookup;
+use crate::mm::DirectMap;
 use crate::process::Hardware;
 
 /// Tables that a node keeps: of the job it has, and of some that are about to be launched.
@@ -27,6 +30,19 @@ impl Tables {
     pub fn of(&self, job: JobId) -> Option<&InUse> {
         let found = self.0.iter().find(|(of, _)| *of == job);
         found.map(|(_, held)| held)
+    }
+
+    /// How a rank of a job is reached: looked up in the table where it lies.
+    pub fn entry(&self, job: JobId, rank: Rank, objects: &Objects) -> PeerLookup {
+        let Some(held) = self.of(job) else {
+            return PeerLookup::NoTable;
+        };
+        let id = held.id();
+        let bytes = objects.find(id).map_or(0, |view| view.bytes);
+        let mut read =
+            |offset: u64, out: &mut [u8]| objects.read_bytes(&DirectMap, id, offset, out);
+        let entry = Table::open(bytes, &mut read).and_then(|table| table.entry(rank, &mut read));
+        entry.map_or(PeerLookup::NotThere, PeerLookup::Found)
     }
 
     /// Keeps a table; the oldest of another job goes when there are too many.

@@ -8,6 +8,9 @@
 
 use core::arch::naked_asm;
 
+use hearth_abi::peer::ENTRY_BYTES;
+use hearth_abi::sysno;
+
 /// Where the code goes in ring 3.
 pub const CODE: u64 = 0x40_0000;
 /// A page of ring 3 to read and write.
@@ -230,6 +233,20 @@ program! {
     "add rbx, 56", "dec ebp", "jnz 2b",
     "xor edi, edi", "mov eax, 231", "syscall", "ud2",
     table = const PROGRAM_DATA, calls = const TABLE_CALLS
+}
+
+program! {
+    /// Asks how the rank is reached that its data begins with, again and again while that is not
+    /// known; writes what it gets to where its data says next, and that to standard output. Exits
+    /// with the error's number, or 0.
+    ask_peer,
+    "mov ebx, {data}",
+    "2: mov eax, {hearth_peer}", "mov rdi, [rbx]", "mov rsi, [rbx + 8]", "syscall",
+    "cmp rax, -11", "je 2b",
+    "mov ebp, eax", "neg ebp", "jnz 3f",
+    "mov eax, 1", "mov edi, 1", "mov rsi, [rbx + 8]", "mov edx, {entry}", "syscall",
+    "3: mov edi, ebp", "mov eax, 231", "syscall", "ud2",
+    data = const PROGRAM_DATA, hearth_peer = const sysno::HEARTH_PEER, entry = const ENTRY_BYTES
 }
 
 program! {

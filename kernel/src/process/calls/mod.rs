@@ -7,6 +7,7 @@
 //! program ends; nothing it passes can do harm to the node.
 
 mod memory;
+mod peer;
 mod random;
 mod signal;
 mod stream;
@@ -90,6 +91,7 @@ impl Process {
             sysno::GETTIMEOFDAY => self.gettimeofday(services, args),
             sysno::TIME => self.time(services, args[0]),
             sysno::SCHED_YIELD => Ok(0),
+            sysno::HEARTH_PEER => self.hearth_peer(services, args),
             sysno::SCHED_GETAFFINITY => self.sched_getaffinity(services, args),
             sysno::GETUID | sysno::GETEUID | sysno::GETGID | sysno::GETEGID => Ok(ROOT),
             sysno::EXIT | sysno::EXIT_GROUP => Err(Ending::Exited(args[0] as u8).into()),

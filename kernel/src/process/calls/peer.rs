@@ -1,0 +1,68 @@
+//! hearth_peer: how another rank of the job is reached.
+
+use hearth_abi::errno::Errno;
+use hearth_abi::peer::PeerEntry;
+use netstack::broadcast::table::Entry;
+use netstack::ids::Rank;
+use netstack::time::Micros;
+
+use super::Args;
+use crate::agent::services::{NodeServices, PeerLookup};
+use crate::process::Process;
+use crate::process::ending::Stop;
+use crate::time;
+
+/// How long after the program's start its job's connection table may be on its way: longer than a
+/// table for a million ranks takes on the slowest link that is planned for. Then there is none.
+const TABLE_WITHIN: Micros = Micros::from_secs(30);
+
+impl Process {
+    /// Answers at once. A table that is on its way is EAGAIN; the node looks at its network before it
+    /// says so, so that a program may ask in a loop.
+    pub(super) fn hearth_peer(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [rank, address, ..] = args;
+        let rank = u32::try_from(rank).ok();
+        let Some(rank) = rank.filter(|&rank| rank < self.spec.size) else {
+            return Err(Errno::EINVAL.into());
+        };
+        let mut found = services.peer(Rank(rank));
+        if found == PeerLookup::NoTable && self.spec.size > 1 {
+            services.poll();
+            self.streams.collect(services);
+            self.look_for_end(services)?;
+            found = services.peer(Rank(rank));
+        }
+        let entry = match found {
+            PeerLookup::Found(entry) => entry,
+            PeerLookup::NotThere => return Err(Errno::ENODATA.into()),
+            PeerLookup::NoTable => {
+                let late = time::now() >= self.clock.started + TABLE_WITHIN;
+                return Err(match late || self.spec.size == 1 {
+                    true => Errno::ENODATA.into(),
+                    false => Errno::EAGAIN.into(),
+                });
+            }
+        };
+        self.write_bytes(services, address, &entry_of(rank, &entry).to_bytes())?;
+        Ok(0)
+    }
+}
+
+fn entry_of(rank: u32, entry: &Entry) -> PeerEntry {
+    PeerEntry {
+        rank,
+        node: entry.node.0,
+        address: entry.addr.ip().octets(),
+        port: entry.addr.port(),
+        mac: entry.mac,
+        window: entry.window,
+        network: entry.network,
+        logical: entry.logical.into(),
+        mask: entry.lid_mask.into(),
+        port_id: entry.port_id.into(),
+    }
+}
