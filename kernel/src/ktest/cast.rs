@@ -247,27 +247,21 @@ pub fn table() -> Outcome {
         check!(output[14..20] == [2, 0, 0, 0, 9, 2], "{output:?}");
     }
     let damaged = [0xff; 400];
-    let cases: [(&str, u64, u64, u32, Option<&[u8]>, u8); 6] = [
-        ("no such rank", 3, OUT, RANKS, Some(&bytes), 22),
-        ("a rank beyond all", u64::MAX, OUT, RANKS, Some(&bytes), 22),
+    let (good, none) = (Some(&bytes[..]), None);
+    let cases = [
+        ("no such rank", 3, OUT, RANKS, good, 22),
+        ("a rank beyond all", u64::MAX, OUT, RANKS, good, 22),
+        ("a bad address", 1, 0xffff_8000_0000_0000, RANKS, good, 14),
+        ("an unmapped address", 1, 0x7000_0000, RANKS, good, 14),
+        ("a job of one rank", 0, OUT, 1, none, 61),
         (
-            "a bad address",
+            "a table that is none",
             1,
-            0xffff_8000_0000_0000,
+            OUT,
             RANKS,
-            Some(&bytes),
-            14,
+            Some(&damaged[..]),
+            61,
         ),
-        (
-            "an unmapped address",
-            1,
-            0x7000_0000,
-            RANKS,
-            Some(&bytes),
-            14,
-        ),
-        ("a job of one rank", 0, OUT, 1, None, 61),
-        ("a table that is none", 1, OUT, RANKS, Some(&damaged), 61),
     ];
     for (what, rank, to, size, table, error) in cases {
         let (status, output, _) = ask(rank, to, size, table, 0)?;

@@ -301,7 +301,10 @@ impl Casts {
             complete: want == Want::Nothing,
             held: places.objects.hold(&id),
         });
-        member.accept(now, cast, want, &mut |part| is_here(places, object, part));
+        let is_file = kind == Kind::File;
+        member.accept(now, cast, want, &mut |part| {
+            is_here(places, object, part, is_file)
+        });
     }
 
     fn completed(&mut self, cast: CastId) {
@@ -402,20 +405,24 @@ fn place(places: &mut Places<'_>, object: &Object, kind: Kind) -> Result<(), obj
         }
     }
     let mut spec = Spec::new(id, object.bytes, object.block_log2, kept);
+    if kind == Kind::File {
+        return places.create(spec);
+    }
     let pages = 0..object.bytes.div_ceil(PAGE_SIZE);
     let resident = pages.filter(|&page| places.page(&id, page).is_some());
     spec.missing_pages -= resident.count() as u64;
     places.create(spec)?;
     for block in 0..object.data_blocks() {
-        if is_here(places, object, Part::Data(block)) {
+        if is_here(places, object, Part::Data(block), false) {
             places.objects.assume(&id, block);
         }
     }
     Ok(())
 }
 
-/// Whether all of a part is on this node.
-fn is_here(places: &Places<'_>, object: &Object, part: Part) -> bool {
+/// Whether all of a part is on this node: of a file in the store, which programs read and map; of an
+/// image also among the pages of its program.
+fn is_here(places: &Places<'_>, object: &Object, part: Part, is_file: bool) -> bool {
     let id = ObjectId(object.id);
     match part {
         Part::List(_) => places.objects.has(&id, part_of(part)),
@@ -423,7 +430,10 @@ fn is_here(places: &Places<'_>, object: &Object, part: Part) -> bool {
             let first = (u64::from(block) << object.block_log2) / PAGE_SIZE;
             let pages = 1 << (object.block_log2 - PAGE_SIZE.ilog2() as u8);
             let last = (first + pages).min(object.bytes.div_ceil(PAGE_SIZE));
-            (first..last).all(|page| places.page(&id, page).is_some())
+            (first..last).all(|page| match is_file {
+                true => places.objects.page(&DirectMap, &id, page).is_some(),
+                false => places.page(&id, page).is_some(),
+            })
         }
     }
 }
