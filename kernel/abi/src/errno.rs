@@ -38,6 +38,7 @@ errnos! {
     ESRCH = 3, "no such process";
     EINTR = 4, "interrupted";
     EIO = 5, "input/output error";
+    ENXIO = 6, "no such address";
     E2BIG = 7, "argument list too long";
     EBADF = 9, "bad file descriptor";
     EAGAIN = 11, "try again";
@@ -46,11 +47,16 @@ errnos! {
     EFAULT = 14, "bad address";
     EEXIST = 17, "exists already";
     ENODEV = 19, "no such device";
+    ENOTDIR = 20, "not a directory";
+    EISDIR = 21, "is a directory";
     EINVAL = 22, "invalid argument";
+    EMFILE = 24, "too many open files";
     ENOTTY = 25, "not a terminal";
     ESPIPE = 29, "cannot seek";
+    EROFS = 30, "read-only file system";
     EPIPE = 32, "broken pipe";
     ERANGE = 34, "out of range";
+    ENAMETOOLONG = 36, "name too long";
     ENOSYS = 38, "not implemented";
     ENODATA = 61, "no data available";
     EOVERFLOW = 75, "value too large";

@@ -32,6 +32,110 @@ pub mod map {
     pub const FIXED_NOREPLACE: u64 = 0x10_0000;
 }
 
+/// Flags of open, and what fcntl says of a description.
+pub mod open {
+    /// How it may be used: read only, write only, both.
+    pub const ACCESS_MODE: u64 = 0o3;
+    /// Only to be read.
+    pub const READ_ONLY: u64 = 0o0;
+    /// Only to be written.
+    pub const WRITE_ONLY: u64 = 0o1;
+    /// Made when it is not there.
+    pub const CREATE: u64 = 0o100;
+    /// An error when it is there.
+    pub const EXCLUSIVE: u64 = 0o200;
+    /// Emptied.
+    pub const TRUNCATE: u64 = 0o1000;
+    /// Written at its end.
+    pub const APPEND: u64 = 0o2000;
+    /// Does not wait.
+    pub const NONBLOCK: u64 = 0o4000;
+    /// An error when it is none.
+    pub const DIRECTORY: u64 = 0o20_0000;
+    /// Not kept over execve.
+    pub const CLOEXEC: u64 = 0o200_0000;
+    /// Names it, and no more.
+    pub const PATH: u64 = 0o1000_0000;
+    /// A file without a name, with [`DIRECTORY`].
+    pub const TMPFILE: u64 = 0o2000_0000;
+    /// A large file may be opened: always so.
+    pub const LARGEFILE: u64 = 0o10_0000;
+}
+
+/// Descriptor and flags of calls with a path.
+pub mod at {
+    /// The working directory.
+    pub const CWD: i32 = -100;
+    /// The descriptor itself when the path is empty.
+    pub const EMPTY_PATH: u64 = 0x1000;
+    /// Not through a symbolic link.
+    pub const SYMLINK_NOFOLLOW: u64 = 0x100;
+    /// Automounts are left alone.
+    pub const NO_AUTOMOUNT: u64 = 0x800;
+    /// By the effective user.
+    pub const EACCESS: u64 = 0x200;
+    /// How fresh what statx says must be.
+    pub const STATX_SYNC: u64 = 0x6000;
+}
+
+/// What access asks about.
+pub mod access {
+    /// Execution, or passing through a directory.
+    pub const EXECUTE: u64 = 1;
+    /// Writing.
+    pub const WRITE: u64 = 2;
+    /// Reading.
+    pub const READ: u64 = 4;
+}
+
+/// From where lseek counts.
+pub mod seek {
+    /// From the start.
+    pub const SET: u64 = 0;
+    /// From where the description is.
+    pub const CUR: u64 = 1;
+    /// From the end.
+    pub const END: u64 = 2;
+    /// To the next data.
+    pub const DATA: u64 = 3;
+    /// To the next hole.
+    pub const HOLE: u64 = 4;
+}
+
+/// Commands of fcntl.
+pub mod fcntl {
+    /// A copy of the descriptor.
+    pub const DUPFD: u64 = 0;
+    /// Flags of the descriptor.
+    pub const GETFD: u64 = 1;
+    /// Sets them.
+    pub const SETFD: u64 = 2;
+    /// Flags of the description.
+    pub const GETFL: u64 = 3;
+    /// Sets them.
+    pub const SETFL: u64 = 4;
+    /// The lock that stands in the way of one.
+    pub const GETLK: u64 = 5;
+    /// Sets a lock.
+    pub const SETLK: u64 = 6;
+    /// Sets a lock, waiting for it.
+    pub const SETLKW: u64 = 7;
+    /// A copy that is not kept over execve.
+    pub const DUPFD_CLOEXEC: u64 = 1030;
+    /// Flag of a descriptor: not kept over execve.
+    pub const FD_CLOEXEC: u64 = 1;
+}
+
+/// Types of files.
+pub mod mode {
+    /// A pipe.
+    pub const PIPE: u32 = 0o01_0000;
+    /// A directory.
+    pub const DIRECTORY: u32 = 0o04_0000;
+    /// A regular file.
+    pub const REGULAR: u32 = 0o10_0000;
+}
+
 /// Types of the auxiliary vector.
 pub mod auxv {
     /// End of the vector.

@@ -35,11 +35,16 @@ calls! {
     RT_SIGPROCMASK = 14;
     RT_SIGRETURN = 15;
     IOCTL = 16;
+    PREAD64 = 17;
+    PWRITE64 = 18;
     READV = 19;
     WRITEV = 20;
+    ACCESS = 21;
     SCHED_YIELD = 24;
     MREMAP = 25;
     MADVISE = 28;
+    DUP = 32;
+    DUP2 = 33;
     NANOSLEEP = 35;
     GETPID = 39;
     CLONE = 56;
@@ -50,6 +55,11 @@ calls! {
     KILL = 62;
     UNAME = 63;
     FCNTL = 72;
+    FSYNC = 74;
+    FDATASYNC = 75;
+    GETCWD = 79;
+    CREAT = 85;
+    READLINK = 89;
     GETTIMEOFDAY = 96;
     GETRUSAGE = 98;
     GETUID = 102;
@@ -65,7 +75,9 @@ calls! {
     TIME = 201;
     FUTEX = 202;
     SCHED_GETAFFINITY = 204;
+    GETDENTS64 = 217;
     SET_TID_ADDRESS = 218;
+    FADVISE64 = 221;
     CLOCK_GETTIME = 228;
     CLOCK_GETRES = 229;
     CLOCK_NANOSLEEP = 230;
@@ -73,11 +85,17 @@ calls! {
     TGKILL = 234;
     OPENAT = 257;
     NEWFSTATAT = 262;
+    READLINKAT = 267;
+    FACCESSAT = 269;
     SET_ROBUST_LIST = 273;
+    DUP3 = 292;
+    PREADV = 295;
+    PWRITEV = 296;
     PRLIMIT64 = 302;
     GETRANDOM = 318;
     STATX = 332;
     RSEQ = 334;
     CLONE3 = 435;
+    FACCESSAT2 = 439;
     HEARTH_PEER = 4096;
 }

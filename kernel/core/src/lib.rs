@@ -11,6 +11,7 @@
 //! | [`retention`], [`pagehash`] | pages that stay for the next launch, and how they are checked | `kernel::process` |
 //! | [`objects`] | files and images in the node's memory, known by their hash | `kernel::{agent, process}` |
 //! | [`program`] | the memory of a program: carries those decisions out on frames and tables | `kernel::process` |
+//! | [`files`] | `/with`: paths, descriptors, what stat says | `kernel::process` |
 //! | [`signals`] | dispositions and mask, what a signal does | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
 //! | [`interrupts`] | interrupts counted by class | `kernel::arch` |
@@ -25,6 +26,7 @@ pub mod addr;
 pub mod cmdline;
 pub mod crash;
 pub mod fault;
+pub mod files;
 pub mod frames;
 pub mod interrupts;
 pub mod loader;

@@ -22,6 +22,12 @@ pub struct FrameIndex {
 }
 
 impl FrameIndex {
+    /// The index of no page.
+    pub const EMPTY: Self = Self {
+        root: PhysAddr::new(0),
+        pages: 0,
+    };
+
     /// An index without a frame; `None` when there is no frame for the table.
     pub(super) fn new(
         mem: &mut impl PhysMem,

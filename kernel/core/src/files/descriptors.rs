@@ -1,0 +1,263 @@
+//! The descriptors of a program: small numbers for open files, as Linux gives them.
+//!
+//! A descriptor refers to a *description*, which has the position; dup makes two descriptors of one
+//! description. The standard streams are descriptions too, so that they can be copied and closed.
+//!
+//! Invariant: a description is there as long as a descriptor refers to it and no longer; there are
+//! at most [`DESCRIPTORS_MAX`] of either.
+
+use alloc::vec::Vec;
+
+use super::Place;
+use hearth_abi::errno::Errno;
+use hearth_abi::linux::{open, seek};
+
+/// Descriptors of a program: what Linux gives one by default is 1,024, of which no program measured
+/// used more than 40. The table takes 16 KiB of the kernel's heap when it is full.
+pub const DESCRIPTORS_MAX: usize = 256;
+
+/// What a description is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// Standard input, output or error: 0, 1 or 2.
+    Stream(u32),
+    /// A file or a directory.
+    Place(Place),
+}
+
+/// An open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Of what.
+    pub opened: Opened,
+    /// Next byte of a file; next entry of a directory.
+    pub position: u64,
+    /// Flags that fcntl answers with.
+    pub status: u64,
+    /// Descriptors that refer to it.
+    references: u32,
+}
+
+impl Description {
+    /// Whether it names something and no more (`O_PATH`).
+    pub const fn is_path(&self) -> bool {
+        self.status & open::PATH != 0
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    description: u16,
+    close_on_exec: bool,
+}
+
+/// The descriptors of one program.
+#[derive(Clone, Debug)]
+pub struct Descriptors {
+    slots: Vec<Option<Slot>>,
+    descriptions: Vec<Option<Description>>,
+}
+
+impl Default for Descriptors {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Descriptors {
+    /// The standard streams as 0, 1 and 2.
+    pub fn new() -> Self {
+        let slot = |description| {
+            Some(Slot {
+                description,
+                close_on_exec: false,
+            })
+        };
+        let stream = |number| {
+            let status = match number {
+                0 => open::READ_ONLY,
+                _ => open::WRITE_ONLY,
+            };
+            Some(Description {
+                opened: Opened::Stream(number),
+                position: 0,
+                status,
+                references: 1,
+            })
+        };
+        Self {
+            slots: (0..3).map(slot).collect(),
+            descriptions: (0..3).map(stream).collect(),
+        }
+    }
+
+    /// What a descriptor refers to. Of the register only the lower half counts: descriptors are
+    /// ints.
+    pub fn get(&self, fd: u64) -> Result<&Description, Errno> {
+        let slot = self.slot(fd)?;
+        let description = &self.descriptions[usize::from(slot.description)];
+        Ok(description.as_ref().expect("it is referred to"))
+    }
+
+    /// What a descriptor refers to, to be changed.
+    pub fn get_mut(&mut self, fd: u64) -> Result<&mut Description, Errno> {
+        let slot = self.slot(fd)?;
+        let description = &mut self.descriptions[usize::from(slot.description)];
+        Ok(description.as_mut().expect("it is referred to"))
+    }
+
+    /// The standard stream that a descriptor refers to; EBADF when it is none.
+    pub fn stream(&self, fd: u64) -> Result<u32, Errno> {
+        match self.get(fd)?.opened {
+            Opened::Stream(number) => Ok(number),
+            Opened::Place(_) => Err(Errno::EBADF),
+        }
+    }
+
+    /// Opens a place with flags of open: the lowest descriptor that is free.
+    pub fn open(&mut self, place: Place, flags: u64) -> Result<u64, Errno> {
+        let fd = self.free_from(0)?;
+        let kept = open::APPEND | open::NONBLOCK | open::DIRECTORY | open::PATH;
+        let description = Description {
+            opened: Opened::Place(place),
+            position: 0,
+            status: (flags & kept) | open::LARGEFILE,
+            references: 1,
+        };
+        let index = match self.descriptions.iter().position(Option::is_none) {
+            Some(index) => index,
+            None => {
+                let room = self.descriptions.try_reserve(1);
+                room.map_err(|_| Errno::ENOMEM)?;
+                self.descriptions.push(None);
+                self.descriptions.len() - 1
+            }
+        };
+        let slot = Slot {
+            description: index as u16,
+            close_on_exec: flags & open::CLOEXEC != 0,
+        };
+        self.put(fd, slot)?;
+        self.descriptions[index] = Some(description);
+        Ok(fd as u64)
+    }
+
+    /// Closes a descriptor.
+    pub fn close(&mut self, fd: u64) -> Result<(), Errno> {
+        let slot = self.slot(fd)?;
+        self.slots[fd as u32 as usize] = None;
+        let description = &mut self.descriptions[usize::from(slot.description)];
+        let count = &mut description.as_mut().expect("it is referred to").references;
+        *count -= 1;
+        if *count == 0 {
+            *description = None;
+        }
+        Ok(())
+    }
+
+    /// The lowest free descriptor from `least` on for what `fd` refers to (dup, fcntl).
+    pub fn copy(&mut self, fd: u64, least: u64, close_on_exec: bool) -> Result<u64, Errno> {
+        let slot = self.slot(fd)?;
+        let least = least as u32 as usize;
+        if least >= DESCRIPTORS_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let to = self.free_from(least)?;
+        self.refer(to, slot, close_on_exec)
+    }
+
+    /// Makes `to` refer to what `fd` refers to, closing what it was (dup2, dup3).
+    pub fn copy_to(&mut self, fd: u64, to: u64, close_on_exec: bool) -> Result<u64, Errno> {
+        let slot = self.slot(fd)?;
+        let to = to as u32 as usize;
+        if to >= DESCRIPTORS_MAX {
+            return Err(Errno::EBADF);
+        }
+        if to == fd as u32 as usize {
+            return Ok(to as u64);
+        }
+        // What `fd` refers to is another descriptor's too and stays.
+        if self.slot(to as u64).is_ok() {
+            self.close(to as u64)?;
+        }
+        self.refer(to, slot, close_on_exec)
+    }
+
+    /// Whether a descriptor would be closed by execve.
+    pub fn close_on_exec(&self, fd: u64) -> Result<bool, Errno> {
+        Ok(self.slot(fd)?.close_on_exec)
+    }
+
+    /// Says whether a descriptor would be closed by execve.
+    pub fn set_close_on_exec(&mut self, fd: u64, close: bool) -> Result<(), Errno> {
+        self.slot(fd)?;
+        let slot = &mut self.slots[fd as u32 as usize];
+        slot.as_mut().expect("it was just there").close_on_exec = close;
+        Ok(())
+    }
+
+    /// lseek; `bytes` is the length of what is open.
+    pub fn seek(&mut self, fd: u64, offset: u64, whence: u64, bytes: u64) -> Result<u64, Errno> {
+        let description = self.get_mut(fd)?;
+        let place = match description.opened {
+            Opened::Stream(_) => return Err(Errno::ESPIPE),
+            Opened::Place(_) if description.is_path() => return Err(Errno::EBADF),
+            Opened::Place(place) => place,
+        };
+        let offset = offset as i64;
+        let base = match (whence, place.is_directory()) {
+            (seek::SET, _) => 0,
+            (seek::CUR, _) => description.position,
+            (seek::END, false) => bytes,
+            // All of a file is data, up to the hole that its end is.
+            (seek::DATA | seek::HOLE, false) => {
+                let inside = u64::try_from(offset).is_ok_and(|offset| offset < bytes);
+                match (inside, whence) {
+                    (false, _) => return Err(Errno::ENXIO),
+                    (true, seek::DATA) => 0,
+                    (true, _) => bytes - offset as u64,
+                }
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        let position = base.checked_add_signed(offset).ok_or(Errno::EINVAL)?;
+        if i64::try_from(position).is_err() {
+            return Err(Errno::EINVAL);
+        }
+        description.position = position;
+        Ok(position)
+    }
+
+    fn slot(&self, fd: u64) -> Result<Slot, Errno> {
+        let slot = self.slots.get(fd as u32 as usize).copied().flatten();
+        slot.ok_or(Errno::EBADF)
+    }
+
+    /// The lowest free number from `least` on.
+    fn free_from(&self, least: usize) -> Result<usize, Errno> {
+        let free = |&fd: &usize| self.slots.get(fd).is_none_or(Option::is_none);
+        let fd = (least..DESCRIPTORS_MAX).find(free);
+        fd.ok_or(Errno::EMFILE)
+    }
+
+    fn refer(&mut self, to: usize, slot: Slot, close_on_exec: bool) -> Result<u64, Errno> {
+        let slot = Slot {
+            close_on_exec,
+            ..slot
+        };
+        self.put(to, slot)?;
+        let description = &mut self.descriptions[usize::from(slot.description)];
+        description.as_mut().expect("it is referred to").references += 1;
+        Ok(to as u64)
+    }
+
+    fn put(&mut self, fd: usize, slot: Slot) -> Result<(), Errno> {
+        if fd >= self.slots.len() {
+            let more = fd + 1 - self.slots.len();
+            self.slots.try_reserve(more).map_err(|_| Errno::ENOMEM)?;
+            self.slots.resize(fd + 1, None);
+        }
+        self.slots[fd] = Some(slot);
+        Ok(())
+    }
+}

@@ -1,0 +1,143 @@
+//! The files a program finds: `/with/NAME` for each file its launch named, and nothing else.
+//!
+//! | item | what it is |
+//! |---|---|
+//! | [`Files`] | the names, and what a path leads to |
+//! | [`Descriptors`] | the program's open files, with the standard streams among them |
+//! | [`stat`] | what stat, statx and getdents64 say, as bytes |
+//!
+//! There are two directories, `/` (where the program works) and `/with`. Everything is there to be
+//! read and nothing to be written.
+//!
+//! Neighbours: `kernel::process::files` fills [`Files`] from the launch block, `kernel::process::calls`
+//! answers the program's calls with this; the bytes are in [`crate::objects`].
+//!
+//! Invariant: a path leads nowhere but to these; no answer depends on what other jobs have.
+
+mod descriptors;
+mod path;
+pub mod stat;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::objects::ObjectId;
+pub use descriptors::{DESCRIPTORS_MAX, Description, Descriptors, Opened};
+use hearth_abi::errno::Errno;
+use hearth_abi::linux::{access, open};
+pub use path::{NAME_MAX, PATH_MAX};
+
+/// A file that the launch named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its name in `/with`.
+    pub name: String,
+    /// What it holds.
+    pub object: ObjectId,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// What a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// `/`.
+    Root,
+    /// `/with`.
+    With,
+    /// The file with this number.
+    File(u16),
+}
+
+impl Place {
+    /// Whether it is a directory.
+    pub const fn is_directory(self) -> bool {
+        matches!(self, Self::Root | Self::With)
+    }
+}
+
+/// The files of a program, by number.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    list: Vec<File>,
+}
+
+impl Files {
+    /// These files. Their names differ, and have neither `/` nor zero bytes: the launch block was
+    /// read so.
+    pub fn new(list: Vec<File>) -> Self {
+        assert!(list.len() <= usize::from(u16::MAX), "too many files");
+        Self { list }
+    }
+
+    /// The file with a number that [`Files::resolve`] gave.
+    pub fn file(&self, number: u16) -> &File {
+        &self.list[usize::from(number)]
+    }
+
+    /// All files in order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &File> + '_ {
+        self.list.iter()
+    }
+
+    /// What a path leads to from the directory `from`.
+    pub fn resolve(&self, from: Place, path: &[u8]) -> Result<Place, Errno> {
+        match path::walk(self, from, path)? {
+            path::Found::There(place) => Ok(place),
+            path::Found::Absent => Err(Errno::ENOENT),
+        }
+    }
+
+    /// What open answers: as on a file system that is mounted to be read only.
+    pub fn open(&self, from: Place, path: &[u8], flags: u64) -> Result<Place, Errno> {
+        let creates = flags & open::CREATE != 0;
+        let found = path::walk(self, from, path)?;
+        let place = match found {
+            path::Found::There(_) if creates && flags & open::EXCLUSIVE != 0 => {
+                return Err(Errno::EEXIST);
+            }
+            path::Found::There(place) => place,
+            path::Found::Absent if creates => return Err(Errno::EROFS),
+            path::Found::Absent => return Err(Errno::ENOENT),
+        };
+        if flags & open::PATH != 0 {
+            return match !place.is_directory() && flags & open::DIRECTORY != 0 {
+                true => Err(Errno::ENOTDIR),
+                false => Ok(place),
+            };
+        }
+        let writes = flags & open::ACCESS_MODE != open::READ_ONLY || flags & open::TRUNCATE != 0;
+        let no_name = flags & open::TMPFILE != 0;
+        match place.is_directory() {
+            false if flags & open::DIRECTORY != 0 => Err(Errno::ENOTDIR),
+            true if no_name => Err(Errno::EROFS),
+            true if writes || creates => Err(Errno::EISDIR),
+            false if writes => Err(Errno::EROFS),
+            _ => Ok(place),
+        }
+    }
+
+    /// What access answers about a place: everything may be read, directories be passed.
+    pub fn access(place: Place, mode: u64) -> Result<(), Errno> {
+        if mode & !(access::READ | access::WRITE | access::EXECUTE) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if mode & access::WRITE != 0 {
+            return Err(Errno::EROFS);
+        }
+        match mode & access::EXECUTE != 0 && !place.is_directory() {
+            true => Err(Errno::EACCES),
+            false => Ok(()),
+        }
+    }
+
+    /// Number of the file with this name.
+    fn named(&self, name: &[u8]) -> Option<u16> {
+        let named = |file: &File| file.name.as_bytes() == name;
+        let index = self.list.iter().position(named)?;
+        Some(index as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests;

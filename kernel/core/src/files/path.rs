@@ -1,0 +1,59 @@
+//! From a path to a place, by the rules of path_resolution(7).
+
+use super::{Files, Place};
+use hearth_abi::errno::Errno;
+
+/// Longest path with its zero byte, as on Linux.
+pub const PATH_MAX: usize = 4096;
+/// Longest name in a path, as on Linux.
+pub const NAME_MAX: usize = 255;
+/// Where the files are.
+const WITH: &[u8] = b"with";
+
+/// What is at the end of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    There(Place),
+    /// Nothing, in a directory that is there.
+    Absent,
+}
+
+/// Follows a path from the directory `from`; the path is without its zero byte.
+pub(super) fn walk(files: &Files, from: Place, path: &[u8]) -> Result<Found, Errno> {
+    if path.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    if path.len() >= PATH_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let mut at = match path[0] {
+        b'/' => Found::There(Place::Root),
+        _ => Found::There(from),
+    };
+    for name in path.split(|&byte| byte == b'/') {
+        let place = match at {
+            Found::There(place) => place,
+            // `absent/` is a directory to be made; `absent/more` is in no directory.
+            Found::Absent if name.is_empty() => continue,
+            Found::Absent => return Err(Errno::ENOENT),
+        };
+        if !place.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        if name.len() > NAME_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        at = match (place, name) {
+            (_, b"" | b".") => at,
+            // The parent of `/` is itself.
+            (_, b"..") => Found::There(Place::Root),
+            (Place::Root, WITH) => Found::There(Place::With),
+            (Place::With, name) => match files.named(name) {
+                Some(number) => Found::There(Place::File(number)),
+                None => Found::Absent,
+            },
+            _ => Found::Absent,
+        };
+    }
+    Ok(at)
+}
