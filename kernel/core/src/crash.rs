@@ -47,6 +47,8 @@ pub struct CrashReport<'a> {
     pub registers: Registers,
     /// The program's regions.
     pub space: &'a Space,
+    /// Bytes of the node's memory that files hold, for a program that had too little.
+    pub file_bytes: u64,
 }
 
 impl CrashReport<'_> {
@@ -89,6 +91,13 @@ impl CrashReport<'_> {
             write!(out, ", {verb} address {address:#x}")?;
         }
         writeln!(out, ", rip {:#x}", r.rip)?;
+        if self.cause == Cause::OutOfMemory && self.file_bytes > 0 {
+            let kib = self.file_bytes / 1024;
+            writeln!(
+                out,
+                "  files that were cast hold {kib} KiB of this node's memory: `hearth casts drop` frees them"
+            )?;
+        }
         let rows = [
             [("rax", r.rax), ("rbx", r.rbx), ("rcx", r.rcx)],
             [("rdx", r.rdx), ("rsi", r.rsi), ("rdi", r.rdi)],
@@ -171,8 +180,22 @@ mod tests {
             access,
             registers,
             space,
+            file_bytes: 3 << 20,
         }
         .text()
+    }
+
+    #[test]
+    fn says_what_files_hold_when_memory_was_short() {
+        let space = Space::new(&synthetic::image(), 32 << 20, true);
+        let text = report(&space, Cause::OutOfMemory, 0x40_5000);
+        let second = text.lines().nth(1).unwrap();
+        assert!(
+            second.contains("3072 KiB") && second.contains("hearth casts drop"),
+            "{text}"
+        );
+        let text = report(&space, Cause::Unmapped, 0x40_5000);
+        assert!(!text.contains("hearth casts"), "{text}");
     }
 
     #[test]

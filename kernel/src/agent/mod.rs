@@ -7,6 +7,7 @@
 //! | [`job`] | one program, from launch to exit report |
 //! | [`mailbox`] | what has arrived for the job |
 //! | [`cast`] | this node's part in broadcasts |
+//! | [`files`] | files in the node's memory, as the control node drops them |
 //! | [`warm`] | the warm programs, as the control node asks and is told |
 //! | [`vitals`] | what a heartbeat tells |
 //! | [`services`] | what a running program may ask of the node |
@@ -18,6 +19,7 @@
 //! node keeps trying, ever more slowly, and says so.
 
 pub mod cast;
+mod files;
 mod identity;
 mod job;
 mod last_words;

@@ -25,6 +25,7 @@ use netstack::wire::key::Key;
 
 use super::cast::store::{Places, Running};
 use super::cast::{self, CastPage, Casts};
+use super::files;
 use super::identity::Identity;
 use super::last_words;
 use super::mailbox::{Cancel, Mailbox};
@@ -430,7 +431,12 @@ impl Node {
             }
             Event::Drop { id, program } => {
                 let running = self.mailbox.as_mut();
-                let (pages, in_use) = warm::drop(&mut self.warm, running, program);
+                let (mut pages, mut in_use) = warm::drop(&mut self.warm, running, program);
+                if let Some(file) = program {
+                    let (more, held) = files::drop(&mut self.objects, file);
+                    pages = pages.saturating_add(more);
+                    in_use |= held;
+                }
                 self.endpoint().drop_result(now, id, pages, in_use);
             }
             Event::Start { job } => {

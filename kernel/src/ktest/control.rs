@@ -2,9 +2,10 @@
 //! is recorded.
 
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use kernel_core::objects::Objects;
+use kernel_core::objects::{Kept, ObjectId, Objects, Part, Spec};
 use kernel_core::pagehash::PageHashes;
 use kernel_core::retention::{self, WarmTable};
 use netstack::broadcast::table::Table;
@@ -25,7 +26,10 @@ use crate::time::Moment;
 use crate::{arch, time};
 
 /// Bytes of output that are kept: a hostile program can write far more than the kernel has heap.
-const WRITTEN_MAX: usize = 16 * 1024;
+const WRITTEN_MAX: usize = 64 * 1024;
+
+/// Blocks of files that are given.
+const FILE_BLOCK_LOG2: u8 = 12;
 
 /// What happens when the node asks for page hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +77,10 @@ pub struct FakeControl {
     pub cast_due: Option<Instant>,
     /// Times the card was allowed to interrupt, and forbidden.
     pub listened: (u32, u32),
+    /// Files that the launch names: name, object, length.
+    files: Vec<(String, ObjectId, u64)>,
+    /// Blocks of objects that arrive at the next waits, one at each.
+    pub arriving: VecDeque<(ObjectId, u32, Vec<u8>)>,
     /// What happens when the node asks for page hashes.
     pub on_hashes: OnHashes,
     cancelled: bool,
@@ -104,8 +112,7 @@ pub struct FakeControl {
 impl FakeControl {
     /// Control for a job of one rank that runs `program` without arguments.
     pub fn new(program: Vec<u8>) -> Self {
-        let argv: [&[u8]; 1] = [b"test"];
-        let block = launch_block::emit(Rank(0), 1, &argv, &[], &[]).expect("a small launch block");
+        let block = launch_block(&[]);
         Self {
             hashes: PageHashes::of_file(&program),
             program,
@@ -124,6 +131,8 @@ impl FakeControl {
             running: None,
             cast_due: None,
             listened: (0, 0),
+            files: Vec::new(),
+            arriving: VecDeque::new(),
             on_hashes: OnHashes::Give,
             cancelled: false,
             dropped: false,
@@ -171,6 +180,46 @@ impl FakeControl {
         (self.cancelled, self.dropped) = (false, false);
         let program = core::mem::take(&mut self.program);
         self.next_program(program);
+    }
+
+    /// Puts a file into the node's memory and names it in the launch. With `late` it is only
+    /// announced, and arrives while the node waits.
+    pub fn give_file(&mut self, name: &str, bytes: &[u8], late: bool) -> ObjectId {
+        let id = ObjectId(PageHashes::of_file(bytes).root());
+        let spec = Spec::new(id, bytes.len() as u64, FILE_BLOCK_LOG2, Kept::File);
+        self.objects
+            .create(&mut Hardware::new(), spec)
+            .expect("room for a file");
+        for (number, block) in (0..).zip(bytes.chunks(1 << FILE_BLOCK_LOG2)) {
+            self.arriving.push_back((id, number, block.to_vec()));
+        }
+        while !late && self.arrive() {}
+        self.name_file(name, id, bytes.len() as u64);
+        id
+    }
+
+    /// Names a file in the launch.
+    pub fn name_file(&mut self, name: &str, id: ObjectId, bytes: u64) {
+        self.files.push((name.into(), id, bytes));
+        self.block = launch_block(&self.files);
+    }
+
+    /// Names no file any more.
+    pub fn name_nothing(&mut self) {
+        self.files.clear();
+        self.block = launch_block(&[]);
+    }
+
+    /// The next block arrives; `false` when none is on its way.
+    fn arrive(&mut self) -> bool {
+        let Some((id, number, bytes)) = self.arriving.pop_front() else {
+            return false;
+        };
+        let written = self
+            .objects
+            .write(&mut Hardware::new(), &id, Part::Data(number), &bytes);
+        written.expect("room for a block");
+        true
     }
 
     /// The program file.
@@ -246,6 +295,9 @@ impl NodeServices for FakeControl {
     }
 
     fn wait(&mut self, deadline: Instant) {
+        if self.arrive() {
+            return;
+        }
         let now = time::now();
         let page = self.pages.front().map(|(at, _)| *at);
         let block = self.cast.as_ref().and_then(FakeCast::next);
@@ -429,4 +481,16 @@ impl NodeServices for FakeControl {
     fn take_io(&mut self) -> Option<IoCompletion> {
         self.io.pop_front()
     }
+}
+
+/// A launch block without arguments that names files.
+fn launch_block(files: &[(String, ObjectId, u64)]) -> Vec<u8> {
+    let argv: [&[u8]; 1] = [b"test"];
+    let named = files.iter().map(|(name, id, bytes)| launch_block::File {
+        name,
+        object: id.0,
+        bytes: *bytes,
+    });
+    let named: Vec<_> = named.collect();
+    launch_block::emit(Rank(0), 1, &argv, &[], &named).expect("a small launch block")
 }

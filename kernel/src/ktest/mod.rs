@@ -12,6 +12,7 @@ mod casting;
 mod clock;
 mod control;
 mod fake_cast;
+mod files;
 mod memory;
 mod network;
 mod peer;
@@ -85,6 +86,11 @@ const TESTS: &[Test] = &[
     test("program-pages-lost", program::pages_lost),
     test("program-damaged", program::damaged),
     test("program-hostile", program::hostile),
+    test("files-calls", files::calls),
+    test("files-mapped", files::mapped),
+    test("files-named", files::named),
+    test("files-late", files::late),
+    test("files-kept", files::kept),
     test("warm-relaunch", warm::relaunch),
     test("warm-policies", warm::policies),
     test("warm-commands", warm::commands),

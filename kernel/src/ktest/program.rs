@@ -9,6 +9,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use hearth_abi::linux::{map, prot};
 use hearth_abi::sysno;
 use kernel_core::addr::USER_END;
 use kernel_core::loader::layout;
@@ -22,8 +23,8 @@ use crate::arch::test_programs::{
     self, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_DATA as DATA, PROGRAM_TEXT as TEXT, TABLE_CALLS,
     TABLE_WORDS,
 };
-use crate::mm;
-use crate::process::{self, Exit};
+use crate::mm::{self, DirectMap};
+use crate::process::{self, Exit, Hardware};
 
 /// Where the code lies in the file: behind the headers.
 const CODE_AT: usize = 0x200;
@@ -69,7 +70,7 @@ pub fn file_with(code: &[u8], data: &[u8], page: u64) -> Vec<u8> {
 }
 
 /// Runs a program to its end; its frames must then be free again.
-fn run(control: &mut FakeControl) -> Result<Exit, String> {
+pub fn run(control: &mut FakeControl) -> Result<Exit, String> {
     let before = mm::frames().usage();
     let launch = control.launch();
     let prepared = process::prepare(&launch, control).map_err(|refusal| format!("{refusal:?}"))?;
@@ -316,20 +317,54 @@ fn edge() -> u64 {
     }
 }
 
+/// The file that random calls meet, and its length.
+const FILE_PATH: &[u8] = b"/with/f\0";
+const FILE_BYTES: u64 = 3 * 4096 + 100;
+/// Calls that are made often.
+const FAVOURITES: [u64; 8] = [
+    sysno::MADVISE,
+    sysno::WRITE,
+    sysno::READ,
+    sysno::PREAD64,
+    sysno::READV,
+    sysno::LSEEK,
+    sysno::DUP2,
+    sysno::GETDENTS64,
+];
+
+/// Opens the file, and maps it shared and private behind the program's data.
+fn open_and_map() -> [[u64; TABLE_WORDS]; 3] {
+    const SHARED: u64 = map::SHARED | map::FIXED;
+    const PRIVATE: u64 = map::PRIVATE | map::FIXED;
+    let path = DATA + TABLE_CALLS * TABLE_WORDS as u64 * 8;
+    let (first, second) = (DATA + 0x8000, DATA + 0x1_0000);
+    let both = prot::READ | prot::WRITE;
+    [
+        [sysno::OPEN, path, 0, 0, 0, 0, 0],
+        [sysno::MMAP, first, FILE_BYTES, prot::READ, SHARED, 3, 0],
+        [sysno::MMAP, second, FILE_BYTES, both, PRIVATE, 3, 0],
+    ]
+}
+
 /// Random calls with arguments on the edge of everything end at worst the program.
 pub fn hostile() -> Outcome {
     const ROUNDS: u32 = 150;
     const NUMBERS: u64 = 340;
     let (mut through, mut calls) = (0, 0);
+    let file: Vec<u8> = (0..FILE_BYTES).map(|at| at as u8 ^ 0x5a).collect();
     for _ in 0..ROUNDS {
         let mut table = Vec::new();
-        for _ in 0..TABLE_CALLS {
+        // A file is open as 3 and mapped where the calls meet it.
+        for call in open_and_map() {
+            table.extend(call.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        for _ in 3..TABLE_CALLS {
             let number = loop {
                 let random = entropy::random_u64();
                 // The calls that change memory are the dangerous ones.
                 let number = match random >> 62 {
                     0 => sysno::MMAP + random % 4,
-                    1 => [sysno::MADVISE, sysno::WRITE, sysno::READ][random as usize % 3],
+                    1 => FAVOURITES[random as usize % FAVOURITES.len()],
                     _ => random % NUMBERS,
                 };
                 if !NOT_RANDOM.contains(&number) {
@@ -341,10 +376,17 @@ pub fn hostile() -> Outcome {
                 table.extend_from_slice(&edge().to_le_bytes());
             }
         }
+        table.extend_from_slice(FILE_PATH);
         let program = file_with(test_programs::call_table(), &table, 1);
         let mut control = FakeControl::new(program);
+        let id = control.give_file("f", &file, false);
         control.time_limit_us = 200_000;
         let exit = run(&mut control)?;
+        let mut there = vec![0; file.len()];
+        let whole = control.objects.read_bytes(&DirectMap, &id, 0, &mut there);
+        check!(whole && there == file, "a program wrote to a file");
+        mm::frames().check_tags()?;
+        control.objects.drop_object(&mut Hardware::new(), &id);
         through += u32::from(exit.report.status == ExitStatus::Exited(0));
         calls += exit.report.system_calls;
     }

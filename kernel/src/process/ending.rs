@@ -147,6 +147,9 @@ impl Process {
         };
         self.policy.keep &= !services.dropped();
         let (retained, counts) = memory.retire(&mut machine, &self.policy);
+        // Nothing maps its files any more.
+        self.files.release();
+        services.objects().sweep(&mut machine);
         // Before anything waits for the network.
         scrub(|| services.poll());
         let scrubbed = mm::frames().counters().scrubbed - before;
@@ -209,7 +212,7 @@ impl Process {
         }
         self.flush_at_end(services);
         let wall = time::now().saturating_since(self.clock.started);
-        let text = self.text(ending);
+        let text = self.text(ending, services.objects().file_bytes());
         let mut report = self.report(services, status(ending), ended);
         // What the program left in the registers is no business of the next.
         arch::reset_program_registers();
@@ -262,7 +265,7 @@ impl Process {
     }
 
     /// What the user should read about it, `None` when the program ended by itself or on request.
-    fn text(&mut self, ending: Ending) -> Option<String> {
+    fn text(&mut self, ending: Ending, file_bytes: u64) -> Option<String> {
         let Ending::Killed { cause, access } = ending else {
             return None;
         };
@@ -276,6 +279,7 @@ impl Process {
             access,
             registers,
             space,
+            file_bytes,
         };
         Some(report.text())
     }

@@ -29,6 +29,7 @@ use netstack::retention::{Keep, Retention, Reuse, Verify};
 use netstack::time::{Instant, Micros};
 
 use super::ending::Stop;
+use super::files::JobFiles;
 use super::{Account, Clock, Launch, Prepared, Process, Streams, image, refusal, verify};
 use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Counts;
@@ -86,7 +87,7 @@ pub fn prepare(
             let program = Program { id: program, image };
             let (kernel, owner) = (mm::kernel_table(), next_owner(services.warm()));
             Memory::new(&mut machine, program, kernel, owner, limit, policy)
-                .map_err(|_| refusal::no_memory())?
+                .map_err(|_| refusal::no_memory(services.objects().file_bytes()))?
         }
     };
     let mut process = Box::new(Process::new(launch, memory, policy));
@@ -185,6 +186,7 @@ impl Process {
             context: UserContext::new(0, 0),
             flights: Vec::new(),
             streams: Streams::new(),
+            files: JobFiles::none(),
             signals: Signals::new(),
             clock: Clock {
                 started: Instant::ZERO,
@@ -222,6 +224,9 @@ impl Process {
         if block.rank != self.spec.rank || block.size != self.spec.size {
             return Err(refusal::bad_block("rank or size differ from the launch"));
         }
+        self.files = JobFiles::take(services, &block.files)?;
+        let indexes = self.files.indexes().to_vec();
+        self.memory().set_files(indexes);
         let mut random = [0; 16];
         arch::entropy::fill(&mut random);
         let start = Start {
@@ -241,7 +246,7 @@ impl Process {
             Err(Stop::Ending(_)) if services.cancelled().is_some() => {
                 return Err(refusal::cancelled());
             }
-            Err(_) => return Err(refusal::no_memory()),
+            Err(_) => return Err(refusal::no_memory(services.objects().file_bytes())),
         }
         self.hold_head(head);
         Ok(())
@@ -320,7 +325,7 @@ pub(super) fn read_all(
     // The heap may have the bytes, but not in a row.
     bytes
         .try_reserve_exact(length as usize)
-        .map_err(|_| refusal::no_memory())?;
+        .map_err(|_| refusal::no_memory(services.objects().file_bytes()))?;
     while (bytes.len() as u64) < length {
         let offset = bytes.len() as u64;
         let wanted = (length - offset).min(u64::from(MAX_REQUEST)) as u32;

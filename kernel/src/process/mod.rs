@@ -6,6 +6,7 @@
 //! | [`turn`] | the loop around ring 3, and what each trap means |
 //! | [`pager`] | waiting, fetching pages, copying to and from the program |
 //! | [`image`] | pages of the program that a broadcast brings |
+//! | [`files`] | the files a job was given |
 //! | [`streams`] | standard input, output and error, shipped to control |
 //! | [`calls`] | the system calls |
 //! | [`hardware`] | the real machine under `kernel_core::program` |
@@ -22,6 +23,7 @@
 
 mod calls;
 mod ending;
+mod files;
 mod hardware;
 mod image;
 mod launch;
@@ -48,6 +50,7 @@ use crate::arch::user::UserContext;
 use crate::mm;
 use crate::time::Moment;
 pub use ending::{scrub, scrub_some};
+use files::JobFiles;
 pub use hardware::Hardware;
 pub use launch::prepare;
 use pager::Flight;
@@ -125,6 +128,7 @@ struct Process {
     /// Requests for pages of the program, at most [`netstack::page::MAX_REQUESTS`].
     flights: Vec<Flight>,
     streams: Streams,
+    files: JobFiles,
     signals: Signals,
     clock: Clock,
     account: Account,

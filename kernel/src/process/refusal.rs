@@ -48,10 +48,32 @@ pub(super) fn unreadable(object: Object, why: &str) -> LaunchRefusal {
     refusal(RefusalCode::Unreadable, text)
 }
 
-/// No frames for a page table or the stack.
-pub(super) fn no_memory() -> LaunchRefusal {
-    let text = "not enough memory on the node to start a program".to_string();
+/// No frames for a page table or the stack, on a node where files hold so many bytes.
+pub(super) fn no_memory(file_bytes: u64) -> LaunchRefusal {
+    let mut text = "not enough memory on the node to start a program".to_string();
+    if file_bytes > 0 {
+        let kib = file_bytes / 1024;
+        text += &format!("; files that were cast hold {kib} KiB: `hearth casts drop` frees them");
+    }
     refusal(RefusalCode::NoMemory, text)
+}
+
+/// A file that the launch names is not in the node's memory.
+pub(super) fn no_file(name: &str) -> LaunchRefusal {
+    let text = format!(
+        "file {name} is not in this node's memory: `hearth cast {name}` brings it there, \
+         `hearth run --with` casts it first"
+    );
+    refusal(RefusalCode::NoFile, text)
+}
+
+/// A file that the launch names is on its way and does not come nearer.
+pub(super) fn file_stuck(name: &str, blocks: u64) -> LaunchRefusal {
+    let text = format!(
+        "file {name} was being cast to this node and stopped after {blocks} blocks: \
+         `hearth cast {name}` again"
+    );
+    refusal(RefusalCode::NoFile, text)
 }
 
 /// Ended before it was loaded.

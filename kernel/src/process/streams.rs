@@ -21,17 +21,16 @@ use super::Process;
 use super::ending::{Ending, Stop};
 use crate::agent::services::{IoCompletion, NodeServices};
 
-/// Descriptors a program has: standard input, output, error.
-pub(super) const DESCRIPTORS: usize = 3;
+/// Standard input, output, error.
+const STREAMS: usize = 3;
 
-/// The state of a program's descriptors.
+/// The state of a program's streams; which descriptors refer to them is not known here.
 pub(super) struct Streams {
-    open: [bool; DESCRIPTORS],
     /// Bytes written but not queued yet, all for `pending_fd`.
     pending: Vec<u8>,
     pending_fd: u32,
-    /// Error of an earlier write, by descriptor.
-    failed: [Option<Errno>; DESCRIPTORS],
+    /// Error of an earlier write, by stream.
+    failed: [Option<Errno>; STREAMS],
     /// The read that the program waits for.
     reading: Option<CallId>,
     read: Option<IoCompletion>,
@@ -40,43 +39,11 @@ pub(super) struct Streams {
 impl Streams {
     pub(super) fn new() -> Self {
         Self {
-            open: [true; DESCRIPTORS],
             pending: Vec::new(),
             pending_fd: 1,
-            failed: [None; DESCRIPTORS],
+            failed: [None; STREAMS],
             reading: None,
             read: None,
-        }
-    }
-
-    /// Whether a descriptor is open.
-    pub(super) fn is_open(&self, fd: u64) -> bool {
-        // File descriptors are ints: the upper half of the register is not looked at.
-        self.open.get(fd as u32 as usize).copied().unwrap_or(false)
-    }
-
-    /// Closes a descriptor.
-    pub(super) fn close(&mut self, fd: u64) -> Result<(), Errno> {
-        if !self.is_open(fd) {
-            return Err(Errno::EBADF);
-        }
-        self.open[fd as u32 as usize] = false;
-        Ok(())
-    }
-
-    /// The descriptor as something to write to.
-    pub(super) fn writable(&self, fd: u64) -> Result<u32, Errno> {
-        match fd as u32 {
-            fd @ 1..=2 if self.open[fd as usize] => Ok(fd),
-            _ => Err(Errno::EBADF),
-        }
-    }
-
-    /// The descriptor as something to read from.
-    pub(super) fn readable(&self, fd: u64) -> Result<u32, Errno> {
-        match fd as u32 {
-            0 if self.open[0] => Ok(0),
-            _ => Err(Errno::EBADF),
         }
     }
 

@@ -197,7 +197,7 @@ fn find_hashes(
     // It is there twice for a moment: as it came, and proven.
     if 2 * bytes + HEAP_KEPT_BYTES > mm::heap_room_bytes() {
         debug!("process", "no room for {bytes} bytes of page hashes");
-        return Err(super::refusal::no_memory());
+        return Err(super::refusal::no_memory(services.objects().file_bytes()));
     }
     let list = launch::read_all(services, Object::PageHashes, bytes)?;
     match PageHashes::verify(&list, spec.program_bytes, &retained.program().0) {

@@ -250,6 +250,35 @@ program! {
 }
 
 program! {
+    /// Makes the calls that its data lists until one of number -1, and compares what each answers with
+    /// what the list says. Exits with the place in the list of the first that differs, counted from
+    /// 1, or with 0.
+    check_calls,
+    "mov ebx, {table}", "xor ebp, ebp",
+    "2: mov rax, [rbx]", "cmp rax, -1", "je 3f", "inc ebp",
+    "mov rdi, [rbx + 8]", "mov rsi, [rbx + 16]", "mov rdx, [rbx + 24]",
+    "mov r10, [rbx + 32]", "mov r8, [rbx + 40]", "mov r9, [rbx + 48]", "syscall",
+    "cmp rax, [rbx + 56]", "jne 4f", "add rbx, 64", "jmp 2b",
+    "3: xor ebp, ebp",
+    "4: mov edi, ebp", "mov eax, 231", "syscall", "ud2",
+    table = const PROGRAM_DATA
+}
+
+program! {
+    /// Opens the path in its data, maps as many bytes of it as the data begins with, and adds up one
+    /// byte of each of as many pages as the data says next. Exits with the sum.
+    sum_mapped,
+    "mov eax, {open}", "mov edi, {data} + 16", "xor esi, esi", "syscall",
+    "mov r8, rax", "mov eax, {mmap}", "xor edi, edi", "mov rsi, [{data}]", "mov edx, 1",
+    "mov r10d, 1", "xor r9d, r9d", "syscall",
+    "mov rsi, rax", "mov rcx, [{data} + 8]", "xor edi, edi",
+    "2: movzx eax, byte ptr [rsi]", "add edi, eax", "add rsi, 4096", "dec rcx", "jnz 2b",
+    "and edi, 127", "mov eax, 231", "syscall", "ud2",
+    data = const PROGRAM_DATA, open = const hearth_abi::sysno::OPEN,
+    mmap = const hearth_abi::sysno::MMAP
+}
+
+program! {
     /// Adds up one byte of each of its [`TOUCHED_PAGES`] pages of data in order; exits with the sum.
     touch_data,
     "xor edi, edi", "mov esi, {data}", "mov ecx, {pages}",

@@ -5,9 +5,11 @@
 //! the memory that nodes have today. With hundreds of GiB they would have to work in pieces.
 
 use hearth_abi::errno::Errno;
+use hearth_abi::linux::map;
 use kernel_core::addr::{PAGE_SIZE, USER_END, page_up};
+use kernel_core::files::{Opened, Place};
 use kernel_core::readahead::AHEAD_IN_FLIGHT_MAX;
-use kernel_core::space::MapRequest;
+use kernel_core::space::{FileMap, MapRequest};
 
 use super::Args;
 use crate::agent::services::NodeServices;
@@ -26,7 +28,7 @@ impl Process {
     }
 
     pub(super) fn mmap(&mut self, args: Args) -> Result<u64, Stop> {
-        let [address, length, protection, flags, fd, _offset] = args;
+        let [address, length, protection, flags, fd, offset] = args;
         let request = MapRequest {
             address,
             length,
@@ -34,7 +36,27 @@ impl Process {
             flags,
             fd: fd as i32,
         };
-        Ok(self.memory().mmap(&mut Hardware::new(), request)?)
+        let mut machine = Hardware::new();
+        if flags & map::ANONYMOUS != 0 {
+            return Ok(self.memory().mmap(&mut machine, request)?);
+        }
+        let file = self.mappable(fd)?;
+        let file = FileMap {
+            file,
+            bytes: self.files.names.file(file).bytes,
+            offset,
+        };
+        Ok(self.memory().mmap_file(&mut machine, request, file)?)
+    }
+
+    /// The file that a descriptor can map.
+    fn mappable(&self, fd: u64) -> Result<u16, Errno> {
+        let description = self.files.descriptors.get(fd)?;
+        match description.opened {
+            Opened::Place(_) if description.is_path() => Err(Errno::EBADF),
+            Opened::Place(Place::File(number)) => Ok(number),
+            Opened::Stream(_) | Opened::Place(_) => Err(Errno::ENODEV),
+        }
     }
 
     pub(super) fn munmap(&mut self, args: Args) -> Result<u64, Stop> {

@@ -6,6 +6,8 @@
 //! Invariant: a call either returns a value or an error in rax and the program runs on, or the
 //! program ends; nothing it passes can do harm to the node.
 
+mod descriptor;
+mod file;
 mod memory;
 mod peer;
 mod random;
@@ -15,6 +17,7 @@ mod thread;
 mod time;
 
 use hearth_abi::errno::Errno;
+use hearth_abi::linux::at;
 use hearth_abi::sysno;
 use netstack::io::exit::MAX_UNKNOWN_CALLS;
 
@@ -26,6 +29,9 @@ use crate::agent::services::NodeServices;
 const PID: u64 = 1;
 /// The user and group every program runs as.
 const ROOT: u64 = 0;
+
+/// Of a call that has no flags.
+const NO_FLAGS: u64 = 0;
 
 /// Arguments of a call: rdi, rsi, rdx, r10, r8, r9.
 type Args = [u64; 6];
@@ -64,12 +70,34 @@ impl Process {
             sysno::READV => self.readv(services, args),
             sysno::WRITE => self.write(services, args),
             sysno::WRITEV => self.writev(services, args),
-            sysno::CLOSE => Ok(self.streams.close(args[0]).map(|()| 0)?),
-            sysno::LSEEK => Err(self.not_a_file(args[0], Errno::ESPIPE)),
-            sysno::IOCTL => Err(self.not_a_file(args[0], Errno::ENOTTY)),
-            sysno::FCNTL => self.fcntl(args),
+            sysno::PREAD64 => self.pread64(services, args),
+            sysno::PREADV => self.preadv(services, args),
+            sysno::PWRITE64 | sysno::PWRITEV => self.pwrite(args[0]),
+            sysno::OPEN => self.open(services, at::CWD, args[0], args[1]),
+            sysno::OPENAT => self.open(services, args[0] as i32, args[1], args[2]),
+            sysno::CREAT => self.creat(services, args[0]),
+            sysno::CLOSE => self.close(args[0]),
+            sysno::DUP => self.dup(args[0]),
+            sysno::DUP2 => self.dup2(args),
+            sysno::DUP3 => self.dup3(args),
+            sysno::LSEEK => self.lseek(args),
+            sysno::IOCTL => self.ioctl(args[0]),
+            sysno::FCNTL => self.fcntl(services, args),
+            sysno::FSYNC | sysno::FDATASYNC => self.fsync(args[0]),
+            sysno::FADVISE64 => self.fadvise64(args[0]),
             sysno::FSTAT => self.fstat(services, args[0], args[1]),
-            sysno::NEWFSTATAT => self.newfstatat(services, args),
+            sysno::STAT | sysno::LSTAT => {
+                self.stat(services, at::CWD, [args[0], args[1], NO_FLAGS])
+            }
+            sysno::NEWFSTATAT => self.stat(services, args[0] as i32, [args[1], args[2], args[3]]),
+            sysno::STATX => self.statx(services, args),
+            sysno::ACCESS => self.access(services, at::CWD, [args[0], args[1], NO_FLAGS]),
+            sysno::FACCESSAT => self.access(services, args[0] as i32, [args[1], args[2], NO_FLAGS]),
+            sysno::FACCESSAT2 => self.access(services, args[0] as i32, [args[1], args[2], args[3]]),
+            sysno::GETDENTS64 => self.getdents64(services, args),
+            sysno::GETCWD => self.getcwd(services, args),
+            sysno::READLINK => self.readlink(services, at::CWD, args[0]),
+            sysno::READLINKAT => self.readlink(services, args[0] as i32, args[1]),
             sysno::POLL => self.poll(services, args),
             sysno::MMAP => self.mmap(args),
             sysno::MUNMAP => self.munmap(args),
@@ -112,13 +140,5 @@ impl Process {
             known.push((number, 1));
         }
         Errno::ENOSYS.into()
-    }
-
-    /// The error of a call on one of the standard streams, which are neither files nor terminals.
-    fn not_a_file(&self, fd: u64, error: Errno) -> Stop {
-        match self.streams.is_open(fd) {
-            true => error.into(),
-            false => Errno::EBADF.into(),
-        }
     }
 }

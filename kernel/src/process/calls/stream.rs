@@ -1,42 +1,23 @@
-//! read, write and their like on the standard streams.
+//! read, write and their like: which descriptor is a file and which a stream, and the streams.
 //!
-//! Offsets, terminal checks and states are answered on the node: only bytes go over the network.
+//! Of the streams only bytes go over the network; files are read from the node's memory.
 
 use alloc::vec;
 
 use hearth_abi::errno::Errno;
 use kernel_core::program::UserSlice;
 use netstack::io::MAX_CALL_DATA;
-use netstack::time::{Instant, Micros};
 
-use super::{Args, ROOT};
+use super::Args;
+use super::file::Source;
 use crate::agent::services::NodeServices;
 use crate::process::Process;
 use crate::process::ending::Stop;
-use crate::time;
 
 /// Bytes that one read or write moves at most, as on Linux.
-const TRANSFER_MAX: u64 = 0x7fff_f000;
+pub(super) const TRANSFER_MAX: u64 = 0x7fff_f000;
 /// Entries of an I/O vector, as on Linux.
-const VECTOR_MAX: u64 = 1024;
-/// Descriptors in one poll: there are three.
-const POLL_MAX: u64 = 64;
-const POLL_IN: u16 = 1;
-const POLL_OUT: u16 = 4;
-const POLL_INVALID: u16 = 0x20;
-/// fcntl: descriptor flags and file status.
-const GET_FD: u64 = 1;
-const SET_FD: u64 = 2;
-const GET_FL: u64 = 3;
-const WRITE_ONLY: u64 = 1;
-/// newfstatat: the descriptor itself is meant.
-const AT_EMPTY_PATH: u64 = 0x1000;
-/// Mode of a pipe that its owner may use: S_IFIFO | 0600.
-const PIPE_MODE: u32 = 0o010600;
-/// Bytes of `struct stat`.
-const STAT_BYTES: usize = 144;
-/// Preferred size of transfers.
-const BLOCK_BYTES: u64 = 4096;
+pub(super) const VECTOR_MAX: u64 = 1024;
 
 impl Process {
     pub(super) fn write(
@@ -45,7 +26,7 @@ impl Process {
         args: Args,
     ) -> Result<u64, Stop> {
         let [fd, address, length, ..] = args;
-        let fd = self.streams.writable(fd)?;
+        let fd = self.writable(fd)?;
         self.take_write_error(fd)?;
         let from = UserSlice::new(address, length.min(TRANSFER_MAX))?;
         let written = self.write_slice(services, fd, from)?;
@@ -59,7 +40,7 @@ impl Process {
         args: Args,
     ) -> Result<u64, Stop> {
         let [fd, vector, count, ..] = args;
-        let fd = self.streams.writable(fd)?;
+        let fd = self.writable(fd)?;
         self.take_write_error(fd)?;
         if count > VECTOR_MAX {
             return Err(Errno::EINVAL.into());
@@ -110,29 +91,48 @@ impl Process {
         args: Args,
     ) -> Result<u64, Stop> {
         let [fd, address, length, ..] = args;
-        let fd = self.streams.readable(fd)?;
+        let source = self.source(fd)?;
         let to = UserSlice::new(address, length.min(TRANSFER_MAX))?;
-        self.read_slice(services, fd, to)
+        match source {
+            Source::Stream(stream) => self.read_slice(services, stream, to),
+            Source::File(file) => self.read_on(services, fd, file, to),
+        }
     }
 
-    /// Fills the first buffer that has room: a short read, which every reader must expect.
+    /// Of a stream it fills the first buffer that has room: a short read, which every reader must
+    /// expect.
     pub(super) fn readv(
         &mut self,
         services: &mut dyn NodeServices,
         args: Args,
     ) -> Result<u64, Stop> {
         let [fd, vector, count, ..] = args;
-        let fd = self.streams.readable(fd)?;
-        if count > VECTOR_MAX {
-            return Err(Errno::EINVAL.into());
-        }
-        for index in 0..count {
-            let to = self.vector_entry(services, vector, index)?;
-            if to.length() > 0 {
-                return self.read_slice(services, fd, to);
+        match self.source(fd)? {
+            Source::File(file) => {
+                let offset = self.files.descriptors.get(fd)?.position;
+                let done = self.read_vector(services, file, offset, vector, count)?;
+                self.files.descriptors.get_mut(fd)?.position = offset + done;
+                return Ok(done);
+            }
+            Source::Stream(_) if count > VECTOR_MAX => return Err(Errno::EINVAL.into()),
+            Source::Stream(stream) => {
+                for index in 0..count {
+                    let to = self.vector_entry(services, vector, index)?;
+                    if to.length() > 0 {
+                        return self.read_slice(services, stream, to);
+                    }
+                }
             }
         }
         Ok(0)
+    }
+
+    /// The stream that can be written by a descriptor; files cannot.
+    fn writable(&self, fd: u64) -> Result<u32, Errno> {
+        match self.files.descriptors.stream(fd)? {
+            0 => Err(Errno::EBADF),
+            stream => Ok(stream),
+        }
     }
 
     fn read_slice(
@@ -156,7 +156,7 @@ impl Process {
     }
 
     /// One `struct iovec`.
-    fn vector_entry(
+    pub(super) fn vector_entry(
         &mut self,
         services: &mut dyn NodeServices,
         vector: u64,
@@ -173,92 +173,5 @@ impl Process {
             return Err(Errno::EINVAL.into());
         }
         Ok(UserSlice::new(word(0), word(8))?)
-    }
-
-    pub(super) fn fcntl(&mut self, args: Args) -> Result<u64, Stop> {
-        let [fd, command, ..] = args;
-        if !self.streams.is_open(fd) {
-            return Err(Errno::EBADF.into());
-        }
-        match command {
-            GET_FD | SET_FD => Ok(0),
-            GET_FL if fd as u32 == 0 => Ok(0),
-            GET_FL => Ok(WRITE_ONLY),
-            _ => Err(Errno::EINVAL.into()),
-        }
-    }
-
-    /// The standard streams look like pipes, so that C libraries buffer them fully.
-    pub(super) fn fstat(
-        &mut self,
-        services: &mut dyn NodeServices,
-        fd: u64,
-        address: u64,
-    ) -> Result<u64, Stop> {
-        if !self.streams.is_open(fd) {
-            return Err(Errno::EBADF.into());
-        }
-        let mut stat = [0; STAT_BYTES];
-        let inode = u64::from(fd as u32) + 1;
-        for (at, value) in [(8, inode), (16, 1), (56, BLOCK_BYTES)] {
-            stat[at..at + 8].copy_from_slice(&value.to_le_bytes());
-        }
-        stat[24..28].copy_from_slice(&PIPE_MODE.to_le_bytes());
-        for at in [28, 32] {
-            stat[at..at + 4].copy_from_slice(&(ROOT as u32).to_le_bytes());
-        }
-        self.write_bytes(services, address, &stat)?;
-        Ok(0)
-    }
-
-    /// Only with an empty path: there are no files yet.
-    pub(super) fn newfstatat(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
-        let [fd, path, address, flags, ..] = args;
-        if flags & AT_EMPTY_PATH != 0 && self.read_array::<1>(services, path)? == [0] {
-            return self.fstat(services, fd, address);
-        }
-        Err(self.unknown(hearth_abi::sysno::NEWFSTATAT))
-    }
-
-    /// The streams are always ready: a read or write may still wait, as on a pipe that somebody
-    /// else reads too.
-    pub(super) fn poll(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
-        let [address, count, timeout_ms, ..] = args;
-        if count > POLL_MAX {
-            return Err(Errno::EINVAL.into());
-        }
-        let mut ready = 0;
-        for index in 0..count {
-            let at = address.checked_add(index * 8).ok_or(Errno::EFAULT)?;
-            let entry: [u8; 8] = self.read_array(services, at)?;
-            let fd = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-            let wanted = u16::from_le_bytes([entry[4], entry[5]]);
-            let returned = match fd {
-                ..0 => 0,
-                0 if self.streams.is_open(0) => wanted & POLL_IN,
-                1..=2 if self.streams.is_open(fd as u64) => wanted & POLL_OUT,
-                _ => POLL_INVALID,
-            };
-            ready += u64::from(returned != 0);
-            self.write_bytes(services, at + 6, &returned.to_le_bytes())?;
-        }
-        let timeout_ms = timeout_ms as i32;
-        if ready == 0 && timeout_ms != 0 {
-            self.flush(services)?;
-            let deadline = match u64::try_from(timeout_ms) {
-                Ok(millis) => time::now() + Micros::from_millis(millis),
-                Err(_) => Instant::FAR_FUTURE,
-            };
-            self.sleep(services, deadline)?;
-        }
-        Ok(ready)
     }
 }

@@ -1,0 +1,159 @@
+//! Calls on descriptors that move no bytes: close, dup, fcntl, lseek, ioctl, poll.
+
+use hearth_abi::errno::Errno;
+use hearth_abi::linux::{fcntl, open};
+use kernel_core::files::{Opened, Place};
+use netstack::time::{Instant, Micros};
+
+use super::Args;
+use crate::agent::services::NodeServices;
+use crate::process::Process;
+use crate::process::ending::Stop;
+use crate::time;
+
+/// Descriptors in one poll.
+const POLL_MAX: u64 = 256;
+const POLL_IN: u16 = 1;
+const POLL_OUT: u16 = 4;
+const POLL_INVALID: u16 = 0x20;
+/// Types of a lock in `struct flock`.
+const WRITE_LOCK: u16 = 1;
+const NO_LOCK: u16 = 2;
+
+impl Process {
+    pub(super) fn close(&mut self, fd: u64) -> Result<u64, Stop> {
+        self.files.descriptors.close(fd)?;
+        Ok(0)
+    }
+
+    pub(super) fn dup(&mut self, fd: u64) -> Result<u64, Stop> {
+        Ok(self.files.descriptors.copy(fd, 0, false)?)
+    }
+
+    pub(super) fn dup2(&mut self, args: Args) -> Result<u64, Stop> {
+        let [fd, to, ..] = args;
+        Ok(self.files.descriptors.copy_to(fd, to, false)?)
+    }
+
+    pub(super) fn dup3(&mut self, args: Args) -> Result<u64, Stop> {
+        let [fd, to, flags, ..] = args;
+        if fd as u32 == to as u32 || flags & !open::CLOEXEC != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let close_on_exec = flags & open::CLOEXEC != 0;
+        Ok(self.files.descriptors.copy_to(fd, to, close_on_exec)?)
+    }
+
+    pub(super) fn lseek(&mut self, args: Args) -> Result<u64, Stop> {
+        let [fd, offset, whence, ..] = args;
+        let opened = self.files.descriptors.get(fd)?.opened;
+        let bytes = self.files.names.metadata(opened).bytes;
+        Ok(self.files.descriptors.seek(fd, offset, whence, bytes)?)
+    }
+
+    /// No descriptor is a terminal.
+    pub(super) fn ioctl(&mut self, fd: u64) -> Result<u64, Stop> {
+        self.files.descriptors.get(fd)?;
+        Err(Errno::ENOTTY.into())
+    }
+
+    /// What is read only has nothing to be written back.
+    pub(super) fn fsync(&mut self, fd: u64) -> Result<u64, Stop> {
+        match self.files.descriptors.get(fd)?.opened {
+            Opened::Stream(_) => Err(Errno::EINVAL.into()),
+            Opened::Place(_) => Ok(0),
+        }
+    }
+
+    /// Advice about a file that is in memory.
+    pub(super) fn fadvise64(&mut self, fd: u64) -> Result<u64, Stop> {
+        match self.files.descriptors.get(fd)?.opened {
+            Opened::Stream(_) => Err(Errno::ESPIPE.into()),
+            Opened::Place(_) => Ok(0),
+        }
+    }
+
+    pub(super) fn fcntl(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [fd, command, argument, ..] = args;
+        let descriptors = &mut self.files.descriptors;
+        let description = *descriptors.get(fd)?;
+        let is_file = matches!(description.opened, Opened::Place(Place::File(_)));
+        match command {
+            fcntl::DUPFD => Ok(descriptors.copy(fd, argument, false)?),
+            fcntl::DUPFD_CLOEXEC => Ok(descriptors.copy(fd, argument, true)?),
+            fcntl::GETFD => Ok(u64::from(descriptors.close_on_exec(fd)?) * fcntl::FD_CLOEXEC),
+            fcntl::SETFD => {
+                descriptors.set_close_on_exec(fd, argument & fcntl::FD_CLOEXEC != 0)?;
+                Ok(0)
+            }
+            fcntl::GETFL => Ok(description.status),
+            // Nothing of it makes a difference for a file that is read; a stream always waits.
+            fcntl::SETFL if is_file => {
+                let settable = open::APPEND | open::NONBLOCK;
+                let kept = description.status & !settable;
+                descriptors.get_mut(fd)?.status = kept | (argument & settable);
+                Ok(0)
+            }
+            // The program is alone with its files: every lock is free.
+            fcntl::GETLK | fcntl::SETLK | fcntl::SETLKW if is_file => {
+                let kind = u16::from_le_bytes(self.read_array(services, argument)?);
+                match (command, kind) {
+                    (_, kind) if kind > NO_LOCK => return Err(Errno::EINVAL.into()),
+                    (fcntl::GETLK, _) => {
+                        self.write_bytes(services, argument, &NO_LOCK.to_le_bytes())?;
+                    }
+                    (_, WRITE_LOCK) => return Err(Errno::EBADF.into()),
+                    _ => {}
+                }
+                Ok(0)
+            }
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    /// Everything open is always ready: a read or write of a stream may still wait, as on a pipe
+    /// that somebody else reads too.
+    pub(super) fn poll(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [address, count, timeout_ms, ..] = args;
+        if count > POLL_MAX {
+            return Err(Errno::EINVAL.into());
+        }
+        let mut ready = 0;
+        for index in 0..count {
+            let at = address.checked_add(index * 8).ok_or(Errno::EFAULT)?;
+            let entry: [u8; 8] = self.read_array(services, at)?;
+            let fd = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+            let wanted = u16::from_le_bytes([entry[4], entry[5]]);
+            let opened = |fd: i32| self.files.descriptors.get(fd as u64);
+            let returned = match fd {
+                ..0 => 0,
+                _ => match opened(fd).map(|description| description.opened) {
+                    Ok(Opened::Stream(0)) => wanted & POLL_IN,
+                    Ok(Opened::Stream(_)) => wanted & POLL_OUT,
+                    Ok(Opened::Place(_)) => wanted & (POLL_IN | POLL_OUT),
+                    Err(_) => POLL_INVALID,
+                },
+            };
+            ready += u64::from(returned != 0);
+            self.write_bytes(services, at + 6, &returned.to_le_bytes())?;
+        }
+        let timeout_ms = timeout_ms as i32;
+        if ready == 0 && timeout_ms != 0 {
+            self.flush(services)?;
+            let deadline = match u64::try_from(timeout_ms) {
+                Ok(millis) => time::now() + Micros::from_millis(millis),
+                Err(_) => Instant::FAR_FUTURE,
+            };
+            self.sleep(services, deadline)?;
+        }
+        Ok(ready)
+    }
+}
