@@ -13,6 +13,7 @@ use super::published::Published;
 use crate::rng::Rng;
 use crate::time::Instant;
 
+mod double_tree;
 mod rotation;
 
 /// What a planner may look at.
@@ -152,6 +153,7 @@ pub(crate) fn planner(setup: &Setup, me: MemberIndex) -> Box<dyn Planner> {
     }
     match setup.scheme {
         Scheme::Grid { n1 } => rotation(Shape::grid(cold, n1).n1),
+        Scheme::DoubleTree => Box::new(double_tree::DoubleTree::new(cold, blocks, me)),
         _ => rotation(cold),
     }
 }

@@ -7,7 +7,9 @@
 use std::time::Instant;
 
 use clap::Parser;
-use netstack::broadcast::{Scheme, Shape, ShapeKind};
+use netstack::broadcast::header::Sizes;
+use netstack::broadcast::published::Policy;
+use netstack::broadcast::{PublishedOptions, Scheme, Shape, ShapeKind};
 use netstack::rng::Rng;
 
 use super::fabric::Noise;
@@ -225,7 +227,22 @@ impl Options {
             "double-tree" => Scheme::DoubleTree,
             "tree" => Scheme::Tree { n1: self.n1 },
             "direct" => Scheme::Direct,
+            "published-chunk-first" => self.published(Policy::ChunkFirst),
+            "published-node-first" => self.published(Policy::NodeFirst),
             other => return Err(format!("no scheme is called {other}; --help names them")),
+        })
+    }
+
+    fn published(&self, policy: Policy) -> Scheme {
+        let fan_out = match self.n1 {
+            0 => 0,
+            n1 => self.nodes.saturating_sub(n1).div_ceil(n1),
+        };
+        Scheme::Published(PublishedOptions {
+            fan_out,
+            sizes: (self.chunks > 0).then_some(Sizes::Equal(self.chunks)),
+            policy,
+            ..PublishedOptions::default()
         })
     }
 

@@ -197,10 +197,12 @@ impl Published {
             }
             let bytes = self.estimate.bytes(chunk);
             let begins = self.estimate.held(place, turn).saturating_sub(bytes);
-            // A parent's first child asks when the parent holds the chunk, not before.
-            let early = match self.estimate.tree().child_number(place) {
-                1 => 0,
-                _ => (EARLY_CHUNKS * bytes).max(self.estimate.at(EARLY)),
+            // Nobody asks before the parent holds the chunk.
+            let elder = self.estimate.tree().child_number(place).saturating_sub(1);
+            let early = (EARLY_CHUNKS * bytes).max(self.estimate.at(EARLY));
+            let early = match self.estimate.tree().parent(place) {
+                Some(_) => early.min(u64::from(elder) * bytes),
+                None => early,
             };
             let ask_at = begins.saturating_sub(early);
             if self.elapsed(view) < ask_at {

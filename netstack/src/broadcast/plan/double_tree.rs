@@ -1,0 +1,224 @@
+//! Double tree: for little data and many nodes, where two layers would take longer to fill than the data
+//! to send.
+//!
+//! Two binary trees hang from the source, one for even and one for odd blocks. Who passes blocks on in one of
+//! them passes nothing on in the other, so every member receives each block once and sends no more than
+//! that: each block goes to two children, and of every two blocks one is theirs. The last member has the
+//! last block two slots a level after it was dealt.
+//!
+//! A member asks its parent for what comes next; a request that is there before the block makes a push of
+//! it. For a parent that is late or silent its own parent stands in, which had the block before it, then
+//! the parent in the other tree, then the source.
+//!
+//! Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan"
+//! (Parallel Computing, 2009): the in-order tree and its mirror image or shift.
+
+use super::{Next, Planner, Trouble, View};
+use crate::broadcast::message::MemberIndex;
+
+/// Attempts at ancestors and in the other tree before the source is asked.
+const PEER_ATTEMPTS: u32 = 4;
+
+/// Which of the two trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Even,
+    Odd,
+}
+
+impl Side {
+    fn of(block: u32) -> Side {
+        match block.is_multiple_of(2) {
+            true => Side::Even,
+            false => Side::Odd,
+        }
+    }
+
+    fn other(self) -> Side {
+        match self {
+            Side::Even => Side::Odd,
+            Side::Odd => Side::Even,
+        }
+    }
+}
+
+/// Both trees over members `0..members`; the source is the root of each and has one child there.
+#[derive(Clone, Copy, Debug)]
+struct Trees {
+    members: u32,
+}
+
+impl Trees {
+    /// A member's place in the in-order numbering of a tree, from 1. Those at odd places are leaves.
+    fn position(self, member: u32, side: Side) -> u32 {
+        match (side, self.members.is_multiple_of(2)) {
+            (Side::Even, _) => member + 1,
+            (Side::Odd, true) => self.members - member,
+            (Side::Odd, false) => (member + 1) % self.members + 1,
+        }
+    }
+
+    fn member(self, position: u32, side: Side) -> u32 {
+        match (side, self.members.is_multiple_of(2)) {
+            (Side::Even, _) => position - 1,
+            (Side::Odd, true) => self.members - position,
+            (Side::Odd, false) => (position + self.members - 2) % self.members,
+        }
+    }
+
+    /// Who passes blocks of this side on to a member.
+    fn parent(self, member: MemberIndex, side: Side) -> MemberIndex {
+        let position = self.position(member.0, side);
+        let lowest = position & position.wrapping_neg();
+        let above = (position ^ lowest) | lowest << 1;
+        // A place that the tree does not have is skipped.
+        let above = match above <= self.members {
+            true => above,
+            false => position ^ lowest,
+        };
+        match above {
+            0 => MemberIndex::SOURCE,
+            above => MemberIndex(self.member(above, side)),
+        }
+    }
+}
+
+/// The planner of one member.
+#[derive(Debug)]
+pub(crate) struct DoubleTree {
+    trees: Trees,
+    blocks: u32,
+    me: MemberIndex,
+    /// Blocks before this are here or asked for, but for those that were given up.
+    cursor: u32,
+}
+
+impl DoubleTree {
+    /// For `cold` members that lack something, at least one, and so many blocks.
+    pub(crate) fn new(cold: u32, blocks: u32, me: MemberIndex) -> Self {
+        DoubleTree {
+            trees: Trees {
+                members: cold.max(1),
+            },
+            blocks,
+            me,
+            cursor: 0,
+        }
+    }
+
+    /// The parent for a block. Who is in neither tree (it joined later, or lost what it held) asks
+    /// the members in turn.
+    fn parent(&self, block: u32) -> MemberIndex {
+        match self.me.0 < self.trees.members {
+            true => self.trees.parent(self.me, Side::of(block)),
+            false => MemberIndex(self.me.0.wrapping_add(block) % self.trees.members),
+        }
+    }
+
+    /// The first of a member's ancestors that answers; the source in the end.
+    fn answering(&self, mut from: MemberIndex, side: Side, view: &View<'_>) -> MemberIndex {
+        while !from.is_source() && view.is_silent(from) {
+            from = self.trees.parent(from, side);
+        }
+        from
+    }
+}
+
+impl Planner for DoubleTree {
+    fn next(&mut self, view: &mut View<'_>) -> Next {
+        if view.me.is_source() {
+            return Next::Idle;
+        }
+        while self.cursor < self.blocks && !view.lacks(self.cursor) {
+            self.cursor += 1;
+        }
+        let found = match self.cursor < self.blocks {
+            true => Some(self.cursor),
+            // What was given up on the way.
+            false => {
+                let next = |from| view.have.next_missing(from);
+                let mut missing = core::iter::successors(next(0), |block| next(block + 1));
+                missing.find(|block| view.lacks(*block))
+            }
+        };
+        match found {
+            Some(block) => Next::Ask {
+                block,
+                from: self.answering(self.parent(block), Side::of(block), view),
+            },
+            None => Next::Idle,
+        }
+    }
+
+    fn instead(
+        &mut self,
+        view: &mut View<'_>,
+        block: u32,
+        from: MemberIndex,
+        trouble: Trouble,
+        attempt: u32,
+    ) -> Option<MemberIndex> {
+        let side = Side::of(block);
+        let parent = self.parent(block);
+        if attempt == 0 {
+            return Some(self.answering(parent, side, view));
+        }
+        if from.is_source() || attempt > PEER_ATTEMPTS {
+            return Some(MemberIndex::SOURCE);
+        }
+        // A parent that lives is behind because those above it are: nobody else has it either.
+        if matches!(trouble, Trouble::Late | Trouble::Busy) && attempt == 1 {
+            return Some(from);
+        }
+        let in_tree = self.me.0 < self.trees.members;
+        if in_tree && attempt.is_multiple_of(2) {
+            let other = self.trees.parent(self.me, side.other());
+            if other != from {
+                return Some(self.answering(other, side, view));
+            }
+        }
+        let above = self.trees.parent(from, side);
+        match above == self.me {
+            // The other tree's parent may be below this member here.
+            true => Some(MemberIndex::SOURCE),
+            false => Some(self.answering(above, side, view)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_hangs_from_the_source_in_both_trees_and_passes_on_in_one() {
+        for members in (1..300).chain([1_056, 16_512, 16_513]) {
+            let trees = Trees { members };
+            let mut children = std::vec![[0_u32; 2]; members as usize];
+            let mut roots = [0; 2];
+            for (at, side) in [Side::Even, Side::Odd].into_iter().enumerate() {
+                for member in 0..members {
+                    let position = trees.position(member, side);
+                    assert!((1..=members).contains(&position));
+                    assert_eq!(trees.member(position, side), member);
+                    let parent = trees.parent(MemberIndex(member), side);
+                    match parent.is_source() {
+                        true => roots[at] += 1,
+                        false => children[parent.0 as usize][at] += 1,
+                    }
+                    let mut depth = 0;
+                    let mut above = MemberIndex(member);
+                    while !above.is_source() {
+                        above = trees.parent(above, side);
+                        depth += 1;
+                        assert!(depth <= 1 + members.ilog2(), "{member} of {members}");
+                    }
+                }
+            }
+            assert_eq!(roots, [1, 1], "{members}");
+            for [even, odd] in children {
+                assert!(even <= 2 && odd <= 2 && (even == 0 || odd == 0));
+            }
+        }
+    }
+}
