@@ -10,10 +10,9 @@ use hearth_abi::linux::mode;
 pub const STAT_BYTES: usize = 144;
 /// Bytes of `struct statx`.
 pub const STATX_BYTES: usize = 256;
-/// Preferred size of a transfer from a stream.
-const STREAM_BLOCK: u64 = 4096;
-/// Preferred size of a read of a file: a whole window of pages that a mapping shows at once.
-const FILE_BLOCK: u64 = 64 * 1024;
+/// Preferred size of a transfer: a page. C libraries read as much after every seek, so that more
+/// would cost a program that jumps about in its file.
+const BLOCK: u64 = 4096;
 /// Number of the device that files are on; streams are on device 0.
 const FILES_DEVICE: u64 = 1;
 const ROOT_INODE: u64 = 1;
@@ -54,7 +53,7 @@ impl Files {
                 mode: mode::PIPE | 0o600,
                 links: 1,
                 bytes: 0,
-                block: STREAM_BLOCK,
+                block: BLOCK,
             },
             Opened::Place(place) => Metadata {
                 device: FILES_DEVICE,
@@ -72,7 +71,7 @@ impl Files {
                     Place::Root | Place::With => 0,
                     Place::File(number) => self.file(number).bytes,
                 },
-                block: FILE_BLOCK,
+                block: BLOCK,
             },
         }
     }

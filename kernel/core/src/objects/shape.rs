@@ -2,6 +2,9 @@
 //!
 //! Invariant: a [`Shape`] that is sound fits the index; a part's place lies inside its object.
 
+use core::fmt;
+
+use super::OBJECTS_MAX;
 use crate::addr::PAGE_SIZE;
 use crate::pagehash::{HASH_BYTES, Hash};
 
@@ -98,6 +101,22 @@ pub enum Refused {
     BadShape,
     /// It is here, all or in part.
     Exists,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRoom(room) => write!(
+                f,
+                "it needs {} KiB and {} KiB are to be had",
+                room.needed_bytes / 1024,
+                room.available_bytes / 1024
+            ),
+            Self::TooMany => write!(f, "there are {OBJECTS_MAX} objects"),
+            Self::BadShape => f.write_str("its blocks do not fit a node's store"),
+            Self::Exists => f.write_str("it is here and in use"),
+        }
+    }
 }
 
 /// Why a part is not taken.

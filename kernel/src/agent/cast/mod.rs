@@ -287,7 +287,7 @@ impl Casts {
         if let Err(refused) = placed {
             info!(
                 "cast",
-                "{cast:?}: {} bytes not taken: {refused:?}", object.bytes
+                "{cast:?}: {} bytes not taken: {refused}", object.bytes
             );
             member.refuse(now, cast, RefuseReason::NoRoom);
             return;
