@@ -21,7 +21,7 @@ use super::pacer::Pace;
 use super::plan::{self, Planner, View};
 use super::roster::Roster;
 use super::suspects::Suspects;
-use super::{Part, Peer, Store};
+use super::{MAX_MEMBERS, Part, Peer, Store};
 use crate::ids::CastId;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
@@ -193,7 +193,8 @@ impl Cast {
     /// Takes a message from a member of this cast. DATA goes to [`Cast::receive`].
     pub(crate) fn message(&mut self, from: SocketAddrV4, packet: Packet, io: &mut Io<'_>) {
         let sender = packet.from;
-        if !sender.is_source() && sender.0 >= self.setup.members {
+        // Those that joined late have numbers beyond the announced ones.
+        if !sender.is_source() && sender.0 >= MAX_MEMBERS {
             io.counters.bad += 1;
             return;
         }
@@ -213,6 +214,9 @@ impl Cast {
             Message::AnnounceAck { number, mine } => self.child_answered(sender, number, mine, io),
             Message::Probe { number } => {
                 let mine = self.spread.parent == Some(sender);
+                if mine {
+                    self.spread.probed();
+                }
                 self.send(sender, Message::AnnounceAck { number, mine }, io);
             }
             Message::Unknown => self.unknown(sender, io),

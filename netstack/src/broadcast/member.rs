@@ -356,7 +356,8 @@ fn is_sound(setup: &Setup, me: MemberIndex) -> bool {
     };
     let roster = setup.roster.is_empty() || setup.roster.len() == setup.members as usize;
     (1..=MAX_MEMBERS).contains(&setup.members)
-        && me.0 < setup.members
+        // Those that join late have numbers beyond the announced ones.
+        && me.0 < MAX_MEMBERS
         && setup.holders <= setup.members
         && setup.rate > 0
         && setup.scheme != Scheme::Auto

@@ -6,8 +6,8 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::Peer;
 use super::message::{MemberIndex, PAGE_PEERS};
+use super::{MAX_MEMBERS, Peer};
 use crate::time::Instant;
 
 /// Members that may differ from the roster, or spoke before their page was here. As many as a head of
@@ -86,7 +86,7 @@ impl Roster {
 
     /// A member spoke from this address.
     pub(crate) fn learn(&mut self, member: MemberIndex, peer: Peer) {
-        let valid = member.is_source() || member.0 < self.members;
+        let valid = member.is_source() || member.0 < MAX_MEMBERS;
         if !valid || self.get(member) == Some(peer) {
             return;
         }

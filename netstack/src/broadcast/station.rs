@@ -77,7 +77,9 @@ impl Station {
     }
 
     pub(crate) fn has_ended(&self, id: CastId) -> bool {
-        self.ended.iter().any(|(ended, _)| *ended == id)
+        // What was abandoned may be announced again: its member was out of reach.
+        let mut ended = self.ended.iter();
+        ended.any(|(ended, reason)| *ended == id && *reason != EndReason::Abandoned)
     }
 
     pub(crate) fn set_key(&mut self, key: Key) {

@@ -36,7 +36,7 @@ fn slot_width_log2(nodes: u32) -> u32 {
 }
 
 /// Virtual time after the end of the last cast for everything to come to rest.
-const REST_NS: u64 = 30_000_000_000;
+const REST_NS: u64 = 120_000_000_000;
 /// Messages that a station may send at one point of time: far more than its card takes.
 const MESSAGES_AT_ONCE: u32 = 100_000;
 

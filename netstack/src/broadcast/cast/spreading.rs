@@ -12,11 +12,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Cast, CastEvent, Io};
-use crate::broadcast::Peer;
 use crate::broadcast::event::{EndReason, FailReason};
 use crate::broadcast::message::{
     MAX_NAMED, MAX_RANGES, MemberIndex, Message, PAGE_PEERS, Range, Report,
 };
+use crate::broadcast::{MAX_MEMBERS, Peer};
 use crate::time::{Instant, Micros};
 
 /// Children of a node of the tree.
@@ -86,6 +86,8 @@ struct Child {
     adopted: bool,
     /// The end is acknowledged.
     ended: bool,
+    /// Its address was not known when something was to be sent.
+    unsent: bool,
     attempts: u32,
     deadline: Instant,
 }
@@ -181,16 +183,27 @@ impl Spread {
     }
 
     pub(super) fn announced_by(&mut self, parent: MemberIndex, leaf: bool) {
-        if self.parent != Some(parent) {
-            self.parent = Some(parent);
-            // Whatever the former parent was told may be lost.
-            self.fresh = self.done.clone();
-            self.fresh_failed = self.failed.clone();
-            self.all_told = false;
-            self.under_way = None;
-        }
+        self.parent = Some(parent);
+        // Whatever was told before was told to another parent, or to one that forgot it.
+        self.tell_again();
+        self.under_way = None;
         self.leaf = leaf && !self.listed;
         self.wake();
+    }
+
+    /// Everything known is reported anew.
+    fn tell_again(&mut self) {
+        self.fresh = self.done.clone();
+        self.fresh_failed = self.failed.clone();
+        self.all_told = false;
+    }
+
+    /// The parent asks: it does not know that all here are done.
+    pub(super) fn probed(&mut self) {
+        if self.all_told && self.under_way.is_none() {
+            self.tell_again();
+            self.wake();
+        }
     }
 
     pub(super) fn complete(&mut self, me: MemberIndex) {
@@ -234,6 +247,12 @@ impl Spread {
             .find(|child| child.member == member)
     }
 
+    /// The member is a child of this station and was not given up.
+    fn tends(&self, member: MemberIndex) -> bool {
+        let mut children = self.children.iter();
+        children.any(|child| child.member == member && child.stage != Stage::Gone)
+    }
+
     fn add(&mut self, member: MemberIndex, leaf: bool) {
         if member == self.me {
             return;
@@ -251,6 +270,7 @@ impl Spread {
                 leaf,
                 adopted: false,
                 ended: false,
+                unsent: false,
                 attempts: 0,
                 deadline: Instant::ZERO,
             }),
@@ -321,25 +341,28 @@ impl Cast {
         self.spread.next = self.spread.next.min(at);
     }
 
-    /// Announces to those who have not answered, probes those who are quiet.
+    /// Announces to those who have not answered, probes those who are quiet and not done.
     fn tend_children(&mut self, io: &mut Io<'_>) {
         let mut at = 0;
         while at < self.spread.children.len() {
             let child = &self.spread.children[at];
             let (member, stage, attempts) = (child.member, child.stage, child.attempts);
-            if matches!(stage, Stage::Gone) || child.deadline > io.now {
-                if stage != Stage::Gone {
-                    let deadline = child.deadline;
-                    self.not_before(deadline);
-                }
+            if matches!(stage, Stage::Gone | Stage::Done) {
                 at += 1;
                 continue;
             }
-            if attempts == ADOPT_AFTER && stage != Stage::Done {
+            let reachable = child.unsent && self.roster.get(member).is_some();
+            if child.deadline > io.now && !reachable {
+                let deadline = child.deadline;
+                self.not_before(deadline);
+                at += 1;
+                continue;
+            }
+            if attempts == ADOPT_AFTER {
                 self.spread.adopt(at);
             }
             if attempts >= GIVE_UP_AFTER {
-                self.give_up_child(at);
+                self.give_up_child(at, io);
                 continue;
             }
             let leaf = self.spread.children[at].leaf;
@@ -347,27 +370,27 @@ impl Cast {
                 Stage::Announcing => self.announce(member, leaf, io),
                 _ => self.send(member, Message::Probe { number: attempts }, io),
             };
-            let wait = self.again(attempts);
-            let child = &mut self.spread.children[at];
-            if sent {
-                child.attempts += 1;
-            } else {
+            if !sent {
                 self.need_page(member.0 / PAGE_PEERS, io);
             }
+            let wait = self.again(attempts);
             let child = &mut self.spread.children[at];
+            child.attempts += u32::from(sent);
+            child.unsent = !sent;
             child.deadline = io.now + wait;
             self.not_before(io.now + wait);
             at += 1;
         }
     }
 
-    fn give_up_child(&mut self, at: usize) {
+    fn give_up_child(&mut self, at: usize, io: &mut Io<'_>) {
         self.spread.adopt(at);
         let child = &mut self.spread.children[at];
-        let was_done = child.stage == Stage::Done;
         child.stage = Stage::Gone;
         let member = child.member;
-        if !was_done {
+        if self.me.is_source() {
+            self.event(CastEvent::MemberFailed(member, FailReason::Dead), io);
+        } else {
             self.spread.failed(member, FailReason::Dead);
         }
     }
@@ -528,9 +551,8 @@ impl Cast {
         } else {
             Stage::Running
         };
-        let members = self.setup.members;
         for range in &report.done {
-            if range.first > range.last || range.last >= members {
+            if range.first > range.last || range.last >= MAX_MEMBERS {
                 io.counters.bad += 1;
                 continue;
             }
@@ -542,6 +564,10 @@ impl Cast {
         }
         for (member, reason) in &report.failed {
             if self.me.is_source() {
+                // A former parent may still think so of one that has joined again.
+                if *reason == FailReason::Dead && self.spread.tends(*member) {
+                    continue;
+                }
                 self.event(CastEvent::MemberFailed(*member, *reason), io);
             } else {
                 self.spread.failed(*member, *reason);
@@ -620,7 +646,10 @@ impl Cast {
             return;
         };
         let mut waits = false;
-        for at in 0..self.spread.children.len() {
+        let mut next = 0;
+        while next < self.spread.children.len() {
+            let at = next;
+            next += 1;
             let child = &self.spread.children[at];
             let given_up = child.attempts >= ADOPT_AFTER + 2;
             if child.ended || given_up || (child.stage == Stage::Gone && child.attempts > 0) {
@@ -631,6 +660,10 @@ impl Cast {
             if deadline > io.now {
                 self.not_before(deadline);
                 continue;
+            }
+            if attempts == ADOPT_AFTER {
+                // It may be dead: those below it must hear of the end, too.
+                self.spread.adopt(at);
             }
             self.send_end(member, reason, io);
             let wait = self.again(attempts + 1);
