@@ -31,7 +31,7 @@ use super::last_words;
 use super::mailbox::{Cancel, Mailbox};
 use super::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
 use super::vitals::vitals;
-use super::warm;
+use super::warm::{self, Images};
 use crate::boot::BootFacts;
 use crate::net::frame::UdpFrame;
 use crate::process::{self, Hardware, Launch};
@@ -426,12 +426,15 @@ impl Node {
                 program,
                 read_only,
             } => {
+                warm::drop_images(&mut self.objects, Images::AllBut(Some(program)));
                 let pages = warm::retain(&mut self.warm, program, read_only);
                 self.endpoint().retain_result(now, job, pages);
             }
             Event::Drop { id, program } => {
                 let running = self.mailbox.as_mut();
                 let (mut pages, mut in_use) = warm::drop(&mut self.warm, running, program);
+                let images = program.map_or(Images::AllBut(None), Images::Of);
+                pages = pages.saturating_add(warm::drop_images(&mut self.objects, images));
                 if let Some(file) = program {
                     let (more, held) = files::drop(&mut self.objects, file);
                     pages = pages.saturating_add(more);
@@ -660,6 +663,10 @@ impl NodeServices for Node {
     fn want_page(&mut self, page: u64) {
         let id = ObjectId(self.open().program().0);
         self.casts.want(time::now(), &id, page);
+    }
+
+    fn cast_progress(&self) -> u64 {
+        self.casts.progress()
     }
 
     fn peer(&self, rank: Rank) -> PeerLookup {

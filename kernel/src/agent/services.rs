@@ -106,6 +106,9 @@ pub trait NodeServices {
     /// Where a page of the job's program is, as far as a broadcast brings it.
     fn cast_page(&self, page: u64) -> CastPage;
 
+    /// A number that rises with every block that a broadcast brings.
+    fn cast_progress(&self) -> u64;
+
     /// The program waits for a page of its file that is coming with a broadcast.
     fn want_page(&mut self, page: u64);
 

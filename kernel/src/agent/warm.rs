@@ -8,6 +8,7 @@
 
 use alloc::vec::Vec;
 
+use kernel_core::objects::{Kept, ObjectId, Objects, View};
 use kernel_core::retention::{self, Change, Variant, WarmTable};
 use netstack::ids::ProgramId;
 use netstack::node::Endpoint;
@@ -43,6 +44,37 @@ pub fn drop(
     let program = program.map(|program| retention::ProgramId(program.0));
     let pages = table.drop_program(&mut Hardware::new(), program.as_ref());
     (clamp(pages), in_use)
+}
+
+/// Drops images that broadcasts brought and nobody uses: of one program, or all but those of one.
+/// Returns the pages.
+pub fn drop_images(objects: &mut Objects, which: Images) -> u32 {
+    let goes = |id: &ObjectId, view: &View| {
+        let named = match which {
+            Images::Of(program) => *id == ObjectId(program.0),
+            Images::AllBut(kept) => kept.is_none_or(|kept| *id != ObjectId(kept.0)),
+        };
+        named && view.kept == Kept::Image && !view.in_use
+    };
+    let going: Vec<ObjectId> = objects
+        .iter()
+        .filter(|(id, view)| goes(id, view))
+        .map(|(id, _)| id)
+        .collect();
+    let machine = &mut Hardware::new();
+    let dropped = going
+        .iter()
+        .map(|id| objects.drop_object(machine, id).pages);
+    clamp(dropped.sum())
+}
+
+/// Which images are to go.
+#[derive(Debug, Clone, Copy)]
+pub enum Images {
+    /// That of this program.
+    Of(ProgramId),
+    /// All but that of this program.
+    AllBut(Option<ProgramId>),
 }
 
 /// Tells control what has changed, drops first: a program that was dropped made room for one that is

@@ -407,6 +407,10 @@ impl NodeServices for FakeControl {
         }
     }
 
+    fn cast_progress(&self) -> u64 {
+        self.cast.as_ref().map_or(0, FakeCast::progress)
+    }
+
     fn peer(&self, rank: Rank) -> PeerLookup {
         let Some(bytes) = self
             .table

@@ -27,6 +27,7 @@ pub struct FakeCast {
     pub wanted: Vec<u32>,
     /// Microseconds until a block is there that was asked for first; `None`: asking does not help.
     pub want_us: Option<u64>,
+    arrived: u64,
 }
 
 impl FakeCast {
@@ -52,6 +53,7 @@ impl FakeCast {
             under_way: (0..blocks).map(|block| (at(block), block)).collect(),
             wanted: Vec::new(),
             want_us: None,
+            arrived: 0,
         };
         this.deliver(objects);
         this
@@ -68,6 +70,7 @@ impl FakeCast {
             }
             !there
         });
+        self.arrived += arrived.len() as u64;
         for block in arrived {
             let start = (block as usize) << BLOCK_LOG2;
             let end = (start + (1 << BLOCK_LOG2)).min(self.image.len());
@@ -76,6 +79,11 @@ impl FakeCast {
                 .write(&mut Hardware::new(), &self.id, Part::Data(block), bytes)
                 .expect("room for a block");
         }
+    }
+
+    /// Blocks that have arrived.
+    pub fn progress(&self) -> u64 {
+        self.arrived
     }
 
     /// When the next block is there.

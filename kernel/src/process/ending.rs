@@ -163,7 +163,7 @@ impl Process {
         let warm = services.warm();
         warm.put_back(&mut machine, &program, retained);
         // The heap may have to grow before anybody faults again.
-        warm.keep_room(&mut machine);
+        services.keep_room();
         super::check_frames(services);
         GivenBack {
             counts,

@@ -4,8 +4,8 @@
 //! Neighbours: `agent::cast` fills the store and says what is coming, `kernel_core::program` puts
 //! pages into place, [`super::pager`] asks control for what no broadcast brings.
 //!
-//! Invariant: a wait for a block has a limit, after which the page is asked for: a broadcast that
-//! stands still costs a program time, never its life.
+//! Invariant: a wait for a block has a limit, after which the page is asked for, and no other block is
+//! waited for until one has come: a broadcast that stands still costs a program one wait.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -57,7 +57,14 @@ impl Process {
             match services.cast_page(page) {
                 CastPage::Here => break,
                 CastPage::Absent => return Ok(false),
-                CastPage::Coming if time::now() >= deadline => return Ok(false),
+                // It stands still since an earlier wait was in vain.
+                CastPage::Coming if self.stalled_at == Some(services.cast_progress()) => {
+                    return Ok(false);
+                }
+                CastPage::Coming if time::now() >= deadline => {
+                    self.stalled_at = Some(services.cast_progress());
+                    return Ok(false);
+                }
                 CastPage::Coming => {
                     if !core::mem::replace(&mut awaited, true) {
                         services.want_page(page);

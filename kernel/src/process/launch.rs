@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicU16, Ordering};
 use kernel_core::addr::{PAGE_SIZE, VirtAddr};
 use kernel_core::frames::Owner;
 use kernel_core::loader::{HEAD_BYTES, Image, Segment, layout};
+use kernel_core::objects::{Kept, ObjectId, Objects, View};
 use kernel_core::paging::entry::Protection;
 use kernel_core::program::{Fetch, Memory, Program, UserSlice};
 use kernel_core::retention::{Policy, ProgramId, Retained, Variant, WarmTable};
@@ -130,8 +131,9 @@ fn take_warm(
     let mut warm = Warm::default();
     if retention.reuse == Reuse::Forbid {
         warm.discarded = table.drop_program(&mut machine, Some(program));
+        drop_remains(services.objects(), program);
     }
-    warm.retained = table.take(program);
+    warm.retained = services.warm().take(program);
     let misfits = |held: &mut Retained| held.image().file_bytes != spec.program_bytes;
     if let Some(other) = warm.retained.take_if(misfits) {
         // No two files have one hash: the announced size is wrong, and reading will say so.
@@ -151,8 +153,18 @@ fn take_warm(
             return Err(refusal::not_warm());
         }
     }
-    table.keep_room(&mut machine);
+    services.keep_room();
     Ok(warm)
+}
+
+/// A launch that wants nothing of earlier runs: what they left of an image goes too. One that has come
+/// whole, or is coming, is no earlier run's.
+fn drop_remains(objects: &mut Objects, program: &ProgramId) {
+    let id = ObjectId(program.0);
+    let remains = |view: &View| view.kept == Kept::Image && !view.whole && !view.in_use;
+    if objects.find(&id).as_ref().is_some_and(remains) {
+        objects.drop_object(&mut Hardware::new(), &id);
+    }
 }
 
 /// Pages that all warm programs may have.
@@ -185,6 +197,7 @@ impl Process {
             memory: Some(memory),
             context: UserContext::new(0, 0),
             flights: Vec::new(),
+            stalled_at: None,
             streams: Streams::new(),
             files: JobFiles::none(),
             signals: Signals::new(),

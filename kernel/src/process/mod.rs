@@ -127,6 +127,8 @@ struct Process {
     context: UserContext,
     /// Requests for pages of the program, at most [`netstack::page::MAX_REQUESTS`].
     flights: Vec<Flight>,
+    /// What the progress of broadcasts was when a wait for a block was in vain.
+    stalled_at: Option<u64>,
     streams: Streams,
     files: JobFiles,
     signals: Signals,

@@ -32,7 +32,7 @@ use netstack::time::{Instant, Micros};
 use netstack::vitals::CastVitals;
 use netstack::wire::key::Key;
 
-use crate::mm::DirectMap;
+use crate::mm::{self, DirectMap};
 use crate::net;
 use crate::process::Hardware;
 use store::{CastStore, Places, part_of};
@@ -44,6 +44,9 @@ const CASTS_MAX: usize = 16;
 /// blocks of 8 KiB, which a ring of 256 frames takes beside the answers to page requests; their
 /// memory is 1 MiB with the largest blocks.
 pub const BUFFERS: u32 = 16;
+/// Room of the kernel's heap that a cast's reassembly buffers leave: the addresses of some ten thousand
+/// members, and what the node's own buffers take.
+const HEAP_KEPT_BYTES: u64 = 1024 * 1024;
 /// How long what is unfinished is kept for a new run of the control node to announce it again.
 const REANNOUNCED_WITHIN: Micros = Micros::from_secs(60);
 
@@ -87,6 +90,8 @@ pub struct Casts {
     tables: Tables,
     /// Unfinished objects of an earlier run of the control node, and when they go.
     lapsed: Vec<(ObjectId, Instant)>,
+    /// Data blocks stored since the start.
+    stored: u64,
     /// The image of this program has news.
     news_of: Option<ObjectId>,
 }
@@ -177,6 +182,7 @@ impl Casts {
                     ..
                 } => self.announced(now, cast, &object, &purpose, places),
                 MemberEvent::Stored { cast, .. } => {
+                    self.stored += 1;
                     self.news_of = self.entry(cast).map(|entry| entry.id).or(self.news_of);
                 }
                 MemberEvent::Complete { cast } => self.completed(cast),
@@ -184,6 +190,11 @@ impl Casts {
                 MemberEvent::Failed { cast, reason } => self.failed(cast, reason, places.objects),
             }
         }
+    }
+
+    /// A number that rises with every block that is stored.
+    pub fn progress(&self) -> u64 {
+        self.stored
     }
 
     /// Whether a block of this object was stored, or its cast ended, since the last call.
@@ -270,7 +281,10 @@ impl Casts {
         let id = ObjectId(object.id);
         // A cast that is announced anew goes on with what is here.
         self.entries.retain(|entry| entry.cast != cast);
-        let room = self.entries.len() < CASTS_MAX && self.entries.try_reserve(1).is_ok();
+        let buffers = u64::from(BUFFERS) << object.block_log2;
+        let room = self.entries.len() < CASTS_MAX
+            && self.entries.try_reserve(1).is_ok()
+            && mm::heap_room_bytes() >= buffers + HEAP_KEPT_BYTES;
         let want = match kind {
             // It has what its runs have touched, and nobody here waits for the rest.
             Kind::Program if places.is_warm(&id) => Want::Nothing,
