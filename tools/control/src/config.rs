@@ -9,6 +9,8 @@
 
 use std::path::{Path, PathBuf};
 
+use netstack::broadcast::published::Policy;
+use netstack::broadcast::{self, PublishedOptions};
 use serde::{Deserialize, Serialize};
 
 /// The documented defaults, printed by `hearth config --show-defaults`.
@@ -29,6 +31,8 @@ pub struct Config {
     pub jobs: Jobs,
     /// Programs that stay on nodes.
     pub retention: Retention,
+    /// Casts: programs and files that go to many nodes at once.
+    pub broadcast: Broadcast,
     /// The event log.
     pub events: Events,
     /// What is kept on disk.
@@ -146,6 +150,141 @@ fn percent<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
             "{value} percent of memory; use 0 (the node's default) to 100"
         ))
     })
+}
+
+/// Section `[broadcast]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Broadcast {
+    /// How programs reach nodes that do not hold them.
+    pub load: Load,
+    /// Rate of every node's link.
+    pub rate: LinkRate,
+    /// How casts spread.
+    pub scheme: Scheme,
+    /// Smallest program that is cast, in bytes, with `load = "auto"`.
+    pub threshold: u64,
+}
+
+/// How a program reaches nodes that do not hold it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Load {
+    /// As broadcast where it pays, else by demand.
+    #[default]
+    Auto,
+    /// All of it to all of them, together; the job starts when it is there.
+    Broadcast,
+    /// Page by page, as it is touched.
+    Demand,
+}
+
+impl Load {
+    /// The word for tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Load::Auto => "auto",
+            Load::Broadcast => "broadcast",
+            Load::Demand => "demand",
+        }
+    }
+}
+
+/// How a cast spreads from node to node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// What suits the number of nodes and the size.
+    #[default]
+    Auto,
+    /// Rows of nodes whose heads get the data in turn.
+    Grid,
+    /// Every node is the head of a row.
+    Mesh,
+    /// Two binary trees.
+    DoubleTree,
+    /// As published, chunk first.
+    PublishedChunkFirst,
+    /// As published, node first.
+    PublishedNodeFirst,
+    /// The whole of it down a tree of two layers.
+    Tree,
+    /// Everything from the control node to each.
+    Direct,
+}
+
+impl Scheme {
+    /// The word for tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Scheme::Auto => "auto",
+            Scheme::Grid => "grid",
+            Scheme::Mesh => "mesh",
+            Scheme::DoubleTree => "double-tree",
+            Scheme::PublishedChunkFirst => "published-chunk-first",
+            Scheme::PublishedNodeFirst => "published-node-first",
+            Scheme::Tree => "tree",
+            Scheme::Direct => "direct",
+        }
+    }
+
+    /// What the protocol calls it.
+    pub fn protocol(self) -> broadcast::Scheme {
+        match self {
+            Scheme::Auto => broadcast::Scheme::Auto,
+            Scheme::Grid => broadcast::Scheme::Grid { n1: 0 },
+            Scheme::Mesh => broadcast::Scheme::Mesh,
+            Scheme::DoubleTree => broadcast::Scheme::DoubleTree,
+            Scheme::PublishedChunkFirst => published(Policy::ChunkFirst),
+            Scheme::PublishedNodeFirst => published(Policy::NodeFirst),
+            Scheme::Tree => broadcast::Scheme::Tree { n1: 0 },
+            Scheme::Direct => broadcast::Scheme::Direct,
+        }
+    }
+}
+
+fn published(policy: Policy) -> broadcast::Scheme {
+    broadcast::Scheme::Published(PublishedOptions {
+        policy,
+        ..PublishedOptions::default()
+    })
+}
+
+/// A link's rate, written as `50mbit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LinkRate(pub hearth_qemu::Rate);
+
+impl LinkRate {
+    /// Bytes a second.
+    pub fn bytes_per_second(self) -> u64 {
+        self.0.bits_per_second() / 8
+    }
+}
+
+impl std::str::FromStr for LinkRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rate = text
+            .parse()
+            .map_err(|error: hearth_qemu::Error| error.to_string())?;
+        Ok(LinkRate(rate))
+    }
+}
+
+impl TryFrom<String> for LinkRate {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<LinkRate> for String {
+    fn from(rate: LinkRate) -> String {
+        rate.0.to_string()
+    }
 }
 
 /// Section `[events]`.
@@ -350,6 +489,16 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("test.toml"), "{error}");
+        let error = merged("[broadcast]\nrate = \"fast\"")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("fast") && error.contains("50mbit"),
+            "{error}"
+        );
+        let config = merged("[broadcast]\nrate = \"50mbit\"\nload = \"demand\"").unwrap();
+        assert_eq!(config.broadcast.rate.bytes_per_second(), 6_250_000);
+        assert_eq!(config.broadcast.load, Load::Demand);
         assert!(matches!(merged("[serve"), Err(LoadError::Syntax { .. })));
     }
 }

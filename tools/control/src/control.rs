@@ -1,5 +1,5 @@
 //! The control node's state, and the one task that moves it: protocol endpoint, job runner, node
-//! table, event log, ledger behind one lock; UDP socket and timers outside it.
+//! table, event log, ledger behind one lock; UDP socket and timers outside it, in [`crate::udp`].
 //!
 //! Key types: [`Shared`] (what the API and the boot service hold), [`Core`] (what the lock
 //! guards), [`drive`] (the task). Neighbours: `netstack::control::Endpoint`, `jobs::Runner`,
@@ -12,29 +12,29 @@
 //! [`Shared::kick`], so that the task sends what came of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use netstack::control::Endpoint;
 use netstack::time::Instant;
-use netstack::{MAX_DATAGRAM, control as protocol};
+use netstack::{broadcast, control as protocol};
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
+use crate::api::types::JobState;
+use crate::casts::{Casts, Outcome};
 use crate::clock::Clock;
 use crate::control_events::{self, EndpointFabric};
-use crate::drops::Drops;
+use crate::drops::{self, Drops};
 use crate::events::EventLog;
 use crate::history::History;
 use crate::jobs::Runner;
+use crate::jobs::streams::Wakeups;
 use crate::ledger::Ledger;
 use crate::nodes::NodeTable;
 use crate::programs::ProgramStore;
-
-/// Datagrams handled under one hold of the lock: long enough to be cheap, short enough that the
-/// API does not wait.
-const BATCH: usize = 128;
+use crate::udp;
 
 /// How often nodes that joined with an old job are looked at, until they have dropped it.
 const DRAIN_CHECK: Duration = Duration::from_millis(100);
@@ -61,6 +61,8 @@ pub struct Core {
     pub joined: Vec<Joined>,
     /// Nodes that were told to let go of programs.
     pub drops: Drops,
+    /// What goes to many nodes at once.
+    pub casts: Casts,
 }
 
 /// A boot that has joined.
@@ -146,6 +148,7 @@ impl Core {
         let mut fabric = EndpointFabric {
             endpoint: &mut self.endpoint,
             warm: &self.ledger.warm,
+            casts: &mut self.casts,
             now,
         };
         change(&mut self.runner, now.as_micros(), &mut fabric)
@@ -158,12 +161,24 @@ impl Core {
             control_events::handle(self, now, event);
         }
         self.with_runner(now, |runner, now_us, fabric| runner.settle(now_us, fabric));
+        self.settle_casts(now);
+        for event in self.casts.take_events() {
+            self.events.push(event);
+        }
         for event in self.runner.take_events() {
             self.events.push(event);
         }
         for record in self.runner.take_records() {
             self.ledger.job(&record);
+            let (job, state) = (record.info.id, record.info.state);
+            if state.is_final() {
+                self.casts.job_over(now, job);
+            } else if state == JobState::Running && record.nodes.len() > 1 {
+                // Off the way of the launch: the first rank runs.
+                self.casts.cast_table(now, job, &record.nodes);
+            }
         }
+        self.ledger.append(self.casts.take_changes());
         for event in self.events.take_unstored() {
             self.ledger.event(&event);
         }
@@ -172,6 +187,82 @@ impl Core {
             self.events.push(event);
         }
         self.runner.tell_ended();
+    }
+
+    fn handle_datagram(&mut self, now: Instant, from: SocketAddrV4, datagram: &[u8]) {
+        if broadcast::wire::is_cast(datagram) {
+            self.casts.handle_datagram(now, from, datagram);
+        } else {
+            self.endpoint.handle_datagram(now, from, datagram);
+        }
+    }
+
+    /// Has the runner hear how casts stand that jobs wait for.
+    fn settle_casts(&mut self, now: Instant) {
+        self.casts.settle(now);
+        loop {
+            let outcomes = self.casts.take_outcomes();
+            if outcomes.is_empty() {
+                return;
+            }
+            for outcome in outcomes {
+                self.outcome(now, outcome);
+            }
+        }
+    }
+
+    fn outcome(&mut self, now: Instant, outcome: Outcome) {
+        match outcome {
+            Outcome::FilesHere(job) => self.with_runner(now, |runner, now_us, fabric| {
+                runner.files_here(now_us, fabric, job);
+            }),
+            Outcome::FilesFailed(job, why) => self.with_runner(now, |runner, now_us, fabric| {
+                runner.files_failed(now_us, fabric, job, &why);
+            }),
+            Outcome::Load { job, report, over } => {
+                self.with_runner(now, |runner, now_us, fabric| {
+                    runner.loaded(now_us, fabric, job, *report, over);
+                });
+            }
+            Outcome::Drop(node, object) => {
+                // Nobody waits for the answer; a node that is silent is told when it is back.
+                drop(drops::ask(self, now, node, Some(object)));
+            }
+        }
+    }
+
+    /// Acts on deadlines and events and collects datagrams to send; gives the next deadline, in
+    /// microseconds of the control clock.
+    fn turn(&mut self, now: Instant, outbox: &mut udp::Outbox) -> u64 {
+        if self
+            .runner
+            .next_deadline_us()
+            .is_some_and(|deadline| deadline <= now.as_micros())
+        {
+            self.with_runner(now, |runner, now_us, fabric| runner.tick(now_us, fabric));
+        }
+        if !self.draining.is_empty() {
+            self.check_draining(now);
+        }
+        self.settle(now);
+        // Announcements of casts go before the launches that they are for. The source keeps to its
+        // rate, so something is left for the endpoint.
+        outbox.collect(|out| {
+            let cast = self.casts.poll_transmit(now, out);
+            cast.or_else(|| self.endpoint.poll_transmit(now, out))
+        });
+        self.settle(now);
+        let endpoint = self.endpoint.poll_timeout().map(Instant::as_micros);
+        let runner = self.runner.next_deadline_us();
+        let draining = (!self.draining.is_empty())
+            .then(|| now.as_micros() + u64::try_from(DRAIN_CHECK.as_micros()).expect("small"));
+        let ledger = self.ledger.next_deadline_us();
+        let casts = self.casts.poll_timeout().map(Instant::as_micros);
+        [endpoint, runner, draining, ledger, casts]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     /// Puts nodes into service that have dropped their old job.
@@ -216,128 +307,55 @@ pub async fn drive(
     stop: impl Future<Output = ()>,
 ) -> std::io::Result<()> {
     let wakeups = shared.lock().runner.wakeups();
-    let mut stop = std::pin::pin!(stop);
-    let mut outbox = Outbox::default();
-    loop {
-        let more = turn(&shared, &mut outbox);
-        for join in std::mem::take(&mut outbox.joined) {
-            joined(join);
+    let clock = shared.clock;
+    let mut engine = ControlEngine {
+        shared,
+        wakeups,
+        joined,
+    };
+    udp::drive(&mut engine, &socket, clock, stop).await
+}
+
+/// The control state as the loop drives it.
+struct ControlEngine<F> {
+    shared: Arc<Shared>,
+    wakeups: Arc<Wakeups>,
+    joined: F,
+}
+
+impl<F: Fn(Joined)> udp::Engine for ControlEngine<F> {
+    fn receive(&mut self, arrived: &mut udp::Arrived<'_>) {
+        let Some((from, datagram)) = arrived.next() else {
+            return;
+        };
+        let mut core = self.shared.lock();
+        core.handle_datagram(self.shared.now(), from, datagram);
+        while let Some((from, datagram)) = arrived.next() {
+            core.handle_datagram(self.shared.now(), from, datagram);
         }
-        outbox.send(&socket).await?;
-        if more {
-            continue;
-        }
-        let deadline = shared.clock.instant(outbox.next_us);
+        core.settle(self.shared.now());
+    }
+
+    fn turn(&mut self, outbox: &mut udp::Outbox) -> u64 {
+        let mut core = self.shared.lock();
+        let next_us = core.turn(self.shared.now(), outbox);
+        let joins = std::mem::take(&mut core.joined);
+        drop(core);
+        joins.into_iter().for_each(&self.joined);
+        next_us
+    }
+
+    async fn woken(&mut self) {
         tokio::select! {
-            () = &mut stop => return Ok(()),
-            () = shared.kick.notified() => {}
-            () = wakeups.wait() => {
-                let now = shared.now();
-                let mut core = shared.lock();
+            () = self.shared.kick.notified() => {}
+            () = self.wakeups.wait() => {
+                let now = self.shared.now();
+                let mut core = self.shared.lock();
                 core.with_runner(now, |runner, now_us, fabric| {
                     runner.streams_changed(now_us, fabric);
                 });
                 core.settle(now);
             }
-            () = tokio::time::sleep_until(deadline) => {}
-            readable = socket.readable() => {
-                readable?;
-                receive(&shared, &socket);
-            }
         }
-    }
-}
-
-/// Acts on deadlines and events and collects datagrams to send; says whether there may be more.
-fn turn(shared: &Shared, outbox: &mut Outbox) -> bool {
-    let now = shared.now();
-    let mut core = shared.lock();
-    let core = &mut *core;
-    if core
-        .runner
-        .next_deadline_us()
-        .is_some_and(|deadline| deadline <= now.as_micros())
-    {
-        core.with_runner(now, |runner, now_us, fabric| runner.tick(now_us, fabric));
-    }
-    if !core.draining.is_empty() {
-        core.check_draining(now);
-    }
-    core.settle(now);
-    while outbox.datagrams.len() < BATCH {
-        let mut datagram = outbox.spare.pop().unwrap_or_else(|| vec![0; MAX_DATAGRAM]);
-        match core.endpoint.poll_transmit(now, &mut datagram[..]) {
-            Some((to, length)) => outbox.datagrams.push((to, length, datagram)),
-            None => {
-                outbox.spare.push(datagram);
-                break;
-            }
-        }
-    }
-    core.settle(now);
-    outbox.joined.append(&mut core.joined);
-    let endpoint = core.endpoint.poll_timeout().map(Instant::as_micros);
-    let runner = core.runner.next_deadline_us();
-    let draining = (!core.draining.is_empty())
-        .then(|| now.as_micros() + u64::try_from(DRAIN_CHECK.as_micros()).expect("small"));
-    let ledger = core.ledger.next_deadline_us();
-    outbox.next_us = [endpoint, runner, draining, ledger]
-        .into_iter()
-        .flatten()
-        .min()
-        .unwrap_or(u64::MAX);
-    outbox.datagrams.len() == BATCH
-}
-
-/// Takes what has arrived.
-fn receive(shared: &Shared, socket: &UdpSocket) {
-    let mut buffer = [0; 2048];
-    let mut core = shared.lock();
-    for _ in 0..BATCH {
-        match socket.try_recv_from(&mut buffer) {
-            Ok((length, SocketAddr::V4(from))) => {
-                let now = shared.now();
-                core.endpoint.handle_datagram(now, from, &buffer[..length]);
-            }
-            Ok(_) => {}
-            // Nothing more; or an ICMP error about an earlier datagram, which heartbeats cover.
-            Err(_) => break,
-        }
-    }
-    core.settle(shared.now());
-}
-
-type Datagram = (SocketAddrV4, usize, Vec<u8>);
-
-/// Datagrams on their way from the endpoint to the socket.
-#[derive(Default)]
-struct Outbox {
-    datagrams: Vec<Datagram>,
-    spare: Vec<Vec<u8>>,
-    joined: Vec<Joined>,
-    next_us: u64,
-}
-
-impl Outbox {
-    async fn send(&mut self, socket: &UdpSocket) -> std::io::Result<()> {
-        for (to, length, datagram) in self.datagrams.drain(..) {
-            let bytes = &datagram[..length];
-            let target = SocketAddr::V4(to);
-            let sent = match socket.try_send_to(bytes, target) {
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    socket.send_to(bytes, target).await
-                }
-                sent => sent,
-            };
-            // A node that cannot be reached now is the protocol's business: it repeats.
-            if let Err(error) = sent {
-                tracing::debug!("sending to {to}: {error}");
-                if error.kind() == std::io::ErrorKind::NotConnected {
-                    return Err(error);
-                }
-            }
-            self.spare.push(datagram);
-        }
-        Ok(())
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! Invariant: every event of the endpoint is handled here, each kind in one place.
 
+use netstack::broadcast::Peer;
 use netstack::control::{Endpoint, Event as Reported, LostReason, NodeStatus};
 use netstack::ids::{CallId, JobId, NodeId, ProgramId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
@@ -16,9 +17,11 @@ use netstack::time::Instant;
 use netstack::vitals;
 
 use crate::api::types::{
-    FaultCounts, InterruptCounts, PageCounts, RankEnd, RankReport, RetainedCounts, UnknownCall,
-    WireCounts,
+    CastCounts, FaultCounts, InterruptCounts, LoadReport, PageCounts, RankEnd, RankReport,
+    RetainedCounts, UnknownCall, WireCounts,
 };
+use crate::casts::Casts;
+use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
 use crate::control::{Core, Joined};
 use crate::drops;
 use crate::events::{Event, Severity};
@@ -36,6 +39,8 @@ pub struct EndpointFabric<'a> {
     pub endpoint: &'a mut Endpoint,
     /// Which node holds what.
     pub warm: &'a warm::Index,
+    /// What goes to many nodes at once.
+    pub casts: &'a mut Casts,
     /// The time at which things are said.
     pub now: Instant,
 }
@@ -89,6 +94,20 @@ impl Fabric for EndpointFabric<'_> {
                 LaunchError::NodeBusy(node) => format!("{node} still has a job"),
                 error => format!("control could not launch it ({error:?})"),
             })
+    }
+
+    fn bring(&mut self, job: u64, nodes: &[u32], files: &[JobFile]) -> Result<Brought, String> {
+        self.casts.bring(self.now, job, nodes, files)
+    }
+
+    fn give_up(&mut self, job: u64) {
+        self.casts.give_up(self.now, job);
+    }
+
+    fn cast_program(&mut self, job: &ProgramCast<'_>) -> Result<LoadReport, String> {
+        let mut holders = self.warm_nodes(&job.program.hash()).held;
+        holders.retain(|node| !job.cold.contains(node));
+        self.casts.cast_program(self.now, job, holders)
     }
 
     fn start(&mut self, job: JobId) {
@@ -224,7 +243,14 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             id,
             pages,
             in_use,
-        } => core.drops.answered(node.0, id, pages, in_use),
+        } => {
+            let dropped = core.drops.answered(node.0, id, pages, in_use);
+            // One that is in use goes when its job ends, which nobody reports: it is gone already
+            // for whoever comes next.
+            if let Some(object) = dropped {
+                core.casts.dropped(node.0, object);
+            }
+        }
         Reported::PageWanted(wanted) => {
             // A list of page hashes that is being made is asked for again.
             if let Some(bytes) = read_object(core, &wanted) {
@@ -262,6 +288,12 @@ fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: boo
     } else {
         core.ledger.heard_again(node.0, status.epoch.0);
     }
+    let peer = Peer {
+        addr: status.addr,
+        mac,
+    };
+    core.casts
+        .node_joined(now, node.0, status.epoch.0, peer, status.memory_bytes);
     drops::node_joined(core, now, node.0, rejoined);
     let kernel_ms = status.vitals.joined_us as f64 / 1e3;
     let (kind, text) = if rejoined {
@@ -304,6 +336,7 @@ fn node_gone(core: &mut Core, now: Instant, node: NodeId, why: &str, gone: Gone)
     core.draining.remove(&node.0);
     core.drops.node_gone(node.0, gone.forgets);
     core.ledger.gone(node.0, gone.forgets);
+    core.casts.node_gone(now, node.0, gone.forgets);
     core.events
         .push(Event::new(gone.severity, gone.kind, why).node(node.0));
     core.with_runner(now, |runner, now_us, fabric| {
@@ -513,6 +546,11 @@ fn exit_of(report: &ExitReport) -> Exit {
             messages: report.program_requests + report.program_fragments,
             bytes: report.program_wire_bytes,
         },
+        cast: CastCounts {
+            pages: report.pages_from_cast,
+            faults: report.faults_from_cast,
+            awaited: report.faults_awaited,
+        },
         table_pages: report.table_pages,
         large_pages: report.pages_large,
         node_launch_us: report.launch_us,
@@ -530,6 +568,7 @@ fn interrupts_of(counts: &vitals::InterruptCounts) -> InterruptCounts {
         time_limit: counts.time_limit,
         monitor: counts.monitor,
         nic: counts.nic,
+        cast: counts.cast,
         spurious: counts.spurious,
     }
 }

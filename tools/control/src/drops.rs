@@ -80,7 +80,7 @@ pub fn ask(
     let id = match asked {
         Ok(id) => id,
         Err(DropRefused::TooMany) => return Err(NotTold::TooMany),
-        Err(DropRefused::NotUp) if core.ledger.warm.is_away(node, program.as_ref()) => {
+        Err(DropRefused::NotUp) if is_away(core, node, program.as_ref()) => {
             core.drops.owe(node, program);
             return Err(NotTold::Away);
         }
@@ -90,6 +90,12 @@ pub fn ask(
     let waiting = Waiting { program, sender };
     core.drops.waiting.insert((node, id), waiting);
     Ok(receiver)
+}
+
+/// Whether a node is out of service and would come back with a program, or a file, that it holds.
+fn is_away(core: &Core, node: u32, program: Option<&Hash>) -> bool {
+    let file = program.is_some_and(|object| core.casts.files.away(object).contains(&node));
+    file || core.ledger.warm.is_away(node, program)
 }
 
 /// A node is in service: it is told what it is owed, unless it has booted since.
@@ -102,12 +108,12 @@ pub fn node_joined(core: &mut Core, now: Instant, node: u32, same_boot: bool) {
 }
 
 impl Drops {
-    /// A node has answered the command `id`.
-    pub fn answered(&mut self, node: u32, id: u64, pages: u32, in_use: bool) {
-        if let Some(waiting) = self.waiting.remove(&(node, id)) {
-            // Who does not wait any more has said so.
-            let _ = waiting.sender.send(Answer::Done { pages, in_use });
-        }
+    /// A node has answered the command `id`; gives what it has let go of, if it was one thing.
+    pub fn answered(&mut self, node: u32, id: u64, pages: u32, in_use: bool) -> Option<Hash> {
+        let waiting = self.waiting.remove(&(node, id))?;
+        // Who does not wait any more has said so.
+        let _ = waiting.sender.send(Answer::Done { pages, in_use });
+        waiting.program
     }
 
     /// A node is out of service; `forgets`: and what it held is gone.
@@ -161,8 +167,8 @@ mod tests {
         let mut answered = waiting(&mut drops, 1, 7, 1);
         let mut silent = waiting(&mut drops, 1, 8, 2);
         let mut void = waiting(&mut drops, 2, 7, 1);
-        drops.answered(1, 7, 5, false);
-        drops.answered(3, 7, 5, false);
+        assert_eq!(drops.answered(1, 7, 5, false), Some([1; 32]));
+        assert_eq!(drops.answered(3, 7, 5, false), None);
         let done = Answer::Done {
             pages: 5,
             in_use: false,

@@ -18,11 +18,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hearth_store::{
-    Batch, Checkpointer, EventRow, Failure, JobRow, Limits, Memory, NodeRow, Query, Sqlite, Store,
-    StoreError,
+    Batch, CastRow, Checkpointer, EventRow, Failure, JobRow, Limits, Memory, NodeRow, Query,
+    Sqlite, Store, StoreError,
 };
 
 use crate::api::types::{JobInfo, JobState, RankEnd};
+use crate::casts::files::Files;
 use crate::clock;
 use crate::events::{Event, Severity};
 use crate::history::History;
@@ -106,6 +107,12 @@ pub struct Opened {
     pub next_job: u64,
     /// Number of the next event.
     pub next_event: u64,
+    /// Names and holders of files that were cast.
+    pub files: Files,
+    /// Casts that were under way.
+    pub casts: Vec<CastRow>,
+    /// Number of the next cast.
+    pub next_cast: u64,
     /// What people should know about the opening.
     pub notices: Vec<Event>,
 }
@@ -181,6 +188,17 @@ fn copy(from: &dyn Query, wanted: Wanted) -> Result<Batch, StoreError> {
         batch.append_event(event);
     }
     batch.number_jobs_from(from.next_job()?);
+    // A file of an earlier version has no tables of casts.
+    for file in from.files().unwrap_or_default() {
+        batch.put_file(file);
+    }
+    for held in from.held().unwrap_or_default() {
+        batch.set_held(held);
+    }
+    for cast in from.casts().unwrap_or_default() {
+        batch.put_cast(cast);
+    }
+    batch.number_casts_from(from.next_cast().unwrap_or(1));
     Ok(batch)
 }
 
@@ -217,6 +235,8 @@ fn read(
     let open = store.open_jobs(OPEN_JOBS_MAX)?;
     let events = newest_events(&*store, wanted)?;
     let next_event = store.next_event()?;
+    let files = Files::restored(store.files()?, store.held()?);
+    let (casts, next_cast) = (store.casts()?, store.next_cast()?);
     let history = History::new(store.reader()?);
     let mut ledger = Ledger::new(store)?;
     for node in &found.nodes {
@@ -244,6 +264,9 @@ fn read(
         events: events.into_iter().map(stored::event).collect(),
         next_job,
         next_event,
+        files,
+        casts,
+        next_cast,
         notices,
         ledger,
     })
@@ -324,6 +347,11 @@ impl Ledger {
     /// Something happened.
     pub fn event(&mut self, event: &Event) {
         self.batch.append_event(stored::event_row(event));
+    }
+
+    /// Changes that somebody else has gathered.
+    pub fn append(&mut self, mut changes: Batch) {
+        self.batch.append(&mut changes);
     }
 
     /// Writes what has changed, unless that failed a moment ago; says what people should know.
@@ -415,7 +443,7 @@ impl Ledger {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use hearth_store::{ProgramRow, WarmRow};
+    use hearth_store::{FileRow, HeldRow, ProgramRow, WarmRow};
 
     use super::*;
     use crate::warm::Held;
@@ -472,6 +500,18 @@ mod tests {
         }
         fn next_event(&self) -> Answer<u64> {
             self.memory.next_event()
+        }
+        fn files(&self) -> Answer<Vec<FileRow>> {
+            self.memory.files()
+        }
+        fn held(&self) -> Answer<Vec<HeldRow>> {
+            self.memory.held()
+        }
+        fn casts(&self) -> Answer<Vec<CastRow>> {
+            self.memory.casts()
+        }
+        fn next_cast(&self) -> Answer<u64> {
+            self.memory.next_cast()
         }
     }
     const HASH: [u8; 32] = [7; 32];

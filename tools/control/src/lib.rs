@@ -11,7 +11,10 @@
 //! | [`api`] | the HTTP API on the unix socket and on TCP |
 //! | [`nodes`] | numbers, names and addresses of nodes, kept over a restart |
 //! | [`drops`] | nodes that were told to let go of programs |
+//! | [`udp`] | the loop between a protocol machine and a UDP socket |
 //! | [`boot`] | what the boot service asks of control: personalities, boot timeline |
+//! | [`casts`] | what goes to many nodes at once: programs, files, connection tables |
+//! | [`hosted`] | the same without a cluster, between ordinary processes |
 //! | [`ledger`] | what is written down, before anybody is told |
 //! | [`history`], [`stored`] | what was written down, for readers |
 //! | [`import`] | files of earlier versions |
@@ -24,6 +27,7 @@
 
 pub mod api;
 pub mod boot;
+pub mod casts;
 pub mod cli;
 pub mod client;
 pub mod clock;
@@ -34,6 +38,7 @@ pub mod drops;
 pub mod durable;
 pub mod events;
 pub mod history;
+pub mod hosted;
 pub mod hostlist;
 pub mod import;
 pub mod jobs;
@@ -45,4 +50,5 @@ pub mod programs;
 pub mod secrets;
 pub mod serve;
 pub mod stored;
+pub mod udp;
 pub mod warm;

@@ -15,9 +15,11 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 pub use page_list::NoList;
+
+use crate::casts::object::{DescribeError, Described};
 
 /// The name of a program: the BLAKE3 hash of its file.
 pub type Hash = [u8; 32];
@@ -82,6 +84,7 @@ pub struct Program {
     bytes: u64,
     file: Arc<File>,
     page_hashes: Arc<page_list::PageList>,
+    described: Arc<OnceLock<Arc<Described>>>,
 }
 
 impl Program {
@@ -105,6 +108,33 @@ impl Program {
         let mut bytes = vec![0; length.min(usize::try_from(left).unwrap_or(usize::MAX))];
         self.file.read_exact_at(&mut bytes, offset)?;
         Ok(bytes)
+    }
+
+    /// Reads exactly `out` at `offset`.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        self.file.read_exact_at(out, offset)
+    }
+
+    /// How its blocks are checked when it is cast. Reads the whole file the first time: not for a task
+    /// that others wait for.
+    ///
+    /// # Errors
+    /// [`DescribeError`].
+    pub fn describe(&self) -> Result<Arc<Described>, DescribeError> {
+        if let Some(described) = self.described.get() {
+            return Ok(described.clone());
+        }
+        let described = Arc::new(Described::of_file(&self.file, self.bytes)?);
+        Ok(self.described.get_or_init(|| described).clone())
+    }
+
+    /// What [`Program::describe`] has made; never waits.
+    pub fn described(&self) -> Option<Arc<Described>> {
+        self.described.get().cloned()
     }
 
     /// The list of the hashes of its pages, 32 bytes each, as nodes get it; never waits.
@@ -255,6 +285,7 @@ impl ProgramStore {
             bytes,
             file: Arc::new(file),
             page_hashes: Arc::new(page_list::PageList::beside(&self.path_of(&hash))),
+            described: Arc::default(),
         };
         let mut index = self.index.lock().expect("no panic while held");
         index.uses += 1;

@@ -16,12 +16,14 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use hearth_alloc::topology::Topology;
 use hearth_qemu::Tree;
+use netstack::broadcast::Peer;
 use netstack::control as protocol;
 use netstack::ids::ControlEpoch;
 use netstack::wire::key::Key;
 
 use crate::api::{self, Api, auth, bounded};
 use crate::boot::Bridge;
+use crate::casts::{self, Casts};
 use crate::clock::{self, Clock};
 use crate::control::{self, Core, Shared};
 use crate::drops::Drops;
@@ -31,14 +33,10 @@ use crate::jobs::allocator::FewestHops;
 use crate::nodes::{Machine, NodeTable};
 use crate::paths::StateDir;
 use crate::programs::ProgramStore;
-use crate::{config, ledger, secrets};
+use crate::{config, ledger, secrets, udp};
 
 /// Number of the cluster secret in personalities. Secrets are not rotated yet.
 pub const KEY_ID: u32 = 1;
-
-/// Receive and send buffer of the control socket, in bytes: a heartbeat or a page request from
-/// each of a few thousand nodes at once. The system may give less (net.core.rmem_max).
-const SOCKET_BUFFER_BYTES: usize = 8 * 1024 * 1024;
 
 /// How long an orderly stop waits for jobs to end.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
@@ -114,15 +112,14 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         address.map_or(Ipv4Addr::LOCALHOST, |(ip, _)| ip),
         options.control_port,
     );
-    let socket = control_socket(listen)?;
-    let listen = match socket.local_addr()? {
-        SocketAddr::V4(listen) => listen,
-        SocketAddr::V6(_) => bail!("the control socket is not an IPv4 socket"),
-    };
+    let socket = udp::open(listen).with_context(|| {
+        format!("cannot listen at UDP {listen}; is another control node running there?")
+    })?;
+    let listen = udp::address(&socket)?;
     let token = secrets::token(&options.state.token())?;
     let notices = std::mem::take(&mut past.notices);
     let checkpointer = past.checkpointer.take();
-    let shared = control_state(&options, clock, table, past)?;
+    let shared = control_state(&options, clock, table, listen, past)?;
     let boot = start_boot_service(&options, &shared, address, listen).await?;
     let tcp = tcp_listener(&options.http)?;
     let status = api::types::Status {
@@ -298,21 +295,6 @@ pub fn interface_address(interface: &str) -> anyhow::Result<(Ipv4Addr, u8)> {
     )
 }
 
-fn control_socket(listen: SocketAddrV4) -> anyhow::Result<tokio::net::UdpSocket> {
-    let open = || -> std::io::Result<tokio::net::UdpSocket> {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None)?;
-        // As much as the system allows; less only costs repeats.
-        drop(socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES));
-        drop(socket.set_send_buffer_size(SOCKET_BUFFER_BYTES));
-        socket.set_nonblocking(true)?;
-        socket.bind(&SocketAddr::V4(listen).into())?;
-        tokio::net::UdpSocket::from_std(socket.into())
-    };
-    open().with_context(|| {
-        format!("cannot listen at UDP {listen}; is another control node running there?")
-    })
-}
-
 /// Opens the store.
 fn open_ledger(options: &Options) -> anyhow::Result<ledger::Opened> {
     let config = &options.config;
@@ -333,6 +315,7 @@ fn control_state(
     options: &Options,
     clock: Clock,
     table: NodeTable,
+    listen: SocketAddrV4,
     past: ledger::Opened,
 ) -> anyhow::Result<Arc<Shared>> {
     let secret = secrets::cluster_secret(&options.state.secret())?;
@@ -343,6 +326,7 @@ fn control_state(
         limits.program_max_bytes,
     )?;
     let random = random_u64()?;
+    let peer_key = Key(random_bytes()?);
     let endpoint = protocol::Endpoint::new(protocol::Config {
         cluster_secret: secret.0,
         key_id: KEY_ID,
@@ -350,7 +334,7 @@ fn control_state(
         any_version: options.any_version,
         accept_lab_keys: options.lab_keys,
         control_epoch: ControlEpoch(random),
-        peer_key: Key(random_bytes()?),
+        peer_key,
         seed: random_u64()?,
         timing: netstack::join::Timing::default(),
         limits: protocol::Limits::default(),
@@ -360,7 +344,8 @@ fn control_state(
         Box::new(FewestHops::new(topology(options.tree.as_ref())?)),
         past.next_job,
     )
-    .retaining(options.config.retention.clone());
+    .retaining(options.config.retention.clone())
+    .loading(options.config.broadcast.clone());
     runner.remember(past.jobs);
     for machine in table.machines() {
         runner.know_node(machine.node);
@@ -368,8 +353,23 @@ fn control_state(
     let kept = &options.config.events;
     let mut events = EventLog::open(&options.state.events(), kept.ring_max, kept.file_max_bytes);
     events.resume(past.events, past.next_event);
+    let setup = casts::Setup {
+        me: Peer {
+            addr: listen,
+            mac: interface_mac(*listen.ip()),
+        },
+        key: peer_key,
+        seed: random_u64()?,
+        config: options.config.broadcast.clone(),
+        files: past.files,
+        next_id: past.next_cast,
+    };
+    let now = netstack::time::Instant::from_micros(clock.now_us());
+    let mut casts = Casts::new(setup, now);
+    casts.resume(now, past.casts, &programs);
     let core = Core {
         endpoint,
+        casts,
         runner,
         table,
         events,
@@ -381,6 +381,25 @@ fn control_state(
         drops: Drops::default(),
     };
     Ok(Shared::new(core, clock, programs, past.history))
+}
+
+/// The MAC address of the interface that has an address; zeros where it has none, as loopback. Nodes
+/// of the same network send to it without asking.
+fn interface_mac(address: Ipv4Addr) -> [u8; 6] {
+    let Ok(found) = nix::ifaddrs::getifaddrs() else {
+        return [0; 6];
+    };
+    let all: Vec<_> = found.collect();
+    let has = |entry: &&nix::ifaddrs::InterfaceAddress| {
+        let own = entry.address.as_ref().and_then(|own| own.as_sockaddr_in());
+        own.is_some_and(|own| own.ip() == address)
+    };
+    let name = all.iter().find(has).map(|entry| &entry.interface_name);
+    let macs = all
+        .iter()
+        .filter(|entry| Some(&entry.interface_name) == name);
+    let mut macs = macs.filter_map(|entry| entry.address.as_ref()?.as_link_addr()?.addr());
+    macs.next().unwrap_or_default()
 }
 
 /// The tree that jobs are placed in: the one whose places the nodes' personalities have.

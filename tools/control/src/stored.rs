@@ -68,6 +68,8 @@ pub fn job_info(row: JobRow) -> JobInfo {
         exit_status: row.exit_status,
         bad_program: false,
         reuse: Reuse::default(),
+        load: None,
+        with: Vec::new(),
         totals: None,
         ranks: Vec::new(),
     }
@@ -153,6 +155,8 @@ mod tests {
             exit_status: Some(143),
             bad_program: false,
             reuse: Reuse::Require,
+            load: None,
+            with: Vec::new(),
             totals: None,
             ranks: vec![
                 rank(0, RankEnd::Signal(15)),

@@ -7,7 +7,9 @@
 //! was lost) only if the store refused it the first time; the store applies all of it or nothing,
 //! so counters of programs are never added twice.
 
-use crate::rows::{EventRow, JobRow, NodeRow, ProgramHash, ProgramUse, WarmRow};
+use crate::rows::{
+    CastRow, EventRow, FileRow, HeldRow, JobRow, NodeRow, ProgramHash, ProgramUse, WarmRow,
+};
 
 /// One change, in the order in which it happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +30,22 @@ pub enum Change {
     PutJob(JobRow),
     /// See [`Batch::number_jobs_from`].
     NumberJobsFrom(u64),
+    /// See [`Batch::put_file`].
+    PutFile(FileRow),
+    /// See [`Batch::forget_file`].
+    ForgetFile(String),
+    /// See [`Batch::set_held`].
+    SetHeld(HeldRow),
+    /// See [`Batch::clear_held`].
+    ClearHeld(u32, ProgramHash),
+    /// See [`Batch::void_held`].
+    VoidHeld(u32, Option<u64>),
+    /// See [`Batch::put_cast`].
+    PutCast(CastRow),
+    /// See [`Batch::end_cast`].
+    EndCast(u64),
+    /// See [`Batch::number_casts_from`].
+    NumberCastsFrom(u64),
     /// See [`Batch::append_event`].
     AppendEvent(EventRow),
 }
@@ -88,6 +106,52 @@ impl Batch {
     /// Jobs are numbered from `next` on, or from where they are if that is further.
     pub fn number_jobs_from(&mut self, next: u64) {
         self.changes.push(Change::NumberJobsFrom(next));
+    }
+
+    /// A name stands for a content that was cast; replaces what it stood for.
+    pub fn put_file(&mut self, row: FileRow) {
+        self.changes.push(Change::PutFile(row));
+    }
+
+    /// A name stands for nothing any more.
+    pub fn forget_file(&mut self, name: &str) {
+        self.changes.push(Change::ForgetFile(name.to_string()));
+    }
+
+    /// A node holds a cast file.
+    pub fn set_held(&mut self, row: HeldRow) {
+        self.changes.push(Change::SetHeld(row));
+    }
+
+    /// A node does not hold a cast file any more.
+    pub fn clear_held(&mut self, node: u32, object: ProgramHash) {
+        self.changes.push(Change::ClearHeld(node, object));
+    }
+
+    /// A node holds no cast files but those of the boot `kept`, if there is one.
+    pub fn void_held(&mut self, node: u32, kept: Option<u64>) {
+        self.changes.push(Change::VoidHeld(node, kept));
+    }
+
+    /// A cast has begun, or its nodes have changed.
+    pub fn put_cast(&mut self, row: CastRow) {
+        self.changes.push(Change::PutCast(row));
+    }
+
+    /// A cast is over.
+    pub fn end_cast(&mut self, id: u64) {
+        self.changes.push(Change::EndCast(id));
+    }
+
+    /// Casts are numbered from `next` on, or from where they are if that is further.
+    pub fn number_casts_from(&mut self, next: u64) {
+        self.changes.push(Change::NumberCastsFrom(next));
+    }
+
+    /// Adds all changes of `other`, which has none then.
+    pub fn append(&mut self, other: &mut Batch) {
+        self.changes.append(&mut other.changes);
+        self.record_bytes += std::mem::take(&mut other.record_bytes);
     }
 
     /// Something happened. Events are appended in the order of their numbers.

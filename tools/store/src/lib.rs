@@ -1,5 +1,5 @@
 //! What the control node must not forget when it is killed: machines and their numbers, which node
-//! holds which program warm, programs, jobs, events.
+//! holds which program warm and which files, programs, jobs, casts, events.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -27,7 +27,10 @@ pub mod sqlite;
 pub use batch::{Batch, Change};
 pub use error::{Failure, StoreError};
 pub use memory::Memory;
-pub use rows::{EventRow, JobRow, Limits, NodeRow, ProgramHash, ProgramRow, ProgramUse, WarmRow};
+pub use rows::{
+    CastRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash, ProgramRow, ProgramUse,
+    WarmRow,
+};
 pub use sqlite::{Checkpointer, Opened, Sqlite};
 
 /// A store that can be written.
@@ -91,6 +94,30 @@ pub trait Query {
     /// # Errors
     /// See [`Query::nodes`].
     fn events(&self, after: u64, limit: u32) -> Result<Vec<EventRow>, StoreError>;
+
+    /// Names of files that were cast, by name.
+    ///
+    /// # Errors
+    /// See [`Query::nodes`].
+    fn files(&self) -> Result<Vec<FileRow>, StoreError>;
+
+    /// Cast files that nodes are believed to hold, by node number and object.
+    ///
+    /// # Errors
+    /// See [`Query::nodes`].
+    fn held(&self) -> Result<Vec<HeldRow>, StoreError>;
+
+    /// Casts that are not over, by number.
+    ///
+    /// # Errors
+    /// See [`Query::nodes`].
+    fn casts(&self) -> Result<Vec<CastRow>, StoreError>;
+
+    /// The number that the next cast gets: above that of every cast there has been.
+    ///
+    /// # Errors
+    /// See [`Query::nodes`].
+    fn next_cast(&self) -> Result<u64, StoreError>;
 
     /// The number that the next job gets: above that of every job ever written, also of those that
     /// are gone by now.

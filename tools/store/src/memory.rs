@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::batch::{Batch, Change};
 use crate::error::StoreError;
-use crate::rows::{EventRow, JobRow, Limits, NodeRow, ProgramHash, ProgramRow, WarmRow};
+use crate::rows::{
+    CastRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash, ProgramRow, WarmRow,
+};
 use crate::{Query, Store};
 
 /// A store that lasts as long as the process. Clones are views of the same store.
@@ -30,6 +32,10 @@ struct Tables {
     ended: BTreeSet<(u64, u64)>,
     events: BTreeMap<u64, EventRow>,
     next_job: u64,
+    files: BTreeMap<String, FileRow>,
+    held: BTreeMap<(u32, ProgramHash), HeldRow>,
+    casts: BTreeMap<u64, CastRow>,
+    next_cast: u64,
 }
 
 impl Memory {
@@ -84,6 +90,20 @@ impl Tables {
             }
             Change::PutJob(row) => self.put_job(row),
             Change::NumberJobsFrom(next) => self.next_job = self.next_job.max(*next),
+            Change::PutFile(row) => drop(self.files.insert(row.name.clone(), row.clone())),
+            Change::ForgetFile(name) => drop(self.files.remove(name)),
+            Change::SetHeld(row) => drop(self.held.insert((row.node, row.object), *row)),
+            Change::ClearHeld(node, object) => drop(self.held.remove(&(*node, *object))),
+            Change::VoidHeld(node, kept) => {
+                let stays = |row: &HeldRow| row.node != *node || Some(row.boot_epoch) == *kept;
+                self.held.retain(|_, row| stays(row));
+            }
+            Change::PutCast(row) => {
+                self.next_cast = self.next_cast.max(row.id.saturating_add(1));
+                self.casts.insert(row.id, row.clone());
+            }
+            Change::EndCast(id) => drop(self.casts.remove(id)),
+            Change::NumberCastsFrom(next) => self.next_cast = self.next_cast.max(*next),
             Change::AppendEvent(row) => drop(self.events.insert(row.seq, row.clone())),
         }
     }
@@ -164,6 +184,22 @@ impl Query for Memory {
         let later = tables.events.range(after.saturating_add(1)..);
         let rows = later.take(limit as usize).map(|(_, row)| row.clone());
         Ok(rows.collect())
+    }
+
+    fn files(&self) -> Result<Vec<FileRow>, StoreError> {
+        Ok(self.tables().files.values().cloned().collect())
+    }
+
+    fn held(&self) -> Result<Vec<HeldRow>, StoreError> {
+        Ok(self.tables().held.values().copied().collect())
+    }
+
+    fn casts(&self) -> Result<Vec<CastRow>, StoreError> {
+        Ok(self.tables().casts.values().cloned().collect())
+    }
+
+    fn next_cast(&self) -> Result<u64, StoreError> {
+        Ok(self.tables().next_cast.max(1))
     }
 
     fn next_job(&self) -> Result<u64, StoreError> {

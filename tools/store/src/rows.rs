@@ -1,6 +1,7 @@
 //! One row type a table, and the bounds of the tables.
 //!
-//! Key types: [`NodeRow`], [`WarmRow`], [`ProgramRow`], [`JobRow`], [`EventRow`], [`Limits`].
+//! Key types: [`NodeRow`], [`WarmRow`], [`ProgramRow`], [`JobRow`], [`EventRow`],
+//! [`FileRow`], [`HeldRow`], [`CastRow`], [`Limits`].
 //! Neighbours: [`crate::batch`] carries them in, [`crate::Query`] gives them out.
 //!
 //! Invariant: widths are fixed and nothing here is interpreted: words such as a job's state are
@@ -14,8 +15,8 @@ pub type ProgramHash = [u8; 32];
 /// a script that copies it for each run must not grow the row.
 pub const NAMES_MAX: usize = 8;
 
-/// How many rows the tables may have that grow with use. Machines and warm programs are bounded by
-/// the cluster: 32,768 nodes, 64 programs a node.
+/// How many rows the tables may have that grow with use. Machines, warm programs and cast files are
+/// bounded by the cluster: 32,768 nodes, 64 programs and 64 files a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Jobs that have ended; those that ended first go first.
@@ -159,6 +160,51 @@ pub struct JobRow {
     pub exit_status: Option<i32>,
     /// Everything, as JSON.
     pub record: String,
+}
+
+/// A name under which a file was cast.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileRow {
+    /// The name; it stands for one content.
+    pub name: String,
+    /// BLAKE3 hash of the content.
+    pub object: ProgramHash,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was cast first, in microseconds since 1970.
+    pub cast_unix_us: u64,
+}
+
+/// A cast file that a node holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldRow {
+    /// The node.
+    pub node: u32,
+    /// BLAKE3 hash of the content.
+    pub object: ProgramHash,
+    /// The boot in which the node holds it; a later boot has forgotten it.
+    pub boot_epoch: u64,
+    /// Since when, in microseconds since 1970.
+    pub since_unix_us: u64,
+}
+
+/// A cast of a file that is not over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CastRow {
+    /// Its number.
+    pub id: u64,
+    /// The file's name.
+    pub name: String,
+    /// BLAKE3 hash of the content.
+    pub object: ProgramHash,
+    /// The nodes that are to have it, as a hostlist.
+    pub nodes: String,
+    /// How it spreads, as a word.
+    pub scheme: String,
+    /// Bytes a second; 0: as configured.
+    pub rate: u64,
+    /// When it began, in microseconds since 1970.
+    pub began_unix_us: u64,
 }
 
 /// One thing that happened.

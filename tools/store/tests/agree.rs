@@ -2,8 +2,8 @@
 //! also after the file was closed and opened again.
 
 use hearth_store::{
-    Batch, Change, EventRow, JobRow, Limits, Memory, NodeRow, ProgramUse, Query, Sqlite, Store,
-    WarmRow,
+    Batch, CastRow, Change, EventRow, FileRow, HeldRow, JobRow, Limits, Memory, NodeRow, ProgramUse,
+    Query, Sqlite, Store, WarmRow,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -135,8 +135,58 @@ fn event_row() -> impl Strategy<Value = EventRow> {
     )
 }
 
+fn file_row() -> impl Strategy<Value = FileRow> {
+    (text(), hash(), time(), time()).prop_map(|(name, object, bytes, cast_unix_us)| FileRow {
+        name,
+        object,
+        bytes,
+        cast_unix_us,
+    })
+}
+
+fn held_row() -> impl Strategy<Value = HeldRow> {
+    (0..3u32, hash(), epoch(), time()).prop_map(|(node, object, boot_epoch, since_unix_us)| {
+        HeldRow {
+            node,
+            object,
+            boot_epoch,
+            since_unix_us,
+        }
+    })
+}
+
+fn cast_row() -> impl Strategy<Value = CastRow> {
+    let texts = (text(), text(), text());
+    (1..12u64, texts, hash(), time(), time()).prop_map(
+        |(id, (name, nodes, scheme), object, rate, began_unix_us)| CastRow {
+            id,
+            name,
+            object,
+            nodes,
+            scheme,
+            rate,
+            began_unix_us,
+        },
+    )
+}
+
+fn cast_change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        2 => file_row().prop_map(Change::PutFile),
+        1 => text().prop_map(Change::ForgetFile),
+        3 => held_row().prop_map(Change::SetHeld),
+        1 => (0..3u32, hash()).prop_map(|(node, object)| Change::ClearHeld(node, object)),
+        1 => (0..3u32, proptest::option::of(epoch()))
+            .prop_map(|(node, kept)| Change::VoidHeld(node, kept)),
+        2 => cast_row().prop_map(Change::PutCast),
+        1 => (1..12u64).prop_map(Change::EndCast),
+        1 => (0..20u64).prop_map(Change::NumberCastsFrom),
+    ]
+}
+
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
+        6 => cast_change(),
         2 => node_row().prop_map(Change::PutNode),
         3 => warm_row().prop_map(Change::SetWarm),
         1 => (0..3u32, hash()).prop_map(|(node, program)| Change::ClearWarm(node, program)),
@@ -162,6 +212,14 @@ fn batch_of(changes: Vec<Change>) -> Batch {
             Change::PutJob(row) => batch.put_job(row),
             Change::NumberJobsFrom(next) => batch.number_jobs_from(next),
             Change::AppendEvent(row) => batch.append_event(row),
+            Change::PutFile(row) => batch.put_file(row),
+            Change::ForgetFile(name) => batch.forget_file(&name),
+            Change::SetHeld(row) => batch.set_held(row),
+            Change::ClearHeld(node, object) => batch.clear_held(node, object),
+            Change::VoidHeld(node, kept) => batch.void_held(node, kept),
+            Change::PutCast(row) => batch.put_cast(row),
+            Change::EndCast(id) => batch.end_cast(id),
+            Change::NumberCastsFrom(next) => batch.number_casts_from(next),
         }
     }
     batch
@@ -181,6 +239,12 @@ fn answers(store: &dyn Query) -> impl PartialEq + std::fmt::Debug + use<> {
         ),
         (store.events(0, 100).unwrap(), store.events(20, 2).unwrap()),
         (store.next_job().unwrap(), store.next_event().unwrap()),
+        (
+            store.files().unwrap(),
+            store.held().unwrap(),
+            store.casts().unwrap(),
+            store.next_cast().unwrap(),
+        ),
     )
 }
 

@@ -12,7 +12,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 
 use super::types::{CancelRequest, Frame, JobAccepted, JobRequest, Reuse};
-use super::{Api, Refusal, programs};
+use super::{Api, Refusal, casts, programs};
+use crate::config::Load;
 use crate::hostlist;
 use crate::jobs::allocator::Want;
 use crate::jobs::record::Submission;
@@ -52,6 +53,17 @@ pub async fn submit(
     } else {
         request.ranks
     };
+    let files = casts::job_files(&api, &request.with).await?;
+    let config = api.shared.lock().casts.config().clone();
+    let may_cast = match request.load.unwrap_or(config.load) {
+        Load::Demand => false,
+        Load::Broadcast => true,
+        Load::Auto => program.bytes() > config.threshold,
+    };
+    if may_cast {
+        // A program that cannot be cast is loaded by demand, and the job says why.
+        drop(casts::describe(&request.name, &program).await);
+    }
     // Beside the launch, which does not need it: a node checks pages after the run at the earliest,
     // and asks again when the list is not there yet.
     let listed = program.clone();
@@ -71,6 +83,8 @@ pub async fn submit(
             large_text: request.large_text,
             verify: request.verify,
         },
+        load: request.load,
+        files,
         wait: request.wait,
         time_limit_s: request.time_limit_s,
         stdin: request.stdin,

@@ -13,7 +13,12 @@
 //! | `POST /v1/jobs/ID/cancel` | takes [`types::CancelRequest`] |
 //! | `GET /v1/programs` | list of [`types::ProgramInfo`] |
 //! | `POST /v1/drop` | takes [`types::DropRequest`], answers [`types::DropAnswer`] |
-//! | `GET /v1/programs/HASH`, `PUT /v1/programs/HASH` | is it here; here it is |
+//! | `GET /v1/casts` | [`types::CastsInfo`]: files that nodes hold, casts |
+//! | `POST /v1/casts` | takes [`types::CastRequest`], answers [`types::CastAccepted`] |
+//! | `GET /v1/casts/ID[?wait_ms=N]` | [`types::CastInfo`]; waits so long for news |
+//! | `POST /v1/casts/ID/cancel` | takes [`types::CancelRequest`] |
+//! | `POST /v1/casts/drop` | takes [`types::FileDropRequest`], answers [`types::DropAnswer`] |
+//! | `GET /v1/programs/HASH`, `PUT /v1/programs/HASH` | is it here; here it is (files that are cast too) |
 //! | `GET /v1/events[?after=N][&limit=M]` | list of `events::Event`, by number; with `limit` from as far back as the store goes |
 //! | `GET /v1/timeline` | list of [`types::BootTimeline`] |
 //!
@@ -24,6 +29,7 @@
 
 pub mod auth;
 pub mod bounded;
+mod casts;
 mod jobs;
 mod lists;
 mod nodes;
@@ -74,6 +80,10 @@ pub fn router(api: Api) -> Router {
         .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
         .route("/v1/programs", get(warm::programs))
         .route("/v1/drop", post(warm::drop_programs))
+        .route("/v1/casts", get(casts::list).post(casts::begin))
+        .route("/v1/casts/drop", post(casts::drop_file))
+        .route("/v1/casts/{id}", get(casts::get))
+        .route("/v1/casts/{id}/cancel", post(casts::cancel))
         .route(
             "/v1/programs/{hash}",
             get(programs::exists).put(programs::put),

@@ -6,18 +6,23 @@
 //!
 //! Invariant: names of fields and values are an interface: they are added to, never changed.
 
+mod casts;
 mod held;
 mod launch;
 
 use serde::{Deserialize, Serialize};
 
+pub use casts::{
+    CastAccepted, CastFailure, CastInfo, CastKind, CastRequest, CastState, CastsInfo,
+    FileDropRequest, FileInfo, LoadReport, WithFile,
+};
 pub use held::{DropAnswer, DropOutcome, DropRequest, DroppedOn, ProgramInfo, WarmProgram};
 pub use launch::{
-    FaultCounts, InterruptCounts, LaunchTotals, PageCounts, RankReport, RetainedCounts, Reuse,
-    UnknownCall, WireCounts,
+    CastCounts, FaultCounts, InterruptCounts, LaunchTotals, PageCounts, RankReport, RetainedCounts,
+    Reuse, UnknownCall, WireCounts,
 };
 
-use crate::config::Verify;
+use crate::config::{Load, Verify};
 
 /// Exit status of a job that lost a node.
 pub const EXIT_NODE_LOST: u8 = 123;
@@ -189,6 +194,12 @@ pub struct JobInfo {
     /// Whether it may, must not or must run on pages that its nodes held.
     #[serde(default)]
     pub reuse: Reuse,
+    /// How its program reached the nodes that did not hold it, once it has nodes.
+    #[serde(default)]
+    pub load: Option<LoadReport>,
+    /// Names of the files that it finds under `/with`.
+    #[serde(default)]
+    pub with: Vec<String>,
     /// Sums over its ranks, once it ended and any rank ran.
     #[serde(default)]
     pub totals: Option<LaunchTotals>,
@@ -264,6 +275,12 @@ pub struct JobRequest {
     /// Checking of held pages; absent: as configured.
     #[serde(default)]
     pub verify: Option<Verify>,
+    /// How the program reaches nodes that do not hold it; absent: as configured.
+    #[serde(default)]
+    pub load: Option<Load>,
+    /// Files that the program finds under `/with`.
+    #[serde(default)]
+    pub with: Vec<WithFile>,
 }
 
 /// What `POST /v1/jobs` answers.

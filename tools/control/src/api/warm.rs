@@ -15,10 +15,12 @@ use std::time::Duration;
 use axum::extract::{Json, State};
 use axum::http::StatusCode;
 use hearth_store::{ProgramRow, WarmRow};
+use netstack::time::Instant;
 use tokio::sync::oneshot;
 
 use super::types::{DropAnswer, DropOutcome, DropRequest, DroppedOn, ProgramInfo};
 use super::{Api, Refusal};
+use crate::control::Core;
 use crate::drops::{self, Answer, NotTold};
 use crate::events::{Event, Severity};
 use crate::programs::{Hash, short_id};
@@ -32,7 +34,7 @@ const PROGRAMS_MAX: u32 = 10_000;
 const DROP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Fewest digits of a program's id that are taken for its beginning.
-const PREFIX_MIN: usize = 4;
+pub(super) const PREFIX_MIN: usize = 4;
 
 /// `GET /v1/programs`: programs that were run or are held, the last used first.
 pub async fn programs(State(api): State<Api>) -> Result<Json<Vec<ProgramInfo>>, Refusal> {
@@ -133,6 +135,38 @@ pub async fn drop_programs(
     };
     let hash = meant.as_ref().map(|meant| meant.hash);
     let asked = ask(&api, named, hash)?;
+    let mut nodes = answers(asked).await;
+    // Some were asked to be sure, not because they were known to hold anything.
+    nodes.retain(|node| !all_nodes || node.outcome != DropOutcome::NotHeld);
+    note(&api, meant.as_ref(), &nodes);
+    Ok(Json(DropAnswer {
+        program: hash.map(|hash| secrets::encode_hex(&hash)),
+        name: meant.and_then(|meant| meant.name),
+        nodes,
+    }))
+}
+
+/// Has nodes let go of one thing, a file called `name`; waits for their answers.
+pub(super) async fn drop_on(api: &Api, nodes: Vec<u32>, hash: Hash, name: &str) -> Vec<DroppedOn> {
+    let asked = {
+        let now = api.shared.now();
+        let mut core = api.shared.lock();
+        let asked = tell(&mut core, now, nodes, Some(hash));
+        core.settle(now);
+        asked
+    };
+    api.shared.kick();
+    let nodes = answers(asked).await;
+    let meant = Meant {
+        hash,
+        name: Some(name.to_string()),
+    };
+    note(api, Some(&meant), &nodes);
+    nodes
+}
+
+/// What nodes answer, as far as they do in time.
+async fn answers(asked: Vec<Asked>) -> Vec<DroppedOn> {
     let deadline = tokio::time::Instant::now() + DROP_LIMIT;
     let mut nodes = Vec::with_capacity(asked.len());
     for (node, asked) in asked {
@@ -140,22 +174,34 @@ pub async fn drop_programs(
             Ok(waiting) => outcome(tokio::time::timeout_at(deadline, waiting).await.ok()),
             Err(outcome) => (outcome, 0),
         };
-        // Asked to be sure, not because it was known to hold anything.
-        if all_nodes && outcome == DropOutcome::NotHeld {
-            continue;
-        }
         nodes.push(DroppedOn {
             node: hostlist::name(node),
             outcome,
             pages,
         });
     }
-    note(&api, meant.as_ref(), &nodes);
-    Ok(Json(DropAnswer {
-        program: hash.map(|hash| secrets::encode_hex(&hash)),
-        name: meant.and_then(|meant| meant.name),
-        nodes,
-    }))
+    nodes
+}
+
+/// Tells nodes to let go of something.
+fn tell(
+    core: &mut Core,
+    now: Instant,
+    nodes: impl IntoIterator<Item = u32>,
+    hash: Option<Hash>,
+) -> Vec<Asked> {
+    nodes
+        .into_iter()
+        .map(|node| {
+            let asked = drops::ask(core, now, node, hash);
+            let asked = asked.map_err(|not_told| match not_told {
+                NotTold::NotUp => DropOutcome::NotUp,
+                NotTold::Away => DropOutcome::Away,
+                NotTold::TooMany => DropOutcome::TooMany,
+            });
+            (node, asked)
+        })
+        .collect()
 }
 
 type Asked = (u32, Result<oneshot::Receiver<Answer>, DropOutcome>);
@@ -192,18 +238,7 @@ fn ask(api: &Api, named: Option<Vec<u32>>, hash: Option<Hash>) -> Result<Vec<Ask
             error,
         ));
     }
-    let asked = nodes
-        .into_iter()
-        .map(|node| {
-            let asked = drops::ask(&mut core, now, node, hash);
-            let asked = asked.map_err(|not_told| match not_told {
-                NotTold::NotUp => DropOutcome::NotUp,
-                NotTold::Away => DropOutcome::Away,
-                NotTold::TooMany => DropOutcome::TooMany,
-            });
-            (node, asked)
-        })
-        .collect();
+    let asked = tell(&mut core, now, nodes, hash);
     core.settle(now);
     drop(core);
     api.shared.kick();

@@ -202,6 +202,9 @@ fn launcher(global: &Global, name: &str, options: &UpOptions) -> anyhow::Result<
         "--config".into(),
         config.into(),
     ];
+    if let Some(rate) = &options.rate {
+        control.extend(["--rate".into(), rate.to_string().into()]);
+    }
     control.extend(options.other.arguments()?);
     Ok(Launcher {
         supervise: vec![program.into(), "__supervise".into(), name.into()],

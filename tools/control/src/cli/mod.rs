@@ -6,9 +6,11 @@
 //! Invariant: every option is documented here, in the text that `--help` prints; results go to
 //! standard output, everything else to standard error.
 
+mod casts;
 mod cluster;
 mod config_command;
 mod doctor;
+mod hosted;
 mod lists;
 mod node;
 mod programs;
@@ -92,6 +94,10 @@ enum Command {
     Programs(programs::ListOptions),
     /// Have nodes let go of a program that they hold for its next launch.
     Drop(programs::DropOptions),
+    /// Cast a file into the nodes' memory.
+    Cast(casts::CastOptions),
+    /// List the files that nodes hold, and the casts that are under way.
+    Casts(casts::ListOptions),
     /// Show what happened to nodes and jobs.
     Events(lists::EventsOptions),
     /// Show how the boot of each machine went, step by step.
@@ -110,6 +116,10 @@ enum Command {
     Console(cluster::ConsoleOptions),
     /// Do something with nodes.
     Node(node::Options),
+    /// Send a file to ordinary machines that run `hearth receive`, without a cluster.
+    Send(hosted::SendOptions),
+    /// Receive files from `hearth send`.
+    Receive(hosted::ReceiveOptions),
     /// Show the configuration.
     Config(config_command::Options),
     /// Show the versions of this program and of the running control node.
@@ -141,6 +151,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Cancel(options) => lists::cancel(&global, &options).map(done),
         Command::Programs(options) => programs::list(&global, &options).map(done),
         Command::Drop(options) => programs::drop(&global, &options),
+        Command::Cast(options) => casts::cast(&global, &options),
+        Command::Casts(options) => casts::casts(&global, &options),
+        Command::Send(options) => hosted::send(&global, &options),
+        Command::Receive(options) => hosted::receive(&global, &options),
         Command::Events(options) => lists::events(&global, &options).map(done),
         Command::Timeline(options) => lists::timeline(&global, &options).map(done),
         Command::Serve(options) => serve_command::main(&global, options).map(done),

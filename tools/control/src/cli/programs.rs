@@ -86,8 +86,13 @@ pub fn drop(global: &Global, options: &DropOptions) -> anyhow::Result<ExitCode> 
     let request = request(options)?;
     let client = global.client()?;
     let answer: DropAnswer = block_on(async move { Ok(client.post("/v1/drop", &request).await?) })?;
+    print_dropped(global, &answer)
+}
+
+/// Prints what became of a drop; gives its status.
+pub(super) fn print_dropped(global: &Global, answer: &DropAnswer) -> anyhow::Result<ExitCode> {
     if global.json {
-        print_json(&answer)?;
+        print_json(answer)?;
     } else {
         let mut rows = table::new(&["NODE", "OUTCOME", "PAGES"]);
         for node in &answer.nodes {
@@ -100,7 +105,7 @@ pub fn drop(global: &Global, options: &DropOptions) -> anyhow::Result<ExitCode> 
         if !answer.nodes.is_empty() {
             print_text(&table::text(&rows))?;
         }
-        remarks(&answer).into_iter().for_each(output::say_line);
+        remarks(answer).into_iter().for_each(output::say_line);
     }
     if !answer.nodes.iter().all(|node| node.outcome.is_certain()) {
         return Ok(ExitCode::from(EXIT_CONTROL));

@@ -5,7 +5,8 @@
 
 use super::table;
 use crate::api::types::{
-    FaultCounts, JobInfo, LaunchTotals, RankReport, RetainedCounts, WireCounts,
+    CastCounts, FaultCounts, JobInfo, LaunchTotals, LoadReport, RankReport, RetainedCounts,
+    WireCounts,
 };
 use crate::jobs::record;
 
@@ -27,6 +28,7 @@ pub fn text(job: &JobInfo) -> String {
         "TIMELIMIT",
         "MONITOR",
         "NIC",
+        "CAST",
         "SPURIOUS",
         "SCRUBBED",
         "UNKNOWN_CALLS",
@@ -35,10 +37,42 @@ pub fn text(job: &JobInfo) -> String {
         rows.add_row(row(rank));
     }
     let did = table::text(&rows);
-    match LaunchTotals::of(&job.ranks) {
-        Some(totals) => format!("{did}\n{}", launch_text(job, &totals)),
-        None => did,
+    let mut text = did;
+    if let Some(totals) = LaunchTotals::of(&job.ranks) {
+        text = format!("{text}\n{}", launch_text(job, &totals));
     }
+    if let Some(load) = &job.load {
+        text = format!("{text}\n{}\n", load_line(load));
+    }
+    text
+}
+
+/// How the program reached the nodes.
+fn load_line(load: &LoadReport) -> String {
+    let because = match &load.reason[..] {
+        "" => String::new(),
+        reason => format!(" ({reason})"),
+    };
+    if load.cast.is_none() {
+        let nodes = match load.cold {
+            0 => "all nodes held it".to_string(),
+            cold => format!("{cold} nodes did not hold it"),
+        };
+        return format!("load: {}{because}, {nodes}", load.mode);
+    }
+    format!(
+        "load: {}{because}, {} of {} nodes had all of it after {:.2} s (one link needs {:.2} s); {} blocks: control sent {} ({} bytes), nodes {} bytes; {} nodes held it before",
+        load.mode,
+        load.done,
+        load.cold,
+        load.ms / 1e3,
+        load.limit_ms / 1e3,
+        load.blocks,
+        load.blocks_sent,
+        load.bytes_sent,
+        load.bytes_from_nodes,
+        load.holders
+    )
 }
 
 /// The table of launches, with the sums in its last line.
@@ -61,6 +95,8 @@ fn launch_text(job: &JobInfo, totals: &LaunchTotals) -> String {
         "COPIED",
         "WIRE_BYTES",
         "MESSAGES",
+        "FROM_CAST",
+        "AWAITED",
         "FIRST_MS",
         "EXIT_MS",
         "NODE_MS",
@@ -72,7 +108,7 @@ fn launch_text(job: &JobInfo, totals: &LaunchTotals) -> String {
             [&rank.rank.to_string(), &rank.node, launch],
             (&rank.retained, rank.frames_scrubbed),
             &rank.faults,
-            &rank.wire,
+            (&rank.wire, &rank.cast),
             [rank.first_ms, rank.exit_ms, Some(node_ms)],
         ));
     }
@@ -81,7 +117,7 @@ fn launch_text(job: &JobInfo, totals: &LaunchTotals) -> String {
         ["all", "-", &warm],
         (&totals.retained, totals.frames_scrubbed),
         &totals.faults,
-        &totals.wire,
+        (&totals.wire, &totals.cast),
         [totals.first_ms, totals.exit_ms, None],
     ));
     table::text(&rows)
@@ -91,7 +127,7 @@ fn launch_row(
     who: [&str; 3],
     (retained, scrubbed): (&RetainedCounts, u64),
     faults: &FaultCounts,
-    wire: &WireCounts,
+    (wire, cast): (&WireCounts, &CastCounts),
     times_ms: [Option<f64>; 3],
 ) -> Vec<String> {
     let numbers = [
@@ -109,6 +145,8 @@ fn launch_row(
         faults.copied,
         wire.bytes,
         wire.messages,
+        cast.pages,
+        cast.awaited,
     ];
     let mut row: Vec<String> = who.iter().map(|word| (*word).to_string()).collect();
     row.extend(numbers.iter().map(u64::to_string));
@@ -163,6 +201,7 @@ fn row(rank: &RankReport) -> Vec<String> {
         interrupts.time_limit,
         interrupts.monitor,
         interrupts.nic,
+        interrupts.cast,
         interrupts.spurious,
         rank.frames_scrubbed,
     ];

@@ -6,24 +6,25 @@
 //! Invariant: standard output carries the program's output and nothing of ours (with `--json`:
 //! frames and nothing else).
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use hyper::Method;
 
 use super::{Global, run_session};
 use crate::api::types::{
     EXIT_NODE_LOST, EXIT_TIME_LIMIT, JobAccepted, JobInfo, JobRequest, JobState, RankEnd, Reuse,
+    WithFile,
 };
-use crate::client::{self, Client, RequestError};
-use crate::config::Verify;
+use crate::client::{Client, RequestError};
+use crate::config::{Load, Verify};
 use crate::{output, programs, secrets};
 
 /// The command line makes no sense; clap's own status for that.
@@ -85,6 +86,14 @@ pub struct Options {
     /// When to check pages that stayed on a node [config: retention.verify].
     #[arg(long, value_name = "WHEN")]
     verify: Option<Verify>,
+    /// How the program reaches nodes that do not hold it: broadcast, the job starts when all of it is
+    /// there; demand, page by page; auto, as suits [config: broadcast.load].
+    #[arg(long, value_name = "HOW")]
+    load: Option<Load>,
+    /// A file that the program finds as /with/NAME: a path, or the name of a file that was cast before;
+    /// can be repeated. What is not on the job's nodes is cast to them first.
+    #[arg(long, value_name = "FILE")]
+    with: Vec<PathBuf>,
     /// Leave checking the program to the nodes (for tests of the nodes).
     #[arg(long, hide = true)]
     no_precheck: bool,
@@ -140,7 +149,9 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     };
     let config = global.load_config()?;
     let client = global.client()?;
-    let request = request(&options, &command, hash);
+    let (with, paths) = with_files(&options.with)?;
+    let mut request = request(&options, &command, hash);
+    request.with = with;
     let settings = run_session::Settings {
         label: options.label || config.run.label,
         json: global.json,
@@ -152,7 +163,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()?;
     let result = runtime.block_on(async {
-        let id = hand_in(&client, &request, program).await?;
+        let id = hand_in(&client, &request, (program, &paths)).await?;
         run_session::follow(&client, id, settings).await
     });
     // Reading standard input cannot be interrupted; the end of the process ends it.
@@ -198,7 +209,46 @@ fn request(options: &Options, command: &[OsString], hash: programs::Hash) -> Job
         },
         large_text: options.large_text,
         verify: options.verify,
+        load: options.load,
+        with: Vec::new(),
     }
+}
+
+/// Files by the id of their content.
+type Paths = BTreeMap<String, PathBuf>;
+
+/// The files of `--with`. A word that is the path of a file is that; another is the name of a file that
+/// was cast.
+fn with_files(words: &[PathBuf]) -> anyhow::Result<(Vec<WithFile>, Paths)> {
+    let mut paths = Paths::new();
+    let mut files: Vec<WithFile> = Vec::with_capacity(words.len());
+    for word in words {
+        let is_path = word.components().count() > 1 || word.exists();
+        let file = if is_path {
+            let object = secrets::encode_hex(&super::casts::hash_file(word)?);
+            let name = super::hosted::file_name(word)?;
+            paths.insert(object.clone(), word.clone());
+            let object = Some(object);
+            WithFile { name, object }
+        } else {
+            let name = word
+                .to_str()
+                .context("names of files that were cast are UTF-8")?;
+            WithFile {
+                name: name.to_string(),
+                object: None,
+            }
+        };
+        crate::hosted::check_name(&file.name)?;
+        if files.iter().any(|known| known.name == file.name) {
+            bail!(
+                "two files of --with are called {:?}; rename one, or cast it under another name with `hearth cast --name`",
+                file.name
+            );
+        }
+        files.push(file);
+    }
+    Ok((files, paths))
 }
 
 pub(super) fn hash_program(program: &Path) -> Result<programs::Hash, (u8, String)> {
@@ -220,20 +270,30 @@ pub(super) fn hash_program(program: &Path) -> Result<programs::Hash, (u8, String
         .map_err(|error| (EXIT_BAD_PROGRAM, format!("cannot read {path}: {error}")))
 }
 
-/// Hands the job in; sends the program first if control does not have it.
-async fn hand_in(client: &Client, request: &JobRequest, program: &Path) -> anyhow::Result<u64> {
+/// Hands the job in; sends the program and its files first if control does not have them.
+async fn hand_in(
+    client: &Client,
+    request: &JobRequest,
+    (program, with): (&Path, &Paths),
+) -> anyhow::Result<u64> {
     let accepted: Result<JobAccepted, RequestError> = client.post("/v1/jobs", request).await;
     match accepted {
         Err(error) if error.code() == Some("unknown-program") => {}
         accepted => return Ok(accepted?.id),
     }
-    let file = tokio::fs::File::open(program).await;
-    let file = file.with_context(|| format!("cannot read {}", program.display()))?;
-    let length = file.metadata().await?.len();
-    let path = format!("/v1/programs/{}", request.program);
-    client
-        .send_sized(Method::PUT, &path, client::streamed(file), length)
-        .await?;
+    let files = with
+        .iter()
+        .map(|(object, path)| (&object[..], path.as_path()));
+    for (object, path) in files.chain([(&request.program[..], program)]) {
+        let known: Result<serde_json::Value, RequestError> =
+            client.get(&format!("/v1/programs/{object}")).await;
+        match known {
+            Err(error) if error.code() == Some("unknown-program") => {
+                super::casts::upload(client, object, path).await?;
+            }
+            known => drop(known?),
+        }
+    }
     let accepted: JobAccepted = client.post("/v1/jobs", request).await?;
     Ok(accepted.id)
 }
@@ -321,6 +381,8 @@ pub(super) mod tests {
             exit_status,
             bad_program: false,
             reuse: Reuse::Allow,
+            load: None,
+            with: Vec::new(),
             totals: None,
             ranks: Vec::new(),
         }

@@ -10,6 +10,7 @@ use clap::Args;
 use hearth_qemu::Tree;
 
 use super::Global;
+use crate::config::LinkRate;
 use crate::paths::StateDir;
 use crate::serve::{self, Http};
 
@@ -57,6 +58,9 @@ pub struct Options {
     /// Shape of the network, widths from the leaves up, as in 4x2.
     #[arg(long, value_name = "WxW")]
     tree: Option<Tree>,
+    /// Rate of every node's link, as in 50mbit [config: broadcast.rate].
+    #[arg(long, value_name = "RATE")]
+    rate: Option<LinkRate>,
     /// Take nodes whose key was given on their command line (laboratory only).
     #[arg(long)]
     lab_keys: bool,
@@ -141,7 +145,8 @@ fn start_logging() {
 }
 
 fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> {
-    let config = global.load_config()?;
+    let mut config = global.load_config()?;
+    config.broadcast.rate = options.rate.unwrap_or(config.broadcast.rate);
     let set = |text: &str| (!text.is_empty()).then(|| text.to_string());
     let file = |path: &PathBuf| (!path.as_os_str().is_empty()).then(|| path.clone());
     let state = match (&global.state_dir, &global.cluster) {

@@ -12,7 +12,8 @@ use netstack::ids::{CallId, JobId, NodeId};
 
 use super::allocator::WarmNodes;
 use super::retention::Plan;
-use crate::api::types::{RankEnd, RankReport};
+use crate::api::types::{LoadReport, RankEnd, RankReport};
+use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
 
 /// What a job's nodes are told when it is launched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +44,20 @@ pub trait Fabric {
     /// # Errors
     /// Why no node was told anything, for people.
     fn launch(&mut self, launch: Launch) -> Result<(), String>;
+    /// Has the files of a job cast to those of its nodes that lack them; when they are coming,
+    /// [`super::Runner::files_here`] or [`super::Runner::files_failed`] follows.
+    ///
+    /// # Errors
+    /// Why they cannot come, for people.
+    fn bring(&mut self, job: u64, nodes: &[u32], files: &[JobFile]) -> Result<Brought, String>;
+    /// A job does not wait for its files any more.
+    fn give_up(&mut self, job: u64);
+    /// Has a job's program cast, beside the launch that follows; [`super::Runner::loaded`] tells how it
+    /// goes.
+    ///
+    /// # Errors
+    /// Why it cannot be cast, for people.
+    fn cast_program(&mut self, of: &ProgramCast<'_>) -> Result<LoadReport, String>;
     /// Tells all nodes of a job to begin.
     fn start(&mut self, job: JobId);
     /// Tells all nodes of a job to end it with `signal`.

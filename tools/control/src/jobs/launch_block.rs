@@ -1,13 +1,14 @@
-//! The launch block of a rank: its arguments and environment, as `netstack` lays them out, with
+//! The launch block of a rank: its arguments, environment and files, as `netstack` lays them out, with
 //! the variables that tell the rank where it is.
 //!
 //! Invariant: what [`check`] accepts, [`emit`] can make for every rank.
 
 use netstack::ids::Rank;
-use netstack::job::launch_block::{self, EmitError};
+use netstack::job::launch_block::{self, EmitError, File};
 
 use super::SubmitError;
 use super::record::Submission;
+use crate::casts::for_jobs::JobFile;
 
 /// Variables that the job gets from control, whatever the user gives.
 const OWN_VARIABLES: [&str; 4] = ["HEARTH_RANK", "HEARTH_SIZE", "HEARTH_JOB", "HEARTH_NODE"];
@@ -44,14 +45,14 @@ pub fn check(submission: &Submission) -> Result<(), SubmitError> {
         node: u32::MAX,
     };
     let strings = || submission.args.iter().chain(&submission.env);
-    match emit(place, &submission.args, &submission.env) {
+    match emit(place, &submission.args, &submission.env, &submission.files) {
         Ok(_) => Ok(()),
         Err(EmitError::TooLarge) => Err(SubmitError::TooLarge {
             bytes: strings().map(|string| string.len() + 1).sum(),
             strings: strings().count(),
         }),
         Err(EmitError::ZeroByte) => Err(SubmitError::ZeroByte),
-        Err(EmitError::TooManyFiles | EmitError::BadName) => unreachable!("no file is named"),
+        Err(EmitError::TooManyFiles | EmitError::BadName) => Err(SubmitError::BadFiles),
     }
 }
 
@@ -59,7 +60,12 @@ pub fn check(submission: &Submission) -> Result<(), SubmitError> {
 ///
 /// # Errors
 /// [`EmitError`].
-pub fn emit(place: Place, args: &[Vec<u8>], env: &[Vec<u8>]) -> Result<Vec<u8>, EmitError> {
+pub fn emit(
+    place: Place,
+    args: &[Vec<u8>],
+    env: &[Vec<u8>],
+    files: &[JobFile],
+) -> Result<Vec<u8>, EmitError> {
     let name_of = |entry: &[u8]| entry.split(|&byte| byte == b'=').next().map(<[u8]>::to_vec);
     let own = |name: &[u8]| OWN_VARIABLES.iter().any(|own| own.as_bytes() == name);
     let mut seen = std::collections::BTreeSet::new();
@@ -76,7 +82,15 @@ pub fn emit(place: Place, args: &[Vec<u8>], env: &[Vec<u8>]) -> Result<Vec<u8>, 
     variables.push(format!("{size}={}", place.size).into_bytes());
     variables.push(format!("{job}={}", place.job).into_bytes());
     variables.push(format!("{node}={}", crate::hostlist::name(place.node)).into_bytes());
-    launch_block::emit(Rank(place.rank), place.size, args, &variables, &[])
+    let files: Vec<File<'_>> = files
+        .iter()
+        .map(|file| File {
+            name: &file.name,
+            object: file.object,
+            bytes: file.bytes,
+        })
+        .collect();
+    launch_block::emit(Rank(place.rank), place.size, args, &variables, &files)
 }
 
 #[cfg(test)]
@@ -91,10 +105,20 @@ mod tests {
             size: 4,
             node: 9,
         };
-        let block = emit(place, &[b"prog".to_vec(), b"".to_vec()], &env).unwrap();
+        let file = JobFile {
+            name: "data.bin".to_string(),
+            object: [7; 32],
+            bytes: 9,
+            content: None,
+        };
+        let block = emit(place, &[b"prog".to_vec(), b"".to_vec()], &env, &[file]).unwrap();
         let parsed = launch_block::parse(&block).unwrap();
         assert_eq!((parsed.rank, parsed.size), (Rank(2), 4));
         assert_eq!(parsed.argv, [&b"prog"[..], b""]);
+        assert_eq!(
+            (parsed.files[0].name, parsed.files[0].bytes),
+            ("data.bin", 9)
+        );
         let text = |entry: &&[u8]| String::from_utf8(entry.to_vec()).unwrap();
         parsed.envp.iter().map(text).collect()
     }

@@ -4,13 +4,10 @@
 //! Invariant: `finish` is the only way out; after it nodes whose ranks never reported stay taken
 //! until they do, join again or are lost.
 
-use std::collections::BTreeSet;
-
 use netstack::ids::NodeId;
-use netstack::job::StartMode;
 
 use super::allocator::{Wait, WarmNodes};
-use super::fabric::{Fabric, Launch};
+use super::fabric::Fabric;
 use super::record::{Cause, Job};
 use super::{Runner, calls, job_id, launch_block, retention};
 use crate::api::types::{Frame, JobState, LaunchTotals, RankEnd};
@@ -112,7 +109,7 @@ impl Runner {
             return;
         }
         job.set_ready(rank);
-        if job.info.state == JobState::Starting && job.loading == 0 {
+        if job.info.state == JobState::Starting && job.loading == 0 && !job.awaits_program {
             fabric.start(job_id(id));
             self.begin(now_us, id);
         }
@@ -138,7 +135,7 @@ impl Runner {
     }
 
     /// The program runs, on the first of its nodes at least.
-    fn begin(&mut self, now_us: u64, id: u64) {
+    pub(super) fn begin(&mut self, now_us: u64, id: u64) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -256,6 +253,9 @@ impl Runner {
                 JobState::Running => {
                     self.end_early(now_us, fabric, id, SIGNAL_TERM, Cause::TimeLimit);
                 }
+                JobState::Starting if job.awaits_program => {
+                    self.start_without_waiting(now_us, fabric, id);
+                }
                 _ => self.give_up(now_us, fabric, id),
             }
         }
@@ -278,6 +278,11 @@ impl Runner {
         if first {
             job.cause = Some(cause);
         }
+        if std::mem::take(&mut job.bringing) {
+            fabric.give_up(id);
+            self.release(id);
+        }
+        let job = self.jobs.get_mut(&id).expect("looked up above");
         if job.is_over() {
             return self.finish(id);
         }
@@ -414,7 +419,7 @@ impl Runner {
                         let before = candidates.insert(*node, super::Candidate::Busy);
                         assert_eq!(before, Some(super::Candidate::Free), "allocated twice");
                     }
-                    self.launch(now_us, fabric, id, &nodes, &warm.held);
+                    self.launch(now_us, fabric, id, &nodes);
                 }
                 Err(Wait::Cold(reason)) => {
                     let cause = Cause::NotLaunched(reason);
@@ -435,14 +440,7 @@ impl Runner {
         }
     }
 
-    fn launch(
-        &mut self,
-        now_us: u64,
-        fabric: &mut dyn Fabric,
-        id: u64,
-        nodes: &[u32],
-        warm: &BTreeSet<u32>,
-    ) {
+    fn launch(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64, nodes: &[u32]) {
         let job = self.jobs.get_mut(&id).expect("the caller has it");
         assert_eq!(
             nodes.len(),
@@ -466,38 +464,16 @@ impl Runner {
                     size: job.want.ranks,
                     node: *node,
                 };
-                let block = launch_block::emit(place, &job.args, &job.env);
+                let block = launch_block::emit(place, &job.args, &job.env, &job.files);
                 block.expect("checked at submission").into()
             })
             .collect();
-        let plan = retention::plan(&self.retention, &job.wishes, nodes, warm);
-        job.at_once = plan.start == StartMode::AtOnce;
-        job.launched_us = Some(now_us);
-        job.deadline_us = Some(now_us + self.limits.launch_limit_s * 1_000_000);
-        set_state(job, JobState::Starting, "");
-        let launched = fabric.launch(Launch {
-            job: job_id(id),
-            nodes: nodes.iter().map(|node| NodeId(*node)).collect(),
-            program: job.program.hash(),
-            program_bytes: job.program.bytes(),
-            launch_blocks: job.launch_blocks.clone(),
-            time_limit_us: job.info.time_limit_s.unwrap_or(0).saturating_mul(1_000_000),
-            plan,
-        });
-        if let Err(reason) = launched {
-            for rank in 0..job.ranks.len() {
-                job.set_end(rank, RankEnd::NotStarted);
-            }
-            for node in nodes {
-                self.free_node(*node, id);
-            }
-            self.end_early(now_us, fabric, id, SIGNAL_TERM, Cause::NotLaunched(reason));
-        }
+        self.bring(now_us, fabric, id);
     }
 }
 
 /// Enters a state and tells the client, unless nothing changed.
-fn set_state(job: &mut Job, state: JobState, reason: &str) {
+pub(super) fn set_state(job: &mut Job, state: JobState, reason: &str) {
     if job.info.state == state && job.info.reason == reason {
         return;
     }

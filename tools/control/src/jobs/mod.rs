@@ -6,7 +6,8 @@
 //! nodes and clients do; `api` shows its jobs.
 //!
 //! A job waits until a client has attached to its output, gets nodes, is launched on them, starts
-//! when all are ready (or each rank when it is, see [`retention`]), and ends when all ranks have
+//! when all are ready (or each rank when it is, see [`retention`]; `loading` has its files and program
+//! cast before and beside that), and ends when all ranks have
 //! ended or their nodes are lost. While a client
 //! reads slower than the program writes, calls stay unanswered and so the program waits.
 //!
@@ -21,6 +22,7 @@ mod calls;
 pub mod fabric;
 mod launch_block;
 mod lifecycle;
+mod loading;
 pub mod record;
 pub mod retention;
 pub mod streams;
@@ -107,6 +109,12 @@ pub enum SubmitError {
     /// A variable that is not `K=V`.
     #[error("{0:?} is not a variable; write --env NAME=VALUE")]
     NotAVariable(String),
+    /// Files that cannot be under `/with`.
+    #[error(
+        "at most {} files can be given with --with, each with a name of its own",
+        netstack::job::launch_block::FILES_MAX
+    )]
+    BadFiles,
     /// Only warm nodes wanted, but nothing is ever kept.
     #[error(
         "no node keeps programs, so --warm-only cannot succeed: retention.mode is \"off\" in the control node's configuration"
@@ -132,6 +140,7 @@ pub enum JobError {
 pub struct Runner {
     limits: config::Jobs,
     retention: config::Retention,
+    broadcast: config::Broadcast,
     allocator: Box<dyn Allocator>,
     /// Ranks have ended since nodes were given out last.
     schedule_due: bool,
@@ -153,6 +162,7 @@ impl Runner {
         Runner {
             limits,
             retention: config::defaults().retention,
+            broadcast: config::defaults().broadcast,
             allocator,
             schedule_due: false,
             wakeups: Arc::default(),
@@ -177,6 +187,13 @@ impl Runner {
     #[must_use]
     pub fn retaining(mut self, retention: config::Retention) -> Self {
         self.retention = retention;
+        self
+    }
+
+    /// With another way of loading programs than the default.
+    #[must_use]
+    pub fn loading(mut self, broadcast: config::Broadcast) -> Self {
+        self.broadcast = broadcast;
         self
     }
 
@@ -243,6 +260,12 @@ impl Runner {
             exit_status: None,
             bad_program: false,
             reuse: submission.wishes.reuse,
+            load: None,
+            with: submission
+                .files
+                .iter()
+                .map(|file| file.name.clone())
+                .collect(),
             totals: None,
             ranks: Vec::new(),
         };
@@ -254,6 +277,10 @@ impl Runner {
             program: submission.program,
             args: submission.args,
             env: submission.env,
+            load: submission.load.unwrap_or(self.broadcast.load),
+            files: submission.files,
+            bringing: false,
+            awaits_program: false,
             ranks: Vec::new(),
             places: BTreeMap::new(),
             loading: 0,

@@ -13,6 +13,8 @@ use super::fabric::Call;
 use super::retention::Wishes;
 use super::streams::{Sink, Source};
 use crate::api::types::{EXIT_NODE_LOST, EXIT_TIME_LIMIT, JobInfo, JobState, RankEnd, RankReport};
+use crate::casts::for_jobs::JobFile;
+use crate::config::Load;
 use crate::programs::Program;
 
 /// A job as a client hands it in; the program has been checked.
@@ -30,6 +32,10 @@ pub struct Submission {
     pub want: Want,
     /// Reuse of retained pages.
     pub wishes: Wishes,
+    /// How the program reaches nodes that do not hold it; none: as configured.
+    pub load: Option<Load>,
+    /// Files that it finds under `/with`.
+    pub files: Vec<JobFile>,
     /// Wait for nodes that are not known yet.
     pub wait: bool,
     /// Time limit in seconds; `None`: the default, 0: none.
@@ -100,6 +106,14 @@ pub struct Job {
     pub args: Vec<Vec<u8>>,
     /// Environment.
     pub env: Vec<Vec<u8>>,
+    /// How the program reaches nodes that do not hold it.
+    pub load: Load,
+    /// Files that it finds under `/with`.
+    pub files: Vec<JobFile>,
+    /// It has nodes and waits for its files to be there.
+    pub bringing: bool,
+    /// It starts when its program is on all its nodes.
+    pub awaits_program: bool,
     /// Ranks; empty before allocation.
     pub ranks: Vec<Rank>,
     /// Which rank is on which node.

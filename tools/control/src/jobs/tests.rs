@@ -14,12 +14,20 @@ use super::record::Submission;
 use super::retention::Wishes;
 use super::streams::{Item, SinkReader};
 use super::{JobError, Runner, SubmitError};
-use crate::api::types::{Frame, JobInfo, JobState, RankEnd, RankReport};
+use crate::api::types::{Frame, JobInfo, JobState, LoadReport, RankEnd, RankReport};
+use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
 use crate::programs::{Program, ProgramStore};
 
 /// Records what nodes are told.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Nodes {
+    /// What became of files, and what the answer is.
+    brought: Vec<(u64, Vec<u32>, usize)>,
+    bring: Result<Brought, String>,
+    given_up: Vec<u64>,
+    /// Programs that were cast, and what the answer is.
+    cast: Vec<(u64, Vec<u32>, Vec<u32>)>,
+    cast_answer: Result<LoadReport, String>,
     launched: Vec<Launch>,
     started: Vec<u64>,
     cancelled: Vec<(u64, i32)>,
@@ -39,6 +47,17 @@ impl Fabric for Nodes {
         }
         self.launched.push(launch);
         Ok(())
+    }
+    fn bring(&mut self, job: u64, nodes: &[u32], files: &[JobFile]) -> Result<Brought, String> {
+        self.brought.push((job, nodes.to_vec(), files.len()));
+        self.bring.clone()
+    }
+    fn give_up(&mut self, job: u64) {
+        self.given_up.push(job);
+    }
+    fn cast_program(&mut self, of: &ProgramCast<'_>) -> Result<LoadReport, String> {
+        self.cast.push((of.job, of.cold.to_vec(), of.warm.to_vec()));
+        self.cast_answer.clone()
     }
     fn start(&mut self, job: JobId) {
         self.started.push(job.0);
@@ -76,7 +95,19 @@ impl Lab {
         let program = upload.finish().unwrap();
         let allocator = FewestHops::new(Topology::flat());
         let runner = Runner::new(limits, Box::new(allocator), 1);
-        let nodes = Nodes::default();
+        let nodes = Nodes {
+            brought: Vec::new(),
+            bring: Ok(Brought::Here),
+            given_up: Vec::new(),
+            cast: Vec::new(),
+            cast_answer: Ok(LoadReport::default()),
+            launched: Vec::new(),
+            started: Vec::new(),
+            cancelled: Vec::new(),
+            replies: VecDeque::new(),
+            refuse_launch: false,
+            warm: WarmNodes::default(),
+        };
         let mut lab = Lab {
             runner,
             nodes,
@@ -103,6 +134,8 @@ impl Lab {
                 warm_only: false,
             },
             wishes: Wishes::default(),
+            load: None,
+            files: Vec::new(),
             wait: false,
             time_limit_s: None,
             stdin: false,

@@ -9,7 +9,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::values::{Epoch, Hash, Mac, Number, number};
 use crate::batch::Change;
-use crate::rows::{EventRow, JobRow, Limits, NodeRow, ProgramRow, ProgramUse, WarmRow};
+use crate::rows::{
+    CastRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramRow, ProgramUse, WarmRow,
+};
 
 /// Rows of the tables that are trimmed by count; counting them anew for each commit would read
 /// them all.
@@ -53,7 +55,27 @@ pub fn change(
             .map(drop),
         Change::TouchProgram(used) => touch_program(connection, counts, used),
         Change::PutJob(row) => put_job(connection, counts, row),
-        Change::NumberJobsFrom(next) => number_jobs_from(connection, *next),
+        Change::NumberJobsFrom(next) => number_from(connection, "next_job", *next),
+        Change::PutFile(row) => put_file(connection, row),
+        Change::ForgetFile(name) => connection
+            .prepare_cached("DELETE FROM files WHERE name = ?1")?
+            .execute([name])
+            .map(drop),
+        Change::SetHeld(row) => set_held(connection, row),
+        Change::ClearHeld(node, object) => connection
+            .prepare_cached("DELETE FROM node_files WHERE node = ?1 AND object = ?2")?
+            .execute(params![node, Hash(*object)])
+            .map(drop),
+        Change::VoidHeld(node, kept) => connection
+            .prepare_cached("DELETE FROM node_files WHERE node = ?1 AND boot_epoch IS NOT ?2")?
+            .execute(params![node, kept.map(Epoch)])
+            .map(drop),
+        Change::PutCast(row) => put_cast(connection, row),
+        Change::EndCast(id) => connection
+            .prepare_cached("DELETE FROM casts WHERE id = ?1")?
+            .execute([Number(*id)])
+            .map(drop),
+        Change::NumberCastsFrom(next) => number_from(connection, "next_cast", *next),
         Change::AppendEvent(row) => append_event(connection, row),
     }
 }
@@ -125,7 +147,7 @@ fn touch_program(
 }
 
 fn put_job(connection: &Connection, counts: &mut Counts, row: &JobRow) -> rusqlite::Result<()> {
-    number_jobs_from(connection, row.id.saturating_add(1))?;
+    number_from(connection, "next_job", row.id.saturating_add(1))?;
     let had_ended: Option<bool> = connection
         .prepare_cached("SELECT ended_unix_us IS NOT NULL FROM jobs WHERE id = ?1")?
         .query_row([Number(row.id)], |row| row.get(0))
@@ -160,12 +182,59 @@ fn put_job(connection: &Connection, counts: &mut Counts, row: &JobRow) -> rusqli
         .map(drop)
 }
 
-fn number_jobs_from(connection: &Connection, next: u64) -> rusqlite::Result<()> {
-    let text = "INSERT INTO counters (name, value) VALUES ('next_job', ?1)
+fn number_from(connection: &Connection, counter: &str, next: u64) -> rusqlite::Result<()> {
+    let text = "INSERT INTO counters (name, value) VALUES (?1, ?2)
         ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)";
     connection
         .prepare_cached(text)?
-        .execute([Number(next)])
+        .execute(params![counter, Number(next)])
+        .map(drop)
+}
+
+fn put_file(connection: &Connection, row: &FileRow) -> rusqlite::Result<()> {
+    let text = "INSERT OR REPLACE INTO files (name, object, bytes, cast_unix_us)
+        VALUES (?1, ?2, ?3, ?4)";
+    connection
+        .prepare_cached(text)?
+        .execute(params![
+            row.name,
+            Hash(row.object),
+            Number(row.bytes),
+            Number(row.cast_unix_us),
+        ])
+        .map(drop)
+}
+
+fn set_held(connection: &Connection, row: &HeldRow) -> rusqlite::Result<()> {
+    let text = "INSERT OR REPLACE INTO node_files (node, object, boot_epoch, since_unix_us)
+        VALUES (?1, ?2, ?3, ?4)";
+    connection
+        .prepare_cached(text)?
+        .execute(params![
+            row.node,
+            Hash(row.object),
+            Epoch(row.boot_epoch),
+            Number(row.since_unix_us),
+        ])
+        .map(drop)
+}
+
+fn put_cast(connection: &Connection, row: &CastRow) -> rusqlite::Result<()> {
+    number_from(connection, "next_cast", row.id.saturating_add(1))?;
+    let text = "INSERT OR REPLACE INTO casts
+        (id, name, object, nodes, scheme, rate, began_unix_us)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    connection
+        .prepare_cached(text)?
+        .execute(params![
+            Number(row.id),
+            row.name,
+            Hash(row.object),
+            row.nodes,
+            row.scheme,
+            Number(row.rate),
+            Number(row.began_unix_us),
+        ])
         .map(drop)
 }
 

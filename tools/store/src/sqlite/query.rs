@@ -8,7 +8,9 @@ use super::Sqlite;
 use super::values::{Epoch, Hash, Mac, Number, number, optional_number};
 use crate::Query;
 use crate::error::StoreError;
-use crate::rows::{EventRow, JobRow, NodeRow, ProgramHash, ProgramRow, WarmRow};
+use crate::rows::{
+    CastRow, EventRow, FileRow, HeldRow, JobRow, NodeRow, ProgramHash, ProgramRow, WarmRow,
+};
 
 const PROGRAM: &str =
     "hash, names, bytes, first_used_unix_us, last_used_unix_us, launches, warm_launches";
@@ -87,10 +89,53 @@ impl Query for Sqlite {
         })
     }
 
+    fn files(&self) -> Result<Vec<FileRow>, StoreError> {
+        let text = "SELECT name, object, bytes, cast_unix_us FROM files ORDER BY name";
+        self.rows(text, [], |row| {
+            Ok(FileRow {
+                name: row.get(0)?,
+                object: row.get::<_, Hash>(1)?.0,
+                bytes: number(row, 2)?,
+                cast_unix_us: number(row, 3)?,
+            })
+        })
+    }
+
+    fn held(&self) -> Result<Vec<HeldRow>, StoreError> {
+        let text = "SELECT node, object, boot_epoch, since_unix_us FROM node_files
+            ORDER BY node, object";
+        self.rows(text, [], |row| {
+            Ok(HeldRow {
+                node: row.get(0)?,
+                object: row.get::<_, Hash>(1)?.0,
+                boot_epoch: row.get::<_, Epoch>(2)?.0,
+                since_unix_us: number(row, 3)?,
+            })
+        })
+    }
+
+    fn casts(&self) -> Result<Vec<CastRow>, StoreError> {
+        let text = "SELECT id, name, object, nodes, scheme, rate, began_unix_us FROM casts
+            ORDER BY id";
+        self.rows(text, [], |row| {
+            Ok(CastRow {
+                id: number(row, 0)?,
+                name: row.get(1)?,
+                object: row.get::<_, Hash>(2)?.0,
+                nodes: row.get(3)?,
+                scheme: row.get(4)?,
+                rate: number(row, 5)?,
+                began_unix_us: number(row, 6)?,
+            })
+        })
+    }
+
+    fn next_cast(&self) -> Result<u64, StoreError> {
+        self.counter("next_cast")
+    }
+
     fn next_job(&self) -> Result<u64, StoreError> {
-        let text = "SELECT value FROM counters WHERE name = 'next_job'";
-        let next = self.rows(text, [], |row| number(row, 0))?.pop();
-        Ok(next.unwrap_or(1).max(1))
+        self.counter("next_job")
     }
 
     fn next_event(&self) -> Result<u64, StoreError> {
@@ -101,6 +146,13 @@ impl Query for Sqlite {
 }
 
 impl Sqlite {
+    /// A counter, from 1.
+    fn counter(&self, name: &str) -> Result<u64, StoreError> {
+        let text = "SELECT value FROM counters WHERE name = ?1";
+        let next = self.rows(text, [name], |row| number(row, 0))?.pop();
+        Ok(next.unwrap_or(1).max(1))
+    }
+
     fn rows<T>(
         &self,
         text: &str,

@@ -70,6 +70,29 @@ const STEPS: &[&str] = &[
         name TEXT PRIMARY KEY,
         value INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;",
+    // 2: casts.
+    "CREATE TABLE files (
+        name TEXT PRIMARY KEY,
+        object TEXT NOT NULL,
+        bytes INTEGER NOT NULL,
+        cast_unix_us INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE node_files (
+        node INTEGER NOT NULL,
+        object TEXT NOT NULL,
+        boot_epoch TEXT NOT NULL,
+        since_unix_us INTEGER NOT NULL,
+        PRIMARY KEY (node, object)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE casts (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL,
+        object TEXT NOT NULL,
+        nodes TEXT NOT NULL,
+        scheme TEXT NOT NULL,
+        rate INTEGER NOT NULL,
+        began_unix_us INTEGER NOT NULL
+    ) STRICT;",
 ];
 
 /// The version that this program writes.

@@ -86,6 +86,18 @@ pub struct WireCounts {
     pub bytes: u64,
 }
 
+/// What came from a cast of the program instead of by demand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CastCounts {
+    /// Pages of the program's file taken from it.
+    pub pages: u64,
+    /// Faults that it served.
+    pub faults: u64,
+    /// Of these, the ones that waited for their block.
+    pub awaited: u64,
+}
+
 /// Interrupts by class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterruptCounts {
@@ -97,6 +109,9 @@ pub struct InterruptCounts {
     pub monitor: u64,
     /// Network adapter.
     pub nic: u64,
+    /// Network adapter and timer, for a cast that the node takes part in.
+    #[serde(default)]
+    pub cast: u64,
     /// Nobody asked for them.
     pub spurious: u64,
 }
@@ -152,6 +167,9 @@ pub struct RankReport {
     /// What crossed the network for the program.
     #[serde(default)]
     pub wire: WireCounts,
+    /// What came from a cast of the program.
+    #[serde(default)]
+    pub cast: CastCounts,
     /// Pages used as page tables at its end.
     #[serde(default)]
     pub table_pages: u64,
@@ -204,6 +222,7 @@ impl RankReport {
             warm: false,
             retained: RetainedCounts::default(),
             wire: WireCounts::default(),
+            cast: CastCounts::default(),
             table_pages: 0,
             large_pages: 0,
             first_ms: None,
@@ -238,6 +257,8 @@ pub struct LaunchTotals {
     pub faults: FaultCounts,
     /// What crossed the network for the program.
     pub wire: WireCounts,
+    /// What came from a cast of the program.
+    pub cast: CastCounts,
     /// Bytes of the program's file received.
     pub loaded_bytes: u64,
     /// Milliseconds from the dispatch to the first instruction of the last rank to begin.
@@ -278,6 +299,11 @@ impl LaunchTotals {
                 fragments: sum(|rank| rank.wire.fragments),
                 messages: sum(|rank| rank.wire.messages),
                 bytes: sum(|rank| rank.wire.bytes),
+            },
+            cast: CastCounts {
+                pages: sum(|rank| rank.cast.pages),
+                faults: sum(|rank| rank.cast.faults),
+                awaited: sum(|rank| rank.cast.awaited),
             },
             loaded_bytes: sum(|rank| rank.loaded_bytes),
             first_ms: last(|rank| rank.first_ms),

@@ -1,0 +1,365 @@
+//! Casts over HTTP: beginning, watching, cancelling them; the files that nodes hold, and letting go of
+//! them.
+//!
+//! Neighbours: `crate::casts` (does it), `api::warm` (commands to nodes to let go of something).
+//!
+//! Invariant: hashing happens outside the lock, on a thread that may wait for the disk.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::extract::{Json, Path, Query, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+
+use super::types::{
+    CancelRequest, CastAccepted, CastInfo, CastRequest, CastsInfo, DropAnswer, FileDropRequest,
+    FileInfo, WithFile,
+};
+use super::{Api, Refusal, programs, warm};
+use crate::casts::cast::What;
+use crate::casts::files::Named;
+use crate::casts::for_jobs::JobFile;
+use crate::casts::shelf::Content;
+use crate::casts::{NotUnderWay, Order, Refused};
+use crate::config::LinkRate;
+use crate::programs::{Hash, Program};
+use crate::{hosted, hostlist, secrets};
+
+/// Longest time that `GET /v1/casts/ID` waits for news.
+const WAIT_MAX_MS: u64 = 10_000;
+
+/// Most often that it tells news, so that a cast to thousands of nodes is not told node by node.
+const NEWS_PERIOD: Duration = Duration::from_millis(20);
+
+/// `GET /v1/casts`.
+pub async fn list(State(api): State<Api>) -> Json<CastsInfo> {
+    let core = api.shared.lock();
+    let files = core.casts.files.iter().map(|file| {
+        let nodes: Vec<u32> = core.casts.files.holders(&file.object).into_iter().collect();
+        let away: Vec<u32> = core.casts.files.away(&file.object).into_iter().collect();
+        FileInfo {
+            name: file.name,
+            object: secrets::encode_hex(&file.object),
+            bytes: file.bytes,
+            nodes: hostlist::format(&nodes),
+            nodes_total: nodes.len(),
+            nodes_away: hostlist::format(&away),
+            cast_unix_us: file.cast_unix_us,
+        }
+    });
+    Json(CastsInfo {
+        files: files.collect(),
+        casts: core.casts.list(api.shared.now()),
+    })
+}
+
+/// What may stand behind `GET /v1/casts/ID`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WaitQuery {
+    /// Wait for news at most so long, unless the cast is over.
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+/// `GET /v1/casts/ID[?wait_ms=N]`.
+pub async fn get(
+    State(api): State<Api>,
+    Path(id): Path<u64>,
+    Query(query): Query<WaitQuery>,
+) -> Result<Json<CastInfo>, Refusal> {
+    let mut news = api.shared.lock().casts.watch();
+    let look = || {
+        let core = api.shared.lock();
+        let found = core.casts.get(api.shared.now(), id);
+        found.ok_or_else(|| refuse_unknown(NotUnderWay::Unknown(id)))
+    };
+    let first = look()?;
+    if first.state.is_final() || query.wait_ms == 0 {
+        return Ok(Json(first));
+    }
+    let limit = Duration::from_millis(query.wait_ms.min(WAIT_MAX_MS));
+    let deadline = tokio::time::Instant::now() + limit;
+    loop {
+        // Fails when control ends, which the client notices by itself.
+        let changed = tokio::time::timeout_at(deadline, news.changed()).await;
+        let now = look()?;
+        let told = |cast: &CastInfo| (cast.state, cast.done, cast.failed.len(), cast.bytes_sent);
+        let still = !matches!(changed, Ok(Ok(())));
+        if now.state.is_final() || still {
+            return Ok(Json(now));
+        }
+        if told(&now) != told(&first) {
+            let soon = deadline.min(tokio::time::Instant::now() + NEWS_PERIOD);
+            tokio::time::sleep_until(soon).await;
+            return Ok(Json(look()?));
+        }
+    }
+}
+
+/// `POST /v1/casts`.
+pub async fn begin(
+    State(api): State<Api>,
+    Json(request): Json<CastRequest>,
+) -> Result<Json<CastAccepted>, Refusal> {
+    hosted::check_name(&request.name).map_err(|error| refuse(Refused::BadName(error)))?;
+    let hash = programs::parse_hash(&request.object)?;
+    let file = api.shared.programs.get(&hash);
+    let file = file.ok_or_else(|| programs::unknown_program(&hash))?;
+    let named = request.nodes.as_deref().map(hostlist::parse).transpose();
+    let named = named.map_err(Refusal::bad_request)?;
+    let described = describe(&request.name, &file).await?;
+    let now = api.shared.now();
+    let begun = {
+        let mut core = api.shared.lock();
+        let nodes = match named {
+            Some(named) => named,
+            None => core.casts.nodes_up(),
+        };
+        let unknown: Vec<u32> = nodes
+            .iter()
+            .copied()
+            .filter(|node| !request.wait && !core.runner.knows(*node))
+            .collect();
+        if !unknown.is_empty() {
+            return Err(refuse_nodes(unknown));
+        }
+        let order = Order {
+            what: What::File {
+                name: request.name,
+                job: None,
+            },
+            described,
+            content: Content::Cached(file),
+            holders: core.casts.files.holders(&hash),
+            nodes,
+            patient: request.wait,
+            scheme: request.scheme,
+            rate: request.rate.map(LinkRate::bytes_per_second),
+        };
+        let begun = core.casts.begin(now, order);
+        core.settle(now);
+        begun
+    };
+    api.shared.kick();
+    begun.map(|id| Json(CastAccepted { id })).map_err(refuse)
+}
+
+/// `POST /v1/casts/ID/cancel`.
+pub async fn cancel(
+    State(api): State<Api>,
+    Path(id): Path<u64>,
+    Json(request): Json<CancelRequest>,
+) -> Result<Json<serde_json::Value>, Refusal> {
+    let why = request.reason.unwrap_or_else(|| "cancelled".to_string());
+    let now = api.shared.now();
+    let cancelled = {
+        let mut core = api.shared.lock();
+        let cancelled = core.casts.cancel(now, id, &why);
+        core.settle(now);
+        cancelled
+    };
+    api.shared.kick();
+    cancelled
+        .map(|()| Json(serde_json::json!({})))
+        .map_err(refuse_unknown)
+}
+
+/// `POST /v1/casts/drop`: nodes let go of a file; waits for their answers.
+pub async fn drop_file(
+    State(api): State<Api>,
+    Json(request): Json<FileDropRequest>,
+) -> Result<Json<DropAnswer>, Refusal> {
+    let named = request.nodes.as_deref().map(hostlist::parse).transpose();
+    let named = named.map_err(Refusal::bad_request)?;
+    let file = {
+        let core = api.shared.lock();
+        find(core.casts.files.iter(), &request.file)?
+    };
+    let nodes = {
+        let core = api.shared.lock();
+        let unknown: Vec<u32> = named
+            .iter()
+            .flatten()
+            .copied()
+            .filter(|node| !core.runner.knows(*node))
+            .collect();
+        if !unknown.is_empty() {
+            return Err(refuse_nodes(unknown));
+        }
+        named.unwrap_or_else(|| {
+            let files = &core.casts.files;
+            let holders = files.holders(&file.object).into_iter();
+            holders.chain(files.away(&file.object)).collect()
+        })
+    };
+    let nodes = warm::drop_on(&api, nodes, file.object, &file.name).await;
+    Ok(Json(DropAnswer {
+        program: Some(secrets::encode_hex(&file.object)),
+        name: Some(file.name),
+        nodes,
+    }))
+}
+
+/// The file meant by `text`: its name, its id, or the beginning of its id.
+fn find(files: impl Iterator<Item = Named>, text: &str) -> Result<Named, Refusal> {
+    let files: Vec<Named> = files.collect();
+    if let Some(file) = files.iter().find(|file| file.name == text) {
+        return Ok(file.clone());
+    }
+    let mut found: BTreeMap<Hash, &Named> = BTreeMap::new();
+    if text.len() >= warm::PREFIX_MIN && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let prefix = text.to_ascii_lowercase();
+        for file in &files {
+            if secrets::encode_hex(&file.object).starts_with(&prefix) {
+                found.insert(file.object, file);
+            }
+        }
+    }
+    match found.into_values().collect::<Vec<_>>()[..] {
+        [file] => Ok(file.clone()),
+        [] => Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            "no-such-file",
+            format!(
+                "no node holds a file called {text:?}; `hearth casts` lists the files, `hearth cast` casts one"
+            ),
+        )),
+        _ => Err(Refusal::new(
+            StatusCode::CONFLICT,
+            "ambiguous-file",
+            format!("{text:?} can mean several files; give more of the id, or a name"),
+        )),
+    }
+}
+
+/// The files that a job is to find under `/with`.
+pub async fn job_files(api: &Api, with: &[WithFile]) -> Result<Vec<JobFile>, Refusal> {
+    let mut files = Vec::with_capacity(with.len());
+    for file in with {
+        hosted::check_name(&file.name).map_err(|error| refuse(Refused::BadName(error)))?;
+        let object = file
+            .object
+            .as_deref()
+            .map(programs::parse_hash)
+            .transpose()?;
+        let known = {
+            let core = api.shared.lock();
+            let mut known = core.casts.files.iter();
+            match object {
+                Some(object) => known.find(|known| known.object == object),
+                None => Some(find(known, &file.name)?),
+            }
+        };
+        let object = object.or(known.as_ref().map(|known| known.object));
+        let object = object.expect("given, or found by name");
+        let content = api.shared.programs.get(&object);
+        let held = known.filter(|known| {
+            !api.shared
+                .lock()
+                .casts
+                .files
+                .holders(&known.object)
+                .is_empty()
+        });
+        let bytes = match (&content, held) {
+            (Some(content), _) => content.bytes(),
+            (None, Some(held)) => held.bytes,
+            (None, None) => return Err(programs::unknown_program(&object)),
+        };
+        if let Some(content) = &content {
+            describe(&file.name, content).await?;
+        }
+        files.push(JobFile {
+            name: file.name.clone(),
+            object,
+            bytes,
+            content,
+        });
+    }
+    Ok(files)
+}
+
+/// The hashes of a file's blocks.
+pub async fn describe(
+    name: &str,
+    file: &Program,
+) -> Result<std::sync::Arc<crate::casts::object::Described>, Refusal> {
+    if let Some(described) = file.described() {
+        return Ok(described);
+    }
+    let file = file.clone();
+    let described = tokio::task::spawn_blocking(move || file.describe()).await;
+    let described = described.expect("hashing does not panic");
+    described.map_err(|error| {
+        let text = format!("{name} cannot be cast: {error}");
+        Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "cannot-cast", text)
+    })
+}
+
+fn refuse(refused: Refused) -> Refusal {
+    let (status, code) = match &refused {
+        Refused::BadName(_) => (StatusCode::BAD_REQUEST, "bad-name"),
+        Refused::NameTaken { .. } => (StatusCode::CONFLICT, "name-taken"),
+        Refused::NotUp(_) | Refused::NoNodes => (StatusCode::UNPROCESSABLE_ENTITY, "nodes-not-up"),
+        Refused::TooLarge { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "too-large"),
+        Refused::TooMany(_) | Refused::TooManyNames => {
+            (StatusCode::SERVICE_UNAVAILABLE, "too-many-casts")
+        }
+        Refused::Protocol(_) => (StatusCode::UNPROCESSABLE_ENTITY, "cannot-cast"),
+    };
+    Refusal::new(status, code, refused)
+}
+
+fn refuse_unknown(error: NotUnderWay) -> Refusal {
+    match error {
+        NotUnderWay::Unknown(_) => Refusal::new(StatusCode::NOT_FOUND, "no-such-cast", error),
+        NotUnderWay::Ended(_) => Refusal::new(StatusCode::CONFLICT, "cast-ended", error),
+    }
+}
+
+fn refuse_nodes(mut unknown: Vec<u32>) -> Refusal {
+    unknown.sort_unstable();
+    let error = format!(
+        "unknown nodes: {}; `hearth nodes` lists the nodes",
+        hostlist::format(&unknown)
+    );
+    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "no-such-nodes", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_found_by_name_and_by_the_beginning_of_its_id() {
+        let file = |name: &str, first: u8, last: u8| {
+            let mut object = [first; 32];
+            object[31] = last;
+            Named {
+                name: name.to_string(),
+                object,
+                bytes: 1,
+                cast_unix_us: 0,
+            }
+        };
+        let files = || {
+            [
+                file("data", 0xab, 1),
+                file("alias", 0xab, 1),
+                file("abab", 0xcd, 1),
+                file("x", 0xcd, 2),
+            ]
+            .into_iter()
+        };
+        let found = |text| find(files(), text).map(|file| file.name);
+        assert_eq!(found("data").unwrap(), "data");
+        assert_eq!(found("abab").unwrap(), "abab", "a name comes before an id");
+        assert!(["data", "alias"].contains(&&found("ababa").unwrap()[..]));
+        assert_eq!(found("cdcd").unwrap_err().code(), "ambiguous-file");
+        for unknown in ["", "dat", "abc", "ffff"] {
+            assert_eq!(found(unknown).unwrap_err().code(), "no-such-file");
+        }
+    }
+}

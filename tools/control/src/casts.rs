@@ -1,0 +1,930 @@
+//! Casts: what goes to many nodes at once - files, programs of jobs, connection tables.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`object`] | a file and the hashes of its blocks |
+//! | [`shelf`] | where the source reads what it sends |
+//! | [`cast`] | one cast: what, to whom, how far |
+//! | [`files`] | names of files, and which node holds which |
+//! | [`for_jobs`] | what jobs have cast |
+//! | [`waits`] | jobs that wait for files |
+//! | [`figures`] | what a cast is measured by |
+
+//!
+//! Key types: [`Casts`], [`Order`], [`Outcome`]. Neighbours: `netstack::broadcast::Source` (all
+//! protocol), `control` (drives it, on the endpoint's socket), `control_events` (nodes that come and
+//! go), `api::casts`, the job runner through its fabric.
+//!
+//! Invariants: every cast ends, or waits for nodes that it was told to wait for; a content has one cast
+//! at a time, but for those of jobs; who is cast a file holds it or is named with the reason; a cast
+//! that was cancelled leaves nothing on the nodes that did not hold it before.
+
+pub mod cast;
+pub mod figures;
+pub mod files;
+pub mod for_jobs;
+pub mod object;
+pub mod shelf;
+mod waits;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+
+use hearth_store::{Batch, CastRow};
+use netstack::broadcast::{
+    CastError, CastSpec, MemberFailure, Peer, Progress, Purpose, Source, SourceConfig, SourceEvent,
+};
+use netstack::ids::{CastId, JobId, NodeId};
+use netstack::time::Instant;
+use netstack::wire::key::Key;
+use tokio::sync::watch;
+
+use crate::api::types::{CastInfo, CastState, LoadReport};
+use crate::config::{self, Scheme};
+use crate::events::{Event, Severity};
+use crate::hosted::{self, send};
+use crate::programs::{Hash, ProgramStore, short_id};
+use crate::{clock, hostlist};
+use cast::{Cast, Fate, What};
+use files::{Files, NotNamed};
+use object::Described;
+use shelf::{Content, Shelf};
+use waits::Waits;
+
+/// Casts that have ended and are still shown.
+const ENDED_MAX: usize = 64;
+
+/// Casts that are not over, those that wait for nodes included: the source's own bound.
+const CASTS_MAX: usize = 64;
+
+/// Nodes outside of a cast that hold the content and are asked to serve it: each takes work off the
+/// control node, and a few are enough for that.
+const HELPERS_MAX: usize = 32;
+
+/// How long a cast that an earlier run of control had begun waits for its nodes before it goes on with
+/// those that are there, in microseconds: nodes are heard again within seconds.
+const RESUME_PATIENCE_US: u64 = 5_000_000;
+
+/// A node in service.
+#[derive(Debug, Clone, Copy)]
+struct Up {
+    peer: Peer,
+    memory_bytes: u64,
+}
+
+/// What is to be cast.
+#[derive(Debug)]
+pub struct Order {
+    /// What it is.
+    pub what: What,
+    /// Its hashes.
+    pub described: Arc<Described>,
+    /// Its bytes.
+    pub content: Content,
+    /// The nodes that are to have it.
+    pub nodes: Vec<u32>,
+    /// Further nodes that hold it.
+    pub holders: BTreeSet<u32>,
+    /// Wait for nodes that are not in service.
+    pub patient: bool,
+    /// None: as configured.
+    pub scheme: Option<Scheme>,
+    /// Bytes a second; none: as configured.
+    pub rate: Option<u64>,
+}
+
+/// Why nothing is cast.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The name cannot be used.
+    #[error(transparent)]
+    BadName(#[from] hosted::BadName),
+    /// Another content has the name.
+    #[error(
+        "another file is called {name:?} ({id}{on}); drop it with `hearth casts drop {name}`, or choose another name with --name"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// The other file.
+        id: String,
+        /// Where it is.
+        on: String,
+    },
+    /// Nodes that are not in service.
+    #[error("{0} not in service; leave it out, or wait for it with --wait")]
+    NotUp(String),
+    /// There is nobody.
+    #[error("no node is in service; see `hearth nodes`")]
+    NoNodes,
+    /// A node's memory is too small.
+    #[error(
+        "{bytes} bytes do not fit the memory of {node} ({memory} bytes in all); leave it out, or cast less"
+    )]
+    TooLarge {
+        /// The file.
+        bytes: u64,
+        /// The node.
+        node: String,
+        /// Its memory.
+        memory: u64,
+    },
+    /// There are too many.
+    #[error(
+        "{0} casts are under way, which is the most there can be; wait for one to end, or cancel one"
+    )]
+    TooMany(usize),
+    /// Too many names.
+    #[error("nodes hold too many files; drop some with `hearth casts drop`")]
+    TooManyNames,
+    /// The protocol does not take it.
+    #[error("{0}")]
+    Protocol(String),
+}
+
+/// What jobs and nodes are told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// All files that a job waits for are there.
+    FilesHere(u64),
+    /// A job will not get its files.
+    FilesFailed(u64, String),
+    /// The cast of a job's program has got further; `over`: as far as it goes.
+    Load {
+        /// The job.
+        job: u64,
+        /// How it stands.
+        report: Box<LoadReport>,
+        /// Nothing more will come.
+        over: bool,
+    },
+    /// A node is to let go of a file.
+    Drop(u32, Hash),
+}
+
+/// All casts.
+#[derive(Debug)]
+pub struct Casts {
+    source: Source,
+    shelf: Shelf,
+    config: config::Broadcast,
+    under_way: BTreeMap<u64, Cast>,
+    ended: VecDeque<CastInfo>,
+    /// Names and holders of files.
+    pub files: Files,
+    waits: Waits,
+    up: BTreeMap<u32, Up>,
+    next_id: u64,
+    next_wire: u64,
+    outcomes: Vec<Outcome>,
+    events: Vec<Event>,
+    batch: Batch,
+    version: watch::Sender<u64>,
+}
+
+/// What [`Casts::new`] needs to know.
+#[derive(Debug)]
+pub struct Setup {
+    /// Where control is reached.
+    pub me: Peer,
+    /// The key of this run.
+    pub key: Key,
+    /// For random choices.
+    pub seed: u64,
+    /// Section `[broadcast]`.
+    pub config: config::Broadcast,
+    /// Files as the store knows them.
+    pub files: Files,
+    /// Number of the next cast.
+    pub next_id: u64,
+}
+
+impl Casts {
+    /// No casts yet.
+    pub fn new(setup: Setup, now: Instant) -> Self {
+        let limits = netstack::broadcast::Limits {
+            casts: CASTS_MAX,
+            ..Default::default()
+        };
+        let source = SourceConfig {
+            me: setup.me,
+            key: setup.key,
+            rate: setup.config.rate.bytes_per_second(),
+            seed: setup.seed,
+            limits,
+        };
+        Casts {
+            source: Source::new(source, now),
+            shelf: Shelf::default(),
+            config: setup.config,
+            under_way: BTreeMap::new(),
+            ended: VecDeque::new(),
+            files: setup.files,
+            waits: Waits::default(),
+            up: BTreeMap::new(),
+            next_id: setup.next_id,
+            // Rises over restarts, which the store need not know of.
+            next_wire: (clock::unix_us() / 1_000_000) << 20,
+            outcomes: Vec::new(),
+            events: Vec::new(),
+            batch: Batch::default(),
+            version: watch::Sender::new(0),
+        }
+    }
+
+    /// Goes on with casts that an earlier run of control had begun, as far as their files are still in
+    /// the cache.
+    pub fn resume(&mut self, now: Instant, rows: Vec<CastRow>, programs: &ProgramStore) {
+        for row in rows {
+            let found = programs.get(&row.object);
+            let described = found.as_ref().and_then(|file| file.describe().ok());
+            let (Some(file), Some(described)) = (found, described) else {
+                let text = format!(
+                    "the cast of {} ended with the earlier control node, and its bytes are not here any more; cast it again",
+                    row.name
+                );
+                self.events
+                    .push(Event::new(Severity::Warning, "cast-ended", text));
+                self.batch.end_cast(row.id);
+                continue;
+            };
+            let nodes = hostlist::parse(&row.nodes).unwrap_or_default();
+            let scheme = serde_json::from_value(serde_json::Value::String(row.scheme));
+            let cast = Cast {
+                id: row.id,
+                wire: None,
+                what: What::File {
+                    name: row.name,
+                    job: None,
+                },
+                described,
+                content: Content::Cached(file),
+                scheme: scheme.unwrap_or(self.config.scheme),
+                rate: if row.rate == 0 { self.rate() } else { row.rate },
+                nodes: nodes.into_iter().map(|node| (node, Fate::Absent)).collect(),
+                helpers: Vec::new(),
+                progress: Progress::default(),
+                sent_before: (0, 0),
+                corrupt: 0,
+                began_us: now.as_micros(),
+                done_us: None,
+                began_unix_us: row.began_unix_us,
+                patient: true,
+                holds_until_us: Some(now.as_micros() + RESUME_PATIENCE_US),
+                cancelled: None,
+            };
+            self.under_way.insert(row.id, cast);
+        }
+    }
+
+    /// Bytes a second of a node's link, as configured.
+    pub fn rate(&self) -> u64 {
+        self.config.rate.bytes_per_second()
+    }
+
+    /// Section `[broadcast]`.
+    pub fn config(&self) -> &config::Broadcast {
+        &self.config
+    }
+
+    /// Begins a cast, or adds nodes to the one of the same file that is under way; gives its number.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn begin(&mut self, now: Instant, order: Order) -> Result<u64, Refused> {
+        self.check(&order)?;
+        let object = order.described.object.clone();
+        if let What::File { name, .. } = &order.what {
+            self.name(name, &object.id, object.bytes)?;
+            let same = self.under_way.values().find(|cast| {
+                cast.what.is_file()
+                    && cast.described.object.id == object.id
+                    && cast.cancelled.is_none()
+            });
+            if let Some(id) = same.map(|cast| cast.id) {
+                self.add_nodes(now, id, &order.nodes, order.patient);
+                return Ok(id);
+            }
+        }
+        if self.under_way.len() >= CASTS_MAX {
+            return Err(Refused::TooMany(self.under_way.len()));
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        self.batch.number_casts_from(self.next_id);
+        let held = |node: &u32| order.holders.contains(node);
+        let fate = |node: &u32| match self.up.contains_key(node) {
+            _ if held(node) => Fate::Held,
+            true => Fate::Coming,
+            false => Fate::Absent,
+        };
+        let nodes: BTreeMap<u32, Fate> =
+            order.nodes.iter().map(|node| (*node, fate(node))).collect();
+        let helpers = order
+            .holders
+            .iter()
+            .filter(|node| !nodes.contains_key(node));
+        let helpers = helpers.take(HELPERS_MAX).copied().collect();
+        let cast = Cast {
+            id,
+            wire: None,
+            what: order.what,
+            described: order.described,
+            content: order.content,
+            scheme: order.scheme.unwrap_or(self.config.scheme),
+            rate: order.rate.unwrap_or(self.rate()),
+            nodes,
+            helpers,
+            progress: Progress::default(),
+            sent_before: (0, 0),
+            corrupt: 0,
+            began_us: now.as_micros(),
+            done_us: None,
+            began_unix_us: clock::unix_us(),
+            patient: order.patient,
+            holds_until_us: None,
+            cancelled: None,
+        };
+        if let What::File { name, .. } = &cast.what {
+            let nodes: Vec<u32> = cast.nodes.keys().copied().collect();
+            let text = format!(
+                "cast {id}: {name} ({} bytes) to {}",
+                object.bytes,
+                hostlist::format(&nodes)
+            );
+            self.events
+                .push(Event::new(Severity::Info, "cast-started", text));
+        }
+        self.under_way.insert(id, cast);
+        self.write_down(id);
+        if let Err(error) = self.announce(now, id) {
+            self.under_way.remove(&id);
+            self.batch.end_cast(id);
+            self.tidy();
+            return Err(Refused::Protocol(error.to_string()));
+        }
+        self.end_if_settled(now, id);
+        self.changed();
+        Ok(id)
+    }
+
+    fn check(&self, order: &Order) -> Result<(), Refused> {
+        if order.nodes.is_empty() {
+            return Err(Refused::NoNodes);
+        }
+        let absent: Vec<u32> = order
+            .nodes
+            .iter()
+            .copied()
+            .filter(|node| !self.up.contains_key(node))
+            .collect();
+        if !absent.is_empty() && !order.patient {
+            return Err(Refused::NotUp(hostlist::format(&sorted(absent))));
+        }
+        let bytes = order.described.object.bytes;
+        for node in &order.nodes {
+            if let Some(up) = self.up.get(node).filter(|up| up.memory_bytes <= bytes) {
+                return Err(Refused::TooLarge {
+                    bytes,
+                    node: hostlist::name(*node),
+                    memory: up.memory_bytes,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, name: &str, object: &Hash, bytes: u64) -> Result<(), Refused> {
+        hosted::check_name(name)?;
+        // A name whose file nobody holds any more is free.
+        self.tidy();
+        self.files
+            .name(name, *object, bytes, clock::unix_us())
+            .map_err(|error| match error {
+                NotNamed::TooMany => Refused::TooManyNames,
+                NotNamed::Taken(other) => {
+                    let holders: Vec<u32> = self.files.holders(&other).into_iter().collect();
+                    let on = match holders.is_empty() {
+                        true => String::new(),
+                        false => format!(", on {}", hostlist::format(&holders)),
+                    };
+                    Refused::NameTaken {
+                        name: name.to_string(),
+                        id: short_id(&other),
+                        on,
+                    }
+                }
+            })
+    }
+
+    fn add_nodes(&mut self, now: Instant, id: u64, nodes: &[u32], patient: bool) {
+        let Some(cast) = self.under_way.get_mut(&id) else {
+            return;
+        };
+        cast.patient |= patient;
+        let object = cast.described.object.id;
+        for node in nodes {
+            let up = self.up.get(node);
+            let fate = match up {
+                _ if self.files.holds(*node, &object) => Fate::Held,
+                Some(_) => Fate::Coming,
+                None => Fate::Absent,
+            };
+            let known = cast.nodes.get(node);
+            if known.is_some_and(|known| !matches!(known, Fate::Failed(_))) {
+                continue;
+            }
+            cast.nodes.insert(*node, fate.clone());
+            if let (Fate::Coming, Some(wire), Some(up)) = (fate, cast.wire, up) {
+                self.source.join(now, wire, NodeId(*node), up.peer);
+            }
+        }
+        self.write_down(id);
+        self.changed();
+    }
+
+    /// Writes a file's cast down, so that a later run of control goes on with it.
+    fn write_down(&mut self, id: u64) {
+        let Some(cast) = self.under_way.get(&id) else {
+            return;
+        };
+        let What::File { name, job: None } = &cast.what else {
+            return;
+        };
+        let nodes: Vec<u32> = cast.nodes.keys().copied().collect();
+        self.batch.put_cast(CastRow {
+            id,
+            name: name.clone(),
+            object: cast.described.object.id,
+            nodes: hostlist::format(&nodes),
+            scheme: cast.scheme.word().to_string(),
+            rate: cast.rate,
+            began_unix_us: cast.began_unix_us,
+        });
+    }
+
+    /// Hands a cast to the source, if any node lacks it and is there.
+    fn announce(&mut self, now: Instant, id: u64) -> Result<(), CastError> {
+        let Some(cast) = self.under_way.get_mut(&id) else {
+            return Ok(());
+        };
+        if cast.wire.is_some() || !cast.nodes.values().any(|fate| *fate == Fate::Coming) {
+            return Ok(());
+        }
+        let member = |node: &u32, holds| {
+            let up = self.up.get(node)?;
+            Some((NodeId(*node), up.peer, holds))
+        };
+        let mut members = Vec::with_capacity(cast.nodes.len() + cast.helpers.len());
+        for (node, fate) in &cast.nodes {
+            match fate {
+                Fate::Coming => members.extend(member(node, false)),
+                Fate::Held | Fate::Done => members.extend(member(node, true)),
+                Fate::Absent | Fate::Failed(_) => {}
+            }
+        }
+        members.extend(cast.helpers.iter().filter_map(|node| member(node, true)));
+        let wire = CastId(self.next_wire);
+        self.next_wire += 1;
+        self.shelf
+            .put(wire, cast.described.clone(), cast.content.clone());
+        let spec = CastSpec {
+            id: wire,
+            object: cast.described.object.clone(),
+            purpose: match &cast.what {
+                What::File { name, .. } => Purpose::File { name: name.clone() },
+                What::Program { .. } => Purpose::Program,
+                What::Table { job } => Purpose::Table { job: JobId(*job) },
+            },
+            job: cast.what.job().map(JobId),
+            members,
+            scheme: cast.scheme.protocol(),
+            rate: cast.rate,
+        };
+        let begun = self.source.cast(now, spec);
+        match begun {
+            Ok(()) => cast.wire = Some(wire),
+            Err(_) => self.shelf.remove(wire),
+        }
+        begun
+    }
+
+    /// Ends a cast before its time.
+    ///
+    /// # Errors
+    /// There is no such cast, or it is over.
+    pub fn cancel(&mut self, now: Instant, id: u64, why: &str) -> Result<(), NotUnderWay> {
+        let Some(cast) = self.under_way.get_mut(&id) else {
+            return Err(match self.ended.iter().any(|ended| ended.id == id) {
+                true => NotUnderWay::Ended(id),
+                false => NotUnderWay::Unknown(id),
+            });
+        };
+        if cast.cancelled.is_none() {
+            cast.cancelled = Some(why.to_string());
+            match cast.wire {
+                Some(wire) => self.source.cancel(now, wire),
+                None => self.end(now, id),
+            }
+            self.changed();
+        }
+        Ok(())
+    }
+
+    /// A node is in service.
+    pub fn node_joined(
+        &mut self,
+        now: Instant,
+        node: u32,
+        epoch: u64,
+        peer: Peer,
+        memory_bytes: u64,
+    ) {
+        self.up.insert(node, Up { peer, memory_bytes });
+        self.files.joined(node, epoch);
+        let ids: Vec<u64> = self.under_way.keys().copied().collect();
+        for id in ids {
+            let Some(cast) = self.under_way.get_mut(&id) else {
+                continue;
+            };
+            let object = cast.described.object.id;
+            let holds = cast.what.is_file() && self.files.holds(node, &object);
+            let Some(fate) = cast.nodes.get_mut(&node) else {
+                continue;
+            };
+            if holds {
+                if matches!(fate, Fate::Absent | Fate::Failed(_)) {
+                    *fate = Fate::Held;
+                }
+            } else {
+                // Late, or booted in the middle: it gets the rest.
+                *fate = Fate::Coming;
+                if let Some(wire) = cast.wire {
+                    self.source.join(now, wire, NodeId(node), peer);
+                }
+            }
+            let waits = cast.holds_until_us.is_some();
+            let complete = !cast.nodes.values().any(|fate| *fate == Fate::Absent);
+            if complete || !waits {
+                cast.holds_until_us = None;
+                self.announce_late(now, id);
+            }
+            self.end_if_settled(now, id);
+        }
+        self.changed();
+    }
+
+    /// A node is out of service; `forgets`: and what it held is gone.
+    pub fn node_gone(&mut self, now: Instant, node: u32, forgets: bool) {
+        self.up.remove(&node);
+        self.files.gone(node, forgets);
+        self.source.lost(now, NodeId(node));
+        for cast in self.under_way.values_mut() {
+            if cast.wire.is_none()
+                && let Some(fate @ Fate::Coming) = cast.nodes.get_mut(&node)
+            {
+                *fate = Fate::Absent;
+            }
+        }
+        self.changed();
+    }
+
+    /// A node has let go of a file.
+    pub fn dropped(&mut self, node: u32, object: Hash) {
+        self.files.let_go(node, object);
+        self.tidy();
+        self.changed();
+    }
+
+    /// Hands a cast to the source that could not be before; what the source does not take is over.
+    fn announce_late(&mut self, now: Instant, id: u64) {
+        if let Err(error) = self.announce(now, id)
+            && let Some(cast) = self.under_way.get_mut(&id)
+        {
+            for fate in cast.nodes.values_mut() {
+                if matches!(fate, Fate::Coming | Fate::Absent) {
+                    *fate = Fate::Failed(error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Takes a datagram of a cast.
+    pub fn handle_datagram(&mut self, now: Instant, from: SocketAddrV4, datagram: &[u8]) {
+        self.source
+            .handle_datagram(now, from, datagram, &mut self.shelf);
+    }
+
+    /// The next datagram to send.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<(SocketAddrV4, usize)> {
+        let sent = self.source.poll_transmit(now, out, &mut self.shelf);
+        sent.map(|(to, length)| (to.addr, length))
+    }
+
+    /// When there is something to do without other cause.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let held = self
+            .under_way
+            .values()
+            .filter_map(|cast| cast.holds_until_us);
+        let held = held.min().map(Instant::from_micros);
+        [self.source.poll_timeout(), held]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Acts on what the source says and on what is due.
+    pub fn settle(&mut self, now: Instant) {
+        while let Some(event) = self.source.poll_event() {
+            self.handle(now, event);
+        }
+        let due = |cast: &&Cast| {
+            cast.holds_until_us
+                .is_some_and(|until| until <= now.as_micros())
+        };
+        let due: Vec<u64> = self
+            .under_way
+            .values()
+            .filter(due)
+            .map(|cast| cast.id)
+            .collect();
+        for id in due {
+            if let Some(cast) = self.under_way.get_mut(&id) {
+                cast.holds_until_us = None;
+            }
+            self.announce_late(now, id);
+            self.end_if_settled(now, id);
+            self.changed();
+        }
+    }
+
+    fn handle(&mut self, now: Instant, event: SourceEvent) {
+        let wire = match &event {
+            SourceEvent::Progress { cast, .. }
+            | SourceEvent::MemberDone { cast, .. }
+            | SourceEvent::MemberFailed { cast, .. }
+            | SourceEvent::CorruptSender { cast, .. }
+            | SourceEvent::Finished { cast, .. } => *cast,
+        };
+        let cast = self.under_way.values_mut();
+        let Some(cast) = cast.into_iter().find(|cast| cast.wire == Some(wire)) else {
+            return;
+        };
+        let id = cast.id;
+        match event {
+            SourceEvent::Progress { progress, .. } => cast.progress = progress,
+            SourceEvent::MemberDone { node, .. } => {
+                let fate = cast.nodes.get_mut(&node.0);
+                if let Some(fate) = fate.filter(|fate| **fate != Fate::Held) {
+                    *fate = Fate::Done;
+                    cast.done_us = Some(now.as_micros());
+                    if cast.what.is_file() {
+                        let object = cast.described.object.id;
+                        self.files.hold(node.0, object, clock::unix_us());
+                    }
+                }
+            }
+            SourceEvent::MemberFailed { node, reason, .. } => self.failed(id, node.0, reason),
+            SourceEvent::CorruptSender { node, count, .. } => {
+                cast.corrupt += u64::from(count);
+                let who = node.map_or("the control node".to_string(), |node| node.to_string());
+                let text = format!(
+                    "cast {id}: {who} sent {count} damaged blocks of {}, which were fetched again; if that repeats, test its memory",
+                    cast.what.name()
+                );
+                let event = Event::new(Severity::Warning, "cast-corrupt", text);
+                self.events.push(match node {
+                    Some(node) => event.node(node.0),
+                    None => event,
+                });
+            }
+            SourceEvent::Finished { .. } => self.finished(now, id),
+        }
+        self.tell_job(now, id, false);
+        self.changed();
+    }
+
+    fn failed(&mut self, id: u64, node: u32, reason: MemberFailure) {
+        let Some(cast) = self.under_way.get_mut(&id) else {
+            return;
+        };
+        let patient = cast.patient && reason == MemberFailure::Lost;
+        let name = cast.what.name();
+        let Some(fate) = cast.nodes.get_mut(&node) else {
+            return;
+        };
+        // A helper that does not want to help is no loss; and what one has, it has.
+        if *fate != Fate::Coming {
+            return;
+        }
+        if patient {
+            *fate = Fate::Absent;
+            return;
+        }
+        let why = match reason {
+            MemberFailure::Reported(netstack::broadcast::FailReason::NoRoom) => format!(
+                "has no room for {} bytes; `hearth casts drop` lets go of files, `hearth nodes` shows its memory",
+                cast.described.object.bytes
+            ),
+            reason => send::describe(reason).to_string(),
+        };
+        *fate = Fate::Failed(why.clone());
+        if reason != MemberFailure::Cancelled {
+            let text = format!("cast {id}: {} {why} ({name})", hostlist::name(node));
+            let event = Event::new(Severity::Warning, "cast-node-failed", text);
+            self.events.push(event.node(node));
+        }
+    }
+
+    /// The source is through with a cast.
+    fn finished(&mut self, now: Instant, id: u64) {
+        let Some(cast) = self.under_way.get_mut(&id) else {
+            return;
+        };
+        if let Some(wire) = cast.wire.take() {
+            self.shelf.remove(wire);
+        }
+        let progress = std::mem::take(&mut cast.progress);
+        cast.sent_before.0 += progress.blocks_sent;
+        cast.sent_before.1 += progress.bytes_sent;
+        if cast.cancelled.is_some() {
+            return self.end(now, id);
+        }
+        // Nodes that came while it was ending.
+        self.announce_late(now, id);
+        self.end_if_settled(now, id);
+    }
+
+    fn end_if_settled(&mut self, now: Instant, id: u64) {
+        let over = |cast: &Cast| cast.wire.is_none() && cast.is_settled();
+        if self.under_way.get(&id).is_some_and(over) {
+            self.end(now, id);
+        }
+    }
+
+    fn end(&mut self, now: Instant, id: u64) {
+        self.tell_job(now, id, true);
+        let Some(cast) = self.under_way.remove(&id) else {
+            return;
+        };
+        if let Some(wire) = cast.wire {
+            self.shelf.remove(wire);
+        }
+        let info = cast.info(now.as_micros());
+        if cast.what.is_file() {
+            self.batch.end_cast(id);
+            if cast.cancelled.is_some() {
+                let object = cast.described.object.id;
+                for node in cast.those(|fate| *fate == Fate::Done) {
+                    self.outcomes.push(Outcome::Drop(node, object));
+                }
+            }
+        }
+        if let Some(event) = end_event(&cast, &info) {
+            self.events.push(event);
+        }
+        self.waits.ended(&cast, &mut self.outcomes);
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(info);
+        self.tidy();
+        self.changed();
+    }
+
+    /// Tells a job how the cast of its program stands.
+    fn tell_job(&mut self, now: Instant, id: u64, over: bool) {
+        let cast = self.under_way.get(&id);
+        let report = cast.and_then(|cast| cast.load_report(now.as_micros()));
+        if let Some((job, report)) = report {
+            let report = Box::new(report);
+            self.outcomes.push(Outcome::Load { job, report, over });
+        }
+    }
+
+    fn tidy(&mut self) {
+        let casts = &self.under_way;
+        let wanted = |object: &Hash| {
+            casts
+                .values()
+                .any(|cast| cast.described.object.id == *object)
+        };
+        self.files.tidy(wanted);
+    }
+
+    fn changed(&self) {
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Changes whenever something here does.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// One cast.
+    pub fn get(&self, now: Instant, id: u64) -> Option<CastInfo> {
+        let cast = self.under_way.get(&id);
+        let cast = cast.map(|cast| cast.info(now.as_micros()));
+        cast.or_else(|| self.ended.iter().find(|ended| ended.id == id).cloned())
+    }
+
+    /// Casts that are under way and the last that ended, by number.
+    pub fn list(&self, now: Instant) -> Vec<CastInfo> {
+        let running = self
+            .under_way
+            .values()
+            .map(|cast| cast.info(now.as_micros()));
+        let mut list: Vec<CastInfo> = self.ended.iter().cloned().chain(running).collect();
+        list.sort_by_key(|cast| cast.id);
+        list
+    }
+
+    /// Nodes in service.
+    pub fn nodes_up(&self) -> Vec<u32> {
+        self.up.keys().copied().collect()
+    }
+
+    /// Where a node is reached, if it is in service.
+    pub fn peer(&self, node: u32) -> Option<Peer> {
+        self.up.get(&node).map(|up| up.peer)
+    }
+
+    /// What jobs and nodes are to be told since the last call.
+    pub fn take_outcomes(&mut self) -> Vec<Outcome> {
+        std::mem::take(&mut self.outcomes)
+    }
+
+    /// Events since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Changes since the last call, to be written down.
+    pub fn take_changes(&mut self) -> Batch {
+        let mut batch = self.files.take_changes();
+        batch.append(&mut self.batch);
+        batch
+    }
+
+    /// Figures of the source.
+    pub fn counters(&self) -> &netstack::broadcast::CastCounters {
+        self.source.counters()
+    }
+}
+
+/// Why a cast cannot be cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotUnderWay {
+    /// Never heard of it.
+    #[error("there is no cast {0}; `hearth casts` lists the casts")]
+    Unknown(u64),
+    /// It is over.
+    #[error("cast {0} has ended already")]
+    Ended(u64),
+}
+
+fn end_event(cast: &Cast, info: &CastInfo) -> Option<Event> {
+    let (id, name) = (cast.id, &info.name);
+    let job = cast.what.job();
+    let failed: Vec<&str> = info
+        .failed
+        .iter()
+        .map(|failure| &failure.node[..])
+        .collect();
+    let failed = failed.join(", ");
+    let (severity, text) = match info.state {
+        CastState::Done => {
+            let us = (info.ms * 1e3) as u64;
+            let figures = figures::line(info.bytes, us, (info.limit_ms * 1e3) as u64);
+            let text = format!("cast {id}: {name} is on {}: {figures}", info.nodes);
+            (Severity::Info, text)
+        }
+        CastState::Cancelled => {
+            let text = format!("cast {id}: {name} was cancelled: {}", info.reason);
+            (Severity::Info, text)
+        }
+        _ => {
+            let text = format!(
+                "cast {id}: {name} is on {} of {} nodes, not on {failed}",
+                info.done, info.nodes_total
+            );
+            (Severity::Warning, text)
+        }
+    };
+    // Every job has a table, and every cold one its program: what went well is in the job's report.
+    if !cast.what.is_file() && severity == Severity::Info {
+        return None;
+    }
+    let event = Event::new(severity, "cast-ended", text);
+    Some(match job {
+        Some(job) => event.job(job),
+        None => event,
+    })
+}
+
+fn sorted(mut nodes: Vec<u32>) -> Vec<u32> {
+    nodes.sort_unstable();
+    nodes
+}

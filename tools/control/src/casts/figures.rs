@@ -1,0 +1,42 @@
+//! What a cast is measured by: the time that one link needs for the data once.
+//!
+//! Neighbours: `api::casts` and the command line show it; `docs/benchmarks.md` uses the same measure.
+
+use netstack::broadcast::FRAGMENT;
+
+/// Bytes beside the payload of a full datagram of a cast: its own header, UDP (8), IPv4 (20), and
+/// what Ethernet adds (preamble 8, header 14, checksum 4, gap 12).
+const OVERHEAD: u64 = DATA_HEADER + 8 + 20 + 38;
+
+/// Header of a datagram with data.
+const DATA_HEADER: u64 = netstack::broadcast::wire::DATA_OVERHEAD as u64;
+
+/// Microseconds that a link of `rate` bytes a second needs for `bytes` bytes in full datagrams.
+pub fn limit_us(bytes: u64, rate: u64) -> u64 {
+    let datagrams = bytes.div_ceil(FRAGMENT as u64);
+    let on_wire = u128::from(bytes) + u128::from(datagrams) * u128::from(OVERHEAD);
+    let us = on_wire * 1_000_000 / u128::from(rate.max(1));
+    u64::try_from(us).unwrap_or(u64::MAX)
+}
+
+/// `4194304 bytes in 0.72 s, 5.8 MB/s, 1.07 times what one link needs`.
+pub fn line(bytes: u64, us: u64, limit_us: u64) -> String {
+    let seconds = us as f64 / 1e6;
+    let rate = bytes as f64 / 1e6 / seconds.max(1e-6);
+    let ratio = us as f64 / limit_us.max(1) as f64;
+    format!("{bytes} bytes in {seconds:.2} s, {rate:.1} MB/s, {ratio:.2} times what one link needs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_needs_time_for_headers_too() {
+        // 50 Mbit/s, 4 MB: 3,071 datagrams.
+        let us = limit_us(4 << 20, 6_250_000);
+        assert!((700_000..=730_000).contains(&us), "{us}");
+        assert_eq!(limit_us(0, 1), 0);
+        assert!(line(1_000_000, 500_000, 250_000).contains("0.50 s, 2.0 MB/s, 2.00 times"));
+    }
+}

@@ -1,0 +1,513 @@
+//! `hearth cast` and `hearth casts`: files into the nodes' memory, and what is there.
+//!
+//! Neighbours: `api::casts` on the other side. Invariant: `cast` ends with status 0 only when every
+//! node has the file; an interrupt cancels the cast before it ends.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use hyper::Method;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{
+    Global, block_on, hosted, print_json, print_text, programs as programs_command, table,
+};
+use crate::api::types::{
+    CancelRequest, CastAccepted, CastInfo, CastKind, CastRequest, CastState, CastsInfo, DropAnswer,
+    FileDropRequest,
+};
+use crate::casts::figures;
+use crate::client::{self, Client, RequestError};
+use crate::config::{LinkRate, Scheme};
+use crate::{output, paths, programs, secrets};
+
+/// Some nodes do not have the file.
+const EXIT_INCOMPLETE: u8 = 1;
+/// The time was up.
+const EXIT_TIME_UP: u8 = 124;
+/// Interrupted.
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// How long one question waits for news, in milliseconds.
+const WAIT_MS: u64 = 1000;
+
+/// How long a cancelled cast is waited for.
+const CANCEL_LIMIT: Duration = Duration::from_secs(15);
+
+/// Options of `hearth cast`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The file stays in the nodes' memory until `hearth casts drop` or their next boot; programs find it with
+`hearth run --with NAME`, as /with/NAME. Ctrl-C cancels, and leaves nothing on the nodes.
+Exit status: 0 every node has it; 1 some do not; 124 the time was up; 130 interrupted; 125 anything else.")]
+pub struct CastOptions {
+    /// The file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The nodes: n0,n[3-5] [default: all in service].
+    #[arg(value_name = "NODES")]
+    nodes: Option<String>,
+    /// Its name on the nodes [default: as here].
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// How it spreads [config: broadcast.scheme].
+    #[arg(long, value_enum, value_name = "SCHEME")]
+    scheme: Option<Scheme>,
+    /// Rate of the nodes' links, as in 50mbit [config: broadcast.rate].
+    #[arg(long, value_name = "RATE")]
+    rate: Option<LinkRate>,
+    /// Wait for nodes that are not in service instead of refusing.
+    #[arg(long)]
+    wait: bool,
+    /// Cancel after so many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<f64>,
+}
+
+/// Options of `hearth casts`.
+#[derive(Debug, Args)]
+pub struct ListOptions {
+    #[command(subcommand)]
+    command: Option<ListCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+enum ListCommand {
+    /// Have nodes let go of a file.
+    Drop(DropOptions),
+    /// End a cast; nodes that did not hold the file before let go of it.
+    Cancel(CancelOptions),
+}
+
+/// Options of `hearth casts drop`.
+#[derive(Debug, Args)]
+struct DropOptions {
+    /// Its name, or the beginning of its id as `hearth casts` shows it.
+    #[arg(value_name = "NAME")]
+    file: String,
+    /// Only these nodes: n0,n[3-5] [default: all that hold it].
+    #[arg(value_name = "NODES")]
+    nodes: Option<String>,
+}
+
+/// Options of `hearth casts cancel`.
+#[derive(Debug, Args)]
+struct CancelOptions {
+    /// Number of the cast.
+    #[arg(value_name = "CAST")]
+    cast: u64,
+}
+
+/// Casts a file.
+pub fn cast(global: &Global, options: &CastOptions) -> anyhow::Result<ExitCode> {
+    let name = match &options.name {
+        Some(name) => name.clone(),
+        None => hosted::file_name(&options.file)?,
+    };
+    crate::hosted::check_name(&name)?;
+    let hash = hash_file(&options.file)?;
+    let request = CastRequest {
+        name,
+        object: secrets::encode_hex(&hash),
+        nodes: options.nodes.clone(),
+        scheme: options.scheme,
+        rate: options.rate,
+        wait: options.wait,
+    };
+    let client = global.client()?;
+    let (info, end) = block_on(async {
+        let id = hand_in(&client, &request, &options.file).await?;
+        follow(&client, id, options.timeout, global.json).await
+    })?;
+    if global.json {
+        print_json(&info)?;
+    } else {
+        summary(&info).into_iter().for_each(output::say_line);
+    }
+    Ok(match (info.state, end) {
+        (CastState::Done, _) => ExitCode::SUCCESS,
+        (_, End::Interrupted) => ExitCode::from(EXIT_INTERRUPTED),
+        (_, End::TimeUp) => ExitCode::from(EXIT_TIME_UP),
+        _ => ExitCode::from(EXIT_INCOMPLETE),
+    })
+}
+
+/// The id of a file, read as a whole.
+pub(super) fn hash_file(file: &std::path::Path) -> anyhow::Result<programs::Hash> {
+    let path = file.display();
+    let data = std::fs::metadata(file).with_context(|| format!("cannot cast {path}"))?;
+    if !data.is_file() {
+        bail!("cannot cast {path}: it is not a file; pack a folder with tar first");
+    }
+    programs::hash_of_file(file).with_context(|| format!("cannot read {path}"))
+}
+
+/// Hands a cast in; sends the file first if control does not have it.
+async fn hand_in(
+    client: &Client,
+    request: &CastRequest,
+    file: &std::path::Path,
+) -> anyhow::Result<u64> {
+    let accepted: Result<CastAccepted, RequestError> = client.post("/v1/casts", request).await;
+    match accepted {
+        Err(error) if error.code() == Some("unknown-program") => {}
+        accepted => return Ok(accepted?.id),
+    }
+    upload(client, &request.object, file).await?;
+    let accepted: CastAccepted = client.post("/v1/casts", request).await?;
+    Ok(accepted.id)
+}
+
+/// Sends a file to control.
+pub(super) async fn upload(
+    client: &Client,
+    object: &str,
+    file: &std::path::Path,
+) -> anyhow::Result<()> {
+    let opened = tokio::fs::File::open(file).await;
+    let opened = opened.with_context(|| format!("cannot read {}", file.display()))?;
+    let length = opened.metadata().await?.len();
+    let path = format!("/v1/programs/{object}");
+    client
+        .send_sized(Method::PUT, &path, client::streamed(opened), length)
+        .await?;
+    Ok(())
+}
+
+/// Why waiting ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Over,
+    Interrupted,
+    TimeUp,
+}
+
+/// Follows a cast to its end.
+async fn follow(
+    client: &Client,
+    id: u64,
+    timeout_s: Option<f64>,
+    quiet: bool,
+) -> anyhow::Result<(CastInfo, End)> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let limit = timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let mut deadline = limit.map(|limit| tokio::time::Instant::now() + limit);
+    let bar = Bar::new(quiet);
+    let mut end = End::Over;
+    let mut gone_since: Option<tokio::time::Instant> = None;
+    loop {
+        let path = format!("/v1/casts/{id}?wait_ms={WAIT_MS}");
+        let far = tokio::time::Instant::now() + Duration::from_secs(86_400);
+        let why = tokio::select! {
+            answer = client.get::<CastInfo>(&path) => {
+                let info = match answer {
+                    // A control node that starts again goes on with the cast.
+                    Err(error) if error.is_gone() => {
+                        let since = *gone_since.get_or_insert_with(tokio::time::Instant::now);
+                        if since.elapsed() > paths::START_LIMIT {
+                            return Err(error.into());
+                        }
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        continue;
+                    }
+                    answer => answer?,
+                };
+                gone_since = None;
+                bar.show(&info);
+                if info.state.is_final() {
+                    bar.clear();
+                    return Ok((info, end));
+                }
+                continue;
+            }
+            _ = interrupt.recv() => End::Interrupted,
+            _ = terminate.recv() => End::Interrupted,
+            () = tokio::time::sleep_until(deadline.unwrap_or(far)) => End::TimeUp,
+        };
+        if end != End::Over {
+            bail!("cast {id} was cancelled, and its end was not waited for; see `hearth casts`");
+        }
+        end = why;
+        deadline = Some(tokio::time::Instant::now() + CANCEL_LIMIT);
+        let reason = match why {
+            End::TimeUp => "its time was up",
+            _ => "interrupted by its user",
+        };
+        cancel_cast(client, id, reason).await?;
+    }
+}
+
+async fn cancel_cast(client: &Client, id: u64, reason: &str) -> Result<(), RequestError> {
+    let request = CancelRequest {
+        signal: None,
+        reason: Some(reason.to_string()),
+    };
+    let path = format!("/v1/casts/{id}/cancel");
+    let answer: Result<serde_json::Value, RequestError> = client.post(&path, &request).await;
+    match answer {
+        Err(error) if error.code() != Some("cast-ended") => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A line on a terminal: nodes done, rate, time, limit.
+struct Bar(Option<indicatif::ProgressBar>);
+
+impl Bar {
+    fn new(quiet: bool) -> Self {
+        let shown = !quiet && std::io::stderr().is_terminal();
+        Bar(shown.then(|| {
+            let bar = indicatif::ProgressBar::new_spinner();
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        }))
+    }
+
+    fn show(&self, info: &CastInfo) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(output::plain(&progress(info)));
+        }
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// `data.bin: 3 of 4 nodes, 5.6 MB/s, 0.61 s (one link needs 0.64 s)`.
+fn progress(info: &CastInfo) -> String {
+    let seconds = info.ms / 1e3;
+    let rate = info.bytes_sent as f64 / 1e6 / seconds.max(1e-3);
+    let mut text = format!(
+        "{}: {} of {} nodes, {rate:.1} MB/s, {seconds:.1} s (one link needs {:.1} s)",
+        info.name,
+        info.done,
+        info.nodes_total,
+        info.limit_ms / 1e3
+    );
+    if !info.nodes_absent.is_empty() {
+        text = format!("{text}; waits for {}", info.nodes_absent);
+    }
+    text
+}
+
+/// How a cast ended, in lines.
+fn summary(info: &CastInfo) -> Vec<String> {
+    let mut lines = Vec::new();
+    for failure in &info.failed {
+        lines.push(format!("{} {}", failure.node, failure.reason));
+    }
+    let name = &info.name;
+    let all = info.nodes_total;
+    lines.push(match info.state {
+        CastState::Done if info.held == all => format!("{name} was on {} already", info.nodes),
+        CastState::Done | CastState::Partial => {
+            let (us, limit_us) = ((info.ms * 1e3) as u64, (info.limit_ms * 1e3) as u64);
+            format!(
+                "{name} is on {} of {all} nodes: {}; {} bytes came from the control node, {} from nodes",
+                info.done,
+                figures::line(info.bytes, us, limit_us),
+                info.bytes_sent,
+                info.bytes_from_nodes
+            )
+        }
+        CastState::Cancelled => format!("the cast of {name} was cancelled: {}", info.reason),
+        _ => format!("{name} is on none of {all} nodes"),
+    });
+    lines
+}
+
+/// Lists casts and files, or does something about them.
+pub fn casts(global: &Global, options: &ListOptions) -> anyhow::Result<ExitCode> {
+    match &options.command {
+        None => list(global).map(|()| ExitCode::SUCCESS),
+        Some(ListCommand::Drop(options)) => drop_file(global, options),
+        Some(ListCommand::Cancel(options)) => {
+            let client = global.client()?;
+            let id = options.cast;
+            block_on(async move {
+                let request = CancelRequest {
+                    signal: None,
+                    reason: None,
+                };
+                let path = format!("/v1/casts/{id}/cancel");
+                let _: serde_json::Value = client.post(&path, &request).await?;
+                Ok(ExitCode::SUCCESS)
+            })
+        }
+    }
+}
+
+fn list(global: &Global) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let found: CastsInfo = block_on(async move { Ok(client.get("/v1/casts").await?) })?;
+    if global.json {
+        return print_json(&found);
+    }
+    print_text(&text(&found))
+}
+
+/// Both tables as text: files that nodes hold; casts that are under way.
+fn text(found: &CastsInfo) -> String {
+    let mut rows = table::new(&["NAME", "ID", "BYTES", "HELD", "NODES", "AWAY"]);
+    let dash = |text: &str| match text {
+        "" => "-".to_string(),
+        text => text.to_string(),
+    };
+    for file in &found.files {
+        rows.add_row([
+            table::name(&file.name),
+            table::program_id(&file.object),
+            file.bytes.to_string(),
+            file.nodes_total.to_string(),
+            dash(&file.nodes),
+            dash(&file.nodes_away),
+        ]);
+    }
+    let mut text = table::text(&rows);
+    let running = found.casts.iter().filter(|cast| !cast.state.is_final());
+    // A job's table is over before anybody has read of it.
+    let running = running.filter(|cast| cast.kind != CastKind::Table);
+    let mut rows = table::new(&[
+        "CAST",
+        "WHAT",
+        "NAME",
+        "STATE",
+        "DONE",
+        "NODES",
+        "SENT",
+        "SECONDS",
+        "LIMIT",
+        "WAITS_FOR",
+    ]);
+    let mut any = false;
+    for cast in running {
+        any = true;
+        rows.add_row([
+            cast.id.to_string(),
+            cast.kind.word().to_string(),
+            table::name(&cast.name),
+            cast.state.word().to_string(),
+            cast.done.to_string(),
+            cast.nodes.clone(),
+            cast.bytes_sent.to_string(),
+            format!("{:.1}", cast.ms / 1e3),
+            format!("{:.1}", cast.limit_ms / 1e3),
+            dash(&cast.nodes_absent),
+        ]);
+    }
+    if any {
+        text = format!("{text}\n{}", table::text(&rows));
+    }
+    text
+}
+
+fn drop_file(global: &Global, options: &DropOptions) -> anyhow::Result<ExitCode> {
+    let request = FileDropRequest {
+        file: options.file.clone(),
+        nodes: options.nodes.clone(),
+    };
+    let client = global.client()?;
+    let answer: DropAnswer =
+        block_on(async move { Ok(client.post("/v1/casts/drop", &request).await?) })?;
+    programs_command::print_dropped(global, &answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::types::{CastFailure, FileInfo};
+
+    fn info(state: CastState, done: usize) -> CastInfo {
+        CastInfo {
+            id: 7,
+            kind: CastKind::File,
+            name: "data.bin".to_string(),
+            object: "ab".repeat(32),
+            bytes: 4 << 20,
+            state,
+            reason: "interrupted by its user".to_string(),
+            job: None,
+            scheme: Scheme::Auto,
+            rate: 6_250_000,
+            nodes: "n[0-3]".to_string(),
+            nodes_total: 4,
+            done,
+            held: 0,
+            nodes_done: String::new(),
+            nodes_absent: String::new(),
+            failed: Vec::new(),
+            began_unix_us: 0,
+            ms: 720.0,
+            limit_ms: 670.0,
+            ratio: None,
+            blocks: 1000,
+            blocks_sent: 1000,
+            bytes_sent: 4 << 20,
+            bytes_from_nodes: 12 << 20,
+            corrupt: 0,
+        }
+    }
+
+    #[test]
+    fn progress_has_nodes_rate_time_and_limit() {
+        let mut cast = info(CastState::Running, 3);
+        assert_eq!(
+            progress(&cast),
+            "data.bin: 3 of 4 nodes, 5.8 MB/s, 0.7 s (one link needs 0.7 s)"
+        );
+        cast.nodes_absent = "n3".to_string();
+        assert!(progress(&cast).ends_with("waits for n3"));
+    }
+
+    #[test]
+    fn the_end_is_told_with_its_ratio_and_who_failed() {
+        let lines = summary(&info(CastState::Done, 4));
+        assert!(
+            lines[0].contains("on 4 of 4 nodes") && lines[0].contains("1.07 times"),
+            "{lines:?}"
+        );
+        let mut partial = info(CastState::Partial, 3);
+        partial.failed.push(CastFailure {
+            node: "n2".to_string(),
+            reason: "was lost".to_string(),
+        });
+        let lines = summary(&partial);
+        assert_eq!((lines.len(), &lines[0][..]), (2, "n2 was lost"));
+        let lines = summary(&info(CastState::Cancelled, 0));
+        assert!(lines[0].contains("interrupted"), "{lines:?}");
+        let mut known = info(CastState::Done, 4);
+        known.held = 4;
+        assert!(summary(&known)[0].contains("already"));
+    }
+
+    #[test]
+    fn files_and_casts_are_listed() {
+        let file = FileInfo {
+            name: "data\u{1b}.bin".to_string(),
+            object: "ab".repeat(32),
+            bytes: 9,
+            nodes: "n[0-1]".to_string(),
+            nodes_total: 2,
+            nodes_away: String::new(),
+            cast_unix_us: 0,
+        };
+        let found = CastsInfo {
+            files: vec![file],
+            casts: vec![info(CastState::Running, 1), info(CastState::Done, 4)],
+        };
+        let text = text(&found);
+        assert!(
+            !text.contains('\u{1b}') && text.contains("abababababab "),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 5, "{text}");
+    }
+}

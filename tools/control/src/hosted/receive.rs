@@ -1,0 +1,312 @@
+//! The receiving side: a member of whatever is announced under the key, until it has as many files as
+//! it was to get.
+//!
+//! Key types: [`Receiver`], [`Received`]. Invariant: it goes on serving others until their cast is
+//! over, or nobody has asked for a while.
+
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use netstack::broadcast::{
+    FailReason, Member, MemberConfig, MemberEvent, Object, Peer, Purpose, RefuseReason, Want,
+};
+use netstack::ids::{CastId, NodeId};
+use netstack::time::Instant;
+use netstack::wire::key::Key;
+use tokio::signal::unix::Signal;
+
+use super::send::End;
+use super::store::{Before, Folder};
+use crate::clock::Clock;
+use crate::udp;
+
+/// How long a receiver that has everything waits for the end of the cast.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Bytes of socket buffer that one reassembly buffer of 8 KiB needs: the system counts each datagram
+/// as half as much again.
+const SOCKET_BYTES_A_BUFFER: usize = 32 * 1024;
+
+/// A file that was received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its BLAKE3 hash.
+    pub object: [u8; 32],
+    /// Its size.
+    pub bytes: u64,
+    /// Microseconds from its announcement to its being there, checked.
+    pub us: u64,
+    /// It was there before.
+    pub known: bool,
+}
+
+/// A cast that this receiver takes part in.
+#[derive(Debug)]
+struct Taking {
+    cast: CastId,
+    object: Object,
+    name: String,
+    began_us: u64,
+    known: bool,
+    complete: bool,
+}
+
+/// What a receiver is to do.
+#[derive(Debug)]
+pub struct Order<'a> {
+    /// Where it listens.
+    pub listen: SocketAddrV4,
+    /// Shared with the sender.
+    pub key: Key,
+    /// Where files go.
+    pub folder: &'a Path,
+    /// Files to get; 0: without end.
+    pub count: u64,
+    /// Most bytes a second it sends to others; 0: as the sender says.
+    pub rate: u64,
+    /// Bytes of the socket's receive buffer.
+    pub socket_bytes: usize,
+    /// Microseconds of the clock at which it gives up.
+    pub deadline_us: Option<u64>,
+}
+
+/// The receiver.
+#[derive(Debug)]
+pub struct Receiver {
+    member: Member,
+    folder: Folder,
+    clock: Clock,
+    interrupt: Signal,
+    taking: Vec<Taking>,
+    count: u64,
+    /// Files that came, the oldest first; the caller takes them.
+    pub received: Vec<Received>,
+    got: u64,
+    /// What could not be received, and why; the caller takes them.
+    pub failed: Vec<(String, String)>,
+    failures: u64,
+    /// Why it ends before its time.
+    pub ends: Option<End>,
+    deadline_us: Option<u64>,
+    linger_us: Option<u64>,
+}
+
+impl Receiver {
+    /// A receiver of nothing yet.
+    pub fn new(order: &Order<'_>, clock: Clock, interrupt: Signal) -> Self {
+        let buffers = (order.socket_bytes / SOCKET_BYTES_A_BUFFER).clamp(4, 256);
+        let config = MemberConfig {
+            node: NodeId(0),
+            me: Peer {
+                addr: order.listen,
+                mac: [0; 6],
+            },
+            control: None,
+            key: order.key,
+            rate: order.rate,
+            buffers: u32::try_from(buffers).expect("at most 256"),
+            seed: super::seed(),
+        };
+        Receiver {
+            member: Member::new(config, Instant::from_micros(clock.now_us())),
+            folder: Folder::new(order.folder),
+            clock,
+            interrupt,
+            taking: Vec::new(),
+            count: order.count,
+            received: Vec::new(),
+            got: 0,
+            failed: Vec::new(),
+            failures: 0,
+            ends: None,
+            deadline_us: order.deadline_us,
+            linger_us: None,
+        }
+    }
+
+    /// Files and bytes that are on their way, and the part of them that is here (0 to 1).
+    pub fn progress(&self) -> Option<(&str, f64)> {
+        let taking = self.taking.iter().find(|taking| !taking.complete)?;
+        let progress = self.member.progress(taking.cast)?;
+        let part = f64::from(progress.held) / f64::from(progress.blocks.max(1));
+        Some((&taking.name, part))
+    }
+
+    /// Files that could not be received.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    fn handle(&mut self, now: Instant, event: MemberEvent) {
+        match event {
+            MemberEvent::Announced {
+                cast,
+                object,
+                purpose,
+                ..
+            } => self.announced(now, cast, object, purpose),
+            MemberEvent::Stored { .. } => {}
+            MemberEvent::Complete { cast } => self.complete(now, cast),
+            MemberEvent::Ended { cast, .. } => {
+                if self
+                    .taking
+                    .iter()
+                    .any(|taking| taking.cast == cast && !taking.complete)
+                {
+                    self.fail(cast, "the sender ended it");
+                }
+                self.forget(cast);
+            }
+            MemberEvent::Failed { cast, reason } => {
+                self.fail(cast, words(reason));
+                self.forget(cast);
+            }
+        }
+    }
+
+    fn announced(&mut self, now: Instant, cast: CastId, object: Object, purpose: Purpose) {
+        let Purpose::File { name } = purpose else {
+            return self.member.refuse(now, cast, RefuseReason::Unwanted);
+        };
+        if super::check_name(&name).is_err() || (self.count > 0 && self.got >= self.count) {
+            return self.member.refuse(now, cast, RefuseReason::Unwanted);
+        }
+        // The same cast again: the sender was not sure of this receiver.
+        self.taking.retain(|taking| taking.cast != cast);
+        match self.folder.open(cast, &object, &name) {
+            Ok(before) => {
+                let known = before == Before::All;
+                self.taking.push(Taking {
+                    cast,
+                    object,
+                    name,
+                    began_us: now.as_micros(),
+                    known,
+                    complete: false,
+                });
+                self.member.accept(now, cast, Want::All, &mut |_| known);
+            }
+            Err(error) => {
+                self.failures += 1;
+                self.failed.push((name, error.to_string()));
+                self.member.refuse(now, cast, RefuseReason::NoRoom);
+            }
+        }
+    }
+
+    fn complete(&mut self, now: Instant, cast: CastId) {
+        let taking = self.taking.iter_mut().find(|taking| taking.cast == cast);
+        let Some(taking) = taking.filter(|taking| !taking.complete) else {
+            return;
+        };
+        match self.folder.finish(cast) {
+            Ok(path) => {
+                taking.complete = true;
+                self.got += 1;
+                self.received.push(Received {
+                    path,
+                    object: taking.object.id,
+                    bytes: taking.object.bytes,
+                    us: now.as_micros().saturating_sub(taking.began_us),
+                    known: taking.known,
+                });
+                let linger = u64::try_from(LINGER.as_micros()).expect("seconds");
+                self.linger_us = Some(now.as_micros() + linger);
+            }
+            Err(error) => self.fail(cast, &error.to_string()),
+        }
+    }
+
+    fn fail(&mut self, cast: CastId, why: &str) {
+        let Some(taking) = self.taking.iter().find(|taking| taking.cast == cast) else {
+            return;
+        };
+        self.failures += 1;
+        let name = taking.name.clone();
+        let why = match self.folder.forget(cast) {
+            Some(error) => error.to_string(),
+            None => why.to_string(),
+        };
+        self.failed.push((name, why));
+        self.taking.retain(|taking| taking.cast != cast);
+    }
+
+    fn forget(&mut self, cast: CastId) {
+        self.folder.forget(cast);
+        self.taking.retain(|taking| taking.cast != cast);
+    }
+
+    /// Whether everything is there and nobody needs it from here any more.
+    pub fn is_finished(&self) -> bool {
+        self.has_all() && self.taking.is_empty()
+    }
+
+    fn has_all(&self) -> bool {
+        self.count > 0 && self.got >= self.count
+    }
+}
+
+impl udp::Engine for Receiver {
+    fn receive(&mut self, arrived: &mut udp::Arrived<'_>) {
+        while let Some((from, datagram)) = arrived.next() {
+            let now = Instant::from_micros(self.clock.now_us());
+            self.member
+                .handle_datagram(now, from, datagram, &mut self.folder);
+        }
+    }
+
+    fn turn(&mut self, outbox: &mut udp::Outbox) -> u64 {
+        let now = Instant::from_micros(self.clock.now_us());
+        outbox.collect(|out| {
+            let sent = self.member.poll_transmit(now, out, &mut self.folder);
+            sent.map(|(to, length)| (to.addr, length))
+        });
+        let mut news = false;
+        while let Some(event) = self.member.poll_event() {
+            self.handle(now, event);
+            news = true;
+        }
+        let passed = |at: Option<u64>| at.is_some_and(|at| at <= now.as_micros());
+        if passed(self.deadline_us) && !self.has_all() {
+            self.ends = Some(End::TimeUp);
+        }
+        if self.has_all() && passed(self.linger_us) {
+            self.taking.clear();
+        }
+        if news {
+            // What was answered is sent first.
+            return now.as_micros();
+        }
+        let next = self.member.poll_timeout().map(Instant::as_micros);
+        let limit = if self.has_all() {
+            self.linger_us
+        } else {
+            self.deadline_us
+        };
+        let next = [next, limit].into_iter().flatten().min();
+        next.unwrap_or(u64::MAX)
+    }
+
+    async fn woken(&mut self) {
+        self.interrupt.recv().await;
+        self.ends = Some(End::Interrupted);
+    }
+
+    fn is_over(&self) -> bool {
+        let news = !self.received.is_empty() || !self.failed.is_empty();
+        news || self.ends.is_some() || self.is_finished()
+    }
+}
+
+fn words(reason: FailReason) -> &'static str {
+    match reason {
+        FailReason::NoRoom => "there is no room for it",
+        FailReason::Refused => "it was not wanted",
+        FailReason::TimedOut => "nothing came for too long",
+        FailReason::Dead => "the sender does not answer",
+        FailReason::Invalid => "its announcement does not fit together",
+    }
+}

@@ -1,0 +1,248 @@
+//! Where a receiver puts blocks: a file under a temporary name.
+//!
+//! Key types: [`Folder`] (a `netstack::broadcast::Store`), [`Incoming`] (one file).
+//!
+//! Invariants: bytes that were not checked are never written; whatever happens, a temporary file is
+//! renamed or removed, unless the process is killed.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use netstack::broadcast::{Hash, Hasher, NoRoom, Object, Part, Store};
+use netstack::ids::CastId;
+
+use crate::casts::object::{Blake3, Described};
+
+/// A file on its way into the folder.
+#[derive(Debug)]
+struct Incoming {
+    object: Object,
+    file: File,
+    /// Where it is now; none once it has its name.
+    temporary: Option<PathBuf>,
+    place: PathBuf,
+    lists: BTreeMap<u32, Vec<u8>>,
+    /// Why a block could not be written.
+    failed: Option<io::Error>,
+}
+
+/// What a folder has before anything of an object has come.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing of it.
+    Nothing,
+    /// All of it, under its name.
+    All,
+}
+
+/// A folder that receives files.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    incoming: BTreeMap<CastId, Incoming>,
+}
+
+impl Folder {
+    /// The folder `path`, which there must be.
+    pub fn new(path: &Path) -> Self {
+        Folder {
+            path: path.to_path_buf(),
+            incoming: BTreeMap::new(),
+        }
+    }
+
+    /// Makes room for an object under `name`, which was checked.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn open(&mut self, cast: CastId, object: &Object, name: &str) -> io::Result<Before> {
+        let place = self.path.join(name);
+        if let Some((file, lists)) = find(&place, object) {
+            let incoming = Incoming {
+                object: object.clone(),
+                file,
+                temporary: None,
+                place,
+                lists,
+                failed: None,
+            };
+            self.incoming.insert(cast, incoming);
+            return Ok(Before::All);
+        }
+        let temporary = self.path.join(format!(
+            ".{}.{cast}.part",
+            crate::secrets::encode_hex(&object.id[..8])
+        ));
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&temporary)?;
+        let incoming = Incoming {
+            object: object.clone(),
+            file,
+            temporary: Some(temporary),
+            place,
+            lists: BTreeMap::new(),
+            failed: None,
+        };
+        // A full disk shows now, not in the middle.
+        if object.bytes > 0 {
+            let bytes = i64::try_from(object.bytes).map_err(io::Error::other)?;
+            nix::fcntl::posix_fallocate(&incoming.file, 0, bytes)?;
+        }
+        self.incoming.insert(cast, incoming);
+        Ok(Before::Nothing)
+    }
+
+    /// Gives a file that is complete its name; says where it is.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn finish(&mut self, cast: CastId) -> io::Result<PathBuf> {
+        let unknown = || io::Error::other("nothing is received under this number");
+        let incoming = self.incoming.get_mut(&cast).ok_or_else(unknown)?;
+        if let Some(temporary) = incoming.temporary.take() {
+            let renamed = std::fs::rename(&temporary, &incoming.place);
+            if renamed.is_err() {
+                incoming.temporary = Some(temporary);
+            }
+            renamed?;
+        }
+        Ok(incoming.place.clone())
+    }
+
+    /// Forgets a file; one that is not complete is removed. Gives the error that stopped it.
+    pub fn forget(&mut self, cast: CastId) -> Option<io::Error> {
+        self.incoming
+            .remove(&cast)
+            .and_then(|mut incoming| incoming.failed.take())
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let Some(temporary) = self.temporary.take() {
+            let _ = std::fs::remove_file(temporary);
+        }
+    }
+}
+
+/// The file at `place` and what its list blocks hold, if it is the object already.
+fn find(place: &Path, object: &Object) -> Option<(File, BTreeMap<u32, Vec<u8>>)> {
+    let found = std::fs::symlink_metadata(place).ok()?;
+    if !found.is_file() || found.len() != object.bytes {
+        return None;
+    }
+    let file = File::open(place).ok()?;
+    let described = Described::in_blocks(&file, object.bytes, object.block_log2).ok()?;
+    let list = |index| Some((index, described.lists.block(index)?.to_vec()));
+    (described.object == *object).then(|| {
+        let lists = (0..object.list_blocks()).filter_map(list).collect();
+        (file, lists)
+    })
+}
+
+impl Incoming {
+    fn read(&self, part: Part, at: usize, out: &mut [u8]) -> bool {
+        match part {
+            Part::List(index) => {
+                let list = self.lists.get(&index);
+                let found = list.and_then(|list| list.get(at..)?.get(..out.len()));
+                found.map(|found| out.copy_from_slice(found)).is_some()
+            }
+            Part::Data(index) => {
+                let offset = (u64::from(index) << self.object.block_log2) + at as u64;
+                self.file.read_exact_at(out, offset).is_ok()
+            }
+        }
+    }
+
+    fn write(&mut self, part: Part, bytes: &[u8]) -> io::Result<()> {
+        match part {
+            Part::List(index) => drop(self.lists.insert(index, bytes.to_vec())),
+            Part::Data(index) => {
+                let offset = u64::from(index) << self.object.block_log2;
+                self.file.write_all_at(bytes, offset)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Hasher for Folder {
+    fn subtree(&mut self, first_byte: u64, bytes: &[u8], root: bool) -> Hash {
+        Blake3.subtree(first_byte, bytes, root)
+    }
+
+    fn merge(&mut self, left: &Hash, right: &Hash, root: bool) -> Hash {
+        Blake3.merge(left, right, root)
+    }
+}
+
+impl Store for Folder {
+    fn read(&mut self, cast: CastId, part: Part, at: usize, out: &mut [u8]) -> bool {
+        let incoming = self.incoming.get(&cast);
+        incoming.is_some_and(|incoming| incoming.read(part, at, out))
+    }
+
+    fn write(&mut self, cast: CastId, part: Part, bytes: &[u8]) -> Result<(), NoRoom> {
+        let incoming = self.incoming.get_mut(&cast).ok_or(NoRoom)?;
+        incoming.write(part, bytes).map_err(|error| {
+            incoming.failed.get_or_insert(error);
+            NoRoom
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_its_name_only_when_it_is_complete() {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = vec![5; 20_000];
+        let object = Described::of_bytes(&bytes).unwrap().object;
+        let names = || {
+            let entries = std::fs::read_dir(dir.path()).unwrap();
+            entries
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect::<Vec<_>>()
+        };
+        let mut folder = Folder::new(dir.path());
+        let (first, second) = (CastId(1), CastId(2));
+        assert_eq!(folder.open(first, &object, "x").unwrap(), Before::Nothing);
+        assert_eq!(names().len(), 1);
+        folder.forget(first);
+        assert!(names().is_empty(), "{:?}", names());
+        folder.open(second, &object, "x").unwrap();
+        for (index, block) in (0..).zip(bytes.chunks(object.block_bytes())) {
+            folder.write(second, Part::Data(index), block).unwrap();
+        }
+        let mut out = [0; 10];
+        assert!(folder.read(second, Part::Data(1), 7, &mut out) && out == [5; 10]);
+        assert_ne!(names(), ["x"]);
+        folder.finish(second).unwrap();
+        folder.forget(second);
+        assert_eq!(names(), ["x"]);
+        assert_eq!(std::fs::read(dir.path().join("x")).unwrap(), bytes);
+        // It is known when it comes again, and left alone.
+        assert_eq!(folder.open(first, &object, "x").unwrap(), Before::All);
+        folder.finish(first).unwrap();
+        drop(folder);
+        assert_eq!(names(), ["x"]);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_an_error() {
+        let object = Described::of_bytes(b"abc").unwrap().object;
+        let mut folder = Folder::new(Path::new("/nonexistent"));
+        assert!(folder.open(CastId(1), &object, "x").is_err());
+        assert_eq!(folder.write(CastId(1), Part::Data(0), b"abc"), Err(NoRoom));
+    }
+}

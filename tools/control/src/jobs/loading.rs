@@ -1,0 +1,253 @@
+//! How a job's files and program get to its nodes: files first, then the launch, and with it the
+//! program to the nodes that do not hold it.
+//!
+//! Neighbours: `lifecycle` gives a job its nodes and calls [`Runner::launch_here`]; the fabric casts;
+//! `casts` tells how it goes.
+//!
+//! Invariants: no node is told to launch a job before it holds the job's files; whatever becomes of a
+//! cast of the program, the job starts: what does not come is loaded by demand.
+
+use std::collections::BTreeSet;
+
+use netstack::ids::NodeId;
+use netstack::job::StartMode;
+
+use super::fabric::{Fabric, Launch};
+use super::lifecycle::set_state;
+use super::record::Cause;
+use super::{Runner, job_id, retention};
+use crate::api::types::{Frame, JobState, LoadReport, RankEnd};
+use crate::casts::for_jobs::{Brought, ProgramCast};
+use crate::config::Load;
+
+/// Cold nodes from which on `auto` casts: a single one gets everything from the control node in
+/// either way, and by demand it gets less.
+const AUTO_NODES: usize = 2;
+
+/// How a program reaches the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Every node holds it.
+    Held,
+    /// Page by page.
+    Demand,
+    /// All of it together.
+    Broadcast,
+}
+
+fn way(wanted: Load, cold: usize, bytes: u64, threshold: u64) -> Way {
+    match wanted {
+        _ if cold == 0 => Way::Held,
+        Load::Demand => Way::Demand,
+        Load::Auto if cold < AUTO_NODES || bytes <= threshold => Way::Demand,
+        Load::Auto | Load::Broadcast => Way::Broadcast,
+    }
+}
+
+impl Runner {
+    /// A job has its nodes: brings its files there, and launches it when they are there.
+    pub(super) fn bring(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let nodes: Vec<u32> = job.ranks.iter().map(|rank| rank.node.0).collect();
+        let brought = match job.files.is_empty() {
+            true => Ok(Brought::Here),
+            false => fabric.bring(id, &nodes, &job.files),
+        };
+        match brought {
+            Ok(Brought::Here) => self.launch_here(now_us, fabric, id),
+            Ok(Brought::Coming) => {
+                job.bringing = true;
+                // The casts have limits of their own.
+                job.deadline_us = None;
+                let names: Vec<&str> = job.files.iter().map(|file| &file.name[..]).collect();
+                let reason = format!("waits for {} to be cast", names.join(", "));
+                set_state(job, JobState::Starting, &reason);
+            }
+            Err(reason) => self.not_launched(now_us, fabric, id, reason),
+        }
+    }
+
+    /// All files of a job are on its nodes.
+    pub fn files_here(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if std::mem::take(&mut job.bringing) {
+            self.launch_here(now_us, fabric, id);
+        }
+    }
+
+    /// A job does not get its files.
+    pub fn files_failed(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64, why: &str) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if std::mem::take(&mut job.bringing) {
+            self.not_launched(now_us, fabric, id, why.to_string());
+            self.schedule(now_us, fabric);
+        }
+    }
+
+    /// No node was told anything of a job: it ends, and they are free.
+    pub(super) fn not_launched(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        id: u64,
+        reason: String,
+    ) {
+        self.release(id);
+        self.end_early(now_us, fabric, id, 15, Cause::NotLaunched(reason));
+    }
+
+    /// Takes a job's nodes away that have not been told of it.
+    pub(super) fn release(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        for rank in 0..job.ranks.len() {
+            job.set_end(rank, RankEnd::NotStarted);
+        }
+        let nodes: Vec<u32> = job.ranks.iter().map(|rank| rank.node.0).collect();
+        for node in nodes {
+            self.free_node(node, id);
+        }
+    }
+
+    /// Launches a job on its nodes, its files being there.
+    fn launch_here(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let nodes: Vec<u32> = job.ranks.iter().map(|rank| rank.node.0).collect();
+        let warm = match retention::looks_for_warm(&self.retention, &job.wishes) {
+            true => fabric.warm_nodes(&job.program.hash()).held,
+            false => BTreeSet::new(),
+        };
+        let mut plan = retention::plan(&self.retention, &job.wishes, &nodes, &warm);
+        let (held, cold): (Vec<u32>, Vec<u32>) = nodes.iter().partition(|node| warm.contains(node));
+        let way = way(
+            job.load,
+            cold.len(),
+            job.program.bytes(),
+            self.broadcast.threshold,
+        );
+        let mut report = LoadReport {
+            mode: match way {
+                Way::Held => "none".to_string(),
+                Way::Demand | Way::Broadcast => Load::Demand.word().to_string(),
+            },
+            wanted: job.load,
+            cold: cold.len(),
+            ..LoadReport::default()
+        };
+        if way == Way::Broadcast {
+            let cast = fabric.cast_program(&ProgramCast {
+                job: id,
+                name: &job.info.name,
+                wanted: job.load,
+                program: &job.program,
+                cold: &cold,
+                warm: &held,
+            });
+            match cast {
+                Ok(begun) => {
+                    report = begun;
+                    if job.load == Load::Broadcast {
+                        plan.start = StartMode::OnCommand;
+                        job.awaits_program = true;
+                    }
+                }
+                Err(why) => {
+                    let text =
+                        format!("the program is loaded by demand: it cannot be cast ({why})");
+                    job.sink.frame(Frame::Notice { text });
+                    report.reason = why;
+                }
+            }
+        }
+        job.info.load = Some(report);
+        job.at_once = plan.start == StartMode::AtOnce;
+        job.launched_us = Some(now_us);
+        job.deadline_us = Some(now_us + self.limits.launch_limit_s * 1_000_000);
+        set_state(job, JobState::Starting, "");
+        let launched = fabric.launch(Launch {
+            job: job_id(id),
+            nodes: nodes.iter().map(|node| NodeId(*node)).collect(),
+            program: job.program.hash(),
+            program_bytes: job.program.bytes(),
+            launch_blocks: job.launch_blocks.clone(),
+            time_limit_us: job.info.time_limit_s.unwrap_or(0).saturating_mul(1_000_000),
+            plan,
+        });
+        if let Err(reason) = launched {
+            self.not_launched(now_us, fabric, id, reason);
+        }
+    }
+
+    /// The cast of a job's program has got further; `over`: as far as it goes.
+    pub fn loaded(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        id: u64,
+        mut report: LoadReport,
+        over: bool,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let before = job.info.load.take().unwrap_or_default();
+        let moved = (before.done, before.bytes_sent, before.bytes_from_nodes)
+            != (report.done, report.bytes_sent, report.bytes_from_nodes);
+        let missing = report.cold.saturating_sub(report.done);
+        if over && missing > 0 && job.cause.is_none() {
+            report.reason = format!(
+                "{missing} of {} nodes did not get it by the cast",
+                report.cold
+            );
+            let text = format!("{}: they load it by demand", report.reason);
+            job.sink.frame(Frame::Notice { text });
+        }
+        job.info.load = Some(report);
+        if over {
+            self.start_without_waiting(now_us, fabric, id);
+        } else if moved && job.awaits_program && job.info.state == JobState::Starting {
+            job.deadline_us = Some(now_us + self.limits.launch_limit_s * 1_000_000);
+        }
+    }
+
+    /// Whatever is missing of a job's program is loaded by demand.
+    pub(super) fn start_without_waiting(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if std::mem::take(&mut job.awaits_program)
+            && job.info.state == JobState::Starting
+            && job.loading == 0
+        {
+            fabric.start(job_id(id));
+            self.begin(now_us, id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_casts_what_is_not_small_to_several_cold_nodes() {
+        let threshold = 1000;
+        let auto = |cold, bytes| way(Load::Auto, cold, bytes, threshold);
+        assert_eq!(auto(0, 5000), Way::Held);
+        assert_eq!(auto(1, 5000), Way::Demand);
+        assert_eq!(auto(2, 1000), Way::Demand);
+        assert_eq!(auto(2, 1001), Way::Broadcast);
+        assert_eq!(way(Load::Broadcast, 1, 10, threshold), Way::Broadcast);
+        assert_eq!(way(Load::Broadcast, 0, 5000, threshold), Way::Held);
+        assert_eq!(way(Load::Demand, 9, 5000, threshold), Way::Demand);
+    }
+}
