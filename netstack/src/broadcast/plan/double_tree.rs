@@ -43,27 +43,75 @@ impl Side {
 }
 
 /// Both trees over members `0..members`; the source is the root of each and has one child there.
+///
+/// In the in-order numbering of a tree, from 1, a place with `l` trailing zeros is at height `l`, and
+/// those at odd places are leaves. Places of the odd side are those of the even side mirrored, or
+/// shifted by one where the number is odd, so that who has a height in one is a leaf in the other
+/// (with an odd number one member is a leaf in both). Members are numbered by their height, highest first, the
+/// even side before the odd one: a cast is announced in the order of numbers, and who passes blocks on should
+/// know of it first.
 #[derive(Clone, Copy, Debug)]
 struct Trees {
     members: u32,
 }
 
 impl Trees {
-    /// A member's place in the in-order numbering of a tree, from 1. Those at odd places are leaves.
-    fn position(self, member: u32, side: Side) -> u32 {
-        match (side, self.members.is_multiple_of(2)) {
-            (Side::Even, _) => member + 1,
-            (Side::Odd, true) => self.members - member,
-            (Side::Odd, false) => (member + 1) % self.members + 1,
+    /// Places at a height above 0, in each of the trees.
+    fn places(self, height: u32) -> u32 {
+        (self.members >> height).div_ceil(2)
+    }
+
+    /// A member's place in the tree in which it has a height, and which one that is. The member that
+    /// has none is last: its place is odd, on the even side.
+    fn inner(self, member: u32) -> (u32, Side) {
+        let mut left = member;
+        for height in (1..u32::BITS).rev() {
+            let places = self.places(height);
+            for side in [Side::Even, Side::Odd] {
+                match left.checked_sub(places) {
+                    Some(rest) => left = rest,
+                    None => return ((2 * left + 1) << height, side),
+                }
+            }
+        }
+        (self.members, Side::Even)
+    }
+
+    /// The place in the other tree of who is at this place on one side.
+    fn across(self, position: u32, side: Side) -> u32 {
+        match (self.members.is_multiple_of(2), side) {
+            (true, _) => self.members + 1 - position,
+            (false, Side::Even) => position % self.members + 1,
+            (false, Side::Odd) => (position + self.members - 2) % self.members + 1,
         }
     }
 
-    fn member(self, position: u32, side: Side) -> u32 {
-        match (side, self.members.is_multiple_of(2)) {
-            (Side::Even, _) => position - 1,
-            (Side::Odd, true) => self.members - position,
-            (Side::Odd, false) => (position + self.members - 2) % self.members,
+    /// A member's place in a tree.
+    fn position(self, member: u32, side: Side) -> u32 {
+        match self.inner(member) {
+            (position, inner) if inner == side => position,
+            (position, inner) => self.across(position, inner),
         }
+    }
+
+    /// The member at a place of a tree.
+    fn member(self, position: u32, side: Side) -> u32 {
+        let (inner, inner_side) = match position.is_multiple_of(2) {
+            true => (position, side),
+            false => (self.across(position, side), side.other()),
+        };
+        let height = inner.trailing_zeros();
+        if height == 0 {
+            return self.members - 1;
+        }
+        let above: u32 = (height + 1..u32::BITS)
+            .map(|height| 2 * self.places(height))
+            .sum();
+        let others = match inner_side {
+            Side::Even => 0,
+            Side::Odd => self.places(height),
+        };
+        above + others + (inner >> (height + 1))
     }
 
     /// Who passes blocks of this side on to a member.
@@ -89,6 +137,8 @@ pub(crate) struct DoubleTree {
     trees: Trees,
     blocks: u32,
     me: MemberIndex,
+    /// The parents for even and odd blocks; None for who is in neither tree.
+    parents: Option<[MemberIndex; 2]>,
     /// Blocks before this are here or asked for, but for those that were given up.
     cursor: u32,
 }
@@ -96,12 +146,15 @@ pub(crate) struct DoubleTree {
 impl DoubleTree {
     /// For `cold` members that lack something, at least one, and so many blocks.
     pub(crate) fn new(cold: u32, blocks: u32, me: MemberIndex) -> Self {
+        let trees = Trees {
+            members: cold.max(1),
+        };
+        let inside = me.0 < trees.members;
         DoubleTree {
-            trees: Trees {
-                members: cold.max(1),
-            },
+            trees,
             blocks,
             me,
+            parents: inside.then(|| [Side::Even, Side::Odd].map(|side| trees.parent(me, side))),
             cursor: 0,
         }
     }
@@ -109,9 +162,9 @@ impl DoubleTree {
     /// The parent for a block. Who is in neither tree (it joined later, or lost what it held) asks
     /// the members in turn.
     fn parent(&self, block: u32) -> MemberIndex {
-        match self.me.0 < self.trees.members {
-            true => self.trees.parent(self.me, Side::of(block)),
-            false => MemberIndex(self.me.0.wrapping_add(block) % self.trees.members),
+        match self.parents {
+            Some(parents) => parents[(block % 2) as usize],
+            None => MemberIndex(self.me.0.wrapping_add(block) % self.trees.members),
         }
     }
 
@@ -170,10 +223,9 @@ impl Planner for DoubleTree {
         if matches!(trouble, Trouble::Late | Trouble::Busy) && attempt == 1 {
             return Some(from);
         }
-        let in_tree = self.me.0 < self.trees.members;
-        if in_tree && attempt.is_multiple_of(2) {
-            let other = self.trees.parent(self.me, side.other());
-            if other != from {
+        if attempt.is_multiple_of(2) {
+            let other = self.parent(block + 1);
+            if other != from && other != self.me {
                 return Some(self.answering(other, side, view));
             }
         }
@@ -205,6 +257,10 @@ mod tests {
                     match parent.is_source() {
                         true => roots[at] += 1,
                         false => children[parent.0 as usize][at] += 1,
+                    }
+                    // Who passes on what it was passed comes after its parent.
+                    if position.is_multiple_of(2) {
+                        assert!(parent.is_source() || parent.0 < member);
                     }
                     let mut depth = 0;
                     let mut above = MemberIndex(member);

@@ -592,3 +592,6 @@ impl Planner for Published {
         (self.estimate.chunks() * self.chunks.last_block(0).max(1)).clamp(512, 1 << 20)
     }
 }
+
+#[cfg(test)]
+mod tests;
