@@ -192,13 +192,21 @@ impl Cast {
 
     /// Takes a message from a member of this cast. DATA goes to [`Cast::receive`].
     pub(crate) fn message(&mut self, from: SocketAddrV4, packet: Packet, io: &mut Io<'_>) {
-        let sender = packet.from;
+        let mut sender = packet.from;
+        if packet.message == Message::Unknown {
+            // It does not know its number either.
+            let Some(member) = self.roster.member_at(from, sender) else {
+                return;
+            };
+            sender = member;
+        } else {
+            self.heard = io.now;
+        }
         // Those that joined late have numbers beyond the announced ones.
         if !sender.is_source() && sender.0 >= MAX_MEMBERS {
             io.counters.bad += 1;
             return;
         }
-        self.heard = io.now;
         let peer = Peer {
             addr: from,
             mac: packet.mac,

@@ -129,6 +129,9 @@ impl Member {
             match &packet.message {
                 Message::Announce { index, setup, .. } => {
                     if !self.announced(now, id, from, *index, setup, store) {
+                        if self.station.has_ended(id) {
+                            self.station.stray(from, &packet, *index);
+                        }
                         return;
                     }
                 }
@@ -211,6 +214,9 @@ impl Member {
     /// When to call `poll_transmit` again without other cause, the pacer's wait included; a time
     /// that has passed means at once. None: nothing is under way.
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.events.is_empty() {
+            return Some(Instant::ZERO);
+        }
         self.station.poll_timeout()
     }
 

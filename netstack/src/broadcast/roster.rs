@@ -5,6 +5,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::SocketAddrV4;
 
 use super::message::{MemberIndex, PAGE_PEERS};
 use super::{MAX_MEMBERS, Peer};
@@ -77,6 +78,28 @@ impl Roster {
         }
         let page = self.page(member.0 / PAGE_PEERS)?;
         page.get((member.0 % PAGE_PEERS) as usize).copied()
+    }
+
+    /// The member with this address; `guess` is tried first.
+    pub(crate) fn member_at(&self, addr: SocketAddrV4, guess: MemberIndex) -> Option<MemberIndex> {
+        let is_here = |peer: &Peer| peer.addr == addr;
+        if self.get(guess).as_ref().is_some_and(is_here) {
+            return Some(guess);
+        }
+        if is_here(&self.source) {
+            return Some(MemberIndex::SOURCE);
+        }
+        let learned = self.learned.iter().find(|(_, peer)| is_here(peer));
+        let paged = || {
+            let pages = self.pages.iter().enumerate();
+            pages
+                .filter_map(|(page, peers)| Some((page, peers.as_ref()?)))
+                .find_map(|(page, peers)| {
+                    let at = peers.iter().position(is_here)?;
+                    Some(MemberIndex(page as u32 * PAGE_PEERS + at as u32))
+                })
+        };
+        learned.map(|(member, _)| *member).or_else(paged)
     }
 
     fn find(&self, member: MemberIndex) -> Result<usize, usize> {

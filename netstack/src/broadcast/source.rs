@@ -354,6 +354,9 @@ impl Source {
     /// When to call `poll_transmit` again without other cause; a time that has passed means at
     /// once. None: nothing is under way.
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.events.is_empty() {
+            return Some(Instant::ZERO);
+        }
         let progress = self.runs.iter().map(|run| run.tell_at).min();
         match (self.station.poll_timeout(), progress) {
             (Some(one), Some(other)) => Some(one.min(other)),

@@ -12,7 +12,7 @@ use core::net::SocketAddrV4;
 use super::cast::serving::Train;
 use super::cast::{Cast, CastEvent, Io};
 use super::event::{CastCounters, EndReason, Footprint};
-use super::message::{Message, Packet};
+use super::message::{MemberIndex, Message, Packet};
 use super::pacer::{self, Pacer};
 use super::{Peer, Store, wire};
 use crate::ids::CastId;
@@ -32,7 +32,8 @@ pub(crate) struct Station {
     key: Key,
     pub pacer: Pacer,
     casts: Vec<Cast>,
-    ended: VecDeque<(CastId, EndReason)>,
+    /// With the number that this station had in it.
+    ended: VecDeque<(CastId, EndReason, MemberIndex)>,
     outbox: VecDeque<(Peer, Packet)>,
     events: VecDeque<(CastId, CastEvent)>,
     /// The train that is being cut into datagrams.
@@ -71,7 +72,7 @@ impl Station {
     }
 
     pub(crate) fn add(&mut self, cast: Cast) {
-        self.ended.retain(|(id, _)| *id != cast.id);
+        self.ended.retain(|(id, ..)| *id != cast.id);
         self.casts.push(cast);
         self.next_tick = Instant::ZERO;
     }
@@ -79,7 +80,7 @@ impl Station {
     pub(crate) fn has_ended(&self, id: CastId) -> bool {
         // What was abandoned may be announced again: its member was out of reach.
         let mut ended = self.ended.iter();
-        ended.any(|(ended, reason)| *ended == id && *reason != EndReason::Abandoned)
+        ended.any(|(ended, reason, _)| *ended == id && *reason != EndReason::Abandoned)
     }
 
     pub(crate) fn set_key(&mut self, key: Key) {
@@ -142,16 +143,29 @@ impl Station {
         found.is_some()
     }
 
-    /// A message of a cast that is not known here.
-    pub(crate) fn stray(&mut self, from: SocketAddrV4, packet: &Packet, me: super::MemberIndex) {
-        let message = match packet.message {
-            Message::End { number, .. } => Message::EndAck { number },
-            Message::Probe { .. } | Message::Request(_) | Message::AnnounceAck { .. } => {
-                Message::Unknown
-            }
-            Message::Report(ref report) => Message::ReportAck {
+    /// A message of a cast that is not known here, or not any more. `me` is said to be the sender where
+    /// no better number is known.
+    pub(crate) fn stray(&mut self, from: SocketAddrV4, packet: &Packet, me: MemberIndex) {
+        let mut ended = self.ended.iter();
+        let ended =
+            ended.find(|(id, reason, _)| *id == packet.cast && *reason != EndReason::Abandoned);
+        let me = ended.map_or(me, |(.., me)| *me);
+        let message = match (&packet.message, ended) {
+            (Message::End { number, .. }, _) => Message::EndAck { number: *number },
+            (Message::Report(report), _) => Message::ReportAck {
                 number: report.number,
             },
+            // Its END was lost, or is on its way.
+            (
+                Message::Probe { .. } | Message::Request(_) | Message::Announce { .. },
+                Some((_, reason, _)),
+            ) => Message::End {
+                number: 0,
+                reason: *reason,
+            },
+            (Message::Probe { .. } | Message::Request(_) | Message::AnnounceAck { .. }, _) => {
+                Message::Unknown
+            }
             _ => return,
         };
         if self.outbox.len() < MAX_STRAY {
@@ -195,7 +209,7 @@ impl Station {
         if self.ended.len() >= MAX_ENDED {
             self.ended.pop_front();
         }
-        self.ended.push_back((cast.id, reason));
+        self.ended.push_back((cast.id, reason, cast.me));
         if self.train.as_ref().is_some_and(|(id, ..)| *id == cast.id) {
             self.train = None;
         }

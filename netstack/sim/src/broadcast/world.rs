@@ -308,6 +308,8 @@ impl World {
                 break Some(takes_at);
             }
             if !self.send_next(node, now) {
+                // The last question may have brought events.
+                self.drain_events(node)?;
                 break self.deadline_of(node);
             }
             sent += 1;
