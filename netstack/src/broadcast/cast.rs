@@ -115,6 +115,9 @@ impl Cast {
         } else {
             Bitmap::new(blocks)
         };
+        let planner = plan::planner(&setup, me);
+        let mut pull = Pull::new(blocks, buffers, pace);
+        pull.bound(planner.most_asked());
         Cast {
             id,
             me,
@@ -125,8 +128,8 @@ impl Cast {
             heard: now,
             roster,
             suspects: Suspects::default(),
-            planner: plan::planner(&setup, me),
-            pull: Pull::new(blocks, buffers, pace),
+            planner,
+            pull,
             serve: Serve::default(),
             spread: Spread::new(me, setup.members),
             blocks_sent: 0,

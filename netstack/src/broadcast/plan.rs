@@ -56,6 +56,9 @@ pub enum Next {
         block: u32,
         /// Whom.
         from: MemberIndex,
+        /// Its turn normally comes so many block times later than that of a request made now: a
+        /// credit, for which no sign of life is expected before.
+        early: u32,
     },
     /// Nothing before this time, unless something arrives.
     Wait(Instant),
@@ -94,6 +97,11 @@ pub trait Planner: core::fmt::Debug + Send {
     /// The next request to make. Called as long as the window has room.
     fn next(&mut self, view: &mut View<'_>) -> Next;
 
+    /// [`Planner::next`] goes on with a block for the same request, whatever the window says.
+    fn goes_on(&self) -> bool {
+        false
+    }
+
     /// A request for `block` at `from` came to nothing for the `attempt`th time (from 1): whom to
     /// ask instead; None: forget about it, [`Planner::next`] will name it again.
     fn instead(
@@ -129,7 +137,12 @@ pub trait Planner: core::fmt::Debug + Send {
         0
     }
 
-    /// A request is late when so many others were made after it.
+    /// Blocks that are asked for at a time at most.
+    fn most_asked(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// A request is late when so many blocks have arrived since those that were asked for before it.
     fn late_after(&self) -> u32 {
         256
     }

@@ -4,7 +4,7 @@
 //! (*waiting*). Sent and flowing requests fill the window; waiting ones are credit for a push and do
 //! not. A request is given to somebody else when nothing is heard in time (RFC 6298's estimator
 //! over the time to the first sign, and what the scheme says is normal), or when so many later ones
-//! were made that its turn must have passed. Fragments of a train that are missing are asked for
+//! arrived that its turn must have passed. Fragments of a train that are missing are asked for
 //! again from the same peer.
 //!
 //! Invariant: no more blocks are asked for than there are reassembly buffers.
@@ -29,7 +29,7 @@ const WINDOW: u32 = 16;
 /// Blocks that may be asked for at a time, waiting ones included.
 const MAX_ASKED: usize = 1024;
 /// Buffers where the user names no number: two blocks of every row of a large grid.
-const USUAL_BUFFERS: usize = 256;
+const USUAL_BUFFERS: usize = 320;
 /// Faults of programs that wait to be asked for.
 const MAX_WANTED: usize = 64;
 /// First guess of the time to the first sign of life, in block times.
@@ -38,13 +38,18 @@ const FIRST_GUESS: u64 = 64;
 /// holes so many.
 const STALLED: u64 = 16;
 const HOLES: u64 = 2;
+/// Block times until a peer that did not know the cast is asked again, and how often it is.
+const UNKNOWN_AGAIN: u64 = 24;
+const UNKNOWN_TRIES: u8 = 40;
 /// Doublings of the time-out.
 const MAX_BACKOFF: u32 = 5;
 /// Longest time-out for a sign of life.
 const LONGEST: Micros = Micros::from_secs(2);
 /// Members that are late are left alone for so many rounds of lateness at first.
 const SILENCE: u64 = 4;
-/// Every so many requests late ones are looked for.
+/// A request may be late by this part of all blocks that have arrived.
+const LATE_SHARE: u32 = 8;
+/// Every so many blocks late ones are looked for.
 const LOOK_EVERY: u32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +62,8 @@ enum State {
     Waiting {
         queued: bool,
     },
+    /// The peer does not know the cast (yet).
+    Unknown,
     /// All here, but not the list that it is checked against.
     Unchecked,
 }
@@ -73,7 +80,8 @@ struct Asked {
     state: State,
     attempt: u8,
     repeats: u8,
-    made: u32,
+    /// It is expected when so many blocks have arrived: those that were asked for before.
+    expected: u32,
     at: Instant,
     deadline: Instant,
     missing: u64,
@@ -92,7 +100,8 @@ pub(crate) struct Pull {
     entries: Vec<Asked>,
     pub(super) asked: Bitmap,
     in_window: u32,
-    made: u32,
+    /// Blocks that have arrived.
+    arrived: u32,
     looked: u32,
     limit: usize,
     wanted: VecDeque<u32>,
@@ -113,7 +122,7 @@ impl Pull {
             entries: Vec::new(),
             asked: Bitmap::new(blocks),
             in_window: 0,
-            made: 0,
+            arrived: 0,
             looked: 0,
             limit: if buffers == 0 {
                 USUAL_BUFFERS
@@ -158,6 +167,16 @@ impl Pull {
 
     fn has_room(&self) -> bool {
         self.in_window < WINDOW && self.entries.len() < self.limit
+    }
+
+    /// The scheme never has more under way.
+    pub(super) fn bound(&mut self, most: u32) {
+        self.limit = self.limit.min(most.max(WINDOW) as usize);
+    }
+
+    /// A block that is asked for now comes after those that are asked for.
+    fn next_expected(&self) -> u32 {
+        self.arrived + self.entries.len() as u32
     }
 
     /// Blocks asked for.
@@ -240,14 +259,14 @@ impl Cast {
     pub(crate) fn make_requests(&mut self, io: &mut Io<'_>) -> bool {
         let before = io.outbox.len();
         let mut batch: Option<(MemberIndex, Wants)> = None;
-        while self.pull.eager && self.pull.has_room() && self.consent == Consent::Given {
+        while self.pull.eager && self.may_ask() {
             let wanted = self.next_wanted(io);
             let next = match wanted {
                 Some(next) => next,
                 None => self.plan(io.now, io.rng, |planner, view| planner.next(view)),
             };
-            let (block, from) = match next {
-                Next::Ask { block, from } => (block, from),
+            let (block, from, early) = match next {
+                Next::Ask { block, from, early } => (block, from, early),
                 Next::Wait(at) => {
                     self.pull.eager = false;
                     self.pull.wait = at;
@@ -260,21 +279,28 @@ impl Cast {
                 }
             };
             let fragments = self.setup.object.fragments(block);
-            let state = self.address(from, io);
+            let follows = batch
+                .as_ref()
+                .is_some_and(|(to, wants)| *to == from && !wants.is_full());
+            let mut state = self.address(from, io);
+            let mut deadline = io.now + self.sign_timeout(block, from, 0);
+            if early > 0 && follows && state == State::Sent {
+                state = State::Waiting { queued: false };
+                deadline = io.now + self.wait_timeout() + self.pace.blocks(early.into());
+            }
             let entry = Asked {
                 from,
                 state,
                 attempt: 0,
                 repeats: 0,
-                made: self.pull.made,
+                expected: self.pull.next_expected() + early,
                 at: io.now,
-                deadline: io.now + self.sign_timeout(block, from, 0),
+                deadline,
                 missing: fragments,
                 bytes: Vec::new(),
                 sender: None,
                 mixed: false,
             };
-            self.pull.made = self.pull.made.wrapping_add(1);
             self.pull.insert(block, entry);
             if state == State::Unsent {
                 continue;
@@ -292,11 +318,16 @@ impl Cast {
             }
         }
         self.flush(batch, io);
-        if self.pull.made.wrapping_sub(self.pull.looked) >= LOOK_EVERY {
-            self.pull.looked = self.pull.made;
+        if self.pull.arrived - self.pull.looked >= LOOK_EVERY {
+            self.pull.looked = self.pull.arrived;
             self.look_for_late(io);
         }
         io.outbox.len() > before
+    }
+
+    fn may_ask(&self) -> bool {
+        let credit = self.planner.goes_on() && self.pull.entries.len() < self.pull.limit;
+        self.consent == Consent::Given && (credit || self.pull.has_room())
     }
 
     fn flush(&mut self, batch: Option<(MemberIndex, Wants)>, io: &mut Io<'_>) {
@@ -333,11 +364,11 @@ impl Cast {
         let timeout = self.sign_timeout(block, to, attempt);
         self.pull.set_state(at, state);
         self.pull.set_deadline(at, io.now + timeout);
-        let made = self.pull.made;
+        let expected = self.pull.next_expected();
         let entry = &mut self.pull.entries[at];
         entry.from = to;
         entry.at = io.now;
-        entry.made = made;
+        entry.expected = expected;
         let want = WantedBlock {
             block,
             fragments: entry.missing,
@@ -362,6 +393,7 @@ impl Cast {
             return Some(Next::Ask {
                 block,
                 from: from.unwrap_or(MemberIndex::SOURCE),
+                early: 0,
             });
         }
         None
@@ -413,7 +445,11 @@ impl Cast {
                 self.repeat(at, sender, io);
                 false
             }
-            State::Unsent => {
+            State::Unknown if entry.repeats > UNKNOWN_TRIES => {
+                self.suspect(from, io);
+                self.trouble(at, Trouble::Silent, io)
+            }
+            State::Unsent | State::Unknown => {
                 self.repeat(at, from, io);
                 false
             }
@@ -443,13 +479,13 @@ impl Cast {
 
     /// Looks for requests whose turn must have passed.
     fn look_for_late(&mut self, io: &mut Io<'_>) {
-        let late_after = self.planner.late_after();
-        let made = self.pull.made;
+        // Where all links are full everything is a little late: a share of what has arrived.
+        let arrived = self.pull.arrived;
+        let late_after = self.planner.late_after() + arrived / LATE_SHARE;
         let mut at = 0;
         while at < self.pull.entries.len() {
             let entry = &self.pull.entries[at];
-            let age = made.wrapping_sub(entry.made);
-            if age > late_after
+            if arrived > entry.expected + late_after
                 && let State::Waiting { queued } = entry.state
             {
                 let from = entry.from;
@@ -483,8 +519,7 @@ impl Cast {
                 // Nobody else: ask again after a while.
                 let timeout = self.sign_timeout(block, to, attempt.min(MAX_BACKOFF));
                 self.pull.set_state(at, State::Waiting { queued: false });
-                let made = self.pull.made;
-                self.pull.entries[at].made = made;
+                self.pull.entries[at].expected = self.pull.next_expected();
                 self.pull.set_deadline(at, io.now + timeout);
                 if trouble == Trouble::Late {
                     self.repeat(at, to, io);
@@ -537,6 +572,23 @@ impl Cast {
                     io.counters.not_here += 1;
                     self.trouble(at, Trouble::NotHere, io);
                 }
+            }
+        }
+    }
+
+    /// A peer does not know the cast: its announcement is still under way, or it has restarted.
+    pub(super) fn not_known_at(&mut self, from: MemberIndex, io: &mut Io<'_>) {
+        let soon = io.now + self.pace.blocks(UNKNOWN_AGAIN);
+        for at in 0..self.pull.entries.len() {
+            let entry = &mut self.pull.entries[at];
+            let settled = matches!(
+                entry.state,
+                State::Flowing | State::Unchecked | State::Unknown
+            );
+            if entry.from == from && !settled {
+                entry.repeats = entry.repeats.saturating_add(1);
+                self.pull.set_state(at, State::Unknown);
+                self.pull.set_deadline(at, soon);
             }
         }
     }
@@ -627,7 +679,7 @@ impl Cast {
             state: State::Flowing,
             attempt: 1,
             repeats: 0,
-            made: self.pull.made,
+            expected: self.pull.next_expected(),
             at: io.now,
             deadline: io.now + self.pace.blocks(STALLED),
             missing: self.setup.object.fragments(block),
@@ -658,6 +710,7 @@ impl Cast {
         let entry = self.pull.remove(at);
         self.have.insert(block);
         io.counters.stored += 1;
+        self.pull.arrived += 1;
         let from = entry.sender.unwrap_or(entry.from);
         self.plan(io.now, io.rng, |planner, view| {
             planner.arrived(view, block, from);

@@ -177,7 +177,7 @@ impl Cast {
             }
             return;
         }
-        for want in wants.iter() {
+        for (place, want) in wants.iter().enumerate() {
             let block = want.block;
             if block >= self.have.length() || asker == self.me {
                 io.counters.bad += 1;
@@ -211,6 +211,8 @@ impl Cast {
                 continue;
             }
             let slot = self.serve.keep(io.now, block, asker, fragments);
+            // Only for the first is a sign of life expected: the others are credits.
+            self.serve.waits[slot as usize].answered = place > 0;
             if here {
                 let order = self.planner.order(block, asker);
                 self.serve.make_ready(slot, order);

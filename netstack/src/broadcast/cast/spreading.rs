@@ -436,6 +436,7 @@ impl Cast {
     /// The sender does not know this cast: it has restarted, or the cast is over there.
     pub(super) fn unknown(&mut self, from: MemberIndex, io: &mut Io<'_>) {
         self.serve.cancel_all(from);
+        self.not_known_at(from, io);
         let Some(at) = (self.spread.children.iter()).position(|child| child.member == from) else {
             return;
         };
@@ -449,7 +450,6 @@ impl Cast {
         }
         self.spread.adopt(at);
         self.spread.add(from, true);
-        let _ = io;
     }
 
     /// The source: a member came late or again, at this address.

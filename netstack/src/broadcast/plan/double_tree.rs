@@ -198,6 +198,7 @@ impl Planner for DoubleTree {
             Some(block) => Next::Ask {
                 block,
                 from: self.answering(self.parent(block), Side::of(block), view),
+                early: 0,
             },
             None => Next::Idle,
         }

@@ -124,6 +124,8 @@ pub(crate) struct Rotation {
     /// In this slot, what is exchanged was looked at already and the member's own row follows.
     own: bool,
     last_slot: u32,
+    /// The block that was asked for last, and how many rounds on the next one is to be asked for with it.
+    credits: Option<(u32, u32)>,
     /// After the last slot: blocks from here on may lack.
     sweep: u32,
     late: alloc::vec::Vec<LateRow>,
@@ -151,6 +153,7 @@ impl Rotation {
             slot: 0,
             own: false,
             last_slot: (rounds + 3) * layout.rows + layout.columns() + 2,
+            credits: None,
             sweep: 0,
             late: alloc::vec::Vec::new(),
         }
@@ -315,11 +318,31 @@ impl Rotation {
         }
     }
 
-    fn ask(&self, view: &View<'_>, block: u32) -> Option<Next> {
+    fn ask(&self, view: &View<'_>, block: u32, early: u32) -> Option<Next> {
         (block < self.layout.blocks && view.lacks(block)).then(|| Next::Ask {
             block,
             from: self.from(view, block, 0),
+            early,
         })
+    }
+
+    /// Blocks of another row that are asked for at once: every request costs what a block's 60th
+    /// part costs, and all uplinks are full. Bounded by the reassembly buffers it takes.
+    fn at_once(&self) -> u32 {
+        match self.layout.rows {
+            0..32 if self.is_mesh() => 1,
+            0..32 => 4,
+            32..64 => 3,
+            _ => 2,
+        }
+    }
+
+    /// The next of the blocks that are asked for together with the last one.
+    fn credit(&mut self, view: &View<'_>) -> Option<Next> {
+        let (first, next) = self.credits?;
+        let block = first + next * self.layout.rows;
+        self.credits = (next + 1 < self.at_once()).then_some((first, next + 1));
+        self.ask(view, block, next * self.layout.rows)
     }
 
     /// What is exchanged in the present slot.
@@ -348,12 +371,17 @@ impl Rotation {
 
 impl Planner for Rotation {
     fn next(&mut self, view: &mut View<'_>) -> Next {
+        while self.credits.is_some() {
+            if let Some(next) = self.credit(view) {
+                return next;
+            }
+        }
         if let Some(at) = self.coordinates() {
             if self.slot == 0 && !self.own && matches!(self.place, Place::Head(_)) {
                 // The first rounds of a head's own row, before the slots begin.
                 for round in 0..AHEAD {
                     let block = round * self.layout.rows + at.0;
-                    if let Some(next) = self.ask(view, block) {
+                    if let Some(next) = self.ask(view, block, 0) {
                         return next;
                     }
                 }
@@ -364,9 +392,11 @@ impl Planner for Rotation {
                 } else {
                     self.exchanged(at)
                 };
-                let next = block.and_then(|block| self.ask(view, block));
+                let next = block.and_then(|block| self.ask(view, block, 0));
                 if self.own {
                     self.slot += 1;
+                } else if next.is_some() && self.at_once() > 1 {
+                    self.credits = block.map(|block| (block, 1));
                 }
                 self.own = !self.own;
                 if let Some(next) = next {
@@ -377,12 +407,16 @@ impl Planner for Rotation {
         // What is left: requests that were given up.
         while let Some(block) = view.have.next_missing(self.sweep) {
             self.sweep = block + 1;
-            if let Some(next) = self.ask(view, block) {
+            if let Some(next) = self.ask(view, block, 0) {
                 return next;
             }
         }
         self.sweep = 0;
         Next::Idle
+    }
+
+    fn goes_on(&self) -> bool {
+        self.credits.is_some()
     }
 
     fn instead(
@@ -423,6 +457,10 @@ impl Planner for Rotation {
             Place::Head(_) => self.layout.rows + self.layout.columns(),
             Place::Child { .. } => 0,
         }
+    }
+
+    fn most_asked(&self) -> u32 {
+        self.at_once() * self.layout.rows + 32
     }
 
     fn late_after(&self) -> u32 {

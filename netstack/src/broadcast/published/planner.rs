@@ -217,6 +217,7 @@ impl Published {
                 return Some(Next::Ask {
                     block,
                     from: parent,
+                    early: 0,
                 });
             }
         }
@@ -232,6 +233,7 @@ impl Published {
                 return Next::Ask {
                     block,
                     from: current.from,
+                    early: 0,
                 };
             }
             return Next::Idle;
@@ -251,6 +253,7 @@ impl Published {
             Some(block) => Next::Ask {
                 block,
                 from: current.from,
+                early: 0,
             },
             // All of it is asked for, of somebody that was given up: it may come yet.
             None => {
