@@ -1,5 +1,5 @@
 //! What the fuzz targets do with their input. `cargo +nightly fuzz run node` (or `control`,
-//! `personality`) from `netstack/` runs one.
+//! `personality`, `cast`) from `netstack/` runs one.
 //!
 //! An endpoint's input is a list of records: one byte of mode, one of kind, two of length
 //! (little-endian), then so many bytes. Mode 0 delivers the bytes as they are, mode 1 as the
@@ -10,8 +10,9 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use netstack::broadcast;
 use netstack::control::Limits;
-use netstack::ids::{BootEpoch, ControlEpoch, JobId, NodeId, ProgramId};
+use netstack::ids::{BootEpoch, CastId, ControlEpoch, JobId, NodeId, ProgramId, Rank};
 use netstack::job::{JobSpec, RankSpec, StartMode};
 use netstack::join::Timing;
 use netstack::page::{Object, PageRequest};
@@ -247,4 +248,220 @@ pub fn parse_personality(input: &[u8]) {
         assert_eq!(personality.emit().as_deref(), Ok(input));
     }
     let _ = netstack::job::launch_block::parse(input);
+}
+
+/// A wire between the stations of a cast: what one sends the others get at once.
+struct Cast {
+    source: broadcast::Source,
+    members: Vec<broadcast::Member>,
+    shelf: Shelf,
+    now: Instant,
+}
+
+/// Holds nothing that is received, and gives zeros.
+struct Shelf;
+
+impl broadcast::Hasher for Shelf {
+    fn subtree(&mut self, _: u64, bytes: &[u8], _: bool) -> broadcast::Hash {
+        [bytes.first().copied().unwrap_or(0); 32]
+    }
+
+    fn merge(&mut self, left: &broadcast::Hash, _: &broadcast::Hash, _: bool) -> broadcast::Hash {
+        *left
+    }
+}
+
+impl broadcast::Store for Shelf {
+    fn read(&mut self, _: CastId, _: broadcast::Part, _: usize, out: &mut [u8]) -> bool {
+        out.fill(0);
+        true
+    }
+
+    fn write(&mut self, _: CastId, _: broadcast::Part, _: &[u8]) -> Result<(), broadcast::NoRoom> {
+        Ok(())
+    }
+}
+
+/// Where station `number` of a cast is; 0 is the control node.
+fn station(number: u8) -> broadcast::Peer {
+    broadcast::Peer {
+        addr: SocketAddrV4::new(Ipv4Addr::new(10, 117, 2, number), NODE_PORT),
+        mac: [2, 0, 0, 0, 0, number],
+    }
+}
+
+impl Cast {
+    /// Five members of a cast of zeros, by this scheme.
+    fn new(scheme: broadcast::Scheme) -> Self {
+        let now = Instant::from_micros(1);
+        let key = Key(SECRET);
+        let mut source = broadcast::Source::new(
+            broadcast::SourceConfig {
+                me: station(0),
+                key,
+                rate: 125_000_000,
+                seed: 1,
+                limits: broadcast::Limits::default(),
+            },
+            now,
+        );
+        let members = (1..=5).map(|number| {
+            let config = broadcast::MemberConfig {
+                node: NodeId(number.into()),
+                me: station(number),
+                control: Some(station(0)),
+                key,
+                rate: 0,
+                buffers: 0,
+                seed: number.into(),
+            };
+            broadcast::Member::new(config, now)
+        });
+        let (object, _) =
+            broadcast::Object::describe(&[0; 100_000], 12, &mut Shelf).expect("it is small");
+        let spec = broadcast::CastSpec {
+            id: CastId(1),
+            object,
+            purpose: broadcast::Purpose::Program,
+            job: None,
+            members: (1..=5)
+                .map(|n| (NodeId(n.into()), station(n), false))
+                .collect(),
+            scheme,
+            rate: 125_000_000,
+        };
+        let members = members.collect();
+        source.cast(now, spec).expect("it is in order");
+        let mut cast = Cast {
+            source,
+            members,
+            shelf: Shelf,
+            now,
+        };
+        cast.settle();
+        cast
+    }
+
+    fn deliver(&mut self, from: SocketAddrV4, to: u8, datagram: &[u8]) {
+        let Cast {
+            source,
+            members,
+            shelf,
+            now,
+        } = self;
+        match members.get_mut(usize::from(to).wrapping_sub(1)) {
+            Some(member) => member.handle_datagram(*now, from, datagram, shelf),
+            None => source.handle_datagram(*now, from, datagram, shelf),
+        }
+    }
+
+    /// Carries what the stations have to say for a while, and answers announcements.
+    fn settle(&mut self) {
+        let mut out = [0; MAX_DATAGRAM];
+        for _ in 0..200 {
+            let mut sent = Vec::new();
+            let source = &mut self.source;
+            while source.poll_event().is_some() {}
+            if let Some((to, length)) = source.poll_transmit(self.now, &mut out, &mut self.shelf) {
+                sent.push((0, to, out[..length].to_vec()));
+            }
+            for (number, member) in (1..).zip(&mut self.members) {
+                while let Some(event) = member.poll_event() {
+                    if let broadcast::MemberEvent::Announced { cast, .. } = event {
+                        member.accept(self.now, cast, broadcast::Want::All, &mut |_| false);
+                    }
+                }
+                let next = member.poll_transmit(self.now, &mut out, &mut self.shelf);
+                sent.extend(next.map(|(to, length)| (number, to, out[..length].to_vec())));
+            }
+            if sent.is_empty() {
+                return;
+            }
+            for (from, to, bytes) in sent {
+                self.deliver(station(from).addr, to.addr.ip().octets()[3], &bytes);
+            }
+        }
+    }
+}
+
+/// Hostile datagrams into the stations of a cast. Records as above: mode 0 delivers bytes as they are, mode 1
+/// as the payload of a message sealed with the peer key, mode 2 lets time pass, mode 3 as the fragment of a
+/// block, any other lets the stations speak. The first byte chooses the scheme, the low bits of a record's
+/// mode above these the station.
+pub fn attack_cast(input: &[u8]) {
+    let Some((&first, mut rest)) = input.split_first() else {
+        return;
+    };
+    let mut cast = Cast::new(match first % 6 {
+        0 => broadcast::Scheme::Auto,
+        1 => broadcast::Scheme::Grid { n1: 2 },
+        2 => broadcast::Scheme::DoubleTree,
+        3 => broadcast::Scheme::Published(broadcast::PublishedOptions::default()),
+        4 => broadcast::Scheme::Tree { n1: 2 },
+        _ => broadcast::Scheme::Direct,
+    });
+    while let Some((&[mode, kind, low, high], tail)) = rest.split_first_chunk::<4>() {
+        let length = usize::from(u16::from_le_bytes([low, high])).min(tail.len());
+        let (bytes, tail) = tail.split_at(length);
+        rest = tail;
+        let (to, from) = (mode >> 2 & 7, mode >> 5);
+        let mut out = [0; MAX_DATAGRAM];
+        match mode % 4 {
+            0 => cast.deliver(station(from).addr, to, bytes),
+            1 => {
+                let Ok(kind) = Kind::from_wire(kind) else {
+                    continue;
+                };
+                let header = Header {
+                    kind,
+                    node: NodeId(u32::from(from).wrapping_sub(1)),
+                    epoch: BootEpoch(1),
+                    seq: 0,
+                };
+                let payload = &bytes[..bytes.len().min(MAX_PAYLOAD)];
+                let length = datagram::emit(header, Some(&Key(SECRET)), &mut out, |writer| {
+                    writer.bytes(payload);
+                });
+                cast.deliver(station(from).addr, to, &out[..length]);
+            }
+            2 => cast.now += Micros(u64::from(kind) * 500),
+            _ => {
+                let data = &bytes[..bytes.len().min(broadcast::FRAGMENT)];
+                let sender = broadcast::MemberIndex(u32::from(from).wrapping_sub(1));
+                let (block, fragment) = (u32::from(kind), low % 4);
+                let length = broadcast::wire::emit_data(
+                    CastId(1),
+                    sender,
+                    block,
+                    fragment,
+                    data.len(),
+                    &mut out,
+                    |to| {
+                        to.copy_from_slice(data);
+                        true
+                    },
+                );
+                if let Some(length) = length {
+                    cast.deliver(station(from).addr, to, &out[..length]);
+                }
+            }
+        }
+        cast.settle();
+    }
+}
+
+/// Bytes into the lookups of a connection table.
+pub fn look_up(input: &[u8]) {
+    let mut read = broadcast::table::reader(input);
+    if let Some(table) = broadcast::table::Table::open(input.len() as u64, &mut read) {
+        for rank in [
+            0,
+            1,
+            table.ranks() / 2,
+            table.ranks().wrapping_sub(1),
+            u32::MAX,
+        ] {
+            let _ = table.entry(Rank(rank), &mut read);
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! What docs/protocol.md says of the messages, against the code.
 
 use netstack::MAX_DATA;
+use netstack::broadcast::message::{Answer, Blocks, PAGE_PEERS, WantedBlock, Wants};
+use netstack::broadcast::{EndReason, MAX_MEMBERS, Message, Peer};
 use netstack::ids::{CallId, ControlEpoch, JobId, ProgramId, RequestId};
 use netstack::io::IoOp;
 use netstack::job::{RefusalCode, launch_block};
@@ -8,7 +10,7 @@ use netstack::join::{Refusal, Timing};
 use netstack::page::{FRAGMENT, MAX_FRAGMENTS, MAX_REQUEST, MAX_REQUESTS, Object, PageError};
 use netstack::retention::{CHANGES_MAX, HOLDINGS_MAX};
 use netstack::vitals::{BootTimings, Vitals};
-use netstack::wire::datagram::Kind;
+use netstack::wire::datagram::{Kind, OVERHEAD};
 use netstack::wire::io::{Done, IoReply, emit_call};
 use netstack::wire::job::{Command, CommandAck, INLINE_BLOCK_MAX, JobAck, JobStatus, LAUNCH_LEN};
 use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
@@ -180,6 +182,68 @@ fn payloads_are_as_long_as_documented() {
     ];
     for (kind, length) in cases {
         assert_eq!(documented(kind), length, "{kind:?}");
+    }
+}
+
+/// The lengths that docs/protocol.md states for messages of casts, with their MAC address.
+#[test]
+fn messages_of_casts_are_as_long_as_documented() {
+    let document = include_str!("../../../docs/protocol.md");
+    let peer = Peer {
+        addr: "10.0.0.1:1".parse().expect("it is an address"),
+        mac: [0; 6],
+    };
+    let one = Blocks::one(1);
+    let mut wants = Wants::default();
+    wants.push(WantedBlock {
+        block: 1,
+        fragments: 1,
+    });
+    let (number, mine, reason) = (1, true, EndReason::Finished);
+    let page = Message::RosterPage {
+        page: 0,
+        peers: vec![peer].into(),
+    };
+    let answer = Message::Answer {
+        answer: Answer::Busy,
+        blocks: one,
+    };
+    let cases = [
+        (65, Message::AnnounceAck { number, mine }, 0, ""),
+        (66, Message::Probe { number }, 0, ""),
+        (67, Message::Unknown, 0, ""),
+        (68, Message::RosterRead { pages: one }, 4, " a page"),
+        (69, page, 12, " a peer"),
+        (70, Message::Request(wants), 12, " a block"),
+        (71, answer, 4, " a block"),
+        (72, Message::Cancel(one), 4, " a block"),
+        (74, Message::Report(Default::default()), 0, " + lists"),
+        (75, Message::ReportAck { number }, 0, ""),
+        (76, Message::End { number, reason }, 0, ""),
+        (77, Message::EndAck { number }, 0, ""),
+    ];
+    for (kind, message, each, unit) in cases {
+        let fixed = message.wire_bytes() - OVERHEAD - each;
+        let length = match each {
+            0 => format!("{fixed}{unit}"),
+            each => format!("{fixed} + {each}{unit}"),
+        };
+        let row = (document.lines()).find(|line| line.starts_with(&format!("| {kind} | CAST_")));
+        let row = row.unwrap_or_else(|| panic!("kind {kind} is not documented"));
+        assert!(row.ends_with(&format!("| {length} |")), "{row}: {length}");
+    }
+    for text in [
+        format!(
+            "| members of a cast | {},{:03} |",
+            MAX_MEMBERS / 1000,
+            MAX_MEMBERS % 1000
+        ),
+        format!("1 number of members, {PAGE_PEERS} but for the last page"),
+    ] {
+        assert!(
+            document.contains(&text),
+            "docs/protocol.md does not say {text:?}"
+        );
     }
 }
 
