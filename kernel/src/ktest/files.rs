@@ -183,7 +183,10 @@ pub fn calls() -> Outcome {
         .fails(sysno::ACCESS, &[path, 2], Errno::EROFS)
         .fails(sysno::ACCESS, &[none, 0], Errno::ENOENT)
         .fails(sysno::IOCTL, &[3, 0x5401], Errno::ENOTTY)
-        .call(sysno::GETCWD, &[BUFFER, 100], 2)
+        .call(sysno::GETCWD, &[BUFFER, 100], 6)
+        .fails(sysno::GETCWD, &[BUFFER, 5], Errno::ERANGE)
+        .call(sysno::OPENAT, &[CWD, name, 0], 6)
+        .call(sysno::CLOSE, &[6], 0)
         .fails(sysno::READLINK, &[path, BUFFER, 100], Errno::EINVAL);
     shown.extend_from_slice(b"/with");
     // The sizes that stat and statx say, then the names in the directory.
@@ -233,7 +236,7 @@ pub fn mapped() -> Outcome {
         .show(MAPPED, BYTES)
         .show(SECOND, 16384)
         // The kernel writes to the private mapping as the program would.
-        .call(sysno::GETCWD, &[SECOND + 10, 100], 2)
+        .call(sysno::GETCWD, &[SECOND + 10, 100], 6)
         .show(SECOND, 20)
         .show(MAPPED + 4096, 20)
         .fails(sysno::GETCWD, &[MAPPED, 100], Errno::EFAULT)
@@ -265,7 +268,7 @@ pub fn mapped() -> Outcome {
             Errno::EBADF,
         );
     let mut changed = file[4096..4116].to_vec();
-    changed[10..12].copy_from_slice(b"/\0");
+    changed[10..16].copy_from_slice(b"/with\0");
     let same = &file[4096..4116];
     let shown = [&file[..], &file[4096..4096 + 16384], &changed, same, same].concat();
     script.run(&shown)?;

@@ -6,8 +6,8 @@
 //! | [`Descriptors`] | the program's open files, with the standard streams among them |
 //! | [`stat`] | what stat, statx and getdents64 say, as bytes |
 //!
-//! There are two directories, `/` (where the program works) and `/with`. Everything is there to be
-//! read and nothing to be written.
+//! There are two directories, `/` and `/with`. The program works in `/with`, so that one which opens
+//! its input by a bare name finds it. Everything is there to be read and nothing to be written.
 //!
 //! Neighbours: `kernel::process::files` fills [`Files`] from the launch block, `kernel::process::calls`
 //! answers the program's calls with this; the bytes are in [`crate::objects`].
@@ -50,6 +50,11 @@ pub enum Place {
 }
 
 impl Place {
+    /// The working directory of a program, and its path with a zero byte.
+    pub const WORKING: Self = Self::With;
+    /// See [`Place::WORKING`].
+    pub const WORKING_PATH: &[u8] = b"/with\0";
+
     /// Whether it is a directory.
     pub const fn is_directory(self) -> bool {
         matches!(self, Self::Root | Self::With)

@@ -25,8 +25,6 @@ const ENTRIES_MAX: u64 = 4096;
 const PATH_PIECE: u64 = 256;
 /// Flags of the stat calls that change nothing here: there are no links and no mounts.
 const STAT_IGNORED: u64 = at::SYMLINK_NOFOLLOW | at::NO_AUTOMOUNT;
-/// The working directory.
-const CWD: &[u8] = b"/\0";
 
 /// What a descriptor is to a read.
 pub(super) enum Source {
@@ -267,11 +265,11 @@ impl Process {
         args: Args,
     ) -> Result<u64, Stop> {
         let [address, length, ..] = args;
-        if length < CWD.len() as u64 {
+        if length < Place::WORKING_PATH.len() as u64 {
             return Err(Errno::ERANGE.into());
         }
-        self.write_bytes(services, address, CWD)?;
-        Ok(CWD.len() as u64)
+        self.write_bytes(services, address, Place::WORKING_PATH)?;
+        Ok(Place::WORKING_PATH.len() as u64)
     }
 
     /// There are no links: what is there is none.
@@ -296,7 +294,7 @@ impl Process {
         let path = self.read_path(services, path)?;
         if path.is_empty() && flags & at::EMPTY_PATH != 0 {
             return Ok(match directory {
-                at::CWD => Opened::Place(Place::Root),
+                at::CWD => Opened::Place(Place::WORKING),
                 fd => self.files.descriptors.get(fd as u64)?.opened,
             });
         }
@@ -306,8 +304,11 @@ impl Process {
 
     /// Where a path begins.
     fn base(&self, directory: i32, path: &[u8]) -> Result<Place, Errno> {
-        if path.first() == Some(&b'/') || directory == at::CWD {
+        if path.first() == Some(&b'/') {
             return Ok(Place::Root);
+        }
+        if directory == at::CWD {
+            return Ok(Place::WORKING);
         }
         match self.files.descriptors.get(directory as u64)?.opened {
             Opened::Place(place) if place.is_directory() => Ok(place),
