@@ -435,7 +435,7 @@ impl Cast {
 
     /// The sender does not know this cast: it has restarted, or the cast is over there.
     pub(super) fn unknown(&mut self, from: MemberIndex, io: &mut Io<'_>) {
-        self.serve.cancel_all(from);
+        // What it asked for stays: this may have been overtaken by its requests.
         self.not_known_at(from, io);
         let Some(at) = (self.spread.children.iter()).position(|child| child.member == from) else {
             return;

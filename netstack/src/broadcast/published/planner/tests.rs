@@ -121,6 +121,7 @@ fn node_3_2(options: PublishedOptions) -> Node {
     let mut node = Node::new(named(3, 2), options);
     node.clock = 5 * node.unit();
     let ask = Next::Ask {
+        early: 0,
         block: 2,
         from: named(3, 0),
     };
@@ -138,7 +139,7 @@ fn requests(options: &PublishedOptions) -> BTreeSet<(u32, MemberIndex)> {
     for seed in 0..400 {
         let mut node = node_3_2(options.clone());
         node.rng = Rng::new(seed);
-        if let Next::Ask { block, from } = node.next() {
+        if let Next::Ask { block, from, .. } = node.next() {
             seen.insert((block, from));
         }
     }
@@ -194,7 +195,7 @@ fn the_middle_and_the_highest_candidate_are_chosen() {
 #[test]
 fn one_chunk_is_asked_for_at_a_time() {
     let mut node = node_3_2(PublishedOptions::default());
-    let Next::Ask { block, from } = node.next() else {
+    let Next::Ask { block, from, .. } = node.next() else {
         panic!("there are candidates");
     };
     assert_eq!(node.next(), Next::Idle);
@@ -206,7 +207,7 @@ fn one_chunk_is_asked_for_at_a_time() {
 fn not_here_makes_everything_later_by_one_chunk() {
     let mut node = node_3_2(PublishedOptions::default());
     for step in 1..=3 {
-        let Next::Ask { block, from } = node.next() else {
+        let Next::Ask { block, from, .. } = node.next() else {
             panic!("there are candidates");
         };
         assert_eq!(node.fails(block, from, Trouble::NotHere), None);
@@ -216,6 +217,7 @@ fn not_here_makes_everything_later_by_one_chunk() {
     assert_eq!(
         node.next(),
         Next::Ask {
+            early: 0,
             block: 0,
             from: named(1, 1)
         }
@@ -240,7 +242,7 @@ fn not_here_makes_everything_later_by_one_chunk() {
 #[test]
 fn an_inner_node_is_silent_until_its_branch_is_served() {
     let mut head = Node::new(named(1, 0), PublishedOptions::default());
-    let Next::Ask { block: 0, from } = head.next() else {
+    let Next::Ask { block: 0, from, .. } = head.next() else {
         panic!("control deals to it first");
     };
     assert!(from.is_source());
@@ -301,7 +303,7 @@ fn a_candidate_that_does_not_answer_is_replaced_and_control_is_last() {
     let mut node = node_3_2(PublishedOptions::default());
     let mut asked = BTreeSet::new();
     for _ in 0..SWAP_TRIES {
-        let Next::Ask { block, from } = node.next() else {
+        let Next::Ask { block, from, .. } = node.next() else {
             panic!("there are candidates");
         };
         asked.insert(from);
@@ -314,7 +316,7 @@ fn a_candidate_that_does_not_answer_is_replaced_and_control_is_last() {
         fallback: false,
         ..PublishedOptions::default()
     });
-    let Next::Ask { block, from } = node.next() else {
+    let Next::Ask { block, from, .. } = node.next() else {
         panic!("there are candidates");
     };
     assert_eq!(node.fails(block, from, Trouble::Silent), Some(from));
@@ -334,6 +336,7 @@ fn tree_and_direct_ask_the_parent_for_everything() {
         node.clock = 1_000_000;
         for block in 0..HEADS {
             let ask = Next::Ask {
+                early: 0,
                 block,
                 from: parent,
             };
