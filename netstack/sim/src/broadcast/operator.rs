@@ -309,8 +309,9 @@ impl World {
             Action::Join(plan, node) => {
                 self.operator.runs[plan].wanted[node as usize] = true;
                 let id = self.operator.runs[plan].id;
-                let cancelled = self.operator.runs[plan].cancelled;
-                if cancelled || !self.lives(node) {
+                let run = &self.operator.runs[plan];
+                // What has not begun will have it among its members.
+                if run.cancelled || !run.due || !self.lives(node) {
                     return Ok(());
                 }
                 if self.stations[node as usize].shelf.is_whole(plan) && id.is_none() {

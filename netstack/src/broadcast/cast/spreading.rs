@@ -457,9 +457,8 @@ impl Cast {
         self.roster.learn(member, peer);
         self.serve.cancel_all(member);
         self.spread.failed.retain(|(failed, _)| *failed != member);
-        let known = self.spread.child(member).map(|child| child.leaf);
-        // Its own children have been announced to, or are adopted by whoever misses it.
-        self.spread.add(member, known.unwrap_or(true));
+        // It may have died before it announced to those below it: it does so again.
+        self.spread.add(member, false);
     }
 
     /// The source: its user says that a member is gone.
