@@ -87,6 +87,7 @@ impl Node {
         timings: BootTimings,
     ) -> Self {
         let fixed = identity.fixed.clone();
+        let frames = mm::frames().usage().total;
         let mut this = Self {
             boot,
             identity,
@@ -99,8 +100,8 @@ impl Node {
             silence_report: (Instant::FAR_FUTURE, FIRST_SILENCE),
             launches: VecDeque::new(),
             mailbox: None,
-            warm: WarmTable::new(WarmTable::default_limit(mm::frames().usage().total)),
-            objects: Objects::new(Objects::default_limit(mm::frames().usage().total)),
+            warm: WarmTable::new(WarmTable::default_limit(frames)),
+            objects: Objects::new(Objects::default_limit(frames)),
             casts: Casts::default(),
             ring_full: false,
             running: None,
