@@ -20,7 +20,7 @@ use super::message::{
     Answer, Blocks, MAX_NAMED, MAX_RANGES, MemberIndex, Message, PAGE_PEERS, Packet, Range, Report,
     Setup, WantedBlock, Wants,
 };
-use super::{MAX_BLOCK_LOG2, Peer};
+use super::{MAX_BLOCK_LOG2, MAX_MEMBERS, Peer};
 use crate::ids::{BootEpoch, CastId, NodeId};
 use crate::page::FRAGMENT;
 use crate::wire::Error;
@@ -35,6 +35,8 @@ pub const DATA_OVERHEAD: usize = HEADER_LEN;
 const PEER_LEN: usize = 12;
 /// Bytes of a sender's MAC address before every sealed payload.
 const MAC_LEN: usize = 6;
+/// Pages of the largest roster.
+const MAX_PAGES: u32 = MAX_MEMBERS.div_ceil(PAGE_PEERS);
 /// Most fragments of a block.
 const MAX_FRAGMENTS: u32 = (1_u32 << MAX_BLOCK_LOG2).div_ceil(FRAGMENT as u32);
 
@@ -255,13 +257,17 @@ fn parse_message(kind: Kind, reader: &mut Reader<'_>) -> Result<Message, Error> 
             number: reader.u32()?,
         },
         Kind::CastUnknown => Message::Unknown,
-        Kind::CastRosterRead => Message::RosterRead {
-            pages: parse_blocks(reader)?,
-        },
+        Kind::CastRosterRead => {
+            let pages = parse_blocks(reader)?;
+            if pages.as_slice().iter().any(|page| *page >= MAX_PAGES) {
+                return Err(Error::BadValue);
+            }
+            Message::RosterRead { pages }
+        }
         Kind::CastRosterPage => {
             let page = reader.u32()?;
             let count = reader.u8()?;
-            if !(1..=PAGE_PEERS).contains(&count.into()) {
+            if !(1..=PAGE_PEERS).contains(&count.into()) || page >= MAX_PAGES {
                 return Err(Error::BadValue);
             }
             Message::RosterPage {

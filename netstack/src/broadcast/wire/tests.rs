@@ -115,7 +115,15 @@ prop_compose! {
 }
 
 fn blocks() -> impl Strategy<Value = Blocks> {
-    vec_of(any::<u32>(), 1..=4).prop_map(|items| {
+    some_of(any::<u32>())
+}
+
+fn pages() -> impl Strategy<Value = Blocks> {
+    some_of(0..MAX_PAGES)
+}
+
+fn some_of(numbers: impl Strategy<Value = u32>) -> impl Strategy<Value = Blocks> {
+    vec_of(numbers, 1..=4).prop_map(|items| {
         let mut blocks = Blocks::default();
         assert!(items.into_iter().all(|block| blocks.push(block)));
         blocks
@@ -180,8 +188,8 @@ fn message() -> impl Strategy<Value = Message> {
         any::<(u32, bool)>().prop_map(|(number, mine)| Message::AnnounceAck { number, mine }),
         any::<u32>().prop_map(|number| Message::Probe { number }),
         Just(Message::Unknown),
-        blocks().prop_map(|pages| Message::RosterRead { pages }),
-        (any::<u32>(), vec_of(peer(), 1..=64)).prop_map(|(page, peers)| Message::RosterPage {
+        pages().prop_map(|pages| Message::RosterRead { pages }),
+        (0..MAX_PAGES, vec_of(peer(), 1..=64)).prop_map(|(page, peers)| Message::RosterPage {
             page,
             peers: peers.into()
         }),
