@@ -6,6 +6,9 @@
 //! | [`shelf`] | where the source reads what it sends |
 //! | [`cast`] | one cast: what, to whom, how far |
 //! | [`files`] | names of files, and which node holds which |
+//! | [`order`] | what is asked of casts, and what comes of it |
+//! | [`resume`] | casts of an earlier run of control |
+//! | [`ending`] | how the end of a cast is told |
 //! | [`for_jobs`] | what jobs have cast |
 //! | [`waits`] | jobs that wait for files |
 //! | [`figures`] | what a cast is measured by |
@@ -20,36 +23,40 @@
 //! that was cancelled leaves nothing on the nodes that did not hold it before.
 
 pub mod cast;
+mod ending;
 pub mod figures;
 pub mod files;
 pub mod for_jobs;
 pub mod object;
+pub mod order;
+mod resume;
 pub mod shelf;
 mod waits;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddrV4;
-use std::sync::Arc;
 
 use hearth_store::{Batch, CastRow};
 use netstack::broadcast::{
-    CastError, CastSpec, MemberFailure, Peer, Progress, Purpose, Source, SourceConfig, SourceEvent,
+    CastError, CastSpec, FailReason, MemberFailure, Peer, Progress, Purpose, Source, SourceConfig,
+    SourceEvent,
 };
 use netstack::ids::{CastId, JobId, NodeId};
 use netstack::time::Instant;
 use netstack::wire::key::Key;
 use tokio::sync::watch;
 
-use crate::api::types::{CastInfo, CastState, LoadReport};
-use crate::config::{self, Scheme};
+use crate::api::types::CastInfo;
+use crate::config;
 use crate::events::{Event, Severity};
 use crate::hosted::{self, send};
-use crate::programs::{Hash, ProgramStore, short_id};
+use crate::programs::{Hash, short_id};
 use crate::{clock, hostlist};
 use cast::{Cast, Fate, What};
 use files::{Files, NotNamed};
 use object::Described;
-use shelf::{Content, Shelf};
+pub use order::{NotUnderWay, Order, Outcome, Refused};
+use shelf::Shelf;
 use waits::Waits;
 
 /// Casts that have ended and are still shown.
@@ -62,105 +69,11 @@ const CASTS_MAX: usize = 64;
 /// control node, and a few are enough for that.
 const HELPERS_MAX: usize = 32;
 
-/// How long a cast that an earlier run of control had begun waits for its nodes before it goes on with
-/// those that are there, in microseconds: nodes are heard again within seconds.
-const RESUME_PATIENCE_US: u64 = 5_000_000;
-
 /// A node in service.
 #[derive(Debug, Clone, Copy)]
 struct Up {
     peer: Peer,
     memory_bytes: u64,
-}
-
-/// What is to be cast.
-#[derive(Debug)]
-pub struct Order {
-    /// What it is.
-    pub what: What,
-    /// Its hashes.
-    pub described: Arc<Described>,
-    /// Its bytes.
-    pub content: Content,
-    /// The nodes that are to have it.
-    pub nodes: Vec<u32>,
-    /// Further nodes that hold it.
-    pub holders: BTreeSet<u32>,
-    /// Wait for nodes that are not in service.
-    pub patient: bool,
-    /// None: as configured.
-    pub scheme: Option<Scheme>,
-    /// Bytes a second; none: as configured.
-    pub rate: Option<u64>,
-}
-
-/// Why nothing is cast.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// The name cannot be used.
-    #[error(transparent)]
-    BadName(#[from] hosted::BadName),
-    /// Another content has the name.
-    #[error(
-        "another file is called {name:?} ({id}{on}); drop it with `hearth casts drop {name}`, or choose another name with --name"
-    )]
-    NameTaken {
-        /// The name.
-        name: String,
-        /// The other file.
-        id: String,
-        /// Where it is.
-        on: String,
-    },
-    /// Nodes that are not in service.
-    #[error("{0} not in service; leave it out, or wait for it with --wait")]
-    NotUp(String),
-    /// There is nobody.
-    #[error("no node is in service; see `hearth nodes`")]
-    NoNodes,
-    /// A node's memory is too small.
-    #[error(
-        "{bytes} bytes do not fit the memory of {node} ({memory} bytes in all); leave it out, or cast less"
-    )]
-    TooLarge {
-        /// The file.
-        bytes: u64,
-        /// The node.
-        node: String,
-        /// Its memory.
-        memory: u64,
-    },
-    /// There are too many.
-    #[error(
-        "{0} casts are under way, which is the most there can be; wait for one to end, or cancel one"
-    )]
-    TooMany(usize),
-    /// Too many names.
-    #[error("nodes hold too many files; drop some with `hearth casts drop`")]
-    TooManyNames,
-    /// The protocol does not take it.
-    #[error("{0}")]
-    Protocol(String),
-}
-
-/// What jobs and nodes are told.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// All files that a job waits for are there.
-    FilesHere(u64),
-    /// A job will not get its files.
-    FilesFailed(u64, String),
-    /// The cast of a job's program has got further; `over`: as far as it goes.
-    Load {
-        /// The job.
-        job: u64,
-        /// How it stands.
-        report: Box<LoadReport>,
-        /// Nothing more will come.
-        over: bool,
-    },
-    /// A node is to let go of a file.
-    Drop(u32, Hash),
 }
 
 /// All casts.
@@ -230,51 +143,6 @@ impl Casts {
             events: Vec::new(),
             batch: Batch::default(),
             version: watch::Sender::new(0),
-        }
-    }
-
-    /// Goes on with casts that an earlier run of control had begun, as far as their files are still in
-    /// the cache.
-    pub fn resume(&mut self, now: Instant, rows: Vec<CastRow>, programs: &ProgramStore) {
-        for row in rows {
-            let found = programs.get(&row.object);
-            let described = found.as_ref().and_then(|file| file.describe().ok());
-            let (Some(file), Some(described)) = (found, described) else {
-                let text = format!(
-                    "the cast of {} ended with the earlier control node, and its bytes are not here any more; cast it again",
-                    row.name
-                );
-                self.events
-                    .push(Event::new(Severity::Warning, "cast-ended", text));
-                self.batch.end_cast(row.id);
-                continue;
-            };
-            let nodes = hostlist::parse(&row.nodes).unwrap_or_default();
-            let scheme = serde_json::from_value(serde_json::Value::String(row.scheme));
-            let cast = Cast {
-                id: row.id,
-                wire: None,
-                what: What::File {
-                    name: row.name,
-                    job: None,
-                },
-                described,
-                content: Content::Cached(file),
-                scheme: scheme.unwrap_or(self.config.scheme),
-                rate: if row.rate == 0 { self.rate() } else { row.rate },
-                nodes: nodes.into_iter().map(|node| (node, Fate::Absent)).collect(),
-                helpers: Vec::new(),
-                progress: Progress::default(),
-                sent_before: (0, 0),
-                corrupt: 0,
-                began_us: now.as_micros(),
-                done_us: None,
-                began_unix_us: row.began_unix_us,
-                patient: true,
-                holds_until_us: Some(now.as_micros() + RESUME_PATIENCE_US),
-                cancelled: None,
-            };
-            self.under_way.insert(row.id, cast);
         }
     }
 
@@ -383,8 +251,8 @@ impl Casts {
             return Err(Refused::NotUp(hostlist::format(&sorted(absent))));
         }
         let bytes = order.described.object.bytes;
-        for node in &order.nodes {
-            if let Some(up) = self.up.get(node).filter(|up| up.memory_bytes <= bytes) {
+        for node in order.nodes.iter().filter(|_| order.what.is_file()) {
+            if let Some(up) = self.up.get(node).filter(|up| up.memory_bytes / 2 < bytes) {
                 return Err(Refused::TooLarge {
                     bytes,
                     node: hostlist::name(*node),
@@ -724,10 +592,14 @@ impl Casts {
             return;
         }
         let why = match reason {
-            MemberFailure::Reported(netstack::broadcast::FailReason::NoRoom) => format!(
-                "has no room for {} bytes; `hearth casts drop` lets go of files, `hearth nodes` shows its memory",
-                cast.described.object.bytes
-            ),
+            MemberFailure::Reported(FailReason::NoRoom) => {
+                let memory = self.up.get(&node).map_or(0, |up| up.memory_bytes);
+                format!(
+                    "has no room for {} bytes: files may take half of its memory of {memory} bytes, and {} are taken; `hearth casts drop` lets go of files",
+                    cast.described.object.bytes,
+                    self.files.bytes_on(node)
+                )
+            }
             reason => send::describe(reason).to_string(),
         };
         *fate = Fate::Failed(why.clone());
@@ -782,7 +654,7 @@ impl Casts {
                 }
             }
         }
-        if let Some(event) = end_event(&cast, &info) {
+        if let Some(event) = ending::event(&cast, &info) {
             self.events.push(event);
         }
         self.waits.ended(&cast, &mut self.outcomes);
@@ -872,56 +744,6 @@ impl Casts {
     pub fn counters(&self) -> &netstack::broadcast::CastCounters {
         self.source.counters()
     }
-}
-
-/// Why a cast cannot be cancelled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotUnderWay {
-    /// Never heard of it.
-    #[error("there is no cast {0}; `hearth casts` lists the casts")]
-    Unknown(u64),
-    /// It is over.
-    #[error("cast {0} has ended already")]
-    Ended(u64),
-}
-
-fn end_event(cast: &Cast, info: &CastInfo) -> Option<Event> {
-    let (id, name) = (cast.id, &info.name);
-    let job = cast.what.job();
-    let failed: Vec<&str> = info
-        .failed
-        .iter()
-        .map(|failure| &failure.node[..])
-        .collect();
-    let failed = failed.join(", ");
-    let (severity, text) = match info.state {
-        CastState::Done => {
-            let us = (info.ms * 1e3) as u64;
-            let figures = figures::line(info.bytes, us, (info.limit_ms * 1e3) as u64);
-            let text = format!("cast {id}: {name} is on {}: {figures}", info.nodes);
-            (Severity::Info, text)
-        }
-        CastState::Cancelled => {
-            let text = format!("cast {id}: {name} was cancelled: {}", info.reason);
-            (Severity::Info, text)
-        }
-        _ => {
-            let text = format!(
-                "cast {id}: {name} is on {} of {} nodes, not on {failed}",
-                info.done, info.nodes_total
-            );
-            (Severity::Warning, text)
-        }
-    };
-    // Every job has a table, and every cold one its program: what went well is in the job's report.
-    if !cast.what.is_file() && severity == Severity::Info {
-        return None;
-    }
-    let event = Event::new(severity, "cast-ended", text);
-    Some(match job {
-        Some(job) => event.job(job),
-        None => event,
-    })
 }
 
 fn sorted(mut nodes: Vec<u32>) -> Vec<u32> {

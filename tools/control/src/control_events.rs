@@ -192,6 +192,20 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             text,
             ..
         } => {
+            if code == RefusalCode::NoFile {
+                // It does not hold what it was believed to: the next job has it cast again.
+                let with = core.runner.get(job.0).map(|info| info.with);
+                for name in with.unwrap_or_default() {
+                    if let Some(file) = core
+                        .casts
+                        .files
+                        .by_name(&name)
+                        .filter(|_| text.contains(&name))
+                    {
+                        core.casts.dropped(node.0, file.object);
+                    }
+                }
+            }
             core.with_runner(now, |runner, now_us, fabric| {
                 runner.refused(now_us, fabric, job.0, node, (is_bad_program(code), &text));
             });

@@ -11,9 +11,11 @@
 pub mod timer;
 
 use std::net::{SocketAddr, SocketAddrV4};
+use std::os::fd::AsRawFd;
 
 use netstack::MAX_DATAGRAM;
 use nix::sys::socket::sockopt::RcvBufForce;
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use crate::clock::Clock;
@@ -22,6 +24,10 @@ use timer::Timer;
 /// Datagrams handled in one turn: long enough to be cheap, short enough that nobody else who needs
 /// the machine waits.
 const BATCH: usize = 128;
+
+/// Datagrams handed to the system in one call: a block of 8 KiB and the next one's first, less than what
+/// a port of any switch can buffer.
+const SEGMENTS: usize = 8;
 
 /// Receive and send buffer of a socket, in bytes: a heartbeat or a page request from each of a few
 /// thousand nodes at once. The system may give less (net.core.rmem_max).
@@ -60,15 +66,17 @@ pub async fn drive(
     let mut outbox = Outbox::default();
     let mut timer = Timer::new()?;
     loop {
+        // What has arrived comes first: an answer that waits in the socket is not late.
+        let mut arrived = Arrived::new(socket);
+        engine.receive(&mut arrived);
+        let busy = arrived.left == 0;
         let next_us = engine.turn(&mut outbox);
         let more = outbox.is_full();
         outbox.send(socket).await?;
         if engine.is_over() {
             return Ok(());
         }
-        let mut arrived = Arrived::new(socket);
-        engine.receive(&mut arrived);
-        if more || arrived.any || next_us <= clock.now_us() {
+        if more || busy || next_us <= clock.now_us() {
             // Lets the runtime look at its sockets and its other tasks.
             tokio::select! {
                 biased;
@@ -125,7 +133,6 @@ pub struct Arrived<'a> {
     socket: &'a UdpSocket,
     buffer: [u8; 2048],
     left: usize,
-    any: bool,
 }
 
 impl<'a> Arrived<'a> {
@@ -134,7 +141,6 @@ impl<'a> Arrived<'a> {
             socket,
             buffer: [0; 2048],
             left: BATCH,
-            any: false,
         }
     }
 
@@ -145,7 +151,6 @@ impl<'a> Arrived<'a> {
             self.left -= 1;
             match self.socket.try_recv_from(&mut self.buffer) {
                 Ok((length, SocketAddr::V4(from))) => {
-                    self.any = true;
                     return Some((from, &self.buffer[..length]));
                 }
                 Ok(_) => {}
@@ -163,6 +168,8 @@ impl<'a> Arrived<'a> {
 pub struct Outbox {
     datagrams: Vec<(SocketAddrV4, usize, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
+    /// Segmentation was refused once.
+    one_by_one: bool,
 }
 
 impl Outbox {
@@ -186,27 +193,85 @@ impl Outbox {
         }
     }
 
+    /// Hands everything to the socket: datagrams of one length to one station that follow each other in
+    /// one call, which the system takes apart as late as it can (UDP segmentation).
     async fn send(&mut self, socket: &UdpSocket) -> std::io::Result<()> {
-        for (to, length, datagram) in self.datagrams.drain(..) {
-            let bytes = &datagram[..length];
-            let target = SocketAddr::V4(to);
-            let sent = match socket.try_send_to(bytes, target) {
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    socket.send_to(bytes, target).await
-                }
-                sent => sent,
+        let mut at = 0;
+        while at < self.datagrams.len() {
+            let count = if self.one_by_one {
+                1
+            } else {
+                run(&self.datagrams[at..])
             };
-            // A node that cannot be reached now is the protocol's business: it repeats.
-            if let Err(error) = sent {
-                tracing::debug!("sending to {to}: {error}");
-                if error.kind() == std::io::ErrorKind::NotConnected {
-                    return Err(error);
+            let group = &self.datagrams[at..at + count];
+            let sent = loop {
+                let sent = socket.try_io(Interest::WRITABLE, || send_group(socket, group));
+                match sent {
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                        socket.writable().await?;
+                    }
+                    sent => break sent,
                 }
+            };
+            match sent {
+                // This system or interface cannot take them apart.
+                Err(error) if count > 1 => {
+                    tracing::debug!("sending {count} datagrams at once: {error}");
+                    self.one_by_one = true;
+                    continue;
+                }
+                // A node that cannot be reached now is the protocol's business: it repeats.
+                Err(error) => {
+                    tracing::debug!("sending to {}: {error}", group[0].0);
+                    if error.kind() == std::io::ErrorKind::NotConnected {
+                        return Err(error);
+                    }
+                }
+                Ok(()) => {}
             }
-            self.spare.push(datagram);
+            at += count;
         }
+        self.spare
+            .extend(self.datagrams.drain(..).map(|(_, _, datagram)| datagram));
         Ok(())
     }
+}
+
+/// How many datagrams at the beginning can be sent in one call: all to one station and of one length, but
+/// for a shorter last one.
+fn run(datagrams: &[(SocketAddrV4, usize, Vec<u8>)]) -> usize {
+    let (to, length, _) = &datagrams[0];
+    let mut count = 1;
+    while count < datagrams.len().min(SEGMENTS) {
+        let (next_to, next_length, _) = &datagrams[count];
+        if next_to != to || next_length > length {
+            break;
+        }
+        count += 1;
+        if next_length < length {
+            break;
+        }
+    }
+    count
+}
+
+fn send_group(socket: &UdpSocket, group: &[(SocketAddrV4, usize, Vec<u8>)]) -> std::io::Result<()> {
+    let parts: Vec<std::io::IoSlice<'_>> = group
+        .iter()
+        .map(|(_, length, datagram)| std::io::IoSlice::new(&datagram[..*length]))
+        .collect();
+    let segment = u16::try_from(group[0].1).expect("a datagram has at most 1,472 bytes");
+    let segments = [nix::sys::socket::ControlMessage::UdpGsoSegments(&segment)];
+    let control = if group.len() > 1 { &segments[..] } else { &[] };
+    let to = nix::sys::socket::SockaddrIn::from(group[0].0);
+    nix::sys::socket::sendmsg(
+        socket.as_raw_fd(),
+        &parts,
+        control,
+        nix::sys::socket::MsgFlags::empty(),
+        Some(&to),
+    )?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::{Json, State};
 use netstack::control::{NodeState as Reported, NodeStatus};
 
-use super::types::{BootStage, BootTimeline, NodeInfo, NodeState, Status, WarmProgram};
+use super::types::{BootStage, BootTimeline, NodeCasts, NodeInfo, NodeState, Status, WarmProgram};
 use super::{Api, warm};
 use crate::clock;
 use crate::control::Core;
@@ -36,6 +36,9 @@ pub async fn status(State(api): State<Api>) -> Json<Status> {
         ("unknown_peer", counters.unknown_peer),
         ("overloaded", counters.overloaded),
         ("rate_limited", counters.rate_limited),
+        ("cast_bad", core.casts.counters().bad),
+        ("cast_overloaded", core.casts.counters().overloaded),
+        ("cast_blocks_repeated", core.casts.counters().repeated),
         ("event_lines_lost", core.events.lost_lines()),
         ("changes_unwritten", core.ledger.unwritten() as u64),
     ];
@@ -106,6 +109,7 @@ fn absent(machine: &Machine) -> NodeInfo {
         uptime_us: None,
         idle_us: None,
         unscrubbed: false,
+        casts: NodeCasts::default(),
         warm: Vec::new(),
     }
 }
@@ -162,6 +166,12 @@ fn node_info(core: &Core, status: &NodeStatus, date: impl Fn(u64) -> u64) -> Nod
         uptime_us: Some(status.vitals.uptime_us),
         idle_us: Some(status.vitals.idle_us),
         unscrubbed: status.vitals.unscrubbed,
+        casts: NodeCasts {
+            blocks_in: status.vitals.casts.blocks_in,
+            blocks_out: status.vitals.casts.blocks_out,
+            corrupt: status.vitals.casts.corrupt,
+            duplicates: status.vitals.casts.duplicates,
+        },
         warm: Vec::new(),
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use casts::{
     CastAccepted, CastFailure, CastInfo, CastKind, CastRequest, CastState, CastsInfo,
-    FileDropRequest, FileInfo, LoadReport, WithFile,
+    FileDropRequest, FileInfo, LoadReport, NodeCasts, WithFile,
 };
 pub use held::{DropAnswer, DropOutcome, DropRequest, DroppedOn, ProgramInfo, WarmProgram};
 pub use launch::{
@@ -106,6 +106,9 @@ pub struct NodeInfo {
     /// It does not scrub memory between programs (`hearth.scrub=off`): for tests, never in service.
     #[serde(default)]
     pub unscrubbed: bool,
+    /// What casts have moved through it.
+    #[serde(default)]
+    pub casts: NodeCasts,
     /// Programs it holds for their next launch.
     #[serde(default)]
     pub warm: Vec<WarmProgram>,

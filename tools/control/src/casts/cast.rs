@@ -152,7 +152,7 @@ impl Cast {
 
     /// How it stands.
     pub fn state(&self) -> CastState {
-        if self.cancelled.is_some() {
+        if self.cancelled.is_some() && self.wire.is_none() {
             return CastState::Cancelled;
         }
         let coming = |fate: &Fate| *fate == Fate::Coming;

@@ -105,6 +105,21 @@ impl Files {
         row.is_some_and(|row| self.is_believed(row))
     }
 
+    /// Bytes of files that a node holds.
+    pub fn bytes_on(&self, node: u32) -> u64 {
+        let objects: BTreeSet<&Hash> = self
+            .held
+            .keys()
+            .filter(|(_, of)| *of == node)
+            .map(|(object, _)| object)
+            .collect();
+        let size = |object: &&Hash| {
+            let named = self.names.values().find(|row| row.object == **object);
+            named.map(|row| row.bytes)
+        };
+        objects.iter().filter_map(size).sum()
+    }
+
     fn is_believed(&self, row: &HeldRow) -> bool {
         self.joined.get(&row.node) == Some(&row.boot_epoch)
     }

@@ -22,7 +22,7 @@ const BLOCK_LOG2: u8 = 13;
 
 /// Below this size blocks of 4 KiB: more of them, so that small data at many nodes does not wait for
 /// whole blocks.
-const SMALL_BYTES: u64 = 4 * 1024 * 1024;
+const SMALL_BYTES: u64 = 2 * 1024 * 1024;
 
 /// BLAKE3 by the crate, which uses what vector instructions there are.
 #[derive(Debug, Clone, Copy, Default)]

@@ -7,7 +7,8 @@
 //! A program is a text file, one command a line: `out TEXT`, `err TEXT`, `lines N`, `args`,
 //! `cat` (standard input to standard output), `exit N`, `signal N`, `fault TEXT`, `wait` (until
 //! cancelled), `refuse TEXT` (at launch), `evict` (let go of all other programs, as for want of
-//! memory), `damage` (report a page that failed its check); `rank R COMMAND` is for one rank only.
+//! memory), `damage` (report a page that failed its check), `with NAME` (the first line of that file
+//! under `/with`); `rank R COMMAND` is for one rank only.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
@@ -16,6 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use netstack::broadcast::wire::is_cast;
+use netstack::broadcast::{Member, MemberConfig, MemberEvent, Peer, RefuseReason, Want};
 use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, RequestId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, OFFSET_CURRENT, SubmitError};
 use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, StartMode, launch_block};
@@ -26,6 +29,11 @@ use netstack::retention::{Holding, Keep, Reuse};
 use netstack::time::Instant;
 use netstack::vitals::{BootTimings, Vitals};
 use netstack::wire::key::Key;
+
+use crate::fake_memory::Memory;
+
+/// Kind of a datagram with data of a cast.
+const CAST_DATA: u8 = 73;
 
 /// What tests see of a node while it runs.
 #[derive(Debug, Default)]
@@ -39,6 +47,16 @@ pub struct Watch {
     pub deaf: AtomicBool,
     /// Nothing that the node sends leaves it.
     pub mute: AtomicBool,
+    /// There is no room for anything that is cast.
+    pub full: AtomicBool,
+    /// Blocks that the node sends to others are damaged.
+    pub corrupt: AtomicBool,
+    /// Hashes of the files that it holds.
+    pub files: Mutex<BTreeSet<[u8; 32]>>,
+    /// Casts that it has a part of.
+    pub incomplete: AtomicU64,
+    /// Bytes of its last connection table.
+    pub table: Mutex<Vec<u8>>,
     /// The node loses what it holds and does not know it yet.
     pub forget: AtomicBool,
     /// What it was told, in order: `retain`, `launch warm`, `launch cold`, `drop`.
@@ -132,6 +150,8 @@ struct Run {
     /// What it leaves is not kept.
     dropped: bool,
     damaged: u64,
+    /// First line of each file under `/with`.
+    files: BTreeMap<String, String>,
 }
 
 #[derive(PartialEq, Eq, Clone, Copy)]
@@ -150,12 +170,15 @@ struct Machine {
     /// Files of programs that ended.
     held: BTreeMap<ProgramId, Vec<u8>>,
     unscrubbed: bool,
+    control: SocketAddr,
+    /// Its part in casts, once it has joined.
+    member: Option<Member>,
+    memory: Memory,
 }
 
 impl Machine {
     fn new(identity: Identity, control: SocketAddr, watch: Arc<Watch>) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect(control).unwrap();
         let epoch = BootEpoch(identity.epoch);
         let node = NodeId(identity.node);
         let own = || node_key(&identity.secret, 1, identity.mac(), epoch, node);
@@ -190,6 +213,9 @@ impl Machine {
             run: None,
             held: BTreeMap::new(),
             unscrubbed: identity.unscrubbed,
+            control,
+            member: None,
+            memory: Memory::default(),
         }
     }
 
@@ -219,10 +245,13 @@ impl Machine {
             while let Some(length) = self.endpoint.poll_transmit(now, &mut buffer[..1472]) {
                 // While control is down the system reports that; the protocol repeats.
                 if !self.watch.mute.load(Ordering::Relaxed) {
-                    drop(self.socket.send(&buffer[..length]));
+                    drop(self.socket.send_to(&buffer[..length], self.control));
                 }
             }
-            let until = self.endpoint.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
+            self.take_part(&mut buffer);
+            let cast = self.member.as_ref().and_then(Member::poll_timeout);
+            let until = self.endpoint.poll_timeout().into_iter().chain(cast).min();
+            let until = until.unwrap_or(Instant::FAR_FUTURE);
             let wait_us = until
                 .saturating_since(self.now())
                 .as_micros()
@@ -230,13 +259,90 @@ impl Machine {
             self.socket
                 .set_read_timeout(Some(Duration::from_micros(wait_us)))
                 .unwrap();
-            if let Ok(length) = self.socket.recv(&mut buffer)
+            if let Ok((length, SocketAddr::V4(from))) = self.socket.recv_from(&mut buffer)
                 && !self.watch.deaf.load(Ordering::Relaxed)
             {
                 let now = self.now();
-                self.endpoint.handle_datagram(now, &buffer[..length]);
+                let datagram = &buffer[..length];
+                match &mut self.member {
+                    Some(member) if is_cast(datagram) => {
+                        member.handle_datagram(now, from, datagram, &mut self.memory);
+                    }
+                    _ => self.endpoint.handle_datagram(now, datagram),
+                }
             }
         }
+    }
+
+    /// Sends and settles what there is to send and to settle of casts.
+    fn take_part(&mut self, buffer: &mut [u8]) {
+        let now = self.now();
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        while let Some(event) = member.poll_event() {
+            match event {
+                MemberEvent::Announced { cast, .. } if self.watch.full.load(Ordering::Relaxed) => {
+                    member.refuse(now, cast, RefuseReason::NoRoom);
+                }
+                MemberEvent::Announced {
+                    cast,
+                    object,
+                    purpose,
+                    ..
+                } => {
+                    let known = self.memory.open(cast, object, purpose);
+                    member.accept(now, cast, Want::All, &mut |_| known);
+                }
+                MemberEvent::Stored { .. } => {}
+                MemberEvent::Complete { cast } => self.memory.complete(cast),
+                MemberEvent::Ended { cast, .. } | MemberEvent::Failed { cast, .. } => {
+                    self.memory.end(cast);
+                }
+            }
+        }
+        while let Some((to, length)) =
+            member.poll_transmit(now, &mut buffer[..1472], &mut self.memory)
+        {
+            // Data is the one kind that has no tag: whoever gets it checks the bytes.
+            if self.watch.corrupt.load(Ordering::Relaxed) && buffer[3] == CAST_DATA {
+                buffer[length - 1] ^= 1;
+            }
+            if !self.watch.mute.load(Ordering::Relaxed) {
+                drop(self.socket.send_to(&buffer[..length], to.addr));
+            }
+        }
+        let files = self.memory.files.keys().copied();
+        *self.watch.files.lock().unwrap() = files.collect();
+        self.watch
+            .table
+            .lock()
+            .unwrap()
+            .clone_from(&self.memory.table);
+        let incomplete = self.memory.incomplete() as u64;
+        self.watch.incomplete.store(incomplete, Ordering::Relaxed);
+    }
+
+    /// Joined a run of the control node, with its key for casts.
+    fn joined(&mut self, key: Key) {
+        self.watch.joins.fetch_add(1, Ordering::Relaxed);
+        let now = self.now();
+        if let Some(member) = &mut self.member {
+            return member.set_key(key);
+        }
+        let SocketAddr::V4(addr) = self.socket.local_addr().unwrap() else {
+            unreachable!("bound to an IPv4 address");
+        };
+        let config = MemberConfig {
+            node: NodeId(0),
+            me: Peer { addr, mac: [0; 6] },
+            control: None,
+            key,
+            rate: 0,
+            buffers: 0,
+            seed: u64::from(addr.port()),
+        };
+        self.member = Some(Member::new(config, now));
     }
 
     fn note_acknowledged(&self) {
@@ -252,7 +358,7 @@ impl Machine {
             self.held.clear();
         }
         match event {
-            Event::Joined { .. } => drop(self.watch.joins.fetch_add(1, Ordering::Relaxed)),
+            Event::Joined { peer_key, .. } => self.joined(peer_key),
             Event::Launch { spec, block } => self.launch(now, spec, block),
             Event::Data {
                 request,
@@ -288,7 +394,11 @@ impl Machine {
             }
             Event::Drop { id, program } => {
                 self.watch.tell("drop");
-                let pages = self.let_go(now, |held| program.is_none_or(|program| program == held));
+                let mut freed =
+                    self.let_go(now, |held| program.is_none_or(|program| program == held));
+                let file = program.and_then(|id| self.memory.files.remove(&id.0));
+                freed += file.map_or(0, |file| pages(&file));
+                let pages = freed;
                 let run = self.run.as_mut();
                 let running = run.filter(|run| program.is_none_or(|id| id == run.spec.program));
                 let in_use = running.is_some();
@@ -341,6 +451,7 @@ impl Machine {
             warm,
             dropped: false,
             damaged: 0,
+            files: BTreeMap::new(),
         });
     }
 
@@ -410,6 +521,12 @@ impl Machine {
     fn step(&mut self) {
         let now = self.now();
         let Some(run) = &mut self.run else { return };
+        if run.phase == Phase::Loading
+            && run.program.is_empty()
+            && let Some(image) = self.memory.images.get(&run.spec.program.0)
+        {
+            run.program.clone_from(image);
+        }
         if run.phase == Phase::Loading && run.asked.is_none() {
             let block_bytes = u64::from(run.spec.launch_block_bytes);
             let (object, have, all) = if (run.program.len() as u64) < run.spec.program_bytes {
@@ -453,7 +570,25 @@ impl Machine {
             None => Some(line.to_string()),
             Some(_) => line.strip_prefix(&mine).map(str::to_string),
         };
-        run.script = text.lines().filter_map(own).collect();
+        for file in &block.files {
+            let bytes = self.memory.files.get(&file.object);
+            assert_eq!(
+                bytes.map(|bytes| bytes.len() as u64),
+                Some(file.bytes),
+                "files come first"
+            );
+            let text = String::from_utf8_lossy(bytes.unwrap())
+                .lines()
+                .next()
+                .unwrap_or("")
+                .to_string();
+            run.files.insert(file.name.to_string(), text);
+        }
+        run.script = text
+            .lines()
+            .filter(|line| !line.is_empty())
+            .filter_map(own)
+            .collect();
         let refusal = run
             .script
             .front()
@@ -541,6 +676,11 @@ impl Run {
                     self.script[0] = format!("lines {}", left - 1);
                     done = false;
                 }
+            }
+            "with" => {
+                let text = self.files.get(argument).map_or("no such file", |text| text);
+                self.calls
+                    .push_back(write(1, format!("{text}\n").into_bytes()));
             }
             "args" => self.print_args(),
             "cat" => {

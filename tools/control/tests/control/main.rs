@@ -2,8 +2,11 @@
 //! nodes that speak the real protocol.
 
 mod access;
+mod casts;
 mod ends;
+mod fake_memory;
 mod fake_node;
+mod hosted;
 mod kills;
 mod lab;
 mod nodes;

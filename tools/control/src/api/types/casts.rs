@@ -203,6 +203,19 @@ pub struct FileDropRequest {
     pub nodes: Option<String>,
 }
 
+/// What casts have moved through a node since its boot, in blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCasts {
+    /// Received, checked and kept.
+    pub blocks_in: u64,
+    /// Passed on to other nodes.
+    pub blocks_out: u64,
+    /// Received and not what their hash says.
+    pub corrupt: u64,
+    /// Datagrams received that were there already.
+    pub duplicates: u64,
+}
+
 /// A file that a job finds under `/with`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

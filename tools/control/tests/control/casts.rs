@@ -1,0 +1,321 @@
+//! Files and programs that are cast to nodes: real members of casts on loopback sockets.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use netstack::broadcast::table::Table;
+use netstack::ids::Rank;
+use serde_json::{Value, json};
+
+use crate::fake_node::FakeNode;
+use crate::lab::{Lab, finish, parts, signal, text};
+
+/// A file whose first line is `first`, of `bytes` bytes.
+fn file(lab: &Lab, name: &str, first: &str, bytes: usize) -> String {
+    let path: PathBuf = lab.path(name);
+    let mut content = format!("{first}\n").into_bytes();
+    let mut word = 1u32;
+    content.resize_with(bytes.max(content.len()), || {
+        word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (word >> 24) as u8
+    });
+    std::fs::write(&path, content).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+/// `hearth cast ARGS --json`: its status and what it printed.
+fn cast(lab: &Lab, args: &[&str]) -> (i32, Value) {
+    let mut all = vec!["cast", "--json"];
+    all.extend(args);
+    let output = lab.hearth(&all);
+    let (code, out, err) = parts(&output);
+    let value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{code}: {out}{err}"));
+    (code, value)
+}
+
+/// `hearth cast ARGS`, which fails: its status and the message.
+fn refused(lab: &Lab, args: &[&str]) -> String {
+    let mut all = vec!["cast"];
+    all.extend(args);
+    let (code, _, err) = parts(&lab.hearth(&all));
+    assert_eq!(code, 125, "{err}");
+    err
+}
+
+fn files_on(node: &FakeNode) -> usize {
+    node.watch.files.lock().unwrap().len()
+}
+
+#[test]
+fn a_file_is_cast_once_and_found_by_jobs_until_it_is_dropped() {
+    let lab = Lab::with_nodes(3);
+    let data = file(&lab, "data.txt", "what the file says", 300_000);
+    let (code, info) = cast(&lab, &[&data, "--rate", "20mbit"]);
+    assert_eq!(code, 0, "{info}");
+    assert_eq!((&info["state"], &info["done"]), (&json!("done"), &json!(3)));
+    let sent = info["bytes_sent"].as_u64().unwrap();
+    assert!(
+        (300_000..700_000).contains(&sent),
+        "nodes pass on what they get: {info}"
+    );
+    assert!(
+        info["limit_ms"].as_f64().unwrap() > 0.0 && info["ratio"].is_f64(),
+        "{info}"
+    );
+    let listed = lab.json(&["casts"]);
+    let first = &listed["files"][0];
+    assert_eq!(
+        (&first["name"], &first["nodes"]),
+        (&json!("data.txt"), &json!("n[0-2]"))
+    );
+    // Again: nothing is sent.
+    let (code, again) = cast(&lab, &[&data]);
+    assert_eq!(
+        (code, &again["held"], &again["bytes_sent"]),
+        (0, &json!(3), &json!(0))
+    );
+    let script = "with data.txt\nwith other\n";
+    for with in [&data[..], "data.txt"] {
+        let (code, out, err) = parts(&lab.run(&["-n", "2", "--with", with], script));
+        assert_eq!(code, 0, "{err}");
+        assert_eq!(out.matches("what the file says").count(), 2, "{out}");
+        assert_eq!(out.matches("no such file").count(), 2);
+    }
+    let dropped = lab.json(&["casts", "drop", "data.txt", "n0"]);
+    assert_eq!(dropped["nodes"][0]["outcome"], "dropped");
+    assert_eq!(lab.json(&["casts"])["files"][0]["nodes"], "n[1-2]");
+    assert!(lab.hearth(&["casts", "drop", "data.txt"]).status.success());
+    lab.eventually("nobody holds it", |lab| {
+        lab.nodes.iter().all(|node| files_on(node) == 0)
+    });
+    assert_eq!(lab.json(&["casts"])["files"], json!([]));
+    let (code, _, err) = parts(&lab.run(&["--with", "data.txt"], script));
+    assert_eq!(code, 125);
+    assert!(
+        err.contains("data.txt") && err.contains("hearth casts"),
+        "{err}"
+    );
+    // A job with a path brings it along.
+    let (code, out, err) = parts(&lab.run(&["-n", "3", "--with", &data], script));
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(out.matches("what the file says").count(), 3);
+    assert!(lab.has_event("cast-started", "data.txt") && lab.has_event("cast-ended", "data.txt"));
+}
+
+#[test]
+fn mistakes_are_told_with_what_to_do() {
+    let lab = Lab::with_nodes(1);
+    let data = file(&lab, "data", "one", 10_000);
+    let other = file(&lab, "other", "two", 10_000);
+    assert_eq!(cast(&lab, &[&data]).0, 0);
+    let taken = refused(&lab, &[&other, "--name", "data"]);
+    assert!(
+        taken.contains("casts drop data") && taken.contains("n0"),
+        "{taken}"
+    );
+    let missing = refused(&lab, &["/no/such/file"]);
+    assert!(missing.contains("/no/such/file"), "{missing}");
+    let folder = refused(&lab, &[lab.path("").to_str().unwrap(), "--name", "x"]);
+    assert!(folder.contains("tar"), "{folder}");
+    for name in ["../x", "a/b", "..", "a\nb"] {
+        let bad = refused(&lab, &[&data, "--name", name]);
+        assert!(bad.contains("--name"), "{bad}");
+    }
+    assert!(refused(&lab, &[&data, "n7"]).contains("unknown nodes: n7"));
+    assert!(refused(&lab, &[&data, "x7"]).contains("not a node name"));
+    let large = lab.path("large");
+    std::fs::File::create(&large)
+        .unwrap()
+        .set_len(25 << 20)
+        .unwrap();
+    let large = refused(&lab, &[large.to_str().unwrap()]);
+    assert!(
+        large.contains("half of its memory") && large.contains("n0"),
+        "{large}"
+    );
+    let drop = lab.hearth(&["casts", "drop", "nothing"]);
+    assert!(
+        text(&drop.stderr).contains("hearth casts"),
+        "{}",
+        text(&drop.stderr)
+    );
+    let cancel = lab.hearth(&["casts", "cancel", "99"]);
+    assert!(
+        text(&cancel.stderr).contains("no cast 99"),
+        "{}",
+        text(&cancel.stderr)
+    );
+    lab.nodes[0].watch.full.store(true, Ordering::Relaxed);
+    let (code, info) = cast(&lab, &[&other]);
+    assert_eq!((code, &info["state"]), (1, &json!("failed")), "{info}");
+    let why = info["failed"][0]["reason"].as_str().unwrap();
+    assert!(
+        why.contains("no room") && why.contains("casts drop"),
+        "{why}"
+    );
+}
+
+#[test]
+fn an_interrupt_cancels_and_leaves_nothing() {
+    let lab = Lab::with_nodes(2);
+    let data = file(&lab, "data", "slow", 2_000_000);
+    let child = lab
+        .command(&["cast", &data, "--rate", "2mbit"])
+        .spawn()
+        .unwrap();
+    lab.eventually("it is under way", |lab| {
+        let parts = |node: &FakeNode| node.watch.incomplete.load(Ordering::Relaxed);
+        lab.nodes.iter().all(|node| parts(node) == 1)
+    });
+    signal(&child, "INT");
+    let (code, _, err) = parts(&finish(child));
+    assert_eq!(code, 130, "{err}");
+    assert!(err.contains("cancelled"), "{err}");
+    lab.eventually("nothing is left", |lab| {
+        let clean = |node: &FakeNode| {
+            node.watch.incomplete.load(Ordering::Relaxed) == 0 && files_on(node) == 0
+        };
+        lab.nodes.iter().all(clean)
+    });
+    assert_eq!(lab.json(&["casts"])["files"], json!([]));
+}
+
+#[test]
+fn a_control_node_that_was_killed_goes_on_with_its_casts() {
+    let mut lab = Lab::with_nodes(3);
+    let data = file(&lab, "data", "survives", 1_000_000);
+    let child = lab
+        .command(&["cast", &data, "--rate", "4mbit", "--json"])
+        .spawn()
+        .unwrap();
+    lab.eventually("it is under way", |lab| {
+        lab.nodes[0].watch.incomplete.load(Ordering::Relaxed) == 1
+    });
+    lab.stop_control(true);
+    lab.start_control();
+    let (code, out, err) = parts(&finish(child));
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(lab.nodes.iter().all(|node| files_on(node) == 1));
+    // Who holds it is remembered, in the same boot.
+    lab.stop_control(true);
+    lab.start_control();
+    lab.eventually("all holders are known again", |lab| {
+        lab.json(&["casts"])["files"][0]["nodes"] == "n[0-2]"
+    });
+    let (code, again) = cast(&lab, &[&data]);
+    assert_eq!((code, &again["held"]), (0, &json!(3)), "{again}");
+    // Another boot has forgotten it.
+    lab.nodes[0].stop();
+    let identity = lab.identity(0, 2);
+    lab.nodes[0] = FakeNode::start(identity, lab.address);
+    lab.eventually("the new boot is known to hold nothing", |lab| {
+        lab.json(&["casts"])["files"][0]["nodes"] == "n[1-2]"
+    });
+}
+
+#[test]
+fn a_node_that_is_lost_in_the_middle_is_named_and_the_others_finish() {
+    let mut lab = Lab::with_nodes(3);
+    let data = file(&lab, "data", "x", 1_500_000);
+    let child = lab
+        .command(&["cast", &data, "--rate", "4mbit", "--json"])
+        .spawn()
+        .unwrap();
+    lab.eventually("it is under way", |lab| {
+        lab.nodes[2].watch.incomplete.load(Ordering::Relaxed) == 1
+    });
+    lab.nodes[2].stop();
+    let (code, out, err) = parts(&finish(child));
+    let info: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &info["state"]), (1, &json!("partial")), "{out}{err}");
+    assert_eq!(
+        (&info["nodes_done"], &info["failed"][0]["node"]),
+        (&json!("n[0-1]"), &json!("n2"))
+    );
+    assert!(lab.has_event("cast-node-failed", "n2") && lab.has_event("cast-ended", "not on n2"));
+}
+
+#[test]
+fn who_sends_damaged_blocks_is_an_event_and_nobody_keeps_them() {
+    let lab = Lab::with_nodes(3);
+    lab.nodes[1].watch.corrupt.store(true, Ordering::Relaxed);
+    let data = file(&lab, "data", "sound", 400_000);
+    let (code, info) = cast(&lab, &[&data]);
+    assert_eq!((code, &info["state"]), (0, &json!("done")), "{info}");
+    lab.eventually("n1 is named", |lab| {
+        lab.has_event("cast-corrupt", "n1 sent")
+    });
+}
+
+#[test]
+fn a_program_is_broadcast_to_cold_nodes_and_served_by_warm_ones() {
+    let lab = Lab::with_nodes(4);
+    let script = format!("out hello\n{}", "\n".repeat(400_000));
+    let program = lab.program("large", &script);
+    let bytes = script.len() as u64;
+    let first = lab.report(&["-n", "3", "--load=broadcast"], &program);
+    let load = &first["load"];
+    assert_eq!(
+        (&load["mode"], &load["cold"], &load["done"]),
+        (&json!("broadcast"), &json!(3), &json!(3)),
+        "{load}"
+    );
+    let sent = load["bytes_sent"].as_u64().unwrap();
+    assert!(sent < 2 * bytes, "{load}");
+    // Warm nodes need nothing.
+    let warm = lab.report(&["-n", "3", "--load=broadcast"], &program);
+    assert_eq!(warm["load"]["mode"], "none", "{}", warm["load"]);
+    let small = lab.program("small", "out hello\n");
+    let demand = lab.report(&["-n", "3"], &small);
+    assert_eq!(demand["load"]["mode"], "demand");
+    // One cold node among warm ones: they serve it, control less than all of it.
+    let mixed = lab.report(&["-n", "4", "--load=broadcast"], &program);
+    let load = &mixed["load"];
+    assert_eq!(
+        (&load["cold"], &load["holders"], &load["done"]),
+        (&json!(1), &json!(3), &json!(1)),
+        "{load}"
+    );
+    // There is no room: it is loaded by demand, which is said.
+    for node in &lab.nodes {
+        node.watch.full.store(true, Ordering::Relaxed);
+    }
+    let another = lab.program("another", &format!("out there\n{script}"));
+    let output = lab.hearth(&[
+        "run",
+        "--no-precheck",
+        "-n",
+        "2",
+        "--load=broadcast",
+        &another,
+    ]);
+    let (code, out, err) = parts(&output);
+    assert_eq!((code, out.matches("there").count()), (0, 2), "{err}");
+    assert!(err.contains("load it by demand"), "{err}");
+}
+
+#[test]
+fn the_ranks_of_a_job_get_its_connection_table() {
+    let lab = Lab::with_nodes(2);
+    let child = lab
+        .run_command(&["-n", "2"], "out up\nwait\n")
+        .spawn()
+        .unwrap();
+    lab.eventually("both have it", |lab| {
+        let here = |node: &FakeNode| !node.watch.table.lock().unwrap().is_empty();
+        lab.nodes.iter().all(here)
+    });
+    let bytes = lab.nodes[1].watch.table.lock().unwrap().clone();
+    let mut read = |at: u64, out: &mut [u8]| {
+        let from = usize::try_from(at).unwrap();
+        let found = bytes.get(from..from + out.len());
+        found.map(|found| out.copy_from_slice(found)).is_some()
+    };
+    let table = Table::open(bytes.len() as u64, &mut read).unwrap();
+    let entries = (0..2).map(|rank| table.entry(Rank(rank), &mut read).unwrap());
+    let nodes: BTreeSet<u32> = entries.map(|entry| entry.node.0).collect();
+    assert_eq!((table.ranks(), nodes), (2, BTreeSet::from([0, 1])));
+    signal(&child, "INT");
+    finish(child);
+}

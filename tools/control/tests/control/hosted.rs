@@ -1,0 +1,112 @@
+//! `hearth send` and `hearth receive` between processes on loopback.
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::lab::{finish, parts, signal};
+
+fn hearth(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hearth"));
+    command.current_dir(dir).args(args).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// An address that nobody listens at.
+fn address() -> String {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap().to_string()
+}
+
+/// Receivers with folders `r0`, `r1`, ...; their addresses.
+fn receivers(dir: &Path, count: usize, more: &[&str]) -> (Vec<Child>, Vec<String>) {
+    std::fs::write(dir.join("key"), "00112233445566778899aabbccddeeff\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(dir.join("key"), mode).unwrap();
+    let start = |number: usize| {
+        let (folder, at) = (format!("r{number}"), address());
+        std::fs::create_dir_all(dir.join(&folder)).unwrap();
+        let mut args = vec!["receive", "--key-file", "key", "--json", "--timeout", "50"];
+        args.extend(["--dir", &folder, "--listen", &at]);
+        args.extend(more);
+        (hearth(dir, &args).spawn().unwrap(), at)
+    };
+    (0..count).map(start).unzip()
+}
+
+#[test]
+fn a_file_goes_to_several_receivers() {
+    let dir = tempfile::tempdir().unwrap();
+    let content: Vec<u8> = (0..700_000u32)
+        .map(|at| (at.wrapping_mul(at) >> 7) as u8)
+        .collect();
+    std::fs::write(dir.path().join("data.bin"), &content).unwrap();
+    let (children, addresses) = receivers(dir.path(), 3, &[]);
+    let to = addresses.join(",");
+    let send = [
+        "send",
+        "data.bin",
+        "--key-file",
+        "key",
+        "--to",
+        &to,
+        "--rate",
+        "100mbit",
+        "--json",
+    ];
+    let (code, out, err) = parts(&finish(hearth(dir.path(), &send).spawn().unwrap()));
+    assert_eq!(code, 0, "{out}{err}");
+    let sent: Value = serde_json::from_str(&out).unwrap();
+    assert!(sent["bytes_sent"].as_u64().unwrap() < 2 * 700_000, "{sent}");
+    for (number, child) in children.into_iter().enumerate() {
+        let (code, out, err) = parts(&finish(child));
+        assert_eq!(code, 0, "{out}{err}");
+        let folder = dir.path().join(format!("r{number}"));
+        assert_eq!(std::fs::read(folder.join("data.bin")).unwrap(), content);
+        assert_eq!(
+            std::fs::read_dir(folder).unwrap().count(),
+            1,
+            "no temporary file"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_or_received_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("data"), "x").unwrap();
+    let (children, addresses) = receivers(dir.path(), 1, &[]);
+    let to = &addresses[0];
+    let send = |args: &[&str]| {
+        let mut all = vec!["send"];
+        all.extend(args);
+        parts(&finish(hearth(dir.path(), &all).spawn().unwrap()))
+    };
+    let key = ["--key-file", "key", "--to", to];
+    let with = |more: &[&'static str]| [more, &key[..]].concat();
+    for (args, word) in [
+        (with(&["missing"]), "missing"),
+        (with(&["data", "--name", "../data"]), "--name"),
+        (with(&["data", "--rate", "fast"]), "50mbit"),
+        (
+            vec!["data", "--key-file", "key", "--to", "127.0.0.1:x"],
+            "port",
+        ),
+    ] {
+        let (code, _, err) = send(&args);
+        assert!(code != 0 && err.contains(word), "{args:?}: {code} {err}");
+    }
+    // With another key the receiver hears nothing.
+    let other = ["data", "--key-file", "other", "--to", to, "--timeout", "1"];
+    let (code, _, err) = send(&other);
+    assert_eq!(code, 124, "{err}");
+    assert!(err.contains("copy it"), "{err}");
+    for child in children {
+        signal(&child, "INT");
+        assert_eq!(parts(&finish(child)).0, 130);
+    }
+    assert_eq!(std::fs::read_dir(dir.path().join("r0")).unwrap().count(), 0);
+}
