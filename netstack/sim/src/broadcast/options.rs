@@ -4,10 +4,11 @@
 //!
 //! Invariant: the same command line gives the same run.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use clap::Parser;
-use netstack::broadcast::header::Sizes;
+use netstack::broadcast::header::{Sizes, Tree};
 use netstack::broadcast::published::Policy;
 use netstack::broadcast::{PublishedOptions, Scheme, Shape, ShapeKind};
 use netstack::rng::Rng;
@@ -236,7 +237,7 @@ impl Options {
     fn published(&self, policy: Policy) -> Scheme {
         let fan_out = match self.n1 {
             0 => 0,
-            n1 => self.nodes.saturating_sub(n1).div_ceil(n1),
+            n1 => self.fan_out(n1),
         };
         Scheme::Published(PublishedOptions {
             fan_out,
@@ -253,7 +254,10 @@ impl Options {
             return Ok(Vec::new());
         };
         if kill == "first-layer" {
-            let node = self.first_layer(bytes) / 2;
+            let node = match self.heads()? {
+                Some(heads) => heads.start + heads.len() as u32 / 2,
+                None => self.first_layer(bytes) / 2,
+            };
             return Ok(vec![((limit * FIRST_LAYER_DIES) as u64, Fault::Die(node))]);
         }
         let share = share(kill).map_err(|error| format!("--kill: {error}, or first-layer"))?;
@@ -263,7 +267,24 @@ impl Options {
             .collect())
     }
 
-    /// Nodes in the first layer: they have the lowest numbers in every scheme that has one.
+    /// The first layer of the published tree, whose leaves have the lowest numbers.
+    fn heads(&self) -> Result<Option<Range<u32>>, String> {
+        let tree = match self.scheme()? {
+            Scheme::Published(options) => options.tree(self.nodes),
+            Scheme::Tree { n1: 0 } => Tree::balanced(self.nodes, 2),
+            Scheme::Tree { n1 } => Tree::new(self.nodes, self.fan_out(n1), 2),
+            _ => return Ok(None),
+        };
+        let tree = tree.map_err(|_| format!("no tree has {} nodes", self.nodes))?;
+        Ok(Some(tree.heads()))
+    }
+
+    /// Children of each of so many first-layer nodes.
+    fn fan_out(&self, n1: u32) -> u32 {
+        self.nodes.saturating_sub(n1).div_ceil(n1)
+    }
+
+    /// Nodes in the first layer of other schemes: they have the lowest numbers.
     fn first_layer(&self, bytes: u64) -> u32 {
         let shape = Shape::choose(self.nodes, bytes.div_ceil(8192) as u32);
         match (self.scheme.as_str(), self.n1) {
@@ -378,8 +399,12 @@ mod tests {
 
     #[test]
     fn a_first_layer_node_is_killed() {
-        let options = options("--nodes 16512 --kill first-layer");
-        assert_eq!(options.setup(1).unwrap().faults[0].1, Fault::Die(64));
+        let dies = |line| options(line).setup(1).unwrap().faults[0].1;
+        let line = "--nodes 16512 --kill first-layer";
+        assert_eq!(dies(line), Fault::Die(64));
+        // The published layout has the 128 * 128 leaves first.
+        let line = "--nodes 16512 --kill first-layer --scheme published-node-first";
+        assert_eq!(dies(line), Fault::Die(16_448));
     }
 
     #[test]

@@ -1,0 +1,96 @@
+//! The published scheme and its special cases in the simulator: everybody gets everything, in about the time
+//! that the publication computes.
+
+use netstack::broadcast::estimate::Presence;
+use netstack::broadcast::header::{Deal, Sizes};
+use netstack::broadcast::published::{Choice, Policy};
+use netstack::broadcast::{PublishedOptions, Scheme};
+use netstack_sim::broadcast::setup::{Fault, Payload, Setup};
+use netstack_sim::broadcast::summary::Summary;
+use netstack_sim::broadcast::world::World;
+
+const BYTES: u64 = 1_000_000;
+
+fn run(setup: Setup) -> Summary {
+    let text = format!("{:?}, {} nodes", setup.casts[0].scheme, setup.nodes);
+    let world = World::new(setup).expect("the setup makes sense");
+    match world.run() {
+        Ok(summary) => summary,
+        Err(failure) => panic!("{text}: {}", failure.what),
+    }
+}
+
+fn cast(nodes: u32, options: PublishedOptions) -> Setup {
+    Setup::one_cast(1, nodes, BYTES, Scheme::Published(options))
+}
+
+/// The checker of the simulator compares every node's data at the end.
+#[test]
+fn every_variant_ends_for_everybody() {
+    let plain = PublishedOptions::default;
+    let variants = [
+        plain(),
+        PublishedOptions {
+            policy: Policy::NodeFirst,
+            choice: Choice::Middle,
+            ..plain()
+        },
+        PublishedOptions {
+            choice: Choice::Highest,
+            presence: Presence::Always,
+            ..plain()
+        },
+        PublishedOptions {
+            layers: 3,
+            sizes: Some(Sizes::Equal(40)),
+            ..plain()
+        },
+        PublishedOptions {
+            fan_out: 2,
+            sizes: Some(Sizes::Given(vec![(2, 3), (1, 20)])),
+            deal: Deal::Chosen(vec![1, 0]),
+            ..plain()
+        },
+        PublishedOptions {
+            sizes: Some(Sizes::Equal(12)),
+            deal: Deal::Rounds(4),
+            fallback: false,
+            ..plain()
+        },
+    ];
+    for options in variants {
+        for nodes in [1, 2, 3, 20, 43] {
+            let mut setup = cast(nodes, options.clone());
+            if nodes == 20 {
+                setup.payload = Payload::Real;
+            }
+            let summary = run(setup);
+            assert_eq!(summary.casts[0].healthy, nodes, "{options:?}");
+        }
+    }
+}
+
+#[test]
+fn a_dead_head_holds_nobody_up_for_ever() {
+    let options = PublishedOptions::default();
+    let head = options.tree(43).expect("it is in range").heads().start;
+    for at_ns in [0, 200_000, 1_000_000] {
+        let mut setup = cast(43, options.clone());
+        setup.faults = vec![(at_ns, Fault::Die(head))];
+        assert_eq!(run(setup).casts[0].healthy, 42);
+    }
+}
+
+/// 7 first-layer nodes with up to 6 children each pass a file on in 7 + 6 times the limit, control alone in
+/// as many times as there are nodes.
+#[test]
+fn whole_files_take_as_long_as_computed() {
+    for (scheme, limits) in [(Scheme::Tree { n1: 7 }, 13.0), (Scheme::Direct, 43.0)] {
+        let summary = run(Setup::one_cast(1, 43, BYTES, scheme.clone()));
+        let ratio = summary.casts[0].ratio_max;
+        assert!(
+            (0.95..1.15).contains(&(ratio / limits)),
+            "{scheme:?}: {ratio}"
+        );
+    }
+}
