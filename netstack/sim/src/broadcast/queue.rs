@@ -42,6 +42,8 @@ pub struct Queue<T> {
     in_wheel: usize,
     far: BinaryHeap<Reverse<(u64, u64, T)>>,
     pushed_far: u64,
+    /// A slot was opened since [`Queue::opened`] was asked.
+    turned: bool,
 }
 
 impl<T: Copy + Ord> Queue<T> {
@@ -59,6 +61,7 @@ impl<T: Copy + Ord> Queue<T> {
             in_wheel: 0,
             far: BinaryHeap::new(),
             pushed_far: 0,
+            turned: false,
         }
     }
 
@@ -82,6 +85,11 @@ impl<T: Copy + Ord> Queue<T> {
             self.turn()?;
         }
         self.current.pop()
+    }
+
+    /// The events that come next, if a slot was opened since this was asked last; latest first.
+    pub fn opened(&mut self) -> Option<&[(u64, T)]> {
+        std::mem::take(&mut self.turned).then_some(&self.current[..])
     }
 
     /// Events that wait.
@@ -118,6 +126,7 @@ impl<T: Copy + Ord> Queue<T> {
 
     /// Opens the next slot that has something in it.
     fn turn(&mut self) -> Option<()> {
+        self.turned = true;
         if self.in_wheel == 0 {
             let Reverse((at, ..)) = self.far.peek()?;
             self.open = at >> self.width_log2;

@@ -98,6 +98,7 @@ pub struct World {
     now: u64,
     queue: Queue<Event>,
     flights: Vec<Option<Flight>>,
+    next_stations: Vec<u32>,
     free_flights: Vec<u32>,
     actions: Vec<Action>,
     actions_left: usize,
@@ -131,6 +132,7 @@ impl World {
             now: 0,
             queue: Queue::new(slot_width_log2(setup.nodes)),
             flights: Vec::new(),
+            next_stations: Vec::new(),
             free_flights: Vec::new(),
             actions: Vec::new(),
             actions_left: 0,
@@ -179,6 +181,7 @@ impl World {
         let mut rest_until = None;
         while let Some((at, event)) = self.queue.pop() {
             self.now = self.now.max(at);
+            self.touch();
             self.events += 1;
             if self.events.is_multiple_of(1 << 16) {
                 self.progress.tell(self.now, &self.stations, self.events);
@@ -206,6 +209,29 @@ impl World {
                 "nothing will ever happen again: {}",
                 check::missing(self)
             ))
+        }
+    }
+
+    /// Looks at the stations of the next events all together, without any effect: their memory comes into
+    /// the cache in parallel, where the events would each wait for theirs. A large run takes half the time.
+    fn touch(&mut self) {
+        let Some(events) = self.queue.opened() else {
+            return;
+        };
+        self.next_stations.clear();
+        for &(_, event) in events {
+            let station = match event {
+                Event::Arrive(number) | Event::Deliver(number) => {
+                    let flight = self.flights[number as usize].as_ref();
+                    flight.map_or(0, |flight| flight.to)
+                }
+                Event::Wake(node) => node,
+                Event::Act(_) => continue,
+            };
+            self.next_stations.push(station);
+        }
+        for &node in &self.next_stations {
+            std::hint::black_box(self.stations[node as usize].poll_timeout());
         }
     }
 

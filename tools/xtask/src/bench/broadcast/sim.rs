@@ -55,7 +55,7 @@ impl Case {
         }
     }
 
-    const fn as_on_page(self, page: f64) -> Self {
+    const fn with_page(self, page: f64) -> Self {
         Case {
             page: Some(page),
             ..self
@@ -152,14 +152,14 @@ const CASES: &[Case] = &[
         16_512,
         &[CHUNK_FIRST, "--n1=128"],
     )
-    .as_on_page(3.58),
+    .with_page(3.58),
     case(
         "sim-16512/published-node-first",
         16_512,
         &[NODE_FIRST, "--n1=128"],
     )
-    .as_on_page(3.44),
-    case("sim-16512/tree", 16_512, &[TREE, "--n1=128"]).as_on_page(256.0),
+    .with_page(3.44),
+    case("sim-16512/tree", 16_512, &[TREE, "--n1=128"]).with_page(256.0),
 ];
 
 /// Every case that was asked for.
