@@ -20,6 +20,7 @@ use super::warm::{faults_of_file, large_file, run};
 use super::{Outcome, check};
 use crate::arch::test_programs::{self, PROGRAM_DATA, TOUCHED_PAGES};
 use crate::mm;
+use crate::process::{self, Hardware};
 use crate::time;
 
 /// What the program of a large file exits with.
@@ -128,6 +129,31 @@ pub fn stalled() -> Outcome {
     Ok(())
 }
 
+/// The headers are waited for as long as blocks come, and asked for when none does.
+pub fn head() -> Outcome {
+    // Past the longest wait without a block, if none came before.
+    let mut late = node(|block| {
+        Some(if block == 0 {
+            900_000
+        } else {
+            40_000 * u64::from(block)
+        })
+    });
+    let report = run(&mut late)?;
+    expect(&report, SUM)?;
+    asked_for_nothing(&report)?;
+    late.warm.drop_program(&mut Hardware::new(), None);
+    process::scrub(|| ());
+    let mut never = node(|block| (block != 0).then_some(0));
+    let before = time::now();
+    let report = run(&mut never)?;
+    let took = time::now().saturating_since(before).as_micros();
+    expect(&report, SUM)?;
+    check!(report.program_requests > 0, "{report:?}");
+    check!((400_000..5_000_000).contains(&took), "waited {took} us");
+    Ok(())
+}
+
 /// A program that is cancelled while it waits for a block leaves nothing but what stays anyway.
 pub fn cancelled() -> Outcome {
     let mut control = node(|block| (block < 4).then_some(0));
@@ -136,9 +162,7 @@ pub fn cancelled() -> Outcome {
     let report = run(&mut control)?;
     expect(&report, ExitStatus::Signal(24))?;
     let id = ObjectId(control.id().0);
-    control
-        .objects
-        .drop_object(&mut crate::process::Hardware::new(), &id);
+    control.objects.drop_object(&mut Hardware::new(), &id);
     let usage = mm::frames().usage();
     check!(
         usage.object == 0 && usage.user == 0 && usage.retained == 0,

@@ -103,6 +103,7 @@ const TESTS: &[Test] = &[
     test("cast-complete", cast::complete),
     test("cast-coming", cast::coming),
     test("cast-stalled", cast::stalled),
+    test("cast-head", cast::head),
     test("cast-cancelled", cast::cancelled),
     test("cast-pressure", cast::pressure),
     test("cast-interrupts", cast::interrupts),

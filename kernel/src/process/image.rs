@@ -29,7 +29,12 @@ use crate::time;
 
 /// How long a program waits for a block that is on its way before it asks control for the page: many
 /// round trips of the slowest link that is planned for, and less than a user notices.
-const BLOCK_WAIT: Micros = Micros::from_millis(500);
+const BLOCK_WAIT: Micros = Micros::from_millis(200);
+/// How long a launch waits for the program's headers while no block at all comes; as long as blocks do,
+/// it goes on waiting, since the headers are among them and nothing runs without.
+const HEAD_WAIT: Micros = Micros::from_millis(500);
+/// The longest that a launch waits for the headers in all.
+const HEAD_WAIT_MAX: Micros = Micros::from_secs(30);
 
 impl Process {
     /// Says which pages of the program others may be given from now on.
@@ -109,7 +114,8 @@ pub(super) fn head(
     program: &ProgramId,
     length: u64,
 ) -> Result<Option<Vec<u8>>, LaunchRefusal> {
-    let deadline = time::now() + BLOCK_WAIT;
+    let last = time::now() + HEAD_WAIT_MAX;
+    let (mut progress, mut deadline) = (services.cast_progress(), time::now() + HEAD_WAIT);
     for page in 0..length.div_ceil(PAGE_SIZE) {
         let mut asked = false;
         loop {
@@ -122,6 +128,10 @@ pub(super) fn head(
                         services.want_page(page);
                     }
                     wait_until(services, deadline)?;
+                    let now = services.cast_progress();
+                    if core::mem::replace(&mut progress, now) != now {
+                        deadline = (time::now() + HEAD_WAIT).min(last);
+                    }
                 }
             }
         }

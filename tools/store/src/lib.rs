@@ -28,8 +28,8 @@ pub use batch::{Batch, Change};
 pub use error::{Failure, StoreError};
 pub use memory::Memory;
 pub use rows::{
-    CastRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash, ProgramRow, ProgramUse,
-    WarmRow,
+    CastRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash, ProgramRow,
+    ProgramUse, WarmRow,
 };
 pub use sqlite::{Checkpointer, Opened, Sqlite};
 

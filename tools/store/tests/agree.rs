@@ -2,8 +2,8 @@
 //! also after the file was closed and opened again.
 
 use hearth_store::{
-    Batch, CastRow, Change, EventRow, FileRow, HeldRow, JobRow, Limits, Memory, NodeRow, ProgramUse,
-    Query, Sqlite, Store, WarmRow,
+    Batch, CastRow, Change, EventRow, FileRow, HeldRow, JobRow, Limits, Memory, NodeRow,
+    ProgramUse, Query, Sqlite, Store, WarmRow,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
