@@ -238,7 +238,8 @@ fn parse_message(kind: Kind, reader: &mut Reader<'_>) -> Result<Message, Error> 
             let (number, index) = (reader.u32()?, reader.u32()?);
             let (clock, leaf) = (reader.u64()?, flag(reader.u8()?)?);
             let setup = setup::parse(reader)?;
-            if index >= setup.members {
+            // Those that join late have numbers beyond the announced ones.
+            if index >= MAX_MEMBERS {
                 return Err(Error::BadValue);
             }
             Message::Announce {

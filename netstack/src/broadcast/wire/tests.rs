@@ -179,7 +179,7 @@ fn message() -> impl Strategy<Value = Message> {
             any::<prop::sample::Index>()
         )
             .prop_map(|(setup, number, (clock, leaf), index)| Message::Announce {
-                index: MemberIndex(index.index(setup.members as usize) as u32),
+                index: MemberIndex(index.index(crate::broadcast::MAX_MEMBERS as usize) as u32),
                 number,
                 clock,
                 leaf,
