@@ -225,6 +225,9 @@ impl Shape {
             while rows * (rows + 1) < members {
                 rows += 1;
             }
+            // Without a column that is not full all links have the same to do.
+            let even = (rows..=rows + rows / 2).find(|rows| members.is_multiple_of(*rows));
+            rows = even.unwrap_or(rows);
         }
         Shape {
             kind: ShapeKind::Grid,

@@ -9,23 +9,30 @@
 //!
 //! Invariant: no more blocks are asked for than there are reassembly buffers.
 
+mod receiving;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{Cast, CastEvent, Consent, Io};
+use super::{Cast, Consent, Io};
+use crate::broadcast::Part;
 use crate::broadcast::bitmap::Bitmap;
-use crate::broadcast::event::FailReason;
 use crate::broadcast::message::{
-    Answer, Blocks, MAX_LISTED, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants,
+    Answer, Blocks, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants,
 };
 use crate::broadcast::pacer::Pace;
 use crate::broadcast::plan::{Next, Trouble};
-use crate::broadcast::{FRAGMENT, Part};
 use crate::time::{Instant, Micros};
 
 /// Requests without a sign of life, or flowing: half of what the port of a switch holds with blocks
 /// of 8 KiB, and enough for a round trip of ten block times.
 const WINDOW: u32 = 16;
+/// The same for a member to which blocks come slowly, requests that wait for their turn included: what
+/// is sent to it at once must fit its port.
+const NARROW_WINDOW: u32 = 10;
+/// Blocks come slowly when so many take longer than at a sixth of the rate.
+const MEASURE_OVER: u32 = 16;
+const SLOW_FACTOR: u64 = 6;
 /// Blocks that may be asked for at a time, waiting ones included.
 const MAX_ASKED: usize = 1024;
 /// Buffers where the user names no number: two blocks of every row of a large grid.
@@ -45,10 +52,12 @@ const UNKNOWN_TRIES: u8 = 40;
 const MAX_BACKOFF: u32 = 5;
 /// Longest time-out for a sign of life.
 const LONGEST: Micros = Micros::from_secs(2);
-/// Members that are late are left alone for so many rounds of lateness at first.
-const SILENCE: u64 = 4;
+/// Members that are silent are left alone for so many times what a request may wait, at first; those that
+/// are late for so many.
+const SILENT_FOR: u64 = 16;
+const LATE_FOR: u64 = 2;
 /// A request may be late by this part of all blocks that have arrived.
-const LATE_SHARE: u32 = 8;
+const LATE_SHARE: u32 = 32;
 /// Every so many blocks late ones are looked for.
 const LOOK_EVERY: u32 = 8;
 
@@ -69,6 +78,8 @@ enum State {
 }
 
 impl State {
+    const QUEUED: State = State::Waiting { queued: true };
+
     fn fills_window(self) -> bool {
         matches!(self, State::Unsent | State::Sent | State::Flowing)
     }
@@ -92,6 +103,13 @@ struct Asked {
     mixed: bool,
 }
 
+impl Asked {
+    /// The request, or the answer, is more likely lost than its peer gone.
+    fn may_repeat(&self) -> bool {
+        self.repeats < if self.sender.is_some() { 4 } else { 1 }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Pull {
@@ -100,6 +118,11 @@ pub(crate) struct Pull {
     entries: Vec<Asked>,
     pub(super) asked: Bitmap,
     in_window: u32,
+    /// Requests that wait for their turn at a peer that has the block.
+    queued: u32,
+    /// Blocks come slower than a link carries them: this member, or everything, is slow.
+    narrow: bool,
+    measured: (u32, Instant),
     /// Blocks that have arrived.
     arrived: u32,
     looked: u32,
@@ -122,6 +145,9 @@ impl Pull {
             entries: Vec::new(),
             asked: Bitmap::new(blocks),
             in_window: 0,
+            queued: 0,
+            narrow: true,
+            measured: (0, Instant::ZERO),
             arrived: 0,
             looked: 0,
             limit: if buffers == 0 {
@@ -149,6 +175,7 @@ impl Pull {
         self.entries = Vec::new();
         self.asked = Bitmap::new(length);
         self.in_window = 0;
+        self.queued = 0;
         self.spare = Vec::new();
         self.wanted.clear();
         self.eager = false;
@@ -166,7 +193,23 @@ impl Pull {
     }
 
     fn has_room(&self) -> bool {
-        self.in_window < WINDOW && self.entries.len() < self.limit
+        let room = if self.narrow {
+            self.in_window + self.queued < NARROW_WINDOW
+        } else {
+            self.in_window < WINDOW
+        };
+        room && self.entries.len() < self.limit
+    }
+
+    /// Measures how fast blocks come.
+    fn count_arrival(&mut self, now: Instant, pace: Pace) {
+        self.arrived += 1;
+        let (since, at) = self.measured;
+        if self.arrived - since >= MEASURE_OVER {
+            let blocks = u64::from(MEASURE_OVER) * SLOW_FACTOR;
+            self.narrow = now.saturating_since(at) > pace.blocks(blocks);
+            self.measured = (self.arrived, now);
+        }
     }
 
     /// The scheme never has more under way.
@@ -198,6 +241,8 @@ impl Pull {
         let entry = &mut self.entries[at];
         self.in_window -= u32::from(entry.state.fills_window());
         self.in_window += u32::from(state.fills_window());
+        self.queued -= u32::from(entry.state == State::QUEUED);
+        self.queued += u32::from(state == State::QUEUED);
         entry.state = state;
     }
 
@@ -219,6 +264,7 @@ impl Pull {
         let mut entry = self.entries.swap_remove(at);
         self.asked.remove(block);
         self.in_window -= u32::from(entry.state.fills_window());
+        self.queued -= u32::from(entry.state == State::QUEUED);
         let bytes = core::mem::take(&mut entry.bytes);
         if bytes.capacity() > 0 {
             self.spare.push(bytes);
@@ -326,7 +372,8 @@ impl Cast {
     }
 
     fn may_ask(&self) -> bool {
-        let credit = self.planner.goes_on() && self.pull.entries.len() < self.pull.limit;
+        let room = self.pull.entries.len() < self.pull.limit;
+        let credit = room && !self.pull.narrow && self.planner.goes_on();
         self.consent == Consent::Given && (credit || self.pull.has_room())
     }
 
@@ -446,21 +493,28 @@ impl Cast {
                 false
             }
             State::Unknown if entry.repeats > UNKNOWN_TRIES => {
-                self.suspect(from, io);
+                self.suspect(from, SILENT_FOR, io);
                 self.trouble(at, Trouble::Silent, io)
             }
             State::Unsent | State::Unknown => {
                 self.repeat(at, from, io);
                 false
             }
+            State::Sent if entry.may_repeat() => {
+                // The request or its answer may be lost.
+                entry.repeats += 1;
+                io.counters.repeated += 1;
+                self.ask_again(at, io);
+                false
+            }
             State::Sent => {
                 io.counters.repeated += 1;
-                self.suspect(from, io);
+                self.suspect(from, SILENT_FOR, io);
                 self.trouble(at, Trouble::Silent, io)
             }
             State::Waiting { queued } => {
                 if queued {
-                    self.suspect(from, io);
+                    self.suspect(from, LATE_FOR, io);
                 }
                 self.trouble(at, Trouble::Late, io)
             }
@@ -472,8 +526,36 @@ impl Cast {
         }
     }
 
-    fn suspect(&mut self, member: MemberIndex, io: &mut Io<'_>) {
-        let wait = self.wait_timeout().saturating_mul(SILENCE);
+    /// Sends a request again with all that were in the same message.
+    fn ask_again(&mut self, first: usize, io: &mut Io<'_>) {
+        let Asked { from, at, .. } = self.pull.entries[first];
+        let mut wants = Wants::default();
+        wants.push(WantedBlock {
+            block: self.pull.blocks[first],
+            fragments: self.pull.entries[first].missing,
+        });
+        for other in 0..self.pull.entries.len() {
+            let entry = &mut self.pull.entries[other];
+            let credit = entry.state == State::Waiting { queued: false };
+            if other == first || entry.from != from || entry.at != at || !credit {
+                continue;
+            }
+            let want = WantedBlock {
+                block: self.pull.blocks[other],
+                fragments: entry.missing,
+            };
+            if wants.push(want) {
+                entry.at = io.now;
+            }
+        }
+        let timeout = self.pull.timeout() + self.pace.blocks(super::serving::KEPT_WAITING + 8);
+        self.pull.entries[first].at = io.now;
+        self.pull.set_deadline(first, io.now + timeout);
+        self.flush(Some((from, wants)), io);
+    }
+
+    fn suspect(&mut self, member: MemberIndex, times: u64, io: &mut Io<'_>) {
+        let wait = self.wait_timeout().saturating_mul(times);
         self.suspects.strike(io.now, member, wait);
     }
 
@@ -490,7 +572,7 @@ impl Cast {
             {
                 let from = entry.from;
                 if queued {
-                    self.suspect(from, io);
+                    self.suspect(from, LATE_FOR, io);
                 }
                 if self.trouble(at, Trouble::Late, io) {
                     continue;
@@ -592,225 +674,4 @@ impl Cast {
             }
         }
     }
-
-    /// A train, or one fragment with its bytes. True if the block is complete now.
-    pub(crate) fn receive(
-        &mut self,
-        from: MemberIndex,
-        block: u32,
-        fragments: u64,
-        bytes: Option<&[u8]>,
-        io: &mut Io<'_>,
-    ) {
-        let all = self.setup.object.fragments(block);
-        let fragments = fragments & all;
-        if fragments == 0 || !self.fits(block, fragments, bytes) {
-            io.counters.bad += 1;
-            return;
-        }
-        io.counters.fragments += u64::from(fragments.count_ones());
-        if self.have.contains(block) || self.consent != Consent::Given {
-            io.counters.duplicates += u64::from(fragments.count_ones());
-            return;
-        }
-        let Some(at) = self
-            .pull
-            .find(block)
-            .or_else(|| self.unasked(from, block, io))
-        else {
-            io.counters.no_buffer += u64::from(fragments.count_ones());
-            return;
-        };
-        let entry = &mut self.pull.entries[at];
-        let new = entry.missing & fragments;
-        io.counters.duplicates += u64::from((fragments & !new).count_ones());
-        if new == 0 {
-            return;
-        }
-        entry.missing &= !new;
-        entry.mixed |= entry.sender.is_some_and(|sender| sender != from);
-        entry.sender = Some(from);
-        let missing = entry.missing;
-        let first_sign = entry.state == State::Sent && entry.attempt == 0 && entry.repeats == 0;
-        let asked_at = entry.at;
-        if let Some(bytes) = bytes {
-            if entry.bytes.is_empty() {
-                entry.bytes = self.pull.spare.pop().unwrap_or_default();
-                entry.bytes.resize(self.setup.object.length(block), 0);
-            }
-            let start = new.trailing_zeros() as usize * FRAGMENT;
-            entry.bytes[start..start + bytes.len()].copy_from_slice(bytes);
-        }
-        if first_sign {
-            self.pull.sample(io.now.saturating_since(asked_at));
-        }
-        self.suspects.clear(from);
-        if missing == 0 {
-            self.whole(at, bytes.is_some(), io);
-            return;
-        }
-        self.pull.set_state(at, State::Flowing);
-        // The last fragment of the train is here: what is missing before it is lost.
-        let last = 63 - fragments.leading_zeros();
-        let wait = if missing >> last == 0 {
-            self.pace.blocks(HOLES)
-        } else {
-            self.pace.blocks(STALLED) + Micros(2 * self.pull.smoothed)
-        };
-        self.pull.set_deadline(at, io.now + wait);
-    }
-
-    fn fits(&self, block: u32, fragments: u64, bytes: Option<&[u8]>) -> bool {
-        block < self.have.length()
-            && bytes.is_none_or(|bytes| {
-                let index = fragments.trailing_zeros();
-                fragments.count_ones() == 1
-                    && bytes.len() == self.setup.object.fragment_length(block, index)
-            })
-    }
-
-    /// Data that was not asked for, or not any more: taken if there is room.
-    fn unasked(&mut self, from: MemberIndex, block: u32, io: &mut Io<'_>) -> Option<usize> {
-        if self.pull.entries.len() >= self.pull.limit {
-            return None;
-        }
-        let entry = Asked {
-            from,
-            state: State::Flowing,
-            attempt: 1,
-            repeats: 0,
-            expected: self.pull.next_expected(),
-            at: io.now,
-            deadline: io.now + self.pace.blocks(STALLED),
-            missing: self.setup.object.fragments(block),
-            bytes: Vec::new(),
-            sender: None,
-            mixed: false,
-        };
-        self.pull.insert(block, entry);
-        Some(self.pull.entries.len() - 1)
-    }
-
-    /// All fragments of an entry are here.
-    fn whole(&mut self, at: usize, real: bool, io: &mut Io<'_>) {
-        let block = self.pull.blocks[at];
-        if real {
-            match self.check(at, io) {
-                Some(true) => {}
-                Some(false) => return self.corrupt(at, io),
-                None => return self.lacks_list(at, io),
-            }
-        }
-        let part = self.setup.object.part(block);
-        let bytes = &self.pull.entries[at].bytes;
-        if io.store.write(self.id, part, bytes).is_err() {
-            self.fail(FailReason::NoRoom, io);
-            return;
-        }
-        let entry = self.pull.remove(at);
-        self.have.insert(block);
-        io.counters.stored += 1;
-        self.pull.arrived += 1;
-        let from = entry.sender.unwrap_or(entry.from);
-        self.plan(io.now, io.rng, |planner, view| {
-            planner.arrived(view, block, from);
-        });
-        if let Part::Data(data) = part {
-            self.event(CastEvent::Stored(data), io);
-        }
-        self.serve_block(block, io);
-        if let Part::List(list) = part
-            && real
-        {
-            self.check_waiting(list, io);
-        }
-        self.check_complete(io);
-    }
-
-    /// Whether an entry's bytes are right; None: their list is not here.
-    fn check(&self, at: usize, io: &mut Io<'_>) -> Option<bool> {
-        let block = self.pull.blocks[at];
-        let bytes = &self.pull.entries[at].bytes;
-        let object = &self.setup.object;
-        match object.part(block) {
-            Part::List(list) => Some(object.verify_list(list, bytes, io.store)),
-            Part::Data(data) => {
-                let mut hash = [0; 32];
-                if let Some(list) = object.list_of(data) {
-                    let list_block = object.block_of(Part::List(list));
-                    let at = (data % super::super::LIST_ENTRIES) as usize * 32;
-                    let here = self.have.contains(list_block)
-                        && io.store.read(self.id, Part::List(list), at, &mut hash);
-                    if !here {
-                        return None;
-                    }
-                } else {
-                    hash = *object.tops.get(data as usize)?;
-                }
-                let first = u64::from(data) << object.block_log2;
-                let root = object.data_blocks() == 1;
-                Some(io.store.subtree(first, bytes, root) == hash)
-            }
-        }
-    }
-
-    /// A block is here, its list is not: it waits, unless its buffer is needed for the list.
-    fn lacks_list(&mut self, at: usize, io: &mut Io<'_>) {
-        let object = &self.setup.object;
-        if let Part::Data(data) = object.part(self.pull.blocks[at])
-            && let Some(list) = object.list_of(data)
-        {
-            let list = object.block_of(Part::List(list));
-            let wanted = &mut self.pull.wanted;
-            if !self.pull.asked.contains(list) && !wanted.contains(&list) {
-                wanted.push_front(list);
-            }
-        }
-        if self.pull.entries.len() >= self.pull.limit {
-            io.counters.no_buffer += 1;
-            self.pull.remove(at);
-            return;
-        }
-        let timeout = self.wait_timeout();
-        self.pull.set_state(at, State::Unchecked);
-        self.pull.set_deadline(at, io.now + timeout);
-        self.pull.eager = true;
-    }
-
-    /// A list came: blocks that waited for it are checked.
-    fn check_waiting(&mut self, list: u32, io: &mut Io<'_>) {
-        let object = &self.setup.object;
-        let waiting: Vec<u32> = (self.pull.blocks.iter().zip(&self.pull.entries))
-            .filter(|(_, entry)| entry.state == State::Unchecked)
-            .map(|(block, _)| *block)
-            .filter(|block| match object.part(*block) {
-                Part::Data(data) => object.list_of(data) == Some(list),
-                Part::List(_) => false,
-            })
-            .collect();
-        for block in waiting {
-            if let Some(at) = self.pull.find(block) {
-                self.whole(at, true, io);
-            }
-        }
-    }
-
-    /// A block was wrong: it is fetched anew, from somebody else if one sender is to blame.
-    fn corrupt(&mut self, at: usize, io: &mut Io<'_>) {
-        io.counters.corrupt += 1;
-        let block = self.pull.blocks[at];
-        let fragments = self.setup.object.fragments(block);
-        let entry = &mut self.pull.entries[at];
-        let blamed = entry.sender.filter(|_| !entry.mixed);
-        entry.missing = fragments;
-        entry.sender = None;
-        entry.mixed = false;
-        if let Some(sender) = blamed {
-            self.spread.corrupt(sender);
-            self.suspect(sender, io);
-        }
-        self.trouble(at, Trouble::Corrupt, io);
-    }
 }
-
-const _: () = assert!(MAX_LISTED >= 1);

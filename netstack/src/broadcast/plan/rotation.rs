@@ -31,6 +31,8 @@ const DEPUTY_ROUNDS: u32 = 4;
 const MAX_STRIKES: u32 = 6;
 /// Rows whose head is known to be late. All rows of the largest mesh and of most grids.
 const MAX_LATE_ROWS: usize = 256;
+/// Attempts at one deputy before the next one is tried.
+const DEPUTY_ATTEMPTS: u32 = 3;
 /// Attempts at other members before the source is asked, which must not become everybody's choice.
 const PEER_ATTEMPTS: u32 = 4;
 
@@ -131,12 +133,6 @@ pub(crate) struct Rotation {
     late: alloc::vec::Vec<LateRow>,
 }
 
-/// Spreads choices evenly and differently for each pair (Knuth's multiplicative hash).
-fn spread(a: u32, b: u32) -> u32 {
-    let mixed = a.wrapping_mul(0x9e37_79b1) ^ b.wrapping_mul(0x85eb_ca6b);
-    (mixed ^ mixed >> 15).wrapping_mul(0x2c1b_3c6d) >> 8
-}
-
 impl Rotation {
     pub(crate) fn new(rows: u32, cold: u32, members: u32, blocks: u32, me: MemberIndex) -> Self {
         let layout = Layout {
@@ -222,13 +218,14 @@ impl Rotation {
                 if others == 0 {
                     return dealer();
                 }
-                MemberIndex((row + 1 + (round + attempt + step) % others) % self.layout.cold)
+                let turn = (round + attempt / DEPUTY_ATTEMPTS + step) % others;
+                MemberIndex((row + 1 + turn) % self.layout.cold)
             } else {
                 let height = self.layout.height(row);
                 if height == 0 {
                     return dealer();
                 }
-                let column = (round + attempt + step) % height;
+                let column = (round + attempt / DEPUTY_ATTEMPTS + step) % height;
                 self.layout
                     .child(row, column)
                     .unwrap_or(MemberIndex::SOURCE)
@@ -291,7 +288,8 @@ impl Rotation {
             } else if step == 0 && my_column < height {
                 self.layout.child(row, my_column).unwrap_or(head)
             } else {
-                let skip = spread(my_row + my_column * self.layout.rows, row + step * 977);
+                // Another one each round, so that nobody stands in for long.
+                let skip = my_row + my_column + row + self.layout.round(block) + step * 7;
                 let column = (my_column + 1 + skip % (height - 1).max(1)) % height;
                 self.layout.child(row, column).unwrap_or(head)
             };
@@ -330,10 +328,7 @@ impl Rotation {
     /// part costs, and all uplinks are full. Bounded by the reassembly buffers it takes.
     fn at_once(&self) -> u32 {
         match self.layout.rows {
-            0..32 if self.is_mesh() => 1,
-            0..32 => 4,
-            32..64 => 3,
-            _ => 2,
+            _ => 1,
         }
     }
 
@@ -460,7 +455,7 @@ impl Planner for Rotation {
     }
 
     fn most_asked(&self) -> u32 {
-        self.at_once() * self.layout.rows + 32
+        28
     }
 
     fn late_after(&self) -> u32 {
