@@ -97,11 +97,6 @@ pub trait Planner: core::fmt::Debug + Send {
     /// The next request to make. Called as long as the window has room.
     fn next(&mut self, view: &mut View<'_>) -> Next;
 
-    /// [`Planner::next`] goes on with a block for the same request, whatever the window says.
-    fn goes_on(&self) -> bool {
-        false
-    }
-
     /// A request for `block` at `from` came to nothing for the `attempt`th time (from 1): whom to
     /// ask instead; None: forget about it, [`Planner::next`] will name it again.
     fn instead(

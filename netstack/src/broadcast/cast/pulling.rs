@@ -36,7 +36,7 @@ const SLOW_FACTOR: u64 = 6;
 /// Blocks that may be asked for at a time, waiting ones included.
 const MAX_ASKED: usize = 1024;
 /// Buffers where the user names no number: two blocks of every row of a large grid.
-const USUAL_BUFFERS: usize = 320;
+const USUAL_BUFFERS: usize = 256;
 /// Faults of programs that wait to be asked for.
 const MAX_WANTED: usize = 64;
 /// First guess of the time to the first sign of life, in block times.
@@ -372,9 +372,7 @@ impl Cast {
     }
 
     fn may_ask(&self) -> bool {
-        let room = self.pull.entries.len() < self.pull.limit;
-        let credit = room && !self.pull.narrow && self.planner.goes_on();
-        self.consent == Consent::Given && (credit || self.pull.has_room())
+        self.consent == Consent::Given && self.pull.has_room()
     }
 
     fn flush(&mut self, batch: Option<(MemberIndex, Wants)>, io: &mut Io<'_>) {

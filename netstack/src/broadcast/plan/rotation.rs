@@ -25,6 +25,9 @@ use crate::broadcast::message::MemberIndex;
 
 /// Rounds that a head asks for in advance: the next deal is at the source before its turn.
 const AHEAD: u32 = 2;
+/// Blocks of 8 KiB that fit the port of a switch, a little less than 256 KB: whatever comes at once to
+/// a member, nothing is lost.
+const MOST_ASKED: u32 = 28;
 /// Rounds that deputies stand in for a head the first time; doubled with every time.
 const DEPUTY_ROUNDS: u32 = 4;
 /// Times that doubles.
@@ -126,8 +129,6 @@ pub(crate) struct Rotation {
     /// In this slot, what is exchanged was looked at already and the member's own row follows.
     own: bool,
     last_slot: u32,
-    /// The block that was asked for last, and how many rounds on the next one is to be asked for with it.
-    credits: Option<(u32, u32)>,
     /// After the last slot: blocks from here on may lack.
     sweep: u32,
     late: alloc::vec::Vec<LateRow>,
@@ -149,7 +150,6 @@ impl Rotation {
             slot: 0,
             own: false,
             last_slot: (rounds + 3) * layout.rows + layout.columns() + 2,
-            credits: None,
             sweep: 0,
             late: alloc::vec::Vec::new(),
         }
@@ -324,22 +324,6 @@ impl Rotation {
         })
     }
 
-    /// Blocks of another row that are asked for at once: every request costs what a block's 60th
-    /// part costs, and all uplinks are full. Bounded by the reassembly buffers it takes.
-    fn at_once(&self) -> u32 {
-        match self.layout.rows {
-            _ => 1,
-        }
-    }
-
-    /// The next of the blocks that are asked for together with the last one.
-    fn credit(&mut self, view: &View<'_>) -> Option<Next> {
-        let (first, next) = self.credits?;
-        let block = first + next * self.layout.rows;
-        self.credits = (next + 1 < self.at_once()).then_some((first, next + 1));
-        self.ask(view, block, next * self.layout.rows)
-    }
-
     /// What is exchanged in the present slot.
     fn exchanged(&self, (row, column): (u32, u32)) -> Option<u32> {
         let rows = self.layout.rows;
@@ -366,17 +350,12 @@ impl Rotation {
 
 impl Planner for Rotation {
     fn next(&mut self, view: &mut View<'_>) -> Next {
-        while self.credits.is_some() {
-            if let Some(next) = self.credit(view) {
-                return next;
-            }
-        }
         if let Some(at) = self.coordinates() {
             if self.slot == 0 && !self.own && matches!(self.place, Place::Head(_)) {
                 // The first rounds of a head's own row, before the slots begin.
                 for round in 0..AHEAD {
                     let block = round * self.layout.rows + at.0;
-                    if let Some(next) = self.ask(view, block, 0) {
+                    if let Some(next) = self.ask(view, block, round * self.layout.rows) {
                         return next;
                     }
                 }
@@ -390,8 +369,6 @@ impl Planner for Rotation {
                 let next = block.and_then(|block| self.ask(view, block, 0));
                 if self.own {
                     self.slot += 1;
-                } else if next.is_some() && self.at_once() > 1 {
-                    self.credits = block.map(|block| (block, 1));
                 }
                 self.own = !self.own;
                 if let Some(next) = next {
@@ -408,10 +385,6 @@ impl Planner for Rotation {
         }
         self.sweep = 0;
         Next::Idle
-    }
-
-    fn goes_on(&self) -> bool {
-        self.credits.is_some()
     }
 
     fn instead(
@@ -455,7 +428,7 @@ impl Planner for Rotation {
     }
 
     fn most_asked(&self) -> u32 {
-        28
+        MOST_ASKED
     }
 
     fn late_after(&self) -> u32 {
