@@ -19,7 +19,7 @@ use netstack::broadcast::{self, NoRoom, Store};
 use netstack::ids::CastId;
 
 use super::Entry;
-use crate::mm::DirectMap;
+use crate::mm::{self, DirectMap};
 use crate::process::Hardware;
 
 /// The program that runs, as far as others may read its pages.
@@ -60,6 +60,7 @@ impl Places<'_> {
     /// Makes a place for an object, at the cost of programs that are only warm.
     pub fn create(&mut self, spec: Spec) -> Result<(), objects::Refused> {
         let machine = &mut Hardware::new();
+        let most = Objects::default_limit(mm::frames().usage().total) * PAGE_SIZE;
         let mut before = None;
         loop {
             let refused = match self.objects.create(machine, spec) {
@@ -67,7 +68,8 @@ impl Places<'_> {
                 other => return other,
             };
             // Where memory is not what is short, dropping programs is in vain.
-            let more = before.is_none_or(|before| refused.available_bytes > before);
+            let more = before.is_none_or(|before| refused.available_bytes > before)
+                && refused.needed_bytes <= most;
             before = Some(refused.available_bytes);
             if !more || self.warm.drop_oldest(machine).is_none() {
                 return Err(objects::Refused::NoRoom(refused));
