@@ -24,6 +24,11 @@ use crate::{config, hostlist};
 /// Name of a cluster that was given none.
 const DEFAULT_NAME: &str = "default";
 
+/// Rate of casts in a cluster whose links have no limit and whose configuration names none: what a few
+/// emulated machines take in on a machine of a few cores. Faster, they lose what they cannot take, and it
+/// is sent again.
+const EMULATED_RATE: &str = "100mbit";
+
 /// How long a node that was switched off and on may take to join: emulated firmware on a busy
 /// machine takes a minute.
 const RESET_LIMIT: Duration = Duration::from_secs(110);
@@ -202,8 +207,13 @@ fn launcher(global: &Global, name: &str, options: &UpOptions) -> anyhow::Result<
         "--config".into(),
         config.into(),
     ];
-    if let Some(rate) = &options.rate {
-        control.extend(["--rate".into(), rate.to_string().into()]);
+    let rate = match (&options.rate, &global.config) {
+        (Some(rate), _) => Some(rate.to_string()),
+        (None, Some(_)) => None,
+        (None, None) => Some(EMULATED_RATE.to_string()),
+    };
+    if let Some(rate) = rate {
+        control.extend(["--rate".into(), rate.into()]);
     }
     control.extend(options.other.arguments()?);
     Ok(Launcher {

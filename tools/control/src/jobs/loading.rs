@@ -16,13 +16,17 @@ use super::fabric::{Fabric, Launch};
 use super::lifecycle::set_state;
 use super::record::Cause;
 use super::{Runner, job_id, retention};
-use crate::api::types::{Frame, JobState, LoadReport, RankEnd};
+use crate::api::types::{Frame, JobState, LoadReport, RankEnd, Reuse};
 use crate::casts::for_jobs::{Brought, ProgramCast};
 use crate::config::Load;
 
 /// Cold nodes from which on `auto` casts: a single one gets everything from the control node in
 /// either way, and by demand it gets less.
 const AUTO_NODES: usize = 2;
+
+/// Why a program is not cast that nodes hold and must not use.
+const HELD_BUT_COLD: &str =
+    "nodes hold it that are to run it --cold; `hearth drop` it first to have it cast anew";
 
 /// How a program reaches the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +147,18 @@ impl Runner {
             cold: cold.len(),
             ..LoadReport::default()
         };
-        if way == Way::Broadcast {
+        // Nodes that hold the program would serve it, and let go of it a moment later for the launch.
+        let unwanted = way == Way::Broadcast && job.wishes.reuse == Reuse::Forbid && {
+            let holders = fabric.warm_nodes(&job.program.hash()).held;
+            nodes.iter().any(|node| holders.contains(node))
+        };
+        if unwanted {
+            report.reason = HELD_BUT_COLD.to_string();
+            if job.load == Load::Broadcast {
+                let text = format!("the program is loaded by demand: {HELD_BUT_COLD}");
+                job.sink.frame(Frame::Notice { text });
+            }
+        } else if way == Way::Broadcast {
             let cast = fabric.cast_program(&ProgramCast {
                 job: id,
                 name: &job.info.name,

@@ -1,5 +1,6 @@
 //! The runner against nodes that only record what they are told.
 
+mod loading;
 mod warm;
 
 use std::collections::VecDeque;
