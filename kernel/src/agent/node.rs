@@ -248,7 +248,7 @@ impl Node {
             open == Some(job) || launches.iter().any(|launch| launch.spec.job == job)
         });
         if let Some(mailbox) = &mut self.mailbox
-            && self.casts.take_news_of(&ObjectId(mailbox.program().0))
+            && self.casts.take_news()
         {
             mailbox.put_news();
         }

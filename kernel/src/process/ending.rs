@@ -17,6 +17,7 @@ use netstack::io::{ExitReport, ExitStatus};
 use netstack::retention::Verify;
 
 use super::{Exit, Process, verify};
+use crate::agent::cast::store::Running;
 use crate::agent::services::NodeServices;
 use crate::agent::vitals;
 use crate::arch::user::UserContext;
@@ -147,6 +148,7 @@ impl Process {
         };
         self.policy.keep &= !services.dropped();
         let (retained, counts) = memory.retire(&mut machine, &self.policy);
+        services.set_running(retained.as_ref().map(Running::kept));
         // Nothing maps its files any more.
         self.files.release();
         services.objects().sweep(&mut machine);
@@ -154,6 +156,7 @@ impl Process {
         scrub(|| services.poll());
         let scrubbed = mm::frames().counters().scrubbed - before;
         let (mut retained, damaged) = self.sample(services, retained, &counts);
+        services.set_running(None);
         // Control may have asked for it while the sample waited.
         if services.dropped()
             && let Some(unwanted) = retained.take()

@@ -95,6 +95,8 @@ pub fn prepare(
     process.account.bytes_loaded = head.len() as u64;
     process.account.pages_damaged = warm.damaged;
     process.account.pages_discarded = warm.discarded;
+    // Before anything waits: others may want what this node is warm for.
+    process.show_pages(services);
     if let Err(refused) = process.load(services, block, &head) {
         process.abandon(services, 0);
         return Err(refused);
@@ -306,7 +308,6 @@ impl Process {
         };
         self.account.interrupts = arch::interrupts::counts();
         arch::reset_program_registers();
-        self.show_pages(services);
         let table = self.memory().table();
         mm::activate(table);
         self.arm(services);

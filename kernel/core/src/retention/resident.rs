@@ -38,6 +38,11 @@ impl Resident {
 }
 
 impl Retained {
+    /// Its pages for others, while it is in no table of warm programs.
+    pub fn resident(&self) -> Resident {
+        Resident::new(&self.image, self.table)
+    }
+
     /// The frame that holds page number `page` of the file; `None` when it is not held, or only in
     /// part.
     pub fn page_of_file(&self, mem: &impl PhysMem, page: u64) -> Option<PhysAddr> {

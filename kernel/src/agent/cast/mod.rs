@@ -92,8 +92,10 @@ pub struct Casts {
     lapsed: Vec<(ObjectId, Instant)>,
     /// Data blocks stored since the start.
     stored: u64,
-    /// The image of this program has news.
-    news_of: Option<ObjectId>,
+    /// A block was stored or a cast ended.
+    news: bool,
+    /// Counts of members of earlier runs of the control node.
+    earlier: CastVitals,
 }
 
 impl Casts {
@@ -101,14 +103,16 @@ impl Casts {
     /// earlier run are over; what came of them stays a while.
     pub fn join(&mut self, config: MemberConfig, now: Instant, objects: &mut Objects) {
         let key = config.key;
-        match &mut self.member {
+        match &self.member {
             Some(_) if self.key.as_ref() == Some(&key) => return,
-            Some(member) => {
-                member.set_key(key);
+            Some(_) => {
+                self.earlier = self.vitals();
                 self.lapse(now, objects);
             }
-            None => self.member = Some(Member::new(config, now)),
+            None => {}
         }
+        // Control may have come back under another address.
+        self.member = Some(Member::new(config, now));
         self.key = Some(key);
     }
 
@@ -181,11 +185,15 @@ impl Casts {
                     purpose,
                     ..
                 } => self.announced(now, cast, &object, &purpose, places),
-                MemberEvent::Stored { cast, .. } => {
+                MemberEvent::Stored { .. } => {
                     self.stored += 1;
-                    self.news_of = self.entry(cast).map(|entry| entry.id).or(self.news_of);
+                    self.news = true;
                 }
-                MemberEvent::Complete { cast } => self.completed(cast),
+                MemberEvent::Complete { cast } => {
+                    self.completed(cast, wanted);
+                    // What was dropped while it arrived goes now.
+                    places.objects.sweep(&mut Hardware::new());
+                }
                 MemberEvent::Ended { cast, .. } => self.ended(cast, places.objects, wanted),
                 MemberEvent::Failed { cast, reason } => self.failed(cast, reason, places.objects),
             }
@@ -197,9 +205,9 @@ impl Casts {
         self.stored
     }
 
-    /// Whether a block of this object was stored, or its cast ended, since the last call.
-    pub fn take_news_of(&mut self, id: &ObjectId) -> bool {
-        self.news_of.take_if(|of| of == id).is_some()
+    /// Whether a block was stored or a cast ended since the last call.
+    pub fn take_news(&mut self) -> bool {
+        core::mem::take(&mut self.news)
     }
 
     /// Where a page of an image is.
@@ -208,7 +216,9 @@ impl Casts {
             return CastPage::Here;
         }
         let arriving = |entry: &&Entry| entry.id == *id && !entry.complete;
-        let Some(entry) = self.entries.iter().find(arriving) else {
+        let entry = self.entries.iter().find(arriving);
+        // Without its object a cast brings nothing any more.
+        let Some(entry) = entry.filter(|_| objects.find(id).is_some()) else {
             return CastPage::Absent;
         };
         let block = block_of(page, entry.block_log2);
@@ -253,15 +263,11 @@ impl Casts {
             return CastVitals::default();
         };
         CastVitals {
-            blocks_in: counters.stored,
-            blocks_out: counters.trains,
-            corrupt: counters.corrupt,
-            duplicates: counters.duplicates,
+            blocks_in: self.earlier.blocks_in + counters.stored,
+            blocks_out: self.earlier.blocks_out + counters.trains,
+            corrupt: self.earlier.corrupt + counters.corrupt,
+            duplicates: self.earlier.duplicates + counters.duplicates,
         }
-    }
-
-    fn entry(&self, cast: CastId) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.cast == cast)
     }
 
     /// Answers an announcement: takes the object, serves what it has of it, or refuses.
@@ -281,10 +287,13 @@ impl Casts {
         let id = ObjectId(object.id);
         // A cast that is announced anew goes on with what is here.
         self.entries.retain(|entry| entry.cast != cast);
-        let buffers = u64::from(BUFFERS) << object.block_log2;
+        self.forget_other_shapes(&id, object.block_log2);
+        // As if no buffer of the casts under way were there yet.
+        let arriving = self.entries.iter().filter(|entry| !entry.complete);
+        let promised: u64 = arriving.map(|entry| buffers(entry.block_log2)).sum();
         let room = self.entries.len() < CASTS_MAX
             && self.entries.try_reserve(1).is_ok()
-            && mm::heap_room_bytes() >= buffers + HEAP_KEPT_BYTES;
+            && mm::heap_room_bytes() >= promised + buffers(object.block_log2) + HEAP_KEPT_BYTES;
         let want = match kind {
             // It has what its runs have touched, and nobody here waits for the rest.
             Kind::Program if places.is_warm(&id) => Want::Nothing,
@@ -315,19 +324,33 @@ impl Casts {
             complete: want == Want::Nothing,
             held: places.objects.hold(&id),
         });
-        let is_file = kind == Kind::File;
+        let view = places.objects.find(&id);
+        let is_file = view.is_some_and(|view| view.kept == Kept::File);
         member.accept(now, cast, want, &mut |part| {
             is_here(places, object, part, is_file)
         });
     }
 
-    fn completed(&mut self, cast: CastId) {
+    /// A cast that is complete and cut this object into other blocks would serve on what is not in its
+    /// lists.
+    fn forget_other_shapes(&mut self, id: &ObjectId, block_log2: u8) {
+        let member = &mut self.member;
+        self.entries.retain(|entry| {
+            let other = entry.id == *id && entry.block_log2 != block_log2 && entry.complete;
+            if other && let Some(member) = member {
+                member.forget(entry.cast);
+            }
+            !other
+        });
+    }
+
+    fn completed(&mut self, cast: CastId, wanted: &dyn Fn(JobId) -> bool) {
         let found = self.entries.iter_mut().find(|entry| entry.cast == cast);
         let Some(entry) = found else { return };
         entry.complete = true;
-        self.news_of = Some(entry.id);
+        self.news = true;
         match (entry.kind, entry.held.take()) {
-            (Kind::Table(job), Some(held)) => self.tables.put(job, held),
+            (Kind::Table(job), Some(held)) => self.tables.put(job, held, wanted),
             // An image may go from now on; files stay by themselves.
             (Kind::Program | Kind::File, _) | (Kind::Table(_), None) => {}
         }
@@ -338,7 +361,7 @@ impl Casts {
             return;
         };
         if !entry.complete {
-            give_back(entry, objects);
+            give_back(entry, &self.entries, objects);
         } else if let Kind::Table(job) = entry.kind
             && !wanted(job)
         {
@@ -352,14 +375,14 @@ impl Casts {
         };
         info!("cast", "{cast:?} will not be complete here: {reason:?}");
         if !entry.complete {
-            give_back(entry, objects);
+            give_back(entry, &self.entries, objects);
         }
     }
 
     fn remove(&mut self, cast: CastId) -> Option<Entry> {
         let index = self.entries.iter().position(|entry| entry.cast == cast)?;
         let entry = self.entries.swap_remove(index);
-        self.news_of = Some(entry.id);
+        self.news = true;
         Some(entry)
     }
 
@@ -371,7 +394,7 @@ impl Casts {
                 _ if self.lapsed.len() < CASTS_MAX => {
                     self.lapsed.push((entry.id, now + REANNOUNCED_WITHIN));
                 }
-                _ => give_back(entry, objects),
+                _ => give_back(entry, &[], objects),
             }
         }
     }
@@ -391,10 +414,21 @@ const fn block_of(page: u64, block_log2: u8) -> u32 {
     ((page * PAGE_SIZE) >> block_log2) as u32
 }
 
-/// Gives back what a cast that is over without being complete has brought.
-fn give_back(entry: Entry, objects: &mut Objects) {
+/// Bytes of the reassembly buffers of a cast.
+const fn buffers(block_log2: u8) -> u64 {
+    (BUFFERS as u64) << block_log2
+}
+
+/// Gives back what a cast that is over without being complete has brought, unless one of the others
+/// has a part in it or it was a whole file before.
+fn give_back(entry: Entry, others: &[Entry], objects: &mut Objects) {
     let id = entry.id;
     drop(entry);
+    let view = objects.find(&id);
+    let whole_file = view.is_some_and(|view| view.kept == Kept::File && view.whole);
+    if whole_file || others.iter().any(|other| other.id == id) {
+        return;
+    }
     objects.drop_object(&mut Hardware::new(), &id);
     objects.sweep(&mut Hardware::new());
 }
@@ -402,24 +436,26 @@ fn give_back(entry: Entry, objects: &mut Objects) {
 /// Makes a place for an object that is going to arrive, or to be completed.
 fn place(places: &mut Places<'_>, object: &Object, kind: Kind) -> Result<(), objects::Refused> {
     let id = ObjectId(object.id);
-    let kept = match kind {
+    let mut kept = match kind {
         Kind::File => Kept::File,
         Kind::Program | Kind::Table(_) => Kept::Image,
     };
     if let Some(view) = places.objects.find(&id) {
         // What is a file stays one, also when the same bytes are cast as a program.
-        if kept == Kept::File {
-            places.objects.keep_as(&id, Kept::File);
+        if view.kept == Kept::File {
+            kept = Kept::File;
         }
         if view.block_log2 == object.block_log2 {
+            places.objects.keep_as(&id, kept);
             return Ok(());
         }
-        if places.objects.drop_object(&mut Hardware::new(), &id).in_use {
+        if view.in_use {
             return Err(objects::Refused::Exists);
         }
+        places.objects.drop_object(&mut Hardware::new(), &id);
     }
     let mut spec = Spec::new(id, object.bytes, object.block_log2, kept);
-    if kind == Kind::File {
+    if kept == Kept::File {
         return places.create(spec);
     }
     let pages = 0..object.bytes.div_ceil(PAGE_SIZE);

@@ -13,7 +13,7 @@ use kernel_core::addr::{PAGE_SIZE, PhysAddr};
 use kernel_core::objects::{self, ObjectId, Objects, Spec};
 use kernel_core::pagehash;
 use kernel_core::phys::PhysMem;
-use kernel_core::retention::{ProgramId, Resident, WarmTable};
+use kernel_core::retention::{ProgramId, Resident, Retained, WarmTable};
 use netstack::broadcast::hashes::Hasher;
 use netstack::broadcast::{self, NoRoom, Store};
 use netstack::ids::CastId;
@@ -31,6 +31,17 @@ pub struct Running {
     pub resident: Resident,
     /// It was launched on pages of an earlier run.
     pub warm: bool,
+}
+
+impl Running {
+    /// A program that has ended, until it is back among the warm ones.
+    pub fn kept(retained: &Retained) -> Self {
+        Self {
+            program: *retained.program(),
+            resident: retained.resident(),
+            warm: true,
+        }
+    }
 }
 
 /// Everything on the node that may hold a page of an object.

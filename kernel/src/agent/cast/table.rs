@@ -10,7 +10,7 @@
 
 use alloc::vec::Vec;
 
-use kernel_core::objects::{InUse, Objects};
+use kernel_core::objects::{InUse, Kept, Objects};
 use netstack::broadcast::table::Table;
 use netstack::ids::{JobId, Rank};
 
@@ -45,11 +45,12 @@ impl Tables {
         entry.map_or(PeerLookup::NotThere, PeerLookup::Found)
     }
 
-    /// Keeps a table; the oldest of another job goes when there are too many.
-    pub(super) fn put(&mut self, job: JobId, held: InUse) {
+    /// Keeps a table; when there are too many the oldest goes of a job that nobody waits for.
+    pub(super) fn put(&mut self, job: JobId, held: InUse, wanted: &dyn Fn(JobId) -> bool) {
         self.0.retain(|(of, _)| *of != job);
         if self.0.len() >= TABLES_MAX {
-            self.0.remove(0);
+            let unwanted = self.0.iter().position(|(of, _)| !wanted(*of));
+            self.0.remove(unwanted.unwrap_or(0));
         }
         self.0.push((job, held));
     }
@@ -61,8 +62,11 @@ impl Tables {
         };
         let (_, held) = self.0.remove(index);
         let id = *held.id();
-        // Another job may have the very same table.
-        let shared = self.0.iter().any(|(_, other)| *other.id() == id);
+        // Another job may have the very same table, or somebody a file of the same bytes.
+        let shared = self.0.iter().any(|(_, other)| *other.id() == id)
+            || objects
+                .find(&id)
+                .is_some_and(|view| view.kept == Kept::File);
         drop(held);
         if !shared {
             objects.drop_object(&mut Hardware::new(), &id);
