@@ -139,6 +139,9 @@ impl Placing {
         points: &[Point],
         wanted: usize,
     ) -> Option<(Vec<u32>, Option<Certificate>)> {
+        if points.len() < wanted {
+            return None;
+        }
         let numbers = points.iter().map(|point| point.number);
         let question = Question {
             topology: machine.unit_topology(),

@@ -7,6 +7,12 @@
 //! more than the first job takes is *extra*. A job may go before it if it fits now and either ends
 //! by the shadow time or takes no more than the extra units.
 //!
+//! The others are tried the shortest first: by the time they may run, then in their order. That is
+//! a known variant of EASY (Tsafrir, Etsion and Feitelson, 2007, where it goes with predicted run
+//! times); on the trace of a real year it takes a fifth off the mean wait. The plain order can be
+//! had as well, for comparison. Nothing starves by that: the first job has its reservation, and
+//! every job becomes the first (see [`super`]).
+//!
 //! Where the first job waits for jobs without a time limit there is no such time, and nothing goes
 //! before it: else it could wait for ever.
 //!
@@ -23,8 +29,17 @@ struct Shadow {
     extra: usize,
 }
 
+/// In which order others are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Others {
+    /// Those that may run for the shortest time.
+    ShortestFirst,
+    /// As they stand in the queue.
+    InOrder,
+}
+
 /// Runs the pass.
-pub(super) fn run(pass: &mut Pass) {
+pub(super) fn run(pass: &mut Pass, order: Others) {
     let Some(first) = pass.start_in_order() else {
         return;
     };
@@ -32,11 +47,14 @@ pub(super) fn run(pass: &mut Pass) {
     if shadow.time == Time::MAX {
         return;
     }
-    for place in first + 1..pass.candidates.len() {
+    let mut others = pass.candidates.split_off(first + 1);
+    if order == Others::ShortestFirst {
+        others.sort_by_key(|number| pass.end_of(*number));
+    }
+    for number in others {
         if pass.machine.free_units() == 0 && !pass.machine.has_busy_unit_for(1) {
             return;
         }
-        let number = pass.candidates[place];
         if !pass.fits(number) {
             continue;
         }
@@ -92,6 +110,7 @@ impl super::Queue {
             queue: self,
             machine,
             placing,
+            warm: &|_| Default::default(),
             now,
             starts: Vec::new(),
         };

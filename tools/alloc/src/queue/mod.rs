@@ -14,7 +14,8 @@
 //! |---|---|
 //! | [`Policy::Published`] | nothing: the publication's window ([`window`]) |
 //! | [`Policy::Fcfs`] | nothing |
-//! | [`Policy::Easy`] | what does not delay its start ([`easy`]); the default |
+//! | [`Policy::Easy`] | what does not delay its start, the shortest first ([`easy`]); the default |
+//! | [`Policy::EasyInOrder`] | the same, in order |
 //! | [`Policy::Conservative`] | what does not delay the start of any job before it ([`conservative`]) |
 //!
 //! Times are whole numbers of whatever the owner counts in (seconds in a replay).
@@ -61,21 +62,25 @@ pub enum Policy {
     },
     /// First come, first served.
     Fcfs,
-    /// EASY backfill: one reservation, for the first job that does not fit.
+    /// EASY backfill: one reservation, for the first job that does not fit; of the others the
+    /// shortest first.
     Easy,
+    /// The same with the others in their order.
+    EasyInOrder,
     /// Conservative backfill: a reservation for each job, up to a limit.
     Conservative,
 }
 
 /// All policies by name, for the command line.
-pub const POLICY_NAMES: [&str; 4] = ["window", "fcfs", "easy", "conservative"];
+pub const POLICY_NAMES: [&str; 5] = ["published", "fcfs", "easy", "easy-in-order", "conservative"];
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Policy::Published { .. } => "window",
+            Policy::Published { .. } => "published",
             Policy::Fcfs => "fcfs",
             Policy::Easy => "easy",
+            Policy::EasyInOrder => "easy-in-order",
             Policy::Conservative => "conservative",
         })
     }
@@ -86,11 +91,12 @@ impl FromStr for Policy {
 
     fn from_str(name: &str) -> Result<Self, String> {
         Ok(match name {
-            "window" => Policy::Published {
+            "published" => Policy::Published {
                 window: WINDOW_DEFAULT,
             },
             "fcfs" => Policy::Fcfs,
             "easy" => Policy::Easy,
+            "easy-in-order" => Policy::EasyInOrder,
             "conservative" => Policy::Conservative,
             _ => {
                 let names = POLICY_NAMES.join(", ");
@@ -128,12 +134,10 @@ pub struct Job {
     pub is_held: bool,
     /// Jobs that must end first. Jobs that the queue does not know have ended.
     pub after: Vec<Dependency>,
-    /// Nodes that hold its program.
-    pub warm: BTreeSet<u32>,
 }
 
 impl Job {
-    /// A plain job: no priority, no dependencies, no warm nodes, not held.
+    /// A plain job: no priority, no dependencies, not held.
     pub fn new(number: JobNumber, count: u32, walltime: Option<Time>, submitted: Time) -> Self {
         Job {
             number,
@@ -144,7 +148,6 @@ impl Job {
             submitted,
             is_held: false,
             after: Vec::new(),
-            warm: BTreeSet::new(),
         }
     }
 }
@@ -401,10 +404,18 @@ impl Queue {
         order.into_iter().map(|(.., number)| number).collect()
     }
 
-    /// Starts what may start now; takes the nodes from the machine.
-    pub fn pass(&mut self, now: Time, machine: &mut Machine, placing: Placing) -> Vec<Start> {
+    /// Starts what may start now; takes the nodes from the machine. `warm` says which nodes hold
+    /// the program of a job that is about to start.
+    pub fn pass(
+        &mut self,
+        now: Time,
+        machine: &mut Machine,
+        placing: Placing,
+        warm: &dyn Fn(&Job) -> BTreeSet<u32>,
+    ) -> Vec<Start> {
         self.counters.passes += 1;
         let mut pass = Pass {
+            warm,
             candidates: self.candidates(now, machine),
             queue: self,
             machine,
@@ -417,7 +428,8 @@ impl Queue {
             Policy::Fcfs => {
                 pass.start_in_order();
             }
-            Policy::Easy => easy::run(&mut pass),
+            Policy::Easy => easy::run(&mut pass, easy::Others::ShortestFirst),
+            Policy::EasyInOrder => easy::run(&mut pass, easy::Others::InOrder),
             Policy::Conservative => conservative::run(&mut pass),
         }
         pass.starts
@@ -484,6 +496,7 @@ struct Pass<'a> {
     queue: &'a mut Queue,
     machine: &'a mut Machine,
     placing: Placing,
+    warm: &'a dyn Fn(&Job) -> BTreeSet<u32>,
     now: Time,
     /// Jobs that may start, in order.
     candidates: Vec<JobNumber>,
@@ -517,10 +530,13 @@ impl Pass<'_> {
     /// Nodes for a job, if it fits.
     fn choose(&self, number: JobNumber) -> Option<Given> {
         let job = self.job(number);
+        if !self.placing.fits(self.machine, job.count) {
+            return None;
+        }
         let wish = Wish {
             job: number,
             count: job.count,
-            warm: &job.warm,
+            warm: &(self.warm)(job),
         };
         self.placing.choose(self.machine, &wish)
     }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::exact::Preference;
 
+const COLD: fn(&Job) -> BTreeSet<u32> = |_| BTreeSet::new();
 const EXACT: Placing = Placing::Exact(Preference::None);
 
 fn machine(tree: &str, unit: u32) -> Machine {
@@ -31,17 +32,17 @@ fn numbers(starts: &[Start]) -> Vec<JobNumber> {
 fn first_come_first_served_waits_behind_the_first_that_does_not_fit() {
     let (mut queue, mut machine) = (queue(Policy::Fcfs), machine("4x4", 1));
     submit(&mut queue, &[(10, 5), (10, 5), (1, 5)]);
-    assert_eq!(numbers(&queue.pass(0, &mut machine, EXACT)), [1]);
+    assert_eq!(numbers(&queue.pass(0, &mut machine, EXACT, &COLD)), [1]);
     assert_eq!(queue.reason(2), Some(Reason::Nodes));
     assert_eq!(queue.reason(3), Some(Reason::Priority));
     machine.release(1);
     queue.ended(1, true);
-    assert_eq!(numbers(&queue.pass(5, &mut machine, EXACT)), [2, 3]);
+    assert_eq!(numbers(&queue.pass(5, &mut machine, EXACT, &COLD)), [2, 3]);
 }
 
 #[test]
 fn easy_starts_what_does_not_delay_the_first() {
-    let (mut queue, mut machine) = (queue(Policy::Easy), machine("4x4", 1));
+    let (mut queue, mut machine) = (queue(Policy::EasyInOrder), machine("4x4", 1));
     // 6 are free until 100; job 2 needs 12 of the 16 that will be free then.
     submit(
         &mut queue,
@@ -55,18 +56,32 @@ fn easy_starts_what_does_not_delay_the_first() {
             (1, 9),
         ],
     );
-    let starts = queue.pass(0, &mut machine, EXACT);
+    let starts = queue.pass(0, &mut machine, EXACT, &COLD);
     // 3 takes three of the four extra nodes, 4 ends in time, 5 takes the last extra node.
     assert_eq!(numbers(&starts), [1, 3, 4]);
-    let (mut queue, mut machine) = (queue_of(Policy::Easy), self::machine("4x4", 1));
+    let (mut queue, mut machine) = (queue_of(Policy::EasyInOrder), self::machine("4x4", 1));
     submit(
         &mut queue,
         &[(10, 100), (14, 50), (3, 101), (2, 101), (1, 101), (1, 9)],
     );
-    let starts = queue.pass(0, &mut machine, EXACT);
+    let starts = queue.pass(0, &mut machine, EXACT, &COLD);
     // Two extra nodes: not 3, but 4; nothing left over for 5; 6 ends in time.
     assert_eq!(numbers(&starts), [1, 4, 6]);
     assert_eq!(queue.counters().backfilled, 2);
+}
+
+#[test]
+fn easy_tries_the_shortest_first() {
+    let (mut queue, mut machine) = (queue_of(Policy::Easy), machine("4x4", 1));
+    // Four nodes are left until 100; job 5 is the shortest that fits, then 3.
+    submit(
+        &mut queue,
+        &[(12, 100), (16, 50), (2, 90), (2, 95), (2, 20), (5, 1)],
+    );
+    assert_eq!(
+        numbers(&queue.pass(0, &mut machine, EXACT, &COLD)),
+        [1, 5, 3]
+    );
 }
 
 fn queue_of(policy: Policy) -> Queue {
@@ -75,13 +90,13 @@ fn queue_of(policy: Policy) -> Queue {
 
 #[test]
 fn shadow_times_are_counted_in_units() {
-    let (mut queue, mut machine) = (queue(Policy::Easy), machine("4x4", 4));
+    let (mut queue, mut machine) = (queue(Policy::EasyInOrder), machine("4x4", 4));
     // Two nodes of one unit until 10, the other two until 100; 8 and 4 until 50.
     submit(
         &mut queue,
         &[(2, 10), (2, 100), (8, 50), (8, 60), (4, 99), (4, 50)],
     );
-    let starts = queue.pass(0, &mut machine, EXACT);
+    let starts = queue.pass(0, &mut machine, EXACT, &COLD);
     // Job 4 needs two units. In nodes, two would be free at 10 and eight at 50; in units, two are
     // free at 50 with the one that is free now: three, so that one is extra.
     assert_eq!(numbers(&starts), [1, 2, 3, 5]);
@@ -95,7 +110,7 @@ fn without_time_limits_nothing_goes_first() {
         for (number, count) in [(1, 10), (2, 10), (3, 1)] {
             queue.submit(Job::new(number, count, None, 0)).unwrap();
         }
-        assert_eq!(numbers(&queue.pass(0, &mut machine, EXACT)), [1]);
+        assert_eq!(numbers(&queue.pass(0, &mut machine, EXACT, &COLD)), [1]);
     }
 }
 
@@ -106,9 +121,9 @@ fn conservative_delays_nobody() {
     let start = |policy| {
         let (mut queue, mut machine) = (queue(policy), machine("4x4", 1));
         submit(&mut queue, &jobs);
-        numbers(&queue.pass(0, &mut machine, EXACT))
+        numbers(&queue.pass(0, &mut machine, EXACT, &COLD))
     };
-    assert_eq!(start(Policy::Easy), [1, 4]);
+    assert_eq!(start(Policy::EasyInOrder), [1, 4]);
     assert_eq!(start(Policy::Conservative), [1, 5]);
 }
 
@@ -117,7 +132,7 @@ fn the_published_window_shrinks_and_takes_the_largest_first() {
     let (mut queue, mut machine) = (queue(window(4)), machine("4x4", 4));
     submit(&mut queue, &[(4, 9), (8, 9), (4, 9), (4, 9), (4, 9)]);
     // 4 + 8 + 4 + 4 nodes do not fit into 16: the first three do.
-    let starts = queue.pass(0, &mut machine, Placing::Published);
+    let starts = queue.pass(0, &mut machine, Placing::Published, &COLD);
     assert_eq!(numbers(&starts), [2, 1, 3]);
     assert_eq!(queue.reason(4), Some(Reason::Nodes));
 }
@@ -127,7 +142,7 @@ fn the_window_test_counts_units_too() {
     // 5 + 5 + 5 = 15 nodes of 16, but two units each.
     let (mut queue, mut machine) = (queue(window(4)), machine("4x4", 4));
     submit(&mut queue, &[(5, 9), (5, 9), (5, 9)]);
-    let starts = queue.pass(0, &mut machine, Placing::Published);
+    let starts = queue.pass(0, &mut machine, Placing::Published, &COLD);
     assert_eq!(numbers(&starts), [1, 2]);
     assert_eq!(queue.counters().windows_short_of_units, 1);
 }
@@ -136,18 +151,18 @@ fn the_window_test_counts_units_too() {
 fn a_published_pass_repeats_until_nothing_more_starts() {
     let (mut queue, mut machine) = (queue(window(2)), machine("4x4", 4));
     submit(&mut queue, &[(4, 9); 5]);
-    let starts = queue.pass(0, &mut machine, Placing::Published);
+    let starts = queue.pass(0, &mut machine, Placing::Published, &COLD);
     assert_eq!(numbers(&starts), [1, 2, 3, 4]);
     // A small job fills a busy unit although no unit is free.
     let (mut queue, mut machine) = (queue_of(window(4)), self::machine("4x4", 4));
     submit(&mut queue, &[(3, 9), (12, 9), (2, 9), (1, 9)]);
     assert_eq!(
-        numbers(&queue.pass(0, &mut machine, Placing::Published)),
+        numbers(&queue.pass(0, &mut machine, Placing::Published, &COLD)),
         [2, 1]
     );
     queue.cancel(3);
     assert_eq!(
-        numbers(&queue.pass(0, &mut machine, Placing::Published)),
+        numbers(&queue.pass(0, &mut machine, Placing::Published, &COLD)),
         [4]
     );
 }
@@ -209,7 +224,7 @@ fn priorities_holds_dependencies_and_limits() {
             ..job(8, 7)
         })
         .unwrap();
-    let starts = queue.pass(0, &mut machine, EXACT);
+    let starts = queue.pass(0, &mut machine, EXACT, &COLD);
     assert_eq!(numbers(&starts), [2, 6], "77 is not known: it has ended");
     let reasons = [1, 3, 4, 7, 8].map(|number| queue.reason(number).unwrap());
     use Reason::{Dependency as After, Held, TooLarge, UserLimit};
@@ -217,7 +232,10 @@ fn priorities_holds_dependencies_and_limits() {
     assert!(queue.release(3) && !queue.hold(2));
     machine.release(2);
     queue.ended(2, false);
-    assert_eq!(numbers(&queue.pass(1, &mut machine, EXACT)), [1, 3, 5]);
+    assert_eq!(
+        numbers(&queue.pass(1, &mut machine, EXACT, &COLD)),
+        [1, 3, 5]
+    );
     assert_eq!(queue.reason(4), Some(Reason::DependencyFailed));
     assert_eq!(
         (queue.next_time_out(), queue.over_time(9)),
@@ -277,7 +295,10 @@ impl World {
     }
 
     fn pass(&mut self) {
-        for Start { job, given } in self.queue.pass(self.now, &mut self.machine, self.placing) {
+        for Start { job, given } in
+            self.queue
+                .pass(self.now, &mut self.machine, self.placing, &COLD)
+        {
             assert_eq!(given.nodes.len(), job.count as usize);
             let walltime = job.walltime.unwrap();
             let runs = 1 + (walltime - 1) * (1 + job.number % 4) / 4;
@@ -307,9 +328,15 @@ fn below(state: &mut u64, limit: u64) -> u64 {
 
 #[test]
 fn every_job_starts_once_and_reservations_are_kept() {
-    let policies = [window(4), Policy::Fcfs, Policy::Easy, Policy::Conservative];
-    for (round, policy) in policies.into_iter().cycle().take(120).enumerate() {
-        let unit = [1, 2, 4][round / 4 % 3];
+    let policies = [
+        window(4),
+        Policy::Fcfs,
+        Policy::Easy,
+        Policy::Conservative,
+        Policy::EasyInOrder,
+    ];
+    for (round, policy) in policies.into_iter().cycle().take(150).enumerate() {
+        let unit = [1, 2, 4][round / 5 % 3];
         let placing = if round % 4 == 0 {
             Placing::Published
         } else {
@@ -340,7 +367,7 @@ fn every_job_starts_once_and_reservations_are_kept() {
                 world.end_next();
             }
             world.pass();
-            if policy == Policy::Easy {
+            if matches!(policy, Policy::Easy | Policy::EasyInOrder) {
                 let World {
                     queue,
                     machine,
@@ -374,7 +401,14 @@ fn no_job_starves() {
         overdue_after: 50,
         ..Limits::default()
     };
-    for policy in [window(4), Policy::Fcfs, Policy::Easy, Policy::Conservative] {
+    let policies = [
+        window(4),
+        Policy::Fcfs,
+        Policy::Easy,
+        Policy::EasyInOrder,
+        Policy::Conservative,
+    ];
+    for policy in policies {
         let mut world = World::new(Queue::new(policy, limits), machine("4x4", 4), EXACT);
         let mut number = 0;
         while !world.started.contains_key(&30) {

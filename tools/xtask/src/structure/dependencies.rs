@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hearth-boot", &["netstack"]),
     ("hearth-qemu", &[]),
     ("hearth-alloc", &[]),
+    ("hearth-replay", &["hearth-alloc"]),
     ("hearth-store", &[]),
     // The control node reads ELF files with the kernel's own loader, so that both agree on what is
     // a program; that loader is pure logic.
