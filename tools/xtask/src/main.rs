@@ -12,6 +12,7 @@ mod bench;
 mod build;
 mod demo;
 mod limited;
+mod replay;
 mod setup;
 mod sim;
 mod steps;
@@ -44,6 +45,8 @@ enum Task {
     Test(test::Options),
     /// Run the protocol simulator with the arguments given
     Sim(sim::Options),
+    /// Replay a job trace with other queue policies and placements
+    Replay(replay::Options),
     /// Measure: cases, figures, goals
     Bench(bench::Options),
 }
@@ -67,6 +70,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Demo(options) => demo::run(&workspace, &options),
         Task::Test(options) => test::run(&workspace, &options),
         Task::Sim(options) => sim::run(&workspace, &options),
+        Task::Replay(options) => replay::run(&workspace, &options),
         Task::Bench(options) => bench::run(&workspace, &options).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -18,8 +18,6 @@ use hearth_alloc::machine::Machine;
 use hearth_alloc::placing::Placing;
 use hearth_alloc::queue::{Job, Limits, Policy, Queue};
 use hearth_alloc::topology::Topology;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
 
 /// How often a question is asked.
 const REPEATS: usize = 3;
@@ -40,9 +38,8 @@ const QUEUED: u64 = 10_000;
 
 /// CPU time of this thread so far.
 pub fn cpu_time() -> Duration {
-    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("a thread may ask for its own time");
-    let micros = (usage.user_time() + usage.system_time()).num_microseconds();
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
+    time.expect("a thread may ask for its own time").into()
 }
 
 /// One figure.

@@ -48,7 +48,7 @@ use worth::{Value, Worth};
 pub const FREE_MAX: usize = 1 << 24;
 
 /// The first gap between the bound and what is looked for, as a part of the largest one.
-const FIRST_GAP: i128 = 64;
+const FIRST_GAP: i128 = 16;
 /// By how much the gap grows when nothing was found.
 const GAP_GROWTH: i128 = 4;
 

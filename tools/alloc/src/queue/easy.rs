@@ -49,7 +49,7 @@ pub(super) fn run(pass: &mut Pass, order: Others) {
     }
     let mut others = pass.candidates.split_off(first + 1);
     if order == Others::ShortestFirst {
-        others.sort_by_key(|number| pass.end_of(*number));
+        others.sort_by_cached_key(|number| pass.end_of(*number));
     }
     for number in others {
         if pass.machine.free_units() == 0 && !pass.machine.has_busy_unit_for(1) {

@@ -1,13 +1,14 @@
 //! `cargo xtask bench NAME [--only CASE] [--json] [--check]`: figures with their goals.
 //!
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every figure is a
-//! ratio taken in one run or a count; seconds stand beside them as context. Neighbours: [`boot`], [`broadcast`],
+//! ratio taken in one run or a count; seconds stand beside them as context. Neighbours: [`alloc`], [`boot`], [`broadcast`],
 //! [`call`], [`launch`] measure; [`linux`] prepares the peer that they compare with, [`cluster`] brings
 //! both up.
 //!
 //! Invariant: a row holds what was measured in this run; a case that could not be measured fairly says
 //! `refused` with the reason and misses its goal.
 
+mod alloc;
 mod boot;
 mod broadcast;
 mod call;
@@ -118,7 +119,7 @@ impl Row {
 /// What the command line asks of a benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Benchmark: boot, broadcast, call or launch.
+    /// Benchmark: alloc, boot, broadcast, call or launch.
     pub name: String,
     /// Only this case, or all cases whose names begin with this and a slash.
     #[arg(long, value_name = "CASE")]
@@ -143,12 +144,15 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         rows: 0,
     };
     match options.name.as_str() {
+        "alloc" => alloc::run(workspace, &mut report)?,
         "boot" => boot::run(workspace, &mut report)?,
         "broadcast" => broadcast::run(workspace, &mut report)?,
         "call" => call::run(workspace, &mut report)?,
         "launch" => launch::run(workspace, &mut report)?,
         other => {
-            bail!("no benchmark is called {other:?}; there are: boot, broadcast, call, launch")
+            bail!(
+                "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, launch"
+            )
         }
     }
     if let (Some(only), 0) = (&options.only, report.rows) {

@@ -26,7 +26,7 @@ const HELP_LIMIT: Duration = Duration::from_secs(30);
 const MAX_DEPTH: usize = 3;
 
 /// Commands that pass all their arguments on to a program of its own.
-const PASSED_ON: [(&str, &str); 1] = [("xtask", "sim")];
+const PASSED_ON: [(&str, &str); 2] = [("xtask", "sim"), ("xtask", "replay")];
 
 /// A command in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
