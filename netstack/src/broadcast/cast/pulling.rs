@@ -13,7 +13,6 @@ mod receiving;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::net::SocketAddrV4;
 
 use super::{Cast, Consent, Io};
 use crate::broadcast::Part;
@@ -189,7 +188,7 @@ impl Pull {
     }
 
     /// Another request may be made.
-    fn is_eager(&self) -> bool {
+    pub(crate) fn is_eager(&self) -> bool {
         self.eager && self.has_room()
     }
 
@@ -372,17 +371,6 @@ impl Cast {
         io.outbox.len() > before
     }
 
-    /// Another request may be made.
-    pub(crate) fn is_eager(&self) -> bool {
-        self.consent == Consent::Given && self.pull.is_eager()
-    }
-
-    /// The member is known to have this address.
-    pub(crate) fn is_at(&self, member: MemberIndex, addr: SocketAddrV4) -> bool {
-        let peer = self.roster.get(member);
-        peer.is_some_and(|peer| peer.addr == addr)
-    }
-
     fn may_ask(&self) -> bool {
         self.consent == Consent::Given && self.pull.has_room()
     }
@@ -502,17 +490,11 @@ impl Cast {
                 self.repeat(at, sender, io);
                 false
             }
-<<<<<<< Updated upstream
             State::Unknown if entry.repeats > UNKNOWN_TRIES => {
                 self.suspect(from, SILENT_FOR, io);
-=======
-            State::Unsent | State::Unknown if entry.repeats > UNKNOWN_TRIES => {
-                self.suspect(from, io);
->>>>>>> Stashed changes
                 self.trouble(at, Trouble::Silent, io)
             }
             State::Unsent | State::Unknown => {
-                entry.repeats = entry.repeats.saturating_add(1);
                 self.repeat(at, from, io);
                 false
             }
@@ -690,228 +672,4 @@ impl Cast {
             }
         }
     }
-<<<<<<< Updated upstream
-=======
-
-    /// A train, or one fragment with its bytes. True if the block is complete now.
-    pub(crate) fn receive(
-        &mut self,
-        from: MemberIndex,
-        block: u32,
-        fragments: u64,
-        bytes: Option<&[u8]>,
-        io: &mut Io<'_>,
-    ) {
-        let all = self.setup.object.fragments(block);
-        let fragments = fragments & all;
-        if fragments == 0 || !self.fits(block, fragments, bytes) {
-            io.counters.bad += 1;
-            return;
-        }
-        io.counters.fragments += u64::from(fragments.count_ones());
-        if self.have.contains(block) || self.consent != Consent::Given {
-            io.counters.duplicates += u64::from(fragments.count_ones());
-            return;
-        }
-        let Some(at) = self
-            .pull
-            .find(block)
-            .or_else(|| self.unasked(from, block, io))
-        else {
-            io.counters.no_buffer += u64::from(fragments.count_ones());
-            return;
-        };
-        let entry = &mut self.pull.entries[at];
-        let new = entry.missing & fragments;
-        io.counters.duplicates += u64::from((fragments & !new).count_ones());
-        if new == 0 {
-            return;
-        }
-        entry.missing &= !new;
-        entry.mixed |= entry.sender.is_some_and(|sender| sender != from);
-        entry.sender = Some(from);
-        let missing = entry.missing;
-        let first_sign = entry.state == State::Sent && entry.attempt == 0 && entry.repeats == 0;
-        let asked_at = entry.at;
-        if let Some(bytes) = bytes {
-            if entry.bytes.is_empty() {
-                entry.bytes = self.pull.spare.pop().unwrap_or_default();
-                entry.bytes.resize(self.setup.object.length(block), 0);
-            }
-            let start = new.trailing_zeros() as usize * FRAGMENT;
-            entry.bytes[start..start + bytes.len()].copy_from_slice(bytes);
-        }
-        if first_sign {
-            self.pull.sample(io.now.saturating_since(asked_at));
-        }
-        self.suspects.clear(from);
-        if missing == 0 {
-            self.whole(at, bytes.is_some(), io);
-            return;
-        }
-        self.pull.set_state(at, State::Flowing);
-        // The last fragment of the train is here: what is missing before it is lost.
-        let last = 63 - fragments.leading_zeros();
-        let wait = if missing >> last == 0 {
-            self.pace.blocks(HOLES)
-        } else {
-            self.pace.blocks(STALLED) + Micros(2 * self.pull.smoothed)
-        };
-        self.pull.set_deadline(at, io.now + wait);
-    }
-
-    fn fits(&self, block: u32, fragments: u64, bytes: Option<&[u8]>) -> bool {
-        block < self.have.length()
-            && bytes.is_none_or(|bytes| {
-                let index = fragments.trailing_zeros();
-                fragments.count_ones() == 1
-                    && bytes.len() == self.setup.object.fragment_length(block, index)
-            })
-    }
-
-    /// Data that was not asked for, or not any more: taken if there is room.
-    fn unasked(&mut self, from: MemberIndex, block: u32, io: &mut Io<'_>) -> Option<usize> {
-        if self.pull.entries.len() >= self.pull.limit {
-            return None;
-        }
-        let entry = Asked {
-            from,
-            state: State::Flowing,
-            attempt: 1,
-            repeats: 0,
-            expected: self.pull.next_expected(),
-            at: io.now,
-            deadline: io.now + self.pace.blocks(STALLED),
-            missing: self.setup.object.fragments(block),
-            bytes: Vec::new(),
-            sender: None,
-            mixed: false,
-        };
-        self.pull.insert(block, entry);
-        Some(self.pull.entries.len() - 1)
-    }
-
-    /// All fragments of an entry are here.
-    fn whole(&mut self, at: usize, real: bool, io: &mut Io<'_>) {
-        let block = self.pull.blocks[at];
-        if real {
-            match self.check(at, io) {
-                Some(true) => {}
-                Some(false) => return self.corrupt(at, io),
-                None => return self.lacks_list(at, io),
-            }
-        }
-        let part = self.setup.object.part(block);
-        let bytes = &self.pull.entries[at].bytes;
-        if io.store.write(self.id, part, bytes).is_err() {
-            self.fail(FailReason::NoRoom, io);
-            return;
-        }
-        let entry = self.pull.remove(at);
-        self.have.insert(block);
-        io.counters.stored += 1;
-        self.pull.arrived += 1;
-        let from = entry.sender.unwrap_or(entry.from);
-        self.plan(io.now, io.rng, |planner, view| {
-            planner.arrived(view, block, from);
-        });
-        if let Part::Data(data) = part {
-            self.event(CastEvent::Stored(data), io);
-        }
-        self.serve_block(block, io);
-        if let Part::List(list) = part
-            && real
-        {
-            self.check_waiting(list, io);
-        }
-        self.check_complete(io);
-    }
-
-    /// Whether an entry's bytes are right; None: their list is not here.
-    fn check(&self, at: usize, io: &mut Io<'_>) -> Option<bool> {
-        let block = self.pull.blocks[at];
-        let bytes = &self.pull.entries[at].bytes;
-        let object = &self.setup.object;
-        match object.part(block) {
-            Part::List(list) => Some(object.verify_list(list, bytes, io.store)),
-            Part::Data(data) => {
-                let mut hash = [0; 32];
-                if let Some(list) = object.list_of(data) {
-                    let list_block = object.block_of(Part::List(list));
-                    let at = (data % super::super::LIST_ENTRIES) as usize * 32;
-                    let here = self.have.contains(list_block)
-                        && io.store.read(self.id, Part::List(list), at, &mut hash);
-                    if !here {
-                        return None;
-                    }
-                } else {
-                    hash = *object.tops.get(data as usize)?;
-                }
-                let first = u64::from(data) << object.block_log2;
-                let root = object.data_blocks() == 1;
-                Some(io.store.subtree(first, bytes, root) == hash)
-            }
-        }
-    }
-
-    /// A block is here, its list is not: it waits, unless its buffer is needed for the list.
-    fn lacks_list(&mut self, at: usize, io: &mut Io<'_>) {
-        let object = &self.setup.object;
-        if let Part::Data(data) = object.part(self.pull.blocks[at])
-            && let Some(list) = object.list_of(data)
-        {
-            let list = object.block_of(Part::List(list));
-            // If it was here, the store has it no more.
-            self.have.remove(list);
-            let wanted = &mut self.pull.wanted;
-            if !self.pull.asked.contains(list) && !wanted.contains(&list) {
-                wanted.push_front(list);
-            }
-        }
-        if self.pull.entries.len() >= self.pull.limit {
-            io.counters.no_buffer += 1;
-            self.pull.remove(at);
-            return;
-        }
-        let timeout = self.wait_timeout();
-        self.pull.set_state(at, State::Unchecked);
-        self.pull.set_deadline(at, io.now + timeout);
-        self.pull.eager = true;
-    }
-
-    /// A list came: blocks that waited for it are checked.
-    fn check_waiting(&mut self, list: u32, io: &mut Io<'_>) {
-        let object = &self.setup.object;
-        let waiting: Vec<u32> = (self.pull.blocks.iter().zip(&self.pull.entries))
-            .filter(|(_, entry)| entry.state == State::Unchecked)
-            .map(|(block, _)| *block)
-            .filter(|block| match object.part(*block) {
-                Part::Data(data) => object.list_of(data) == Some(list),
-                Part::List(_) => false,
-            })
-            .collect();
-        for block in waiting {
-            if let Some(at) = self.pull.find(block) {
-                self.whole(at, true, io);
-            }
-        }
-    }
-
-    /// A block was wrong: it is fetched anew, from somebody else if one sender is to blame.
-    fn corrupt(&mut self, at: usize, io: &mut Io<'_>) {
-        io.counters.corrupt += 1;
-        let block = self.pull.blocks[at];
-        let fragments = self.setup.object.fragments(block);
-        let entry = &mut self.pull.entries[at];
-        let blamed = entry.sender.filter(|_| !entry.mixed);
-        entry.missing = fragments;
-        entry.sender = None;
-        entry.mixed = false;
-        if let Some(sender) = blamed {
-            self.spread.corrupt(sender);
-            self.suspect(sender, io);
-        }
-        self.trouble(at, Trouble::Corrupt, io);
-    }
->>>>>>> Stashed changes
 }
