@@ -24,17 +24,20 @@ pub enum Boot {
     Published,
     /// One node whose QEMU logs every interrupt and exception.
     Traced,
+    /// Four nodes behind links so slow that a cast takes seconds.
+    Limited,
 }
 
 impl Boot {
     /// Every kind, in the order in which they are brought up.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Network,
         Self::Uefi,
         Self::Direct16,
         Self::Unscrubbed,
         Self::Published,
         Self::Traced,
+        Self::Limited,
     ];
 
     /// One line for people.
@@ -46,6 +49,7 @@ impl Boot {
             Self::Unscrubbed => "1 node with scrubbing switched off, direct boot",
             Self::Published => "2 nodes that keep one program warm, direct boot",
             Self::Traced => "1 node with a log of its exceptions, direct boot",
+            Self::Limited => "4 nodes behind links of 20 Mbit/s, direct boot",
         }
     }
 
@@ -59,6 +63,9 @@ impl Boot {
             Self::Unscrubbed => &["--nodes", "1", "--direct", "--append", "hearth.scrub=off"],
             Self::Published => &["--nodes", "2", "--direct"],
             Self::Traced => &["--nodes", "1", "--direct", "--trace", "int"],
+            Self::Limited => &[
+                "--nodes", "4", "--direct", "--memory", "96M", "--rate", "20mbit",
+            ],
         }
     }
 
@@ -158,12 +165,30 @@ impl Cluster {
         command
     }
 
-    /// A command inside the network namespace of the cluster.
-    pub fn in_namespace(&self, args: &[&str], input: &[u8]) -> Result<Finished> {
+    /// The process of the control node.
+    pub fn control_pid(&self) -> Result<String> {
         let pattern = format!("serve.*{}", self.name);
         let found = command::run(OsStr::new("pgrep"), &["-o", "-f", &pattern], b"", LIMIT)?
             .expect_code(0)?;
-        let pid = found.out().trim().to_owned();
+        Ok(found.out().trim().to_owned())
+    }
+
+    /// Bytes that an interface of the cluster's network has received and sent, as the host counted them: `service` is
+    /// the control node's, `n3` is node 3's, seen from the switch.
+    pub fn interface_bytes(&self, interface: &str) -> Result<(u64, u64)> {
+        let shown = self
+            .in_namespace(&["ip", "-s", "-j", "link", "show", "dev", interface], b"")?
+            .expect_code(0)?;
+        let value: Value = serde_json::from_slice(&shown.stdout)?;
+        let bytes = |direction: &str| value[0]["stats64"][direction]["bytes"].as_u64();
+        bytes("rx")
+            .zip(bytes("tx"))
+            .with_context(|| format!("no counters in {value}"))
+    }
+
+    /// A command inside the network namespace of the cluster.
+    pub fn in_namespace(&self, args: &[&str], input: &[u8]) -> Result<Finished> {
+        let pid = self.control_pid()?;
         let mut all = vec!["-t", &pid, "-n"];
         if !is_root() {
             all.extend(["-U", "--preserve-credentials"]);

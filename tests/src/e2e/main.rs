@@ -3,14 +3,18 @@
 //! Each scenario drives the `hearth` command line in `target/hearth/` against a cluster of its own
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under a
-//! time limit, [`programs`], [`failures`], [`nodes`], [`warm`], [`witnesses`] hold the scenarios.
+//! time limit, [`programs`], [`streams`], [`failures`], [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`] hold
+//! the scenarios; [`forge`] sends datagrams that nobody on the network has sent.
 //!
 //! Invariant: no scenario passes because something did not answer: every command has a time limit,
 //! and running into it is a failure.
 
+mod cast_failures;
+mod casts;
 mod cluster;
 mod command;
 mod failures;
+mod forge;
 mod launched;
 mod nodes;
 mod programs;
@@ -41,6 +45,8 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(nodes::SCENARIOS.iter());
     all.extend(warm::SCENARIOS.iter());
     all.extend(witnesses::SCENARIOS.iter());
+    all.extend(casts::SCENARIOS.iter());
+    all.extend(cast_failures::SCENARIOS.iter());
     all.iter()
         .map(|s| Scenario {
             name: s.name,
@@ -52,6 +58,9 @@ fn scenarios() -> Vec<Scenario> {
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if wanted.first().is_some_and(|first| first == forge::FLAG) {
+        return forge::main(&wanted[1..]);
+    }
     if wanted.iter().any(|w| w == "--list") {
         for scenario in scenarios() {
             println!("{:<28} {}", scenario.name, scenario.boot.describe());

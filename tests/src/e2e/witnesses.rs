@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
+use anyhow::{Context, Result, ensure};
 
 use crate::Scenario;
 use crate::cluster::{Boot, Cluster};
@@ -99,15 +98,8 @@ fn trace(cluster: &Cluster) -> Result<PathBuf> {
 
 /// Bytes that the node's tap has carried in both directions, as the host counted them.
 fn tap_bytes(cluster: &Cluster) -> Result<u64> {
-    let shown = cluster
-        .in_namespace(&["ip", "-s", "-j", "link", "show", "dev", "n0"], b"")?
-        .expect_code(0)?;
-    let value: Value = serde_json::from_slice(&shown.stdout)?;
-    let bytes = |direction: &str| value[0]["stats64"][direction]["bytes"].as_u64();
-    match (bytes("rx"), bytes("tx")) {
-        (Some(received), Some(sent)) => Ok(received + sent),
-        _ => bail!("no counters in {value}"),
-    }
+    let (received, sent) = cluster.interface_bytes("n0")?;
+    Ok(received + sent)
 }
 
 /// A launch with what the others saw meanwhile.
