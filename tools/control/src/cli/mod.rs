@@ -13,6 +13,7 @@ mod doctor;
 mod hosted;
 mod lists;
 mod node;
+mod plan;
 mod programs;
 mod report;
 mod run;
@@ -120,6 +121,8 @@ enum Command {
     Send(hosted::SendOptions),
     /// Receive files from `hearth send`.
     Receive(hosted::ReceiveOptions),
+    /// Say which nodes of a tree a job would get, without a cluster.
+    Plan(plan::Options),
     /// Show the configuration.
     Config(config_command::Options),
     /// Show the versions of this program and of the running control node.
@@ -164,6 +167,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::List(options) => cluster::list(&global, &options).map(done),
         Command::Console(options) => cluster::console(&global, &options).map(done),
         Command::Node(options) => node::main(&global, options).map(done),
+        Command::Plan(options) => plan::main(&global, &options),
         Command::Config(options) => config_command::main(&global, &options).map(done),
         Command::Version => config_command::version(&global).map(done),
         Command::Supervise(options) => cluster::supervise(options).map(done),
