@@ -1,0 +1,186 @@
+//! Casts in the simulator: a swarm of small clusters with faults, and what the method promises.
+
+use clap::Parser;
+use netstack::broadcast::Scheme;
+use netstack_sim::broadcast::options::Options;
+use netstack_sim::broadcast::setup::{CastPlan, Fault, Payload, Setup};
+use netstack_sim::broadcast::summary::Summary;
+use netstack_sim::broadcast::swarm;
+use netstack_sim::broadcast::world::World;
+
+/// Seeds of the swarm; `cargo xtask sim check` runs more.
+const SWARM: u64 = 300;
+
+fn run(setup: Setup) -> Result<Summary, String> {
+    let world = World::new(setup)?;
+    world.run().map_err(|failure| failure.what)
+}
+
+/// What a command line of `cargo xtask sim broadcast` comes to.
+fn simulate(line: &str) -> Summary {
+    let words = ["broadcast", "--quiet"].into_iter();
+    let options = Options::parse_from(words.chain(line.split_whitespace()));
+    let setup = options.setup(1).expect("the options make sense");
+    run(setup).unwrap_or_else(|what| panic!("cargo xtask sim broadcast {line}: {what}"))
+}
+
+#[test]
+fn the_swarm_finds_nothing() {
+    let half = SWARM / 2;
+    // Two threads: real bytes are hashed.
+    std::thread::scope(|scope| {
+        for first in [1, 1 + half] {
+            scope.spawn(move || {
+                for seed in first..first + half {
+                    if let Err(what) = run(swarm::setup(seed)) {
+                        panic!("{what}\nreplay: {}", swarm::replay(seed));
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let digest = |seed| run(swarm::setup(seed)).map(|summary| summary.digest);
+    assert_eq!(digest(7), digest(7));
+    assert_ne!(digest(7), digest(8));
+    let line = "--nodes 40 --bytes 1MB --loss 2%";
+    assert_eq!(simulate(line), simulate(line));
+}
+
+#[test]
+fn few_nodes_take_little_more_than_one_link_needs() {
+    for nodes in [8, 16, 64] {
+        let summary = simulate(&format!("--nodes {nodes} --bytes 8192000"));
+        let cast = &summary.casts[0];
+        assert_eq!(cast.healthy, nodes);
+        assert!(cast.ratio_max <= 1.10, "{nodes} nodes: {}", cast.ratio_max);
+        assert!(
+            summary.duplicates <= 0.005,
+            "{nodes} nodes: {}",
+            summary.duplicates
+        );
+        assert!(summary.tally.port_backlog <= 256_000);
+    }
+}
+
+#[test]
+fn loss_and_a_death_delay_nobody_much() {
+    for (line, most) in [("--loss 1%", 1.25), ("--kill first-layer", 1.25)] {
+        let summary = simulate(&format!("--nodes 64 {line}"));
+        let ratio = summary.casts[0].ratio_max;
+        assert!(ratio <= most, "{line}: {ratio}");
+    }
+}
+
+#[test]
+fn real_datagrams_take_as_long_as_trains() {
+    let line = "--nodes 16 --bytes 2MB --rate 100Mbit --latency 50us";
+    let (trains, datagrams) = (simulate(line), simulate(&format!("{line} --real")));
+    let apart = trains.casts[0].ratio_max / datagrams.casts[0].ratio_max;
+    assert!((0.95..1.05).contains(&apart), "{apart}");
+}
+
+#[test]
+fn the_more_nodes_are_warm_the_less_the_control_node_sends() {
+    let sent = |warm| simulate(&format!("--nodes 64 --bytes 4MB --warm {warm}%")).source_objects();
+    let sent: Vec<f64> = [0, 25, 50, 75].map(sent).into();
+    assert!(sent.is_sorted_by(|a, b| a > b), "{sent:?}");
+    assert!(sent[1] < 0.2, "{sent:?}");
+}
+
+#[test]
+fn casts_at_once_share_the_link_fairly() {
+    for casts in [2, 3] {
+        let summary = simulate(&format!("--nodes 32 --bytes 4MB --casts {casts}"));
+        assert!(
+            summary.fairness > 0.98,
+            "{casts} casts: {}",
+            summary.fairness
+        );
+        for cast in &summary.casts {
+            // The last of them ends about when one link has carried all of them.
+            let most = 1.15 * casts as f64;
+            assert!(cast.ratio_max < most, "{casts} casts: {}", cast.ratio_max);
+        }
+    }
+}
+
+fn real(nodes: u32, bytes: u64) -> Setup {
+    let mut setup = Setup::one_cast(1, nodes, bytes, Scheme::Auto);
+    setup.payload = Payload::Real;
+    setup.deadline_ns = 100_000_000_000;
+    setup
+}
+
+#[test]
+fn who_serves_wrong_bytes_is_named_and_does_no_harm() {
+    let mut setup = real(12, 500_000);
+    setup.faults = vec![(0, Fault::Corrupt(3))];
+    let summary = run(setup).expect("all have what was cast");
+    assert_eq!(summary.corrupt_senders, 1);
+}
+
+#[test]
+fn a_node_that_restarts_or_comes_late_gets_the_rest() {
+    let mut setup = real(12, 500_000);
+    setup.casts[0].members = (0..11).collect();
+    setup.faults = vec![
+        (100_000, Fault::Restart(2)),
+        (200_000, Fault::Join { cast: 0, node: 11 }),
+    ];
+    run(setup).expect("all have what was cast");
+}
+
+#[test]
+fn a_cancelled_cast_leaves_nothing_behind() {
+    for at_ns in [0, 1_000, 50_000, 200_000, 350_000] {
+        let mut setup = real(12, 500_000);
+        setup.casts[0].cancel_ns = Some(at_ns);
+        // The checker counts requests, parked requests, buffers and queued messages of every station.
+        let summary = run(setup).expect("nothing is left");
+        assert!(summary.casts[0].cancelled);
+    }
+}
+
+#[test]
+fn a_control_node_that_returns_sends_only_the_rest() {
+    let mut setup = real(12, 1_000_000);
+    setup.faults = vec![
+        (600_000, Fault::CrashControl),
+        (2_000_000, Fault::RestartControl),
+    ];
+    let summary = run(setup).expect("all have what was cast");
+    assert!(
+        summary.source_objects() < 1.3,
+        "{}",
+        summary.source_objects()
+    );
+}
+
+#[test]
+fn a_node_out_of_reach_fails_the_run_with_its_name() {
+    let mut setup = real(4, 100_000);
+    setup.deadline_ns = 1_000_000;
+    setup.faults = vec![(
+        0,
+        Fault::Noise(netstack_sim::broadcast::fabric::Noise {
+            loss_ppm: 999_999,
+            ..Default::default()
+        }),
+    )];
+    let what = run(setup).expect_err("nothing gets through");
+    assert!(what.contains("n3 has 0 of"), "{what}");
+}
+
+#[test]
+fn a_plan_that_makes_no_sense_is_refused() {
+    let mut setup = real(4, 100_000);
+    setup.casts.push(CastPlan {
+        members: vec![4],
+        ..setup.casts[0].clone()
+    });
+    assert!(run(setup).unwrap_err().contains("no node"));
+}
