@@ -135,7 +135,12 @@ impl Station {
         let sender = packet.from;
         let found = self.with(now, packet.cast, store, |cast, io| {
             if let Message::Data { block, fragments } = packet.message {
-                cast.receive(sender, block, fragments, fragment, io);
+                // Nothing vouches for who sent DATA; at least it came from that member's address.
+                if cast.is_at(sender, from) {
+                    cast.receive(sender, block, fragments, fragment, io);
+                } else {
+                    io.counters.bad += 1;
+                }
             } else {
                 cast.message(from, packet, io);
             }
@@ -225,7 +230,7 @@ impl Station {
 
     fn make_requests(&mut self, now: Instant, store: &mut dyn Store) {
         for at in 0..self.casts.len() {
-            if self.casts[at].pull.is_eager() {
+            if self.casts[at].is_eager() {
                 let id = self.casts[at].id;
                 self.with(now, id, store, |cast, io| cast.make_requests(io));
             }
@@ -354,7 +359,7 @@ impl Station {
         let mut at = self.next_tick;
         let sends = !self.outbox.is_empty()
             || self.train.is_some()
-            || (self.casts.iter()).any(|cast| cast.serve.ready() > 0 || cast.pull.is_eager());
+            || (self.casts.iter()).any(|cast| cast.serve.ready() > 0 || cast.is_eager());
         if sends {
             at = at.min(self.pacer.ready_at());
         }

@@ -341,3 +341,36 @@ fn a_mesh_gets_everything_in_little_more_than_the_time_of_one_link() {
         assert_eq!(member.counters().duplicates, 0);
     }
 }
+
+#[test]
+fn data_from_another_address_than_its_sender_has_is_counted_and_dropped() {
+    let mut net = Net::new(4, 9, 0);
+    net.cast(1, &content(400_000, 9), 13, Scheme::Mesh);
+    let stranger = peer(77).addr;
+    let until = net.now + Micros::from_millis(2);
+    while net.now < until {
+        assert!(net.step());
+        let now = net.now;
+        let (member, memory) = net.members[1].as_mut().expect("it was booted");
+        for block in 0..16 {
+            // A number that no member has, and one whose address is another.
+            for from in [MemberIndex(4_000), MemberIndex(2)] {
+                let packet = Packet {
+                    cast: CastId(1),
+                    from,
+                    mac: [0; 6],
+                    message: Message::Data {
+                        block,
+                        fragments: 1,
+                    },
+                };
+                member.handle_message(now, stranger, packet, Some(&[7; FRAGMENT]), memory);
+            }
+        }
+    }
+    net.run();
+    net.check(1, 1);
+    let (member, _) = net.members[1].as_ref().expect("it was booted");
+    assert!(member.counters().bad > 0, "{:?}", member.counters());
+    assert_eq!(member.counters().corrupt, 0);
+}

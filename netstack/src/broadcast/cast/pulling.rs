@@ -13,6 +13,7 @@ mod receiving;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::net::SocketAddrV4;
 
 use super::{Cast, Consent, Io};
 use crate::broadcast::Part;
@@ -188,7 +189,7 @@ impl Pull {
     }
 
     /// Another request may be made.
-    pub(crate) fn is_eager(&self) -> bool {
+    fn is_eager(&self) -> bool {
         self.eager && self.has_room()
     }
 
@@ -371,6 +372,17 @@ impl Cast {
         io.outbox.len() > before
     }
 
+    /// Another request may be made.
+    pub(crate) fn is_eager(&self) -> bool {
+        self.consent == Consent::Given && self.pull.is_eager()
+    }
+
+    /// The member is known to have this address.
+    pub(crate) fn is_at(&self, member: MemberIndex, addr: SocketAddrV4) -> bool {
+        let peer = self.roster.get(member);
+        peer.is_some_and(|peer| peer.addr == addr)
+    }
+
     fn may_ask(&self) -> bool {
         self.consent == Consent::Given && self.pull.has_room()
     }
@@ -490,11 +502,13 @@ impl Cast {
                 self.repeat(at, sender, io);
                 false
             }
-            State::Unknown if entry.repeats > UNKNOWN_TRIES => {
+            State::Unsent | State::Unknown if entry.repeats > UNKNOWN_TRIES => {
                 self.suspect(from, SILENT_FOR, io);
                 self.trouble(at, Trouble::Silent, io)
             }
             State::Unsent | State::Unknown => {
+                // UNKNOWN was counted when it came.
+                entry.repeats += u8::from(entry.state == State::Unsent);
                 self.repeat(at, from, io);
                 false
             }

@@ -269,13 +269,13 @@ impl Cast {
 
     /// The store does not have a block that was here.
     pub(crate) fn not_held(&mut self, train: Train, io: &mut Io<'_>) {
-        if self.me.is_source() || self.spread.mine_done && self.consent == Consent::Given {
-            // Nothing better is known: others ask elsewhere.
-        } else {
-            self.pull.wake();
-        }
-        if !self.me.is_source() {
+        // A holder that fetches nothing may have the block again later (its pages are on the move while
+        // a program begins or ends).
+        if self.consent == Consent::Given && !self.me.is_source() {
             self.have.remove(train.block);
+            if !self.spread.mine_done {
+                self.pull.wake();
+            }
         }
         self.answer(train.to, Answer::NotHere, Blocks::one(train.block), io);
     }

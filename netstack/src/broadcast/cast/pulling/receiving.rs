@@ -184,6 +184,8 @@ impl Cast {
             && let Some(list) = object.list_of(data)
         {
             let list = object.block_of(Part::List(list));
+            // If it was here, the store has it no more.
+            self.have.remove(list);
             let wanted = &mut self.pull.wanted;
             if !self.pull.asked.contains(list) && !wanted.contains(&list) {
                 wanted.push_front(list);
