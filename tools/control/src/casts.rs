@@ -163,14 +163,21 @@ impl Casts {
     pub fn begin(&mut self, now: Instant, order: Order) -> Result<u64, Refused> {
         self.check(&order)?;
         let object = order.described.object.clone();
-        if let What::File { name, .. } = &order.what {
+        if let What::File { name, job } = &order.what {
             self.name(name, &object.id, object.bytes)?;
-            let same = self.under_way.values().find(|cast| {
+            let same = self.under_way.values_mut().find(|cast| {
                 cast.what.is_file()
                     && cast.described.object.id == object.id
                     && cast.cancelled.is_none()
             });
-            if let Some(id) = same.map(|cast| cast.id) {
+            if let Some(cast) = same {
+                let id = cast.id;
+                // It is not one job's alone any more, and does not end with it.
+                if let What::File { job: owner, .. } = &mut cast.what
+                    && owner != job
+                {
+                    *owner = None;
+                }
                 self.add_nodes(now, id, &order.nodes, order.patient);
                 return Ok(id);
             }
@@ -541,6 +548,11 @@ impl Casts {
             return;
         };
         let id = cast.id;
+        // A job hears of each step, not of each node: that would be the square of their number.
+        let step = matches!(
+            event,
+            SourceEvent::Progress { .. } | SourceEvent::Finished { .. }
+        );
         match event {
             SourceEvent::Progress { progress, .. } => cast.progress = progress,
             SourceEvent::MemberDone { node, .. } => {
@@ -570,7 +582,9 @@ impl Casts {
             }
             SourceEvent::Finished { .. } => self.finished(now, id),
         }
-        self.tell_job(now, id, false);
+        if step {
+            self.tell_job(now, id, false);
+        }
         self.changed();
     }
 
