@@ -10,12 +10,14 @@
 //! | [`drivers`], [`net`] | PCI and virtio-net; smoltcp above it |
 //! | [`process`] | programs: loading, faults, system calls |
 //! | [`agent`] | the node's part of the protocol: joins, obeys, reports |
-//! | [`ktest`] | tests run inside the kernel in place of the agent (`hearth.test=NAME`) |
+//! | `ktest` | tests run inside the kernel in place of the agent (`hearth.test=NAME`); feature `ktest` only |
 //!
 //! Invariant: the kernel is single-threaded and runs to completion: interrupts are off in ring 0
 //! except in `arch::idle::wait` (docs/adr/0005-kernel-runs-to-completion.md).
 #![no_std]
 #![no_main]
+// Lints run with the tests; without them, what only they use is not dead but absent.
+#![cfg_attr(not(feature = "ktest"), allow(dead_code, unused_imports))]
 
 extern crate alloc;
 
@@ -26,6 +28,7 @@ mod agent;
 mod arch;
 mod boot;
 mod drivers;
+#[cfg(feature = "ktest")]
 mod ktest;
 mod mm;
 mod net;
@@ -73,8 +76,14 @@ extern "C" fn start_on_own_stack() -> ! {
     time::init(facts.entry_tsc);
     boot::report();
     mm::report();
-    match &facts.options.test {
-        Some(name) => ktest::run(name),
-        None => agent::run(facts),
+    if let Some(name) = &facts.options.test {
+        #[cfg(feature = "ktest")]
+        ktest::run(name);
+        #[cfg(not(feature = "ktest"))]
+        warn!(
+            "boot",
+            "hearth.test={name}: this image has no tests, hearth-test.efi has; starting as a node"
+        );
     }
+    agent::run(facts)
 }

@@ -82,6 +82,11 @@ impl Workspace {
         self.outputs().join("hearth.efi")
     }
 
+    /// The boot image whose kernel has its tests in it.
+    pub fn test_image(&self) -> PathBuf {
+        self.outputs().join("hearth-test.efi")
+    }
+
     /// The boot image with a kernel that only prints: what firmware and loader alone cost.
     pub fn stub_image(&self) -> PathBuf {
         self.outputs().join("hearth-stub.efi")

@@ -11,7 +11,7 @@
 //! | [`apic`], [`timer`], [`clock`] | local APIC, its one-shot timer, calibration |
 //! | [`idle`] | the only place where the kernel sleeps |
 //! | [`entropy`], [`rtc`], [`serial`] | random seeds, the date, COM1 |
-//! | [`probe`], [`test_programs`] | expected faults and small programs, for tests |
+//! | [`probe`], `test_programs` | expected faults and small programs, for tests |
 //!
 //! Invariant: interrupts are off in ring 0 except inside [`idle::wait`]. GS is never used by the
 //! kernel, so no SWAPGS can be forgotten: there is one CPU and its state is a static.
@@ -27,6 +27,7 @@ pub mod interrupts;
 pub mod probe;
 pub mod rtc;
 pub mod serial;
+#[cfg(feature = "ktest")]
 pub mod test_programs;
 pub mod timer;
 pub mod trap;

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum as _;
 
 use crate::setup;
 use crate::steps::Steps;
@@ -31,10 +32,18 @@ pub struct Options {
 }
 
 impl Options {
-    /// Everything, on a machine that is set up already.
+    /// What a user needs, on a machine that is set up already.
     pub fn without_setup() -> Self {
         Self {
             only: Vec::new(),
+            no_setup: true,
+        }
+    }
+
+    /// The same, and what the tests need.
+    pub fn with_tests() -> Self {
+        Self {
+            only: Part::value_variants().to_vec(),
             no_setup: true,
         }
     }
@@ -45,6 +54,8 @@ impl Options {
 enum Part {
     /// The boot image, from the kernel and the boot stub
     Image,
+    /// The boot image whose kernel has its tests in it; not built unless asked for
+    TestImage,
     /// The operator's binary
     Hearth,
     /// The example programs
@@ -57,7 +68,12 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
         setup::run(workspace, &setup::Options::default())?;
     }
     let mut steps = Steps::new();
-    let wanted = |part| options.only.is_empty() || options.only.contains(&part);
+    let by_default = |part| options.only.is_empty() && part != Part::TestImage;
+    let wanted = |part| by_default(part) || options.only.contains(&part);
+    // Both kernels leave cargo under one name: the one without tests comes last and stays there.
+    if wanted(Part::TestImage) {
+        test_image(workspace, &mut steps);
+    }
     if wanted(Part::Image) {
         image(workspace, &mut steps);
     }
@@ -80,8 +96,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
 }
 
 fn image(workspace: &Workspace, steps: &mut Steps) {
-    let kernel = steps.run("the kernel", || bare_metal(workspace, "kernel"));
-    let stub = steps.run("the boot stub", || bare_metal(workspace, "bootstub"));
+    let kernel = steps.run("the kernel", || bare_metal(workspace, "kernel", &[]));
+    let stub = steps.run("the boot stub", || bare_metal(workspace, "bootstub", &[]));
     for (title, kernel_name, kernel_is_built, image) in [
         (
             "the boot image (hearth.efi)",
@@ -104,8 +120,24 @@ fn image(workspace: &Workspace, steps: &mut Steps) {
     }
 }
 
-fn bare_metal(workspace: &Workspace, package: &str) -> Result<()> {
-    run_command(workspace.cargo().args([
+fn test_image(workspace: &Workspace, steps: &mut Steps) {
+    let title = "the image of the kernel's tests (hearth-test.efi)";
+    let kernel = steps.run("the kernel with its tests", || {
+        bare_metal(workspace, "kernel", &["--features", "ktest"])
+    });
+    let stub = steps.run("the boot stub", || bare_metal(workspace, "bootstub", &[]));
+    if kernel && stub {
+        steps.run(title, || {
+            boot_image(workspace, "kernel", &workspace.test_image())
+        });
+    } else {
+        steps.blocked(title, "needs the kernel and the boot stub");
+    }
+}
+
+fn bare_metal(workspace: &Workspace, package: &str, more: &[&str]) -> Result<()> {
+    let mut command = workspace.cargo();
+    command.args([
         "build",
         "--quiet",
         "--package",
@@ -114,7 +146,8 @@ fn bare_metal(workspace: &Workspace, package: &str) -> Result<()> {
         BARE_METAL_TARGET,
         "--profile",
         KERNEL_PROFILE,
-    ]))?;
+    ]);
+    run_command(command.args(more))?;
     let file = workspace.bare_metal(package);
     ensure!(file.is_file(), "cargo left no {}", file.display());
     Ok(())

@@ -151,7 +151,7 @@ fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
         .args(["-display", "none", "-monitor", "none", "-serial", "stdio"])
         .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"])
         .arg("-kernel")
-        .arg(workspace.boot_image())
+        .arg(workspace.test_image())
         .args([
             "-append",
             &format!("hearth.test={} hearth.console=ttyS0", test.name),

@@ -166,6 +166,7 @@ fn lint(workspace: &Workspace) -> Result<()> {
     )?;
     let bare_metal = ["--target", BARE_METAL_TARGET, "--profile", KERNEL_PROFILE];
     let mut arguments = vec!["clippy", "--quiet", "-p", "kernel", "-p", "bootstub"];
+    arguments.extend(["--features", "kernel/ktest"]);
     arguments.extend(bare_metal);
     arguments.extend(["--", "-D", "warnings"]);
     cargo(workspace, &arguments)
@@ -270,7 +271,7 @@ fn run_counted(command: &mut Command, limit: Duration) -> Result<Checks> {
 }
 
 fn build(workspace: &Workspace) -> Result<()> {
-    let code = crate::build::run(workspace, &crate::build::Options::without_setup())?;
+    let code = crate::build::run(workspace, &crate::build::Options::with_tests())?;
     ensure!(code == ExitCode::SUCCESS, "see above");
     Ok(())
 }
