@@ -354,7 +354,9 @@ impl Machine {
 
     fn handle(&mut self, event: Event) {
         let now = self.now();
-        if self.watch.forget.swap(false, Ordering::Relaxed) {
+        // Between two jobs: what a job leaves behind is kept when its last call is answered.
+        let begins = matches!(event, Event::Retain { .. } | Event::Launch { .. });
+        if begins && self.watch.forget.swap(false, Ordering::Relaxed) {
             self.held.clear();
         }
         match event {
