@@ -27,7 +27,7 @@ const HOST_TEST_LIMIT: Duration = Duration::from_secs(1_200);
 /// The quick part of the simulation.
 const SIMULATION_LIMIT: Duration = Duration::from_secs(900);
 /// Boots of many emulated machines, under whatever load.
-const QEMU_TEST_LIMIT: Duration = Duration::from_secs(1_200);
+const QEMU_TEST_LIMIT: Duration = Duration::from_secs(1_800);
 
 /// Crates with tests that need QEMU, a network namespace or built images; such tests are marked
 /// `#[ignore]`, so that a plain `cargo test` works with nothing installed.

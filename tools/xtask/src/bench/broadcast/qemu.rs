@@ -78,6 +78,12 @@ struct Cast {
 }
 
 impl Kind {
+    /// The rate that fills these links: a cast counts 38 bytes of Ethernet a full datagram of 1,394 (preamble, header, checksum,
+    /// gap) and 28 of IPv4 and UDP, the limiter 14 and 28.
+    fn paced(&self) -> u64 {
+        self.bits_per_second * (1_394 + 28 + 38) / (1_394 + 28 + 14)
+    }
+
     fn case(&self, scheme: &str) -> String {
         format!("qemu-{}/{}/{}/{scheme}", self.nodes, self.rate, self.size)
     }
@@ -177,7 +183,8 @@ fn cast(cluster: &Cluster, kind: &Kind, scheme: &str, folder: &Path, serial: u64
     fs::write(&path, bytes)?;
     let path = path.to_string_lossy().into_owned();
     let (before, processors) = (cluster.counters()?, processor_ticks()?);
-    let done = cluster.json(&["cast", &path, "--scheme", scheme])?;
+    let rate = format!("{}kbit", kind.paced() / 1_000);
+    let done = cluster.json(&["cast", &path, "--scheme", scheme, "--rate", &rate])?;
     let (after, later) = (cluster.counters()?, processor_ticks()?);
     cluster.run(&["casts", "drop", &name])?;
     fs::remove_file(&path)?;
@@ -280,6 +287,7 @@ mod tests {
     fn cases_are_those_of_the_tables() {
         assert_eq!(KINDS[0].case(SCHEMES[0].0), "qemu-16/5mbit/4MB/default");
         assert_eq!(KINDS[1].case(SCHEMES[3].0), "qemu-4/20mbit/16MB/direct");
+        assert_eq!(KINDS[1].paced(), 20_334_261);
     }
 
     #[test]
