@@ -320,9 +320,14 @@ fn files_of_programs(cluster: &Cluster) -> Result<()> {
         run(&["--with", &file.path, "--load=demand"], program)
             .and_then(|done| done.expect_code(0))
             .with_context(|| program.to_owned())?;
-        println!(
-            "          {program}: control sent {} bytes, {first} with the file",
-            control_bytes(cluster)? - before
+        let sent = control_bytes(cluster)? - before;
+        // The program itself may go to each node, headers included; the file may not.
+        let program_bytes = fs::metadata(cluster.program(program))?.len();
+        let most = NODES * program_bytes * 12 / 10 + BYTES / 2;
+        println!("          {program}: control sent {sent} bytes, {first} with the file");
+        ensure!(
+            sent < most,
+            "{program}: control sent {sent} bytes, though all nodes hold the file"
         );
     }
     // Without it the program finds nothing.
@@ -338,14 +343,14 @@ fn files_of_programs(cluster: &Cluster) -> Result<()> {
     missing.expect_err("/no/such/input").map(drop)
 }
 
-/// Every rank sees every rank: node, address, port and MAC as control lists them, a window of its own for each.
+/// Every rank sees every rank: node, address, port and MAC as control lists them, and a logical id of its own.
 fn connection_table(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("peers");
     let done = cluster
         .hearth(&["run", "--nodes", "n[0-3]", &program])?
         .expect_code(0)?;
     let nodes = cluster.nodes()?;
-    let mut windows = Vec::new();
+    let mut ids = std::collections::BTreeSet::new();
     for (rank, node) in nodes.iter().enumerate() {
         let text = |field: &str| -> Result<String> {
             let text = node[field].as_str();
@@ -367,10 +372,13 @@ fn connection_table(cluster: &Cluster) -> Result<()> {
             lines.len() == nodes.len() && lines.iter().all(|line| line.contains(&mac)),
             "{start} {mac} is not what all ranks see:\n{out}"
         );
-        let window = lines[0].split("window ").nth(1).unwrap_or_default();
-        windows.push(window.to_owned());
+        let rest = lines[0].split("logical ").nth(1).unwrap_or_default();
+        ids.extend(rest.split(',').next().map(str::to_owned));
     }
-    println!("          windows, networks and masks: {windows:?}");
+    ensure!(
+        ids.len() == nodes.len(),
+        "logical ids are not distinct: {ids:?}"
+    );
     // A job of one rank has nobody to talk to.
     cluster
         .hearth(&["run", "-n", "1", &program])?
