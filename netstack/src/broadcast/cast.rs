@@ -33,6 +33,8 @@ use spreading::Spread;
 const MAX_OUTBOX: usize = 8192;
 /// Blocks of time until an unanswered request for a page of the roster is repeated.
 const ROSTER_AGAIN: u64 = 100;
+/// How often a parent is asked for a page before the source is.
+const ROSTER_TRIES: u32 = 2;
 /// With nothing heard from anybody for so long a member gives a cast up. Longer than a restart of the
 /// control node takes to be noticed.
 const GIVE_UP: Micros = Micros::from_secs(30);
@@ -267,8 +269,10 @@ impl Cast {
     /// Asks for a page of the roster unless it is here or under way.
     pub(super) fn need_page(&mut self, page: u32, io: &mut Io<'_>) {
         let again = io.now + self.pace.blocks(ROSTER_AGAIN);
-        if self.roster.need(page, io.now, again) {
-            let parent = self.spread.parent.unwrap_or(MemberIndex::SOURCE);
+        if let Some(times) = self.roster.need(page, io.now, again) {
+            // A parent may be dead; the source has every page, but must not be everybody's choice.
+            let parent = self.spread.parent.filter(|_| times < ROSTER_TRIES);
+            let parent = parent.unwrap_or(MemberIndex::SOURCE);
             let pages = Blocks::one(page);
             self.send(parent, Message::RosterRead { pages }, io);
         }

@@ -24,8 +24,8 @@ pub(crate) struct Roster {
     source: Peer,
     pages: Vec<Option<Arc<[Peer]>>>,
     learned: Vec<(MemberIndex, Peer)>,
-    /// Pages asked for, and when.
-    asked: Vec<(u32, Instant)>,
+    /// Pages asked for, when to ask again, and how often they were.
+    asked: Vec<(u32, Instant, u32)>,
     /// Pages that others asked this member for before they were here.
     waiting: Vec<(u32, MemberIndex)>,
 }
@@ -51,7 +51,7 @@ impl Roster {
 
     pub(crate) fn put(&mut self, page: u32, peers: Arc<[Peer]>) -> bool {
         let expected = (self.members.saturating_sub(page * PAGE_PEERS)).min(PAGE_PEERS);
-        self.asked.retain(|(asked, _)| *asked != page);
+        self.asked.retain(|(asked, ..)| *asked != page);
         match self.pages.get_mut(page as usize) {
             Some(slot) if peers.len() == expected as usize => {
                 *slot = Some(peers);
@@ -122,32 +122,33 @@ impl Roster {
         }
     }
 
-    /// The page of this member is needed. True when it is time to ask for it.
-    pub(crate) fn need(&mut self, page: u32, now: Instant, again: Instant) -> bool {
+    /// A page is needed. How often it was asked for, if it is time to ask (again).
+    pub(crate) fn need(&mut self, page: u32, now: Instant, again: Instant) -> Option<u32> {
         if page as usize >= self.pages.len() || self.page(page).is_some() {
-            return false;
+            return None;
         }
-        match self.asked.iter_mut().find(|(asked, _)| *asked == page) {
-            Some((_, at)) if *at > now => false,
-            Some((_, at)) => {
+        match self.asked.iter_mut().find(|(asked, ..)| *asked == page) {
+            Some((_, at, _)) if *at > now => None,
+            Some((_, at, times)) => {
                 *at = again;
-                true
+                *times += 1;
+                Some(*times)
             }
             None => {
-                self.asked.push((page, again));
-                true
+                self.asked.push((page, again, 0));
+                Some(0)
             }
         }
     }
 
     /// Pages to ask for again by now.
     pub(crate) fn overdue(&self, now: Instant) -> Option<u32> {
-        let late = self.asked.iter().find(|(_, at)| *at <= now);
-        late.map(|(page, _)| *page)
+        let late = self.asked.iter().find(|(_, at, _)| *at <= now);
+        late.map(|(page, ..)| *page)
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        let times = self.asked.iter().map(|(_, at)| *at);
+        let times = self.asked.iter().map(|(_, at, _)| *at);
         times.min().unwrap_or(Instant::FAR_FUTURE)
     }
 

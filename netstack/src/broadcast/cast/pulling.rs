@@ -49,6 +49,8 @@ const HOLES: u64 = 2;
 /// Block times until a peer that did not know the cast is asked again, and how often it is.
 const UNKNOWN_AGAIN: u64 = 24;
 const UNKNOWN_TRIES: u8 = 40;
+/// What a sign of life may be later than is normal, in block times.
+const MARGIN: u64 = 16;
 /// Doublings of the time-out.
 const MAX_BACKOFF: u32 = 5;
 /// Longest time-out for a sign of life.
@@ -82,7 +84,7 @@ impl State {
     const QUEUED: State = State::Waiting { queued: true };
 
     fn fills_window(self) -> bool {
-        matches!(self, State::Unsent | State::Sent | State::Flowing)
+        matches!(self, State::Sent | State::Flowing)
     }
 }
 
@@ -292,7 +294,7 @@ impl Cast {
     fn sign_timeout(&self, block: u32, from: MemberIndex, attempt: u32) -> Micros {
         let patience = u64::from(self.planner.patience(block, from));
         let normal = super::serving::KEPT_WAITING + patience + patience / 4;
-        let time = self.pull.timeout() + self.pace.blocks(normal);
+        let time = self.pull.timeout().max(self.pace.blocks(normal)) + self.pace.blocks(MARGIN);
         time.saturating_mul(1 << attempt.min(MAX_BACKOFF))
     }
 
@@ -506,9 +508,9 @@ impl Cast {
                 self.suspect(from, SILENT_FOR, io);
                 self.trouble(at, Trouble::Silent, io)
             }
-            State::Unsent | State::Unknown => {
-                // UNKNOWN was counted when it came.
-                entry.repeats += u8::from(entry.state == State::Unsent);
+            // Somebody whose address is known, perhaps.
+            State::Unsent => self.trouble(at, Trouble::NotHere, io),
+            State::Unknown => {
                 self.repeat(at, from, io);
                 false
             }
