@@ -504,7 +504,7 @@ impl Cast {
                 self.repeat(at, sender, io);
                 false
             }
-            State::Unsent | State::Unknown if entry.repeats > UNKNOWN_TRIES => {
+            State::Unknown if entry.repeats > UNKNOWN_TRIES => {
                 self.suspect(from, SILENT_FOR, io);
                 self.trouble(at, Trouble::Silent, io)
             }
