@@ -7,6 +7,7 @@
 //! that was cancelled.
 
 use super::setup::{Fault, Setup};
+use super::station::NEVER;
 use super::world::World;
 
 /// Most nodes: addresses are numbered from 10.0.1.0 on.
@@ -104,6 +105,10 @@ pub fn end(world: &World) -> Result<(), String> {
                 return Err(format!(
                     "n{node} lacks blocks of cast {plan}, which is over"
                 ));
+            }
+            let warm = world.setup.casts[plan].warm.contains(&node);
+            if run.complete_ns[node as usize] == NEVER && !warm {
+                return Err(format!("n{node} never said that it has cast {plan}"));
             }
             if !run.told_done[node as usize] {
                 return Err(format!(

@@ -8,11 +8,12 @@
 
 use std::sync::Arc;
 
-use netstack::broadcast::{CastId, CastSpec, MemberEvent, Part, Purpose, SourceEvent, Want};
+use netstack::broadcast::{
+    CastId, CastSpec, MemberEvent, MemberFailure, Part, Purpose, SourceEvent, Want,
+};
 use netstack::ids::NodeId;
-use netstack::time::Instant;
 
-use super::setup::Setup;
+use super::setup::{Fault, Setup};
 use super::shelf::Content;
 use super::station::{NEVER, peer};
 use super::world::{Action, World};
@@ -127,7 +128,7 @@ impl Operator {
 impl World {
     /// Takes the events of a node.
     pub(super) fn member_events(&mut self, node: u32) -> Result<(), String> {
-        let now = Instant::from_micros(self.now() / 1000);
+        let now = self.clock_of(node);
         let at = self.now();
         loop {
             let station = &mut self.stations[node as usize];
@@ -204,7 +205,11 @@ impl World {
                     }
                     self.operator.runs[plan].told_done[node.0 as usize] = true;
                 }
-                SourceEvent::MemberFailed { cast, node, .. } => {
+                SourceEvent::MemberFailed { cast, node, reason } => {
+                    let alive = self.lives(node.0) && self.is_untroubled(node.0);
+                    if alive && matches!(reason, MemberFailure::Reported(_)) {
+                        return Err(format!("{node} was given up ({reason:?}) and lives"));
+                    }
                     let plan = self.operator.plan_of(cast).ok_or("unknown cast")?;
                     let run = &mut self.operator.runs[plan];
                     run.told_failed[node.0 as usize] += 1;
@@ -240,6 +245,16 @@ impl World {
     /// Whether a node is on and can be reached.
     pub(super) fn lives(&self, node: u32) -> bool {
         self.stations[node as usize].engine.is_some() && self.fabric.part(node) == 0
+    }
+
+    /// Whether nothing ever befell a node, and no part of the network was cut off (whoever is cut off takes
+    /// others for dead), so that giving it up is a fault of the engine.
+    fn is_untroubled(&self, node: u32) -> bool {
+        let faults = &self.setup.faults;
+        self.stations[node as usize].boots == 1
+            && !faults
+                .iter()
+                .any(|(_, fault)| matches!(fault, Fault::Part(..) | Fault::CrashControl))
     }
 
     /// Nodes that should have an object and can be reached.
@@ -279,7 +294,7 @@ impl World {
 
     /// Does what is due.
     pub(super) fn operate(&mut self, action: Action) -> Result<(), String> {
-        let now = Instant::from_micros(self.now() / 1000);
+        let now = self.clock_of(self.control());
         let control = self.control();
         match action {
             Action::Cast(plan) => {
@@ -315,6 +330,8 @@ impl World {
                     return Ok(());
                 }
                 if self.stations[node as usize].shelf.is_whole(plan) && id.is_none() {
+                    // The node says so itself when it is back.
+                    self.operator.runs[plan].told_done[node as usize] = true;
                     return Ok(());
                 }
                 match (id, self.stations[control as usize].source()) {
@@ -323,7 +340,7 @@ impl World {
                     (_, None) => {}
                 }
             }
-            Action::Fault(_) => unreachable!("handled by the world"),
+            Action::Fault(_) | Action::Hear(_) => unreachable!("handled by the world"),
         }
         self.drive(control)
     }
@@ -354,7 +371,7 @@ impl World {
             self.operator.runs[plan].over = true;
             return Ok(());
         }
-        let now = Instant::from_micros(self.now() / 1000);
+        let now = self.clock_of(self.control());
         self.operator.runs[plan].over = false;
         let id = self.operator.new_id(plan);
         let spec = CastSpec {

@@ -4,13 +4,17 @@
 //!
 //! Invariant: the same command line gives the same run.
 
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::time::Instant;
 
 use clap::Parser;
+use netstack::NODE_PORT;
 use netstack::broadcast::header::{Sizes, Tree};
 use netstack::broadcast::published::Policy;
+use netstack::broadcast::table::{self, Entry};
 use netstack::broadcast::{PublishedOptions, Scheme, Shape, ShapeKind};
+use netstack::ids::NodeId;
 use netstack::rng::Rng;
 
 use super::fabric::Noise;
@@ -103,6 +107,9 @@ pub struct Options {
     /// Reassembly buffers of each node, a block each
     #[arg(long, default_value_t = BUFFERS)]
     buffers: u32,
+    /// Clocks that differ by up to a quarter of an hour and 50 ppm
+    #[arg(long)]
+    clocks: bool,
     /// Real datagrams with real bytes
     #[arg(long)]
     real: bool,
@@ -170,7 +177,10 @@ impl Options {
             return Err("--nodes is 1 or more".into());
         }
         let scheme = self.scheme()?;
-        let bytes = self.table.map_or(self.bytes, table_bytes);
+        let bytes = match self.table {
+            Some(entries) => table_bytes(entries, seed)?,
+            None => self.bytes,
+        };
         let mut setup = Setup::one_cast(seed, self.nodes, bytes, scheme);
         setup.wiring.rate = self.rate;
         setup.wiring.latency_ns = self.latency;
@@ -192,6 +202,7 @@ impl Options {
             setup.payload = Payload::Real;
         }
         setup.buffers = self.buffers;
+        setup.clocks = self.clocks;
         setup.progress = !self.quiet;
         let mut rng = Rng::new(seed ^ 0x6f70_7469_6f6e_7321);
         setup.slow = some_nodes(&mut rng, self.nodes, self.slow);
@@ -296,9 +307,25 @@ impl Options {
     }
 }
 
-/// What a connection table of this many ranks takes.
-fn table_bytes(entries: u32) -> u64 {
-    u64::from(entries) * 50
+/// What the connection table of a job takes as it is sent: one rank a node, adapters with random addresses.
+fn table_bytes(entries: u32, seed: u64) -> Result<u64, String> {
+    let mut rng = Rng::new(seed);
+    let entry = |rank: u32| {
+        let [_, _, mac @ ..] = rng.next_u64().to_be_bytes();
+        Entry {
+            node: NodeId(rank),
+            addr: SocketAddrV4::new(Ipv4Addr::from(0x0a00_0000 + rank), NODE_PORT),
+            mac,
+            window: 0,
+            network: 1,
+            logical: rank as u16,
+            lid_mask: 0,
+            port_id: 1,
+        }
+    };
+    let entries: Vec<Entry> = (0..entries).map(entry).collect();
+    let bytes = table::encode(&entries).map_err(|_| "--table: so many ranks have no table")?;
+    Ok(bytes.len() as u64)
 }
 
 /// A random choice of this share of the nodes, at least one when the share is not 0; in ascending order.

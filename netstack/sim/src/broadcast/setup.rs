@@ -96,6 +96,8 @@ pub struct Setup {
     pub payload: Payload,
     /// Reassembly buffers of each node.
     pub buffers: u32,
+    /// Every station has a clock of its own: up to a quarter of an hour ahead, up to 50 ppm fast.
+    pub clocks: bool,
     /// Nodes whose links are [`SLOW_FACTOR`] times slower.
     pub slow: Vec<u32>,
     /// The casts.
@@ -126,6 +128,7 @@ impl Setup {
             noise: Noise::default(),
             payload: Payload::Virtual,
             buffers: BUFFERS,
+            clocks: false,
             slow: Vec::new(),
             casts: vec![CastPlan {
                 at_ns: 0,

@@ -60,6 +60,31 @@ pub enum Engine {
     Source(Box<Source>),
 }
 
+/// A station's clock: it began at another time than the others', and runs a little faster or slower.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock {
+    /// What it shows at time 0, in microseconds.
+    pub offset_us: u64,
+    /// Parts per million that it is fast.
+    pub drift_ppm: u32,
+}
+
+impl Clock {
+    /// What it shows at a time in nanoseconds.
+    pub fn at(self, now: u64) -> Instant {
+        let ahead = u128::from(now) * u128::from(self.drift_ppm) / 1_000_000;
+        Instant::from_micros(self.offset_us + (now + ahead as u64) / 1000)
+    }
+
+    /// The first time, in nanoseconds, at which it shows this; 0 if that was before the run.
+    pub fn when(self, shown: Instant) -> u64 {
+        let since = shown.as_micros().saturating_sub(self.offset_us);
+        let fast = u128::from(since) * 1_000_000_000;
+        let slow = fast.div_ceil(1_000_000 + u128::from(self.drift_ppm));
+        slow.min(u64::MAX.into()) as u64
+    }
+}
+
 /// A node or the control node.
 pub struct Station {
     /// None while it is off.
@@ -70,6 +95,10 @@ pub struct Station {
     pub wake_at: u64,
     /// Times that it was switched on.
     pub boots: u64,
+    /// The run of the control node whose key it has.
+    pub key_of: u64,
+    /// What it goes by.
+    pub clock: Clock,
 }
 
 impl Station {
@@ -80,6 +109,8 @@ impl Station {
             shelf: Shelf::new(Arc::clone(contents)),
             wake_at: NEVER,
             boots: 0,
+            key_of: 0,
+            clock: Clock::default(),
         }
     }
 
@@ -206,6 +237,21 @@ pub struct MemberSetup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_shows_what_it_was_asked_to_wait_for() {
+        let clock = Clock {
+            offset_us: 77_000_000,
+            drift_ppm: 40,
+        };
+        for now in [0, 999, 1_000, 123_456_789, 900_000_000_000] {
+            let shown = clock.at(now);
+            assert!(clock.when(shown) <= now, "{now}");
+            let next = shown + netstack::time::Micros(1);
+            assert_eq!(clock.at(clock.when(next)), next);
+        }
+        assert_eq!(clock.when(Instant::ZERO), 0);
+    }
 
     #[test]
     fn a_node_is_found_by_its_address() {

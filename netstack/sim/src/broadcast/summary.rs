@@ -198,7 +198,7 @@ impl Summary {
             .collect();
         let nodes = &world.stations[..world.setup.nodes as usize];
         let needed: u64 = nodes.iter().map(|station| station.shelf.fragments).sum();
-        let spare = world.traffic.delivered_fragments.saturating_sub(needed);
+        let spare = world.traffic.delivered_fragments as f64 - needed as f64;
         let block = world
             .contents
             .first()
@@ -214,7 +214,7 @@ impl Summary {
             casts,
             tally: world.fabric.tally,
             traffic: world.traffic,
-            duplicates: spare as f64 / needed.max(1) as f64,
+            duplicates: spare / needed.max(1) as f64,
             source_blocks: world.traffic.source_payload_bytes as f64 / block as f64,
             fairness: jain(&world.operator.shares),
             corrupt_senders: corrupt.len() as u32,
@@ -398,7 +398,8 @@ fn cast_figures(world: &World, plan: usize) -> CastFigures {
         }
     }
     healthy.sort_by(f64::total_cmp);
-    let ratio = |at: Option<&f64>| at.map_or(0.0, |took| took / limit);
+    // Nobody's ratio is no number, which misses every goal.
+    let ratio = |at: Option<&f64>| at.map_or(f64::NAN, |took| took / limit);
     CastFigures {
         bytes: object.bytes,
         blocks: object.blocks(),

@@ -4,7 +4,8 @@
 //!
 //! Invariant: a seed means the same run until this file changes.
 
-use netstack::broadcast::Scheme;
+use netstack::broadcast::published::Policy;
+use netstack::broadcast::{PublishedOptions, Scheme};
 use netstack::rng::Rng;
 
 use super::fabric::Noise;
@@ -27,6 +28,7 @@ pub fn setup(seed: u64) -> Setup {
     let nodes = 1 + rng.below(NODES_MOST) as u32;
     let mut setup = Setup::one_cast(seed, nodes, 1, Scheme::Auto);
     setup.payload = Payload::Real;
+    setup.clocks = rng.below(2) == 0;
     setup.wiring.rate = [5, 100, 1_000, 10_000][rng.below(4) as usize] * 1_000_000;
     setup.wiring.latency_ns = 1_000 + rng.below(500_000);
     setup.wiring.queue_bytes = 32_000 + rng.below(256_000);
@@ -81,7 +83,12 @@ fn cast(rng: &mut Rng, nodes: u32, casts: u64) -> CastPlan {
         }
         _ => (0..nodes).collect(),
     };
-    let scheme = match rng.below(8) {
+    let scheme = match rng.below(10) {
+        8 => Scheme::Published(PublishedOptions::default()),
+        9 => Scheme::Published(PublishedOptions {
+            policy: Policy::NodeFirst,
+            ..PublishedOptions::default()
+        }),
         0 => Scheme::Grid {
             n1: rng.below(members.len() as u64 + 1) as u32,
         },

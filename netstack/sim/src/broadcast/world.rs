@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use netstack::MAX_DATAGRAM;
 use netstack::broadcast::Message;
+use netstack::rng::Rng;
 use netstack::time::Instant;
 
 use super::fabric::{Arrival, Fabric, Train};
@@ -21,9 +22,9 @@ use super::progress::Progress;
 use super::queue::Queue;
 use super::setup::{Fault, HEARTBEATS_NS, Payload, Setup};
 use super::shelf::Content;
-use super::station::{Load, MemberSetup, NEVER, Station, key, node_of, peer};
+use super::station::{Clock, Load, MemberSetup, NEVER, Station, key, node_of, peer};
 use super::summary::{Summary, Traffic};
-use super::{check, content};
+use super::{check, content, wire};
 
 /// Width of the event queue's slots: with many nodes there are many events in a nanosecond.
 fn slot_width_log2(nodes: u32) -> u32 {
@@ -35,6 +36,12 @@ fn slot_width_log2(nodes: u32) -> u32 {
     }
 }
 
+/// Until when after a restart of the control node its nodes have heard of it.
+const HEARS_NS: u64 = 50_000_000;
+/// How far the clocks of stations are apart at most, where they are: in microseconds, and parts per million.
+const OFFSET_MOST_US: u64 = 900_000_000;
+/// See [`OFFSET_MOST_US`].
+const DRIFT_MOST_PPM: u64 = 50;
 /// Virtual time after the end of the last cast for everything to come to rest.
 const REST_NS: u64 = 120_000_000_000;
 /// Messages that a station may send at one point of time: far more than its card takes.
@@ -83,6 +90,8 @@ pub(super) enum Action {
     Missed(u32, u64),
     /// The control node has a node join a cast.
     Join(usize, u32),
+    /// A node hears of the control node's new run.
+    Hear(u32),
 }
 
 /// A simulated network of nodes and the casts on it.
@@ -139,6 +148,15 @@ impl World {
             buffer: Box::new([0; MAX_DATAGRAM]),
             setup,
         };
+        if world.setup.clocks {
+            let mut rng = Rng::new(world.setup.seed ^ 0x636c_6f63_6b73);
+            for station in &mut world.stations {
+                station.clock = Clock {
+                    offset_us: rng.below(OFFSET_MOST_US),
+                    drift_ppm: rng.below(DRIFT_MOST_PPM + 1) as u32,
+                };
+            }
+        }
         world.boot_source();
         for node in 0..world.setup.nodes {
             world.boot_member(node);
@@ -240,6 +258,11 @@ impl World {
         self.setup.nodes
     }
 
+    /// What the clock of a station shows.
+    pub(super) fn clock_of(&self, station: u32) -> Instant {
+        self.stations[station as usize].clock.at(self.now)
+    }
+
     pub(super) fn now(&self) -> u64 {
         self.now
     }
@@ -308,9 +331,12 @@ impl World {
                     0
                 }
             }
-            Load::Datagram(bytes) => bytes
-                .iter()
-                .fold(0, |sum, &byte| fold(sum, u64::from(byte))),
+            Load::Datagram(bytes) => {
+                let is_data = wire::data_payload(bytes).is_some();
+                self.traffic.delivered_fragments += u64::from(is_data);
+                let bytes = bytes.iter();
+                bytes.fold(0, |sum, &byte| fold(sum, u64::from(byte)))
+            }
         };
         self.digest = fold(self.digest, self.now);
         self.digest = fold(
@@ -318,14 +344,14 @@ impl World {
             u64::from(flight.from) << 32 | u64::from(flight.to),
         );
         self.digest = fold(self.digest, mark);
-        let now = Instant::from_micros(self.now / 1000);
+        let now = station.clock.at(self.now);
         station.handle(now, peer(flight.from).addr, flight.load);
         self.drive(flight.to)
     }
 
     /// Lets a station act: takes its events, sends what its card takes, and notes when to come back.
     pub(super) fn drive(&mut self, node: u32) -> Result<(), String> {
-        let now = Instant::from_micros(self.now / 1000);
+        let now = self.clock_of(node);
         let mut sent = 0;
         let wake = loop {
             self.drain_events(node)?;
@@ -355,10 +381,11 @@ impl World {
 
     /// When a station that has nothing to send wants to be asked again.
     fn deadline_of(&self, node: u32) -> Option<u64> {
-        let due = self.stations[node as usize].poll_timeout()?;
+        let station = &self.stations[node as usize];
+        let due = station.clock.when(station.poll_timeout()?);
         // What is due now and still gave nothing is asked for in the next microsecond.
         let soonest = (self.now / 1000 + 1) * 1000;
-        Some(due.as_micros().saturating_mul(1000).max(soonest))
+        Some(due.max(soonest))
     }
 
     fn drain_events(&mut self, node: u32) -> Result<(), String> {
@@ -432,6 +459,7 @@ impl World {
     fn act(&mut self, action: Action) -> Result<(), String> {
         match action {
             Action::Fault(fault) => self.inflict(fault)?,
+            Action::Hear(node) => self.hear_of_control(node),
             other => self.operate(other)?,
         }
         Ok(())
@@ -456,6 +484,7 @@ impl World {
                 self.fabric.set_part(node, part);
                 if part == 0 {
                     self.rejoin(node);
+                    self.hear_of_control(node);
                 }
             }
             Fault::CrashControl => {
@@ -464,6 +493,11 @@ impl World {
             }
             Fault::RestartControl => {
                 self.boot_source();
+                let mut rng = Rng::new(self.setup.seed ^ self.now);
+                for node in 0..self.setup.nodes {
+                    let at = self.now + rng.below(HEARS_NS);
+                    self.schedule(at, Action::Hear(node));
+                }
                 self.recast()?;
             }
             Fault::Noise(noise) => self.fabric.set_noise(noise),
@@ -479,13 +513,16 @@ impl World {
             buffers: self.setup.buffers,
             seed: self.setup.seed,
         };
-        let now = Instant::from_micros(self.now / 1000);
-        self.stations[node as usize].boot_member(&self.contents, node, setup, now);
+        let now = self.clock_of(node);
+        let key_of = self.stations[self.setup.nodes as usize].boots;
+        let station = &mut self.stations[node as usize];
+        station.boot_member(&self.contents, node, setup, now);
+        station.key_of = key_of;
     }
 
     fn boot_source(&mut self) {
         let control = self.control();
-        let now = Instant::from_micros(self.now / 1000);
+        let now = self.clock_of(control);
         let (rate, seed) = (self.setup.wiring.rate / 8, self.setup.seed);
         let station = &mut self.stations[control as usize];
         let key = key(station.boots + 1);
@@ -493,14 +530,26 @@ impl World {
         for plan in 0..self.setup.casts.len() {
             station.shelf.fill(plan);
         }
-        // Every node hears of the new run of the control node and gets its key.
-        for node in 0..control {
-            let station = &mut self.stations[node as usize];
-            if let Some(member) = station.member() {
-                member.set_key(key);
-                station.shelf.forget_casts();
+    }
+
+    /// A node hears of the present run of the control node and gets its key.
+    pub(super) fn hear_of_control(&mut self, node: u32) {
+        let boots = self.stations[self.setup.nodes as usize].boots;
+        if !self.lives(node) || self.stations[node as usize].key_of == boots {
+            return;
+        }
+        let station = &mut self.stations[node as usize];
+        station.key_of = boots;
+        if let Some(member) = station.member() {
+            member.set_key(key(boots));
+            station.shelf.forget_casts();
+        }
+        for plan in 0..self.operator.runs.len() {
+            if self.operator.runs[plan].cancelled {
+                self.stations[node as usize].shelf.drop_part(plan);
             }
         }
+        self.rejoin(node);
     }
 }
 

@@ -543,13 +543,16 @@ impl Cast {
         let Some(child) = self.spread.child(from) else {
             return;
         };
-        child.attempts = 0;
-        child.deadline = io.now + PROBE_AFTER;
-        child.stage = if report.all {
-            Stage::Done
-        } else {
-            Stage::Running
-        };
+        // This may have been on its way when a new announcement went out, which asks for a new report.
+        if child.stage != Stage::Announcing {
+            child.attempts = 0;
+            child.deadline = io.now + PROBE_AFTER;
+            child.stage = if report.all {
+                Stage::Done
+            } else {
+                Stage::Running
+            };
+        }
         for range in &report.done {
             if range.first > range.last || range.last >= MAX_MEMBERS {
                 io.counters.bad += 1;
