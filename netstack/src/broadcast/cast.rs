@@ -89,6 +89,8 @@ pub(crate) struct Cast {
     /// The source's clock minus this station's.
     clock_ahead: i64,
     heard: Instant,
+    /// When a block came last.
+    progressed: Instant,
     pub roster: Roster,
     suspects: Suspects,
     planner: Box<dyn Planner>,
@@ -128,6 +130,7 @@ impl Cast {
             pace,
             clock_ahead: 0,
             heard: now,
+            progressed: now,
             roster,
             suspects: Suspects::default(),
             planner,
@@ -322,6 +325,7 @@ impl Cast {
             }
         }
         self.consent = consent;
+        self.progressed = io.now;
         if consent == Consent::Given {
             self.pull.wake();
         }
@@ -349,6 +353,11 @@ impl Cast {
         }
     }
 
+    /// This member takes part and lacks blocks.
+    fn lacks(&self) -> bool {
+        !self.me.is_source() && self.consent == Consent::Given && !self.have.is_full()
+    }
+
     /// Acts on deadlines that have passed.
     pub(crate) fn tick(&mut self, io: &mut Io<'_>) {
         self.suspects.tick(io.now);
@@ -359,6 +368,10 @@ impl Cast {
             self.need_page(page, io);
         }
         let patience = GIVE_UP.max(self.pace.blocks(GIVE_UP_BLOCKS));
+        if self.lacks() && io.now >= self.progressed + patience {
+            // Others live, but no block comes.
+            self.fail(FailReason::TimedOut, io);
+        }
         if !self.me.is_source() && io.now >= self.heard + patience {
             self.abandon(io);
         }
@@ -380,7 +393,12 @@ impl Cast {
         if self.me.is_source() {
             return own;
         }
-        own.min(self.heard + GIVE_UP.max(self.pace.blocks(GIVE_UP_BLOCKS)))
+        let since = if self.lacks() {
+            self.heard.min(self.progressed)
+        } else {
+            self.heard
+        };
+        own.min(since + GIVE_UP.max(self.pace.blocks(GIVE_UP_BLOCKS)))
     }
 
     pub(crate) fn progress(&self) -> Progress {

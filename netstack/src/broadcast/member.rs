@@ -125,6 +125,14 @@ impl Member {
         store: &mut dyn Store,
     ) {
         let id = packet.cast;
+        if let Message::Announce { setup, .. } = &packet.message
+            && let Some(known) = self.station.cast(id)
+            && known.setup.object.id != setup.object.id
+        {
+            // Two casts of one number: the one that is under way goes on.
+            self.station.counters.bad += 1;
+            return;
+        }
         if self.station.cast(id).is_none() {
             match &packet.message {
                 Message::Announce { index, setup, .. } => {

@@ -132,6 +132,7 @@ impl Cast {
         }
         let entry = self.pull.remove(at);
         self.have.insert(block);
+        self.progressed = io.now;
         io.counters.stored += 1;
         self.pull.count_arrival(io.now, self.pace);
         let from = entry.sender.unwrap_or(entry.from);
