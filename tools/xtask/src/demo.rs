@@ -79,6 +79,36 @@ const SCENES: &[Scene] = &[
         "The same again, on the same nodes: no fault on code, no byte of the program on the wire",
         &["run", "-n", "*", "--warm-only", "--report", "@compute"],
     ),
+    scene(
+        "A program for all nodes by broadcast: each block leaves the control node once at most, \
+         the nodes pass it on",
+        &[
+            "run",
+            "-n",
+            "*",
+            "--load=broadcast",
+            "--report",
+            "@hello-cpp",
+        ],
+    ),
+    scene(
+        "A file into the memory of all nodes",
+        &["cast", "@hello-rust", "--name", "input"],
+    ),
+    scene(
+        "A program that finds the file as /with/input",
+        &[
+            "run",
+            "-n",
+            "*",
+            "--label",
+            "--with",
+            "input",
+            "@filesum",
+            "/with/input",
+        ],
+    ),
+    scene("Which files the nodes hold", &["casts"]),
     Scene {
         says: "Arguments, environment and standard input reach the program; its exit status is \
                the number of arguments",
