@@ -160,11 +160,18 @@ impl Casts {
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn begin(&mut self, now: Instant, order: Order) -> Result<u64, Refused> {
+    pub fn begin(&mut self, now: Instant, mut order: Order) -> Result<u64, Refused> {
         self.check(&order)?;
         let object = order.described.object.clone();
-        if let What::File { name, job } = &order.what {
-            self.name(name, &object.id, object.bytes)?;
+        if let What::File { name, job } = &mut order.what {
+            match self.name(name, &object.id, object.bytes) {
+                // A job finds its file by its content: an older one of that name may stay.
+                Err(Refused::NameTaken { .. }) if job.is_some() => {
+                    *name = another_name(name, &object.id);
+                    self.name(name, &object.id, object.bytes)?;
+                }
+                named => named?,
+            }
             let same = self.under_way.values_mut().find(|cast| {
                 cast.what.is_file()
                     && cast.described.object.id == object.id
@@ -174,7 +181,7 @@ impl Casts {
                 let id = cast.id;
                 // It is not one job's alone any more, and does not end with it.
                 if let What::File { job: owner, .. } = &mut cast.what
-                    && owner != job
+                    && *owner != *job
                 {
                     *owner = None;
                 }
@@ -335,6 +342,7 @@ impl Casts {
             nodes: hostlist::format(&nodes),
             scheme: cast.scheme.word().to_string(),
             rate: cast.rate,
+            patient: cast.patient,
             began_unix_us: cast.began_unix_us,
         });
     }
@@ -528,6 +536,13 @@ impl Casts {
         for id in due {
             if let Some(cast) = self.under_way.get_mut(&id) {
                 cast.holds_until_us = None;
+                let patient = cast.patient;
+                for fate in cast.nodes.values_mut() {
+                    if *fate == Fate::Absent && !patient {
+                        let why = "did not come back after the control node was started again";
+                        *fate = Fate::Failed(why.to_string());
+                    }
+                }
             }
             self.announce_late(now, id);
             self.end_if_settled(now, id);
@@ -663,7 +678,9 @@ impl Casts {
             self.batch.end_cast(id);
             if cast.cancelled.is_some() {
                 let object = cast.described.object.id;
-                for node in cast.those(|fate| *fate == Fate::Done) {
+                // Also those that may have got all of it without having been heard.
+                let fates = |fate: &Fate| !matches!(fate, Fate::Held | Fate::Absent);
+                for node in cast.those(fates) {
                     self.outcomes.push(Outcome::Drop(node, object));
                 }
             }
@@ -757,6 +774,16 @@ impl Casts {
     /// Figures of the source.
     pub fn counters(&self) -> &netstack::broadcast::CastCounters {
         self.source.counters()
+    }
+}
+
+/// `data.bin@a41f03c29be0`, for a file whose name another one has.
+fn another_name(name: &str, object: &Hash) -> String {
+    let id = short_id(object);
+    let long = format!("{name}@{id}");
+    match hosted::check_name(&long) {
+        Ok(()) => long,
+        Err(_) => id,
     }
 }
 

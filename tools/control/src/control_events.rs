@@ -194,16 +194,8 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
         } => {
             if code == RefusalCode::NoFile {
                 // It does not hold what it was believed to: the next job has it cast again.
-                let with = core.runner.get(job.0).map(|info| info.with);
-                for name in with.unwrap_or_default() {
-                    if let Some(file) = core
-                        .casts
-                        .files
-                        .by_name(&name)
-                        .filter(|_| text.contains(&name))
-                    {
-                        core.casts.dropped(node.0, file.object);
-                    }
+                if let Some(object) = core.runner.missing_file(job.0, &text) {
+                    core.casts.dropped(node.0, object);
                 }
             }
             core.with_runner(now, |runner, now_us, fabric| {

@@ -81,8 +81,10 @@ pub async fn drive(
             tokio::select! {
                 biased;
                 () = &mut stop => return Ok(()),
-                () = tokio::task::yield_now() => continue,
+                () = engine.woken() => tokio::task::yield_now().await,
+                () = tokio::task::yield_now() => {}
             }
+            continue;
         }
         timer.set(next_us, clock.now_us());
         tokio::select! {
@@ -278,10 +280,11 @@ fn send_group(socket: &UdpSocket, group: &[(SocketAddrV4, usize, Vec<u8>)]) -> s
 mod tests {
     use super::*;
 
-    /// Sends without end, and is over when it has received enough.
+    /// Sends without end, and is over when it has received enough and was woken.
     struct Talker {
         to: SocketAddrV4,
         received: usize,
+        woken: usize,
     }
 
     impl Engine for Talker {
@@ -301,20 +304,21 @@ mod tests {
         }
 
         async fn woken(&mut self) {
-            std::future::pending().await
+            self.woken += 1;
         }
 
         fn is_over(&self) -> bool {
-            self.received >= 1000
+            self.received >= 1000 && self.woken > 0
         }
     }
 
     #[tokio::test]
-    async fn who_always_has_something_to_send_still_receives() {
+    async fn who_always_has_something_to_send_still_receives_and_is_woken() {
         let socket = open("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut talker = Talker {
             to: address(&socket).unwrap(),
             received: 0,
+            woken: 0,
         };
         let stop = tokio::time::sleep(std::time::Duration::from_secs(20));
         drive(&mut talker, &socket, Clock::start(), stop)

@@ -203,6 +203,8 @@ pub struct CastRow {
     pub scheme: String,
     /// Bytes a second; 0: as configured.
     pub rate: u64,
+    /// It waits for nodes that are not in service.
+    pub patient: bool,
     /// When it began, in microseconds since 1970.
     pub began_unix_us: u64,
 }

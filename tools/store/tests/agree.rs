@@ -157,14 +157,15 @@ fn held_row() -> impl Strategy<Value = HeldRow> {
 
 fn cast_row() -> impl Strategy<Value = CastRow> {
     let texts = (text(), text(), text());
-    (1..12u64, texts, hash(), time(), time()).prop_map(
-        |(id, (name, nodes, scheme), object, rate, began_unix_us)| CastRow {
+    (1..12u64, texts, hash(), time(), any::<bool>(), time()).prop_map(
+        |(id, (name, nodes, scheme), object, rate, patient, began_unix_us)| CastRow {
             id,
             name,
             object,
             nodes,
             scheme,
             rate,
+            patient,
             began_unix_us,
         },
     )

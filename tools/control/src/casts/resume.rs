@@ -37,7 +37,10 @@ impl Casts {
                 self.batch.end_cast(row.id);
                 continue;
             };
-            let nodes = hostlist::parse(&row.nodes).unwrap_or_default();
+            let Ok(nodes) = hostlist::parse(&row.nodes) else {
+                self.batch.end_cast(row.id);
+                continue;
+            };
             let scheme = serde_json::from_value(serde_json::Value::String(row.scheme));
             let cast = Cast {
                 id: row.id,
@@ -58,7 +61,7 @@ impl Casts {
                 began_us: now.as_micros(),
                 done_us: None,
                 began_unix_us: row.began_unix_us,
-                patient: true,
+                patient: row.patient,
                 holds_until_us: Some(now.as_micros() + RESUME_PATIENCE_US),
                 cancelled: None,
             };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use hyper::Method;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
     Global, block_on, hosted, print_json, print_text, programs as programs_command, table,
@@ -64,7 +64,7 @@ pub struct CastOptions {
     #[arg(long)]
     wait: bool,
     /// Cancel after so many seconds.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = hosted::seconds)]
     timeout: Option<f64>,
 }
 
@@ -120,8 +120,13 @@ pub fn cast(global: &Global, options: &CastOptions) -> anyhow::Result<ExitCode> 
     };
     let client = global.client()?;
     let (info, end) = block_on(async {
+        // Before anything is begun, so that an interrupt cannot leave it behind.
+        let signals = Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        };
         let id = hand_in(&client, &request, &options.file).await?;
-        follow(&client, id, options.timeout, global.json).await
+        follow(&client, id, signals, (options.timeout, global.json)).await
     })?;
     if global.json {
         print_json(&info)?;
@@ -178,6 +183,12 @@ pub(super) async fn upload(
     Ok(())
 }
 
+/// What tells a command to end.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
 /// Why waiting ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -190,11 +201,9 @@ enum End {
 async fn follow(
     client: &Client,
     id: u64,
-    timeout_s: Option<f64>,
-    quiet: bool,
+    mut signals: Signals,
+    (timeout_s, quiet): (Option<f64>, bool),
 ) -> anyhow::Result<(CastInfo, End)> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
     let limit = timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let mut deadline = limit.map(|limit| tokio::time::Instant::now() + limit);
     let bar = Bar::new(quiet);
@@ -225,8 +234,8 @@ async fn follow(
                 }
                 continue;
             }
-            _ = interrupt.recv() => End::Interrupted,
-            _ = terminate.recv() => End::Interrupted,
+            _ = signals.interrupt.recv() => End::Interrupted,
+            _ = signals.terminate.recv() => End::Interrupted,
             () = tokio::time::sleep_until(deadline.unwrap_or(far)) => End::TimeUp,
         };
         if end != End::Over {

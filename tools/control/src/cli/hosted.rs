@@ -59,7 +59,7 @@ pub struct SendOptions {
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddrV4>,
     /// Give up after so many seconds.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<f64>,
 }
 
@@ -88,8 +88,15 @@ pub struct ReceiveOptions {
     #[arg(long, value_name = "RATE")]
     rate: Option<LinkRate>,
     /// Give up after so many seconds.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<f64>,
+}
+
+/// A number of seconds that a timer can have.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    let possible = number.filter(|number| Duration::try_from_secs_f64(*number).is_ok());
+    possible.ok_or_else(|| format!("{text:?} is no number of seconds; write one like 30 or 0.5"))
 }
 
 /// Sends a file.
@@ -252,14 +259,19 @@ pub fn receive(global: &Global, options: &ReceiveOptions) -> anyhow::Result<Exit
             for received in std::mem::take(&mut receiver.received) {
                 report_received(global, &received)?;
             }
-            for (name, why) in std::mem::take(&mut receiver.failed) {
+            // They have been told to the sender when its time has passed; before, the loop goes on.
+            let failed = match receiver.failed_are_told() {
+                true => std::mem::take(&mut receiver.failed),
+                false => Vec::new(),
+            };
+            for (name, why) in failed {
                 output::say_line(format_args!("{name} was not received: {why}"));
                 if options.count > 0 {
                     return Ok(ExitCode::from(EXIT_INCOMPLETE));
                 }
             }
             match receiver.ends {
-                Some(End::Interrupted) if options.count > 0 => {
+                Some(End::Interrupted) if options.count > 0 && !receiver.has_all() => {
                     return Ok(ExitCode::from(EXIT_INTERRUPTED));
                 }
                 Some(End::Interrupted) => return Ok(ExitCode::SUCCESS),

@@ -223,7 +223,7 @@ fn with_files(words: &[PathBuf]) -> anyhow::Result<(Vec<WithFile>, Paths)> {
     let mut paths = Paths::new();
     let mut files: Vec<WithFile> = Vec::with_capacity(words.len());
     for word in words {
-        let is_path = word.components().count() > 1 || word.exists();
+        let is_path = word.components().count() > 1 || word.is_file();
         let file = if is_path {
             let object = secrets::encode_hex(&super::casts::hash_file(word)?);
             let name = super::hosted::file_name(word)?;

@@ -6,7 +6,6 @@
 
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use netstack::broadcast::{
     FailReason, Member, MemberConfig, MemberEvent, Object, Peer, Purpose, RefuseReason, Want,
@@ -21,8 +20,12 @@ use super::store::{Before, Folder};
 use crate::clock::Clock;
 use crate::udp;
 
-/// How long a receiver that has everything waits for the end of the cast.
-const LINGER: Duration = Duration::from_secs(10);
+/// How long a receiver that has everything waits for the end of the cast after it has sent data to
+/// anybody, in microseconds.
+const LINGER_US: u64 = 10_000_000;
+
+/// How long one that could not take a file stays to tell the sender, in microseconds.
+const FAILURE_US: u64 = 1_000_000;
 
 /// Bytes of socket buffer that one reassembly buffer of 8 KiB needs: the system counts each datagram
 /// as half as much again.
@@ -92,6 +95,11 @@ pub struct Receiver {
     pub ends: Option<End>,
     deadline_us: Option<u64>,
     linger_us: Option<u64>,
+    /// Until when failures are told to the sender, and whether that time has passed.
+    told_us: Option<u64>,
+    told: bool,
+    /// Trains of data that were sent to others.
+    trains: u64,
 }
 
 impl Receiver {
@@ -124,6 +132,9 @@ impl Receiver {
             ends: None,
             deadline_us: order.deadline_us,
             linger_us: None,
+            told_us: None,
+            told: false,
+            trains: 0,
         }
     }
 
@@ -133,6 +144,11 @@ impl Receiver {
         let progress = self.member.progress(taking.cast)?;
         let part = f64::from(progress.held) / f64::from(progress.blocks.max(1));
         Some((&taking.name, part))
+    }
+
+    /// Whether the sender has had time to hear of the failures.
+    pub fn failed_are_told(&self) -> bool {
+        self.told || self.ends.is_some()
     }
 
     /// Files that could not be received.
@@ -213,8 +229,7 @@ impl Receiver {
                     us: now.as_micros().saturating_sub(taking.began_us),
                     known: taking.known,
                 });
-                let linger = u64::try_from(LINGER.as_micros()).expect("seconds");
-                self.linger_us = Some(now.as_micros() + linger);
+                self.linger_us = Some(now.as_micros() + LINGER_US);
             }
             Err(error) => self.fail(cast, &error.to_string()),
         }
@@ -244,7 +259,8 @@ impl Receiver {
         self.has_all() && self.taking.is_empty()
     }
 
-    fn has_all(&self) -> bool {
+    /// Whether everything is there.
+    pub fn has_all(&self) -> bool {
         self.count > 0 && self.got >= self.count
     }
 }
@@ -273,8 +289,19 @@ impl udp::Engine for Receiver {
         if passed(self.deadline_us) && !self.has_all() {
             self.ends = Some(End::TimeUp);
         }
+        let trains = self.member.counters().trains;
+        if trains != std::mem::replace(&mut self.trains, trains) && self.linger_us.is_some() {
+            // Others still need it.
+            self.linger_us = Some(now.as_micros() + LINGER_US);
+        }
         if self.has_all() && passed(self.linger_us) {
             self.taking.clear();
+        }
+        if self.failed.is_empty() {
+            (self.told_us, self.told) = (None, false);
+        } else {
+            let told_us = *self.told_us.get_or_insert(now.as_micros() + FAILURE_US);
+            self.told = told_us <= now.as_micros();
         }
         if news {
             // What was answered is sent first.
@@ -286,7 +313,8 @@ impl udp::Engine for Receiver {
         } else {
             self.deadline_us
         };
-        let next = [next, limit].into_iter().flatten().min();
+        let told_us = self.told_us.filter(|_| !self.told);
+        let next = [next, limit, told_us].into_iter().flatten().min();
         next.unwrap_or(u64::MAX)
     }
 
@@ -296,8 +324,7 @@ impl udp::Engine for Receiver {
     }
 
     fn is_over(&self) -> bool {
-        let news = !self.received.is_empty() || !self.failed.is_empty();
-        news || self.ends.is_some() || self.is_finished()
+        !self.received.is_empty() || self.told || self.ends.is_some() || self.is_finished()
     }
 }
 

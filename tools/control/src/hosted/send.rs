@@ -109,7 +109,8 @@ impl Sender {
         super::check_name(&order.name)?;
         let described = Described::of_file(&file, data.len());
         let described = Arc::new(described.with_context(|| format!("cannot send {shown}"))?);
-        let cast = CastId((clock::unix_us() / 1_000_000) << 20);
+        // Rises from one cast to the next, on whatever machine.
+        let cast = CastId(clock::unix_us());
         let mut shelf = Shelf::default();
         shelf.put(cast, described.clone(), Content::File(Arc::new(file)));
         let now = Instant::from_micros(clock.now_us());

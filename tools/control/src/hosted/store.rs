@@ -25,6 +25,9 @@ struct Incoming {
     temporary: Option<PathBuf>,
     place: PathBuf,
     lists: BTreeMap<u32, Vec<u8>>,
+    /// Blocks that are here, by number, and how many are not.
+    here: Vec<bool>,
+    missing: usize,
     /// Why a block could not be written.
     failed: Option<io::Error>,
 }
@@ -67,27 +70,39 @@ impl Folder {
                 temporary: None,
                 place,
                 lists,
+                here: Vec::new(),
+                missing: 0,
                 failed: None,
             };
             self.incoming.insert(cast, incoming);
             return Ok(Before::All);
         }
-        let temporary = self.path.join(format!(
-            ".{}.{cast}.part",
-            crate::secrets::encode_hex(&object.id[..8])
-        ));
+        // Found out now, not when all of it has come.
+        if std::fs::symlink_metadata(&place).is_ok_and(|found| !found.is_file()) {
+            let text = format!("{} is there and is no file", place.display());
+            return Err(io::Error::other(text));
+        }
+        // Nobody else's, and no link that somebody has put there.
+        let name = format!(
+            ".{}.{:016x}.part",
+            crate::secrets::encode_hex(&object.id[..8]),
+            super::seed()
+        );
+        let temporary = self.path.join(name);
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .open(&temporary)?;
+        let blocks = object.blocks() as usize;
         let incoming = Incoming {
             object: object.clone(),
             file,
             temporary: Some(temporary),
             place,
             lists: BTreeMap::new(),
+            here: vec![false; blocks],
+            missing: blocks,
             failed: None,
         };
         // A full disk shows now, not in the middle.
@@ -106,13 +121,7 @@ impl Folder {
     pub fn finish(&mut self, cast: CastId) -> io::Result<PathBuf> {
         let unknown = || io::Error::other("nothing is received under this number");
         let incoming = self.incoming.get_mut(&cast).ok_or_else(unknown)?;
-        if let Some(temporary) = incoming.temporary.take() {
-            let renamed = std::fs::rename(&temporary, &incoming.place);
-            if renamed.is_err() {
-                incoming.temporary = Some(temporary);
-            }
-            renamed?;
-        }
+        incoming.finish()?;
         Ok(incoming.place.clone())
     }
 
@@ -162,12 +171,31 @@ impl Incoming {
         }
     }
 
+    /// Gives the file its name.
+    fn finish(&mut self) -> io::Result<()> {
+        if let Some(temporary) = &self.temporary {
+            std::fs::rename(temporary, &self.place)?;
+            self.temporary = None;
+        }
+        Ok(())
+    }
+
+    /// Keeps a block; with the last one the file gets its name, so that nobody is told that all of it
+    /// is here before it is.
     fn write(&mut self, part: Part, bytes: &[u8]) -> io::Result<()> {
         match part {
             Part::List(index) => drop(self.lists.insert(index, bytes.to_vec())),
             Part::Data(index) => {
                 let offset = u64::from(index) << self.object.block_log2;
                 self.file.write_all_at(bytes, offset)?;
+            }
+        }
+        let block = self.object.block_of(part) as usize;
+        if let Some(here) = self.here.get_mut(block).filter(|here| !**here) {
+            *here = true;
+            self.missing -= 1;
+            if self.missing == 0 {
+                self.finish()?;
             }
         }
         Ok(())
@@ -226,7 +254,8 @@ mod tests {
         }
         let mut out = [0; 10];
         assert!(folder.read(second, Part::Data(1), 7, &mut out) && out == [5; 10]);
-        assert_ne!(names(), ["x"]);
+        // Whoever is told that it is complete finds it.
+        assert_eq!(names(), ["x"]);
         folder.finish(second).unwrap();
         folder.forget(second);
         assert_eq!(names(), ["x"]);
@@ -243,6 +272,10 @@ mod tests {
         let object = Described::of_bytes(b"abc").unwrap().object;
         let mut folder = Folder::new(Path::new("/nonexistent"));
         assert!(folder.open(CastId(1), &object, "x").is_err());
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("x")).unwrap();
+        let taken = Folder::new(dir.path()).open(CastId(1), &object, "x");
+        assert!(taken.unwrap_err().to_string().contains("no file"));
         assert_eq!(folder.write(CastId(1), Part::Data(0), b"abc"), Err(NoRoom));
     }
 }

@@ -17,7 +17,7 @@ use super::lifecycle::set_state;
 use super::record::Cause;
 use super::{Runner, job_id, retention};
 use crate::api::types::{Frame, JobState, LoadReport, RankEnd, Reuse};
-use crate::casts::for_jobs::{Brought, ProgramCast};
+use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
 use crate::config::Load;
 
 /// Cold nodes from which on `auto` casts: a single one gets everything from the control node in
@@ -81,6 +81,13 @@ impl Runner {
         if std::mem::take(&mut job.bringing) {
             self.launch_here(now_us, fabric, id);
         }
+    }
+
+    /// The file of a job that a node says, in these words, it does not have.
+    pub fn missing_file(&self, id: u64, text: &str) -> Option<[u8; 32]> {
+        let job = self.jobs.get(&id)?;
+        let named = |file: &&JobFile| text.starts_with(&format!("file {} is not", file.name));
+        job.files.iter().find(named).map(|file| file.object)
     }
 
     /// A job does not get its files.

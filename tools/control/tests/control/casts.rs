@@ -114,6 +114,13 @@ fn mistakes_are_told_with_what_to_do() {
         taken.contains("casts drop data") && taken.contains("n0"),
         "{taken}"
     );
+    // A job has its own file all the same: it goes by content.
+    std::fs::create_dir(lab.path("sub")).unwrap();
+    let own = file(&lab, "sub/data", "of the job", 10_000);
+    let (code, out, err) = parts(&lab.run(&["--with", &own], "with data\n"));
+    assert_eq!((code, &out[..]), (0, "of the job\n"), "{err}");
+    assert!(lab.hearth(&["casts", "drop", "data"]).status.success());
+    assert_eq!(cast(&lab, &[&data]).0, 0);
     let missing = refused(&lab, &["/no/such/file"]);
     assert!(missing.contains("/no/such/file"), "{missing}");
     let folder = refused(&lab, &[lab.path("").to_str().unwrap(), "--name", "x"]);

@@ -222,8 +222,8 @@ fn set_held(connection: &Connection, row: &HeldRow) -> rusqlite::Result<()> {
 fn put_cast(connection: &Connection, row: &CastRow) -> rusqlite::Result<()> {
     number_from(connection, "next_cast", row.id.saturating_add(1))?;
     let text = "INSERT OR REPLACE INTO casts
-        (id, name, object, nodes, scheme, rate, began_unix_us)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        (id, name, object, nodes, scheme, rate, patient, began_unix_us)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     connection
         .prepare_cached(text)?
         .execute(params![
@@ -233,6 +233,7 @@ fn put_cast(connection: &Connection, row: &CastRow) -> rusqlite::Result<()> {
             row.nodes,
             row.scheme,
             Number(row.rate),
+            row.patient,
             Number(row.began_unix_us),
         ])
         .map(drop)

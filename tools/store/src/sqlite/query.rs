@@ -115,7 +115,7 @@ impl Query for Sqlite {
     }
 
     fn casts(&self) -> Result<Vec<CastRow>, StoreError> {
-        let text = "SELECT id, name, object, nodes, scheme, rate, began_unix_us FROM casts
+        let text = "SELECT id, name, object, nodes, scheme, rate, patient, began_unix_us FROM casts
             ORDER BY id";
         self.rows(text, [], |row| {
             Ok(CastRow {
@@ -125,7 +125,8 @@ impl Query for Sqlite {
                 nodes: row.get(3)?,
                 scheme: row.get(4)?,
                 rate: number(row, 5)?,
-                began_unix_us: number(row, 6)?,
+                patient: row.get(6)?,
+                began_unix_us: number(row, 7)?,
             })
         })
     }

@@ -91,6 +91,7 @@ const STEPS: &[&str] = &[
         nodes TEXT NOT NULL,
         scheme TEXT NOT NULL,
         rate INTEGER NOT NULL,
+        patient INTEGER NOT NULL,
         began_unix_us INTEGER NOT NULL
     ) STRICT;",
 ];
