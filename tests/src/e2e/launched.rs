@@ -125,20 +125,19 @@ impl Launched {
         Ok(())
     }
 
-    /// No rank found the program; each fetched it.
+    /// No rank found the program; each fetched it, page by page or with a cast.
     pub fn expect_cold(&self, what: &str) -> Result<()> {
         ensure!(
             self.warm()?.iter().all(|&warm| !warm),
             "{what}: warm where it must be cold: {}",
             self.report
         );
-        for something in ["/faults/code", "/loaded_bytes", "/wire/bytes"] {
-            ensure!(
-                self.sum(something)? > 0,
-                "{what}: cold, but {something} is 0: {}",
-                self.report
-            );
-        }
+        let by_demand = self.sum("/loaded_bytes")? > 0 && self.sum("/wire/bytes")? > 0;
+        ensure!(
+            self.sum("/faults/code")? > 0 && (by_demand || self.sum("/cast/pages")? > 0),
+            "{what}: cold, but nothing was fetched or touched: {}",
+            self.report
+        );
         Ok(())
     }
 

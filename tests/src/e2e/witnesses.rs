@@ -125,6 +125,9 @@ fn watched(cluster: &Cluster, flags: &[&str], program: &str) -> Result<Watched> 
     })
 }
 
+/// Read-only pages of hello-c that its calls may touch first: the path that it asks `readlink` for, and its line.
+const BY_CALLS_MOST: u64 = 2;
+
 fn others(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("hello-c");
     let cold = watched(cluster, &["--cold"], &program)?;
@@ -134,8 +137,10 @@ fn others(cluster: &Cluster) -> Result<()> {
         readonly: cold.launched.sum("/faults/readonly")?,
         other: cold.faults.other,
     };
+    // The node also counts what a call touches before the program does; that raises no exception.
+    let by_calls = reported.readonly.checked_sub(cold.faults.readonly);
     ensure!(
-        cold.faults == reported,
+        cold.faults.code == reported.code && by_calls.is_some_and(|pages| pages <= BY_CALLS_MOST),
         "QEMU saw {:?}, the node reports {reported:?}: {}",
         cold.faults,
         cold.launched.report()
