@@ -8,7 +8,7 @@
 
 use hearth_store::{EventRow, JobRow, ProgramUse};
 
-use crate::api::types::{JobInfo, JobState, RankEnd, RankReport, Reuse};
+use crate::api::types::{JobInfo, JobState, RankEnd, RankReport};
 use crate::events::{Event, Severity};
 use crate::secrets;
 
@@ -64,14 +64,8 @@ pub fn job_info(row: JobRow) -> JobInfo {
         submitted_unix_us: row.submitted_unix_us,
         started_unix_us: row.started_unix_us,
         ended_unix_us: row.ended_unix_us,
-        time_limit_s: None,
         exit_status: row.exit_status,
-        bad_program: false,
-        reuse: Reuse::default(),
-        load: None,
-        with: Vec::new(),
-        totals: None,
-        ranks: Vec::new(),
+        ..JobInfo::default()
     }
 }
 
@@ -132,6 +126,8 @@ fn word<T: serde::de::DeserializeOwned>(word: &str) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::types::Reuse;
+
     fn info() -> JobInfo {
         let rank = |rank, end| RankReport {
             end: Some(end),
@@ -153,16 +149,13 @@ mod tests {
             ended_unix_us: Some(3),
             time_limit_s: Some(5),
             exit_status: Some(143),
-            bad_program: false,
             reuse: Reuse::Require,
-            load: None,
-            with: Vec::new(),
-            totals: None,
             ranks: vec![
                 rank(0, RankEnd::Signal(15)),
                 rank(1, RankEnd::NodeLost),
                 rank(2, RankEnd::Exited(0)),
             ],
+            ..JobInfo::default()
         }
     }
 

@@ -16,7 +16,7 @@ use super::{Api, Refusal, casts, programs};
 use crate::config::Load;
 use crate::hostlist;
 use crate::jobs::allocator::Want;
-use crate::jobs::record::Submission;
+use crate::jobs::record::{Submission, Terms};
 use crate::jobs::retention::Wishes;
 use crate::jobs::streams::{Item, SinkReader};
 use crate::jobs::{JobError, SubmitError};
@@ -88,6 +88,7 @@ pub async fn submit(
         wait: request.wait,
         time_limit_s: request.time_limit_s,
         stdin: request.stdin,
+        terms: Terms::default(),
     };
     let id = api
         .shared

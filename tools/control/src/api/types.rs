@@ -9,6 +9,7 @@
 mod casts;
 mod held;
 mod launch;
+mod queue;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,7 @@ pub use launch::{
     CastCounts, FaultCounts, InterruptCounts, LaunchTotals, PageCounts, RankReport, RetainedCounts,
     Reuse, UnknownCall, WireCounts,
 };
+pub use queue::{AfterCondition, AfterJob, Drained, KeptOutput, Placement, Why};
 
 use crate::config::{Load, Verify};
 
@@ -115,10 +117,11 @@ pub struct NodeInfo {
 }
 
 /// State of a job, in the words of `hearth jobs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
     /// Waits for nodes.
+    #[default]
     Pending,
     /// Its nodes prepare.
     Starting,
@@ -164,7 +167,7 @@ impl JobState {
 }
 
 /// One job, as `GET /v1/jobs` lists it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobInfo {
     /// Its number.
     pub id: u64,
@@ -203,6 +206,39 @@ pub struct JobInfo {
     /// Names of the files that it finds under `/with`.
     #[serde(default)]
     pub with: Vec<String>,
+    /// Who submitted it.
+    #[serde(default)]
+    pub user: String,
+    /// Higher goes first.
+    #[serde(default)]
+    pub priority: i32,
+    /// It does not start until it is released.
+    #[serde(default)]
+    pub held: bool,
+    /// No client waits for it: its output is kept by the control node.
+    #[serde(default)]
+    pub batch: bool,
+    /// It is queued again when a node is lost under it or the control node ends.
+    #[serde(default)]
+    pub requeue: bool,
+    /// How often it was queued again.
+    #[serde(default)]
+    pub restarts: u32,
+    /// Jobs that it still waits for.
+    #[serde(default)]
+    pub after: Vec<AfterJob>,
+    /// Why it has no nodes, in one word; `reason` says more. Only while it is pending.
+    #[serde(default)]
+    pub why: Option<Why>,
+    /// When it starts at the latest, in microseconds since 1970, where the queue has reserved that.
+    #[serde(default)]
+    pub expected_start_unix_us: Option<u64>,
+    /// How it got its nodes, once it has some.
+    #[serde(default)]
+    pub placement: Option<Placement>,
+    /// Its output as far as the control node keeps it.
+    #[serde(default)]
+    pub output: Option<KeptOutput>,
     /// Sums over its ranks, once it ended and any rank ran.
     #[serde(default)]
     pub totals: Option<LaunchTotals>,

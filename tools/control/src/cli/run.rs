@@ -369,22 +369,10 @@ pub(super) mod tests {
         JobInfo {
             id: 1,
             name: "p".into(),
-            program: String::new(),
             state,
-            reason: String::new(),
             ranks_total: 1,
-            nodes: String::new(),
-            submitted_unix_us: 0,
-            started_unix_us: None,
-            ended_unix_us: None,
-            time_limit_s: None,
             exit_status,
-            bad_program: false,
-            reuse: Reuse::Allow,
-            load: None,
-            with: Vec::new(),
-            totals: None,
-            ranks: Vec::new(),
+            ..JobInfo::default()
         }
     }
 

@@ -254,20 +254,14 @@ impl Runner {
             ranks_total: submission.want.ranks,
             nodes: String::new(),
             submitted_unix_us: clock::unix_us(),
-            started_unix_us: None,
-            ended_unix_us: None,
             time_limit_s: (time_limit_s > 0).then_some(time_limit_s),
-            exit_status: None,
-            bad_program: false,
             reuse: submission.wishes.reuse,
-            load: None,
             with: submission
                 .files
                 .iter()
                 .map(|file| file.name.clone())
                 .collect(),
-            totals: None,
-            ranks: Vec::new(),
+            ..JobInfo::default()
         };
         let mut job = Job {
             info,

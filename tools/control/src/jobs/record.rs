@@ -12,7 +12,9 @@ use super::allocator::Want;
 use super::fabric::Call;
 use super::retention::Wishes;
 use super::streams::{Sink, Source};
-use crate::api::types::{EXIT_NODE_LOST, EXIT_TIME_LIMIT, JobInfo, JobState, RankEnd, RankReport};
+use crate::api::types::{
+    AfterJob, EXIT_NODE_LOST, EXIT_TIME_LIMIT, JobInfo, JobState, RankEnd, RankReport,
+};
 use crate::casts::for_jobs::JobFile;
 use crate::config::Load;
 use crate::programs::Program;
@@ -42,6 +44,29 @@ pub struct Submission {
     pub time_limit_s: Option<u64>,
     /// Whether standard input will come.
     pub stdin: bool,
+    /// How it stands in the queue, and what becomes of it without a client.
+    pub terms: Terms,
+}
+
+/// How a job stands in the queue, and what becomes of it without a client.
+#[derive(Debug, Clone, Default)]
+pub struct Terms {
+    /// Who submits it.
+    pub user: String,
+    /// No client waits for it: it starts without one, and its output is kept.
+    pub batch: bool,
+    /// It is held from the beginning.
+    pub hold: bool,
+    /// Higher goes first.
+    pub priority: i32,
+    /// Jobs that must have ended before it starts.
+    pub after: Vec<AfterJob>,
+    /// How those of `after` have ended that [`super::Runner::get`] does not know any more.
+    pub known_ends: BTreeMap<u64, JobState>,
+    /// Queue it again when a node is lost under it or the control node ends.
+    pub requeue: bool,
+    /// Standard input of rank 0 of a batch job: a file in the program store.
+    pub input: Option<Program>,
 }
 
 /// What is written down of a job: when it is accepted, when it begins to run, when it has ended.

@@ -11,7 +11,7 @@ use netstack::job::StartMode;
 
 use super::allocator::{FewestHops, Want, WarmNodes};
 use super::fabric::{Call, Exit, Fabric, Launch, Reply};
-use super::record::Submission;
+use super::record::{Submission, Terms};
 use super::retention::Wishes;
 use super::streams::{Item, SinkReader};
 use super::{JobError, Runner, SubmitError};
@@ -140,6 +140,7 @@ impl Lab {
             wait: false,
             time_limit_s: None,
             stdin: false,
+            terms: Terms::default(),
         }
     }
 
