@@ -14,11 +14,16 @@
 //! Key types: [`Object`] (what an announcement says), [`Lists`] (what its list blocks hold),
 //! [`Builder`] (makes both). Neighbours: the engine checks with [`Object::check`],
 //! [`Object::verify_list`] and [`Object::verify_block`]; the hash function itself comes from outside
-//! by [`Hasher`], since a kernel has one of its own.
+//! by [`Hasher`], since a kernel has one of its own; with the feature `blake3` there is the crate's.
 //!
 //! Invariant: what these three accept is part of the object with that id, whoever sent it.
 
 use alloc::vec::Vec;
+
+#[cfg(any(test, feature = "blake3"))]
+mod blake;
+#[cfg(any(test, feature = "blake3"))]
+pub use blake::Blake3;
 
 /// Bytes of a hash or chaining value.
 pub const HASH_BYTES: usize = 32;

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
-use super::hashes::{Hash, Hasher, Lists};
+use super::hashes::{Blake3, Hash, Hasher, Lists};
 use super::*;
 use crate::ids::NodeId;
 use crate::rng::Rng;
@@ -23,23 +23,11 @@ struct Memory {
 
 impl Hasher for Memory {
     fn subtree(&mut self, first_byte: u64, bytes: &[u8], root: bool) -> Hash {
-        use blake3::hazmat::HasherExt as _;
-        if root {
-            return *blake3::hash(bytes).as_bytes();
-        }
-        let mut hasher = blake3::Hasher::new();
-        hasher.set_input_offset(first_byte);
-        hasher.update(bytes);
-        hasher.finalize_non_root()
+        Blake3.subtree(first_byte, bytes, root)
     }
 
     fn merge(&mut self, left: &Hash, right: &Hash, root: bool) -> Hash {
-        use blake3::hazmat::{Mode, merge_subtrees_non_root, merge_subtrees_root};
-        if root {
-            *merge_subtrees_root(left, right, Mode::Hash).as_bytes()
-        } else {
-            merge_subtrees_non_root(left, right, Mode::Hash)
-        }
+        Blake3.merge(left, right, root)
     }
 }
 

@@ -4,11 +4,12 @@
 //!
 //! Invariant: the n-th cast of a setup gets the n-th object; all differ.
 
-use netstack::broadcast::{Hash, Hasher, Object, hashes};
+use netstack::broadcast::hashes::{self, Blake3};
+use netstack::broadcast::{Hash, Hasher, Object};
 use netstack::rng::Rng;
 
 use super::setup::{Payload, Setup};
-use super::shelf::{Blake3, Content};
+use super::shelf::Content;
 
 /// Largest object with real bytes: more would only be slow.
 const REAL_MOST: u64 = 64 << 20;

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use blake3::hazmat::{HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
+use netstack::broadcast::hashes::Blake3;
 use netstack::broadcast::{
     CastId, HASH_BYTES, Hash, Hasher, LIST_BYTES, NoRoom, Object, Part, Store,
 };
@@ -230,29 +230,6 @@ impl Store for Shelf {
             self.violation(format!("{part:?} of {cast:?} stored with wrong bytes"));
         }
         Ok(())
-    }
-}
-
-/// The BLAKE3 crate, as the control node uses it.
-pub struct Blake3;
-
-impl Hasher for Blake3 {
-    fn subtree(&mut self, first_byte: u64, bytes: &[u8], root: bool) -> Hash {
-        if root {
-            return *blake3::hash(bytes).as_bytes();
-        }
-        let mut hasher = blake3::Hasher::new();
-        hasher.set_input_offset(first_byte);
-        hasher.update(bytes);
-        hasher.finalize_non_root()
-    }
-
-    fn merge(&mut self, left: &Hash, right: &Hash, root: bool) -> Hash {
-        if root {
-            *merge_subtrees_root(left, right, Mode::Hash).as_bytes()
-        } else {
-            merge_subtrees_non_root(left, right, Mode::Hash)
-        }
     }
 }
 

@@ -3,31 +3,9 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use blake3::hazmat::{self, HasherExt as _, Mode};
 use proptest::prelude::*;
 
 use super::*;
-
-/// The hash function of the crate.
-struct Crate;
-
-impl Hasher for Crate {
-    fn subtree(&mut self, first_byte: u64, bytes: &[u8], root: bool) -> Hash {
-        let mut hasher = blake3::Hasher::new();
-        if root {
-            return *hasher.update(bytes).finalize().as_bytes();
-        }
-        hasher.set_input_offset(first_byte);
-        hasher.update(bytes).finalize_non_root()
-    }
-
-    fn merge(&mut self, left: &Hash, right: &Hash, root: bool) -> Hash {
-        match root {
-            true => *hazmat::merge_subtrees_root(left, right, Mode::Hash).as_bytes(),
-            false => hazmat::merge_subtrees_non_root(left, right, Mode::Hash),
-        }
-    }
-}
 
 fn content(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i % 251) as u8).collect()
@@ -58,20 +36,20 @@ fn descriptions_merge_to_the_crates_hash() {
         for log2 in [12, 13] {
             let bytes = content(size);
             let (object, lists) =
-                Object::describe(&bytes, log2, &mut Crate).expect("it is small enough");
+                Object::describe(&bytes, log2, &mut Blake3).expect("it is small enough");
             assert_eq!(object.id, *blake3::hash(&bytes).as_bytes(), "{size}");
-            assert_eq!(object.check(&mut Crate), Ok(()));
+            assert_eq!(object.check(&mut Blake3), Ok(()));
             for index in 0..object.list_blocks() {
                 let list = lists.block(index).expect("there is such a list");
                 assert_eq!(list.len(), object.list_bytes(index));
-                assert!(object.verify_list(index, list, &mut Crate));
+                assert!(object.verify_list(index, list, &mut Blake3));
             }
             assert_eq!(lists.block(object.list_blocks()), None);
             for (index, block) in (0..).zip(bytes.chunks(1 << log2)) {
                 let list = object.list_of(index).and_then(|list| lists.block(list));
                 let list = list.unwrap_or_default();
                 assert_eq!(block.len(), object.data_bytes(index));
-                assert!(object.verify_block(index, block, list, &mut Crate));
+                assert!(object.verify_block(index, block, list, &mut Blake3));
             }
         }
     }
@@ -80,19 +58,19 @@ fn descriptions_merge_to_the_crates_hash() {
 #[test]
 fn what_is_not_there_is_not_accepted() {
     let bytes = content(300 * 4096);
-    let (object, lists) = Object::describe(&bytes, 12, &mut Crate).expect("it is small enough");
+    let (object, lists) = Object::describe(&bytes, 12, &mut Blake3).expect("it is small enough");
     let list = lists.block(0).expect("there are two");
-    assert!(!object.verify_list(1, list, &mut Crate), "another list");
-    assert!(!object.verify_list(2, list, &mut Crate), "no list");
-    assert!(!object.verify_list(0, &list[1..], &mut Crate));
+    assert!(!object.verify_list(1, list, &mut Blake3), "another list");
+    assert!(!object.verify_list(2, list, &mut Blake3), "no list");
+    assert!(!object.verify_list(0, &list[1..], &mut Blake3));
     let block = &bytes[..4096];
-    assert!(!object.verify_block(300, block, list, &mut Crate));
-    assert!(!object.verify_block(1, block, list, &mut Crate));
-    assert!(!object.verify_block(0, &block[1..], list, &mut Crate));
-    assert!(!object.verify_block(0, block, &[], &mut Crate), "no list");
+    assert!(!object.verify_block(300, block, list, &mut Blake3));
+    assert!(!object.verify_block(1, block, list, &mut Blake3));
+    assert!(!object.verify_block(0, &block[1..], list, &mut Blake3));
+    assert!(!object.verify_block(0, block, &[], &mut Blake3), "no list");
     // The same content elsewhere in the object has another value: its offset is hashed, too.
     let same = vec![7; 600 * 4096];
-    let (object, lists) = Object::describe(&same, 12, &mut Crate).expect("it is small enough");
+    let (object, lists) = Object::describe(&same, 12, &mut Blake3).expect("it is small enough");
     assert_ne!(lists.value(0), lists.value(1));
     assert_eq!(object.data_blocks(), 600);
 }
@@ -100,11 +78,11 @@ fn what_is_not_there_is_not_accepted() {
 #[test]
 fn descriptions_that_contradict_themselves_are_refused() {
     let bytes = content(300 * 4096);
-    let (object, _) = Object::describe(&bytes, 12, &mut Crate).expect("it is small enough");
+    let (object, _) = Object::describe(&bytes, 12, &mut Blake3).expect("it is small enough");
     let with = |change: fn(&mut Object)| {
         let mut changed = object.clone();
         change(&mut changed);
-        changed.check(&mut Crate)
+        changed.check(&mut Blake3)
     };
     assert_eq!(with(|o| o.block_log2 = 11), Err(ObjectError::BlockSize));
     assert_eq!(with(|o| o.block_log2 = 17), Err(ObjectError::BlockSize));
@@ -142,18 +120,18 @@ proptest! {
         size in 1_usize..40 * 4096, at in any::<prop::sample::Index>(), bit in 0_u32..8,
     ) {
         let mut bytes = content(size);
-        let (object, lists) = Object::describe(&bytes, 12, &mut Crate).expect("it is small");
+        let (object, lists) = Object::describe(&bytes, 12, &mut Blake3).expect("it is small");
         let at = at.index(size);
         let index = (at / 4096) as u32;
         bytes[at] ^= 1_u8 << bit;
         let block = &bytes[at / 4096 * 4096..][..object.data_bytes(index)];
         let list = lists.block(0).unwrap_or_default();
-        prop_assert!(!object.verify_block(index, block, list, &mut Crate));
+        prop_assert!(!object.verify_block(index, block, list, &mut Blake3));
         if let Some(list) = lists.block(0) {
             let mut list = list.to_vec();
             let at = at % list.len();
             list[at] ^= 1_u8 << bit;
-            prop_assert!(!object.verify_list(0, &list, &mut Crate));
+            prop_assert!(!object.verify_list(0, &list, &mut Blake3));
         }
     }
 }

@@ -9,9 +9,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use blake3::hazmat::{self, HasherExt, Mode};
+pub use netstack::broadcast::hashes::Blake3;
 use netstack::broadcast::hashes::{self, Builder};
-use netstack::broadcast::{Hash, Hasher, Lists, Object, ObjectError};
+use netstack::broadcast::{Lists, Object, ObjectError};
 
 /// Bytes read at once while a file is described.
 const PIECE_BYTES: usize = 1024 * 1024;
@@ -23,29 +23,6 @@ const BLOCK_LOG2: u8 = 13;
 /// Below this size blocks of 4 KiB: more of them, so that small data at many nodes does not wait for
 /// whole blocks.
 const SMALL_BYTES: u64 = 2 * 1024 * 1024;
-
-/// BLAKE3 by the crate, which uses what vector instructions there are.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Blake3;
-
-impl Hasher for Blake3 {
-    fn subtree(&mut self, first_byte: u64, bytes: &[u8], root: bool) -> Hash {
-        let mut hasher = blake3::Hasher::new();
-        if root {
-            return *hasher.update(bytes).finalize().as_bytes();
-        }
-        hasher.set_input_offset(first_byte).update(bytes);
-        hasher.finalize_non_root()
-    }
-
-    fn merge(&mut self, left: &Hash, right: &Hash, root: bool) -> Hash {
-        if root {
-            *hazmat::merge_subtrees_root(left, right, Mode::Hash).as_bytes()
-        } else {
-            hazmat::merge_subtrees_non_root(left, right, Mode::Hash)
-        }
-    }
-}
 
 /// Why something cannot be cast.
 #[derive(Debug, thiserror::Error)]
