@@ -158,13 +158,18 @@ pub(crate) fn start(spec: &Spec, paths: &Paths, node: u32) -> Result<Child, Erro
     })
 }
 
-/// A command whose process is killed when the calling thread ends, however it ends.
+/// Run by `sh` once the death signal is set: a parent that died before that sends none, but is not
+/// this process's parent any more either. `$0` is the parent's number, `$@` the command.
+const UNLESS_ORPHANED: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
+
+/// A command whose process is killed when the calling thread ends, however and whenever it ends.
 pub(crate) fn dying_with_parent(program: impl Into<OsString>) -> Command {
     match find_program("setpriv") {
         Some(setpriv) => {
             let mut command = Command::new(setpriv);
             command
-                .args(["--pdeathsig", "KILL", "--"])
+                .args(["--pdeathsig", "KILL", "--", "sh", "-c", UNLESS_ORPHANED])
+                .arg(std::process::id().to_string())
                 .arg(program.into());
             command
         }
