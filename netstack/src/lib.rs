@@ -30,6 +30,7 @@ pub(crate) mod backoff;
 pub mod broadcast;
 pub mod control;
 pub mod counters;
+pub mod exchange;
 pub mod ids;
 pub mod io;
 pub mod job;

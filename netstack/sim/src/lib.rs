@@ -9,6 +9,7 @@
 //!   the safety checks, and the node status table.
 //! - [`world`]: the event loop that ties them together, crashes and restarts included.
 //! - [`scenario`]: named runs, each a function of its seed and number of nodes.
+//! - [`exchange`]: all-to-all exchanges at scale, on the same network as casts.
 //! - [`broadcast`]: casts at scale, on a network of its own: fat tree, finite queues, trains of datagrams.
 //!
 //! A failing run is one seed: its report names the command that replays it.
@@ -20,6 +21,7 @@
 
 pub mod agent;
 pub mod broadcast;
+pub mod exchange;
 pub mod network;
 pub mod operator;
 pub mod program;

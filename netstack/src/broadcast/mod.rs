@@ -32,7 +32,7 @@ pub mod hashes;
 pub mod header;
 pub mod member;
 pub mod message;
-mod pacer;
+pub(crate) mod pacer;
 pub mod plan;
 pub mod published;
 mod roster;

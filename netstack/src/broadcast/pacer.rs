@@ -78,8 +78,9 @@ impl Pacer {
 }
 
 /// Bytes on the wire of a datagram with this much UDP payload.
-pub(crate) fn on_wire(datagram: usize) -> usize {
-    (datagram + FRAMING).max(SMALLEST)
+pub(crate) const fn on_wire(datagram: usize) -> usize {
+    let bytes = datagram + FRAMING;
+    if bytes < SMALLEST { SMALLEST } else { bytes }
 }
 
 /// The time one block takes on the link: the unit of all waits of a cast.

@@ -20,7 +20,7 @@ use core::hash::Hasher as _;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
-use crate::ids::{BootEpoch, ControlEpoch, NodeId};
+use crate::ids::{BootEpoch, ControlEpoch, JobId, NodeId};
 
 /// Bytes in a key.
 pub const KEY_LEN: usize = 16;
@@ -63,6 +63,23 @@ impl Key {
             hasher.write(part);
         }
         hasher.finish128().as_bytes()
+    }
+
+    /// SipHash-2-4 with its ordinary output of 64 bits, for tags of single packets of bulk data.
+    pub fn short_mac(&self, bytes: &[u8]) -> [u8; 8] {
+        let mut hasher = siphasher::sip::SipHasher24::new_with_key(&self.0);
+        hasher.write(bytes);
+        hasher.finish().to_le_bytes()
+    }
+
+    /// The key of what the ranks of a job say to one another in one epoch of its member list, from the
+    /// peer key (`self`).
+    pub fn exchange_key(&self, job: JobId, epoch: u16) -> Key {
+        Key(self.mac(&[
+            b"hearth exchange\0",
+            &job.0.to_le_bytes(),
+            &epoch.to_le_bytes(),
+        ]))
     }
 
     /// Compares a tag without telling by the time it takes where the first difference is.

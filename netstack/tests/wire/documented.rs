@@ -311,7 +311,7 @@ fn numbers_are_as_documented() {
     }
 }
 
-const KINDS: [Kind; 32] = [
+const KINDS: [Kind; 35] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Refuse,
@@ -344,6 +344,9 @@ const KINDS: [Kind; 32] = [
     Kind::CastReportAck,
     Kind::CastEnd,
     Kind::CastEndAck,
+    Kind::ExchangeData,
+    Kind::ExchangeControl,
+    Kind::ExchangeMessage,
 ];
 
 fn hello_of_zeros() -> Hello {

@@ -6,6 +6,7 @@
 //! hearth-sim table                                        what the scenarios come to, to be reviewed
 //! hearth-sim list                                         the scenarios
 //! hearth-sim broadcast [OPTIONS]                          a cast at any scale; --help shows the options
+//! hearth-sim exchange [OPTIONS]                           an all-to-all exchange at any scale
 //! ```
 
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use netstack_sim::broadcast::{self, world::World};
+use netstack_sim::exchange;
 use netstack_sim::scenario::{ALL, Scenario};
 
 /// Seeds of the swarm in a check.
@@ -31,6 +33,13 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|first| first == "broadcast") {
         // The name of the subcommand stands for that of the program.
         return if broadcast::options::Options::parse_from(&arguments).run() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        };
+    }
+    if arguments.first().is_some_and(|first| first == "exchange") {
+        return if exchange::options::Options::parse_from(&arguments).run() {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
@@ -59,7 +68,7 @@ fn main() -> ExitCode {
         }) => report(&run(scenario, seed, nodes, runs, true)),
         Err(what) => {
             eprintln!(
-                "hearth-sim: {what}\nusage: hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R] | check | table | list | broadcast --help"
+                "hearth-sim: {what}\nusage: hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R] | check | table | list | broadcast --help | exchange --help"
             );
             ExitCode::from(2)
         }

@@ -329,7 +329,7 @@ fn table_bytes(entries: u32, seed: u64) -> Result<u64, String> {
 }
 
 /// A random choice of this share of the nodes, at least one when the share is not 0; in ascending order.
-fn some_nodes(rng: &mut Rng, nodes: u32, share: f64) -> Vec<u32> {
+pub(crate) fn some_nodes(rng: &mut Rng, nodes: u32, share: f64) -> Vec<u32> {
     let count = (f64::from(nodes) * share).round() as usize;
     let count = count.max(usize::from(share > 0.0)).min(nodes as usize);
     let mut all: Vec<u32> = (0..nodes).collect();
@@ -342,7 +342,7 @@ fn some_nodes(rng: &mut Rng, nodes: u32, share: f64) -> Vec<u32> {
     all
 }
 
-fn ppm(share: f64) -> u32 {
+pub(crate) fn ppm(share: f64) -> u32 {
     (share * 1e6).round() as u32
 }
 
@@ -363,7 +363,7 @@ fn with_unit(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
     Ok(number * factor)
 }
 
-fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let units = [
         ("B", 1.0),
         ("", 1.0),
@@ -375,17 +375,17 @@ fn size(text: &str) -> Result<u64, String> {
     with_unit(text, &units).map(|size| size as u64)
 }
 
-fn rate(text: &str) -> Result<u64, String> {
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let units = [("Kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9)];
     with_unit(text, &units).map(|rate| rate as u64)
 }
 
-fn time(text: &str) -> Result<u64, String> {
+pub(crate) fn time(text: &str) -> Result<u64, String> {
     let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     with_unit(text, &units).map(|time| time as u64)
 }
 
-fn share(text: &str) -> Result<f64, String> {
+pub(crate) fn share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text);
     match number.parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent / 100.0),
@@ -393,7 +393,7 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-fn widths(option: &str, text: &str) -> Result<Vec<u32>, String> {
+pub(crate) fn widths(option: &str, text: &str) -> Result<Vec<u32>, String> {
     text.split('x')
         .map(|width| {
             width

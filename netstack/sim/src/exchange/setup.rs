@@ -1,0 +1,123 @@
+//! What a run of an exchange is made of.
+//!
+//! Invariant: a run is a function of its setup.
+
+use netstack::exchange::Scheme;
+use netstack::rng::Rng;
+
+use crate::broadcast::fabric::{Noise, Wiring};
+use crate::broadcast::setup::{CARD_BYTES, QUEUE_BYTES, RATE, default_tree};
+use crate::broadcast::summary::limit_ns;
+
+/// One-way delay across the whole tree unless told otherwise: a round trip of 20 us.
+pub const LATENCY_NS: u64 = 10_000;
+/// How long a paused node does nothing.
+pub const PAUSE_NS: u64 = 1_000_000;
+/// Every node pauses once in this time, each at a moment of its own.
+pub const PAUSE_EVERY_NS: u64 = 1_000_000_000;
+
+/// Lengths of the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// All the same.
+    Equal(u64),
+    /// Drawn for each pair: a quarter of the blocks empty, the others up to twice this.
+    Random(u64),
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Seed of everything that is drawn at random.
+    pub seed: u64,
+    /// Number of ranks, a node each.
+    pub ranks: u32,
+    /// Lengths of the blocks.
+    pub sizes: Sizes,
+    /// How it is done.
+    pub scheme: Scheme,
+    /// The network.
+    pub wiring: Wiring,
+    /// What goes wrong with datagrams.
+    pub noise: Noise,
+    /// Nodes pause.
+    pub pauses: bool,
+    /// Ranks that begin late.
+    pub late: Vec<u32>,
+    /// By how much, in nanoseconds.
+    pub late_ns: u64,
+    /// Ranks that die, and when.
+    pub deaths: Vec<(u64, u32)>,
+    /// The ranks know which leaf switch they are on.
+    pub knows_leaves: bool,
+    /// Real datagrams with real bytes.
+    pub real: bool,
+    /// Exchanges one after the other.
+    pub times: u32,
+    /// Packets that travel as one event, where bytes are not real.
+    pub train: u32,
+    /// Everything must have come to its end by then.
+    pub deadline_ns: u64,
+}
+
+impl Setup {
+    /// An exchange of equal blocks on a quiet network.
+    pub fn new(seed: u64, ranks: u32, bytes: u64, scheme: Scheme) -> Self {
+        Setup {
+            seed,
+            ranks,
+            sizes: Sizes::Equal(bytes),
+            scheme,
+            wiring: Wiring {
+                rate: RATE,
+                latency_ns: LATENCY_NS,
+                tree: default_tree(ranks),
+                taper: Vec::new(),
+                queue_bytes: QUEUE_BYTES,
+                card_bytes: CARD_BYTES,
+            },
+            noise: Noise::default(),
+            pauses: false,
+            late: Vec::new(),
+            late_ns: 0,
+            deaths: Vec::new(),
+            knows_leaves: false,
+            real: false,
+            times: 1,
+            train: 4,
+            deadline_ns: 600_000_000_000,
+        }
+    }
+
+    /// Bytes of the block from one rank to another.
+    pub fn block_bytes(&self, from: u32, to: u32) -> u64 {
+        match self.sizes {
+            Sizes::Equal(bytes) => bytes,
+            Sizes::Random(most) => {
+                let pair = u64::from(from) << 32 | u64::from(to);
+                let mut rng = Rng::new(self.seed ^ pair.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                match rng.below(4) {
+                    0 => 0,
+                    _ => rng.below(2 * most + 1),
+                }
+            }
+        }
+    }
+
+    /// Nanoseconds that the link that has most to carry needs for its blocks in full datagrams, those of a rank to
+    /// itself left out.
+    pub fn limit_ns(&self) -> f64 {
+        let others = |me: u32| (0..self.ranks).filter(move |other| *other != me);
+        match self.sizes {
+            Sizes::Equal(bytes) => f64::from(self.ranks - 1) * limit_ns(bytes, self.wiring.rate),
+            Sizes::Random(_) => (0..self.ranks)
+                .map(|me| {
+                    let ns = |bytes| limit_ns(bytes, self.wiring.rate);
+                    let sent: f64 = others(me).map(|to| ns(self.block_bytes(me, to))).sum();
+                    let received: f64 = others(me).map(|from| ns(self.block_bytes(from, me))).sum();
+                    sent.max(received)
+                })
+                .fold(0.0, f64::max),
+        }
+    }
+}

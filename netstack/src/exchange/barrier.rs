@@ -1,0 +1,147 @@
+//! A barrier at one rank: in stage `s` it tells the rank `2^s` further on that it has come so far, and waits for the
+//! rank `2^s` before it.
+//!
+//! After the last stage every rank has heard, directly or not, of every other. A token that is lost is asked for by the
+//! rank that misses it.
+//!
+//! Source: Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, 1988 (dissemination).
+//!
+//! Invariant: it is done only after every rank has begun it.
+
+use super::alltoall::Io;
+use super::message::Item;
+use super::{Error, OpId};
+use crate::ids::Rank;
+use crate::time::{Instant, Micros};
+
+/// Longest wait between two questions.
+const LONGEST_WAIT: Micros = Micros::from_millis(100);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Barrier {
+    pub op: OpId,
+    pub context: u16,
+    pub number: u32,
+    size: u32,
+    stage: u8,
+    /// Stages whose token has come.
+    arrived: u32,
+    ask_at: Instant,
+    wait: Micros,
+    failure: Option<Error>,
+}
+
+/// Stages of a barrier of so many ranks.
+fn stages(size: u32) -> u8 {
+    size.next_power_of_two().trailing_zeros() as u8
+}
+
+/// Who waits for this rank's token of a stage.
+fn target(me: Rank, size: u32, stage: u8) -> Rank {
+    Rank(((u64::from(me.0) + (1 << stage)) % u64::from(size)) as u32)
+}
+
+fn source(me: Rank, size: u32, stage: u8) -> Rank {
+    let back = (1_u64 << stage) % u64::from(size);
+    Rank(((u64::from(me.0) + u64::from(size) - back) % u64::from(size)) as u32)
+}
+
+impl Barrier {
+    /// A barrier that this rank reaches now. `arrived`: stages whose tokens have come already.
+    pub(super) fn new(
+        op: OpId,
+        (context, number): (u16, u32),
+        size: u32,
+        arrived: u32,
+        io: &mut Io<'_>,
+    ) -> Self {
+        let mut barrier = Barrier {
+            op,
+            context,
+            number,
+            size,
+            stage: 0,
+            arrived,
+            ask_at: Instant::FAR_FUTURE,
+            wait: io.credit.wait(),
+            failure: None,
+        };
+        if stages(size) > 0 {
+            barrier.tell(0, io);
+            barrier.advance(io);
+        }
+        barrier
+    }
+
+    /// Its end, with an error if it failed.
+    pub(super) fn result(&self) -> Option<Result<u64, Error>> {
+        match self.failure {
+            Some(error) => Some(Err(error)),
+            None => (self.stage == stages(self.size)).then_some(Ok(0)),
+        }
+    }
+
+    /// It cannot be done.
+    pub(super) fn fail(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
+    }
+
+    /// Whom it waits for.
+    pub(super) fn waits_for(&self, me: Rank) -> Rank {
+        source(me, self.size, self.stage)
+    }
+
+    /// A token has come.
+    pub(super) fn arrived(&mut self, stage: u8, io: &mut Io<'_>) {
+        self.arrived |= 1 << stage;
+        self.advance(io);
+    }
+
+    /// A rank asks for a token.
+    pub(super) fn asked(&self, from: Rank, stage: u8, io: &mut Io<'_>) {
+        if stage <= self.stage && from == target(io.me, self.size, stage) {
+            self.tell(stage, io);
+        }
+    }
+
+    fn advance(&mut self, io: &mut Io<'_>) {
+        while self.stage < stages(self.size) && self.arrived >> self.stage & 1 == 1 {
+            self.stage += 1;
+            if self.stage < stages(self.size) {
+                self.tell(self.stage, io);
+            }
+        }
+        self.wait = io.credit.wait();
+        self.ask_at = io.now + self.wait;
+    }
+
+    fn tell(&self, stage: u8, io: &mut Io<'_>) {
+        let token = Item::Arrived {
+            context: self.context,
+            number: self.number,
+            stage,
+        };
+        io.outbox.push(target(io.me, self.size, stage), token);
+    }
+
+    /// When something is due.
+    pub(super) fn deadline(&self) -> Instant {
+        self.ask_at
+    }
+
+    /// Does what is due.
+    pub(super) fn tick(&mut self, io: &mut Io<'_>) {
+        if self.ask_at > io.now {
+            return;
+        }
+        let ask = Item::Ask {
+            context: self.context,
+            number: self.number,
+            stage: self.stage,
+        };
+        io.outbox.push(source(io.me, self.size, self.stage), ask);
+        self.wait = self.wait.saturating_mul(2).min(LONGEST_WAIT);
+        self.ask_at = io.now + self.wait;
+    }
+}

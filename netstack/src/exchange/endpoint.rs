@@ -1,0 +1,902 @@
+//! One rank of one job: posts operations, takes datagrams, gives datagrams and events.
+//!
+//! The drain loop is that of [`crate::node::Endpoint`]. Who has the job's connection table sends the datagrams: here a
+//! peer is its rank. An endpoint answers its peers whatever its program does, so it is fed with datagrams from the launch of
+//! the job on, before the program has posted anything.
+//!
+//! Control goes before data: an answer that waits behind a window of data costs its receiver the same time again.
+//!
+//! Invariant: nothing is written to memory but through an operation that is posted and not done.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::alltoall::{Exchange, Io};
+use super::barrier::Barrier;
+use super::credit::Credit;
+use super::grants::{Grants, Train};
+use super::incoming::{self, Receiving};
+use super::letters::{Letters, Sending};
+use super::liveness::{Liveness, Verdict};
+use super::message::{BlockId, Body, Data, Item, NOBODY, NUMBER_MASK, Packet, is_before, next};
+use super::order::Order;
+use super::outbox::Outbox;
+use super::{
+    Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, Gone, Layout, MAX_BLOCK,
+    MAX_CONTEXTS, MAX_OPS, MAX_RANKS, Memory, Op, OpId, PACKET, PostError, Side, wire,
+};
+use crate::ids::Rank;
+use crate::rng::Rng;
+use crate::time::{Instant, Micros};
+use crate::wire::key::Key;
+
+/// Tokens of barriers that this rank has not reached, by context and number.
+const MAX_EARLY_TOKENS: usize = 256;
+/// Exchanges that failed or were cancelled and are remembered, so that peers hear of it.
+const MAX_SPOILED: usize = 16;
+/// After the last operation: time in which peers that missed the last answers ask for them.
+const LINGER: Micros = Micros::from_millis(40);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Endpoint {
+    config: Config,
+    key: Key,
+    order: Order,
+    next_op: u32,
+    exchanges: Vec<Exchange>,
+    barriers: Vec<Barrier>,
+    letters: Letters,
+    /// Number of the next exchange and of the next barrier of each context.
+    numbers: BTreeMap<u16, (u32, u32)>,
+    /// Ranks that are ready for an exchange that this one has not begun, and the bytes of their blocks.
+    early: BTreeMap<(u16, u32, Rank), u64>,
+    /// Stages whose token came before this rank reached the barrier.
+    early_tokens: BTreeMap<(u16, u32), u32>,
+    spoiled: VecDeque<(u16, u32)>,
+    lost: BTreeMap<Rank, ()>,
+    left: bool,
+    quiet_at: Instant,
+    outbox: Outbox,
+    grants: Grants,
+    credit: Credit,
+    liveness: Liveness,
+    counters: Counters,
+    events: VecDeque<Event>,
+    rng: Rng,
+    next_tick: Instant,
+    /// Something changed that may allow a pull.
+    eager: bool,
+}
+
+/// Gives the parts of an endpoint that operations act on, while others of its fields are in use.
+macro_rules! io {
+    ($self:ident, $now:expr) => {
+        &mut Io {
+            now: $now,
+            me: $self.config.me,
+            outbox: &mut $self.outbox,
+            grants: &mut $self.grants,
+            credit: &mut $self.credit,
+            counters: &mut $self.counters,
+            rng: &mut $self.rng,
+        }
+    };
+}
+
+impl Endpoint {
+    /// A rank that has done nothing yet. Invariant: the rank is below the size, and the size at most [`MAX_RANKS`].
+    pub fn new(config: Config, _now: Instant) -> Self {
+        assert!(
+            config.me.0 < config.size && config.size <= MAX_RANKS,
+            "no such rank"
+        );
+        let eager = match config.eager_bytes {
+            0 => DEFAULT_EAGER,
+            bytes => bytes,
+        };
+        Endpoint {
+            key: config.key.exchange_key(config.job, config.epoch),
+            order: Order::new(config.size, config.leaf),
+            next_op: 0,
+            exchanges: Vec::new(),
+            barriers: Vec::new(),
+            letters: Letters::new(eager as usize),
+            numbers: BTreeMap::new(),
+            early: BTreeMap::new(),
+            early_tokens: BTreeMap::new(),
+            spoiled: VecDeque::new(),
+            lost: BTreeMap::new(),
+            left: false,
+            quiet_at: Instant::ZERO,
+            outbox: Outbox::default(),
+            grants: Grants::default(),
+            credit: Credit::new(config.rate, config.port_buffer),
+            liveness: Liveness::new(),
+            counters: Counters::default(),
+            events: VecDeque::new(),
+            rng: Rng::new(config.seed ^ u64::from(config.me.0) << 32),
+            next_tick: Instant::FAR_FUTURE,
+            eager: false,
+            config,
+        }
+    }
+
+    /// Begins an operation. Short operations may be done at once; the event tells.
+    ///
+    /// # Errors
+    /// Why it was not taken; nothing has changed then.
+    pub fn post(
+        &mut self,
+        now: Instant,
+        op: Op,
+        memory: &mut dyn Memory,
+    ) -> Result<OpId, PostError> {
+        self.check(&op)?;
+        let id = OpId(self.next_op);
+        self.next_op = self.next_op.wrapping_add(1);
+        match op {
+            Op::Send {
+                to,
+                context,
+                tag,
+                buffer,
+                bytes,
+            } => {
+                let sending = Sending {
+                    op: id,
+                    to,
+                    context: context as u16,
+                    tag,
+                    buffer,
+                    bytes,
+                };
+                let io = io!(self, now);
+                if to == self.config.me {
+                    let letters = &mut self.letters;
+                    letters
+                        .incoming
+                        .send_to_self(sending, memory, io, &mut letters.events);
+                } else {
+                    self.letters.send(sending, memory, io);
+                }
+            }
+            Op::Receive {
+                from,
+                context,
+                tag,
+                buffer,
+                capacity,
+            } => {
+                let receiving = Receiving {
+                    op: id,
+                    from,
+                    context: context as u16,
+                    tag,
+                    buffer,
+                    capacity,
+                };
+                let (letters, io) = (&mut self.letters, io!(self, now));
+                letters
+                    .incoming
+                    .post(receiving, memory, io, &mut letters.events);
+            }
+            Op::AllToAll {
+                context,
+                send,
+                receive,
+            } => self.begin_exchange(now, id, context as u16, send, receive, memory),
+            Op::Barrier { context } => self.begin_barrier(now, id, context as u16),
+        }
+        self.liveness.start(now);
+        self.settle(now);
+        Ok(id)
+    }
+
+    fn check(&self, op: &Op) -> Result<(), PostError> {
+        let rank = |rank: Rank| match rank.0 < self.config.size {
+            true => Ok(()),
+            false => Err(PostError::BadRank),
+        };
+        let context = match *op {
+            Op::Send { to, context, .. } => rank(to).map(|()| context),
+            Op::Receive { from, context, .. } => rank(from).map(|()| context),
+            Op::AllToAll { context, .. } | Op::Barrier { context } => Ok(context),
+        }?;
+        if context >= MAX_CONTEXTS {
+            return Err(PostError::BadContext);
+        }
+        if self.operations() >= MAX_OPS {
+            return Err(PostError::Full);
+        }
+        match op {
+            Op::Send { bytes, .. } if *bytes > MAX_BLOCK => Err(PostError::TooLong),
+            Op::Send { to, .. } if self.lost.contains_key(to) => Err(PostError::Lost(*to)),
+            Op::Receive {
+                from, context, tag, ..
+            } if self.lost.contains_key(from) => {
+                match self.letters.incoming.has(*from, *context as u16, *tag) {
+                    true => Ok(()),
+                    false => Err(PostError::Lost(*from)),
+                }
+            }
+            Op::AllToAll { send, receive, .. } => {
+                self.check_layout(&send.layout)?;
+                self.check_layout(&receive.layout)?;
+                let me = self.config.me;
+                if send.layout.part(me).bytes != receive.layout.part(me).bytes {
+                    return Err(PostError::BadLayout);
+                }
+                self.nobody_is_lost()
+            }
+            Op::Barrier { .. } => self.nobody_is_lost(),
+            Op::Send { .. } | Op::Receive { .. } => Ok(()),
+        }
+    }
+
+    fn check_layout(&self, layout: &Layout) -> Result<(), PostError> {
+        let (longest, is_complete) = match layout {
+            Layout::Equal { bytes } => (*bytes, true),
+            Layout::Parts(parts) => {
+                let longest = parts.iter().map(|part| part.bytes).max();
+                (
+                    longest.unwrap_or(0),
+                    parts.len() == self.config.size as usize,
+                )
+            }
+        };
+        match (is_complete, longest > MAX_BLOCK) {
+            (false, _) => Err(PostError::BadLayout),
+            (true, true) => Err(PostError::TooLong),
+            (true, false) => Ok(()),
+        }
+    }
+
+    fn nobody_is_lost(&self) -> Result<(), PostError> {
+        self.lost
+            .keys()
+            .next()
+            .map_or(Ok(()), |rank| Err(PostError::Lost(*rank)))
+    }
+
+    fn begin_exchange(
+        &mut self,
+        now: Instant,
+        op: OpId,
+        context: u16,
+        send: Side,
+        receive: Side,
+        memory: &mut dyn Memory,
+    ) {
+        let me = self.config.me;
+        let (number, _) = self.numbers.entry(context).or_default();
+        let id = (context, *number);
+        *number = next(*number);
+        let (from, to) = (send.layout.part(me), receive.layout.part(me));
+        let places = ((send.buffer, from.offset), (receive.buffer, to.offset));
+        let own = incoming::copy(memory, places.0, places.1, from.bytes);
+        let io = io!(self, now);
+        let mut exchange =
+            Exchange::new(op, id, (send, receive), self.order, self.config.scheme, io);
+        exchange.received_bytes = from.bytes;
+        if own == Err(Gone) {
+            exchange.fail(Error::Gone);
+        }
+        let first = (id.0, id.1, Rank(0));
+        let last = (id.0, id.1, NOBODY);
+        let ready: Vec<(Rank, u64)> = (self.early.range(first..=last))
+            .map(|(&(.., rank), bytes)| (rank, *bytes))
+            .collect();
+        for (rank, bytes) in ready {
+            self.early.remove(&(id.0, id.1, rank));
+            exchange.ready(rank, bytes, 0, io);
+        }
+        self.exchanges.push(exchange);
+    }
+
+    fn begin_barrier(&mut self, now: Instant, op: OpId, context: u16) {
+        let (_, number) = self.numbers.entry(context).or_default();
+        let id = (context, *number);
+        *number = next(*number);
+        let arrived = self.early_tokens.remove(&id).unwrap_or(0);
+        let io = io!(self, now);
+        self.barriers
+            .push(Barrier::new(op, id, self.config.size, arrived, io));
+    }
+
+    /// Ends an operation without an event: its memory is not touched again. Peers that wait for it hear that it does
+    /// not come; of a send that is under way, also those that follow it do not come.
+    pub fn cancel(&mut self, now: Instant, op: OpId) {
+        self.letters.cancel(op, io!(self, now));
+        if let Some(at) = self.exchanges.iter().position(|exchange| exchange.op == op) {
+            self.remove_exchange(at, true);
+        }
+        self.barriers.retain(|barrier| barrier.op != op);
+        self.settle(now);
+    }
+
+    fn remove_exchange(&mut self, at: usize, spoiled: bool) {
+        let exchange = self.exchanges.remove(at);
+        exchange.release(&mut self.credit);
+        let id = (exchange.context, exchange.number);
+        self.grants
+            .retain(|_, block| block != BlockId::Exchange(id.0, id.1));
+        if spoiled {
+            if self.spoiled.len() >= MAX_SPOILED {
+                self.spoiled.pop_front();
+            }
+            self.spoiled.push_back(id);
+        }
+    }
+
+    /// Takes a datagram. Bad ones are counted.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8], memory: &mut dyn Memory) {
+        match wire::parse(&self.key, self.config.job, datagram) {
+            Ok((packet, bytes)) => self.handle_packet(now, packet, bytes, memory),
+            Err(_) => self.counters.bad += 1,
+        }
+    }
+
+    /// Takes what a datagram holds; in a simulation several packets of data at once, without their bytes. Then
+    /// the memory is told by empty writes where they would go.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        packet: Packet,
+        bytes: Option<&[u8]>,
+        memory: &mut dyn Memory,
+    ) {
+        let from = packet.from;
+        if from.0 >= self.config.size || from == self.config.me {
+            self.counters.bad += 1;
+            return;
+        }
+        self.liveness.heard(from, now);
+        match packet.body {
+            Body::Data(data) => self.data(now, from, &data, bytes, memory),
+            Body::Control(items) => {
+                for item in items {
+                    self.item(now, from, item, memory);
+                }
+            }
+            Body::Short { offer, payload } => self.offered(now, from, offer, Some(payload), memory),
+        }
+        self.settle(now);
+    }
+
+    fn offered(
+        &mut self,
+        now: Instant,
+        from: Rank,
+        offer: super::message::Offer,
+        payload: Option<Box<[u8]>>,
+        memory: &mut dyn Memory,
+    ) {
+        if self.left {
+            return self.outbox.push(from, Item::Lost(self.config.me));
+        }
+        let (letters, io) = (&mut self.letters, io!(self, now));
+        letters
+            .incoming
+            .offered(from, offer, payload, memory, io, &mut letters.events);
+    }
+
+    fn data(
+        &mut self,
+        now: Instant,
+        from: Rank,
+        data: &Data,
+        bytes: Option<&[u8]>,
+        memory: &mut dyn Memory,
+    ) {
+        let io = io!(self, now);
+        match data.block {
+            BlockId::Message(number) => {
+                self.letters.received(from, number, data, bytes, memory, io)
+            }
+            BlockId::Exchange(context, number) => {
+                let id = (context, number);
+                if let Some(exchange) = find(&mut self.exchanges, id) {
+                    exchange.received(from, data, bytes, memory, io);
+                    return;
+                }
+                self.counters.duplicates += u64::from(data.packets.count_ones());
+                if data.is_last {
+                    // Its sender is ready, that much is known; the block is asked for when this rank is.
+                    let last = data.first + 63 - data.packets.leading_zeros();
+                    let bytes = u64::from(last) * PACKET as u64 + u64::from(data.tail);
+                    self.note_ready(from, id, bytes);
+                }
+            }
+        }
+    }
+
+    /// A rank is ready for an exchange that this one may not have begun.
+    fn note_ready(&mut self, from: Rank, (context, number): (u16, u32), bytes: u64) {
+        // A rank is at most one exchange ahead where all blocks have bytes; else this is bounded here.
+        let is_room = self.early.len() < 2 * self.config.size as usize + MAX_OPS;
+        if is_room && self.is_ahead(context, number) {
+            self.early.insert((context, number, from), bytes);
+        }
+    }
+
+    /// The exchange of this number is one that this rank has not begun.
+    fn is_ahead(&self, context: u16, number: u32) -> bool {
+        let (begun, _) = self.numbers.get(&context).copied().unwrap_or_default();
+        !is_before(number, begun)
+    }
+
+    fn item(&mut self, now: Instant, from: Rank, item: Item, memory: &mut dyn Memory) {
+        match item {
+            Item::Ping => return self.outbox.push(from, self.presence()),
+            Item::Pong => return,
+            Item::Lost(rank) => return self.lose(now, rank, from),
+            Item::Offer(offer) => return self.offered(now, from, offer, None, memory),
+            _ => {}
+        }
+        let io = io!(self, now);
+        match item {
+            Item::Known { number } => self.letters.known(from, number, io),
+            Item::Pull {
+                block: BlockId::Message(number),
+                serial,
+                first,
+                packets,
+            } => self
+                .letters
+                .pulled(from, number, (serial, first, packets), io),
+            Item::Got {
+                block: BlockId::Message(number),
+            } => self.letters.acknowledged(from, number, io),
+            Item::Served {
+                block: BlockId::Message(number),
+                serial,
+            } => self.letters.incoming.served(from, number, serial, io),
+            Item::Refuse {
+                block: BlockId::Message(number),
+                ..
+            } => {
+                let letters = &mut self.letters;
+                letters
+                    .incoming
+                    .refused(from, number, io, &mut letters.events);
+            }
+            Item::Arrived {
+                context,
+                number,
+                stage,
+            } => self.token(now, context, number, stage),
+            Item::Ask {
+                context,
+                number,
+                stage,
+            } => self.asked_token(now, from, context, number, stage),
+            other => self.exchange_item(now, from, other),
+        }
+    }
+
+    fn exchange_item(&mut self, now: Instant, from: Rank, item: Item) {
+        let id = match item {
+            Item::Ready {
+                context, number, ..
+            }
+            | Item::WhoIsReady { context, number }
+            | Item::ToMaster {
+                context, number, ..
+            }
+            | Item::FromMaster {
+                context, number, ..
+            } => (context, number),
+            Item::Pull { block, .. }
+            | Item::Got { block }
+            | Item::Served { block, .. }
+            | Item::Refuse { block, .. } => match block {
+                BlockId::Exchange(context, number) => (context, number),
+                BlockId::Message(_) => return,
+            },
+            _ => return,
+        };
+        let io = io!(self, now);
+        let Some(exchange) = find(&mut self.exchanges, id) else {
+            return self.stray_item(now, from, id, item);
+        };
+        match item {
+            Item::Ready { bytes, pushed, .. } => exchange.ready(from, bytes, pushed, io),
+            Item::WhoIsReady { .. } => exchange.asked_ready(from, io),
+            Item::Pull {
+                serial,
+                first,
+                packets,
+                ..
+            } => exchange.pulled(from, serial, first, packets, io),
+            Item::Got { .. } => exchange.acknowledged(from, io),
+            Item::Served { serial, .. } => exchange.served(from, serial, io),
+            Item::Refuse { .. } => exchange.refused(from),
+            _ => {}
+        }
+    }
+
+    /// Of an exchange that this rank has not begun, or that is over here.
+    fn stray_item(&mut self, now: Instant, from: Rank, (context, number): (u16, u32), item: Item) {
+        if self.left && self.is_ahead(context, number) {
+            return self.outbox.push(from, Item::Lost(self.config.me));
+        }
+        let block = BlockId::Exchange(context, number);
+        if self.is_ahead(context, number) {
+            if let Item::Ready { bytes, .. } = item {
+                self.note_ready(from, (context, number), bytes);
+            }
+            return;
+        }
+        self.linger(now);
+        let is_spoiled = self.spoiled.contains(&(context, number));
+        match item {
+            Item::Ready { .. } if !is_spoiled => self.outbox.push(from, Item::Got { block }),
+            // It is over here, so nothing was to be sent to that rank; or it failed.
+            Item::Ready { .. } | Item::WhoIsReady { .. } | Item::Pull { .. } => {
+                if let Some(lost) = self.lost.keys().next() {
+                    self.outbox.push(from, Item::Lost(*lost));
+                } else if is_spoiled || matches!(item, Item::WhoIsReady { .. }) {
+                    self.outbox.push(from, Item::Refuse { block, gone: false });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn token(&mut self, now: Instant, context: u16, number: u32, stage: u8) {
+        let io = io!(self, now);
+        let mut barriers = self.barriers.iter_mut();
+        if let Some(barrier) =
+            barriers.find(|barrier| (barrier.context, barrier.number) == (context, number))
+        {
+            return barrier.arrived(stage, io);
+        }
+        let (_, begun) = self.numbers.get(&context).copied().unwrap_or_default();
+        let is_known = self.early_tokens.contains_key(&(context, number));
+        if !is_before(number, begun) && (is_known || self.early_tokens.len() < MAX_EARLY_TOKENS) {
+            *self.early_tokens.entry((context, number)).or_default() |= 1 << stage;
+        }
+    }
+
+    fn asked_token(&mut self, now: Instant, from: Rank, context: u16, number: u32, stage: u8) {
+        self.linger(now);
+        let io = io!(self, now);
+        let mut barriers = self.barriers.iter();
+        if let Some(barrier) =
+            barriers.find(|barrier| (barrier.context, barrier.number) == (context, number))
+        {
+            return barrier.asked(from, stage, io);
+        }
+        let (_, begun) = self.numbers.get(&context).copied().unwrap_or_default();
+        let token = Item::Arrived {
+            context,
+            number,
+            stage,
+        };
+        if is_before(number, begun) {
+            // It is over here: this rank was in all of its stages.
+            self.outbox.push(from, token);
+        } else if self.left {
+            self.outbox.push(from, Item::Lost(self.config.me));
+        }
+    }
+
+    /// What a rank that asks is told.
+    fn presence(&self) -> Item {
+        match self.lost.keys().next() {
+            _ if self.left => Item::Lost(self.config.me),
+            Some(lost) => Item::Lost(*lost),
+            None => Item::Pong,
+        }
+    }
+
+    /// The caller knows that a rank is lost.
+    pub fn fail(&mut self, now: Instant, rank: Rank) {
+        self.lose(now, rank, self.config.me);
+        self.settle(now);
+    }
+
+    fn lose(&mut self, now: Instant, rank: Rank, told_by: Rank) {
+        let (me, size) = (self.config.me, self.config.size);
+        if rank == me || rank.0 >= size || self.lost.contains_key(&rank) {
+            return;
+        }
+        self.lost.insert(rank, ());
+        // Others hear of it from this rank, in as many steps as the number of ranks has binary digits.
+        let mut step = 1;
+        while step < size {
+            let to = Rank(((u64::from(me.0) + u64::from(step)) % u64::from(size)) as u32);
+            if to != rank && to != told_by {
+                self.outbox.push(to, Item::Lost(rank));
+            }
+            step *= 2;
+        }
+        let io = io!(self, now);
+        self.letters.lose(rank, io);
+        self.exchanges
+            .iter_mut()
+            .for_each(|exchange| exchange.fail(Error::RankLost(rank)));
+        self.barriers
+            .iter_mut()
+            .for_each(|barrier| barrier.fail(Error::RankLost(rank)));
+    }
+
+    /// The program has ended: what is posted is cancelled, and peers that wait for this rank hear that it is gone. The
+    /// endpoint goes on until it is [`Endpoint::drained`].
+    pub fn leave(&mut self, now: Instant) {
+        if self.left {
+            return;
+        }
+        self.left = true;
+        let waiting: Vec<Rank> = self.early.keys().map(|&(.., rank)| rank).collect();
+        for rank in waiting {
+            self.outbox.push(rank, Item::Lost(self.config.me));
+        }
+        while !self.exchanges.is_empty() {
+            let waits: Vec<Rank> = self.exchanges[0].waits_for().collect();
+            for rank in waits {
+                self.outbox.push(rank, Item::Lost(self.config.me));
+            }
+            self.remove_exchange(0, true);
+        }
+        for barrier in self.barriers.drain(..) {
+            let from = barrier.waits_for(self.config.me);
+            self.outbox.push(from, Item::Lost(self.config.me));
+        }
+        self.early.clear();
+        self.early_tokens.clear();
+        self.letters.leave(io!(self, now));
+        self.linger(now);
+        self.settle(now);
+    }
+
+    fn linger(&mut self, now: Instant) {
+        self.quiet_at = now + LINGER.max(self.credit.wait().saturating_mul(4));
+    }
+
+    /// Nothing that peers need of this rank is left: its datagrams are sent, its messages acknowledged, and nobody has
+    /// asked for a lost answer for a while.
+    pub fn drained(&self, now: Instant) -> bool {
+        let is_sent = self.outbox.len() == 0 && self.grants.len() == 0 && !self.letters.has_short();
+        is_sent && self.letters.unacknowledged() == 0 && now >= self.quiet_at
+    }
+
+    /// Operations that are posted and not done.
+    fn operations(&self) -> usize {
+        self.exchanges.len() + self.barriers.len() + self.letters.operations()
+    }
+
+    /// Something is under way, so that datagrams are expected.
+    pub fn is_active(&self) -> bool {
+        self.operations() > 0 || self.letters.unacknowledged() > 0 || self.outbox.len() > 0
+    }
+
+    /// Takes the results of operations, and notes when something is due next.
+    fn settle(&mut self, now: Instant) {
+        self.eager = true;
+        let mut at = 0;
+        while at < self.exchanges.len() {
+            let Some(result) = self.exchanges[at].result() else {
+                at += 1;
+                continue;
+            };
+            let op = self.exchanges[at].op;
+            self.remove_exchange(at, result.is_err());
+            self.finish(now, op, result);
+        }
+        at = 0;
+        while at < self.barriers.len() {
+            let Some(result) = self.barriers[at].result() else {
+                at += 1;
+                continue;
+            };
+            let op = self.barriers.remove(at).op;
+            self.finish(now, op, result);
+        }
+        self.events.append(&mut self.letters.events);
+        let exchanges = self
+            .exchanges
+            .iter()
+            .map(|exchange| exchange.deadline(&self.credit));
+        let barriers = self.barriers.iter().map(Barrier::deadline);
+        let soonest = exchanges
+            .chain(barriers)
+            .min()
+            .unwrap_or(Instant::FAR_FUTURE);
+        let letters = self.letters.deadline(self.credit.wait());
+        self.next_tick = soonest.min(letters).min(self.liveness.deadline());
+    }
+
+    fn finish(&mut self, now: Instant, op: OpId, result: Result<u64, Error>) {
+        self.linger(now);
+        self.events.push_back(match result {
+            Ok(bytes) => Event::Done {
+                op,
+                bytes,
+                peer: self.config.me,
+                tag: 0,
+            },
+            Err(error) => Event::Failed { op, error },
+        });
+    }
+
+    fn tick(&mut self, now: Instant) {
+        if now < self.next_tick {
+            return;
+        }
+        let io = io!(self, now);
+        self.exchanges
+            .iter_mut()
+            .for_each(|exchange| exchange.tick(io));
+        self.barriers
+            .iter_mut()
+            .for_each(|barrier| barrier.tick(io));
+        self.letters.tick(io);
+        if self.liveness.deadline() <= now {
+            self.check_liveness(now);
+        }
+        self.settle(now);
+    }
+
+    fn check_liveness(&mut self, now: Instant) {
+        let me = self.config.me;
+        let exchanges = self.exchanges.iter().flat_map(Exchange::waits_for);
+        let barriers = self.barriers.iter().map(|barrier| barrier.waits_for(me));
+        let all = exchanges.chain(barriers).chain(self.letters.waits_for());
+        let verdicts = self.liveness.tick(now, all.filter(|rank| *rank != me));
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Ask(rank) => self.outbox.push(rank, Item::Ping),
+                Verdict::Lost(rank) => self.lose(now, rank, rank),
+            }
+        }
+    }
+
+    /// Asks for packets, if something changed since.
+    fn pull(&mut self, now: Instant) {
+        if !core::mem::take(&mut self.eager) {
+            return;
+        }
+        let io = io!(self, now);
+        self.letters.incoming.pull(io);
+        self.exchanges
+            .iter_mut()
+            .for_each(|exchange| exchange.pull(io));
+    }
+
+    /// Control and short messages.
+    fn next_first(&mut self, now: Instant, memory: &mut dyn Memory) -> Option<(Rank, Body)> {
+        self.tick(now);
+        self.pull(now);
+        if let Some((to, items)) = self.outbox.pop() {
+            self.counters.control_sent += 1;
+            return Some((to, Body::Control(items)));
+        }
+        let short = self.letters.next_short(memory);
+        self.events.append(&mut self.letters.events);
+        short
+    }
+
+    fn next_train(&mut self, most: u32) -> Option<Train> {
+        let train = self.grants.next(most)?;
+        self.counters.packets_sent += u64::from(train.data.packets.count_ones());
+        if let Some(serial) = train.served.filter(|serial| *serial > 0) {
+            let block = train.data.block;
+            self.outbox.push(train.to, Item::Served { block, serial });
+        }
+        Some(train)
+    }
+
+    /// The next packet, data as up to `most` packets of a block without their bytes: for simulations.
+    pub fn poll_packet(
+        &mut self,
+        now: Instant,
+        most: u32,
+        memory: &mut dyn Memory,
+    ) -> Option<(Rank, Packet)> {
+        let from = self.config.me;
+        if let Some((to, body)) = self.next_first(now, memory) {
+            return Some((to, Packet { from, body }));
+        }
+        let Train { to, data, .. } = self.next_train(most)?;
+        let body = Body::Data(data);
+        Some((to, Packet { from, body }))
+    }
+
+    /// Writes the next datagram to the front of `out`, which has [`crate::MAX_DATAGRAM`] bytes: whom it is for, and its
+    /// length.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        memory: &mut dyn Memory,
+    ) -> Option<(Rank, usize)> {
+        loop {
+            if let Some((to, body)) = self.next_first(now, memory) {
+                let packet = Packet {
+                    from: self.config.me,
+                    body,
+                };
+                return wire::emit(&self.key, self.config.job, &packet, out)
+                    .map(|length| (to, length));
+            }
+            let Train { to, data, .. } = self.next_train(1)?;
+            let fill = |room: &mut [u8]| match data.block {
+                BlockId::Message(number) => self
+                    .letters
+                    .fill(to, number, data.first, room, memory)
+                    .is_ok(),
+                BlockId::Exchange(context, number) => find(&mut self.exchanges, (context, number))
+                    .is_some_and(|exchange| exchange.fill(to, data.first, room, memory).is_ok()),
+            };
+            let (job, me) = (self.config.job, self.config.me);
+            if let Some(length) = wire::emit_data(&self.key, job, me, &data, out, fill) {
+                return Some((to, length));
+            }
+            self.unreadable(now, to, data.block);
+        }
+    }
+
+    /// The memory of a block that is to be sent is not there.
+    fn unreadable(&mut self, now: Instant, to: Rank, block: BlockId) {
+        let io = io!(self, now);
+        match block {
+            BlockId::Message(number) => {
+                self.letters.gone(to, number);
+                io.outbox.push(to, Item::Refuse { block, gone: true });
+            }
+            BlockId::Exchange(context, number) => {
+                if let Some(exchange) = find(&mut self.exchanges, (context, number)) {
+                    exchange.memory_gone(to, io);
+                }
+            }
+        }
+        self.settle(now);
+    }
+
+    /// When to poll again; None: nothing is under way.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let sends = self.outbox.len() > 0 || self.grants.len() > 0 || self.letters.has_short();
+        let mut at = if sends { Instant::ZERO } else { self.next_tick };
+        if self.left {
+            at = at.min(self.quiet_at);
+        }
+        (at != Instant::FAR_FUTURE).then_some(at)
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What it keeps.
+    pub fn footprint(&self) -> Footprint {
+        let blocks = self
+            .exchanges
+            .iter()
+            .map(Exchange::inbound_blocks)
+            .sum::<usize>();
+        Footprint {
+            ops: self.operations(),
+            inbound: blocks + self.letters.inbound_blocks(),
+            grants: self.grants.len(),
+            queued: self.outbox.len(),
+            eager_bytes: self.letters.kept_bytes(),
+        }
+    }
+}
+
+fn find(exchanges: &mut [Exchange], (context, number): (u16, u32)) -> Option<&mut Exchange> {
+    exchanges
+        .iter_mut()
+        .find(|exchange| (exchange.context, exchange.number) == (context, number))
+}
+
+const _: () = assert!(NUMBER_MASK as u64 > MAX_OPS as u64);

@@ -1,0 +1,445 @@
+//! Messages between two ranks, matched by context and tag.
+//!
+//! A message of up to [`SHORT`] bytes goes with the datagram that offers it. A longer one is offered, and pulled by its
+//! receiver once a receive is posted for it. Messages of a pair have numbers and are matched in their order, so that none
+//! overtakes another with the same tag. What nobody has posted a receive for yet waits: offers as such, short messages
+//! with their bytes as far as these have room; else the sender offers again later.
+//!
+//! Neighbours: [`super::endpoint`] drives it; `incoming` has the receiving end.
+//!
+//! Invariant: at most [`WINDOW`] messages a pair are offered and not known; the bytes kept here never exceed what the endpoint
+//! was given for them, once for what is sent and once for what is received.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+
+use super::alltoall::Io;
+use super::incoming::Incoming;
+use super::message::{BlockId, Body, Data, Item, Offer, next};
+use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
+use crate::ids::Rank;
+use crate::time::{Instant, Micros};
+
+/// Messages of a pair that are offered and not known to their receiver.
+pub(super) const WINDOW: u32 = 32;
+/// Longest wait until a message is offered again.
+const LONGEST_WAIT: Micros = Micros::from_millis(200);
+/// A message that its receiver knows is offered again after so long: the answer to it may be lost.
+const KNOWN_WAIT: Micros = Micros::from_millis(100);
+/// Most that the wait doubles.
+const MAX_DOUBLINGS: u32 = 8;
+
+/// A message on its way to its receiver.
+#[derive(Debug)]
+struct Outgoing {
+    offer: Offer,
+    /// The operation that is still to be told; None: it is done, or was cancelled.
+    op: Option<OpId>,
+    /// A copy of its bytes.
+    copy: Option<Box<[u8]>>,
+    buffer: BufferId,
+    offered: bool,
+    known: bool,
+    due: Instant,
+    doublings: u32,
+}
+
+#[derive(Debug, Default)]
+struct Out {
+    next: u32,
+    letters: VecDeque<Outgoing>,
+}
+
+/// A posted send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub op: OpId,
+    pub to: Rank,
+    pub context: u16,
+    pub tag: u32,
+    pub buffer: BufferId,
+    pub bytes: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Letters {
+    out: BTreeMap<Rank, Out>,
+    pub incoming: Incoming,
+    /// Short messages to be sent, by receiver and number.
+    ready: VecDeque<(Rank, u32)>,
+    copied: usize,
+    copies_most: usize,
+    due: Instant,
+    pub events: VecDeque<Event>,
+}
+
+impl Letters {
+    /// With so many bytes for what is sent, and as many for what is received.
+    pub(super) fn new(bytes: usize) -> Self {
+        Letters {
+            out: BTreeMap::new(),
+            incoming: Incoming::new(bytes),
+            ready: VecDeque::new(),
+            copied: 0,
+            copies_most: bytes,
+            due: Instant::FAR_FUTURE,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Bytes of messages that are kept.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.copied + self.incoming.kept_bytes()
+    }
+
+    /// Messages of this rank whose receiver has not said that it has them.
+    pub(super) fn unacknowledged(&self) -> usize {
+        self.out.values().map(|out| out.letters.len()).sum()
+    }
+
+    /// Blocks that are being received.
+    pub(super) fn inbound_blocks(&self) -> usize {
+        self.incoming.inbound_blocks()
+    }
+
+    /// Takes a message to another rank.
+    pub(super) fn send(&mut self, sending: Sending, memory: &mut dyn Memory, io: &mut Io<'_>) {
+        let copy = match self.copy(&sending, memory) {
+            Ok(copy) => copy,
+            Err(Gone) => return self.failed(sending.op, Error::Gone),
+        };
+        let is_done = copy.is_some();
+        let out = self.out.entry(sending.to).or_default();
+        let offer = Offer {
+            number: out.next,
+            context: sending.context,
+            tag: sending.tag,
+            bytes: sending.bytes,
+        };
+        out.next = next(out.next);
+        out.letters.push_back(Outgoing {
+            offer,
+            op: (!is_done).then_some(sending.op),
+            copy,
+            buffer: sending.buffer,
+            offered: false,
+            known: false,
+            due: Instant::FAR_FUTURE,
+            doublings: 0,
+        });
+        if is_done {
+            self.done(sending.op, sending.bytes, sending.to, sending.tag);
+        }
+        self.offer_more(sending.to, io);
+    }
+
+    /// The bytes of a short message, if there is room for a copy.
+    fn copy(
+        &mut self,
+        sending: &Sending,
+        memory: &mut dyn Memory,
+    ) -> Result<Option<Box<[u8]>>, Gone> {
+        let bytes = sending.bytes as usize;
+        if sending.bytes > SHORT as u64 || self.copied + bytes > self.copies_most {
+            return Ok(None);
+        }
+        let mut copy = alloc::vec![0; bytes].into_boxed_slice();
+        if bytes > 0 {
+            memory.read(sending.buffer, 0, &mut copy)?;
+        }
+        self.copied += bytes;
+        Ok(Some(copy))
+    }
+
+    fn done(&mut self, op: OpId, bytes: u64, peer: Rank, tag: u32) {
+        self.events.push_back(Event::Done {
+            op,
+            bytes,
+            peer,
+            tag,
+        });
+    }
+
+    fn failed(&mut self, op: OpId, error: Error) {
+        self.events.push_back(Event::Failed { op, error });
+    }
+
+    /// Offers messages to a rank, as far as the window goes.
+    fn offer_more(&mut self, to: Rank, io: &mut Io<'_>) {
+        let Some(out) = self.out.get_mut(&to) else {
+            return;
+        };
+        let in_flight = out
+            .letters
+            .iter()
+            .filter(|letter| letter.offered && !letter.known)
+            .count();
+        let mut room = (WINDOW as usize).saturating_sub(in_flight);
+        for letter in out.letters.iter_mut().filter(|letter| !letter.offered) {
+            // The receiver keeps numbers of a window behind the first that it misses.
+            if room == 0 {
+                break;
+            }
+            room -= 1;
+            letter.offered = true;
+            letter.due = io.now + io.credit.wait();
+            self.due = self.due.min(letter.due);
+            offer(&mut self.ready, to, letter, io);
+        }
+    }
+
+    /// The next short message to send: its receiver and the datagram.
+    pub(super) fn next_short(&mut self, memory: &mut dyn Memory) -> Option<(Rank, Body)> {
+        while let Some((to, number)) = self.ready.pop_front() {
+            let letters = self.out.get(&to).map(|out| &out.letters);
+            let Some(letter) =
+                letters.and_then(|all| all.iter().find(|letter| letter.offer.number == number))
+            else {
+                continue;
+            };
+            let offer = letter.offer;
+            let payload = match &letter.copy {
+                Some(copy) => copy.clone(),
+                None => {
+                    let mut payload = alloc::vec![0; offer.bytes as usize].into_boxed_slice();
+                    if !payload.is_empty() && memory.read(letter.buffer, 0, &mut payload).is_err() {
+                        self.gone(to, number);
+                        // Its receiver waits for it, so it gets one without what should be in it.
+                    }
+                    payload
+                }
+            };
+            return Some((to, Body::Short { offer, payload }));
+        }
+        None
+    }
+
+    /// Something short waits to be sent.
+    pub(super) fn has_short(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The memory of a message that is to be sent is gone.
+    pub(super) fn gone(&mut self, to: Rank, number: u32) {
+        let letter = self.outgoing(to, number);
+        if let Some(op) = letter.and_then(|letter| letter.op.take()) {
+            self.failed(op, Error::Gone);
+        }
+    }
+
+    fn outgoing(&mut self, to: Rank, number: u32) -> Option<&mut Outgoing> {
+        let out = self.out.get_mut(&to)?;
+        out.letters
+            .iter_mut()
+            .find(|letter| letter.offer.number == number)
+    }
+
+    /// A receiver asks for packets of a message.
+    pub(super) fn pulled(
+        &mut self,
+        from: Rank,
+        number: u32,
+        pull: (u16, u32, u64),
+        io: &mut Io<'_>,
+    ) {
+        let (serial, first, asked) = pull;
+        let Some(letter) = self.outgoing(from, number) else {
+            return;
+        };
+        letter.known = true;
+        letter.doublings = 0;
+        letter.due = io.now + KNOWN_WAIT;
+        let bytes = letter.offer.bytes;
+        io.grants.pull(
+            (0, from, BlockId::Message(number)),
+            bytes,
+            serial,
+            first,
+            asked,
+        );
+        self.offer_more(from, io);
+    }
+
+    /// A receiver knows of a message.
+    pub(super) fn known(&mut self, from: Rank, number: u32, io: &mut Io<'_>) {
+        if let Some(letter) = self.outgoing(from, number) {
+            letter.known = true;
+            letter.doublings = 0;
+            letter.due = io.now + KNOWN_WAIT;
+        }
+        self.offer_more(from, io);
+    }
+
+    /// A receiver has all of a message.
+    pub(super) fn acknowledged(&mut self, from: Rank, number: u32, io: &mut Io<'_>) {
+        let Some(out) = self.out.get_mut(&from) else {
+            return;
+        };
+        let Some(at) = out
+            .letters
+            .iter()
+            .position(|letter| letter.offer.number == number)
+        else {
+            return;
+        };
+        if let Some(letter) = out.letters.remove(at) {
+            self.copied -= letter.copy.as_ref().map_or(0, |copy| copy.len());
+            io.grants.remove((0, from, BlockId::Message(number)));
+            if let Some(op) = letter.op {
+                self.done(op, letter.offer.bytes, from, letter.offer.tag);
+            }
+        }
+        self.offer_more(from, io);
+    }
+
+    /// Bytes of a packet that is to be sent.
+    pub(super) fn fill(
+        &mut self,
+        to: Rank,
+        number: u32,
+        packet: u32,
+        out: &mut [u8],
+        memory: &mut dyn Memory,
+    ) -> Result<(), Gone> {
+        let letter = self.outgoing(to, number).ok_or(Gone)?;
+        let offset = u64::from(packet) * PACKET as u64;
+        match &letter.copy {
+            Some(copy) => {
+                let start = offset as usize;
+                out.copy_from_slice(copy.get(start..start + out.len()).ok_or(Gone)?);
+                Ok(())
+            }
+            None => memory.read(letter.buffer, offset, out),
+        }
+    }
+
+    /// Packets of a message have come.
+    pub(super) fn received(
+        &mut self,
+        from: Rank,
+        number: u32,
+        data: &Data,
+        bytes: Option<&[u8]>,
+        memory: &mut dyn Memory,
+        io: &mut Io<'_>,
+    ) {
+        self.incoming
+            .received(from, number, data, bytes, memory, io, &mut self.events);
+    }
+
+    /// Everybody that something is waited for from.
+    pub(super) fn waits_for(&self) -> impl Iterator<Item = Rank> {
+        let receivers = self.out.iter().filter(|(_, out)| !out.letters.is_empty());
+        receivers
+            .map(|(rank, _)| *rank)
+            .chain(self.incoming.waits_for())
+    }
+
+    /// A rank is lost: what needs it fails.
+    pub(super) fn lose(&mut self, rank: Rank, io: &mut Io<'_>) {
+        if let Some(out) = self.out.remove(&rank) {
+            for letter in out.letters {
+                self.copied -= letter.copy.as_ref().map_or(0, |copy| copy.len());
+                if let Some(op) = letter.op {
+                    self.events.push_back(Event::Failed {
+                        op,
+                        error: Error::RankLost(rank),
+                    });
+                }
+            }
+        }
+        self.incoming.lose(rank, io, &mut self.events);
+        io.grants
+            .retain(|to, block| to != rank || !matches!(block, BlockId::Message(_)));
+    }
+
+    /// An operation is not wanted any more: its memory is not touched again.
+    pub(super) fn cancel(&mut self, op: OpId, io: &mut Io<'_>) {
+        for (to, out) in &mut self.out {
+            // Its receiver may wait for it and is told that it does not come.
+            if let Some(at) = out.letters.iter().position(|letter| letter.op == Some(op))
+                && let Some(letter) = out.letters.remove(at)
+            {
+                let block = BlockId::Message(letter.offer.number);
+                io.grants.remove((0, *to, block));
+                io.outbox.push(*to, Item::Refuse { block, gone: true });
+            }
+        }
+        self.incoming.cancel(op, io);
+    }
+
+    /// Operations that are posted and not done.
+    pub(super) fn operations(&self) -> usize {
+        let letters = self.out.values().flat_map(|out| out.letters.iter());
+        letters.filter(|letter| letter.op.is_some()).count() + self.incoming.operations()
+    }
+
+    /// The program has ended: what waits in its memory is forgotten; copies still go.
+    pub(super) fn leave(&mut self, io: &mut Io<'_>) {
+        for (to, out) in &mut self.out {
+            let before = out.letters.len();
+            out.letters.retain(|letter| letter.copy.is_some());
+            if out.letters.len() < before {
+                io.outbox.push(*to, Item::Lost(io.me));
+            }
+        }
+        self.incoming.leave(io);
+        self.ready.retain(|(to, number)| {
+            let out = self.out.get(to);
+            out.is_some_and(|out| {
+                out.letters
+                    .iter()
+                    .any(|letter| letter.offer.number == *number)
+            })
+        });
+        let out = &self.out;
+        io.grants.retain(|to, block| match block {
+            BlockId::Message(number) => (out.get(&to)).is_some_and(|out| {
+                out.letters
+                    .iter()
+                    .any(|letter| letter.offer.number == number)
+            }),
+            BlockId::Exchange(..) => true,
+        });
+    }
+
+    /// When something is due.
+    pub(super) fn deadline(&self, io_wait: Micros) -> Instant {
+        self.due.min(self.incoming.deadline(io_wait))
+    }
+
+    /// Does what is due.
+    pub(super) fn tick(&mut self, io: &mut Io<'_>) {
+        self.incoming.tick(io);
+        if self.due > io.now {
+            return;
+        }
+        self.due = Instant::FAR_FUTURE;
+        for (to, out) in &mut self.out {
+            for letter in out.letters.iter_mut().filter(|letter| letter.offered) {
+                if letter.due <= io.now {
+                    letter.doublings = (letter.doublings + 1).min(MAX_DOUBLINGS);
+                    let least = if letter.known {
+                        KNOWN_WAIT
+                    } else {
+                        io.credit.wait()
+                    };
+                    let wait = least.saturating_mul(1 << letter.doublings);
+                    letter.due = io.now + wait.min(LONGEST_WAIT.max(least));
+                    offer(&mut self.ready, *to, letter, io);
+                }
+                self.due = self.due.min(letter.due);
+            }
+        }
+    }
+}
+
+/// Sends an offer: with its bytes when these are few and the receiver does not have them.
+fn offer(ready: &mut VecDeque<(Rank, u32)>, to: Rank, letter: &Outgoing, io: &mut Io<'_>) {
+    if letter.offer.bytes <= SHORT as u64 {
+        ready.push_back((to, letter.offer.number));
+    } else {
+        io.outbox.push(to, Item::Offer(letter.offer));
+    }
+}

@@ -1,0 +1,218 @@
+//! What ranks say to one another. [`super::wire`] turns it into datagrams.
+//!
+//! Invariant: what is said in every packet's time (data, pulls, answers) owns no heap beyond the list it rides in.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::{PACKET, SHORT};
+use crate::ids::Rank;
+
+/// Numbers of exchanges, barriers and messages, and of packets, have 24 bits on the wire.
+pub const NUMBER_MASK: u32 = (1 << 24) - 1;
+/// Most items of a control datagram: those to one rank that wait at the same time.
+pub const MAX_ITEMS: usize = 16;
+
+/// A block, together with who sends it and who receives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BlockId {
+    /// The block of an all-to-all exchange: the context, and its number within it.
+    Exchange(u16, u32),
+    /// A message: its number among those of the two ranks, this way.
+    Message(u32),
+}
+
+/// A datagram, or in a simulation several data packets that follow one another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Who says it.
+    pub from: Rank,
+    /// What.
+    pub body: Body,
+}
+
+/// See [`Packet`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Packets of a block.
+    Data(Data),
+    /// Announcements, pulls, answers.
+    Control(Vec<Item>),
+    /// A short message.
+    Short {
+        /// What it is.
+        offer: Offer,
+        /// Its bytes, at most [`SHORT`].
+        payload: Box<[u8]>,
+    },
+}
+
+/// Packets of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// The block.
+    pub block: BlockId,
+    /// Number of the packet of bit 0.
+    pub first: u32,
+    /// Which packets: not 0.
+    pub packets: u64,
+    /// Bytes of the last packet there; the others are full.
+    pub tail: u16,
+    /// The last packet there is the last of its block.
+    pub is_last: bool,
+}
+
+/// A message that is there to be received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Its number among those from its sender to its receiver.
+    pub number: u32,
+    /// Its context.
+    pub context: u16,
+    /// Its tag.
+    pub tag: u32,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// Something said in a control datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// I am ready: my block for you has so many bytes.
+    Ready {
+        /// Context of the exchange.
+        context: u16,
+        /// Its number.
+        number: u32,
+        /// Bytes of the block.
+        bytes: u64,
+        /// So many of its first packets come unasked.
+        pushed: u8,
+    },
+    /// Are you ready for this exchange?
+    WhoIsReady {
+        /// Context of the exchange.
+        context: u16,
+        /// Its number.
+        number: u32,
+    },
+    /// These packets, please.
+    Pull {
+        /// The block.
+        block: BlockId,
+        /// Rises with each pull of the block.
+        serial: u16,
+        /// Number of the packet of bit 0.
+        first: u32,
+        /// Which packets.
+        packets: u64,
+    },
+    /// I have the whole block.
+    Got {
+        /// The block.
+        block: BlockId,
+    },
+    /// I sent all that you asked for, the end of the block with it.
+    Served {
+        /// The block.
+        block: BlockId,
+        /// Of the last pull that I had then.
+        serial: u16,
+    },
+    /// The block is not as long as the other side says, or its memory is gone.
+    Refuse {
+        /// The block.
+        block: BlockId,
+        /// The sender's memory is gone; else lengths differ.
+        gone: bool,
+    },
+    /// A message waits here.
+    Offer(Offer),
+    /// I know of this message and ask for it when it is to be received.
+    Known {
+        /// Its number.
+        number: u32,
+    },
+    /// I have reached this stage of a barrier.
+    Arrived {
+        /// Its context.
+        context: u16,
+        /// Its number.
+        number: u32,
+        /// The stage, from 0.
+        stage: u8,
+    },
+    /// Have you reached this stage?
+    Ask {
+        /// The context of the barrier.
+        context: u16,
+        /// Its number.
+        number: u32,
+        /// The stage, from 0.
+        stage: u8,
+    },
+    /// Are you there?
+    Ping,
+    /// I am.
+    Pong,
+    /// This rank is lost; if it is the sender, its program has ended.
+    Lost(Rank),
+    /// Published scheme: this rank is ready for the exchange, or done with its part of a step.
+    ToMaster {
+        /// Context of the exchange.
+        context: u16,
+        /// Its number.
+        number: u32,
+        /// 0: its local part is finished; else so many steps are done.
+        step: u32,
+    },
+    /// Published scheme: a target of this rank's queue in this step.
+    FromMaster {
+        /// Context of the exchange.
+        context: u16,
+        /// Its number.
+        number: u32,
+        /// The step, from 1.
+        step: u32,
+        /// Place of this target in the queue.
+        place: u16,
+        /// Targets in the queue.
+        count: u16,
+        /// Whom to send to.
+        to: Rank,
+    },
+}
+
+/// No rank.
+pub const NOBODY: Rank = Rank(u32::MAX);
+
+impl Data {
+    /// Bytes of all packets there.
+    pub fn bytes(&self) -> usize {
+        (self.packets.count_ones() as usize - 1) * PACKET + usize::from(self.tail)
+    }
+}
+
+/// Packets of a block of so many bytes.
+pub fn packets(bytes: u64) -> u32 {
+    bytes.div_ceil(PACKET as u64) as u32
+}
+
+/// Bytes of packet `number` of a block of so many bytes.
+pub fn packet_bytes(bytes: u64, number: u32) -> usize {
+    let start = u64::from(number) * PACKET as u64;
+    bytes.saturating_sub(start).min(PACKET as u64) as usize
+}
+
+/// `a` comes before `b` in the order of numbers of 24 bits, which wraps.
+pub fn is_before(a: u32, b: u32) -> bool {
+    let ahead = b.wrapping_sub(a) & NUMBER_MASK;
+    ahead != 0 && ahead <= NUMBER_MASK / 2
+}
+
+/// The number after `number`.
+pub fn next(number: u32) -> u32 {
+    number.wrapping_add(1) & NUMBER_MASK
+}
+
+const _: () = assert!(SHORT <= PACKET && SHORT.is_multiple_of(8));

@@ -1,0 +1,313 @@
+//! How the ranks of a job talk: all-to-all exchange at the rate of the links, messages matched by tag, barriers.
+//!
+//! Every transfer is a *block*, cut into packets of [`PACKET`] bytes, that its receiver pulls: it names the packets
+//! that it takes next, from at most two senders at a time, never more than a window in all. So no port of a switch is
+//! overrun, whoever is ready exchanges with whoever is ready, and a lost packet is asked for again without a round
+//! having to wait. Small blocks are sent unasked, in the order of the rounds.
+//!
+//! - [`Endpoint`]: one rank of one job; takes operations, datagrams and the time, gives datagrams and events.
+//! - [`order`]: the rounds; [`published`]: the published schedule (active, passive and target queues).
+//! - [`message`], [`wire`]: what ranks say to one another, as values and as bytes.
+//! - `alltoall`, `letters`, `barrier`: the operations. `inbound`, `grants`: both ends of a block.
+//! - `credit`: how much may be under way. `liveness`: who is gone.
+//!
+//! Invariant: payload is never kept here, but for short messages that wait to be received or acknowledged, whose
+//! bytes are bounded; every table has a bound; an operation ends for every living rank, with an error that names
+//! the rank that is lost.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::ids::{JobId, Rank};
+use crate::wire::key::Key;
+
+mod alltoall;
+mod barrier;
+mod credit;
+mod endpoint;
+mod grants;
+mod inbound;
+mod incoming;
+mod letters;
+mod liveness;
+pub mod message;
+pub mod order;
+mod outbox;
+mod scheme;
+#[cfg(test)]
+mod tests;
+pub mod wire;
+
+pub use endpoint::Endpoint;
+pub use message::{Body, Packet};
+pub use scheme::Scheme;
+pub use wire::{answer_gone, is_exchange};
+
+/// Bytes of a full packet of a block: a multiple of 8, so that no element of an array is cut.
+pub const PACKET: usize = 1432;
+/// Most bytes of a message that rides in the datagram that announces it. It is copied when it is posted.
+pub const SHORT: usize = 1384;
+/// Most ranks of a job.
+pub const MAX_RANKS: u32 = 1 << 17;
+/// Most operations that are posted and not done.
+pub const MAX_OPS: usize = 256;
+/// Most bytes of a block: its packets have numbers of 24 bits.
+pub const MAX_BLOCK: u64 = ((1 << 24) - 1) * PACKET as u64;
+/// Contexts are numbers below this.
+pub const MAX_CONTEXTS: u32 = 1 << 16;
+
+/// A piece of a program's memory, by a number that the caller chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BufferId(pub u64);
+
+/// An operation, from [`Endpoint::post`] to its event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OpId(pub u32);
+
+/// The program's memory is not there any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+/// The memory of the program whose rank this is.
+pub trait Memory {
+    /// Copies `out.len()` bytes out of a buffer.
+    ///
+    /// # Errors
+    /// [`Gone`]: the operation that uses the buffer fails.
+    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<(), Gone>;
+
+    /// Copies bytes into a buffer.
+    ///
+    /// # Errors
+    /// [`Gone`]: the operation that uses the buffer fails.
+    fn write(&mut self, buffer: BufferId, offset: u64, bytes: &[u8]) -> Result<(), Gone>;
+}
+
+/// What an endpoint needs to know of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The job.
+    pub job: JobId,
+    /// Number of its list of members; both ends must have the same.
+    pub epoch: u16,
+    /// This rank.
+    pub me: Rank,
+    /// Number of ranks, 1 to [`MAX_RANKS`].
+    pub size: u32,
+    /// The peer key of this run of the control node.
+    pub key: Key,
+    /// Bytes a second that the rank's link carries, framing included; 0: not known.
+    pub rate: u64,
+    /// Bytes that the port of a switch holds; 0: [`DEFAULT_PORT_BUFFER`].
+    pub port_buffer: u32,
+    /// Ranks on each leaf switch, where they are placed leaf after leaf; 0: not known.
+    pub leaf: u32,
+    /// How all-to-all exchanges are done. All ranks must have the same.
+    pub scheme: Scheme,
+    /// Most bytes of short messages kept that nobody has received yet; 0: [`DEFAULT_EAGER`].
+    pub eager_bytes: u32,
+    /// Seed of what is drawn at random.
+    pub seed: u64,
+}
+
+/// What the port of a switch holds unless told otherwise.
+pub const DEFAULT_PORT_BUFFER: u32 = 256_000;
+/// Bytes of unexpected short messages kept unless told otherwise.
+pub const DEFAULT_EAGER: u32 = 64 << 10;
+
+/// What can be posted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A message to one rank. Done when its bytes may be overwritten: at once up to [`SHORT`] bytes, else when
+    /// the receiver has all of it.
+    Send {
+        /// The receiver; may be this rank.
+        to: Rank,
+        /// Below [`MAX_CONTEXTS`].
+        context: u32,
+        /// Matches the receiver's.
+        tag: u32,
+        /// Where its bytes are.
+        buffer: BufferId,
+        /// How many, at most [`MAX_BLOCK`].
+        bytes: u64,
+    },
+    /// A message from one rank, the first not yet received with this context and tag.
+    Receive {
+        /// The sender; may be this rank.
+        from: Rank,
+        /// Below [`MAX_CONTEXTS`].
+        context: u32,
+        /// Matches the sender's.
+        tag: u32,
+        /// Where its bytes go.
+        buffer: BufferId,
+        /// Most bytes it may have.
+        capacity: u64,
+    },
+    /// A block from every rank to every rank. All ranks post it, in the same order within a context.
+    AllToAll {
+        /// Below [`MAX_CONTEXTS`].
+        context: u32,
+        /// What goes to whom.
+        send: Side,
+        /// What comes from whom: each as long as its sender says.
+        receive: Side,
+    },
+    /// Done when all ranks have posted it, in the same order within a context.
+    Barrier {
+        /// Below [`MAX_CONTEXTS`].
+        context: u32,
+    },
+}
+
+/// One direction of an all-to-all exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Where the blocks are.
+    pub buffer: BufferId,
+    /// Where in it each rank's is.
+    pub layout: Layout,
+}
+
+/// Where the blocks of the ranks are in a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One after the other, each of so many bytes.
+    Equal {
+        /// Bytes of a block.
+        bytes: u64,
+    },
+    /// As listed, one part for each rank.
+    Parts(Vec<Part>),
+}
+
+/// A block in a buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Its first byte.
+    pub offset: u64,
+    /// Its bytes; 0: there is no block.
+    pub bytes: u64,
+}
+
+impl Layout {
+    /// The block of a rank.
+    pub fn part(&self, rank: Rank) -> Part {
+        match self {
+            Layout::Equal { bytes } => Part {
+                offset: u64::from(rank.0).saturating_mul(*bytes),
+                bytes: *bytes,
+            },
+            Layout::Parts(parts) => parts.get(rank.0 as usize).copied().unwrap_or_default(),
+        }
+    }
+}
+
+/// What became of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is done.
+    Done {
+        /// Which.
+        op: OpId,
+        /// Bytes received; of a send the bytes sent.
+        bytes: u64,
+        /// The other rank of a message; else this rank.
+        peer: Rank,
+        /// Tag of a message, else 0.
+        tag: u32,
+    },
+    /// It failed. Its buffers are not touched any more.
+    Failed {
+        /// Which.
+        op: OpId,
+        /// Why.
+        error: Error,
+    },
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// This rank is gone: its node does not answer, or its program has ended.
+    RankLost(Rank),
+    /// The message has more bytes than the receive has room for.
+    Truncated {
+        /// Bytes of the message.
+        sent: u64,
+    },
+    /// The block that this rank sends is not as long as the receiver expects it.
+    SizeMismatch {
+        /// The other rank.
+        rank: Rank,
+    },
+    /// The program's memory was not there.
+    Gone,
+}
+
+/// Why an operation was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// [`MAX_OPS`] operations are under way: wait for one.
+    Full,
+    /// There is no such rank.
+    BadRank,
+    /// There is no such context.
+    BadContext,
+    /// A block is longer than [`MAX_BLOCK`].
+    TooLong,
+    /// A layout does not list every rank, or the own block has two lengths.
+    BadLayout,
+    /// This rank is lost, and the operation needs it.
+    Lost(Rank),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::RankLost(rank) => write!(f, "rank {rank} is lost"),
+            Error::Truncated { sent } => write!(
+                f,
+                "the message has {sent} bytes, more than the receive has room for"
+            ),
+            Error::SizeMismatch { rank } => write!(
+                f,
+                "the block between this rank and rank {rank} has two lengths"
+            ),
+            Error::Gone => f.write_str("the memory of the operation is not mapped"),
+        }
+    }
+}
+
+/// What an endpoint counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Data packets sent.
+    pub packets_sent: u64,
+    /// Data packets received that were wanted.
+    pub packets_received: u64,
+    /// Data packets received that were there already, or of nobody's block.
+    pub duplicates: u64,
+    /// Packets asked for again.
+    pub asked_again: u64,
+    /// Control datagrams sent.
+    pub control_sent: u64,
+    /// Datagrams that were not understood.
+    pub bad: u64,
+}
+
+/// What an endpoint keeps: for checks that it keeps nothing when all is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Operations.
+    pub ops: usize,
+    /// Blocks that are being received.
+    pub inbound: usize,
+    /// Blocks of which packets wait to be sent.
+    pub grants: usize,
+    /// Control items that wait to be sent.
+    pub queued: usize,
+    /// Bytes of short messages.
+    pub eager_bytes: usize,
+}

@@ -1,0 +1,61 @@
+//! How an all-to-all exchange is done: the default, the published method and what both are compared with.
+
+/// A scheme. All but [`Scheme::Default`] and [`Scheme::Published`] are baselines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheme {
+    /// Rounds of perfect matchings without a barrier; receivers pull, small blocks are sent unasked.
+    #[default]
+    Default,
+    /// The published method: rank 0 is the master and tells the ranks of the active queue whom to send to.
+    Published {
+        /// Length of the active queue, L; 0: all ranks.
+        active: u32,
+    },
+    /// Everything at once: each rank sends its blocks in the order of the ranks' numbers.
+    AtOnce,
+    /// Everything at once, in an order drawn at random by each rank.
+    AtOnceRandom,
+    /// Blocks unasked in the order of the rounds, without waiting for anything.
+    BlindShift,
+    /// The rounds with a wait for all ranks after each.
+    Barrier,
+}
+
+impl Scheme {
+    /// The scheme with this name: `default`, `published`, `published-L=4`, `at-once`, `at-once-random`, `blind`
+    /// or `barrier`.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "default" => Scheme::Default,
+            "published" => Scheme::Published { active: 0 },
+            "at-once" => Scheme::AtOnce,
+            "at-once-random" => Scheme::AtOnceRandom,
+            "blind" => Scheme::BlindShift,
+            "barrier" => Scheme::Barrier,
+            other => Scheme::Published {
+                active: other.strip_prefix("published-L=")?.parse().ok()?,
+            },
+        })
+    }
+
+    /// Blocks are sent without being asked for, whatever their length.
+    pub(crate) fn is_blind(self) -> bool {
+        !matches!(self, Scheme::Default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read() {
+        assert_eq!(Scheme::parse("default"), Some(Scheme::Default));
+        assert_eq!(
+            Scheme::parse("published-L=16"),
+            Some(Scheme::Published { active: 16 })
+        );
+        assert_eq!(Scheme::parse("published-L="), None);
+        assert_eq!(Scheme::parse("fast"), None);
+    }
+}

@@ -1,0 +1,613 @@
+//! Datagrams between ranks: kinds 80 to 82.
+//!
+//! All have the envelope of [`crate::wire::datagram`] with a short tag; its node number is the sender's rank, its epoch
+//! the job, and the key is derived from the peer key, the job and the number of the member list, so that what belongs to another
+//! job or another list does not open. The sequence number of a data packet is packet (24 bits), number of the block
+//! (24 bits) and context (16 bits); else it is 0.
+//!
+//! Neighbours: [`super::message`] has what comes out; `docs/protocol.md` has every byte.
+//!
+//! Invariant: no input panics, and what is returned keeps every bound that its types state.
+
+use alloc::vec::Vec;
+
+use super::message::{BlockId, Body, Data, Item, MAX_ITEMS, NUMBER_MASK, Offer, Packet};
+use super::{MAX_BLOCK, MAX_RANKS, PACKET, SHORT};
+use crate::ids::{BootEpoch, JobId, NodeId, Rank};
+use crate::wire::Error;
+use crate::wire::datagram::{self, HEADER_LEN, Header, Kind, SHORT_TAG_LEN};
+use crate::wire::field::{Reader, Writer};
+use crate::wire::join::flag;
+use crate::wire::key::Key;
+
+/// Bytes around every payload.
+const OVERHEAD: usize = HEADER_LEN + SHORT_TAG_LEN;
+/// Bytes of a data datagram beyond its packet: the envelope, channel, flags, reserved.
+pub const DATA_OVERHEAD: usize = OVERHEAD + DATA_HEAD;
+const DATA_HEAD: usize = 4;
+const OFFER_LEN: usize = 4 + 2 + 4 + 8;
+const BLOCK_LEN: usize = 1 + 2 + 4;
+/// Bytes of the longest item.
+const MAX_ITEM: usize = 1 + BLOCK_LEN + 2 + 4 + 8;
+
+const _: () = assert!(PACKET + DATA_OVERHEAD == crate::MAX_DATAGRAM);
+const _: () = assert!(OVERHEAD + 1 + MAX_ITEMS * MAX_ITEM <= crate::MAX_DATAGRAM);
+const _: () = assert!(OVERHEAD + OFFER_LEN + SHORT <= crate::MAX_DATAGRAM);
+
+/// The datagram is for an [`super::Endpoint`]. Anything else is for others that share its socket.
+pub fn is_exchange(datagram: &[u8]) -> bool {
+    matches!(datagram, [a, b, _, kind, ..] if [*a, *b] == datagram::MAGIC && (80..96).contains(kind))
+}
+
+/// The job that a datagram says it belongs to; not authenticated.
+pub fn job_of(datagram: &[u8]) -> Option<JobId> {
+    let (_, job, _) = datagram::Packet::foreign_sender(datagram)?;
+    is_exchange(datagram).then_some(JobId(job.0))
+}
+
+/// For a job that has ended on this node: the answer to a datagram of one of its other ranks, which tells it that this one
+/// is gone. `peer_key` is the key that endpoints are given.
+pub fn answer_gone(
+    peer_key: &Key,
+    epoch: u16,
+    me: Rank,
+    datagram: &[u8],
+    out: &mut [u8],
+) -> Option<(Rank, usize)> {
+    let job = job_of(datagram)?;
+    let key = peer_key.exchange_key(job, epoch);
+    let (packet, _) = parse(&key, job, datagram).ok()?;
+    let answers = match &packet.body {
+        // Nobody answers an answer: two nodes would never stop.
+        Body::Control(items) => items.iter().any(|item| !matches!(item, Item::Lost(_))),
+        Body::Data(_) | Body::Short { .. } => true,
+    };
+    if !answers {
+        return None;
+    }
+    let gone = Packet {
+        from: me,
+        body: Body::Control(alloc::vec![Item::Lost(me)]),
+    };
+    Some((packet.from, emit(&key, job, &gone, out)?))
+}
+
+/// Writes a datagram, any but data, to the front of `out`, which has [`crate::MAX_DATAGRAM`] bytes; gives its length.
+/// None for data.
+pub fn emit(key: &Key, job: JobId, packet: &Packet, out: &mut [u8]) -> Option<usize> {
+    let kind = match &packet.body {
+        Body::Data(_) => return None,
+        Body::Control(_) => Kind::ExchangeControl,
+        Body::Short { .. } => Kind::ExchangeMessage,
+    };
+    datagram::emit_short(header(kind, job, packet.from, 0), key, out, |room| {
+        let mut writer = Writer::new(room);
+        match &packet.body {
+            Body::Data(_) => return None,
+            Body::Control(items) => {
+                assert!(items.len() <= MAX_ITEMS, "more items than fit");
+                writer.u8(items.len() as u8);
+                items.iter().for_each(|item| emit_item(item, &mut writer));
+            }
+            Body::Short { offer, payload } => {
+                assert!(payload.len() <= SHORT, "a short message is too long");
+                emit_offer(offer, &mut writer);
+                writer.bytes(payload);
+            }
+        }
+        Some(writer.written())
+    })
+}
+
+/// Writes the datagram of the first packet of `data`, whose bytes `fill` puts in their place; None when it had none
+/// after all.
+pub fn emit_data(
+    key: &Key,
+    job: JobId,
+    from: Rank,
+    data: &Data,
+    out: &mut [u8],
+    fill: impl FnOnce(&mut [u8]) -> bool,
+) -> Option<usize> {
+    let number = data.first + data.packets.trailing_zeros();
+    let is_only = data.packets.is_power_of_two();
+    let length = if is_only {
+        usize::from(data.tail)
+    } else {
+        PACKET
+    };
+    let (channel, context, block) = match data.block {
+        BlockId::Exchange(context, number) => (0, context, number),
+        BlockId::Message(number) => (1, 0, number),
+    };
+    let seq = u64::from(number & NUMBER_MASK) << 40
+        | u64::from(block & NUMBER_MASK) << 16
+        | u64::from(context);
+    datagram::emit_short(
+        header(Kind::ExchangeData, job, from, seq),
+        key,
+        out,
+        |room| {
+            let mut writer = Writer::new(room);
+            writer
+                .u8(channel)
+                .u8((is_only && data.is_last).into())
+                .u16(0);
+            fill(&mut room[DATA_HEAD..DATA_HEAD + length]).then_some(DATA_HEAD + length)
+        },
+    )
+}
+
+fn header(kind: Kind, job: JobId, from: Rank, seq: u64) -> Header {
+    Header {
+        kind,
+        node: NodeId(from.0),
+        epoch: BootEpoch(job.0),
+        seq,
+    }
+}
+
+/// Reads a datagram of a job, and for data the packet's bytes.
+pub fn parse<'a>(
+    key: &Key,
+    job: JobId,
+    bytes: &'a [u8],
+) -> Result<(Packet, Option<&'a [u8]>), Error> {
+    let (header, payload) = datagram::open_short(key, bytes)?;
+    if header.epoch.0 != job.0 || header.node.0 >= MAX_RANKS {
+        return Err(Error::BadValue);
+    }
+    let from = Rank(header.node.0);
+    let mut reader = Reader::new(payload);
+    let body = match header.kind {
+        Kind::ExchangeData => {
+            let (data, bytes) = parse_data(header.seq, &mut reader)?;
+            let body = Body::Data(data);
+            return Ok((Packet { from, body }, Some(bytes)));
+        }
+        Kind::ExchangeControl => {
+            let count = usize::from(reader.u8()?);
+            if !(1..=MAX_ITEMS).contains(&count) {
+                return Err(Error::BadValue);
+            }
+            let mut items = Vec::with_capacity(count);
+            for _ in 0..count {
+                items.push(parse_item(&mut reader)?);
+            }
+            reader.finish()?;
+            Body::Control(items)
+        }
+        Kind::ExchangeMessage => {
+            let offer = parse_offer(&mut reader)?;
+            let payload = reader.rest();
+            if payload.len() as u64 != offer.bytes || payload.len() > SHORT {
+                return Err(Error::BadValue);
+            }
+            Body::Short {
+                offer,
+                payload: payload.into(),
+            }
+        }
+        other => return Err(Error::BadKind(other as u8)),
+    };
+    Ok((Packet { from, body }, None))
+}
+
+fn parse_data<'a>(seq: u64, reader: &mut Reader<'a>) -> Result<(Data, &'a [u8]), Error> {
+    let (channel, is_last, reserved) = (reader.u8()?, flag(reader.u8()?)?, reader.u16()?);
+    let (context, number) = (seq as u16, (seq >> 16) as u32 & NUMBER_MASK);
+    let block = match (channel, context) {
+        (0, _) => BlockId::Exchange(context, number),
+        (1, 0) => BlockId::Message(number),
+        _ => return Err(Error::BadValue),
+    };
+    let bytes = reader.rest();
+    let possible = (1..=PACKET).contains(&bytes.len()) && (is_last || bytes.len() == PACKET);
+    if !possible || reserved != 0 {
+        return Err(Error::BadValue);
+    }
+    let data = Data {
+        block,
+        first: (seq >> 40) as u32,
+        packets: 1,
+        tail: bytes.len() as u16,
+        is_last,
+    };
+    Ok((data, bytes))
+}
+
+impl Packet {
+    /// Bytes of the UDP payload; of data those of all its datagrams without the packets themselves.
+    pub fn wire_bytes(&self) -> usize {
+        match &self.body {
+            Body::Data(data) => data.packets.count_ones() as usize * DATA_OVERHEAD,
+            Body::Control(items) => OVERHEAD + 1 + items.iter().map(item_bytes).sum::<usize>(),
+            Body::Short { payload, .. } => OVERHEAD + OFFER_LEN + payload.len(),
+        }
+    }
+}
+
+fn item_bytes(item: &Item) -> usize {
+    1 + match item {
+        Item::Ready { .. } => 2 + 4 + 8 + 1,
+        Item::WhoIsReady { .. } => 2 + 4,
+        Item::Pull { .. } => BLOCK_LEN + 2 + 4 + 8,
+        Item::Got { .. } => BLOCK_LEN,
+        Item::Served { .. } => BLOCK_LEN + 2,
+        Item::Refuse { .. } => BLOCK_LEN + 1,
+        Item::Offer(_) => OFFER_LEN,
+        Item::Known { .. } | Item::Lost(_) => 4,
+        Item::Arrived { .. } | Item::Ask { .. } => 2 + 4 + 1,
+        Item::Ping | Item::Pong => 0,
+        Item::ToMaster { .. } => 2 + 4 + 4,
+        Item::FromMaster { .. } => 2 + 4 + 4 + 2 + 2 + 4,
+    }
+}
+
+fn emit_item(item: &Item, writer: &mut Writer<'_>) {
+    match *item {
+        Item::Ready {
+            context,
+            number,
+            bytes,
+            pushed,
+        } => {
+            writer.u8(1).u16(context).u32(number).u64(bytes).u8(pushed);
+        }
+        Item::WhoIsReady { context, number } => {
+            writer.u8(2).u16(context).u32(number);
+        }
+        Item::Pull {
+            block,
+            serial,
+            first,
+            packets,
+        } => {
+            emit_block(writer.u8(3), block)
+                .u16(serial)
+                .u32(first)
+                .u64(packets);
+        }
+        Item::Got { block } => {
+            emit_block(writer.u8(4), block);
+        }
+        Item::Served { block, serial } => {
+            emit_block(writer.u8(5), block).u16(serial);
+        }
+        Item::Refuse { block, gone } => {
+            emit_block(writer.u8(6), block).u8(gone.into());
+        }
+        Item::Offer(offer) => emit_offer(&offer, writer.u8(7)),
+        Item::Known { number } => {
+            writer.u8(8).u32(number);
+        }
+        Item::Arrived {
+            context,
+            number,
+            stage,
+        } => {
+            writer.u8(9).u16(context).u32(number).u8(stage);
+        }
+        Item::Ask {
+            context,
+            number,
+            stage,
+        } => {
+            writer.u8(10).u16(context).u32(number).u8(stage);
+        }
+        Item::Ping => {
+            writer.u8(11);
+        }
+        Item::Pong => {
+            writer.u8(12);
+        }
+        Item::Lost(rank) => {
+            writer.u8(13).u32(rank.0);
+        }
+        Item::ToMaster {
+            context,
+            number,
+            step,
+        } => {
+            writer.u8(14).u16(context).u32(number).u32(step);
+        }
+        Item::FromMaster {
+            context,
+            number,
+            step,
+            place,
+            count,
+            to,
+        } => {
+            writer.u8(15).u16(context).u32(number).u32(step);
+            writer.u16(place).u16(count).u32(to.0);
+        }
+    }
+}
+
+fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
+    Ok(match reader.u8()? {
+        1 => Item::Ready {
+            context: reader.u16()?,
+            number: number(reader)?,
+            bytes: length(reader)?,
+            pushed: reader.u8()?,
+        },
+        2 => Item::WhoIsReady {
+            context: reader.u16()?,
+            number: number(reader)?,
+        },
+        3 => {
+            let item = Item::Pull {
+                block: parse_block(reader)?,
+                serial: reader.u16()?,
+                first: number(reader)?,
+                packets: reader.u64()?,
+            };
+            if matches!(item, Item::Pull { packets: 0, .. }) {
+                return Err(Error::BadValue);
+            }
+            item
+        }
+        4 => Item::Got {
+            block: parse_block(reader)?,
+        },
+        5 => Item::Served {
+            block: parse_block(reader)?,
+            serial: reader.u16()?,
+        },
+        6 => Item::Refuse {
+            block: parse_block(reader)?,
+            gone: flag(reader.u8()?)?,
+        },
+        7 => Item::Offer(parse_offer(reader)?),
+        8 => Item::Known {
+            number: number(reader)?,
+        },
+        9 => Item::Arrived {
+            context: reader.u16()?,
+            number: number(reader)?,
+            stage: stage(reader)?,
+        },
+        10 => Item::Ask {
+            context: reader.u16()?,
+            number: number(reader)?,
+            stage: stage(reader)?,
+        },
+        11 => Item::Ping,
+        12 => Item::Pong,
+        13 => Item::Lost(rank(reader)?),
+        14 => Item::ToMaster {
+            context: reader.u16()?,
+            number: number(reader)?,
+            step: reader.u32()?,
+        },
+        15 => Item::FromMaster {
+            context: reader.u16()?,
+            number: number(reader)?,
+            step: reader.u32()?,
+            place: reader.u16()?,
+            count: reader.u16()?,
+            to: rank(reader)?,
+        },
+        _ => return Err(Error::BadValue),
+    })
+}
+
+fn emit_block<'a, 'b>(writer: &'a mut Writer<'b>, block: BlockId) -> &'a mut Writer<'b> {
+    match block {
+        BlockId::Exchange(context, number) => writer.u8(0).u16(context).u32(number),
+        BlockId::Message(number) => writer.u8(1).u16(0).u32(number),
+    }
+}
+
+fn parse_block(reader: &mut Reader<'_>) -> Result<BlockId, Error> {
+    let (channel, context, number) = (reader.u8()?, reader.u16()?, number(reader)?);
+    match (channel, context) {
+        (0, _) => Ok(BlockId::Exchange(context, number)),
+        (1, 0) => Ok(BlockId::Message(number)),
+        _ => Err(Error::BadValue),
+    }
+}
+
+fn emit_offer(offer: &Offer, writer: &mut Writer<'_>) {
+    writer
+        .u32(offer.number)
+        .u16(offer.context)
+        .u32(offer.tag)
+        .u64(offer.bytes);
+}
+
+fn parse_offer(reader: &mut Reader<'_>) -> Result<Offer, Error> {
+    Ok(Offer {
+        number: number(reader)?,
+        context: reader.u16()?,
+        tag: reader.u32()?,
+        bytes: length(reader)?,
+    })
+}
+
+/// A number of 24 bits.
+fn number(reader: &mut Reader<'_>) -> Result<u32, Error> {
+    match reader.u32()? {
+        number @ ..=NUMBER_MASK => Ok(number),
+        _ => Err(Error::BadValue),
+    }
+}
+
+fn length(reader: &mut Reader<'_>) -> Result<u64, Error> {
+    match reader.u64()? {
+        bytes @ ..=MAX_BLOCK => Ok(bytes),
+        _ => Err(Error::BadValue),
+    }
+}
+
+fn stage(reader: &mut Reader<'_>) -> Result<u8, Error> {
+    match reader.u8()? {
+        stage @ 0..32 => Ok(stage),
+        _ => Err(Error::BadValue),
+    }
+}
+
+fn rank(reader: &mut Reader<'_>) -> Result<Rank, Error> {
+    match reader.u32()? {
+        rank @ 0..MAX_RANKS => Ok(Rank(rank)),
+        _ => Err(Error::BadValue),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    const KEY: Key = Key([7; 16]);
+    const JOB: JobId = JobId(3);
+
+    fn block() -> impl Strategy<Value = BlockId> {
+        let number = 0..=NUMBER_MASK;
+        prop_oneof![
+            (any::<u16>(), number.clone())
+                .prop_map(|(context, number)| BlockId::Exchange(context, number)),
+            number.prop_map(BlockId::Message),
+        ]
+    }
+
+    fn item() -> impl Strategy<Value = Item> {
+        let number = || 0..=NUMBER_MASK;
+        prop_oneof![
+            (any::<u16>(), number(), 0..=MAX_BLOCK, any::<u8>()).prop_map(
+                |(context, number, bytes, pushed)| Item::Ready {
+                    context,
+                    number,
+                    bytes,
+                    pushed
+                }
+            ),
+            (block(), any::<u16>(), number(), 1..=u64::MAX).prop_map(
+                |(block, serial, first, packets)| Item::Pull {
+                    block,
+                    serial,
+                    first,
+                    packets
+                }
+            ),
+            block().prop_map(|block| Item::Got { block }),
+            (block(), any::<u16>()).prop_map(|(block, serial)| Item::Served { block, serial }),
+            (block(), any::<bool>()).prop_map(|(block, gone)| Item::Refuse { block, gone }),
+            (number(), any::<u16>(), any::<u32>(), 0..=MAX_BLOCK).prop_map(
+                |(number, context, tag, bytes)| Item::Offer(Offer {
+                    number,
+                    context,
+                    tag,
+                    bytes
+                })
+            ),
+            number().prop_map(|number| Item::Known { number }),
+            (any::<u16>(), number(), 0u8..32).prop_map(|(context, number, stage)| Item::Arrived {
+                context,
+                number,
+                stage
+            }),
+            (any::<u16>(), number(), 0u8..32).prop_map(|(context, number, stage)| Item::Ask {
+                context,
+                number,
+                stage
+            }),
+            Just(Item::Ping),
+            Just(Item::Pong),
+            (0..MAX_RANKS).prop_map(|rank| Item::Lost(Rank(rank))),
+            (any::<u16>(), number(), any::<u32>()).prop_map(|(context, number, step)| {
+                Item::ToMaster {
+                    context,
+                    number,
+                    step,
+                }
+            }),
+            (
+                any::<u16>(),
+                number(),
+                any::<u32>(),
+                any::<u16>(),
+                0..MAX_RANKS
+            )
+                .prop_map(|(context, number, step, place, to)| Item::FromMaster {
+                    context,
+                    number,
+                    step,
+                    place,
+                    count: place ^ 5,
+                    to: Rank(to)
+                }),
+            (any::<u16>(), number())
+                .prop_map(|(context, number)| Item::WhoIsReady { context, number }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(items in prop::collection::vec(item(), 1..=MAX_ITEMS), from in 0..MAX_RANKS) {
+            let packet = Packet { from: Rank(from), body: Body::Control(items) };
+            let mut out = [0; crate::MAX_DATAGRAM];
+            let length = emit(&KEY, JOB, &packet, &mut out).unwrap();
+            prop_assert_eq!(length, packet.wire_bytes());
+            prop_assert_eq!(parse(&KEY, JOB, &out[..length]), Ok((packet, None)));
+            // Another list of members has another key.
+            let other = KEY.exchange_key(JOB, 1);
+            prop_assert_eq!(parse(&other, JOB, &out[..length]), Err(Error::BadTag));
+            for end in 0..length {
+                prop_assert!(parse(&KEY, JOB, &out[..end]).is_err());
+            }
+        }
+
+        #[test]
+        fn a_packet_of_a_block_is_read(block in block(), first in 0..=NUMBER_MASK, bytes in 1usize..=PACKET, flip in 0usize..1472) {
+            let data = Data { block, first, packets: 1, tail: bytes as u16, is_last: true };
+            let mut out = [0; crate::MAX_DATAGRAM];
+            let fill = |room: &mut [u8]| { room.fill(9); true };
+            let length = emit_data(&KEY, JOB, Rank(5), &data, &mut out, fill).unwrap();
+            prop_assert_eq!(length, bytes + DATA_OVERHEAD);
+            let (packet, payload) = parse(&KEY, JOB, &out[..length]).unwrap();
+            prop_assert_eq!(packet, Packet { from: Rank(5), body: Body::Data(data) });
+            prop_assert_eq!(payload.unwrap(), &alloc::vec![9; bytes][..]);
+            out[flip % length] ^= 1;
+            prop_assert!(parse(&KEY, JOB, &out[..length]).is_err());
+        }
+
+        #[test]
+        fn nothing_that_arrives_panics(kind in 80u8..=82, body in prop::collection::vec(any::<u8>(), 0..1400)) {
+            // Sealed rightly, so that the body is looked at.
+            let mut out = [0; crate::MAX_DATAGRAM];
+            let kind = Kind::from_wire(kind).unwrap();
+            let header = header(kind, JOB, Rank(1), u64::MAX / 3);
+            let length = datagram::emit_short(header, &KEY, &mut out, |room| {
+                room[..body.len()].copy_from_slice(&body);
+                Some(body.len())
+            });
+            let _ = parse(&KEY, JOB, &out[..length.unwrap()]);
+        }
+    }
+
+    #[test]
+    fn a_rank_that_asks_one_that_is_gone_is_told_so() {
+        let (peer_key, epoch) = (Key([1; 16]), 4);
+        let key = peer_key.exchange_key(JOB, epoch);
+        let (mut out, mut answer) = ([0; crate::MAX_DATAGRAM], [0; crate::MAX_DATAGRAM]);
+        let ping = Packet {
+            from: Rank(2),
+            body: Body::Control(alloc::vec![Item::Ping]),
+        };
+        let length = emit(&key, JOB, &ping, &mut out).unwrap();
+        let (to, answered) =
+            answer_gone(&peer_key, epoch, Rank(6), &out[..length], &mut answer).unwrap();
+        assert_eq!(to, Rank(2));
+        let (packet, _) = parse(&key, JOB, &answer[..answered]).unwrap();
+        assert_eq!(packet.body, Body::Control(alloc::vec![Item::Lost(Rank(6))]));
+        // The answer is not answered.
+        assert_eq!(
+            answer_gone(&peer_key, epoch, Rank(2), &answer[..answered], &mut out),
+            None
+        );
+    }
+}
