@@ -54,6 +54,12 @@ impl Roster {
         self.asked.retain(|(asked, ..)| *asked != page);
         match self.pages.get_mut(page as usize) {
             Some(slot) if peers.len() == expected as usize => {
+                // What the page says need not be kept a second time, nor be looked for with every message.
+                let first = page * PAGE_PEERS;
+                self.learned.retain(|(member, peer)| {
+                    let paged = member.0.checked_sub(first);
+                    paged.and_then(|at| peers.get(at as usize)) != Some(peer)
+                });
                 *slot = Some(peers);
                 true
             }

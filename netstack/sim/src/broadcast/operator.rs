@@ -126,10 +126,9 @@ impl Operator {
 }
 
 impl World {
-    /// Takes the events of a node.
-    pub(super) fn member_events(&mut self, node: u32) -> Result<(), String> {
-        let now = self.clock_of(node);
-        let at = self.now();
+    /// Takes the events of a node, which happened at `at`.
+    pub(super) fn member_events(&mut self, node: u32, at: u64) -> Result<(), String> {
+        let now = self.stations[node as usize].clock.at(at);
         loop {
             let station = &mut self.stations[node as usize];
             let Some(member) = station.member() else {

@@ -3,26 +3,38 @@
 //! A run of 16,512 nodes has some hundred million events, a hundred thousand of them waiting at any
 //! time and nearly all within a few tens of microseconds. A slot takes such an event without
 //! comparing it with any other; only the slot that is due is sorted. Timers that lie further away
-//! wait in a heap until the wheel comes to them. No event allocates: entries live in a slab.
+//! wait in a heap until the wheel comes to them. No event allocates: chunks of a few entries live in a slab.
 //!
 //! Key type: [`Queue`]. Neighbour: [`super::world`] pops from it.
 //!
-//! Invariant: events come out in the order of their times; of equal times the one pushed first comes
-//! first, unless one of them came by way of the heap. The order is a function of the pushes alone.
+//! Invariant: events come out in the order of their times; of equal times the one whose number of order is
+//! smaller comes first. The order is a function of the pushes alone.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Slots of the wheel: a power of two, and a multiple of 64 * 64 for the two levels of bitmaps.
 const SLOTS: usize = 1 << 16;
-/// End of a list of entries.
+/// End of a list of chunks.
 const NONE: u32 = u32::MAX;
+/// Entries of a chunk: with them it fills three lines of the cache.
+const CHUNK: usize = 7;
 
-#[derive(Clone, Copy)]
+/// An event, its time and its place among the events of that time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry<T> {
     at: u64,
-    next: u32,
+    order: u64,
     item: T,
+}
+
+/// A few entries of one slot: read together, where a list of single ones would wait for memory at each.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Chunk<T> {
+    length: u32,
+    next: u32,
+    entries: [Entry<T>; CHUNK],
 }
 
 /// Events by time, in nanoseconds.
@@ -32,18 +44,17 @@ pub struct Queue<T> {
     /// Number of the slot that is open, counted from time 0.
     open: u64,
     /// What is in the open slot and what was pushed for a time before: latest first.
-    current: Vec<(u64, T)>,
+    current: Vec<Entry<T>>,
     heads: Vec<u32>,
-    entries: Vec<Entry<T>>,
+    chunks: Vec<Chunk<T>>,
     free: u32,
     /// A bit for every slot that is not empty, and a bit for every word of these.
     occupied: Vec<u64>,
     summary: Vec<u64>,
     in_wheel: usize,
-    far: BinaryHeap<Reverse<(u64, u64, T)>>,
-    pushed_far: u64,
-    /// A slot was opened since [`Queue::opened`] was asked.
-    turned: bool,
+    far: BinaryHeap<Reverse<Entry<T>>>,
+    /// Orders given out.
+    orders: u64,
 }
 
 impl<T: Copy + Ord> Queue<T> {
@@ -54,28 +65,38 @@ impl<T: Copy + Ord> Queue<T> {
             open: 0,
             current: Vec::new(),
             heads: vec![NONE; SLOTS],
-            entries: Vec::new(),
+            chunks: Vec::new(),
             free: NONE,
             occupied: vec![0; SLOTS / 64],
             summary: vec![0; SLOTS / 64 / 64],
             in_wheel: 0,
             far: BinaryHeap::new(),
-            pushed_far: 0,
-            turned: false,
+            orders: 0,
         }
     }
 
-    /// Adds an event. A time that has passed means "now".
+    /// Adds an event after all that were pushed for its time. A time that has passed means "now".
     pub fn push(&mut self, at: u64, item: T) {
+        let order = self.order();
+        self.push_as(at, order, item);
+    }
+
+    /// The place that an event pushed now has among those of its time.
+    pub fn order(&mut self) -> u64 {
+        self.orders += 1;
+        self.orders
+    }
+
+    /// Adds an event with a place that was taken before with [`Queue::order`].
+    pub fn push_as(&mut self, at: u64, order: u64, item: T) {
+        let entry = Entry { at, order, item };
         let slot = at >> self.width_log2;
         if slot <= self.open {
-            let place = self.current.partition_point(|&(other, _)| other > at);
-            self.current.insert(place, (at, item));
+            self.push_now(entry);
         } else if slot - self.open < SLOTS as u64 {
-            self.push_near(slot, at, item);
+            self.push_near(slot, entry);
         } else {
-            self.pushed_far += 1;
-            self.far.push(Reverse((at, self.pushed_far, item)));
+            self.far.push(Reverse(entry));
         }
     }
 
@@ -84,12 +105,7 @@ impl<T: Copy + Ord> Queue<T> {
         if self.current.is_empty() {
             self.turn()?;
         }
-        self.current.pop()
-    }
-
-    /// The events that come next, if a slot was opened since this was asked last; latest first.
-    pub fn opened(&mut self) -> Option<&[(u64, T)]> {
-        std::mem::take(&mut self.turned).then_some(&self.current[..])
+        self.current.pop().map(|entry| (entry.at, entry.item))
     }
 
     /// Events that wait.
@@ -102,34 +118,49 @@ impl<T: Copy + Ord> Queue<T> {
         self.len() == 0
     }
 
-    fn push_near(&mut self, slot: u64, at: u64, item: T) {
+    fn push_now(&mut self, entry: Entry<T>) {
+        let place = (self.current)
+            .partition_point(|other| (other.at, other.order) > (entry.at, entry.order));
+        self.current.insert(place, entry);
+    }
+
+    fn push_near(&mut self, slot: u64, entry: Entry<T>) {
         let index = slot as usize % SLOTS;
-        let entry = Entry {
-            at,
-            next: self.heads[index],
-            item,
+        self.in_wheel += 1;
+        let head = self.heads[index];
+        if let Some(chunk) = self.chunks.get_mut(head as usize)
+            && (chunk.length as usize) < CHUNK
+        {
+            chunk.entries[chunk.length as usize] = entry;
+            chunk.length += 1;
+            return;
+        }
+        let chunk = Chunk {
+            entries: [entry; CHUNK],
+            length: 1,
+            next: head,
         };
-        let place = if self.free == NONE {
-            self.entries.push(entry);
-            (self.entries.len() - 1) as u32
-        } else {
-            let place = self.free;
-            self.free = self.entries[place as usize].next;
-            self.entries[place as usize] = entry;
-            place
+        self.heads[index] = match self.chunks.get_mut(self.free as usize) {
+            Some(room) => {
+                let place = self.free;
+                self.free = room.next;
+                *room = chunk;
+                place
+            }
+            None => {
+                self.chunks.push(chunk);
+                (self.chunks.len() - 1) as u32
+            }
         };
-        self.heads[index] = place;
         self.occupied[index / 64] |= 1 << (index % 64);
         self.summary[index / 64 / 64] |= 1 << (index / 64 % 64);
-        self.in_wheel += 1;
     }
 
     /// Opens the next slot that has something in it.
     fn turn(&mut self) -> Option<()> {
-        self.turned = true;
         if self.in_wheel == 0 {
-            let Reverse((at, ..)) = self.far.peek()?;
-            self.open = at >> self.width_log2;
+            let Reverse(first) = self.far.peek()?;
+            self.open = first.at >> self.width_log2;
             self.come_near();
             if !self.current.is_empty() {
                 return Some(());
@@ -139,20 +170,19 @@ impl<T: Copy + Ord> Queue<T> {
         let index = self.next_occupied(from).expect("the wheel is not empty");
         self.open += 1 + (index + SLOTS - from) as u64 % SLOTS as u64;
         let mut next = std::mem::replace(&mut self.heads[index], NONE);
-        while next != NONE {
-            let entry = self.entries[next as usize];
-            self.current.push((entry.at, entry.item));
-            self.entries[next as usize].next = self.free;
-            self.free = next;
-            next = entry.next;
-            self.in_wheel -= 1;
+        while let Some(chunk) = self.chunks.get_mut(next as usize) {
+            let entries = &chunk.entries[..chunk.length as usize];
+            self.current.extend_from_slice(entries);
+            self.in_wheel -= entries.len();
+            let here = next;
+            next = std::mem::replace(&mut chunk.next, self.free);
+            self.free = here;
         }
         self.occupied[index / 64] &= !(1 << (index % 64));
         if self.occupied[index / 64] == 0 {
             self.summary[index / 64 / 64] &= !(1 << (index / 64 % 64));
         }
-        // The list has the last pushed first, and so must equal times, as the end is popped first.
-        self.current.sort_by_key(|&(at, _)| Reverse(at));
+        (self.current).sort_unstable_by_key(|entry| Reverse((entry.at, entry.order)));
         self.come_near();
         Some(())
     }
@@ -160,17 +190,16 @@ impl<T: Copy + Ord> Queue<T> {
     /// Moves what the wheel has come to from the heap.
     fn come_near(&mut self) {
         let horizon = self.open + SLOTS as u64;
-        while let Some(&Reverse((at, _, item))) = self.far.peek() {
-            let slot = at >> self.width_log2;
+        while let Some(&Reverse(entry)) = self.far.peek() {
+            let slot = entry.at >> self.width_log2;
             if slot >= horizon {
                 return;
             }
             self.far.pop();
             if slot <= self.open {
-                let place = self.current.partition_point(|&(other, _)| other > at);
-                self.current.insert(place, (at, item));
+                self.push_now(entry);
             } else {
-                self.push_near(slot, at, item);
+                self.push_near(slot, entry);
             }
         }
     }
@@ -246,9 +275,11 @@ mod tests {
         for number in 0..50 {
             assert_eq!(queue.pop(), Some((1_000, number)));
         }
-        // Into the slot that is open already.
-        queue.push(1_000, 100);
-        for number in 50..101 {
+        // Into the slot that is open already, one of them with a place taken before the other's.
+        let before = queue.order();
+        queue.push(1_000, 101);
+        queue.push_as(1_000, before, 100);
+        for number in 50..102 {
             assert_eq!(queue.pop(), Some((1_000, number)));
         }
         assert_eq!(queue.pop(), None);

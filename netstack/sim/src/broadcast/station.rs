@@ -91,8 +91,14 @@ pub struct Station {
     pub engine: Option<Engine>,
     /// Its memory.
     pub shelf: Shelf,
-    /// The wake-up that counts.
+    /// When it is woken.
     pub wake_at: u64,
+    /// The place of that among the events of its time.
+    pub wake_order: u64,
+    /// An event for it is in the queue; else the one of `timer_at` brings it there.
+    pub wake_queued: bool,
+    /// When an event for one of its deadlines comes, past ones included: one is enough.
+    pub timer_at: u64,
     /// Times that it was switched on.
     pub boots: u64,
     /// The run of the control node whose key it has.
@@ -108,6 +114,9 @@ impl Station {
             engine: None,
             shelf: Shelf::new(Arc::clone(contents)),
             wake_at: NEVER,
+            wake_order: 0,
+            wake_queued: false,
+            timer_at: NEVER,
             boots: 0,
             key_of: 0,
             clock: Clock::default(),

@@ -4,6 +4,10 @@
 //! and at the time it named itself; never otherwise. The control node is the station with the number
 //! after the last node.
 //!
+//! With thousands of nodes nearly all time is spent waiting for the memory of one node after the other. So what
+//! reaches a node whose card is full stays in its inbox until the card takes something: the node cannot act on it
+//! before. It is then taken with the time at which it came.
+//!
 //! Key type: [`World`]. Neighbours: [`super::setup`] says what happens, [`super::operator`] plays the control
 //! node's user, [`super::check`] what must hold, [`super::summary`] what comes out.
 //!
@@ -61,7 +65,7 @@ pub struct Failure {
 enum Event {
     /// A flight is at the last switch.
     Arrive(u32),
-    /// A flight is at its destination.
+    /// A flight is at this station.
     Deliver(u32),
     /// A station wants to be asked.
     Wake(u32),
@@ -74,8 +78,27 @@ struct Flight {
     from: u32,
     to: u32,
     train: Train,
+    /// When it reaches its destination, once it has passed the port there.
+    at: u64,
+    /// The flight behind it in the inbox.
+    next: u32,
     load: Load,
 }
+
+/// No flight.
+const NONE: u32 = u32::MAX;
+
+/// Flights that have passed the port of a station and are not taken yet, in the order of their times.
+#[derive(Clone, Copy)]
+struct Inbox {
+    first: u32,
+    last: u32,
+}
+
+const EMPTY: Inbox = Inbox {
+    first: NONE,
+    last: NONE,
+};
 
 /// What happens from outside, or because of it.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +130,7 @@ pub struct World {
     now: u64,
     queue: Queue<Event>,
     flights: Vec<Option<Flight>>,
-    next_stations: Vec<u32>,
+    inboxes: Vec<Inbox>,
     free_flights: Vec<u32>,
     actions: Vec<Action>,
     actions_left: usize,
@@ -136,12 +159,12 @@ impl World {
             stations,
             fabric,
             traffic: Traffic::default(),
-            digest: 0xcbf2_9ce4_8422_2325,
+            digest: DIGEST,
             events: 0,
             now: 0,
             queue: Queue::new(slot_width_log2(setup.nodes)),
             flights: Vec::new(),
-            next_stations: Vec::new(),
+            inboxes: vec![EMPTY; setup.nodes as usize + 1],
             free_flights: Vec::new(),
             actions: Vec::new(),
             actions_left: 0,
@@ -199,7 +222,6 @@ impl World {
         let mut rest_until = None;
         while let Some((at, event)) = self.queue.pop() {
             self.now = self.now.max(at);
-            self.touch();
             self.events += 1;
             if self.events.is_multiple_of(1 << 16) {
                 self.progress.tell(self.now, &self.stations, self.events);
@@ -227,29 +249,6 @@ impl World {
                 "nothing will ever happen again: {}",
                 check::missing(self)
             ))
-        }
-    }
-
-    /// Looks at the stations of the next events all together, without any effect: their memory comes into
-    /// the cache in parallel, where the events would each wait for theirs. A large run takes half the time.
-    fn touch(&mut self) {
-        let Some(events) = self.queue.opened() else {
-            return;
-        };
-        self.next_stations.clear();
-        for &(_, event) in events {
-            let station = match event {
-                Event::Arrive(number) | Event::Deliver(number) => {
-                    let flight = self.flights[number as usize].as_ref();
-                    flight.map_or(0, |flight| flight.to)
-                }
-                Event::Wake(node) => node,
-                Event::Act(_) => continue,
-            };
-            self.next_stations.push(station);
-        }
-        for &node in &self.next_stations {
-            std::hint::black_box(self.stations[node as usize].poll_timeout());
         }
     }
 
@@ -282,31 +281,67 @@ impl World {
                     self.fabric
                         .arrive(self.now, flight.from, flight.to, &mut flight.train);
                 match arrival {
-                    Arrival::Now => self.deliver(number),
-                    Arrival::At(at) => {
-                        self.queue.push(at, Event::Deliver(number));
-                        Ok(())
-                    }
+                    Arrival::Now => self.put_in(number, self.now),
+                    Arrival::At(at) => self.put_in(number, at),
                     Arrival::Never => {
                         self.land(number);
                         Ok(())
                     }
                 }
             }
-            Event::Deliver(number) => self.deliver(number),
-            Event::Wake(node) => {
-                let station = &mut self.stations[node as usize];
-                if station.wake_at != self.now {
-                    return Ok(());
-                }
-                station.wake_at = NEVER;
-                self.drive(node)
-            }
+            Event::Deliver(node) => self.deliver(node),
+            Event::Wake(node) => self.wake(node),
             Event::Act(number) => {
                 self.actions_left -= 1;
+                // What happens from outside finds everybody up to date.
+                for node in 0..self.setup.nodes {
+                    self.take_in(node, self.now)?;
+                }
                 self.act(self.actions[number as usize])
             }
         }
+    }
+
+    /// An event for a station's wake-up came.
+    fn wake(&mut self, node: u32) -> Result<(), String> {
+        let station = &mut self.stations[node as usize];
+        let timer = station.timer_at == self.now;
+        if timer {
+            station.timer_at = NEVER;
+        }
+        if station.wake_at == self.now {
+            station.wake_at = NEVER;
+            self.take_in(node, self.now)?;
+            return self.drive(node);
+        }
+        if timer && station.wake_at != NEVER && !station.wake_queued {
+            // It was put off meanwhile.
+            station.wake_queued = true;
+            station.timer_at = station.wake_at;
+            let (at, order) = (station.wake_at, station.wake_order);
+            self.queue.push_as(at, order, Event::Wake(node));
+        }
+        Ok(())
+    }
+
+    /// Has a station woken, if it is not before that. Of its deadlines, nearly all of which are put off again and
+    /// again, one is in the queue at a time.
+    fn wake_by(&mut self, node: u32, at: u64, deadline: bool) {
+        let station = &mut self.stations[node as usize];
+        if at >= station.wake_at {
+            return;
+        }
+        station.wake_at = at;
+        station.wake_order = self.queue.order();
+        station.wake_queued = at == station.timer_at || !deadline || at < station.timer_at;
+        if at == station.timer_at || !station.wake_queued {
+            return;
+        }
+        if deadline {
+            station.timer_at = at;
+        }
+        let order = station.wake_order;
+        self.queue.push_as(at, order, Event::Wake(node));
     }
 
     /// Takes a flight off the books.
@@ -315,8 +350,64 @@ impl World {
         self.flights[number as usize].take().expect("in the air")
     }
 
-    fn deliver(&mut self, number: u32) -> Result<(), String> {
-        let mut flight = self.land(number);
+    /// A flight has passed the port of its destination, whose link has brought all of it at `at`.
+    fn put_in(&mut self, number: u32, at: u64) -> Result<(), String> {
+        let flight = self.flights[number as usize].as_mut().expect("in the air");
+        flight.at = at;
+        let node = flight.to;
+        let inbox = &mut self.inboxes[node as usize];
+        let last = std::mem::replace(&mut inbox.last, number);
+        match self.flights.get_mut(last as usize) {
+            Some(Some(last)) => last.next = number,
+            _ => inbox.first = number,
+        }
+        if at <= self.now {
+            return self.deliver(node);
+        }
+        if !self.is_busy(node, at) {
+            self.queue.push(at, Event::Deliver(node));
+        }
+        Ok(())
+    }
+
+    /// Whether a station, as far as is known, has a full card at this time, and is woken later when it has room:
+    /// what reaches it by then can wait. The control node is always asked at once, for its user acts on what it says, and
+    /// with several casts nodes are: their shares are compared in the middle of a run.
+    fn is_busy(&self, node: u32, at: u64) -> bool {
+        node != self.control()
+            && self.setup.casts.len() == 1
+            && self.fabric.card_takes_at(node) > at
+    }
+
+    /// Something has reached a station.
+    fn deliver(&mut self, node: u32) -> Result<(), String> {
+        if self.is_busy(node, self.now) {
+            return Ok(());
+        }
+        self.take_in(node, self.now + 1)?;
+        self.drive(node)
+    }
+
+    /// Gives a station what has reached it before this time.
+    fn take_in(&mut self, node: u32, before: u64) -> Result<(), String> {
+        loop {
+            let first = self.inboxes[node as usize].first;
+            match self.flights.get(first as usize) {
+                Some(Some(flight)) if flight.at < before => {}
+                _ => return Ok(()),
+            }
+            let flight = self.land(first);
+            let inbox = &mut self.inboxes[node as usize];
+            inbox.first = flight.next;
+            if flight.next == NONE {
+                inbox.last = NONE;
+            }
+            self.take(flight)?;
+        }
+    }
+
+    /// Gives a station a flight.
+    fn take(&mut self, mut flight: Flight) -> Result<(), String> {
         let station = &mut self.stations[flight.to as usize];
         if station.engine.is_none() {
             return Ok(());
@@ -338,45 +429,40 @@ impl World {
                 bytes.fold(0, |sum, &byte| fold(sum, u64::from(byte)))
             }
         };
-        self.digest = fold(self.digest, self.now);
-        self.digest = fold(
-            self.digest,
-            u64::from(flight.from) << 32 | u64::from(flight.to),
-        );
-        self.digest = fold(self.digest, mark);
-        let now = station.clock.at(self.now);
+        let ends = u64::from(flight.from) << 32 | u64::from(flight.to);
+        let words = [flight.at, ends, mark];
+        // A sum, whatever the order in which stations are looked at.
+        let seen = words.into_iter().fold(DIGEST, fold);
+        self.digest = self.digest.wrapping_add(seen);
+        let now = station.clock.at(flight.at);
         station.handle(now, peer(flight.from).addr, flight.load);
-        self.drive(flight.to)
+        self.drain_events(flight.to, flight.at)
     }
 
     /// Lets a station act: takes its events, sends what its card takes, and notes when to come back.
     pub(super) fn drive(&mut self, node: u32) -> Result<(), String> {
         let now = self.clock_of(node);
         let mut sent = 0;
-        let wake = loop {
-            self.drain_events(node)?;
+        loop {
+            self.drain_events(node, self.now)?;
             let takes_at = self.fabric.card_takes_at(node);
             if takes_at > self.now {
-                break Some(takes_at);
+                self.wake_by(node, takes_at, false);
+                return Ok(());
             }
             if !self.send_next(node, now) {
                 // The last question may have brought events.
-                self.drain_events(node)?;
-                break self.deadline_of(node);
+                self.drain_events(node, self.now)?;
+                if let Some(at) = self.deadline_of(node) {
+                    self.wake_by(node, at, true);
+                }
+                return Ok(());
             }
             sent += 1;
             if sent > MESSAGES_AT_ONCE {
                 return Err(format!("n{node} never stops sending"));
             }
-        };
-        if let Some(at) = wake {
-            let station = &mut self.stations[node as usize];
-            if at < station.wake_at {
-                station.wake_at = at;
-                self.queue.push(at, Event::Wake(node));
-            }
         }
-        Ok(())
     }
 
     /// When a station that has nothing to send wants to be asked again.
@@ -388,11 +474,11 @@ impl World {
         Some(due.max(soonest))
     }
 
-    fn drain_events(&mut self, node: u32) -> Result<(), String> {
+    fn drain_events(&mut self, node: u32, at: u64) -> Result<(), String> {
         if node == self.setup.nodes {
             return self.source_events();
         }
-        self.member_events(node)
+        self.member_events(node, at)
     }
 
     /// Sends the next message of a station; false when it has none.
@@ -441,6 +527,8 @@ impl World {
             from,
             to,
             train,
+            at: NEVER,
+            next: NONE,
             load,
         });
         let number = match self.free_flights.pop() {
@@ -559,6 +647,9 @@ fn clone_load(load: &Load) -> Load {
         Load::Datagram(bytes) => Load::Datagram(bytes.clone()),
     }
 }
+
+/// Where digests begin.
+const DIGEST: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// FNV-1a, a word at a time.
 fn fold(digest: u64, word: u64) -> u64 {
