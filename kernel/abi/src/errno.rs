@@ -59,8 +59,13 @@ errnos! {
     ENAMETOOLONG = 36, "name too long";
     ENOSYS = 38, "not implemented";
     ENODATA = 61, "no data available";
+    EPROTO = 71, "the other side means something else";
     EOVERFLOW = 75, "value too large";
+    EMSGSIZE = 90, "message too long";
+    ENOBUFS = 105, "no room for more";
     ETIMEDOUT = 110, "timed out";
+    EHOSTDOWN = 112, "a rank is lost";
+    ECANCELED = 125, "cancelled";
 }
 
 impl Errno {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod errno;
+pub mod exchange;
 pub mod handoff;
 pub mod linux;
 pub mod peer;

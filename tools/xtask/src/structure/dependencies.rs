@@ -15,6 +15,8 @@ use crate::workspace::{Workspace, output_of};
 /// Which crates of the workspace each crate may use.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("hearth-abi", &[]),
+    // What programs link: it speaks the kernel's language and knows nothing else.
+    ("hearth", &["hearth-abi"]),
     ("kernel-core", &["hearth-abi"]),
     ("netstack", &[]),
     // The simulated network is the fat tree of the allocator.

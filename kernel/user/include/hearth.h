@@ -1,0 +1,103 @@
+/* hearth.h: how the ranks of a job talk. For C and C++.
+ *
+ *   gcc -static -O2 -o app app.c -I.../include -L.../lib -lhearth
+ *   hearth run -n 8 ./app
+ *
+ * A job is one program on several nodes, one rank on each, numbered from 0 on. Functions return 0, or a negative number of the list
+ * below; hearth_strerror says it in words. A rank that ends or whose node dies makes operations that need it fail
+ * with HEARTH_ELOST in all other ranks, within seconds; hearth_named_rank says which it was.
+ *
+ * Collective functions (barrier to allreduce) are called by all ranks, in the same order, with matching lengths. Lengths are in
+ * bytes where the pointer is to void, but for the reductions, which count values. */
+#ifndef HEARTH_H
+#define HEARTH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Errors. Their numbers are those of Linux. */
+#define HEARTH_EFAULT (-14)    /* a buffer is not the program's memory */
+#define HEARTH_ENOMEM (-12)    /* no memory for a temporary buffer */
+#define HEARTH_EINVAL (-22)    /* an argument makes no sense */
+#define HEARTH_ENOSYS (-38)    /* the program does not run on a Hearth node */
+#define HEARTH_ENODATA (-61)   /* the job's connection table has not come */
+#define HEARTH_EPROTO (-71)    /* a rank sends another number of bytes than is expected of it */
+#define HEARTH_EMSGSIZE (-90)  /* a message does not fit the receive */
+#define HEARTH_ENOBUFS (-105)  /* too many operations are outstanding: wait for some */
+#define HEARTH_ELOST (-112)    /* a rank has ended or its node is gone */
+#define HEARTH_ECANCELED (-125)/* the operation was cancelled */
+
+/* In words; never null, not to be freed. */
+const char *hearth_strerror(int error);
+/* The rank that the last error of a function named, -1 for none. */
+int hearth_named_rank(void);
+
+/* Who we are. Negative: an error. */
+int hearth_rank(void);
+int hearth_size(void);
+/* Seconds since some point in the past of this node. */
+double hearth_wtime(void);
+/* From now on whoever waits does not halt the processor (on = 1), which saves the time to wake up, or does (on = 0). */
+void hearth_spin(int on);
+
+/* How an operation ended. */
+struct hearth_status {
+    int32_t error;  /* 0 or one of the list above */
+    uint32_t rank;  /* the other rank; with HEARTH_ELOST and HEARTH_EPROTO the one at fault */
+    uint32_t tag;
+    uint32_t zero;
+    uint64_t bytes; /* received; with HEARTH_EMSGSIZE the length of the message */
+};
+
+/* Messages. A receive takes the messages of one rank with one tag, in the order in which they were sent. A send returns when its bytes may
+ * be used again: of a message longer than a datagram when it has been received. status may be NULL. */
+int hearth_send(const void *data, size_t bytes, int to, uint32_t tag);
+int hearth_recv(void *into, size_t bytes, int from, uint32_t tag, struct hearth_status *status);
+
+/* The same in the background. Until the request has been waited for, tested as done or cancelled, the bytes must stay as they are, and
+ * room to receive is nobody else's. At most 256 may be outstanding. */
+typedef uint32_t hearth_request;
+#define HEARTH_NO_REQUEST 0
+int hearth_isend(const void *data, size_t bytes, int to, uint32_t tag, hearth_request *request);
+int hearth_irecv(void *into, size_t bytes, int from, uint32_t tag, hearth_request *request);
+/* Waits and makes the request HEARTH_NO_REQUEST, which all of these pass over. status may be NULL. */
+int hearth_wait(hearth_request *request, struct hearth_status *status);
+/* Waits for all; statuses may be NULL. Returns the first error when all have finished. */
+int hearth_waitall(size_t count, hearth_request *requests, struct hearth_status *statuses);
+/* Waits for one and says which; index -1: there was none. */
+int hearth_waitany(size_t count, hearth_request *requests, int *index, struct hearth_status *status);
+/* Does not wait: done says whether it has finished. */
+int hearth_test(hearth_request *request, int *done, struct hearth_status *status);
+/* Takes a request back: when this returns its memory is not touched any more. */
+int hearth_cancel(hearth_request *request);
+
+/* Returns when all ranks have called it. */
+int hearth_barrier(void);
+/* Block i of send goes to rank i, which finds it as block of this rank in receive; each block has so many bytes. */
+int hearth_alltoall(const void *send, void *receive, size_t bytes);
+/* The same with blocks of any length: for each rank how many bytes, and where they begin. */
+int hearth_alltoallv(const void *send, const size_t *send_counts, const size_t *send_offsets,
+                     void *receive, const size_t *receive_counts, const size_t *receive_offsets);
+/* data of the root to all. */
+int hearth_bcast(void *data, size_t bytes, int root);
+/* A block of each rank, in the order of the ranks, to the root (the others' receive may be NULL), to all; and from the root. */
+int hearth_gather(const void *send, void *receive, size_t bytes, int root);
+int hearth_allgather(const void *send, void *receive, size_t bytes);
+int hearth_scatter(const void *send, void *receive, size_t bytes, int root);
+
+/* Reductions combine the values of all ranks place by place, always in the same order: equal runs give equal bits. */
+enum hearth_type { HEARTH_INT32 = 1, HEARTH_UINT32, HEARTH_INT64, HEARTH_UINT64, HEARTH_FLOAT, HEARTH_DOUBLE };
+enum hearth_op { HEARTH_SUM = 1, HEARTH_PRODUCT, HEARTH_MIN, HEARTH_MAX };
+/* values of the root become the result; those of the others are unchanged. */
+int hearth_reduce(void *values, size_t count, int type, int op, int root);
+/* values of every rank become the result. */
+int hearth_allreduce(void *values, size_t count, int type, int op);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,258 @@
+//! Operations that go on while the program computes.
+//!
+//! Key types: [`Scope`], in which operations are posted, made by [`crate::World::scope`]; [`Request`], one of them.
+//!
+//! Invariant: when a scope has ended, in whatever way, none of its operations is outstanding.
+
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::marker::PhantomData;
+use core::mem::size_of_val;
+
+use hearth_abi::exchange::{Kind, Operation, STATUS_BYTES, Status};
+
+use crate::call::{self, Patience};
+use crate::{Data, Received, Result, World};
+
+/// Requests waited for with one call.
+const AT_ONCE: usize = 32;
+
+/// Operations posted here have finished when [`crate::World::scope`] returns.
+#[derive(Debug)]
+pub struct Scope<'scope, 'env: 'scope> {
+    world: World,
+    context: u32,
+    /// Numbers of requests that have not been waited for.
+    posted: RefCell<Vec<u32>>,
+    /// As of `std::thread::Scope`: neither lifetime may shrink or grow.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// An operation that was posted.
+#[derive(Debug)]
+#[must_use = "the scope waits for it at its end, unless somebody does before"]
+pub struct Request<'scope> {
+    number: u32,
+    element_bytes: usize,
+    scope: PhantomData<&'scope ()>,
+}
+
+/// Ends what a scope leaves outstanding.
+struct Cancel<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
+
+impl Drop for Cancel<'_, '_, '_> {
+    fn drop(&mut self) {
+        for number in self.0.posted.borrow_mut().drain(..) {
+            // One that has finished is no error here; afterwards the kernel holds no buffer of it.
+            let _ = call::cancel(number);
+        }
+    }
+}
+
+/// Runs `body` with a scope in `context`.
+pub(crate) fn scope<'env, R>(
+    world: World,
+    context: u32,
+    body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>,
+) -> Result<R> {
+    let scope = Scope {
+        world,
+        context,
+        posted: RefCell::new(Vec::new()),
+        scope: PhantomData,
+        env: PhantomData,
+    };
+    let cancel = Cancel(&scope);
+    let result = body(&scope)?;
+    scope.finish()?;
+    drop(cancel);
+    Ok(result)
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Begins to send `data` to rank `to`; that rank receives it with the same tag.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] for a rank that the job does not have, [`crate::Error::TooMany`].
+    pub fn send<T: Data>(
+        &'scope self,
+        to: u32,
+        tag: u32,
+        data: &'scope [T],
+    ) -> Result<Request<'scope>> {
+        let operation = Operation {
+            kind: Kind::Send as u16,
+            rank: to,
+            context: self.context,
+            tag,
+            send: data.as_ptr() as u64,
+            send_bytes: size_of_val(data) as u64,
+            ..Operation::default()
+        };
+        // SAFETY: `data` is borrowed until the scope ends, which waits for the request or cancels it.
+        unsafe { self.post(&operation, size_of::<T>()) }
+    }
+
+    /// Begins to receive what rank `from` sends with this tag; a shorter message leaves the rest of `into` as
+    /// it is.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] for a rank that the job does not have, [`crate::Error::TooMany`].
+    pub fn receive<T: Data>(
+        &'scope self,
+        from: u32,
+        tag: u32,
+        into: &'scope mut [T],
+    ) -> Result<Request<'scope>> {
+        let operation = Operation {
+            kind: Kind::Receive as u16,
+            rank: from,
+            context: self.context,
+            tag,
+            receive: into.as_mut_ptr() as u64,
+            receive_bytes: size_of_val(into) as u64,
+            ..Operation::default()
+        };
+        // SAFETY: `into` is borrowed mutably until the scope ends, which waits for the request or cancels it.
+        unsafe { self.post(&operation, size_of::<T>()) }
+    }
+
+    /// Waits for one operation. What it says is told once: the end of the scope does not fail for it again.
+    ///
+    /// # Errors
+    /// Why the operation failed.
+    pub fn wait(&self, request: Request<'scope>) -> Result<Received> {
+        let spin = self.world.spins();
+        let status = wait_one(
+            request.number,
+            Patience {
+                spin,
+                ..Patience::ALL
+            },
+        )?;
+        self.forget(request.number);
+        let status = call::status(&status)?;
+        Ok(Received::of(&status, request.element_bytes))
+    }
+
+    /// Waits for one of several operations: takes it from the list and gives its place there and its result, `None` for
+    /// an empty list.
+    ///
+    /// # Errors
+    /// Why the operation failed, which is taken from the list too.
+    pub fn wait_any(
+        &self,
+        requests: &mut Vec<Request<'scope>>,
+    ) -> Result<Option<(usize, Received)>> {
+        let mut numbers = Vec::new();
+        numbers
+            .try_reserve_exact(requests.len())
+            .map_err(|_| crate::Error::NoMemory)?;
+        numbers.extend(requests.iter().map(|request| request.number));
+        let mut status = [0; STATUS_BYTES];
+        let patience = Patience {
+            spin: self.world.spins(),
+            ..Patience::ALL
+        };
+        let Some(place) = call::wait_any(&mut numbers, &mut status, patience)? else {
+            return Ok(None);
+        };
+        let request = requests.remove(place);
+        self.forget(request.number);
+        let status = call::status(&status)?;
+        Ok(Some((place, Received::of(&status, request.element_bytes))))
+    }
+
+    /// Whether one operation has finished: its result, or the request back.
+    ///
+    /// # Errors
+    /// Why the operation failed.
+    pub fn test(
+        &self,
+        request: Request<'scope>,
+    ) -> Result<core::result::Result<Received, Request<'scope>>> {
+        let now = Patience {
+            micros: 0,
+            ..Patience::ALL
+        };
+        let mut statuses = [[0; STATUS_BYTES]];
+        if call::wait(&mut [request.number], &mut statuses, now)? == 0 {
+            return Ok(Err(request));
+        }
+        self.forget(request.number);
+        let status = call::status(&statuses[0])?;
+        Ok(Ok(Received::of(&status, request.element_bytes)))
+    }
+
+    /// # Safety
+    /// What the operation's addresses name must be lent to this scope.
+    unsafe fn post(&self, operation: &Operation, element_bytes: usize) -> Result<Request<'scope>> {
+        let mut posted = self.posted.borrow_mut();
+        posted.try_reserve(1).map_err(|_| crate::Error::NoMemory)?;
+        // SAFETY: the caller's promise.
+        let number = unsafe { call::post(operation)? };
+        posted.push(number);
+        Ok(Request {
+            number,
+            element_bytes,
+            scope: PhantomData,
+        })
+    }
+
+    fn forget(&self, number: u32) {
+        self.posted.borrow_mut().retain(|&posted| posted != number);
+    }
+
+    /// Waits for all that is left; fails with the first error, when all have finished.
+    fn finish(&self) -> Result<()> {
+        let mut left = self.posted.borrow_mut();
+        let mut result = Ok(());
+        let patience = Patience {
+            spin: self.world.spins(),
+            ..Patience::ALL
+        };
+        while !left.is_empty() {
+            let count = left.len().min(AT_ONCE);
+            let mut statuses = [[0; STATUS_BYTES]; AT_ONCE];
+            call::wait(&mut left[..count], &mut statuses, patience)?;
+            for status in &statuses[..count] {
+                if let (Ok(()), Err(error)) = (result, call::status(status)) {
+                    result = Err(error);
+                }
+            }
+            left.retain(|&number| number != 0);
+        }
+        result
+    }
+}
+
+/// Waits until one request has finished.
+pub(crate) fn wait_one(number: u32, patience: Patience) -> Result<[u8; STATUS_BYTES]> {
+    let mut statuses = [[0; STATUS_BYTES]];
+    call::wait(&mut [number], &mut statuses, patience)?;
+    Ok(statuses[0])
+}
+
+/// Posts an operation and waits for it.
+///
+/// # Safety
+/// What its addresses name must be readable, or writable and otherwise unused, while this runs.
+pub(crate) unsafe fn carry_out(world: World, operation: &Operation) -> Result<Status> {
+    // SAFETY: the caller's promise; the request is finished or cancelled when this returns.
+    let number = unsafe { call::post(operation)? };
+    let spin = world.spins();
+    match wait_one(
+        number,
+        Patience {
+            spin,
+            ..Patience::ALL
+        },
+    ) {
+        Ok(status) => call::status(&status),
+        Err(error) => {
+            let _ = call::cancel(number);
+            Err(error)
+        }
+    }
+}

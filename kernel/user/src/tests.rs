@@ -1,0 +1,280 @@
+use crate::call::run;
+use crate::{Combine, Error, World};
+
+/// Numbers of ranks: one, powers of two, and between them.
+const SIZES: [u32; 9] = [1, 2, 3, 4, 5, 7, 8, 13, 16];
+/// Numbers of values: none, fewer than ranks, below and above where large begins.
+const COUNTS: [usize; 6] = [0, 1, 5, 100, 4_096, 10_001];
+
+fn value(rank: u32, index: usize) -> u64 {
+    (u64::from(rank) << 40) + index as u64 * 3
+}
+
+fn values(rank: u32, count: usize) -> Vec<u64> {
+    (0..count).map(|index| value(rank, index)).collect()
+}
+
+#[test]
+fn a_broadcast_brings_the_roots_values_everywhere() {
+    for size in SIZES {
+        for count in COUNTS {
+            let root = (count as u32 + size / 2) % size;
+            let all = run(size, |world| {
+                let mut data = values(world.rank(), count);
+                world.broadcast(root, &mut data).unwrap();
+                data
+            });
+            for data in all {
+                assert_eq!(data, values(root, count), "{size} ranks, {count} values");
+            }
+        }
+    }
+}
+
+#[test]
+fn reductions_are_what_one_rank_would_compute() {
+    let ways = [
+        Combine::Sum,
+        Combine::Minimum,
+        Combine::Maximum,
+        Combine::Product,
+    ];
+    for size in SIZES {
+        for (count, how) in COUNTS.into_iter().zip(ways.into_iter().cycle()) {
+            let root = (count as u32 + 1) % size;
+            let expected: Vec<u64> = (0..count)
+                .map(|index| {
+                    let all = (0..size).map(|rank| value(rank, index));
+                    match how {
+                        Combine::Sum => all.sum(),
+                        Combine::Product => all.fold(1, u64::wrapping_mul),
+                        Combine::Minimum => all.min().unwrap(),
+                        Combine::Maximum => all.max().unwrap(),
+                    }
+                })
+                .collect();
+            let results = run(size, |world| {
+                let (mut one, mut all) = (values(world.rank(), count), values(world.rank(), count));
+                world.reduce(how, root, &mut one).unwrap();
+                world.all_reduce(how, &mut all).unwrap();
+                (one, all)
+            });
+            for (rank, (one, all)) in (0..).zip(results) {
+                assert_eq!(all, expected, "{how:?}, {size} ranks, {count} values");
+                match rank == root {
+                    true => assert_eq!(one, expected),
+                    false => assert_eq!(one, values(rank, count), "changed"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn all_ranks_get_the_same_bits_of_a_floating_point_sum() {
+    for size in SIZES {
+        for count in [3, 9_000] {
+            let results = run(size, |world| {
+                let term = |index: usize| 1.0 / (f64::from(world.rank()) + 1.1 + index as f64);
+                let mut sums: Vec<f64> = (0..count).map(term).collect();
+                world.all_reduce(Combine::Sum, &mut sums).unwrap();
+                sums.into_iter().map(f64::to_bits).collect::<Vec<_>>()
+            });
+            assert!(
+                results.iter().all(|result| *result == results[0]),
+                "{size} ranks"
+            );
+        }
+    }
+}
+
+#[test]
+fn blocks_go_from_each_rank_to_each() {
+    for size in SIZES {
+        run(size, |world| {
+            let me = world.rank();
+            let send: Vec<u32> = (0..size).flat_map(|to| [me, to, 7]).collect();
+            let mut receive = vec![0; send.len()];
+            world.all_to_all(&send, &mut receive).unwrap();
+            let expected: Vec<u32> = (0..size).flat_map(|from| [from, me, 7]).collect();
+            assert_eq!(receive, expected);
+            // Rank a sends a * b mod 5 values to rank b.
+            let length = |from: u32, to: u32| (from * to % 5) as usize;
+            let to: Vec<usize> = (0..size).map(|to| length(me, to)).collect();
+            let from: Vec<usize> = (0..size).map(|from| length(from, me)).collect();
+            let send: Vec<u32> = (0..size)
+                .flat_map(|to| vec![me * 1000 + to; length(me, to)])
+                .collect();
+            let mut receive = vec![0; from.iter().sum()];
+            world.all_to_all_v(&send, &to, &mut receive, &from).unwrap();
+            let expected: Vec<u32> = (0..size)
+                .flat_map(|from| vec![from * 1000 + me; length(from, me)])
+                .collect();
+            assert_eq!(receive, expected);
+        });
+    }
+}
+
+#[test]
+fn gather_and_scatter_are_each_others_inverse() {
+    for size in SIZES {
+        let root = size / 2;
+        run(size, |world| {
+            let mine = [world.rank(), 100 + world.rank()];
+            let all: Vec<u32> = (0..size).flat_map(|rank| [rank, 100 + rank]).collect();
+            let mut gathered = match world.rank() == root {
+                true => vec![0; all.len()],
+                false => Vec::new(),
+            };
+            world.gather(root, &mine, &mut gathered).unwrap();
+            if world.rank() == root {
+                assert_eq!(gathered, all);
+            }
+            let mut back = [0; 2];
+            world.scatter(root, &gathered, &mut back).unwrap();
+            assert_eq!(back, mine);
+            let mut everywhere = vec![0; all.len()];
+            world.all_gather(&mine, &mut everywhere).unwrap();
+            assert_eq!(everywhere, all);
+        });
+    }
+}
+
+#[test]
+fn messages_of_one_tag_arrive_in_order_and_others_do_not_meet() {
+    run(2, |world| {
+        let other = 1 - world.rank();
+        let (first, second, third) = ([1_u8], [2_u8], [3_u8]);
+        let (mut a, mut b, mut c) = ([0_u8], [0_u8], [0_u8]);
+        world
+            .scope(|scope| {
+                scope.send(other, 5, &first).map(drop)?;
+                scope.send(other, 6, &third).map(drop)?;
+                scope.send(other, 5, &second).map(drop)?;
+                let late = scope.receive(other, 6, &mut c)?;
+                let early = scope.receive(other, 5, &mut a)?;
+                scope.receive(other, 5, &mut b).map(drop)?;
+                let late = scope.wait(late)?;
+                assert_eq!((late.rank, late.tag, late.count), (other, 6, 1));
+                scope.wait(early).map(drop)
+            })
+            .unwrap();
+        assert_eq!((a, b, c), (first, second, third));
+    });
+}
+
+#[test]
+fn a_shorter_message_leaves_the_rest_and_a_longer_one_is_an_error() {
+    run(2, |world| {
+        if world.rank() == 0 {
+            world.send(1, 1, &[1_u16, 2]).unwrap();
+            world.send(1, 2, &[1_u16, 2]).unwrap();
+        } else {
+            let mut into = [9_u16; 3];
+            assert_eq!(world.receive(0, 1, &mut into).unwrap().count, 2);
+            assert_eq!(into, [1, 2, 9]);
+            let mut into = [9_u16];
+            assert_eq!(world.receive(0, 2, &mut into), Err(Error::TooLong(4)));
+        }
+    });
+}
+
+#[test]
+fn misuse_is_an_error() {
+    run(3, |world| {
+        let mut data = [0_u8; 4];
+        assert_eq!(world.send(3, 0, &data), Err(Error::Invalid));
+        assert_eq!(world.receive(u32::MAX, 0, &mut data), Err(Error::Invalid));
+        assert_eq!(world.broadcast(3, &mut data), Err(Error::Invalid));
+        assert_eq!(world.all_to_all(&[0_u8; 4], &mut data), Err(Error::Invalid));
+        let counts = [1, 2, 3];
+        let unfit = world.all_to_all_v(&[0_u8; 5], &counts, &mut data, &[1, 1, 1]);
+        assert_eq!(unfit, Err(Error::Invalid));
+        let huge = [usize::MAX, 2, 0];
+        let unfit = world.all_to_all_v(&[0_u8; 5], &huge, &mut data, &[1, 1, 1]);
+        assert_eq!(unfit, Err(Error::Invalid));
+        assert_eq!(
+            world.gather(0, &[1_u8; 2], &mut data).is_err(),
+            world.rank() == 0
+        );
+        // The others took part in the gather: so does rank 0, to end it.
+        if world.rank() == 0 {
+            world.gather(0, &[1_u8; 2], &mut [0; 6]).unwrap();
+        }
+    });
+    assert_eq!(World::new(), Err(Error::NotHearth));
+}
+
+#[test]
+fn a_rank_that_has_ended_is_named() {
+    run(4, |world| {
+        if world.rank() == 2 {
+            return;
+        }
+        assert_eq!(world.receive(2, 1, &mut [0_u8]), Err(Error::Lost(2)));
+        assert_eq!(world.barrier(), Err(Error::Lost(2)));
+        // The others go on.
+        let others = [0, 1, 3];
+        let at = others
+            .iter()
+            .position(|&rank| rank == world.rank())
+            .unwrap();
+        let (next, previous) = (others[(at + 1) % 3], others[(at + 2) % 3]);
+        let mut into = [0];
+        world
+            .send_receive((next, &[world.rank()]), (previous, &mut into), 1)
+            .unwrap();
+        assert_eq!(into, [previous]);
+    });
+}
+
+#[test]
+fn a_scope_that_fails_leaves_nothing_outstanding() {
+    run(1, |world| {
+        let mut into = [0_u8; 3];
+        let result: Result<(), Error> = world.scope(|scope| {
+            scope.receive(0, 1, &mut into).map(drop)?;
+            Err(Error::Cancelled)
+        });
+        assert_eq!(result, Err(Error::Cancelled));
+        let tested = world.scope(|scope| {
+            let request = scope.receive(0, 7, &mut into)?;
+            let Err(request) = scope.test(request)? else {
+                panic!("nothing was sent");
+            };
+            scope.send(0, 7, &[1_u8, 2]).map(drop)?;
+            scope.wait(request)
+        });
+        assert_eq!(tested.unwrap().count, 2);
+    });
+}
+
+#[test]
+fn operations_are_taken_as_they_finish() {
+    const COUNT: u32 = 5;
+    run(2, |world| {
+        if world.rank() == 0 {
+            for tag in (0..COUNT).rev() {
+                world.send(1, tag, &[tag]).unwrap();
+            }
+            return;
+        }
+        let mut into = [[0_u32]; COUNT as usize];
+        let mut tags = Vec::new();
+        world
+            .scope(|scope| {
+                let mut requests = Vec::new();
+                for (tag, into) in (0..).zip(&mut into) {
+                    requests.push(scope.receive(0, tag, into)?);
+                }
+                while let Some((_, received)) = scope.wait_any(&mut requests)? {
+                    tags.push(received.tag);
+                }
+                Ok(())
+            })
+            .unwrap();
+        tags.sort_unstable();
+        assert_eq!(tags, [0, 1, 2, 3, 4]);
+        assert_eq!(into, [[0], [1], [2], [3], [4]]);
+    });
+}
