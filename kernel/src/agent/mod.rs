@@ -7,6 +7,7 @@
 //! | [`job`] | one program, from launch to exit report |
 //! | [`mailbox`] | what has arrived for the job |
 //! | [`cast`] | this node's part in broadcasts |
+//! | [`exchange`] | this node's part in the data that ranks of a job exchange |
 //! | [`files`] | files in the node's memory, as the control node drops them |
 //! | [`warm`] | the warm programs, as the control node asks and is told |
 //! | [`vitals`] | what a heartbeat tells |
@@ -19,6 +20,7 @@
 //! node keeps trying, ever more slowly, and says so.
 
 pub mod cast;
+pub mod exchange;
 mod files;
 mod identity;
 mod job;

@@ -25,6 +25,7 @@ use netstack::wire::key::Key;
 
 use super::cast::store::{Places, Running};
 use super::cast::{self, CastPage, Casts};
+use super::exchange::Exchange;
 use super::files;
 use super::identity::Identity;
 use super::last_words;
@@ -67,7 +68,8 @@ pub struct Node {
     warm: WarmTable,
     objects: Objects,
     casts: Casts,
-    /// The card's transmit ring had no room for what casts have to send.
+    exchange: Exchange,
+    /// The card's transmit ring had no room for what casts or the exchange have to send.
     ring_full: bool,
     /// The program that runs, as far as others may read its pages.
     running: Option<Running>,
@@ -103,6 +105,7 @@ impl Node {
             warm: WarmTable::new(WarmTable::default_limit(frames)),
             objects: Objects::new(Objects::default_limit(frames)),
             casts: Casts::default(),
+            exchange: Exchange::default(),
             ring_full: false,
             running: None,
             looked: Moment::now(),
@@ -192,6 +195,7 @@ impl Node {
             stack,
             endpoint,
             casts,
+            exchange,
             objects,
             warm,
             running,
@@ -209,8 +213,11 @@ impl Node {
                     endpoint.handle_datagram(now, datagram);
                 }
             }
-            net::Arrival::Peer(from, datagram) => {
-                casts.handle_datagram(now, from, datagram, &mut places);
+            net::Arrival::Peer(arrived) if Exchange::takes(arrived.bytes) => {
+                exchange.handle_datagram(now, &arrived);
+            }
+            net::Arrival::Peer(arrived) => {
+                casts.handle_datagram(now, arrived.from, arrived.bytes, &mut places);
             }
         })
     }
@@ -225,7 +232,7 @@ impl Node {
         self.take_cast_events(now);
     }
 
-    /// Hands the card what casts have to send, as far as its ring has room.
+    /// Hands the card what the exchange and casts have to send, as far as its ring has room.
     fn transmit_to_peers(&mut self, now: Instant) {
         let mut places = Places {
             objects: &mut self.objects,
@@ -233,7 +240,23 @@ impl Node {
             running: self.running.as_ref(),
         };
         let (stack, buffer) = (&mut self.stack, &mut self.buffer);
-        self.ring_full = self.casts.transmit(now, stack, buffer, &mut places);
+        let casts_wait = self.casts.transmit(now, stack, buffer, &mut places);
+        let (tables, objects) = (self.casts.tables(), &self.objects);
+        let job = self.exchange.job().filter(|job| tables.of(*job).is_some());
+        let look_up = job.map(|job| move |rank: Rank| tables.entry(job, rank, objects));
+        let table = look_up.as_ref().map(|look_up| look_up as &dyn Fn(Rank) -> PeerLookup);
+        self.ring_full = casts_wait;
+        loop {
+            if !stack.can_send_peer() {
+                let due = self.exchange.poll_timeout(table.is_some());
+                self.ring_full |= due.is_some_and(|at| at <= now);
+                break;
+            }
+            let Some((to, length)) = self.exchange.poll_transmit(now, buffer, table) else {
+                break;
+            };
+            stack.send_peer(to.address, to.mac, &buffer[..length]);
+        }
     }
 
     fn take_cast_events(&mut self, now: Instant) {
@@ -247,16 +270,21 @@ impl Node {
             let open = mailbox.as_ref().map(Mailbox::job);
             open == Some(job) || launches.iter().any(|launch| launch.spec.job == job)
         });
+        let news = [self.casts.take_news(), self.exchange.take_news()];
         if let Some(mailbox) = &mut self.mailbox
-            && self.casts.take_news()
+            && news.contains(&true)
         {
             mailbox.put_news();
         }
     }
 
-    /// When casts must be looked after; with a full transmit ring not at once.
-    fn cast_timeout(&self, now: Instant) -> Option<Instant> {
-        let due = self.casts.poll_timeout()?;
+    /// When casts and the exchange must be looked after; with a full transmit ring not at once.
+    fn peers_timeout(&self, now: Instant) -> Option<Instant> {
+        let job = self.exchange.job();
+        let has_table = job.is_some_and(|job| self.casts.tables().of(job).is_some());
+        let exchange = self.exchange.poll_timeout(has_table);
+        let dues = [self.casts.poll_timeout(), exchange];
+        let due = dues.into_iter().flatten().min()?;
         Some(match self.ring_full {
             true => due.max(now + net::TRANSMIT_RETRY),
             false => due,
@@ -283,8 +311,8 @@ impl Node {
         // While the stack takes no datagram, what the endpoint has due must not keep the CPU awake.
         let endpoint = self.endpoint.as_ref().filter(|_| self.stack.can_send());
         let due = endpoint.and_then(Endpoint::poll_timeout);
-        let casts = self.cast_timeout(now);
-        let protocols = [due, self.stack.next_deadline(now), casts];
+        let peers = self.peers_timeout(now);
+        let protocols = [due, self.stack.next_deadline(now), peers];
         let until = protocols.into_iter().flatten().fold(deadline, Instant::min);
         let looked = Moment::now();
         if until > now && !self.scrub_some() {
@@ -401,6 +429,7 @@ impl Node {
         match event {
             Event::Joined { peer_key, .. } => {
                 self.welcome(now);
+                self.exchange.set_key(peer_key);
                 self.join_casts(peer_key, now);
             }
             Event::Refused { reason, text, .. } => {
@@ -675,12 +704,16 @@ impl NodeServices for Node {
         tables.entry(self.open().job(), rank, &self.objects)
     }
 
-    fn cast_deadline(&self) -> Option<Instant> {
+    fn exchange(&mut self) -> &mut Exchange {
+        &mut self.exchange
+    }
+
+    fn peers_deadline(&self) -> Option<Instant> {
         let due = || {
-            self.cast_timeout(time::now())
+            self.peers_timeout(time::now())
                 .unwrap_or(Instant::FAR_FUTURE)
         };
-        self.casts.is_active().then(due)
+        (self.casts.is_active() || self.exchange.is_active()).then(due)
     }
 
     fn listen(&mut self, on: bool) -> bool {

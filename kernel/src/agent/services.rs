@@ -18,6 +18,7 @@ use netstack::time::Instant;
 
 use super::cast::CastPage;
 use super::cast::store::Running;
+use super::exchange::Exchange;
 
 /// The answer to a page request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,9 +116,12 @@ pub trait NodeServices {
     /// How a rank of the job is reached.
     fn peer(&self, rank: Rank) -> PeerLookup;
 
-    /// While a broadcast is unfinished in which the node has a part: when it must be looked after
-    /// next. The card may interrupt a computing program until this is `None`.
-    fn cast_deadline(&self) -> Option<Instant>;
+    /// The data that the ranks of the job exchange.
+    fn exchange(&mut self) -> &mut Exchange;
+
+    /// While a broadcast is unfinished in which the node has a part, or an operation between ranks: when it must be
+    /// looked after next. The card may interrupt a computing program until this is `None`.
+    fn peers_deadline(&self) -> Option<Instant>;
 
     /// Lets the card interrupt, or not; returns whether a frame waits for which none comes.
     fn listen(&mut self, on: bool) -> bool;

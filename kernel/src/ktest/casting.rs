@@ -257,8 +257,8 @@ impl Bench {
         let mut more = true;
         while more {
             more = stack.poll(now, &mut |arrival| {
-                if let Arrival::Peer(from, datagram) = arrival {
-                    casts.handle_datagram(now, from, datagram, &mut places);
+                if let Arrival::Peer(arrived) = arrival {
+                    casts.handle_datagram(now, arrived.from, arrived.bytes, &mut places);
                 }
             });
         }

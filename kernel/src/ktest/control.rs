@@ -20,6 +20,7 @@ use netstack::time::{Instant, Micros};
 use super::fake_cast::FakeCast;
 use crate::agent::cast::CastPage;
 use crate::agent::cast::store::Running;
+use crate::agent::exchange::Exchange;
 use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
 use crate::process::{Hardware, Launch};
 use crate::time::Moment;
@@ -75,6 +76,8 @@ pub struct FakeControl {
     pub running: Option<Running>,
     /// When a broadcast that is unfinished must be looked after.
     pub cast_due: Option<Instant>,
+    /// What the program exchanges with other ranks.
+    pub exchange: Exchange,
     /// Times the card was allowed to interrupt, and forbidden.
     pub listened: (u32, u32),
     /// Files that the launch names: name, object, length.
@@ -130,6 +133,7 @@ impl FakeControl {
             size: 1,
             running: None,
             cast_due: None,
+            exchange: Exchange::default(),
             listened: (0, 0),
             files: Vec::new(),
             arriving: VecDeque::new(),
@@ -429,7 +433,11 @@ impl NodeServices for FakeControl {
         entry.map_or(PeerLookup::NotThere, PeerLookup::Found)
     }
 
-    fn cast_deadline(&self) -> Option<Instant> {
+    fn exchange(&mut self) -> &mut Exchange {
+        &mut self.exchange
+    }
+
+    fn peers_deadline(&self) -> Option<Instant> {
         self.cast_due
     }
 

@@ -55,7 +55,7 @@ impl Bench {
         let now = Instant::from_micros(2);
         self.stack.poll(now, &mut |arrival| match arrival {
             Arrival::Control(datagram) => control.push(datagram.to_vec()),
-            Arrival::Peer(from, datagram) => peers.push((from, datagram.to_vec())),
+            Arrival::Peer(arrived) => peers.push((arrived.from, arrived.bytes.to_vec())),
         })
     }
 }
@@ -86,7 +86,7 @@ pub fn arrive() -> Outcome {
     const COUNT: usize = 100;
     let mut bench = Bench::new();
     for index in 0..COUNT {
-        let kind = 64 + (index % 16) as u8;
+        let kind = 64 + (index % 32) as u8;
         bench.wire.put_frame(&frame(&datagram(kind, 28 + index)));
         // Padded as short frames are.
         let mut short = frame(&datagram(kind, 28));
@@ -98,7 +98,7 @@ pub fn arrive() -> Outcome {
     check!(bench.control.len() == COUNT, "{}", bench.control.len());
     check!(bench.peers.len() == 2 * COUNT, "{}", bench.peers.len());
     for (index, pair) in bench.peers.chunks(2).enumerate() {
-        let kind = 64 + (index % 16) as u8;
+        let kind = 64 + (index % 32) as u8;
         let expected = [datagram(kind, 28 + index), datagram(kind, 28)];
         for (found, expected) in pair.iter().zip(expected) {
             check!(found.0 == PEER, "from {}", found.0);
@@ -134,7 +134,7 @@ pub fn hostile() -> Outcome {
         ("udp length too short", UDP + 4, &[0, 9]),
         ("magic", PAYLOAD, b"XX"),
         ("a kind below", PAYLOAD + 3, &[63]),
-        ("a kind above", PAYLOAD + 3, &[80]),
+        ("a kind above", PAYLOAD + 3, &[96]),
     ];
     for &(what, at, bytes) in changes {
         let mut bench = Bench::new();

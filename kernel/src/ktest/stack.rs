@@ -64,7 +64,7 @@ impl Bench {
         let (delivered, peers) = (&mut self.delivered, &mut self.peers);
         self.stack.poll(self.now, &mut |arrival| match arrival {
             Arrival::Control(datagram) => delivered.push(datagram.to_vec()),
-            Arrival::Peer(from, datagram) => peers.push((from, datagram.to_vec())),
+            Arrival::Peer(arrived) => peers.push((arrived.from, arrived.bytes.to_vec())),
         })
     }
 

@@ -31,6 +31,7 @@ use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Add
 
 use self::device::CardDevice;
 use self::frame::UdpFrame;
+use self::peer::PeerDatagram;
 use crate::arch;
 use crate::drivers::nic::{self, Nic};
 
@@ -83,7 +84,7 @@ pub enum Arrival<'a> {
     /// From the control node's address.
     Control(&'a [u8]),
     /// Of a kind that nodes exchange, from anybody.
-    Peer(SocketAddrV4, &'a [u8]),
+    Peer(PeerDatagram<'a>),
 }
 
 /// Datagrams that were not passed on.
@@ -319,7 +320,7 @@ impl Stack {
         let Some(found) = self.device.look_for_peer(own.address()) else {
             return false;
         };
-        deliver(Arrival::Peer(found.from, found.bytes));
+        deliver(Arrival::Peer(found));
         self.device.pass();
         true
     }

@@ -1,23 +1,24 @@
 //! Datagrams between nodes, past the stack.
 //!
-//! Key type: [`PeerDatagram`], a received one in the card's buffer. A broadcast moves tens of
+//! Key type: [`PeerDatagram`], a received one in the card's buffer. A broadcast or an exchange moves tens of
 //! thousands of datagrams through a node, from and to any other node and control: these are found by
 //! a look at fixed places of the frame, and are not copied, not summed and not put through a
 //! socket. Who sent one is decided by its contents: sealed with the cluster's peer key, or checked
-//! against a hash that is (`netstack::broadcast`), so that neither address nor checksum is believed.
+//! against a hash that is (`netstack::broadcast`, `netstack::exchange`), so that neither address nor checksum is believed.
 //!
-//! Neighbours: [`super::Stack`] takes them out before smoltcp sees the frame, `agent::cast` gets
-//! them.
+//! Neighbours: [`super::Stack`] takes them out before smoltcp sees the frame, `agent::cast` and
+//! `agent::exchange` get them.
 //!
 //! Invariant: a frame that is anything but a whole, unfragmented datagram to this node's port, of a
 //! kind that is for peers, is left to the stack.
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 
-use netstack::broadcast::wire;
+use netstack::{broadcast, exchange};
 use netstack::wire::datagram::HEADER_LEN;
 
 /// Where things stand in a frame: Ethernet II, an IPv4 header without options, UDP.
+const ETHERNET_SOURCE: usize = 6;
 const ETHERTYPE: usize = 12;
 const IP: usize = 14;
 const IP_LENGTH: usize = IP + 2;
@@ -42,6 +43,8 @@ const FRAGMENT_MASK: u16 = 0x3fff;
 pub struct PeerDatagram<'a> {
     /// From where it says it comes.
     pub from: SocketAddrV4,
+    /// The hardware address that the frame came from: the way back.
+    pub mac: [u8; 6],
     /// The datagram.
     pub bytes: &'a [u8],
 }
@@ -53,7 +56,7 @@ impl<'a> PeerDatagram<'a> {
             || frame[IP] != PLAIN_HEADER
             || frame[IP_PROTOCOL] != PROTOCOL_UDP
             || frame[ETHERTYPE..IP] != IPV4
-            || !wire::is_cast(&frame[PAYLOAD..])
+            || !is_for_peers(&frame[PAYLOAD..])
             || word(frame, UDP_TARGET) != netstack::NODE_PORT
             || word(frame, IP_FRAGMENT) & FRAGMENT_MASK != 0
             || frame[IP_TARGET..UDP] != own.octets()
@@ -66,11 +69,18 @@ impl<'a> PeerDatagram<'a> {
             return None;
         }
         let &[a, b, c, d] = frame[IP_SOURCE..].first_chunk()?;
+        let mac = *frame[ETHERNET_SOURCE..].first_chunk()?;
         Some(Self {
+            mac,
             from: SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), word(frame, UDP)),
             bytes: &frame[PAYLOAD..end],
         })
     }
+}
+
+/// A kind that nodes exchange: of a cast, or between ranks of a job.
+fn is_for_peers(datagram: &[u8]) -> bool {
+    broadcast::wire::is_cast(datagram) || exchange::is_exchange(datagram)
 }
 
 fn word(frame: &[u8], at: usize) -> u16 {

@@ -137,6 +137,7 @@ impl Process {
     fn retire(&mut self, services: &mut dyn NodeServices) -> GivenBack {
         let memory = self.memory.take().expect("memory of a program that ends");
         mm::activate_kernel_table();
+        services.exchange().close();
         services.set_running(None);
         services.forget_pages();
         self.flights.clear();
@@ -214,6 +215,7 @@ impl Process {
             arch::idle::absorb();
         }
         self.flush_at_end(services);
+        self.leave_exchange(services, ending);
         let wall = time::now().saturating_since(self.clock.started);
         let text = self.text(ending, services.objects().file_bytes());
         let mut report = self.report(services, status(ending), ended);

@@ -32,6 +32,7 @@ use netstack::time::{Instant, Micros};
 use super::ending::Stop;
 use super::files::JobFiles;
 use super::{Account, Clock, Launch, Prepared, Process, Streams, image, refusal, verify};
+use crate::agent::exchange::settings::Settings;
 use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Counts;
 use crate::arch::user::UserContext;
@@ -239,6 +240,7 @@ impl Process {
         if block.rank != self.spec.rank || block.size != self.spec.size {
             return Err(refusal::bad_block("rank or size differ from the launch"));
         }
+        let settings = Settings::of(&block.envp).map_err(refusal::bad_block)?;
         self.files = JobFiles::take(services, &block.files)?;
         let indexes = self.files.indexes().to_vec();
         self.memory().set_files(indexes);
@@ -264,6 +266,12 @@ impl Process {
             Err(_) => return Err(refusal::no_memory(services.objects().file_bytes())),
         }
         self.hold_head(head);
+        // From now on other ranks may speak to this one.
+        let spec = self.spec;
+        let view = self.memory().view();
+        let exchange = services.exchange();
+        exchange.open(time::now(), spec.job, spec.rank, spec.size, settings);
+        exchange.lend(view);
         Ok(())
     }
 

@@ -294,7 +294,7 @@ impl Process {
 
     /// A fault of the kernel on the program's behalf: a bad address is EFAULT, everything else
     /// is as if the program had touched the page.
-    fn fault_for_kernel(
+    pub(super) fn fault_for_kernel(
         &mut self,
         services: &mut dyn NodeServices,
         address: u64,

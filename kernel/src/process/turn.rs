@@ -47,17 +47,17 @@ impl Process {
             (own, class) if own < tick => (own, class),
             _ => (tick, Class::Heartbeat),
         };
-        if let Some(due) = services.cast_deadline().filter(|due| *due < deadline) {
+        if let Some(due) = services.peers_deadline().filter(|due| *due < deadline) {
             (deadline, class) = (due, Class::Cast);
         }
         arch::timer::arm(deadline, class);
         self.clock.armed = true;
     }
 
-    /// While a broadcast goes on in which this node has a part, the card may interrupt the program,
-    /// and what waits is taken in first (ADR 4). Otherwise all is quiet.
+    /// While a broadcast goes on in which this node has a part, or the program has operations with other ranks under
+    /// way, the card may interrupt the program, and what waits is taken in first (ADR 4). Otherwise all is quiet.
     fn attend(&mut self, services: &mut dyn NodeServices) {
-        if services.cast_deadline().is_none() {
+        if services.peers_deadline().is_none() {
             if core::mem::take(&mut self.clock.listening) {
                 services.listen(false);
                 // What the card sent last is not for the program any more.

@@ -223,7 +223,6 @@ impl Entry {
     }
 
     /// The same entry after the CPU has used it.
-    #[cfg(test)]
     pub(super) const fn used(self, written: bool) -> Self {
         let dirty = if written { DIRTY } else { 0 };
         Self(self.0 | ACCESSED | dirty)

@@ -7,6 +7,7 @@
 use super::{Machine, Memory};
 use crate::addr::{PAGE_SIZE, PhysAddr, USER_END, VirtAddr};
 use crate::fault::Access;
+use crate::paging::PageTable;
 use crate::phys::PhysMem;
 
 /// The address is not the program's: EFAULT.
@@ -69,22 +70,112 @@ pub struct Missing {
     pub address: u64,
 }
 
-impl Memory {
+/// A program's memory as its page table shows it: for copies while nobody can bring pages in, as when a datagram has
+/// arrived for it.
+///
+/// Whoever has one gives it up before the program's memory goes.
+#[derive(Clone, Copy, Debug)]
+pub struct UserView(PageTable);
+
+impl UserView {
     /// Copies `from` to `out`, which has its length; `done` bytes of it are there already.
-    pub fn copy_from<M: Machine>(
+    pub fn copy_from(
         &self,
-        machine: &mut M,
+        mem: &impl PhysMem,
         from: UserSlice,
         out: &mut [u8],
         mut done: usize,
     ) -> Result<(), Missing> {
         assert_eq!(from.length, out.len() as u64, "lengths differ");
         while done < out.len() {
-            let (at, length) = self.piece(machine, from, done, Access::Read)?;
-            machine.mem().read(at, &mut out[done..done + length]);
+            let (at, length) = self.piece(mem, from, done as u64, Access::Read)?;
+            let length = length as usize;
+            mem.read(at, &mut out[done..done + length]);
             done += length;
         }
         Ok(())
+    }
+
+    /// Copies `bytes` to `to`, which has their length; `done` bytes of it are there already.
+    pub fn copy_to(
+        &self,
+        mem: &mut impl PhysMem,
+        to: UserSlice,
+        bytes: &[u8],
+        mut done: usize,
+    ) -> Result<(), Missing> {
+        assert_eq!(to.length, bytes.len() as u64, "lengths differ");
+        while done < bytes.len() {
+            let (at, length) = self.piece(mem, to, done as u64, Access::Write)?;
+            let length = length as usize;
+            mem.write(at, &bytes[done..done + length]);
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Physical address and length of the next piece, which ends at a page boundary at the latest.
+    fn piece(
+        &self,
+        mem: &impl PhysMem,
+        slice: UserSlice,
+        done: u64,
+        access: Access,
+    ) -> Result<(PhysAddr, u64), Missing> {
+        let at = slice.start + done;
+        let missing = Missing {
+            done: done as usize,
+            address: at,
+        };
+        let page = VirtAddr::new(at);
+        let leaf = self.0.translate(mem, page).ok_or(missing)?;
+        if !access.allowed_by(leaf.attributes.protection) {
+            return Err(missing);
+        }
+        let length = (PAGE_SIZE - page.page_offset()).min(slice.length - done);
+        let place = leaf.frame.offset(at - leaf.page.as_u64());
+        Ok((place, length))
+    }
+}
+
+impl Memory {
+    /// The first address of a range that is not there for an access, if any. Pages before it count as used by the
+    /// program, so that they stay.
+    pub fn lacks<M: Machine>(
+        &self,
+        machine: &mut M,
+        slice: UserSlice,
+        access: Access,
+    ) -> Option<u64> {
+        let mem = machine.mem();
+        let mut done = 0;
+        while done < slice.length {
+            match self.view().piece(mem, slice, done, access) {
+                Ok((_, length)) => {
+                    let page = VirtAddr::new(slice.start + done);
+                    self.table.note_use(mem, page, access == Access::Write);
+                    done += length;
+                }
+                Err(missing) => return Some(missing.address),
+            }
+        }
+        None
+    }
+
+    /// The memory as its page table shows it.
+    pub fn view(&self) -> UserView {
+        UserView(self.table)
+    }
+
+    /// Copies `from` to `out`, which has its length; `done` bytes of it are there already.
+    pub fn copy_from<M: Machine>(
+        &self,
+        machine: &mut M,
+        from: UserSlice,
+        out: &mut [u8],
+        done: usize,
+    ) -> Result<(), Missing> {
+        self.view().copy_from(machine.mem(), from, out, done)
     }
 
     /// Copies `bytes` to `to`, which has their length; `done` bytes of it are there already.
@@ -93,35 +184,8 @@ impl Memory {
         machine: &mut M,
         to: UserSlice,
         bytes: &[u8],
-        mut done: usize,
-    ) -> Result<(), Missing> {
-        assert_eq!(to.length, bytes.len() as u64, "lengths differ");
-        while done < bytes.len() {
-            let (at, length) = self.piece(machine, to, done, Access::Write)?;
-            machine.mem().write(at, &bytes[done..done + length]);
-            done += length;
-        }
-        Ok(())
-    }
-
-    /// Physical address and length of the next piece, which ends at a page boundary at the latest.
-    fn piece<M: Machine>(
-        &self,
-        machine: &mut M,
-        slice: UserSlice,
         done: usize,
-        access: Access,
-    ) -> Result<(PhysAddr, usize), Missing> {
-        let at = slice.start + done as u64;
-        let missing = Missing { done, address: at };
-        let mem = machine.mem();
-        let page = VirtAddr::new(at);
-        let leaf = self.table.translate(mem, page).ok_or(missing)?;
-        if !access.allowed_by(leaf.attributes.protection) {
-            return Err(missing);
-        }
-        let length = (PAGE_SIZE - page.page_offset()).min(slice.length - done as u64);
-        let place = leaf.frame.offset(at - leaf.page.as_u64());
-        Ok((place, length as usize))
+    ) -> Result<(), Missing> {
+        self.view().copy_to(machine.mem(), to, bytes, done)
     }
 }

@@ -37,7 +37,7 @@ use crate::phys::PhysMem;
 use crate::readahead::{self, ReadAhead};
 use crate::retention::{Policy, ProgramId, frames_of};
 use crate::space::{MapRequest, Pages, Space};
-pub use access::{BadAddress, Missing, UserSlice};
+pub use access::{BadAddress, Missing, UserSlice, UserView};
 use alloc::vec::Vec;
 pub use fetching::Fetch;
 use hearth_abi::errno::Errno;

@@ -7,6 +7,7 @@
 //! program ends; nothing it passes can do harm to the node.
 
 mod descriptor;
+mod exchange;
 mod file;
 mod memory;
 mod peer;
@@ -119,6 +120,10 @@ impl Process {
             sysno::GETTIMEOFDAY => self.gettimeofday(services, args),
             sysno::TIME => self.time(services, args[0]),
             sysno::SCHED_YIELD => Ok(0),
+            sysno::HEARTH_POST => self.hearth_post(services, args),
+            sysno::HEARTH_WAIT => self.hearth_wait(services, args),
+            sysno::HEARTH_CANCEL => self.hearth_cancel(services, args),
+            sysno::HEARTH_SELF => self.hearth_self(services, args),
             sysno::HEARTH_PEER => self.hearth_peer(services, args),
             sysno::SCHED_GETAFFINITY => self.sched_getaffinity(services, args),
             sysno::GETUID | sysno::GETEUID | sysno::GETGID | sysno::GETEGID => Ok(ROOT),

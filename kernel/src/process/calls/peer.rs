@@ -4,17 +4,13 @@ use hearth_abi::errno::Errno;
 use hearth_abi::peer::PeerEntry;
 use netstack::broadcast::table::Entry;
 use netstack::ids::Rank;
-use netstack::time::Micros;
 
 use super::Args;
 use crate::agent::services::{NodeServices, PeerLookup};
 use crate::process::Process;
 use crate::process::ending::Stop;
+use crate::agent::exchange::TABLE_WITHIN;
 use crate::time;
-
-/// How long after the program's start its job's connection table may be on its way: longer than a
-/// table for a million ranks takes on the slowest link that is planned for. Then there is none.
-const TABLE_WITHIN: Micros = Micros::from_secs(30);
 
 impl Process {
     /// Answers at once. A table that is on its way is EAGAIN; the node looks at its network before it

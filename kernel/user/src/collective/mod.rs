@@ -23,7 +23,7 @@ use crate::scope::{self, Scope};
 use crate::{Result, World};
 
 /// Messages of collective operations.
-pub(crate) const COLLECTIVE: u32 = 1 << 31;
+pub(crate) const COLLECTIVE: u32 = 1 << 15;
 /// Data of so many bytes goes by all-to-all exchanges of its parts rather than whole along a tree.
 const LARGE_BYTES: usize = 32 * 1024;
 

@@ -1,0 +1,428 @@
+//! This node's part in the data that ranks of a job exchange.
+//!
+//! Key type: [`Exchange`], the engine's endpoint for the open job with what it needs of the node: the program's memory, the
+//! job's connection table, the card. It stands beside [`super::cast::Casts`], as independent of the protocol with the
+//! control node as that.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`memory`] | the program's memory, as the engine reads and writes it |
+//! | [`routes`] | how ranks are reached |
+//! | [`settings`] | what a launch says about the exchange |
+//!
+//! Neighbours: `agent::node` moves datagrams and asks for deadlines, `netstack::exchange` decides, `process::calls::exchange`
+//! posts operations and asks what became of them.
+//!
+//! Invariant: the engine touches memory of the running program only, through its page table as it is at that moment; when
+//! [`Exchange::close`] returns nothing of the job is left. Without an operation under way there is no deadline, and the
+//! card does not interrupt the program.
+
+mod memory;
+mod routes;
+pub mod settings;
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use hearth_abi::errno::Errno;
+use hearth_abi::exchange::{OUTSTANDING_MAX, Status};
+use kernel_core::program::UserView;
+use netstack::MAX_DATAGRAM;
+use netstack::exchange::{
+    Config, Endpoint, Error, Event, Op, OpId, PostError, answer_gone, wire,
+};
+use netstack::ids::{JobId, Rank};
+use netstack::time::{Instant, Micros};
+use netstack::wire::key::Key;
+
+use super::services::PeerLookup;
+use crate::net::peer::PeerDatagram;
+use memory::ProgramMemory;
+pub use routes::Route;
+use routes::Routes;
+use settings::Settings;
+
+/// How long a job's connection table may be on its way: longer than a table for a million ranks takes on the slowest link
+/// that is planned for. Then there is none.
+pub const TABLE_WITHIN: Micros = Micros::from_secs(30);
+/// Jobs that have ended here of which late datagrams are answered.
+const ENDED_MAX: usize = 8;
+/// Answers to datagrams of ended jobs that wait for the card; more are not worth it, since whoever asks asks again.
+const ANSWERS_MAX: usize = 8;
+
+const _: () = assert!(OUTSTANDING_MAX as usize == netstack::exchange::MAX_OPS);
+
+/// A job as far as the exchange knows it.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    id: JobId,
+    me: Rank,
+    size: u32,
+    /// The peer key when it was launched: all its ranks have the same.
+    key: Key,
+    settings: Settings,
+    seed: u64,
+    opened: Instant,
+}
+
+/// An operation of the program.
+#[derive(Debug)]
+struct Posted {
+    /// Number of the request, as the program knows it; not 0.
+    request: u32,
+    /// Its number in the engine; `None` when it did not get there.
+    op: Option<OpId>,
+    /// How it ended.
+    status: Option<Status>,
+}
+
+/// A datagram to be sent, and where to.
+#[derive(Debug)]
+struct Answer {
+    route: Route,
+    datagram: Vec<u8>,
+}
+
+/// How an operation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is under way.
+    Pending,
+    /// It has finished.
+    Finished(Status),
+    /// There is no such operation.
+    Unknown,
+}
+
+/// The exchange of the job that a node has.
+#[derive(Debug, Default)]
+pub struct Exchange {
+    /// Of the present run of the control node.
+    key: Option<Key>,
+    job: Option<Job>,
+    /// Made when the program posts its first operation or the first datagram of the job comes.
+    endpoint: Option<Endpoint>,
+    view: Option<UserView>,
+    posted: Vec<Posted>,
+    /// Number of the last request.
+    last_request: u32,
+    routes: Routes,
+    /// The connection table has not come in time.
+    unreachable: bool,
+    /// An operation has finished since [`Self::take_news`].
+    news: bool,
+    ended: VecDeque<(JobId, Rank, Key)>,
+    answers: VecDeque<Answer>,
+}
+
+impl Exchange {
+    /// The node has joined a run of the control node, whose peers share `key`.
+    pub fn set_key(&mut self, key: Key) {
+        self.key = Some(key);
+    }
+
+    /// A program has been loaded as a rank of a job of `size`.
+    pub fn open(&mut self, now: Instant, id: JobId, me: Rank, size: u32, settings: Settings) {
+        // A node without a key has not joined, and has no job.
+        let key = self.key.unwrap_or(Key([0; netstack::wire::key::KEY_LEN]));
+        self.job = Some(Job {
+            id,
+            me,
+            size,
+            key,
+            settings,
+            seed: now.as_micros() ^ u64::from(me.0) << 40,
+            opened: now,
+        });
+    }
+
+    /// Lends the program's memory, as its page table shows it, until [`Self::close`].
+    pub fn lend(&mut self, view: UserView) {
+        self.view = Some(view);
+    }
+
+    /// Hands the engine an operation whose memory is there. Gives the number of the request.
+    ///
+    /// # Errors
+    /// ENOBUFS with too many outstanding, EINVAL for an operation that makes no sense, ENODATA when the job's ranks cannot be
+    /// reached.
+    pub fn post(&mut self, now: Instant, op: Op) -> Result<u32, Errno> {
+        if self.posted.len() >= OUTSTANDING_MAX as usize {
+            return Err(Errno::ENOBUFS);
+        }
+        if self.unreachable {
+            return Err(Errno::ENODATA);
+        }
+        self.posted.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        let mut memory = ProgramMemory(self.view);
+        let endpoint = self.endpoint(now).ok_or(Errno::ENODATA)?;
+        let (op, status) = match endpoint.post(now, op, &mut memory) {
+            Ok(op) => (Some(op), None),
+            Err(PostError::Lost(rank)) => {
+                let status = Status {
+                    error: negative(Errno::EHOSTDOWN),
+                    rank: rank.0,
+                    ..Status::default()
+                };
+                (None, Some(status))
+            }
+            Err(PostError::Full) => return Err(Errno::ENOBUFS),
+            Err(
+                PostError::BadRank
+                | PostError::BadContext
+                | PostError::TooLong
+                | PostError::BadLayout,
+            ) => return Err(Errno::EINVAL),
+        };
+        // Program numbers wrap after 2^32 operations; none of those is outstanding then.
+        self.last_request = self.last_request.wrapping_add(1).max(1);
+        self.posted.push(Posted {
+            request: self.last_request,
+            op,
+            status,
+        });
+        self.take_events();
+        Ok(self.last_request)
+    }
+
+    /// How a request stands.
+    pub fn state(&self, request: u32) -> State {
+        let mut posted = self.posted.iter();
+        match posted.find(|posted| posted.request == request) {
+            None => State::Unknown,
+            Some(Posted { status: None, .. }) => State::Pending,
+            Some(Posted { status: Some(status), .. }) => State::Finished(*status),
+        }
+    }
+
+    /// Forgets a request. When it was under way its memory is not touched any more. Returns whether there was such a request.
+    pub fn forget(&mut self, now: Instant, request: u32) -> bool {
+        let mut posted = self.posted.iter();
+        let Some(index) = posted.position(|posted| posted.request == request) else {
+            return false;
+        };
+        let posted = self.posted.swap_remove(index);
+        if let (Some(op), None, Some(endpoint)) = (posted.op, posted.status, &mut self.endpoint) {
+            endpoint.cancel(now, op);
+        }
+        true
+    }
+
+    /// The program ends: ranks that wait for it are told.
+    pub fn leave(&mut self, now: Instant) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.leave(now);
+        }
+        self.posted.clear();
+    }
+
+    /// Whether nothing that other ranks need is on its way any more.
+    pub fn is_drained(&self, now: Instant) -> bool {
+        self.unreachable || self.endpoint.as_ref().is_none_or(|endpoint| endpoint.drained(now))
+    }
+
+    /// The job is over on this node; the program's memory is not touched after this.
+    pub fn close(&mut self) {
+        self.endpoint = None;
+        if let Some(job) = self.job.take().filter(|job| job.size > 1) {
+            self.ended.truncate(ENDED_MAX - 1);
+            self.ended.push_front((job.id, job.me, job.key));
+        }
+        self.view = None;
+        self.posted.clear();
+        self.routes.clear();
+        self.unreachable = false;
+    }
+
+    /// Whether a datagram is for this part of the node.
+    pub fn takes(datagram: &[u8]) -> bool {
+        netstack::exchange::is_exchange(datagram)
+    }
+
+    /// Takes a datagram of a rank.
+    pub fn handle_datagram(&mut self, now: Instant, arrived: &PeerDatagram<'_>) {
+        let Some(id) = wire::job_of(arrived.bytes) else {
+            return;
+        };
+        if self.job.is_some_and(|job| job.id == id) {
+            let mut memory = ProgramMemory(self.view);
+            if let Some(endpoint) = self.endpoint(now) {
+                endpoint.handle_datagram(now, arrived.bytes, &mut memory);
+            }
+            self.take_events();
+        } else if let Some(&(_, me, key)) = self.ended.iter().find(|ended| ended.0 == id) {
+            self.answer(arrived, me, &key);
+        }
+    }
+
+    /// Tells a rank of a job that has ended here that it need not wait.
+    fn answer(&mut self, arrived: &PeerDatagram<'_>, me: Rank, key: &Key) {
+        if self.answers.len() >= ANSWERS_MAX {
+            return;
+        }
+        let mut datagram = vec![0; MAX_DATAGRAM];
+        if let Some((_, length)) = answer_gone(key, 0, me, arrived.bytes, &mut datagram) {
+            datagram.truncate(length);
+            let route = Route {
+                address: arrived.from,
+                mac: arrived.mac,
+            };
+            self.answers.push_back(Answer { route, datagram });
+        }
+    }
+
+    /// The next datagram to send: where to and its length, written to the front of `buffer`, which has [`MAX_DATAGRAM`] bytes.
+    /// `table` looks ranks up in the job's connection table, once that is here.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+        table: Option<&dyn Fn(Rank) -> PeerLookup>,
+    ) -> Option<(Route, usize)> {
+        if let Some(Answer { route, datagram }) = self.answers.pop_front() {
+            buffer[..datagram.len()].copy_from_slice(&datagram);
+            return Some((route, datagram.len()));
+        }
+        let (job, endpoint) = (self.job?, self.endpoint.as_mut()?);
+        if job.size > 1 && table.is_none() {
+            if !self.unreachable && now >= job.opened + TABLE_WITHIN {
+                self.give_up(now);
+            }
+            return None;
+        }
+        let mut memory = ProgramMemory(self.view);
+        let found = loop {
+            let Some((rank, length)) = endpoint.poll_transmit(now, buffer, &mut memory) else {
+                break None;
+            };
+            let route = self.routes.find(rank, || match table?(rank) {
+                PeerLookup::Found(entry) => Some(Route {
+                    address: entry.addr,
+                    mac: entry.mac,
+                }),
+                PeerLookup::NotThere | PeerLookup::NoTable => None,
+            });
+            // A rank that the table does not have is lost after a while, like one that does not answer.
+            if let Some(route) = route {
+                break Some((route, length));
+            }
+        };
+        self.take_events();
+        found
+    }
+
+    /// When something is due without a datagram arriving. `has_table`: the job's connection table is here.
+    pub fn poll_timeout(&self, has_table: bool) -> Option<Instant> {
+        if !self.answers.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        let (job, endpoint) = (self.job?, self.endpoint.as_ref()?);
+        if has_table || job.size == 1 {
+            return endpoint.poll_timeout();
+        }
+        // Nothing can be sent; when it comes that is news of a cast.
+        (endpoint.is_active() && !self.unreachable).then_some(job.opened + TABLE_WITHIN)
+    }
+
+    /// Whether the program has operations under way: while it computes, the card may interrupt it.
+    pub fn is_active(&self) -> bool {
+        self.endpoint.as_ref().is_some_and(Endpoint::is_active)
+    }
+
+    /// Whether an operation has finished since the last call.
+    pub fn take_news(&mut self) -> bool {
+        core::mem::take(&mut self.news)
+    }
+
+    /// Which job is open.
+    pub fn job(&self) -> Option<JobId> {
+        self.job.map(|job| job.id)
+    }
+
+    /// The engine's end for the open job.
+    fn endpoint(&mut self, now: Instant) -> Option<&mut Endpoint> {
+        let job = self.job?;
+        Some(self.endpoint.get_or_insert_with(|| {
+            let config = Config {
+                job: job.id,
+                epoch: 0,
+                me: job.me,
+                size: job.size,
+                key: job.key,
+                rate: job.settings.rate,
+                port_buffer: job.settings.port_buffer,
+                leaf: 0,
+                scheme: job.settings.scheme,
+                eager_bytes: 0,
+                seed: job.seed,
+            };
+            Endpoint::new(config, now)
+        }))
+    }
+
+    /// The connection table has not come: nothing that was posted can ever be done.
+    fn give_up(&mut self, now: Instant) {
+        self.unreachable = true;
+        self.news = true;
+        for posted in self.posted.iter_mut().filter(|posted| posted.status.is_none()) {
+            if let (Some(op), Some(endpoint)) = (posted.op, &mut self.endpoint) {
+                endpoint.cancel(now, op);
+            }
+            posted.status = Some(Status {
+                error: negative(Errno::ENODATA),
+                ..Status::default()
+            });
+        }
+    }
+
+    fn take_events(&mut self) {
+        let Some(endpoint) = &mut self.endpoint else {
+            return;
+        };
+        while let Some(event) = endpoint.poll_event() {
+            let (op, status) = match event {
+                Event::Done {
+                    op,
+                    bytes,
+                    peer,
+                    tag,
+                } => {
+                    let status = Status {
+                        error: 0,
+                        rank: peer.0,
+                        tag,
+                        bytes,
+                    };
+                    (op, status)
+                }
+                Event::Failed { op, error } => (op, failure(error)),
+            };
+            // One that was cancelled meanwhile is nobody's.
+            let mut posted = self.posted.iter_mut();
+            if let Some(posted) = posted.find(|posted| posted.op == Some(op)) {
+                posted.status = Some(status);
+                self.news = true;
+            }
+        }
+    }
+}
+
+fn failure(error: Error) -> Status {
+    let (errno, rank, bytes) = match error {
+        Error::RankLost(rank) => (Errno::EHOSTDOWN, rank, 0),
+        Error::SizeMismatch { rank } => (Errno::EPROTO, rank, 0),
+        Error::Truncated { sent } => (Errno::EMSGSIZE, Rank(0), sent),
+        Error::Gone => (Errno::EFAULT, Rank(0), 0),
+    };
+    Status {
+        error: negative(errno),
+        rank: rank.0,
+        tag: 0,
+        bytes,
+    }
+}
+
+fn negative(errno: Errno) -> i32 {
+    -i32::from(errno.number())
+}

@@ -1,0 +1,328 @@
+//! hearth_self, hearth_post, hearth_wait, hearth_cancel: data between the ranks of the job.
+//!
+//! An operation's pages are brought in when it is posted, as if the program had touched them; from then on the engine copies
+//! straight from and to them while the program computes or waits.
+//!
+//! Neighbours: `agent::exchange` has the operations, `hearth_abi::exchange` the structures.
+//!
+//! Invariant: nothing is taken from the list of finished operations before its status has reached the program.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use hearth_abi::errno::Errno;
+use hearth_abi::exchange::{
+    FOREVER, Identity, Kind, OPERATION_BYTES, OUTSTANDING_MAX, Operation, STATUS_BYTES, Status,
+    WAIT_ANY, WAIT_MAX, WAIT_SPIN,
+};
+use kernel_core::fault::Access;
+use kernel_core::program::UserSlice;
+use netstack::exchange::{BufferId, Layout, Op, Part, Side};
+use netstack::ids::Rank;
+use netstack::time::{Instant, Micros};
+
+use super::Args;
+use crate::agent::exchange::State;
+use crate::agent::services::NodeServices;
+use crate::process::Process;
+use crate::process::ending::{Ending, Stop};
+use crate::process::hardware::Hardware;
+use crate::time;
+
+/// How long the end of a program waits for other ranks to have taken what it sent.
+const DRAINED_WITHIN: Micros = Micros::from_secs(2);
+
+impl Process {
+    pub(super) fn hearth_self(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let identity = Identity {
+            rank: self.spec.rank.0,
+            size: self.spec.size,
+            job: self.spec.job.0,
+            outstanding_max: OUTSTANDING_MAX,
+        };
+        self.write_bytes(services, args[0], &identity.to_bytes())?;
+        Ok(0)
+    }
+
+    /// Posts an operation; the number of its request.
+    pub(super) fn hearth_post(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [address, length, ..] = args;
+        if length != OPERATION_BYTES as u64 {
+            return Err(Errno::EINVAL.into());
+        }
+        let bytes = self.read_array(services, address)?;
+        let operation = Operation::from_bytes(&bytes).ok_or(Errno::EINVAL)?;
+        let kind = Kind::from_number(operation.kind).ok_or(Errno::EINVAL)?;
+        let rank = Rank(operation.rank);
+        if rank.0 >= self.spec.size {
+            return Err(Errno::EINVAL.into());
+        }
+        let Operation { context, tag, .. } = operation;
+        let op = match kind {
+            Kind::Send => {
+                let from = UserSlice::new(operation.send, operation.send_bytes)?;
+                self.bring_in(services, from, Access::Read)?;
+                Op::Send {
+                    to: rank,
+                    context,
+                    tag,
+                    buffer: BufferId(operation.send),
+                    bytes: operation.send_bytes,
+                }
+            }
+            Kind::Receive => {
+                let to = UserSlice::new(operation.receive, operation.receive_bytes)?;
+                self.bring_in(services, to, Access::Write)?;
+                Op::Receive {
+                    from: rank,
+                    context,
+                    tag,
+                    buffer: BufferId(operation.receive),
+                    capacity: operation.receive_bytes,
+                }
+            }
+            Kind::AllToAll => self.all_to_all(services, &operation)?,
+            Kind::Barrier => Op::Barrier { context },
+        };
+        let request = services.exchange().post(time::now(), op)?;
+        services.poll();
+        self.streams.collect(services);
+        Ok(request.into())
+    }
+
+    fn all_to_all(
+        &mut self,
+        services: &mut dyn NodeServices,
+        operation: &Operation,
+    ) -> Result<Op, Stop> {
+        let lists = [
+            operation.send_counts,
+            operation.send_offsets,
+            operation.receive_counts,
+            operation.receive_offsets,
+        ];
+        let (send, receive) = match lists {
+            [0, 0, 0, 0] => {
+                let equal = |bytes: u64| Layout::Equal { bytes };
+                (equal(operation.send_bytes), equal(operation.receive_bytes))
+            }
+            [to, to_at, from, from_at] if !lists.contains(&0) => (
+                Layout::Parts(self.parts(services, to, to_at)?),
+                Layout::Parts(self.parts(services, from, from_at)?),
+            ),
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        self.bring_in_blocks(services, operation.send, &send, Access::Read)?;
+        self.bring_in_blocks(services, operation.receive, &receive, Access::Write)?;
+        let side = |address: u64, layout: Layout| Side {
+            buffer: BufferId(address),
+            layout,
+        };
+        Ok(Op::AllToAll {
+            context: operation.context,
+            send: side(operation.send, send),
+            receive: side(operation.receive, receive),
+        })
+    }
+
+    /// The blocks that two lists of the program name.
+    fn parts(
+        &mut self,
+        services: &mut dyn NodeServices,
+        counts: u64,
+        offsets: u64,
+    ) -> Result<Vec<Part>, Stop> {
+        let counts = self.list(services, counts)?;
+        let offsets = self.list(services, offsets)?;
+        let mut parts = Vec::new();
+        parts
+            .try_reserve_exact(counts.len())
+            .map_err(|_| Errno::ENOMEM)?;
+        let pairs = counts.into_iter().zip(offsets);
+        parts.extend(pairs.map(|(bytes, offset)| Part { offset, bytes }));
+        Ok(parts)
+    }
+
+    /// A list of one number for each rank.
+    fn list(&mut self, services: &mut dyn NodeServices, address: u64) -> Result<Vec<u64>, Stop> {
+        let length = self.spec.size as usize * size_of::<u64>();
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(length)
+            .map_err(|_| Errno::ENOMEM)?;
+        bytes.resize(length, 0);
+        self.read_user(services, UserSlice::new(address, length as u64)?, &mut bytes)?;
+        let (words, _) = bytes.as_chunks();
+        Ok(words.iter().copied().map(u64::from_le_bytes).collect())
+    }
+
+    /// Brings in the blocks of one side.
+    fn bring_in_blocks(
+        &mut self,
+        services: &mut dyn NodeServices,
+        address: u64,
+        layout: &Layout,
+        access: Access,
+    ) -> Result<(), Stop> {
+        for rank in 0..self.spec.size {
+            let part = layout.part(Rank(rank));
+            if part.bytes > 0 {
+                let start = address.checked_add(part.offset).ok_or(Errno::EFAULT)?;
+                self.bring_in(services, UserSlice::new(start, part.bytes)?, access)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings in all pages of a range, as if the program had touched them.
+    fn bring_in(
+        &mut self,
+        services: &mut dyn NodeServices,
+        range: UserSlice,
+        access: Access,
+    ) -> Result<(), Stop> {
+        let mut rest = range;
+        while let Some(address) = self.memory().lacks(&mut Hardware::new(), rest, access) {
+            self.fault_for_kernel(services, address, access)?;
+            rest = rest.after(address - rest.start());
+            self.look_up(services)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for requests, see `hearth_abi::exchange`.
+    pub(super) fn hearth_wait(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [list, count, statuses, flags, micros, ..] = args;
+        if count > WAIT_MAX || flags & !(WAIT_ANY | WAIT_SPIN) != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let mut bytes = vec![0; count as usize * size_of::<u32>()];
+        self.read_user(services, UserSlice::new(list, bytes.len() as u64)?, &mut bytes)?;
+        let (words, _) = bytes.as_chunks();
+        let requests: Vec<u32> = words.iter().copied().map(u32::from_le_bytes).collect();
+        check_requests(services, &requests)?;
+        let deadline = match micros {
+            FOREVER => Instant::FAR_FUTURE,
+            micros => time::now() + Micros(micros),
+        };
+        let any = flags & WAIT_ANY != 0;
+        let mut looked = false;
+        loop {
+            let mut pending = 0;
+            for (place, &request) in requests.iter().enumerate() {
+                match services.exchange().state(request) {
+                    State::Finished(status) if any => {
+                        self.tell(services, (list, statuses), (place, 0), &status)?;
+                        services.exchange().forget(time::now(), request);
+                        return Ok(place as u64 + 1);
+                    }
+                    State::Pending => pending += 1,
+                    State::Finished(_) | State::Unknown => {}
+                }
+            }
+            let is_over = looked && time::now() >= deadline;
+            if pending == 0 || is_over {
+                break;
+            }
+            if !looked {
+                self.flush(services)?;
+            }
+            looked = true;
+            if flags & WAIT_SPIN != 0 || micros == 0 {
+                services.poll();
+                self.streams.collect(services);
+                self.look_for_end(services)?;
+            } else {
+                self.wait(services, deadline)?;
+            }
+        }
+        if any {
+            return Ok(0);
+        }
+        let mut finished = 0;
+        for (place, &request) in requests.iter().enumerate() {
+            if let State::Finished(status) = services.exchange().state(request) {
+                self.tell(services, (list, statuses), (place, place), &status)?;
+                services.exchange().forget(time::now(), request);
+                finished += 1;
+            }
+        }
+        Ok(finished)
+    }
+
+    /// Writes the status of the request at place `of.0` of the list to place `of.1` of the statuses, and zero into the list.
+    fn tell(
+        &mut self,
+        services: &mut dyn NodeServices,
+        (list, statuses): (u64, u64),
+        of: (usize, usize),
+        status: &Status,
+    ) -> Result<(), Stop> {
+        let place = |start: u64, index: usize, bytes: usize| {
+            let at = start.checked_add((index * bytes) as u64);
+            at.ok_or(Stop::Errno(Errno::EFAULT))
+        };
+        let to = place(statuses, of.1, STATUS_BYTES)?;
+        self.write_bytes(services, to, &status.to_bytes())?;
+        let entry = place(list, of.0, size_of::<u32>())?;
+        self.write_bytes(services, entry, &[0; size_of::<u32>()])
+    }
+
+    pub(super) fn hearth_cancel(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let request = u32::try_from(args[0]).map_err(|_| Errno::EINVAL)?;
+        match services.exchange().forget(time::now(), request) {
+            true => Ok(0),
+            false => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    /// The program has ended: ranks that wait for it are told, and what it sent last has a little time to arrive. The
+    /// engine touches its memory no more when this returns.
+    pub(in crate::process) fn leave_exchange(
+        &mut self,
+        services: &mut dyn NodeServices,
+        ending: Ending,
+    ) {
+        services.exchange().leave(time::now());
+        services.poll();
+        let until = time::now() + DRAINED_WITHIN;
+        // One that was ended has nothing to say any more.
+        let waits = matches!(ending, Ending::Exited(_));
+        while waits && !services.exchange().is_drained(time::now()) && time::now() < until {
+            if services.cancelled().is_some() {
+                break;
+            }
+            services.wait(until);
+        }
+        services.exchange().close();
+    }
+}
+
+/// Every request of a list exists and stands there once, or is 0.
+fn check_requests(services: &mut dyn NodeServices, requests: &[u32]) -> Result<(), Errno> {
+    let mut sorted: Vec<u32> = requests.iter().copied().filter(|&r| r != 0).collect();
+    sorted.sort_unstable();
+    let twice = sorted.windows(2).any(|pair| pair[0] == pair[1]);
+    let exchange = services.exchange();
+    let unknown = |&request: &u32| exchange.state(request) == State::Unknown;
+    match twice || sorted.iter().any(unknown) {
+        true => Err(Errno::EINVAL),
+        false => Ok(()),
+    }
+}
