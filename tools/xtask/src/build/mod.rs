@@ -1,12 +1,13 @@
 //! `cargo xtask build`: what a user needs, in `target/hearth/`.
 //!
-//! Purpose: `hearth` (the operator's binary), `hearth.efi` (the boot image) and `programs/` (the
-//! example programs of `tests/programs`). Neighbours: [`programs`]; cargo does all compiling of
+//! Purpose: `hearth` (the operator's binary), `hearth.efi` (the boot image), `lib/` and `include/` (what programs link)
+//! and `programs/` (the example programs of `tests/programs` and `kernel/user`). Neighbours: [`programs`], [`library`]; cargo does all compiling of
 //! Rust. Steps are independent as far as their inputs allow, so that each fails with a message of
 //! its own.
 //!
 //! Invariant: an output is put in its place complete or not at all.
 
+mod library;
 mod programs;
 
 use std::fs;
@@ -58,7 +59,7 @@ enum Part {
     TestImage,
     /// The operator's binary
     Hearth,
-    /// The example programs
+    /// The library for programs, and the example programs
     Programs,
 }
 
@@ -82,6 +83,13 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     }
     if wanted(Part::Programs) {
         steps.run("the example programs", || programs::build(workspace));
+        let title = "the library for programs (libhearth.a)";
+        let examples = "the example programs of the library";
+        if steps.run(title, || library::build(workspace)) {
+            steps.run(examples, || library::examples(workspace));
+        } else {
+            steps.blocked(examples, "needs the library");
+        }
     }
     if steps.all_passed() {
         eprintln!("built into {}", workspace.outputs().display());

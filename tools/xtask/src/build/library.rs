@@ -1,0 +1,100 @@
+//! Programs' side: `libhearth.a` and `hearth.h` for C and C++, and the example programs of `kernel/user`.
+//!
+//! Purpose: what a program needs to talk to its other ranks, in `target/hearth/lib` and `target/hearth/include`; each example
+//! as `NAME-c` or `NAME-rust` among the other programs. Neighbours: [`super::programs`] compiles programs that need no library.
+//!
+//! Invariant: C examples are compiled against the copies that users get.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::workspace::{Workspace, output_of};
+
+/// The crate, and cargo's profile for the library of it.
+const CRATE: &str = "hearth";
+const PROFILE: &str = "program";
+
+/// Builds the library and puts it and its header into their places.
+pub fn build(workspace: &Workspace) -> Result<()> {
+    let mut command = workspace.cargo();
+    command.args(["rustc", "--quiet", "--package", CRATE, "--lib"]);
+    command.args(["--features", "c", "--profile", PROFILE]);
+    output_of(command.args(["--crate-type", "staticlib"]))?;
+    let built = workspace.target().join(PROFILE).join("libhearth.a");
+    let header = workspace.root().join("kernel/user/include/hearth.h");
+    for (from, to) in [
+        (built, library(workspace).join("libhearth.a")),
+        (header, include(workspace).join("hearth.h")),
+    ] {
+        put(&from, &to)?;
+    }
+    Ok(())
+}
+
+/// Compiles the examples in both languages.
+pub fn examples(workspace: &Workspace) -> Result<()> {
+    let outputs = workspace.programs();
+    fs::create_dir_all(&outputs).with_context(|| format!("making {}", outputs.display()))?;
+    let sources = workspace.root().join("kernel/user/examples");
+    for source in files(&sources.join("c"), "c")? {
+        let fresh = outputs.join(format!(".{}-c.new", stem(&source)));
+        let mut command = Command::new("gcc");
+        command.args(["-static", "-O2", "-Wall", "-Wextra", "-I"]);
+        command.arg(include(workspace)).arg("-o").arg(&fresh);
+        command.arg(&source).arg("-L").arg(library(workspace));
+        output_of(command.args(["-lhearth", "-lm"]))?;
+        let program = outputs.join(format!("{}-c", stem(&source)));
+        fs::rename(&fresh, &program).with_context(|| format!("renaming {}", fresh.display()))?;
+    }
+    for source in files(&sources, "rs")? {
+        let name = stem(&source);
+        let mut command = workspace.cargo();
+        command.args(["rustc", "--quiet", "--release", "--package", CRATE]);
+        command.args(["--example", &name, "--"]);
+        output_of(command.args(["-C", "target-feature=+crt-static"]))?;
+        let built = workspace.target().join("release/examples").join(&name);
+        put(&built, &outputs.join(format!("{name}-rust")))?;
+    }
+    Ok(())
+}
+
+/// Where users find the library.
+fn library(workspace: &Workspace) -> PathBuf {
+    workspace.outputs().join("lib")
+}
+
+/// Where users find the header.
+fn include(workspace: &Workspace) -> PathBuf {
+    workspace.outputs().join("include")
+}
+
+/// Copies a file to a place whose folder may not be there yet.
+fn put(from: &Path, to: &Path) -> Result<()> {
+    let folder = to.parent().context("a file is in a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    let fresh = to.with_extension("new");
+    fs::copy(from, &fresh).with_context(|| format!("copying {}", from.display()))?;
+    super::replace(&fresh, to)
+}
+
+/// The files of a folder with this extension, in order.
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let reading = || format!("reading {}", folder.display());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).with_context(reading)? {
+        let path = entry.with_context(reading)?.path();
+        if path.extension().is_some_and(|found| found == extension) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn stem(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default();
+    stem.to_string_lossy().into_owned()
+}
