@@ -173,6 +173,14 @@ impl Cluster {
         Ok(found.out().trim().to_owned())
     }
 
+    /// The process of a node's machine.
+    pub fn machine_pid(&self, node: &str) -> Result<String> {
+        let pattern = format!("qemu-system-x86_64 -name hearth-{}-{node} ", self.name);
+        let found = command::run(OsStr::new("pgrep"), &["-o", "-f", &pattern], b"", LIMIT)?
+            .expect_code(0)?;
+        Ok(found.out().trim().to_owned())
+    }
+
     /// Bytes that an interface of the cluster's network has received and sent, as the host counted them: `service` is
     /// the control node's, `n3` is node 3's, seen from the switch.
     pub fn interface_bytes(&self, interface: &str) -> Result<(u64, u64)> {

@@ -3,7 +3,7 @@
 //! Each scenario drives the `hearth` command line in `target/hearth/` against a cluster of its own
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under a
-//! time limit, [`programs`], [`streams`], [`failures`], [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`] hold
+//! time limit, [`programs`], [`streams`], [`failures`], [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`] hold
 //! the scenarios; [`forge`] sends datagrams that nobody on the network has sent.
 //!
 //! Invariant: no scenario passes because something did not answer: every command has a time limit,
@@ -18,6 +18,7 @@ mod forge;
 mod launched;
 mod nodes;
 mod programs;
+mod ranks;
 mod streams;
 mod warm;
 mod witnesses;
@@ -47,6 +48,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(witnesses::SCENARIOS.iter());
     all.extend(casts::SCENARIOS.iter());
     all.extend(cast_failures::SCENARIOS.iter());
+    all.extend(ranks::SCENARIOS.iter());
     all.iter()
         .map(|s| Scenario {
             name: s.name,

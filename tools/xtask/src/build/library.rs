@@ -1,7 +1,7 @@
 //! Programs' side: `libhearth.a` and `hearth.h` for C and C++, and the example programs of `kernel/user`.
 //!
 //! Purpose: what a program needs to talk to its other ranks, in `target/hearth/lib` and `target/hearth/include`; each example
-//! as `NAME-c` or `NAME-rust` among the other programs. Neighbours: [`super::programs`] compiles programs that need no library.
+//! as `NAME-c` or `NAME-rust` among the other programs; and the test programs `ranks-*.c`, which need it too. Neighbours: [`super::programs`] compiles programs that need no library.
 //!
 //! Invariant: C examples are compiled against the copies that users get.
 
@@ -39,14 +39,24 @@ pub fn examples(workspace: &Workspace) -> Result<()> {
     let outputs = workspace.programs();
     fs::create_dir_all(&outputs).with_context(|| format!("making {}", outputs.display()))?;
     let sources = workspace.root().join("kernel/user/examples");
-    for source in files(&sources.join("c"), "c")? {
-        let fresh = outputs.join(format!(".{}-c.new", stem(&source)));
+    let mut in_c: Vec<(PathBuf, String)> = files(&sources.join("c"), "c")?
+        .into_iter()
+        .map(|source| (source.clone(), format!("{}-c", stem(&source))))
+        .collect();
+    for source in files(&workspace.root().join("tests/programs"), "c")? {
+        let name = stem(&source);
+        if name.starts_with("ranks-") {
+            in_c.push((source, name));
+        }
+    }
+    for (source, name) in in_c {
+        let fresh = outputs.join(format!(".{name}.new"));
         let mut command = Command::new("gcc");
         command.args(["-static", "-O2", "-Wall", "-Wextra", "-I"]);
         command.arg(include(workspace)).arg("-o").arg(&fresh);
         command.arg(&source).arg("-L").arg(library(workspace));
         output_of(command.args(["-lhearth", "-lm"]))?;
-        let program = outputs.join(format!("{}-c", stem(&source)));
+        let program = outputs.join(name);
         fs::rename(&fresh, &program).with_context(|| format!("renaming {}", fresh.display()))?;
     }
     for source in files(&sources, "rs")? {

@@ -1,7 +1,8 @@
 //! The example programs: single source files of `tests/programs`, linked statically.
 //!
 //! Purpose: the file's name decides the compiler, so that a program is added by adding one file:
-//! `musl-*.c` musl, `pie-*.c` static-PIE, `bare-*.c` without a C library, other `*.c` glibc, `*.cpp`, `*.f90`, `*.rs`. Key type:
+//! `musl-*.c` musl, `pie-*.c` static-PIE, `bare-*.c` without a C library, `ranks-*.c` with the library of `kernel/user`
+//! ([`super::library`]), other `*.c` glibc, `*.cpp`, `*.f90`, `*.rs`. Key type:
 //! [`Recipe`]. Neighbours: the end-to-end tests and the demo run what is built here.
 //!
 //! Invariant: nothing is compiled again unless its source is newer than its program.
@@ -78,6 +79,7 @@ const RUST: Recipe = Recipe {
 fn recipe(file_name: &str) -> Option<Recipe> {
     let (stem, extension) = file_name.rsplit_once('.')?;
     match extension {
+        "c" if stem.starts_with("ranks-") => None,
         "c" if stem.starts_with("musl-") => Some(MUSL),
         "c" if stem.starts_with("pie-") => Some(STATIC_PIE),
         "c" if stem.starts_with("bare-") => Some(BARE),
@@ -167,6 +169,7 @@ mod tests {
         assert_eq!(recipe("hello.f90"), Some(FORTRAN));
         assert_eq!(recipe("hello.rs"), Some(RUST));
         assert_eq!(recipe("README.md"), None);
+        assert_eq!(recipe("ranks-hello.c"), None);
         assert_eq!(recipe("Makefile"), None);
     }
 

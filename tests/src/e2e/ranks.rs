@@ -1,0 +1,221 @@
+//! Ranks of a job talk to each other: the examples of `kernel/user` in both languages, mistakes, and a rank that goes away.
+//!
+//! Invariant: every example compares what it computed with a serial run itself; here only its verdict is looked at.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::Scenario;
+use crate::cluster::{Boot, Cluster, LIMIT};
+use crate::command;
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "ranks-examples-in-c",
+        boot: Boot::Network,
+        run: |cluster| examples(cluster, "c", 4),
+    },
+    Scenario {
+        name: "ranks-examples-in-rust",
+        boot: Boot::Network,
+        run: |cluster| examples(cluster, "rust", 4),
+    },
+    Scenario {
+        name: "ranks-odd-numbers",
+        boot: Boot::Network,
+        run: odd,
+    },
+    Scenario {
+        name: "ranks-misuse",
+        boot: Boot::Network,
+        run: misuse,
+    },
+    Scenario {
+        name: "ranks-schemes",
+        boot: Boot::Network,
+        run: schemes,
+    },
+    Scenario {
+        name: "ranks-that-end",
+        boot: Boot::Network,
+        run: ended,
+    },
+    Scenario {
+        name: "ranks-lost-machine",
+        boot: Boot::Network,
+        run: lost,
+    },
+    Scenario {
+        name: "ranks-eight",
+        boot: Boot::Direct16,
+        run: |cluster| examples(cluster, "c", 8),
+    },
+    Scenario {
+        name: "ranks-sixteen",
+        boot: Boot::Direct16,
+        run: sixteen,
+    },
+    Scenario {
+        name: "ranks-slow-links",
+        boot: Boot::Limited,
+        run: limited,
+    },
+];
+
+/// The programs of `kernel/user/examples`.
+const EXAMPLES: [&str; 5] = ["ring", "transpose", "join", "heat", "cg"];
+
+/// Runs one program on so many nodes; it must end well and say so.
+fn good(cluster: &Cluster, program: &str, ranks: usize, arguments: &[&str]) -> Result<String> {
+    let (program, ranks) = (cluster.program(program), ranks.to_string());
+    let mut all = vec!["run", "-n", &ranks, &program];
+    all.extend(arguments);
+    let done = cluster.hearth(&all)?.expect_code(0)?;
+    Ok(done.out())
+}
+
+fn examples(cluster: &Cluster, language: &str, ranks: usize) -> Result<()> {
+    for name in EXAMPLES {
+        let said = good(cluster, &format!("{name}-{language}"), ranks, &[])?;
+        let wanted = format!("{name}: {ranks} ranks");
+        ensure!(
+            said.starts_with(&wanted) && said.trim_end().ends_with("ok"),
+            "{name} in {language} on {ranks} nodes says {said:?}"
+        );
+    }
+    Ok(())
+}
+
+/// One rank, two, three: nothing depends on a power of two, and a job of one rank is no other program.
+fn odd(cluster: &Cluster) -> Result<()> {
+    for ranks in [1, 2, 3] {
+        examples(cluster, "c", ranks)?;
+    }
+    // Longer than a window, and nothing at all.
+    for bytes in ["0", "1", "300000"] {
+        good(cluster, "ring-c", 3, &[bytes])?;
+    }
+    Ok(())
+}
+
+fn misuse(cluster: &Cluster) -> Result<()> {
+    for ranks in [2, 4] {
+        let said = good(cluster, "ranks-misuse", ranks, &[])?;
+        ensure!(said.contains("every mistake has its error"), "{said}");
+    }
+    Ok(())
+}
+
+/// Every scheme moves every byte; one that is not there is refused with a list.
+fn schemes(cluster: &Cluster) -> Result<()> {
+    let program = cluster.program("ranks-time");
+    let run = |setting: &str| {
+        let setting = format!("HEARTH_EXCHANGE={setting}");
+        let arguments = ["run", "-n", "4", "--env", &setting, &program];
+        cluster.hearth(&[&arguments[..], &["exchange", "20000", "2"]].concat())
+    };
+    for scheme in [
+        "default",
+        "published",
+        "published-L=2",
+        "at-once",
+        "barrier",
+    ] {
+        run(&format!("scheme={scheme}"))?.expect_code(0)?;
+    }
+    run("rate=1000000000,port-buffer=100000")?.expect_code(0)?;
+    for wrong in ["scheme=best", "rate=fast", "speed"] {
+        let refused = run(wrong)?;
+        ensure!(refused.code() != 0, "{wrong} was taken");
+        refused.expect_err("HEARTH_EXCHANGE")?;
+    }
+    Ok(())
+}
+
+/// A rank ends, by itself or by a signal: all others hear which.
+fn ended(cluster: &Cluster) -> Result<()> {
+    let program = cluster.program("ranks-lost");
+    for (mode, code) in [("exit", 0), ("abort", 134)] {
+        let done = cluster
+            .hearth(&["run", "--nodes", "n[0-3]", &program, mode, "1"])?
+            .expect_code(code)?;
+        check_told(&done.out(), 1)?;
+    }
+    Ok(())
+}
+
+/// Three ranks say that they lost this one.
+fn check_told(said: &str, lost: usize) -> Result<()> {
+    let ending = format!("a rank is lost (hearth_named_rank says which), rank {lost}");
+    let told = said.lines().filter(|line| line.ends_with(&ending)).count();
+    ensure!(
+        told == 3,
+        "{told} of 3 ranks were told that rank {lost} is lost:\n{said}"
+    );
+    Ok(())
+}
+
+/// A machine stops in the middle of a job: the others hear which within seconds, before the control node ends the job.
+fn lost(cluster: &Cluster) -> Result<()> {
+    let machine = cluster.machine_pid("n1")?;
+    let program = cluster.program("ranks-lost");
+    let mut job = cluster
+        .command(&["run", "--nodes", "n[0-3]", &program, "hang", "1"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let output = job.stdout.take().context("standard output is a pipe")?;
+    let mut lines = BufReader::new(output).lines();
+    let first = lines.next().context("the program said nothing")??;
+    ensure!(first == "pull the plug", "{first}");
+    signal(&machine, "-STOP")?;
+    let said: Result<Vec<String>, _> = lines.collect();
+    let status = job.wait();
+    signal(&machine, "-CONT")?;
+    // It went on where it was, and its job is gone.
+    cluster.wait_for_nodes("n1 to be heard again", Duration::from_secs(60), |nodes| {
+        nodes.iter().all(|node| node["state"] == "idle")
+    })?;
+    let said = said?.join("\n");
+    check_told(&said, 1)?;
+    for line in said.lines() {
+        let seconds = line
+            .split(" after ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
+        let seconds: f64 = seconds.context("no time")?.parse()?;
+        ensure!(seconds < 15.0, "told late: {line}");
+    }
+    // What the control node says of a job that has lost a node.
+    if status?.code() != Some(123) {
+        bail!("the job did not end as one that lost a node:\n{said}");
+    }
+    Ok(())
+}
+
+fn signal(pid: &str, name: &str) -> Result<()> {
+    command::run("kill".as_ref(), &[name, pid], b"", LIMIT)?.expect_code(0)?;
+    Ok(())
+}
+
+fn sixteen(cluster: &Cluster) -> Result<()> {
+    for name in ["transpose-rust", "join-rust", "cg-c"] {
+        let said = good(cluster, name, 16, &[])?;
+        ensure!(
+            said.contains("16 ranks") && said.trim_end().ends_with("ok"),
+            "{name}: {said}"
+        );
+    }
+    Ok(())
+}
+
+/// Behind links of 20 Mbit/s: nothing collapses, and nothing is lost.
+fn limited(cluster: &Cluster) -> Result<()> {
+    good(cluster, "ranks-time", 4, &["exchange", "250000", "2"])?;
+    good(cluster, "join-c", 4, &["20000"])?;
+    Ok(())
+}
