@@ -25,7 +25,7 @@ use netstack::wire::key::Key;
 
 use super::cast::store::{Places, Running};
 use super::cast::{self, CastPage, Casts};
-use super::exchange::Exchange;
+use super::exchange::{Exchange, TABLE_WITHIN};
 use super::files;
 use super::identity::Identity;
 use super::last_words;
@@ -105,7 +105,7 @@ impl Node {
             warm: WarmTable::new(WarmTable::default_limit(frames)),
             objects: Objects::new(Objects::default_limit(frames)),
             casts: Casts::default(),
-            exchange: Exchange::default(),
+            exchange: Exchange::new(TABLE_WITHIN),
             ring_full: false,
             running: None,
             looked: Moment::now(),
@@ -244,7 +244,9 @@ impl Node {
         let (tables, objects) = (self.casts.tables(), &self.objects);
         let job = self.exchange.job().filter(|job| tables.of(*job).is_some());
         let look_up = job.map(|job| move |rank: Rank| tables.entry(job, rank, objects));
-        let table = look_up.as_ref().map(|look_up| look_up as &dyn Fn(Rank) -> PeerLookup);
+        let table = look_up
+            .as_ref()
+            .map(|look_up| look_up as &dyn Fn(Rank) -> PeerLookup);
         self.ring_full = casts_wait;
         loop {
             if !stack.can_send_peer() {

@@ -18,9 +18,10 @@ use netstack::retention::Retention;
 use netstack::time::{Instant, Micros};
 
 use super::fake_cast::FakeCast;
+use super::fake_ranks::FakeRanks;
 use crate::agent::cast::CastPage;
 use crate::agent::cast::store::Running;
-use crate::agent::exchange::Exchange;
+use crate::agent::exchange::{Exchange, TABLE_WITHIN};
 use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
 use crate::process::{Hardware, Launch};
 use crate::time::Moment;
@@ -78,6 +79,8 @@ pub struct FakeControl {
     pub cast_due: Option<Instant>,
     /// What the program exchanges with other ranks.
     pub exchange: Exchange,
+    /// The other ranks.
+    pub ranks: Option<FakeRanks>,
     /// Times the card was allowed to interrupt, and forbidden.
     pub listened: (u32, u32),
     /// Files that the launch names: name, object, length.
@@ -133,7 +136,8 @@ impl FakeControl {
             size: 1,
             running: None,
             cast_due: None,
-            exchange: Exchange::default(),
+            exchange: Exchange::new(TABLE_WITHIN),
+            ranks: None,
             listened: (0, 0),
             files: Vec::new(),
             arriving: VecDeque::new(),
@@ -279,6 +283,12 @@ impl FakeControl {
         }
     }
 
+    fn deliver_messages(&mut self) {
+        if let Some(ranks) = &mut self.ranks {
+            ranks.pump(time::now(), &mut self.exchange);
+        }
+    }
+
     /// Counts down the refusals.
     fn is_full(&mut self) -> bool {
         let full = self.full > 0;
@@ -296,6 +306,7 @@ impl NodeServices for FakeControl {
         self.polls += 1;
         self.polled = time::now();
         self.deliver_blocks();
+        self.deliver_messages();
     }
 
     fn wait(&mut self, deadline: Instant) {
@@ -305,10 +316,16 @@ impl NodeServices for FakeControl {
         let now = time::now();
         let page = self.pages.front().map(|(at, _)| *at);
         let block = self.cast.as_ref().and_then(FakeCast::next);
-        let ready = [page, block].into_iter().flatten().min();
+        self.deliver_messages();
+        if self.exchange.take_news() {
+            return;
+        }
+        let ranks = self.ranks.as_ref().map(|ranks| ranks.next(&self.exchange));
+        let ready = [page, block, ranks].into_iter().flatten().min();
         if ready.is_none_or(|at| at > now) && self.io.is_empty() && self.full == 0 {
             arch::idle::wait(ready.map_or(deadline, |at| at.min(deadline)));
         }
+        self.deliver_messages();
         self.deliver_blocks();
     }
 

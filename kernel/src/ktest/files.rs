@@ -24,9 +24,9 @@ use crate::process::{self, Hardware};
 const TABLE_BYTES: u64 = 0x4000;
 const STRING_BYTES: u64 = 0x1000;
 const STRINGS: u64 = DATA + TABLE_BYTES;
-const BUFFER: u64 = STRINGS + STRING_BYTES;
+pub(super) const BUFFER: u64 = STRINGS + STRING_BYTES;
 /// Where mappings are made.
-const MAPPED: u64 = 0x2000_0000;
+pub(super) const MAPPED: u64 = 0x2000_0000;
 /// Length of the file that is given: not a multiple of anything.
 const BYTES: u64 = 5 * 4096 + 1234;
 const CWD: u64 = at::CWD as u64;
@@ -39,13 +39,13 @@ fn contents(bytes: u64) -> Vec<u8> {
 }
 
 /// Calls with their answers.
-struct Script {
+pub(super) struct Script {
     table: Vec<u8>,
     strings: Vec<u8>,
 }
 
 impl Script {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             table: Vec::new(),
             strings: Vec::new(),
@@ -59,7 +59,7 @@ impl Script {
         at
     }
 
-    fn words(&mut self, words: &[u64]) -> u64 {
+    pub(super) fn words(&mut self, words: &[u64]) -> u64 {
         self.strings
             .resize(self.strings.len().next_multiple_of(8), 0);
         let at = STRINGS + self.strings.len() as u64;
@@ -69,7 +69,7 @@ impl Script {
         at
     }
 
-    fn call(&mut self, number: u64, arguments: &[u64], answer: u64) -> &mut Self {
+    pub(super) fn call(&mut self, number: u64, arguments: &[u64], answer: u64) -> &mut Self {
         let mut row = [0; 8];
         row[0] = number;
         row[1..=arguments.len()].copy_from_slice(arguments);
@@ -80,16 +80,16 @@ impl Script {
         self
     }
 
-    fn fails(&mut self, number: u64, arguments: &[u64], errno: Errno) -> &mut Self {
+    pub(super) fn fails(&mut self, number: u64, arguments: &[u64], errno: Errno) -> &mut Self {
         self.call(number, arguments, errno.as_return())
     }
 
     /// Has the program write what is at an address.
-    fn show(&mut self, address: u64, length: u64) -> &mut Self {
+    pub(super) fn show(&mut self, address: u64, length: u64) -> &mut Self {
         self.call(sysno::WRITE, &[1, address, length], length)
     }
 
-    fn program(&self) -> Vec<u8> {
+    pub(super) fn program(&self) -> Vec<u8> {
         let mut data = self.table.clone();
         data.extend_from_slice(&u64::MAX.to_le_bytes());
         assert!(data.len() as u64 <= TABLE_BYTES, "too many calls");

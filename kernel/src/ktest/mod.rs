@@ -11,7 +11,9 @@ mod cast;
 mod casting;
 mod clock;
 mod control;
+mod exchange;
 mod fake_cast;
+mod fake_ranks;
 mod files;
 mod memory;
 mod network;
@@ -113,6 +115,13 @@ const TESTS: &[Test] = &[
     test("casting-replaced", casting::replaced),
     test("casting-warm", casting::warm_node_serves),
     test("casting-hostile", casting::hostile),
+    test("exchange-messages", exchange::messages),
+    test("exchange-blocks", exchange::blocks),
+    test("exchange-idle", exchange::idle),
+    test("exchange-unmapped", exchange::unmapped),
+    test("exchange-ended", exchange::ended),
+    test("exchange-no-table", exchange::no_table),
+    test("exchange-hostile", exchange::hostile),
     // The heap holds the file, which must fit a large page.
     test_that("large-text", warm::large_text, " memory=512M"),
     test("dhcp-personality", stack::dhcp_personality),

@@ -298,7 +298,7 @@ const NOT_RANDOM: [u64; 8] = [
 ];
 
 /// A number that is likely to be on the edge of something.
-fn edge() -> u64 {
+pub(super) fn edge() -> u64 {
     let random = entropy::random_u64();
     match random >> 60 {
         0 => random % 8,

@@ -14,8 +14,8 @@
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 
-use netstack::{broadcast, exchange};
 use netstack::wire::datagram::HEADER_LEN;
+use netstack::{broadcast, exchange};
 
 /// Where things stand in a frame: Ethernet II, an IPv4 header without options, UDP.
 const ETHERNET_SOURCE: usize = 6;

@@ -269,8 +269,9 @@ impl Process {
         // From now on other ranks may speak to this one.
         let spec = self.spec;
         let view = self.memory().view();
+        let now = services.now();
         let exchange = services.exchange();
-        exchange.open(time::now(), spec.job, spec.rank, spec.size, settings);
+        exchange.open(now, spec.job, spec.rank, spec.size, settings);
         exchange.lend(view);
         Ok(())
     }

@@ -29,9 +29,7 @@ use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{OUTSTANDING_MAX, Status};
 use kernel_core::program::UserView;
 use netstack::MAX_DATAGRAM;
-use netstack::exchange::{
-    Config, Endpoint, Error, Event, Op, OpId, PostError, answer_gone, wire,
-};
+use netstack::exchange::{Config, Endpoint, Error, Event, Op, OpId, PostError, answer_gone, wire};
 use netstack::ids::{JobId, Rank};
 use netstack::time::{Instant, Micros};
 use netstack::wire::key::Key;
@@ -96,8 +94,10 @@ pub enum State {
 }
 
 /// The exchange of the job that a node has.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Exchange {
+    /// How long a connection table may be on its way.
+    table_within: Micros,
     /// Of the present run of the control node.
     key: Option<Key>,
     job: Option<Job>,
@@ -117,6 +117,24 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// No job is open. A job's connection table may be on its way for `table_within`.
+    pub fn new(table_within: Micros) -> Self {
+        Self {
+            table_within,
+            key: None,
+            job: None,
+            endpoint: None,
+            view: None,
+            posted: Vec::new(),
+            last_request: 0,
+            routes: Routes::default(),
+            unreachable: false,
+            news: false,
+            ended: VecDeque::new(),
+            answers: VecDeque::new(),
+        }
+    }
+
     /// The node has joined a run of the control node, whose peers share `key`.
     pub fn set_key(&mut self, key: Key) {
         self.key = Some(key);
@@ -192,7 +210,10 @@ impl Exchange {
         match posted.find(|posted| posted.request == request) {
             None => State::Unknown,
             Some(Posted { status: None, .. }) => State::Pending,
-            Some(Posted { status: Some(status), .. }) => State::Finished(*status),
+            Some(Posted {
+                status: Some(status),
+                ..
+            }) => State::Finished(*status),
         }
     }
 
@@ -219,7 +240,11 @@ impl Exchange {
 
     /// Whether nothing that other ranks need is on its way any more.
     pub fn is_drained(&self, now: Instant) -> bool {
-        self.unreachable || self.endpoint.as_ref().is_none_or(|endpoint| endpoint.drained(now))
+        self.unreachable
+            || self
+                .endpoint
+                .as_ref()
+                .is_none_or(|endpoint| endpoint.drained(now))
     }
 
     /// The job is over on this node; the program's memory is not touched after this.
@@ -286,7 +311,7 @@ impl Exchange {
         }
         let (job, endpoint) = (self.job?, self.endpoint.as_mut()?);
         if job.size > 1 && table.is_none() {
-            if !self.unreachable && now >= job.opened + TABLE_WITHIN {
+            if !self.unreachable && now >= job.opened + self.table_within {
                 self.give_up(now);
             }
             return None;
@@ -322,7 +347,7 @@ impl Exchange {
             return endpoint.poll_timeout();
         }
         // Nothing can be sent; when it comes that is news of a cast.
-        (endpoint.is_active() && !self.unreachable).then_some(job.opened + TABLE_WITHIN)
+        (endpoint.is_active() && !self.unreachable).then_some(job.opened + self.table_within)
     }
 
     /// Whether the program has operations under way: while it computes, the card may interrupt it.
@@ -365,7 +390,11 @@ impl Exchange {
     fn give_up(&mut self, now: Instant) {
         self.unreachable = true;
         self.news = true;
-        for posted in self.posted.iter_mut().filter(|posted| posted.status.is_none()) {
+        for posted in self
+            .posted
+            .iter_mut()
+            .filter(|posted| posted.status.is_none())
+        {
             if let (Some(op), Some(endpoint)) = (posted.op, &mut self.endpoint) {
                 endpoint.cancel(now, op);
             }

@@ -45,7 +45,9 @@ impl Settings {
                     )?;
                 }
                 ("rate", bits) => settings.rate = bits.parse::<u64>().map_err(|_| WRONG)? / 8,
-                ("port-buffer", bytes) => settings.port_buffer = bytes.parse().map_err(|_| WRONG)?,
+                ("port-buffer", bytes) => {
+                    settings.port_buffer = bytes.parse().map_err(|_| WRONG)?
+                }
                 _ => return Err(WRONG),
             }
         }

@@ -155,11 +155,13 @@ impl Process {
     fn list(&mut self, services: &mut dyn NodeServices, address: u64) -> Result<Vec<u64>, Stop> {
         let length = self.spec.size as usize * size_of::<u64>();
         let mut bytes = Vec::new();
-        bytes
-            .try_reserve_exact(length)
-            .map_err(|_| Errno::ENOMEM)?;
+        bytes.try_reserve_exact(length).map_err(|_| Errno::ENOMEM)?;
         bytes.resize(length, 0);
-        self.read_user(services, UserSlice::new(address, length as u64)?, &mut bytes)?;
+        self.read_user(
+            services,
+            UserSlice::new(address, length as u64)?,
+            &mut bytes,
+        )?;
         let (words, _) = bytes.as_chunks();
         Ok(words.iter().copied().map(u64::from_le_bytes).collect())
     }
@@ -209,7 +211,11 @@ impl Process {
             return Err(Errno::EINVAL.into());
         }
         let mut bytes = vec![0; count as usize * size_of::<u32>()];
-        self.read_user(services, UserSlice::new(list, bytes.len() as u64)?, &mut bytes)?;
+        self.read_user(
+            services,
+            UserSlice::new(list, bytes.len() as u64)?,
+            &mut bytes,
+        )?;
         let (words, _) = bytes.as_chunks();
         let requests: Vec<u32> = words.iter().copied().map(u32::from_le_bytes).collect();
         check_requests(services, &requests)?;

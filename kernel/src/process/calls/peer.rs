@@ -6,10 +6,10 @@ use netstack::broadcast::table::Entry;
 use netstack::ids::Rank;
 
 use super::Args;
+use crate::agent::exchange::TABLE_WITHIN;
 use crate::agent::services::{NodeServices, PeerLookup};
 use crate::process::Process;
 use crate::process::ending::Stop;
-use crate::agent::exchange::TABLE_WITHIN;
 use crate::time;
 
 impl Process {
