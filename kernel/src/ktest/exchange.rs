@@ -379,7 +379,10 @@ pub fn hostile() -> Outcome {
             }
             table.extend(arguments);
             let near = |offset: u64| DATA + 0x8000 + offset % 0x1_0000;
-            let address = |edge: u64| if edge % 3 == 0 { edge } else { near(edge) };
+            let address = |edge: u64| match edge.is_multiple_of(3) {
+                true => edge,
+                false => near(edge),
+            };
             structures.extend(words(&Operation {
                 kind: (random / 8 % 5) as u16,
                 rank: (random / 64 % 4) as u32 % 3,

@@ -237,9 +237,7 @@ impl PageTable {
 
     /// What the CPU does to the entry of a page it uses: for a use that goes by the physical address.
     pub(crate) fn note_use(self, mem: &mut impl PhysMem, address: VirtAddr, written: bool) {
-        let (at, _) = self
-            .find(mem, address)
-            .expect("what is used is mapped");
+        let (at, _) = self.find(mem, address).expect("what is used is mapped");
         let entry = Entry::from_bits(mem.read_u64(at));
         mem.write_u64(at, entry.used(written).bits());
     }

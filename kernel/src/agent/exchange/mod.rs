@@ -321,6 +321,10 @@ impl Exchange {
             let Some((rank, length)) = endpoint.poll_transmit(now, buffer, &mut memory) else {
                 break None;
             };
+            // No switch would bring it back.
+            if rank == job.me {
+                continue;
+            }
             let route = self.routes.find(rank, || match table?(rank) {
                 PeerLookup::Found(entry) => Some(Route {
                     address: entry.addr,
