@@ -1,13 +1,14 @@
-//! A broadcast without a cluster: `hearth send` and `hearth receive`, the source and the members of
-//! one cast as ordinary processes on ordinary UDP sockets.
+//! The engines without a cluster, as ordinary processes on ordinary UDP sockets: `hearth send` and `hearth receive`, the
+//! source and the members of one broadcast, and `hearth exchange`, the ranks of an all-to-all exchange.
 //!
-//! Key types: [`send::Sender`], [`receive::Receiver`] (both driven by [`crate::udp::drive`]).
+//! Key types: [`send::Sender`], [`receive::Receiver`], [`exchange::Station`] (all driven by [`crate::udp::drive`]).
 //! Neighbours: `cli::hosted` (options and words), `casts::object` (hashes), `netstack::broadcast` (all
 //! protocol).
 //!
 //! Who has the key may send and receive; nothing here knows users. Invariant: a file appears under its
 //! name only when all of it is there and checked.
 
+pub mod exchange;
 pub mod receive;
 pub mod send;
 mod store;

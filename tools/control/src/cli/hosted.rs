@@ -315,7 +315,7 @@ fn report_received(global: &Global, received: &Received) -> anyhow::Result<()> {
 }
 
 /// The shared key in a file, made if there is none.
-fn key(path: &Path) -> anyhow::Result<Key> {
+pub(super) fn key(path: &Path) -> anyhow::Result<Key> {
     let known = path.exists();
     let secret =
         secrets::cluster_secret(path).with_context(|| format!("--key-file {}", path.display()))?;
@@ -340,7 +340,7 @@ pub(super) fn file_name(path: &Path) -> anyhow::Result<String> {
     Ok(name.to_string())
 }
 
-fn deadline(timeout_s: Option<f64>, clock: &Clock) -> Option<u64> {
+pub(super) fn deadline(timeout_s: Option<f64>, clock: &Clock) -> Option<u64> {
     let timeout = Duration::try_from_secs_f64(timeout_s?).ok()?;
     Some(
         clock
@@ -349,7 +349,7 @@ fn deadline(timeout_s: Option<f64>, clock: &Clock) -> Option<u64> {
     )
 }
 
-fn interrupts() -> anyhow::Result<Signal> {
+pub(super) fn interrupts() -> anyhow::Result<Signal> {
     Ok(signal(SignalKind::interrupt())?)
 }
 

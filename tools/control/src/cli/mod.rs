@@ -10,6 +10,7 @@ mod casts;
 mod cluster;
 mod config_command;
 mod doctor;
+mod exchange;
 mod hosted;
 mod lists;
 mod node;
@@ -121,6 +122,8 @@ enum Command {
     Send(hosted::SendOptions),
     /// Receive files from `hearth send`.
     Receive(hosted::ReceiveOptions),
+    /// Measure an all-to-all exchange between ordinary machines
+    Exchange(exchange::ExchangeOptions),
     /// Say which nodes of a tree a job would get, without a cluster.
     Plan(plan::Options),
     /// Show the configuration.
@@ -158,6 +161,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Casts(options) => casts::casts(&global, &options),
         Command::Send(options) => hosted::send(&global, &options),
         Command::Receive(options) => hosted::receive(&global, &options),
+        Command::Exchange(options) => exchange::exchange(&global, &options),
         Command::Events(options) => lists::events(&global, &options).map(done),
         Command::Timeline(options) => lists::timeline(&global, &options).map(done),
         Command::Serve(options) => serve_command::main(&global, options).map(done),

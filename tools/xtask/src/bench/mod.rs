@@ -2,8 +2,8 @@
 //!
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every figure is a
 //! ratio taken in one run or a count; seconds stand beside them as context. Neighbours: [`alloc`], [`boot`], [`broadcast`],
-//! [`call`], [`launch`] measure; [`linux`] prepares the peer that they compare with, [`cluster`] brings
-//! both up.
+//! [`call`], [`exchange`], [`launch`] measure; [`linux`] prepares the peer that they compare with, [`cluster`] and
+//! [`namespaces`] bring machines up, [`mpich`] starts a peer on them, [`links`] knows what limited links can do.
 //!
 //! Invariant: a row holds what was measured in this run; a case that could not be measured fairly says
 //! `refused` with the reason and misses its goal.
@@ -13,8 +13,12 @@ mod boot;
 mod broadcast;
 mod call;
 mod cluster;
+mod exchange;
 mod launch;
+mod links;
 mod linux;
+mod mpich;
+mod namespaces;
 
 use std::time::{Duration, Instant};
 
@@ -119,7 +123,7 @@ impl Row {
 /// What the command line asks of a benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Benchmark: alloc, boot, broadcast, call or launch.
+    /// Benchmark: alloc, boot, broadcast, call, exchange or launch.
     pub name: String,
     /// Only this case, or all cases whose names begin with this and a slash.
     #[arg(long, value_name = "CASE")]
@@ -148,10 +152,11 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         "boot" => boot::run(workspace, &mut report)?,
         "broadcast" => broadcast::run(workspace, &mut report)?,
         "call" => call::run(workspace, &mut report)?,
+        "exchange" => exchange::run(workspace, &mut report)?,
         "launch" => launch::run(workspace, &mut report)?,
         other => {
             bail!(
-                "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, launch"
+                "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, exchange, launch"
             )
         }
     }

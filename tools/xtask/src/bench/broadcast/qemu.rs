@@ -12,8 +12,9 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::super::cluster::Cluster;
+use super::super::links::{self, IDLE_LEAST, Processors, limit_s};
 use super::super::{Goal, Report, Row, median, quiet};
-use super::{PORT_BUFFER_BYTES, RATIO_MOST, limit_s, payload};
+use super::{RATIO_MOST, payload};
 use crate::workspace::Workspace;
 
 /// The interface of the control node, and its name in cases' links.
@@ -22,8 +23,6 @@ const SERVICE: &str = "service";
 const RUNS: usize = 3;
 /// A link may carry so much more than its limit: the token bucket at the start.
 const LINK_MOST: f64 = 1.02;
-/// With less than this share of the processors left over they were the bottleneck, not the links.
-const IDLE_LEAST: f64 = 0.10;
 
 /// What the nodes are, and how much they get.
 #[derive(Debug, Clone, Copy)]
@@ -117,7 +116,7 @@ fn measure(
         kind.nodes,
         &["--direct", "--memory", kind.memory, "--rate", kind.rate],
     )?;
-    check_links(&cluster, kind)?;
+    links::check(&cluster, kind.nodes, kind.bits_per_second)?;
     let folder = tempfile::tempdir().context("making a folder for files")?;
     let mut serial = 0;
     for (scheme, option) in schemes {
@@ -141,38 +140,6 @@ fn measure(
     cluster.down()
 }
 
-/// Both ends of every link have the rate asked for and a queue no longer than a switch's.
-fn check_links(cluster: &Cluster, kind: &Kind) -> Result<()> {
-    let limits = cluster.link_limits()?;
-    // Control's link and each node's, two ends each; there is one switch.
-    ensure!(
-        limits.len() == 2 * (kind.nodes + 1),
-        "{} ends of links are limited instead of {}",
-        limits.len(),
-        2 * (kind.nodes + 1)
-    );
-    for limit in &limits {
-        let field = |name: &str| {
-            limit["options"][name]
-                .as_u64()
-                .with_context(|| format!("tc shows no {name}: {limit}"))
-        };
-        let rate = field("rate")? * 8;
-        ensure!(
-            rate == kind.bits_per_second,
-            "a link has {rate} bit/s instead of {}: {limit}",
-            kind.bits_per_second
-        );
-        // tc shows the longest wait, in microseconds.
-        let queue_bytes = field("lat")? * kind.bits_per_second / 8 / 1_000_000;
-        ensure!(
-            queue_bytes <= PORT_BUFFER_BYTES,
-            "{queue_bytes} bytes may wait in front of a link: {limit}"
-        );
-    }
-    Ok(())
-}
-
 /// Casts a file that no node has, and has it dropped.
 fn cast(cluster: &Cluster, kind: &Kind, scheme: &str, folder: &Path, serial: u64) -> Result<Cast> {
     let name = format!("bench-{serial}");
@@ -182,10 +149,10 @@ fn cast(cluster: &Cluster, kind: &Kind, scheme: &str, folder: &Path, serial: u64
     bytes[..8].copy_from_slice(&serial.to_le_bytes());
     fs::write(&path, bytes)?;
     let path = path.to_string_lossy().into_owned();
-    let (before, processors) = (cluster.counters()?, processor_ticks()?);
+    let (before, processors) = (cluster.counters()?, Processors::now()?);
     let rate = format!("{}kbit", kind.paced() / 1_000);
     let done = cluster.json(&["cast", &path, "--scheme", scheme, "--rate", &rate])?;
-    let (after, later) = (cluster.counters()?, processor_ticks()?);
+    let (after, idle) = (cluster.counters()?, processors.idle_since()?);
     cluster.run(&["casts", "drop", &name])?;
     fs::remove_file(&path)?;
     let figure = |field: &str| {
@@ -210,12 +177,11 @@ fn cast(cluster: &Cluster, kind: &Kind, scheme: &str, folder: &Path, serial: u64
     for node in 0..kind.nodes {
         node_bytes = node_bytes.max(moved(&format!("n{node}"))?.1);
     }
-    let (total, idle) = (later.0 - processors.0, later.1 - processors.1);
     Ok(Cast {
         seconds: figure("ms")? / 1e3,
         control_bytes: moved(SERVICE)?.1,
         node_bytes,
-        idle: idle as f64 / total.max(1) as f64,
+        idle,
     })
 }
 
@@ -265,20 +231,6 @@ fn rows(report: &mut Report, kind: &Kind, scheme: &str, casts: &[Cast]) {
     report.row(context("processors_idle", idle, "share"));
 }
 
-/// All ticks of the processors since the start, and those among them that nobody used.
-fn processor_ticks() -> Result<(u64, u64)> {
-    let text = fs::read_to_string("/proc/stat")?;
-    let line = text.lines().next().unwrap_or_default();
-    let ticks: Vec<u64> = line
-        .split_whitespace()
-        .skip(1)
-        .filter_map(|word| word.parse().ok())
-        .collect();
-    // user nice system idle iowait ...; the last two, guests, are part of the first two.
-    let idle = ticks.get(3..5).context("/proc/stat is short")?.iter().sum();
-    Ok((ticks.iter().take(8).sum(), idle))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,11 +240,5 @@ mod tests {
         assert_eq!(KINDS[0].case(SCHEMES[0].0), "qemu-16/5mbit/4MB/default");
         assert_eq!(KINDS[1].case(SCHEMES[3].0), "qemu-4/20mbit/16MB/direct");
         assert_eq!(KINDS[1].paced(), 20_334_261);
-    }
-
-    #[test]
-    fn a_machine_has_ticks() {
-        let (all, idle) = processor_ticks().unwrap();
-        assert!(all >= idle && all > 0);
     }
 }

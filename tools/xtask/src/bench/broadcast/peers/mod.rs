@@ -1,12 +1,11 @@
 //! The hosted endpoint beside other programs that give one file to many receivers.
 //!
 //! Cases are `peers-RECEIVERS/PROGRAM` and `peers-RECEIVERS/PROGRAM+slow1` (one receiver's link at a tenth); the file has
-//! 4 MB, links have 50 Mbit/s in both directions. Neighbours: [`network`] makes the links, [`tools`] starts the programs.
+//! 4 MB, links have 50 Mbit/s in both directions. Neighbours: [`namespaces`] makes the links, [`tools`] starts the programs.
 //!
 //! Key type: [`Run`]. The clock starts before the first process is started and stops when the programs have ended and every
 //! receiver's file is whole and has been compared. Invariant: a file that differs is an error, never a figure.
 
-mod network;
 mod tools;
 
 use std::collections::BTreeMap;
@@ -17,11 +16,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::super::links::{PORT_BUFFER_BYTES, limit_s};
+use super::super::namespaces::{self, Network, Traffic};
 use super::super::{Goal, Report, Row, median, quiet};
-use super::{RATIO_MOST, limit_s, payload};
+use super::{RATIO_MOST, payload};
 use crate::setup;
 use crate::workspace::Workspace;
-use network::{Network, Traffic};
 use tools::{FILE, Job, Started, Tool};
 
 const RECEIVERS: [usize; 2] = [8, 16];
@@ -127,8 +127,8 @@ fn wants_links(report: &Report, receivers: usize) -> bool {
 
 impl Bench<'_> {
     fn normal(&mut self, report: &mut Report) -> Result<()> {
-        let limited = Network::make(self.receivers, |_| Some(RATE))?;
-        let free = Network::make(self.receivers, |_| None)?;
+        let limited = Network::make(self.receivers, PORT_BUFFER_BYTES, |_| Some(RATE))?;
+        let free = Network::make(self.receivers, PORT_BUFFER_BYTES, |_| None)?;
         let scratch = tempfile::tempdir()?;
         if wants_links(report, self.receivers) {
             self.links(report, &limited)?;
@@ -212,7 +212,7 @@ impl Bench<'_> {
             return Ok(());
         }
         let last = self.receivers;
-        let network = Network::make(last, |node| {
+        let network = Network::make(last, PORT_BUFFER_BYTES, |node| {
             Some(if node == last { SLOW_RATE } else { RATE })
         })?;
         let scratch = tempfile::tempdir()?;
@@ -335,7 +335,7 @@ impl Bench<'_> {
         }
         std::thread::sleep(Duration::from_millis(200));
         for node in 0..nodes {
-            let next = network::address((node + 1) % nodes).to_string();
+            let next = namespaces::address((node + 1) % nodes).to_string();
             let mut send = network.on(node);
             send.args(["busybox", "nc", &next, CHECK_PORT]);
             let input = fs::File::open(self.file)?;

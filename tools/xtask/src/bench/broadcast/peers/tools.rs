@@ -12,7 +12,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::network::{INTERFACE, Network, address};
+use super::super::super::mpich;
+use super::super::super::namespaces::{INTERFACE, Network, address};
 
 /// Name of a complete file in a receiver's folder.
 pub const FILE: &str = "file";
@@ -39,8 +40,6 @@ const OPEN_MPI_LINKS: &[&str] = &[
     "oob_tcp_if_include=eth0",
     "mpi_yield_when_idle=1",
 ];
-/// MPICH (over UCX): TCP over the limited links only.
-const MPICH_LINKS: &[&str] = &["UCX_TLS=tcp", "UCX_NET_DEVICES=eth0"];
 /// MPICH: a pipelined ring; its other pipelined tree as a chain is as fast.
 const MPICH_RING: &[&str] = &[
     "MPIR_CVAR_BCAST_INTRA_ALGORITHM=nb",
@@ -138,8 +137,8 @@ impl Tool {
     pub fn prepare(self, job: &Job) -> Result<()> {
         match self {
             Self::Hearth => prepare_hearth(job),
-            Self::Mpich(_) => compile(job, "mpicc.mpich"),
-            Self::OpenMpi(_) => compile(job, "mpicc.openmpi"),
+            Self::Mpich(_) => compile(job, "mpicc.mpich").map(drop),
+            Self::OpenMpi(_) => compile(job, "mpicc.openmpi").map(drop),
             Self::Udpcast(_) | Self::Uftp(_) => Ok(()),
         }
     }
@@ -337,7 +336,7 @@ fn open_mpi(job: &Job, settings: Settings) -> Result<Started> {
         command.args(["--mca", name, value]);
     }
     command
-        .arg(job.scratch.join("mpicc.openmpi.out"))
+        .arg(compile(job, "mpicc.openmpi")?)
         .args([job.file, job.folder]);
     Ok(Started {
         foreground: vec![spawn(job, "sender", &mut command)?],
@@ -347,24 +346,13 @@ fn open_mpi(job: &Job, settings: Settings) -> Result<Started> {
 
 /// MPICH: `leave`, because MPI_Finalize over UCX's TCP does not return in Debian 12's version; mpirun then ends in error.
 fn mpich(job: &Job, settings: Settings) -> Result<Started> {
-    let shell = job.network.write_remote_shell(job.scratch)?;
-    let (hosts, ranks) = hosts(job, "");
-    let mut command = job.network.on(0);
-    command
-        .args(["mpirun.mpich", "-launcher", "rsh", "-launcher-exec"])
-        .arg(shell)
-        .args(["-iface", INTERFACE, "-hosts", &hosts, "-ppn", "1"])
-        .args(["-np", &ranks]);
-    let tuned = match settings {
+    let tuned: &[&str] = match settings {
         Settings::Tuned => MPICH_RING,
         Settings::Defaults => &[],
     };
-    for setting in MPICH_LINKS.iter().chain(tuned) {
-        let (name, value) = setting.split_once('=').context("a setting is NAME=VALUE")?;
-        command.args(["-genv", name, value]);
-    }
+    let mut command = mpich::command(job.network, job.scratch, tuned)?;
     command
-        .arg(job.scratch.join("mpicc.mpich.out"))
+        .arg(compile(job, "mpicc.mpich")?)
         .args([job.file, job.folder])
         .arg("leave");
     Ok(Started {
@@ -373,19 +361,9 @@ fn mpich(job: &Job, settings: Settings) -> Result<Started> {
     })
 }
 
-fn compile(job: &Job, compiler: &str) -> Result<()> {
-    let binary: PathBuf = job.scratch.join(format!("{compiler}.out"));
-    if binary.is_file() {
-        return Ok(());
-    }
-    let source = job.scratch.join("mpi-broadcast.c");
-    fs::write(&source, include_str!("mpi-broadcast.c"))?;
-    crate::workspace::output_of(
-        Command::new(compiler)
-            .args(["-O2", "-o"])
-            .args([&binary, &source]),
-    )
-    .map(drop)
+fn compile(job: &Job, compiler: &str) -> Result<PathBuf> {
+    let source = include_str!("mpi-broadcast.c");
+    mpich::compile(job.scratch, compiler, "mpi-broadcast", source)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Machines in miniature: one network namespace each, on one switch, every link limited in both directions.
 //!
-//! Key types: [`Network`], [`Traffic`]. Neighbours: `tools` runs programs on the nodes, `super` measures.
+//! Key types: [`Network`], [`Traffic`]. Neighbours: the `peers` of [`super::broadcast`] and [`super::exchange`] run programs on the
+//! nodes and measure.
 //!
 //! The limiter is tc's token bucket filter: there is no network emulator in every kernel, and nothing here needs one. It
 //! charges 14 bytes of Ethernet header and no preamble, checksum or gap.
@@ -15,8 +16,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-
-use super::super::PORT_BUFFER_BYTES;
 
 /// The bucket: 2.6 ms of a link of 50 Mbit/s, and more than a full frame at any rate used here.
 const BURST_BYTES: u64 = 16_384;
@@ -66,7 +65,7 @@ impl Drop for Holder {
     }
 }
 
-/// A sender, node 0, and receivers, nodes 1 and up, on one switch.
+/// Nodes from 0 on, on one switch: where one sends, it is node 0.
 pub struct Network {
     /// Dropped first: the nodes' links end with them.
     nodes: Vec<Holder>,
@@ -75,8 +74,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes the network; `rate` gives the bits a second of a node's link, `None` for as fast as it goes.
-    pub fn make(receivers: usize, rate: impl Fn(usize) -> Option<u64>) -> Result<Self> {
+    /// Makes the network; `rate` gives the bits a second of a node's link, `None` for as fast as it goes; `queue_bytes` may wait
+    /// in front of a link.
+    pub fn make(
+        receivers: usize,
+        queue_bytes: u64,
+        rate: impl Fn(usize) -> Option<u64>,
+    ) -> Result<Self> {
         let is_root = nix::unistd::getuid().is_root();
         let stay = |name: &str| format!("hostname {name} && echo held && exec cat");
         let mut command = Command::new("unshare");
@@ -95,11 +99,11 @@ impl Network {
             command.args(["unshare", "-n", "-u", "sh", "-c", &stay(&host(node))]);
             network.nodes.push(Holder::start(command)?);
         }
-        network.plug(rate)?;
+        network.plug(queue_bytes, rate)?;
         Ok(network)
     }
 
-    fn plug(&self, rate: impl Fn(usize) -> Option<u64>) -> Result<()> {
+    fn plug(&self, queue_bytes: u64, rate: impl Fn(usize) -> Option<u64>) -> Result<()> {
         let mut switch = String::from(
             "link set lo up\n\
              link add name switch type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
@@ -114,7 +118,7 @@ impl Network {
                 holder.pid()
             ));
             if let Some(rate) = rate(node) {
-                limits.push_str(&limit(&port, rate));
+                limits.push_str(&limit(&port, rate, queue_bytes));
             }
         }
         self.batch(&self.hub, "ip", &switch)?;
@@ -131,7 +135,7 @@ impl Network {
                 ),
             )?;
             if let Some(rate) = rate(node) {
-                self.batch(holder, "tc", &limit(INTERFACE, rate))?;
+                self.batch(holder, "tc", &limit(INTERFACE, rate, queue_bytes))?;
             }
         }
         Ok(())
@@ -147,6 +151,28 @@ impl Network {
             .stderr(Stdio::null())
             .status()?;
         ensure!(status.success(), "sh: {status}");
+        Ok(())
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> std::ops::Range<usize> {
+        0..self.nodes.len()
+    }
+
+    /// Every node from now on loses one of so many packets that arrive, at random; and large segments are taken apart before, as
+    /// cards do, so that a loss is that of a frame.
+    pub fn lose_one_of(&self, packets: u32) -> Result<()> {
+        for holder in &self.nodes {
+            let link = format!("link set dev {INTERFACE} gso_max_segs 1\n");
+            self.batch(holder, "ip", &link)?;
+            let rules = format!(
+                "table inet loss {{ chain input {{ type filter hook input priority 0; \
+                 iifname \"{INTERFACE}\" numgen random mod {packets} == 0 drop; }} }}"
+            );
+            let status = self.enter(holder, &["-n"]).args(["nft", &rules]).status();
+            let status = status.context("starting nft; `cargo xtask setup` installs it")?;
+            ensure!(status.success(), "nft: {status}");
+        }
         Ok(())
     }
 
@@ -239,9 +265,9 @@ fn port(node: usize) -> String {
     format!("p{node}")
 }
 
-fn limit(interface: &str, bits_per_second: u64) -> String {
+fn limit(interface: &str, bits_per_second: u64, queue_bytes: u64) -> String {
     format!(
-        "qdisc add dev {interface} root tbf rate {bits_per_second}bit burst {BURST_BYTES} limit {PORT_BUFFER_BYTES}\n"
+        "qdisc add dev {interface} root tbf rate {bits_per_second}bit burst {BURST_BYTES} limit {queue_bytes}\n"
     )
 }
 

@@ -1,0 +1,129 @@
+//! `hearth exchange`: an all-to-all exchange between ordinary machines, to measure it.
+//!
+//! Neighbours: `crate::hosted::exchange` does it. Invariant: status 0 means that every byte was compared.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use netstack::exchange::Scheme;
+
+use super::{Global, block_on, hosted as sides};
+use crate::clock::Clock;
+use crate::config::LinkRate;
+use crate::hosted;
+use crate::hosted::exchange::{Order, Station};
+use crate::{output, udp};
+
+/// Options of `hearth exchange`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Start it once on each machine, with the same list and key file and another --rank. Every rank sends a block to every
+other, which compares it; the time is from when all are ready until this rank has sent and received everything.
+Exit status: 0 every byte was right; 1 it failed; 125 anything else.")]
+pub struct ExchangeOptions {
+    /// All ranks: ADDRESS[:PORT] or HOST[:PORT], with commas between them.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', required = true)]
+    ranks: Vec<String>,
+    /// Which of them this is, from 0 on.
+    #[arg(long, value_name = "RANK")]
+    rank: usize,
+    /// File with the key that they share; made if there is none.
+    #[arg(long, value_name = "FILE")]
+    key_file: PathBuf,
+    /// Bytes of each block.
+    #[arg(long, value_name = "BYTES", default_value_t = 65_536)]
+    bytes: usize,
+    /// Exchanges, one after another.
+    #[arg(long, value_name = "COUNT", default_value_t = 3)]
+    repeats: usize,
+    /// Rate of everybody's link, as in 50mbit [default: found out].
+    #[arg(long, value_name = "RATE")]
+    rate: Option<LinkRate>,
+    /// Bytes that may wait in front of a link.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    port_buffer: u32,
+    /// default, published, published-L=NUMBER, at-once, at-once-random, blind or barrier.
+    #[arg(long, value_name = "SCHEME", default_value = "default", value_parser = scheme)]
+    scheme: Scheme,
+    /// Give up after so many seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = sides::seconds, default_value = "60")]
+    timeout: f64,
+}
+
+fn scheme(name: &str) -> Result<Scheme, String> {
+    Scheme::parse(name).ok_or_else(|| {
+        format!("{name:?} is no scheme; there are default, published, published-L=NUMBER, at-once, at-once-random, blind, barrier")
+    })
+}
+
+/// Takes part in exchanges.
+pub fn exchange(global: &Global, options: &ExchangeOptions) -> anyhow::Result<ExitCode> {
+    let key = sides::key(&options.key_file)?;
+    let ranks: Vec<_> = options
+        .ranks
+        .iter()
+        .map(|text| hosted::resolve(text))
+        .collect::<Result<_, _>>()?;
+    let Some(&listen) = ranks.get(options.rank) else {
+        bail!(
+            "--rank {} is none of the {} in --ranks; they are numbered from 0 on",
+            options.rank,
+            ranks.len()
+        );
+    };
+    block_on(async {
+        let clock = Clock::start();
+        let socket = udp::open(listen).with_context(|| {
+            format!("cannot listen at {listen}; is it an address of this machine, and is nobody else there?")
+        })?;
+        let mut config = Order::config(options.rank, ranks.len(), key);
+        config.rate = options.rate.map_or(0, LinkRate::bytes_per_second);
+        config.port_buffer = options.port_buffer;
+        config.scheme = options.scheme;
+        let order = Order {
+            ranks,
+            config,
+            bytes: options.bytes,
+            repeats: options.repeats,
+            deadline_us: sides::deadline(Some(options.timeout), &clock),
+        };
+        let mut station = Station::new(order, clock, sides::interrupts()?);
+        let never = std::future::pending();
+        udp::drive(&mut station, &socket, clock, never).await?;
+        report(global, options, &station)
+    })
+}
+
+fn report(
+    global: &Global,
+    options: &ExchangeOptions,
+    station: &Station,
+) -> anyhow::Result<ExitCode> {
+    let counters = station.counters();
+    let failure = station.failure.as_ref().map(ToString::to_string);
+    if global.json {
+        super::print_json(&serde_json::json!({
+            "rank": options.rank,
+            "bytes": options.bytes,
+            "seconds": station.seconds,
+            "failure": failure,
+            "packets_sent": counters.packets_sent,
+            "asked_again": counters.asked_again,
+            "duplicates": counters.duplicates,
+            "control_sent": counters.control_sent,
+        }))?;
+    } else {
+        for seconds in &station.seconds {
+            output::say_line(format_args!("{seconds:.4} s"));
+        }
+        if let Some(failure) = &failure {
+            output::say_line(format_args!("rank {}: {failure}", options.rank));
+        }
+    }
+    Ok(match failure {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::FAILURE,
+    })
+}

@@ -1,0 +1,364 @@
+//! All-to-all exchanges without a cluster: `hearth exchange`, one rank of the kernel's engine as an ordinary process on an ordinary
+//! UDP socket, to measure what links carry.
+//!
+//! Key type: [`Station`] (driven by [`crate::udp::drive`]). Neighbours: `cli::exchange` (options and words),
+//! `netstack::exchange` (all protocol).
+//!
+//! Invariant: a time is given only for an exchange whose every byte has been compared.
+
+use std::net::SocketAddrV4;
+
+use netstack::exchange::{
+    BufferId, Config, Counters, Endpoint, Event, Gone, Layout, Memory, Op, OpId, Side,
+};
+use netstack::ids::{JobId, Rank};
+use netstack::time::Instant;
+use tokio::signal::unix::Signal;
+
+use crate::clock::Clock;
+use crate::udp;
+
+/// What all ranks call the job: the key tells who belongs to it.
+const JOB: JobId = JobId(1);
+/// Buffers of [`Blocks`].
+const SEND: BufferId = BufferId(0);
+const RECEIVE: BufferId = BufferId(1);
+/// How long the end waits for others to have everything, in microseconds.
+const LINGER_US: u64 = 2_000_000;
+
+/// What a rank is to do.
+#[derive(Debug)]
+pub struct Order {
+    /// Where each rank listens.
+    pub ranks: Vec<SocketAddrV4>,
+    /// Which of them this is, with what the engine needs to know.
+    pub config: Config,
+    /// Bytes of each block.
+    pub bytes: usize,
+    /// Exchanges.
+    pub repeats: usize,
+    /// Microseconds of the clock at which it gives up.
+    pub deadline_us: Option<u64>,
+}
+
+impl Order {
+    /// The engine's configuration but for what is measured.
+    pub fn config(me: usize, size: usize, key: netstack::wire::key::Key) -> Config {
+        Config {
+            job: JOB,
+            epoch: 0,
+            me: Rank(me as u32),
+            size: size as u32,
+            key,
+            rate: 0,
+            port_buffer: 0,
+            leaf: 0,
+            scheme: netstack::exchange::Scheme::Default,
+            eager_bytes: 0,
+            seed: super::seed(),
+        }
+    }
+}
+
+/// Why a rank ended without its figures.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The engine says why.
+    #[error("{0}")]
+    Engine(netstack::exchange::Error),
+    /// The engine does not take what is to be done.
+    #[error("the exchange cannot be posted ({0:?}); choose other --bytes or fewer --ranks")]
+    Post(netstack::exchange::PostError),
+    /// A byte differs.
+    #[error("byte {at} from rank {from} is another than was sent")]
+    Differs {
+        /// The sender.
+        from: usize,
+        /// Where in its block.
+        at: usize,
+    },
+    /// The time was up.
+    #[error("the time was up")]
+    TimeUp,
+    /// Interrupted.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// The memory of this rank.
+#[derive(Debug)]
+struct Blocks {
+    send: Vec<u8>,
+    receive: Vec<u8>,
+}
+
+impl Memory for Blocks {
+    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<(), Gone> {
+        let from = if buffer == SEND {
+            &self.send
+        } else {
+            &self.receive
+        };
+        let piece = from
+            .get(offset as usize..)
+            .and_then(|rest| rest.get(..out.len()));
+        out.copy_from_slice(piece.ok_or(Gone)?);
+        Ok(())
+    }
+
+    fn write(&mut self, buffer: BufferId, offset: u64, bytes: &[u8]) -> Result<(), Gone> {
+        let to = if buffer == RECEIVE {
+            &mut self.receive
+        } else {
+            &mut self.send
+        };
+        let piece = to
+            .get_mut(offset as usize..)
+            .and_then(|rest| rest.get_mut(..bytes.len()));
+        piece.ok_or(Gone)?.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// What is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Waits for all ranks before an exchange.
+    Gather(OpId),
+    /// Exchanges since a time in microseconds.
+    Exchange(OpId, u64),
+    /// Has everything; stays until the others do too, at most until a time.
+    Leave(u64),
+}
+
+/// One rank.
+#[derive(Debug)]
+pub struct Station {
+    endpoint: Endpoint,
+    memory: Blocks,
+    order: Order,
+    clock: Clock,
+    interrupt: Signal,
+    step: Option<Step>,
+    round: usize,
+    /// Seconds of each exchange so far, at this rank.
+    pub seconds: Vec<f64>,
+    /// Why there will be no more.
+    pub failure: Option<Failure>,
+    over: bool,
+}
+
+impl Station {
+    /// A rank that waits for the others.
+    pub fn new(order: Order, clock: Clock, interrupt: Signal) -> Self {
+        let all = order.bytes * order.ranks.len();
+        let now = Instant::from_micros(clock.now_us());
+        Self {
+            endpoint: Endpoint::new(order.config, now),
+            memory: Blocks {
+                send: vec![0; all],
+                receive: vec![0; all],
+            },
+            order,
+            clock,
+            interrupt,
+            step: None,
+            round: 0,
+            seconds: Vec::new(),
+            failure: None,
+            over: false,
+        }
+    }
+
+    /// What the engine has counted.
+    pub fn counters(&self) -> Counters {
+        self.endpoint.counters()
+    }
+
+    fn me(&self) -> usize {
+        self.order.config.me.0 as usize
+    }
+
+    /// Posts what comes next.
+    fn advance(&mut self, now: Instant) {
+        if self.failure.is_some() || self.seconds.len() == self.order.repeats {
+            self.endpoint.leave(now);
+            self.step = Some(Step::Leave(now.as_micros() + LINGER_US));
+            return;
+        }
+        let (me, bytes, round) = (self.me(), self.order.bytes, self.round);
+        for to in 0..self.order.ranks.len() {
+            let block = &mut self.memory.send[to * bytes..][..bytes];
+            fill(block, (me, to), round);
+        }
+        self.memory.receive.fill(0);
+        let barrier = Op::Barrier { context: 0 };
+        match self.endpoint.post(now, barrier, &mut self.memory) {
+            Ok(op) => self.step = Some(Step::Gather(op)),
+            Err(error) => self.fail(now, Failure::Post(error)),
+        }
+    }
+
+    fn exchange(&mut self, now: Instant) {
+        let side = |buffer: BufferId| Side {
+            buffer,
+            layout: Layout::Equal {
+                bytes: self.order.bytes as u64,
+            },
+        };
+        let op = Op::AllToAll {
+            context: 0,
+            send: side(SEND),
+            receive: side(RECEIVE),
+        };
+        match self.endpoint.post(now, op, &mut self.memory) {
+            Ok(op) => self.step = Some(Step::Exchange(op, now.as_micros())),
+            Err(error) => self.fail(now, Failure::Post(error)),
+        }
+    }
+
+    fn fail(&mut self, now: Instant, failure: Failure) {
+        self.failure.get_or_insert(failure);
+        if !matches!(self.step, Some(Step::Leave(_))) {
+            self.advance(now);
+        }
+    }
+
+    fn handle(&mut self, now: Instant, event: Event) {
+        match (event, self.step) {
+            (Event::Failed { error, .. }, _) => self.fail(now, Failure::Engine(error)),
+            (Event::Done { op, .. }, Some(Step::Gather(wanted))) if op == wanted => {
+                self.exchange(now);
+            }
+            (Event::Done { op, .. }, Some(Step::Exchange(wanted, began_us))) if op == wanted => {
+                if let Some(failure) = self.compare() {
+                    return self.fail(now, failure);
+                }
+                let us = now.as_micros() - began_us;
+                self.seconds.push(us as f64 / 1e6);
+                self.round += 1;
+                self.advance(now);
+            }
+            (Event::Done { .. }, _) => {}
+        }
+    }
+
+    /// Compares what has come.
+    fn compare(&self) -> Option<Failure> {
+        let (me, bytes) = (self.me(), self.order.bytes);
+        let mut expected = vec![0; bytes];
+        for (from, found) in self.memory.receive.chunks(bytes.max(1)).enumerate() {
+            fill(&mut expected, (from, me), self.round);
+            if let Some(at) = (0..found.len()).find(|&at| found[at] != expected[at]) {
+                return Some(Failure::Differs { from, at });
+            }
+        }
+        None
+    }
+}
+
+/// Bytes that tell sender, receiver and round.
+fn fill(block: &mut [u8], (from, to): (usize, usize), round: usize) {
+    let base = from * 41 + to * 17 + round * 5;
+    for (at, byte) in block.iter_mut().enumerate() {
+        *byte = (base + at * 7 + (at >> 8) * 3) as u8;
+    }
+}
+
+impl udp::Engine for Station {
+    fn receive(&mut self, arrived: &mut udp::Arrived<'_>) {
+        while let Some((_, datagram)) = arrived.next() {
+            let now = Instant::from_micros(self.clock.now_us());
+            self.endpoint
+                .handle_datagram(now, datagram, &mut self.memory);
+        }
+    }
+
+    fn turn(&mut self, outbox: &mut udp::Outbox) -> u64 {
+        let now = Instant::from_micros(self.clock.now_us());
+        if self.step.is_none() {
+            self.advance(now);
+        }
+        let mut news = false;
+        while let Some(event) = self.endpoint.poll_event() {
+            self.handle(now, event);
+            news = true;
+        }
+        let (endpoint, memory, ranks) = (&mut self.endpoint, &mut self.memory, &self.order.ranks);
+        outbox.collect(|out| {
+            let (to, length) = endpoint.poll_transmit(now, out, memory)?;
+            Some((*ranks.get(to.0 as usize)?, length))
+        });
+        let deadline = match self.step {
+            Some(Step::Leave(until_us)) => {
+                self.over = self.endpoint.drained(now) || now.as_micros() >= until_us;
+                Some(until_us)
+            }
+            _ => self.order.deadline_us,
+        };
+        if self
+            .order
+            .deadline_us
+            .is_some_and(|at| at <= now.as_micros())
+        {
+            self.fail(now, Failure::TimeUp);
+        }
+        if news {
+            return now.as_micros();
+        }
+        let next = self.endpoint.poll_timeout().map(Instant::as_micros);
+        [next, deadline]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    async fn woken(&mut self) {
+        self.interrupt.recv().await;
+        self.failure.get_or_insert(Failure::Interrupted);
+        self.over = true;
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netstack::wire::key::Key;
+    use tokio::signal::unix::{SignalKind, signal};
+
+    #[tokio::test]
+    async fn ranks_on_ordinary_sockets_exchange_and_compare() {
+        const RANKS: usize = 3;
+        let listen = || udp::open("127.0.0.1:0".parse().unwrap()).unwrap();
+        let sockets: Vec<_> = (0..RANKS).map(|_| listen()).collect();
+        let ranks: Vec<_> = sockets.iter().map(|s| udp::address(s).unwrap()).collect();
+        let mut tasks = Vec::new();
+        for (me, socket) in sockets.into_iter().enumerate() {
+            let order = Order {
+                ranks: ranks.clone(),
+                config: Order::config(me, RANKS, Key([3; 16])),
+                bytes: 20_000,
+                repeats: 2,
+                deadline_us: Some(20_000_000),
+            };
+            let interrupt = signal(SignalKind::interrupt()).unwrap();
+            tasks.push(tokio::spawn(async move {
+                let clock = Clock::start();
+                let mut station = Station::new(order, clock, interrupt);
+                let never = std::future::pending();
+                udp::drive(&mut station, &socket, clock, never)
+                    .await
+                    .unwrap();
+                (station.seconds.len(), station.failure)
+            }));
+        }
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), (2, None));
+        }
+    }
+}
