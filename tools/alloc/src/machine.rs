@@ -198,9 +198,29 @@ impl Machine {
         count < self.unit && self.by_free[count as usize] > 0
     }
 
-    /// Whether a node is free.
+    /// Whether a node is free; one that is not there is not.
     pub fn is_free(&self, node: u32) -> bool {
-        self.nodes[node as usize] == Node::Free
+        self.nodes.get(node as usize) == Some(&Node::Free)
+    }
+
+    /// Whether a node is there, in service and stays so.
+    pub fn is_in_service(&self, node: u32) -> bool {
+        let node = self.nodes.get(node as usize);
+        node.is_some_and(|node| !is_lost(*node))
+    }
+
+    /// How many nodes are free.
+    pub fn free_nodes(&self) -> usize {
+        let by_free = self.by_free.iter().zip(0..);
+        by_free.map(|(units, free)| units * free).sum()
+    }
+
+    /// The job that has a node.
+    pub fn job_of(&self, node: u32) -> Option<u64> {
+        match self.nodes.get(node as usize)? {
+            Node::Job { id, .. } => Some(*id),
+            Node::Free | Node::Out => None,
+        }
     }
 
     /// The nodes of a job, in the order of their numbers.
@@ -242,17 +262,35 @@ impl Machine {
     /// Takes its nodes from a job that has ended. They are free again, or out of service.
     pub fn release(&mut self, job: u64) {
         for node in self.jobs.remove(&job).unwrap_or_default() {
-            let is_leaving = match self.nodes[node as usize] {
-                Node::Job { id, is_leaving } if id == job => is_leaving,
-                other => unreachable!("n{node} of job {job} is {other:?}"),
-            };
-            if is_leaving {
-                self.nodes[node as usize] = Node::Out;
-                self.out += 1;
-            } else {
-                self.nodes[node as usize] = Node::Free;
-                self.change_free(node, true);
-            }
+            self.give_back(job, node);
+        }
+    }
+
+    /// Takes one of its nodes from a job, which keeps the others.
+    ///
+    /// # Panics
+    /// When the job does not have it.
+    pub fn release_node(&mut self, job: u64, node: u32) {
+        let nodes = self.jobs.get_mut(&job).expect("the job has nodes");
+        let place = nodes.binary_search(&node).expect("the job has this node");
+        nodes.remove(place);
+        if nodes.is_empty() {
+            self.jobs.remove(&job);
+        }
+        self.give_back(job, node);
+    }
+
+    fn give_back(&mut self, job: u64, node: u32) {
+        let is_leaving = match self.nodes[node as usize] {
+            Node::Job { id, is_leaving } if id == job => is_leaving,
+            other => unreachable!("n{node} of job {job} is {other:?}"),
+        };
+        if is_leaving {
+            self.nodes[node as usize] = Node::Out;
+            self.out += 1;
+        } else {
+            self.nodes[node as usize] = Node::Free;
+            self.change_free(node, true);
         }
     }
 

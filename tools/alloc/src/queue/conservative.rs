@@ -13,7 +13,8 @@
 //!
 //! Invariant: no job starts that would take units which an earlier job has reserved.
 
-use super::{Pass, Reason, Time};
+use super::pass::Pass;
+use super::{Reason, Time};
 
 /// Most reservations in one pass; bounds a pass over thousands of queued jobs to a few
 /// milliseconds.
@@ -38,6 +39,12 @@ pub(super) fn run(pass: &mut Pass) {
         if !pass.is_within_limits(number) {
             continue;
         }
+        if pass.is_tied(number) && !pass.fits(number) {
+            pass.wait(number, Reason::Nodes);
+            let kept = pass.keep_nodes_of(number);
+            profile.reserve(pass.now, Time::MAX, kept);
+            continue;
+        }
         let units = pass.machine.units_for(pass.job(number).count);
         let span = pass.job(number).walltime.unwrap_or(Time::MAX).max(1);
         let latest = if is_full { pass.now } else { Time::MAX - 1 };
@@ -58,6 +65,7 @@ pub(super) fn run(pass: &mut Pass) {
             continue;
         }
         profile.reserve(start, span, units);
+        pass.note_reservation(number, start);
         pass.wait(
             number,
             if is_behind {
@@ -115,7 +123,8 @@ impl Profile {
         let first = self.split(start);
         let last = self.split(end);
         for (_, free) in &mut self.steps[first..last] {
-            *free -= units;
+            // A tied job keeps nodes that were reserved as a number.
+            *free = free.saturating_sub(units);
         }
     }
 

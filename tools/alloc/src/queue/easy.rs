@@ -13,6 +13,9 @@
 //! had as well, for comparison. Nothing starves by that: the first job has its reservation, and
 //! every job becomes the first (see [`super`]).
 //!
+//! The first job is the first that is not tied to certain nodes; one that is keeps those of its nodes
+//! that are free, and needs no reservation.
+//!
 //! Where the first job waits for jobs without a time limit there is no such time, and nothing goes
 //! before it: else it could wait for ever.
 //!
@@ -21,7 +24,8 @@
 //! Invariant: as long as no job of higher priority arrives, the first job starts no later than the
 //! shadow time of every pass before.
 
-use super::{JobNumber, Pass, Time};
+use super::pass::{Pass, Tied};
+use super::{JobNumber, Time};
 
 /// When the first job will start at the latest, and how many units will be free beside it.
 struct Shadow {
@@ -40,10 +44,11 @@ pub(super) enum Others {
 
 /// Runs the pass.
 pub(super) fn run(pass: &mut Pass, order: Others) {
-    let Some(first) = pass.start_in_order() else {
+    let Some(first) = pass.start_in_order(Tied::KeepsItsNodes) else {
         return;
     };
     let mut shadow = shadow(pass, pass.candidates[first]);
+    pass.note_reservation(pass.candidates[first], shadow.time);
     if shadow.time == Time::MAX {
         return;
     }
@@ -103,7 +108,7 @@ impl super::Queue {
         machine: &mut super::Machine,
         placing: super::Placing,
     ) -> Option<(JobNumber, Time)> {
-        let candidates = self.candidates(now, machine);
+        let candidates = self.candidates(now, machine, &|_| Default::default());
         let first = *candidates.first()?;
         let pass = Pass {
             candidates,
@@ -112,6 +117,7 @@ impl super::Queue {
             placing,
             warm: &|_| Default::default(),
             now,
+            kept: Vec::new(),
             starts: Vec::new(),
         };
         Some((first, shadow(&pass, first).time))

@@ -18,6 +18,11 @@
 //! | [`Policy::EasyInOrder`] | the same, in order |
 //! | [`Policy::Conservative`] | what does not delay the start of any job before it ([`conservative`]) |
 //!
+//! A job can be tied to certain nodes ([`Tie`]): those that it names, or those that hold its program.
+//! While the others of them are not free it keeps those that are: jobs behind it get none of them, and
+//! where the policy lets anything go before the first job that does not fit, they go on without them.
+//! So it waits for jobs that run already and for no others.
+//!
 //! Times are whole numbers of whatever the owner counts in (seconds in a replay).
 //!
 //! Key types: [`Queue`], [`Job`], [`Policy`], [`Start`]. Neighbours: [`crate::placing`],
@@ -28,6 +33,7 @@
 
 mod conservative;
 mod easy;
+mod pass;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +41,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::machine::Machine;
-use crate::placing::{Given, Placing, Wish};
+use crate::placing::{Given, Placing};
+use pass::Pass;
 
 /// A point in time or a span of it.
 pub type Time = u64;
@@ -115,6 +122,18 @@ pub struct Dependency {
     pub must_succeed: bool,
 }
 
+/// Which nodes a job may have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Tie {
+    /// Any.
+    #[default]
+    None,
+    /// These and no others, as many as it has.
+    Named(Vec<u32>),
+    /// Those that hold its program.
+    Warm,
+}
+
 /// A job in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
@@ -134,6 +153,8 @@ pub struct Job {
     pub is_held: bool,
     /// Jobs that must end first. Jobs that the queue does not know have ended.
     pub after: Vec<Dependency>,
+    /// Which nodes it may have.
+    pub tie: Tie,
 }
 
 impl Job {
@@ -148,6 +169,7 @@ impl Job {
             submitted,
             is_held: false,
             after: Vec::new(),
+            tie: Tie::None,
         }
     }
 }
@@ -157,6 +179,8 @@ impl Job {
 pub struct Limits {
     /// Most jobs queued.
     pub queued: usize,
+    /// Most jobs that run.
+    pub running: usize,
     /// Most jobs of one user that run.
     pub running_of_user: Option<u32>,
     /// Most nodes that the jobs of one user have.
@@ -169,6 +193,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             queued: QUEUED_MAX,
+            running: usize::MAX,
             running_of_user: None,
             nodes_of_user: None,
             // A week, in seconds.
@@ -189,6 +214,9 @@ pub enum SubmitError {
     /// The number is taken.
     #[error("there is a job {0} already")]
     Known(JobNumber),
+    /// It names another number of nodes than it has, or one twice.
+    #[error("a job names as many nodes as it has, each once")]
+    Tie,
     /// It waits for itself or for too many.
     #[error("a job waits for at most {DEPENDENCIES_MAX} others, and not for itself")]
     Dependencies,
@@ -205,10 +233,14 @@ pub enum Reason {
     Dependency,
     /// A job that had to end well did not.
     DependencyFailed,
-    /// Its user has as many running jobs or nodes as allowed.
-    UserLimit,
+    /// Its user has as many running jobs as allowed.
+    UserJobs,
+    /// Its user would have more nodes than allowed.
+    UserNodes,
     /// More nodes than are in service.
     TooLarge,
+    /// Nodes that it names are not in service.
+    NodesOut,
     /// There are not enough free nodes.
     Nodes,
     /// Jobs before it go first.
@@ -222,6 +254,8 @@ pub struct Start {
     pub job: Job,
     /// Its nodes.
     pub given: Given,
+    /// Free nodes that it could not have, since jobs before it keep them ([`Tie`]).
+    pub kept: Vec<u32>,
 }
 
 /// How often something happened.
@@ -240,6 +274,8 @@ pub struct Counters {
 struct Waiting {
     job: Job,
     reason: Reason,
+    /// When it starts at the latest, by the last pass.
+    reserved: Option<Time>,
     has_failed_dependency: bool,
 }
 
@@ -258,6 +294,8 @@ pub struct Queue {
     limits: Limits,
     waiting: BTreeMap<JobNumber, Waiting>,
     running: BTreeMap<JobNumber, Running>,
+    /// Running jobs and their nodes by user.
+    users: BTreeMap<u32, (u32, u32)>,
     counters: Counters,
 }
 
@@ -269,6 +307,7 @@ impl Queue {
             limits,
             waiting: BTreeMap::new(),
             running: BTreeMap::new(),
+            users: BTreeMap::new(),
             counters: Counters::default(),
         }
     }
@@ -291,9 +330,16 @@ impl Queue {
         if waits_for_itself || job.after.len() > DEPENDENCIES_MAX {
             return Err(SubmitError::Dependencies);
         }
+        if let Tie::Named(nodes) = &job.tie {
+            let distinct: BTreeSet<u32> = nodes.iter().copied().collect();
+            if distinct.len() != job.count as usize || nodes.len() != distinct.len() {
+                return Err(SubmitError::Tie);
+            }
+        }
         job.after.retain(|after| self.is_known(after.job));
         let waiting = Waiting {
             reason: Reason::New,
+            reserved: None,
             has_failed_dependency: false,
             job,
         };
@@ -323,6 +369,14 @@ impl Queue {
             .is_some()
     }
 
+    /// Gives a queued job another priority; whether there is one.
+    pub fn set_priority(&mut self, number: JobNumber, priority: i32) -> bool {
+        let waiting = self.waiting.get_mut(&number);
+        waiting
+            .map(|waiting| waiting.job.priority = priority)
+            .is_some()
+    }
+
     /// Takes a queued job out; jobs that had to come after it do not wait for it, unless it had to
     /// succeed.
     pub fn cancel(&mut self, number: JobNumber) -> Option<Job> {
@@ -333,9 +387,24 @@ impl Queue {
 
     /// A running job has ended; its nodes are given back to the machine by the owner.
     pub fn ended(&mut self, number: JobNumber, has_succeeded: bool) {
-        if self.running.remove(&number).is_some() {
+        if self.withdraw(number) {
             self.settle(number, has_succeeded);
         }
+    }
+
+    /// A running job has stopped and will be submitted again: those that wait for it go on
+    /// waiting. Whether there is one.
+    pub fn withdraw(&mut self, number: JobNumber) -> bool {
+        let Some(running) = self.running.remove(&number) else {
+            return false;
+        };
+        let of_user = self.users.get_mut(&running.user).expect("it runs");
+        of_user.0 -= 1;
+        of_user.1 -= running.count;
+        if of_user.0 == 0 {
+            self.users.remove(&running.user);
+        }
+        true
     }
 
     /// Those that waited for this job wait for it no longer.
@@ -366,6 +435,24 @@ impl Queue {
     /// Why a queued job waits.
     pub fn reason(&self, number: JobNumber) -> Option<Reason> {
         Some(self.waiting.get(&number)?.reason)
+    }
+
+    /// When a queued job starts at the latest, where the last pass has reserved that for it.
+    pub fn reserved(&self, number: JobNumber) -> Option<Time> {
+        self.waiting.get(&number)?.reserved
+    }
+
+    /// Jobs that a queued job waits for.
+    pub fn after(&self, number: JobNumber) -> &[Dependency] {
+        let waiting = self.waiting.get(&number);
+        waiting.map_or(&[], |waiting| waiting.job.after.as_slice())
+    }
+
+    /// Queued jobs that will not start, since one that had to end well did not.
+    pub fn hopeless(&self) -> Vec<JobNumber> {
+        let failed = |waiting: &&Waiting| waiting.has_failed_dependency;
+        let hopeless = self.waiting.values().filter(failed);
+        hopeless.map(|waiting| waiting.job.number).collect()
     }
 
     /// Queued jobs, by number.
@@ -415,43 +502,63 @@ impl Queue {
     ) -> Vec<Start> {
         self.counters.passes += 1;
         let mut pass = Pass {
+            candidates: self.candidates(now, machine, warm),
             warm,
-            candidates: self.candidates(now, machine),
             queue: self,
             machine,
             placing,
             now,
+            kept: Vec::new(),
             starts: Vec::new(),
         };
         match pass.queue.policy {
             Policy::Published { window } => window::run(&mut pass, window),
             Policy::Fcfs => {
-                pass.start_in_order();
+                pass.start_in_order(pass::Tied::HoldsUp);
             }
             Policy::Easy => easy::run(&mut pass, easy::Others::ShortestFirst),
             Policy::EasyInOrder => easy::run(&mut pass, easy::Others::InOrder),
             Policy::Conservative => conservative::run(&mut pass),
         }
-        pass.starts
+        pass.end()
     }
 
     /// Jobs that may start but for nodes and the limits of their users, in order; the others get
     /// their reasons.
-    fn candidates(&mut self, now: Time, machine: &Machine) -> Vec<JobNumber> {
+    fn candidates(
+        &mut self,
+        now: Time,
+        machine: &Machine,
+        warm: &dyn Fn(&Job) -> BTreeSet<u32>,
+    ) -> Vec<JobNumber> {
         let most = machine.usable_units();
         let mut candidates = self.order(now);
         candidates.retain(|number| {
             let waiting = self.waiting.get_mut(number).expect("queued");
-            waiting.reason = if waiting.job.is_held {
+            waiting.reserved = None;
+            let job = &waiting.job;
+            waiting.reason = if job.is_held {
                 Reason::Held
             } else if waiting.has_failed_dependency {
                 Reason::DependencyFailed
-            } else if !waiting.job.after.is_empty() {
+            } else if !job.after.is_empty() {
                 Reason::Dependency
-            } else if machine.units_for(waiting.job.count) > most {
-                Reason::TooLarge
             } else {
-                Reason::Priority
+                match &job.tie {
+                    Tie::None if machine.units_for(job.count) > most => Reason::TooLarge,
+                    Tie::Named(nodes) if !nodes.iter().all(|node| machine.is_in_service(*node)) => {
+                        Reason::NodesOut
+                    }
+                    Tie::Warm => {
+                        let in_service = |node: &&u32| machine.is_in_service(**node);
+                        let held = warm(job).iter().filter(in_service).count();
+                        match held < job.count as usize {
+                            true => Reason::TooLarge,
+                            false => Reason::Priority,
+                        }
+                    }
+                    _ => Reason::Priority,
+                }
             };
             waiting.reason == Reason::Priority
         });
@@ -470,131 +577,23 @@ impl Queue {
                 .walltime
                 .map(|walltime| started.saturating_add(walltime)),
         };
+        let of_user = self.users.entry(job.user).or_default();
+        of_user.0 += 1;
+        of_user.1 += job.count;
         self.running.insert(job.number, running);
     }
 
-    /// Whether the user of a job may have another of that size.
-    fn is_within_limits(&self, job: &Job) -> bool {
-        if self.limits.running_of_user.is_none() && self.limits.nodes_of_user.is_none() {
-            return true;
+    /// What keeps another job of that size from running, beside nodes; nothing if it may.
+    fn limit_for(&self, job: &Job) -> Option<Reason> {
+        let (jobs, nodes) = self.users.get(&job.user).copied().unwrap_or_default();
+        let is_over = |most: Option<u32>, sum: u32| most.is_some_and(|most| sum > most);
+        if is_over(self.limits.running_of_user, jobs + 1) {
+            return Some(Reason::UserJobs);
         }
-        let of_user = self
-            .running
-            .values()
-            .filter(|running| running.user == job.user);
-        let (jobs, nodes) = of_user.fold((0, 0), |sum, running| (sum.0 + 1, sum.1 + running.count));
-        self.limits.running_of_user.is_none_or(|most| jobs < most)
-            && self
-                .limits
-                .nodes_of_user
-                .is_none_or(|most| nodes + job.count <= most)
-    }
-}
-
-/// One scheduling pass.
-struct Pass<'a> {
-    queue: &'a mut Queue,
-    machine: &'a mut Machine,
-    placing: Placing,
-    warm: &'a dyn Fn(&Job) -> BTreeSet<u32>,
-    now: Time,
-    /// Jobs that may start, in order.
-    candidates: Vec<JobNumber>,
-    starts: Vec<Start>,
-}
-
-impl Pass<'_> {
-    fn job(&self, number: JobNumber) -> &Job {
-        &self.queue.waiting[&number].job
-    }
-
-    fn wait(&mut self, number: JobNumber, reason: Reason) {
-        let waiting = self.queue.waiting.get_mut(&number);
-        waiting.expect("queued").reason = reason;
-    }
-
-    /// Whether the machine has nodes for a job.
-    fn fits(&self, number: JobNumber) -> bool {
-        self.placing.fits(self.machine, self.job(number).count)
-    }
-
-    /// Whether its user may have it; else it says why it waits, and others may go before it.
-    fn is_within_limits(&mut self, number: JobNumber) -> bool {
-        let is_within = self.queue.is_within_limits(self.job(number));
-        if !is_within {
-            self.wait(number, Reason::UserLimit);
+        if is_over(self.limits.nodes_of_user, nodes + job.count) {
+            return Some(Reason::UserNodes);
         }
-        is_within
-    }
-
-    /// Nodes for a job, if it fits.
-    fn choose(&self, number: JobNumber) -> Option<Given> {
-        let job = self.job(number);
-        if !self.placing.fits(self.machine, job.count) {
-            return None;
-        }
-        let wish = Wish {
-            job: number,
-            count: job.count,
-            warm: &(self.warm)(job),
-        };
-        self.placing.choose(self.machine, &wish)
-    }
-
-    /// Starts a job on these nodes.
-    fn start(&mut self, number: JobNumber, given: Given) {
-        let waiting = self.queue.waiting.remove(&number);
-        let job = waiting.expect("queued").job;
-        self.machine.take(number, &given.nodes);
-        self.queue.run(&job, self.now);
-        self.starts.push(Start { job, given });
-    }
-
-    /// Starts jobs in order until one does not fit; its place in the order.
-    fn start_in_order(&mut self) -> Option<usize> {
-        for place in 0..self.candidates.len() {
-            let number = self.candidates[place];
-            if !self.is_within_limits(number) {
-                continue;
-            }
-            match self.choose(number) {
-                Some(given) => self.start(number, given),
-                None => {
-                    self.wait(number, Reason::Nodes);
-                    return Some(place);
-                }
-            }
-        }
-        None
-    }
-
-    /// When a job that starts now has ended, at the latest.
-    fn end_of(&self, number: JobNumber) -> Time {
-        let walltime = self.job(number).walltime;
-        walltime.map_or(Time::MAX, |walltime| self.now.saturating_add(walltime))
-    }
-
-    /// When each unit will be free, by unit; now for those that are. A job whose time is over
-    /// ends in a moment.
-    fn units_free_at(&self) -> Vec<Time> {
-        let mut free_at = vec![self.now; self.machine.free_in_units().len()];
-        for (number, nodes) in self.machine.jobs() {
-            let running = self.queue.running.get(&number);
-            let end = running.and_then(|running| running.ends_by);
-            let end = end.unwrap_or(Time::MAX).max(self.now.saturating_add(1));
-            for &node in nodes {
-                let unit = &mut free_at[self.machine.unit_of(node)];
-                *unit = end.max(*unit);
-            }
-        }
-        for (unit, at) in free_at.iter_mut().enumerate() {
-            let is_waited_for = *at > self.now;
-            if !is_waited_for && self.machine.free_in_units()[unit] < self.machine.unit() {
-                // Nodes out of service.
-                *at = Time::MAX;
-            }
-        }
-        free_at
+        (self.running.len() >= self.limits.running).then_some(Reason::Nodes)
     }
 }
 

@@ -1,3 +1,5 @@
+mod ties;
+
 use super::*;
 use crate::exact::Preference;
 
@@ -227,8 +229,8 @@ fn priorities_holds_dependencies_and_limits() {
     let starts = queue.pass(0, &mut machine, EXACT, &COLD);
     assert_eq!(numbers(&starts), [2, 6], "77 is not known: it has ended");
     let reasons = [1, 3, 4, 7, 8].map(|number| queue.reason(number).unwrap());
-    use Reason::{Dependency as After, Held, TooLarge, UserLimit};
-    assert_eq!(reasons, [UserLimit, Held, After, UserLimit, TooLarge]);
+    use Reason::{Dependency as After, Held, TooLarge, UserJobs, UserNodes};
+    assert_eq!(reasons, [UserJobs, Held, After, UserNodes, TooLarge]);
     assert!(queue.release(3) && !queue.hold(2));
     machine.release(2);
     queue.ended(2, false);
@@ -295,7 +297,7 @@ impl World {
     }
 
     fn pass(&mut self) {
-        for Start { job, given } in
+        for Start { job, given, .. } in
             self.queue
                 .pass(self.now, &mut self.machine, self.placing, &COLD)
         {

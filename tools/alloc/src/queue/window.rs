@@ -17,7 +17,8 @@
 //!
 //! Invariant: every job of a window that passed the test is placed.
 
-use super::{JobNumber, Pass, Reason};
+use super::pass::Pass;
+use super::{JobNumber, Reason};
 
 /// Runs the pass.
 pub(super) fn run(pass: &mut Pass, njob: usize) {
@@ -26,6 +27,14 @@ pub(super) fn run(pass: &mut Pass, njob: usize) {
         let Some(&first) = window.first() else {
             return;
         };
+        if pass.is_tied(first) {
+            // Not in the publication: it starts when its nodes are free, and is waited for.
+            match pass.choose(first) {
+                Some(given) => start(pass, first, given),
+                None => return pass.wait(first, Reason::Nodes),
+            }
+            continue;
+        }
         let shrunk = shrink(pass, &window);
         if shrunk == 0 {
             // The publication waits here. A small job can still fill a busy unit.
@@ -53,14 +62,20 @@ fn start(pass: &mut Pass, number: JobNumber, given: crate::placing::Given) {
     pass.start(number, given);
 }
 
-/// The first jobs of the queue whose users may have them.
+/// The first jobs of the queue whose users may have them; one that is tied to certain nodes is alone.
 fn open_window(pass: &mut Pass, njob: usize) -> Vec<JobNumber> {
     let mut window = Vec::with_capacity(njob);
     let mut place = 0;
     while window.len() < njob.max(1) && place < pass.candidates.len() {
         let number = pass.candidates[place];
         if pass.is_within_limits(number) {
+            if pass.is_tied(number) && !window.is_empty() {
+                break;
+            }
             window.push(number);
+            if pass.is_tied(number) {
+                break;
+            }
         }
         place += 1;
     }

@@ -1,0 +1,201 @@
+//! One scheduling pass: what the policies have in common.
+//!
+//! Key type: [`Pass`]. Neighbours: the policies.
+//!
+//! Invariant: nodes that a pass keeps from jobs are free again when it is over.
+
+use std::collections::BTreeSet;
+
+use super::{Job, JobNumber, Queue, Reason, Start, Tie, Time};
+use crate::exact;
+use crate::machine::Machine;
+use crate::placing::{Given, Placing, Wish};
+
+/// What a job means for those behind it that is tied to nodes of which some are not free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tied {
+    /// They wait.
+    HoldsUp,
+    /// They go on without the nodes that it is tied to.
+    KeepsItsNodes,
+}
+
+/// One scheduling pass.
+pub(super) struct Pass<'a> {
+    pub(super) queue: &'a mut Queue,
+    pub(super) machine: &'a mut Machine,
+    pub(super) placing: Placing,
+    pub(super) warm: &'a dyn Fn(&Job) -> BTreeSet<u32>,
+    pub(super) now: Time,
+    /// Jobs that may start, in order.
+    pub(super) candidates: Vec<JobNumber>,
+    /// Free nodes taken out of service for this pass: jobs that are tied to them wait for others.
+    pub(super) kept: Vec<u32>,
+    pub(super) starts: Vec<Start>,
+}
+
+impl Pass<'_> {
+    pub(super) fn job(&self, number: JobNumber) -> &Job {
+        &self.queue.waiting[&number].job
+    }
+
+    pub(super) fn is_tied(&self, number: JobNumber) -> bool {
+        self.job(number).tie != Tie::None
+    }
+
+    pub(super) fn wait(&mut self, number: JobNumber, reason: Reason) {
+        let waiting = self.queue.waiting.get_mut(&number);
+        waiting.expect("queued").reason = reason;
+    }
+
+    /// Notes when a job starts at the latest.
+    pub(super) fn note_reservation(&mut self, number: JobNumber, time: Time) {
+        let waiting = self.queue.waiting.get_mut(&number);
+        waiting.expect("queued").reserved = (time != Time::MAX).then_some(time);
+    }
+
+    /// Whether the machine has nodes for a job; of one that is tied to some, whether it may.
+    pub(super) fn fits(&self, number: JobNumber) -> bool {
+        let job = self.job(number);
+        match &job.tie {
+            Tie::None => self.placing.fits(self.machine, job.count),
+            Tie::Named(nodes) => nodes.iter().all(|node| self.machine.is_free(*node)),
+            Tie::Warm => self.machine.free_nodes() >= job.count as usize,
+        }
+    }
+
+    /// Whether its user may have it; else it says why it waits, and others may go before it.
+    pub(super) fn is_within_limits(&mut self, number: JobNumber) -> bool {
+        let limit = self.queue.limit_for(self.job(number));
+        if let Some(reason) = limit {
+            self.wait(number, reason);
+        }
+        limit.is_none()
+    }
+
+    /// Nodes for a job, if it fits.
+    pub(super) fn choose(&self, number: JobNumber) -> Option<Given> {
+        let job = self.job(number);
+        if !self.fits(number) {
+            return None;
+        }
+        match &job.tie {
+            Tie::None => {
+                let wish = Wish {
+                    job: number,
+                    count: job.count,
+                    warm: &(self.warm)(job),
+                };
+                self.placing.choose(self.machine, &wish)
+            }
+            Tie::Named(nodes) => {
+                let mut nodes = nodes.clone();
+                nodes.sort_unstable();
+                Some(Given {
+                    nodes,
+                    certificate: None,
+                })
+            }
+            Tie::Warm => self.choose_warm(job),
+        }
+    }
+
+    /// The fewest hops among the free nodes that hold a job's program.
+    fn choose_warm(&self, job: &Job) -> Option<Given> {
+        let held = (self.warm)(job).into_iter();
+        let free: Vec<exact::Candidate> = held
+            .filter(|node| self.machine.is_in_service(*node) && self.machine.is_free(*node))
+            .map(|node| exact::Candidate { node, warm: true })
+            .collect();
+        let placement = exact::place(self.machine.topology(), &free, job.count as usize)?;
+        Some(Given {
+            nodes: placement.nodes,
+            certificate: Some(placement.certificate),
+        })
+    }
+
+    /// Keeps the free ones of the nodes that a job is tied to for it; how many units are free no
+    /// more.
+    pub(super) fn keep_nodes_of(&mut self, number: JobNumber) -> usize {
+        let nodes = match &self.job(number).tie {
+            Tie::None => return 0,
+            Tie::Named(nodes) => nodes.clone(),
+            Tie::Warm => (self.warm)(self.job(number)).into_iter().collect(),
+        };
+        let before = self.machine.free_units();
+        for node in nodes {
+            if self.machine.is_in_service(node) && self.machine.is_free(node) {
+                self.machine.set_in_service(node, false);
+                self.kept.push(node);
+            }
+        }
+        before - self.machine.free_units()
+    }
+
+    /// Starts a job on these nodes.
+    pub(super) fn start(&mut self, number: JobNumber, given: Given) {
+        let waiting = self.queue.waiting.remove(&number);
+        let job = waiting.expect("queued").job;
+        self.machine.take(number, &given.nodes);
+        self.queue.run(&job, self.now);
+        let kept = self.kept.clone();
+        self.starts.push(Start { job, given, kept });
+    }
+
+    /// Starts jobs in order until one does not fit; its place in the order.
+    pub(super) fn start_in_order(&mut self, tied: Tied) -> Option<usize> {
+        for place in 0..self.candidates.len() {
+            let number = self.candidates[place];
+            if !self.is_within_limits(number) {
+                continue;
+            }
+            if let Some(given) = self.choose(number) {
+                self.start(number, given);
+                continue;
+            }
+            self.wait(number, Reason::Nodes);
+            if tied == Tied::HoldsUp || !self.is_tied(number) {
+                return Some(place);
+            }
+            self.keep_nodes_of(number);
+        }
+        None
+    }
+
+    /// The pass is over; what it started.
+    pub(super) fn end(self) -> Vec<Start> {
+        for node in self.kept {
+            self.machine.set_in_service(node, true);
+        }
+        self.starts
+    }
+
+    /// When a job that starts now has ended, at the latest.
+    pub(super) fn end_of(&self, number: JobNumber) -> Time {
+        let walltime = self.job(number).walltime;
+        walltime.map_or(Time::MAX, |walltime| self.now.saturating_add(walltime))
+    }
+
+    /// When each unit will be free, by unit; now for those that are. A job whose time is over
+    /// ends in a moment.
+    pub(super) fn units_free_at(&self) -> Vec<Time> {
+        let mut free_at = vec![self.now; self.machine.free_in_units().len()];
+        for (number, nodes) in self.machine.jobs() {
+            let running = self.queue.running.get(&number);
+            let end = running.and_then(|running| running.ends_by);
+            let end = end.unwrap_or(Time::MAX).max(self.now.saturating_add(1));
+            for &node in nodes {
+                let unit = &mut free_at[self.machine.unit_of(node)];
+                *unit = end.max(*unit);
+            }
+        }
+        for (unit, at) in free_at.iter_mut().enumerate() {
+            let is_waited_for = *at > self.now;
+            if !is_waited_for && self.machine.free_in_units()[unit] < self.machine.unit() {
+                // Nodes out of service.
+                *at = Time::MAX;
+            }
+        }
+        free_at
+    }
+}
