@@ -8,7 +8,8 @@
 //! so counters of programs are never added twice.
 
 use crate::rows::{
-    CastRow, EventRow, FileRow, HeldRow, JobRow, NodeRow, ProgramHash, ProgramUse, WarmRow,
+    CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, NodeRow, ProgramHash, ProgramUse,
+    SpecRow, WarmRow,
 };
 
 /// One change, in the order in which it happened.
@@ -28,6 +29,12 @@ pub enum Change {
     TouchProgram(ProgramUse),
     /// See [`Batch::put_job`] and [`Batch::finish_job`].
     PutJob(JobRow),
+    /// See [`Batch::put_spec`].
+    PutSpec(SpecRow),
+    /// See [`Batch::put_drain`].
+    PutDrain(DrainRow),
+    /// See [`Batch::end_drain`].
+    EndDrain(u32),
     /// See [`Batch::number_jobs_from`].
     NumberJobsFrom(u64),
     /// See [`Batch::put_file`].
@@ -54,7 +61,7 @@ pub enum Change {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     changes: Vec<Change>,
-    /// Bytes of the records of jobs among them.
+    /// Bytes of the records and specs of jobs among them.
     record_bytes: usize,
 }
 
@@ -101,6 +108,22 @@ impl Batch {
         assert!(row.ended_unix_us.is_some(), "job {} has ended", row.id);
         self.put_job(row);
         self.changes.push(Change::TouchProgram(used));
+    }
+
+    /// What a job was asked to be; it goes when the job has ended.
+    pub fn put_spec(&mut self, row: SpecRow) {
+        self.record_bytes += row.spec.len();
+        self.changes.push(Change::PutSpec(row));
+    }
+
+    /// A node gets no jobs from now on; replaces what was said about it before.
+    pub fn put_drain(&mut self, row: DrainRow) {
+        self.changes.push(Change::PutDrain(row));
+    }
+
+    /// A node gets jobs again.
+    pub fn end_drain(&mut self, node: u32) {
+        self.changes.push(Change::EndDrain(node));
     }
 
     /// Jobs are numbered from `next` on, or from where they are if that is further.
@@ -190,6 +213,7 @@ impl Batch {
         }
         let record_bytes = |change: &Change| match change {
             Change::PutJob(row) => row.record.len(),
+            Change::PutSpec(row) => row.spec.len(),
             _ => 0,
         };
         let mut over = self.record_bytes.saturating_sub(most_bytes);

@@ -28,8 +28,8 @@ pub use batch::{Batch, Change};
 pub use error::{Failure, StoreError};
 pub use memory::Memory;
 pub use rows::{
-    CastRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash, ProgramRow,
-    ProgramUse, WarmRow,
+    CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash,
+    ProgramRow, ProgramUse, SpecRow, WarmRow,
 };
 pub use sqlite::{Checkpointer, Opened, Sqlite};
 
@@ -88,6 +88,18 @@ pub trait Query {
     /// # Errors
     /// See [`Query::nodes`].
     fn open_jobs(&self, limit: u32) -> Result<Vec<JobRow>, StoreError>;
+
+    /// What at most `limit` jobs that have not ended were asked to be, the lowest number first.
+    ///
+    /// # Errors
+    /// See [`Query::nodes`].
+    fn specs(&self, limit: u32) -> Result<Vec<SpecRow>, StoreError>;
+
+    /// Nodes that get no jobs, by number.
+    ///
+    /// # Errors
+    /// See [`Query::nodes`].
+    fn drains(&self) -> Result<Vec<DrainRow>, StoreError>;
 
     /// At most `limit` events with numbers above `after`, the oldest first.
     ///

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::batch::{Batch, Change};
 use crate::error::StoreError;
 use crate::rows::{
-    CastRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash, ProgramRow, WarmRow,
+    CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash,
+    ProgramRow, SpecRow, WarmRow,
 };
 use crate::{Query, Store};
 
@@ -28,6 +29,8 @@ struct Tables {
     warm: BTreeMap<(u32, ProgramHash), WarmRow>,
     programs: BTreeMap<ProgramHash, ProgramRow>,
     jobs: BTreeMap<u64, JobRow>,
+    specs: BTreeMap<u64, String>,
+    drains: BTreeMap<u32, DrainRow>,
     /// Jobs that have ended, by the moment they did.
     ended: BTreeSet<(u64, u64)>,
     events: BTreeMap<u64, EventRow>,
@@ -89,6 +92,9 @@ impl Tables {
                 }
             }
             Change::PutJob(row) => self.put_job(row),
+            Change::PutSpec(row) => drop(self.specs.insert(row.id, row.spec.clone())),
+            Change::PutDrain(row) => drop(self.drains.insert(row.node, row.clone())),
+            Change::EndDrain(node) => drop(self.drains.remove(node)),
             Change::NumberJobsFrom(next) => self.next_job = self.next_job.max(*next),
             Change::PutFile(row) => drop(self.files.insert(row.name.clone(), row.clone())),
             Change::ForgetFile(name) => drop(self.files.remove(name)),
@@ -120,6 +126,7 @@ impl Tables {
         }
         if let Some(ended) = row.ended_unix_us {
             self.ended.insert((ended, row.id));
+            self.specs.remove(&row.id);
         }
         self.jobs.insert(row.id, row.clone());
     }
@@ -177,6 +184,26 @@ impl Query for Memory {
             .values()
             .filter(|row| row.ended_unix_us.is_none());
         Ok(open.take(limit as usize).cloned().collect())
+    }
+
+    fn specs(&self, limit: u32) -> Result<Vec<SpecRow>, StoreError> {
+        let tables = self.tables();
+        let is_open = |id: &u64| {
+            tables
+                .jobs
+                .get(id)
+                .is_some_and(|row| row.ended_unix_us.is_none())
+        };
+        let open = tables.specs.iter().filter(|(id, _)| is_open(id));
+        let rows = open.take(limit as usize).map(|(id, spec)| SpecRow {
+            id: *id,
+            spec: spec.clone(),
+        });
+        Ok(rows.collect())
+    }
+
+    fn drains(&self) -> Result<Vec<DrainRow>, StoreError> {
+        Ok(self.tables().drains.values().cloned().collect())
     }
 
     fn events(&self, after: u64, limit: u32) -> Result<Vec<EventRow>, StoreError> {

@@ -1,7 +1,7 @@
 //! One row type a table, and the bounds of the tables.
 //!
 //! Key types: [`NodeRow`], [`WarmRow`], [`ProgramRow`], [`JobRow`], [`EventRow`],
-//! [`FileRow`], [`HeldRow`], [`CastRow`], [`Limits`].
+//! [`SpecRow`], [`DrainRow`], [`FileRow`], [`HeldRow`], [`CastRow`], [`Limits`].
 //! Neighbours: [`crate::batch`] carries them in, [`crate::Query`] gives them out.
 //!
 //! Invariant: widths are fixed and nothing here is interpreted: words such as a job's state are
@@ -15,7 +15,7 @@ pub type ProgramHash = [u8; 32];
 /// a script that copies it for each run must not grow the row.
 pub const NAMES_MAX: usize = 8;
 
-/// How many rows the tables may have that grow with use. Machines, warm programs and cast files are
+/// How many rows the tables may have that grow with use. Machines, drained nodes, warm programs and cast files are
 /// bounded by the cluster: 32,768 nodes, 64 programs and 64 files a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -160,6 +160,29 @@ pub struct JobRow {
     pub exit_status: Option<i32>,
     /// Everything, as JSON.
     pub record: String,
+}
+
+/// What a job that has not ended was asked to be, as far as its [`JobRow`] does not say it: what it
+/// takes to launch it after a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpecRow {
+    /// The job.
+    pub id: u64,
+    /// The writer's JSON.
+    pub spec: String,
+}
+
+/// A node that gets no jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainRow {
+    /// The node.
+    pub node: u32,
+    /// Why, for people.
+    pub reason: String,
+    /// Since when, in microseconds since 1970.
+    pub since_unix_us: u64,
+    /// Who wanted it.
+    pub by: String,
 }
 
 /// A name under which a file was cast.

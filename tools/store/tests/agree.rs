@@ -2,8 +2,8 @@
 //! also after the file was closed and opened again.
 
 use hearth_store::{
-    Batch, CastRow, Change, EventRow, FileRow, HeldRow, JobRow, Limits, Memory, NodeRow,
-    ProgramUse, Query, Sqlite, Store, WarmRow,
+    Batch, CastRow, Change, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, Memory, NodeRow,
+    ProgramUse, Query, SpecRow, Sqlite, Store, WarmRow,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -171,6 +171,22 @@ fn cast_row() -> impl Strategy<Value = CastRow> {
     )
 }
 
+fn queue_change() -> impl Strategy<Value = Change> {
+    let spec = (1..12u64, text()).prop_map(|(id, spec)| SpecRow { id, spec });
+    let drain = (0..4u32, text(), time(), text());
+    let drain = drain.prop_map(|(node, reason, since_unix_us, by)| DrainRow {
+        node,
+        reason,
+        since_unix_us,
+        by,
+    });
+    prop_oneof![
+        3 => spec.prop_map(Change::PutSpec),
+        2 => drain.prop_map(Change::PutDrain),
+        1 => (0..4u32).prop_map(Change::EndDrain),
+    ]
+}
+
 fn cast_change() -> impl Strategy<Value = Change> {
     prop_oneof![
         2 => file_row().prop_map(Change::PutFile),
@@ -188,6 +204,7 @@ fn cast_change() -> impl Strategy<Value = Change> {
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         6 => cast_change(),
+        4 => queue_change(),
         2 => node_row().prop_map(Change::PutNode),
         3 => warm_row().prop_map(Change::SetWarm),
         1 => (0..3u32, hash()).prop_map(|(node, program)| Change::ClearWarm(node, program)),
@@ -211,6 +228,9 @@ fn batch_of(changes: Vec<Change>) -> Batch {
             Change::VoidBoot(node, epoch) => batch.void_boot(node, epoch),
             Change::TouchProgram(used) => batch.touch_program(used),
             Change::PutJob(row) => batch.put_job(row),
+            Change::PutSpec(row) => batch.put_spec(row),
+            Change::PutDrain(row) => batch.put_drain(row),
+            Change::EndDrain(node) => batch.end_drain(node),
             Change::NumberJobsFrom(next) => batch.number_jobs_from(next),
             Change::AppendEvent(row) => batch.append_event(row),
             Change::PutFile(row) => batch.put_file(row),
@@ -237,6 +257,8 @@ fn answers(store: &dyn Query) -> impl PartialEq + std::fmt::Debug + use<> {
             store.ended_jobs(None, 100).unwrap(),
             store.ended_jobs(Some(6), 2).unwrap(),
             store.open_jobs(3).unwrap(),
+            (store.specs(2).unwrap(), store.specs(100).unwrap()),
+            store.drains().unwrap(),
         ),
         (store.events(0, 100).unwrap(), store.events(20, 2).unwrap()),
         (store.next_job().unwrap(), store.next_event().unwrap()),

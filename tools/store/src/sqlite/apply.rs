@@ -10,7 +10,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::values::{Epoch, Hash, Mac, Number, number};
 use crate::batch::Change;
 use crate::rows::{
-    CastRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramRow, ProgramUse, WarmRow,
+    CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramRow, ProgramUse,
+    SpecRow, WarmRow,
 };
 
 /// Rows of the tables that are trimmed by count; counting them anew for each commit would read
@@ -55,6 +56,12 @@ pub fn change(
             .map(drop),
         Change::TouchProgram(used) => touch_program(connection, counts, used),
         Change::PutJob(row) => put_job(connection, counts, row),
+        Change::PutSpec(row) => put_spec(connection, row),
+        Change::PutDrain(row) => put_drain(connection, row),
+        Change::EndDrain(node) => connection
+            .prepare_cached("DELETE FROM drained WHERE node = ?1")?
+            .execute([node])
+            .map(drop),
         Change::NumberJobsFrom(next) => number_from(connection, "next_job", *next),
         Change::PutFile(row) => put_file(connection, row),
         Change::ForgetFile(name) => connection
@@ -159,6 +166,11 @@ fn put_job(connection: &Connection, counts: &mut Counts, row: &JobRow) -> rusqli
     if has_ended && had_ended != Some(true) {
         counts.ended_jobs += 1;
     }
+    if has_ended {
+        connection
+            .prepare_cached("DELETE FROM job_specs WHERE id = ?1")?
+            .execute([Number(row.id)])?;
+    }
     let text = "INSERT OR REPLACE INTO jobs
         (id, name, program, state, reason, ranks, nodes, submitted_unix_us, started_unix_us,
          ended_unix_us, exit_status, record)
@@ -178,6 +190,27 @@ fn put_job(connection: &Connection, counts: &mut Counts, row: &JobRow) -> rusqli
             row.ended_unix_us.map(Number),
             row.exit_status,
             row.record,
+        ])
+        .map(drop)
+}
+
+fn put_spec(connection: &Connection, row: &SpecRow) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO job_specs (id, spec) VALUES (?1, ?2)")?
+        .execute(params![Number(row.id), row.spec])
+        .map(drop)
+}
+
+fn put_drain(connection: &Connection, row: &DrainRow) -> rusqlite::Result<()> {
+    let text = "INSERT OR REPLACE INTO drained (node, reason, since_unix_us, by)
+        VALUES (?1, ?2, ?3, ?4)";
+    connection
+        .prepare_cached(text)?
+        .execute(params![
+            row.node,
+            row.reason,
+            Number(row.since_unix_us),
+            row.by
         ])
         .map(drop)
 }

@@ -52,7 +52,7 @@ pub const BUSY_LIMIT: Duration = Duration::from_millis(250);
 const READER_BUSY_LIMIT: Duration = Duration::from_secs(5);
 
 /// Statements kept prepared: all there are.
-const STATEMENTS: usize = 48;
+const STATEMENTS: usize = 64;
 
 /// A store in a file.
 #[derive(Debug)]

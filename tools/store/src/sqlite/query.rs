@@ -9,7 +9,8 @@ use super::values::{Epoch, Hash, Mac, Number, number, optional_number};
 use crate::Query;
 use crate::error::StoreError;
 use crate::rows::{
-    CastRow, EventRow, FileRow, HeldRow, JobRow, NodeRow, ProgramHash, ProgramRow, WarmRow,
+    CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, NodeRow, ProgramHash, ProgramRow,
+    SpecRow, WarmRow,
 };
 
 const PROGRAM: &str =
@@ -70,6 +71,29 @@ impl Query for Sqlite {
         let text =
             format!("SELECT {JOB} FROM jobs WHERE ended_unix_us IS NULL ORDER BY id LIMIT ?1");
         self.rows(&text, [limit], job_row)
+    }
+
+    fn specs(&self, limit: u32) -> Result<Vec<SpecRow>, StoreError> {
+        let text = "SELECT job_specs.id, spec FROM job_specs JOIN jobs USING (id)
+            WHERE ended_unix_us IS NULL ORDER BY job_specs.id LIMIT ?1";
+        self.rows(text, [limit], |row| {
+            Ok(SpecRow {
+                id: number(row, 0)?,
+                spec: row.get(1)?,
+            })
+        })
+    }
+
+    fn drains(&self) -> Result<Vec<DrainRow>, StoreError> {
+        let text = "SELECT node, reason, since_unix_us, by FROM drained ORDER BY node";
+        self.rows(text, [], |row| {
+            Ok(DrainRow {
+                node: row.get(0)?,
+                reason: row.get(1)?,
+                since_unix_us: number(row, 2)?,
+                by: row.get(3)?,
+            })
+        })
     }
 
     fn events(&self, after: u64, limit: u32) -> Result<Vec<EventRow>, StoreError> {

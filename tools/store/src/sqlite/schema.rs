@@ -94,6 +94,17 @@ const STEPS: &[&str] = &[
         patient INTEGER NOT NULL,
         began_unix_us INTEGER NOT NULL
     ) STRICT;",
+    // 3: jobs that survive a restart, drained nodes.
+    "CREATE TABLE job_specs (
+        id INTEGER PRIMARY KEY,
+        spec TEXT NOT NULL -- JSON
+    ) STRICT;
+    CREATE TABLE drained (
+        node INTEGER PRIMARY KEY,
+        reason TEXT NOT NULL,
+        since_unix_us INTEGER NOT NULL,
+        by TEXT NOT NULL
+    ) STRICT;",
 ];
 
 /// The version that this program writes.
