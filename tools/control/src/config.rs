@@ -7,11 +7,15 @@
 //! Invariant: a key that `defaults.toml` does not document cannot be set; every field of
 //! [`Config`] is documented there (a field missing there fails to deserialise, tested).
 
+pub mod queue;
+
 use std::path::{Path, PathBuf};
 
 use netstack::broadcast::published::Policy;
 use netstack::broadcast::{self, PublishedOptions};
 use serde::{Deserialize, Serialize};
+
+pub use queue::Queue;
 
 /// The documented defaults, printed by `hearth config --show-defaults`.
 pub const DEFAULTS: &str = include_str!("defaults.toml");
@@ -29,6 +33,8 @@ pub struct Config {
     pub boot: Boot,
     /// Limits of the job runner.
     pub jobs: Jobs,
+    /// Which job starts when, and where.
+    pub queue: Queue,
     /// Programs that stay on nodes.
     pub retention: Retention,
     /// Casts: programs and files that go to many nodes at once.
@@ -55,6 +61,8 @@ pub struct Serve {
     pub boot_http_port: u16,
     /// Address of the HTTP API or `none`.
     pub http: String,
+    /// Widths of the network's tree from the leaves up, as in 4x4x4; empty: one switch.
+    pub tree: String,
     /// State directory.
     pub state_dir: PathBuf,
 }
@@ -93,6 +101,10 @@ pub struct Jobs {
     pub program_max_bytes: u64,
     /// Bound of unread output per job, in bytes.
     pub output_buffer_bytes: usize,
+    /// Bound of the output kept of a batch job, in bytes.
+    pub output_max_bytes: u64,
+    /// Bound of the output kept of all batch jobs, in bytes.
+    pub output_total_bytes: u64,
     /// Seconds a cancelled job gets.
     pub cancel_grace_s: u64,
     /// Seconds a launch gets.
@@ -436,7 +448,7 @@ mod tests {
     fn defaults_document_every_key() {
         let config = defaults();
         assert_eq!(config.serve.control_port, 7117);
-        assert_eq!(config.jobs.queue_max, 1000);
+        assert_eq!(config.jobs.queue_max, 10_000);
         // Every key is preceded by a comment.
         let mut before = "";
         for line in DEFAULTS.lines() {

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use netstack::control::Endpoint;
+use netstack::ids::JobId;
 use netstack::time::Instant;
 use netstack::{broadcast, control as protocol};
 use tokio::net::UdpSocket;
@@ -30,6 +31,7 @@ use crate::drops::{self, Drops};
 use crate::events::EventLog;
 use crate::history::History;
 use crate::jobs::Runner;
+use crate::jobs::kept::Outputs;
 use crate::jobs::streams::Wakeups;
 use crate::ledger::Ledger;
 use crate::nodes::NodeTable;
@@ -92,17 +94,26 @@ pub struct Shared {
     pub programs: ProgramStore,
     /// What was written down.
     pub history: History,
+    /// Output of batch jobs.
+    pub outputs: Outputs,
 }
 
 impl Shared {
     /// Shares `core`.
-    pub fn new(core: Core, clock: Clock, programs: ProgramStore, history: History) -> Arc<Self> {
+    pub fn new(
+        core: Core,
+        clock: Clock,
+        programs: ProgramStore,
+        history: History,
+        outputs: Outputs,
+    ) -> Arc<Self> {
         Arc::new(Shared {
             core: Mutex::new(core),
             clock,
             kick: Notify::new(),
             programs,
             history,
+            outputs,
         })
     }
 
@@ -170,13 +181,16 @@ impl Core {
         }
         for record in self.runner.take_records() {
             self.ledger.job(&record);
-            let (job, state) = (record.info.id, record.info.state);
-            if state.is_final() {
+            let job = record.on_nodes.0;
+            if record.attempt_over {
                 self.casts.job_over(now, job);
-            } else if state == JobState::Running && record.nodes.len() > 1 {
+            } else if record.info.state == JobState::Running && record.nodes.len() > 1 {
                 // Off the way of the launch: the first rank runs.
                 self.casts.cast_table(now, job, &record.nodes);
             }
+        }
+        for (node, drained) in self.runner.take_drains() {
+            self.ledger.drained(node, drained);
         }
         self.ledger.append(self.casts.take_changes());
         for event in self.events.take_unstored() {
@@ -214,14 +228,14 @@ impl Core {
     fn outcome(&mut self, now: Instant, outcome: Outcome) {
         match outcome {
             Outcome::FilesHere(job) => self.with_runner(now, |runner, now_us, fabric| {
-                runner.files_here(now_us, fabric, job);
+                runner.files_here(now_us, fabric, JobId(job));
             }),
             Outcome::FilesFailed(job, why) => self.with_runner(now, |runner, now_us, fabric| {
-                runner.files_failed(now_us, fabric, job, &why);
+                runner.files_failed(now_us, fabric, JobId(job), &why);
             }),
             Outcome::Load { job, report, over } => {
                 self.with_runner(now, |runner, now_us, fabric| {
-                    runner.loaded(now_us, fabric, job, *report, over);
+                    runner.loaded(now_us, fabric, JobId(job), *report, over);
                 });
             }
             Outcome::Drop(node, object) => {

@@ -26,7 +26,9 @@ use crate::control::{Core, Joined};
 use crate::drops;
 use crate::events::{Event, Severity};
 use crate::jobs::allocator::WarmNodes;
+use crate::jobs::attempt;
 use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
+use crate::jobs::lifecycle::Blame;
 use crate::programs::{NoList, short_id};
 use crate::warm;
 
@@ -96,12 +98,12 @@ impl Fabric for EndpointFabric<'_> {
             })
     }
 
-    fn bring(&mut self, job: u64, nodes: &[u32], files: &[JobFile]) -> Result<Brought, String> {
-        self.casts.bring(self.now, job, nodes, files)
+    fn bring(&mut self, job: JobId, nodes: &[u32], files: &[JobFile]) -> Result<Brought, String> {
+        self.casts.bring(self.now, job.0, nodes, files)
     }
 
-    fn give_up(&mut self, job: u64) {
-        self.casts.give_up(self.now, job);
+    fn give_up(&mut self, job: JobId) {
+        self.casts.give_up(self.now, job.0);
     }
 
     fn cast_program(&mut self, job: &ProgramCast<'_>) -> Result<LoadReport, String> {
@@ -182,7 +184,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
         | Reported::KeyReused { .. } => refusal(core, event),
         Reported::LaunchReady { job, node, .. } => {
             core.with_runner(now, |runner, now_us, fabric| {
-                runner.ready(now_us, fabric, job.0, node);
+                runner.ready(now_us, fabric, job, node);
             })
         }
         Reported::LaunchRefused {
@@ -194,12 +196,12 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
         } => {
             if code == RefusalCode::NoFile {
                 // It does not hold what it was believed to: the next job has it cast again.
-                if let Some(object) = core.runner.missing_file(job.0, &text) {
+                if let Some(object) = core.runner.missing_file(job, &text) {
                     core.casts.dropped(node.0, object);
                 }
             }
             core.with_runner(now, |runner, now_us, fabric| {
-                runner.refused(now_us, fabric, job.0, node, (is_bad_program(code), &text));
+                runner.refused(now_us, fabric, job, node, (blame(code), &text));
             });
         }
         Reported::RankLost {
@@ -213,15 +215,15 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 RankLoss::NodePanicked => format!("{node} was lost (its kernel panicked)"),
             };
             core.with_runner(now, |runner, now_us, fabric| {
-                runner.rank_lost(now_us, fabric, job.0, node, &why);
+                runner.rank_lost(now_us, fabric, job, node, &why);
             });
         }
         Reported::Started { job, node, .. } => core.with_runner(now, |runner, now_us, _| {
-            runner.started(now_us, job.0, node);
+            runner.started(now_us, job, node);
         }),
         Reported::Retained {
             job, node, pages, ..
-        } => core.with_runner(now, |runner, _, _| runner.retained(job.0, node, pages)),
+        } => core.with_runner(now, |runner, _, _| runner.retained(job, node, pages)),
         Reported::JobClosed { .. } => {}
         Reported::Holdings {
             node,
@@ -271,7 +273,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             ..
         } => {
             core.with_runner(now, |runner, now_us, fabric| {
-                runner.call(now_us, fabric, node, job.0, (call, call_of(op)));
+                runner.call(now_us, fabric, node, job, (call, call_of(op)));
             });
         }
     }
@@ -320,7 +322,7 @@ fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: boo
         core.events.push(event.node(node.0).mac(mac));
     }
     let old = status.vitals.job;
-    if old.is_some_and(|job| core.runner.job_of(node.0) != Some(job.0)) {
+    if old.is_some_and(|job| !core.runner.has(node.0, job)) {
         core.draining.insert(node.0);
         return;
     }
@@ -371,7 +373,7 @@ fn evictions(core: &mut Core, node: NodeId, dropped: &[ProgramId]) {
 fn node_stays(core: &mut Core, now: Instant, node: NodeId, job: Option<JobId>) {
     let why = job.map_or_else(
         || "it did not answer; ask again or reset it".to_string(),
-        |job| format!("it is ending job {job}; ask again"),
+        |job| format!("it is ending job {}; ask again", attempt::number(job)),
     );
     let text = format!("{node} did not leave: {why}");
     core.events
@@ -440,7 +442,7 @@ fn kebab(name: &str) -> String {
 
 /// What a node wants to read; nothing when it is to ask again.
 fn read_object(core: &Core, wanted: &PageWanted) -> Option<Result<Vec<u8>, PageError>> {
-    let Some((program, blocks)) = core.runner.objects(wanted.job.0) else {
+    let Some((program, blocks)) = core.runner.objects(wanted.job) else {
         return Some(Err(PageError::UnknownJob));
     };
     let length = wanted.length as usize;
@@ -469,22 +471,20 @@ fn read_object(core: &Core, wanted: &PageWanted) -> Option<Result<Vec<u8>, PageE
     })
 }
 
-/// Whether a refusal says something about the program rather than about node or network.
-fn is_bad_program(code: RefusalCode) -> bool {
+/// What a refusal says something about.
+fn blame(code: RefusalCode) -> Blame {
     match code {
         RefusalCode::NotElf
         | RefusalCode::WrongMachine
         | RefusalCode::Dynamic
         | RefusalCode::Truncated
         | RefusalCode::BadSegments
-        | RefusalCode::NoMemory => true,
-        RefusalCode::Other
-        | RefusalCode::Busy
-        | RefusalCode::Unreadable
-        | RefusalCode::Cancelled
+        | RefusalCode::NoMemory => Blame::Program,
+        RefusalCode::Other | RefusalCode::Busy | RefusalCode::Unreadable => Blame::Node,
+        RefusalCode::Cancelled
         | RefusalCode::BadLaunchBlock
         | RefusalCode::NotWarm
-        | RefusalCode::NoFile => false,
+        | RefusalCode::NoFile => Blame::Job,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What control writes down, and when: everything that one step of control did becomes one batch,
 //! committed before anybody outside is told of it.
 //!
-//! Key types: [`Ledger`], [`Opened`] (what an earlier run left). Neighbours: `hearth_store` (the
+//! Key types: [`Ledger`], [`Opened`] (what an earlier run left; `open`). Neighbours: `hearth_store` (the
 //! file), `control::Core::settle` (commits at the end of each step), `warm` (the node status table
 //! in memory), `history` (reads what is not in memory).
 //!
@@ -12,23 +12,19 @@
 //! Invariants: a batch is dropped only when it is committed or, event first, at its bound; nothing
 //! here makes a checkpoint, or waits longer than the store's own limit for a lock.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+mod open;
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hearth_store::{
-    Batch, CastRow, Checkpointer, EventRow, Failure, JobRow, Limits, Memory, NodeRow, Query,
-    Sqlite, Store, StoreError,
-};
+use hearth_store::{Batch, Checkpointer, DrainRow, Failure, NodeRow, SpecRow, Store, StoreError};
+pub use open::{Opened, Wanted, open};
 
-use crate::api::types::{JobInfo, JobState, RankEnd};
-use crate::casts::files::Files;
+use crate::api::types::{Drained, RankEnd};
 use crate::clock;
 use crate::events::{Event, Severity};
-use crate::history::History;
-use crate::import;
-use crate::jobs::JOBS_MAX;
 use crate::jobs::record::Record;
 use crate::stored;
 use crate::warm::{Index, Report};
@@ -41,10 +37,6 @@ const UNWRITTEN_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// First and longest time between two tries to write, in microseconds.
 const RETRY_US: std::ops::RangeInclusive<u64> = 1_000_000..=60_000_000;
-
-/// Jobs that can be under way.
-#[expect(clippy::cast_possible_truncation, reason = "it is 4,096")]
-const OPEN_JOBS_MAX: u32 = JOBS_MAX as u32;
 
 /// How often the store's log is moved into its file; a power failure loses so much at most.
 const CHECKPOINT_PERIOD: Duration = Duration::from_secs(5);
@@ -89,187 +81,10 @@ struct Trouble {
     next_try_us: u64,
 }
 
-/// A ledger, and what an earlier run of control left in it.
-pub struct Opened {
-    /// The ledger.
-    pub ledger: Ledger,
-    /// Readers' view.
-    pub history: History,
-    /// Moves the store's log into its file; none for a store in memory.
-    pub checkpointer: Option<Arc<Mutex<Checkpointer>>>,
-    /// Machines and their numbers.
-    pub nodes: Vec<NodeRow>,
-    /// The jobs that have the highest numbers of those that have ended, the oldest first.
-    pub jobs: Vec<JobInfo>,
-    /// The newest events, the oldest first.
-    pub events: Vec<Event>,
-    /// Number of the next job.
-    pub next_job: u64,
-    /// Number of the next event.
-    pub next_event: u64,
-    /// Names and holders of files that were cast.
-    pub files: Files,
-    /// Casts that were under way.
-    pub casts: Vec<CastRow>,
-    /// Number of the next cast.
-    pub next_cast: u64,
-    /// What people should know about the opening.
-    pub notices: Vec<Event>,
-}
-
-/// How much of the past is wanted in memory.
-#[derive(Debug, Clone, Copy)]
-pub struct Wanted {
-    /// Jobs.
-    pub jobs: u32,
-    /// Events.
-    pub events: u32,
-}
-
 impl std::fmt::Debug for Ledger {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Ledger").finish_non_exhaustive()
     }
-}
-
-/// Opens the store at `path`. Jobs that were under way when control ended have ended with it. A
-/// file that can only be read is read, and control goes on in memory; one that is locked or full is
-/// written when that works again.
-///
-/// # Errors
-/// [`StoreError::Newer`] and [`StoreError::Foreign`]: going on would lead to two histories.
-pub fn open(path: &Path, limits: Limits, wanted: Wanted) -> Result<Opened, StoreError> {
-    let mut notices = Vec::new();
-    let on_disk = Sqlite::open(path, limits).and_then(|opened| {
-        notices.extend(
-            opened
-                .set_aside
-                .map(|text| Event::new(Severity::Error, "store-damaged", text)),
-        );
-        let checkpointer = opened.store.checkpointer()?;
-        read(path, Box::new(opened.store), Some(checkpointer), wanted)
-    });
-    let mut opened = match on_disk {
-        Ok(opened) => opened,
-        Err(error @ (StoreError::Newer { .. } | StoreError::Foreign { .. })) => return Err(error),
-        Err(error) => {
-            let text = format!(
-                "{error}, then start the control node again; until then it goes on in memory, and what happens is forgotten when it ends"
-            );
-            notices.push(Event::new(Severity::Error, "store-unavailable", &text));
-            let mut memory = Memory::new(limits);
-            // What can be read is not forgotten: nodes keep their numbers, jobs are numbered on.
-            if let Ok(file) = Sqlite::open_to_read(path) {
-                memory.commit(&copy(&*file, wanted)?)?;
-            }
-            let mut opened = read(path, Box::new(memory), None, wanted)?;
-            opened.ledger.unavailable = Some(text);
-            opened
-        }
-    };
-    opened.notices.splice(0..0, notices);
-    Ok(opened)
-}
-
-/// What control needs of a store, to be put into another.
-fn copy(from: &dyn Query, wanted: Wanted) -> Result<Batch, StoreError> {
-    let mut batch = Batch::default();
-    for node in from.nodes()? {
-        batch.put_node(node);
-    }
-    for row in from.warm()? {
-        batch.set_warm(row);
-    }
-    let jobs = from.ended_jobs(None, wanted.jobs)?.into_iter();
-    for job in jobs.chain(from.open_jobs(OPEN_JOBS_MAX)?) {
-        batch.put_job(job);
-    }
-    for event in newest_events(from, wanted)? {
-        batch.append_event(event);
-    }
-    batch.number_jobs_from(from.next_job()?);
-    // A file of an earlier version has no tables of casts.
-    for file in from.files().unwrap_or_default() {
-        batch.put_file(file);
-    }
-    for held in from.held().unwrap_or_default() {
-        batch.set_held(held);
-    }
-    for cast in from.casts().unwrap_or_default() {
-        batch.put_cast(cast);
-    }
-    batch.number_casts_from(from.next_cast().unwrap_or(1));
-    Ok(batch)
-}
-
-fn newest_events(store: &dyn Query, wanted: Wanted) -> Result<Vec<EventRow>, StoreError> {
-    let before = u64::from(wanted.events).saturating_add(1);
-    store.events(store.next_event()?.saturating_sub(before), wanted.events)
-}
-
-fn read(
-    path: &Path,
-    store: Box<dyn Store>,
-    checkpointer: Option<Checkpointer>,
-    wanted: Wanted,
-) -> Result<Opened, StoreError> {
-    let dir = path.parent().unwrap_or(Path::new("."));
-    let mut notices = Vec::new();
-    let found = import::find(dir, &mut notices);
-    let mut nodes: BTreeMap<u32, NodeRow> = BTreeMap::new();
-    for node in store.nodes()?.into_iter().chain(found.nodes.clone()) {
-        nodes.insert(node.node, node);
-    }
-    let mut next_job = store.next_job()?.max(found.next_job.unwrap_or(1));
-    let seen = import::jobs_seen(dir);
-    if seen >= next_job {
-        // Behind all that may have been given out since without a trace.
-        next_job = seen.saturating_add(1).saturating_add(JOBS_MAX as u64);
-        let text = format!(
-            "by the event log there were jobs up to number {seen}, of which the store does not know: the next gets {next_job}"
-        );
-        notices.push(Event::new(Severity::Info, "store-imported", text));
-    }
-    let ended = store.ended_jobs(None, wanted.jobs)?.into_iter();
-    let mut jobs: Vec<JobInfo> = ended.map(stored::job_info).collect();
-    let open = store.open_jobs(OPEN_JOBS_MAX)?;
-    let events = newest_events(&*store, wanted)?;
-    let next_event = store.next_event()?;
-    let files = Files::restored(store.files()?, store.held()?);
-    let (casts, next_cast) = (store.casts()?, store.next_cast()?);
-    let history = History::new(store.reader()?);
-    let mut ledger = Ledger::new(store)?;
-    for node in &found.nodes {
-        ledger.batch.put_node(node.clone());
-    }
-    ledger.batch.number_jobs_from(next_job);
-    for row in open {
-        let (info, event) = ledger.close_job(row);
-        jobs.push(info);
-        notices.push(event);
-    }
-    jobs.sort_by_key(|job| job.id);
-    let surplus = jobs.len().saturating_sub(wanted.jobs as usize);
-    jobs.drain(..surplus);
-    // A store that cannot be written now is written later, as while control runs.
-    notices.extend(ledger.commit(0));
-    if ledger.batch.is_empty() && checkpointer.is_some() {
-        import::taken_over(dir, &found, &mut notices);
-    }
-    Ok(Opened {
-        history,
-        checkpointer: checkpointer.map(|checkpointer| Arc::new(Mutex::new(checkpointer))),
-        nodes: nodes.into_values().collect(),
-        jobs,
-        events: events.into_iter().map(stored::event).collect(),
-        next_job,
-        next_event,
-        files,
-        casts,
-        next_cast,
-        notices,
-        ledger,
-    })
 }
 
 impl Ledger {
@@ -283,18 +98,6 @@ impl Ledger {
             unavailable: None,
             lost: 0,
         })
-    }
-
-    /// Ends a job that was under way when an earlier run of control ended.
-    fn close_job(&mut self, row: JobRow) -> (JobInfo, Event) {
-        let mut info = stored::job_info(row);
-        info.state = JobState::Failed;
-        info.reason = "the control node ended while the job was under way".to_string();
-        info.ended_unix_us = Some(clock::unix_us());
-        let text = format!("job {} ({}): failed: {}", info.id, info.name, info.reason);
-        self.batch.put_job(stored::job_row(&info));
-        let event = Event::new(Severity::Warning, "job-ended", text).job(info.id);
-        (info, event)
     }
 
     /// A machine joined with a boot; `since` is when that boot joined first.
@@ -331,10 +134,14 @@ impl Ledger {
     pub fn job(&mut self, record: &Record) {
         let info = &record.info;
         let row = stored::job_row(info);
-        if !info.state.is_final() {
-            return self.batch.put_job(row);
+        if let Some(spec) = &record.spec {
+            let (id, spec) = (info.id, spec.clone());
+            self.batch.put_spec(SpecRow { id, spec });
         }
-        let used = stored::program_use(info, record.program_bytes);
+        let Some(bytes) = record.program_bytes.filter(|_| info.state.is_final()) else {
+            return self.batch.put_job(row);
+        };
+        let used = stored::program_use(info, bytes);
         let ranks = info.ranks.iter().zip(&record.nodes);
         for (rank, node) in ranks {
             if matches!(rank.end, Some(RankEnd::Exited(_) | RankEnd::Signal(_))) {
@@ -342,6 +149,19 @@ impl Ledger {
             }
         }
         self.batch.finish_job(row, used);
+    }
+
+    /// A node was drained, or gets jobs again.
+    pub fn drained(&mut self, node: u32, drained: Option<Drained>) {
+        match drained {
+            Some(drained) => self.batch.put_drain(DrainRow {
+                node,
+                reason: drained.reason,
+                since_unix_us: drained.since_unix_us,
+                by: drained.by,
+            }),
+            None => self.batch.end_drain(node),
+        }
     }
 
     /// Something happened.
@@ -436,287 +256,5 @@ impl Ledger {
     /// Changes that wait to be written.
     pub fn unwritten(&self) -> usize {
         self.batch.len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use hearth_store::{FileRow, HeldRow, ProgramRow, WarmRow};
-
-    use super::*;
-    use crate::warm::Held;
-
-    /// A store whose disk can be made full.
-    struct Flaky {
-        memory: Memory,
-        full: Arc<AtomicBool>,
-    }
-
-    type Answer<T> = Result<T, StoreError>;
-
-    impl Store for Flaky {
-        fn commit(&mut self, batch: &Batch) -> Answer<()> {
-            if self.full.load(Ordering::Relaxed) {
-                return Err(StoreError::Failed {
-                    operation: "write",
-                    path: "hearth.db".into(),
-                    failure: Failure::Full,
-                    source: "no space left".into(),
-                });
-            }
-            self.memory.commit(batch)
-        }
-        fn reader(&self) -> Answer<Box<dyn Query + Send>> {
-            self.memory.reader()
-        }
-    }
-
-    impl Query for Flaky {
-        fn nodes(&self) -> Answer<Vec<NodeRow>> {
-            self.memory.nodes()
-        }
-        fn warm(&self) -> Answer<Vec<WarmRow>> {
-            self.memory.warm()
-        }
-        fn programs(&self, limit: u32) -> Answer<Vec<ProgramRow>> {
-            self.memory.programs(limit)
-        }
-        fn job(&self, id: u64) -> Answer<Option<JobRow>> {
-            self.memory.job(id)
-        }
-        fn ended_jobs(&self, before: Option<u64>, limit: u32) -> Answer<Vec<JobRow>> {
-            self.memory.ended_jobs(before, limit)
-        }
-        fn open_jobs(&self, limit: u32) -> Answer<Vec<JobRow>> {
-            self.memory.open_jobs(limit)
-        }
-        fn events(&self, after: u64, limit: u32) -> Answer<Vec<EventRow>> {
-            self.memory.events(after, limit)
-        }
-        fn next_job(&self) -> Answer<u64> {
-            self.memory.next_job()
-        }
-        fn next_event(&self) -> Answer<u64> {
-            self.memory.next_event()
-        }
-        fn files(&self) -> Answer<Vec<FileRow>> {
-            self.memory.files()
-        }
-        fn held(&self) -> Answer<Vec<HeldRow>> {
-            self.memory.held()
-        }
-        fn casts(&self) -> Answer<Vec<CastRow>> {
-            self.memory.casts()
-        }
-        fn next_cast(&self) -> Answer<u64> {
-            self.memory.next_cast()
-        }
-    }
-    const HASH: [u8; 32] = [7; 32];
-
-    fn flaky() -> (Ledger, Memory, Arc<AtomicBool>) {
-        let memory = Memory::new(Limits::default());
-        let full = Arc::new(AtomicBool::new(false));
-        let store = Flaky {
-            memory: memory.clone(),
-            full: full.clone(),
-        };
-        (Ledger::new(Box::new(store)).unwrap(), memory, full)
-    }
-
-    fn event(seq: u64) -> Event {
-        let mut event = Event::new(Severity::Info, "test", "text");
-        event.seq = seq;
-        event
-    }
-
-    fn record(id: u64, state: JobState) -> Record {
-        let mut info = stored::job_info(JobRow {
-            id,
-            name: "hello".to_string(),
-            program: HASH,
-            state: state.word().to_string(),
-            reason: String::new(),
-            ranks: 1,
-            nodes: "n1".to_string(),
-            submitted_unix_us: 1,
-            started_unix_us: Some(2),
-            ended_unix_us: state.is_final().then_some(3),
-            exit_status: state.is_final().then_some(0),
-            record: String::new(),
-        });
-        let mut rank = crate::api::types::RankReport::new(0, 1);
-        rank.end = state.is_final().then_some(RankEnd::Exited(0));
-        info.ranks.push(rank);
-        Record {
-            info,
-            program_bytes: 30_000,
-            nodes: vec![1],
-        }
-    }
-
-    fn holds(ledger: &mut Ledger) {
-        ledger.joined([2; 6], 1, 9, 5);
-        let held = Held {
-            program: HASH,
-            pages: 8,
-            pristine: 1,
-        };
-        ledger.report(&Report {
-            node: 1,
-            boot_epoch: 9,
-            reset: true,
-            held: vec![held],
-            dropped: Vec::new(),
-        });
-    }
-
-    #[test]
-    fn a_full_disk_is_told_once_and_nothing_is_lost() {
-        let (mut ledger, memory, full) = flaky();
-        full.store(true, Ordering::Relaxed);
-        holds(&mut ledger);
-        ledger.job(&record(1, JobState::Completed));
-        let told = ledger.commit(0).unwrap();
-        assert_eq!(
-            (told.kind.as_str(), told.severity),
-            ("store-failed", Severity::Error)
-        );
-        assert!(told.text.contains("free some space"), "{}", told.text);
-        assert!(ledger.trouble().unwrap().contains("kept in memory"));
-        ledger.event(&event(1));
-        // It is tried again after a second, then less and less often.
-        assert_eq!(ledger.next_deadline_us(), Some(1_000_000));
-        assert_eq!(ledger.commit(999_999), None);
-        assert_eq!(ledger.commit(1_000_000), None);
-        assert_eq!(ledger.next_deadline_us(), Some(3_000_000));
-        full.store(false, Ordering::Relaxed);
-        assert_eq!(ledger.commit(2_000_000), None);
-        assert_eq!(
-            memory.next_job().unwrap(),
-            1,
-            "not before the time has come"
-        );
-        let told = ledger.commit(3_000_000).unwrap();
-        assert_eq!(
-            (told.kind.as_str(), told.severity),
-            ("store-works", Severity::Info)
-        );
-        assert_eq!((ledger.trouble(), ledger.next_deadline_us()), (None, None));
-        assert_eq!(memory.ended_jobs(None, 9).unwrap().len(), 1);
-        assert_eq!(memory.events(0, 9).unwrap().len(), 1);
-        let warm = memory.warm().unwrap();
-        assert_eq!((warm.len(), warm[0].last_job), (1, Some(1)));
-        assert_eq!(memory.programs(9).unwrap()[0].launches, 1);
-    }
-
-    #[test]
-    fn what_is_kept_for_a_full_disk_has_a_bound() {
-        let (mut ledger, memory, full) = flaky();
-        holds(&mut ledger);
-        assert_eq!(ledger.commit(0), None);
-        full.store(true, Ordering::Relaxed);
-        ledger.job(&record(1, JobState::Completed));
-        for seq in 1..=UNWRITTEN_MAX as u64 + 10 {
-            ledger.event(&event(seq));
-            drop(ledger.commit(seq));
-        }
-        assert_eq!(ledger.unwritten(), UNWRITTEN_MAX);
-        full.store(false, Ordering::Relaxed);
-        let told = ledger.commit(100_000_000).unwrap();
-        assert_eq!(told.severity, Severity::Warning);
-        assert!(told.text.contains("are lost"), "{}", told.text);
-        assert_eq!(memory.ended_jobs(None, 9).unwrap().len(), 1, "jobs stay");
-        // The node status table is written once more.
-        assert_eq!(ledger.commit(100_000_001), None);
-        assert_eq!(memory.warm().unwrap().len(), 1);
-    }
-
-    #[test]
-    fn an_earlier_run_is_found_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("hearth.db");
-        let wanted = Wanted { jobs: 2, events: 3 };
-        let open = || open(&path, Limits::default(), wanted).unwrap();
-        let mut first = open();
-        assert_eq!(
-            (first.next_job, first.next_event, first.notices.len()),
-            (1, 1, 0)
-        );
-        holds(&mut first.ledger);
-        for id in 1..=3 {
-            first.ledger.job(&record(id, JobState::Running));
-            first.ledger.job(&record(id, JobState::Completed));
-        }
-        first.ledger.job(&record(4, JobState::Running));
-        for seq in 1..=5 {
-            first.ledger.event(&event(seq));
-        }
-        assert_eq!(first.ledger.commit(0), None);
-        // Not closed in good order: the next run opens it beside this one.
-        let second = open();
-        let ids: Vec<u64> = second.jobs.iter().map(|job| job.id).collect();
-        assert_eq!(ids, [3, 4]);
-        assert_eq!(second.jobs[0].state, JobState::Completed);
-        assert_eq!(second.jobs[1].state, JobState::Failed);
-        assert!(second.jobs[1].reason.contains("control node ended"));
-        assert!(second.notices[0].text.contains("job 4"));
-        let seqs: Vec<u64> = second.events.iter().map(|event| event.seq).collect();
-        assert_eq!(seqs, [3, 4, 5]);
-        assert_eq!((second.next_job, second.next_event), (5, 6));
-        assert_eq!(second.nodes[0].mac, [2; 6]);
-        let mut warm = second.ledger.warm;
-        assert_eq!(warm.iter().count(), 0, "nobody has joined");
-        warm.joined(1, 9, &mut Batch::default());
-        assert_eq!(warm.nodes(&HASH).next().unwrap().last_job, Some(3));
-    }
-
-    #[test]
-    fn a_store_that_is_locked_at_the_start_is_read_and_written_later() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("hearth.db");
-        let wanted = Wanted { jobs: 9, events: 9 };
-        let open = || open(&path, Limits::default(), wanted).unwrap();
-        let mut first = open();
-        holds(&mut first.ledger);
-        first.ledger.job(&record(7, JobState::Running));
-        assert_eq!(first.ledger.commit(0), None);
-        drop(first);
-        let other = rusqlite::Connection::open(&path).unwrap();
-        other.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let mut second = open();
-        let kinds: Vec<&str> = second
-            .notices
-            .iter()
-            .map(|event| event.kind.as_str())
-            .collect();
-        assert_eq!(kinds, ["job-ended", "store-failed"]);
-        assert_eq!((second.nodes.len(), second.next_job), (1, 8));
-        assert_eq!(second.jobs[0].state, JobState::Failed);
-        assert_eq!(second.ledger.warm.rows().count(), 1);
-        other.execute_batch("COMMIT").unwrap();
-        let told = second.ledger.commit(2_000_000).unwrap();
-        assert_eq!(told.kind, "store-works");
-        drop(second);
-        let third = open();
-        assert!(third.notices.is_empty());
-        assert_eq!(third.jobs[0].state, JobState::Failed);
-    }
-
-    #[test]
-    fn a_store_that_cannot_be_opened_does_not_stop_control() {
-        let path = Path::new("/nonexistent/hearth.db");
-        let wanted = Wanted { jobs: 2, events: 3 };
-        let mut opened = open(path, Limits::default(), wanted).unwrap();
-        assert_eq!(opened.notices[0].kind, "store-unavailable");
-        let trouble = opened.ledger.trouble().unwrap().to_string();
-        assert!(
-            trouble.contains("/nonexistent/hearth.db") && trouble.contains("in memory"),
-            "{trouble}"
-        );
-        opened.ledger.job(&record(1, JobState::Completed));
-        assert_eq!(opened.ledger.commit(0), None);
     }
 }

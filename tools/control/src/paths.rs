@@ -72,6 +72,11 @@ impl StateDir {
         self.0.join("programs")
     }
 
+    /// Output of batch jobs, a file for each.
+    pub fn outputs(&self) -> PathBuf {
+        self.0.join("output")
+    }
+
     /// The store: machines, warm programs, programs, jobs, events.
     pub fn store(&self) -> PathBuf {
         self.0.join("hearth.db")

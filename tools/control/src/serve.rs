@@ -28,8 +28,8 @@ use crate::clock::{self, Clock};
 use crate::control::{self, Core, Shared};
 use crate::drops::Drops;
 use crate::events::{Event, EventLog, Severity};
-use crate::jobs::Runner;
-use crate::jobs::allocator::FewestHops;
+use crate::jobs::kept::Outputs;
+use crate::jobs::{self, Runner};
 use crate::nodes::{Machine, NodeTable};
 use crate::paths::StateDir;
 use crate::programs::ProgramStore;
@@ -178,7 +178,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Completes when the process was told to end and jobs have been told so, as far as they hear it.
+/// Completes when the process was told to end and jobs with nodes have been told so, as far as they
+/// hear it.
 async fn stop(shared: Arc<Shared>) {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).expect("a signal handler can be installed");
@@ -187,18 +188,13 @@ async fn stop(shared: Arc<Shared>) {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    shared.with_runner(|runner, now_us, fabric| {
-        for job in runner.list(false) {
-            // Cannot fail: the list is of jobs that are not over.
-            drop(runner.cancel(now_us, fabric, job.id, 15, "the control node was stopped"));
-        }
-    });
+    shared.with_runner(|runner, now_us, fabric| runner.shut_down(now_us, fabric));
     let wait = async {
-        while !shared.lock().runner.list(false).is_empty() {
+        while shared.lock().runner.is_busy() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let had_jobs = !shared.lock().runner.list(false).is_empty();
+    let had_jobs = shared.lock().runner.is_busy();
     drop(tokio::time::timeout(STOP_LIMIT, wait).await);
     if had_jobs {
         // The last lines reach the clients.
@@ -339,17 +335,25 @@ fn control_state(
         timing: netstack::join::Timing::default(),
         limits: protocol::Limits::default(),
     });
-    let mut runner = Runner::new(
-        limits.clone(),
-        Box::new(FewestHops::new(topology(options.tree.as_ref())?)),
-        past.next_job,
-    )
-    .retaining(options.config.retention.clone())
-    .loading(options.config.broadcast.clone());
-    runner.remember(past.jobs);
+    let path = options.state.outputs();
+    let outputs = Outputs::open(&path, limits.output_max_bytes, limits.output_total_bytes)
+        .with_context(|| format!("cannot keep the output of jobs in {}", path.display()))?;
+    let setup = jobs::Setup {
+        jobs: limits.clone(),
+        queue: options.config.queue.clone(),
+        retention: options.config.retention.clone(),
+        broadcast: options.config.broadcast.clone(),
+        topology: topology(options.tree.as_ref())?,
+        outputs: outputs.clone(),
+        next_job: past.next_job,
+    };
+    let mut runner = Runner::new(setup).context("queue.unit")?;
     for machine in table.machines() {
         runner.know_node(machine.node);
     }
+    runner.restore_drained(past.drained);
+    runner.remember(past.jobs);
+    runner.restore(clock.now_us(), past.open, &programs);
     let kept = &options.config.events;
     let mut events = EventLog::open(&options.state.events(), kept.ring_max, kept.file_max_bytes);
     events.resume(past.events, past.next_event);
@@ -380,7 +384,10 @@ fn control_state(
         joined: Vec::new(),
         drops: Drops::default(),
     };
-    Ok(Shared::new(core, clock, programs, past.history))
+    let shared = Shared::new(core, clock, programs, past.history, outputs);
+    // What became of the jobs of the earlier run is written down before anybody asks.
+    shared.lock().settle(now);
+    Ok(shared)
 }
 
 /// The MAC address of the interface that has an address; zeros where it has none, as loopback. Nodes
@@ -403,12 +410,13 @@ fn interface_mac(address: Ipv4Addr) -> [u8; 6] {
 }
 
 /// The tree that jobs are placed in: the one whose places the nodes' personalities have.
-fn topology(tree: Option<&Tree>) -> anyhow::Result<Topology> {
+fn topology(tree: Option<&Tree>) -> anyhow::Result<Option<Topology>> {
     let Some(tree) = tree else {
-        return Ok(Topology::flat());
+        return Ok(None);
     };
     let widths: Vec<u32> = tree.widths().iter().map(|&width| width.into()).collect();
-    Topology::new(&widths).with_context(|| format!("--tree {tree}"))
+    let topology = Topology::new(&widths).with_context(|| format!("--tree {tree}"))?;
+    Ok(Some(topology))
 }
 
 /// Version of this build as the protocol carries it: text, zero-padded.

@@ -258,6 +258,19 @@ pub struct Start {
     pub kept: Vec<u32>,
 }
 
+/// A queued job, as the last pass left it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View<'a> {
+    /// Its number.
+    pub number: JobNumber,
+    /// Why it waits.
+    pub reason: Reason,
+    /// When it starts at the latest, where that is reserved for it.
+    pub reserved: Option<Time>,
+    /// Jobs that it waits for.
+    pub after: &'a [Dependency],
+}
+
 /// How often something happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -453,6 +466,16 @@ impl Queue {
         let failed = |waiting: &&Waiting| waiting.has_failed_dependency;
         let hopeless = self.waiting.values().filter(failed);
         hopeless.map(|waiting| waiting.job.number).collect()
+    }
+
+    /// Queued jobs and why they wait, by number.
+    pub fn waiting(&self) -> impl Iterator<Item = View<'_>> {
+        self.waiting.values().map(|waiting| View {
+            number: waiting.job.number,
+            reason: waiting.reason,
+            reserved: waiting.reserved,
+            after: &waiting.job.after,
+        })
     }
 
     /// Queued jobs, by number.

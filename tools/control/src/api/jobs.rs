@@ -237,5 +237,8 @@ pub(super) fn job_refusal(error: JobError) -> Refusal {
         JobError::Unknown(_) => Refusal::new(StatusCode::NOT_FOUND, "no-such-job", error),
         JobError::Ended(_) => Refusal::new(StatusCode::CONFLICT, "job-ended", error),
         JobError::Taken(_) => Refusal::new(StatusCode::CONFLICT, "stream-taken", error),
+        JobError::Batch(_) => Refusal::new(StatusCode::CONFLICT, "batch-job", error),
+        JobError::NotPending { .. } => Refusal::new(StatusCode::CONFLICT, "job-not-pending", error),
+        JobError::NotHeld(_) => Refusal::new(StatusCode::CONFLICT, "job-not-held", error),
     }
 }

@@ -233,6 +233,12 @@ pub struct JobInfo {
     /// When it starts at the latest, in microseconds since 1970, where the queue has reserved that.
     #[serde(default)]
     pub expected_start_unix_us: Option<u64>,
+    /// Each of its ranks begins by itself, so one may have run before it counts as running.
+    #[serde(default)]
+    pub at_once: bool,
+    /// How it will have ended; only while it is ending.
+    #[serde(default)]
+    pub ends_as: Option<JobState>,
     /// How it got its nodes, once it has some.
     #[serde(default)]
     pub placement: Option<Placement>,

@@ -14,14 +14,13 @@ use hearth_alloc::topology::Topology;
 use serde::{Deserialize, Serialize};
 
 use super::{Global, print_text};
+use crate::config::queue::preference;
 use crate::hostlist;
 
 /// Longest line of a batch, in bytes: a million nodes by number.
 const LINE_MAX: u64 = 16 << 20;
 /// Some questions of a batch have no answer.
 const EXIT_UNANSWERED: u8 = 1;
-/// Largest lambda, in hops: more than any two nodes can be apart.
-const LAMBDA_MAX: f64 = 1_000.0;
 
 /// Options of `hearth plan`.
 #[derive(Debug, Args)]
@@ -200,22 +199,6 @@ fn plan(
         nodes: placement.nodes,
         hops: placement.hops,
         certificate: placement.certificate.to_string(),
-    })
-}
-
-fn preference(text: &str) -> Result<Preference, String> {
-    Ok(match text {
-        "hops" => Preference::HopsFirst,
-        "warm" => Preference::WarmFirst,
-        "none" => Preference::None,
-        number => {
-            let lambda = number.parse::<f64>().ok();
-            let lambda = lambda.filter(|lambda| (0.0..=LAMBDA_MAX).contains(lambda));
-            let lambda = lambda.ok_or("use hops, warm, none, or a number of hops as in 0.5")?;
-            Preference::Weighted {
-                milli: (lambda * 1_000.0).round() as u32,
-            }
-        }
     })
 }
 

@@ -5,12 +5,12 @@
 //! are answered in order, each once; a write is answered only when the client's queue has taken
 //! it.
 
-use netstack::ids::{CallId, NodeId};
+use netstack::ids::{CallId, JobId, NodeId};
 
+use super::Runner;
 use super::fabric::{Call, Exit, Fabric, Reply};
 use super::record::{self, Job};
 use super::streams::Taken;
-use super::{Runner, job_id};
 use crate::api::types::{Frame, RankEnd};
 use crate::events::{Event, Severity};
 
@@ -29,12 +29,13 @@ impl Runner {
         now_us: u64,
         fabric: &mut dyn Fabric,
         node: NodeId,
-        id: u64,
+        job: JobId,
         call: (CallId, Call),
     ) {
-        let rank = self.jobs.get(&id).and_then(|job| job.rank_on(node));
-        let Some(rank) = rank else {
-            return self.call_of_ended_job(fabric, node, id, call);
+        let id = self.present(job);
+        let rank = id.and_then(|id| Some((id, self.jobs.get(&id)?.rank_on(node)?)));
+        let Some((id, rank)) = rank else {
+            return self.call_of_ended_job(fabric, node, job, call);
         };
         let job = self.jobs.get_mut(&id).expect("looked up above");
         if matches!(call, (_, Call::Exit(_))) {
@@ -64,7 +65,7 @@ impl Runner {
                 self.serve_rank(now_us, fabric, id, rank);
             }
         }
-        self.schedule(now_us, fabric);
+        self.settle(now_us, fabric);
     }
 
     /// Answers what can be answered of a rank's calls.
@@ -82,13 +83,15 @@ impl Runner {
             let Some(reply) = next_reply(job, rank) else {
                 return;
             };
+            let on_nodes = job.on_nodes();
             let of = &mut job.ranks[rank];
             let node = of.node;
             let (call_id, call) = of.calls.pop_front().expect("next_reply looked at it");
-            fabric.reply(node, job_id(id), call_id, reply);
+            fabric.reply(node, on_nodes, call_id, reply);
             match call {
                 Call::Report { offset, data } => keep_report(&mut of.fault, offset, &data),
-                Call::Exit(exit) => self.rank_exited(now_us, id, rank, *exit),
+                // Its last call; the job may be over now, or another attempt.
+                Call::Exit(exit) => return self.rank_exited(now_us, id, rank, *exit),
                 _ => {}
             }
         }
@@ -102,6 +105,7 @@ impl Runner {
         if !job.set_end(rank, exit.end) {
             return;
         }
+        let on_nodes = job.on_nodes();
         let node = job.ranks[rank].node;
         let fault = String::from_utf8_lossy(&job.ranks[rank].fault)
             .trim_end()
@@ -146,9 +150,9 @@ impl Runner {
             );
         }
         self.note_time_limit(now_us, id, exit.end);
-        self.free_node(node.0, id);
+        self.nodes.worked(node.0);
+        self.free_node(node.0, on_nodes);
         self.finish_if_ended(id);
-        self.schedule_due = true;
     }
 
     /// Calls of a job that is over here: output has no reader; the exit frees the node.
@@ -156,7 +160,7 @@ impl Runner {
         &mut self,
         fabric: &mut dyn Fabric,
         node: NodeId,
-        id: u64,
+        job: JobId,
         (call_id, call): (CallId, Call),
     ) {
         let reply = match &call {
@@ -165,10 +169,9 @@ impl Runner {
             Call::Report { .. } | Call::Exit(_) => Reply::Done(0),
             Call::Unknown => Reply::Error(ENOSYS),
         };
-        fabric.reply(node, job_id(id), call_id, reply);
+        fabric.reply(node, job, call_id, reply);
         if matches!(call, Call::Exit(_)) {
-            self.free_node(node.0, id);
-            self.schedule_due = true;
+            self.free_node(node.0, job);
         }
     }
 }

@@ -49,9 +49,9 @@ pub trait Fabric {
     ///
     /// # Errors
     /// Why they cannot come, for people.
-    fn bring(&mut self, job: u64, nodes: &[u32], files: &[JobFile]) -> Result<Brought, String>;
+    fn bring(&mut self, job: JobId, nodes: &[u32], files: &[JobFile]) -> Result<Brought, String>;
     /// A job does not wait for its files any more.
-    fn give_up(&mut self, job: u64);
+    fn give_up(&mut self, job: JobId);
     /// Has a job's program cast, beside the launch that follows; [`super::Runner::loaded`] tells how it
     /// goes.
     ///

@@ -1,15 +1,16 @@
-//! A job's way through its states: allocation, launch, start, early and regular end, and what
-//! joining and lost nodes mean for it.
+//! A job's way through its states once it has nodes: start, early and regular end, and what lost nodes
+//! mean for it.
 //!
-//! Invariant: `finish` is the only way out; after it nodes whose ranks never reported stay taken
-//! until they do, join again or are lost.
+//! Invariant: `finish` is the only way out; after it nodes whose ranks never reported stay out of
+//! service until they do, join again or are lost.
 
-use netstack::ids::NodeId;
+use netstack::ids::{JobId, NodeId};
 
-use super::allocator::{Wait, WarmNodes};
 use super::fabric::Fabric;
+use super::nodes::sorted;
 use super::record::{Cause, Job};
-use super::{Runner, calls, job_id, launch_block, retention};
+use super::submit::bytes_of;
+use super::{Due, Runner, calls};
 use crate::api::types::{Frame, JobState, LaunchTotals, RankEnd};
 use crate::clock;
 use crate::events::{Event, Severity};
@@ -22,55 +23,60 @@ const TIME_LIMIT_PATIENCE_US: u64 = 2_000_000;
 /// How much earlier than control's clock a node's may see the time limit, in microseconds.
 const TIME_LIMIT_SLACK_US: u64 = 100_000;
 
-/// How long a job that wants warm nodes waits for some that are not in service, in microseconds:
-/// after a restart of control they are back within seconds.
-const WARM_PATIENCE_US: u64 = 10_000_000;
-
 /// Signal a job gets when its time is up or another of its nodes is lost (SIGTERM).
 const SIGNAL_TERM: i32 = 15;
 
+/// What is to blame for a launch that a node refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The program cannot be run.
+    Program,
+    /// What the job asks for is not there, as a file or warm pages.
+    Job,
+    /// The node.
+    Node,
+}
+
 impl Runner {
-    /// A node joined. `fresh` says that it has booted since it was last heard of.
-    pub fn node_up(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, fresh: bool) {
-        let used = self.nodes.entry(node).or_default();
-        used.up = true;
-        if fresh && used.job.is_some() {
-            let reason = format!("{} booted again", hostlist::name(node));
-            self.lose_node(now_us, fabric, node, reason);
-            self.nodes.entry(node).or_default().up = true;
+    /// A node is out of service, and its job has lost it.
+    pub(super) fn lose_node(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        node: u32,
+        reason: String,
+    ) {
+        let present = self.nodes.job_of(node).and_then(|id| self.jobs.get(&id));
+        let job = present
+            .map(Job::on_nodes)
+            .filter(|job| self.has(node, *job));
+        if let Some(job) = job {
+            self.free_node(node, job);
         }
-        self.schedule(now_us, fabric);
-    }
-
-    /// A node is not heard of any more, or left.
-    pub fn node_down(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, reason: &str) {
-        self.lose_node(now_us, fabric, node, reason.to_string());
-        self.schedule(now_us, fabric);
-    }
-
-    fn lose_node(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, reason: String) {
-        let used = self.nodes.entry(node).or_default();
-        used.up = false;
-        let Some(id) = used.job.take() else { return };
-        self.lose_rank(now_us, fabric, id, NodeId(node), &reason);
+        self.nodes.set_up(node, false);
+        if let Some(job) = job {
+            self.lose_rank(now_us, fabric, job, NodeId(node), &reason);
+        }
     }
 
     fn lose_rank(
         &mut self,
         now_us: u64,
         fabric: &mut dyn Fabric,
-        id: u64,
+        job: JobId,
         node: NodeId,
         reason: &str,
     ) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+        let Some(id) = self.present(job) else {
             return;
         };
+        let job = self.jobs.get_mut(&id).expect("it is present");
         let Some(rank) = job.rank_on(node) else {
             return;
         };
         if job.set_end(rank, RankEnd::NodeLost) {
             job.ranks[rank].calls.clear();
+            self.node_failed(node.0, reason);
             self.end_early(
                 now_us,
                 fabric,
@@ -87,20 +93,22 @@ impl Runner {
         &mut self,
         now_us: u64,
         fabric: &mut dyn Fabric,
-        id: u64,
+        job: JobId,
         node: NodeId,
         reason: &str,
     ) {
-        self.free_node(node.0, id);
-        self.lose_rank(now_us, fabric, id, node, reason);
-        self.schedule(now_us, fabric);
+        self.free_node(node.0, job);
+        self.lose_rank(now_us, fabric, job, node, reason);
+        self.settle(now_us, fabric);
     }
 
     /// A node of a job is ready to start it.
-    pub fn ready(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64, node: NodeId) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    pub fn ready(&mut self, now_us: u64, fabric: &mut dyn Fabric, job: JobId, node: NodeId) {
+        let Some(id) = self.present(job) else {
             return;
         };
+        let on_nodes = job;
+        let job = self.jobs.get_mut(&id).expect("it is present");
         let Some(rank) = job.rank_on(node) else {
             return;
         };
@@ -110,16 +118,17 @@ impl Runner {
         }
         job.set_ready(rank);
         if job.info.state == JobState::Starting && job.loading == 0 && !job.awaits_program {
-            fabric.start(job_id(id));
+            fabric.start(on_nodes);
             self.begin(now_us, id);
         }
     }
 
     /// A node of a job says that its rank runs.
-    pub fn started(&mut self, now_us: u64, id: u64, node: NodeId) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    pub fn started(&mut self, now_us: u64, job: JobId, node: NodeId) {
+        let Some(id) = self.present(job) else {
             return;
         };
+        let job = self.jobs.get_mut(&id).expect("it is present");
         let Some(rank) = job.rank_on(node) else {
             return;
         };
@@ -163,19 +172,21 @@ impl Runner {
             .info
             .time_limit_s
             .map(|limit| limit.saturating_mul(1_000_000));
-        job.deadline_us = limit_us.map(|limit| {
+        let deadline_us = limit_us.map(|limit| {
             started_us
                 .saturating_add(limit)
                 .saturating_add(TIME_LIMIT_PATIENCE_US)
         });
+        self.deadlines.set(id, deadline_us);
     }
 
     /// A node has answered the retain message for a job (published mode): it keeps `pages` pages
     /// of its program, or none because it does not hold it.
-    pub fn retained(&mut self, id: u64, node: NodeId, pages: u32) {
-        let Some(job) = self.jobs.get(&id).filter(|_| pages == 0) else {
+    pub fn retained(&mut self, job: JobId, node: NodeId, pages: u32) {
+        let Some(id) = self.present(job).filter(|_| pages == 0) else {
             return;
         };
+        let job = &self.jobs[&id];
         let text = format!(
             "{node} was to keep {} for job {id} and does not hold it any more",
             job.info.name
@@ -192,39 +203,41 @@ impl Runner {
         &mut self,
         now_us: u64,
         fabric: &mut dyn Fabric,
-        id: u64,
+        job: JobId,
         node: NodeId,
-        (bad_program, text): (bool, &str),
+        (blame, text): (Blame, &str),
     ) {
         // Also when the job is over here: the node says that it has nothing of it.
-        self.free_node(node.0, id);
-        if let Some(job) = self.jobs.get_mut(&id)
-            && let Some(rank) = job.rank_on(node)
+        self.free_node(node.0, job);
+        if let Some(id) = self.present(job)
+            && let Some(rank) = self.jobs[&id].rank_on(node)
         {
+            let job = self.jobs.get_mut(&id).expect("it is present");
             job.set_end(rank, RankEnd::NotStarted);
             let text = format!("{node}: {text}");
-            let cause = if bad_program {
-                Cause::BadProgram(text)
-            } else {
-                Cause::NotLaunched(text)
+            // A refusal after the request to end it says nothing about the node.
+            let is_news = job.cause.is_none();
+            let cause = match blame {
+                Blame::Program => Cause::BadProgram(text),
+                Blame::Job => Cause::NotLaunched(text),
+                Blame::Node => {
+                    if is_news {
+                        self.node_failed(node.0, &text);
+                    }
+                    Cause::NodeFailed(text)
+                }
             };
             self.end_early(now_us, fabric, id, SIGNAL_TERM, cause);
         }
-        self.schedule(now_us, fabric);
+        self.settle(now_us, fabric);
     }
 
     /// Acts on deadlines that have passed.
     pub fn tick(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
-        let due = |job: &Job| job.deadline_us.is_some_and(|deadline| deadline <= now_us);
-        let due: Vec<u64> = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| due(job))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in due {
-            let job = self.jobs.get_mut(&id).expect("listed above");
-            job.deadline_us = None;
+        for id in self.deadlines.take_due(now_us) {
+            let Some(job) = self.jobs.get_mut(&id) else {
+                continue;
+            };
             match job.info.state {
                 JobState::Pending if job.attached => {
                     let reason = &job.info.reason;
@@ -246,8 +259,12 @@ impl Runner {
                         .map(|rank| rank.node.0)
                         .collect();
                     let limit = self.limits.launch_limit_s;
-                    let late = hostlist::format(&sorted(late));
-                    let cause = Cause::NotLaunched(format!("{late} not ready after {limit} s"));
+                    let list = hostlist::format(&sorted(late.clone()));
+                    let text = format!("{list} not ready after {limit} s");
+                    for node in late {
+                        self.node_failed(node, &text);
+                    }
+                    let cause = Cause::NodeFailed(text);
                     self.end_early(now_us, fabric, id, 9, cause);
                 }
                 JobState::Running => {
@@ -259,7 +276,7 @@ impl Runner {
                 _ => self.give_up(now_us, fabric, id),
             }
         }
-        self.schedule(now_us, fabric);
+        self.settle(now_us, fabric);
     }
 
     /// Ends a job before its time, or presses harder when it is ending already.
@@ -278,22 +295,38 @@ impl Runner {
         if first {
             job.cause = Some(cause);
         }
+        let on_nodes = job.on_nodes();
         if std::mem::take(&mut job.bringing) {
-            fabric.give_up(id);
-            self.release(id);
+            fabric.give_up(on_nodes);
+            self.release_nodes(id);
         }
         let job = self.jobs.get_mut(&id).expect("looked up above");
         if job.is_over() {
             return self.finish(id);
         }
         if first || signal == 9 {
-            fabric.cancel(job_id(id), signal);
+            fabric.cancel(on_nodes, signal);
         }
         if first {
-            let (_, reason, _) = job.verdict();
-            job.deadline_us = Some(now_us + self.limits.cancel_grace_s * 1_000_000);
-            set_state(job, JobState::Ending, &reason);
+            self.set_ending(now_us, id);
         }
+    }
+
+    /// A job was told to end, or has begun to by itself.
+    fn set_ending(&mut self, now_us: u64, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let (state, reason, _) = job.verdict();
+        // One that will run again is one that runs, should the control node end.
+        job.info.ends_as = Some(state);
+        set_state(job, JobState::Ending, &reason);
+        if !job.goes_again() {
+            let record = job.record();
+            self.records.push(record);
+        }
+        let grace_us = self.limits.cancel_grace_s * 1_000_000;
+        self.deadlines.set(id, Some(now_us + grace_us));
     }
 
     /// The nodes of a job did not end it in time. First its unread output is let go, since that
@@ -304,8 +337,9 @@ impl Runner {
         };
         if !job.discard_output {
             job.discard_output = true;
-            job.deadline_us = Some(now_us + self.limits.cancel_grace_s * 1_000_000);
-            fabric.cancel(job_id(id), 9);
+            let grace_us = self.limits.cancel_grace_s * 1_000_000;
+            self.deadlines.set(id, Some(now_us + grace_us));
+            fabric.cancel(job.on_nodes(), 9);
             for rank in 0..job.ranks.len() {
                 self.serve_rank(now_us, fabric, id, rank);
             }
@@ -317,11 +351,18 @@ impl Runner {
                 silent.push(job.ranks[rank].node.0);
             }
         }
+        let on_nodes = job.on_nodes();
+        for node in &silent {
+            self.nodes.stick(*node, on_nodes);
+            self.node_failed(*node, &format!("job {id} did not end there in time"));
+        }
         let silent = hostlist::format(&sorted(silent));
         let text = format!(
             "job {id}: {silent} did not end it in time and stay out of service until they do or boot again"
         );
-        job.sink.frame(Frame::Notice { text: text.clone() });
+        if let Some(job) = self.jobs.get(&id) {
+            job.sink.frame(Frame::Notice { text: text.clone() });
+        }
         self.event(Severity::Error, "job-stuck", id, text);
         self.finish(id);
     }
@@ -340,24 +381,40 @@ impl Runner {
             && ran_us >= limit_s.saturating_mul(1_000_000)
         {
             job.cause = Some(Cause::TimeLimit);
-            job.deadline_us = Some(now_us + self.limits.cancel_grace_s * 1_000_000);
-            set_state(job, JobState::Ending, "time limit reached");
+            self.set_ending(now_us, id);
         }
     }
 
     pub(super) fn finish_if_ended(&mut self, id: u64) {
-        if self.jobs.get(&id).is_some_and(Job::is_over) {
+        let has_ended = |job: &Job| !job.ranks.is_empty() && job.is_over();
+        if self.jobs.get(&id).is_some_and(has_ended) {
             self.finish(id);
         }
     }
 
     fn finish(&mut self, id: u64) {
+        self.pass_due = Due::Now;
+        if self.run_again(id) {
+            return;
+        }
         let Some(mut job) = self.jobs.remove(&id) else {
             return;
         };
+        self.deadlines.set(id, None);
+        self.users.leave(&job.info.user);
+        self.spec_bytes -= bytes_of(&job.args, &job.env);
         let (state, reason, exit_status) = job.verdict();
         job.info.state = state;
         job.info.reason = reason;
+        (
+            job.info.why,
+            job.info.expected_start_unix_us,
+            job.info.ends_as,
+        ) = (None, None, None);
+        job.info.output = job.sink.sum();
+        if self.queue.cancel(id).is_none() {
+            self.queue.ended(id, state == JobState::Completed);
+        }
         job.info.bad_program = matches!(job.cause, Some(Cause::BadProgram(_)));
         job.info.exit_status = exit_status;
         job.info.ended_unix_us = Some(clock::unix_us());
@@ -373,102 +430,22 @@ impl Runner {
             text = format!("{text}: {}", job.info.reason);
         }
         self.event(severity, "job-ended", id, text);
+        if let Some(lost) = job.info.output.filter(|output| output.dropped_bytes > 0) {
+            let text = format!(
+                "of the output of job {id} {} bytes are lost; see jobs.output_max_bytes and jobs.output_total_bytes",
+                lost.dropped_bytes
+            );
+            self.event(Severity::Warning, "output-dropped", id, text);
+        }
         self.ended.push((job.sink, job.info.clone()));
         self.keep(job.info);
     }
 
-    /// Makes a node free again if `id` is its job.
-    pub(super) fn free_node(&mut self, node: u32, id: u64) {
-        if let Some(used) = self.nodes.get_mut(&node)
-            && used.job == Some(id)
-        {
-            used.job = None;
-        }
-    }
-
-    /// Gives nodes to waiting jobs, first come, first served; a job that waits for nodes that are
-    /// not in service lets others pass.
-    pub(super) fn schedule(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
-        self.schedule_due = false;
-        let waiting = |job: &Job| job.info.state == JobState::Pending && job.attached;
-        let queue: Vec<u64> = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| waiting(job))
-            .map(|(id, _)| *id)
-            .collect();
-        if queue.is_empty() {
-            return;
-        }
-        let mut candidates = self.candidates();
-        let mut held = false;
-        for id in queue {
-            let job = self.jobs.get_mut(&id).expect("listed above");
-            if held {
-                set_state(job, JobState::Pending, "waits for jobs before it");
-                continue;
-            }
-            let warm = if retention::looks_for_warm(&self.retention, &job.wishes) {
-                fabric.warm_nodes(&job.program.hash())
-            } else {
-                WarmNodes::default()
-            };
-            match self.allocator.allocate(&job.want, &candidates, &warm) {
-                Ok(nodes) => {
-                    for node in &nodes {
-                        let before = candidates.insert(*node, super::Candidate::Busy);
-                        assert_eq!(before, Some(super::Candidate::Free), "allocated twice");
-                    }
-                    self.launch(now_us, fabric, id, &nodes);
-                }
-                Err(Wait::Cold(reason)) => {
-                    let cause = Cause::NotLaunched(reason);
-                    self.end_early(now_us, fabric, id, SIGNAL_TERM, cause);
-                }
-                Err(wait) => {
-                    set_state(job, JobState::Pending, wait.reason());
-                    held = matches!(wait, Wait::Busy(_));
-                    job.deadline_us = match wait {
-                        // Their programs may be gone for good: not for ever without being asked.
-                        Wait::Absent(_) if job.want.warm_only && !job.wait => {
-                            job.deadline_us.or(Some(now_us + WARM_PATIENCE_US))
-                        }
-                        _ => None,
-                    };
-                }
-            }
-        }
-    }
-
-    fn launch(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64, nodes: &[u32]) {
-        let job = self.jobs.get_mut(&id).expect("the caller has it");
-        assert_eq!(
-            nodes.len(),
-            job.want.ranks as usize,
-            "as many nodes as ranks"
-        );
-        for node in nodes {
-            self.nodes
-                .get_mut(node)
-                .expect("allocated from known nodes")
-                .job = Some(id);
-        }
-        job.place(nodes);
-        job.info.nodes = rank_order(nodes);
-        job.launch_blocks = (0..job.want.ranks)
-            .zip(nodes)
-            .map(|(rank, node)| {
-                let place = launch_block::Place {
-                    job: id,
-                    rank,
-                    size: job.want.ranks,
-                    node: *node,
-                };
-                let block = launch_block::emit(place, &job.args, &job.env, &job.files);
-                block.expect("checked at submission").into()
-            })
-            .collect();
-        self.bring(now_us, fabric, id);
+    /// A node does not have a job any more, as it says.
+    pub(super) fn free_node(&mut self, node: u32, job: JobId) {
+        let present = self.present(job).is_some();
+        self.nodes.free(node, job, present);
+        self.pass_due = Due::Now;
     }
 }
 
@@ -485,22 +462,4 @@ pub(super) fn set_state(job: &mut Job, state: JobState, reason: &str) {
         reason,
         nodes,
     });
-}
-
-/// Nodes in rank order: a hostlist when that is their order, else name by name.
-fn rank_order(nodes: &[u32]) -> String {
-    if nodes.windows(2).all(|pair| pair[0] < pair[1]) {
-        hostlist::format(nodes)
-    } else {
-        nodes
-            .iter()
-            .map(|node| hostlist::name(*node))
-            .collect::<Vec<_>>()
-            .join(",")
-    }
-}
-
-fn sorted(mut nodes: Vec<u32>) -> Vec<u32> {
-    nodes.sort_unstable();
-    nodes
 }

@@ -9,13 +9,13 @@
 
 use std::collections::BTreeSet;
 
-use netstack::ids::NodeId;
+use netstack::ids::{JobId, NodeId};
 use netstack::job::StartMode;
 
 use super::fabric::{Fabric, Launch};
 use super::lifecycle::set_state;
 use super::record::Cause;
-use super::{Runner, job_id, retention};
+use super::{Runner, retention};
 use crate::api::types::{Frame, JobState, LoadReport, RankEnd, Reuse};
 use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
 use crate::config::Load;
@@ -57,47 +57,51 @@ impl Runner {
         let nodes: Vec<u32> = job.ranks.iter().map(|rank| rank.node.0).collect();
         let brought = match job.files.is_empty() {
             true => Ok(Brought::Here),
-            false => fabric.bring(id, &nodes, &job.files),
+            false => fabric.bring(job.on_nodes(), &nodes, &job.files),
         };
         match brought {
             Ok(Brought::Here) => self.launch_here(now_us, fabric, id),
             Ok(Brought::Coming) => {
                 job.bringing = true;
                 // The casts have limits of their own.
-                job.deadline_us = None;
+                self.deadlines.set(id, None);
                 let names: Vec<&str> = job.files.iter().map(|file| &file.name[..]).collect();
                 let reason = format!("waits for {} to be cast", names.join(", "));
                 set_state(job, JobState::Starting, &reason);
+                let record = job.record();
+                self.records.push(record);
             }
-            Err(reason) => self.not_launched(now_us, fabric, id, reason),
+            Err(reason) => self.not_launched(now_us, fabric, id, Cause::NotLaunched(reason)),
         }
     }
 
     /// All files of a job are on its nodes.
-    pub fn files_here(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    pub fn files_here(&mut self, now_us: u64, fabric: &mut dyn Fabric, job: JobId) {
+        let Some(id) = self.present(job) else {
             return;
         };
+        let job = self.jobs.get_mut(&id).expect("it is present");
         if std::mem::take(&mut job.bringing) {
             self.launch_here(now_us, fabric, id);
         }
     }
 
     /// The file of a job that a node says, in these words, it does not have.
-    pub fn missing_file(&self, id: u64, text: &str) -> Option<[u8; 32]> {
-        let job = self.jobs.get(&id)?;
+    pub fn missing_file(&self, job: JobId, text: &str) -> Option<[u8; 32]> {
+        let job = self.jobs.get(&self.present(job)?)?;
         let named = |file: &&JobFile| text.starts_with(&format!("file {} is not", file.name));
         job.files.iter().find(named).map(|file| file.object)
     }
 
     /// A job does not get its files.
-    pub fn files_failed(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64, why: &str) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    pub fn files_failed(&mut self, now_us: u64, fabric: &mut dyn Fabric, job: JobId, why: &str) {
+        let Some(id) = self.present(job) else {
             return;
         };
+        let job = self.jobs.get_mut(&id).expect("it is present");
         if std::mem::take(&mut job.bringing) {
-            self.not_launched(now_us, fabric, id, why.to_string());
-            self.schedule(now_us, fabric);
+            self.not_launched(now_us, fabric, id, Cause::NotLaunched(why.to_string()));
+            self.settle(now_us, fabric);
         }
     }
 
@@ -107,23 +111,24 @@ impl Runner {
         now_us: u64,
         fabric: &mut dyn Fabric,
         id: u64,
-        reason: String,
+        cause: Cause,
     ) {
-        self.release(id);
-        self.end_early(now_us, fabric, id, 15, Cause::NotLaunched(reason));
+        self.release_nodes(id);
+        self.end_early(now_us, fabric, id, 15, cause);
     }
 
     /// Takes a job's nodes away that have not been told of it.
-    pub(super) fn release(&mut self, id: u64) {
+    pub(super) fn release_nodes(&mut self, id: u64) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
         for rank in 0..job.ranks.len() {
             job.set_end(rank, RankEnd::NotStarted);
         }
+        let on_nodes = job.on_nodes();
         let nodes: Vec<u32> = job.ranks.iter().map(|rank| rank.node.0).collect();
         for node in nodes {
-            self.free_node(node, id);
+            self.free_node(node, on_nodes);
         }
     }
 
@@ -167,7 +172,7 @@ impl Runner {
             }
         } else if way == Way::Broadcast {
             let cast = fabric.cast_program(&ProgramCast {
-                job: id,
+                job: job.on_nodes().0,
                 name: &job.info.name,
                 wanted: job.load,
                 program: &job.program,
@@ -192,11 +197,15 @@ impl Runner {
         }
         job.info.load = Some(report);
         job.at_once = plan.start == StartMode::AtOnce;
+        job.info.at_once = job.at_once;
         job.launched_us = Some(now_us);
-        job.deadline_us = Some(now_us + self.limits.launch_limit_s * 1_000_000);
+        let limit_us = self.limits.launch_limit_s * 1_000_000;
+        self.deadlines.set(id, Some(now_us + limit_us));
         set_state(job, JobState::Starting, "");
+        let record = job.record();
+        self.records.push(record);
         let launched = fabric.launch(Launch {
-            job: job_id(id),
+            job: job.on_nodes(),
             nodes: nodes.iter().map(|node| NodeId(*node)).collect(),
             program: job.program.hash(),
             program_bytes: job.program.bytes(),
@@ -205,7 +214,9 @@ impl Runner {
             plan,
         });
         if let Err(reason) = launched {
-            self.not_launched(now_us, fabric, id, reason);
+            // Nothing was said to any node, so nothing can have run.
+            job.launched_us = None;
+            self.not_launched(now_us, fabric, id, Cause::NodeFailed(reason));
         }
     }
 
@@ -214,13 +225,14 @@ impl Runner {
         &mut self,
         now_us: u64,
         fabric: &mut dyn Fabric,
-        id: u64,
+        job: JobId,
         mut report: LoadReport,
         over: bool,
     ) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+        let Some(id) = self.present(job) else {
             return;
         };
+        let job = self.jobs.get_mut(&id).expect("it is present");
         let before = job.info.load.take().unwrap_or_default();
         let moved = (before.done, before.bytes_sent, before.bytes_from_nodes)
             != (report.done, report.bytes_sent, report.bytes_from_nodes);
@@ -237,7 +249,8 @@ impl Runner {
         if over {
             self.start_without_waiting(now_us, fabric, id);
         } else if moved && job.awaits_program && job.info.state == JobState::Starting {
-            job.deadline_us = Some(now_us + self.limits.launch_limit_s * 1_000_000);
+            let limit_us = self.limits.launch_limit_s * 1_000_000;
+            self.deadlines.set(id, Some(now_us + limit_us));
         }
     }
 
@@ -250,7 +263,7 @@ impl Runner {
             && job.info.state == JobState::Starting
             && job.loading == 0
         {
-            fabric.start(job_id(id));
+            fabric.start(job.on_nodes());
             self.begin(now_us, id);
         }
     }

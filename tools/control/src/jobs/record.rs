@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use netstack::ids::{CallId, NodeId};
+use netstack::ids::{CallId, JobId, NodeId};
 
 use super::allocator::Want;
+use super::attempt;
 use super::fabric::Call;
 use super::retention::Wishes;
 use super::streams::{Sink, Source};
@@ -74,10 +75,16 @@ pub struct Terms {
 pub struct Record {
     /// What clients see of it.
     pub info: JobInfo,
-    /// Size of its program's file, in bytes.
-    pub program_bytes: u64,
+    /// Size of its program's file, in bytes; none where this run of control has not used it.
+    pub program_bytes: Option<u64>,
     /// Its nodes, in rank order.
     pub nodes: Vec<u32>,
+    /// The job as its nodes know it.
+    pub on_nodes: JobId,
+    /// That attempt is over.
+    pub attempt_over: bool,
+    /// What it was asked to be; only when it is accepted.
+    pub spec: Option<String>,
 }
 
 /// Why a job is being ended before its ranks end by themselves.
@@ -89,6 +96,10 @@ pub enum Cause {
     TimeLimit,
     /// A node was lost.
     NodeLost(String),
+    /// A node could not launch it, and the program is not to blame.
+    NodeFailed(String),
+    /// The control node ends.
+    Stopped,
     /// A node says that the program cannot be run.
     BadProgram(String),
     /// It could not be launched for another reason.
@@ -157,14 +168,14 @@ pub struct Job {
     pub sink: Sink,
     /// Standard input.
     pub source: Source,
-    /// Whether a client has taken the reading end of the output.
+    /// The file with it, for a batch job.
+    pub input: Option<Program>,
+    /// Whether a client has taken the reading end of the output, or none will.
     pub attached: bool,
     /// Whether a client has taken the writing end of the input.
     pub stdin_taken: bool,
     /// Why it is being ended.
     pub cause: Option<Cause>,
-    /// When the present state must be over, in microseconds of the control clock.
-    pub deadline_us: Option<u64>,
     /// When its first rank began to run, on the same clock.
     pub started_us: Option<u64>,
     /// Output of a cancelled job that nobody reads is not waited for any more.
@@ -172,6 +183,47 @@ pub struct Job {
 }
 
 impl Job {
+    /// The job as its nodes know it.
+    pub fn on_nodes(&self) -> JobId {
+        attempt::on_nodes(self.info.id, self.info.restarts)
+    }
+
+    /// Whether some rank may have run.
+    pub fn may_have_run(&self) -> bool {
+        self.started_us.is_some() || (self.at_once && self.launched_us.is_some())
+    }
+
+    /// Whether it runs again instead of ending, if it may once more: a node or the control node was
+    /// the end of it, and it wants that or has not begun.
+    pub fn goes_again(&self) -> bool {
+        let is_theirs = matches!(
+            self.cause,
+            Some(Cause::NodeLost(_) | Cause::NodeFailed(_) | Cause::Stopped)
+        );
+        is_theirs && (self.info.requeue || (self.info.batch && !self.may_have_run()))
+    }
+
+    /// Takes everything away that the attempt which is over has brought.
+    pub fn begin_again(&mut self) {
+        self.info.state = JobState::Pending;
+        self.info.nodes = String::new();
+        self.info.started_unix_us = None;
+        self.info.at_once = false;
+        self.info.ends_as = None;
+        self.info.load = None;
+        self.info.placement = None;
+        self.info.ranks = Vec::new();
+        self.info.restarts += 1;
+        self.ranks = Vec::new();
+        self.places = BTreeMap::new();
+        (self.loading, self.alive) = (0, 0);
+        self.launch_blocks = Vec::new();
+        (self.bringing, self.awaits_program, self.at_once) = (false, false, false);
+        (self.launched_us, self.started_us) = (None, None);
+        self.cause = None;
+        self.discard_output = false;
+    }
+
     /// Gives the job its nodes, in rank order.
     pub fn place(&mut self, nodes: &[u32]) {
         let rank = |node: &u32| Rank {
@@ -202,9 +254,12 @@ impl Job {
             info.ranks.clone_from(&self.info.ranks);
         }
         Record {
+            attempt_over: info.state.is_final(),
             info,
-            program_bytes: self.program.bytes(),
+            program_bytes: Some(self.program.bytes()),
             nodes: self.ranks.iter().map(|rank| rank.node.0).collect(),
+            on_nodes: self.on_nodes(),
+            spec: None,
         }
     }
 
@@ -248,7 +303,7 @@ impl Job {
         // Ranks that were ended before the job began have no status of their own; and a job that
         // did not begin on all its nodes has none, whatever some of its ranks have done.
         let exit_status = match self.cause {
-            Some(Cause::BadProgram(_) | Cause::NotLaunched(_)) => None,
+            Some(Cause::BadProgram(_) | Cause::NotLaunched(_) | Cause::NodeFailed(_)) => None,
             Some(Cause::TimeLimit) => Some(EXIT_TIME_LIMIT.into()),
             Some(Cause::NodeLost(_)) => Some(EXIT_NODE_LOST.into()),
             _ => self.started_us.and(statuses.max()),
@@ -263,8 +318,12 @@ impl Job {
                 )
             }
             Some(Cause::NodeLost(reason)) => (JobState::NodeLost, reason.clone()),
-            Some(Cause::BadProgram(reason) | Cause::NotLaunched(reason)) => {
-                (JobState::Failed, reason.clone())
+            Some(
+                Cause::BadProgram(reason) | Cause::NotLaunched(reason) | Cause::NodeFailed(reason),
+            ) => (JobState::Failed, reason.clone()),
+            Some(Cause::Stopped) => {
+                let reason = "the control node was stopped";
+                (JobState::Cancelled, reason.to_string())
             }
             None => self.own_end(),
         };

@@ -1,6 +1,8 @@
 //! The streams of a job between its ranks and its client: output with back-pressure, standard
 //! input with back-pressure the other way.
 //!
+//! A batch job has no client: its output goes to a file ([`super::kept`]), its input comes from one.
+//!
 //! Key types: [`Sink`] (runner side) and [`SinkReader`] (client side) of the output;
 //! [`Source`] (runner side) and [`SourceWriter`] (client side) of standard input; [`Wakeups`],
 //! through which the client sides tell the runner which job can go on. Neighbours: `jobs` owns
@@ -16,7 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::api::types::Frame;
+use super::kept::Kept;
+use crate::api::types::{Frame, KeptOutput};
+use crate::programs::Program;
 
 /// Most bytes of standard input kept for a program that does not read them.
 pub const STDIN_BUFFER_BYTES: usize = 256 * 1024;
@@ -96,7 +100,14 @@ impl SinkShared {
 
 /// Runner side of a job's output.
 #[derive(Debug, Clone)]
-pub struct Sink(Arc<SinkShared>);
+pub struct Sink(To);
+
+/// Where output goes.
+#[derive(Debug, Clone)]
+enum To {
+    Client(Arc<SinkShared>),
+    Kept(Arc<Kept>),
+}
 
 /// What became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,22 +124,42 @@ impl Sink {
     /// A sink of `job` that holds `limit_bytes` of unread output.
     pub fn new(job: u64, limit_bytes: usize, wakeups: Arc<Wakeups>) -> Self {
         let state = Mutex::default();
-        Sink(Arc::new(SinkShared {
+        Sink(To::Client(Arc::new(SinkShared {
             job,
             limit_bytes,
             state,
             readable: Notify::new(),
             wakeups,
-        }))
+        })))
+    }
+
+    /// A sink that keeps what it is given.
+    pub fn kept(kept: Kept) -> Self {
+        Sink(To::Kept(Arc::new(kept)))
+    }
+
+    /// What it has kept, if it does.
+    pub fn sum(&self) -> Option<KeptOutput> {
+        match &self.0 {
+            To::Client(_) => None,
+            To::Kept(kept) => Some(kept.sum()),
+        }
     }
 
     /// Offers output; takes `data` only when the answer is [`Taken::Yes`].
     pub fn output(&self, rank: u32, fd: u32, data: &[u8]) -> Taken {
-        let mut state = self.0.lock();
+        let client = match &self.0 {
+            To::Client(client) => client,
+            To::Kept(kept) => {
+                kept.output(rank, fd, data);
+                return Taken::Yes;
+            }
+        };
+        let mut state = client.lock();
         if state.reader_gone {
             return Taken::Nobody;
         }
-        if state.bytes > 0 && state.bytes + data.len() > self.0.limit_bytes {
+        if state.bytes > 0 && state.bytes + data.len() > client.limit_bytes {
             state.blocked = true;
             return Taken::Later;
         }
@@ -150,14 +181,18 @@ impl Sink {
             }
         }
         drop(state);
-        self.0.readable.notify_one();
+        client.readable.notify_one();
         Taken::Yes
     }
 
     /// Queues a frame that is not output. None is ever dropped while somebody reads: a job has few
     /// but changes of state, of which only the newest is kept, and one report a rank.
     pub fn frame(&self, frame: Frame) {
-        let mut state = self.0.lock();
+        let client = match &self.0 {
+            To::Client(client) => client,
+            To::Kept(kept) => return kept.frame(&frame),
+        };
+        let mut state = client.lock();
         if state.reader_gone {
             return;
         }
@@ -168,26 +203,36 @@ impl Sink {
         }
         state.items.push_back(item);
         drop(state);
-        self.0.readable.notify_one();
+        client.readable.notify_one();
     }
 
     /// Queues the last frame; the reader ends after it.
     pub fn close(&self, last: Frame) {
-        let mut state = self.0.lock();
+        let client = match &self.0 {
+            To::Client(client) => client,
+            To::Kept(kept) => return kept.close(),
+        };
+        let mut state = client.lock();
         state.items.push_back(Item::Frame(last));
         state.closed = true;
         drop(state);
-        self.0.readable.notify_one();
+        client.readable.notify_one();
     }
 
     /// Whether the client that read this went away.
     pub fn reader_gone(&self) -> bool {
-        self.0.lock().reader_gone
+        match &self.0 {
+            To::Client(client) => client.lock().reader_gone,
+            To::Kept(_) => false,
+        }
     }
 
-    /// The client's side; to be called once.
-    pub fn reader(&self) -> SinkReader {
-        SinkReader(self.0.clone())
+    /// The client's side, if there is one; to be called once.
+    pub fn reader(&self) -> Option<SinkReader> {
+        match &self.0 {
+            To::Client(client) => Some(SinkReader(client.clone())),
+            To::Kept(_) => None,
+        }
     }
 }
 
@@ -241,6 +286,8 @@ struct SourceState {
     pieces: VecDeque<Bytes>,
     bytes: usize,
     ended: bool,
+    /// A client was to send some.
+    expected: bool,
     reader_gone: bool,
     /// The runner found nothing and waits.
     hungry: bool,
@@ -262,26 +309,67 @@ impl SourceShared {
 
 /// Runner side of a job's standard input.
 #[derive(Debug)]
-pub struct Source(Arc<SourceShared>);
+pub struct Source(Origin);
+
+/// Where input comes from.
+#[derive(Debug)]
+enum Origin {
+    Client(Arc<SourceShared>),
+    /// A file, and how much of it was read.
+    File(Program, Mutex<u64>),
+}
 
 impl Source {
     /// Standard input of `job`; at its end from the start unless `expected`.
     pub fn new(job: u64, expected: bool, wakeups: Arc<Wakeups>) -> Self {
         let state = Mutex::new(SourceState {
             ended: !expected,
+            expected,
             ..SourceState::default()
         });
-        Source(Arc::new(SourceShared {
+        Source(Origin::Client(Arc::new(SourceShared {
             job,
             state,
             writable: Notify::new(),
             wakeups,
-        }))
+        })))
+    }
+
+    /// Standard input from a file.
+    pub fn file(file: Program) -> Self {
+        Source(Origin::File(file, Mutex::default()))
+    }
+
+    /// Begins again; whether that is possible, since nothing has been or will be sent by a client.
+    pub fn rewind(&self) -> bool {
+        match &self.0 {
+            Origin::Client(client) => {
+                let state = client.lock();
+                state.ended && !state.expected
+            }
+            Origin::File(_, offset) => {
+                *offset.lock().expect("no panic while held") = 0;
+                true
+            }
+        }
     }
 
     /// Up to `limit` bytes: some, none at the end of input, or nothing yet (a wake-up follows).
     pub fn read(&self, limit: usize) -> Option<Vec<u8>> {
-        let mut state = self.0.lock();
+        let client = match &self.0 {
+            Origin::Client(client) => client,
+            Origin::File(file, offset) => {
+                let mut offset = offset.lock().expect("no panic while held");
+                // A file that cannot be read any more ends here; the log says so.
+                let data = file.read_at(*offset, limit).unwrap_or_else(|error| {
+                    tracing::error!("reading the standard input of a job: {error}");
+                    Vec::new()
+                });
+                *offset += data.len() as u64;
+                return Some(data);
+            }
+        };
+        let mut state = client.lock();
         if state.pieces.is_empty() && !state.ended {
             state.hungry = true;
             return None;
@@ -299,20 +387,25 @@ impl Source {
         }
         state.bytes -= taken.len();
         drop(state);
-        self.0.writable.notify_one();
+        client.writable.notify_one();
         Some(taken)
     }
 
-    /// The client's side; to be called once.
-    pub fn writer(&self) -> SourceWriter {
-        SourceWriter(self.0.clone())
+    /// The client's side, if there is one; to be called once.
+    pub fn writer(&self) -> Option<SourceWriter> {
+        match &self.0 {
+            Origin::Client(client) => Some(SourceWriter(client.clone())),
+            Origin::File(..) => None,
+        }
     }
 }
 
 impl Drop for Source {
     fn drop(&mut self) {
-        self.0.lock().reader_gone = true;
-        self.0.writable.notify_one();
+        if let Origin::Client(client) = &self.0 {
+            client.lock().reader_gone = true;
+            client.writable.notify_one();
+        }
     }
 }
 
@@ -364,7 +457,7 @@ mod tests {
     async fn a_full_sink_refuses_until_half_is_read() {
         let wakeups = Arc::new(Wakeups::default());
         let sink = Sink::new(7, 10 + ITEM_BYTES, wakeups.clone());
-        let mut reader = sink.reader();
+        let mut reader = sink.reader().unwrap();
         assert_eq!(sink.output(0, 1, b"0123456"), Taken::Yes);
         assert_eq!(sink.output(0, 1, b"789a"), Taken::Later);
         assert!(wakeups.take().is_empty());
@@ -386,7 +479,7 @@ mod tests {
     #[tokio::test]
     async fn small_writes_are_joined_and_reports_are_kept() {
         let sink = Sink::new(1, 4096, Arc::default());
-        let mut reader = sink.reader();
+        let mut reader = sink.reader().unwrap();
         let mut taken = 0;
         while sink.output(0, 1, b"x") == Taken::Yes {
             taken += 1;
@@ -421,7 +514,7 @@ mod tests {
     #[tokio::test]
     async fn changes_of_state_nobody_reads_do_not_pile_up() {
         let sink = Sink::new(1, 4096, Arc::default());
-        let mut reader = sink.reader();
+        let mut reader = sink.reader().unwrap();
         for number in 0..1000 {
             let reason = number.to_string();
             sink.frame(Frame::State {
@@ -448,7 +541,7 @@ mod tests {
     async fn a_reader_that_leaves_wakes_the_runner() {
         let wakeups = Arc::new(Wakeups::default());
         let sink = Sink::new(3, 10, wakeups.clone());
-        drop(sink.reader());
+        drop(sink.reader().unwrap());
         assert_eq!(wakeups.take(), BTreeSet::from([3]));
         assert!(sink.reader_gone());
         assert_eq!(sink.output(0, 1, b"x"), Taken::Nobody);
@@ -458,7 +551,7 @@ mod tests {
     async fn input_is_read_in_pieces_and_ends() {
         let wakeups = Arc::new(Wakeups::default());
         let source = Source::new(9, true, wakeups.clone());
-        let mut writer = source.writer();
+        let mut writer = source.writer().unwrap();
         assert_eq!(source.read(10), None);
         assert!(writer.write(Bytes::from_static(b"hello ")).await);
         assert!(writer.write(Bytes::from_static(b"world")).await);
@@ -472,7 +565,7 @@ mod tests {
     #[tokio::test]
     async fn a_writer_waits_while_nobody_reads() {
         let source = Source::new(9, true, Arc::default());
-        let mut writer = source.writer();
+        let mut writer = source.writer().unwrap();
         assert!(writer.write(Bytes::from(vec![1; STDIN_BUFFER_BYTES])).await);
         let second = tokio::spawn(async move { writer.write(Bytes::from_static(b"x")).await });
         tokio::task::yield_now().await;

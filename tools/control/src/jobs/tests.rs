@@ -1,241 +1,21 @@
 //! The runner against nodes that only record what they are told.
 
+mod again;
+mod lab;
 mod loading;
+mod queueing;
 mod warm;
 
-use std::collections::VecDeque;
-
-use hearth_alloc::topology::Topology;
-use netstack::ids::{CallId, JobId, NodeId};
+use netstack::ids::{JobId, NodeId};
 use netstack::job::StartMode;
 
-use super::allocator::{FewestHops, Want, WarmNodes};
-use super::fabric::{Call, Exit, Fabric, Launch, Reply};
-use super::record::{Submission, Terms};
-use super::retention::Wishes;
+use super::fabric::{Call, Exit, Launch, Reply};
+use super::lifecycle::Blame;
+use super::record::Submission;
 use super::streams::{Item, SinkReader};
-use super::{JobError, Runner, SubmitError};
-use crate::api::types::{Frame, JobInfo, JobState, LoadReport, RankEnd, RankReport};
-use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
-use crate::programs::{Program, ProgramStore};
-
-/// Records what nodes are told.
-#[derive(Debug)]
-struct Nodes {
-    /// What became of files, and what the answer is.
-    brought: Vec<(u64, Vec<u32>, usize)>,
-    bring: Result<Brought, String>,
-    given_up: Vec<u64>,
-    /// Programs that were cast, and what the answer is.
-    cast: Vec<(u64, Vec<u32>, Vec<u32>)>,
-    cast_answer: Result<LoadReport, String>,
-    launched: Vec<Launch>,
-    started: Vec<u64>,
-    cancelled: Vec<(u64, i32)>,
-    replies: VecDeque<(u32, u64, Reply)>,
-    refuse_launch: bool,
-    /// Nodes that hold the program.
-    warm: WarmNodes,
-}
-
-impl Fabric for Nodes {
-    fn warm_nodes(&self, _program: &[u8; 32]) -> WarmNodes {
-        self.warm.clone()
-    }
-    fn launch(&mut self, launch: Launch) -> Result<(), String> {
-        if self.refuse_launch {
-            return Err("n0 has just gone out of service".to_string());
-        }
-        self.launched.push(launch);
-        Ok(())
-    }
-    fn bring(&mut self, job: u64, nodes: &[u32], files: &[JobFile]) -> Result<Brought, String> {
-        self.brought.push((job, nodes.to_vec(), files.len()));
-        self.bring.clone()
-    }
-    fn give_up(&mut self, job: u64) {
-        self.given_up.push(job);
-    }
-    fn cast_program(&mut self, of: &ProgramCast<'_>) -> Result<LoadReport, String> {
-        self.cast.push((of.job, of.cold.to_vec(), of.warm.to_vec()));
-        self.cast_answer.clone()
-    }
-    fn start(&mut self, job: JobId) {
-        self.started.push(job.0);
-    }
-    fn cancel(&mut self, job: JobId, signal: i32) {
-        self.cancelled.push((job.0, signal));
-    }
-    fn reply(&mut self, node: NodeId, _job: JobId, call: CallId, reply: Reply) {
-        self.replies.push_back((node.0, call.0, reply));
-    }
-}
-
-/// A runner with its nodes, a clock and a program.
-struct Lab {
-    runner: Runner,
-    nodes: Nodes,
-    program: Program,
-    now_us: u64,
-    next_call: u64,
-    _dir: tempfile::TempDir,
-}
-
-impl Lab {
-    /// With nodes n0, n1, ... in service.
-    fn with_nodes(count: u32) -> Self {
-        Lab::with_limits(count, crate::config::defaults().jobs)
-    }
-
-    fn with_limits(count: u32, limits: crate::config::Jobs) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ProgramStore::open(&dir.path().join("programs"), 1000, 1000).unwrap();
-        let hash = *blake3::hash(b"program").as_bytes();
-        let mut upload = store.receive(hash, 7).unwrap();
-        upload.write(b"program").unwrap();
-        let program = upload.finish().unwrap();
-        let allocator = FewestHops::new(Topology::flat());
-        let runner = Runner::new(limits, Box::new(allocator), 1);
-        let nodes = Nodes {
-            brought: Vec::new(),
-            bring: Ok(Brought::Here),
-            given_up: Vec::new(),
-            cast: Vec::new(),
-            cast_answer: Ok(LoadReport::default()),
-            launched: Vec::new(),
-            started: Vec::new(),
-            cancelled: Vec::new(),
-            replies: VecDeque::new(),
-            refuse_launch: false,
-            warm: WarmNodes::default(),
-        };
-        let mut lab = Lab {
-            runner,
-            nodes,
-            program,
-            now_us: 0,
-            next_call: 1,
-            _dir: dir,
-        };
-        for node in 0..count {
-            lab.runner.node_up(0, &mut lab.nodes, node, true);
-        }
-        lab
-    }
-
-    fn submission(&self, ranks: u32, nodes: Option<Vec<u32>>) -> Submission {
-        Submission {
-            name: "program".to_string(),
-            program: self.program.clone(),
-            args: vec![b"program".to_vec()],
-            env: Vec::new(),
-            want: Want {
-                ranks,
-                nodes,
-                warm_only: false,
-            },
-            wishes: Wishes::default(),
-            load: None,
-            files: Vec::new(),
-            wait: false,
-            time_limit_s: None,
-            stdin: false,
-            terms: Terms::default(),
-        }
-    }
-
-    fn submit(&mut self, submission: Submission) -> (u64, SinkReader) {
-        let id = self.runner.submit(self.now_us, submission).unwrap();
-        let reader = self
-            .runner
-            .attach(self.now_us, &mut self.nodes, id)
-            .unwrap();
-        (id, reader)
-    }
-
-    /// A job of `ranks` ranks that runs.
-    fn running(&mut self, ranks: u32) -> (u64, SinkReader) {
-        let submission = self.submission(ranks, None);
-        let (id, reader) = self.submit(submission);
-        self.all_ready(id);
-        (id, reader)
-    }
-
-    fn all_ready(&mut self, id: u64) {
-        let launch = self
-            .nodes
-            .launched
-            .iter()
-            .find(|launch| launch.job.0 == id)
-            .unwrap();
-        let at_once = launch.plan.start == StartMode::AtOnce;
-        for node in launch.nodes.clone() {
-            if at_once {
-                self.runner.started(self.now_us, id, node);
-            } else {
-                self.runner.ready(self.now_us, &mut self.nodes, id, node);
-            }
-        }
-    }
-
-    fn call(&mut self, node: u32, id: u64, call: Call) -> u64 {
-        let number = self.next_call;
-        self.next_call += 1;
-        let call = (CallId(number), call);
-        self.runner
-            .call(self.now_us, &mut self.nodes, NodeId(node), id, call);
-        self.runner.settle(self.now_us, &mut self.nodes);
-        number
-    }
-
-    fn write(&mut self, node: u32, id: u64, data: &[u8]) -> u64 {
-        self.call(
-            node,
-            id,
-            Call::Write {
-                fd: 1,
-                data: data.to_vec(),
-            },
-        )
-    }
-
-    fn exit(&mut self, node: u32, id: u64, end: RankEnd) {
-        let exit = Exit {
-            end,
-            report: RankReport::new(9, 9),
-        };
-        self.call(node, id, Call::Exit(Box::new(exit)));
-    }
-
-    fn state(&self, id: u64) -> JobState {
-        self.runner.get(id).unwrap().state
-    }
-
-    fn pass_s(&mut self, seconds: u64) {
-        self.now_us += seconds * 1_000_000;
-        self.runner.tick(self.now_us, &mut self.nodes);
-    }
-
-    /// The rest of a job's output and its end, once what happened is written down.
-    fn drain(&mut self, reader: &mut SinkReader) -> (Vec<(u32, Vec<u8>)>, Option<JobInfo>) {
-        drop(self.runner.take_records());
-        self.runner.tell_ended();
-        drain(reader)
-    }
-}
-
-/// The rest of a job's output and its end.
-fn drain(reader: &mut SinkReader) -> (Vec<(u32, Vec<u8>)>, Option<JobInfo>) {
-    let mut output = Vec::new();
-    while let Some(item) = reader.try_next() {
-        match item {
-            Item::Output { rank, data, .. } => output.push((rank, data)),
-            Item::Frame(Frame::End { job }) => return (output, Some(*job)),
-            Item::Frame(_) => {}
-        }
-    }
-    (output, None)
-}
+use super::{JobError, SubmitError};
+use crate::api::types::{Frame, JobState, RankEnd, RankReport};
+use lab::{Lab, drain};
 
 #[test]
 fn a_job_is_launched_started_and_ends_with_the_highest_status() {
@@ -247,10 +27,10 @@ fn a_job_is_launched_started_and_ends_with_the_highest_status() {
         lab.nodes.launched[0].nodes,
         [NodeId(0), NodeId(1), NodeId(2)]
     );
-    lab.runner.ready(0, &mut lab.nodes, id, NodeId(0));
-    lab.runner.ready(0, &mut lab.nodes, id, NodeId(2));
+    lab.runner.ready(0, &mut lab.nodes, JobId(id), NodeId(0));
+    lab.runner.ready(0, &mut lab.nodes, JobId(id), NodeId(2));
     assert!(lab.nodes.started.is_empty());
-    lab.runner.ready(0, &mut lab.nodes, id, NodeId(1));
+    lab.runner.ready(0, &mut lab.nodes, JobId(id), NodeId(1));
     assert_eq!(
         (lab.nodes.started.clone(), lab.state(id)),
         (vec![id], JobState::Running)
@@ -624,9 +404,10 @@ fn a_refused_launch_fails_the_job_with_the_nodes_words() {
     let mut lab = Lab::with_nodes(2);
     let submission = lab.submission(2, None);
     let (id, mut reader) = lab.submit(submission);
-    lab.runner.ready(0, &mut lab.nodes, id, NodeId(0));
-    let words = (true, "not an ELF file");
-    lab.runner.refused(0, &mut lab.nodes, id, NodeId(1), words);
+    lab.runner.ready(0, &mut lab.nodes, JobId(id), NodeId(0));
+    let words = (Blame::Program, "not an ELF file");
+    lab.runner
+        .refused(0, &mut lab.nodes, JobId(id), NodeId(1), words);
     assert_eq!(lab.nodes.cancelled, [(id, 15)]);
     assert_eq!(lab.runner.job_of(1), None, "the node that refused is free");
     lab.exit(0, id, RankEnd::Signal(15));
@@ -680,8 +461,13 @@ fn a_node_that_refuses_after_its_job_was_given_up_is_free_again() {
     let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!((end.state, end.bad_program), (JobState::Failed, false));
     assert_eq!(lab.runner.job_of(0), Some(id), "silent nodes stay taken");
-    lab.runner
-        .refused(0, &mut lab.nodes, id, NodeId(0), (false, "cancelled"));
+    lab.runner.refused(
+        0,
+        &mut lab.nodes,
+        JobId(id),
+        NodeId(0),
+        (Blame::Job, "cancelled"),
+    );
     assert_eq!(lab.runner.job_of(0), None);
     let (next, _reader) = lab.running(1);
     assert_eq!(lab.state(next), JobState::Running);
@@ -692,7 +478,7 @@ fn a_launch_has_a_limit() {
     let mut lab = Lab::with_nodes(2);
     let submission = lab.submission(2, None);
     let (id, _reader) = lab.submit(submission);
-    lab.runner.ready(0, &mut lab.nodes, id, NodeId(0));
+    lab.runner.ready(0, &mut lab.nodes, JobId(id), NodeId(0));
     lab.pass_s(60);
     let info = lab.runner.get(id).unwrap();
     assert_eq!(
@@ -746,6 +532,7 @@ fn a_client_hears_of_the_end_after_it_is_written_down() {
     };
     let began = [
         (id, JobState::Pending, vec![]),
+        (id, JobState::Starting, vec![0, 1]),
         (id, JobState::Running, vec![0, 1]),
     ];
     assert_eq!(told(&mut lab), began);
@@ -764,11 +551,9 @@ fn numbers_and_history_go_on_after_a_restart() {
     let (id, _reader) = lab.running(1);
     lab.exit(0, id, RankEnd::Exited(0));
     let past = lab.runner.list(true);
-    let limits = crate::config::defaults().jobs;
-    let allocator = FewestHops::new(Topology::flat());
-    lab.runner = Runner::new(limits, Box::new(allocator), 7);
+    lab = Lab::with_nodes(1);
+    lab.runner.next_job = 7;
     lab.runner.remember(past);
-    lab.runner.node_up(0, &mut lab.nodes, 0, true);
     let (next, _reader) = lab.running(1);
     assert_eq!(next, 7);
     let known: Vec<u64> = lab.runner.list(true).iter().map(|job| job.id).collect();

@@ -29,7 +29,7 @@ fn loaded(lab: &mut Lab, id: u64, done: usize, over: bool) {
         ..LoadReport::default()
     };
     lab.runner
-        .loaded(lab.now_us, &mut lab.nodes, id, report, over);
+        .loaded(lab.now_us, &mut lab.nodes, JobId(id), report, over);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_job_is_launched_when_its_files_are_there() {
     // The cast has limits of its own.
     lab.pass_s(10_000);
     assert_eq!(lab.state(id), JobState::Starting);
-    lab.runner.files_here(lab.now_us, &mut lab.nodes, id);
+    lab.runner.files_here(lab.now_us, &mut lab.nodes, JobId(id));
     assert_eq!(lab.nodes.launched.len(), 1);
     lab.all_ready(id);
     assert_eq!(lab.state(id), JobState::Running);
@@ -67,8 +67,12 @@ fn a_job_without_its_files_ends_and_its_nodes_are_free() {
                 .unwrap();
             assert_eq!(lab.nodes.given_up, [id]);
         } else {
-            lab.runner
-                .files_failed(lab.now_us, &mut lab.nodes, id, "data: n0 has no room");
+            lab.runner.files_failed(
+                lab.now_us,
+                &mut lab.nodes,
+                JobId(id),
+                "data: n0 has no room",
+            );
         }
         let end = lab.drain(&mut reader).1.unwrap();
         let wanted = match cancelled {
@@ -97,7 +101,8 @@ fn a_broadcast_job_starts_when_its_program_is_everywhere() {
     let (id, _reader) = broadcast(&mut lab, 2);
     assert_eq!(lab.nodes.cast, [(id, vec![0, 1], vec![])]);
     for node in [NodeId(0), NodeId(1)] {
-        lab.runner.ready(lab.now_us, &mut lab.nodes, id, node);
+        lab.runner
+            .ready(lab.now_us, &mut lab.nodes, JobId(id), node);
     }
     assert!(lab.nodes.started.is_empty(), "the program is on its way");
     // As long as it comes nearer, it is waited for.
@@ -135,7 +140,8 @@ fn what_does_not_come_by_the_cast_is_loaded_by_demand() {
     let mut lab = Lab::with_nodes(2);
     let (id, _reader) = broadcast(&mut lab, 2);
     for node in [NodeId(0), NodeId(1)] {
-        lab.runner.ready(lab.now_us, &mut lab.nodes, id, node);
+        lab.runner
+            .ready(lab.now_us, &mut lab.nodes, JobId(id), node);
     }
     lab.pass_s(100);
     assert_eq!(lab.state(id), JobState::Running);

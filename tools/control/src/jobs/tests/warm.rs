@@ -30,10 +30,9 @@ impl Lab {
             mode,
             ..config::defaults().retention
         };
-        Lab {
-            runner: self.runner.retaining(retention),
-            ..self
-        }
+        let mut lab = self;
+        lab.runner.retention = retention;
+        lab
     }
 }
 
@@ -59,9 +58,9 @@ fn jobs_may_mix_warm_and_cold_nodes_and_then_start_together() {
     let (id, _reader) = lab.submit_reusing(2, Reuse::Allow);
     assert_eq!(lab.launched().nodes, nodes(&[0, 2]));
     assert_eq!(lab.launched().plan.start, StartMode::OnCommand);
-    lab.runner.ready(0, &mut lab.nodes, id, NodeId(2));
+    lab.runner.ready(0, &mut lab.nodes, JobId(id), NodeId(2));
     assert!(lab.nodes.started.is_empty(), "the cold one is waited for");
-    lab.runner.ready(0, &mut lab.nodes, id, NodeId(0));
+    lab.runner.ready(0, &mut lab.nodes, JobId(id), NodeId(0));
     assert_eq!(lab.nodes.started, [id]);
 }
 
@@ -109,7 +108,7 @@ fn ranks_of_a_warm_job_begin_each_by_itself() {
     submission.time_limit_s = Some(5);
     let (id, mut reader) = lab.submit(submission);
     lab.now_us = 700;
-    lab.runner.started(lab.now_us, id, NodeId(1));
+    lab.runner.started(lab.now_us, JobId(id), NodeId(1));
     assert_eq!(lab.state(id), JobState::Running);
     assert!(
         lab.nodes.started.is_empty(),
@@ -134,10 +133,10 @@ fn ranks_of_a_warm_job_begin_each_by_itself() {
 fn a_rank_that_ends_before_another_has_begun_counts() {
     let mut lab = Lab::with_warm(2, &[0, 1]);
     let (id, mut reader) = lab.submit_reusing(2, Reuse::Allow);
-    lab.runner.started(0, id, NodeId(0));
+    lab.runner.started(0, JobId(id), NodeId(0));
     lab.exit(0, id, RankEnd::Exited(0));
     assert_eq!(lab.state(id), JobState::Running);
-    lab.runner.started(0, id, NodeId(1));
+    lab.runner.started(0, JobId(id), NodeId(1));
     lab.exit(1, id, RankEnd::Exited(4));
     let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!((end.state, end.exit_status), (JobState::Failed, Some(4)));
@@ -147,11 +146,11 @@ fn a_rank_that_ends_before_another_has_begun_counts() {
 fn a_job_that_could_not_begin_everywhere_says_so_whatever_its_first_rank_did() {
     let mut lab = Lab::with_warm(2, &[0, 1]);
     let (id, mut reader) = lab.submit_reusing(2, Reuse::Require);
-    lab.runner.started(0, id, NodeId(0));
+    lab.runner.started(0, JobId(id), NodeId(0));
     lab.exit(0, id, RankEnd::Exited(0));
-    let refusal = (false, "it does not hold the program");
+    let refusal = (Blame::Job, "it does not hold the program");
     lab.runner
-        .refused(0, &mut lab.nodes, id, NodeId(1), refusal);
+        .refused(0, &mut lab.nodes, JobId(id), NodeId(1), refusal);
     let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!((end.state, end.exit_status), (JobState::Failed, None));
     assert_eq!(end.reason, "n1: it does not hold the program");
@@ -198,9 +197,9 @@ fn times_count_from_the_dispatch_on_controls_clock() {
     lab.now_us = 10_000;
     let (id, mut reader) = lab.submit_reusing(1, Reuse::Allow);
     lab.now_us = 10_250;
-    lab.runner.started(lab.now_us, id, NodeId(0));
+    lab.runner.started(lab.now_us, JobId(id), NodeId(0));
     // A repeated acknowledgement changes nothing.
-    lab.runner.started(11_000, id, NodeId(0));
+    lab.runner.started(11_000, JobId(id), NodeId(0));
     lab.now_us = 13_500;
     let mut report = RankReport::new(0, 0);
     (report.warm, report.retained.reused, report.wire.bytes) = (true, 12, 34);
@@ -230,7 +229,7 @@ fn retain_messages_go_to_the_warm_nodes_in_published_mode() {
     assert_eq!(lab.launched().nodes, nodes(&[0, 1]));
     assert_eq!(plan.retain, nodes(&[1]).into_iter().collect());
     assert_eq!(plan.policy.keep, Keep::Published);
-    lab.runner.retained(id, NodeId(1), 12);
+    lab.runner.retained(JobId(id), NodeId(1), 12);
     assert!(
         !lab.runner
             .take_events()
@@ -238,7 +237,7 @@ fn retain_messages_go_to_the_warm_nodes_in_published_mode() {
             .any(|event| event.kind == "retain-missed")
     );
     // The table was wrong: the node is loaded like the others.
-    lab.runner.retained(id, NodeId(1), 0);
+    lab.runner.retained(JobId(id), NodeId(1), 0);
     let missed = lab.runner.take_events();
     assert!(
         missed
@@ -246,7 +245,7 @@ fn retain_messages_go_to_the_warm_nodes_in_published_mode() {
             .any(|event| event.kind == "retain-missed" && event.job == Some(id))
     );
     // A late answer for a job that is over says nothing.
-    lab.runner.retained(77, NodeId(1), 0);
+    lab.runner.retained(JobId(77), NodeId(1), 0);
     assert!(lab.runner.take_events().is_empty());
 }
 

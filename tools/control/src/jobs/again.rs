@@ -1,0 +1,258 @@
+//! Jobs that go on although a node or the control node did not: queued again where that is wanted or
+//! nothing of them has run, else ended with the reason.
+//!
+//! Key types: [`Stored`] (a job of an earlier run of control). Neighbours: `ledger` reads what was
+//! written down; `lifecycle` ends attempts.
+//!
+//! Nodes drop the job of an earlier run of control when they join the next one (the session is a new
+//! one), so a job that ran does not run on. What is known of it:
+//!
+//! | written down as | then |
+//! |---|---|
+//! | pending | it waits on, in its place |
+//! | starting, all ranks together | nothing has run: it is queued again |
+//! | starting, each rank by itself; running | queued again if it wants that, else it has failed |
+//! | ending | it has ended as it was going to |
+//!
+//! A job with a client waits for the client to read its output again, if that has sent no input.
+//!
+//! Invariant: a job keeps its number, its place in the queue and those that wait for it.
+
+use super::fabric::Fabric;
+use super::record::{Cause, Job};
+use super::{Runner, spec};
+use crate::api::types::{AfterCondition, Frame, JobInfo, JobState};
+use crate::clock;
+use crate::events::Severity;
+use crate::programs::ProgramStore;
+
+/// Why jobs end that cannot go on.
+const CONTROL_ENDED: &str = "the control node ended while the job was under way";
+
+/// A job that was not over when an earlier run of control ended.
+#[derive(Debug)]
+pub struct Stored {
+    /// What was known of it.
+    pub info: JobInfo,
+    /// How to launch it.
+    pub spec: Option<String>,
+    /// How those jobs ended that it waits for, as far as they have.
+    pub ends: Vec<(u64, Option<JobState>)>,
+}
+
+/// What becomes of a stored job.
+enum Fate {
+    /// It waits.
+    Waits,
+    /// It waits again, for the reason given.
+    Again(&'static str),
+    /// It is over.
+    Over(JobState, String),
+}
+
+impl Runner {
+    /// Takes over what an earlier run of control left; `programs` has the files.
+    pub fn restore(&mut self, now_us: u64, stored: Vec<Stored>, programs: &ProgramStore) {
+        for job in &stored {
+            self.next_job = self.next_job.max(job.info.id + 1);
+            self.note_decision(&job.info);
+        }
+        // Those that others wait for come first: they have lower numbers.
+        for job in stored {
+            self.restore_one(now_us, job, programs);
+        }
+    }
+
+    fn restore_one(&mut self, now_us: u64, stored: Stored, programs: &ProgramStore) {
+        let Stored {
+            mut info,
+            spec,
+            ends,
+        } = stored;
+        let submission = spec::read(&info, spec.as_deref(), programs);
+        let fate = match (&submission, fate(&info, self.queueing.requeue_max)) {
+            (_, over @ Fate::Over(..)) => over,
+            (Err(why), _) => Fate::Over(
+                JobState::Failed,
+                format!("{CONTROL_ENDED}, and {why}; submit it again"),
+            ),
+            (Ok(submission), _) if submission.stdin && !info.batch => Fate::Over(
+                JobState::Cancelled,
+                format!("{CONTROL_ENDED}, and what its client had sent is lost; run it again"),
+            ),
+            (Ok(_), fate) => fate,
+        };
+        let again = match fate {
+            Fate::Over(state, reason) => return self.end_stored(info, state, reason),
+            Fate::Waits => None,
+            Fate::Again(why) => Some(why),
+        };
+        let Ok(mut submission) = submission else {
+            unreachable!("such a job is over")
+        };
+        if let Err(why) = self.settle_dependencies(&mut info, &ends) {
+            return self.end_stored(info, JobState::Cancelled, why);
+        }
+        submission.terms.after.clone_from(&info.after);
+        let id = info.id;
+        if again.is_some() {
+            info.restarts += 1;
+        }
+        for gone in [&mut info.nodes, &mut info.reason] {
+            gone.clear();
+        }
+        info.state = JobState::Pending;
+        (info.started_unix_us, info.placement, info.load) = (None, None, None);
+        (info.at_once, info.ends_as) = (false, None);
+        let job = self.enter(now_us, info, submission);
+        let record = job.record();
+        if let Some(why) = again {
+            tell_again(job, why);
+        }
+        self.records.push(record);
+        if let Some(why) = again {
+            let text = format!("job {id} is queued again: {why}");
+            self.event(Severity::Warning, "job-requeued", id, text);
+        }
+    }
+
+    /// Leaves the jobs that a stored one still waits for; `ends` are those that the store knows.
+    ///
+    /// # Errors
+    /// Why it will never start, for people.
+    fn settle_dependencies(
+        &self,
+        info: &mut JobInfo,
+        ends: &[(u64, Option<JobState>)],
+    ) -> Result<(), String> {
+        let mut open = Vec::new();
+        for after in &info.after {
+            if self.jobs.contains_key(&after.job) {
+                open.push(*after);
+                continue;
+            }
+            // It has ended just now, or before.
+            let here = self.get(after.job).ok().map(|info| info.state);
+            let stored = || ends.iter().find(|(job, _)| *job == after.job)?.1;
+            let end = here.or_else(stored);
+            if after.condition == AfterCondition::Ok && end != Some(JobState::Completed) {
+                return Err(match end {
+                    Some(end) => format!(
+                        "job {} ended ({}), and this one was to run only if it ended well",
+                        after.job,
+                        end.word()
+                    ),
+                    None => format!(
+                        "it is not known any more whether job {} ended well",
+                        after.job
+                    ),
+                });
+            }
+        }
+        info.after = open;
+        Ok(())
+    }
+
+    /// Ends a job of an earlier run of control.
+    fn end_stored(&mut self, mut info: JobInfo, state: JobState, reason: String) {
+        info.state = state;
+        info.reason = reason;
+        (info.ends_as, info.why) = (None, None);
+        info.ended_unix_us = Some(clock::unix_us());
+        let text = format!(
+            "job {} ({}): {}: {}",
+            info.id,
+            info.name,
+            state.word(),
+            info.reason
+        );
+        self.event(Severity::Warning, "job-ended", info.id, text);
+        self.records.push(super::record::Record {
+            program_bytes: None,
+            nodes: Vec::new(),
+            on_nodes: super::attempt::on_nodes(info.id, info.restarts),
+            attempt_over: true,
+            spec: None,
+            info: info.clone(),
+        });
+        self.keep(info);
+    }
+
+    /// Whether a job whose attempt is over runs again, and if so queues it.
+    pub(super) fn run_again(&mut self, id: u64) -> bool {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return false;
+        };
+        let may = job.goes_again() && job.info.restarts < self.queueing.requeue_max;
+        let may = may && !job.ranks.is_empty();
+        if !may || !job.source.rewind() || job.sink.reader_gone() {
+            return false;
+        }
+        let (_, why, _) = job.verdict();
+        let mut over = job.record();
+        over.attempt_over = true;
+        job.begin_again();
+        tell_again(job, &why);
+        let again = job.record();
+        over.info = again.info;
+        self.records.push(over);
+        self.deadlines.set(id, None);
+        self.queue.withdraw(id);
+        self.enqueue(id);
+        let text = format!("job {id} is queued again: {why}");
+        self.event(Severity::Warning, "job-requeued", id, text);
+        true
+    }
+
+    /// The control node is about to end: no job starts any more, those that have nodes end, batch jobs
+    /// that wait stay for the next run.
+    pub fn shut_down(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+        self.stopping = true;
+        let all: Vec<u64> = self.jobs.keys().copied().collect();
+        for id in all {
+            let waits = |job: &Job| job.info.state == JobState::Pending && job.info.batch;
+            if !self.jobs.get(&id).is_some_and(waits) {
+                self.end_early(now_us, fabric, id, 15, Cause::Stopped);
+            }
+        }
+    }
+
+    /// Whether some job has nodes, or a client that has not heard of its end.
+    pub fn is_busy(&self) -> bool {
+        let waits = |job: &Job| job.info.state == JobState::Pending && job.info.batch;
+        !self.jobs.values().all(waits)
+    }
+}
+
+/// Tells readers of a job's output that it begins again.
+fn tell_again(job: &Job, why: &str) {
+    let text = format!("queued again (restart {}): {why}", job.info.restarts);
+    job.sink.frame(Frame::Notice { text });
+}
+
+/// What becomes of a job, by what was written down of it.
+fn fate(info: &JobInfo, requeue_max: u32) -> Fate {
+    let may = info.restarts < requeue_max;
+    match info.state {
+        JobState::Pending => Fate::Waits,
+        JobState::Starting if !info.at_once && may && (info.batch || info.requeue) => {
+            Fate::Again("the control node ended before it began")
+        }
+        JobState::Starting | JobState::Running if info.requeue && may => Fate::Again(CONTROL_ENDED),
+        JobState::Starting | JobState::Running if info.requeue => Fate::Over(
+            JobState::Failed,
+            format!(
+                "{CONTROL_ENDED}; it was queued again {} times, which is the limit (queue.requeue_max)",
+                info.restarts
+            ),
+        ),
+        JobState::Ending => {
+            let state = info.ends_as.unwrap_or(JobState::Failed);
+            Fate::Over(state, format!("{}; {CONTROL_ENDED}", info.reason))
+        }
+        _ => Fate::Over(
+            JobState::Failed,
+            format!("{CONTROL_ENDED}; with --requeue it would run again"),
+        ),
+    }
+}

@@ -1,0 +1,136 @@
+//! Nodes for the queue: joining, leaving, drained by people and after repeated failures.
+//!
+//! Neighbours: `control_events` says what nodes do; `nodes` keeps it; `lifecycle` deals with the job of a
+//! node that is lost.
+//!
+//! Invariant: a drained node gets no job; the one it has goes on to its end.
+
+use super::fabric::Fabric;
+use super::nodes::NodeError;
+use super::{Due, Runner};
+use crate::api::types::Drained;
+use crate::clock;
+use crate::config::queue::Passes;
+use crate::events::{Event, Severity};
+use crate::hostlist;
+
+/// Who drains nodes after failures.
+const CONTROL: &str = "hearth";
+
+impl Runner {
+    /// A node joined. `fresh` says that it has booted since it was last heard of.
+    pub fn node_up(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, fresh: bool) {
+        let has_job = self.nodes.job_of(node).is_some();
+        if fresh && has_job {
+            let reason = format!("{} booted again", hostlist::name(node));
+            self.lose_node(now_us, fabric, node, reason);
+        }
+        if !self.nodes.has_place(node) {
+            let name = hostlist::name(node);
+            let places = self.nodes.machine.nodes();
+            let text = format!(
+                "{name} gets no jobs: the tree of the network has {places} places; correct serve.tree"
+            );
+            self.events
+                .push(Event::new(Severity::Warning, "node-without-place", text).node(node));
+        }
+        self.nodes.set_up(node, true);
+        self.nodes_changed();
+        self.settle(now_us, fabric);
+    }
+
+    /// A node is not heard of any more, or left.
+    pub fn node_down(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, reason: &str) {
+        self.lose_node(now_us, fabric, node, reason.to_string());
+        self.nodes_changed();
+        self.settle(now_us, fabric);
+    }
+
+    /// Gives nodes no more jobs; those that they have go on. A node that is drained already keeps the
+    /// time and gets the reason.
+    ///
+    /// # Errors
+    /// [`NodeError`]; nothing has changed then.
+    pub fn drain(&mut self, nodes: &[u32], reason: &str, by: &str) -> Result<(), NodeError> {
+        self.nodes.check(nodes, Some(reason))?;
+        for node in nodes {
+            self.set_drained(*node, reason.trim(), by);
+        }
+        self.nodes_changed();
+        Ok(())
+    }
+
+    /// Gives drained nodes jobs again.
+    ///
+    /// # Errors
+    /// [`NodeError`]; nothing has changed then.
+    pub fn resume(&mut self, nodes: &[u32]) -> Result<(), NodeError> {
+        self.nodes.check(nodes, None)?;
+        for node in nodes {
+            self.nodes.set_drained(*node, None);
+            self.drains.insert(*node, None);
+            let text = format!("{} gets jobs again", hostlist::name(*node));
+            self.events
+                .push(Event::new(Severity::Info, "node-resumed", text).node(*node));
+        }
+        self.nodes_changed();
+        Ok(())
+    }
+
+    /// Why a node gets no jobs, if it is drained. One that still has a job is draining.
+    pub fn drained(&self, node: u32) -> Option<&Drained> {
+        self.nodes.drained(node)
+    }
+
+    /// Nodes that were drained in an earlier run of control.
+    pub fn restore_drained(&mut self, drained: impl IntoIterator<Item = (u32, Drained)>) {
+        for (node, drained) in drained {
+            self.nodes.set_drained(node, Some(drained));
+        }
+    }
+
+    /// A job has failed because of a node; too often in a row, and it is drained.
+    pub(super) fn node_failed(&mut self, node: u32, what: &str) {
+        let failures = self.nodes.failed(node);
+        let most = self.queueing.drain_after_failures;
+        if most == 0 || failures < most || self.nodes.drained(node).is_some() {
+            return;
+        }
+        let reason = match failures {
+            1 => format!("a job failed on it: {what}"),
+            _ => format!("{failures} jobs in a row failed on it, the last: {what}"),
+        };
+        let reason: String = reason.chars().take(200).collect();
+        self.set_drained(node, &reason, CONTROL);
+    }
+
+    fn set_drained(&mut self, node: u32, reason: &str, by: &str) {
+        let since = self
+            .nodes
+            .drained(node)
+            .map(|drained| drained.since_unix_us);
+        let drained = Drained {
+            reason: reason.to_string(),
+            since_unix_us: since.unwrap_or_else(clock::unix_us),
+            by: by.to_string(),
+        };
+        let name = hostlist::name(node);
+        let text =
+            format!("{name} gets no jobs ({by}: {reason}); `hearth resume {name}` ends that");
+        let severity = match by {
+            CONTROL => Severity::Error,
+            _ => Severity::Info,
+        };
+        self.events
+            .push(Event::new(severity, "node-drained", text).node(node));
+        self.drains.insert(node, Some(drained.clone()));
+        self.nodes.set_drained(node, Some(drained));
+    }
+
+    /// A pass is due since nodes have come or gone, unless passes are as published.
+    fn nodes_changed(&mut self) {
+        if self.queueing.passes == Passes::Every {
+            self.pass_due = Due::Now;
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Why a job, or a request about one, was refused.
+//!
+//! Key types: [`SubmitError`], [`JobError`]. Neighbours: `submit` and `queueing` refuse, `api` passes the
+//! texts on.
+//!
+//! Invariant: a text says what to do next.
+
+use crate::api::types::JobState;
+
+/// Why a job was not accepted.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SubmitError {
+    /// The queue is at its bound.
+    #[error("the queue is full ({0} jobs); try again when some have ended")]
+    QueueFull(usize),
+    /// What jobs that wait are given is at its bound.
+    #[error(
+        "the arguments and environments of jobs that wait take {0} bytes; try again when some have started"
+    )]
+    QueueBytes(usize),
+    /// The user has as many jobs waiting as allowed.
+    #[error(
+        "{user} has {most} jobs waiting, which is the limit (queue.user_queued_max); try again when some have started"
+    )]
+    UserQueue {
+        /// The user.
+        user: String,
+        /// The limit.
+        most: usize,
+    },
+    /// The control node is about to end.
+    #[error("the control node is being stopped; try again when it is back")]
+    Stopping,
+    /// No user, or an odd one.
+    #[error("{0:?} is not the name of a user; use 1 to 32 letters, digits, and - _ . @")]
+    BadUser(String),
+    /// More nodes than the user may have.
+    #[error(
+        "{wanted} nodes wanted, but a user may have {most} at a time (queue.user_nodes_max); use a smaller -n"
+    )]
+    UserNodes {
+        /// Ranks asked for.
+        wanted: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// A dependency on a job that there never was, or that is forgotten.
+    #[error("there is no job {0} to wait for; `hearth history` lists the jobs that have ended")]
+    UnknownDependency(u64),
+    /// A job that had to end well did not.
+    #[error(
+        "job {job} has ended ({state}), and this one is to run only if it ends well; use --after {job}, or run job {job} again"
+    )]
+    FailedDependency {
+        /// The job.
+        job: u64,
+        /// How it ended.
+        state: &'static str,
+    },
+    /// Too many dependencies.
+    #[error(
+        "a job waits for at most {} others",
+        hearth_alloc::queue::DEPENDENCIES_MAX
+    )]
+    Dependencies,
+    /// A node named twice.
+    #[error("a node is named twice; one rank a node, so name each once")]
+    NodeTwice,
+    /// Queueing a job again whose client sends its input.
+    #[error(
+        "a job cannot be queued again when its client sends standard input; leave --requeue or give it no input"
+    )]
+    RequeueWithInput,
+    /// More ranks than there are nodes.
+    #[error(
+        "{wanted} nodes wanted, but the cluster has {known}; use a smaller -n, or --wait to wait for nodes that have not joined yet"
+    )]
+    TooMany {
+        /// Ranks asked for.
+        wanted: usize,
+        /// Nodes known.
+        known: usize,
+    },
+    /// More ranks than the tree has places.
+    #[error("{wanted} nodes wanted, but the tree has places for {places}; use a smaller -n")]
+    NoPlaces {
+        /// Ranks asked for.
+        wanted: usize,
+        /// Places.
+        places: usize,
+    },
+    /// Nodes that do not exist.
+    #[error(
+        "unknown nodes: {0}; `hearth nodes` lists the nodes, --wait waits for ones that have not joined yet"
+    )]
+    UnknownNodes(String),
+    /// `-n` and `--nodes` contradict each other.
+    #[error("{ranks} ranks on {nodes} nodes: one rank a node, so name as many nodes as ranks")]
+    Mismatch {
+        /// Ranks asked for.
+        ranks: usize,
+        /// Nodes named.
+        nodes: usize,
+    },
+    /// Zero ranks.
+    #[error("a job needs at least one rank; use -n 1 or more")]
+    NoRanks,
+    /// Arguments and environment exceed the launch block.
+    #[error(
+        "arguments and environment are too large: {bytes} bytes in {strings} strings, at most {} bytes in {} strings each; pass large data in a file or on standard input",
+        netstack::job::launch_block::MAX,
+        netstack::job::launch_block::MAX_STRINGS
+    )]
+    TooLarge {
+        /// Size wanted.
+        bytes: usize,
+        /// Strings wanted.
+        strings: usize,
+    },
+    /// A zero byte in an argument or variable.
+    #[error("arguments and environment cannot contain zero bytes")]
+    ZeroByte,
+    /// A variable that is not `K=V`.
+    #[error("{0:?} is not a variable; write --env NAME=VALUE")]
+    NotAVariable(String),
+    /// Files that cannot be under `/with`.
+    #[error(
+        "at most {} files can be given with --with, each with a name of its own",
+        netstack::job::launch_block::FILES_MAX
+    )]
+    BadFiles,
+    /// Only warm nodes wanted, but nothing is ever kept.
+    #[error(
+        "no node keeps programs, so --warm-only cannot succeed: retention.mode is \"off\" in the control node's configuration"
+    )]
+    NothingKept,
+}
+
+/// Why a client's request about a job was refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum JobError {
+    /// Never heard of it.
+    #[error("there is no job {0}; `hearth jobs --all` lists the jobs")]
+    Unknown(u64),
+    /// It is over.
+    #[error("job {0} has ended already")]
+    Ended(u64),
+    /// Somebody else reads or writes that stream.
+    #[error("another client has that stream of job {0}")]
+    Taken(u64),
+    /// It has no client.
+    #[error("job {0} is a batch job: `hearth output {0}` shows what it writes")]
+    Batch(u64),
+    /// It has nodes already.
+    #[error("job {id} is {}, not waiting; `hearth cancel {id}` ends it", state.word())]
+    NotPending {
+        /// The job.
+        id: u64,
+        /// What it does.
+        state: JobState,
+    },
+    /// Nobody holds it.
+    #[error("job {0} is not held; `hearth job {0}` says what it waits for")]
+    NotHeld(u64),
+}

@@ -1,0 +1,254 @@
+//! The nodes as the queue sees them: which are in service, which job each has, which are drained.
+//!
+//! Key types: [`Nodes`], [`NodeError`]. Neighbours: `hearth_alloc::machine` holds what jobs have,
+//! `queueing` gives nodes out, `lifecycle` takes them back.
+//!
+//! Invariants: a node is in service for the queue if it is up, no old job is stuck on it and nobody
+//! has drained it; a node has one job at most.
+
+use std::collections::BTreeMap;
+
+use hearth_alloc::machine::{Machine, UnitError, unit_size};
+use hearth_alloc::topology::Topology;
+use netstack::ids::JobId;
+
+use super::attempt;
+use crate::api::types::Drained;
+use crate::hostlist;
+use crate::nodes::NODES_MAX;
+
+/// Longest reason for draining a node, in bytes.
+const REASON_MAX: usize = 256;
+
+/// Longest list of nodes that are not in service, in bytes: each job that waits for them names it.
+const OUT_LIST_MAX: usize = 200;
+
+/// Why a node was not drained or put back into service.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum NodeError {
+    /// Nodes that do not exist.
+    #[error("unknown nodes: {0}; `hearth nodes` lists the nodes")]
+    Unknown(String),
+    /// None named.
+    #[error("name at least one node, as in n3 or n[0-7]")]
+    NoNodes,
+    /// No reason, or one too long for tables.
+    #[error("say why in 1 to {REASON_MAX} bytes, as in --reason \"bad memory\"")]
+    Reason,
+    /// Some were not drained.
+    #[error("not drained: {0}; `hearth nodes` shows which are")]
+    NotDrained(String),
+}
+
+/// What is known of a node beside what jobs have of it.
+#[derive(Debug, Clone, Default)]
+struct Node {
+    up: bool,
+    /// The job that is over for control, and not for the node.
+    stuck: Option<JobId>,
+    drained: Option<Drained>,
+    /// Jobs that failed because of it since one last ended there by itself.
+    failures: u32,
+}
+
+/// All nodes.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    /// What jobs have, and what is free.
+    pub(super) machine: Machine,
+    known: BTreeMap<u32, Node>,
+}
+
+impl Nodes {
+    /// Nodes in this tree, or on one switch, given out in units of so many; 0: by the rule.
+    pub(super) fn new(topology: Option<Topology>, unit: u32) -> Result<Self, UnitError> {
+        let most = NODES_MAX as u64;
+        let flat = || Topology::new(&[NODES_MAX as u32]).expect("one switch is a tree");
+        let topology = topology.unwrap_or_else(flat);
+        let topology = match topology.nodes() > most {
+            true => topology.with_nodes(most).expect("fewer than it has"),
+            false => topology,
+        };
+        let unit = match unit {
+            0 => unit_size(&topology),
+            unit => unit,
+        };
+        let mut machine = Machine::new(topology, unit)?;
+        for node in 0..u32::try_from(machine.nodes()).expect("at most 32,768") {
+            machine.set_in_service(node, false);
+        }
+        let known = BTreeMap::new();
+        Ok(Nodes { machine, known })
+    }
+
+    /// Makes a node known.
+    pub(super) fn know(&mut self, node: u32) {
+        self.known.entry(node).or_default();
+    }
+
+    /// Whether there is such a node.
+    pub(super) fn knows(&self, node: u32) -> bool {
+        self.known.contains_key(&node)
+    }
+
+    /// Whether the tree has a place for it.
+    pub(super) fn has_place(&self, node: u32) -> bool {
+        (node as usize) < self.machine.nodes()
+    }
+
+    /// How many nodes are known that jobs can have.
+    pub(super) fn count(&self) -> usize {
+        self.known
+            .keys()
+            .filter(|node| self.has_place(**node))
+            .count()
+    }
+
+    /// Those of `nodes` that are not known, or have no place.
+    pub(super) fn unknown(&self, nodes: &[u32]) -> Vec<u32> {
+        let is_known = |node: &u32| self.knows(*node) && self.has_place(*node);
+        let unknown = nodes.iter().copied().filter(|node| !is_known(node));
+        sorted(unknown.collect())
+    }
+
+    /// A node was heard of, or is not any more.
+    pub(super) fn set_up(&mut self, node: u32, up: bool) {
+        let known = self.known.entry(node).or_default();
+        known.up = up;
+        if !up {
+            known.stuck = None;
+        }
+        self.refresh(node);
+    }
+
+    /// The job of a node, if it has one.
+    pub(super) fn job_of(&self, node: u32) -> Option<u64> {
+        let stuck = || self.known.get(&node)?.stuck.map(attempt::number);
+        self.machine.job_of(node).or_else(stuck)
+    }
+
+    /// Whether `job` is what a node has; `present`: that is the job's present attempt.
+    pub(super) fn has(&self, node: u32, job: JobId, present: bool) -> bool {
+        let stuck = self.known.get(&node).and_then(|known| known.stuck);
+        let is_its = self.machine.job_of(node) == Some(attempt::number(job));
+        stuck == Some(job) || (present && is_its)
+    }
+
+    /// A node does not have `job` any more; `present`: that is the job's present attempt.
+    pub(super) fn free(&mut self, node: u32, job: JobId, present: bool) {
+        let known = self.known.entry(node).or_default();
+        if known.stuck == Some(job) {
+            known.stuck = None;
+            self.refresh(node);
+        } else if present && self.machine.job_of(node) == Some(attempt::number(job)) {
+            self.machine.release_node(attempt::number(job), node);
+        }
+    }
+
+    /// A job is over for control and not for one of its nodes, which stays out of service until it
+    /// says so.
+    pub(super) fn stick(&mut self, node: u32, job: JobId) {
+        self.free(node, job, true);
+        self.known.entry(node).or_default().stuck = Some(job);
+        self.refresh(node);
+    }
+
+    /// A job failed because of a node: how often in a row by now.
+    pub(super) fn failed(&mut self, node: u32) -> u32 {
+        let known = self.known.entry(node).or_default();
+        known.failures = known.failures.saturating_add(1);
+        known.failures
+    }
+
+    /// A rank ended by itself on a node.
+    pub(super) fn worked(&mut self, node: u32) {
+        if let Some(known) = self.known.get_mut(&node) {
+            known.failures = 0;
+        }
+    }
+
+    /// Why a node gets no jobs, if somebody wanted that.
+    pub(super) fn drained(&self, node: u32) -> Option<&Drained> {
+        self.known.get(&node)?.drained.as_ref()
+    }
+
+    /// Drains a node, or puts it back.
+    pub(super) fn set_drained(&mut self, node: u32, drained: Option<Drained>) {
+        let known = self.known.entry(node).or_default();
+        known.failures = 0;
+        known.drained = drained;
+        self.refresh(node);
+    }
+
+    /// Looks at nodes that are to be drained.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub(super) fn check(&self, nodes: &[u32], reason: Option<&str>) -> Result<(), NodeError> {
+        if nodes.is_empty() {
+            return Err(NodeError::NoNodes);
+        }
+        let unknown: Vec<u32> = nodes
+            .iter()
+            .copied()
+            .filter(|node| !self.knows(*node))
+            .collect();
+        if !unknown.is_empty() {
+            return Err(NodeError::Unknown(hostlist::format(&sorted(unknown))));
+        }
+        let Some(reason) = reason else {
+            let is_not = |node: &u32| self.drained(*node).is_none();
+            let not: Vec<u32> = nodes.iter().copied().filter(is_not).collect();
+            return match not.is_empty() {
+                true => Ok(()),
+                false => Err(NodeError::NotDrained(hostlist::format(&sorted(not)))),
+            };
+        };
+        match (1..=REASON_MAX).contains(&reason.trim().len()) {
+            true => Ok(()),
+            false => Err(NodeError::Reason),
+        }
+    }
+
+    /// Known nodes that are not in service, as a hostlist, or how many where that is long.
+    pub(super) fn out(&self) -> String {
+        let out = self.known.keys().copied();
+        let out: Vec<u32> = out
+            .filter(|node| !self.machine.is_in_service(*node))
+            .collect();
+        let list = hostlist::format(&out);
+        match list.len() <= OUT_LIST_MAX {
+            true => list,
+            false => format!("{} nodes", out.len()),
+        }
+    }
+
+    /// How many nodes are in service.
+    pub(super) fn in_service(&self) -> usize {
+        let known = self.known.keys();
+        known
+            .filter(|node| self.machine.is_in_service(**node))
+            .count()
+    }
+
+    /// All free nodes.
+    pub(super) fn free_nodes(&self) -> impl Iterator<Item = u32> + '_ {
+        let known = self.known.keys().copied();
+        known.filter(|node| self.machine.is_free(*node))
+    }
+
+    fn refresh(&mut self, node: u32) {
+        if !self.has_place(node) {
+            return;
+        }
+        let known = &self.known[&node];
+        let in_service = known.up && known.stuck.is_none() && known.drained.is_none();
+        self.machine.set_in_service(node, in_service);
+    }
+}
+
+/// Nodes in the order of their numbers.
+pub(super) fn sorted(mut nodes: Vec<u32>) -> Vec<u32> {
+    nodes.sort_unstable();
+    nodes
+}

@@ -1,0 +1,352 @@
+//! Scheduling passes: which waiting jobs get nodes, why the others have none; hold, release and
+//! priorities.
+//!
+//! Neighbours: `hearth_alloc::queue` has the policy; `submit`, `lifecycle` and `drain` say when a pass is
+//! due ([`Runner::settle`] runs it); `loading` brings a job to the nodes it got.
+//!
+//! Invariant: the queue's jobs are the runner's pending ones and its running ones those with nodes; a
+//! node is given out by a pass and in no other way.
+
+use std::collections::BTreeSet;
+
+use hearth_alloc::queue::{self, Reason, Start};
+
+use super::allocator::{WarmNodes, Warmth};
+use super::fabric::Fabric;
+use super::lifecycle::set_state;
+use super::record::{Cause, Job};
+use super::{Due, JobError, Runner, launch_block, retention};
+use crate::api::types::{AfterCondition, JobInfo, JobState, Placement, Why};
+use crate::clock;
+use crate::events::Severity;
+use crate::hostlist;
+
+/// How long a job that wants warm nodes waits for some that are not in service, in microseconds:
+/// after a restart of control they are back within seconds.
+const WARM_PATIENCE_US: u64 = 10_000_000;
+
+/// Largest cluster, in nodes, in which a placement is kept with the list of the nodes that were free.
+const FREE_LISTED_MAX: usize = 1_024;
+
+impl Runner {
+    /// Holds a job that waits: it does not start until it is released.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn hold(&mut self, id: u64) -> Result<(), JobError> {
+        let job = self.pending(id)?;
+        job.info.held = true;
+        let record = job.record();
+        self.records.push(record);
+        self.queue.hold(id);
+        self.pass_due = Due::Now;
+        let text = format!("job {id} is held");
+        self.event(Severity::Info, "job-held", id, text);
+        Ok(())
+    }
+
+    /// Lets a held job start.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn release(&mut self, id: u64) -> Result<(), JobError> {
+        let job = self.pending(id)?;
+        if !std::mem::take(&mut job.info.held) {
+            return Err(JobError::NotHeld(id));
+        }
+        let attached = job.attached;
+        let record = job.record();
+        self.records.push(record);
+        if attached {
+            self.queue.release(id);
+        }
+        self.pass_due = Due::Now;
+        let text = format!("job {id} is released");
+        self.event(Severity::Info, "job-released", id, text);
+        Ok(())
+    }
+
+    /// Gives a job that waits another priority.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn set_priority(&mut self, id: u64, priority: i32) -> Result<(), JobError> {
+        let job = self.pending(id)?;
+        job.info.priority = priority;
+        let record = job.record();
+        self.records.push(record);
+        self.queue.set_priority(id, priority);
+        self.pass_due = Due::Now;
+        Ok(())
+    }
+
+    /// Jobs that wait, in the order in which passes look at them.
+    pub fn queue_order(&self) -> Vec<u64> {
+        self.queue.order(unix_ms())
+    }
+
+    fn pending(&mut self, id: u64) -> Result<&mut Job, JobError> {
+        let job = self.job_mut(id)?;
+        let state = job.info.state;
+        match state {
+            JobState::Pending => Ok(job),
+            state => Err(JobError::NotPending { id, state }),
+        }
+    }
+
+    /// Starts what may start now.
+    pub(super) fn pass(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+        if self.queue.queued_count() == 0 {
+            return;
+        }
+        self.end_hopeless(now_us, fabric);
+        self.end_cold(now_us, fabric);
+        let (jobs, retention) = (&self.jobs, &self.retention);
+        let shown = &*fabric;
+        let warm = |queued: &queue::Job| match jobs.get(&queued.number) {
+            Some(job) if retention::looks_for_warm(retention, &job.wishes) => {
+                shown.warm_nodes(&job.program.hash()).held
+            }
+            _ => BTreeSet::new(),
+        };
+        let machine = &mut self.nodes.machine;
+        let starts = self.queue.pass(unix_ms(), machine, self.placing, &warm);
+        for (start, free) in self.with_free_nodes(starts) {
+            self.launch(now_us, fabric, start, free);
+        }
+        self.explain_waits(fabric);
+    }
+
+    /// Starts with the nodes that were free when each was decided, as a hostlist.
+    fn with_free_nodes(&self, starts: Vec<Start>) -> Vec<(Start, String)> {
+        if starts.is_empty() || self.nodes.count() > FREE_LISTED_MAX {
+            let unlisted = starts.into_iter().map(|start| (start, String::new()));
+            return unlisted.collect();
+        }
+        let mut free: Vec<u32> = self.nodes.free_nodes().collect();
+        let mut decided = Vec::with_capacity(starts.len());
+        for start in starts.into_iter().rev() {
+            free.extend(&start.given.nodes);
+            free.sort_unstable();
+            let had = free.iter().filter(|node| !start.kept.contains(node));
+            let text = hostlist::format(&had.copied().collect::<Vec<u32>>());
+            decided.push((start, text));
+        }
+        decided.reverse();
+        decided
+    }
+
+    /// Ends jobs that waited for one that had to end well and did not.
+    fn end_hopeless(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+        // Each may be what another waits for.
+        loop {
+            let hopeless = self.queue.hopeless();
+            if hopeless.is_empty() {
+                return;
+            }
+            for id in hopeless {
+                let text = match self.failed_dependency(id) {
+                    Some((job, state)) => format!(
+                        "job {job} ended ({}), and this one was to run only if it ended well",
+                        state.word()
+                    ),
+                    None => "a job that had to end well before it did not".to_string(),
+                };
+                self.end_early(now_us, fabric, id, 15, Cause::Cancelled(text));
+                debug_assert_eq!(self.queue.reason(id), None, "job {id} is over");
+            }
+        }
+    }
+
+    fn failed_dependency(&self, id: u64) -> Option<(u64, JobState)> {
+        let after = &self.jobs.get(&id)?.info.after;
+        let must = after
+            .iter()
+            .filter(|after| after.condition == AfterCondition::Ok);
+        let mut ended = must.filter_map(|after| Some((after.job, self.get(after.job).ok()?.state)));
+        ended.find(|(_, state)| state.is_final() && *state != JobState::Completed)
+    }
+
+    /// Ends jobs that want warm nodes alone, of which there are too few; those that may come back are
+    /// waited for.
+    fn end_cold(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+        let mut cold = Vec::new();
+        for (id, job) in &self.jobs {
+            let waits = job.info.state == JobState::Pending && job.attached && !job.info.held;
+            if !job.want.warm_only || !waits || !self.queue.after(*id).is_empty() {
+                continue;
+            }
+            let warm = fabric.warm_nodes(&job.program.hash());
+            match job.want.warmth(&self.nodes, &warm) {
+                Warmth::Enough => self.deadlines.set(*id, None),
+                Warmth::Cold(reason) => cold.push((*id, reason)),
+                // Their programs may be gone for good: not for ever without being asked.
+                Warmth::Away(_) if !job.wait => {
+                    let deadline = self.deadlines.of(*id);
+                    let deadline = deadline.or(Some(now_us + WARM_PATIENCE_US));
+                    self.deadlines.set(*id, deadline);
+                }
+                Warmth::Away(_) => {}
+            }
+        }
+        for (id, reason) in cold {
+            self.end_early(now_us, fabric, id, 15, Cause::NotLaunched(reason));
+        }
+    }
+
+    /// A job gets its nodes.
+    fn launch(&mut self, now_us: u64, fabric: &mut dyn Fabric, start: Start, free: String) {
+        let id = start.job.number;
+        let decision = clock::unix_us().max(self.last_decision + 1);
+        self.last_decision = decision;
+        let job = self.jobs.get_mut(&id).expect("the queue's jobs are here");
+        // Rank i is on the i-th node named.
+        let nodes = job.want.nodes.clone().unwrap_or(start.given.nodes);
+        assert_eq!(
+            nodes.len(),
+            job.want.ranks as usize,
+            "as many nodes as ranks"
+        );
+        let certificate = match (start.given.certificate, &job.want.nodes) {
+            (Some(certificate), _) => certificate.to_string(),
+            (None, Some(_)) => "none: the job names its nodes".to_string(),
+            (None, None) => "none: queue.placement is not \"exact\"".to_string(),
+        };
+        let mut in_order = nodes.clone();
+        in_order.sort_unstable();
+        job.info.placement = Some(Placement {
+            hops: self.nodes.machine.topology().sum_of_hops(&in_order),
+            certificate,
+            free,
+            decision,
+        });
+        (job.info.why, job.info.expected_start_unix_us) = (None, None);
+        job.info.after.clear();
+        job.place(&nodes);
+        job.info.nodes = rank_order(&nodes);
+        job.launch_blocks = (0..job.want.ranks)
+            .zip(&nodes)
+            .map(|(rank, node)| {
+                let place = launch_block::Place {
+                    job: id,
+                    rank,
+                    size: job.want.ranks,
+                    node: *node,
+                };
+                let block = launch_block::emit(place, &job.args, &job.env, &job.files);
+                block.expect("checked at submission").into()
+            })
+            .collect();
+        let text = placed_text(&job.info);
+        self.event(Severity::Info, "job-placed", id, text);
+        self.bring(now_us, fabric, id);
+    }
+
+    /// Says of each job that waits why.
+    fn explain_waits(&mut self, fabric: &dyn Fabric) {
+        let mut out: Option<(usize, String)> = None;
+        for waiting in self.queue.waiting() {
+            let Some(job) = self.jobs.get_mut(&waiting.number) else {
+                continue;
+            };
+            let reserved = waiting.reserved.map(|at_ms| at_ms.saturating_mul(1_000));
+            job.info.expected_start_unix_us = reserved;
+            if job.info.after.len() != waiting.after.len() {
+                let is_open = |id: u64| waiting.after.iter().any(|after| after.job == id);
+                job.info.after.retain(|after| is_open(after.job));
+            }
+            let warm = |job: &Job| match job.want.warm_only {
+                true => fabric.warm_nodes(&job.program.hash()),
+                false => WarmNodes::default(),
+            };
+            let (why, text) = match waiting.reason {
+                _ if !job.attached => (Why::BeginTime, "waits for its client".to_string()),
+                Reason::New => continue,
+                Reason::Held => (Why::JobHeldUser, held_text(&job.info)),
+                Reason::Dependency | Reason::DependencyFailed => {
+                    (Why::Dependency, after_text(&job.info))
+                }
+                Reason::Priority if job.info.why == Some(Why::Priority) => continue,
+                Reason::Priority => (Why::Priority, "waits for jobs before it".to_string()),
+                Reason::UserJobs => (
+                    Why::UserJobs,
+                    "its user has as many jobs running as allowed".to_string(),
+                ),
+                Reason::UserNodes => (
+                    Why::UserNodes,
+                    "its user has as many nodes as allowed".to_string(),
+                ),
+                Reason::Nodes => (Why::Resources, job.want.lacks(&self.nodes, &warm(job))),
+                Reason::TooLarge if job.want.warm_only => {
+                    let text = match job.want.warmth(&self.nodes, &warm(job)) {
+                        Warmth::Away(text) | Warmth::Cold(text) => text,
+                        Warmth::Enough => job.want.lacks(&self.nodes, &warm(job)),
+                    };
+                    (Why::ReqNodeNotAvail, text)
+                }
+                Reason::TooLarge | Reason::NodesOut => {
+                    let (up, out) =
+                        out.get_or_insert_with(|| (self.nodes.in_service(), self.nodes.out()));
+                    let text = job.want.misses(&self.nodes, *up, out);
+                    match waiting.reason {
+                        Reason::NodesOut => (Why::ReqNodeNotAvail, text),
+                        _ => (Why::PartitionNodeLimit, text),
+                    }
+                }
+            };
+            job.info.why = Some(why);
+            set_state(job, JobState::Pending, &text);
+        }
+    }
+
+    /// Decisions are numbered behind that of this job.
+    pub(super) fn note_decision(&mut self, info: &JobInfo) {
+        let decision = info.placement.as_ref().map(|placement| placement.decision);
+        self.last_decision = self.last_decision.max(decision.unwrap_or(0));
+    }
+}
+
+/// What a checker of placements needs, for each attempt.
+fn placed_text(info: &JobInfo) -> String {
+    let placement = info.placement.as_ref().expect("it was placed");
+    format!(
+        "job {} restart {} nodes {} free {} hops {} decision {} certificate {}",
+        info.id,
+        info.restarts,
+        info.nodes,
+        placement.free,
+        placement.hops,
+        placement.decision,
+        placement.certificate
+    )
+}
+
+fn held_text(info: &JobInfo) -> String {
+    format!("held; `hearth release {}` lets it start", info.id)
+}
+
+fn after_text(info: &JobInfo) -> String {
+    let jobs = info.after.iter().map(|after| after.job.to_string());
+    format!(
+        "waits for the end of job {}",
+        jobs.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// Now, as the queue counts: in milliseconds since 1970.
+fn unix_ms() -> u64 {
+    clock::unix_us() / 1_000
+}
+
+/// Nodes in rank order: a hostlist when that is their order, else name by name.
+fn rank_order(nodes: &[u32]) -> String {
+    if nodes.windows(2).all(|pair| pair[0] < pair[1]) {
+        hostlist::format(nodes)
+    } else {
+        nodes
+            .iter()
+            .map(|node| hostlist::name(*node))
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+}

@@ -1,0 +1,330 @@
+//! Taking jobs in, their clients, and cancelling them.
+//!
+//! Neighbours: `api` hands submissions in; `queueing` has them start; `again` hands in those of an
+//! earlier run of control.
+//!
+//! Invariant: what is accepted here can be launched: its launch block fits, and the nodes that it wants
+//! are there or it waits for them.
+
+use hearth_alloc::queue::{self, DEPENDENCIES_MAX, Dependency};
+
+use super::allocator::Want;
+use super::fabric::Fabric;
+use super::record::{Cause, Job, Submission};
+use super::streams::{Sink, SinkReader, Source, SourceWriter};
+use super::users::Users;
+use super::{Due, JobError, Runner, SubmitError, launch_block, spec};
+use crate::api::types::{AfterCondition, AfterJob, JobInfo, JobState, Why};
+use crate::clock;
+use crate::config;
+use crate::hostlist;
+
+/// Seconds a client has to read a job's output after submitting it.
+const ATTACH_LIMIT_S: u64 = 30;
+
+/// Most bytes of arguments and environments of all jobs that are not over; they stay in memory until
+/// the jobs start.
+const SPEC_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The user of a job of which nobody said whose it is.
+const NOBODY: &str = "unknown";
+
+impl Runner {
+    /// Accepts a job.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    pub fn submit(&mut self, now_us: u64, mut submission: Submission) -> Result<u64, SubmitError> {
+        if submission.terms.user.is_empty() {
+            submission.terms.user = NOBODY.to_string();
+        }
+        self.check(&submission)?;
+        let after = self.open_dependencies(&submission)?;
+        let id = self.next_job;
+        self.next_job += 1;
+        let terms = &submission.terms;
+        let time_limit_s = submission.time_limit_s.unwrap_or(self.limits.time_limit_s);
+        let info = JobInfo {
+            id,
+            name: submission.name.clone(),
+            program: crate::secrets::encode_hex(&submission.program.hash()),
+            submitted_unix_us: clock::unix_us(),
+            ranks_total: submission.want.ranks,
+            time_limit_s: (time_limit_s > 0).then_some(time_limit_s),
+            reuse: submission.wishes.reuse,
+            with: submission
+                .files
+                .iter()
+                .map(|file| file.name.clone())
+                .collect(),
+            user: terms.user.clone(),
+            priority: terms.priority,
+            held: terms.hold,
+            batch: terms.batch,
+            requeue: terms.requeue,
+            after,
+            ..JobInfo::default()
+        };
+        let stdin = submission.stdin;
+        let job = self.enter(now_us, info, submission);
+        let text = spec::write(job, stdin);
+        let mut record = job.record();
+        record.spec = Some(text);
+        self.records.push(record);
+        Ok(id)
+    }
+
+    /// Puts a job into the queue, new or of an earlier run of control.
+    pub(super) fn enter(
+        &mut self,
+        now_us: u64,
+        mut info: JobInfo,
+        submission: Submission,
+    ) -> &mut Job {
+        let id = info.id;
+        let batch = submission.terms.batch;
+        self.spec_bytes += bytes_of(&submission.args, &submission.env);
+        self.users.enter(&info.user);
+        let (why, reason) = match batch {
+            true => (Why::None, "waits for its first scheduling pass"),
+            false => (Why::BeginTime, "waits for its client"),
+        };
+        (info.why, info.reason) = (Some(why), reason.to_string());
+        let sink = match batch {
+            true => Sink::kept(self.outputs.begin(id)),
+            false => Sink::new(id, self.limits.output_buffer_bytes, self.wakeups.clone()),
+        };
+        let source = match &submission.terms.input {
+            Some(input) => Source::file(input.clone()),
+            None => Source::new(id, submission.stdin && !batch, self.wakeups.clone()),
+        };
+        let job = Job {
+            info,
+            want: submission.want,
+            wishes: submission.wishes,
+            wait: submission.wait,
+            program: submission.program,
+            args: submission.args,
+            env: submission.env,
+            load: submission.load.unwrap_or(self.broadcast.load),
+            files: submission.files,
+            bringing: false,
+            awaits_program: false,
+            ranks: Vec::new(),
+            places: std::collections::BTreeMap::new(),
+            loading: 0,
+            alive: 0,
+            launch_blocks: Vec::new(),
+            at_once: false,
+            launched_us: None,
+            sink,
+            source,
+            input: submission.terms.input,
+            attached: batch,
+            stdin_taken: batch || !submission.stdin,
+            cause: None,
+            started_us: None,
+            discard_output: false,
+        };
+        if !batch {
+            let limit_us = now_us + ATTACH_LIMIT_S * 1_000_000;
+            self.deadlines.set(id, Some(limit_us));
+        }
+        self.jobs.insert(id, job);
+        self.enqueue(id);
+        self.jobs.get_mut(&id).expect("inserted above")
+    }
+
+    /// Hands a job to the queue.
+    pub(super) fn enqueue(&mut self, id: u64) {
+        let job = &self.jobs[&id];
+        let info = &job.info;
+        let after = info.after.iter().map(|after| Dependency {
+            job: after.job,
+            must_succeed: after.condition == AfterCondition::Ok,
+        });
+        let queued = queue::Job {
+            user: self.users.number(&info.user),
+            priority: info.priority,
+            is_held: info.held || !job.attached,
+            after: after.collect(),
+            tie: job.want.tie(),
+            ..queue::Job::new(
+                id,
+                job.want.ranks,
+                info.time_limit_s.map(|limit| limit.saturating_mul(1_000)),
+                info.submitted_unix_us / 1_000,
+            )
+        };
+        self.queue.submit(queued).expect("checked before");
+        self.pass_due = self.pass_due.max(Due::Soon);
+    }
+
+    fn check(&self, submission: &Submission) -> Result<(), SubmitError> {
+        if self.stopping {
+            return Err(SubmitError::Stopping);
+        }
+        let waiting = self.queue.queued_count();
+        let most = self.limits.queue_max.min(queue::QUEUED_MAX);
+        if waiting >= most {
+            return Err(SubmitError::QueueFull(waiting));
+        }
+        if self.spec_bytes + bytes_of(&submission.args, &submission.env) > SPEC_BYTES_MAX {
+            return Err(SubmitError::QueueBytes(self.spec_bytes));
+        }
+        self.check_user(submission)?;
+        self.check_want(&submission.want, submission.wait)?;
+        if submission.terms.after.len() > DEPENDENCIES_MAX {
+            return Err(SubmitError::Dependencies);
+        }
+        if submission.terms.requeue && submission.stdin && !submission.terms.batch {
+            return Err(SubmitError::RequeueWithInput);
+        }
+        launch_block::check(submission)
+    }
+
+    fn check_user(&self, submission: &Submission) -> Result<(), SubmitError> {
+        let user = &submission.terms.user;
+        if !Users::is_name(user) {
+            return Err(SubmitError::BadUser(user.clone()));
+        }
+        let (wanted, most) = (submission.want.ranks, self.queueing.user_nodes_max);
+        if most > 0 && wanted > most {
+            return Err(SubmitError::UserNodes {
+                wanted: wanted as usize,
+                most: most as usize,
+            });
+        }
+        let most = self.queueing.user_queued_max;
+        if most == 0 {
+            return Ok(());
+        }
+        let waits = |job: &&Job| job.info.state == JobState::Pending && job.info.user == *user;
+        if self.jobs.values().filter(waits).count() >= most {
+            let user = user.clone();
+            return Err(SubmitError::UserQueue { user, most });
+        }
+        Ok(())
+    }
+
+    fn check_want(&self, want: &Want, wait: bool) -> Result<(), SubmitError> {
+        if want.ranks == 0 {
+            return Err(SubmitError::NoRanks);
+        }
+        let (wanted, places) = (want.ranks as usize, self.nodes.machine.nodes());
+        let known = self.nodes.count();
+        if let Some(named) = &want.nodes {
+            if named.len() != wanted {
+                return Err(SubmitError::Mismatch {
+                    ranks: wanted,
+                    nodes: named.len(),
+                });
+            }
+            let distinct: std::collections::BTreeSet<&u32> = named.iter().collect();
+            if distinct.len() != named.len() {
+                return Err(SubmitError::NodeTwice);
+            }
+            let unknown = self.nodes.unknown(named);
+            if !unknown.is_empty() && !wait {
+                return Err(SubmitError::UnknownNodes(hostlist::format(&unknown)));
+            }
+        } else if wanted > places {
+            return Err(SubmitError::NoPlaces { wanted, places });
+        } else if wanted > known && !wait {
+            return Err(SubmitError::TooMany { wanted, known });
+        }
+        if want.warm_only && self.retention.mode == config::RetentionMode::Off {
+            return Err(SubmitError::NothingKept);
+        }
+        Ok(())
+    }
+
+    /// The jobs that a submission has to wait for.
+    fn open_dependencies(&self, submission: &Submission) -> Result<Vec<AfterJob>, SubmitError> {
+        let terms = &submission.terms;
+        let mut open = Vec::new();
+        for after in &terms.after {
+            if self.jobs.contains_key(&after.job) {
+                open.push(*after);
+                continue;
+            }
+            let remembered = self.get(after.job).ok().map(|info| info.state);
+            let state = remembered.or(terms.known_ends.get(&after.job).copied());
+            let state = state.ok_or(SubmitError::UnknownDependency(after.job))?;
+            if after.condition == AfterCondition::Ok && state != JobState::Completed {
+                return Err(SubmitError::FailedDependency {
+                    job: after.job,
+                    state: state.word(),
+                });
+            }
+        }
+        Ok(open)
+    }
+
+    /// Gives out the reading end of a job's output; the job may get nodes from now on.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn attach(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        id: u64,
+    ) -> Result<SinkReader, JobError> {
+        let job = self.job_mut(id)?;
+        if job.info.batch {
+            return Err(JobError::Batch(id));
+        }
+        if std::mem::replace(&mut job.attached, true) {
+            return Err(JobError::Taken(id));
+        }
+        let reader = job.sink.reader().ok_or(JobError::Batch(id))?;
+        let held = job.info.held;
+        self.deadlines.set(id, None);
+        if !held {
+            self.queue.release(id);
+            self.pass_due = self.pass_due.max(Due::Soon);
+        }
+        self.settle(now_us, fabric);
+        Ok(reader)
+    }
+
+    /// Gives out the writing end of a job's standard input.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn stdin(&mut self, id: u64) -> Result<SourceWriter, JobError> {
+        let job = self.job_mut(id)?;
+        if job.info.batch {
+            return Err(JobError::Batch(id));
+        }
+        if std::mem::replace(&mut job.stdin_taken, true) {
+            return Err(JobError::Taken(id));
+        }
+        job.source.writer().ok_or(JobError::Batch(id))
+    }
+
+    /// Ends a job with `signal`, for `reason`.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn cancel(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        id: u64,
+        signal: i32,
+        reason: &str,
+    ) -> Result<(), JobError> {
+        self.job_mut(id)?;
+        let cause = Cause::Cancelled(reason.to_string());
+        self.end_early(now_us, fabric, id, signal, cause);
+        self.settle(now_us, fabric);
+        Ok(())
+    }
+}
+
+/// Bytes of a job's arguments and environment.
+pub(super) fn bytes_of(args: &[Vec<u8>], env: &[Vec<u8>]) -> usize {
+    args.iter().chain(env).map(Vec::len).sum()
+}

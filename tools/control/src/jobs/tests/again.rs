@@ -1,0 +1,384 @@
+//! Jobs that lose a node, and the control node that is killed under jobs in every state.
+
+use super::*;
+use crate::api::types::{AfterCondition, AfterJob, JobInfo};
+use crate::jobs::attempt;
+
+impl Lab {
+    fn requeueable(&mut self, ranks: u32) -> u64 {
+        let mut submission = self.batch(ranks);
+        submission.terms.requeue = true;
+        self.submit_batch(submission)
+    }
+
+    fn info(&self, id: u64) -> JobInfo {
+        self.runner.get(id).unwrap()
+    }
+
+    fn node_down(&mut self, node: u32) {
+        let text = format!("n{node} was lost (nothing heard for 6.0 s)");
+        self.runner
+            .node_down(self.now_us, &mut self.nodes, node, &text);
+        self.write_down();
+    }
+}
+
+#[test]
+fn a_job_that_loses_a_node_is_queued_again_if_it_wants() {
+    let mut lab = Lab::with_nodes(2);
+    let id = lab.requeueable(2);
+    lab.all_ready(id);
+    lab.write(0, id, b"first\n");
+    let mut waiting = lab.batch(1);
+    waiting.terms.after = vec![AfterJob {
+        job: id,
+        condition: AfterCondition::Ok,
+    }];
+    let waiting = lab.submit_batch(waiting);
+    lab.node_down(1);
+    assert_eq!(lab.state(id), JobState::Ending, "n0 has not ended it yet");
+    lab.exit(0, id, RankEnd::Signal(15));
+    lab.write_down();
+    let info = lab.info(id);
+    assert_eq!((info.state, info.restarts), (JobState::Pending, 1));
+    assert_eq!(info.reason, "2 nodes needed, 1 in service, n1 not");
+    assert_eq!(lab.over, [JobId(id)], "its casts end");
+    lab.runner.node_up(0, &mut lab.nodes, 1, true);
+    let second = lab.launch_of(id).job;
+    assert_eq!(second, attempt::on_nodes(id, 1), "another job to the nodes");
+    // What is left of the first attempt changes nothing.
+    lab.runner.ready(0, &mut lab.nodes, JobId(id), NodeId(0));
+    lab.runner
+        .rank_lost(0, &mut lab.nodes, JobId(id), NodeId(0), "late");
+    lab.call_of(
+        0,
+        JobId(id),
+        Call::Write {
+            fd: 1,
+            data: b"late".to_vec(),
+        },
+    );
+    assert_eq!(lab.runner.job_of(0), Some(id));
+    lab.all_ready(id);
+    lab.write(1, id, b"second\n");
+    for node in [0, 1] {
+        lab.exit(node, id, RankEnd::Exited(0));
+    }
+    lab.write_down();
+    assert_eq!(lab.state(id), JobState::Completed);
+    let kept = lab.kept(id);
+    assert!(
+        kept[1].starts_with("queued again (restart 1): n1 was lost"),
+        "{kept:?}"
+    );
+    assert_eq!(
+        (&*kept[0], &*kept[2], kept.len()),
+        ("first\n", "second\n", 3)
+    );
+    assert_eq!(lab.state(waiting), JobState::Starting, "it waited on");
+}
+
+#[test]
+fn a_job_is_queued_again_a_few_times_only() {
+    let mut lab = Lab::with(1, |config| {
+        config.queue.requeue_max = 2;
+        config.queue.drain_after_failures = 0;
+    });
+    let id = lab.requeueable(1);
+    for restarts in 1..=3 {
+        lab.all_ready(id);
+        lab.runner.node_up(0, &mut lab.nodes, 0, true);
+        lab.write_down();
+        let info = lab.info(id);
+        if restarts <= 2 {
+            assert_eq!((info.state, info.restarts), (JobState::Starting, restarts));
+        } else {
+            assert_eq!((info.state, info.restarts), (JobState::NodeLost, 2));
+            assert!(info.reason.contains("booted again"), "{}", info.reason);
+        }
+    }
+}
+
+#[test]
+fn a_batch_job_of_which_nothing_has_run_goes_to_other_nodes() {
+    let mut lab = Lab::with_nodes(3);
+    lab.runner.drain(&[2], "spare", "root").unwrap();
+    let id = lab.submit_batch(lab.batch(2));
+    let job = lab.launch_of(id).job;
+    lab.runner.ready(0, &mut lab.nodes, job, NodeId(0));
+    let refusal = (Blame::Node, "its memory is busy");
+    lab.runner.resume(&[2]).unwrap();
+    lab.runner
+        .refused(0, &mut lab.nodes, job, NodeId(1), refusal);
+    lab.exit(0, id, RankEnd::Signal(15));
+    lab.write_down();
+    let info = lab.info(id);
+    assert_eq!((info.state, info.restarts), (JobState::Starting, 1));
+    // A program that nobody can run is not tried again.
+    let job = lab.launch_of(id).job;
+    let nodes = lab.launch_of(id).nodes.clone();
+    let refusal = (Blame::Program, "not an ELF file");
+    lab.runner
+        .refused(0, &mut lab.nodes, job, nodes[0], refusal);
+    lab.exit(nodes[1].0, id, RankEnd::Signal(15));
+    lab.write_down();
+    assert_eq!(lab.state(id), JobState::Failed);
+}
+
+#[test]
+fn a_node_that_does_not_end_the_first_attempt_gets_no_second() {
+    let mut lab = Lab::with_nodes(2);
+    let id = lab.requeueable(2);
+    lab.all_ready(id);
+    lab.node_down(1);
+    lab.pass_s(10);
+    lab.pass_s(10);
+    lab.write_down();
+    assert_eq!(lab.info(id).restarts, 1, "n0 is given up");
+    lab.runner.node_up(0, &mut lab.nodes, 1, true);
+    assert_eq!(lab.state(id), JobState::Pending);
+    assert_eq!(lab.runner.job_of(0), Some(id), "n0 still has it");
+    let exit = lab.nodes.launched[0].job;
+    let report = Exit {
+        end: RankEnd::Signal(9),
+        report: RankReport::new(0, 0),
+    };
+    lab.call_of(0, exit, Call::Exit(Box::new(report)));
+    assert_eq!(lab.state(id), JobState::Starting);
+}
+
+#[test]
+fn waiting_jobs_wait_on_after_a_restart() {
+    let mut lab = Lab::with_nodes(1);
+    let running = lab.requeueable(1);
+    lab.all_ready(running);
+    let mut submit = |priority, hold, after: Option<u64>| {
+        let mut submission = lab.batch(1);
+        submission
+            .args
+            .push(format!("priority {priority}").into_bytes());
+        submission.terms.priority = priority;
+        submission.terms.hold = hold;
+        let condition = AfterCondition::Ok;
+        submission.terms.after = after
+            .map(|job| AfterJob { job, condition })
+            .into_iter()
+            .collect();
+        lab.submit_batch(submission)
+    };
+    let low = submit(1, false, None);
+    let high = submit(2, false, None);
+    let held = submit(9, true, None);
+    let last = submit(3, false, Some(low));
+    lab.runner.set_priority(low, 5).unwrap();
+    let order = lab.runner.queue_order();
+    lab.restart(1);
+    let info = lab.info(running);
+    assert_eq!((info.state, info.restarts), (JobState::Pending, 1));
+    assert_eq!(lab.state(low), JobState::Starting, "the highest, not held");
+    let mut rest = lab.runner.queue_order();
+    rest.push(low);
+    let mut all = order.clone();
+    all.push(running);
+    rest.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(rest, all, "no job is lost");
+    assert!(lab.info(held).held && lab.info(last).after.len() == 1);
+    assert_eq!(lab.info(low).user, "ann");
+    assert_eq!(lab.info(high).priority, 2);
+    lab.restart(1);
+    // The dependency is known again; a new job is numbered on.
+    assert_eq!(lab.info(last).after[0].job, low);
+    assert!(lab.submit_batch(lab.batch(1)) > last);
+}
+
+#[test]
+fn a_dependency_that_ends_before_the_restart_counts() {
+    for (status, expected) in [(0, JobState::Starting), (1, JobState::Cancelled)] {
+        let mut lab = Lab::with_nodes(2);
+        let first = lab.submit_batch(lab.batch(1));
+        let mut second = lab.batch(1);
+        second.terms.after = vec![AfterJob {
+            job: first,
+            condition: AfterCondition::Ok,
+        }];
+        let second = lab.submit_batch(second);
+        lab.all_ready(first);
+        let before = lab.written[&second].clone();
+        lab.exit(0, first, RankEnd::Exited(status));
+        lab.write_down();
+        // As if control had been killed before it had started or ended the second one.
+        lab.written.insert(second, before);
+        lab.restart(2);
+        assert_eq!(lab.state(second), expected);
+    }
+}
+
+#[test]
+fn a_dependency_that_the_restart_ends_counts() {
+    let mut lab = Lab::with_nodes(2);
+    let first = lab.submit_batch(lab.batch(1));
+    lab.all_ready(first);
+    let [any, ok] = [AfterCondition::Any, AfterCondition::Ok].map(|condition| {
+        let mut submission = lab.batch(1);
+        submission.terms.after = vec![AfterJob {
+            job: first,
+            condition,
+        }];
+        lab.submit_batch(submission)
+    });
+    lab.restart(2);
+    assert_eq!(lab.state(first), JobState::Failed);
+    assert_eq!(lab.state(any), JobState::Starting);
+    let info = lab.info(ok);
+    assert_eq!(info.state, JobState::Cancelled);
+    assert!(info.reason.contains(&format!("job {first} ended (failed)")));
+}
+
+#[test]
+fn jobs_with_nodes_are_queued_again_or_end_with_the_reason() {
+    for requeue in [false, true] {
+        let mut lab = Lab::with_nodes(4);
+        let submission = |lab: &Lab| {
+            let mut submission = lab.batch(2);
+            submission.terms.requeue = requeue;
+            submission
+        };
+        let running = lab.submit_batch(submission(&lab));
+        lab.all_ready(running);
+        // Its ranks start together, so none has run.
+        let starting = lab.submit_batch(submission(&lab));
+        assert_eq!(lab.state(starting), JobState::Starting);
+        lab.restart(4);
+        let info = lab.info(starting);
+        assert_eq!((info.state, info.restarts), (JobState::Starting, 1));
+        assert_eq!(lab.launch_of(starting).job, attempt::on_nodes(starting, 1));
+        let info = lab.info(running);
+        if requeue {
+            assert_eq!((info.state, info.restarts), (JobState::Starting, 1));
+        } else {
+            assert_eq!(info.state, JobState::Failed);
+            assert!(
+                info.reason.contains("the control node ended"),
+                "{}",
+                info.reason
+            );
+            assert!(info.reason.contains("--requeue"), "{}", info.reason);
+        }
+    }
+}
+
+#[test]
+fn a_starting_job_whose_ranks_begin_by_themselves_may_have_run() {
+    let mut lab = Lab::with_nodes(1);
+    let id = lab.submit_batch(lab.batch(1));
+    assert!(lab.info(id).at_once);
+    lab.restart(1);
+    assert_eq!(lab.state(id), JobState::Failed);
+}
+
+#[test]
+fn an_ending_job_has_ended_as_it_was_going_to() {
+    let mut lab = Lab::with_nodes(3);
+    let mut timed = lab.batch(1);
+    timed.time_limit_s = Some(2);
+    timed.terms.requeue = true;
+    let timed = lab.submit_batch(timed);
+    let cancelled = lab.requeueable(1);
+    let lost = lab.requeueable(1);
+    for id in [timed, cancelled, lost] {
+        lab.all_ready(id);
+    }
+    lab.runner
+        .cancel(0, &mut lab.nodes, cancelled, 15, "enough")
+        .unwrap();
+    lab.pass_s(4);
+    for id in [timed, cancelled] {
+        assert_eq!(lab.state(id), JobState::Ending);
+    }
+    assert_eq!(lab.info(timed).ends_as, Some(JobState::TimeLimit));
+    lab.restart(3);
+    assert_eq!(lab.state(timed), JobState::TimeLimit);
+    assert_eq!(lab.state(cancelled), JobState::Cancelled);
+    assert!(lab.info(cancelled).reason.starts_with("enough"));
+    assert_eq!(lab.state(lost), JobState::Starting, "it runs again");
+}
+
+#[test]
+fn a_job_with_a_client_waits_for_it_after_a_restart() {
+    let mut lab = Lab::with_nodes(1);
+    let (running, _reader) = lab.running(1);
+    let want = lab.submission(1, None);
+    let (waiting, _waiting) = lab.submit(want);
+    let mut typing = lab.submission(1, None);
+    typing.stdin = true;
+    let (typing, _typing) = lab.submit(typing);
+    lab.restart(1);
+    assert_eq!(lab.state(running), JobState::Failed);
+    assert_eq!(lab.state(typing), JobState::Cancelled, "its input is lost");
+    assert_eq!(lab.state(waiting), JobState::Pending);
+    let reader = lab.runner.attach(0, &mut lab.nodes, waiting).unwrap();
+    assert_eq!(lab.state(waiting), JobState::Starting);
+    drop(reader);
+    let mut lab = Lab::with_nodes(0);
+    lab.runner.know_node(0);
+    let submission = lab.submission(1, None);
+    let (alone, _reader) = lab.submit(submission);
+    lab.restart(0);
+    lab.pass_s(31);
+    assert_eq!(lab.state(alone), JobState::Cancelled);
+}
+
+#[test]
+fn a_job_whose_program_is_gone_ends_with_that_reason() {
+    let mut lab = Lab::with_nodes(0);
+    lab.runner.know_node(0);
+    let id = lab.submit_batch(lab.batch(1));
+    let (mut info, spec) = lab.written.remove(&id).unwrap();
+    info.program = "00".repeat(32);
+    lab.written.insert(id, (info, spec));
+    lab.restart(0);
+    let info = lab.info(id);
+    assert_eq!(info.state, JobState::Failed);
+    assert!(
+        info.reason.contains("its program is not in"),
+        "{}",
+        info.reason
+    );
+    assert!(info.reason.contains("submit it again"), "{}", info.reason);
+}
+
+#[test]
+fn an_orderly_stop_leaves_waiting_jobs_and_queues_those_again_that_want() {
+    let mut lab = Lab::with_nodes(2);
+    let again = lab.requeueable(1);
+    let once = lab.submit_batch(lab.batch(1));
+    for id in [again, once] {
+        lab.all_ready(id);
+    }
+    let waiting = lab.submit_batch(lab.batch(1));
+    let want = lab.submission(1, None);
+    let (client, _reader) = lab.submit(want);
+    lab.runner.shut_down(0, &mut lab.nodes);
+    assert!(lab.runner.is_busy());
+    assert_eq!(lab.state(client), JobState::Cancelled);
+    assert_eq!(
+        lab.runner.submit(0, lab.batch(1)),
+        Err(SubmitError::Stopping)
+    );
+    let node_of = |lab: &Lab, id| lab.launch_of(id).nodes[0].0;
+    for id in [again, once] {
+        lab.exit(node_of(&lab, id), id, RankEnd::Signal(15));
+    }
+    assert!(!lab.runner.is_busy());
+    assert_eq!(lab.state(once), JobState::Cancelled);
+    assert!(lab.info(once).reason.contains("was stopped"));
+    for id in [again, waiting] {
+        assert_eq!(lab.state(id), JobState::Pending, "no pass any more");
+    }
+    lab.restart(2);
+    for id in [again, waiting] {
+        assert_eq!(lab.state(id), JobState::Starting);
+    }
+    assert_eq!(lab.info(again).restarts, 1);
+}

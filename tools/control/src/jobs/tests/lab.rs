@@ -1,0 +1,374 @@
+//! A runner, nodes that only record what they are told, and a store that only remembers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+
+use netstack::ids::{CallId, JobId, NodeId};
+use netstack::job::StartMode;
+
+use crate::api::types::{Frame, JobInfo, JobState, LoadReport, RankEnd, RankReport};
+use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
+use crate::config;
+use crate::jobs::again::Stored;
+use crate::jobs::allocator::{Want, WarmNodes};
+use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
+use crate::jobs::kept::Outputs;
+use crate::jobs::record::{Submission, Terms};
+use crate::jobs::retention::Wishes;
+use crate::jobs::streams::{Item, SinkReader};
+use crate::jobs::{Runner, Setup, attempt};
+use crate::programs::{Program, ProgramStore};
+
+/// A runner whose files are in `dir`.
+fn runner(config: &config::Config, dir: &Path, next_job: u64) -> Runner {
+    let jobs = &config.jobs;
+    let outputs = dir.join("output");
+    let outputs = Outputs::open(&outputs, jobs.output_max_bytes, jobs.output_total_bytes);
+    let topology = match config.serve.tree.as_str() {
+        "" => None,
+        tree => Some(tree.parse().unwrap()),
+    };
+    Runner::new(Setup {
+        jobs: jobs.clone(),
+        queue: config.queue.clone(),
+        retention: config.retention.clone(),
+        broadcast: config.broadcast.clone(),
+        topology,
+        outputs: outputs.unwrap(),
+        next_job,
+    })
+    .unwrap()
+}
+
+/// Puts a file into the program store.
+pub fn put(store: &ProgramStore, content: &[u8]) -> Program {
+    let hash = *blake3::hash(content).as_bytes();
+    let mut upload = store.receive(hash, content.len() as u64).unwrap();
+    upload.write(content).unwrap();
+    upload.finish().unwrap()
+}
+
+/// Records what nodes are told.
+#[derive(Debug)]
+pub struct Nodes {
+    /// What became of files, and what the answer is.
+    pub brought: Vec<(u64, Vec<u32>, usize)>,
+    pub bring: Result<Brought, String>,
+    pub given_up: Vec<u64>,
+    /// Programs that were cast, and what the answer is.
+    pub cast: Vec<(u64, Vec<u32>, Vec<u32>)>,
+    pub cast_answer: Result<LoadReport, String>,
+    pub launched: Vec<Launch>,
+    pub started: Vec<u64>,
+    pub cancelled: Vec<(u64, i32)>,
+    pub replies: VecDeque<(u32, u64, Reply)>,
+    pub refuse_launch: bool,
+    /// Nodes that hold the program.
+    pub warm: WarmNodes,
+}
+
+impl Fabric for Nodes {
+    fn warm_nodes(&self, _program: &[u8; 32]) -> WarmNodes {
+        self.warm.clone()
+    }
+    fn launch(&mut self, launch: Launch) -> Result<(), String> {
+        if self.refuse_launch {
+            return Err("n0 has just gone out of service".to_string());
+        }
+        self.launched.push(launch);
+        Ok(())
+    }
+    fn bring(&mut self, job: JobId, nodes: &[u32], files: &[JobFile]) -> Result<Brought, String> {
+        self.brought.push((job.0, nodes.to_vec(), files.len()));
+        self.bring.clone()
+    }
+    fn give_up(&mut self, job: JobId) {
+        self.given_up.push(job.0);
+    }
+    fn cast_program(&mut self, of: &ProgramCast<'_>) -> Result<LoadReport, String> {
+        self.cast.push((of.job, of.cold.to_vec(), of.warm.to_vec()));
+        self.cast_answer.clone()
+    }
+    fn start(&mut self, job: JobId) {
+        self.started.push(job.0);
+    }
+    fn cancel(&mut self, job: JobId, signal: i32) {
+        self.cancelled.push((job.0, signal));
+    }
+    fn reply(&mut self, node: NodeId, _job: JobId, call: CallId, reply: Reply) {
+        self.replies.push_back((node.0, call.0, reply));
+    }
+}
+
+/// A runner with its nodes, a clock and a program.
+pub struct Lab {
+    pub runner: Runner,
+    pub nodes: Nodes,
+    pub program: Program,
+    pub now_us: u64,
+    pub next_call: u64,
+    pub config: config::Config,
+    pub store: ProgramStore,
+    /// Jobs that are not over, as the store has them.
+    pub written: BTreeMap<u64, (JobInfo, Option<String>)>,
+    /// Attempts that are over, as nodes know them.
+    pub over: Vec<JobId>,
+    pub dir: tempfile::TempDir,
+}
+
+impl Lab {
+    /// With nodes n0, n1, ... in service.
+    pub fn with_nodes(count: u32) -> Self {
+        Lab::with_limits(count, config::defaults().jobs)
+    }
+
+    pub fn with_limits(count: u32, limits: config::Jobs) -> Self {
+        Lab::with(count, |config| config.jobs = limits)
+    }
+
+    /// With another configuration than the default.
+    pub fn with(count: u32, change: impl FnOnce(&mut config::Config)) -> Self {
+        let mut config = config::defaults();
+        change(&mut config);
+        let dir = tempfile::tempdir().unwrap();
+        let store = ProgramStore::open(&dir.path().join("programs"), 1000, 1000).unwrap();
+        let program = put(&store, b"program");
+        let runner = runner(&config, dir.path(), 1);
+        let nodes = Nodes {
+            brought: Vec::new(),
+            bring: Ok(Brought::Here),
+            given_up: Vec::new(),
+            cast: Vec::new(),
+            cast_answer: Ok(LoadReport::default()),
+            launched: Vec::new(),
+            started: Vec::new(),
+            cancelled: Vec::new(),
+            replies: VecDeque::new(),
+            refuse_launch: false,
+            warm: WarmNodes::default(),
+        };
+        let mut lab = Lab {
+            runner,
+            nodes,
+            program,
+            now_us: 0,
+            next_call: 1,
+            config,
+            store,
+            written: BTreeMap::new(),
+            over: Vec::new(),
+            dir,
+        };
+        lab.join(count);
+        lab
+    }
+
+    /// n0, n1, ... are in service, in a new boot.
+    pub fn join(&mut self, count: u32) {
+        for node in 0..count {
+            self.runner
+                .node_up(self.now_us, &mut self.nodes, node, true);
+        }
+    }
+
+    /// Has what is to be written down written down.
+    pub fn write_down(&mut self) {
+        self.runner.settle(self.now_us, &mut self.nodes);
+        for record in self.runner.take_records() {
+            let before = self.written.remove(&record.info.id);
+            if record.attempt_over {
+                self.over.push(record.on_nodes);
+            }
+            if !record.info.state.is_final() {
+                let spec = record.spec.or(before.and_then(|(_, spec)| spec));
+                self.written.insert(record.info.id, (record.info, spec));
+            }
+        }
+        self.runner.tell_ended();
+    }
+
+    /// The control node is killed and started again; nodes join the new run.
+    pub fn restart(&mut self, count: u32) {
+        self.write_down();
+        let past = self.runner.list(true).into_iter();
+        let past: Vec<JobInfo> = past.filter(|job| job.state.is_final()).collect();
+        let next = past.iter().map(|job| job.id + 1).max().unwrap_or(1);
+        let end_of = |id: u64| past.iter().find(|job| job.id == id).map(|job| job.state);
+        let stored: Vec<Stored> = std::mem::take(&mut self.written)
+            .into_iter()
+            .map(|(_, (info, spec))| Stored {
+                ends: info
+                    .after
+                    .iter()
+                    .filter_map(|after| Some((after.job, Some(end_of(after.job)?))))
+                    .collect(),
+                info,
+                spec,
+            })
+            .collect();
+        let mut next_run = runner(&self.config, self.dir.path(), next);
+        next_run.remember(past);
+        next_run.restore(self.now_us, stored, &self.store);
+        self.runner = next_run;
+        self.nodes.launched.clear();
+        self.nodes.started.clear();
+        self.nodes.cancelled.clear();
+        self.write_down();
+        self.join(count);
+        self.write_down();
+    }
+
+    pub fn submission(&self, ranks: u32, nodes: Option<Vec<u32>>) -> Submission {
+        Submission {
+            name: "program".to_string(),
+            program: self.program.clone(),
+            args: vec![b"program".to_vec()],
+            env: Vec::new(),
+            want: Want {
+                ranks,
+                nodes,
+                warm_only: false,
+            },
+            wishes: Wishes::default(),
+            load: None,
+            files: Vec::new(),
+            wait: false,
+            time_limit_s: None,
+            stdin: false,
+            terms: Terms {
+                user: "ann".to_string(),
+                ..Terms::default()
+            },
+        }
+    }
+
+    /// A batch job.
+    pub fn batch(&self, ranks: u32) -> Submission {
+        let mut submission = self.submission(ranks, None);
+        submission.terms.batch = true;
+        submission
+    }
+
+    /// Hands in a batch job.
+    pub fn submit_batch(&mut self, submission: Submission) -> u64 {
+        let id = self.runner.submit(self.now_us, submission).unwrap();
+        self.write_down();
+        id
+    }
+
+    /// What is kept of a batch job's output.
+    pub fn kept(&self, id: u64) -> Vec<String> {
+        let outputs = Outputs::open(&self.dir.path().join("output"), 1, 1).unwrap();
+        let Some(mut reader) = outputs.reader(id) else {
+            return Vec::new();
+        };
+        let items = std::iter::from_fn(|| reader.try_next());
+        let texts = items.map(|item| match item {
+            Item::Output { data, .. } => String::from_utf8(data).unwrap(),
+            Item::Frame(Frame::Notice { text }) => text,
+            Item::Frame(frame) => format!("{frame:?}"),
+        });
+        texts.collect()
+    }
+
+    pub fn submit(&mut self, submission: Submission) -> (u64, SinkReader) {
+        let id = self.runner.submit(self.now_us, submission).unwrap();
+        let reader = self
+            .runner
+            .attach(self.now_us, &mut self.nodes, id)
+            .unwrap();
+        (id, reader)
+    }
+
+    /// A job of `ranks` ranks that runs.
+    pub fn running(&mut self, ranks: u32) -> (u64, SinkReader) {
+        let submission = self.submission(ranks, None);
+        let (id, reader) = self.submit(submission);
+        self.all_ready(id);
+        (id, reader)
+    }
+
+    pub fn all_ready(&mut self, id: u64) {
+        let launch = self.launch_of(id).clone();
+        let at_once = launch.plan.start == StartMode::AtOnce;
+        for node in launch.nodes {
+            if at_once {
+                self.runner.started(self.now_us, launch.job, node);
+            } else {
+                self.runner
+                    .ready(self.now_us, &mut self.nodes, launch.job, node);
+            }
+        }
+    }
+
+    /// The last launch of a job.
+    pub fn launch_of(&self, id: u64) -> &Launch {
+        let mut launches = self.nodes.launched.iter().rev();
+        launches
+            .find(|launch| attempt::number(launch.job) == id)
+            .expect("it was launched")
+    }
+
+    /// A call of the present attempt.
+    pub fn call(&mut self, node: u32, id: u64, call: Call) -> u64 {
+        let job = self.launch_of(id).job;
+        self.call_of(node, job, call)
+    }
+
+    pub fn call_of(&mut self, node: u32, job: JobId, call: Call) -> u64 {
+        let number = self.next_call;
+        self.next_call += 1;
+        let call = (CallId(number), call);
+        self.runner
+            .call(self.now_us, &mut self.nodes, NodeId(node), job, call);
+        self.runner.settle(self.now_us, &mut self.nodes);
+        number
+    }
+
+    pub fn write(&mut self, node: u32, id: u64, data: &[u8]) -> u64 {
+        self.call(
+            node,
+            id,
+            Call::Write {
+                fd: 1,
+                data: data.to_vec(),
+            },
+        )
+    }
+
+    pub fn exit(&mut self, node: u32, id: u64, end: RankEnd) {
+        let exit = Exit {
+            end,
+            report: RankReport::new(9, 9),
+        };
+        self.call(node, id, Call::Exit(Box::new(exit)));
+    }
+
+    pub fn state(&self, id: u64) -> JobState {
+        self.runner.get(id).unwrap().state
+    }
+
+    pub fn pass_s(&mut self, seconds: u64) {
+        self.now_us += seconds * 1_000_000;
+        self.runner.tick(self.now_us, &mut self.nodes);
+    }
+
+    /// The rest of a job's output and its end, once what happened is written down.
+    pub fn drain(&mut self, reader: &mut SinkReader) -> (Vec<(u32, Vec<u8>)>, Option<JobInfo>) {
+        self.write_down();
+        drain(reader)
+    }
+}
+
+/// The rest of a job's output and its end.
+pub fn drain(reader: &mut SinkReader) -> (Vec<(u32, Vec<u8>)>, Option<JobInfo>) {
+    let mut output = Vec::new();
+    while let Some(item) = reader.try_next() {
+        match item {
+            Item::Output { rank, data, .. } => output.push((rank, data)),
+            Item::Frame(Frame::End { job }) => return (output, Some(*job)),
+            Item::Frame(_) => {}
+        }
+    }
+    (output, None)
+}

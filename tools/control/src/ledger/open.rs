@@ -1,0 +1,241 @@
+//! Opening the ledger: what an earlier run of control left in the store.
+//!
+//! Key types: [`Opened`], [`Wanted`]. Neighbours: `import` (files of earlier versions), `jobs::Runner`
+//! (what becomes of jobs that were not over).
+//!
+//! Invariant: a store that cannot be read is never taken for an empty one without an event.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use hearth_alloc::queue::QUEUED_MAX;
+use hearth_store::{
+    Batch, CastRow, Checkpointer, DrainRow, EventRow, Limits, Memory, NodeRow, Query, Sqlite,
+    Store, StoreError,
+};
+
+use super::Ledger;
+use crate::api::types::{Drained, JobInfo};
+use crate::casts::files::Files;
+use crate::events::{Event, Severity};
+use crate::history::History;
+use crate::import;
+use crate::jobs::JOBS_MAX;
+use crate::jobs::again::Stored;
+use crate::stored;
+
+/// Jobs that can be under way or wait.
+#[expect(clippy::cast_possible_truncation, reason = "some 100,000")]
+const OPEN_JOBS_MAX: u32 = (JOBS_MAX + QUEUED_MAX) as u32;
+
+/// A ledger, and what an earlier run of control left in it.
+pub struct Opened {
+    /// The ledger.
+    pub ledger: Ledger,
+    /// Readers' view.
+    pub history: History,
+    /// Moves the store's log into its file; none for a store in memory.
+    pub checkpointer: Option<Arc<Mutex<Checkpointer>>>,
+    /// Machines and their numbers.
+    pub nodes: Vec<NodeRow>,
+    /// The jobs that have the highest numbers of those that have ended, the oldest first.
+    pub jobs: Vec<JobInfo>,
+    /// Jobs that have not ended, by number.
+    pub open: Vec<Stored>,
+    /// Nodes that get no jobs.
+    pub drained: Vec<(u32, Drained)>,
+    /// The newest events, the oldest first.
+    pub events: Vec<Event>,
+    /// Number of the next job.
+    pub next_job: u64,
+    /// Number of the next event.
+    pub next_event: u64,
+    /// Names and holders of files that were cast.
+    pub files: Files,
+    /// Casts that were under way.
+    pub casts: Vec<CastRow>,
+    /// Number of the next cast.
+    pub next_cast: u64,
+    /// What people should know about the opening.
+    pub notices: Vec<Event>,
+}
+
+/// How much of the past is wanted in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// Jobs.
+    pub jobs: u32,
+    /// Events.
+    pub events: u32,
+}
+
+/// Opens the store at `path`. A file that can only be read is read, and control goes on in memory; one that is locked or full is
+/// written when that works again.
+///
+/// # Errors
+/// [`StoreError::Newer`] and [`StoreError::Foreign`]: going on would lead to two histories.
+pub fn open(path: &Path, limits: Limits, wanted: Wanted) -> Result<Opened, StoreError> {
+    let mut notices = Vec::new();
+    let on_disk = Sqlite::open(path, limits).and_then(|opened| {
+        notices.extend(
+            opened
+                .set_aside
+                .map(|text| Event::new(Severity::Error, "store-damaged", text)),
+        );
+        let checkpointer = opened.store.checkpointer()?;
+        read(path, Box::new(opened.store), Some(checkpointer), wanted)
+    });
+    let mut opened = match on_disk {
+        Ok(opened) => opened,
+        Err(error @ (StoreError::Newer { .. } | StoreError::Foreign { .. })) => return Err(error),
+        Err(error) => {
+            let text = format!(
+                "{error}, then start the control node again; until then it goes on in memory, and what happens is forgotten when it ends"
+            );
+            notices.push(Event::new(Severity::Error, "store-unavailable", &text));
+            let mut memory = Memory::new(limits);
+            // What can be read is not forgotten: nodes keep their numbers, jobs are numbered on.
+            if let Ok(file) = Sqlite::open_to_read(path) {
+                memory.commit(&copy(&*file, wanted)?)?;
+            }
+            let mut opened = read(path, Box::new(memory), None, wanted)?;
+            opened.ledger.unavailable = Some(text);
+            opened
+        }
+    };
+    opened.notices.splice(0..0, notices);
+    Ok(opened)
+}
+
+/// What control needs of a store, to be put into another.
+fn copy(from: &dyn Query, wanted: Wanted) -> Result<Batch, StoreError> {
+    let mut batch = Batch::default();
+    for node in from.nodes()? {
+        batch.put_node(node);
+    }
+    for row in from.warm()? {
+        batch.set_warm(row);
+    }
+    let jobs = from.ended_jobs(None, wanted.jobs)?.into_iter();
+    for job in jobs.chain(from.open_jobs(OPEN_JOBS_MAX)?) {
+        batch.put_job(job);
+    }
+    // A file of an earlier version has no tables of these.
+    for spec in from.specs(OPEN_JOBS_MAX).unwrap_or_default() {
+        batch.put_spec(spec);
+    }
+    for drained in from.drains().unwrap_or_default() {
+        batch.put_drain(drained);
+    }
+    for event in newest_events(from, wanted)? {
+        batch.append_event(event);
+    }
+    batch.number_jobs_from(from.next_job()?);
+    for file in from.files().unwrap_or_default() {
+        batch.put_file(file);
+    }
+    for held in from.held().unwrap_or_default() {
+        batch.set_held(held);
+    }
+    for cast in from.casts().unwrap_or_default() {
+        batch.put_cast(cast);
+    }
+    batch.number_casts_from(from.next_cast().unwrap_or(1));
+    Ok(batch)
+}
+
+fn newest_events(store: &dyn Query, wanted: Wanted) -> Result<Vec<EventRow>, StoreError> {
+    let before = u64::from(wanted.events).saturating_add(1);
+    store.events(store.next_event()?.saturating_sub(before), wanted.events)
+}
+
+fn read(
+    path: &Path,
+    store: Box<dyn Store>,
+    checkpointer: Option<Checkpointer>,
+    wanted: Wanted,
+) -> Result<Opened, StoreError> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let mut notices = Vec::new();
+    let found = import::find(dir, &mut notices);
+    let mut nodes: BTreeMap<u32, NodeRow> = BTreeMap::new();
+    for node in store.nodes()?.into_iter().chain(found.nodes.clone()) {
+        nodes.insert(node.node, node);
+    }
+    let mut next_job = store.next_job()?.max(found.next_job.unwrap_or(1));
+    let seen = import::jobs_seen(dir);
+    if seen >= next_job {
+        // Behind all that may have been given out since without a trace.
+        next_job = seen.saturating_add(1).saturating_add(JOBS_MAX as u64);
+        let text = format!(
+            "by the event log there were jobs up to number {seen}, of which the store does not know: the next gets {next_job}"
+        );
+        notices.push(Event::new(Severity::Info, "store-imported", text));
+    }
+    let ended = store.ended_jobs(None, wanted.jobs)?.into_iter();
+    let mut jobs: Vec<JobInfo> = ended.map(stored::job_info).collect();
+    let open = open_jobs(&*store)?;
+    let drained = store.drains()?.into_iter().map(drained).collect();
+    let events = newest_events(&*store, wanted)?;
+    let next_event = store.next_event()?;
+    let files = Files::restored(store.files()?, store.held()?);
+    let (casts, next_cast) = (store.casts()?, store.next_cast()?);
+    let history = History::new(store.reader()?);
+    let mut ledger = Ledger::new(store)?;
+    for node in &found.nodes {
+        ledger.batch.put_node(node.clone());
+    }
+    ledger.batch.number_jobs_from(next_job);
+    jobs.sort_by_key(|job| job.id);
+    // A store that cannot be written now is written later, as while control runs.
+    notices.extend(ledger.commit(0));
+    if ledger.batch.is_empty() && checkpointer.is_some() {
+        import::taken_over(dir, &found, &mut notices);
+    }
+    Ok(Opened {
+        history,
+        checkpointer: checkpointer.map(|checkpointer| Arc::new(Mutex::new(checkpointer))),
+        nodes: nodes.into_values().collect(),
+        jobs,
+        open,
+        drained,
+        events: events.into_iter().map(stored::event).collect(),
+        next_job,
+        next_event,
+        files,
+        casts,
+        next_cast,
+        notices,
+        ledger,
+    })
+}
+
+/// Jobs that have not ended, and how those ended that they wait for.
+fn open_jobs(store: &dyn Query) -> Result<Vec<Stored>, StoreError> {
+    let specs = store.specs(OPEN_JOBS_MAX)?.into_iter();
+    let mut specs: BTreeMap<u64, String> = specs.map(|row| (row.id, row.spec)).collect();
+    let rows = store.open_jobs(OPEN_JOBS_MAX)?;
+    let open: BTreeSet<u64> = rows.iter().map(|row| row.id).collect();
+    let mut jobs = Vec::with_capacity(rows.len());
+    for row in rows {
+        let info = stored::job_info(row);
+        let mut ends = Vec::new();
+        for after in info.after.iter().filter(|after| !open.contains(&after.job)) {
+            let end = store.job(after.job)?.map(|row| stored::job_info(row).state);
+            ends.push((after.job, end));
+        }
+        let spec = specs.remove(&info.id);
+        jobs.push(Stored { info, spec, ends });
+    }
+    Ok(jobs)
+}
+
+fn drained(row: DrainRow) -> (u32, Drained) {
+    let drained = Drained {
+        reason: row.reason,
+        since_unix_us: row.since_unix_us,
+        by: row.by,
+    };
+    (row.node, drained)
+}
