@@ -143,7 +143,9 @@ pub enum RetentionMode {
 }
 
 /// When the contents of kept pages are checked against the program's list of page hashes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum, utoipa::ToSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verify {
     /// Never.
@@ -179,7 +181,18 @@ pub struct Broadcast {
 }
 
 /// How a program reaches nodes that do not hold it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Deserialize,
+    Serialize,
+    clap::ValueEnum,
+    utoipa::ToSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Load {
     /// As broadcast where it pays, else by demand.

@@ -46,15 +46,18 @@ impl Access {
         if given.is_some_and(|given| self.token.matches(given)) {
             return true;
         }
-        // Reading a job's output is taking it: it counts as a change.
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD)
-            && !request.uri().path().ends_with("/output");
+        let reads = reads(request.method(), request.uri().path());
         let host = request
             .headers()
             .get(header::HOST)
             .and_then(|value| value.to_str().ok());
         self.loopback && reads && host.is_none_or(is_plain_host)
     }
+}
+
+/// Whether a request only reads. Reading a job's output is taking it: it counts as a change.
+pub fn reads(method: &Method, path: &str) -> bool {
+    matches!(*method, Method::GET | Method::HEAD) && !path.ends_with("/output")
 }
 
 /// Whether a Host header names an address or `localhost`, with or without a port.

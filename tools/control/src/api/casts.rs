@@ -13,8 +13,8 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 
 use super::types::{
-    CancelRequest, CastAccepted, CastInfo, CastRequest, CastsInfo, DropAnswer, FileDropRequest,
-    FileInfo, WithFile,
+    CancelRequest, CastAccepted, CastInfo, CastRequest, CastsInfo, Done, DropAnswer,
+    FileDropRequest, FileInfo, WithFile,
 };
 use super::{Api, Refusal, programs, warm};
 use crate::casts::cast::What;
@@ -32,7 +32,8 @@ const WAIT_MAX_MS: u64 = 10_000;
 /// Most often that it tells news, so that a cast to thousands of nodes is not told node by node.
 const NEWS_PERIOD: Duration = Duration::from_millis(20);
 
-/// `GET /v1/casts`.
+/// Files that nodes hold, and casts under way.
+#[utoipa::path(get, path = "/v1/casts", tag = "casts", responses((status = 200, body = CastsInfo)))]
 pub async fn list(State(api): State<Api>) -> Json<CastsInfo> {
     let core = api.shared.lock();
     let files = core.casts.files.iter().map(|file| {
@@ -55,7 +56,8 @@ pub async fn list(State(api): State<Api>) -> Json<CastsInfo> {
 }
 
 /// What may stand behind `GET /v1/casts/ID`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct WaitQuery {
     /// Wait for news at most so long, unless the cast is over.
@@ -63,7 +65,8 @@ pub struct WaitQuery {
     wait_ms: u64,
 }
 
-/// `GET /v1/casts/ID[?wait_ms=N]`.
+/// One cast; waits for news if asked to.
+#[utoipa::path(get, path = "/v1/casts/{id}", tag = "casts", params(("id" = u64, Path, description = "Number of the cast"), WaitQuery), responses((status = 200, body = CastInfo)))]
 pub async fn get(
     State(api): State<Api>,
     Path(id): Path<u64>,
@@ -98,7 +101,10 @@ pub async fn get(
     }
 }
 
-/// `POST /v1/casts`.
+/// Begin to cast a file to nodes.
+///
+/// The file must have been PUT before, as a program is.
+#[utoipa::path(post, path = "/v1/casts", tag = "casts", request_body = CastRequest, responses((status = 200, body = CastAccepted)))]
 pub async fn begin(
     State(api): State<Api>,
     Json(request): Json<CastRequest>,
@@ -146,12 +152,13 @@ pub async fn begin(
     begun.map(|id| Json(CastAccepted { id })).map_err(refuse)
 }
 
-/// `POST /v1/casts/ID/cancel`.
+/// End a cast; nodes that did not hold the file before let go of it.
+#[utoipa::path(post, path = "/v1/casts/{id}/cancel", tag = "casts", params(("id" = u64, Path, description = "Number of the cast")), request_body = CancelRequest, responses((status = 200, body = Done)))]
 pub async fn cancel(
     State(api): State<Api>,
     Path(id): Path<u64>,
     Json(request): Json<CancelRequest>,
-) -> Result<Json<serde_json::Value>, Refusal> {
+) -> Result<Json<Done>, Refusal> {
     let why = request.reason.unwrap_or_else(|| "cancelled".to_string());
     let now = api.shared.now();
     let cancelled = {
@@ -161,12 +168,11 @@ pub async fn cancel(
         cancelled
     };
     api.shared.kick();
-    cancelled
-        .map(|()| Json(serde_json::json!({})))
-        .map_err(refuse_unknown)
+    cancelled.map(|()| Json(Done {})).map_err(refuse_unknown)
 }
 
-/// `POST /v1/casts/drop`: nodes let go of a file; waits for their answers.
+/// Have nodes let go of a file; waits for their answers.
+#[utoipa::path(post, path = "/v1/casts/drop", tag = "casts", request_body = FileDropRequest, responses((status = 200, body = DropAnswer)))]
 pub async fn drop_file(
     State(api): State<Api>,
     Json(request): Json<FileDropRequest>,

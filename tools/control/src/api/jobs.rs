@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt;
 
-use super::types::{CancelRequest, Frame, JobAccepted, JobRequest, Reuse};
+use super::types::{CancelRequest, Done, Frame, JobAccepted, JobRequest, Reuse, Size};
 use super::{Api, Refusal, casts, programs};
 use crate::config::Load;
 use crate::hostlist;
@@ -31,7 +31,10 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// Highest signal number of Linux.
 const SIGNAL_MAX: i32 = 64;
 
-/// `POST /v1/jobs`.
+/// Hand a job in.
+///
+/// Its program must have been PUT before.
+#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = JobRequest, responses((status = 200, body = JobAccepted)))]
 pub async fn submit(
     State(api): State<Api>,
     Json(request): Json<JobRequest>,
@@ -134,7 +137,10 @@ fn decode(words: &[String]) -> Result<Vec<Vec<u8>>, Refusal> {
         })
 }
 
-/// `GET /v1/jobs/ID/output`: one frame a line until the job ended.
+/// What a job writes and what becomes of it: one frame a line until it has ended.
+///
+/// Reading takes the output, so it needs the token as a change does. Ending the request ends the job.
+#[utoipa::path(get, path = "/v1/jobs/{id}/output", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), responses((status = 200, body = Frame, content_type = "application/x-ndjson")))]
 pub async fn output(State(api): State<Api>, Path(id): Path<u64>) -> Result<Response, Refusal> {
     let reader = api
         .shared
@@ -192,12 +198,13 @@ fn write_line(text: &mut Vec<u8>, frame: &Frame) {
     text.push(b'\n');
 }
 
-/// `POST /v1/jobs/ID/stdin`: the body is standard input of rank 0.
+/// Standard input of rank 0, as the body.
+#[utoipa::path(post, path = "/v1/jobs/{id}/stdin", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 200, body = Size)))]
 pub async fn stdin(
     State(api): State<Api>,
     Path(id): Path<u64>,
     body: Body,
-) -> Result<Json<serde_json::Value>, Refusal> {
+) -> Result<Json<Size>, Refusal> {
     let mut writer = api
         .shared
         .with_runner(|runner, _, _| runner.stdin(id))
@@ -210,15 +217,16 @@ pub async fn stdin(
             break;
         }
     }
-    Ok(Json(serde_json::json!({ "bytes": bytes })))
+    Ok(Json(Size { bytes }))
 }
 
-/// `POST /v1/jobs/ID/cancel`.
+/// End a job with a signal.
+#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), request_body = CancelRequest, responses((status = 200, body = Done)))]
 pub async fn cancel(
     State(api): State<Api>,
     Path(id): Path<u64>,
     Json(request): Json<CancelRequest>,
-) -> Result<Json<serde_json::Value>, Refusal> {
+) -> Result<Json<Done>, Refusal> {
     let signal = request.signal.unwrap_or(15);
     if !(1..=SIGNAL_MAX).contains(&signal) {
         return Err(Refusal::bad_request(format!(
@@ -229,7 +237,7 @@ pub async fn cancel(
     api.shared
         .with_runner(|runner, now_us, fabric| runner.cancel(now_us, fabric, id, signal, &reason))
         .map_err(job_refusal)?;
-    Ok(Json(serde_json::json!({})))
+    Ok(Json(Done {}))
 }
 
 pub(super) fn job_refusal(error: JobError) -> Refusal {

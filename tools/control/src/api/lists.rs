@@ -14,7 +14,8 @@ use crate::nodes::Machine;
 use crate::programs::Hash;
 use crate::{hostlist, secrets};
 
-/// `GET /v1/status`.
+/// The control node itself.
+#[utoipa::path(get, path = "/v1/status", tag = "control", responses((status = 200, body = Status)))]
 pub async fn status(State(api): State<Api>) -> Json<Status> {
     let mut status = (*api.status).clone();
     let core = api.shared.lock();
@@ -49,7 +50,8 @@ pub async fn status(State(api): State<Api>) -> Json<Status> {
     Json(status)
 }
 
-/// `GET /v1/nodes`: every node that is listed or has joined, by number.
+/// Every node that is listed or has joined, by number.
+#[utoipa::path(get, path = "/v1/nodes", tag = "nodes", responses((status = 200, body = Vec<NodeInfo>)))]
 pub async fn nodes(State(api): State<Api>) -> Json<Vec<NodeInfo>> {
     let names = warm::names(&api).await;
     let now_us = api.shared.now().as_micros();
@@ -176,7 +178,8 @@ fn node_info(core: &Core, status: &NodeStatus, date: impl Fn(u64) -> u64) -> Nod
     }
 }
 
-/// `GET /v1/timeline`.
+/// How far the last boot of each machine came, and when.
+#[utoipa::path(get, path = "/v1/timeline", tag = "nodes", responses((status = 200, body = Vec<BootTimeline>)))]
 pub async fn timeline(State(api): State<Api>) -> Json<Vec<BootTimeline>> {
     let Some(boot) = &api.boot else {
         return Json(Vec::new());

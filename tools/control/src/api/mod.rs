@@ -1,26 +1,8 @@
 //! The HTTP API of control: JSON over a unix socket (full rights) and TCP (see [`auth`]).
 //!
-//! | request | answer |
-//! |---|---|
-//! | `GET /v1/status` | [`types::Status`] |
-//! | `GET /v1/nodes` | list of [`types::NodeInfo`] |
-//! | `POST /v1/nodes/NUMBER/leave` | it was asked to leave |
-//! | `GET /v1/jobs[?all=true[&before=ID][&limit=N]]` | list of [`types::JobInfo`], by number; `all`: jobs that are over too, the newest `limit` |
-//! | `GET /v1/jobs/ID` | [`types::JobInfo`] |
-//! | `POST /v1/jobs` | takes [`types::JobRequest`], answers [`types::JobAccepted`] |
-//! | `GET /v1/jobs/ID/output` | stream of [`types::Frame`], one a line; ending it ends the job |
-//! | `POST /v1/jobs/ID/stdin` | standard input of rank 0, as the body |
-//! | `POST /v1/jobs/ID/cancel` | takes [`types::CancelRequest`] |
-//! | `GET /v1/programs` | list of [`types::ProgramInfo`] |
-//! | `POST /v1/drop` | takes [`types::DropRequest`], answers [`types::DropAnswer`] |
-//! | `GET /v1/casts` | [`types::CastsInfo`]: files that nodes hold, casts |
-//! | `POST /v1/casts` | takes [`types::CastRequest`], answers [`types::CastAccepted`] |
-//! | `GET /v1/casts/ID[?wait_ms=N]` | [`types::CastInfo`]; waits so long for news |
-//! | `POST /v1/casts/ID/cancel` | takes [`types::CancelRequest`] |
-//! | `POST /v1/casts/drop` | takes [`types::FileDropRequest`], answers [`types::DropAnswer`] |
-//! | `GET /v1/programs/HASH`, `PUT /v1/programs/HASH` | is it here; here it is (files that are cast too) |
-//! | `GET /v1/events[?after=N][&limit=M]` | list of `events::Event`, by number; with `limit` from as far back as the store goes |
-//! | `GET /v1/timeline` | list of [`types::BootTimeline`] |
+//! Each handler stands beside its description (`utoipa::path`), and only described handlers get into the
+//! router, so `GET /openapi.json` ([`description`]) names every route with the types that it takes and
+//! gives; docs/api.md has the list for people.
 //!
 //! Every error answer has an [`types::ErrorBody`]. Neighbours: `control::Shared` (all state),
 //! `client` and the web page (callers).
@@ -30,6 +12,7 @@
 pub mod auth;
 pub mod bounded;
 mod casts;
+mod description;
 mod jobs;
 mod lists;
 mod nodes;
@@ -43,7 +26,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::clock::Clock;
 use crate::control::Shared;
@@ -67,36 +51,49 @@ pub struct Api {
 
 /// All routes, without access control.
 pub fn router(api: Api) -> Router {
-    Router::new()
-        .route("/v1/status", get(lists::status))
-        .route("/v1/nodes", get(lists::nodes))
-        .route("/v1/nodes/{node}/leave", post(nodes::leave))
-        .route("/v1/events", get(past::events))
-        .route("/v1/timeline", get(lists::timeline))
-        .route("/v1/jobs", get(past::jobs).post(jobs::submit))
-        .route("/v1/jobs/{id}", get(past::job))
-        .route("/v1/jobs/{id}/output", get(jobs::output))
-        .route("/v1/jobs/{id}/stdin", post(jobs::stdin))
-        .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
-        .route("/v1/programs", get(warm::programs))
-        .route("/v1/drop", post(warm::drop_programs))
-        .route("/v1/casts", get(casts::list).post(casts::begin))
-        .route("/v1/casts/drop", post(casts::drop_file))
-        .route("/v1/casts/{id}", get(casts::get))
-        .route("/v1/casts/{id}/cancel", post(casts::cancel))
-        .route(
-            "/v1/programs/{hash}",
-            get(programs::exists).put(programs::put),
-        )
+    let (router, description) = described().split_for_parts();
+    let description = Arc::new(description::finish(description));
+    router
         .fallback(|| async {
             Refusal::new(
                 StatusCode::NOT_FOUND,
                 "no-such-path",
-                "there is nothing at this path",
+                "there is nothing at this path; GET /openapi.json lists what there is",
+            )
+        })
+        .method_not_allowed_fallback(|| async {
+            Refusal::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "no-such-method",
+                "this path does not take this method; GET /openapi.json says which it takes",
             )
         })
         .layer(axum::extract::DefaultBodyLimit::max(REQUEST_MAX_BYTES))
+        .layer(axum::Extension(description))
         .with_state(api)
+}
+
+/// Every route with its description.
+fn described() -> OpenApiRouter<Api> {
+    OpenApiRouter::with_openapi(description::head())
+        .routes(routes!(description::get))
+        .routes(routes!(lists::status))
+        .routes(routes!(lists::nodes))
+        .routes(routes!(nodes::leave))
+        .routes(routes!(past::events))
+        .routes(routes!(lists::timeline))
+        .routes(routes!(past::jobs, jobs::submit))
+        .routes(routes!(past::job))
+        .routes(routes!(jobs::output))
+        .routes(routes!(jobs::stdin))
+        .routes(routes!(jobs::cancel))
+        .routes(routes!(warm::programs))
+        .routes(routes!(warm::drop_programs))
+        .routes(routes!(casts::list, casts::begin))
+        .routes(routes!(casts::drop_file))
+        .routes(routes!(casts::get))
+        .routes(routes!(casts::cancel))
+        .routes(routes!(programs::exists, programs::put))
 }
 
 /// An error answer.

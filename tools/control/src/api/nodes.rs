@@ -10,17 +10,17 @@ use axum::http::StatusCode;
 use netstack::control::{LeaveRefused, NodeState};
 use netstack::ids::NodeId;
 
+use super::types::Done;
 use super::{Api, Refusal};
 use crate::control::Core;
 use crate::events::{Event, Severity};
 use netstack::time::Instant;
 
-/// `POST /v1/nodes/NUMBER/leave`: asks; `GET /v1/nodes` shows when it has left. Asking a node that
-/// is leaving or has left changes nothing.
-pub async fn leave(
-    State(api): State<Api>,
-    Path(node): Path<u32>,
-) -> Result<Json<serde_json::Value>, Refusal> {
+/// Ask a node to leave the cluster and halt.
+///
+/// The list of nodes shows when it has left. Asking a node that is leaving or has left changes nothing.
+#[utoipa::path(post, path = "/v1/nodes/{node}/leave", tag = "nodes", params(("node" = u32, Path, description = "Number of the node")), responses((status = 200, body = Done)))]
+pub async fn leave(State(api): State<Api>, Path(node): Path<u32>) -> Result<Json<Done>, Refusal> {
     let now = api.shared.now();
     let asked = {
         let mut core = api.shared.lock();
@@ -29,7 +29,7 @@ pub async fn leave(
         asked
     };
     api.shared.kick();
-    asked.map(|()| Json(serde_json::json!({})))
+    asked.map(|()| Json(Done {}))
 }
 
 fn ask(core: &mut Core, now: Instant, node: NodeId) -> Result<(), Refusal> {

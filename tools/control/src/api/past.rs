@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use axum::extract::{Json, Path, Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::types::JobInfo;
 use super::{Api, Refusal, jobs};
@@ -23,7 +24,8 @@ const PAGE: u32 = 1_000;
 const PAGE_MAX: u32 = 10_000;
 
 /// Query of `GET /v1/jobs`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct JobsQuery {
     /// Jobs that are over as well.
     #[serde(default)]
@@ -34,7 +36,8 @@ pub struct JobsQuery {
     limit: Option<u32>,
 }
 
-/// `GET /v1/jobs`: by number. Without `all` every job that is not over.
+/// Jobs, by number; without `all` every job that is not over.
+#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(JobsQuery), responses((status = 200, body = Vec<JobInfo>)))]
 pub async fn jobs(State(api): State<Api>, Query(query): Query<JobsQuery>) -> Json<Vec<JobInfo>> {
     if !query.all {
         return Json(api.shared.lock().runner.list(false));
@@ -58,7 +61,8 @@ pub async fn jobs(State(api): State<Api>, Query(query): Query<JobsQuery>) -> Jso
     Json(list.into_values().collect())
 }
 
-/// `GET /v1/jobs/ID`.
+/// One job, of the present or the past.
+#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), responses((status = 200, body = JobInfo)))]
 pub async fn job(State(api): State<Api>, Path(id): Path<u64>) -> Result<Json<JobInfo>, Refusal> {
     let known = api.shared.lock().runner.get(id);
     if let Ok(job) = known {
@@ -70,7 +74,8 @@ pub async fn job(State(api): State<Api>, Path(id): Path<u64>) -> Result<Json<Job
 }
 
 /// Query of `GET /v1/events`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct EventsQuery {
     /// Only events with a larger number.
     #[serde(default)]
@@ -80,7 +85,8 @@ pub struct EventsQuery {
     limit: Option<u32>,
 }
 
-/// `GET /v1/events`: by number.
+/// What happened to nodes and jobs, by number.
+#[utoipa::path(get, path = "/v1/events", tag = "control", params(EventsQuery), responses((status = 200, body = Vec<Event>)))]
 pub async fn events(
     State(api): State<Api>,
     Query(query): Query<EventsQuery>,

@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use futures_util::StreamExt;
 
+use super::types::Size;
 use super::{Api, Refusal};
 use crate::programs::{Hash, StoreError};
 use crate::secrets;
@@ -23,27 +24,30 @@ pub(super) fn unknown_program(hash: &Hash) -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "unknown-program", error)
 }
 
-/// `GET /v1/programs/HASH`.
+/// Whether control has a program or file.
+#[utoipa::path(get, path = "/v1/programs/{hash}", tag = "programs", params(("hash" = String, Path, description = "BLAKE3 hash of the file, in hexadecimal")), responses((status = 200, body = Size)))]
 pub async fn exists(
     State(api): State<Api>,
     Path(hash): Path<String>,
-) -> Result<axum::Json<serde_json::Value>, Refusal> {
+) -> Result<axum::Json<Size>, Refusal> {
     let hash = parse_hash(&hash)?;
     let program = api
         .shared
         .programs
         .get(&hash)
         .ok_or_else(|| unknown_program(&hash))?;
-    Ok(axum::Json(serde_json::json!({ "bytes": program.bytes() })))
+    let bytes = program.bytes();
+    Ok(axum::Json(Size { bytes }))
 }
 
-/// `PUT /v1/programs/HASH`: the body is the file.
+/// Send a program, or a file to cast: the body is the file.
+#[utoipa::path(put, path = "/v1/programs/{hash}", tag = "programs", params(("hash" = String, Path, description = "BLAKE3 hash of the file, in hexadecimal")), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 200, body = Size)))]
 pub async fn put(
     State(api): State<Api>,
     Path(hash): Path<String>,
     headers: HeaderMap,
     body: Body,
-) -> Result<axum::Json<serde_json::Value>, Refusal> {
+) -> Result<axum::Json<Size>, Refusal> {
     let hash = parse_hash(&hash)?;
     let length = headers
         .get(header::CONTENT_LENGTH)
@@ -68,7 +72,8 @@ pub async fn put(
         upload.write(&piece).map_err(store_refusal)?;
     }
     let program = upload.finish().map_err(store_refusal)?;
-    Ok(axum::Json(serde_json::json!({ "bytes": program.bytes() })))
+    let bytes = program.bytes();
+    Ok(axum::Json(Size { bytes }))
 }
 
 fn store_refusal(error: StoreError) -> Refusal {

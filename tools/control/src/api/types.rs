@@ -12,6 +12,7 @@ mod launch;
 mod queue;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub use casts::{
     CastAccepted, CastFailure, CastInfo, CastKind, CastRequest, CastState, CastsInfo,
@@ -32,7 +33,7 @@ pub const EXIT_NODE_LOST: u8 = 123;
 pub const EXIT_TIME_LIMIT: u8 = 124;
 
 /// State of a node, in the words of `hearth nodes`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
     /// In service, without a job.
@@ -61,7 +62,7 @@ impl NodeState {
 }
 
 /// One node, as `GET /v1/nodes` lists it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeInfo {
     /// `n3`.
     pub name: String,
@@ -117,7 +118,7 @@ pub struct NodeInfo {
 }
 
 /// State of a job, in the words of `hearth jobs`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
     /// Waits for nodes.
@@ -167,7 +168,7 @@ impl JobState {
 }
 
 /// One job, as `GET /v1/jobs` lists it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobInfo {
     /// Its number.
     pub id: u64,
@@ -253,7 +254,7 @@ pub struct JobInfo {
 }
 
 /// How a rank ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RankEnd {
     /// By exit(2) with this status.
@@ -281,7 +282,7 @@ impl RankEnd {
 }
 
 /// What `POST /v1/jobs` takes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobRequest {
     /// Name for tables; usually the program's file name.
@@ -328,15 +329,26 @@ pub struct JobRequest {
     pub with: Vec<WithFile>,
 }
 
+/// An answer that says no more than that it was done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Done {}
+
+/// What has been received or is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Size {
+    /// In bytes.
+    pub bytes: u64,
+}
+
 /// What `POST /v1/jobs` answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobAccepted {
     /// The job's number.
     pub id: u64,
 }
 
 /// Why the API did not do what was asked; the body of every error answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
     /// A stable word: `unknown-program`, `bad-program`, `no-such-job`, `queue-full`, ...
     pub code: String,
@@ -345,7 +357,7 @@ pub struct ErrorBody {
 }
 
 /// One line of `GET /v1/jobs/{id}/output`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "frame", rename_all = "kebab-case")]
 pub enum Frame {
     /// The job entered a state.
@@ -390,7 +402,7 @@ pub enum Frame {
 }
 
 /// What `GET /v1/status` answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// Version of control.
     pub version: String,
@@ -414,7 +426,7 @@ pub struct Status {
 }
 
 /// What `POST /v1/jobs/{id}/cancel` takes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CancelRequest {
     /// Signal number; absent: 15 (SIGTERM).
@@ -426,7 +438,7 @@ pub struct CancelRequest {
 }
 
 /// One step of a boot.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BootStage {
     /// `dhcp`, `nbp`, `script`, `kernel`, `personality`, `joined`.
     pub stage: String,
@@ -439,7 +451,7 @@ pub struct BootStage {
 }
 
 /// The latest boot of one machine, as `GET /v1/timeline` lists it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BootTimeline {
     /// MAC address.
     pub mac: String,

@@ -36,7 +36,8 @@ const DROP_LIMIT: Duration = Duration::from_secs(5);
 /// Fewest digits of a program's id that are taken for its beginning.
 pub(super) const PREFIX_MIN: usize = 4;
 
-/// `GET /v1/programs`: programs that were run or are held, the last used first.
+/// Programs that were run or are held, the last used first.
+#[utoipa::path(get, path = "/v1/programs", tag = "programs", responses((status = 200, body = Vec<ProgramInfo>)))]
 pub async fn programs(State(api): State<Api>) -> Result<Json<Vec<ProgramInfo>>, Refusal> {
     let rows = rows(&api).await?;
     let mut held: BTreeMap<Hash, Vec<Warm>> = BTreeMap::new();
@@ -121,7 +122,8 @@ struct Meant {
     name: Option<String>,
 }
 
-/// `POST /v1/drop`: nodes let go of a program, or of all; waits for their answers.
+/// Have nodes let go of a program, or of all; waits for their answers.
+#[utoipa::path(post, path = "/v1/drop", tag = "programs", request_body = DropRequest, responses((status = 200, body = DropAnswer)))]
 pub async fn drop_programs(
     State(api): State<Api>,
     Json(request): Json<DropRequest>,

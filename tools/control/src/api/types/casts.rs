@@ -6,11 +6,12 @@
 //! Invariant: as for all of `api::types`.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::config::{LinkRate, Load, Scheme};
 
 /// What `POST /v1/casts` takes; the file must have been PUT before, as a program is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CastRequest {
     /// Name of the file on the nodes.
@@ -22,9 +23,11 @@ pub struct CastRequest {
     pub nodes: Option<String>,
     /// How it spreads; absent: as configured.
     #[serde(default)]
+    #[schema(value_type = Option<String>, example = "auto")]
     pub scheme: Option<Scheme>,
     /// Rate of the nodes' links; absent: as configured.
     #[serde(default)]
+    #[schema(value_type = Option<String>, example = "50mbit")]
     pub rate: Option<LinkRate>,
     /// Wait for nodes that are not in service, instead of refusing.
     #[serde(default)]
@@ -32,14 +35,14 @@ pub struct CastRequest {
 }
 
 /// What `POST /v1/casts` answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CastAccepted {
     /// The cast's number.
     pub id: u64,
 }
 
 /// What is cast.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CastKind {
     /// A file, for the nodes' memory.
@@ -62,7 +65,7 @@ impl CastKind {
 }
 
 /// How a cast stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CastState {
     /// Waits for nodes that are not in service.
@@ -99,7 +102,7 @@ impl CastState {
 }
 
 /// A node that does not get what is cast.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CastFailure {
     /// The node.
     pub node: String,
@@ -108,7 +111,7 @@ pub struct CastFailure {
 }
 
 /// One cast, as `GET /v1/casts/ID` answers it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CastInfo {
     /// Its number.
     pub id: u64,
@@ -127,6 +130,7 @@ pub struct CastInfo {
     /// The job it is for, if it is for one.
     pub job: Option<u64>,
     /// How it spreads.
+    #[schema(value_type = String, example = "tree")]
     pub scheme: Scheme,
     /// Bytes a second of the nodes' links.
     pub rate: u64,
@@ -165,7 +169,7 @@ pub struct CastInfo {
 }
 
 /// A file that nodes hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileInfo {
     /// Its name.
     pub name: String,
@@ -184,7 +188,7 @@ pub struct FileInfo {
 }
 
 /// What `GET /v1/casts` answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CastsInfo {
     /// Files that nodes hold, by name.
     pub files: Vec<FileInfo>,
@@ -193,7 +197,7 @@ pub struct CastsInfo {
 }
 
 /// What `POST /v1/casts/drop` takes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileDropRequest {
     /// A file's name, id, or beginning of its id.
@@ -204,7 +208,7 @@ pub struct FileDropRequest {
 }
 
 /// What casts have moved through a node since its boot, in blocks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeCasts {
     /// Received, checked and kept.
     pub blocks_in: u64,
@@ -217,7 +221,7 @@ pub struct NodeCasts {
 }
 
 /// A file that a job finds under `/with`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WithFile {
     /// Its name there.
@@ -228,7 +232,7 @@ pub struct WithFile {
 }
 
 /// How the program of a job reached the nodes that did not hold it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct LoadReport {
     /// `broadcast`, `demand`, or `none` where every node held it.

@@ -4,9 +4,10 @@
 //! [`DropAnswer`]. Neighbours: `api::warm`, `cli::programs`.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A program that a node holds for its next launch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WarmProgram {
     /// Program id, in hexadecimal.
     pub program: String,
@@ -21,7 +22,7 @@ pub struct WarmProgram {
 }
 
 /// One program, as `GET /v1/programs` lists it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProgramInfo {
     /// Program id: BLAKE3 hash of the file, in hexadecimal.
     pub program: String,
@@ -46,7 +47,7 @@ pub struct ProgramInfo {
 }
 
 /// What `POST /v1/drop` takes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DropRequest {
     /// A program's name, id, or beginning of its id; absent: all programs.
@@ -58,7 +59,7 @@ pub struct DropRequest {
 }
 
 /// What became of a drop on one node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DropOutcome {
     /// It holds it no longer.
@@ -101,7 +102,7 @@ impl DropOutcome {
 }
 
 /// One node's line of [`DropAnswer`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DroppedOn {
     /// The node.
     pub node: String,
@@ -112,7 +113,7 @@ pub struct DroppedOn {
 }
 
 /// What `POST /v1/drop` answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DropAnswer {
     /// Program id, in hexadecimal; nothing when all were meant.
     pub program: Option<String>,

@@ -7,11 +7,12 @@
 //! has a default.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::RankEnd;
 
 /// Whether a job runs on pages that its nodes held from an earlier launch.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reuse {
     /// Where nodes hold them.
@@ -24,7 +25,7 @@ pub enum Reuse {
 }
 
 /// Pages of the program's file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PageCounts {
     /// Asked for because a fault needed them.
     pub asked: u64,
@@ -35,7 +36,7 @@ pub struct PageCounts {
 }
 
 /// Page faults by class.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct FaultCounts {
     /// On pages of the program's file: `code`, `readonly` and `data` together.
@@ -59,7 +60,7 @@ pub struct FaultCounts {
 }
 
 /// Pages that stay on the node between launches.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RetainedCounts {
     /// Held from before when the program was launched.
@@ -73,7 +74,7 @@ pub struct RetainedCounts {
 }
 
 /// What crossed the network for the program's file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct WireCounts {
     /// Requests sent by the node, repeats included.
@@ -87,7 +88,7 @@ pub struct WireCounts {
 }
 
 /// What came from a cast of the program instead of by demand.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct CastCounts {
     /// Pages of the program's file taken from it.
@@ -99,7 +100,7 @@ pub struct CastCounts {
 }
 
 /// Interrupts by class.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InterruptCounts {
     /// Heartbeat deadlines.
     pub heartbeat: u64,
@@ -117,7 +118,7 @@ pub struct InterruptCounts {
 }
 
 /// A system call the kernel does not have, and how often it was called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnknownCall {
     /// Linux x86-64 number.
     pub number: u32,
@@ -126,7 +127,7 @@ pub struct UnknownCall {
 }
 
 /// What one rank did, as `run --report` shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RankReport {
     /// The rank.
     pub rank: u32,
@@ -242,7 +243,7 @@ impl RankReport {
 }
 
 /// What the launch of a job cost, over the ranks that ran.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct LaunchTotals {
     /// Ranks that ran.

@@ -3,9 +3,10 @@
 //! Neighbours: `jobs` makes them, `cli` prints them.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A job that must have ended before another starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AfterJob {
     /// Its number.
@@ -15,7 +16,7 @@ pub struct AfterJob {
 }
 
 /// How a job must have ended for another to start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AfterCondition {
     /// In any way.
@@ -25,7 +26,7 @@ pub enum AfterCondition {
 }
 
 /// Why a job has no nodes yet, in the words of Slurm's `squeue`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum Why {
     /// No scheduling pass has looked at it.
     None,
@@ -70,7 +71,7 @@ impl Why {
 }
 
 /// How a job got its nodes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Placement {
     /// Sum of the hops between all pairs of its nodes.
     pub hops: i64,
@@ -85,7 +86,7 @@ pub struct Placement {
 }
 
 /// Output of a batch job that the control node keeps.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeptOutput {
     /// Bytes kept.
     pub bytes: u64,
@@ -94,7 +95,7 @@ pub struct KeptOutput {
 }
 
 /// Why a node gets no jobs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Drained {
     /// Why, for people.
     pub reason: String,
