@@ -53,6 +53,31 @@ pub fn rfc3339(unix_us: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// Microseconds since 1970 of a date, or of a date and a time, in UTC: `2026-11-21`,
+/// `2026-11-21T02:54`, `2026-11-21T02:54:39Z`. `None` for anything else, and before 1970.
+pub fn parse_utc(text: &str) -> Option<u64> {
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    let (date, time) = text.split_once('T').unwrap_or((text, "0:0"));
+    let numbers = |text: &str, separator| -> Option<Vec<u64>> {
+        let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        let number = |part: &str| digits(part).then(|| part.parse().ok())?;
+        text.split(separator).map(number).collect()
+    };
+    let (date, time) = (numbers(date, '-')?, numbers(time, ':')?);
+    let &[year @ 1970..=9999, month @ 1..=12, day @ 1..=31] = &date[..] else {
+        return None;
+    };
+    let (hour, minute, second) = match time[..] {
+        [hour @ 0..24, minute @ 0..60] => (hour, minute, 0),
+        [hour @ 0..24, minute @ 0..60, second @ 0..60] => (hour, minute, second),
+        _ => return None,
+    };
+    let days = days_from_civil(year, month, day);
+    // A day that its month does not have is another date.
+    (civil_from_days(days) == (year, month, day))
+        .then(|| (((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000)
+}
+
 /// A span as Slurm prints it: `0:07`, `12:03`, `3:12:03`, `2-03:12:03`.
 pub fn span(seconds: u64) -> String {
     let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
@@ -82,9 +107,29 @@ fn civil_from_days(days: u64) -> (u64, u64, u64) {
     (year_of_era + era * 400 + u64::from(month <= 2), month, day)
 }
 
+/// The day, counted from 1970-01-01, of a date from 1970 on (the same source, days_from_civil).
+fn days_from_civil(year: u64, month: u64, day: u64) -> u64 {
+    let year = year - u64::from(month <= 2);
+    let (era, of_era) = (year / 400, year % 400);
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_are_read_back() {
+        for at in [0, 951_827_696_000_000, 1_795_229_679_000_000, 68_169_600_000_000] {
+            assert_eq!(parse_utc(&rfc3339(at)), Some(at), "{}", rfc3339(at));
+        }
+        assert_eq!(parse_utc("2026-11-21"), Some(1_795_219_200_000_000));
+        assert_eq!(parse_utc("2026-11-21T02:54"), Some(1_795_229_640_000_000));
+        for wrong in ["", "2026", "2026-02-30", "1969-12-31", "2026-11-21T24:00", "2026-11-21T1", "+1-1-1", "2026-1-1T:"] {
+            assert_eq!(parse_utc(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {

@@ -21,7 +21,7 @@
 //! | [`warm`] | which node holds which program |
 //! | [`programs`], [`events`], [`secrets`], [`config`], [`paths`] | state on disk |
 //! | [`durable`] | replacing files whole |
-//! | [`hostlist`], [`clock`], [`output`] | notations and texts |
+//! | [`hostlist`], [`clock`], [`output`], [`user`] | notations, names and texts |
 //!
 //! Invariant: protocol logic lives in `netstack`; nothing here parses a datagram.
 
@@ -51,4 +51,5 @@ pub mod secrets;
 pub mod serve;
 pub mod stored;
 pub mod udp;
+pub mod user;
 pub mod warm;

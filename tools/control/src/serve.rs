@@ -132,6 +132,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             .map(|address| address.to_string()),
         interface: options.interface.clone(),
         proxy_dhcp: options.proxy_dhcp,
+        tree: widths(options.tree.as_ref()),
         started_unix_us: clock::unix_us(),
         store: None,
         counters: std::collections::BTreeMap::new(),
@@ -414,9 +415,13 @@ fn topology(tree: Option<&Tree>) -> anyhow::Result<Option<Topology>> {
     let Some(tree) = tree else {
         return Ok(None);
     };
-    let widths: Vec<u32> = tree.widths().iter().map(|&width| width.into()).collect();
-    let topology = Topology::new(&widths).with_context(|| format!("--tree {tree}"))?;
+    let topology = Topology::new(&widths(Some(tree))).with_context(|| format!("--tree {tree}"))?;
     Ok(Some(topology))
+}
+
+fn widths(tree: Option<&Tree>) -> Vec<u32> {
+    let widths = tree.into_iter().flat_map(|tree| tree.widths());
+    widths.map(|&width| width.into()).collect()
 }
 
 /// Version of this build as the protocol carries it: text, zero-padded.

@@ -1,21 +1,25 @@
 //! Handing in jobs and their streams. Neighbours: `crate::jobs` (the runner and its streams).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Json, Path, State};
+use axum::extract::{Json, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::types::{CancelRequest, Done, Frame, JobAccepted, JobRequest, Reuse, Size};
-use super::{Api, Refusal, casts, programs};
+use super::{Api, Refusal, casts, past, programs};
 use crate::config::Load;
 use crate::hostlist;
 use crate::jobs::allocator::Want;
+use crate::jobs::kept::KeptReader;
 use crate::jobs::record::{Submission, Terms};
 use crate::jobs::retention::Wishes;
 use crate::jobs::streams::{Item, SinkReader};
@@ -56,6 +60,7 @@ pub async fn submit(
     } else {
         request.ranks
     };
+    let terms = terms(&api, &request).await?;
     let files = casts::job_files(&api, &request.with).await?;
     let config = api.shared.lock().casts.config().clone();
     let may_cast = match request.load.unwrap_or(config.load) {
@@ -91,7 +96,7 @@ pub async fn submit(
         wait: request.wait,
         time_limit_s: request.time_limit_s,
         stdin: request.stdin,
-        terms: Terms::default(),
+        terms,
     };
     let id = api
         .shared
@@ -106,6 +111,52 @@ pub async fn submit(
             error => Refusal::bad_request(error),
         })?;
     Ok(Json(JobAccepted { id }))
+}
+
+/// How the job is to stand in the queue.
+async fn terms(api: &Api, request: &JobRequest) -> Result<Terms, Refusal> {
+    if request.batch && request.stdin {
+        return Err(Refusal::bad_request(
+            "a batch job has no client that could send standard input; name a file as its input",
+        ));
+    }
+    if !request.batch && (request.requeue || request.input.is_some()) {
+        return Err(Refusal::bad_request(
+            "only a batch job can be queued again, or have a file as its input",
+        ));
+    }
+    let mut known_ends = BTreeMap::new();
+    for after in &request.after {
+        let known = api.shared.lock().runner.get(after.job).is_ok();
+        if known {
+            continue;
+        }
+        let stored = api.shared.history.job(after.job).await;
+        let stored = stored.map_err(past::unreadable)?;
+        known_ends.extend(stored.map(|job| (job.id, job.state)));
+    }
+    let input = match &request.input {
+        None => None,
+        Some(text) => {
+            let hash = programs::parse_hash(text)?;
+            let file = api.shared.programs.get(&hash);
+            Some(file.ok_or_else(|| programs::unknown_program(&hash))?)
+        }
+    };
+    let user = match request.user.is_empty() {
+        true => crate::user::name(),
+        false => request.user.clone(),
+    };
+    Ok(Terms {
+        user,
+        batch: request.batch,
+        hold: request.hold,
+        priority: request.priority,
+        after: request.after.clone(),
+        known_ends,
+        requeue: request.requeue,
+        input,
+    })
 }
 
 /// Refuses a file that no node would run, before any is bothered.
@@ -137,15 +188,37 @@ fn decode(words: &[String]) -> Result<Vec<Vec<u8>>, Refusal> {
         })
 }
 
+/// Query of `GET /v1/jobs/ID/output`.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct OutputQuery {
+    /// Of a batch job: `false` ends with what has been written so far.
+    #[serde(default = "yes")]
+    follow: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
 /// What a job writes and what becomes of it: one frame a line until it has ended.
 ///
-/// Reading takes the output, so it needs the token as a change does. Ending the request ends the job.
-#[utoipa::path(get, path = "/v1/jobs/{id}/output", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), responses((status = 200, body = Frame, content_type = "application/x-ndjson")))]
-pub async fn output(State(api): State<Api>, Path(id): Path<u64>) -> Result<Response, Refusal> {
-    let reader = api
+/// Reading takes the output, so it needs the token as a change does, and ending the request ends the job. Not
+/// so for a batch job: its output is kept, and can be read any number of times, also when it has ended.
+#[utoipa::path(get, path = "/v1/jobs/{id}/output", tag = "jobs", params(("id" = u64, Path, description = "Number of the job"), OutputQuery), responses((status = 200, body = Frame, content_type = "application/x-ndjson")))]
+pub async fn output(
+    State(api): State<Api>,
+    Path(id): Path<u64>,
+    Query(query): Query<OutputQuery>,
+) -> Result<Response, Refusal> {
+    let attached = api
         .shared
-        .with_runner(|runner, now_us, fabric| runner.attach(now_us, fabric, id))
-        .map_err(job_refusal)?;
+        .with_runner(|runner, now_us, fabric| runner.attach(now_us, fabric, id));
+    let reader = match attached {
+        Ok(reader) => OutputReader::Live(reader),
+        Err(error) => kept_output(&api, error, id, query.follow).await?,
+    };
     let stream = futures_util::stream::unfold(Some(reader), |reader| async move {
         let mut reader = reader?;
         let (piece, more) = next_piece(&mut reader).await;
@@ -159,8 +232,79 @@ pub async fn output(State(api): State<Api>, Path(id): Path<u64>) -> Result<Respo
     Ok((headers, Body::from_stream(stream)).into_response())
 }
 
+/// A reader of what a batch job has written; `error` is why there is no live one.
+async fn kept_output(
+    api: &Api,
+    error: JobError,
+    id: u64,
+    follow: bool,
+) -> Result<OutputReader, Refusal> {
+    let job = past::find(api, id).await?;
+    if !job.batch {
+        return Err(job_refusal(error));
+    }
+    let reader = api.shared.outputs.reader(id).ok_or_else(|| {
+        let text = format!(
+            "the output of job {id} is not kept any more; see jobs.output_total_bytes in `hearth config --show-defaults`"
+        );
+        Refusal::new(StatusCode::GONE, "output-gone", text)
+    })?;
+    Ok(OutputReader::Kept {
+        reader,
+        follow,
+        api: api.clone(),
+        job: Some(id),
+    })
+}
+
+/// Where output comes from.
+enum OutputReader {
+    /// The job itself.
+    Live(SinkReader),
+    /// What is kept of a batch job.
+    Kept {
+        reader: KeptReader,
+        follow: bool,
+        api: Api,
+        /// The job, until its end has been told.
+        job: Option<u64>,
+    },
+}
+
+impl OutputReader {
+    async fn next(&mut self) -> Option<Item> {
+        let (reader, follow, api, job) = match self {
+            OutputReader::Live(reader) => return reader.next().await,
+            OutputReader::Kept {
+                reader,
+                follow,
+                api,
+                job,
+            } => (reader, *follow, api, job),
+        };
+        let item = match follow {
+            true => reader.next().await,
+            false => reader.try_next(),
+        };
+        if item.is_some() {
+            return item;
+        }
+        let job = past::find(api, job.take()?).await.ok()?;
+        let over = job.state.is_final();
+        let job = Box::new(job);
+        over.then_some(Item::Frame(Frame::End { job }))
+    }
+
+    fn try_next(&mut self) -> Option<Item> {
+        match self {
+            OutputReader::Live(reader) => reader.try_next(),
+            OutputReader::Kept { reader, .. } => reader.try_next(),
+        }
+    }
+}
+
 /// The next lines, and whether more will follow.
-async fn next_piece(reader: &mut SinkReader) -> (Bytes, bool) {
+async fn next_piece(reader: &mut OutputReader) -> (Bytes, bool) {
     let mut text = Vec::new();
     match tokio::time::timeout(PING_AFTER, reader.next()).await {
         Err(_) => write_line(&mut text, &Frame::Ping {}),

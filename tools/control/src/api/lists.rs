@@ -68,6 +68,9 @@ pub async fn nodes(State(api): State<Api>) -> Json<Vec<NodeInfo>> {
         info.warm = warm_programs(&core, status.node.0, &names);
         list.insert(status.node.0, info);
     }
+    for info in list.values_mut() {
+        info.drained = core.runner.drained(info.node).cloned();
+    }
     Json(list.into_values().collect())
 }
 
@@ -111,6 +114,7 @@ fn absent(machine: &Machine) -> NodeInfo {
         uptime_us: None,
         idle_us: None,
         unscrubbed: false,
+        drained: None,
         casts: NodeCasts::default(),
         warm: Vec::new(),
     }
@@ -168,6 +172,7 @@ fn node_info(core: &Core, status: &NodeStatus, date: impl Fn(u64) -> u64) -> Nod
         uptime_us: Some(status.vitals.uptime_us),
         idle_us: Some(status.vitals.idle_us),
         unscrubbed: status.vitals.unscrubbed,
+        drained: None,
         casts: NodeCasts {
             blocks_in: status.vitals.casts.blocks_in,
             blocks_out: status.vitals.casts.blocks_out,

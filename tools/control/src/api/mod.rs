@@ -18,6 +18,7 @@ mod lists;
 mod nodes;
 mod past;
 mod programs;
+mod queue;
 pub mod types;
 pub mod warm;
 
@@ -87,6 +88,12 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(jobs::output))
         .routes(routes!(jobs::stdin))
         .routes(routes!(jobs::cancel))
+        .routes(routes!(queue::list))
+        .routes(routes!(queue::hold))
+        .routes(routes!(queue::release))
+        .routes(routes!(queue::priority))
+        .routes(routes!(queue::drain))
+        .routes(routes!(queue::resume))
         .routes(routes!(warm::programs))
         .routes(routes!(warm::drop_programs))
         .routes(routes!(casts::list, casts::begin))

@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::queue::Wanted;
 use super::types::JobInfo;
 use super::{Api, Refusal, jobs};
 use crate::events::Event;
@@ -24,7 +25,7 @@ const PAGE: u32 = 1_000;
 const PAGE_MAX: u32 = 10_000;
 
 /// Query of `GET /v1/jobs`.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct JobsQuery {
     /// Jobs that are over as well.
@@ -34,16 +35,72 @@ pub struct JobsQuery {
     before: Option<u64>,
     /// At most so many, the ones with the highest numbers.
     limit: Option<u32>,
+    /// In one of these states, separated by commas.
+    state: Option<String>,
+    /// Of one of these users, separated by commas.
+    user: Option<String>,
+    /// With one of these names, separated by commas.
+    name: Option<String>,
+    /// Not over before this, in microseconds since 1970.
+    since_unix_us: Option<u64>,
+    /// Submitted before this, in microseconds since 1970.
+    until_unix_us: Option<u64>,
+    /// Without what each rank did.
+    #[serde(default)]
+    brief: bool,
 }
 
 /// Jobs, by number; without `all` every job that is not over.
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(JobsQuery), responses((status = 200, body = Vec<JobInfo>)))]
-pub async fn jobs(State(api): State<Api>, Query(query): Query<JobsQuery>) -> Json<Vec<JobInfo>> {
-    if !query.all {
-        return Json(api.shared.lock().runner.list(false));
+pub async fn jobs(
+    State(api): State<Api>,
+    Query(query): Query<JobsQuery>,
+) -> Result<Json<Vec<JobInfo>>, Refusal> {
+    let (state, user, name) = (&query.state, &query.user, &query.name);
+    let wanted = Wanted::new(state.as_deref(), user.as_deref(), name.as_deref())?;
+    let (since, until) = (query.since_unix_us, query.until_unix_us);
+    let has = |job: &JobInfo| {
+        let ended = job.ended_unix_us;
+        wanted.has(job)
+            && since.is_none_or(|since| ended.is_none_or(|ended| ended >= since))
+            && until.is_none_or(|until| job.submitted_unix_us < until)
+    };
+    let mut list: Vec<JobInfo> = match query.all {
+        false => {
+            let core = api.shared.lock();
+            core.runner.jobs().filter(|job| has(job)).cloned().collect()
+        }
+        true => newest(&api, &query, has).await,
+    };
+    if query.brief {
+        list.iter_mut().for_each(|job| job.ranks.clear());
     }
-    let limit = query.limit.unwrap_or(PAGE).min(PAGE_MAX);
-    let before = query.before.unwrap_or(u64::MAX);
+    Ok(Json(list))
+}
+
+/// The jobs with the highest numbers that `has` lets through, page by page of what is known; by number.
+async fn newest(
+    api: &Api,
+    query: &JobsQuery,
+    has: impl Fn(&JobInfo) -> bool,
+) -> Vec<JobInfo> {
+    let limit = query.limit.unwrap_or(PAGE).min(PAGE_MAX) as usize;
+    let mut before = query.before.unwrap_or(u64::MAX);
+    let mut found: Vec<JobInfo> = Vec::new();
+    while found.len() < limit {
+        // Without filters the first page is the answer; with them few of a page may be wanted.
+        let page = page(api, before, PAGE.max(query.limit.unwrap_or(PAGE)).min(PAGE_MAX)).await;
+        let Some(first) = page.first() else { break };
+        before = first.id;
+        let page = page.into_iter().rev().filter(|job| has(job));
+        found.extend(page.take(limit - found.len()));
+    }
+    found.reverse();
+    found
+}
+
+/// At most `limit` jobs with numbers below `before`, the highest ones; by number.
+async fn page(api: &Api, before: u64, limit: u32) -> Vec<JobInfo> {
     let stored = api.shared.history.jobs(before, limit).await;
     let stored = stored.unwrap_or_else(|error| {
         tracing::warn!("{error}; jobs are listed from memory");
@@ -58,19 +115,23 @@ pub async fn jobs(State(api): State<Api>, Query(query): Query<JobsQuery>) -> Jso
     while list.len() > limit as usize {
         list.pop_first();
     }
-    Json(list.into_values().collect())
+    list.into_values().collect()
 }
 
 /// One job, of the present or the past.
 #[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), responses((status = 200, body = JobInfo)))]
 pub async fn job(State(api): State<Api>, Path(id): Path<u64>) -> Result<Json<JobInfo>, Refusal> {
+    find(&api, id).await.map(Json)
+}
+
+/// A job of the present or the past.
+pub(super) async fn find(api: &Api, id: u64) -> Result<JobInfo, Refusal> {
     let known = api.shared.lock().runner.get(id);
     if let Ok(job) = known {
-        return Ok(Json(job));
+        return Ok(job);
     }
     let stored = api.shared.history.job(id).await.map_err(unreadable)?;
-    let unknown = || jobs::job_refusal(JobError::Unknown(id));
-    stored.map(Json).ok_or_else(unknown)
+    stored.ok_or_else(|| jobs::job_refusal(JobError::Unknown(id)))
 }
 
 /// Query of `GET /v1/events`.
@@ -115,6 +176,6 @@ pub async fn events(
     Ok(Json(list))
 }
 
-fn unreadable(error: hearth_store::StoreError) -> Refusal {
+pub(super) fn unreadable(error: hearth_store::StoreError) -> Refusal {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store-failed", error)
 }

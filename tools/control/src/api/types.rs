@@ -10,6 +10,7 @@ mod casts;
 mod held;
 mod launch;
 mod queue;
+mod queued;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -24,6 +25,7 @@ pub use launch::{
     Reuse, UnknownCall, WireCounts,
 };
 pub use queue::{AfterCondition, AfterJob, Drained, KeptOutput, Placement, Why};
+pub use queued::{DrainRequest, PriorityRequest, QueuedJob, ResumeRequest};
 
 use crate::config::{Load, Verify};
 
@@ -33,7 +35,9 @@ pub const EXIT_NODE_LOST: u8 = 123;
 pub const EXIT_TIME_LIMIT: u8 = 124;
 
 /// State of a node, in the words of `hearth nodes`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
     /// In service, without a job.
@@ -41,6 +45,7 @@ pub enum NodeState {
     /// Has a job, or is ending one.
     Busy,
     /// Known, but has not joined since control started.
+    #[default]
     Absent,
     /// Joined, and is not heard of any more.
     Lost,
@@ -62,7 +67,7 @@ impl NodeState {
 }
 
 /// One node, as `GET /v1/nodes` lists it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeInfo {
     /// `n3`.
     pub name: String,
@@ -109,12 +114,26 @@ pub struct NodeInfo {
     /// It does not scrub memory between programs (`hearth.scrub=off`): for tests, never in service.
     #[serde(default)]
     pub unscrubbed: bool,
+    /// Why it gets no more jobs, where somebody wants that.
+    #[serde(default)]
+    pub drained: Option<Drained>,
     /// What casts have moved through it.
     #[serde(default)]
     pub casts: NodeCasts,
     /// Programs it holds for their next launch.
     #[serde(default)]
     pub warm: Vec<WarmProgram>,
+}
+
+impl NodeInfo {
+    /// The state for tables: `drained` for a node that gets no more jobs, `draining` while it has one.
+    pub fn word(&self) -> &'static str {
+        match (self.state, &self.drained) {
+            (NodeState::Idle, Some(_)) => "drained",
+            (NodeState::Busy, Some(_)) => "draining",
+            (state, _) => state.word(),
+        }
+    }
 }
 
 /// State of a job, in the words of `hearth jobs`.
@@ -143,6 +162,34 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// Every state, in the order in which a job may go through them.
+    pub const ALL: [JobState; 9] = [
+        JobState::Pending,
+        JobState::Starting,
+        JobState::Running,
+        JobState::Ending,
+        JobState::Completed,
+        JobState::Failed,
+        JobState::Cancelled,
+        JobState::TimeLimit,
+        JobState::NodeLost,
+    ];
+
+    /// Slurm's short form, for the column ST.
+    pub fn short(self) -> &'static str {
+        match self {
+            JobState::Pending => "PD",
+            JobState::Starting => "CF",
+            JobState::Running => "R",
+            JobState::Ending => "CG",
+            JobState::Completed => "CD",
+            JobState::Failed => "F",
+            JobState::Cancelled => "CA",
+            JobState::TimeLimit => "TO",
+            JobState::NodeLost => "NF",
+        }
+    }
+
     /// Whether nothing more will happen to the job.
     pub fn is_final(self) -> bool {
         !matches!(
@@ -282,7 +329,7 @@ impl RankEnd {
 }
 
 /// What `POST /v1/jobs` takes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobRequest {
     /// Name for tables; usually the program's file name.
@@ -327,6 +374,27 @@ pub struct JobRequest {
     /// Files that the program finds under `/with`.
     #[serde(default)]
     pub with: Vec<WithFile>,
+    /// Who submits it; absent: the user the control node runs as.
+    #[serde(default)]
+    pub user: String,
+    /// Nobody waits for it: it starts by itself, its output is kept, and it outlives its client.
+    #[serde(default)]
+    pub batch: bool,
+    /// It does not start until it is released.
+    #[serde(default)]
+    pub hold: bool,
+    /// Higher goes first.
+    #[serde(default)]
+    pub priority: i32,
+    /// Jobs that must have ended before it starts.
+    #[serde(default)]
+    pub after: Vec<AfterJob>,
+    /// Queue it again when a node is lost under it or the control node ends.
+    #[serde(default)]
+    pub requeue: bool,
+    /// Standard input of rank 0 of a batch job: BLAKE3 hash of a file that was PUT as a program is.
+    #[serde(default)]
+    pub input: Option<String>,
 }
 
 /// An answer that says no more than that it was done.
@@ -416,6 +484,9 @@ pub struct Status {
     pub interface: Option<String>,
     /// Whether the boot service leaves addresses to another DHCP server.
     pub proxy_dhcp: bool,
+    /// Widths of the tree that jobs are placed in, from the leaves up; empty: one switch.
+    #[serde(default)]
+    pub tree: Vec<u32>,
     /// Microseconds since 1970 at which control started.
     pub started_unix_us: u64,
     /// Why what happens is not written down at present, and what to do about it.

@@ -1,4 +1,4 @@
-//! `hearth nodes`, `jobs`, `cancel`, `events`, `timeline`: ask control, print a table or JSON.
+//! `hearth nodes`, `jobs`, `events`, `timeline`: ask control, print a table or JSON.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::{Global, block_on, print_json, print_text, table};
-use crate::api::types::{BootTimeline, CancelRequest, JobInfo, NodeInfo};
+use crate::api::types::{BootTimeline, JobInfo, NodeInfo, Status};
 use crate::client::{Client, RequestError};
 use crate::events::Event;
 use crate::{clock, hostlist, paths};
@@ -29,6 +29,13 @@ pub struct NodesOptions {
     /// Name the programs that each node holds for their next launch.
     #[arg(long)]
     warm: bool,
+    /// Show the tree that the nodes are in, with the state of each leaf switch; what is alike, or too
+    /// much for a screen, is folded into a line.
+    #[arg(long, conflicts_with = "warm")]
+    tree: bool,
+    /// Fold nothing.
+    #[arg(long, requires = "tree")]
+    unfold: bool,
 }
 
 /// Options of `hearth jobs`.
@@ -54,17 +61,6 @@ pub struct JobsOptions {
     /// Only jobs with smaller numbers, to go back page by page.
     #[arg(long, value_name = "JOB", conflicts_with_all = ["jobs", "active"])]
     before: Option<u64>,
-}
-
-/// Options of `hearth cancel`.
-#[derive(Debug, Args)]
-pub struct CancelOptions {
-    /// Jobs to end.
-    #[arg(required = true, value_name = "JOB")]
-    jobs: Vec<u64>,
-    /// Signal to end them with.
-    #[arg(long, default_value_t = 15, value_name = "NUMBER")]
-    signal: i32,
 }
 
 /// Options of `hearth events`.
@@ -99,6 +95,7 @@ pub struct TimelineOptions {
 pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
     let state = global.find()?;
     let client = Client::new(state.socket());
+    let client_again = client.clone();
     let mut nodes: Vec<NodeInfo> = block_on(async move { Ok(client.get("/v1/nodes").await?) })?;
     for (number, at) in super::cluster::power_on_unix_ms(&state) {
         let node = nodes.iter_mut().find(|node| node.node == number);
@@ -109,6 +106,11 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
     if let Some(list) = &options.nodes {
         let wanted = hostlist::parse(list)?;
         nodes.retain(|node| wanted.contains(&node.node));
+    }
+    if options.tree {
+        let client = client_again;
+        let status: Status = block_on(async move { Ok(client.get("/v1/status").await?) })?;
+        return super::tree::print(global, &status.tree, &nodes, options.unfold);
     }
     if global.json {
         return print_json(&nodes);
@@ -181,7 +183,7 @@ fn marked_state(node: &NodeInfo) -> String {
     } else {
         ""
     };
-    format!("{}{mark}", node.state.word())
+    format!("{}{mark}", node.word())
 }
 
 /// Prints the jobs.
@@ -231,11 +233,17 @@ pub fn jobs(global: &Global, options: &JobsOptions) -> anyhow::Result<()> {
         if !job.ranks.is_empty() {
             print_text(&format!("\n{}", super::report::text(job)))?;
         }
-        for rank in &job.ranks {
-            if let Some(fault) = &rank.fault {
-                let text = crate::output::plain(fault);
-                print_text(&format!("\nrank {} on {}:\n{text}\n", rank.rank, rank.node))?;
-            }
+        print_faults(job)?;
+    }
+    Ok(())
+}
+
+/// What ended ranks that were ended by a fault.
+pub fn print_faults(job: &JobInfo) -> anyhow::Result<()> {
+    for rank in &job.ranks {
+        if let Some(fault) = &rank.fault {
+            let text = crate::output::plain(fault);
+            print_text(&format!("\nrank {} on {}:\n{text}\n", rank.rank, rank.node))?;
         }
     }
     Ok(())
@@ -248,30 +256,6 @@ fn jobs_path(options: &JobsOptions) -> String {
     let before = options.before.map(|before| format!("&before={before}"));
     let before = before.unwrap_or_default();
     format!("/v1/jobs?all=true&limit={}{before}", options.limit)
-}
-
-/// Ends jobs.
-pub fn cancel(global: &Global, options: &CancelOptions) -> anyhow::Result<()> {
-    let client = global.client()?;
-    let request = CancelRequest {
-        signal: Some(options.signal),
-        reason: Some("cancelled with `hearth cancel`".to_string()),
-    };
-    block_on(async move {
-        let mut failed = Vec::new();
-        for job in &options.jobs {
-            let path = format!("/v1/jobs/{job}/cancel");
-            let answer: Result<serde_json::Value, _> = client.post(&path, &request).await;
-            if let Err(error) = answer {
-                failed.push(error.to_string());
-            }
-        }
-        if failed.is_empty() {
-            Ok(())
-        } else {
-            bail!("{}", failed.join("\nhearth: "))
-        }
-    })
 }
 
 /// Prints events, and with `--follow` goes on doing so.

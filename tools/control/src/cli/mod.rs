@@ -11,27 +11,32 @@ mod cluster;
 mod config_command;
 mod doctor;
 mod exchange;
+pub mod exit;
 mod hosted;
+mod job_options;
 mod lists;
+mod man;
 mod node;
+mod output;
 mod plan;
 mod programs;
+mod queue;
 mod report;
 mod run;
 mod run_session;
+mod script;
 mod serve_command;
+mod submit;
 mod table;
+mod tree;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::client::Client;
 use crate::{config, paths};
-
-/// Exit status for anything control or the command itself could not do.
-pub const EXIT_CONTROL: u8 = 125;
 
 /// Compute nodes that boot over the network, and the jobs on them.
 #[derive(Debug, Parser)]
@@ -86,12 +91,32 @@ pub struct Global {
 enum Command {
     /// Run a program on nodes and wait for it.
     Run(run::Options),
-    /// List the nodes.
-    Nodes(lists::NodesOptions),
-    /// List the jobs.
-    Jobs(lists::JobsOptions),
+    /// Queue a program or a job script, and do not wait for it.
+    Submit(submit::Options),
+    /// List the jobs that wait for nodes or run.
+    Queue(queue::QueueOptions),
+    /// Show everything about a job.
+    Job(queue::ShowOptions),
+    /// Print what a job that was submitted has written.
+    Output(output::Options),
     /// End jobs.
-    Cancel(lists::CancelOptions),
+    Cancel(queue::CancelOptions),
+    /// Hold jobs back that wait for nodes.
+    Hold(queue::JobsOptions),
+    /// Let jobs start that were held back.
+    Release(queue::JobsOptions),
+    /// Change the priority of jobs that wait for nodes.
+    Priority(queue::PriorityOptions),
+    /// List jobs of the past, and what became of them.
+    History(queue::HistoryOptions),
+    /// List all jobs, or show what the ranks of some did.
+    Jobs(lists::JobsOptions),
+    /// List the nodes, or show the tree that they are in.
+    Nodes(lists::NodesOptions),
+    /// Give nodes no more jobs; what runs there goes on.
+    Drain(node::DrainOptions),
+    /// Give drained nodes jobs again.
+    Resume(node::ResumeOptions),
     /// List the programs that were run, and the nodes that hold them for the next launch.
     Programs(programs::ListOptions),
     /// Have nodes let go of a program that they hold for its next launch.
@@ -128,6 +153,10 @@ enum Command {
     Plan(plan::Options),
     /// Show the configuration.
     Config(config_command::Options),
+    /// Print completions for a shell.
+    Completions(man::CompletionsOptions),
+    /// Print a manual page, or write all of them.
+    Man(man::ManOptions),
     /// Show the versions of this program and of the running control node.
     Version,
     /// The process behind `hearth up`; not for people.
@@ -142,7 +171,7 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             crate::output::say_line(format_args!("{error:#}"));
-            ExitCode::from(EXIT_CONTROL)
+            ExitCode::from(exit::CONTROL)
         }
     }
 }
@@ -154,7 +183,17 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Run(options) => run::main(&global, options),
         Command::Nodes(options) => lists::nodes(&global, &options).map(done),
         Command::Jobs(options) => lists::jobs(&global, &options).map(done),
-        Command::Cancel(options) => lists::cancel(&global, &options).map(done),
+        Command::Submit(options) => submit::main(&global, options),
+        Command::Queue(options) => queue::queue(&global, &options).map(done),
+        Command::Job(options) => queue::job(&global, &options).map(done),
+        Command::Output(options) => output::main(&global, &options),
+        Command::Cancel(options) => queue::cancel(&global, &options),
+        Command::Hold(options) => queue::hold(&global, &options),
+        Command::Release(options) => queue::release(&global, &options),
+        Command::Priority(options) => queue::priority(&global, &options),
+        Command::History(options) => queue::history(&global, &options).map(done),
+        Command::Drain(options) => node::drain(&global, &options).map(done),
+        Command::Resume(options) => node::resume(&global, &options).map(done),
         Command::Programs(options) => programs::list(&global, &options).map(done),
         Command::Drop(options) => programs::drop(&global, &options),
         Command::Cast(options) => casts::cast(&global, &options),
@@ -173,6 +212,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Node(options) => node::main(&global, options).map(done),
         Command::Plan(options) => plan::main(&global, &options),
         Command::Config(options) => config_command::main(&global, &options).map(done),
+        Command::Completions(options) => man::completions(Cli::command(), &options).map(done),
+        Command::Man(options) => man::man(&global, Cli::command(), &options).map(done),
         Command::Version => config_command::version(&global).map(done),
         Command::Supervise(options) => cluster::supervise(options).map(done),
     }
@@ -226,7 +267,6 @@ fn print_text(text: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {

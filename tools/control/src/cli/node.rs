@@ -1,11 +1,11 @@
-//! `hearth node ...`: what is done with single nodes.
+//! `hearth node ...`, `drain`, `resume`: what is done with single nodes.
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
 use super::Global;
-use crate::api::types::{NodeInfo, NodeState};
+use crate::api::types::{Done, DrainRequest, NodeInfo, NodeState, ResumeRequest};
 use crate::hostlist;
 
 /// How long nodes may take to leave: longer than control goes on asking.
@@ -47,6 +47,50 @@ enum Action {
         #[arg(value_name = "MAC")]
         mac: hearth_boot::Mac,
     },
+}
+
+/// Options of `hearth drain`.
+#[derive(Debug, Args)]
+pub struct DrainOptions {
+    /// The nodes: n0,n[3-5].
+    #[arg(value_name = "LIST")]
+    nodes: String,
+    /// Why, for whoever finds them drained.
+    #[arg(short = 'r', long, value_name = "TEXT")]
+    reason: String,
+}
+
+/// Options of `hearth resume`.
+#[derive(Debug, Args)]
+pub struct ResumeOptions {
+    /// The nodes: n0,n[3-5].
+    #[arg(value_name = "LIST")]
+    nodes: String,
+}
+
+/// Has nodes get no more jobs.
+pub fn drain(global: &Global, options: &DrainOptions) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let request = DrainRequest {
+        nodes: options.nodes.clone(),
+        reason: options.reason.clone(),
+        by: crate::user::name(),
+    };
+    super::block_on(async move {
+        let _: Done = client.post("/v1/nodes/drain", &request).await?;
+        Ok(())
+    })
+}
+
+/// Has drained nodes get jobs again.
+pub fn resume(global: &Global, options: &ResumeOptions) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let nodes = options.nodes.clone();
+    super::block_on(async move {
+        let request = ResumeRequest { nodes };
+        let _: Done = client.post("/v1/nodes/resume", &request).await?;
+        Ok(())
+    })
 }
 
 /// Does it.

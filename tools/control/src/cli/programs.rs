@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 
-use super::{EXIT_CONTROL, Global, block_on, print_json, print_text, run, table};
+use super::{Global, block_on, exit, job_options, print_json, print_text, table};
 use crate::api::types::{DropAnswer, DropOutcome, DropRequest, ProgramInfo};
 use crate::{clock, hostlist, output, secrets};
 
@@ -108,7 +108,7 @@ pub(super) fn print_dropped(global: &Global, answer: &DropAnswer) -> anyhow::Res
         remarks(answer).into_iter().for_each(output::say_line);
     }
     if !answer.nodes.iter().all(|node| node.outcome.is_certain()) {
-        return Ok(ExitCode::from(EXIT_CONTROL));
+        return Ok(ExitCode::from(exit::CONTROL));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -172,7 +172,7 @@ fn request(options: &DropOptions) -> anyhow::Result<DropRequest> {
     }
     let word = options.program.clone().unwrap_or_default();
     let program = if word.contains('/') {
-        match run::hash_program(Path::new(&word)) {
+        match job_options::hash_program(Path::new(&word)) {
             Ok(hash) => secrets::encode_hex(&hash),
             Err((_, text)) => bail!("{}", text.replacen("cannot run", "cannot read", 1)),
         }

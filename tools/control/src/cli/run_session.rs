@@ -60,6 +60,35 @@ enum Printed {
     Broken(std::io::Error),
 }
 
+/// Prints what a batch job has written, and with `follow` what it writes until it has ended. Gives the
+/// job if it has.
+pub async fn show(
+    client: &Client,
+    id: u64,
+    follow: bool,
+    settings: Settings,
+) -> anyhow::Result<Option<Box<JobInfo>>> {
+    let path = format!("/v1/jobs/{id}/output?follow={follow}");
+    let output = client.send(Method::GET, &path, client::empty()).await?;
+    let (frames, queue) = mpsc::channel(QUEUE_FRAMES);
+    let (report, mut printed) = mpsc::channel(2);
+    std::thread::spawn(move || print(queue, &report, settings));
+    let reading = tokio::spawn(read_frames(output.into_body(), frames));
+    match printed.recv().await {
+        Some(Printed::End(job)) => Ok(Some(job)),
+        // A reader that has gone wants no more.
+        Some(Printed::Broken(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(None),
+        Some(Printed::Broken(error)) => Err(error.into()),
+        None => {
+            reading.await??;
+            match follow {
+                true => Err(RequestError::Broken("it ended early".to_string()).into()),
+                false => Ok(None),
+            }
+        }
+    }
+}
+
 /// Follows job `id` to its end.
 pub async fn follow(client: &Client, id: u64, settings: Settings) -> anyhow::Result<Outcome> {
     let output = client
@@ -197,6 +226,10 @@ fn print(mut queue: mpsc::Receiver<Frame>, report: &mpsc::Sender<Printed>, setti
             return;
         }
     }
+    // The end of what there is so far, perhaps in the middle of a line.
+    if let Err(error) = screen.finish() {
+        drop(report.blocking_send(Printed::Broken(error)));
+    }
 }
 
 /// Standard output, standard error and the progress line between them.
@@ -260,6 +293,14 @@ impl Screen {
             });
         }
         self.printer().finish()
+    }
+
+    fn finish(&mut self) -> std::io::Result<()> {
+        self.clear_progress();
+        match self.settings.json {
+            true => Ok(()),
+            false => self.printer().finish(),
+        }
     }
 
     fn printer(&mut self) -> &mut Printer<std::io::Stdout, std::io::Stderr> {

@@ -1,0 +1,199 @@
+//! The queue: its jobs, and what changes their places; nodes that get no more jobs.
+//!
+//! Neighbours: `jobs::Runner` (has the queue), `past` (jobs that are over).
+//!
+//! Invariant: an answer has a bound, which is the queue's own.
+
+use std::collections::HashMap;
+
+use axum::extract::{Json, Path, Query, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::jobs::job_refusal;
+use super::types::{Done, DrainRequest, JobInfo, JobState, PriorityRequest, QueuedJob, ResumeRequest};
+use super::{Api, Refusal};
+use crate::hostlist;
+use crate::jobs::{JobError, NodeError, Runner};
+
+/// Which jobs are wanted; what is absent does not matter.
+#[derive(Debug, Default, Clone, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct QueueQuery {
+    /// In one of these states: pending, starting, running or ending, separated by commas.
+    state: Option<String>,
+    /// Of one of these users, separated by commas.
+    user: Option<String>,
+    /// With one of these names, separated by commas.
+    name: Option<String>,
+}
+
+/// Jobs by what people name them by.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    states: Vec<JobState>,
+    users: Vec<String>,
+    names: Vec<String>,
+}
+
+impl Wanted {
+    /// Reads lists separated by commas.
+    ///
+    /// # Errors
+    /// A word that is no state.
+    pub fn new(
+        state: Option<&str>,
+        user: Option<&str>,
+        name: Option<&str>,
+    ) -> Result<Self, Refusal> {
+        let words = |list: Option<&str>| -> Vec<String> {
+            let words = list.into_iter().flat_map(|list| list.split(','));
+            words.map(|word| word.trim().to_string()).collect()
+        };
+        let states = words(state);
+        let states = states.iter().map(|word| state_of(word));
+        Ok(Wanted {
+            states: states.collect::<Result<_, _>>()?,
+            users: words(user),
+            names: words(name),
+        })
+    }
+
+    /// Whether a job is one of them.
+    pub fn has(&self, job: &JobInfo) -> bool {
+        (self.states.is_empty() || self.states.contains(&job.state))
+            && (self.users.is_empty() || self.users.contains(&job.user))
+            && (self.names.is_empty() || self.names.contains(&job.name))
+    }
+}
+
+/// The state that a word or Slurm's short form of it means.
+fn state_of(word: &str) -> Result<JobState, Refusal> {
+    let lower = word.to_ascii_lowercase();
+    let mut all = JobState::ALL.into_iter();
+    let found = all.find(|state| state.word() == lower || state.short() == word);
+    found.ok_or_else(|| {
+        let words: Vec<&str> = JobState::ALL.iter().map(|state| state.word()).collect();
+        Refusal::bad_request(format!(
+            "{word:?} is not a state of a job; states are {}",
+            words.join(", ")
+        ))
+    })
+}
+
+/// Jobs that are not over: pending ones in the order of the queue, then the others by number.
+#[utoipa::path(get, path = "/v1/queue", tag = "jobs", params(QueueQuery), responses((status = 200, body = Vec<QueuedJob>)))]
+pub async fn list(
+    State(api): State<Api>,
+    Query(query): Query<QueueQuery>,
+) -> Result<Json<Vec<QueuedJob>>, Refusal> {
+    let (state, user, name) = (&query.state, &query.user, &query.name);
+    let wanted = Wanted::new(state.as_deref(), user.as_deref(), name.as_deref())?;
+    let core = api.shared.lock();
+    let runner = &core.runner;
+    let order = runner.queue_order();
+    let places: HashMap<u64, usize> = order.into_iter().zip(0..).collect();
+    let place = |job: &QueuedJob| {
+        let pending = job.state == JobState::Pending;
+        let place = places.get(&job.id).copied().filter(|_| pending);
+        (!pending, place.unwrap_or(usize::MAX), job.id)
+    };
+    let jobs = runner.jobs().filter(|job| wanted.has(job));
+    let mut jobs: Vec<QueuedJob> = jobs.map(QueuedJob::from).collect();
+    drop(core);
+    jobs.sort_by_cached_key(place);
+    Ok(Json(jobs))
+}
+
+/// Keep a pending job from starting.
+#[utoipa::path(post, path = "/v1/jobs/{id}/hold", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), responses((status = 200, body = Done)))]
+pub async fn hold(State(api): State<Api>, Path(id): Path<u64>) -> Result<Json<Done>, Refusal> {
+    change(&api, |runner| runner.hold(id))
+}
+
+/// Let a held job start.
+#[utoipa::path(post, path = "/v1/jobs/{id}/release", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), responses((status = 200, body = Done)))]
+pub async fn release(State(api): State<Api>, Path(id): Path<u64>) -> Result<Json<Done>, Refusal> {
+    change(&api, |runner| runner.release(id))
+}
+
+/// Give a pending job another priority.
+#[utoipa::path(post, path = "/v1/jobs/{id}/priority", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), request_body = PriorityRequest, responses((status = 200, body = Done)))]
+pub async fn priority(
+    State(api): State<Api>,
+    Path(id): Path<u64>,
+    Json(request): Json<PriorityRequest>,
+) -> Result<Json<Done>, Refusal> {
+    change(&api, |runner| runner.set_priority(id, request.priority))
+}
+
+fn change(
+    api: &Api,
+    change: impl FnOnce(&mut Runner) -> Result<(), JobError>,
+) -> Result<Json<Done>, Refusal> {
+    let changed = api.shared.with_runner(|runner, _, _| change(runner));
+    changed.map(|()| Json(Done {})).map_err(job_refusal)
+}
+
+/// Give nodes no more jobs; what runs there goes on.
+#[utoipa::path(post, path = "/v1/nodes/drain", tag = "nodes", request_body = DrainRequest, responses((status = 200, body = Done)))]
+pub async fn drain(
+    State(api): State<Api>,
+    Json(request): Json<DrainRequest>,
+) -> Result<Json<Done>, Refusal> {
+    let nodes = hostlist::parse(&request.nodes).map_err(Refusal::bad_request)?;
+    let by = match request.by.is_empty() {
+        true => crate::user::name(),
+        false => request.by,
+    };
+    let shared = &api.shared;
+    let drained = shared.with_runner(|runner, _, _| runner.drain(&nodes, &request.reason, &by));
+    drained.map(|()| Json(Done {})).map_err(node_refusal)
+}
+
+/// Give drained nodes jobs again.
+#[utoipa::path(post, path = "/v1/nodes/resume", tag = "nodes", request_body = ResumeRequest, responses((status = 200, body = Done)))]
+pub async fn resume(
+    State(api): State<Api>,
+    Json(request): Json<ResumeRequest>,
+) -> Result<Json<Done>, Refusal> {
+    let nodes = hostlist::parse(&request.nodes).map_err(Refusal::bad_request)?;
+    let resumed = api.shared.with_runner(|runner, _, _| runner.resume(&nodes));
+    resumed.map(|()| Json(Done {})).map_err(node_refusal)
+}
+
+fn node_refusal(error: NodeError) -> Refusal {
+    match error {
+        NodeError::Unknown(_) => {
+            Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "no-such-nodes", error)
+        }
+        NodeError::NotDrained(_) => Refusal::new(StatusCode::CONFLICT, "not-drained", error),
+        error => Refusal::bad_request(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_chosen_by_state_user_and_name() {
+        let job = JobInfo {
+            user: "eva".into(),
+            name: "solve".into(),
+            state: JobState::Running,
+            ..JobInfo::default()
+        };
+        let has = |state, user, name| Wanted::new(state, user, name).unwrap().has(&job);
+        assert!(has(None, None, None));
+        assert!(has(Some("pending,running"), Some("ida, eva"), Some("solve")));
+        assert!(has(Some("R"), None, None) && has(Some("RUNNING"), None, None));
+        assert!(!has(Some("PD"), None, None));
+        assert!(!has(None, Some("ida"), None));
+        assert!(!has(None, None, Some("solv")));
+        let error = Wanted::new(Some("walking"), None, None).unwrap_err();
+        assert_eq!(error.code(), "bad-request");
+    }
+}

@@ -1,0 +1,421 @@
+//! What a job is to be: the options that `run`, `submit` and job scripts share, and the request made of them.
+//!
+//! Key types: [`JobOptions`], [`QueueOptions`], [`Files`]. Neighbours: `run`, `submit`, `script`.
+//!
+//! Invariant: an option means the same in all three places, since it is defined once.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+
+use super::exit;
+use crate::api::types::{
+    AfterCondition, AfterJob, JobAccepted, JobRequest, Reuse, WithFile,
+};
+use crate::client::{Client, RequestError};
+use crate::config::{Load, Verify};
+use crate::{programs, secrets};
+
+/// Options of a job.
+#[derive(Debug, Clone, Default, Args)]
+pub struct JobOptions {
+    /// Number of ranks, one a node [default: as many as --nodes names, else 1].
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: Option<u32>,
+    /// Run on these nodes and no others, rank 0 on the first: n0,n[3-5].
+    #[arg(long, value_name = "LIST")]
+    nodes: Option<String>,
+    /// Name of the job in lists [default: the program's].
+    #[arg(short = 'J', long, value_name = "NAME")]
+    name: Option<String>,
+    /// Give the job an environment variable; it gets no others than these and HEARTH_*.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable())]
+    env: Vec<OsString>,
+    /// End the job after so long: seconds, 30s, 10m, 2h, 1d, or as M:SS, H:MM:SS, D-HH:MM:SS; 0: never
+    /// [config: jobs.time_limit_s].
+    #[arg(short = 't', long, value_name = "TIME", value_parser = time_limit)]
+    time_limit: Option<u64>,
+    /// Jobs with a higher priority go first [default: 0].
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// Start only when these jobs have ended, however they did: 12,14.
+    #[arg(long, value_name = "JOBS", value_delimiter = ',')]
+    after: Vec<u64>,
+    /// Start only when these jobs have completed; if one did not, this one is cancelled.
+    #[arg(long, value_name = "JOBS", value_delimiter = ',')]
+    after_ok: Vec<u64>,
+    /// Wait for nodes that have not joined yet instead of refusing the job.
+    #[arg(long)]
+    wait: bool,
+    /// Do not use pages that nodes hold from an earlier launch; what they hold of the program goes.
+    #[arg(long, conflicts_with = "warm_only")]
+    cold: bool,
+    /// Run only on nodes that hold the program from an earlier launch; fail if there are too few.
+    #[arg(long)]
+    warm_only: bool,
+    /// Put the program's code into 2 MiB pages if it has enough, or not [config:
+    /// retention.large_text].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    large_text: Option<bool>,
+    /// When to check pages that stayed on a node [config: retention.verify].
+    #[arg(long, value_name = "WHEN")]
+    verify: Option<Verify>,
+    /// How the program reaches nodes that do not hold it: broadcast, the job starts when all of it is
+    /// there; demand, page by page; auto, as suits [config: broadcast.load].
+    #[arg(long, value_name = "HOW")]
+    load: Option<Load>,
+    /// A file that the program finds as /with/NAME: a path, or the name of a file that was cast before;
+    /// can be repeated. What is not on the job's nodes is cast to them first.
+    #[arg(long, value_name = "FILE")]
+    with: Vec<PathBuf>,
+    /// Leave checking the program to the nodes (for tests of the nodes).
+    #[arg(long, hide = true)]
+    no_precheck: bool,
+}
+
+/// Options of a job that nobody waits for.
+#[derive(Debug, Clone, Default, Args)]
+pub struct QueueOptions {
+    /// Hold the job back until `hearth release`.
+    #[arg(short = 'H', long)]
+    hold: bool,
+    /// Queue the job again when a node is lost under it, or the control node ends.
+    #[arg(long)]
+    requeue: bool,
+    /// A file that rank 0 reads as its standard input.
+    #[arg(short = 'i', long, value_name = "FILE")]
+    input: Option<PathBuf>,
+}
+
+/// Takes `NAME=VALUE`, in whatever encoding.
+fn variable() -> impl clap::builder::TypedValueParser<Value = OsString> {
+    use clap::builder::TypedValueParser;
+    clap::builder::OsStringValueParser::new().try_map(|text| {
+        match text.as_bytes().iter().position(|&byte| byte == b'=') {
+            Some(1..) => Ok(text),
+            _ => Err("write NAME=VALUE"),
+        }
+    })
+}
+
+/// Seconds of a time: `90`, `30s`, `10m`, `2h`, `1d`, `M:SS`, `H:MM:SS`, `D-HH:MM:SS`.
+fn time_limit(text: &str) -> Result<u64, &'static str> {
+    const WRONG: &str = "write seconds, or 30s, 10m, 2h, 1d, or M:SS, H:MM:SS, D-HH:MM:SS";
+    let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => text.parse::<u64>().map_err(|_| WRONG),
+        false => Err(WRONG),
+    };
+    let suffixes = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
+    for (suffix, seconds) in suffixes {
+        if let Some(count) = text.strip_suffix(suffix) {
+            return number(count)?.checked_mul(seconds).ok_or(WRONG);
+        }
+    }
+    let (days, rest) = match text.split_once('-') {
+        Some((days, rest)) => (number(days)?, rest),
+        None => (0, text),
+    };
+    let parts: Vec<u64> = rest.split(':').map(number).collect::<Result<_, _>>()?;
+    let short = parts.iter().skip(1).all(|part| *part < 60);
+    let seconds = match parts[..] {
+        [seconds] if days == 0 && !text.contains('-') => Some(seconds),
+        [minutes, seconds] if short && days == 0 => {
+            minutes.checked_mul(60).and_then(|sum| sum.checked_add(seconds))
+        }
+        [hours, minutes, seconds] if short => hours
+            .checked_mul(3600)
+            .and_then(|sum| sum.checked_add(minutes * 60 + seconds)),
+        _ => return Err(WRONG),
+    };
+    let days = days.checked_mul(86_400);
+    days.zip(seconds)
+        .and_then(|(days, rest)| days.checked_add(rest))
+        .ok_or(WRONG)
+}
+
+/// Files to send to control, by the id of their content.
+pub type Files = BTreeMap<String, PathBuf>;
+
+impl JobOptions {
+    /// These options where they say something, else `script`'s; both where many are possible.
+    #[must_use]
+    pub fn over(self, script: JobOptions) -> JobOptions {
+        let both = |mine: Vec<u64>, theirs: Vec<u64>| [theirs, mine].concat();
+        let ranks_named = self.ranks.is_some() || self.nodes.is_some();
+        // The number of ranks and the list of nodes belong together.
+        let (ranks, nodes) = match ranks_named {
+            true => (self.ranks, self.nodes),
+            false => (script.ranks, script.nodes),
+        };
+        let reuse_named = self.cold || self.warm_only;
+        JobOptions {
+            ranks,
+            nodes,
+            name: self.name.or(script.name),
+            env: [script.env, self.env].concat(),
+            time_limit: self.time_limit.or(script.time_limit),
+            priority: self.priority.or(script.priority),
+            after: both(self.after, script.after),
+            after_ok: both(self.after_ok, script.after_ok),
+            wait: self.wait || script.wait,
+            cold: self.cold || (script.cold && !reuse_named),
+            warm_only: self.warm_only || (script.warm_only && !reuse_named),
+            large_text: self.large_text.or(script.large_text),
+            verify: self.verify.or(script.verify),
+            load: self.load.or(script.load),
+            with: [script.with, self.with].concat(),
+            no_precheck: self.no_precheck || script.no_precheck,
+        }
+    }
+
+    /// With more variables, which those given by `--env` go before.
+    pub fn add_variables(&mut self, variables: Vec<OsString>) {
+        self.env.splice(0..0, variables);
+    }
+
+    /// The request for a job of `command`, whose program has the hash `hash`; files that control may
+    /// lack are put into `files`.
+    ///
+    /// # Errors
+    /// A file of `--with` cannot be read or has no good name.
+    pub fn request(
+        &self,
+        command: &[OsString],
+        hash: programs::Hash,
+        files: &mut Files,
+    ) -> anyhow::Result<JobRequest> {
+        let encode = |word: &OsString| STANDARD.encode(word.as_bytes());
+        let file_name = Path::new(&command[0]).file_name().unwrap_or_default();
+        let file_name = || file_name.to_string_lossy().into_owned();
+        // Without -n the control node counts the nodes named.
+        let ranks = self
+            .ranks
+            .unwrap_or(if self.nodes.is_some() { 0 } else { 1 });
+        let after = |jobs: &[u64], condition| -> Vec<AfterJob> {
+            let after = |&job| AfterJob { job, condition };
+            jobs.iter().map(after).collect()
+        };
+        let program = secrets::encode_hex(&hash);
+        files.insert(program.clone(), PathBuf::from(&command[0]));
+        Ok(JobRequest {
+            name: self.name.clone().unwrap_or_else(file_name),
+            program,
+            args: command.iter().map(encode).collect(),
+            env: last_of_each(&self.env).into_iter().map(encode).collect(),
+            ranks,
+            nodes: self.nodes.clone(),
+            time_limit_s: self.time_limit,
+            no_precheck: self.no_precheck,
+            wait: self.wait,
+            reuse: match (self.cold, self.warm_only) {
+                (true, _) => Reuse::Forbid,
+                (_, true) => Reuse::Require,
+                _ => Reuse::Allow,
+            },
+            large_text: self.large_text,
+            verify: self.verify,
+            load: self.load,
+            with: with_files(&self.with, files)?,
+            user: crate::user::name(),
+            priority: self.priority.unwrap_or(0),
+            after: [
+                after(&self.after, AfterCondition::Any),
+                after(&self.after_ok, AfterCondition::Ok),
+            ]
+            .concat(),
+            ..JobRequest::default()
+        })
+    }
+}
+
+impl QueueOptions {
+    /// These options where they say something, else `script`'s.
+    #[must_use]
+    pub fn over(self, script: QueueOptions) -> QueueOptions {
+        QueueOptions {
+            hold: self.hold || script.hold,
+            requeue: self.requeue || script.requeue,
+            input: self.input.or(script.input),
+        }
+    }
+
+    /// Puts these options into a request.
+    ///
+    /// # Errors
+    /// The input cannot be read.
+    pub fn complete(&self, request: &mut JobRequest, files: &mut Files) -> anyhow::Result<()> {
+        request.batch = true;
+        request.hold = self.hold;
+        request.requeue = self.requeue;
+        if let Some(path) = &self.input {
+            let hash = programs::hash_of_file(path)
+                .with_context(|| format!("cannot read the input {}", path.display()))?;
+            let id = secrets::encode_hex(&hash);
+            files.insert(id.clone(), path.clone());
+            request.input = Some(id);
+        }
+        Ok(())
+    }
+}
+
+/// Variables, each name once: the last value goes.
+fn last_of_each(variables: &[OsString]) -> Vec<&OsString> {
+    let name = |variable: &OsString| -> Vec<u8> {
+        let bytes = variable.as_bytes();
+        bytes.split(|byte| *byte == b'=').next().unwrap_or_default().to_vec()
+    };
+    let last: BTreeMap<Vec<u8>, usize> = variables
+        .iter()
+        .enumerate()
+        .map(|(index, variable)| (name(variable), index))
+        .collect();
+    let stays = |(index, variable)| (last.get(&name(variable)) == Some(&index)).then_some(variable);
+    variables.iter().enumerate().filter_map(stays).collect()
+}
+
+/// The files of `--with`. A word that is the path of a file is that; another is the name of a file that
+/// was cast.
+fn with_files(words: &[PathBuf], paths: &mut Files) -> anyhow::Result<Vec<WithFile>> {
+    let mut files: Vec<WithFile> = Vec::with_capacity(words.len());
+    for word in words {
+        let is_path = word.components().count() > 1 || word.is_file();
+        let file = if is_path {
+            let object = secrets::encode_hex(&super::casts::hash_file(word)?);
+            let name = super::hosted::file_name(word)?;
+            paths.insert(object.clone(), word.clone());
+            let object = Some(object);
+            WithFile { name, object }
+        } else {
+            let name = word
+                .to_str()
+                .context("names of files that were cast are UTF-8")?;
+            WithFile {
+                name: name.to_string(),
+                object: None,
+            }
+        };
+        crate::hosted::check_name(&file.name)?;
+        if files.iter().any(|known| known.name == file.name) {
+            bail!(
+                "two files of --with are called {:?}; rename one, or cast it under another name with `hearth cast --name`",
+                file.name
+            );
+        }
+        files.push(file);
+    }
+    Ok(files)
+}
+
+/// The hash of a program's file, or the exit status and the reason why there is none.
+pub fn hash_program(program: &Path) -> Result<programs::Hash, (u8, String)> {
+    let path = program.display();
+    let metadata = std::fs::metadata(program).map_err(|error| {
+        let hint = match (error.kind(), program.components().count()) {
+            (std::io::ErrorKind::NotFound, 1) => "; give its path, the search path is not used",
+            _ => "",
+        };
+        let text = format!("cannot run {path}: {error}{hint}");
+        (exit::NO_PROGRAM, text)
+    })?;
+    if !metadata.is_file() {
+        let text = format!("cannot run {path}: it is not a file");
+        return Err((exit::BAD_PROGRAM, text));
+    }
+    programs::hash_of_file(program)
+        .map_err(|error| (exit::BAD_PROGRAM, format!("cannot read {path}: {error}")))
+}
+
+/// Hands the job in; sends files first that control does not have. Gives the job's number.
+///
+/// # Errors
+/// [`RequestError`] where control refuses; a file that cannot be read.
+pub async fn hand_in(client: &Client, request: &JobRequest, files: &Files) -> anyhow::Result<u64> {
+    let accepted: Result<JobAccepted, RequestError> = client.post("/v1/jobs", request).await;
+    match accepted {
+        Err(error) if error.code() == Some("unknown-program") => {}
+        accepted => return Ok(accepted?.id),
+    }
+    for (object, path) in files {
+        let known: Result<serde_json::Value, RequestError> =
+            client.get(&format!("/v1/programs/{object}")).await;
+        match known {
+            Err(error) if error.code() == Some("unknown-program") => {
+                super::casts::upload(client, object, path).await?;
+            }
+            known => drop(known?),
+        }
+    }
+    let accepted: JobAccepted = client.post("/v1/jobs", request).await?;
+    Ok(accepted.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_slurm_reads_them_but_a_number_is_seconds() {
+        for (text, seconds) in [
+            ("0", 0),
+            ("90", 90),
+            ("30s", 30),
+            ("10m", 600),
+            ("2h", 7200),
+            ("1d", 86_400),
+            ("1:30", 90),
+            ("2:00:01", 7201),
+            ("1-00:00:01", 86_401),
+            ("100:00:00", 360_000),
+        ] {
+            assert_eq!(time_limit(text), Ok(seconds), "{text}");
+        }
+        for wrong in [
+            "", "-1", "1.5", "1:60", "1:2:3:4", "1-2", "1-2:3", "x", "5x", ":", "m", "99999999999999999999", "9999999999999999999d",
+        ] {
+            assert!(time_limit(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_goes_before_the_script() {
+        let script = JobOptions {
+            ranks: Some(4),
+            time_limit: Some(60),
+            env: vec!["A=1".into(), "B=2".into()],
+            cold: true,
+            after: vec![1],
+            ..JobOptions::default()
+        };
+        let line = JobOptions {
+            nodes: Some("n[0-1]".into()),
+            env: vec!["A=3".into()],
+            warm_only: true,
+            after: vec![2],
+            ..JobOptions::default()
+        };
+        let both = line.over(script);
+        assert_eq!((both.ranks, both.nodes.as_deref()), (None, Some("n[0-1]")));
+        assert_eq!((both.cold, both.warm_only), (false, true));
+        assert_eq!((both.time_limit, &both.after[..]), (Some(60), &[1, 2][..]));
+        let request = both.request(&["./p".into()], [7; 32], &mut Files::new()).unwrap();
+        let env: Vec<Vec<u8>> = request.env.iter().map(|word| STANDARD.decode(word).unwrap()).collect();
+        assert_eq!(env, [b"B=2".to_vec(), b"A=3".to_vec()]);
+        assert_eq!(request.after.len(), 2);
+        assert_eq!(request.ranks, 0);
+        assert!(!request.user.is_empty());
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let (code, text) = hash_program(Path::new("/no/such/program")).unwrap_err();
+        assert_eq!(code, 127);
+        assert!(text.contains("/no/such/program"), "{text}");
+        assert_eq!(hash_program(Path::new("/")).unwrap_err().0, 126);
+    }
+}

@@ -1,0 +1,395 @@
+//! `hearth queue`, `cancel`, `hold`, `release`, `priority`, `job`, `history`: jobs in the queue and of the past,
+//! with the columns of Slurm's tools.
+//!
+//! Neighbours: `api::queue` and `api::past` on the other side.
+//!
+//! Invariant: what is asked about several jobs is tried for each of them, and each refusal is told.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{Global, block_on, exit, print_json, print_text, table};
+use crate::api::types::{CancelRequest, Done, JobInfo, JobState, PriorityRequest, QueuedJob};
+use crate::client::{Client, RequestError};
+use crate::{clock, output};
+
+/// Which jobs of the queue.
+#[derive(Debug, Default, Clone, Args)]
+pub struct Which {
+    /// Only jobs of these users, separated by commas.
+    #[arg(short = 'u', long, value_name = "USERS")]
+    user: Option<String>,
+    /// Only jobs with these names, separated by commas.
+    #[arg(long, value_name = "NAMES")]
+    name: Option<String>,
+    /// Only jobs in these states, separated by commas: pending or PD, running or R, ...
+    #[arg(short = 's', long, value_name = "STATES")]
+    state: Option<String>,
+}
+
+impl Which {
+    fn is_any(&self) -> bool {
+        self.user.is_none() && self.name.is_none() && self.state.is_none()
+    }
+
+    /// As the query of a request.
+    fn query(&self) -> Vec<(&'static str, String)> {
+        let all = [("user", &self.user), ("name", &self.name), ("state", &self.state)];
+        let given = all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?)));
+        given.collect()
+    }
+}
+
+/// Options of `hearth queue`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+ST: PD pending, CF starting, R running, CG ending. Pending jobs stand in the order of the queue, before the
+others. NODELIST(REASON): the job's nodes, or why it has none: Resources (too few nodes are free), Priority
+(others go first), Dependency, JobHeldUser, ReqNodeNotAvail, PartitionNodeLimit (more nodes than are in service),
+QOSMaxJobsPerUserLimit, QOSMaxNodePerUserLimit; `hearth job JOB` says more.")]
+pub struct QueueOptions {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Options of `hearth cancel`.
+#[derive(Debug, Args)]
+pub struct CancelOptions {
+    /// Jobs to end.
+    #[arg(value_name = "JOB", required_unless_present_any = ["user", "name", "state"], conflicts_with_all = ["user", "name", "state"])]
+    jobs: Vec<u64>,
+    #[command(flatten)]
+    which: Which,
+    /// Signal to end them with.
+    #[arg(long, default_value_t = 15, value_name = "NUMBER")]
+    signal: i32,
+}
+
+/// Jobs by number, for `hearth hold` and `release`.
+#[derive(Debug, Args)]
+pub struct JobsOptions {
+    /// The jobs.
+    #[arg(required = true, value_name = "JOB")]
+    jobs: Vec<u64>,
+}
+
+/// Options of `hearth priority`.
+#[derive(Debug, Args)]
+pub struct PriorityOptions {
+    /// The new priority; jobs with a higher one go first.
+    #[arg(value_name = "NUMBER", allow_negative_numbers = true)]
+    priority: i32,
+    /// The jobs.
+    #[arg(required = true, value_name = "JOB")]
+    jobs: Vec<u64>,
+}
+
+/// Options of `hearth job`.
+#[derive(Debug, Args)]
+pub struct ShowOptions {
+    /// The job.
+    #[arg(value_name = "JOB")]
+    job: u64,
+}
+
+/// Options of `hearth history`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Times are written as 2026-11-21, 2026-11-21T08:30 (UTC), or as so long ago: 90m, 12h, 7d.")]
+pub struct HistoryOptions {
+    #[command(flatten)]
+    which: Which,
+    /// Only jobs that were not over before this time.
+    #[arg(short = 'S', long, value_name = "TIME", value_parser = time)]
+    since: Option<u64>,
+    /// Only jobs that were submitted before this time.
+    #[arg(short = 'E', long, value_name = "TIME", value_parser = time)]
+    until: Option<u64>,
+    /// At most so many, the newest.
+    #[arg(long, default_value_t = 100, value_name = "COUNT")]
+    limit: u32,
+}
+
+/// A point in time, in microseconds since 1970.
+fn time(text: &str) -> Result<u64, String> {
+    let wrong = || "write 2026-11-21, 2026-11-21T08:30, or so long ago: 90m, 12h, 7d".to_string();
+    if let Some(at) = clock::parse_utc(text) {
+        return Ok(at);
+    }
+    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
+    let ago = units.into_iter().find_map(|(unit, seconds)| {
+        let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        count.checked_mul(seconds)?.checked_mul(1_000_000)
+    });
+    ago.map(|ago| clock::unix_us().saturating_sub(ago))
+        .ok_or_else(wrong)
+}
+
+/// A path with a query.
+fn path(base: &str, query: &[(&str, String)]) -> String {
+    let mut path = base.to_string();
+    let mut separator = '?';
+    for (key, value) in query {
+        path.push(separator);
+        path.push_str(key);
+        path.push('=');
+        for byte in value.bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b',' => {
+                    path.push(char::from(byte));
+                }
+                _ => path.push_str(&format!("%{byte:02X}")),
+            }
+        }
+        separator = '&';
+    }
+    path
+}
+
+/// Prints the jobs that are not over.
+pub fn queue(global: &Global, options: &QueueOptions) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let path = path("/v1/queue", &options.which.query());
+    let jobs: Vec<QueuedJob> = block_on(async move { Ok(client.get(&path).await?) })?;
+    if global.json {
+        return print_json(&jobs);
+    }
+    print_text(&queue_text(&jobs, clock::unix_us()))
+}
+
+fn queue_text(jobs: &[QueuedJob], now_us: u64) -> String {
+    let mut rows = table::Rows::new(&[
+        ("JOBID", table::Side::Right),
+        ("NAME", table::Side::Left),
+        ("USER", table::Side::Left),
+        ("ST", table::Side::Left),
+        ("TIME", table::Side::Right),
+        ("NODES", table::Side::Right),
+        ("NODELIST(REASON)", table::Side::Left),
+    ]);
+    for job in jobs {
+        let ran_us = job.started_unix_us.map_or(0, |started| now_us.saturating_sub(started));
+        let place = match job.nodes.is_empty() {
+            false => job.nodes.clone(),
+            true => format!("({})", job.why.map_or("None", |why| why.word())),
+        };
+        rows.add([
+            job.id.to_string(),
+            table::short_name(&job.name),
+            table::short_name(&job.user),
+            job.state.short().to_string(),
+            clock::span(ran_us / 1_000_000),
+            job.nodes_total.to_string(),
+            place,
+        ]);
+    }
+    rows.text()
+}
+
+/// Asks control for something about each job; tells every refusal.
+fn for_each(
+    global: &Global,
+    jobs: &[u64],
+    what: impl AsyncFn(&Client, u64) -> Result<Done, RequestError>,
+) -> anyhow::Result<ExitCode> {
+    let client = global.client()?;
+    block_on(async {
+        let mut refused = 0;
+        for job in jobs {
+            match what(&client, *job).await {
+                Ok(_) => {}
+                Err(error) if error.is_gone() => return Err(error.into()),
+                Err(error) => {
+                    output::say_line(error);
+                    refused += 1;
+                }
+            }
+        }
+        Ok(match refused {
+            0 => ExitCode::SUCCESS,
+            _ => ExitCode::from(exit::PARTLY),
+        })
+    })
+}
+
+/// Ends jobs.
+pub fn cancel(global: &Global, options: &CancelOptions) -> anyhow::Result<ExitCode> {
+    let request = CancelRequest {
+        signal: Some(options.signal),
+        reason: Some("cancelled with `hearth cancel`".to_string()),
+    };
+    let mut jobs = options.jobs.clone();
+    if !options.which.is_any() {
+        let client = global.client()?;
+        let path = path("/v1/queue", &options.which.query());
+        let listed: Vec<QueuedJob> = block_on(async move { Ok(client.get(&path).await?) })?;
+        // Waiting ones go first, so that none of them starts because another was ended.
+        let (waiting, others): (Vec<_>, Vec<_>) =
+            listed.iter().partition(|job| job.state == JobState::Pending);
+        jobs = waiting.iter().chain(&others).map(|job| job.id).collect();
+    }
+    for_each(global, &jobs, async |client, job| {
+        let done = client.post(&format!("/v1/jobs/{job}/cancel"), &request).await;
+        match done {
+            // It ended between the question and this.
+            Err(error) if error.code() == Some("job-ended") && !options.which.is_any() => Ok(Done {}),
+            done => done,
+        }
+    })
+}
+
+/// Holds jobs back.
+pub fn hold(global: &Global, options: &JobsOptions) -> anyhow::Result<ExitCode> {
+    for_each(global, &options.jobs, async |client, job| {
+        client.post(&format!("/v1/jobs/{job}/hold"), &()).await
+    })
+}
+
+/// Lets held jobs start.
+pub fn release(global: &Global, options: &JobsOptions) -> anyhow::Result<ExitCode> {
+    for_each(global, &options.jobs, async |client, job| {
+        client.post(&format!("/v1/jobs/{job}/release"), &()).await
+    })
+}
+
+/// Gives jobs another priority.
+pub fn priority(global: &Global, options: &PriorityOptions) -> anyhow::Result<ExitCode> {
+    let priority = options.priority;
+    for_each(global, &options.jobs, async |client, job| {
+        let path = format!("/v1/jobs/{job}/priority");
+        client.post(&path, &PriorityRequest { priority }).await
+    })
+}
+
+/// Prints everything about one job.
+pub fn job(global: &Global, options: &ShowOptions) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let path = format!("/v1/jobs/{}", options.job);
+    let job: JobInfo = block_on(async move { Ok(client.get(&path).await?) })?;
+    if global.json {
+        return print_json(&job);
+    }
+    print_text(&job_text(&job, clock::unix_us()))?;
+    if !job.ranks.is_empty() {
+        print_text(&format!("\n{}", super::report::text(&job)))?;
+    }
+    super::lists::print_faults(&job)
+}
+
+/// `Key=Value` lines, as of `scontrol show job`.
+fn job_text(job: &JobInfo, now_us: u64) -> String {
+    let or_none = |text: &str| match text.is_empty() {
+        true => "(none)".to_string(),
+        false => crate::output::plain(text).replace('\n', " "),
+    };
+    let date = |at: Option<u64>| at.map_or_else(|| "Unknown".to_string(), clock::rfc3339);
+    let flag = |on: bool| u8::from(on).to_string();
+    let end = job.ended_unix_us.unwrap_or(now_us);
+    let ran = job.started_unix_us.map_or(0, |started| end.saturating_sub(started));
+    let after: Vec<String> = job
+        .after
+        .iter()
+        .map(|after| match after.condition {
+            crate::api::types::AfterCondition::Any => format!("after:{}", after.job),
+            crate::api::types::AfterCondition::Ok => format!("after-ok:{}", after.job),
+        })
+        .collect();
+    let mut lines: Vec<Vec<(&str, String)>> = vec![
+        vec![("JobId", job.id.to_string()), ("JobName", table::name(&job.name))],
+        vec![("UserId", or_none(&job.user)), ("Priority", job.priority.to_string())],
+        vec![
+            ("JobState", job.state.word().to_uppercase()),
+            ("Reason", job.why.map_or("None", |why| why.word()).to_string()),
+            ("Detail", or_none(&job.reason)),
+        ],
+        vec![
+            ("Requeue", flag(job.requeue)),
+            ("Restarts", job.restarts.to_string()),
+            ("BatchFlag", flag(job.batch)),
+            ("ExitCode", table::or_dash(job.exit_status)),
+        ],
+        vec![
+            ("RunTime", clock::span(ran / 1_000_000)),
+            ("TimeLimit", job.time_limit_s.map_or_else(|| "UNLIMITED".to_string(), clock::span)),
+        ],
+        vec![
+            ("SubmitTime", clock::rfc3339(job.submitted_unix_us)),
+            ("StartTime", date(job.started_unix_us.or(job.expected_start_unix_us))),
+            ("EndTime", date(job.ended_unix_us)),
+        ],
+        vec![("NumNodes", job.ranks_total.to_string()), ("NodeList", or_none(&job.nodes))],
+        vec![("Dependency", or_none(&after.join(",")))],
+        vec![("Program", job.program.clone()), ("With", or_none(&job.with.join(",")))],
+    ];
+    if let Some(placement) = &job.placement {
+        lines.push(vec![
+            ("Hops", placement.hops.to_string()),
+            ("Certificate", or_none(&placement.certificate)),
+        ]);
+    }
+    if let Some(kept) = &job.output {
+        lines.push(vec![
+            ("OutputBytes", kept.bytes.to_string()),
+            ("OutputBytesLost", kept.dropped_bytes.to_string()),
+        ]);
+    }
+    let mut text = String::new();
+    for (index, line) in lines.iter().enumerate() {
+        let words: Vec<String> = line.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let indent = if index == 0 { "" } else { "   " };
+        text.push_str(&format!("{indent}{}\n", words.join(" ")));
+    }
+    text
+}
+
+/// Prints jobs of the past and the present, the newest last.
+pub fn history(global: &Global, options: &HistoryOptions) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let mut query = options.which.query();
+    query.extend([("all", "true".to_string()), ("brief", "true".to_string())]);
+    query.push(("limit", options.limit.to_string()));
+    query.extend(options.since.map(|at| ("since_unix_us", at.to_string())));
+    query.extend(options.until.map(|at| ("until_unix_us", at.to_string())));
+    let path = path("/v1/jobs", &query);
+    let jobs: Vec<JobInfo> = block_on(async move { Ok(client.get(&path).await?) })?;
+    if global.json {
+        return print_json(&jobs);
+    }
+    print_text(&history_text(&jobs, clock::unix_us()))
+}
+
+fn history_text(jobs: &[JobInfo], now_us: u64) -> String {
+    let mut rows = table::Rows::new(&[
+        ("JOBID", table::Side::Right),
+        ("NAME", table::Side::Left),
+        ("USER", table::Side::Left),
+        ("NODES", table::Side::Right),
+        ("STATE", table::Side::Left),
+        ("EXIT", table::Side::Right),
+        ("SUBMIT", table::Side::Left),
+        ("ELAPSED", table::Side::Right),
+        ("NODELIST", table::Side::Left),
+    ]);
+    for job in jobs {
+        let ended = job.ended_unix_us.unwrap_or(now_us);
+        let ran_us = job.started_unix_us.map_or(0, |started| ended.saturating_sub(started));
+        rows.add([
+            job.id.to_string(),
+            table::short_name(&job.name),
+            table::short_name(&job.user),
+            job.ranks_total.to_string(),
+            job.state.word().to_uppercase(),
+            table::or_dash(job.exit_status),
+            // To the second, without the zone: all times are UTC.
+            clock::rfc3339(job.submitted_unix_us).trim_end_matches('Z').to_string(),
+            clock::span(ran_us / 1_000_000),
+            if job.nodes.is_empty() { "-".to_string() } else { job.nodes.clone() },
+        ]);
+    }
+    rows.text()
+}
+
+#[cfg(test)]
+#[path = "queue/tests.rs"]
+mod tests;
