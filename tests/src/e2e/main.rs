@@ -3,8 +3,8 @@
 //! Each scenario drives the `hearth` command line in `target/hearth/` against a cluster of its own
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under a
-//! time limit, [`programs`], [`streams`], [`failures`], [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`] hold
-//! the scenarios; [`forge`] sends datagrams that nobody on the network has sent.
+//! time limit, [`programs`], [`streams`], [`failures`], [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`],
+//! [`jobs`] hold the scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams that nobody on the network has sent.
 //!
 //! Invariant: no scenario passes because something did not answer: every command has a time limit,
 //! and running into it is a failure.
@@ -15,8 +15,10 @@ mod cluster;
 mod command;
 mod failures;
 mod forge;
+mod jobs;
 mod launched;
 mod nodes;
+mod placements;
 mod programs;
 mod ranks;
 mod streams;
@@ -49,6 +51,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(casts::SCENARIOS.iter());
     all.extend(cast_failures::SCENARIOS.iter());
     all.extend(ranks::SCENARIOS.iter());
+    all.extend(jobs::SCENARIOS.iter());
     all.iter()
         .map(|s| Scenario {
             name: s.name,

@@ -79,17 +79,18 @@ pub async fn jobs(
 }
 
 /// The jobs with the highest numbers that `has` lets through, page by page of what is known; by number.
-async fn newest(
-    api: &Api,
-    query: &JobsQuery,
-    has: impl Fn(&JobInfo) -> bool,
-) -> Vec<JobInfo> {
+async fn newest(api: &Api, query: &JobsQuery, has: impl Fn(&JobInfo) -> bool) -> Vec<JobInfo> {
     let limit = query.limit.unwrap_or(PAGE).min(PAGE_MAX) as usize;
     let mut before = query.before.unwrap_or(u64::MAX);
     let mut found: Vec<JobInfo> = Vec::new();
     while found.len() < limit {
         // Without filters the first page is the answer; with them few of a page may be wanted.
-        let page = page(api, before, PAGE.max(query.limit.unwrap_or(PAGE)).min(PAGE_MAX)).await;
+        let page = page(
+            api,
+            before,
+            PAGE.max(query.limit.unwrap_or(PAGE)).min(PAGE_MAX),
+        )
+        .await;
         let Some(first) = page.first() else { break };
         before = first.id;
         let page = page.into_iter().rev().filter(|job| has(job));

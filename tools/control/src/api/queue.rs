@@ -12,7 +12,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::jobs::job_refusal;
-use super::types::{Done, DrainRequest, JobInfo, JobState, PriorityRequest, QueuedJob, ResumeRequest};
+use super::types::{
+    Done, DrainRequest, JobInfo, JobState, PriorityRequest, QueuedJob, ResumeRequest,
+};
 use super::{Api, Refusal};
 use crate::hostlist;
 use crate::jobs::{JobError, NodeError, Runner};
@@ -188,7 +190,11 @@ mod tests {
         };
         let has = |state, user, name| Wanted::new(state, user, name).unwrap().has(&job);
         assert!(has(None, None, None));
-        assert!(has(Some("pending,running"), Some("ida, eva"), Some("solve")));
+        assert!(has(
+            Some("pending,running"),
+            Some("ida, eva"),
+            Some("solve")
+        ));
         assert!(has(Some("R"), None, None) && has(Some("RUNNING"), None, None));
         assert!(!has(Some("PD"), None, None));
         assert!(!has(None, Some("ida"), None));

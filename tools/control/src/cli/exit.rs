@@ -24,7 +24,10 @@ pub const CANCELLED: u8 = 130;
 
 /// Status and meaning.
 pub const TABLE: &[(u8, &str)] = &[
-    (DONE, "all of it was done; for a job: every rank ended with 0"),
+    (
+        DONE,
+        "all of it was done; for a job: every rank ended with 0",
+    ),
     (
         PARTLY,
         "a part was not done: a node lacks the file, a line of a batch has no answer, a job was not found",

@@ -15,9 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 
 use super::exit;
-use crate::api::types::{
-    AfterCondition, AfterJob, JobAccepted, JobRequest, Reuse, WithFile,
-};
+use crate::api::types::{AfterCondition, AfterJob, JobAccepted, JobRequest, Reuse, WithFile};
 use crate::client::{Client, RequestError};
 use crate::config::{Load, Verify};
 use crate::{programs, secrets};
@@ -125,9 +123,9 @@ fn time_limit(text: &str) -> Result<u64, &'static str> {
     let short = parts.iter().skip(1).all(|part| *part < 60);
     let seconds = match parts[..] {
         [seconds] if days == 0 && !text.contains('-') => Some(seconds),
-        [minutes, seconds] if short && days == 0 => {
-            minutes.checked_mul(60).and_then(|sum| sum.checked_add(seconds))
-        }
+        [minutes, seconds] if short && days == 0 => minutes
+            .checked_mul(60)
+            .and_then(|sum| sum.checked_add(seconds)),
         [hours, minutes, seconds] if short => hours
             .checked_mul(3600)
             .and_then(|sum| sum.checked_add(minutes * 60 + seconds)),
@@ -268,7 +266,11 @@ impl QueueOptions {
 fn last_of_each(variables: &[OsString]) -> Vec<&OsString> {
     let name = |variable: &OsString| -> Vec<u8> {
         let bytes = variable.as_bytes();
-        bytes.split(|byte| *byte == b'=').next().unwrap_or_default().to_vec()
+        bytes
+            .split(|byte| *byte == b'=')
+            .next()
+            .unwrap_or_default()
+            .to_vec()
     };
     let last: BTreeMap<Vec<u8>, usize> = variables
         .iter()
@@ -376,7 +378,19 @@ mod tests {
             assert_eq!(time_limit(text), Ok(seconds), "{text}");
         }
         for wrong in [
-            "", "-1", "1.5", "1:60", "1:2:3:4", "1-2", "1-2:3", "x", "5x", ":", "m", "99999999999999999999", "9999999999999999999d",
+            "",
+            "-1",
+            "1.5",
+            "1:60",
+            "1:2:3:4",
+            "1-2",
+            "1-2:3",
+            "x",
+            "5x",
+            ":",
+            "m",
+            "99999999999999999999",
+            "9999999999999999999d",
         ] {
             assert!(time_limit(wrong).is_err(), "{wrong}");
         }
@@ -403,8 +417,14 @@ mod tests {
         assert_eq!((both.ranks, both.nodes.as_deref()), (None, Some("n[0-1]")));
         assert_eq!((both.cold, both.warm_only), (false, true));
         assert_eq!((both.time_limit, &both.after[..]), (Some(60), &[1, 2][..]));
-        let request = both.request(&["./p".into()], [7; 32], &mut Files::new()).unwrap();
-        let env: Vec<Vec<u8>> = request.env.iter().map(|word| STANDARD.decode(word).unwrap()).collect();
+        let request = both
+            .request(&["./p".into()], [7; 32], &mut Files::new())
+            .unwrap();
+        let env: Vec<Vec<u8>> = request
+            .env
+            .iter()
+            .map(|word| STANDARD.decode(word).unwrap())
+            .collect();
         assert_eq!(env, [b"B=2".to_vec(), b"A=3".to_vec()]);
         assert_eq!(request.after.len(), 2);
         assert_eq!(request.ranks, 0);

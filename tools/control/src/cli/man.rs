@@ -96,7 +96,10 @@ fn built(command: Command) -> Command {
 }
 
 fn write_pages(command: &Command, dir: &Path, written: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+    for command in command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+    {
         write_pages(command, dir, written)?;
     }
     let path = dir.join(Man::new(command.clone()).get_filename());
@@ -132,7 +135,8 @@ fn page(command: &Command) -> anyhow::Result<String> {
     entries(&mut roff, "EXIT STATUS", exit::TABLE);
     entries(&mut roff, "FILES", FILES);
     if command.get_name() != NAME {
-        roff.control("SH", ["SEE ALSO"]).text([bold(NAME), roman("(1)")]);
+        roff.control("SH", ["SEE ALSO"])
+            .text([bold(NAME), roman("(1)")]);
     }
     roff.to_writer(&mut out)?;
     out.flush()?;
@@ -172,7 +176,9 @@ mod tests {
 
     fn all_commands(command: &Command, found: &mut Vec<Command>) {
         found.push(command.clone());
-        let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+        let shown = command
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set());
         shown.for_each(|command| all_commands(command, found));
     }
 
@@ -184,9 +190,17 @@ mod tests {
         let mut all = String::new();
         for command in &found {
             let page = page(command).unwrap();
-            assert!(page.contains(".SH NAME") && page.contains(".SH \"EXIT STATUS\""), "{page}");
-            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
-                let Some(long) = argument.get_long() else { continue };
+            assert!(
+                page.contains(".SH NAME") && page.contains(".SH \"EXIT STATUS\""),
+                "{page}"
+            );
+            for argument in command
+                .get_arguments()
+                .filter(|argument| !argument.is_hide_set())
+            {
+                let Some(long) = argument.get_long() else {
+                    continue;
+                };
                 // Roff writes a hyphen that stays one as \-.
                 let long = format!("\\-\\-{}", long.replace('-', "\\-"));
                 assert!(page.contains(&long), "{}: {long}", command.get_name());

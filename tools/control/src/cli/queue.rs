@@ -35,8 +35,14 @@ impl Which {
 
     /// As the query of a request.
     fn query(&self) -> Vec<(&'static str, String)> {
-        let all = [("user", &self.user), ("name", &self.name), ("state", &self.state)];
-        let given = all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?)));
+        let all = [
+            ("user", &self.user),
+            ("name", &self.name),
+            ("state", &self.state),
+        ];
+        let given = all
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value.clone()?)));
         given.collect()
     }
 }
@@ -169,7 +175,9 @@ fn queue_text(jobs: &[QueuedJob], now_us: u64) -> String {
         ("NODELIST(REASON)", table::Side::Left),
     ]);
     for job in jobs {
-        let ran_us = job.started_unix_us.map_or(0, |started| now_us.saturating_sub(started));
+        let ran_us = job
+            .started_unix_us
+            .map_or(0, |started| now_us.saturating_sub(started));
         let place = match job.nodes.is_empty() {
             false => job.nodes.clone(),
             true => format!("({})", job.why.map_or("None", |why| why.word())),
@@ -225,15 +233,20 @@ pub fn cancel(global: &Global, options: &CancelOptions) -> anyhow::Result<ExitCo
         let path = path("/v1/queue", &options.which.query());
         let listed: Vec<QueuedJob> = block_on(async move { Ok(client.get(&path).await?) })?;
         // Waiting ones go first, so that none of them starts because another was ended.
-        let (waiting, others): (Vec<_>, Vec<_>) =
-            listed.iter().partition(|job| job.state == JobState::Pending);
+        let (waiting, others): (Vec<_>, Vec<_>) = listed
+            .iter()
+            .partition(|job| job.state == JobState::Pending);
         jobs = waiting.iter().chain(&others).map(|job| job.id).collect();
     }
     for_each(global, &jobs, async |client, job| {
-        let done = client.post(&format!("/v1/jobs/{job}/cancel"), &request).await;
+        let done = client
+            .post(&format!("/v1/jobs/{job}/cancel"), &request)
+            .await;
         match done {
             // It ended between the question and this.
-            Err(error) if error.code() == Some("job-ended") && !options.which.is_any() => Ok(Done {}),
+            Err(error) if error.code() == Some("job-ended") && !options.which.is_any() => {
+                Ok(Done {})
+            }
             done => done,
         }
     })
@@ -286,7 +299,9 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
     let date = |at: Option<u64>| at.map_or_else(|| "Unknown".to_string(), clock::rfc3339);
     let flag = |on: bool| u8::from(on).to_string();
     let end = job.ended_unix_us.unwrap_or(now_us);
-    let ran = job.started_unix_us.map_or(0, |started| end.saturating_sub(started));
+    let ran = job
+        .started_unix_us
+        .map_or(0, |started| end.saturating_sub(started));
     let after: Vec<String> = job
         .after
         .iter()
@@ -296,11 +311,20 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
         })
         .collect();
     let mut lines: Vec<Vec<(&str, String)>> = vec![
-        vec![("JobId", job.id.to_string()), ("JobName", table::name(&job.name))],
-        vec![("UserId", or_none(&job.user)), ("Priority", job.priority.to_string())],
+        vec![
+            ("JobId", job.id.to_string()),
+            ("JobName", table::name(&job.name)),
+        ],
+        vec![
+            ("UserId", or_none(&job.user)),
+            ("Priority", job.priority.to_string()),
+        ],
         vec![
             ("JobState", job.state.word().to_uppercase()),
-            ("Reason", job.why.map_or("None", |why| why.word()).to_string()),
+            (
+                "Reason",
+                job.why.map_or("None", |why| why.word()).to_string(),
+            ),
             ("Detail", or_none(&job.reason)),
         ],
         vec![
@@ -311,16 +335,29 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
         ],
         vec![
             ("RunTime", clock::span(ran / 1_000_000)),
-            ("TimeLimit", job.time_limit_s.map_or_else(|| "UNLIMITED".to_string(), clock::span)),
+            (
+                "TimeLimit",
+                job.time_limit_s
+                    .map_or_else(|| "UNLIMITED".to_string(), clock::span),
+            ),
         ],
         vec![
             ("SubmitTime", clock::rfc3339(job.submitted_unix_us)),
-            ("StartTime", date(job.started_unix_us.or(job.expected_start_unix_us))),
+            (
+                "StartTime",
+                date(job.started_unix_us.or(job.expected_start_unix_us)),
+            ),
             ("EndTime", date(job.ended_unix_us)),
         ],
-        vec![("NumNodes", job.ranks_total.to_string()), ("NodeList", or_none(&job.nodes))],
+        vec![
+            ("NumNodes", job.ranks_total.to_string()),
+            ("NodeList", or_none(&job.nodes)),
+        ],
         vec![("Dependency", or_none(&after.join(",")))],
-        vec![("Program", job.program.clone()), ("With", or_none(&job.with.join(",")))],
+        vec![
+            ("Program", job.program.clone()),
+            ("With", or_none(&job.with.join(","))),
+        ],
     ];
     if let Some(placement) = &job.placement {
         lines.push(vec![
@@ -336,7 +373,10 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
     }
     let mut text = String::new();
     for (index, line) in lines.iter().enumerate() {
-        let words: Vec<String> = line.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let words: Vec<String> = line
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         let indent = if index == 0 { "" } else { "   " };
         text.push_str(&format!("{indent}{}\n", words.join(" ")));
     }
@@ -373,7 +413,9 @@ fn history_text(jobs: &[JobInfo], now_us: u64) -> String {
     ]);
     for job in jobs {
         let ended = job.ended_unix_us.unwrap_or(now_us);
-        let ran_us = job.started_unix_us.map_or(0, |started| ended.saturating_sub(started));
+        let ran_us = job
+            .started_unix_us
+            .map_or(0, |started| ended.saturating_sub(started));
         rows.add([
             job.id.to_string(),
             table::short_name(&job.name),
@@ -382,9 +424,15 @@ fn history_text(jobs: &[JobInfo], now_us: u64) -> String {
             job.state.word().to_uppercase(),
             table::or_dash(job.exit_status),
             // To the second, without the zone: all times are UTC.
-            clock::rfc3339(job.submitted_unix_us).trim_end_matches('Z').to_string(),
+            clock::rfc3339(job.submitted_unix_us)
+                .trim_end_matches('Z')
+                .to_string(),
             clock::span(ran_us / 1_000_000),
-            if job.nodes.is_empty() { "-".to_string() } else { job.nodes.clone() },
+            if job.nodes.is_empty() {
+                "-".to_string()
+            } else {
+                job.nodes.clone()
+            },
         ]);
     }
     rows.text()

@@ -174,9 +174,7 @@ fn exit_status(job: &JobInfo) -> u8 {
         JobState::NodeLost => exit::NODE_LOST,
         JobState::Cancelled => own.filter(|status| *status > 0).unwrap_or(exit::CANCELLED),
         JobState::Failed if job.bad_program => exit::BAD_PROGRAM,
-        JobState::Failed => own
-            .filter(|status| *status > 0)
-            .unwrap_or(exit::CONTROL),
+        JobState::Failed => own.filter(|status| *status > 0).unwrap_or(exit::CONTROL),
         _ => own.unwrap_or(0),
     }
 }

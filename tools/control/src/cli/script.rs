@@ -53,7 +53,9 @@ pub enum ScriptError {
     #[error("line {0}: a quote that does not end")]
     Quote(usize),
     /// No program.
-    #[error("the script names no program; its last line is the program with its arguments, as in `./app --size 100`")]
+    #[error(
+        "the script names no program; its last line is the program with its arguments, as in `./app --size 100`"
+    )]
     Nothing,
 }
 
@@ -195,7 +197,10 @@ mod tests {
                 (6, of(&["--name", "two words"]))
             ]
         );
-        assert_eq!(script.command, of(&["./app", "--size", "100", "a  b", "c\"d", "e f"]));
+        assert_eq!(
+            script.command,
+            of(&["./app", "--size", "100", "a  b", "c\"d", "e f"])
+        );
         assert_eq!(script.variables, of(&["SIZE=3"]));
     }
 
@@ -209,7 +214,11 @@ mod tests {
             ("./a *.dat", 1, '*'),
             ("./a; ./b", 1, ';'),
         ] {
-            assert_eq!(parse(text), Err(ScriptError::Shell { line, what }), "{text}");
+            assert_eq!(
+                parse(text),
+                Err(ScriptError::Shell { line, what }),
+                "{text}"
+            );
         }
         assert_eq!(parse("./a '$HOME' \\$x '*'").unwrap().command.len(), 4);
     }

@@ -194,7 +194,10 @@ fn of_script(
     }
     let words: Vec<&OsString> = script.options.iter().flat_map(|(_, words)| words).collect();
     let options = ScriptOptions::try_parse_from(words).map_err(|error| {
-        NotAJob::usage(format!("{name}: the #HEARTH lines together: {}", reason(&error)))
+        NotAJob::usage(format!(
+            "{name}: the #HEARTH lines together: {}",
+            reason(&error)
+        ))
     })?;
     let mut job = job.over(options.job);
     job.add_variables(script.variables);
@@ -233,7 +236,9 @@ fn read_input() -> Result<String, NotAJob> {
 fn read_script(from: impl Read) -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     let mut limited = from.take(SCRIPT_MAX_BYTES + 1);
-    limited.read_to_end(&mut bytes).context("reading the script")?;
+    limited
+        .read_to_end(&mut bytes)
+        .context("reading the script")?;
     if bytes.len() as u64 > SCRIPT_MAX_BYTES {
         bail!("a job script has at most {SCRIPT_MAX_BYTES} bytes; is this one?");
     }
@@ -255,9 +260,14 @@ mod tests {
 
     #[test]
     fn a_script_gives_options_and_a_program() {
-        let asked = script("#HEARTH -n 2 --hold\n#HEARTH -t 1:30\nA=1 ./app x").ok().unwrap();
+        let asked = script("#HEARTH -n 2 --hold\n#HEARTH -t 1:30\nA=1 ./app x")
+            .ok()
+            .unwrap();
         assert_eq!(asked.command, ["./app", "x"]);
-        let request = asked.job.request(&asked.command, [0; 32], &mut Files::new()).unwrap();
+        let request = asked
+            .job
+            .request(&asked.command, [0; 32], &mut Files::new())
+            .unwrap();
         assert_eq!((request.ranks, request.time_limit_s), (2, Some(90)));
         assert_eq!(request.env.len(), 1);
     }
@@ -265,11 +275,17 @@ mod tests {
     #[test]
     fn a_script_with_a_mistake_names_the_line() {
         let text = refusal("#HEARTH -n 2\n#HEARTH --hodl\n./app");
-        assert!(text.contains("job.sh: line 2") && text.contains("--hodl"), "{text}");
+        assert!(
+            text.contains("job.sh: line 2") && text.contains("--hodl"),
+            "{text}"
+        );
         let text = refusal("#HEARTH -n 0\n./app");
         assert!(text.contains("line 1"), "{text}");
         let text = refusal("#HEARTH --cold\n#HEARTH --warm-only\n./app");
-        assert!(text.contains("together") && text.contains("--warm-only"), "{text}");
+        assert!(
+            text.contains("together") && text.contains("--warm-only"),
+            "{text}"
+        );
         let text = refusal("#HEARTH ./app\n./app");
         assert!(text.contains("line 1"), "{text}");
     }

@@ -48,7 +48,11 @@ impl<const N: usize> Rows<N> {
             let start = text.len();
             for (index, cell) in row.iter().enumerate() {
                 let blanks = self.widths[index] - cell.chars().count();
-                let before = if self.sides[index] == Side::Right { blanks } else { 0 };
+                let before = if self.sides[index] == Side::Right {
+                    blanks
+                } else {
+                    0
+                };
                 text.extend(std::iter::repeat_n(' ', before));
                 text.push_str(cell);
                 text.extend(std::iter::repeat_n(' ', blanks - before + 2));
@@ -146,7 +150,11 @@ mod tests {
 
     #[test]
     fn numbers_line_up_to_the_right() {
-        let mut rows = Rows::new(&[("JOBID", Side::Right), ("NAME", Side::Left), ("N", Side::Right)]);
+        let mut rows = Rows::new(&[
+            ("JOBID", Side::Right),
+            ("NAME", Side::Left),
+            ("N", Side::Right),
+        ]);
         rows.add(["7".into(), "app".into(), "12".into()]);
         rows.add(["1234567".into(), "\x1b[2J".into(), "1".into()]);
         let text = rows.text();

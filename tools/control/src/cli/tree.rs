@@ -88,7 +88,9 @@ fn below(switch: String, widths: &[u32], nodes: &[&NodeInfo]) -> Switch {
                 by_state.entry(node.word()).or_default().push(node.node);
             }
             let named = by_state.into_iter();
-            nodes_by_state = named.map(|(word, nodes)| (word, hostlist::format(&nodes))).collect();
+            nodes_by_state = named
+                .map(|(word, nodes)| (word, hostlist::format(&nodes)))
+                .collect();
         }
     }
     Switch {
@@ -104,15 +106,24 @@ fn below(switch: String, widths: &[u32], nodes: &[&NodeInfo]) -> Switch {
 fn text(root: &Switch, widths: &[u32], unfold: bool) -> String {
     let levels = widths.len().max(1);
     // The deepest level that fits; what is alike inside is one line in any case.
-    let shown = (0..levels).rev().find(|&depth| lines(root, depth) <= LINES_MAX);
+    let shown = (0..levels)
+        .rev()
+        .find(|&depth| lines(root, depth) <= LINES_MAX);
     let shown = match unfold {
         true => levels,
         false => shown.unwrap_or(0),
     };
-    let mut rows = vec![("SWITCH".to_string(), "NODES".to_string(), "STATE".to_string())];
+    let mut rows = vec![(
+        "SWITCH".to_string(),
+        "NODES".to_string(),
+        "STATE".to_string(),
+    )];
     rows_of(root, shown, unfold, 0, &mut rows);
     let width = |column: fn(&(String, String, String)) -> &String| {
-        rows.iter().map(|row| column(row).chars().count()).max().unwrap_or(0)
+        rows.iter()
+            .map(|row| column(row).chars().count())
+            .max()
+            .unwrap_or(0)
     };
     let (first, second) = (width(|row| &row.0), width(|row| &row.1));
     let mut text = String::new();
@@ -126,7 +137,13 @@ fn text(root: &Switch, widths: &[u32], unfold: bool) -> String {
 fn lines(switch: &Switch, depth: usize) -> usize {
     match depth == 0 || alike(switch) {
         true => 1,
-        false => 1 + switch.children.iter().map(|child| lines(child, depth - 1)).sum::<usize>(),
+        false => {
+            1 + switch
+                .children
+                .iter()
+                .map(|child| lines(child, depth - 1))
+                .sum::<usize>()
+        }
     }
 }
 
@@ -227,7 +244,11 @@ mod tests {
         let tree = root(&widths, &nodes);
         assert_eq!(text(&tree, &widths, false).lines().count(), 1 + 1 + 16);
         assert_eq!(text(&tree, &widths, true).lines().count(), 1 + 1 + 16 + 256);
-        let all: u32 = tree.children.iter().flat_map(|child| child.states.values()).sum();
+        let all: u32 = tree
+            .children
+            .iter()
+            .flat_map(|child| child.states.values())
+            .sum();
         assert_eq!(all, 1024);
     }
 

@@ -2,6 +2,7 @@
 //! nodes that speak the real protocol.
 
 mod access;
+mod api;
 mod casts;
 mod ends;
 mod fake_memory;
@@ -10,6 +11,7 @@ mod hosted;
 mod kills;
 mod lab;
 mod nodes;
+mod queue;
 mod restarts;
 mod streams;
 mod up;

@@ -39,12 +39,26 @@ fn the_queue_has_slurms_columns_and_fits() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[0].split_whitespace().collect::<Vec<_>>(),
-        ["JOBID", "NAME", "USER", "ST", "TIME", "NODES", "NODELIST(REASON)"]
+        [
+            "JOBID",
+            "NAME",
+            "USER",
+            "ST",
+            "TIME",
+            "NODES",
+            "NODELIST(REASON)"
+        ]
     );
     assert!(lines[1].contains(" PD ") && lines[1].ends_with("16512  (QOSMaxJobsPerUserLimit)"));
-    assert!(lines[2].contains(" R ") && lines[2].contains("1:02:03"), "{text}");
+    assert!(
+        lines[2].contains(" R ") && lines[2].contains("1:02:03"),
+        "{text}"
+    );
     assert!(lines[2].ends_with("    3  n[0-1,4]"), "{text}");
-    assert!(lines.iter().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(
+        lines.iter().all(|line| line.chars().count() <= 100),
+        "{text}"
+    );
 }
 
 #[test]
@@ -96,8 +110,14 @@ fn history_lines_up() {
     };
     let text = history_text(&[failed, info()], 0);
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[1].contains("TIME-LIMIT   124  2026-11-21T00:00:00     2:03  -"), "{text}");
-    assert!(lines[2].contains("COMPLETED      0  2026-11-21T00:00:00     2:03  n[0-1,4]"), "{text}");
+    assert!(
+        lines[1].contains("TIME-LIMIT   124  2026-11-21T00:00:00     2:03  -"),
+        "{text}"
+    );
+    assert!(
+        lines[2].contains("COMPLETED      0  2026-11-21T00:00:00     2:03  n[0-1,4]"),
+        "{text}"
+    );
 }
 
 #[test]

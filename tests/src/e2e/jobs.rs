@@ -1,0 +1,215 @@
+//! A queue of jobs that nobody waits for, on 16 nodes as 4x4: all of them run, each on the best nodes that
+//! were free, none on a node that another has. Once in peace, and once while the control node is killed and
+//! nodes are reset.
+//!
+//! Neighbour: [`placements`](crate::placements) judges.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::Scenario;
+use crate::cluster::{Boot, Cluster, LIMIT};
+use crate::placements::{Fabric, Placed, no_node_forgotten, no_node_twice};
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "sixty-jobs-queued",
+        boot: Boot::Direct16,
+        run: in_peace,
+    },
+    Scenario {
+        name: "sixty-jobs-under-kills",
+        boot: Boot::Direct16,
+        run: under_kills,
+    },
+];
+
+/// The tree of the cluster.
+const FABRIC: Fabric = Fabric {
+    leaf_nodes: 4,
+    leaves: 4,
+};
+/// Jobs of a run.
+const JOBS: usize = 60;
+/// Longest time for all of them.
+const ALL_LIMIT: Duration = Duration::from_secs(240);
+/// How often the jobs are looked at.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// Jobs handed in, and every placement of theirs that was seen.
+struct Run<'a> {
+    cluster: &'a Cluster,
+    /// Numbers with sizes.
+    jobs: BTreeMap<u64, usize>,
+    /// Placements by decision. An attempt that ended with its node or with the control node is not in
+    /// the job's last record, so they are gathered while the jobs run.
+    seen: BTreeMap<u64, Placed>,
+}
+
+impl<'a> Run<'a> {
+    /// Hands the jobs in: sizes 1 to 16, most of them small, some of them at once, some for a second.
+    fn submit(cluster: &'a Cluster, seed: u32, options: &[&str]) -> Result<Self> {
+        let mut random = seed;
+        let mut next = |below: u32| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 16) % below
+        };
+        let mut jobs = BTreeMap::new();
+        for index in 0..JOBS {
+            // Each size comes up at least once.
+            let size = match index % 4 {
+                0 => index / 4 + 1,
+                _ => 1 + next(6) as usize,
+            };
+            let ranks = size.to_string();
+            let seconds = ["0.2", "0.5", "1.0"][next(3) as usize];
+            let (program, arguments) = match next(2) {
+                0 => (cluster.program("hello-c"), vec![]),
+                _ => (cluster.program("spin"), vec![seconds]),
+            };
+            let mut args = vec!["submit", "--parsable", "-n", &ranks, "-t", "60"];
+            args.extend(options);
+            args.push(&program);
+            args.extend(arguments);
+            let done = cluster.hearth(&args)?.expect_code(0)?;
+            let id = done.out().trim().parse();
+            jobs.insert(id.with_context(|| done.out())?, size);
+        }
+        ensure!(jobs.len() == JOBS, "{} numbers for {JOBS} jobs", jobs.len());
+        Ok(Run {
+            cluster,
+            jobs,
+            seen: BTreeMap::new(),
+        })
+    }
+
+    /// Looks at the jobs; gives those that have ended.
+    fn look(&mut self) -> Result<Vec<Value>> {
+        let limit = (2 * JOBS).to_string();
+        let listed = self.cluster.json(&["jobs", "--limit", &limit])?;
+        let mut ended = Vec::new();
+        for job in listed.as_array().context("no list of jobs")? {
+            if !job["id"]
+                .as_u64()
+                .is_some_and(|id| self.jobs.contains_key(&id))
+            {
+                continue;
+            }
+            if let Some(placed) = Placed::of(job)? {
+                self.seen.insert(placed.decision, placed);
+            }
+            if !job["ended_unix_us"].is_null() {
+                ended.push(job.clone());
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Waits until `count` jobs have ended.
+    fn wait_for(&mut self, count: usize, end: Instant) -> Result<Vec<Value>> {
+        loop {
+            let ended = self.look()?;
+            if ended.len() >= count {
+                return Ok(ended);
+            }
+            if Instant::now() > end {
+                let queue = self.cluster.hearth(&["queue"])?.out();
+                bail!(
+                    "{} of {JOBS} jobs ended in time; the queue is\n{queue}",
+                    ended.len()
+                );
+            }
+            std::thread::sleep(PERIOD);
+        }
+    }
+
+    /// Checks that all jobs completed, all their ranks, and every placement that was seen.
+    fn judge(&self, ended: &[Value]) -> Result<()> {
+        for job in ended {
+            let id = job["id"].as_u64().context("a job without a number")?;
+            let size = self.jobs[&id];
+            let ranks = job["ranks"].as_array().map_or(0, Vec::len);
+            ensure!(
+                job["state"] == "completed" && job["exit_status"] == 0 && ranks == size,
+                "job {id} of {size} ranks did not complete: {job}"
+            );
+            let written = job["output"]["bytes"].as_u64();
+            ensure!(
+                written.is_some_and(|bytes| bytes > 0),
+                "job {id} wrote nothing: {job}"
+            );
+        }
+        for placed in self.seen.values() {
+            FABRIC.check(placed, self.jobs[&placed.job])?;
+        }
+        let judged: std::collections::BTreeSet<u64> =
+            self.seen.values().map(|placed| placed.job).collect();
+        ensure!(
+            judged.len() == JOBS,
+            "{} of {JOBS} jobs have a placement",
+            judged.len()
+        );
+        let all: Vec<Placed> = self.seen.values().cloned().collect();
+        no_node_twice(&all)?;
+        let split = all
+            .iter()
+            .filter(|placed| placed.nodes.len() > 1 && placed.free.len() < 16);
+        println!(
+            "          {} placements checked, {} of several nodes while others had some",
+            all.len(),
+            split.count()
+        );
+        Ok(())
+    }
+}
+
+fn in_peace(cluster: &Cluster) -> Result<()> {
+    let end = Instant::now() + ALL_LIMIT;
+    let mut run = Run::submit(cluster, 7, &[])?;
+    let ended = run.wait_for(JOBS, end)?;
+    run.judge(&ended)?;
+    let all: Vec<Placed> = run.seen.values().cloned().collect();
+    ensure!(all.len() == JOBS, "{} placements of {JOBS} jobs", all.len());
+    no_node_forgotten(&all, FABRIC.leaf_nodes * FABRIC.leaves)?;
+    // What they wrote is there, from every rank.
+    let hello = ended
+        .iter()
+        .find(|job| job["name"] == "hello-c" && job["ranks_total"].as_u64() > Some(4));
+    let hello = hello.context("no large job of hello-c")?;
+    let (id, size) = (
+        hello["id"].to_string(),
+        hello["ranks_total"].as_u64().unwrap_or(0),
+    );
+    let mut done = cluster
+        .hearth(&["output", "--follow", &id])?
+        .expect_code(0)?;
+    for rank in 0..size {
+        done = done.expect_out(&format!("rank {rank} of {size}"))?;
+    }
+    Ok(())
+}
+
+fn under_kills(cluster: &Cluster) -> Result<()> {
+    let end = Instant::now() + ALL_LIMIT;
+    let mut run = Run::submit(cluster, 11, &["--requeue"])?;
+    for (ended, node) in [(10, "n5"), (30, "n10")] {
+        run.wait_for(ended, end)?;
+        let pid = cluster.control_pid()?;
+        crate::command::run("kill".as_ref(), &["-KILL", &pid], b"", LIMIT)?.expect_code(0)?;
+        run.wait_for(ended + 5, end)?;
+        cluster
+            .hearth(&["node", "reset", node, "--no-wait"])?
+            .expect_code(0)?;
+    }
+    let ended = run.wait_for(JOBS, end)?;
+    run.judge(&ended)?;
+    let again = ended
+        .iter()
+        .filter(|job| job["restarts"].as_u64() > Some(0))
+        .count();
+    println!("          {again} jobs ran again");
+    Ok(())
+}

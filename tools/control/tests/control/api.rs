@@ -1,0 +1,158 @@
+//! The HTTP API against its own description, and against docs/api.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use serde_json::Value;
+
+use crate::lab::Lab;
+
+/// Methods that a path may have.
+const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
+
+/// Methods by path, as described.
+fn described(description: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    let paths = description["paths"].as_object().unwrap();
+    let methods = |item: &Value| {
+        let has = METHODS.iter().filter(|method| item.get(**method).is_some());
+        has.map(|method| method.to_uppercase()).collect()
+    };
+    paths
+        .iter()
+        .map(|(path, item)| (path.clone(), methods(item)))
+        .collect()
+}
+
+/// A path with things in it that do not exist.
+fn filled(path: &str) -> String {
+    path.replace("{hash}", &"00".repeat(32))
+        .replace("{id}", "999999")
+        .replace("{node}", "999999")
+}
+
+/// The answer's status, its `Allow` header and its body.
+fn ask(lab: &Lab, method: &str, path: &str) -> (u16, Option<String>, String) {
+    let mut stream = UnixStream::connect(lab.socket()).unwrap();
+    let head = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close";
+    write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\n\r\n{{}}").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let allow = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("allow")
+            .then(|| value.to_string())
+    });
+    (status, allow, body.to_string())
+}
+
+#[test]
+fn each_route_is_described_and_each_described_route_exists() {
+    let lab = Lab::control();
+    let description = lab.get("/openapi.json");
+    let described = described(&description);
+    assert!(described.len() > 20, "{described:?}");
+    for (path, methods) in &described {
+        for method in methods {
+            let (status, _, body) = ask(&lab, method, &filled(path));
+            assert!(
+                status != 405 && !body.contains("no-such-path"),
+                "{method} {path}: {status} {body}"
+            );
+        }
+        // A method that no path has: the router says which ones this path has.
+        let (status, allow, _) = ask(&lab, "OPTIONS", &filled(path));
+        let allow = allow.unwrap_or_default();
+        let has: BTreeSet<String> = allow
+            .split(',')
+            .filter(|method| *method != "HEAD")
+            .map(str::to_string)
+            .collect();
+        assert_eq!((status, &has), (405, methods), "{path}");
+    }
+    let (status, _, body) = ask(&lab, "GET", "/v1/nothing");
+    assert_eq!(status, 404);
+    assert!(body.contains("no-such-path"), "{body}");
+}
+
+#[test]
+fn the_manual_lists_every_route() {
+    let lab = Lab::control();
+    let description = lab.get("/openapi.json");
+    let mut routes: BTreeSet<String> = BTreeSet::new();
+    for (path, methods) in described(&description) {
+        routes.extend(methods.iter().map(|method| format!("{method} {path}")));
+    }
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md");
+    let manual = std::fs::read_to_string(manual).unwrap();
+    let rows = manual.lines().filter_map(|line| {
+        let row = line.strip_prefix("| `")?;
+        let (route, _) = row.split_once('`')?;
+        route.contains(" /").then(|| route.to_string())
+    });
+    let listed: BTreeSet<String> = rows.collect();
+    assert_eq!(listed, routes);
+}
+
+/// Every `$ref` below a value.
+fn references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(Value::String(reference)) = fields.get("$ref") {
+                found.insert(reference.clone());
+            }
+            fields.values().for_each(|value| references(value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_description_is_a_valid_one() {
+    let lab = Lab::control();
+    let text = lab.get("/openapi.json");
+    // A parser that is not the one that wrote it.
+    let parsed: oas3::OpenApiV3Spec = serde_json::from_value(text.clone()).unwrap();
+    parsed.validate_version().unwrap();
+    let mut found = BTreeSet::new();
+    references(&text, &mut found);
+    assert!(found.len() > 20, "{found:?}");
+    for reference in &found {
+        let pointer = reference.strip_prefix('#').unwrap();
+        assert!(
+            text.pointer(pointer).is_some(),
+            "{reference} points nowhere"
+        );
+    }
+    let mut ids = BTreeSet::new();
+    for (path, method, operation) in parsed.operations() {
+        let route = format!("{method} {path}");
+        let id = operation.operation_id.clone().unwrap_or_default();
+        assert!(ids.insert(id.clone()), "{route}: operationId {id:?} twice");
+        assert!(operation.summary.is_some(), "{route} says nothing");
+        assert!(
+            operation.responses(&parsed).len() > 1,
+            "{route} cannot fail"
+        );
+        // Each {name} in the path is a parameter, and no other one is.
+        let parameters = operation.parameters(&parsed).unwrap();
+        let named: BTreeSet<String> = parameters
+            .iter()
+            .filter(|parameter| parameter.location == oas3::spec::ParameterIn::Path)
+            .map(|parameter| parameter.name.clone())
+            .collect();
+        let in_path: BTreeSet<String> = path
+            .split('/')
+            .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+            .map(str::to_string)
+            .collect();
+        assert_eq!(named, in_path, "{route}");
+        let reads = method == "GET" && !path.ends_with("/output");
+        let secured = !text["paths"][&path][method.as_str().to_lowercase()]["security"].is_null();
+        assert_eq!(secured, !reads, "{route}");
+    }
+}

@@ -1,0 +1,276 @@
+//! Jobs that nobody waits for: submitting, looking, holding, cancelling, draining, with the words that the
+//! command line has for it.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::lab::{Lab, finish, parts};
+
+/// Submits a program for fake nodes; gives the job's number.
+fn submit(lab: &Lab, options: &[&str], script: &str) -> String {
+    let program = lab.program("program", script);
+    let mut args = vec!["submit", "--no-precheck", "--parsable"];
+    args.extend(options);
+    args.push(&program);
+    let (code, out, err) = parts(&lab.hearth(&args));
+    assert_eq!((code, &*err), (0, ""));
+    out.trim().to_string()
+}
+
+fn state(lab: &Lab, id: &str) -> String {
+    lab.json(&["job", id])["state"]
+        .as_str()
+        .unwrap()
+        .to_string()
+}
+
+#[test]
+fn a_job_runs_without_its_client_and_keeps_its_output() {
+    let lab = Lab::with_nodes(2);
+    let id = submit(
+        &lab,
+        &["-n", "2", "--name", "solve", "-t", "1:00"],
+        "out hello\nrank 1 exit 3\n",
+    );
+    let (code, out, err) = parts(&lab.hearth(&["output", "--follow", &id]));
+    assert_eq!((code, &*out, &*err), (3, "hello\nhello\n", ""));
+    // And again, as often as wanted.
+    let (code, out, _) = parts(&lab.hearth(&["output", "--label", &id]));
+    assert_eq!((code, &*out), (0, "0: hello\n1: hello\n"));
+    let job = lab.json(&["job", &id]);
+    assert_eq!(
+        (job["state"].as_str(), job["name"].as_str()),
+        (Some("failed"), Some("solve"))
+    );
+    assert_eq!(job["time_limit_s"], 60);
+    assert_eq!(job["placement"]["hops"], 1);
+    let (_, text, _) = parts(&lab.hearth(&["job", &id]));
+    assert!(
+        text.starts_with(&format!("JobId={id} JobName=solve\n")),
+        "{text}"
+    );
+    assert!(
+        text.contains("JobState=FAILED") && text.contains("ExitCode=3"),
+        "{text}"
+    );
+    let (code, _, err) = parts(&lab.hearth(&["job", "999"]));
+    assert_eq!(code, 125);
+    assert!(err.contains("no job 999"), "{err}");
+}
+
+#[test]
+fn the_queue_shows_who_waits_for_what() {
+    let lab = Lab::with_nodes(2);
+    let runs = submit(&lab, &["-n", "2"], "wait\n");
+    lab.eventually("it runs", |lab| state(lab, &runs) == "running");
+    let waits = submit(&lab, &["-n", "1", "--name", "second"], "exit 0\n");
+    let held = submit(&lab, &["--hold"], "exit 0\n");
+    let after = submit(&lab, &["--after-ok", &waits], "exit 0\n");
+    let (_, text, _) = parts(&lab.hearth(&["queue"]));
+    let line = |id: &str| {
+        let of = |line: &&str| line.split_whitespace().next() == Some(id);
+        text.lines()
+            .find(of)
+            .unwrap_or_else(|| panic!("{id} in {text}"))
+            .to_string()
+    };
+    assert!(
+        line(&runs).contains(" R ") && line(&runs).ends_with("n[0-1]"),
+        "{text}"
+    );
+    assert!(
+        line(&waits).contains(" PD ") && line(&waits).ends_with("(Resources)"),
+        "{text}"
+    );
+    assert!(line(&held).ends_with("(JobHeldUser)"), "{text}");
+    assert!(line(&after).ends_with("(Dependency)"), "{text}");
+    assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    let pending = lab.json(&["queue", "--state", "PD"]);
+    assert_eq!(pending.as_array().unwrap().len(), 3);
+    let second = lab.json(&["queue", "--name", "second"]);
+    assert_eq!(second[0]["id"].to_string(), waits);
+    assert_eq!(
+        lab.json(&["queue", "--user", "nobody-of-that-name"]),
+        serde_json::json!([])
+    );
+    let (code, _, err) = parts(&lab.hearth(&["queue", "--state", "walking"]));
+    assert_eq!(code, 125);
+    assert!(err.contains("walking") && err.contains("pending"), "{err}");
+    assert_eq!(lab.hearth(&["release", &held]).status.code(), Some(0));
+    assert_eq!(lab.hearth(&["cancel", &runs]).status.code(), Some(0));
+    for id in [&waits, &held, &after] {
+        lab.eventually("all others ran", |lab| state(lab, id) == "completed");
+    }
+    assert_eq!(lab.json(&["queue"]), serde_json::json!([]));
+    // A job that is over cannot be held, and the others are done all the same.
+    let (code, _, err) = parts(&lab.hearth(&["hold", &waits, "998"]));
+    assert_eq!(code, 1);
+    assert!(err.contains(&waits) && err.contains("998"), "{err}");
+}
+
+#[test]
+fn jobs_are_held_prioritised_and_cancelled_by_name() {
+    let lab = Lab::with_nodes(1);
+    let runs = submit(&lab, &[], "wait\n");
+    let first = submit(&lab, &["--name", "a"], "exit 0\n");
+    let second = submit(&lab, &["--name", "b"], "exit 0\n");
+    let order = |lab: &Lab| -> Vec<String> {
+        let list = lab.json(&["queue", "--state", "pending"]);
+        list.as_array()
+            .unwrap()
+            .iter()
+            .map(|job| job["id"].to_string())
+            .collect()
+    };
+    lab.eventually("the first has its node", |lab| {
+        order(lab) == [first.clone(), second.clone()]
+    });
+    assert_eq!(
+        lab.hearth(&["priority", "5", &second]).status.code(),
+        Some(0)
+    );
+    assert_eq!(order(&lab), [second.clone(), first.clone()]);
+    assert_eq!(lab.hearth(&["hold", &first]).status.code(), Some(0));
+    assert_eq!(lab.json(&["job", &first])["held"], true);
+    assert_eq!(
+        lab.hearth(&["cancel", "--name", "a,b"]).status.code(),
+        Some(0)
+    );
+    for id in [&first, &second] {
+        assert_eq!(state(&lab, id), "cancelled");
+    }
+    assert_eq!(state(&lab, &runs), "running");
+    let (code, _, err) = parts(&lab.hearth(&["cancel"]));
+    assert_eq!(code, 2, "{err}");
+    assert_eq!(
+        lab.hearth(&["cancel", "--state", "R"]).status.code(),
+        Some(0)
+    );
+    lab.eventually("it ended", |lab| state(lab, &runs) == "cancelled");
+}
+
+#[test]
+fn a_script_is_submitted_from_a_file_and_from_standard_input() {
+    let lab = Lab::with_nodes(2);
+    let program = lab.program("app", "out from a script\nexit 0\n");
+    let text = format!(
+        "#!/usr/bin/env -S hearth submit\n#HEARTH -n 2 --no-precheck\n#HEARTH -J scripted\n{program} x 'y z'\n"
+    );
+    let script = lab.program("job.sh", &text);
+    let (code, out, err) = parts(&lab.hearth(&["submit", "-n", "1", &script]));
+    assert_eq!((code, &*err), (0, ""));
+    let id = out.trim().rsplit(' ').next().unwrap();
+    assert_eq!(out, format!("Submitted job {id}\n"));
+    let job = lab.json(&["job", id]);
+    assert_eq!(
+        (job["ranks_total"].as_u64(), job["name"].as_str()),
+        (Some(1), Some("scripted"))
+    );
+    let (code, out, _) = parts(&lab.hearth(&["output", "-f", id]));
+    assert_eq!((code, &*out), (0, "from a script\n"));
+    let mut child = lab
+        .command(&["submit", "--json"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let (code, out, err) = parts(&finish(child));
+    assert_eq!((code, &*err), (0, ""));
+    let answer: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(answer["id"].is_u64(), "{out}");
+    // What cannot be is refused with its line, as a command line that was not understood.
+    let wrong = lab.program("wrong.sh", "#HEARTH -n 2\n./a | ./b\n");
+    let (code, _, err) = parts(&lab.hearth(&["submit", &wrong]));
+    assert_eq!(code, 2);
+    assert!(
+        err.contains("wrong.sh: line 2") && err.contains("shell"),
+        "{err}"
+    );
+    let (code, _, err) = parts(&lab.hearth(&["submit", "/no/such/program"]));
+    assert_eq!(code, 127);
+    assert!(err.contains("/no/such/program"), "{err}");
+    let real = lab.program("no-program", "hello\n");
+    let (code, _, err) = parts(&lab.hearth(&["submit", &real]));
+    assert_eq!(code, 126, "{err}");
+}
+
+#[test]
+fn rank_0_reads_its_input_from_a_file() {
+    let lab = Lab::with_nodes(1);
+    let input = lab.program("input", "some input\n");
+    let id = submit(&lab, &["--input", &input], "cat\nexit 0\n");
+    let (code, out, _) = parts(&lab.hearth(&["output", "-f", &id]));
+    assert_eq!((code, &*out), (0, "some input\n"));
+}
+
+#[test]
+fn drained_nodes_get_no_jobs_and_the_tree_shows_it() {
+    let lab = Lab::with_nodes(2);
+    let (code, _, err) = parts(&lab.hearth(&["drain", "n1"]));
+    assert_eq!(code, 2);
+    assert!(err.contains("--reason"), "{err}");
+    assert_eq!(
+        lab.hearth(&["drain", "n1", "--reason", "fan"])
+            .status
+            .code(),
+        Some(0)
+    );
+    let nodes = lab.json(&["nodes"]);
+    assert_eq!(nodes[1]["drained"]["reason"], "fan");
+    let (_, table, _) = parts(&lab.hearth(&["nodes"]));
+    assert!(table.contains("drained"), "{table}");
+    let (_, tree, _) = parts(&lab.hearth(&["nodes", "--tree"]));
+    assert!(tree.contains("1 drained n1, 1 idle n0"), "{tree}");
+    let id = submit(&lab, &["-n", "2"], "exit 0\n");
+    let job = lab.json(&["job", &id]);
+    assert_eq!(job["state"], "pending", "{job}");
+    let (code, _, err) = parts(&lab.hearth(&["resume", "n0"]));
+    assert_eq!(code, 125);
+    assert!(err.contains("n0"), "{err}");
+    assert_eq!(lab.hearth(&["resume", "n1"]).status.code(), Some(0));
+    lab.eventually("it ran", |lab| state(lab, &id) == "completed");
+    let (code, _, err) = parts(&lab.hearth(&["drain", "n7", "--reason", "fan"]));
+    assert_eq!(code, 125);
+    assert!(err.contains("n7"), "{err}");
+}
+
+#[test]
+fn history_is_filtered_by_state_and_time() {
+    let lab = Lab::with_nodes(1);
+    let good = submit(&lab, &["--name", "good"], "exit 0\n");
+    let bad = submit(&lab, &["--name", "bad"], "exit 9\n");
+    lab.eventually("both are over", |lab| {
+        state(lab, &bad) == "failed" && state(lab, &good) == "completed"
+    });
+    let ids = |args: &[&str]| -> Vec<String> {
+        let mut all = vec!["history"];
+        all.extend(args);
+        let list = lab.json(&all);
+        list.as_array()
+            .unwrap()
+            .iter()
+            .map(|job| job["id"].to_string())
+            .collect()
+    };
+    assert_eq!(ids(&[]), [good.clone(), bad.clone()]);
+    assert_eq!(ids(&["--state", "F"]), [bad.clone()]);
+    assert_eq!(ids(&["--name", "good", "--since", "1h"]), [good.clone()]);
+    assert_eq!(ids(&["--limit", "1"]), [bad.clone()]);
+    assert!(ids(&["--until", "2000-01-01"]).is_empty());
+    assert!(ids(&["--since", "2999-01-01"]).is_empty());
+    let (_, table, _) = parts(&lab.hearth(&["history"]));
+    assert!(
+        table.contains("COMPLETED") && table.contains("FAILED"),
+        "{table}"
+    );
+    assert!(table.lines().all(|line| line.len() <= 110), "{table}");
+    assert_eq!(
+        lab.hearth(&["history", "--since", "soon"]).status.code(),
+        Some(2)
+    );
+}
