@@ -56,6 +56,8 @@ pub fn finish(mut description: OpenApi) -> OpenApi {
                 .description("It was not done, and why.")
                 .content("application/json", content)
                 .build();
+            // The names of handlers are those of their modules: `get` is several.
+            operation.operation_id = Some(operation_id(&method, path));
             let responses = &mut operation.responses.responses;
             responses.insert("default".to_string(), refused.into());
             if !auth::reads(&method, path) {
@@ -67,6 +69,18 @@ pub fn finish(mut description: OpenApi) -> OpenApi {
         }
     }
     description
+}
+
+/// `post_jobs_id_hold` for `POST /v1/jobs/{id}/hold`.
+fn operation_id(method: &Method, path: &str) -> String {
+    let words = path.split(|character: char| !character.is_ascii_alphanumeric());
+    let words = words.filter(|word| !word.is_empty() && *word != "v1");
+    let mut id = method.as_str().to_ascii_lowercase();
+    for word in words {
+        id.push('_');
+        id.push_str(word);
+    }
+    id
 }
 
 /// The operations of a path with their methods.
