@@ -4,7 +4,7 @@
 //!
 //! Neighbour: [`placements`](crate::placements) judges.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -39,14 +39,11 @@ const ALL_LIMIT: Duration = Duration::from_secs(240);
 /// How often the jobs are looked at.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Jobs handed in, and every placement of theirs that was seen.
+/// Jobs handed in.
 struct Run<'a> {
     cluster: &'a Cluster,
     /// Numbers with sizes.
     jobs: BTreeMap<u64, usize>,
-    /// Placements by decision. An attempt that ended with its node or with the control node is not in
-    /// the job's last record, so they are gathered while the jobs run.
-    seen: BTreeMap<u64, Placed>,
 }
 
 impl<'a> Run<'a> {
@@ -79,15 +76,11 @@ impl<'a> Run<'a> {
             jobs.insert(id.with_context(|| done.out())?, size);
         }
         ensure!(jobs.len() == JOBS, "{} numbers for {JOBS} jobs", jobs.len());
-        Ok(Run {
-            cluster,
-            jobs,
-            seen: BTreeMap::new(),
-        })
+        Ok(Run { cluster, jobs })
     }
 
     /// Looks at the jobs; gives those that have ended.
-    fn look(&mut self) -> Result<Vec<Value>> {
+    fn look(&self) -> Result<Vec<Value>> {
         let limit = (2 * JOBS).to_string();
         let listed = self.cluster.json(&["jobs", "--limit", &limit])?;
         let mut ended = Vec::new();
@@ -98,9 +91,6 @@ impl<'a> Run<'a> {
             {
                 continue;
             }
-            if let Some(placed) = Placed::of(job)? {
-                self.seen.insert(placed.decision, placed);
-            }
             if !job["ended_unix_us"].is_null() {
                 ended.push(job.clone());
             }
@@ -109,7 +99,7 @@ impl<'a> Run<'a> {
     }
 
     /// Waits until `count` jobs have ended.
-    fn wait_for(&mut self, count: usize, end: Instant) -> Result<Vec<Value>> {
+    fn wait_for(&self, count: usize, end: Instant) -> Result<Vec<Value>> {
         loop {
             let ended = self.look()?;
             if ended.len() >= count {
@@ -126,8 +116,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Checks that all jobs completed, all their ranks, and every placement that was seen.
-    fn judge(&self, ended: &[Value]) -> Result<()> {
+    /// Checks that all jobs completed, with all their ranks, and that each attempt had the best nodes there
+    /// were and shared none. Gives the placements of all attempts.
+    fn judge(&self, ended: &[Value]) -> Result<Vec<Placed>> {
         for job in ended {
             let id = job["id"].as_u64().context("a job without a number")?;
             let size = self.jobs[&id];
@@ -142,36 +133,54 @@ impl<'a> Run<'a> {
                 "job {id} wrote nothing: {job}"
             );
         }
-        for placed in self.seen.values() {
+        let attempts = self.attempts(ended)?;
+        for placed in &attempts {
             FABRIC.check(placed, self.jobs[&placed.job])?;
         }
-        let judged: std::collections::BTreeSet<u64> =
-            self.seen.values().map(|placed| placed.job).collect();
-        ensure!(
-            judged.len() == JOBS,
-            "{} of {JOBS} jobs have a placement",
-            judged.len()
-        );
-        let all: Vec<Placed> = self.seen.values().cloned().collect();
-        no_node_twice(&all)?;
-        let split = all
-            .iter()
-            .filter(|placed| placed.nodes.len() > 1 && placed.free.len() < 16);
+        no_node_twice(&attempts)?;
+        let among_others = |placed: &&Placed| placed.nodes.len() > 1 && placed.free.len() < 16;
         println!(
             "          {} placements checked, {} of several nodes while others had some",
-            all.len(),
-            split.count()
+            attempts.len(),
+            attempts.iter().filter(among_others).count()
         );
-        Ok(())
+        Ok(attempts)
+    }
+
+    /// Every attempt of every job, from the event log, with its end where the job's record has it.
+    fn attempts(&self, ended: &[Value]) -> Result<Vec<Placed>> {
+        let events = self.cluster.json(&["events", "--all"])?;
+        let events = events.as_array().context("no list of events")?;
+        let mut attempts = Vec::new();
+        for event in events.iter().filter(|event| event["kind"] == "job-placed") {
+            let placed = Placed::of_event(event["text"].as_str().unwrap_or_default())?;
+            if self.jobs.contains_key(&placed.job) {
+                attempts.push(placed);
+            }
+        }
+        let placed: BTreeSet<u64> = attempts.iter().map(|placed| placed.job).collect();
+        ensure!(
+            placed.len() == JOBS,
+            "{} of {JOBS} jobs have a placement among the events",
+            placed.len()
+        );
+        for placed in &mut attempts {
+            for job in ended
+                .iter()
+                .filter(|job| job["id"].as_u64() == Some(placed.job))
+            {
+                placed.add_ends(job)?;
+            }
+        }
+        Ok(attempts)
     }
 }
 
 fn in_peace(cluster: &Cluster) -> Result<()> {
     let end = Instant::now() + ALL_LIMIT;
-    let mut run = Run::submit(cluster, 7, &[])?;
+    let run = Run::submit(cluster, 7, &[])?;
     let ended = run.wait_for(JOBS, end)?;
-    run.judge(&ended)?;
-    let all: Vec<Placed> = run.seen.values().cloned().collect();
+    let all = run.judge(&ended)?;
     ensure!(all.len() == JOBS, "{} placements of {JOBS} jobs", all.len());
     no_node_forgotten(&all, FABRIC.leaf_nodes * FABRIC.leaves)?;
     // What they wrote is there, from every rank.
@@ -194,7 +203,7 @@ fn in_peace(cluster: &Cluster) -> Result<()> {
 
 fn under_kills(cluster: &Cluster) -> Result<()> {
     let end = Instant::now() + ALL_LIMIT;
-    let mut run = Run::submit(cluster, 11, &["--requeue"])?;
+    let run = Run::submit(cluster, 11, &["--requeue"])?;
     for (ended, node) in [(10, "n5"), (30, "n10")] {
         run.wait_for(ended, end)?;
         let pid = cluster.control_pid()?;

@@ -42,36 +42,41 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Reads a job as `hearth job N --json` prints it; nothing before it has nodes.
-    pub fn of(job: &Value) -> Result<Option<Placed>> {
-        let placement = &job["placement"];
-        let nodes = job["nodes"].as_str().unwrap_or_default();
-        if placement.is_null() || nodes.is_empty() {
-            return Ok(None);
-        }
-        let number = |value: &Value| {
-            value
-                .as_u64()
-                .with_context(|| format!("no number in {job}"))
+    /// Reads the text of an event `job-placed`, of which there is one for each attempt of a job:
+    /// `job ID restart N nodes LIST free LIST hops N decision N certificate TEXT`.
+    pub fn of_event(text: &str) -> Result<Placed> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let word = |key: &str| {
+            let at = words.iter().position(|word| *word == key);
+            let value = at.and_then(|at| words.get(at + 1));
+            value.with_context(|| format!("no {key:?} in {text:?}"))
         };
-        let decision = number(&placement["decision"])?;
-        let mut rank_ends = BTreeMap::new();
+        let number = |key: &str| -> Result<u64> { Ok(word(key)?.parse()?) };
+        Ok(Placed {
+            job: number("job")?,
+            decision: number("decision")?,
+            free: node_list(word("free")?)?.into_iter().collect(),
+            nodes: node_list(word("nodes")?)?,
+            hops: number("hops")?,
+            rank_ends: BTreeMap::new(),
+            ended: None,
+        })
+    }
+
+    /// Adds when its ranks and the job ended, if `job`, as `hearth jobs N --json` has it, is of this attempt.
+    pub fn add_ends(&mut self, job: &Value) -> Result<()> {
+        if job["placement"]["decision"].as_u64() != Some(self.decision) {
+            return Ok(());
+        }
         for rank in job["ranks"].as_array().into_iter().flatten() {
             if let (Some(node), Some(exit_ms)) = (rank["node"].as_str(), rank["exit_ms"].as_f64()) {
-                rank_ends.insert(one_node(node)?, decision + (exit_ms * 1e3) as u64);
+                // The launch left after the decision, so the end was not before this.
+                let end = self.decision + (exit_ms * 1e3) as u64;
+                self.rank_ends.insert(one_node(node)?, end);
             }
         }
-        Ok(Some(Placed {
-            job: number(&job["id"])?,
-            decision,
-            free: node_list(placement["free"].as_str().unwrap_or_default())?
-                .into_iter()
-                .collect(),
-            nodes: node_list(nodes)?,
-            hops: number(&placement["hops"])?,
-            rank_ends,
-            ended: job["ended_unix_us"].as_u64(),
-        }))
+        self.ended = job["ended_unix_us"].as_u64();
+        Ok(())
     }
 }
 
@@ -206,10 +211,7 @@ pub fn no_node_forgotten(placed: &[Placed], nodes: u32) -> Result<()> {
 
 /// Node numbers of a hostlist, in its order.
 pub fn node_list(list: &str) -> Result<Vec<u32>> {
-    let body = list
-        .trim_start_matches('n')
-        .trim_start_matches('[')
-        .trim_end_matches(']');
+    let body = list.replace(['n', '[', ']'], "");
     let mut nodes = Vec::new();
     for part in body.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -268,6 +270,17 @@ mod tests {
             }
             assert_eq!(FABRIC.best(&free, free.len() + 1), None);
         }
+    }
+
+    #[test]
+    fn events_and_lists_are_read() {
+        let text = "job 7 restart 1 nodes n[2,0-1] free n[0-3],n9 hops 3 decision 55 certificate optimal: all";
+        let placed = Placed::of_event(text).unwrap();
+        assert_eq!((placed.job, placed.decision, placed.hops), (7, 55, 3));
+        assert_eq!(placed.nodes, [2, 0, 1]);
+        assert_eq!(placed.free, BTreeSet::from([0, 1, 2, 3, 9]));
+        assert!(Placed::of_event("job 7 nodes n0").is_err());
+        assert!(node_list("m3").is_err());
     }
 
     #[test]

@@ -102,8 +102,16 @@ pub async fn submit(
         .shared
         .with_runner(|runner, now_us, _| runner.submit(now_us, submission))
         .map_err(|error| match error {
-            SubmitError::QueueFull(_) => {
+            SubmitError::QueueFull(_)
+            | SubmitError::QueueBytes(_)
+            | SubmitError::UserQueue { .. } => {
                 Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "queue-full", error)
+            }
+            SubmitError::Stopping => {
+                Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", error)
+            }
+            SubmitError::UnknownDependency(_) | SubmitError::FailedDependency { .. } => {
+                Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-dependency", error)
             }
             SubmitError::UnknownNodes(_) | SubmitError::TooMany { .. } => {
                 Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "no-such-nodes", error)

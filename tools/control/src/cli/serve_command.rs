@@ -55,7 +55,7 @@ pub struct Options {
     /// Kernel command line of the nodes [config: boot.command_line].
     #[arg(long, value_name = "TEXT")]
     command_line: Option<String>,
-    /// Shape of the network, widths from the leaves up, as in 4x2.
+    /// Shape of the network, widths from the leaves up, as in 4x2 [config: serve.tree].
     #[arg(long, value_name = "WxW")]
     tree: Option<Tree>,
     /// Rate of every node's link, as in 50mbit [config: broadcast.rate].
@@ -201,7 +201,13 @@ fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> 
             .command_line
             .unwrap_or_else(|| config.boot.command_line.clone()),
         proxy_dhcp: config.boot.proxy_dhcp,
-        tree: options.tree,
+        tree: match options.tree {
+            Some(tree) => Some(tree),
+            None => set(&config.serve.tree)
+                .map(|tree| tree.parse())
+                .transpose()
+                .map_err(|error| anyhow::anyhow!("serve.tree in the configuration: {error}"))?,
+        },
         lab_keys: options.lab_keys,
         any_version: options.any_version,
         other: options.other.resolve(),
