@@ -165,10 +165,7 @@ impl<'a> Run<'a> {
             placed.len()
         );
         for placed in &mut attempts {
-            for job in ended
-                .iter()
-                .filter(|job| job["id"].as_u64() == Some(placed.job))
-            {
+            for job in ended {
                 placed.add_ends(job)?;
             }
         }

@@ -260,9 +260,12 @@ fn history_is_filtered_by_state_and_time() {
             .collect()
     };
     assert_eq!(ids(&[]), [good.clone(), bad.clone()]);
-    assert_eq!(ids(&["--state", "F"]), [bad.clone()]);
-    assert_eq!(ids(&["--name", "good", "--since", "1h"]), [good.clone()]);
-    assert_eq!(ids(&["--limit", "1"]), [bad.clone()]);
+    assert_eq!(ids(&["--state", "F"]), std::slice::from_ref(&bad));
+    assert_eq!(
+        ids(&["--name", "good", "--since", "1h"]),
+        std::slice::from_ref(&good)
+    );
+    assert_eq!(ids(&["--limit", "1"]), std::slice::from_ref(&bad));
     assert!(ids(&["--until", "2000-01-01"]).is_empty());
     assert!(ids(&["--since", "2999-01-01"]).is_empty());
     let (_, table, _) = parts(&lab.hearth(&["history"]));
