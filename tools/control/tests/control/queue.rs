@@ -1,8 +1,9 @@
 //! Jobs that nobody waits for: submitting, looking, holding, cancelling, draining, with the words that the
 //! command line has for it.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
+use std::time::Instant;
 
 use crate::lab::{Lab, finish, parts};
 
@@ -278,4 +279,69 @@ fn history_is_filtered_by_state_and_time() {
         lab.hearth(&["history", "--since", "soon"]).status.code(),
         Some(2)
     );
+}
+
+/// Jobs that wait at most by default (`jobs.queue_max`).
+const MANY: usize = 10_000;
+
+/// Hands in jobs over one connection, as a script would.
+fn submit_many(lab: &Lab, program: &str, count: usize) {
+    let mut stream = std::os::unix::net::UnixStream::connect(lab.socket()).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    let body = serde_json::json!({
+        "name": "one-of-many", "program": program, "args": ["LmFwcA=="], "ranks": 1,
+        "batch": true, "no_precheck": true, "user": "eva", "time_limit_s": 600,
+    });
+    let body = body.to_string();
+    for _ in 0..count {
+        let length = body.len();
+        let head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
+        write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            answers.read_line(&mut line).unwrap();
+            let line = line.trim().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            assert!(
+                !line.starts_with("http/") || line.contains(" 200 "),
+                "{line}"
+            );
+            if let Some(value) = line.strip_prefix("content-length: ") {
+                length = value.parse().unwrap();
+            }
+        }
+        answers.read_exact(&mut vec![0; length]).unwrap();
+    }
+}
+
+/// Not a gate on time: `cargo test --release -p hearth-control --test control -- --ignored ten_thousand --nocapture`
+/// prints how long the command takes with a full queue.
+#[test]
+#[ignore = "takes a minute; prints a figure"]
+fn ten_thousand_jobs_are_listed() {
+    let lab = Lab::with_nodes(1);
+    let runs = submit(&lab, &[], "wait\n");
+    lab.eventually("it runs", |lab| state(lab, &runs) == "running");
+    let program = lab.json(&["job", &runs])["program"]
+        .as_str()
+        .unwrap()
+        .to_string();
+    let began = Instant::now();
+    submit_many(&lab, &program, MANY);
+    println!("{MANY} jobs submitted in {:?}", began.elapsed());
+    for _ in 0..5 {
+        let began = Instant::now();
+        let (code, text, _) = parts(&lab.hearth(&["queue"]));
+        println!("hearth queue: {:?}, {} bytes", began.elapsed(), text.len());
+        assert_eq!((code, text.lines().count()), (0, 1 + MANY + 1));
+    }
+    let began = Instant::now();
+    assert_eq!(
+        lab.hearth(&["queue", "--user", "nobody"]).status.code(),
+        Some(0)
+    );
+    println!("hearth queue --user nobody: {:?}", began.elapsed());
 }
