@@ -30,7 +30,7 @@ pub const TABLE: &[(u8, &str)] = &[
     ),
     (
         PARTLY,
-        "a part was not done: a node lacks the file, a line of a batch has no answer, a job was not found",
+        "a part was not done: a node lacks the file, a line of a batch has no answer, one of the jobs is over",
     ),
     (USAGE, "the command line was not understood"),
     (NODE_LOST, "a node was lost under the job"),

@@ -50,10 +50,16 @@ impl Which {
 /// Options of `hearth queue`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-ST: PD pending, CF starting, R running, CG ending. Pending jobs stand in the order of the queue, before the
-others. NODELIST(REASON): the job's nodes, or why it has none: Resources (too few nodes are free), Priority
-(others go first), Dependency, JobHeldUser, ReqNodeNotAvail, PartitionNodeLimit (more nodes than are in service),
-QOSMaxJobsPerUserLimit, QOSMaxNodePerUserLimit; `hearth job JOB` says more.")]
+ST: PD pending, CF starting, R running, CG ending. Pending jobs stand before the others, in the
+order of the queue. NODELIST(REASON) is the job's nodes, or why it has none:
+  Resources               too few nodes are free
+  Priority                others go first
+  Dependency              it waits for the end of other jobs
+  JobHeldUser             it is held; `hearth release` lets it go
+  ReqNodeNotAvail         nodes that it names are not in service, or drained
+  PartitionNodeLimit      it wants more nodes than are in service
+  QOSMaxJobsPerUserLimit, QOSMaxNodePerUserLimit   its user has as much as is allowed
+`hearth job JOB` says more.")]
 pub struct QueueOptions {
     #[command(flatten)]
     which: Which,
@@ -216,6 +222,7 @@ fn for_each(
         }
         Ok(match refused {
             0 => ExitCode::SUCCESS,
+            all if all == jobs.len() => ExitCode::from(exit::CONTROL),
             _ => ExitCode::from(exit::PARTLY),
         })
     })

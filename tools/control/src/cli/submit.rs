@@ -31,9 +31,9 @@ A job script is a text; nodes have no shell, so it is read and not run:
   #HEARTH -n 4 --time-limit 10:00
   #HEARTH --name solve
   SIZE=100 ./solver --iterations 50
-Options of the command line go before those of the script. Paths are those of the folder in which `hearth
-submit` runs. The output is kept by the control node: `hearth output JOB`. Exit status: 0 queued; 2, 125, 126,
-127 as for `hearth run`.")]
+Options of the command line go before those of the script. Paths are those of the folder in which
+the command runs. The control node keeps the output: `hearth output JOB` prints it.
+Exit status: 0 queued; 2, 125, 126, 127 as for `hearth run`.")]
 pub struct Options {
     #[command(flatten)]
     job: JobOptions,

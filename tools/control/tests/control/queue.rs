@@ -107,8 +107,14 @@ fn the_queue_shows_who_waits_for_what() {
     assert_eq!(lab.json(&["queue"]), serde_json::json!([]));
     // A job that is over cannot be held, and the others are done all the same.
     let (code, _, err) = parts(&lab.hearth(&["hold", &waits, "998"]));
-    assert_eq!(code, 1);
+    assert_eq!(code, 125);
     assert!(err.contains(&waits) && err.contains("998"), "{err}");
+    let last = submit(&lab, &["--hold"], "exit 0\n");
+    assert_eq!(
+        lab.hearth(&["release", "998", &last]).status.code(),
+        Some(1)
+    );
+    lab.eventually("it ran", |lab| state(lab, &last) == "completed");
 }
 
 #[test]
