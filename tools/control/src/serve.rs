@@ -20,6 +20,7 @@ use netstack::broadcast::Peer;
 use netstack::control as protocol;
 use netstack::ids::ControlEpoch;
 use netstack::wire::key::Key;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::api::{self, Api, auth, bounded};
 use crate::boot::Bridge;
@@ -160,6 +161,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         let tcp = bounded::Bounded::new(tcp, tcp_max);
         tokio::spawn(async move { axum::serve(tcp, routes).await });
     }
+    // Before anybody can know that control runs, and end it.
+    let signals = Signals::install()?;
     let unix = unix_listener(&options.state)?;
     let unix = bounded::Bounded::new(unix, unix_max);
     tokio::spawn(async move { axum::serve(unix, routes).await });
@@ -169,7 +172,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             drop(boot.joined(hearth_boot::Mac(joined.mac), joined.epoch, joined.node));
         }
     };
-    control::drive(shared.clone(), socket, on_join, stop(shared.clone())).await?;
+    let stop = stop(shared.clone(), signals);
+    control::drive(shared.clone(), socket, on_join, stop).await?;
     shared.lock().settle(shared.now());
     if let Some(checkpointer) = checkpointer {
         ledger::checkpoint(checkpointer).await;
@@ -179,15 +183,28 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Requests to end, from when they are installed on.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn install() -> anyhow::Result<Self> {
+        let install = |kind| signal(kind).context("cannot install a signal handler");
+        Ok(Signals {
+            terminate: install(SignalKind::terminate())?,
+            interrupt: install(SignalKind::interrupt())?,
+        })
+    }
+}
+
 /// Completes when the process was told to end and jobs with nodes have been told so, as far as they
 /// hear it.
-async fn stop(shared: Arc<Shared>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).expect("a signal handler can be installed");
-    let mut interrupt = signal(SignalKind::interrupt()).expect("a signal handler can be installed");
+async fn stop(shared: Arc<Shared>, mut signals: Signals) {
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        _ = signals.terminate.recv() => {}
+        _ = signals.interrupt.recv() => {}
     }
     shared.with_runner(|runner, now_us, fabric| runner.shut_down(now_us, fabric));
     let wait = async {
