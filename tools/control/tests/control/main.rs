@@ -11,6 +11,7 @@ mod hosted;
 mod kills;
 mod lab;
 mod nodes;
+mod outlive;
 mod queue;
 mod restarts;
 mod streams;
