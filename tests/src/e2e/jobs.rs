@@ -47,8 +47,9 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Hands the jobs in: sizes 1 to 16, most of them small, some of them at once, some for a second.
-    fn submit(cluster: &'a Cluster, seed: u32, options: &[&str]) -> Result<Self> {
+    /// Hands the jobs in: sizes 1 to 16, most of them small; half of them end at once, the others compute for
+    /// one of three `times`, in seconds.
+    fn submit(cluster: &'a Cluster, seed: u32, times: [&str; 3], options: &[&str]) -> Result<Self> {
         let mut random = seed;
         let mut next = |below: u32| {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -62,7 +63,7 @@ impl<'a> Run<'a> {
                 _ => 1 + next(6) as usize,
             };
             let ranks = size.to_string();
-            let seconds = ["0.2", "0.5", "1.0"][next(3) as usize];
+            let seconds = times[next(3) as usize];
             let (program, arguments) = match next(2) {
                 0 => (cluster.program("hello-c"), vec![]),
                 _ => (cluster.program("spin"), vec![seconds]),
@@ -175,7 +176,7 @@ impl<'a> Run<'a> {
 
 fn in_peace(cluster: &Cluster) -> Result<()> {
     let end = Instant::now() + ALL_LIMIT;
-    let run = Run::submit(cluster, 7, &[])?;
+    let run = Run::submit(cluster, 7, ["0.2", "0.5", "1.0"], &[])?;
     let ended = run.wait_for(JOBS, end)?;
     let all = run.judge(&ended)?;
     ensure!(all.len() == JOBS, "{} placements of {JOBS} jobs", all.len());
@@ -200,7 +201,7 @@ fn in_peace(cluster: &Cluster) -> Result<()> {
 
 fn under_kills(cluster: &Cluster) -> Result<()> {
     let end = Instant::now() + ALL_LIMIT;
-    let run = Run::submit(cluster, 11, &["--requeue"])?;
+    let run = Run::submit(cluster, 11, ["1.0", "2.0", "4.0"], &["--requeue"])?;
     for (ended, node) in [(10, "n5"), (30, "n10")] {
         run.wait_for(ended, end)?;
         let pid = cluster.control_pid()?;
@@ -212,10 +213,12 @@ fn under_kills(cluster: &Cluster) -> Result<()> {
     }
     let ended = run.wait_for(JOBS, end)?;
     run.judge(&ended)?;
+    // Else the kills met nothing, and this was the other scenario.
     let again = ended
         .iter()
         .filter(|job| job["restarts"].as_u64() > Some(0))
         .count();
     println!("          {again} jobs ran again");
+    ensure!(again > 0, "nothing was under way when control was killed");
     Ok(())
 }
