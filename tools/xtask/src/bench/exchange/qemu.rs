@@ -106,7 +106,7 @@ fn measure(
     for scheme in schemes {
         let case = kind.case(scheme);
         report.progress(&case);
-        let setting = format!("scheme={scheme},rate={}", kind.bits_per_second);
+        let setting = format!("scheme={scheme}");
         let bytes = kind.bytes.to_string();
         let arguments = ["exchange", &bytes, REPEATS];
         // A job before, so that no page of the program comes in meanwhile.
