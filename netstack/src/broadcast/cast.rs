@@ -38,8 +38,9 @@ const ROSTER_TRIES: u32 = 2;
 /// With nothing heard from anybody for so long a member gives a cast up. Longer than a restart of the
 /// control node takes to be noticed.
 const GIVE_UP: Micros = Micros::from_secs(30);
-/// The same, in block times: for links so slow that a block takes long.
+/// The same, in block times, for links so slow that a block takes long; and in waits for one peer.
 const GIVE_UP_BLOCKS: u64 = 500;
+const GIVE_UP_WAITS: u64 = 16;
 
 /// What a cast tells its facade.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,6 +185,8 @@ impl Cast {
             have: &self.have,
             asked: &self.pull.asked,
             silent: self.suspects.silent(),
+            gone: self.suspects.gone(),
+            pages: self.roster.pages(),
             rng,
         };
         act(self.planner.as_mut(), &mut view)
@@ -237,7 +240,12 @@ impl Cast {
             }
             Message::Unknown => self.unknown(sender, io),
             Message::RosterRead { pages } => self.roster_read(sender, &pages, io),
-            Message::RosterPage { page, peers } => self.roster_page(page, peers, io),
+            Message::RosterPage { page, peers } => {
+                if self.spread.parent == Some(sender) {
+                    self.roster.parent_answered();
+                }
+                self.roster_page(page, peers, io);
+            }
             Message::Request(wants) => self.requested(sender, &wants, io),
             Message::Answer { answer, blocks } => self.answered(sender, answer, &blocks, io),
             Message::Cancel(blocks) => self.serve.cancel(sender, &blocks),
@@ -367,12 +375,13 @@ impl Cast {
         if let Some(page) = self.roster.overdue(io.now) {
             self.need_page(page, io);
         }
-        let patience = GIVE_UP.max(self.pace.blocks(GIVE_UP_BLOCKS));
+        let patience = self.patience();
+        let silence = self.silence();
         if self.lacks() && io.now >= self.progressed + patience {
             // Others live, but no block comes.
             self.fail(FailReason::TimedOut, io);
         }
-        if !self.me.is_source() && io.now >= self.heard + patience {
+        if !self.me.is_source() && io.now >= self.heard + silence {
             self.abandon(io);
         }
     }
@@ -393,12 +402,23 @@ impl Cast {
         if self.me.is_source() {
             return own;
         }
-        let since = if self.lacks() {
-            self.heard.min(self.progressed)
-        } else {
-            self.heard
-        };
-        own.min(since + GIVE_UP.max(self.pace.blocks(GIVE_UP_BLOCKS)))
+        let own = own.min(self.heard + self.silence());
+        if self.lacks() {
+            return own.min(self.progressed + self.patience());
+        }
+        own
+    }
+
+    /// How long nothing may be heard from anybody before this member gives the cast up.
+    fn silence(&self) -> Micros {
+        GIVE_UP.max(self.pace.blocks(GIVE_UP_BLOCKS))
+    }
+
+    /// How long no block may come while others are heard: until everybody who might have one was asked, the source
+    /// last.
+    fn patience(&self) -> Micros {
+        let waits = self.pace.blocks(GIVE_UP_WAITS * self.longest_wait());
+        self.silence().max(waits)
     }
 
     pub(crate) fn progress(&self) -> Progress {

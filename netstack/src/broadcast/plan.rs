@@ -5,11 +5,12 @@
 //! Invariant: a planner never names the member itself, and its last resort is the source.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 
-use super::Scheme;
 use super::bitmap::Bitmap;
-use super::message::{MemberIndex, Setup};
+use super::message::{MemberIndex, PAGE_PEERS, Setup};
 use super::published::Published;
+use super::{Peer, Scheme};
 use crate::rng::Rng;
 use crate::time::Instant;
 
@@ -31,6 +32,10 @@ pub struct View<'a> {
     pub asked: &'a Bitmap,
     /// Members that do not answer, or too late, at present; in ascending order.
     pub silent: &'a [MemberIndex],
+    /// Those of them that do not answer at all, or gave wrong data; in ascending order.
+    pub gone: &'a [MemberIndex],
+    /// Pages of the roster as far as they are known: who is on one of the others must be asked for first.
+    pub(super) pages: &'a [Option<Arc<[Peer]>>],
     /// For random choices.
     pub rng: &'a mut Rng,
 }
@@ -44,6 +49,17 @@ impl View<'_> {
     /// The member does not answer, or too late, at present.
     pub fn is_silent(&self, member: MemberIndex) -> bool {
         !self.silent.is_empty() && self.silent.binary_search(&member).is_ok()
+    }
+
+    /// The member's address is known.
+    pub fn is_known(&self, member: MemberIndex) -> bool {
+        let page = self.pages.get((member.0 / PAGE_PEERS) as usize);
+        page.is_some_and(Option::is_some)
+    }
+
+    /// The member does not answer at all at present, or gave wrong data.
+    pub fn is_gone(&self, member: MemberIndex) -> bool {
+        !self.gone.is_empty() && self.gone.binary_search(&member).is_ok()
     }
 }
 

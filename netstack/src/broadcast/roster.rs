@@ -26,6 +26,8 @@ pub(crate) struct Roster {
     learned: Vec<(MemberIndex, Peer)>,
     /// Pages asked for, when to ask again, and how often they were.
     asked: Vec<(u32, Instant, u32)>,
+    /// Repeated questions for pages since the parent gave one.
+    missed: u32,
     /// Pages that others asked this member for before they were here.
     waiting: Vec<(u32, MemberIndex)>,
 }
@@ -38,6 +40,7 @@ impl Roster {
             pages: alloc::vec![None; members.div_ceil(PAGE_PEERS) as usize],
             learned: Vec::new(),
             asked: Vec::new(),
+            missed: 0,
             waiting: Vec::new(),
         }
     }
@@ -128,7 +131,7 @@ impl Roster {
         }
     }
 
-    /// A page is needed. How often it was asked for, if it is time to ask (again).
+    /// A page is needed. How often it, or others since the parent gave one, were asked for in vain, if it is time to ask (again).
     pub(crate) fn need(&mut self, page: u32, now: Instant, again: Instant) -> Option<u32> {
         if page as usize >= self.pages.len() || self.page(page).is_some() {
             return None;
@@ -138,13 +141,19 @@ impl Roster {
             Some((_, at, times)) => {
                 *at = again;
                 *times += 1;
-                Some(*times)
+                self.missed = self.missed.saturating_add(1);
+                Some(self.missed.max(*times))
             }
             None => {
                 self.asked.push((page, again, 0));
-                Some(0)
+                Some(self.missed)
             }
         }
+    }
+
+    /// The parent gave a page.
+    pub(crate) fn parent_answered(&mut self) {
+        self.missed = 0;
     }
 
     /// Pages to ask for again by now.

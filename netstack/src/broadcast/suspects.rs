@@ -10,10 +10,21 @@ const MAX_SUSPECTS: usize = 512;
 /// Times the wait doubles.
 const MAX_STRIKES: u32 = 8;
 
+/// What a member is suspected of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suspicion {
+    /// It does not answer at all, or gave wrong data.
+    Gone,
+    /// It answers, but too late.
+    Late,
+}
+
 #[derive(Debug)]
 struct Suspect {
     until: Instant,
     strikes: u32,
+    /// It was late, no worse.
+    late: bool,
 }
 
 /// See the module.
@@ -23,6 +34,8 @@ pub(crate) struct Suspects {
     entries: Vec<Suspect>,
     /// Those that are left alone at present, ascending.
     silent: Vec<MemberIndex>,
+    /// Those of them that were not only late.
+    gone: Vec<MemberIndex>,
     next: Option<Instant>,
 }
 
@@ -32,17 +45,25 @@ impl Suspects {
         &self.silent
     }
 
+    /// Those that did not answer, or gave wrong data, and are left alone at present.
+    pub(crate) fn gone(&self) -> &[MemberIndex] {
+        &self.gone
+    }
+
     /// A member was silent or late: leaves it alone for `wait`, doubled with every strike.
-    pub(crate) fn strike(&mut self, now: Instant, member: MemberIndex, wait: Micros) {
+    pub(crate) fn strike(&mut self, now: Instant, member: MemberIndex, wait: Micros, of: Suspicion) {
+        let late = of == Suspicion::Late;
         if member.is_source() {
             return;
         }
         match self.members.binary_search(&member) {
             Ok(at) => {
                 let entry = &mut self.entries[at];
+                entry.late &= late;
                 if entry.until <= now {
                     entry.strikes = (entry.strikes + 1).min(MAX_STRIKES);
                     entry.until = now + wait.saturating_mul(1 << entry.strikes);
+                    entry.late = late;
                 }
             }
             Err(at) => {
@@ -50,12 +71,14 @@ impl Suspects {
                     self.members.clear();
                     self.entries.clear();
                     self.silent.clear();
-                    return self.strike(now, member, wait);
+                    self.gone.clear();
+                    return self.strike(now, member, wait, of);
                 }
                 self.members.insert(at, member);
                 let entry = Suspect {
                     until: now + wait,
                     strikes: 0,
+                    late,
                 };
                 self.entries.insert(at, entry);
             }
@@ -68,8 +91,10 @@ impl Suspects {
         if self.silent.is_empty() {
             return;
         }
-        if let Ok(at) = self.silent.binary_search(&member) {
-            self.silent.remove(at);
+        for list in [&mut self.silent, &mut self.gone] {
+            if let Ok(at) = list.binary_search(&member) {
+                list.remove(at);
+            }
         }
     }
 
@@ -82,10 +107,14 @@ impl Suspects {
 
     fn refresh(&mut self, now: Instant) {
         self.silent.clear();
+        self.gone.clear();
         self.next = None;
         for (member, entry) in self.members.iter().zip(&self.entries) {
             if entry.until > now {
                 self.silent.push(*member);
+                if !entry.late {
+                    self.gone.push(*member);
+                }
                 self.next = Some(self.next.map_or(entry.until, |next| next.min(entry.until)));
             }
         }

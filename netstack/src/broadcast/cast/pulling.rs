@@ -7,6 +7,11 @@
 //! arrived that its turn must have passed. Fragments of a train that are missing are asked for
 //! again from the same peer.
 //!
+//! Lost requests cost little: whoever asks a peer for something names again what it asked that peer for long
+//! before its turn, and a block that came before one of a smaller number from the same peer says that the request
+//! for that one was lost. At the end, when the scheme has nothing more to ask for, nobody waits for one peer
+//! where another one is idle: every wait is short then.
+//!
 //! Invariant: no more blocks are asked for than there are reassembly buffers.
 
 mod receiving;
@@ -16,13 +21,14 @@ use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
 use super::{Cast, Consent, Io};
-use crate::broadcast::Part;
+use crate::broadcast::{Part, Scheme};
 use crate::broadcast::bitmap::Bitmap;
 use crate::broadcast::message::{
     Answer, Blocks, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants,
 };
 use crate::broadcast::pacer::Pace;
 use crate::broadcast::plan::{Next, Trouble};
+use crate::broadcast::suspects::Suspicion;
 use crate::time::{Instant, Micros};
 
 /// Requests without a sign of life, or flowing: half of what the port of a switch holds with blocks
@@ -34,6 +40,9 @@ const NARROW_WINDOW: u32 = 10;
 /// Blocks come slowly when so many take longer than at a sixth of the rate.
 const MEASURE_OVER: u32 = 16;
 const SLOW_FACTOR: u64 = 6;
+/// Waits grow with the slowness of the link from so many times up to so many.
+const SLOWDOWN: u64 = 3;
+const MAX_SLOWDOWN: u64 = 32;
 /// Blocks that may be asked for at a time, waiting ones included.
 const MAX_ASKED: usize = 1024;
 /// Buffers where the user names no number: two blocks of every row of a large grid.
@@ -51,6 +60,16 @@ const UNKNOWN_AGAIN: u64 = 24;
 const UNKNOWN_TRIES: u8 = 40;
 /// What a sign of life may be later than is normal, in block times.
 const MARGIN: u64 = 16;
+/// The same at the end, when all peers have little to do.
+const LAST_MARGIN: u64 = 32;
+/// It is the end when so many times what lacks has arrived.
+const LAST_SHARE: u32 = 4;
+/// Attempts at the end after which a peer that says nothing is left alone.
+const LAST_ATTEMPTS: u8 = 2;
+/// Factor that waits grow by at the end at most.
+const MAX_LAST_BACKOFF: u64 = 8;
+/// A block that is expected so many blocks before or after now may be on its way: it is not named again.
+const MAYBE_COMING: u32 = 20;
 /// Doublings of the time-out.
 const MAX_BACKOFF: u32 = 5;
 /// Longest time-out for a sign of life.
@@ -104,9 +123,17 @@ struct Asked {
     sender: Option<MemberIndex>,
     /// More than one did: nobody can be blamed.
     mixed: bool,
+    /// The peer has said that it keeps the request.
+    told: bool,
 }
 
 impl Asked {
+    /// Nothing was heard of it since it was asked for.
+    fn is_unanswered(&self) -> bool {
+        let open = matches!(self.state, State::Sent | State::Waiting { queued: false });
+        open && !self.told
+    }
+
     /// The request, or the answer, is more likely lost than its peer gone.
     fn may_repeat(&self) -> bool {
         self.repeats < if self.sender.is_some() { 4 } else { 1 }
@@ -126,6 +153,12 @@ pub(crate) struct Pull {
     /// Blocks come slower than a link carries them: this member, or everything, is slow.
     narrow: bool,
     measured: (u32, Instant),
+    /// How many times slower than a link carries them blocks come: waits are that much longer.
+    slowdown: u64,
+    /// The scheme has nothing left to ask for.
+    last: bool,
+    /// The soonest sign of life so far, in microseconds.
+    soonest: u64,
     /// Blocks that have arrived.
     arrived: u32,
     looked: u32,
@@ -151,6 +184,9 @@ impl Pull {
             queued: 0,
             narrow: true,
             measured: (0, Instant::ZERO),
+            slowdown: 1,
+            last: false,
+            soonest: u64::MAX,
             arrived: 0,
             looked: 0,
             limit: if buffers == 0 {
@@ -170,6 +206,7 @@ impl Pull {
 
     pub(super) fn wake(&mut self) {
         self.eager = true;
+        self.last = false;
     }
 
     pub(super) fn clear(&mut self) {
@@ -179,6 +216,7 @@ impl Pull {
         self.asked = Bitmap::new(length);
         self.in_window = 0;
         self.queued = 0;
+        self.last = false;
         self.spare = Vec::new();
         self.wanted.clear();
         self.eager = false;
@@ -207,10 +245,17 @@ impl Pull {
     /// Measures how fast blocks come.
     fn count_arrival(&mut self, now: Instant, pace: Pace) {
         self.arrived += 1;
+        if self.arrived == 1 {
+            self.measured = (1, now);
+        }
         let (since, at) = self.measured;
-        if self.arrived - since >= MEASURE_OVER {
-            let blocks = u64::from(MEASURE_OVER) * SLOW_FACTOR;
-            self.narrow = now.saturating_since(at) > pace.blocks(blocks);
+        // At the end blocks come when those who are late have them, whatever the link carries.
+        if self.arrived - since >= MEASURE_OVER && !self.last {
+            let took = now.saturating_since(at);
+            let normal = pace.blocks(MEASURE_OVER.into());
+            self.narrow = took > normal.saturating_mul(SLOW_FACTOR);
+            let times = (took.0 / normal.0).min(MAX_SLOWDOWN);
+            self.slowdown = if times < SLOWDOWN { 1 } else { times };
             self.measured = (self.arrived, now);
         }
     }
@@ -279,6 +324,7 @@ impl Pull {
     /// A first sign of life came after so long (RFC 6298).
     fn sample(&mut self, time: Micros) {
         let time = time.min(LONGEST).0;
+        self.soonest = self.soonest.min(time);
         self.variation = (3 * self.variation + self.smoothed.abs_diff(time)) / 4;
         self.smoothed = (7 * self.smoothed + time) / 8;
     }
@@ -292,16 +338,41 @@ impl Pull {
 impl Cast {
     /// How long a request may go without a sign of life.
     fn sign_timeout(&self, block: u32, from: MemberIndex, attempt: u32) -> Micros {
+        let backoff = 1 << attempt.min(MAX_BACKOFF);
+        if self.pull.last && self.pull.soonest < u64::MAX {
+            let wait = self.blocks(LAST_MARGIN).saturating_mul(backoff.min(MAX_LAST_BACKOFF));
+            return Micros(2 * self.pull.soonest) + wait;
+        }
         let patience = u64::from(self.planner.patience(block, from));
         let normal = super::serving::KEPT_WAITING + patience + patience / 4;
-        let time = self.pull.timeout().max(self.pace.blocks(normal)) + self.pace.blocks(MARGIN);
-        time.saturating_mul(1 << attempt.min(MAX_BACKOFF))
+        let time = self.pull.timeout().max(self.blocks(normal)) + self.blocks(MARGIN);
+        time.saturating_mul(backoff)
     }
 
     /// How long a request may wait at a peer that lives.
     fn wait_timeout(&self) -> Micros {
-        let rounds = 2 * u64::from(self.planner.late_after()) + 64;
-        self.pull.timeout() + self.pace.blocks(rounds)
+        let late = u64::from(self.planner.late_after());
+        let rounds = if self.pull.last {
+            late + 16
+        } else {
+            self.longest_wait()
+        };
+        self.pull.timeout() + self.blocks(rounds)
+    }
+
+    /// The longest that a request waits at one peer, in block times: no longer than the whole cast takes.
+    pub(super) fn longest_wait(&self) -> u64 {
+        let late = u64::from(self.planner.late_after());
+        let whole = match self.setup.scheme {
+            Scheme::Tree { .. } | Scheme::Direct => u64::MAX,
+            _ => 4 * u64::from(self.have.length()) + 2 * u64::from(self.setup.members),
+        };
+        (2 * late + 64).min(whole.saturating_add(MARGIN))
+    }
+
+    /// The time of so many blocks as they come here.
+    pub(super) fn blocks(&self, count: u64) -> Micros {
+        self.pace.blocks(count.saturating_mul(self.pull.slowdown))
     }
 
     /// Makes requests as the planner says, as far as the window has room. True if any were made.
@@ -324,6 +395,7 @@ impl Cast {
                 Next::Idle => {
                     self.pull.eager = false;
                     self.pull.wait = Instant::FAR_FUTURE;
+                    self.last_ones(io);
                     break;
                 }
             };
@@ -335,7 +407,7 @@ impl Cast {
             let mut deadline = io.now + self.sign_timeout(block, from, 0);
             if early > 0 && follows && state == State::Sent {
                 state = State::Waiting { queued: false };
-                deadline = io.now + self.wait_timeout() + self.pace.blocks(early.into());
+                deadline = io.now + self.wait_timeout() + self.blocks(early.into());
             }
             let entry = Asked {
                 from,
@@ -349,6 +421,7 @@ impl Cast {
                 bytes: Vec::new(),
                 sender: None,
                 mixed: false,
+                told: false,
             };
             self.pull.insert(block, entry);
             if state == State::Unsent {
@@ -374,6 +447,22 @@ impl Cast {
         io.outbox.len() > before
     }
 
+    /// When all that lacks is asked for, and most is here, nothing waits long any more.
+    fn last_ones(&mut self, io: &Io<'_>) {
+        let lacking = self.have.length() - self.have.count();
+        self.pull.last = lacking as usize == self.pull.len() && lacking * LAST_SHARE <= self.pull.arrived;
+        if !self.pull.last {
+            return;
+        }
+        let soon = io.now + self.wait_timeout();
+        for at in 0..self.pull.entries.len() {
+            let entry = &self.pull.entries[at];
+            if matches!(entry.state, State::Waiting { .. }) && entry.deadline > soon {
+                self.pull.set_deadline(at, soon);
+            }
+        }
+    }
+
     /// Another request may be made.
     pub(crate) fn is_eager(&self) -> bool {
         self.consent == Consent::Given && self.pull.is_eager()
@@ -390,9 +479,29 @@ impl Cast {
     }
 
     fn flush(&mut self, batch: Option<(MemberIndex, Wants)>, io: &mut Io<'_>) {
-        if let Some((to, wants)) = batch {
+        if let Some((to, mut wants)) = batch {
+            self.remind(to, &mut wants, io.now);
             io.counters.requests += 1;
             self.send(to, Message::Request(wants), io);
+        }
+    }
+
+    /// Names blocks again that this peer was asked for before and has said nothing about, unless they may be
+    /// on their way: a request that was lost costs no time then.
+    fn remind(&mut self, to: MemberIndex, wants: &mut Wants, now: Instant) {
+        let arrived = self.pull.arrived;
+        for (block, entry) in self.pull.blocks.iter().zip(&self.pull.entries) {
+            let open = entry.is_unanswered() && entry.from == to && entry.at < now;
+            if !open || entry.expected.abs_diff(arrived) <= MAYBE_COMING {
+                continue;
+            }
+            let want = WantedBlock {
+                block: *block,
+                fragments: entry.missing,
+            };
+            if !wants.iter().any(|other| other.block == *block) && !wants.push(want) {
+                return;
+            }
         }
     }
 
@@ -426,6 +535,7 @@ impl Cast {
         let expected = self.pull.next_expected();
         let entry = &mut self.pull.entries[at];
         entry.from = to;
+        entry.told = false;
         entry.at = io.now;
         entry.expected = expected;
         let want = WantedBlock {
@@ -505,7 +615,7 @@ impl Cast {
                 false
             }
             State::Unknown if entry.repeats > UNKNOWN_TRIES => {
-                self.suspect(from, SILENT_FOR, io);
+                self.suspect(from, Suspicion::Gone, io);
                 self.trouble(at, Trouble::Silent, io)
             }
             // Somebody whose address is known, perhaps.
@@ -513,6 +623,12 @@ impl Cast {
             State::Unknown => {
                 self.repeat(at, from, io);
                 false
+            }
+            State::Sent if self.pull.last => {
+                if entry.attempt >= LAST_ATTEMPTS {
+                    self.suspect(from, Suspicion::Gone, io);
+                }
+                self.trouble(at, Trouble::Late, io)
             }
             State::Sent if entry.may_repeat() => {
                 // The request or its answer may be lost.
@@ -523,12 +639,12 @@ impl Cast {
             }
             State::Sent => {
                 io.counters.repeated += 1;
-                self.suspect(from, SILENT_FOR, io);
+                self.suspect(from, Suspicion::Gone, io);
                 self.trouble(at, Trouble::Silent, io)
             }
             State::Waiting { queued } => {
                 if queued {
-                    self.suspect(from, LATE_FOR, io);
+                    self.suspect(from, Suspicion::Late, io);
                 }
                 self.trouble(at, Trouble::Late, io)
             }
@@ -536,6 +652,20 @@ impl Cast {
                 let timeout = self.wait_timeout();
                 self.pull.set_deadline(at, io.now + timeout);
                 false
+            }
+        }
+    }
+
+    /// A block came from this peer, which serves in the order of the blocks: what it was asked for no later than for
+    /// this one and comes before it was lost on the way there, or is not there yet. It is asked for again.
+    fn overtaken(&mut self, from: MemberIndex, block: u32, asked: Instant, io: &mut Io<'_>) {
+        for at in 0..self.pull.entries.len() {
+            let entry = &mut self.pull.entries[at];
+            let before = self.pull.blocks[at] < block && entry.at <= asked;
+            if entry.from == from && before && entry.is_unanswered() && entry.repeats == 0 {
+                entry.repeats = 1;
+                io.counters.repeated += 1;
+                self.ask_again(at, io);
             }
         }
     }
@@ -562,15 +692,19 @@ impl Cast {
                 entry.at = io.now;
             }
         }
-        let timeout = self.pull.timeout() + self.pace.blocks(super::serving::KEPT_WAITING + 8);
+        let timeout = self.pull.timeout() + self.blocks(super::serving::KEPT_WAITING + 8);
         self.pull.entries[first].at = io.now;
         self.pull.set_deadline(first, io.now + timeout);
         self.flush(Some((from, wants)), io);
     }
 
-    fn suspect(&mut self, member: MemberIndex, times: u64, io: &mut Io<'_>) {
+    fn suspect(&mut self, member: MemberIndex, of: Suspicion, io: &mut Io<'_>) {
+        let times = match of {
+            Suspicion::Gone => SILENT_FOR,
+            Suspicion::Late => LATE_FOR,
+        };
         let wait = self.wait_timeout().saturating_mul(times);
-        self.suspects.strike(io.now, member, wait);
+        self.suspects.strike(io.now, member, wait, of);
     }
 
     /// Looks for requests whose turn must have passed.
@@ -586,7 +720,7 @@ impl Cast {
             {
                 let from = entry.from;
                 if queued {
-                    self.suspect(from, LATE_FOR, io);
+                    self.suspect(from, Suspicion::Late, io);
                 }
                 if self.trouble(at, Trouble::Late, io) {
                     continue;
@@ -653,6 +787,7 @@ impl Cast {
             match answer {
                 Answer::Parked | Answer::Queued => {
                     io.counters.parked += 1;
+                    self.pull.entries[at].told = true;
                     if matches!(self.pull.entries[at].state, State::Sent) {
                         let queued = answer == Answer::Queued;
                         let timeout = self.wait_timeout();
@@ -674,7 +809,7 @@ impl Cast {
 
     /// A peer does not know the cast: its announcement is still under way, or it has restarted.
     pub(super) fn not_known_at(&mut self, from: MemberIndex, io: &mut Io<'_>) {
-        let soon = io.now + self.pace.blocks(UNKNOWN_AGAIN);
+        let soon = io.now + self.blocks(UNKNOWN_AGAIN);
         for at in 0..self.pull.entries.len() {
             let entry = &mut self.pull.entries[at];
             let settled = matches!(

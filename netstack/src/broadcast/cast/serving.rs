@@ -194,10 +194,14 @@ impl Cast {
                 continue;
             }
             if let Some(slot) = self.serve.find(block, asker) {
-                // Asked again: the newest request says what is missing, and wants to know.
+                // Asked again: the newest request says what is missing. The first block of a message wants to know;
+                // the others are only named again in case that their first request was lost.
                 let wait = &mut self.serve.waits[slot];
                 wait.fragments = fragments;
                 let ready = wait.ready;
+                if place > 0 {
+                    continue;
+                }
                 let answer = if ready {
                     Answer::Queued
                 } else {

@@ -25,6 +25,8 @@ use crate::broadcast::message::MemberIndex;
 
 /// Rounds that a head asks for in advance: the next deal is at the source before its turn.
 const AHEAD: u32 = 2;
+/// The same for a child and its head: so that a request can be named again before its turn comes.
+const CHILD_AHEAD: u32 = 1;
 /// Blocks of 8 KiB that fit the port of a switch, a little less than 256 KB: whatever comes at once to
 /// a member, nothing is lost.
 const MOST_ASKED: u32 = 28;
@@ -34,10 +36,14 @@ const DEPUTY_ROUNDS: u32 = 4;
 const MAX_STRIKES: u32 = 6;
 /// Rows whose head is known to be late. All rows of the largest mesh and of most grids.
 const MAX_LATE_ROWS: usize = 256;
+/// Draws of a member that might stand in for somebody else's, in search of one whose address is known.
+const DRAWS: u32 = 6;
 /// Attempts at one deputy before the next one is tried.
 const DEPUTY_ATTEMPTS: u32 = 3;
-/// Attempts at other members before the source is asked, which must not become everybody's choice.
+/// Members that are looked at in search of one that answers.
 const PEER_ATTEMPTS: u32 = 4;
+/// Attempts at other members before the source is asked, which must not become everybody's choice.
+const SOURCE_AFTER: u32 = 6;
 
 /// How members are laid out: heads `0..n1`, then children column by column, then holders.
 #[derive(Clone, Copy, Debug)]
@@ -168,6 +174,15 @@ impl Rotation {
         self.layout.children() == 0
     }
 
+    /// Rounds that a member asks for of its own row in advance.
+    fn ahead(&self) -> u32 {
+        match self.place {
+            Place::Head(_) => AHEAD,
+            Place::Child { .. } => CHILD_AHEAD,
+            Place::Holder | Place::Source => 0,
+        }
+    }
+
     /// Slots between the deal of a row's block and its first exchange.
     fn delay(&self, column: u32) -> u32 {
         if self.is_mesh() { 1 } else { column + 2 }
@@ -212,6 +227,9 @@ impl Rotation {
     fn deputy(&self, view: &View<'_>, block: u32, attempt: u32) -> MemberIndex {
         let (row, round) = (self.layout.row(block), self.layout.round(block));
         let dealer = || self.dealer(block, attempt);
+        if attempt >= SOURCE_AFTER {
+            return dealer();
+        }
         for step in 0..PEER_ATTEMPTS {
             let member = if self.is_mesh() {
                 let others = self.layout.cold - 1;
@@ -233,7 +251,8 @@ impl Rotation {
             if member == self.me {
                 return dealer();
             }
-            if !view.is_silent(member) {
+            // One that is only late has asked: if each sibling stood in for it, all of them would ask the source.
+            if !view.is_gone(member) {
                 return member;
             }
         }
@@ -263,10 +282,27 @@ impl Rotation {
         }
     }
 
+    /// Somebody who is likely to have a block that everybody gets, whatever its row: so the load of those who are late
+    /// or dead falls on all alike, not on the few others of their row.
+    fn anybody(&self, view: &mut View<'_>) -> Option<MemberIndex> {
+        let mut found = None;
+        for _ in 0..DRAWS {
+            let member = MemberIndex(view.rng.below(self.layout.cold.into()) as u32);
+            if member == self.me || view.is_silent(member) {
+                continue;
+            }
+            found = Some(member);
+            if view.is_known(member) {
+                break;
+            }
+        }
+        found
+    }
+
     /// Whom to ask for a block of another row.
     fn other_from(
         &self,
-        view: &View<'_>,
+        view: &mut View<'_>,
         block: u32,
         (my_row, my_column): (u32, u32),
         attempt: u32,
@@ -278,6 +314,15 @@ impl Rotation {
                 return head;
             }
             return self.deputy(view, block, attempt.saturating_sub(1));
+        }
+        if attempt > SOURCE_AFTER {
+            return MemberIndex::SOURCE;
+        }
+        // Everybody and those of the row in turn: nobody may have it yet but one of these.
+        if !attempt.is_multiple_of(2)
+            && let Some(member) = self.anybody(view)
+        {
+            return member;
         }
         let height = self.layout.height(row);
         // Heads beyond the columns are served by heads, which then have fewer children than slots.
@@ -296,17 +341,20 @@ impl Rotation {
             if member != self.me && !view.is_silent(member) {
                 return member;
             }
+            if step == 0
+                && let Some(member) = self.anybody(view)
+            {
+                return member;
+            }
         }
-        if attempt > 2 * PEER_ATTEMPTS {
-            MemberIndex::SOURCE
-        } else if view.is_silent(head) || head == self.me {
+        if view.is_silent(head) || head == self.me {
             self.deputy(view, block, attempt)
         } else {
             head
         }
     }
 
-    fn from(&self, view: &View<'_>, block: u32, attempt: u32) -> MemberIndex {
+    fn from(&self, view: &mut View<'_>, block: u32, attempt: u32) -> MemberIndex {
         match self.coordinates() {
             Some(at) if at.0 != self.layout.row(block) => self.other_from(view, block, at, attempt),
             Some(_) => self.own_from(view, block, attempt),
@@ -316,7 +364,7 @@ impl Rotation {
         }
     }
 
-    fn ask(&self, view: &View<'_>, block: u32, early: u32) -> Option<Next> {
+    fn ask(&self, view: &mut View<'_>, block: u32, early: u32) -> Option<Next> {
         (block < self.layout.blocks && view.lacks(block)).then(|| Next::Ask {
             block,
             from: self.from(view, block, 0),
@@ -342,7 +390,7 @@ impl Rotation {
             }
             _ => {
                 let since = self.slot.checked_sub(row + column + 1)?;
-                (since % rows == 0).then_some(since + row)
+                (since % rows == 0).then_some(since + row + CHILD_AHEAD * rows)
             }
         }
     }
@@ -351,9 +399,10 @@ impl Rotation {
 impl Planner for Rotation {
     fn next(&mut self, view: &mut View<'_>) -> Next {
         if let Some(at) = self.coordinates() {
-            if self.slot == 0 && !self.own && matches!(self.place, Place::Head(_)) {
-                // The first rounds of a head's own row, before the slots begin.
-                for round in 0..AHEAD {
+            let ahead = self.ahead();
+            if self.slot == 0 && !self.own {
+                // The first rounds of a member's own row, before the slots begin.
+                for round in 0..ahead {
                     let block = round * self.layout.rows + at.0;
                     if let Some(next) = self.ask(view, block, round * self.layout.rows) {
                         return next;
@@ -366,7 +415,11 @@ impl Planner for Rotation {
                 } else {
                     self.exchanged(at)
                 };
-                let next = block.and_then(|block| self.ask(view, block, 0));
+                let early = match self.place {
+                    Place::Child { .. } if self.own => ahead * self.layout.rows,
+                    _ => 0,
+                };
+                let next = block.and_then(|block| self.ask(view, block, early));
                 if self.own {
                     self.slot += 1;
                 }

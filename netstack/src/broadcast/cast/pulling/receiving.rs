@@ -7,11 +7,12 @@
 
 use alloc::vec::Vec;
 
-use super::{Asked, HOLES, SILENT_FOR, STALLED, State};
+use super::{Asked, HOLES, STALLED, State};
 use crate::broadcast::cast::{Cast, CastEvent, Consent, Io};
 use crate::broadcast::event::FailReason;
 use crate::broadcast::message::MemberIndex;
 use crate::broadcast::plan::Trouble;
+use crate::broadcast::suspects::Suspicion;
 use crate::broadcast::{FRAGMENT, LIST_ENTRIES, Part};
 use crate::time::Micros;
 
@@ -76,9 +77,9 @@ impl Cast {
         // The last fragment of the train is here: what is missing before it is lost.
         let last = 63 - fragments.leading_zeros();
         let wait = if missing >> last == 0 {
-            self.pace.blocks(HOLES)
+            self.blocks(HOLES)
         } else {
-            self.pace.blocks(STALLED) + Micros(2 * self.pull.smoothed)
+            self.blocks(STALLED) + Micros(2 * self.pull.smoothed)
         };
         self.pull.set_deadline(at, io.now + wait);
     }
@@ -104,11 +105,12 @@ impl Cast {
             repeats: 0,
             expected: self.pull.next_expected(),
             at: io.now,
-            deadline: io.now + self.pace.blocks(STALLED),
+            deadline: io.now + self.blocks(STALLED),
             missing: self.setup.object.fragments(block),
             bytes: Vec::new(),
             sender: None,
             mixed: false,
+            told: false,
         };
         self.pull.insert(block, entry);
         Some(self.pull.entries.len() - 1)
@@ -143,6 +145,9 @@ impl Cast {
             self.event(CastEvent::Stored(data), io);
         }
         self.serve_block(block, io);
+        if entry.repeats == 0 {
+            self.overtaken(from, block, entry.at, io);
+        }
         if let Part::List(list) = part
             && real
         {
@@ -233,7 +238,7 @@ impl Cast {
         entry.mixed = false;
         if let Some(sender) = blamed {
             self.spread.corrupt(sender);
-            self.suspect(sender, SILENT_FOR, io);
+            self.suspect(sender, Suspicion::Gone, io);
         }
         self.trouble(at, Trouble::Corrupt, io);
     }

@@ -86,6 +86,8 @@ impl Node {
             have: &self.have,
             asked: &self.asked,
             silent: &self.silent,
+            gone: &self.silent,
+            pages: &[],
             rng: &mut self.rng,
         };
         ask(&mut self.planner, &mut view)
