@@ -23,8 +23,6 @@ const CHECK_SWARM: u64 = 300;
 const REVIEWED: &str = include_str!("../../reviewed.txt");
 /// Seeds of the swarm of casts in a check.
 const CHECK_CASTS: u64 = 600;
-/// Seeds of it that are known to fail: the source gives up a member that lives (docs/broadcast.md).
-const KNOWN_CASTS: [u64; 2] = [494, 527];
 /// Seeds of every other scenario in a check.
 const CHECK_OTHERS: u64 = 5;
 
@@ -246,9 +244,6 @@ fn cast_swarm() -> Score {
             .and_then(|world| world.run().map_err(|failure| failure.what));
         match run {
             Ok(_) => score.passed += 1,
-            Err(what) if KNOWN_CASTS.contains(&seed) => {
-                println!("known: {what}: {}", broadcast::swarm::replay(seed));
-            }
             Err(what) => {
                 score.failed += 1;
                 println!("{what}\nreplay: {}", broadcast::swarm::replay(seed));

@@ -346,7 +346,8 @@ impl Cast {
         let patience = u64::from(self.planner.patience(block, from));
         let normal = super::serving::KEPT_WAITING + patience + patience / 4;
         let time = self.pull.timeout().max(self.blocks(normal)) + self.blocks(MARGIN);
-        time.saturating_mul(backoff)
+        let most = self.wait_timeout().saturating_mul(2).max(time);
+        time.saturating_mul(backoff).min(most)
     }
 
     /// How long a request may wait at a peer that lives.
@@ -625,10 +626,11 @@ impl Cast {
                 false
             }
             State::Sent if self.pull.last => {
-                if entry.attempt >= LAST_ATTEMPTS {
-                    self.suspect(from, Suspicion::Gone, io);
+                if entry.attempt < LAST_ATTEMPTS {
+                    return self.trouble(at, Trouble::Late, io);
                 }
-                self.trouble(at, Trouble::Late, io)
+                self.suspect(from, Suspicion::Gone, io);
+                self.trouble(at, Trouble::Silent, io)
             }
             State::Sent if entry.may_repeat() => {
                 // The request or its answer may be lost.
