@@ -51,7 +51,13 @@ impl Suspects {
     }
 
     /// A member was silent or late: leaves it alone for `wait`, doubled with every strike.
-    pub(crate) fn strike(&mut self, now: Instant, member: MemberIndex, wait: Micros, of: Suspicion) {
+    pub(crate) fn strike(
+        &mut self,
+        now: Instant,
+        member: MemberIndex,
+        wait: Micros,
+        of: Suspicion,
+    ) {
         let late = of == Suspicion::Late;
         if member.is_source() {
             return;

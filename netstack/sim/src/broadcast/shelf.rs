@@ -53,6 +53,8 @@ struct Item {
     /// A bit for every block that is held.
     have: Box<[u64]>,
     held: u32,
+    /// Two casts brought it at the same time, at some time.
+    shared: bool,
 }
 
 /// All objects of one node.
@@ -88,13 +90,18 @@ impl Shelf {
     /// Makes room for the object of a cast; what is there of it already stays.
     pub fn open(&mut self, cast: CastId, content: usize) {
         self.casts.retain(|&(known, _)| known != cast);
+        let shared = self.casts.iter().any(|&(_, other)| other == content);
         self.casts.push((cast, content));
+        if let Some(item) = self.items.iter_mut().find(|item| item.content == content) {
+            item.shared |= shared;
+        }
         if !self.items.iter().any(|item| item.content == content) {
             let blocks = self.contents[content].object.blocks() as usize;
             self.items.push(Item {
                 content,
                 have: vec![0; blocks.div_ceil(64)].into(),
                 held: 0,
+                shared,
             });
         }
     }
@@ -111,6 +118,7 @@ impl Shelf {
             content,
             have: have.into(),
             held: blocks,
+            shared: false,
         });
     }
 
@@ -213,17 +221,11 @@ impl Store for Shelf {
             return Err(NoRoom);
         };
         // Two casts of one object may both bring a block; each brings it once at most.
-        let alone = self
-            .casts
-            .iter()
-            .filter(|&&(_, other)| other == index)
-            .count()
-            == 1;
         let (word, bit) = (&mut item.have[block as usize / 64], 1 << (block % 64));
         let twice = *word & bit != 0;
         *word |= bit;
         item.held += u32::from(!twice);
-        if twice && alone {
+        if twice && !item.shared {
             self.violation(format!("{part:?} of {cast:?} delivered twice"));
         }
         if !right {

@@ -21,7 +21,6 @@ use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
 use super::{Cast, Consent, Io};
-use crate::broadcast::{Part, Scheme};
 use crate::broadcast::bitmap::Bitmap;
 use crate::broadcast::message::{
     Answer, Blocks, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants,
@@ -29,6 +28,7 @@ use crate::broadcast::message::{
 use crate::broadcast::pacer::Pace;
 use crate::broadcast::plan::{Next, Trouble};
 use crate::broadcast::suspects::Suspicion;
+use crate::broadcast::{Part, Scheme};
 use crate::time::{Instant, Micros};
 
 /// Requests without a sign of life, or flowing: half of what the port of a switch holds with blocks
@@ -58,12 +58,14 @@ const HOLES: u64 = 2;
 /// Block times until a peer that did not know the cast is asked again, and how often it is.
 const UNKNOWN_AGAIN: u64 = 24;
 const UNKNOWN_TRIES: u8 = 40;
+/// Doublings of that time, one for each peer that was asked in vain.
+const MAX_UNKNOWN_BACKOFF: u32 = 8;
 /// What a sign of life may be later than is normal, in block times.
 const MARGIN: u64 = 16;
 /// The same at the end, when all peers have little to do.
 const LAST_MARGIN: u64 = 32;
 /// It is the end when so many times what lacks has arrived.
-const LAST_SHARE: u32 = 4;
+const LAST_SHARE: u32 = 16;
 /// Attempts at the end after which a peer that says nothing is left alone.
 const LAST_ATTEMPTS: u8 = 2;
 /// Factor that waits grow by at the end at most.
@@ -340,13 +342,15 @@ impl Cast {
     fn sign_timeout(&self, block: u32, from: MemberIndex, attempt: u32) -> Micros {
         let backoff = 1 << attempt.min(MAX_BACKOFF);
         if self.pull.last && self.pull.soonest < u64::MAX {
-            let wait = self.blocks(LAST_MARGIN).saturating_mul(backoff.min(MAX_LAST_BACKOFF));
+            let wait = self
+                .blocks(LAST_MARGIN)
+                .saturating_mul(backoff.min(MAX_LAST_BACKOFF));
             return Micros(2 * self.pull.soonest) + wait;
         }
         let patience = u64::from(self.planner.patience(block, from));
         let normal = super::serving::KEPT_WAITING + patience + patience / 4;
         let time = self.pull.timeout().max(self.blocks(normal)) + self.blocks(MARGIN);
-        let most = self.wait_timeout().saturating_mul(2).max(time);
+        let most = self.wait_timeout().saturating_mul(2).max(LONGEST).max(time);
         time.saturating_mul(backoff).min(most)
     }
 
@@ -451,7 +455,8 @@ impl Cast {
     /// When all that lacks is asked for, and most is here, nothing waits long any more.
     fn last_ones(&mut self, io: &Io<'_>) {
         let lacking = self.have.length() - self.have.count();
-        self.pull.last = lacking as usize == self.pull.len() && lacking * LAST_SHARE <= self.pull.arrived;
+        self.pull.last =
+            lacking as usize == self.pull.len() && lacking * LAST_SHARE <= self.pull.arrived;
         if !self.pull.last {
             return;
         }
@@ -811,7 +816,6 @@ impl Cast {
 
     /// A peer does not know the cast: its announcement is still under way, or it has restarted.
     pub(super) fn not_known_at(&mut self, from: MemberIndex, io: &mut Io<'_>) {
-        let soon = io.now + self.blocks(UNKNOWN_AGAIN);
         for at in 0..self.pull.entries.len() {
             let entry = &mut self.pull.entries[at];
             let settled = matches!(
@@ -820,8 +824,10 @@ impl Cast {
             );
             if entry.from == from && !settled {
                 entry.repeats = entry.repeats.saturating_add(1);
+                let backoff = 1 << u32::from(entry.attempt).min(MAX_UNKNOWN_BACKOFF);
+                let again = self.blocks(UNKNOWN_AGAIN).saturating_mul(backoff);
                 self.pull.set_state(at, State::Unknown);
-                self.pull.set_deadline(at, soon);
+                self.pull.set_deadline(at, io.now + again);
             }
         }
     }

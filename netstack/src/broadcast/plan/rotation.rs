@@ -43,7 +43,7 @@ const DEPUTY_ATTEMPTS: u32 = 3;
 /// Members that are looked at in search of one that answers.
 const PEER_ATTEMPTS: u32 = 4;
 /// Attempts at other members before the source is asked, which must not become everybody's choice.
-const SOURCE_AFTER: u32 = 6;
+const SOURCE_AFTER: u32 = 8;
 
 /// How members are laid out: heads `0..n1`, then children column by column, then holders.
 #[derive(Clone, Copy, Debug)]
