@@ -15,6 +15,7 @@
 //! Invariant: no more blocks are asked for than there are reassembly buffers.
 
 mod receiving;
+mod repeating;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -452,23 +453,6 @@ impl Cast {
         io.outbox.len() > before
     }
 
-    /// When all that lacks is asked for, and most is here, nothing waits long any more.
-    fn last_ones(&mut self, io: &Io<'_>) {
-        let lacking = self.have.length() - self.have.count();
-        self.pull.last =
-            lacking as usize == self.pull.len() && lacking * LAST_SHARE <= self.pull.arrived;
-        if !self.pull.last {
-            return;
-        }
-        let soon = io.now + self.wait_timeout();
-        for at in 0..self.pull.entries.len() {
-            let entry = &self.pull.entries[at];
-            if matches!(entry.state, State::Waiting { .. }) && entry.deadline > soon {
-                self.pull.set_deadline(at, soon);
-            }
-        }
-    }
-
     /// Another request may be made.
     pub(crate) fn is_eager(&self) -> bool {
         self.consent == Consent::Given && self.pull.is_eager()
@@ -489,25 +473,6 @@ impl Cast {
             self.remind(to, &mut wants, io.now);
             io.counters.requests += 1;
             self.send(to, Message::Request(wants), io);
-        }
-    }
-
-    /// Names blocks again that this peer was asked for before and has said nothing about, unless they may be
-    /// on their way: a request that was lost costs no time then.
-    fn remind(&mut self, to: MemberIndex, wants: &mut Wants, now: Instant) {
-        let arrived = self.pull.arrived;
-        for (block, entry) in self.pull.blocks.iter().zip(&self.pull.entries) {
-            let open = entry.is_unanswered() && entry.from == to && entry.at < now;
-            if !open || entry.expected.abs_diff(arrived) <= MAYBE_COMING {
-                continue;
-            }
-            let want = WantedBlock {
-                block: *block,
-                fragments: entry.missing,
-            };
-            if !wants.iter().any(|other| other.block == *block) && !wants.push(want) {
-                return;
-            }
         }
     }
 
@@ -663,48 +628,6 @@ impl Cast {
         }
     }
 
-    /// A block came from this peer, which serves in the order of the blocks: what it was asked for no later than for
-    /// this one and comes before it was lost on the way there, or is not there yet. It is asked for again.
-    fn overtaken(&mut self, from: MemberIndex, block: u32, asked: Instant, io: &mut Io<'_>) {
-        for at in 0..self.pull.entries.len() {
-            let entry = &mut self.pull.entries[at];
-            let before = self.pull.blocks[at] < block && entry.at <= asked;
-            if entry.from == from && before && entry.is_unanswered() && entry.repeats == 0 {
-                entry.repeats = 1;
-                io.counters.repeated += 1;
-                self.ask_again(at, io);
-            }
-        }
-    }
-
-    /// Sends a request again with all that were in the same message.
-    fn ask_again(&mut self, first: usize, io: &mut Io<'_>) {
-        let Asked { from, at, .. } = self.pull.entries[first];
-        let mut wants = Wants::default();
-        wants.push(WantedBlock {
-            block: self.pull.blocks[first],
-            fragments: self.pull.entries[first].missing,
-        });
-        for other in 0..self.pull.entries.len() {
-            let entry = &mut self.pull.entries[other];
-            let credit = entry.state == State::Waiting { queued: false };
-            if other == first || entry.from != from || entry.at != at || !credit {
-                continue;
-            }
-            let want = WantedBlock {
-                block: self.pull.blocks[other],
-                fragments: entry.missing,
-            };
-            if wants.push(want) {
-                entry.at = io.now;
-            }
-        }
-        let timeout = self.pull.timeout() + self.blocks(super::serving::KEPT_WAITING + 8);
-        self.pull.entries[first].at = io.now;
-        self.pull.set_deadline(first, io.now + timeout);
-        self.flush(Some((from, wants)), io);
-    }
-
     fn suspect(&mut self, member: MemberIndex, of: Suspicion, io: &mut Io<'_>) {
         let times = match of {
             Suspicion::Gone => SILENT_FOR,
@@ -712,29 +635,6 @@ impl Cast {
         };
         let wait = self.wait_timeout().saturating_mul(times);
         self.suspects.strike(io.now, member, wait, of);
-    }
-
-    /// Looks for requests whose turn must have passed.
-    fn look_for_late(&mut self, io: &mut Io<'_>) {
-        // Where all links are full everything is a little late: a share of what has arrived.
-        let arrived = self.pull.arrived;
-        let late_after = self.planner.late_after() + arrived / LATE_SHARE;
-        let mut at = 0;
-        while at < self.pull.entries.len() {
-            let entry = &self.pull.entries[at];
-            if arrived > entry.expected + late_after
-                && let State::Waiting { queued } = entry.state
-            {
-                let from = entry.from;
-                if queued {
-                    self.suspect(from, Suspicion::Late, io);
-                }
-                if self.trouble(at, Trouble::Late, io) {
-                    continue;
-                }
-            }
-            at += 1;
-        }
     }
 
     /// A request came to nothing: somebody else is asked. True if the entry is gone.
