@@ -33,6 +33,10 @@ use crate::time::{Instant, Micros};
 const AHEAD: usize = 4;
 /// Senders that are pulled from at a time.
 const SENDERS: usize = 2;
+/// A receiver that was told so often in vain gives up its place.
+const TELL_AGAIN: u8 = 2;
+/// Senders that should be ready and are not, that are known one by one.
+const MAX_OVERDUE: usize = 64;
 /// Ranks that are told again, or asked, at a time.
 const REMINDED: usize = 4;
 /// Blocks of so many packets, or fewer, go unasked.
@@ -56,10 +60,12 @@ pub(super) struct Io<'a> {
 /// A receiver that was told, or whose block is on its way.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// When it was told, or last pulled.
-    at: Instant,
-    /// It was told again.
-    reminded: bool,
+    /// When it is told again.
+    due: Instant,
+    /// How often it was told again since it last pulled.
+    reminded: u8,
+    /// Packets of its block.
+    packets: u32,
     /// Bytes that go unasked.
     pushed: u64,
 }
@@ -87,6 +93,9 @@ pub(super) struct Exchange {
     ask_at: Instant,
     ask_doublings: u32,
     ask_next: u32,
+    /// Senders of earlier rounds than the last block that came, which are not ready: when they are asked next, and how often they
+    /// were asked.
+    overdue: BTreeMap<u32, (Instant, u32)>,
 
     /// Rounds whose receiver has its block.
     sent: Bitmap,
@@ -96,6 +105,8 @@ pub(super) struct Exchange {
     next: u32,
     slots: BTreeMap<u32, Slot>,
     pushed_bytes: u64,
+    /// Packets of the blocks whose receivers were told.
+    told_packets: u32,
     /// Told, and silent.
     parked: BTreeSet<u32>,
     remind_at: Instant,
@@ -137,11 +148,13 @@ impl Exchange {
             ask_at: Instant::FAR_FUTURE,
             ask_doublings: 0,
             ask_next: 0,
+            overdue: BTreeMap::new(),
             sent: Bitmap::new(rounds),
             sequence,
             next: 0,
             slots: BTreeMap::new(),
             pushed_bytes: 0,
+            told_packets: 0,
             parked: BTreeSet::new(),
             remind_at: Instant::FAR_FUTURE,
             remind_doublings: 0,
@@ -197,6 +210,12 @@ impl Exchange {
     fn patience(&self, credit: &Credit) -> Micros {
         let longest = packets(self.sends(1 % self.order.rounds())).max(SMALL_PACKETS);
         credit.takes(u64::from(longest) * (AHEAD as u64 + 2)) + credit.wait()
+    }
+
+    /// How long the answer to a block takes that goes unasked: it waits behind what else goes unasked.
+    fn blind_patience(&self, credit: &Credit) -> Micros {
+        let before = credit.blind_bytes() / PACKET as u64;
+        credit.takes(before + AHEAD as u64) + credit.round_trip().saturating_mul(2)
     }
 
     /// Everything has come and gone, or the exchange failed.
@@ -261,7 +280,10 @@ impl Exchange {
             {
                 let unasked = self.is_unasked(bytes);
                 let is_room = match self.scheme {
-                    _ if !unasked => self.slots.len() < AHEAD,
+                    _ if !unasked => {
+                        let told = self.told_packets + packets(bytes);
+                        self.slots.len() < AHEAD || told <= 2 * io.credit.each()
+                    }
                     Scheme::Default => {
                         self.pushed_bytes + bytes <= io.credit.blind_bytes()
                             || self.pushed_bytes == 0
@@ -296,22 +318,28 @@ impl Exchange {
                 io.grants.push(self.key(round), bytes, 0..opening);
             }
         }
-        self.pushed_bytes += pushed;
-        self.put_slot(round, io.now, pushed, io);
+        let due = match unasked {
+            true => io.now + self.blind_patience(io.credit),
+            false => io.now + self.patience(io.credit),
+        };
+        self.put_slot(round, due, pushed);
     }
 
     fn sent_nothing(&self) -> bool {
         self.next <= 1
     }
 
-    fn put_slot(&mut self, round: u32, at: Instant, pushed: u64, io: &mut Io<'_>) {
+    fn put_slot(&mut self, round: u32, due: Instant, pushed: u64) {
         let slot = Slot {
-            at,
-            reminded: false,
+            due,
+            reminded: 0,
+            packets: packets(self.sends(round)),
             pushed,
         };
+        self.told_packets += slot.packets;
+        self.pushed_bytes += pushed;
         self.slots.insert(round, slot);
-        self.slots_due = self.slots_due.min(at + self.patience(io.credit));
+        self.slots_due = self.slots_due.min(due);
     }
 
     fn tell(&self, round: u32, pushed: u8, io: &mut Io<'_>) {
@@ -328,6 +356,7 @@ impl Exchange {
     fn drop_slot(&mut self, round: u32) {
         if let Some(slot) = self.slots.remove(&round) {
             self.pushed_bytes -= slot.pushed;
+            self.told_packets -= slot.packets;
         }
     }
 
@@ -347,10 +376,20 @@ impl Exchange {
         }
         io.grants.pull(self.key(round), bytes, serial, first, asked);
         self.parked.remove(&round);
+        let due = io.now + self.patience(io.credit);
         match self.slots.get_mut(&round) {
-            Some(slot) => (slot.at, slot.reminded) = (io.now, false),
-            None if !self.sent.contains(round) => self.put_slot(round, io.now, 0, io),
+            Some(slot) => (slot.due, slot.reminded) = (due, 0),
+            None if !self.sent.contains(round) => self.put_slot(round, due, 0),
             None => {}
+        }
+    }
+
+    /// All that a receiver asked for is sent, the end of its block with it.
+    pub(super) fn sent_all(&mut self, to: Rank, io: &mut Io<'_>) {
+        let round = self.order.round(self.me, to);
+        if let Some(slot) = self.slots.get_mut(&round) {
+            slot.due = io.now + io.credit.wait();
+            self.slots_due = self.slots_due.min(slot.due);
         }
     }
 
@@ -376,7 +415,7 @@ impl Exchange {
         self.tell(round, 0, io);
         if !self.slots.contains_key(&round) && !self.sent.contains(round) {
             self.parked.remove(&round);
-            self.put_slot(round, io.now, 0, io);
+            self.put_slot(round, io.now + self.patience(io.credit), 0);
         }
     }
 
@@ -426,6 +465,7 @@ impl Exchange {
             return;
         }
         self.ask_doublings = 0;
+        self.overdue.remove(&round);
         if pushed == 0 {
             self.waiting.insert(round);
         } else {
@@ -460,6 +500,7 @@ impl Exchange {
             return;
         }
         self.waiting.remove(&round);
+        self.overdue.remove(&round);
         let count = packets(expected);
         let inbound =
             (self.inbound.entry(round)).or_insert_with(|| Inbound::new(count, count, io.now));
@@ -490,7 +531,34 @@ impl Exchange {
             self.ask_at = io.now + self.patience(io.credit);
             let block = self.block();
             io.outbox.push(from, Item::Got { block });
+            self.look_back(round, io);
         }
+    }
+
+    /// A block has come: senders of earlier rounds should be ready. What they said may be lost.
+    fn look_back(&mut self, round: u32, io: &mut Io<'_>) {
+        let mut at = 0;
+        for _ in 0..REMINDED + self.inbound.len() + self.waiting.len() + self.overdue.len() {
+            let Some(missing) = self.got.next_missing(at).filter(|missing| *missing < round) else {
+                return;
+            };
+            at = missing + 1;
+            let is_known = self.inbound.contains_key(&missing)
+                || self.waiting.contains(&missing)
+                || self.overdue.contains_key(&missing);
+            if !is_known && self.overdue.len() < MAX_OVERDUE {
+                self.overdue.insert(missing, (io.now + io.credit.wait(), 0));
+                self.ask(missing, io);
+            }
+        }
+    }
+
+    fn ask(&self, round: u32, io: &mut Io<'_>) {
+        let item = Item::WhoIsReady {
+            context: self.context,
+            number: self.number,
+        };
+        io.outbox.push(self.order.source(self.me, round), item);
     }
 
     /// A sender has sent all that it was asked for.
@@ -502,35 +570,49 @@ impl Exchange {
         }
     }
 
-    /// Asks for packets, as far as the credit goes: lost ones, then those of the earliest rounds.
+    /// Asks for packets, as far as the credit goes: lost ones, then those of the earliest rounds. A block that has its whole
+    /// window and wants more holds back those after it, unless its sender is slow; so two senders share the link
+    /// only when the end of a block meets the beginning of the next.
     pub(super) fn pull(&mut self, io: &mut Io<'_>) {
+        let slow = io.credit.slow();
         let mut active = self
             .inbound
             .values()
             .filter(|inbound| inbound.outstanding() > 0)
             .count();
         let rounds: Vec<u32> = self.inbound.keys().copied().collect();
+        let mut holds = false;
         for round in rounds {
             if io.credit.left() == 0 {
                 return;
             }
             let inbound = &self.inbound[&round];
             let is_active = inbound.outstanding() > 0;
-            if is_active
-                || inbound.has_lost(io.now)
-                || (active < SENDERS && inbound.wants(io.now) > 0)
-            {
+            let may_begin = !holds && Self::has_room(active, inbound.wants(io.now), io);
+            if is_active || inbound.has_lost(io.now) || (may_begin && inbound.wants(io.now) > 0) {
                 active += usize::from(self.pull_from(round, io) && !is_active);
             }
+            holds |= self.inbound[&round].holds_until(io.now, slow).is_some();
         }
-        while active < SENDERS && io.credit.left() >= io.credit.chunk() {
-            let Some(round) = self.waiting.pop_first() else {
+        while !holds && io.credit.left() >= io.credit.chunk() {
+            let Some(&round) = self.waiting.first() else {
                 return;
             };
             let count = packets(self.receives(round));
-            self.inbound.insert(round, Inbound::new(count, 0, io.now));
+            if !Self::has_room(active, count, io) {
+                return;
+            }
+            self.waiting.remove(&round);
+            let inbound = Inbound::new(count, 0, io.now);
+            self.inbound.insert(round, inbound);
             active += usize::from(self.pull_from(round, io));
+            holds = self.inbound[&round].holds_until(io.now, slow).is_some();
         }
+    }
+
+    /// Another sender may begin: there are few, or their blocks are short.
+    fn has_room(active: usize, packets: u32, io: &Io<'_>) -> bool {
+        active < SENDERS || io.credit.used() + packets <= io.credit.each()
     }
 
     /// Pulls from one sender; false when that is not worth a datagram yet.
@@ -568,7 +650,7 @@ impl Exchange {
     // ---- time ----
 
     /// When something is due.
-    pub(super) fn deadline(&self, credit: &Credit) -> Instant {
+    pub(super) fn deadline(&self, now: Instant, credit: &Credit) -> Instant {
         let wait = credit.wait();
         let inbound = self
             .inbound
@@ -576,6 +658,17 @@ impl Exchange {
             .filter_map(|inbound| inbound.deadline(wait))
             .min();
         let mut at = inbound.unwrap_or(Instant::FAR_FUTURE).min(self.slots_due);
+        if let Some(overdue) = self.overdue.values().map(|(at, _)| *at).min() {
+            at = at.min(overdue);
+        }
+        if !self.waiting.is_empty() {
+            let slow = credit.slow();
+            let holds = self.inbound.values();
+            let until = holds
+                .filter_map(|inbound| inbound.holds_until(now, slow))
+                .min();
+            at = at.min(until.unwrap_or(Instant::FAR_FUTURE));
+        }
         if !self.parked.is_empty() {
             at = at.min(self.remind_at);
         }
@@ -601,16 +694,25 @@ impl Exchange {
         if self.remind_at <= io.now && !self.parked.is_empty() {
             self.remind(io);
         }
+        let due = self.overdue.iter().filter(|(_, (at, _))| *at <= io.now);
+        let due: Vec<u32> = due.map(|(round, _)| *round).collect();
+        for round in due {
+            self.ask(round, io);
+            if let Some((at, asked)) = self.overdue.get_mut(&round) {
+                *asked = (*asked + 1).min(MAX_DOUBLINGS);
+                *at = io.now + wait.saturating_mul(1 << *asked);
+            }
+        }
         let starves = self.waiting.is_empty() && self.inbound.is_empty();
         if self.ask_at <= io.now && starves && !self.got.is_full() {
             self.ask_around(io);
         }
     }
 
-    /// Receivers that do not pull are told once more, and then give up their place.
+    /// Receivers that do not answer are told again, and then give up their place.
     fn check_slots(&mut self, io: &mut Io<'_>) {
-        let patience = self.patience(io.credit);
-        let is_due = |slot: &&Slot| slot.at + patience <= io.now;
+        let wait = io.credit.wait();
+        let is_due = |slot: &&Slot| slot.due <= io.now;
         let due: Vec<u32> = (self.slots.iter().filter(|(_, slot)| is_due(slot)))
             .map(|(round, _)| *round)
             .collect();
@@ -618,19 +720,25 @@ impl Exchange {
             let Some(slot) = self.slots.get_mut(&round) else {
                 continue;
             };
-            slot.at = io.now;
-            if slot.reminded {
+            if slot.reminded >= TELL_AGAIN {
                 self.drop_slot(round);
                 if self.parked.is_empty() {
-                    self.remind_at = io.now + patience;
+                    self.remind_at = io.now + wait;
                 }
                 self.parked.insert(round);
+                continue;
+            }
+            slot.reminded += 1;
+            slot.due = io.now + wait;
+            if slot.pushed > 0 && slot.packets == 1 {
+                // The block itself is as short as the question whether it came.
+                let bytes = slot.pushed;
+                io.grants.push(self.key(round), bytes, 0..1);
             } else {
-                slot.reminded = true;
                 self.tell(round, 0, io);
             }
         }
-        let soonest = self.slots.values().map(|slot| slot.at + patience).min();
+        let soonest = self.slots.values().map(|slot| slot.due).min();
         self.slots_due = soonest.unwrap_or(Instant::FAR_FUTURE);
         self.advance(io);
     }
@@ -663,11 +771,7 @@ impl Exchange {
             let Some(round) = next else {
                 break;
             };
-            let item = Item::WhoIsReady {
-                context: self.context,
-                number: self.number,
-            };
-            io.outbox.push(self.order.source(self.me, round), item);
+            self.ask(round, io);
             self.ask_next = round + 1;
         }
         let wait = self

@@ -1,7 +1,7 @@
 //! How much may be under way to a rank, and how long to wait for it.
 //!
-//! A window is one and a half times what the link carries in a round trip, and some; two senders have less than
-//! two windows between them, and no more than half of what the port of a switch holds. The round trip is the least
+//! A window is twice what the link carries in a round trip, and some; two senders have less than two windows between
+//! them, and no more than half of what the port of a switch holds. The round trip is the least
 //! that was seen between a pull and its first packet.
 //!
 //! Invariant: at least one packet may always be under way, and no wait is shorter than what is under way takes.
@@ -61,13 +61,13 @@ impl Credit {
     }
 
     fn resize(&mut self) {
-        let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
+        let rtt = self.round_trip();
         let product = u128::from(self.rate) * u128::from(rtt.0) / 1_000_000 / u128::from(FULL);
         let product = product.clamp(2, MAX_PACKETS.into()) as u64;
         let most = (self.port / 2 / FULL).clamp(2, MAX_PACKETS);
-        self.total = (product * 5 / 2 + u64::from(CHUNK)).min(most) as u32;
+        self.total = (4 * product + u64::from(CHUNK)).min(most) as u32;
         self.chunk = CHUNK.min(self.total.div_ceil(4));
-        self.each = ((product * 3 / 2) as u32 + self.chunk)
+        self.each = (2 * product as u32 + self.chunk)
             .min(self.total * 3 / 4)
             .max(1);
     }
@@ -130,10 +130,24 @@ impl Credit {
         self.port / 2
     }
 
-    /// How long a round trip takes at most when nothing is lost: windows and queues in front of it.
+    /// How long an answer takes at most when nothing is lost: windows in front of it at both ends, and round trips.
     pub(super) fn wait(&self) -> Micros {
-        let queue = self.takes(4 * u64::from(self.total));
-        queue + self.rtt.unwrap_or(ASSUMED_RTT).saturating_mul(4)
+        self.takes(2 * u64::from(self.total)) + self.round_trip().saturating_mul(2)
+    }
+
+    /// A sender that sends nothing for so long is busy with others, or not there.
+    pub(super) fn slow(&self) -> Micros {
+        self.takes(self.each.into()) + self.round_trip().saturating_mul(2)
+    }
+
+    /// The least round trip that was seen.
+    pub(super) fn round_trip(&self) -> Micros {
+        self.rtt.unwrap_or(ASSUMED_RTT)
+    }
+
+    /// Packets under way.
+    pub(super) fn used(&self) -> u32 {
+        self.used
     }
 }
 
@@ -147,7 +161,7 @@ mod tests {
     fn windows_fit_the_link_and_the_port() {
         // 10 Gbit/s and 20 us: 16 packets.
         let credit = Credit::new(1_250_000_000, 0);
-        assert_eq!((credit.total, credit.each, credit.chunk), (56, 38, 14));
+        assert_eq!((credit.total, credit.each, credit.chunk), (80, 48, 16));
         // 5 Mbit/s behind a queue of 32 KB: half of it.
         let slow = Credit::new(625_000, 32_000);
         assert_eq!((slow.total, slow.each), (10, 6));

@@ -699,7 +699,7 @@ impl Endpoint {
         let exchanges = self
             .exchanges
             .iter()
-            .map(|exchange| exchange.deadline(&self.credit));
+            .map(|exchange| exchange.deadline(now, &self.credit));
         let barriers = self.barriers.iter().map(Barrier::deadline);
         let soonest = exchanges
             .chain(barriers)
@@ -779,12 +779,21 @@ impl Endpoint {
         short
     }
 
-    fn next_train(&mut self, most: u32) -> Option<Train> {
+    fn next_train(&mut self, now: Instant, most: u32) -> Option<Train> {
         let train = self.grants.next(most)?;
         self.counters.packets_sent += u64::from(train.data.packets.count_ones());
-        if let Some(serial) = train.served.filter(|serial| *serial > 0) {
-            let block = train.data.block;
+        let Some(serial) = train.served else {
+            return Some(train);
+        };
+        let block = train.data.block;
+        // Nobody asked for a block that goes unasked, so nobody waits for the end of what was asked for.
+        if serial > 0 {
             self.outbox.push(train.to, Item::Served { block, serial });
+        }
+        if let BlockId::Exchange(context, number) = block
+            && let Some(exchange) = find(&mut self.exchanges, (context, number))
+        {
+            exchange.sent_all(train.to, io!(self, now));
         }
         Some(train)
     }
@@ -800,7 +809,7 @@ impl Endpoint {
         if let Some((to, body)) = self.next_first(now, memory) {
             return Some((to, Packet { from, body }));
         }
-        let Train { to, data, .. } = self.next_train(most)?;
+        let Train { to, data, .. } = self.next_train(now, most)?;
         let body = Body::Data(data);
         Some((to, Packet { from, body }))
     }
@@ -822,7 +831,7 @@ impl Endpoint {
                 return wire::emit(&self.key, self.config.job, &packet, out)
                     .map(|length| (to, length));
             }
-            let Train { to, data, .. } = self.next_train(1)?;
+            let Train { to, data, .. } = self.next_train(now, 1)?;
             let fill = |room: &mut [u8]| match data.block {
                 BlockId::Message(number) => self
                     .letters

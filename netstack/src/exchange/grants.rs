@@ -25,7 +25,7 @@ struct Grant {
     /// Number of the packet of bit 0.
     base: u32,
     mask: u128,
-    /// Packets that go unasked, after those of the mask.
+    /// Packets that go unasked.
     run: Range<u32>,
     serial: u16,
 }
@@ -108,8 +108,11 @@ impl Grants {
         let mut entry = self.waiting.first_entry()?;
         let &(_, to, block) = entry.key();
         let grant = entry.get_mut();
+        // What goes unasked goes first, unless something before it is asked for again.
+        let runs = !grant.run.is_empty()
+            && (grant.mask == 0 || grant.run.start < grant.base + grant.mask.trailing_zeros());
         let (first, mut mask) = match grant.mask {
-            0 => {
+            _ if runs => {
                 let count = (grant.run.end - grant.run.start).min(most).min(64);
                 (grant.run.start, u64::MAX >> (64 - count))
             }
@@ -121,7 +124,7 @@ impl Grants {
         while mask.count_ones() > most {
             mask &= !(1 << (63 - mask.leading_zeros()));
         }
-        if grant.mask == 0 {
+        if runs {
             grant.run.start += mask.count_ones();
         } else {
             grant.mask &= !(u128::from(mask) << (first - grant.base));

@@ -39,6 +39,8 @@ pub(super) struct Inbound {
     pushed: bool,
     /// The last packet or pull.
     at: Instant,
+    /// The last packet, or the pull before which nothing was under way.
+    came_at: Instant,
     doublings: u8,
     /// Nothing is asked for before.
     retry_at: Instant,
@@ -58,6 +60,7 @@ impl Inbound {
             serial: 0,
             pushed: pushed >= packets,
             at: now,
+            came_at: now,
             doublings: 0,
             retry_at: Instant::ZERO,
         };
@@ -93,6 +96,12 @@ impl Inbound {
         self.again_now(now) != 0
     }
 
+    /// It has its whole window and wants more: until when others wait for it, if its sender is not slow.
+    pub(super) fn holds_until(&self, now: Instant, slow: Micros) -> Option<Instant> {
+        let until = self.came_at + slow;
+        (self.outstanding() > 0 && self.wants(now) > 0 && until > now).then_some(until)
+    }
+
     /// Everything is there.
     pub(super) fn is_complete(&self) -> bool {
         self.base == self.packets
@@ -105,6 +114,7 @@ impl Inbound {
             return None;
         }
         let repeated = self.again != 0;
+        let before = self.asked;
         let start = match self.again {
             0 => self.next - self.base,
             again => again.trailing_zeros(),
@@ -132,6 +142,9 @@ impl Inbound {
             self.marker = self.next;
         }
         self.serial = self.serial.wrapping_add(1);
+        if before == 0 {
+            self.came_at = now;
+        }
         self.at = now;
         Some(((self.serial, self.base + start, mask), again))
     }
@@ -148,10 +161,12 @@ impl Inbound {
         self.got |= one;
         self.asked &= !one;
         self.again &= !one;
-        self.at = now;
+        (self.at, self.came_at) = (now, now);
         self.doublings = 0;
         self.retry_at = Instant::ZERO;
         if number >= self.next {
+            // It came unasked: those before it that were not asked for either are to be.
+            self.again |= (one - 1) & !ones(self.next - self.base);
             self.next = number + 1;
         }
         if number >= self.marker {
