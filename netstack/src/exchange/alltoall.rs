@@ -1,7 +1,7 @@
 //! One all-to-all exchange at one rank.
 //!
 //! As sender it tells a few ranks at a time, in the order of the rounds, that it is ready for them, and serves what
-//! they pull. As receiver it pulls from at most two ready senders, the earliest round first, as far as the credit
+//! they pull. As receiver it pulls from at most four ready senders, the earliest round first, as far as the credit
 //! goes. Small blocks go unasked. A rank that does not pull when it is told gives up its place to others and is told again
 //! later; a rank that nobody is ready for asks around: so late starters hold nobody up and are not forgotten.
 //!
@@ -20,9 +20,10 @@ use alloc::vec::Vec;
 use super::credit::Credit;
 use super::grants::{Grants, Key};
 use super::inbound::Inbound;
-use super::message::{BlockId, Data, Item, packet_bytes, packets};
+use super::message::{BlockId, Item, packets};
 use super::order::Order;
 use super::outbox::Outbox;
+use super::steps::Steps;
 use super::{Counters, Error, Gone, Memory, OpId, PACKET, Scheme, Side};
 use crate::broadcast::bitmap::Bitmap;
 use crate::ids::Rank;
@@ -30,9 +31,9 @@ use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
 /// Receivers that are told at a time that this rank is ready.
-const AHEAD: usize = 4;
+const AHEAD: usize = 8;
 /// Senders that are pulled from at a time.
-const SENDERS: usize = 2;
+const SENDERS: usize = 4;
 /// A receiver that was told so often in vain gives up its place.
 const TELL_AGAIN: u8 = 2;
 /// Senders that should be ready and are not, that are known one by one.
@@ -45,6 +46,8 @@ const SMALL_PACKETS: u32 = 4;
 const FIRST_PRIORITY: u32 = 1;
 /// Most that the wait between two reminders doubles.
 const MAX_DOUBLINGS: u32 = 5;
+
+mod receiving;
 
 /// What an operation acts on.
 pub(super) struct Io<'a> {
@@ -64,6 +67,8 @@ struct Slot {
     due: Instant,
     /// How often it was told again since it last pulled.
     reminded: u8,
+    /// How often its receiver was busy.
+    conflicts: u32,
     /// Packets of its block.
     packets: u32,
     /// Bytes that go unasked.
@@ -113,6 +118,8 @@ pub(super) struct Exchange {
     remind_doublings: u32,
     remind_next: u32,
     slots_due: Instant,
+    /// The published method.
+    steps: Option<Steps>,
 }
 
 impl Exchange {
@@ -126,6 +133,10 @@ impl Exchange {
         io: &mut Io<'_>,
     ) -> Self {
         let rounds = order.rounds();
+        let steps = match scheme {
+            Scheme::Published { active } => Some(Steps::new((context, number), rounds, active, io)),
+            _ => None,
+        };
         let sequence = match scheme {
             Scheme::AtOnce => Some((0..rounds).map(|to| order.round(io.me, Rank(to))).collect()),
             Scheme::AtOnceRandom => Some(shuffled(rounds, io.rng)),
@@ -160,6 +171,7 @@ impl Exchange {
             remind_doublings: 0,
             remind_next: 0,
             slots_due: Instant::FAR_FUTURE,
+            steps,
         };
         for round in 0..rounds {
             if exchange.sends(round) == 0 {
@@ -222,6 +234,8 @@ impl Exchange {
     pub(super) fn result(&self) -> Option<Result<u64, Error>> {
         match self.failure {
             Some(error) => Some(Err(error)),
+            // The master goes on until all are done.
+            None if self.steps.as_ref().is_some_and(|steps| !steps.is_over()) => None,
             None if self.got.is_full() && self.sent.is_full() => Some(Ok(self.received_bytes)),
             None => None,
         }
@@ -264,10 +278,11 @@ impl Exchange {
         self.inbound.len()
     }
 
-    // ---- sending ----
-
     /// Tells further receivers that this rank is ready, as far as that may be.
     fn advance(&mut self, io: &mut Io<'_>) {
+        if self.steps.is_some() {
+            return self.advance_steps(io);
+        }
         while self.next < self.order.rounds() {
             let round = match &self.sequence {
                 Some(sequence) => sequence[self.next as usize],
@@ -280,6 +295,7 @@ impl Exchange {
             {
                 let unasked = self.is_unasked(bytes);
                 let is_room = match self.scheme {
+                    scheme if scheme.is_exclusive() => self.slots.is_empty(),
                     _ if !unasked => {
                         let told = self.told_packets + packets(bytes);
                         self.slots.len() < AHEAD || told <= 2 * io.credit.each()
@@ -299,8 +315,54 @@ impl Exchange {
         }
     }
 
+    /// Sends to the next target that the master has named.
+    fn advance_steps(&mut self, io: &mut Io<'_>) {
+        while let Some(steps) = &mut self.steps {
+            let Some(to) = steps.target() else {
+                return;
+            };
+            let round = self.order.round(self.me, to);
+            if self.sent.contains(round) {
+                steps.target_served(io);
+                continue;
+            }
+            if !self.slots.contains_key(&round) && !self.parked.contains(&round) {
+                self.begin(round, self.sends(round), true, io);
+            }
+            return;
+        }
+    }
+
+    /// The master hears of a rank.
+    pub(super) fn hear_as_master(&mut self, from: Rank, step: u32, io: &mut Io<'_>) {
+        if let Some(steps) = &mut self.steps {
+            steps.master_hears(from, step, io);
+            self.advance_steps(io);
+        }
+    }
+
+    /// The master names a target (step, place, targets in all, rank).
+    pub(super) fn told_by_master(&mut self, told: (u32, u16, u16, Rank), io: &mut Io<'_>) {
+        let is_possible = told.3.0 < self.order.rounds() && told.3 != self.me;
+        if let Some(steps) = self.steps.as_mut().filter(|_| is_possible) {
+            steps.told(told, io);
+            self.advance_steps(io);
+        }
+    }
+
+    /// The receiver serves somebody else: this rank asks again after a random time, which grows.
+    pub(super) fn busy(&mut self, from: Rank, io: &mut Io<'_>) {
+        let round = self.order.round(self.me, from);
+        if let Some(slot) = self.slots.get_mut(&round) {
+            let block = io.credit.takes(slot.packets.into());
+            slot.conflicts = (slot.conflicts + 1).min(MAX_DOUBLINGS);
+            slot.due = io.now + io.rng.jitter(block.saturating_mul(1 << slot.conflicts));
+            self.slots_due = self.slots_due.min(slot.due);
+        }
+    }
+
     fn is_unasked(&self, bytes: u64) -> bool {
-        packets(bytes) <= SMALL_PACKETS || self.scheme.is_blind()
+        !self.scheme.is_exclusive() && (packets(bytes) <= SMALL_PACKETS || self.scheme.is_blind())
     }
 
     fn begin(&mut self, round: u32, bytes: u64, unasked: bool, io: &mut Io<'_>) {
@@ -309,7 +371,8 @@ impl Exchange {
             pushed = bytes;
             io.grants.push(self.key(round), bytes, 0..packets(bytes));
         } else {
-            let opening = match self.slots.is_empty() && self.sent_nothing() {
+            let is_first = self.slots.is_empty() && self.sent_nothing();
+            let opening = match is_first && !self.scheme.is_exclusive() {
                 true => io.credit.opening(),
                 false => 0,
             };
@@ -333,6 +396,7 @@ impl Exchange {
         let slot = Slot {
             due,
             reminded: 0,
+            conflicts: 0,
             packets: packets(self.sends(round)),
             pushed,
         };
@@ -388,7 +452,7 @@ impl Exchange {
     pub(super) fn sent_all(&mut self, to: Rank, io: &mut Io<'_>) {
         let round = self.order.round(self.me, to);
         if let Some(slot) = self.slots.get_mut(&round) {
-            slot.due = io.now + io.credit.wait();
+            slot.due = io.now + io.credit.answer();
             self.slots_due = self.slots_due.min(slot.due);
         }
     }
@@ -411,6 +475,10 @@ impl Exchange {
         let round = self.order.round(self.me, from);
         if self.sends(round) == 0 {
             return self.refuse(from, false, io);
+        }
+        // The other schemes say themselves whose turn it is.
+        if self.scheme != Scheme::Default && !self.slots.contains_key(&round) {
+            return;
         }
         self.tell(round, 0, io);
         if !self.slots.contains_key(&round) && !self.sent.contains(round) {
@@ -448,214 +516,13 @@ impl Exchange {
         self.fail(Error::Gone);
     }
 
-    // ---- receiving ----
-
-    /// A sender is ready.
-    pub(super) fn ready(&mut self, from: Rank, bytes: u64, pushed: u8, io: &mut Io<'_>) {
-        let round = self.order.round(from, self.me);
-        if bytes != self.receives(round) {
-            self.refuse(from, false, io);
-            return self.fail(Error::SizeMismatch { rank: from });
-        }
-        if self.got.contains(round) {
-            let block = self.block();
-            return io.outbox.push(from, Item::Got { block });
-        }
-        if self.inbound.contains_key(&round) {
-            return;
-        }
-        self.ask_doublings = 0;
-        self.overdue.remove(&round);
-        if pushed == 0 {
-            self.waiting.insert(round);
-        } else {
-            let inbound = Inbound::new(packets(bytes), pushed.into(), io.now);
-            io.credit.change(0, inbound.outstanding());
-            self.inbound.insert(round, inbound);
-        }
-    }
-
-    /// Packets have come: from the network one with its bytes, in a simulation several without.
-    pub(super) fn received(
-        &mut self,
-        from: Rank,
-        data: &Data,
-        bytes: Option<&[u8]>,
-        memory: &mut dyn Memory,
-        io: &mut Io<'_>,
-    ) {
-        let round = self.order.round(from, self.me);
-        let part = self.receive.layout.part(from);
-        let expected = self.receives(round);
-        let last = data.first + 63 - data.packets.leading_zeros();
-        let fits = last < packets(expected)
-            && usize::from(data.tail) == packet_bytes(expected, last)
-            && data.is_last == (last + 1 == packets(expected));
-        if !fits {
-            self.refuse(from, false, io);
-            return self.fail(Error::SizeMismatch { rank: from });
-        }
-        if self.got.contains(round) {
-            io.counters.duplicates += u64::from(data.packets.count_ones());
-            return;
-        }
-        self.waiting.remove(&round);
-        self.overdue.remove(&round);
-        let count = packets(expected);
-        let inbound =
-            (self.inbound.entry(round)).or_insert_with(|| Inbound::new(count, count, io.now));
-        let before = inbound.outstanding();
-        io.credit.came(io.now, from, data.first);
-        let mut left = data.packets;
-        while left != 0 {
-            let number = data.first + left.trailing_zeros();
-            left &= left - 1;
-            if !inbound.take(io.now, number) {
-                io.counters.duplicates += 1;
-                continue;
-            }
-            io.counters.packets_received += 1;
-            let offset = part.offset + u64::from(number) * PACKET as u64;
-            // Without bytes, in a simulation, the memory still hears what would be written where.
-            let written = memory.write(self.receive.buffer, offset, bytes.unwrap_or_default());
-            if written == Err(Gone) {
-                self.failure.get_or_insert(Error::Gone);
-            }
-        }
-        io.credit.change(before, inbound.outstanding());
-        if inbound.is_complete() {
-            self.inbound.remove(&round);
-            self.got.insert(round);
-            self.received_bytes += expected;
-            self.ask_doublings = 0;
-            self.ask_at = io.now + self.patience(io.credit);
-            let block = self.block();
-            io.outbox.push(from, Item::Got { block });
-            self.look_back(round, io);
-        }
-    }
-
-    /// A block has come: senders of earlier rounds should be ready. What they said may be lost.
-    fn look_back(&mut self, round: u32, io: &mut Io<'_>) {
-        let mut at = 0;
-        for _ in 0..REMINDED + self.inbound.len() + self.waiting.len() + self.overdue.len() {
-            let Some(missing) = self.got.next_missing(at).filter(|missing| *missing < round) else {
-                return;
-            };
-            at = missing + 1;
-            let is_known = self.inbound.contains_key(&missing)
-                || self.waiting.contains(&missing)
-                || self.overdue.contains_key(&missing);
-            if !is_known && self.overdue.len() < MAX_OVERDUE {
-                self.overdue.insert(missing, (io.now + io.credit.wait(), 0));
-                self.ask(missing, io);
-            }
-        }
-    }
-
-    fn ask(&self, round: u32, io: &mut Io<'_>) {
-        let item = Item::WhoIsReady {
-            context: self.context,
-            number: self.number,
-        };
-        io.outbox.push(self.order.source(self.me, round), item);
-    }
-
-    /// A sender has sent all that it was asked for.
-    pub(super) fn served(&mut self, from: Rank, serial: u16, io: &mut Io<'_>) {
-        if let Some(inbound) = self.inbound.get_mut(&self.order.round(from, self.me)) {
-            let before = inbound.outstanding();
-            inbound.served(serial);
-            io.credit.change(before, inbound.outstanding());
-        }
-    }
-
-    /// Asks for packets, as far as the credit goes: lost ones, then those of the earliest rounds. A block that has its whole
-    /// window and wants more holds back those after it, unless its sender is slow; so two senders share the link
-    /// only when the end of a block meets the beginning of the next.
-    pub(super) fn pull(&mut self, io: &mut Io<'_>) {
-        let slow = io.credit.slow();
-        let mut active = self
-            .inbound
-            .values()
-            .filter(|inbound| inbound.outstanding() > 0)
-            .count();
-        let rounds: Vec<u32> = self.inbound.keys().copied().collect();
-        let mut holds = false;
-        for round in rounds {
-            if io.credit.left() == 0 {
-                return;
-            }
-            let inbound = &self.inbound[&round];
-            let is_active = inbound.outstanding() > 0;
-            let may_begin = !holds && Self::has_room(active, inbound.wants(io.now), io);
-            if is_active || inbound.has_lost(io.now) || (may_begin && inbound.wants(io.now) > 0) {
-                active += usize::from(self.pull_from(round, io) && !is_active);
-            }
-            holds |= self.inbound[&round].holds_until(io.now, slow).is_some();
-        }
-        while !holds && io.credit.left() >= io.credit.chunk() {
-            let Some(&round) = self.waiting.first() else {
-                return;
-            };
-            let count = packets(self.receives(round));
-            if !Self::has_room(active, count, io) {
-                return;
-            }
-            self.waiting.remove(&round);
-            let inbound = Inbound::new(count, 0, io.now);
-            self.inbound.insert(round, inbound);
-            active += usize::from(self.pull_from(round, io));
-            holds = self.inbound[&round].holds_until(io.now, slow).is_some();
-        }
-    }
-
-    /// Another sender may begin: there are few, or their blocks are short.
-    fn has_room(active: usize, packets: u32, io: &Io<'_>) -> bool {
-        active < SENDERS || io.credit.used() + packets <= io.credit.each()
-    }
-
-    /// Pulls from one sender; false when that is not worth a datagram yet.
-    fn pull_from(&mut self, round: u32, io: &mut Io<'_>) -> bool {
-        let block = self.block();
-        let Some(inbound) = self.inbound.get_mut(&round) else {
-            return false;
-        };
-        let before = inbound.outstanding();
-        let wants = inbound.wants(io.now);
-        let most = wants
-            .min(io.credit.each().saturating_sub(before))
-            .min(io.credit.left());
-        let is_worth = most >= io.credit.chunk() || most == wants || inbound.has_lost(io.now);
-        if most == 0 || !is_worth {
-            return false;
-        }
-        let Some(((serial, first, packets), again)) = inbound.ask(io.now, most.max(1)) else {
-            return false;
-        };
-        io.counters.asked_again += u64::from(again);
-        let from = self.order.source(self.me, round);
-        io.credit.asked(io.now, from, first);
-        io.credit.change(before, inbound.outstanding());
-        let pull = Item::Pull {
-            block,
-            serial,
-            first,
-            packets,
-        };
-        io.outbox.push(from, pull);
-        true
-    }
-
-    // ---- time ----
-
     /// When something is due.
     pub(super) fn deadline(&self, now: Instant, credit: &Credit) -> Instant {
-        let wait = credit.wait();
+        let waits = credit.waits();
         let inbound = self
             .inbound
             .values()
-            .filter_map(|inbound| inbound.deadline(wait))
+            .filter_map(|inbound| inbound.deadline(waits))
             .min();
         let mut at = inbound.unwrap_or(Instant::FAR_FUTURE).min(self.slots_due);
         if let Some(overdue) = self.overdue.values().map(|(at, _)| *at).min() {
@@ -672,6 +539,9 @@ impl Exchange {
         if !self.parked.is_empty() {
             at = at.min(self.remind_at);
         }
+        if let Some(steps) = &self.steps {
+            at = at.min(steps.deadline());
+        }
         if !self.got.is_full() && self.waiting.is_empty() && self.inbound.is_empty() {
             at = at.min(self.ask_at);
         }
@@ -681,15 +551,20 @@ impl Exchange {
     /// Does what is due.
     pub(super) fn tick(&mut self, io: &mut Io<'_>) {
         let wait = io.credit.wait();
+        let waits = io.credit.waits();
         for inbound in self.inbound.values_mut() {
-            if inbound.deadline(wait).is_some_and(|at| at <= io.now) {
+            if inbound.deadline(waits).is_some_and(|at| at <= io.now) {
                 let before = inbound.outstanding();
-                inbound.time_out(io.now, wait);
+                inbound.time_out(io.now, waits);
                 io.credit.change(before, inbound.outstanding());
             }
         }
         if self.slots_due <= io.now {
             self.check_slots(io);
+        }
+        if let Some(steps) = &mut self.steps {
+            steps.tick(io);
+            self.advance_steps(io);
         }
         if self.remind_at <= io.now && !self.parked.is_empty() {
             self.remind(io);
@@ -720,7 +595,7 @@ impl Exchange {
             let Some(slot) = self.slots.get_mut(&round) else {
                 continue;
             };
-            if slot.reminded >= TELL_AGAIN {
+            if slot.reminded >= TELL_AGAIN && !self.scheme.is_exclusive() {
                 self.drop_slot(round);
                 if self.parked.is_empty() {
                     self.remind_at = io.now + wait;
@@ -728,7 +603,7 @@ impl Exchange {
                 self.parked.insert(round);
                 continue;
             }
-            slot.reminded += 1;
+            slot.reminded = slot.reminded.saturating_add(1);
             slot.due = io.now + wait;
             if slot.pushed > 0 && slot.packets == 1 {
                 // The block itself is as short as the question whether it came.
@@ -774,10 +649,8 @@ impl Exchange {
             self.ask(round, io);
             self.ask_next = round + 1;
         }
-        let wait = self
-            .patience(io.credit)
-            .saturating_mul(1 << self.ask_doublings);
-        self.ask_doublings = (self.ask_doublings + 1).min(MAX_DOUBLINGS);
+        let wait = io.credit.answer().saturating_mul(1 << self.ask_doublings);
+        self.ask_doublings = (self.ask_doublings + 1).min(MAX_DOUBLINGS + 4);
         self.ask_at = io.now + io.rng.jitter(wait);
     }
 }

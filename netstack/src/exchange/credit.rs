@@ -1,8 +1,8 @@
 //! How much may be under way to a rank, and how long to wait for it.
 //!
-//! A window is twice what the link carries in a round trip, and some; two senders have less than two windows between
-//! them, and no more than half of what the port of a switch holds. The round trip is the least
-//! that was seen between a pull and its first packet.
+//! A window is twice what the link carries in a round trip, and some; all senders together have no more than two thirds of
+//! what the port of a switch holds. The round trip is the mean
+//! of what was seen between a pull and its first packet, when nothing else was under way.
 //!
 //! Invariant: at least one packet may always be under way, and no wait is shorter than what is under way takes.
 
@@ -15,9 +15,11 @@ use crate::time::{Instant, Micros};
 const FULL: u64 = on_wire(crate::MAX_DATAGRAM) as u64;
 /// Rate that is assumed until packets tell more, in bytes a second: 100 Mbit/s.
 const ASSUMED_RATE: u64 = 12_500_000;
+/// So often packets are asked for again before the wait doubles.
+pub(super) const PATIENT_TRIES: u8 = 3;
 /// Packets of a pull, where the window has room for them.
-const CHUNK: u32 = 16;
-/// Round trip that is assumed at first.
+const CHUNK: u32 = 8;
+/// Round trip that is assumed at first, and the least that counts.
 const ASSUMED_RTT: Micros = Micros(20);
 /// Longest round trip that counts.
 const MAX_RTT: Micros = Micros::from_millis(20);
@@ -37,6 +39,24 @@ pub(super) struct Credit {
     each: u32,
     total: u32,
     chunk: u32,
+}
+
+/// How long to wait for packets that were asked for. They may wait behind all that other ranks asked the same sender
+/// for: asking again as soon as the own link is idle was tried, and collapses under its own repetitions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waits {
+    pub longest: Micros,
+}
+
+impl Waits {
+    /// When packets count as lost that were asked for at this time, after so many times in vain.
+    pub(super) fn due(&self, asked_at: Instant, tries: u8) -> Instant {
+        // A few losses in a row are no sign that nobody is there.
+        asked_at
+            + self
+                .longest
+                .saturating_mul(1 << tries.saturating_sub(PATIENT_TRIES))
+    }
 }
 
 impl Credit {
@@ -64,8 +84,8 @@ impl Credit {
         let rtt = self.round_trip();
         let product = u128::from(self.rate) * u128::from(rtt.0) / 1_000_000 / u128::from(FULL);
         let product = product.clamp(2, MAX_PACKETS.into()) as u64;
-        let most = (self.port / 2 / FULL).clamp(2, MAX_PACKETS);
-        self.total = (4 * product + u64::from(CHUNK)).min(most) as u32;
+        let most = (self.port * 2 / 3 / FULL).clamp(2, MAX_PACKETS);
+        self.total = (6 * product + u64::from(CHUNK)).min(most) as u32;
         self.chunk = CHUNK.min(self.total.div_ceil(4));
         self.each = (2 * product as u32 + self.chunk)
             .min(self.total * 3 / 4)
@@ -87,11 +107,14 @@ impl Credit {
         else {
             return;
         };
-        let took = Micros(now.saturating_since(asked_at).0.clamp(1, MAX_RTT.0));
-        if self.rtt.is_none_or(|rtt| took < rtt) {
-            self.rtt = Some(took);
-            self.resize();
-        }
+        let took = now
+            .saturating_since(asked_at)
+            .0
+            .clamp(ASSUMED_RTT.0, MAX_RTT.0);
+        // Peers are near and far, and some are busy: the mean of many, weighted as for TCP (RFC 6298).
+        let mean = self.rtt.map_or(took, |rtt| (7 * rtt.0 + took) / 8);
+        self.rtt = Some(Micros(mean));
+        self.resize();
     }
 
     /// Packets that may still be asked for, of all senders together.
@@ -135,12 +158,24 @@ impl Credit {
         self.takes(2 * u64::from(self.total)) + self.round_trip().saturating_mul(2)
     }
 
+    /// How long to wait for packets that were asked for.
+    pub(super) fn waits(&self) -> Waits {
+        Waits {
+            longest: self.wait(),
+        }
+    }
+
+    /// How long the answer to a whole block takes: what waits at the port of its receiver, and round trips.
+    pub(super) fn answer(&self) -> Micros {
+        self.takes(u64::from(self.total) / 2) + self.round_trip().saturating_mul(2)
+    }
+
     /// A sender that sends nothing for so long is busy with others, or not there.
     pub(super) fn slow(&self) -> Micros {
         self.takes(self.each.into()) + self.round_trip().saturating_mul(2)
     }
 
-    /// The least round trip that was seen.
+    /// The round trip.
     pub(super) fn round_trip(&self) -> Micros {
         self.rtt.unwrap_or(ASSUMED_RTT)
     }
@@ -161,10 +196,10 @@ mod tests {
     fn windows_fit_the_link_and_the_port() {
         // 10 Gbit/s and 20 us: 16 packets.
         let credit = Credit::new(1_250_000_000, 0);
-        assert_eq!((credit.total, credit.each, credit.chunk), (80, 48, 16));
-        // 5 Mbit/s behind a queue of 32 KB: half of it.
+        assert_eq!((credit.total, credit.each, credit.chunk), (104, 40, 8));
+        // 5 Mbit/s behind a queue of 32 KB: two thirds of it.
         let slow = Credit::new(625_000, 32_000);
-        assert_eq!((slow.total, slow.each), (10, 6));
+        assert_eq!((slow.total, slow.each), (13, 8));
         assert!(slow.wait() > slow.takes(21));
     }
 }

@@ -8,7 +8,6 @@
 //!
 //! Invariant: nothing is written to memory but through an operation that is posted and not done.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -19,12 +18,12 @@ use super::grants::{Grants, Train};
 use super::incoming::{self, Receiving};
 use super::letters::{Letters, Sending};
 use super::liveness::{Liveness, Verdict};
-use super::message::{BlockId, Body, Data, Item, NOBODY, NUMBER_MASK, Packet, is_before, next};
+use super::message::{BlockId, Body, Item, NOBODY, NUMBER_MASK, Packet, next};
 use super::order::Order;
 use super::outbox::Outbox;
 use super::{
     Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, Gone, Layout, MAX_BLOCK,
-    MAX_CONTEXTS, MAX_OPS, MAX_RANKS, Memory, Op, OpId, PACKET, PostError, Side, wire,
+    MAX_CONTEXTS, MAX_OPS, MAX_RANKS, Memory, Op, OpId, PostError, Side, wire,
 };
 use crate::ids::Rank;
 use crate::rng::Rng;
@@ -84,6 +83,8 @@ macro_rules! io {
         }
     };
 }
+
+mod receiving;
 
 impl Endpoint {
     /// A rank that has done nothing yet. Invariant: the rank is below the size, and the size at most [`MAX_RANKS`].
@@ -330,268 +331,6 @@ impl Endpoint {
         }
     }
 
-    /// Takes a datagram. Bad ones are counted.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8], memory: &mut dyn Memory) {
-        match wire::parse(&self.key, self.config.job, datagram) {
-            Ok((packet, bytes)) => self.handle_packet(now, packet, bytes, memory),
-            Err(_) => self.counters.bad += 1,
-        }
-    }
-
-    /// Takes what a datagram holds; in a simulation several packets of data at once, without their bytes. Then
-    /// the memory is told by empty writes where they would go.
-    pub fn handle_packet(
-        &mut self,
-        now: Instant,
-        packet: Packet,
-        bytes: Option<&[u8]>,
-        memory: &mut dyn Memory,
-    ) {
-        let from = packet.from;
-        if from.0 >= self.config.size || from == self.config.me {
-            self.counters.bad += 1;
-            return;
-        }
-        self.liveness.heard(from, now);
-        match packet.body {
-            Body::Data(data) => self.data(now, from, &data, bytes, memory),
-            Body::Control(items) => {
-                for item in items {
-                    self.item(now, from, item, memory);
-                }
-            }
-            Body::Short { offer, payload } => self.offered(now, from, offer, Some(payload), memory),
-        }
-        self.settle(now);
-    }
-
-    fn offered(
-        &mut self,
-        now: Instant,
-        from: Rank,
-        offer: super::message::Offer,
-        payload: Option<Box<[u8]>>,
-        memory: &mut dyn Memory,
-    ) {
-        if self.left {
-            return self.outbox.push(from, Item::Lost(self.config.me));
-        }
-        let (letters, io) = (&mut self.letters, io!(self, now));
-        letters
-            .incoming
-            .offered(from, offer, payload, memory, io, &mut letters.events);
-    }
-
-    fn data(
-        &mut self,
-        now: Instant,
-        from: Rank,
-        data: &Data,
-        bytes: Option<&[u8]>,
-        memory: &mut dyn Memory,
-    ) {
-        let io = io!(self, now);
-        match data.block {
-            BlockId::Message(number) => {
-                self.letters.received(from, number, data, bytes, memory, io)
-            }
-            BlockId::Exchange(context, number) => {
-                let id = (context, number);
-                if let Some(exchange) = find(&mut self.exchanges, id) {
-                    exchange.received(from, data, bytes, memory, io);
-                    return;
-                }
-                self.counters.duplicates += u64::from(data.packets.count_ones());
-                if data.is_last {
-                    // Its sender is ready, that much is known; the block is asked for when this rank is.
-                    let last = data.first + 63 - data.packets.leading_zeros();
-                    let bytes = u64::from(last) * PACKET as u64 + u64::from(data.tail);
-                    self.note_ready(from, id, bytes);
-                }
-            }
-        }
-    }
-
-    /// A rank is ready for an exchange that this one may not have begun.
-    fn note_ready(&mut self, from: Rank, (context, number): (u16, u32), bytes: u64) {
-        // A rank is at most one exchange ahead where all blocks have bytes; else this is bounded here.
-        let is_room = self.early.len() < 2 * self.config.size as usize + MAX_OPS;
-        if is_room && self.is_ahead(context, number) {
-            self.early.insert((context, number, from), bytes);
-        }
-    }
-
-    /// The exchange of this number is one that this rank has not begun.
-    fn is_ahead(&self, context: u16, number: u32) -> bool {
-        let (begun, _) = self.numbers.get(&context).copied().unwrap_or_default();
-        !is_before(number, begun)
-    }
-
-    fn item(&mut self, now: Instant, from: Rank, item: Item, memory: &mut dyn Memory) {
-        match item {
-            Item::Ping => return self.outbox.push(from, self.presence()),
-            Item::Pong => return,
-            Item::Lost(rank) => return self.lose(now, rank, from),
-            Item::Offer(offer) => return self.offered(now, from, offer, None, memory),
-            _ => {}
-        }
-        let io = io!(self, now);
-        match item {
-            Item::Known { number } => self.letters.known(from, number, io),
-            Item::Pull {
-                block: BlockId::Message(number),
-                serial,
-                first,
-                packets,
-            } => self
-                .letters
-                .pulled(from, number, (serial, first, packets), io),
-            Item::Got {
-                block: BlockId::Message(number),
-            } => self.letters.acknowledged(from, number, io),
-            Item::Served {
-                block: BlockId::Message(number),
-                serial,
-            } => self.letters.incoming.served(from, number, serial, io),
-            Item::Refuse {
-                block: BlockId::Message(number),
-                ..
-            } => {
-                let letters = &mut self.letters;
-                letters
-                    .incoming
-                    .refused(from, number, io, &mut letters.events);
-            }
-            Item::Arrived {
-                context,
-                number,
-                stage,
-            } => self.token(now, context, number, stage),
-            Item::Ask {
-                context,
-                number,
-                stage,
-            } => self.asked_token(now, from, context, number, stage),
-            other => self.exchange_item(now, from, other),
-        }
-    }
-
-    fn exchange_item(&mut self, now: Instant, from: Rank, item: Item) {
-        let id = match item {
-            Item::Ready {
-                context, number, ..
-            }
-            | Item::WhoIsReady { context, number }
-            | Item::ToMaster {
-                context, number, ..
-            }
-            | Item::FromMaster {
-                context, number, ..
-            } => (context, number),
-            Item::Pull { block, .. }
-            | Item::Got { block }
-            | Item::Served { block, .. }
-            | Item::Refuse { block, .. } => match block {
-                BlockId::Exchange(context, number) => (context, number),
-                BlockId::Message(_) => return,
-            },
-            _ => return,
-        };
-        let io = io!(self, now);
-        let Some(exchange) = find(&mut self.exchanges, id) else {
-            return self.stray_item(now, from, id, item);
-        };
-        match item {
-            Item::Ready { bytes, pushed, .. } => exchange.ready(from, bytes, pushed, io),
-            Item::WhoIsReady { .. } => exchange.asked_ready(from, io),
-            Item::Pull {
-                serial,
-                first,
-                packets,
-                ..
-            } => exchange.pulled(from, serial, first, packets, io),
-            Item::Got { .. } => exchange.acknowledged(from, io),
-            Item::Served { serial, .. } => exchange.served(from, serial, io),
-            Item::Refuse { .. } => exchange.refused(from),
-            _ => {}
-        }
-    }
-
-    /// Of an exchange that this rank has not begun, or that is over here.
-    fn stray_item(&mut self, now: Instant, from: Rank, (context, number): (u16, u32), item: Item) {
-        if self.left && self.is_ahead(context, number) {
-            return self.outbox.push(from, Item::Lost(self.config.me));
-        }
-        let block = BlockId::Exchange(context, number);
-        if self.is_ahead(context, number) {
-            if let Item::Ready { bytes, .. } = item {
-                self.note_ready(from, (context, number), bytes);
-            }
-            return;
-        }
-        self.linger(now);
-        let is_spoiled = self.spoiled.contains(&(context, number));
-        match item {
-            Item::Ready { .. } if !is_spoiled => self.outbox.push(from, Item::Got { block }),
-            // It is over here, so nothing was to be sent to that rank; or it failed.
-            Item::Ready { .. } | Item::WhoIsReady { .. } | Item::Pull { .. } => {
-                if let Some(lost) = self.lost.keys().next() {
-                    self.outbox.push(from, Item::Lost(*lost));
-                } else if is_spoiled || matches!(item, Item::WhoIsReady { .. }) {
-                    self.outbox.push(from, Item::Refuse { block, gone: false });
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn token(&mut self, now: Instant, context: u16, number: u32, stage: u8) {
-        let io = io!(self, now);
-        let mut barriers = self.barriers.iter_mut();
-        if let Some(barrier) =
-            barriers.find(|barrier| (barrier.context, barrier.number) == (context, number))
-        {
-            return barrier.arrived(stage, io);
-        }
-        let (_, begun) = self.numbers.get(&context).copied().unwrap_or_default();
-        let is_known = self.early_tokens.contains_key(&(context, number));
-        if !is_before(number, begun) && (is_known || self.early_tokens.len() < MAX_EARLY_TOKENS) {
-            *self.early_tokens.entry((context, number)).or_default() |= 1 << stage;
-        }
-    }
-
-    fn asked_token(&mut self, now: Instant, from: Rank, context: u16, number: u32, stage: u8) {
-        self.linger(now);
-        let io = io!(self, now);
-        let mut barriers = self.barriers.iter();
-        if let Some(barrier) =
-            barriers.find(|barrier| (barrier.context, barrier.number) == (context, number))
-        {
-            return barrier.asked(from, stage, io);
-        }
-        let (_, begun) = self.numbers.get(&context).copied().unwrap_or_default();
-        let token = Item::Arrived {
-            context,
-            number,
-            stage,
-        };
-        if is_before(number, begun) {
-            // It is over here: this rank was in all of its stages.
-            self.outbox.push(from, token);
-        } else if self.left {
-            self.outbox.push(from, Item::Lost(self.config.me));
-        }
-    }
-
-    /// What a rank that asks is told.
-    fn presence(&self) -> Item {
-        match self.lost.keys().next() {
-            _ if self.left => Item::Lost(self.config.me),
-            Some(lost) => Item::Lost(*lost),
-            None => Item::Pong,
-        }
-    }
-
     /// The caller knows that a rank is lost.
     pub fn fail(&mut self, now: Instant, rank: Rank) {
         self.lose(now, rank, self.config.me);
@@ -642,8 +381,10 @@ impl Endpoint {
             self.remove_exchange(0, true);
         }
         for barrier in self.barriers.drain(..) {
-            let from = barrier.waits_for(self.config.me);
-            self.outbox.push(from, Item::Lost(self.config.me));
+            let (from, me) = (barrier.waits_for(self.config.me), self.config.me);
+            if from != me {
+                self.outbox.push(from, Item::Lost(me));
+            }
         }
         self.early.clear();
         self.early_tokens.clear();
@@ -705,7 +446,7 @@ impl Endpoint {
             .chain(barriers)
             .min()
             .unwrap_or(Instant::FAR_FUTURE);
-        let letters = self.letters.deadline(self.credit.wait());
+        let letters = self.letters.deadline(self.credit.waits());
         self.next_tick = soonest.min(letters).min(self.liveness.deadline());
     }
 

@@ -9,12 +9,13 @@
 //!
 //! Invariant: a packet is taken once, and no more is asked for than the caller allows.
 
+use super::credit::{PATIENT_TRIES, Waits};
 use crate::time::{Instant, Micros};
 
 /// Packets that are known one by one.
 const SPAN: u32 = 128;
 /// Most times that the wait for a silent sender doubles.
-const MAX_DOUBLINGS: u8 = 6;
+const MAX_DOUBLINGS: u8 = PATIENT_TRIES + 6;
 
 /// What is asked for: serial number, number of the first packet, and which from there.
 pub(super) type Pull = (u16, u32, u64);
@@ -188,17 +189,17 @@ impl Inbound {
         }
     }
 
-    /// When the sender has been silent for too long; `wait` is the usual time. None: nothing is under way.
-    pub(super) fn deadline(&self, wait: Micros) -> Option<Instant> {
+    /// When the sender has been silent for too long. None: nothing is under way.
+    pub(super) fn deadline(&self, waits: Waits) -> Option<Instant> {
         if self.asked == 0 {
             return (self.again != 0 && self.retry_at > self.at).then_some(self.retry_at);
         }
-        Some(self.at + wait.saturating_mul(1 << self.doublings))
+        Some(waits.due(self.at, self.doublings))
     }
 
     /// The deadline has passed: what was asked for is asked for again, the second time and later only after a while,
     /// in which others have the credit.
-    pub(super) fn time_out(&mut self, now: Instant, wait: Micros) {
+    pub(super) fn time_out(&mut self, now: Instant, waits: Waits) {
         if self.asked == 0 {
             return;
         }
@@ -206,8 +207,11 @@ impl Inbound {
         self.again |= self.asked;
         self.asked = 0;
         self.marker = self.next;
-        if self.doublings > 0 {
-            self.retry_at = now + wait.saturating_mul(1 << self.doublings);
+        if self.doublings >= PATIENT_TRIES {
+            self.retry_at = now
+                + waits
+                    .longest
+                    .saturating_mul(1 << (self.doublings - PATIENT_TRIES));
         }
         self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
         self.at = now;
@@ -246,6 +250,12 @@ mod tests {
 
     const NOW: Instant = Instant::ZERO;
 
+    fn waits(micros: u64) -> Waits {
+        Waits {
+            longest: Micros(micros),
+        }
+    }
+
     #[test]
     fn a_gap_is_asked_for_again_once() {
         let mut inbound = Inbound::new(40, 0, NOW);
@@ -268,11 +278,11 @@ mod tests {
 
     #[test]
     fn a_silent_sender_is_asked_less_and_less() {
-        let wait = Micros(100);
+        let wait = waits(100);
         let mut inbound = Inbound::new(4, 0, NOW);
         inbound.ask(NOW, 9).unwrap();
         let first = inbound.deadline(wait).unwrap();
-        assert_eq!(first, NOW + wait);
+        assert_eq!(first, NOW + Micros(100));
         inbound.time_out(first, wait);
         inbound.ask(first, 9).unwrap();
         let second = inbound.deadline(wait).unwrap();
@@ -314,9 +324,9 @@ mod tests {
                     Some(_) if rng.below(5) == 0 => {}
                     Some(number) => taken[number as usize] += u32::from(inbound.take(now, number)),
                     None => {
-                        let Some(at) = inbound.deadline(Micros(10)) else { continue };
+                        let Some(at) = inbound.deadline(waits(10)) else { continue };
                         now = at;
-                        inbound.time_out(now, Micros(10));
+                        inbound.time_out(now, waits(10));
                     }
                 }
             }

@@ -9,12 +9,13 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 
 use super::alltoall::Io;
+use super::credit::Waits;
 use super::inbound::Inbound;
 use super::letters::{Sending, WINDOW};
 use super::message::{BlockId, Data, Item, Offer, is_before, next, packet_bytes, packets};
 use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
 use crate::ids::Rank;
-use crate::time::{Instant, Micros};
+use crate::time::Instant;
 
 /// Most messages that wait to be received, of all ranks.
 const MAX_UNEXPECTED: usize = 4096;
@@ -536,15 +537,15 @@ impl Incoming {
     }
 
     /// When something is due.
-    pub(super) fn deadline(&self, wait: Micros) -> Instant {
+    pub(super) fn deadline(&self, waits: Waits) -> Instant {
         let transfers = self.from.values().flat_map(|from| from.transfers.values());
-        let deadlines = transfers.filter_map(|transfer| transfer.inbound.deadline(wait));
+        let deadlines = transfers.filter_map(|transfer| transfer.inbound.deadline(waits));
         deadlines.min().unwrap_or(Instant::FAR_FUTURE)
     }
 
     /// Does what is due.
     pub(super) fn tick(&mut self, io: &mut Io<'_>) {
-        let wait = io.credit.wait();
+        let waits = io.credit.waits();
         for transfer in self
             .from
             .values_mut()
@@ -552,11 +553,11 @@ impl Incoming {
         {
             if transfer
                 .inbound
-                .deadline(wait)
+                .deadline(waits)
                 .is_some_and(|at| at <= io.now)
             {
                 let before = transfer.inbound.outstanding();
-                transfer.inbound.time_out(io.now, wait);
+                transfer.inbound.time_out(io.now, waits);
                 io.credit.change(before, transfer.inbound.outstanding());
             }
         }

@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 
 use super::alltoall::Io;
+use super::credit::Waits;
 use super::incoming::Incoming;
 use super::message::{BlockId, Body, Data, Item, Offer, next};
 use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
@@ -405,8 +406,8 @@ impl Letters {
     }
 
     /// When something is due.
-    pub(super) fn deadline(&self, io_wait: Micros) -> Instant {
-        self.due.min(self.incoming.deadline(io_wait))
+    pub(super) fn deadline(&self, waits: Waits) -> Instant {
+        self.due.min(self.incoming.deadline(waits))
     }
 
     /// Does what is due.

@@ -157,6 +157,13 @@ pub enum Item {
     Pong,
     /// This rank is lost; if it is the sender, its program has ended.
     Lost(Rank),
+    /// I serve somebody else, try again (random delay).
+    Busy {
+        /// Context of the exchange.
+        context: u16,
+        /// Its number.
+        number: u32,
+    },
     /// Published scheme: this rank is ready for the exchange, or done with its part of a step.
     ToMaster {
         /// Context of the exchange.

@@ -1,7 +1,7 @@
 //! How the ranks of a job talk: all-to-all exchange at the rate of the links, messages matched by tag, barriers.
 //!
 //! Every transfer is a *block*, cut into packets of [`PACKET`] bytes, that its receiver pulls: it names the packets
-//! that it takes next, from at most two senders at a time, never more than a window in all. So no port of a switch is
+//! that it takes next, from a few senders at a time, never more than a window in all. So no port of a switch is
 //! overrun, whoever is ready exchanges with whoever is ready, and a lost packet is asked for again without a round
 //! having to wait. Small blocks are sent unasked, in the order of the rounds.
 //!
@@ -33,7 +33,9 @@ mod liveness;
 pub mod message;
 pub mod order;
 mod outbox;
+pub mod published;
 mod scheme;
+mod steps;
 #[cfg(test)]
 mod tests;
 pub mod wire;

@@ -17,13 +17,18 @@ pub enum Scheme {
     AtOnceRandom,
     /// Blocks unasked in the order of the rounds, without waiting for anything.
     BlindShift,
-    /// The rounds with a wait for all ranks after each.
-    Barrier,
+    /// Each rank sends to one at a time and receives from one at a time; who comes to a receiver that is busy tries again
+    /// after a random time, which grows with every conflict.
+    RandomDelay,
+    /// As that, but who comes waits: of those the one with the greatest weight goes first, which is its rank.
+    Priority,
+    /// As that, but the one with the longest block goes first.
+    Volume,
 }
 
 impl Scheme {
-    /// The scheme with this name: `default`, `published`, `published-L=4`, `at-once`, `at-once-random`, `blind`
-    /// or `barrier`.
+    /// The scheme with this name: `default`, `published`, `published-L=4`, `at-once`, `at-once-random`, `blind`,
+    /// `barrier`, `random-delay`, `priority` or `volume`.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "default" => Scheme::Default,
@@ -31,7 +36,11 @@ impl Scheme {
             "at-once" => Scheme::AtOnce,
             "at-once-random" => Scheme::AtOnceRandom,
             "blind" => Scheme::BlindShift,
-            "barrier" => Scheme::Barrier,
+            // With all ranks active the published method is the rounds with a wait for all after each.
+            "barrier" => Scheme::Published { active: 0 },
+            "random-delay" => Scheme::RandomDelay,
+            "priority" => Scheme::Priority,
+            "volume" => Scheme::Volume,
             other => Scheme::Published {
                 active: other.strip_prefix("published-L=")?.parse().ok()?,
             },
@@ -40,7 +49,15 @@ impl Scheme {
 
     /// Blocks are sent without being asked for, whatever their length.
     pub(crate) fn is_blind(self) -> bool {
-        !matches!(self, Scheme::Default)
+        !matches!(self, Scheme::Default) && !self.is_exclusive()
+    }
+
+    /// A rank sends to one and receives from one, whole blocks, and nobody else meanwhile.
+    pub(crate) fn is_exclusive(self) -> bool {
+        matches!(
+            self,
+            Scheme::RandomDelay | Scheme::Priority | Scheme::Volume
+        )
     }
 }
 

@@ -242,6 +242,11 @@ fn blocks_come_whole_when_datagrams_are_lost() {
         Scheme::AtOnce,
         Scheme::AtOnceRandom,
         Scheme::BlindShift,
+        Scheme::Published { active: 0 },
+        Scheme::Published { active: 3 },
+        Scheme::RandomDelay,
+        Scheme::Priority,
+        Scheme::Volume,
     ] {
         for length in [100, 5_000, 90_000] {
             run_exchange(7, scheme, 10, |_, _| length);
@@ -259,7 +264,7 @@ fn nothing_is_kept_when_all_is_over() {
     while most > 0 {
         most -= 1;
         net.send_all();
-        net.now = net.now + FLIGHT;
+        net.now += FLIGHT;
         while let Some((_, to, datagram)) = net.flights.pop_front() {
             net.ranks[to].handle_datagram(net.now, &datagram, &mut net.memory[to]);
         }
@@ -281,7 +286,7 @@ fn who_is_ready_exchanges_with_who_is_ready() {
     let late = Instant::from_micros(200_000);
     while net.now < late {
         net.send_all();
-        net.now = net.now + FLIGHT;
+        net.now += FLIGHT;
         while net.flights.front().is_some_and(|(at, ..)| *at <= net.now) {
             let (_, to, datagram) = net.flights.pop_front().expect("it was there");
             net.ranks[to].handle_datagram(net.now, &datagram, &mut net.memory[to]);
@@ -322,7 +327,7 @@ fn a_barrier_is_done_when_all_have_reached_it() {
         }
         for _ in 0..50 {
             net.send_all();
-            net.now = net.now + FLIGHT;
+            net.now += FLIGHT;
             while let Some((_, to, datagram)) = net.flights.pop_front() {
                 net.ranks[to].handle_datagram(net.now, &datagram, &mut net.memory[to]);
             }
@@ -511,7 +516,7 @@ fn many_messages_nobody_waits_for_are_bounded_and_come_in_the_end() {
     }
     for _ in 0..3000 {
         net.send_all();
-        net.now = net.now + FLIGHT;
+        net.now += FLIGHT;
         while let Some((_, to, datagram)) = net.flights.pop_front() {
             net.ranks[to].handle_datagram(net.now, &datagram, &mut net.memory[to]);
         }

@@ -230,7 +230,7 @@ impl Packet {
 fn item_bytes(item: &Item) -> usize {
     1 + match item {
         Item::Ready { .. } => 2 + 4 + 8 + 1,
-        Item::WhoIsReady { .. } => 2 + 4,
+        Item::WhoIsReady { .. } | Item::Busy { .. } => 2 + 4,
         Item::Pull { .. } => BLOCK_LEN + 2 + 4 + 8,
         Item::Got { .. } => BLOCK_LEN,
         Item::Served { .. } => BLOCK_LEN + 2,
@@ -256,6 +256,9 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
         }
         Item::WhoIsReady { context, number } => {
             writer.u8(2).u16(context).u32(number);
+        }
+        Item::Busy { context, number } => {
+            writer.u8(16).u16(context).u32(number);
         }
         Item::Pull {
             block,
@@ -390,6 +393,10 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             count: reader.u16()?,
             to: rank(reader)?,
         },
+        16 => Item::Busy {
+            context: reader.u16()?,
+            number: number(reader)?,
+        },
         _ => return Err(Error::BadValue),
     })
 }
@@ -515,6 +522,7 @@ mod tests {
                 number,
                 stage
             }),
+            (any::<u16>(), number()).prop_map(|(context, number)| Item::Busy { context, number }),
             Just(Item::Ping),
             Just(Item::Pong),
             (0..MAX_RANKS).prop_map(|rank| Item::Lost(Rank(rank))),

@@ -1,0 +1,244 @@
+//! The receiving side of an exchange: whose blocks are pulled when, and what has come.
+//!
+//! Neighbour: [`super`] has the sending side.
+//!
+//! Invariant: nothing is asked for beyond the credit of the endpoint.
+
+use alloc::vec::Vec;
+
+use super::super::inbound::Inbound;
+use super::super::message::{Data, Item, packet_bytes, packets};
+use super::super::{Error, Gone, Memory, PACKET, Scheme};
+use super::{Exchange, Io, MAX_OVERDUE, REMINDED, SENDERS};
+use crate::ids::Rank;
+
+impl Exchange {
+    /// A sender is ready.
+    pub(in crate::exchange) fn ready(
+        &mut self,
+        from: Rank,
+        bytes: u64,
+        pushed: u8,
+        io: &mut Io<'_>,
+    ) {
+        let round = self.order.round(from, self.me);
+        if bytes != self.receives(round) {
+            self.refuse(from, false, io);
+            return self.fail(Error::SizeMismatch { rank: from });
+        }
+        if self.got.contains(round) {
+            let block = self.block();
+            return io.outbox.push(from, Item::Got { block });
+        }
+        if self.inbound.contains_key(&round) {
+            return;
+        }
+        self.ask_doublings = 0;
+        self.overdue.remove(&round);
+        let serves_another = !self.inbound.is_empty() || !self.waiting.is_empty();
+        if self.scheme == Scheme::RandomDelay && serves_another && !self.waiting.contains(&round) {
+            let (context, number) = (self.context, self.number);
+            return io.outbox.push(from, Item::Busy { context, number });
+        }
+        if pushed == 0 {
+            self.waiting.insert(round);
+        } else {
+            let inbound = Inbound::new(packets(bytes), pushed.into(), io.now);
+            io.credit.change(0, inbound.outstanding());
+            self.inbound.insert(round, inbound);
+        }
+    }
+
+    /// Packets have come: from the network one with its bytes, in a simulation several without.
+    pub(in crate::exchange) fn received(
+        &mut self,
+        from: Rank,
+        data: &Data,
+        bytes: Option<&[u8]>,
+        memory: &mut dyn Memory,
+        io: &mut Io<'_>,
+    ) {
+        let round = self.order.round(from, self.me);
+        let part = self.receive.layout.part(from);
+        let expected = self.receives(round);
+        let last = data.first + 63 - data.packets.leading_zeros();
+        let fits = last < packets(expected)
+            && usize::from(data.tail) == packet_bytes(expected, last)
+            && data.is_last == (last + 1 == packets(expected));
+        if !fits {
+            self.refuse(from, false, io);
+            return self.fail(Error::SizeMismatch { rank: from });
+        }
+        if self.got.contains(round) {
+            io.counters.duplicates += u64::from(data.packets.count_ones());
+            return;
+        }
+        self.waiting.remove(&round);
+        self.overdue.remove(&round);
+        if let Some(steps) = &mut self.steps {
+            steps.heard();
+        }
+        let count = packets(expected);
+        let inbound =
+            (self.inbound.entry(round)).or_insert_with(|| Inbound::new(count, count, io.now));
+        let before = inbound.outstanding();
+        io.credit.came(io.now, from, data.first);
+        let mut left = data.packets;
+        while left != 0 {
+            let number = data.first + left.trailing_zeros();
+            left &= left - 1;
+            if !inbound.take(io.now, number) {
+                io.counters.duplicates += 1;
+                continue;
+            }
+            io.counters.packets_received += 1;
+            let offset = part.offset + u64::from(number) * PACKET as u64;
+            // Without bytes, in a simulation, the memory still hears what would be written where.
+            let written = memory.write(self.receive.buffer, offset, bytes.unwrap_or_default());
+            if written == Err(Gone) {
+                self.failure.get_or_insert(Error::Gone);
+            }
+        }
+        io.credit.change(before, inbound.outstanding());
+        if inbound.is_complete() {
+            self.inbound.remove(&round);
+            self.got.insert(round);
+            self.received_bytes += expected;
+            self.ask_doublings = 0;
+            self.ask_at = io.now + io.credit.round_trip();
+            let block = self.block();
+            io.outbox.push(from, Item::Got { block });
+            self.look_back(round, io);
+        }
+    }
+
+    /// A block has come: senders of earlier rounds should be ready. What they said may be lost.
+    fn look_back(&mut self, round: u32, io: &mut Io<'_>) {
+        if self.scheme != Scheme::Default {
+            return;
+        }
+        let mut at = 0;
+        for _ in 0..REMINDED + self.inbound.len() + self.waiting.len() + self.overdue.len() {
+            let Some(missing) = self.got.next_missing(at).filter(|missing| *missing < round) else {
+                return;
+            };
+            at = missing + 1;
+            let is_known = self.inbound.contains_key(&missing)
+                || self.waiting.contains(&missing)
+                || self.overdue.contains_key(&missing);
+            if !is_known && self.overdue.len() < MAX_OVERDUE {
+                self.overdue.insert(missing, (io.now + io.credit.wait(), 0));
+                self.ask(missing, io);
+            }
+        }
+    }
+
+    pub(in crate::exchange) fn ask(&self, round: u32, io: &mut Io<'_>) {
+        let item = Item::WhoIsReady {
+            context: self.context,
+            number: self.number,
+        };
+        io.outbox.push(self.order.source(self.me, round), item);
+    }
+
+    /// A sender has sent all that it was asked for.
+    pub(in crate::exchange) fn served(&mut self, from: Rank, serial: u16, io: &mut Io<'_>) {
+        if let Some(inbound) = self.inbound.get_mut(&self.order.round(from, self.me)) {
+            let before = inbound.outstanding();
+            inbound.served(serial);
+            io.credit.change(before, inbound.outstanding());
+        }
+    }
+
+    /// Asks for packets, as far as the credit goes: lost ones, then those of the earliest rounds. A block that has its whole
+    /// window and wants more holds back those after it, unless its sender is slow; so two senders share the link
+    /// only when the end of a block meets the beginning of the next.
+    pub(in crate::exchange) fn pull(&mut self, io: &mut Io<'_>) {
+        let slow = io.credit.slow();
+        let mut active = self
+            .inbound
+            .values()
+            .filter(|inbound| inbound.outstanding() > 0)
+            .count();
+        let rounds: Vec<u32> = self.inbound.keys().copied().collect();
+        let mut holds = false;
+        for round in rounds {
+            if io.credit.left() == 0 {
+                return;
+            }
+            let inbound = &self.inbound[&round];
+            let is_active = inbound.outstanding() > 0;
+            let may_begin = !holds && Self::has_room(active, inbound.wants(io.now), io);
+            let may_go_on = is_active && !holds;
+            if may_go_on || inbound.has_lost(io.now) || (may_begin && inbound.wants(io.now) > 0) {
+                active += usize::from(self.pull_from(round, io) && !is_active);
+            }
+            holds |= self.inbound[&round].holds_until(io.now, slow).is_some();
+        }
+        while !holds && io.credit.left() >= io.credit.chunk() {
+            let Some(round) = self.next_waiting() else {
+                return;
+            };
+            let count = packets(self.receives(round));
+            if !Self::has_room(active, count, io) {
+                return;
+            }
+            self.waiting.remove(&round);
+            let inbound = Inbound::new(count, 0, io.now);
+            self.inbound.insert(round, inbound);
+            active += usize::from(self.pull_from(round, io));
+            holds = self.inbound[&round].holds_until(io.now, slow).is_some();
+        }
+    }
+
+    /// The sender that is pulled from next: the earliest round, or whoever comes first where one excludes the others.
+    fn next_waiting(&self) -> Option<u32> {
+        let by_weight =
+            |weight: &dyn Fn(&u32) -> u64| self.waiting.iter().max_by_key(|round| weight(round));
+        match self.scheme {
+            _ if self.scheme.is_exclusive() && !self.inbound.is_empty() => None,
+            Scheme::Priority => {
+                by_weight(&|round| self.order.source(self.me, *round).0.into()).copied()
+            }
+            Scheme::Volume => by_weight(&|round| self.receives(*round)).copied(),
+            _ => self.waiting.first().copied(),
+        }
+    }
+
+    /// Another sender may begin: there are few, or their blocks are short.
+    fn has_room(active: usize, packets: u32, io: &Io<'_>) -> bool {
+        active < SENDERS || io.credit.used() + packets <= io.credit.each()
+    }
+
+    /// Pulls from one sender; false when that is not worth a datagram yet.
+    fn pull_from(&mut self, round: u32, io: &mut Io<'_>) -> bool {
+        let block = self.block();
+        let Some(inbound) = self.inbound.get_mut(&round) else {
+            return false;
+        };
+        let before = inbound.outstanding();
+        let wants = inbound.wants(io.now);
+        let most = wants
+            .min(io.credit.each().saturating_sub(before))
+            .min(io.credit.left());
+        let is_worth = most >= io.credit.chunk() || most == wants || inbound.has_lost(io.now);
+        if most == 0 || !is_worth {
+            return false;
+        }
+        let Some(((serial, first, packets), again)) = inbound.ask(io.now, most.max(1)) else {
+            return false;
+        };
+        io.counters.asked_again += u64::from(again);
+        let from = self.order.source(self.me, round);
+        io.credit.asked(io.now, from, first);
+        io.credit.change(before, inbound.outstanding());
+        let pull = Item::Pull {
+            block,
+            serial,
+            first,
+            packets,
+        };
+        io.outbox.push(from, pull);
+        true
+    }
+}

@@ -1,0 +1,297 @@
+//! What an endpoint does with a datagram: finds the operation that it is for, or answers for one that has not begun or is over.
+//!
+//! Neighbour: [`super`] has the operations.
+//!
+//! Invariant: a datagram of an operation that this rank has not begun leaves at most a bounded note.
+
+use alloc::boxed::Box;
+
+use super::super::alltoall::Io;
+use super::super::message::{BlockId, Body, Data, Item, Offer, Packet, is_before};
+use super::super::{MAX_OPS, Memory, PACKET, wire};
+use super::{Endpoint, MAX_EARLY_TOKENS, find};
+use crate::ids::Rank;
+use crate::time::Instant;
+
+impl Endpoint {
+    /// Takes a datagram. Bad ones are counted.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8], memory: &mut dyn Memory) {
+        match wire::parse(&self.key, self.config.job, datagram) {
+            Ok((packet, bytes)) => self.handle_packet(now, packet, bytes, memory),
+            Err(_) => self.counters.bad += 1,
+        }
+    }
+
+    /// Takes what a datagram holds; in a simulation several packets of data at once, without their bytes. Then
+    /// the memory is told by empty writes where they would go.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        packet: Packet,
+        bytes: Option<&[u8]>,
+        memory: &mut dyn Memory,
+    ) {
+        let from = packet.from;
+        if from.0 >= self.config.size || from == self.config.me {
+            self.counters.bad += 1;
+            return;
+        }
+        self.liveness.heard(from, now);
+        match packet.body {
+            Body::Data(data) => self.data(now, from, &data, bytes, memory),
+            Body::Control(items) => {
+                for item in items {
+                    self.item(now, from, item, memory);
+                }
+            }
+            Body::Short { offer, payload } => self.offered(now, from, offer, Some(payload), memory),
+        }
+        self.settle(now);
+    }
+
+    fn offered(
+        &mut self,
+        now: Instant,
+        from: Rank,
+        offer: Offer,
+        payload: Option<Box<[u8]>>,
+        memory: &mut dyn Memory,
+    ) {
+        if self.left {
+            return self.outbox.push(from, Item::Lost(self.config.me));
+        }
+        let (letters, io) = (&mut self.letters, io!(self, now));
+        letters
+            .incoming
+            .offered(from, offer, payload, memory, io, &mut letters.events);
+    }
+
+    fn data(
+        &mut self,
+        now: Instant,
+        from: Rank,
+        data: &Data,
+        bytes: Option<&[u8]>,
+        memory: &mut dyn Memory,
+    ) {
+        let io = io!(self, now);
+        match data.block {
+            BlockId::Message(number) => {
+                self.letters.received(from, number, data, bytes, memory, io)
+            }
+            BlockId::Exchange(context, number) => {
+                let id = (context, number);
+                if let Some(exchange) = find(&mut self.exchanges, id) {
+                    exchange.received(from, data, bytes, memory, io);
+                    return;
+                }
+                self.counters.duplicates += u64::from(data.packets.count_ones());
+                if data.is_last {
+                    // Its sender is ready, that much is known; the block is asked for when this rank is.
+                    let last = data.first + 63 - data.packets.leading_zeros();
+                    let bytes = u64::from(last) * PACKET as u64 + u64::from(data.tail);
+                    self.note_ready(from, id, bytes);
+                }
+            }
+        }
+    }
+
+    /// A rank is ready for an exchange that this one may not have begun.
+    fn note_ready(&mut self, from: Rank, (context, number): (u16, u32), bytes: u64) {
+        // A rank is at most one exchange ahead where all blocks have bytes; else this is bounded here.
+        let is_room = self.early.len() < 2 * self.config.size as usize + MAX_OPS;
+        if is_room && self.is_ahead(context, number) {
+            self.early.insert((context, number, from), bytes);
+        }
+    }
+
+    /// The exchange of this number is one that this rank has not begun.
+    fn is_ahead(&self, context: u16, number: u32) -> bool {
+        let (begun, _) = self.numbers.get(&context).copied().unwrap_or_default();
+        !is_before(number, begun)
+    }
+
+    fn item(&mut self, now: Instant, from: Rank, item: Item, memory: &mut dyn Memory) {
+        match item {
+            Item::Ping => return self.outbox.push(from, self.presence()),
+            Item::Pong => return,
+            Item::Lost(rank) => return self.lose(now, rank, from),
+            Item::Offer(offer) => return self.offered(now, from, offer, None, memory),
+            _ => {}
+        }
+        let io = io!(self, now);
+        match item {
+            Item::Known { number } => self.letters.known(from, number, io),
+            Item::Pull {
+                block: BlockId::Message(number),
+                serial,
+                first,
+                packets,
+            } => self
+                .letters
+                .pulled(from, number, (serial, first, packets), io),
+            Item::Got {
+                block: BlockId::Message(number),
+            } => self.letters.acknowledged(from, number, io),
+            Item::Served {
+                block: BlockId::Message(number),
+                serial,
+            } => self.letters.incoming.served(from, number, serial, io),
+            Item::Refuse {
+                block: BlockId::Message(number),
+                ..
+            } => {
+                let letters = &mut self.letters;
+                letters
+                    .incoming
+                    .refused(from, number, io, &mut letters.events);
+            }
+            Item::Arrived {
+                context,
+                number,
+                stage,
+            } => self.token(now, context, number, stage),
+            Item::Ask {
+                context,
+                number,
+                stage,
+            } => self.asked_token(now, from, context, number, stage),
+            other => self.exchange_item(now, from, other),
+        }
+    }
+
+    fn exchange_item(&mut self, now: Instant, from: Rank, item: Item) {
+        let id = match item {
+            Item::Ready {
+                context, number, ..
+            }
+            | Item::WhoIsReady { context, number }
+            | Item::Busy { context, number }
+            | Item::ToMaster {
+                context, number, ..
+            }
+            | Item::FromMaster {
+                context, number, ..
+            } => (context, number),
+            Item::Pull { block, .. }
+            | Item::Got { block }
+            | Item::Served { block, .. }
+            | Item::Refuse { block, .. } => match block {
+                BlockId::Exchange(context, number) => (context, number),
+                BlockId::Message(_) => return,
+            },
+            _ => return,
+        };
+        let io = io!(self, now);
+        let Some(exchange) = find(&mut self.exchanges, id) else {
+            return self.stray_item(now, from, id, item);
+        };
+        match item {
+            Item::Ready { bytes, pushed, .. } => exchange.ready(from, bytes, pushed, io),
+            Item::WhoIsReady { .. } => exchange.asked_ready(from, io),
+            Item::Pull {
+                serial,
+                first,
+                packets,
+                ..
+            } => exchange.pulled(from, serial, first, packets, io),
+            Item::Got { .. } => exchange.acknowledged(from, io),
+            Item::Served { serial, .. } => exchange.served(from, serial, io),
+            Item::Refuse { .. } => exchange.refused(from),
+            Item::Busy { .. } => exchange.busy(from, io),
+            Item::ToMaster { step, .. } => exchange.hear_as_master(from, step, io),
+            Item::FromMaster {
+                step,
+                place,
+                count,
+                to,
+                ..
+            } => exchange.told_by_master((step, place, count, to), io),
+            _ => {}
+        }
+    }
+
+    /// Of an exchange that this rank has not begun, or that is over here.
+    fn stray_item(&mut self, now: Instant, from: Rank, (context, number): (u16, u32), item: Item) {
+        if self.left && self.is_ahead(context, number) {
+            return self.outbox.push(from, Item::Lost(self.config.me));
+        }
+        let block = BlockId::Exchange(context, number);
+        if self.is_ahead(context, number) {
+            if let Item::Ready { bytes, .. } = item {
+                self.note_ready(from, (context, number), bytes);
+            }
+            return;
+        }
+        self.linger(now);
+        let is_spoiled = self.spoiled.contains(&(context, number));
+        match item {
+            Item::Ready { .. } if !is_spoiled => self.outbox.push(from, Item::Got { block }),
+            // The master has not heard that the step is done.
+            Item::FromMaster { step, .. } if !is_spoiled => {
+                let again = Item::ToMaster {
+                    context,
+                    number,
+                    step,
+                };
+                self.outbox.push(from, again);
+            }
+            // It is over here, so nothing was to be sent to that rank; or it failed.
+            Item::Ready { .. } | Item::WhoIsReady { .. } | Item::Pull { .. } => {
+                if let Some(lost) = self.lost.keys().next() {
+                    self.outbox.push(from, Item::Lost(*lost));
+                } else if is_spoiled || matches!(item, Item::WhoIsReady { .. }) {
+                    self.outbox.push(from, Item::Refuse { block, gone: false });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn token(&mut self, now: Instant, context: u16, number: u32, stage: u8) {
+        let io = io!(self, now);
+        let mut barriers = self.barriers.iter_mut();
+        if let Some(barrier) =
+            barriers.find(|barrier| (barrier.context, barrier.number) == (context, number))
+        {
+            return barrier.arrived(stage, io);
+        }
+        let (_, begun) = self.numbers.get(&context).copied().unwrap_or_default();
+        let is_known = self.early_tokens.contains_key(&(context, number));
+        if !is_before(number, begun) && (is_known || self.early_tokens.len() < MAX_EARLY_TOKENS) {
+            *self.early_tokens.entry((context, number)).or_default() |= 1 << stage;
+        }
+    }
+
+    fn asked_token(&mut self, now: Instant, from: Rank, context: u16, number: u32, stage: u8) {
+        self.linger(now);
+        let io = io!(self, now);
+        let mut barriers = self.barriers.iter();
+        if let Some(barrier) =
+            barriers.find(|barrier| (barrier.context, barrier.number) == (context, number))
+        {
+            return barrier.asked(from, stage, io);
+        }
+        let (_, begun) = self.numbers.get(&context).copied().unwrap_or_default();
+        let token = Item::Arrived {
+            context,
+            number,
+            stage,
+        };
+        if is_before(number, begun) {
+            // It is over here: this rank was in all of its stages.
+            self.outbox.push(from, token);
+        } else if self.left {
+            self.outbox.push(from, Item::Lost(self.config.me));
+        }
+    }
+
+    /// What a rank that asks is told.
+    fn presence(&self) -> Item {
+        match self.lost.keys().next() {
+            _ if self.left => Item::Lost(self.config.me),
+            Some(lost) => Item::Lost(*lost),
+            None => Item::Pong,
+        }
+    }
+}
