@@ -15,6 +15,8 @@ use crate::time::{Instant, Micros};
 const FULL: u64 = on_wire(crate::MAX_DATAGRAM) as u64;
 /// Rate that is assumed until packets tell more, in bytes a second: 100 Mbit/s.
 const ASSUMED_RATE: u64 = 12_500_000;
+/// However often it doubled, the wait is no longer than this, or than one on a slow link.
+const LONGEST_WAIT: Micros = Micros::from_millis(500);
 /// So often packets are asked for again before the wait doubles.
 pub(super) const PATIENT_TRIES: u8 = 3;
 /// Packets of a pull, where the window has room for them.
@@ -52,10 +54,9 @@ impl Waits {
     /// When packets count as lost that were asked for at this time, after so many times in vain.
     pub(super) fn due(&self, asked_at: Instant, tries: u8) -> Instant {
         // A few losses in a row are no sign that nobody is there.
-        asked_at
-            + self
-                .longest
-                .saturating_mul(1 << tries.saturating_sub(PATIENT_TRIES))
+        let doubled = tries.saturating_sub(PATIENT_TRIES);
+        let wait = self.longest.saturating_mul(1 << doubled);
+        asked_at + wait.min(self.longest.max(LONGEST_WAIT))
     }
 }
 

@@ -208,10 +208,7 @@ impl Inbound {
         self.asked = 0;
         self.marker = self.next;
         if self.doublings >= PATIENT_TRIES {
-            self.retry_at = now
-                + waits
-                    .longest
-                    .saturating_mul(1 << (self.doublings - PATIENT_TRIES));
+            self.retry_at = waits.due(now, self.doublings);
         }
         self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
         self.at = now;
@@ -280,16 +277,19 @@ mod tests {
     fn a_silent_sender_is_asked_less_and_less() {
         let wait = waits(100);
         let mut inbound = Inbound::new(4, 0, NOW);
-        inbound.ask(NOW, 9).unwrap();
-        let first = inbound.deadline(wait).unwrap();
-        assert_eq!(first, NOW + Micros(100));
-        inbound.time_out(first, wait);
-        inbound.ask(first, 9).unwrap();
-        let second = inbound.deadline(wait).unwrap();
-        assert_eq!(second, first + Micros(200));
-        inbound.time_out(second, wait);
-        assert_eq!((inbound.outstanding(), inbound.wants(second)), (0, 0));
-        assert_eq!(inbound.deadline(wait), Some(second + Micros(200)));
+        let mut now = NOW;
+        for _ in 0..=PATIENT_TRIES {
+            inbound.ask(now, 9).unwrap();
+            assert_eq!(inbound.deadline(wait), Some(now + Micros(100)));
+            now += Micros(100);
+            inbound.time_out(now, wait);
+        }
+        // From now on others have the credit for a while, which doubles.
+        assert_eq!((inbound.outstanding(), inbound.wants(now)), (0, 0));
+        assert_eq!(inbound.deadline(wait), Some(now + Micros(100)));
+        now += Micros(100);
+        inbound.ask(now, 9).unwrap();
+        assert_eq!(inbound.deadline(wait), Some(now + Micros(200)));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! `cargo xtask bench exchange`: a block from every rank to every other, as a ratio to what a link needs for the blocks of one rank.
 //!
-//! Neighbours: [`qemu`] runs real kernels behind limited links, [`peers`] the hosted endpoint beside other programs that do the
+//! Neighbours: [`sim`] runs the simulator, [`qemu`] runs real kernels behind limited links, [`peers`] the hosted endpoint beside other programs that do the
 //! same.
 //!
-//! Invariant: all divide by the same limit, [`limit_s`]: (p - 1) blocks in full datagrams, as the limiter charges them.
+//! Invariant: all divide by (p - 1) blocks in full datagrams: [`limit_s`] as the limiter charges them, the simulator with preamble and gap.
 
 mod peers;
 mod qemu;
+mod sim;
 
 use anyhow::Result;
 
@@ -15,6 +16,7 @@ use crate::workspace::Workspace;
 
 /// Every case that was asked for.
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    sim::run(workspace, report)?;
     peers::run(workspace, report)?;
     qemu::run(workspace, report)
 }
