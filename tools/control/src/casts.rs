@@ -455,6 +455,23 @@ impl Casts {
             }
             self.end_if_settled(now, id);
         }
+        for object in self.files.nameless_on(node) {
+            if !self.is_wanted(&object) {
+                self.outcomes.push(Outcome::Drop(node, object));
+            }
+        }
+        self.changed();
+    }
+
+    /// All of these nodes were told to let go of a file, or will be when they are heard again. If nobody else has it, its
+    /// names are free: an absent node keeps none taken.
+    pub fn let_go_by(&mut self, object: &Hash, nodes: &[u32]) {
+        let away = self.files.away(object);
+        let others = !away.iter().all(|node| nodes.contains(node));
+        if others || !self.files.holders(object).is_empty() || self.is_wanted(object) {
+            return;
+        }
+        self.files.unname(object);
         self.changed();
     }
 
@@ -705,6 +722,12 @@ impl Casts {
             let report = Box::new(report);
             self.outcomes.push(Outcome::Load { job, report, over });
         }
+    }
+
+    /// A cast of this content is under way.
+    fn is_wanted(&self, object: &Hash) -> bool {
+        let mut casts = self.under_way.values();
+        casts.any(|cast| cast.described.object.id == *object)
     }
 
     fn tidy(&mut self) {

@@ -13,8 +13,8 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 
 use super::types::{
-    CancelRequest, CastAccepted, CastInfo, CastRequest, CastsInfo, Done, DropAnswer,
-    FileDropRequest, FileInfo, WithFile,
+    CancelRequest, CastAccepted, CastInfo, CastRequest, CastsInfo, Done, DropAnswer, DropOutcome,
+    DroppedOn, FileDropRequest, FileInfo, WithFile,
 };
 use super::{Api, Refusal, programs, warm};
 use crate::casts::cast::What;
@@ -200,7 +200,13 @@ pub async fn drop_file(
             holders.chain(files.away(&file.object)).collect()
         })
     };
+    let asked = nodes.clone();
     let nodes = warm::drop_on(&api, nodes, file.object, &file.name).await;
+    let sure = |node: &DroppedOn| node.outcome.is_certain() || node.outcome == DropOutcome::Away;
+    if nodes.iter().all(sure) {
+        api.shared.lock().casts.let_go_by(&file.object, &asked);
+        api.shared.kick();
+    }
     Ok(Json(DropAnswer {
         program: Some(secrets::encode_hex(&file.object)),
         name: Some(file.name),

@@ -6,6 +6,8 @@
 //! An entry is *believed* while its node is in service in the boot that reported it, as the entries of
 //! `warm` are.
 //!
+//! A content without a name is one that nodes let go of as soon as they are heard again.
+//!
 //! Invariants: a name stands for one content; the tables here and in the store have the same entries,
 //! but for changes that the store could not take yet.
 
@@ -197,6 +199,23 @@ impl Files {
         }
     }
 
+    /// Takes away all names of a content, though nodes out of service hold it.
+    pub fn unname(&mut self, object: &Hash) {
+        for name in self.names_of(object) {
+            self.batch.forget_file(&name);
+            self.names.remove(&name);
+        }
+    }
+
+    /// What a node in service holds that has no name any more: it was to let go of it when it was away.
+    pub fn nameless_on(&self, node: u32) -> Vec<Hash> {
+        let named: BTreeSet<&Hash> = self.names.values().map(|row| &row.object).collect();
+        let rows = self.held.iter().filter(|((object, of), row)| {
+            *of == node && self.is_believed(row) && !named.contains(object)
+        });
+        rows.map(|((object, _), _)| *object).collect()
+    }
+
     /// Forgets names of contents that nobody holds, but for those that `wanted` says.
     pub fn tidy(&mut self, wanted: impl Fn(&Hash) -> bool) {
         let mut gone = Vec::new();
@@ -248,6 +267,22 @@ mod tests {
         assert_eq!(files.iter().count(), 2);
         files.tidy(|_| false);
         assert_eq!(files.name("a", B, 6, 2), Ok(()));
+    }
+
+    #[test]
+    fn a_name_is_free_when_only_nodes_out_of_service_are_to_let_go() {
+        let mut files = Files::default();
+        files.name("a", A, 5, 1).unwrap();
+        files.joined(1, 7);
+        files.hold(1, A, 2);
+        files.gone(1, false);
+        files.unname(&A);
+        assert_eq!(files.name("a", B, 6, 2), Ok(()));
+        assert!(files.nameless_on(1).is_empty(), "it is not there");
+        files.joined(1, 7);
+        assert_eq!(files.nameless_on(1), [A]);
+        files.let_go(1, A);
+        assert!(files.nameless_on(1).is_empty());
     }
 
     #[test]

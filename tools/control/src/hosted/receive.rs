@@ -4,11 +4,13 @@
 //! Key types: [`Receiver`], [`Received`]. Invariant: it goes on serving others until their cast is
 //! over, or nobody has asked for a while.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 
 use netstack::broadcast::{
-    FailReason, Member, MemberConfig, MemberEvent, Object, Peer, Purpose, RefuseReason, Want,
+    EndReason, FailReason, Member, MemberConfig, MemberEvent, Object, Peer, Purpose, RefuseReason,
+    Want,
 };
 use netstack::ids::{CastId, NodeId};
 use netstack::time::Instant;
@@ -17,7 +19,7 @@ use tokio::signal::unix::Signal;
 
 use super::send::End;
 use super::store::{Before, Folder};
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::udp;
 
 /// How long a receiver that has everything waits for the end of the cast after it has sent data to
@@ -26,6 +28,13 @@ const LINGER_US: u64 = 10_000_000;
 
 /// How long one that could not take a file stays to tell the sender, in microseconds.
 const FAILURE_US: u64 = 1_000_000;
+
+/// How far the clocks of sender and receiver may be apart, in microseconds: a day. What began longer before the receiver is
+/// taken for a repetition.
+const CLOCKS_APART_US: u64 = 86_400_000_000;
+
+/// Casts that have ended and are remembered one by one.
+const ENDED_MAX: usize = 4096;
 
 /// Bytes of socket buffer that one reassembly buffer of 8 KiB needs: the system counts each datagram
 /// as half as much again.
@@ -57,6 +66,39 @@ struct Taking {
     complete: bool,
 }
 
+/// Casts that are over. Whoever has listened can send their datagrams again, sealed as they are; the same file would be
+/// received once more, or an older one in place of a newer. A cast's number is the time at which it began, so numbers that are
+/// too old to be remembered are refused as well.
+#[derive(Debug)]
+struct Past {
+    /// All numbers up to here.
+    floor: u64,
+    ended: BTreeSet<u64>,
+}
+
+impl Past {
+    /// Nothing has ended; `now_unix_us` is the time.
+    fn new(now_unix_us: u64) -> Self {
+        Past {
+            floor: now_unix_us.saturating_sub(CLOCKS_APART_US),
+            ended: BTreeSet::new(),
+        }
+    }
+
+    fn has(&self, cast: CastId) -> bool {
+        cast.0 <= self.floor || self.ended.contains(&cast.0)
+    }
+
+    fn add(&mut self, cast: CastId) {
+        self.ended.insert(cast.0);
+        if self.ended.len() > ENDED_MAX
+            && let Some(oldest) = self.ended.pop_first()
+        {
+            self.floor = self.floor.max(oldest);
+        }
+    }
+}
+
 /// What a receiver is to do.
 #[derive(Debug)]
 pub struct Order<'a> {
@@ -84,6 +126,7 @@ pub struct Receiver {
     clock: Clock,
     interrupt: Signal,
     taking: Vec<Taking>,
+    past: Past,
     count: u64,
     /// Files that came, the oldest first; the caller takes them.
     pub received: Vec<Received>,
@@ -124,6 +167,7 @@ impl Receiver {
             clock,
             interrupt,
             taking: Vec::new(),
+            past: Past::new(clock::unix_us()),
             count: order.count,
             received: Vec::new(),
             got: 0,
@@ -166,7 +210,11 @@ impl Receiver {
             } => self.announced(now, cast, object, purpose),
             MemberEvent::Stored { .. } => {}
             MemberEvent::Complete { cast } => self.complete(now, cast),
-            MemberEvent::Ended { cast, .. } => {
+            MemberEvent::Ended { cast, reason } => {
+                // What was given up because nobody was heard may be announced again.
+                if reason != EndReason::Abandoned {
+                    self.past.add(cast);
+                }
                 if self
                     .taking
                     .iter()
@@ -191,6 +239,10 @@ impl Receiver {
             return self.member.refuse(now, cast, RefuseReason::Unwanted);
         }
         // The same cast again: the sender was not sure of this receiver.
+        let again = self.taking.iter().any(|taking| taking.cast == cast);
+        if !again && self.past.has(cast) {
+            return self.member.refuse(now, cast, RefuseReason::Unwanted);
+        }
         self.taking.retain(|taking| taking.cast != cast);
         match self.folder.open(cast, &object, &name) {
             Ok(before) => {
@@ -335,5 +387,29 @@ fn words(reason: FailReason) -> &'static str {
         FailReason::TimedOut => "nothing came for too long",
         FailReason::Dead => "the sender does not answer",
         FailReason::Invalid => "its announcement does not fit together",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_over_is_not_received_again() {
+        let day = CLOCKS_APART_US;
+        let mut past = Past::new(10 * day);
+        assert!(past.has(CastId(9 * day)) && !past.has(CastId(9 * day + 1)));
+        // A sender whose clock is behind comes after one that is ahead.
+        past.add(CastId(10 * day + 5));
+        assert!(past.has(CastId(10 * day + 5)) && !past.has(CastId(10 * day + 4)));
+        for number in 0..=ENDED_MAX as u64 {
+            past.add(CastId(11 * day + number));
+        }
+        assert_eq!(past.ended.len(), ENDED_MAX);
+        assert!(
+            past.has(CastId(10 * day + 4)),
+            "older than all that are remembered"
+        );
+        assert!(!past.has(CastId(12 * day)));
     }
 }

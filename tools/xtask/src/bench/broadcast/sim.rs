@@ -169,7 +169,14 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         if !report.wants(case.name) {
             continue;
         }
-        let figures = simulate(workspace, report, case)?;
+        let figures = match simulate(workspace, report, case) {
+            Ok(figures) => figures,
+            Err(error) => {
+                let reason = format!("{error:#}");
+                report.row(Row::refused(case.name, "ratio", "ratio", reason));
+                continue;
+            }
+        };
         let ratio = number(&figures["casts"][0], "ratio")?;
         show(report, case, ratio, &figures)?;
         if case.name == "sim-512/default" {
