@@ -43,6 +43,8 @@ pub struct Config {
     pub events: Events,
     /// What is kept on disk.
     pub store: Store,
+    /// What nodes counted.
+    pub monitor: Monitor,
     /// Defaults of `hearth run`.
     pub run: Run,
 }
@@ -332,6 +334,16 @@ pub struct Store {
     pub events_max: u64,
     /// Bound of the table of programs.
     pub programs_max: u64,
+}
+
+/// Section `[monitor]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Monitor {
+    /// Days kept, the one under way included.
+    pub days: u64,
+    /// Bound of all files together, in bytes.
+    pub bytes: u64,
 }
 
 /// Section `[run]`.

@@ -17,6 +17,7 @@
 //! | [`hosted`] | the same without a cluster, between ordinary processes |
 //! | [`ledger`] | what is written down, before anybody is told |
 //! | [`history`], [`stored`] | what was written down, for readers |
+//! | [`monitor`] | watching the cluster: a picture a second, kept and shown |
 //! | [`import`] | files of earlier versions |
 //! | [`warm`] | which node holds which program |
 //! | [`programs`], [`events`], [`secrets`], [`config`], [`paths`] | state on disk |
@@ -43,6 +44,7 @@ pub mod hostlist;
 pub mod import;
 pub mod jobs;
 pub mod ledger;
+pub mod monitor;
 pub mod nodes;
 pub mod output;
 pub mod paths;

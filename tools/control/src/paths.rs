@@ -81,6 +81,11 @@ impl StateDir {
     pub fn store(&self) -> PathBuf {
         self.0.join("hearth.db")
     }
+
+    /// Folder of what nodes counted, a file a day.
+    pub fn monitor(&self) -> PathBuf {
+        self.0.join("monitor")
+    }
 }
 
 /// Where this user's clusters lie: `$XDG_STATE_HOME/hearth`, else `~/.local/state/hearth`.

@@ -31,6 +31,7 @@ use crate::drops::Drops;
 use crate::events::{Event, EventLog, Severity};
 use crate::jobs::kept::Outputs;
 use crate::jobs::{self, Runner};
+use crate::monitor::{self, Monitor};
 use crate::nodes::{Machine, NodeTable};
 use crate::paths::StateDir;
 use crate::programs::ProgramStore;
@@ -145,7 +146,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     if let Some(checkpointer) = checkpointer.clone() {
         tokio::spawn(ledger::checkpoints(checkpointer));
     }
+    let monitor = monitor(&options, &status);
+    tokio::spawn(monitor::sample::run(shared.clone(), monitor.clone()));
     let routes = api::router(Api {
+        monitor,
         shared: shared.clone(),
         boot: boot.clone(),
         status: Arc::new(status),
@@ -223,6 +227,26 @@ async fn stop(shared: Arc<Shared>, mut signals: Signals) {
         "control-stopped",
         "control stopped",
     ));
+}
+
+/// What shows and keeps pictures of this cluster.
+fn monitor(options: &Options, status: &api::types::Status) -> Arc<Monitor> {
+    let kept = &options.config.monitor;
+    let widths = options.tree.as_ref().map(|tree| tree.widths().to_vec());
+    Monitor::new(monitor::Setup {
+        dir: Some(options.state.monitor()),
+        limits: Some(hearth_monitor::Limits {
+            days: kept.days,
+            bytes: kept.bytes,
+        }),
+        tree: widths
+            .unwrap_or_default()
+            .into_iter()
+            .map(u32::from)
+            .collect(),
+        version: status.version.clone(),
+        started_unix_us: status.started_unix_us,
+    })
 }
 
 fn announce(shared: &Shared, status: &api::types::Status) {

@@ -3,6 +3,7 @@
 //! Each handler stands beside its description (`utoipa::path`), and only described handlers get into the
 //! router, so `GET /openapi.json` ([`description`]) names every route with the types that it takes and
 //! gives; docs/api.md has the list for people.
+//! The routes of [`monitor`] (the page, its stream, `/metrics`, `/v1/monitor/...`) are in docs/monitoring.md instead.
 //!
 //! Every error answer has an [`types::ErrorBody`]. Neighbours: `control::Shared` (all state),
 //! `client` and the web page (callers).
@@ -15,6 +16,7 @@ mod casts;
 mod description;
 mod jobs;
 mod lists;
+pub mod monitor;
 mod nodes;
 mod past;
 mod programs;
@@ -32,6 +34,7 @@ use utoipa_axum::routes;
 
 use crate::clock::Clock;
 use crate::control::Shared;
+use crate::monitor::Monitor;
 
 /// Largest JSON request body, in bytes: a launch block's worth of arguments and environment in
 /// base64, several times over.
@@ -46,12 +49,16 @@ pub struct Api {
     pub boot: Option<Arc<hearth_boot::Service>>,
     /// What `GET /v1/status` says, without counters.
     pub status: Arc<types::Status>,
+    /// Pictures of the cluster.
+    pub monitor: Arc<Monitor>,
     /// Protocol time, to date what the endpoint reports.
     pub clock: Clock,
 }
 
 /// All routes, without access control.
 pub fn router(api: Api) -> Router {
+    // Not described: what they answer is made for the page; docs/monitoring.md lists them.
+    let watching = monitor::router(api.monitor.clone());
     let (router, description) = described().split_for_parts();
     let description = Arc::new(description::finish(description));
     router
@@ -72,6 +79,7 @@ pub fn router(api: Api) -> Router {
         .layer(axum::extract::DefaultBodyLimit::max(REQUEST_MAX_BYTES))
         .layer(axum::Extension(description))
         .with_state(api)
+        .merge(watching)
 }
 
 /// Every route with its description.

@@ -28,6 +28,7 @@ mod script;
 mod serve_command;
 mod submit;
 mod table;
+mod top;
 mod tree;
 
 use std::path::PathBuf;
@@ -127,6 +128,8 @@ enum Command {
     Casts(casts::ListOptions),
     /// Show what happened to nodes and jobs.
     Events(lists::EventsOptions),
+    /// Watch nodes, jobs and events in the terminal.
+    Top(top::Options),
     /// Show how the boot of each machine went, step by step.
     Timeline(lists::TimelineOptions),
     /// Be the control node and boot service of a network.
@@ -201,6 +204,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Send(options) => hosted::send(&global, &options),
         Command::Receive(options) => hosted::receive(&global, &options),
         Command::Exchange(options) => exchange::exchange(&global, &options),
+        Command::Top(options) => top::main(&global, &options).map(done),
         Command::Events(options) => lists::events(&global, &options).map(done),
         Command::Timeline(options) => lists::timeline(&global, &options).map(done),
         Command::Serve(options) => serve_command::main(&global, options).map(done),

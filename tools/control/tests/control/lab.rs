@@ -23,6 +23,8 @@ pub struct Lab {
     pub serve_arguments: Vec<&'static str>,
     pub address: SocketAddr,
     pub http: Option<String>,
+    /// Where the control node's API is to listen on TCP.
+    pub http_address: String,
     pub nodes: Vec<FakeNode>,
 }
 
@@ -49,6 +51,7 @@ impl Lab {
             serve_arguments: Vec::new(),
             address,
             http: None,
+            http_address: "127.0.0.1:0".into(),
             nodes: Vec::new(),
         };
         std::fs::write(lab.path("config.toml"), config).unwrap();
@@ -88,7 +91,7 @@ impl Lab {
                 "--address",
                 "127.0.0.1/8",
                 "--http",
-                "127.0.0.1:0",
+                &self.http_address,
             ])
             .args(["--control-port", &port, "--config"])
             .arg(self.path("config.toml"))

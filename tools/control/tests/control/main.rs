@@ -3,6 +3,7 @@
 
 mod access;
 mod api;
+mod browser;
 mod casts;
 mod ends;
 mod fake_memory;
@@ -17,3 +18,4 @@ mod restarts;
 mod streams;
 mod up;
 mod warm;
+mod watching;

@@ -2,7 +2,7 @@
 //!
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every figure is a
 //! ratio taken in one run or a count; seconds stand beside them as context. Neighbours: [`alloc`], [`boot`], [`broadcast`],
-//! [`call`], [`exchange`], [`launch`] measure; [`linux`] prepares the peer that they compare with, [`cluster`] and
+//! [`call`], [`exchange`], [`launch`], [`overlay`] measure; [`linux`] prepares the peer that they compare with, [`cluster`] and
 //! [`namespaces`] bring machines up, [`mpich`] starts a peer on them, [`links`] knows what limited links can do.
 //!
 //! Invariant: a row holds what was measured in this run; a case that could not be measured fairly says
@@ -19,6 +19,7 @@ mod links;
 mod linux;
 mod mpich;
 mod namespaces;
+mod overlay;
 
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,17 @@ const QUIET_LIMIT: Duration = Duration::from_secs(180);
 pub enum Goal {
     /// The value must be at most this.
     AtMost(f64),
+    /// The value must be at least this.
+    AtLeast(f64),
+}
+
+impl std::fmt::Display for Goal {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Goal::AtMost(most) => write!(formatter, "<= {most}"),
+            Goal::AtLeast(least) => write!(formatter, ">= {least}"),
+        }
+    }
 }
 
 /// One figure.
@@ -93,6 +105,7 @@ impl Row {
             (Err(_), _) => Some(false),
             (Ok(_), None) => None,
             (Ok(value), Some(Goal::AtMost(most))) => Some(*value <= most),
+            (Ok(value), Some(Goal::AtLeast(least))) => Some(*value >= least),
         }
     }
 
@@ -106,11 +119,8 @@ impl Row {
             Err(reason) => row.insert("refused".into(), json!(reason)),
         };
         row.insert("unit".into(), json!(self.unit));
-        match self.goal {
-            Some(Goal::AtMost(most)) => {
-                drop(row.insert("goal".into(), json!(format!("<= {most}"))))
-            }
-            None => {}
+        if let Some(goal) = self.goal {
+            drop(row.insert("goal".into(), json!(goal.to_string())));
         }
         if let Some(ok) = self.ok() {
             row.insert("ok".into(), json!(ok));
@@ -123,7 +133,7 @@ impl Row {
 /// What the command line asks of a benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Benchmark: alloc, boot, broadcast, call, exchange or launch.
+    /// Benchmark: alloc, boot, broadcast, call, exchange, launch or overlay.
     pub name: String,
     /// Only this case, or all cases whose names begin with this and a slash.
     #[arg(long, value_name = "CASE")]
@@ -154,9 +164,10 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         "call" => call::run(workspace, &mut report)?,
         "exchange" => exchange::run(workspace, &mut report)?,
         "launch" => launch::run(workspace, &mut report)?,
+        "overlay" => overlay::run(workspace, &mut report)?,
         other => {
             bail!(
-                "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, exchange, launch"
+                "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, exchange, launch, overlay"
             )
         }
     }
@@ -215,10 +226,7 @@ impl Report<'_> {
             Ok(value) => format!("{value:.3}"),
             Err(reason) => format!("refused: {reason}"),
         };
-        let goal = match row.goal {
-            Some(Goal::AtMost(most)) => format!("<= {most}"),
-            None => String::new(),
-        };
+        let goal = row.goal.map_or_else(String::new, |goal| goal.to_string());
         let ok = row.ok().map_or("", |ok| if ok { "yes" } else { "NO" });
         println!(
             "{:<36} {:<26} {:>14} {:<14} {:<14} {}",

@@ -112,6 +112,7 @@ const PACKAGES: &[Package] = &[
         &["/bin/busybox", "/usr/bin/busybox"],
         "the Linux node that `bench boot` compares with",
     ),
+    program("chromium", "chromium", "the tests of the web page"),
     program(
         "cpio",
         "cpio",

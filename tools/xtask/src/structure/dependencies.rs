@@ -31,6 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hearth-alloc", &[]),
     ("hearth-replay", &["hearth-alloc"]),
     ("hearth-store", &[]),
+    ("hearth-monitor", &[]),
     // The control node reads ELF files with the kernel's own loader, so that both agree on what is
     // a program; that loader is pure logic.
     (
@@ -39,6 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "hearth-abi",
             "hearth-alloc",
             "hearth-boot",
+            "hearth-monitor",
             "hearth-qemu",
             "hearth-store",
             "kernel-core",

@@ -29,7 +29,7 @@ const SIMULATION_LIMIT: Duration = Duration::from_secs(900);
 /// Boots of many emulated machines, under whatever load.
 const QEMU_TEST_LIMIT: Duration = Duration::from_secs(1_800);
 
-/// Crates with tests that need QEMU, a network namespace or built images; such tests are marked
+/// Crates with tests that need QEMU, a network namespace, a browser or built images; such tests are marked
 /// `#[ignore]`, so that a plain `cargo test` works with nothing installed.
 const QEMU_TEST_CRATES: [&str; 4] = ["bootimage", "hearth-boot", "hearth-qemu", "hearth-control"];
 

@@ -1,0 +1,545 @@
+//! Watching the cluster over HTTP: the page, its stream, questions to the files, `/metrics`.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /`, `GET /web/FILE` | the page ([`page`]) |
+//! | `GET /v1/monitor/stream?metric=NAME[&node=N]` | server-sent events ([`stream`]) |
+//! | `GET /v1/monitor/now` | [`Now`]: every node with all its values |
+//! | `GET /v1/monitor/series?metric=NAME[&nodes=LIST][&from=MS][&to=MS][&points=N]` | [`Series`] |
+//! | `GET /v1/monitor/nodes?metric=NAME[&nodes=LIST][&from=MS][&to=MS][&points=N]` | [`ByNode`] |
+//! | `GET /v1/monitor/at?time=MS` | [`At`]: values of the past |
+//! | `GET /v1/monitor/csv?[metrics=A,B][&nodes=LIST][&from=MS][&to=MS][&level=tick,minute,hour]` | the same as CSV |
+//! | `POST /v1/monitor/acknowledge` | takes [`Acknowledge`] |
+//! | `GET /metrics` | OpenMetrics |
+//!
+//! Times are milliseconds since 1970. Neighbours: `crate::monitor`, `hearth_monitor`.
+//!
+//! Invariants: questions to the files run outside the async threads, a few at a time, each with a bound;
+//! nothing here takes the lock of the control state.
+
+pub mod page;
+pub mod stream;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Json, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use hearth_monitor::reader::Nodes;
+use hearth_monitor::{DAY_MS, Kind, Level, Metric, MonitorError, Reader, Span, csv, openmetrics};
+use serde::{Deserialize, Serialize};
+
+use super::Refusal;
+use crate::hostlist;
+use crate::monitor::picture::{Health, JobNow};
+use crate::monitor::{Monitor, Shown};
+
+/// Span of a question that does not say: a quarter of an hour.
+const SPAN_MS: u64 = 900_000;
+/// Points of an answer that does not say.
+const POINTS: u64 = 600;
+/// Most points of an answer.
+const POINTS_MAX: u64 = 5_000;
+/// Longest span of a question.
+const SPAN_MAX_MS: u64 = 400 * DAY_MS;
+/// How far back [`at`] looks for a node's last value.
+const AT_AGE_MS: u64 = 5_000;
+/// Events that one request can acknowledge.
+const ACKNOWLEDGE_MAX: usize = 1_000;
+
+/// All routes.
+pub fn router(monitor: Arc<Monitor>) -> Router {
+    Router::new()
+        .route("/", get(page::index))
+        .route("/web/{file}", get(page::file))
+        .route("/metrics", get(metrics))
+        .route("/v1/monitor/now", get(now))
+        .route("/v1/monitor/stream", get(stream::stream))
+        .route("/v1/monitor/series", get(series))
+        .route("/v1/monitor/nodes", get(by_node))
+        .route("/v1/monitor/at", get(at))
+        .route("/v1/monitor/csv", get(export))
+        .route("/v1/monitor/acknowledge", post(acknowledge))
+        .with_state(monitor)
+}
+
+/// A metric, as clients see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MetricInfo {
+    /// Its name.
+    pub name: String,
+    /// Base unit; empty for plain counts.
+    pub unit: String,
+    /// One sentence.
+    pub help: String,
+    /// Whether it is a count; its values are rates a second then.
+    pub counter: bool,
+}
+
+impl From<&Metric> for MetricInfo {
+    fn from(metric: &Metric) -> Self {
+        MetricInfo {
+            name: metric.name.clone(),
+            unit: metric.unit.clone(),
+            help: metric.help.clone(),
+            counter: metric.kind == Kind::Counter,
+        }
+    }
+}
+
+/// A node, as clients see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its number.
+    pub node: u32,
+    /// Its name.
+    pub name: String,
+    /// How it does.
+    pub health: Health,
+    /// Its job.
+    pub job: Option<u64>,
+    /// MAC address.
+    pub mac: String,
+    /// Address of its control traffic.
+    pub address: Option<String>,
+    /// Its values by the order of the metrics, in base units, counters as rates; `null`: no data.
+    pub values: Vec<Option<f64>>,
+}
+
+/// What `GET /v1/monitor/now` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Now {
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    /// Version of control.
+    pub version: String,
+    /// Widths of the fat tree from the leaves up; empty: one switch.
+    pub tree: Vec<u32>,
+    /// What is measured.
+    pub metrics: Vec<MetricInfo>,
+    /// Nodes by number.
+    pub nodes: Vec<NodeView>,
+    /// How many nodes do how.
+    pub healths: BTreeMap<String, usize>,
+    /// Share of the control datagrams of the last minute that were repetitions.
+    pub loss: f64,
+    /// Jobs by number: those that are not over, and the last that are.
+    pub jobs: Vec<JobNow>,
+    /// Jobs that are not over.
+    pub active_jobs: usize,
+    /// The newest events.
+    pub events: Vec<crate::events::Event>,
+    /// Numbers of events that somebody has acknowledged.
+    pub acknowledged: Vec<u64>,
+    /// Why values are not kept at present.
+    pub trouble: Option<String>,
+    /// Ticks that the files lack.
+    pub lost_ticks: u64,
+}
+
+/// How many nodes do how, by word.
+pub fn healths(shown: &Shown) -> BTreeMap<String, usize> {
+    let words = Health::ALL.map(|health| health.word().to_string());
+    words.into_iter().zip(shown.picture.healths()).collect()
+}
+
+async fn now(State(monitor): State<Arc<Monitor>>) -> Json<Now> {
+    let shown = monitor.now();
+    let picture = &shown.picture;
+    let node = |(node, values): (&crate::monitor::picture::NodeNow, &Vec<Option<f64>>)| NodeView {
+        node: node.node,
+        name: hostlist::name(node.node),
+        health: node.health,
+        job: node.job,
+        mac: node.mac.clone(),
+        address: node.address.clone(),
+        values: values.clone(),
+    };
+    let (trouble, lost_ticks) = monitor.trouble();
+    Json(Now {
+        at_ms: picture.at_ms,
+        version: monitor.setup().version.clone(),
+        tree: monitor.setup().tree.clone(),
+        metrics: monitor.metrics().iter().map(MetricInfo::from).collect(),
+        nodes: picture.nodes.iter().zip(&shown.values).map(node).collect(),
+        healths: healths(&shown),
+        loss: shown.loss,
+        jobs: picture.jobs.clone(),
+        active_jobs: picture.active_jobs,
+        events: picture.events.clone(),
+        acknowledged: monitor.acknowledged.all(),
+        trouble,
+        lost_ticks,
+    })
+}
+
+/// Query of the questions to the files.
+#[derive(Debug, Deserialize)]
+pub struct Question {
+    metric: Option<String>,
+    metrics: Option<String>,
+    nodes: Option<String>,
+    from: Option<u64>,
+    to: Option<u64>,
+    points: Option<u64>,
+    level: Option<String>,
+}
+
+/// A question that was checked.
+#[derive(Debug)]
+struct Checked {
+    dir: PathBuf,
+    nodes: Option<Vec<u32>>,
+    span: Span,
+    level: Level,
+}
+
+impl Checked {
+    fn nodes(&self) -> Nodes<'_> {
+        self.nodes.as_deref().map_or(Nodes::All, Nodes::Only)
+    }
+}
+
+impl Question {
+    fn check(&self, monitor: &Monitor) -> Result<Checked, Refusal> {
+        let Some(dir) = monitor.dir() else {
+            let text =
+                "this control node keeps no metrics: it was started without a state directory";
+            return Err(Refusal::new(StatusCode::NOT_FOUND, "no-history", text));
+        };
+        let to_ms = self.to.unwrap_or(monitor.now().picture.at_ms + 1);
+        let from_ms = self.from.unwrap_or(to_ms.saturating_sub(SPAN_MS));
+        let span = Span { from_ms, to_ms };
+        if to_ms <= from_ms || to_ms - from_ms > SPAN_MAX_MS {
+            let text =
+                "`from` and `to` are milliseconds since 1970, `from` first, at most 400 days apart";
+            return Err(Refusal::bad_request(text));
+        }
+        let points = self.points.unwrap_or(POINTS).clamp(1, POINTS_MAX);
+        let level = match self.level.as_deref() {
+            None => Level::within(span, points),
+            Some("tick") => Level::Tick,
+            Some("minute") => Level::Minute,
+            Some("hour") => Level::Hour,
+            Some(_) => return Err(Refusal::bad_request("`level` is tick, minute or hour")),
+        };
+        let nodes = match self.nodes.as_deref() {
+            None | Some("") => None,
+            Some(list) => {
+                let mut nodes = hostlist::parse(list).map_err(Refusal::bad_request)?;
+                nodes.sort_unstable();
+                nodes.dedup();
+                Some(nodes)
+            }
+        };
+        Ok(Checked {
+            dir: dir.to_path_buf(),
+            nodes,
+            span,
+            level,
+        })
+    }
+
+    fn one(&self, monitor: &Monitor) -> Result<Metric, Refusal> {
+        let name = self.metric.as_deref().unwrap_or_default();
+        pick(monitor, name)
+    }
+
+    fn several(&self, monitor: &Monitor) -> Result<Vec<Metric>, Refusal> {
+        match self.metrics.as_deref() {
+            None | Some("") => Ok(monitor.metrics().to_vec()),
+            Some(names) => names.split(',').map(|name| pick(monitor, name)).collect(),
+        }
+    }
+}
+
+fn pick(monitor: &Monitor, name: &str) -> Result<Metric, Refusal> {
+    let place = monitor.metric(name);
+    let place = place.ok_or_else(|| {
+        let text = format!("no metric is called {name:?}; `GET /v1/monitor/now` lists them");
+        Refusal::new(StatusCode::NOT_FOUND, "no-such-metric", text)
+    })?;
+    Ok(monitor.metrics()[place].clone())
+}
+
+/// Runs a question outside the async threads, when there is a place.
+async fn ask<T: Send + 'static>(
+    monitor: &Monitor,
+    question: impl FnOnce() -> Result<T, MonitorError> + Send + 'static,
+) -> Result<T, Refusal> {
+    let place = monitor.questions.clone().acquire_owned().await;
+    let place = place.expect("the semaphore is never closed");
+    let answer = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        question()
+    });
+    let answer = answer.await.expect("the question does not panic");
+    answer.map_err(|error| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store-failed", error))
+}
+
+/// What `GET /v1/monitor/series` answers.
+#[derive(Debug, Serialize)]
+pub struct Series {
+    /// `tick`, `minute` or `hour`.
+    level: &'static str,
+    /// Milliseconds since 1970.
+    at_ms: Vec<u64>,
+    /// The smallest value of any node.
+    min: Vec<f64>,
+    /// The mean.
+    mean: Vec<f64>,
+    /// The largest.
+    max: Vec<f64>,
+    /// Nodes that each point covers.
+    nodes: Vec<u32>,
+}
+
+async fn series(
+    State(monitor): State<Arc<Monitor>>,
+    Query(question): Query<Question>,
+) -> Result<Json<Series>, Refusal> {
+    let (checked, metric) = (question.check(&monitor)?, question.one(&monitor)?);
+    let level = checked.level.word();
+    let points = ask(&monitor, move || {
+        let reader = Reader::new(&checked.dir);
+        reader.series(&metric, checked.level, checked.span, checked.nodes())
+    });
+    let points = points.await?;
+    Ok(Json(Series {
+        level,
+        at_ms: points.iter().map(|point| point.at_ms).collect(),
+        min: points.iter().map(|point| point.min).collect(),
+        mean: points.iter().map(|point| point.mean).collect(),
+        max: points.iter().map(|point| point.max).collect(),
+        nodes: points.iter().map(|point| point.nodes).collect(),
+    }))
+}
+
+/// What `GET /v1/monitor/nodes` answers.
+#[derive(Debug, Serialize)]
+pub struct ByNode {
+    /// `tick`, `minute` or `hour`.
+    level: &'static str,
+    /// Milliseconds between two steps.
+    step_ms: u64,
+    /// By the node's number: pairs of time and value.
+    nodes: BTreeMap<u32, Vec<(u64, f64)>>,
+}
+
+async fn by_node(
+    State(monitor): State<Arc<Monitor>>,
+    Query(question): Query<Question>,
+) -> Result<Json<ByNode>, Refusal> {
+    let (checked, metric) = (question.check(&monitor)?, question.one(&monitor)?);
+    let level = checked.level;
+    let nodes = ask(&monitor, move || {
+        let reader = Reader::new(&checked.dir);
+        reader.by_node(&metric, checked.level, checked.span, checked.nodes())
+    });
+    Ok(Json(ByNode {
+        level: level.word(),
+        step_ms: level.step_ms(),
+        nodes: nodes.await?,
+    }))
+}
+
+/// Query of `GET /v1/monitor/at`.
+#[derive(Debug, Deserialize)]
+pub struct AtQuery {
+    time: u64,
+    metric: String,
+}
+
+/// What `GET /v1/monitor/at` answers: gauges only, since a count of the past is no rate.
+#[derive(Debug, Serialize)]
+pub struct At {
+    /// By the node's number: the value in its base unit.
+    values: BTreeMap<u32, f64>,
+}
+
+async fn at(
+    State(monitor): State<Arc<Monitor>>,
+    Query(query): Query<AtQuery>,
+) -> Result<Json<At>, Refusal> {
+    let metric = pick(&monitor, &query.metric)?;
+    let to_ms = query.time.saturating_add(1);
+    let question = Question {
+        metric: None,
+        metrics: None,
+        nodes: None,
+        from: Some(to_ms.saturating_sub(AT_AGE_MS)),
+        to: Some(to_ms),
+        points: None,
+        level: Some("tick".into()),
+    };
+    let checked = question.check(&monitor)?;
+    let lists = ask(&monitor, move || {
+        let reader = Reader::new(&checked.dir);
+        reader.by_node(&metric, checked.level, checked.span, Nodes::All)
+    });
+    let last = |(node, list): (u32, Vec<(u64, f64)>)| Some((node, list.last()?.1));
+    Ok(Json(At {
+        values: lists.await?.into_iter().filter_map(last).collect(),
+    }))
+}
+
+/// Pieces of an export that may wait for a slow reader.
+const EXPORT_PIECES: usize = 8;
+/// Bytes of a piece.
+const EXPORT_PIECE_BYTES: usize = 64 * 1024;
+
+async fn export(
+    State(monitor): State<Arc<Monitor>>,
+    Query(question): Query<Question>,
+) -> Result<Response, Refusal> {
+    let (checked, metrics) = (question.check(&monitor)?, question.several(&monitor)?);
+    let (sender, pieces) = tokio::sync::mpsc::channel(EXPORT_PIECES);
+    let place = monitor.questions.clone().acquire_owned().await;
+    let place = place.expect("the semaphore is never closed");
+    tokio::task::spawn_blocking(move || {
+        let _place = place;
+        let pipe = Pipe(sender);
+        let mut out = std::io::BufWriter::with_capacity(EXPORT_PIECE_BYTES, pipe);
+        let reader = Reader::new(&checked.dir);
+        let (level, span) = (checked.level, checked.span);
+        let done = csv::export(
+            &reader,
+            level,
+            span,
+            checked.nodes(),
+            &metrics,
+            &hostlist::name,
+            &mut out,
+        );
+        let done = done.and_then(|_| Ok(std::io::Write::flush(&mut out)?));
+        if let Err(csv::ExportError::Read(error)) = done {
+            // The answer has begun: it ends as a broken one.
+            let broken = std::io::Error::other(error.to_string());
+            drop(out.get_ref().0.blocking_send(Err(broken)));
+        }
+    });
+    let body = Body::from_stream(tokio_stream(pieces));
+    let name = format!(
+        "attachment; filename=\"hearth-{}.csv\"",
+        csv::time(checked_name(&question, &monitor)).replace([':', '.'], "-")
+    );
+    let head = [
+        (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_string()),
+        (header::CONTENT_DISPOSITION, name),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_string()),
+    ];
+    Ok((head, body).into_response())
+}
+
+/// The instant in the name of an export.
+fn checked_name(question: &Question, monitor: &Monitor) -> u64 {
+    question.to.unwrap_or(monitor.now().picture.at_ms)
+}
+
+type Piece = Result<bytes::Bytes, std::io::Error>;
+
+fn tokio_stream(
+    pieces: tokio::sync::mpsc::Receiver<Piece>,
+) -> impl futures_util::Stream<Item = Piece> {
+    futures_util::stream::unfold(pieces, |mut pieces| async move {
+        let piece = pieces.recv().await?;
+        Some((piece, pieces))
+    })
+}
+
+/// Bytes to the body of an answer.
+struct Pipe(tokio::sync::mpsc::Sender<Piece>);
+
+impl std::io::Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let piece = bytes::Bytes::copy_from_slice(bytes);
+        let sent = self.0.blocking_send(Ok(piece));
+        sent.map_err(|_| std::io::ErrorKind::BrokenPipe)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What `POST /v1/monitor/acknowledge` takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Acknowledge {
+    /// Numbers of events.
+    events: Vec<u64>,
+}
+
+async fn acknowledge(
+    State(monitor): State<Arc<Monitor>>,
+    Json(request): Json<Acknowledge>,
+) -> Result<Json<Vec<u64>>, Refusal> {
+    if request.events.len() > ACKNOWLEDGE_MAX {
+        let text = format!("at most {ACKNOWLEDGE_MAX} events at a time");
+        return Err(Refusal::bad_request(text));
+    }
+    let monitor = tokio::task::spawn_blocking(move || {
+        if let Err(error) = monitor.acknowledged.add(&request.events) {
+            tracing::warn!("acknowledged events are kept in memory only: {error}");
+        }
+        monitor
+    });
+    let monitor = monitor.await.expect("no panic");
+    Ok(Json(monitor.acknowledged.all()))
+}
+
+async fn metrics(State(monitor): State<Arc<Monitor>>) -> Response {
+    let shown = monitor.now();
+    let picture = &shown.picture;
+    let mut text = openmetrics::Text::default();
+    let (_, lost) = monitor.trouble();
+    text.family("hearth_nodes", Kind::Gauge, "", "Nodes by how they do.");
+    for (word, count) in healths(&shown) {
+        text.sample(&[("state", &word)], count as f64);
+    }
+    text.family(
+        "hearth_jobs_active",
+        Kind::Gauge,
+        "",
+        "Jobs that are not over.",
+    );
+    text.sample(&[], picture.active_jobs as f64);
+    text.family(
+        "hearth_control_datagrams_sent_total",
+        Kind::Counter,
+        "",
+        "Control datagrams sent.",
+    );
+    text.sample(&[], picture.sent as f64);
+    text.family(
+        "hearth_control_datagrams_repeated_total",
+        Kind::Counter,
+        "",
+        "Control datagrams sent again because no answer came.",
+    );
+    text.sample(&[], picture.repeated as f64);
+    text.family(
+        "hearth_monitor_lost_ticks_total",
+        Kind::Counter,
+        "",
+        "Ticks that the files lack.",
+    );
+    text.sample(&[], lost as f64);
+    for (place, metric) in monitor.metrics().iter().enumerate() {
+        text.family(&metric.name, metric.kind, &metric.unit, &metric.help);
+        for node in &picture.nodes {
+            if let Some(Some(value)) = node.values.get(place) {
+                let value = csv::scaled(*value as f64, metric.scale);
+                text.sample(&[("node", &hostlist::name(node.node))], value);
+            }
+        }
+    }
+    let head = [(header::CONTENT_TYPE, openmetrics::CONTENT_TYPE)];
+    (head, text.finish()).into_response()
+}

@@ -1,0 +1,218 @@
+//! The page's stream: server-sent events (WHATWG HTML, "Server-sent events").
+//!
+//! First a `snapshot` with everything the page shows of one metric; then a `tick` every second with what can
+//! have changed. A reader that falls behind, or nodes that come and go, bring a new `snapshot`.
+//!
+//! | field | in | meaning |
+//! |---|---|---|
+//! | `at` | both | milliseconds since 1970 |
+//! | `v` | both | the metric's value of each node in the snapshot's order; `null`: no data |
+//! | `h` | both | a letter for each node: idle, busy, slow, stale (t), lost, left (x), absent |
+//! | `all` | both | all values of the node asked for |
+//! | `strip` | both | how many nodes do how, `loss`, `active` jobs, `trouble` of the store |
+//! | `jobs`, `events`, `seen` | both | jobs, newest events, acknowledged ones; in a tick only when they changed |
+//! | `version`, `started`, `tree`, `metrics`, `nodes` | snapshot | what does not change from second to second |
+//!
+//! Invariant: a stream holds one frame; what it misses it does not get later.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::{MetricInfo, healths};
+use crate::api::Refusal;
+use crate::hostlist;
+use crate::monitor::{Monitor, STREAMS_MAX, Shown};
+
+/// Query of `GET /v1/monitor/stream`.
+#[derive(Debug, Deserialize)]
+pub struct StreamQuery {
+    metric: String,
+    node: Option<u32>,
+}
+
+/// `GET /v1/monitor/stream`.
+pub async fn stream(
+    State(monitor): State<Arc<Monitor>>,
+    Query(query): Query<StreamQuery>,
+) -> Result<Response, Refusal> {
+    let Some(place) = monitor.metric(&query.metric) else {
+        let text = format!("no metric is called {:?}", query.metric);
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-metric", text));
+    };
+    let Ok(permit) = monitor.streams.clone().try_acquire_owned() else {
+        let text = format!("{STREAMS_MAX} pages are open already; close one");
+        return Err(Refusal::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too-many-streams",
+            text,
+        ));
+    };
+    let viewer = Viewer {
+        ticks: monitor.subscribe(),
+        monitor,
+        place,
+        node: query.node,
+        sent: None,
+        seen: Vec::new(),
+    };
+    let frames =
+        futures_util::stream::unfold((viewer, permit), |(mut viewer, permit)| async move {
+            let frame = viewer.next().await?;
+            Some((Ok::<_, std::convert::Infallible>(frame), (viewer, permit)))
+        });
+    let head = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    Ok((head, Body::from_stream(frames)).into_response())
+}
+
+struct Viewer {
+    monitor: Arc<Monitor>,
+    ticks: Receiver<Arc<Shown>>,
+    place: usize,
+    node: Option<u32>,
+    /// What the page has; `None`: nothing yet.
+    sent: Option<Arc<Shown>>,
+    seen: Vec<u64>,
+}
+
+impl Viewer {
+    /// The next frame; `None` when control ends.
+    async fn next(&mut self) -> Option<String> {
+        let shown = match &self.sent {
+            None => self.monitor.now(),
+            Some(_) => match self.ticks.recv().await {
+                Ok(shown) => shown,
+                Err(RecvError::Lagged(_)) => {
+                    self.sent = None;
+                    self.monitor.now()
+                }
+                Err(RecvError::Closed) => return None,
+            },
+        };
+        let same_nodes = |sent: &Arc<Shown>| {
+            let (old, new) = (&sent.picture.nodes, &shown.picture.nodes);
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| old.node == new.node)
+        };
+        if !self.sent.as_ref().is_some_and(same_nodes) {
+            self.sent = None;
+        }
+        let word = if self.sent.is_none() {
+            "snapshot"
+        } else {
+            "tick"
+        };
+        let body = Value::Object(self.body(&shown));
+        self.sent = Some(shown);
+        // JSON has no line ends of its own, so it is one line of data.
+        Some(format!("event: {word}\ndata: {body}\n\n"))
+    }
+
+    fn body(&mut self, shown: &Shown) -> Map<String, Value> {
+        let picture = &shown.picture;
+        let mut body = Map::new();
+        let mut put = |name: &str, value: Value| drop(body.insert(name.into(), value));
+        put("at", json!(picture.at_ms));
+        let values = shown.values.iter();
+        put(
+            "v",
+            values
+                .map(|values| json!(values[self.place].map(rounded)))
+                .collect(),
+        );
+        let letters: String = picture
+            .nodes
+            .iter()
+            .map(|node| node.health.letter())
+            .collect();
+        put("h", json!(letters));
+        let (trouble, _) = self.monitor.trouble();
+        let strip = json!({
+            "healths": healths(shown), "loss": shown.loss, "active": picture.active_jobs, "trouble": trouble,
+        });
+        put("strip", strip);
+        let place = |number: u32| picture.nodes.iter().position(|node| node.node == number);
+        if let Some(place) = self.node.and_then(place) {
+            put("all", json!(shown.values[place]));
+        }
+        let sent = self.sent.as_deref().map(|sent| &sent.picture);
+        let of_nodes =
+            || -> Vec<Option<u64>> { picture.nodes.iter().map(|node| node.job).collect() };
+        if sent.is_none_or(|sent| sent.jobs != picture.jobs) {
+            put("jobs", json!(picture.jobs));
+            put("job", json!(of_nodes()));
+        }
+        let newest = |picture: &crate::monitor::picture::Picture| {
+            picture.events.last().map(|event| event.seq)
+        };
+        if sent.is_none_or(|sent| newest(sent) != newest(picture)) {
+            put("events", json!(picture.events));
+        }
+        let seen = self.monitor.acknowledged.all();
+        if sent.is_none() || seen != self.seen {
+            put("seen", json!(seen));
+            self.seen = seen;
+        }
+        if sent.is_none() {
+            let setup = self.monitor.setup();
+            put("version", json!(setup.version));
+            put("started", json!(setup.started_unix_us / 1_000));
+            put("tree", json!(setup.tree));
+            put("metric", json!(self.monitor.metrics()[self.place].name));
+            let metrics: Vec<MetricInfo> = self
+                .monitor
+                .metrics()
+                .iter()
+                .map(MetricInfo::from)
+                .collect();
+            put("metrics", json!(metrics));
+            let node = |node: &crate::monitor::picture::NodeNow| {
+                json!({
+                    "n": node.node, "name": hostlist::name(node.node), "mac": node.mac, "address": node.address,
+                })
+            };
+            put("nodes", picture.nodes.iter().map(node).collect());
+        }
+        body
+    }
+}
+
+/// Six digits: more than a colour or a line shows, and shorter to send.
+fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let digits = 5 - value.abs().log10().floor() as i32;
+    if !(-15..=15).contains(&digits) {
+        return value;
+    }
+    let scale = 10f64.powi(digits);
+    (value * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_digits_are_enough() {
+        for (value, short) in [
+            (0.123_456_789, 0.123_457),
+            (1_234_567.0, 1_234_570.0),
+            (-2.0, -2.0),
+        ] {
+            assert!((rounded(value) - short).abs() < short.abs() * 1e-9);
+        }
+        assert_eq!(rounded(0.0), 0.0);
+    }
+}

@@ -1,0 +1,382 @@
+//! `hearth top`: the cluster in a terminal: nodes as a grid and as a table, jobs, events.
+//!
+//! Key types: [`Options`], [`View`] (what is shown, apart from the terminal). Neighbours: `api::monitor` answers
+//! once a second; [`draw`] draws.
+//!
+//! Invariants: names from outside are shown without control characters; the terminal is as before at the
+//! end, however it ends.
+
+mod draw;
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEventKind};
+
+use super::{Global, block_on, print_json, print_text, table};
+use crate::api::monitor::{MetricInfo, NodeView, Now};
+use crate::client::Client;
+use crate::hostlist;
+
+/// Options of `hearth top`.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// The metric shown, or a part of its name.
+    #[arg(long, default_value = "hearth_node_busy_ratio", value_name = "NAME")]
+    metric: String,
+    /// Order of the table: node, state, job or value.
+    #[arg(long, default_value = "node", value_enum)]
+    sort: Order,
+    /// Only these nodes.
+    #[arg(long, value_name = "LIST")]
+    nodes: Option<String>,
+    /// Print the table once and end.
+    #[arg(long)]
+    once: bool,
+}
+
+/// Order of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Order {
+    /// By number.
+    Node,
+    /// By state, then number.
+    State,
+    /// By job; nodes without one last.
+    Job,
+    /// The largest value first; no data last.
+    Value,
+}
+
+impl Order {
+    fn next(self) -> Self {
+        match self {
+            Order::Node => Order::State,
+            Order::State => Order::Job,
+            Order::Job => Order::Value,
+            Order::Value => Order::Node,
+        }
+    }
+}
+
+/// Time between two questions.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Longest wait for a key; then the screen is looked at again.
+const KEY_WAIT: Duration = Duration::from_millis(100);
+
+/// What is shown.
+#[derive(Debug)]
+struct View {
+    now: Now,
+    /// Place of the metric.
+    metric: usize,
+    order: Order,
+    /// First row of the table.
+    top: usize,
+    wanted: Option<Vec<u32>>,
+    /// Why there is no newer picture.
+    trouble: Option<String>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What keeps it from running.
+pub fn main(global: &Global, options: &Options) -> anyhow::Result<()> {
+    let client = Client::new(global.find()?.socket());
+    let wanted = options.nodes.as_deref().map(hostlist::parse).transpose()?;
+    let now = ask(&client)?;
+    let metric = find(&now.metrics, &options.metric)?;
+    let mut view = View {
+        now,
+        metric,
+        order: options.sort,
+        top: 0,
+        wanted,
+        trouble: None,
+    };
+    if global.json {
+        let wanted = view.wanted.clone();
+        let keep = |node: &NodeView| {
+            wanted
+                .as_ref()
+                .is_none_or(|wanted| wanted.contains(&node.node))
+        };
+        view.now.nodes.retain(keep);
+        return print_json(&view.now);
+    }
+    if options.once {
+        return print_text(&view.text());
+    }
+    if !std::io::stdout().is_terminal() {
+        bail!("this is not a terminal; use `hearth top --once` or `hearth top --json`");
+    }
+    let mut terminal = ratatui::try_init().context("cannot use this terminal")?;
+    let done = watch(&mut terminal, &client, &mut view);
+    ratatui::restore();
+    done
+}
+
+fn ask(client: &Client) -> anyhow::Result<Now> {
+    block_on(async { Ok(client.get("/v1/monitor/now").await?) })
+}
+
+/// The metric whose name is, or else contains, `name`.
+fn find(metrics: &[MetricInfo], name: &str) -> anyhow::Result<usize> {
+    let exact = metrics.iter().position(|metric| metric.name == name);
+    let part = || metrics.iter().position(|metric| metric.name.contains(name));
+    let known = || {
+        let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
+        format!(
+            "no metric is called {name:?}; there are:\n  {}",
+            names.join("\n  ")
+        )
+    };
+    exact.or_else(part).with_context(known)
+}
+
+fn watch(
+    terminal: &mut ratatui::DefaultTerminal,
+    client: &Client,
+    view: &mut View,
+) -> anyhow::Result<()> {
+    let mut asked = Instant::now();
+    loop {
+        terminal.draw(|frame| draw::draw(frame, view))?;
+        if event::poll(KEY_WAIT)?
+            && let Input::Key(key) = event::read()?
+            && key.kind == KeyEventKind::Press
+        {
+            let control_c = key.modifiers.contains(event::KeyModifiers::CONTROL)
+                && key.code == KeyCode::Char('c');
+            if control_c || !view.key(key.code) {
+                return Ok(());
+            }
+        }
+        if asked.elapsed() >= PERIOD {
+            asked = Instant::now();
+            // A control node that starts again is waited for; the old picture stays.
+            match ask(client) {
+                Ok(now) => (view.now, view.trouble) = (now, None),
+                Err(error) => view.trouble = Some(format!("{error:#}")),
+            }
+            view.metric = view.metric.min(view.now.metrics.len().saturating_sub(1));
+        }
+    }
+}
+
+impl View {
+    /// Acts on a key; `false`: the end.
+    fn key(&mut self, key: KeyCode) -> bool {
+        let last = self.now.nodes.len().saturating_sub(1);
+        let metrics = self.now.metrics.len().max(1);
+        match key {
+            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('s') => self.order = self.order.next(),
+            KeyCode::Char('m') | KeyCode::Right => self.metric = (self.metric + 1) % metrics,
+            KeyCode::Char('M') | KeyCode::Left => {
+                self.metric = (self.metric + metrics - 1) % metrics
+            }
+            KeyCode::Down | KeyCode::Char('j') => self.top = (self.top + 1).min(last),
+            KeyCode::Up | KeyCode::Char('k') => self.top = self.top.saturating_sub(1),
+            KeyCode::PageDown => self.top = (self.top + 20).min(last),
+            KeyCode::PageUp => self.top = self.top.saturating_sub(20),
+            KeyCode::Home => self.top = 0,
+            KeyCode::End => self.top = last,
+            _ => {}
+        }
+        true
+    }
+
+    /// The metric shown.
+    fn metric(&self) -> Option<&MetricInfo> {
+        self.now.metrics.get(self.metric)
+    }
+
+    /// A node's value of it.
+    fn value(&self, node: &NodeView) -> Option<f64> {
+        node.values.get(self.metric).copied().flatten()
+    }
+
+    /// The nodes shown, in their order.
+    fn rows(&self) -> Vec<&NodeView> {
+        let wanted = |node: &&NodeView| {
+            let wanted = self.wanted.as_ref();
+            wanted.is_none_or(|wanted| wanted.contains(&node.node))
+        };
+        let mut rows: Vec<&NodeView> = self.now.nodes.iter().filter(wanted).collect();
+        match self.order {
+            Order::Node => {}
+            Order::State => rows.sort_by_key(|node| node.health),
+            Order::Job => rows.sort_by_key(|node| node.job.unwrap_or(u64::MAX)),
+            Order::Value => {
+                let value = |node: &NodeView| self.value(node).unwrap_or(f64::NEG_INFINITY);
+                rows.sort_by(|a, b| value(b).total_cmp(&value(a)));
+            }
+        }
+        rows
+    }
+
+    /// The strip of counts.
+    fn strip(&self) -> String {
+        let counts = self.now.healths.iter().filter(|(_, count)| **count > 0);
+        let counts: Vec<String> = counts
+            .map(|(word, count)| format!("{count} {word}"))
+            .collect();
+        let loss = self.now.loss * 100.0;
+        format!(
+            "{}; {} jobs; loss {loss:.1} %",
+            if counts.is_empty() {
+                "no nodes".into()
+            } else {
+                counts.join(", ")
+            },
+            self.now.active_jobs
+        )
+    }
+
+    /// Everything as text, for `--once`.
+    fn text(&self) -> String {
+        let metric = self.metric();
+        let name = metric.map_or("VALUE", |metric| metric.name.as_str());
+        let mut rows = table::new(&["NODE", "STATE", "JOB", name]);
+        for node in self.rows() {
+            rows.add_row([
+                crate::output::plain(&node.name),
+                node.health.word().to_string(),
+                table::or_dash(node.job),
+                metric.map_or_else(String::new, |metric| shown(self.value(node), metric)),
+            ]);
+        }
+        format!("{}\n{}", self.strip(), table::text(&rows))
+    }
+}
+
+/// A value in the words of its metric.
+fn shown(value: Option<f64>, metric: &MetricInfo) -> String {
+    let Some(value) = value else {
+        return "no data".into();
+    };
+    let share = metric.unit == "ratio" || metric.unit == "seconds" && metric.counter;
+    if share {
+        return format!("{:.1} %", value * 100.0);
+    }
+    let unit = match metric.unit.as_str() {
+        "bytes" => "B",
+        "seconds" => "s",
+        other => other,
+    };
+    let (mut rest, mut prefix) = (value, "");
+    for next in ["k", "M", "G", "T"] {
+        if rest.abs() < 1_000.0 {
+            break;
+        }
+        (rest, prefix) = (rest / 1_000.0, next);
+    }
+    let rate = if metric.counter { "/s" } else { "" };
+    let digits = if rest.fract() == 0.0 { 0 } else { 2 };
+    format!("{rest:.digits$} {prefix}{unit}{rate}")
+        .trim_end()
+        .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::picture::Health;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn view(nodes: u32) -> View {
+        let metric = MetricInfo {
+            name: "hearth_node_memory_used_bytes".into(),
+            unit: "bytes".into(),
+            help: "Memory in use.".into(),
+            counter: false,
+        };
+        let node = |number: u32| NodeView {
+            node: number,
+            name: if number == 1 {
+                "n1\x1b[31m".into()
+            } else {
+                hostlist::name(number)
+            },
+            health: if number == 2 {
+                Health::Lost
+            } else {
+                Health::Idle
+            },
+            job: (number == 3).then_some(7),
+            mac: String::new(),
+            address: None,
+            values: vec![(number != 2).then_some(f64::from(number) * 1e6)],
+        };
+        View {
+            now: Now {
+                at_ms: 1,
+                version: "0".into(),
+                tree: vec![4, 2],
+                metrics: vec![metric],
+                nodes: (0..nodes).map(node).collect(),
+                healths: std::iter::once(("idle".to_string(), 7)).collect(),
+                loss: 0.0,
+                jobs: Vec::new(),
+                active_jobs: 0,
+                events: Vec::new(),
+                acknowledged: Vec::new(),
+                trouble: None,
+                lost_ticks: 0,
+            },
+            metric: 0,
+            order: Order::Node,
+            top: 0,
+            wanted: None,
+            trouble: None,
+        }
+    }
+
+    #[test]
+    fn the_table_says_no_data_apart_from_zero_and_no_control_characters() {
+        let text = view(4).text();
+        assert!(text.contains("no data") && text.contains("0 B"), "{text}");
+        assert!(text.contains("3 MB") && !text.contains('\x1b'), "{text}");
+    }
+
+    #[test]
+    fn orders_put_what_is_missing_last() {
+        let mut view = view(4);
+        view.order = Order::Value;
+        let numbers = |view: &View| view.rows().iter().map(|node| node.node).collect::<Vec<_>>();
+        assert_eq!(numbers(&view), [3, 1, 0, 2]);
+        assert!(view.key(KeyCode::Char('s')) && view.order == Order::Node);
+        view.order = Order::Job;
+        assert_eq!(numbers(&view), [3, 0, 1, 2]);
+        assert!(!view.key(KeyCode::Char('q')));
+    }
+
+    #[test]
+    fn a_screen_of_any_size_is_drawn() {
+        for (width, height) in [(80, 24), (1, 1), (20, 5), (200, 60)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            for nodes in [0, 4, 1_024] {
+                let view = view(nodes);
+                terminal.draw(|frame| draw::draw(frame, &view)).unwrap();
+            }
+        }
+        let mut terminal = Terminal::new(TestBackend::new(100, 30)).unwrap();
+        let view = view(8);
+        terminal.draw(|frame| draw::draw(frame, &view)).unwrap();
+        let screen = terminal.backend().to_string();
+        for words in [
+            "n3",
+            "lost",
+            "no data",
+            "3 MB",
+            "hearth_node_memory_used_bytes",
+        ] {
+            assert!(screen.contains(words), "{words} is missing in\n{screen}");
+        }
+    }
+}

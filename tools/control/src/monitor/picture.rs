@@ -1,0 +1,187 @@
+//! What the whole cluster looks like in one instant.
+//!
+//! Key types: [`Picture`] (one a second), [`NodeNow`], [`Health`], [`JobNow`]. Neighbours: [`super::sample`]
+//! takes it from the control state, `api::monitor` shows it; tests make their own.
+//!
+//! Invariant: a picture is never changed once it is published.
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::types::JobInfo;
+use crate::events::Event;
+
+/// A node not heard for so long is slow: two heartbeats are missing.
+pub const SLOW_AFTER_US: u64 = 2_500_000;
+/// ... and stale after so long: what it last said is not shown as present.
+pub const STALE_AFTER_US: u64 = 4_000_000;
+
+/// How a node does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Health {
+    /// In service, without a job.
+    Idle,
+    /// In service, with a job.
+    Busy,
+    /// Two heartbeats are missing.
+    Slow,
+    /// Not heard for longer than that; no values.
+    Stale,
+    /// Given up.
+    Lost,
+    /// Took its leave.
+    Left,
+    /// Known, and has not joined since control started.
+    Absent,
+}
+
+impl Health {
+    /// All, as the strip shows them.
+    pub const ALL: [Health; 7] = [
+        Health::Idle,
+        Health::Busy,
+        Health::Slow,
+        Health::Stale,
+        Health::Lost,
+        Health::Left,
+        Health::Absent,
+    ];
+
+    /// The word for tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Health::Idle => "idle",
+            Health::Busy => "busy",
+            Health::Slow => "slow",
+            Health::Stale => "stale",
+            Health::Lost => "lost",
+            Health::Left => "left",
+            Health::Absent => "absent",
+        }
+    }
+
+    /// One letter, for what is sent every second.
+    pub fn letter(self) -> char {
+        match self {
+            Health::Idle => 'i',
+            Health::Busy => 'b',
+            Health::Slow => 's',
+            Health::Stale => 't',
+            Health::Lost => 'l',
+            Health::Left => 'x',
+            Health::Absent => 'a',
+        }
+    }
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeNow {
+    /// Its number.
+    pub node: u32,
+    /// How it does.
+    pub health: Health,
+    /// Its job.
+    pub job: Option<u64>,
+    /// Random number of its boot; 0 without one.
+    pub boot: u64,
+    /// MAC address.
+    pub mac: String,
+    /// Address of its control traffic.
+    pub address: Option<String>,
+    /// Values as the store has them; empty without any.
+    pub values: Vec<Option<i64>>,
+}
+
+/// A job, without the reports of its ranks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobNow {
+    /// Its number.
+    pub id: u64,
+    /// Name of the program's file.
+    pub name: String,
+    /// Program id.
+    pub program: String,
+    /// Who submitted it.
+    pub user: String,
+    /// What it does, in the words of `hearth jobs`.
+    pub state: String,
+    /// Whether nothing more will happen to it.
+    pub over: bool,
+    /// Why.
+    pub reason: String,
+    /// Higher goes first.
+    pub priority: i32,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Its nodes as a hostlist.
+    pub nodes: String,
+    /// Microseconds since 1970 at which it was submitted.
+    pub submitted_unix_us: u64,
+    /// ... at which it began to run.
+    pub started_unix_us: Option<u64>,
+    /// ... at which it ended.
+    pub ended_unix_us: Option<u64>,
+    /// When it starts at the latest.
+    pub expected_start_unix_us: Option<u64>,
+    /// Highest exit status of its ranks.
+    pub exit_status: Option<i32>,
+}
+
+impl From<&JobInfo> for JobNow {
+    fn from(info: &JobInfo) -> Self {
+        JobNow {
+            id: info.id,
+            name: info.name.clone(),
+            program: info.program.clone(),
+            user: info.user.clone(),
+            state: info.state.word().to_string(),
+            over: info.state.is_final(),
+            reason: info.reason.clone(),
+            priority: info.priority,
+            ranks: info.ranks_total,
+            nodes: info.nodes.clone(),
+            submitted_unix_us: info.submitted_unix_us,
+            started_unix_us: info.started_unix_us,
+            ended_unix_us: info.ended_unix_us,
+            expected_start_unix_us: info.expected_start_unix_us,
+            exit_status: info.exit_status,
+        }
+    }
+}
+
+/// Everything.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Picture {
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    /// Nodes by number.
+    pub nodes: Vec<NodeNow>,
+    /// Jobs that are not over and some that are, by number; not more than [`JOBS_MAX`].
+    pub jobs: Vec<JobNow>,
+    /// Jobs that are not over, those above the bound included.
+    pub active_jobs: usize,
+    /// The newest events, not more than [`EVENTS_MAX`].
+    pub events: Vec<Event>,
+    /// Control datagrams sent since control started.
+    pub sent: u64,
+    /// Of these, repetitions.
+    pub repeated: u64,
+}
+
+/// Most jobs in a picture.
+pub const JOBS_MAX: usize = 500;
+/// Most events in a picture.
+pub const EVENTS_MAX: usize = 200;
+
+impl Picture {
+    /// Nodes of each [`Health`], in the order of [`Health::ALL`].
+    pub fn healths(&self) -> [usize; 7] {
+        Health::ALL.map(|health| {
+            self.nodes
+                .iter()
+                .filter(|node| node.health == health)
+                .count()
+        })
+    }
+}

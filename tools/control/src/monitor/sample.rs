@@ -1,0 +1,238 @@
+//! Takes a picture of the control state every second.
+//!
+//! Key types: [`Sampler`], [`run`]. Neighbours: [`super::metrics`] says which values, [`super::Monitor`] gets
+//! the picture.
+//!
+//! Invariant: the lock is held to copy what is shown, once a second, however many look.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use netstack::control::{NodeState, NodeStatus};
+use netstack::time::Instant;
+
+use super::Monitor;
+use super::metrics::{self, Known};
+use super::picture::{
+    EVENTS_MAX, Health, JOBS_MAX, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US,
+};
+use crate::api::types::{JobInfo, JobState};
+use crate::clock;
+use crate::control::{Core, Shared};
+use crate::events::mac_text;
+
+/// Time between two pictures.
+pub const PERIOD: Duration = Duration::from_secs(1);
+/// Jobs that are over and still shown.
+const ENDED_MAX: usize = 100;
+/// Jobs that may begin and end between two pictures and still be seen.
+const NEW_MAX: u64 = 200;
+
+/// What must be known from one picture to the next.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    /// By node: boot, time up and time idle of the last two different heartbeats' first, and the busy share
+    /// that came of them.
+    before: BTreeMap<u32, Before>,
+    ended: VecDeque<JobNow>,
+    /// Jobs that were not over in the last picture.
+    active: Vec<u64>,
+    /// Highest number of a job seen.
+    last_job: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Before {
+    boot: u64,
+    uptime_us: u64,
+    idle_us: u64,
+    busy_ppm: Option<i64>,
+}
+
+/// Publishes a picture every second, for as long as the process lives.
+pub async fn run(shared: Arc<Shared>, monitor: Arc<Monitor>) {
+    let mut sampler = Sampler::begin(&shared.lock());
+    let mut ticks = tokio::time::interval(PERIOD);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let now = shared.now();
+        let picture = sampler.picture(&shared.lock(), now);
+        monitor.publish(picture);
+    }
+}
+
+impl Sampler {
+    /// With the jobs that memory remembers.
+    pub fn begin(core: &Core) -> Self {
+        let mut sampler = Sampler::default();
+        for info in core.runner.list(true) {
+            sampler.last_job = sampler.last_job.max(info.id);
+            if info.state.is_final() {
+                sampler.keep_ended(JobNow::from(&info));
+            }
+        }
+        sampler
+    }
+
+    fn keep_ended(&mut self, job: JobNow) {
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(job);
+    }
+
+    /// The picture of now.
+    pub fn picture(&mut self, core: &Core, now: Instant) -> Picture {
+        let counters = core.endpoint.counters();
+        let events: Vec<_> = core.events.since(0).collect();
+        let newest = events.len().saturating_sub(EVENTS_MAX);
+        let events = events[newest..]
+            .iter()
+            .map(|event| (*event).clone())
+            .collect();
+        let (jobs, active_jobs) = self.jobs(core);
+        Picture {
+            at_ms: clock::unix_us() / 1_000,
+            nodes: self.nodes(core, now),
+            jobs,
+            active_jobs,
+            events,
+            sent: counters.sent,
+            repeated: counters.retransmitted,
+        }
+    }
+
+    fn jobs(&mut self, core: &Core) -> (Vec<JobNow>, usize) {
+        let newest = core.runner.jobs().map(|info| info.id).max().unwrap_or(0);
+        // Jobs that were active, and jobs that came and went since the last picture. Numbers ascend,
+        // so the first unknown one ends it.
+        let mut gone: Vec<u64> = std::mem::take(&mut self.active);
+        for id in self.last_job + 1..=self.last_job + NEW_MAX {
+            if id > newest && core.runner.get(id).is_err() {
+                break;
+            }
+            gone.push(id);
+            self.last_job = id;
+        }
+        self.last_job = self.last_job.max(newest);
+        for id in gone {
+            if let Ok(info) = core.runner.get(id)
+                && info.state.is_final()
+            {
+                self.keep_ended(JobNow::from(&info));
+            }
+        }
+        self.active = core.runner.jobs().map(|info| info.id).collect();
+        // What runs comes before what waits when there is not room for all.
+        let room = JOBS_MAX - self.ended.len();
+        let waits = |info: &&JobInfo| info.state == JobState::Pending;
+        let running = core.runner.jobs().filter(|info| !waits(info));
+        let shown = running.chain(core.runner.jobs().filter(waits)).take(room);
+        let ended = self.ended.iter().cloned();
+        let mut jobs: Vec<JobNow> = ended.chain(shown.map(JobNow::from)).collect();
+        jobs.sort_by_key(|job| job.id);
+        (jobs, self.active.len())
+    }
+
+    fn nodes(&mut self, core: &Core, now: Instant) -> Vec<NodeNow> {
+        let mut warm: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for row in core.ledger.warm.iter() {
+            let (programs, pages) = warm.entry(row.node).or_default();
+            *programs += 1;
+            *pages += u64::from(row.pages);
+        }
+        let absent = |machine: &crate::nodes::Machine| NodeNow {
+            node: machine.node,
+            health: Health::Absent,
+            job: None,
+            boot: 0,
+            mac: mac_text(machine.mac),
+            address: machine.address.map(|address| address.to_string()),
+            values: Vec::new(),
+        };
+        let listed = core
+            .table
+            .machines()
+            .map(|machine| (machine.node, absent(machine)));
+        let mut nodes: BTreeMap<u32, NodeNow> = listed.collect();
+        for status in core.endpoint.nodes() {
+            let kept = warm.get(&status.node.0).copied().unwrap_or_default();
+            nodes.insert(status.node.0, self.node(core, &status, now, kept));
+        }
+        self.before.retain(|node, _| nodes.contains_key(node));
+        nodes.into_values().collect()
+    }
+
+    fn node(
+        &mut self,
+        core: &Core,
+        status: &NodeStatus,
+        now: Instant,
+        warm: (u64, u64),
+    ) -> NodeNow {
+        let node = status.node.0;
+        let job = core.runner.job_of(node);
+        let silent_us = now
+            .as_micros()
+            .saturating_sub(status.last_heard.as_micros());
+        let health = match status.state {
+            NodeState::Joining => Health::Absent,
+            NodeState::Lost => Health::Lost,
+            NodeState::Left => Health::Left,
+            NodeState::Up if silent_us > STALE_AFTER_US => Health::Stale,
+            NodeState::Up if silent_us > SLOW_AFTER_US => Health::Slow,
+            NodeState::Up if job.is_some() => Health::Busy,
+            NodeState::Up => Health::Idle,
+        };
+        let present = matches!(health, Health::Idle | Health::Busy | Health::Slow);
+        let known = Known {
+            vitals: status.vitals,
+            busy_ppm: self.busy(node, status),
+            silent_us,
+            has_job: job.is_some(),
+            warm_programs: warm.0,
+            warm_pages: warm.1,
+        };
+        NodeNow {
+            node,
+            health,
+            job: job.filter(|_| status.state == NodeState::Up),
+            boot: status.epoch.0,
+            mac: mac_text(status.mac),
+            address: Some(status.addr.to_string()),
+            values: if present {
+                metrics::values(&known)
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    /// Parts in a million of the time between the last two heartbeats that the node was not halted.
+    fn busy(&mut self, node: u32, status: &NodeStatus) -> Option<i64> {
+        let vitals = &status.vitals;
+        let before = self.before.entry(node).or_default();
+        if before.boot != status.epoch.0 || vitals.uptime_us < before.uptime_us {
+            *before = Before {
+                boot: status.epoch.0,
+                uptime_us: vitals.uptime_us,
+                idle_us: vitals.idle_us,
+                busy_ppm: None,
+            };
+        }
+        let up = vitals.uptime_us - before.uptime_us;
+        if up > 0 {
+            let idle = vitals.idle_us.saturating_sub(before.idle_us).min(up);
+            let ppm = u128::from(up - idle) * 1_000_000 / u128::from(up);
+            *before = Before {
+                boot: before.boot,
+                uptime_us: vitals.uptime_us,
+                idle_us: vitals.idle_us,
+                busy_ppm: i64::try_from(ppm).ok(),
+            };
+        }
+        before.busy_ppm
+    }
+}

@@ -1,0 +1,219 @@
+// The page as a whole: what is known, what is shown of it, and the stream that keeps it up to date.
+import { el, show, title } from "./format.js";
+import { Stream, save } from "./stream.js";
+import { Events, JobView, Jobs, NodeView, Nodes, Overview, Programs } from "./views.js";
+
+const WORDS = { i: "idle", b: "busy", s: "slow", t: "stale", l: "lost", x: "left", a: "absent" };
+const FIRST_METRIC = "hearth_node_busy_ratio";
+const byId = (id) => document.getElementById(id);
+
+const app = {
+  nodes: [], values: [], letters: "", jobOf: [], jobs: [], events: [], seen: new Set(), metrics: [], tree: [], all: null,
+  metric: { name: FIRST_METRIC, unit: "ratio", help: "", counter: false }, strip: { healths: {}, active: 0, loss: 0 },
+  at: Date.now(), live: true, seconds: 900, custom: null, ready: false,
+
+  /** What is shown, in milliseconds since 1970. */
+  range() {
+    if (this.custom) return this.custom;
+    const to = this.live ? this.at : this.pausedAt;
+    return { from: to - this.seconds * 1000, to: to + 1 };
+  },
+
+  columns() {
+    return { nodes: this.nodes, values: this.values, healths: [...this.letters].map((letter) => WORDS[letter] || "unknown"), jobs: this.jobOf };
+  },
+
+  saw(numbers) { this.seen = new Set(numbers); badge(); },
+};
+
+let view = null;
+let held = null;
+
+const stream = new Stream(frame, (word, text) => link(word, text));
+
+function link(word, text) {
+  const box = byId("link");
+  if (box.textContent !== text) box.textContent = text;
+  box.className = `link ${word}`;
+}
+
+function connect() {
+  const query = new URLSearchParams({ metric: app.metric.name });
+  const node = /^#\/node\/(\d+)$/.exec(location.hash);
+  if (node) query.set("node", node[1]);
+  stream.open(`/v1/monitor/stream?${query}`);
+}
+
+function frame(kind, body) {
+  // While the page is paused only the newest snapshot is kept, so that going on is at once.
+  link("good", app.live ? "live" : "paused");
+  if (!app.live && app.ready) { if (kind === "snapshot") held = body; return; }
+  const began = performance.now();
+  take(body);
+  if (kind === "snapshot") {
+    snapshot(body);
+  } else if (view) {
+    view.frame(body);
+  }
+  strip();
+  badge();
+  // The layout belongs to the time that an update takes.
+  document.body.dataset.height = String(byId("main").offsetHeight);
+  document.body.dataset.updateMs = (performance.now() - began).toFixed(2);
+  document.body.dataset.frames = String(Number(document.body.dataset.frames || 0) + 1);
+}
+
+function take(body) {
+  app.at = body.at;
+  app.values = body.v;
+  app.letters = body.h;
+  app.strip = body.strip;
+  app.all = body.all || null;
+  if (body.jobs) app.jobs = body.jobs;
+  if (body.job) app.jobOf = body.job;
+  if (body.events) app.events = body.events;
+  if (body.seen) app.seen = new Set(body.seen);
+}
+
+function snapshot(body) {
+  app.nodes = body.nodes;
+  app.tree = body.tree;
+  app.metrics = body.metrics;
+  app.metric = body.metrics.find((metric) => metric.name === body.metric);
+  byId("version").textContent = `${body.version}, ${body.nodes.length} nodes`;
+  byId("help").textContent = app.metric.help;
+  const select = byId("metric");
+  if (select.options.length !== app.metrics.length) {
+    select.replaceChildren(...app.metrics.map((metric) => el("option", { value: metric.name }, title(metric))));
+  }
+  select.value = app.metric.name;
+  const first = !app.ready;
+  app.ready = true;
+  if (first || !view) route(); else if (view.reset) view.reset();
+}
+
+function strip() {
+  const healths = app.strip.healths;
+  const up = (healths.idle || 0) + (healths.busy || 0);
+  const entries = [
+    ["Up", up, up ? "good" : ""], ["Busy", healths.busy || 0, ""], ["Slow", healths.slow || 0, healths.slow ? "warn" : ""],
+    ["Stale", healths.stale || 0, healths.stale ? "warn" : ""], ["Lost", healths.lost || 0, healths.lost ? "bad" : ""],
+    ["Absent", (healths.absent || 0) + (healths.left || 0), ""], ["Loss", show(app.strip.loss, { unit: "ratio" }), app.strip.loss > 0.01 ? "warn" : ""],
+    ["Jobs", app.strip.active, ""],
+  ];
+  const box = byId("strip");
+  if (!box.children.length) box.append(...entries.map(([name]) => el("div", {}, el("dt", {}, name), el("dd", {}))));
+  entries.forEach(([, value, tone], index) => {
+    const entry = box.children[index];
+    const text = String(value);
+    if (entry.lastChild.textContent !== text) entry.lastChild.textContent = text;
+    if (entry.className !== tone) entry.className = tone;
+  });
+  const trouble = app.strip.trouble;
+  byId("trouble").hidden = !trouble;
+  if (trouble) byId("trouble").textContent = `Values are not kept: ${trouble}`;
+}
+
+function badge() {
+  const unseen = app.events.filter((event) => event.severity !== "info" && !app.seen.has(event.seq)).length;
+  byId("unseen").hidden = !unseen;
+  byId("unseen").textContent = String(unseen);
+  byId("unseen").setAttribute("aria-label", `${unseen} not acknowledged`);
+}
+
+const ROUTES = {
+  overview: Overview, nodes: Nodes, node: NodeView, jobs: Jobs, job: JobView, programs: Programs, program: Programs, events: Events,
+};
+
+function route() {
+  const [, name = "overview", detail = ""] = location.hash.split("/");
+  const View = Object.hasOwn(ROUTES, name) ? ROUTES[name] : Overview;
+  if (view && view.close) view.close();
+  const main = byId("main");
+  main.replaceChildren();
+  const parent = { node: "nodes", job: "jobs", program: "programs" }[name] || name;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.getAttribute("href") === `#/${parent}`) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+  }
+  view = new View(app, decodeURIComponent(detail));
+  view.open(main);
+}
+
+function setLive(live) {
+  if (live) {
+    app.custom = null;
+    if (byId("range").value === "custom") { byId("range").value = "900"; app.seconds = 900; byId("custom").hidden = true; }
+  } else {
+    app.pausedAt = app.at;
+  }
+  app.live = live;
+  byId("live").setAttribute("aria-pressed", String(live));
+  byId("live").textContent = live ? "Live" : "Paused";
+  if (live) { held = null; connect(); } else if (view) link("good", "paused");
+}
+
+function theme(name) {
+  document.documentElement.dataset.theme = name;
+  byId("theme").textContent = name === "dark" ? "Light" : "Dark";
+  if (view && app.ready) { if (view.chart && view.chart.plot) view.chart.draw(); }
+}
+
+function local(ms) {
+  const date = new Date(ms - new Date(ms).getTimezoneOffset() * 60_000);
+  return date.toISOString().slice(0, 19);
+}
+
+byId("metric").addEventListener("change", (event) => {
+  app.metric = app.metrics.find((metric) => metric.name === event.target.value);
+  if (app.live) connect(); else if (view && view.reset) view.reset();
+});
+byId("range").addEventListener("change", (event) => {
+  const custom = event.target.value === "custom";
+  byId("custom").hidden = !custom;
+  if (custom) {
+    const range = app.range();
+    byId("from").value = local(range.from);
+    byId("to").value = local(range.to);
+    return;
+  }
+  app.custom = null;
+  app.seconds = Number(event.target.value);
+  if (view && view.reset) view.reset();
+});
+byId("apply").addEventListener("click", () => {
+  const from = new Date(byId("from").value).getTime();
+  const to = new Date(byId("to").value).getTime();
+  if (!(from < to)) return;
+  setLive(false);
+  app.custom = { from, to };
+  if (view && view.reset) view.reset();
+});
+byId("live").addEventListener("click", () => setLive(!app.live));
+byId("controls").addEventListener("submit", (event) => event.preventDefault());
+byId("csv").addEventListener("click", () => {
+  const { from, to } = app.range();
+  const query = new URLSearchParams({ from, to, metrics: app.metric.name, points: 5000 });
+  const node = /^#\/node\/(\d+)$/.exec(location.hash);
+  if (node) { query.set("nodes", `n${node[1]}`); query.delete("metrics"); }
+  save(`/v1/monitor/csv?${query}`, `hearth-${new Date(to).toISOString().replaceAll(/[:.]/g, "-")}.csv`).catch((error) => link("bad", error.message));
+});
+byId("theme").addEventListener("click", () => {
+  const name = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  localStorage.setItem("hearth-theme", name);
+  theme(name);
+});
+window.addEventListener("hashchange", () => {
+  if (!app.ready) return;
+  const node = location.hash.startsWith("#/node/");
+  route();
+  // One node's values come by the stream.
+  if (app.live && (node || app.all)) connect();
+  byId("main").focus({ preventScroll: true });
+  scrollTo(0, 0);
+});
+window.addEventListener("resize", () => { if (view && view.chart && app.ready) view.chart.draw(); });
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+theme(localStorage.getItem("hearth-theme") || (dark.matches ? "dark" : "light"));
+dark.addEventListener("change", (event) => { if (!localStorage.getItem("hearth-theme")) theme(event.matches ? "dark" : "light"); });
+connect();

@@ -1,0 +1,449 @@
+// The views: each is made when it is opened, and told of every frame while it is open.
+import { el, hostlist, show, span, title, when } from "./format.js";
+import { get, post } from "./stream.js";
+import { Grid } from "./grid.js";
+
+const ROWS_MOST = 200;
+const SPARK_TICKS = 60;
+// A name, not an address: nothing is fetched.
+const SVG = `${"http:"}//www.w3.org/2000/svg`;
+
+function panel(heading, ...children) {
+  const id = `h${heading.replaceAll(/[^a-zA-Z]/g, "")}`;
+  return el("section", { class: "panel", "aria-labelledby": id }, el("h2", { id }, heading), ...children);
+}
+
+function facts(pairs) {
+  const list = el("dl", { class: "facts" });
+  for (const [name, value] of pairs) list.append(el("dt", {}, name), el("dd", {}, value instanceof Node ? value : String(value ?? "")));
+  return list;
+}
+
+function state(word) { return el("span", { class: `state-${/^[a-z-]+$/.test(word) ? word : "other"}` }, word); }
+function nodeLink(number) { return el("a", { href: `#/node/${number}` }, `n${number}`); }
+function jobLink(job) { return job ? el("a", { href: `#/job/${job}` }, String(job)) : ""; }
+
+/** A line over time: mean of the nodes, with the smallest and largest around it. */
+export class Chart {
+  constructor(app, nodes) {
+    this.app = app;
+    this.nodes = nodes;
+    this.box = el("div", { class: "chart" });
+    this.note = el("p", { class: "quiet" });
+    this.data = [[], [], [], []];
+    this.loading = 0;
+  }
+
+  element() { return [this.box, this.note]; }
+
+  /** The nodes' list has changed. */
+  async load() {
+    const turn = (this.loading += 1);
+    const { from, to } = this.app.range();
+    const query = new URLSearchParams({ metric: this.app.metric.name, from, to, points: 1000 });
+    if (this.nodes !== null) query.set("nodes", this.nodes);
+    this.loaded = Date.now();
+    let answer;
+    try {
+      answer = await get(`/v1/monitor/series?${query}`);
+    } catch (error) {
+      this.note.textContent = `No history: ${error.message}`;
+      answer = { level: "tick", at_ms: [], min: [], mean: [], max: [], nodes: [] };
+    }
+    if (turn !== this.loading) return;
+    this.level = answer.level;
+    const seconds = answer.at_ms.map((ms) => ms / 1000);
+    this.data = [seconds, answer.mean, answer.min, answer.max];
+    this.nodesNow = answer.nodes.at(-1) ?? 0;
+    this.gaps();
+    this.draw();
+  }
+
+  /** Breaks the lines where nothing was measured. */
+  gaps() {
+    const apart = { tick: 3, minute: 130, hour: 7300 }[this.level];
+    const out = [[], [], [], []];
+    for (let index = 0; index < this.data[0].length; index += 1) {
+      const before = this.data[0][index - 1];
+      if (index && this.data[0][index] - before > apart) {
+        out[0].push(before + apart / 2);
+        for (let line = 1; line < 4; line += 1) out[line].push(null);
+      }
+      for (let line = 0; line < 4; line += 1) out[line].push(this.data[line][index]);
+    }
+    this.data = out;
+  }
+
+  frame() {
+    if (!this.app.live) return;
+    if (this.level !== "tick") {
+      if (Date.now() - this.loaded > 30_000) this.load();
+      return;
+    }
+    const values = this.pick().filter((value) => value !== null && value !== undefined);
+    const at = this.app.at / 1000;
+    if (this.data[0].length && at <= this.data[0].at(-1)) return;
+    if (this.data[0].length && at - this.data[0].at(-1) > 3) this.push(at - 1, [null, null, null]);
+    if (values.length) {
+      const sum = values.reduce((total, value) => total + value, 0);
+      this.push(at, [sum / values.length, Math.min(...values), Math.max(...values)]);
+    }
+    this.nodesNow = values.length;
+    const from = this.app.range().from / 1000;
+    let old = 0;
+    while (old < this.data[0].length && this.data[0][old] < from) old += 1;
+    if (old) this.data = this.data.map((line) => line.slice(old));
+    this.draw();
+  }
+
+  push(at, values) {
+    this.data[0].push(at);
+    values.forEach((value, index) => this.data[index + 1].push(value));
+  }
+
+  pick() {
+    if (this.nodes === null) return this.app.values;
+    if (!this.wanted) this.wanted = new Set(hostlist(this.nodes));
+    return this.app.values.filter((_, index) => this.wanted.has(this.app.nodes[index].n));
+  }
+
+  draw() {
+    const metric = this.app.metric;
+    this.note.textContent = this.data[0].length
+      ? `${title(metric)}: ${this.nodesNow === 1 ? "one node" : `mean, smallest and largest of ${this.nodesNow} nodes`}, by ${this.level}. ${metric.help}`
+      : this.note.textContent || "No data in this range.";
+    const width = Math.max(240, this.box.clientWidth || 600);
+    const key = `${metric.name} ${document.documentElement.dataset.theme} ${width}`;
+    if (this.plot && this.key === key) { this.plot.setData(this.data); return; }
+    if (this.plot) this.plot.destroy();
+    this.key = key;
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const value = (_, raw) => show(raw, metric);
+    const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+    this.plot = new uPlot({
+      width, height: 220, cursor: { drag: { x: true, y: false } },
+      scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.05 : 1] } },
+      axes: [axis, { ...axis, size: 78, values: (_, ticks) => ticks.map((tick) => show(tick, metric)) }],
+      series: [{}, { label: "mean", stroke: colour("--accent"), width: 2, value },
+        { label: "smallest", stroke: colour("--quiet"), width: 1, value }, { label: "largest", stroke: colour("--quiet"), width: 1, value }],
+      bands: [{ series: [3, 2], fill: `${colour("--c3")}44` }],
+    }, this.data, this.box);
+  }
+
+  close() { if (this.plot) this.plot.destroy(); }
+}
+
+/** Grid and chart. */
+export class Overview {
+  constructor(app) {
+    this.app = app;
+    this.grid = new Grid((index) => { location.hash = `#/node/${app.nodes[index].n}`; });
+    this.chart = new Chart(app, null);
+  }
+
+  open(main) {
+    main.append(panel("Nodes", ...this.grid.element()), panel("All nodes over time", ...this.chart.element()));
+    this.reset();
+  }
+
+  reset() {
+    this.grid.build(this.app.nodes, this.app.tree);
+    this.past();
+    this.chart.load();
+  }
+
+  /** Live values, or those at the end of a range of the past. */
+  async past() {
+    if (this.app.live) { this.grid.update(this.app.values, this.app.letters, this.app.metric); return; }
+    try {
+      const answer = await get(`/v1/monitor/at?${new URLSearchParams({ metric: this.app.metric.name, time: this.app.range().to })}`);
+      if (!this.app.live) this.grid.update(this.app.nodes.map((node) => answer.values[node.n] ?? null), "i".repeat(this.app.nodes.length), this.app.metric);
+    } catch { /* the chart says it */ }
+  }
+
+  frame() {
+    if (!this.app.live) return;
+    this.grid.update(this.app.values, this.app.letters, this.app.metric);
+    this.chart.frame();
+  }
+
+  close() { this.chart.close(); }
+}
+
+/** A table of nodes with filter, order and small lines. */
+export class Nodes {
+  constructor(app) {
+    this.app = app;
+    this.order = "name";
+    this.down = false;
+    this.rows = new Map();
+  }
+
+  open(main) {
+    this.filter = el("input", { type: "search", id: "filter", placeholder: "n12, busy, 52:54:00 ...", oninput: () => this.draw() });
+    this.count = el("span", { class: "quiet", role: "status" });
+    const head = el("tr");
+    this.heads = {};
+    for (const [key, text] of [["name", "Node"], ["health", "State"], ["job", "Job"], ["value", "Value"]]) {
+      this.heads[key] = el("th", { scope: "col" }, el("button", { type: "button", onclick: () => this.sort(key) }, text));
+      head.append(this.heads[key]);
+    }
+    head.append(el("th", { scope: "col" }, "Last minute"), el("th", { scope: "col", class: "wide" }, "Address"), el("th", { scope: "col", class: "wide" }, "MAC"));
+    this.body = el("tbody");
+    main.append(panel("Nodes", el("div", { class: "row" }, el("label", {}, "Filter ", this.filter), this.count),
+      el("table", {}, el("thead", {}, head), this.body)));
+    this.reset();
+  }
+
+  sort(key) { this.down = this.order === key ? !this.down : false; this.order = key; this.draw(); }
+  reset() { this.lines = new Map(); this.past(); this.draw(); }
+
+  /** What the small lines begin with. */
+  async past() {
+    const shown = this.list().slice(0, ROWS_MOST).map((row) => row.node.n);
+    if (!shown.length) return;
+    const to = this.app.range().to;
+    const query = new URLSearchParams({ metric: this.app.metric.name, nodes: `n[${shown.join(",")}]`, from: to - SPARK_TICKS * 1000, to, level: "tick" });
+    const lines = this.lines;
+    try {
+      const answer = await get(`/v1/monitor/nodes?${query}`);
+      if (lines !== this.lines) return;
+      for (const [node, points] of Object.entries(answer.nodes)) {
+        const known = lines.get(Number(node)) || [];
+        lines.set(Number(node), [...points.map((point) => point[1]), ...known].slice(-SPARK_TICKS));
+      }
+      this.draw();
+    } catch { /* without history the lines begin now */ }
+  }
+
+  list() {
+    const { nodes, values, healths, jobs } = this.app.columns();
+    const words = (this.filter ? this.filter.value : "").toLowerCase().split(/[\s,]+/).filter(Boolean);
+    const rows = nodes.map((node, index) => ({ node, value: values[index], health: healths[index], job: jobs[index] }));
+    const has = (row, word) => row.node.name === word || row.health.includes(word) || (row.node.mac || "").includes(word)
+      || (row.node.address || "").includes(word) || (word.length > 1 && row.node.name.startsWith(word)) || `job${row.job}` === word;
+    return words.length ? rows.filter((row) => words.some((word) => has(row, word))) : rows;
+  }
+
+  draw() {
+    const keys = { name: (row) => row.node.n, health: (row) => row.health, job: (row) => row.job || Infinity, value: (row) => row.value ?? -Infinity };
+    const key = keys[this.order];
+    const rows = this.list();
+    rows.sort((a, b) => ((key(a) > key(b)) - (key(a) < key(b))) * (this.down ? -1 : 1) || a.node.n - b.node.n);
+    for (const [name, head] of Object.entries(this.heads)) head.setAttribute("aria-sort", name === this.order ? (this.down ? "descending" : "ascending") : "none");
+    this.count.textContent = rows.length > ROWS_MOST ? `${ROWS_MOST} of ${rows.length} nodes shown: filter for others` : `${rows.length} nodes`;
+    this.body.replaceChildren(...rows.slice(0, ROWS_MOST).map((row) => this.row(row)));
+  }
+
+  row(row) {
+    return el("tr", {}, el("td", {}, nodeLink(row.node.n)), el("td", {}, state(row.health)), el("td", {}, jobLink(row.job)),
+      el("td", {}, show(row.value, this.app.metric)), el("td", {}, this.spark(row.node.n)),
+      el("td", { class: "wide" }, row.node.address || ""), el("td", { class: "wide" }, row.node.mac || ""));
+  }
+
+  spark(number) {
+    const line = this.lines.get(number) || [];
+    const svg = document.createElementNS(SVG, "svg");
+    svg.setAttribute("viewBox", `0 0 ${SPARK_TICKS} 20`);
+    svg.setAttribute("preserveAspectRatio", "none");
+    svg.setAttribute("class", "spark");
+    svg.setAttribute("aria-hidden", "true");
+    const path = document.createElementNS(svg.namespaceURI, "path");
+    const most = Math.max(...line.filter((value) => value !== null), 0) || 1;
+    let draw = "";
+    let pen = "M";
+    line.forEach((value, index) => {
+      if (value === null || value === undefined) { pen = "M"; return; }
+      draw += `${pen}${index + SPARK_TICKS - line.length} ${(19 - (value / most) * 18).toFixed(1)}`;
+      pen = "L";
+    });
+    path.setAttribute("d", draw);
+    svg.append(path);
+    return svg;
+  }
+
+  frame() {
+    if (!this.app.live) return;
+    this.app.nodes.forEach((node, index) => {
+      const line = this.lines.get(node.n) || [];
+      line.push(this.app.values[index]);
+      if (line.length > SPARK_TICKS) line.shift();
+      this.lines.set(node.n, line);
+    });
+    if (!this.body.contains(document.activeElement)) this.draw();
+  }
+}
+
+/** One node. */
+export class NodeView {
+  constructor(app, number) {
+    this.app = app;
+    this.number = Number(number);
+    this.chart = new Chart(app, `n${this.number}`);
+  }
+
+  open(main) {
+    this.about = el("div");
+    this.values = el("tbody");
+    main.append(panel(`Node n${this.number}`, this.about), panel("Over time", ...this.chart.element()),
+      panel("All values", el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Metric"), el("th", { scope: "col", class: "number" }, "Value"), el("th", { scope: "col", class: "wide" }, "Meaning"))), this.values)));
+    this.reset();
+  }
+
+  reset() { this.draw(); this.chart.load(); }
+
+  draw() {
+    const index = this.app.nodes.findIndex((node) => node.n === this.number);
+    if (index < 0) { this.about.replaceChildren(`There is no node n${this.number}.`); return; }
+    const node = this.app.nodes[index];
+    const { healths, jobs } = this.app.columns();
+    this.about.replaceChildren(facts([["State", state(healths[index])], ["Job", jobLink(jobs[index])], ["Address", node.address], ["MAC", node.mac]]));
+    const all = this.app.all || [];
+    this.values.replaceChildren(...this.app.metrics.map((metric, place) => el("tr", {}, el("td", {}, title(metric)),
+      el("td", { class: "number" }, show(all[place], metric)), el("td", { class: "wide quiet" }, metric.help))));
+  }
+
+  frame() { if (this.app.live) { this.draw(); this.chart.frame(); } }
+  close() { this.chart.close(); }
+}
+
+function jobRow(job) {
+  const took = job.started_unix_us ? span(((job.ended_unix_us || Date.now() * 1000) - job.started_unix_us) / 1e6) : "";
+  return el("tr", {}, el("td", {}, jobLink(job.id)), el("td", {}, job.name), el("td", {}, state(job.state)), el("td", {}, String(job.ranks)),
+    el("td", {}, job.nodes), el("td", {}, took), el("td", { class: "wide" }, job.user), el("td", { class: "wide" }, job.reason));
+}
+
+function jobTable(jobs, empty) {
+  if (!jobs.length) return el("p", { class: "quiet" }, empty);
+  const heads = ["Job", "Program", "State", "Ranks", "Nodes", "Time"].map((text) => el("th", { scope: "col" }, text));
+  heads.push(...["User", "Why"].map((text) => el("th", { scope: "col", class: "wide" }, text)));
+  return el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...jobs.map(jobRow)));
+}
+
+/** Queue, running jobs, and the last that ended. */
+export class Jobs {
+  constructor(app) { this.app = app; }
+
+  open(main) {
+    this.parts = { Running: el("div"), Queue: el("div"), Ended: el("div") };
+    for (const [name, part] of Object.entries(this.parts)) main.append(panel(name, part));
+    this.reset();
+  }
+
+  reset() {
+    const waits = (job) => job.state === "pending";
+    const order = (a, b) => b.priority - a.priority || a.id - b.id;
+    const jobs = this.app.jobs;
+    this.parts.Running.replaceChildren(jobTable(jobs.filter((job) => !job.over && !waits(job)), "No job runs."));
+    const queue = jobs.filter(waits).sort(order);
+    this.parts.Queue.replaceChildren(jobTable(queue, "Nothing waits."));
+    const hidden = this.app.strip.active - jobs.filter((job) => !job.over).length;
+    if (hidden > 0) this.parts.Queue.append(el("p", { class: "quiet" }, `${hidden} more: see hearth jobs.`));
+    this.parts.Ended.replaceChildren(jobTable(jobs.filter((job) => job.over).reverse(), "No job has ended yet."));
+  }
+
+  frame(changed) { if (changed.jobs) this.reset(); }
+}
+
+/** One job. */
+export class JobView {
+  constructor(app, id) { this.app = app; this.id = Number(id); this.chart = null; }
+
+  open(main) {
+    this.about = el("div");
+    this.box = el("div");
+    main.append(panel(`Job ${this.id}`, this.about), panel("Its nodes over time", this.box));
+    this.reset();
+  }
+
+  async reset() {
+    let job = this.app.jobs.find((job) => job.id === this.id);
+    if (!job) {
+      try { job = { ...(await get(`/v1/jobs/${this.id}`)) }; job.ranks = job.ranks_total; } catch (error) { this.about.replaceChildren(error.message); return; }
+    }
+    const nodes = el("span");
+    for (const number of hostlist(job.nodes).slice(0, 256)) nodes.append(nodeLink(number), " ");
+    const ms = (us) => when(us ? us / 1000 : 0);
+    const program = el("a", { href: `#/program/${encodeURIComponent(job.program)}` }, job.name);
+    this.about.replaceChildren(facts([["Program", program], ["State", state(job.state)], ["Why", job.reason], ["User", job.user], ["Ranks", job.ranks], ["Nodes", nodes],
+      ["Submitted", ms(job.submitted_unix_us)], ["Started", ms(job.started_unix_us)], ["Ended", ms(job.ended_unix_us)], ["Exit status", job.exit_status]]));
+    if (!this.chart && job.nodes) {
+      this.chart = new Chart(this.app, job.nodes);
+      this.box.replaceChildren(...this.chart.element());
+    } else if (!job.nodes) this.box.replaceChildren(el("p", { class: "quiet" }, "It has no nodes yet."));
+    if (this.chart) this.chart.load();
+  }
+
+  frame(changed) { if (changed.jobs) this.reset(); else if (this.chart) this.chart.frame(); }
+  close() { if (this.chart) this.chart.close(); }
+}
+
+/** Programs that were launched, and one of them. */
+export class Programs {
+  constructor(app, hash) { this.app = app; this.hash = hash; }
+
+  open(main) {
+    this.box = el("div");
+    main.append(panel(this.hash ? "Program" : "Programs", this.box));
+    this.reset();
+  }
+
+  async reset() {
+    let list;
+    try { list = await get("/v1/programs"); } catch (error) { this.box.replaceChildren(error.message); return; }
+    if (this.hash) {
+      const program = list.find((program) => program.program === this.hash);
+      if (!program) { this.box.replaceChildren("There is no such program."); return; }
+      const nodes = el("span");
+      for (const number of hostlist(program.nodes).slice(0, 256)) nodes.append(nodeLink(number), " ");
+      this.box.replaceChildren(facts([["Name", program.name], ["Id", program.program], ["Bytes", program.bytes], ["Kept on", nodes], ["Pages", program.pages],
+        ["Launches", program.launches], ["On nodes that kept it", program.hits]]), jobTable(this.app.jobs.filter((job) => job.program === this.hash).reverse(), "None of the last jobs ran it."));
+      return;
+    }
+    const heads = ["Program", "Bytes", "Kept on", "Launches", "Warm"].map((text) => el("th", { scope: "col" }, text));
+    const rows = list.slice(0, ROWS_MOST).map((program) => el("tr", {}, el("td", {}, el("a", { href: `#/program/${encodeURIComponent(program.program)}` }, program.name || program.program.slice(0, 12))),
+      el("td", {}, String(program.bytes)), el("td", {}, program.nodes), el("td", {}, String(program.launches)), el("td", {}, String(program.hits))));
+    this.box.replaceChildren(rows.length ? el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)) : el("p", { class: "quiet" }, "No program was launched yet."));
+  }
+
+  frame(changed) { if (changed.jobs) this.reset(); }
+}
+
+/** What happened. */
+export class Events {
+  constructor(app) { this.app = app; }
+
+  open(main) {
+    this.hide = el("input", { type: "checkbox", id: "hide", onchange: () => this.reset() });
+    this.body = el("tbody");
+    this.said = el("span", { role: "status", class: "quiet" });
+    const all = el("button", { type: "button", id: "ack-all", onclick: () => this.acknowledge(this.list().map((event) => event.seq)) }, "Acknowledge all");
+    const heads = ["Time", "Kind", "What", ""].map((text) => el("th", { scope: "col" }, text));
+    main.append(panel("Events", el("div", { class: "row" }, el("label", {}, this.hide, " hide acknowledged"), all, this.said), el("table", {}, el("thead", {}, el("tr", {}, ...heads)), this.body)));
+    this.reset();
+  }
+
+  list() {
+    const events = this.app.events.toReversed();
+    return this.hide.checked ? events.filter((event) => !this.app.seen.has(event.seq)) : events;
+  }
+
+  async acknowledge(numbers) {
+    try {
+      this.app.saw(await post("/v1/monitor/acknowledge", { events: numbers }));
+      this.said.textContent = "";
+    } catch (error) { this.said.textContent = error.message; }
+    this.reset();
+  }
+
+  reset() {
+    this.body.replaceChildren(...this.list().map((event) => {
+      const seen = this.app.seen.has(event.seq);
+      const act = seen ? "seen" : el("button", { type: "button", "aria-label": `Acknowledge event ${event.seq}`, onclick: () => this.acknowledge([event.seq]) }, "Acknowledge");
+      return el("tr", { class: seen ? "seen" : "", "data-seq": event.seq }, el("td", {}, when(event.time_unix_us / 1000)), el("td", {}, state(event.severity), ` ${event.kind}`), el("td", {}, event.text), el("td", {}, act));
+    }));
+  }
+
+  frame(changed) { if (changed.events || changed.seen) this.reset(); }
+}

@@ -1,0 +1,575 @@
+//! Queries. The same while values arrive and years later: what is not rolled up yet is rolled up on the way.
+//!
+//! Key types: [`Reader`], [`Span`], [`Level`], [`Point`]. A question reads the coarsest level that gives it
+//! enough points: ticks, minutes, or hours.
+//!
+//! Invariants: a reader changes nothing; a missing file is a gap and no error; a row that cannot be decoded
+//! is skipped and counted ([`Reader::unreadable`]); memory is bounded by nodes times the points asked for.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rusqlite::types::ValueRef;
+
+use crate::day::{self, Day, Table, failed, key, unkey};
+use crate::metric::Kind;
+use crate::rollup::Rollup;
+use crate::{DAY_MS, HOUR_MS, MINUTE_MS, Metric, MonitorError, NODES_MAX, pack, rollup};
+
+/// Instants from one on and before another, in milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The first.
+    pub from_ms: u64,
+    /// The end.
+    pub to_ms: u64,
+}
+
+/// How fine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Every tick.
+    Tick,
+    /// Minutes.
+    Minute,
+    /// Hours.
+    Hour,
+}
+
+impl Level {
+    /// Milliseconds between two points; a tick is taken as a second.
+    pub fn step_ms(self) -> u64 {
+        match self {
+            Level::Tick => 1_000,
+            Level::Minute => MINUTE_MS,
+            Level::Hour => HOUR_MS,
+        }
+    }
+
+    /// The finest level of which `span` has at most `points` points; the coarsest where none has.
+    pub fn within(span: Span, points: u64) -> Level {
+        let length = span.to_ms.saturating_sub(span.from_ms);
+        let fits = |level: &Level| length / level.step_ms() <= points;
+        let levels = [Level::Tick, Level::Minute];
+        levels.into_iter().find(fits).unwrap_or(Level::Hour)
+    }
+
+    /// Its word: `tick`, `minute`, `hour`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Tick => "tick",
+            Level::Minute => "minute",
+            Level::Hour => "hour",
+        }
+    }
+}
+
+/// Values of some nodes in one step, in the metric's base unit; a counter as a rate a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// Beginning of the step, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The smallest value of any node.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// The mean over nodes and ticks.
+    pub mean: f64,
+    /// Nodes that it covers.
+    pub nodes: u32,
+}
+
+/// Which nodes a question is about.
+#[derive(Debug, Clone, Copy)]
+pub enum Nodes<'a> {
+    /// All.
+    All,
+    /// These, ascending.
+    Only(&'a [u32]),
+}
+
+impl Nodes<'_> {
+    fn has(&self, node: u32) -> bool {
+        match self {
+            Nodes::All => true,
+            Nodes::Only(nodes) => nodes.binary_search(&node).is_ok(),
+        }
+    }
+}
+
+/// What a node had last: time, and stored values in the order of the metrics asked for.
+pub type Last = (u64, Vec<Option<i64>>);
+
+/// Values that were reduced on their way: time, nodes covered, nodes that should be, stored values.
+pub type ReducedRow = (u64, u32, u32, Vec<Option<i64>>);
+
+/// Reads the files of one folder.
+#[derive(Debug)]
+pub struct Reader {
+    dir: PathBuf,
+    unreadable: Cell<u64>,
+}
+
+/// What a visitor gets for each node and step: time, node, a roll-up for each metric asked for.
+type Visit<'a> = dyn FnMut(u64, u32, &[Rollup]) + 'a;
+
+impl Reader {
+    /// Of the folder `dir`, which may be empty or missing still.
+    pub fn new(dir: &Path) -> Self {
+        Reader {
+            dir: dir.to_path_buf(),
+            unreadable: Cell::new(0),
+        }
+    }
+
+    /// Rows found so far that could not be decoded.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable.get()
+    }
+
+    /// The metrics of a span: of each name the newest declaration.
+    ///
+    /// # Errors
+    /// [`MonitorError`], here and below.
+    pub fn metrics(&self, span: Span) -> Result<Vec<Metric>, MonitorError> {
+        let mut found: Vec<Metric> = Vec::new();
+        for day in self.days(span)? {
+            for metric in day.metrics()? {
+                match found.iter_mut().find(|known| known.name == metric.name) {
+                    Some(known) => *known = metric,
+                    None => found.push(metric),
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Calls `visit` for each node and step of `span` that has data, by time, within a step by node, with
+    /// the roll-ups of `metrics`; a metric without data there has an empty one. The steps of days are
+    /// those of UTC.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    pub fn visit(
+        &self,
+        level: Level,
+        span: Span,
+        nodes: Nodes,
+        metrics: &[Metric],
+        visit: &mut Visit,
+    ) -> Result<(), MonitorError> {
+        for day in self.days(span)? {
+            let known = day.metrics()?;
+            let place = |metric: &Metric| {
+                known.iter().rposition(|known| {
+                    known.name == metric.name
+                        && known.kind == metric.kind
+                        && known.scale.to_bits() == metric.scale.to_bits()
+                })
+            };
+            let places: Vec<Option<usize>> = metrics.iter().map(place).collect();
+            let ask = Ask {
+                day: &day,
+                nodes,
+                places: &places,
+                from: span.from_ms.saturating_sub(day.began_ms),
+                to: (span.to_ms - day.began_ms).min(DAY_MS),
+                unreadable: &self.unreadable,
+            };
+            ask.visit(level, visit)?;
+        }
+        Ok(())
+    }
+
+    /// One metric over time, all `nodes` together: a counter as the rate of each node, from step to step.
+    /// A node that booted again in between gives no rate for that step.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    pub fn series(
+        &self,
+        metric: &Metric,
+        level: Level,
+        span: Span,
+        nodes: Nodes,
+    ) -> Result<Vec<Point>, MonitorError> {
+        let mut gather = Gather::default();
+        let mut rates = Rates::default();
+        let wider = widened(metric, level, span);
+        let (metrics, counter) = ([metric.clone()], metric.kind == Kind::Counter);
+        self.visit(level, wider, nodes, &metrics, &mut |at, node, rollups| {
+            let rollup = &rollups[0];
+            if counter {
+                if let Some(rate) = rates.rate(at, node, rollup, level)
+                    && at >= span.from_ms
+                {
+                    let rate = rate * metric.scale;
+                    gather.add(at, rate, rate, rate, 1.0);
+                }
+            } else if rollup.count > 0 {
+                let scale = |value: i64| value as f64 * metric.scale;
+                let sum = rollup.sum as f64 * metric.scale;
+                gather.add(
+                    at,
+                    scale(rollup.min),
+                    scale(rollup.max),
+                    sum,
+                    rollup.count as f64,
+                );
+            }
+        })?;
+        Ok(gather.finish())
+    }
+
+    /// One metric of every node over time: for small charts. Values as in [`Reader::series`], means.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    pub fn by_node(
+        &self,
+        metric: &Metric,
+        level: Level,
+        span: Span,
+        nodes: Nodes,
+    ) -> Result<BTreeMap<u32, Vec<(u64, f64)>>, MonitorError> {
+        let mut lists: BTreeMap<u32, Vec<(u64, f64)>> = BTreeMap::new();
+        let mut rates = Rates::default();
+        let metrics = [metric.clone()];
+        let wider = widened(metric, level, span);
+        self.visit(level, wider, nodes, &metrics, &mut |at, node, rollups| {
+            let rollup = &rollups[0];
+            let value = match metric.kind {
+                Kind::Counter => rates.rate(at, node, rollup, level),
+                Kind::Gauge => (rollup.count > 0).then(|| rollup.sum as f64 / rollup.count as f64),
+            };
+            if let Some(value) = value
+                && at >= span.from_ms
+            {
+                let list = lists.entry(node).or_default();
+                list.push((at, value * metric.scale));
+            }
+        })?;
+        Ok(lists)
+    }
+
+    /// What nodes had last at or before `at_ms`, not more than `age_ms` before: time and stored values in
+    /// the order of `metrics`.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    pub fn at(
+        &self,
+        at_ms: u64,
+        age_ms: u64,
+        metrics: &[Metric],
+    ) -> Result<BTreeMap<u32, Last>, MonitorError> {
+        let span = Span {
+            from_ms: at_ms.saturating_sub(age_ms),
+            to_ms: at_ms.saturating_add(1),
+        };
+        let mut found = BTreeMap::new();
+        self.visit(
+            Level::Tick,
+            span,
+            Nodes::All,
+            metrics,
+            &mut |at, node, rollups| {
+                let value = |rollup: &Rollup| (rollup.count > 0).then_some(rollup.max);
+                found.insert(node, (at, rollups.iter().map(value).collect()));
+            },
+        )?;
+        Ok(found)
+    }
+
+    /// Values that were reduced on their way, with their coverage: time, nodes covered, nodes that should
+    /// be, stored values in the order of `metrics`.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    pub fn reduced(
+        &self,
+        stream: u32,
+        span: Span,
+        metrics: &[Metric],
+    ) -> Result<Vec<ReducedRow>, MonitorError> {
+        let mut found = Vec::new();
+        for day in self.days(span)? {
+            let known = day.metrics()?;
+            let place = |metric: &Metric| known.iter().rposition(|known| known.name == metric.name);
+            let places: Vec<Option<usize>> = metrics.iter().map(place).collect();
+            let mut read = || {
+                let text = "SELECT at, covers, nodes, packed FROM reduced
+                    WHERE stream = ?1 AND at >= ?2 AND at < ?3 ORDER BY at";
+                let mut statement = day.connection.prepare(text)?;
+                let from = span.from_ms.saturating_sub(day.began_ms) as i64;
+                let to = (span.to_ms - day.began_ms) as i64;
+                let mut rows = statement.query((stream, from, to))?;
+                let mut values = Vec::new();
+                while let Some(row) = rows.next()? {
+                    let packed = row.get_ref(3)?.as_blob()?;
+                    if pack::decode(packed, &mut Vec::new(), &mut values).is_none() {
+                        self.unreadable.set(self.unreadable.get() + 1);
+                        continue;
+                    }
+                    let value =
+                        |place: &Option<usize>| place.and_then(|place| *values.get(place)?);
+                    let at = day.began_ms + row.get::<_, i64>(0)? as u64;
+                    let picked = places.iter().map(value).collect();
+                    found.push((at, row.get(1)?, row.get(2)?, picked));
+                }
+                Ok(())
+            };
+            read().map_err(failed("read", &day.path))?;
+        }
+        Ok(found)
+    }
+
+    /// The files of a span, the oldest first.
+    fn days(&self, span: Span) -> Result<Vec<Day>, MonitorError> {
+        if span.to_ms <= span.from_ms || !self.dir.exists() {
+            return Ok(Vec::new());
+        }
+        let (first, last) = (day::day_of(span.from_ms), day::day_of(span.to_ms - 1));
+        let mut days = Vec::new();
+        // By what is there, so that a span of a thousand years costs nothing.
+        for (number, _) in day::days_in(&self.dir)? {
+            if (first..=last).contains(&number) {
+                days.extend(Day::open(&self.dir, number)?);
+            }
+        }
+        Ok(days)
+    }
+}
+
+/// A question to one file; times are milliseconds of its day.
+struct Ask<'a> {
+    day: &'a Day,
+    nodes: Nodes<'a>,
+    places: &'a [Option<usize>],
+    from: u64,
+    to: u64,
+    unreadable: &'a Cell<u64>,
+}
+
+impl Ask<'_> {
+    fn visit(&self, level: Level, visit: &mut Visit) -> Result<(), MonitorError> {
+        let (table, coarse, fine) = match level {
+            Level::Tick => return self.ticks(visit).map_err(failed("read", &self.day.path)),
+            Level::Minute => (Table::Minutes, MINUTE_MS, Level::Tick),
+            Level::Hour => (Table::Hours, HOUR_MS, Level::Minute),
+        };
+        let closed = self
+            .day
+            .last_time(table)?
+            .map_or(0, |time| (time + 1) * coarse);
+        self.rolled(table, coarse, visit)
+            .map_err(failed("read", &self.day.path))?;
+        // The rest is not rolled up yet: from the finer level, a step at a time.
+        let rest = Ask {
+            from: self.from.max(closed),
+            ..*self
+        };
+        if rest.from >= rest.to {
+            return Ok(());
+        }
+        let mut under_way: BTreeMap<u32, Vec<Rollup>> = BTreeMap::new();
+        let mut step = 0;
+        let began = self.day.began_ms;
+        rest.visit(fine, &mut |at, node, rollups| {
+            let now = (at - began) / coarse;
+            if now != step {
+                for (node, rolled) in std::mem::take(&mut under_way) {
+                    visit(began + step * coarse, node, &rolled);
+                }
+                step = now;
+            }
+            rollup::merge_all(under_way.entry(node).or_default(), rollups);
+        })?;
+        for (node, rolled) in under_way {
+            visit(began + step * coarse, node, &rolled);
+        }
+        Ok(())
+    }
+
+    fn rolled(&self, table: Table, step: u64, visit: &mut Visit) -> rusqlite::Result<()> {
+        let text = format!(
+            "SELECT key, packed FROM {} WHERE key >= ?1 AND key < ?2 ORDER BY key",
+            table.name()
+        );
+        let mut statement = self.day.connection.prepare(&text)?;
+        let (from, to) = (self.from.div_ceil(step), self.to.div_ceil(step));
+        let mut all = Vec::new();
+        let mut row = |time: u64, node: u32, packed: &[u8]| {
+            if rollup::decode(packed, &mut all).is_none() {
+                self.unreadable.set(self.unreadable.get() + 1);
+                return;
+            }
+            let pick = |place: &Option<usize>| {
+                place
+                    .and_then(|place| all.get(place).copied())
+                    .unwrap_or(Rollup::EMPTY)
+            };
+            let picked: Vec<Rollup> = self.places.iter().map(pick).collect();
+            if picked.iter().any(|rollup| rollup.count > 0) {
+                visit(self.day.began_ms + time * step, node, &picked);
+            }
+        };
+        if let Nodes::Only(nodes) = self.nodes {
+            let text = format!("SELECT packed FROM {} WHERE key = ?1", table.name());
+            let mut one = self.day.connection.prepare(&text)?;
+            for time in from..to {
+                for &node in nodes.iter().filter(|&&node| node < NODES_MAX) {
+                    let mut rows = one.query([key(time, node)])?;
+                    if let Some(found) = rows.next()? {
+                        row(time, node, found.get_ref(0)?.as_blob()?);
+                    }
+                }
+            }
+            return Ok(());
+        }
+        let mut rows = statement.query([key(from, 0), key(to, 0)])?;
+        while let Some(found) = rows.next()? {
+            let (time, node) = unkey(found.get(0)?);
+            row(time, node, found.get_ref(1)?.as_blob()?);
+        }
+        Ok(())
+    }
+
+    fn ticks(&self, visit: &mut Visit) -> rusqlite::Result<()> {
+        let minute = self.from - self.from % MINUTE_MS;
+        let mut bases: BTreeMap<u32, (u64, Vec<i64>)> = BTreeMap::new();
+        let mut values = Vec::new();
+        let mut row = |at: u64, node: u32, packed: ValueRef| -> rusqlite::Result<()> {
+            let (last, base) = bases.entry(node).or_default();
+            // A row that continues one of another minute would be nonsense.
+            if *last != at / MINUTE_MS {
+                base.clear();
+                *last = at / MINUTE_MS;
+            }
+            if pack::decode(packed.as_blob()?, base, &mut values).is_none() {
+                self.unreadable.set(self.unreadable.get() + 1);
+                return Ok(());
+            }
+            if at >= self.from {
+                let pick = |place: &Option<usize>| {
+                    let value = place.and_then(|place| *values.get(place)?);
+                    value.map_or(Rollup::EMPTY, Rollup::one)
+                };
+                let picked: Vec<Rollup> = self.places.iter().map(pick).collect();
+                if picked.iter().any(|rollup| rollup.count > 0) {
+                    visit(self.day.began_ms + at, node, &picked);
+                }
+            }
+            Ok(())
+        };
+        // A few nodes: by key, tick by tick. Many: everything in its order.
+        const FEW: usize = 64;
+        match self.nodes {
+            Nodes::Only(nodes) if nodes.len() <= FEW => {
+                let connection = &self.day.connection;
+                let mut ticks = connection
+                    .prepare("SELECT at FROM ticks WHERE at >= ?1 AND at < ?2 ORDER BY at")?;
+                let mut one = connection.prepare("SELECT packed FROM samples WHERE key = ?1")?;
+                let mut ticks = ticks.query([minute as i64, self.to as i64])?;
+                while let Some(tick) = ticks.next()? {
+                    let at = tick.get::<_, i64>(0)? as u64;
+                    for &node in nodes.iter().filter(|&&node| node < NODES_MAX) {
+                        let mut rows = one.query([key(at, node)])?;
+                        if let Some(found) = rows.next()? {
+                            row(at, node, found.get_ref(0)?)?;
+                        }
+                    }
+                }
+            }
+            nodes => {
+                let text =
+                    "SELECT key, packed FROM samples WHERE key >= ?1 AND key < ?2 ORDER BY key";
+                let mut statement = self.day.connection.prepare(text)?;
+                let mut rows = statement.query([key(minute, 0), key(self.to, 0)])?;
+                while let Some(found) = rows.next()? {
+                    let (at, node) = unkey(found.get(0)?);
+                    if nodes.has(node) {
+                        row(at, node, found.get_ref(1)?)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The span to read: a rate needs the step before.
+fn widened(metric: &Metric, level: Level, span: Span) -> Span {
+    let before = match metric.kind {
+        Kind::Counter => level.step_ms(),
+        Kind::Gauge => 0,
+    };
+    Span {
+        from_ms: span.from_ms.saturating_sub(before),
+        ..span
+    }
+}
+
+/// Rates of counters from one step to the next.
+#[derive(Default)]
+struct Rates {
+    before: BTreeMap<u32, (u64, i64)>,
+}
+
+impl Rates {
+    /// Growth a second since the step before, in stored units; `None` for the first step, after a gap of
+    /// more than two steps, and when the counter began anew.
+    fn rate(&mut self, at: u64, node: u32, rollup: &Rollup, level: Level) -> Option<f64> {
+        if rollup.count == 0 {
+            return None;
+        }
+        let (before, value) = self.before.insert(node, (at, rollup.max))?;
+        let apart = at.saturating_sub(before);
+        if apart == 0 || apart > 2 * level.step_ms() || rollup.min < value {
+            return None;
+        }
+        Some((rollup.max - value) as f64 * 1_000.0 / apart as f64)
+    }
+}
+
+/// Points under way; rows come by time.
+#[derive(Default)]
+struct Gather {
+    points: Vec<Point>,
+    sum: f64,
+    count: f64,
+}
+
+impl Gather {
+    fn add(&mut self, at_ms: u64, min: f64, max: f64, sum: f64, count: f64) {
+        if self.points.last().is_none_or(|last| last.at_ms != at_ms) {
+            self.close();
+            self.points.push(Point {
+                at_ms,
+                min,
+                max,
+                mean: 0.0,
+                nodes: 0,
+            });
+        }
+        let last = self.points.last_mut().expect("pushed above");
+        last.min = last.min.min(min);
+        last.max = last.max.max(max);
+        last.nodes += 1;
+        self.sum += sum;
+        self.count += count;
+    }
+
+    fn close(&mut self) {
+        if let Some(last) = self.points.last_mut() {
+            last.mean = self.sum / self.count;
+        }
+        (self.sum, self.count) = (0.0, 0.0);
+    }
+
+    fn finish(mut self) -> Vec<Point> {
+        self.close();
+        self.points
+    }
+}

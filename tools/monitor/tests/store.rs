@@ -1,0 +1,392 @@
+//! The files as a whole: what goes in comes out, live and later, over restarts, midnight and limits.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use hearth_monitor::reader::Nodes;
+use hearth_monitor::{
+    DAY_MS, HOUR_MS, Level, Limits, MINUTE_MS, Metric, MonitorError, Reader, Reduced, Rollup,
+    Sample, Span, Writer, csv, keep,
+};
+use proptest::prelude::*;
+
+/// 2026-11-22T00:00:00Z.
+const MIDNIGHT: u64 = 20_779 * DAY_MS;
+
+fn metrics() -> Vec<Metric> {
+    vec![
+        Metric::gauge("used_bytes", "bytes", 1.0, "Memory."),
+        Metric::counter("idle_seconds_total", "seconds", 1e-6, "Idle."),
+    ]
+}
+
+fn put(writer: &mut Writer, at: u64, rows: &[(u32, [Option<i64>; 2])]) -> (u64, u64) {
+    let samples: Vec<Sample> = rows
+        .iter()
+        .map(|(node, values)| Sample {
+            node: *node,
+            values,
+        })
+        .collect();
+    let appended = writer.append(at, &samples).unwrap();
+    (appended.stored, appended.late)
+}
+
+fn rows(dir: &Path, level: Level, span: Span, nodes: Nodes) -> Vec<(u64, u32, Vec<Rollup>)> {
+    let mut rows = Vec::new();
+    let mut visit = |at, node, rollups: &[Rollup]| rows.push((at, node, rollups.to_vec()));
+    Reader::new(dir)
+        .visit(level, span, nodes, &metrics(), &mut visit)
+        .unwrap();
+    rows
+}
+
+const DAY: Span = Span {
+    from_ms: MIDNIGHT,
+    to_ms: MIDNIGHT + DAY_MS,
+};
+
+/// What the files should say at `level`: the model.
+fn model(kept: &BTreeMap<(u64, u32), [Option<i64>; 2]>, step: u64) -> Vec<(u64, u32, Vec<Rollup>)> {
+    let mut rolled: BTreeMap<(u64, u32), Vec<Rollup>> = BTreeMap::new();
+    for ((at, node), values) in kept {
+        let row = rolled
+            .entry((at - at % step, *node))
+            .or_insert(vec![Rollup::EMPTY; 2]);
+        for (rollup, value) in row.iter_mut().zip(values) {
+            if let Some(value) = value {
+                rollup.add(*value);
+            }
+        }
+    }
+    rolled
+        .into_iter()
+        .filter(|(_, row)| row.iter().any(|rollup| rollup.count > 0))
+        .map(|((at, node), row)| (at, node, row))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Ticks at random intervals with random nodes, restarts in between: every level is the model's, for
+    /// all nodes and for one.
+    #[test]
+    fn every_level_says_what_came_in(
+        ticks in proptest::collection::vec(
+            (1u64..400_000, any::<bool>(), proptest::collection::vec((0u32..4, any::<[Option<i32>; 2]>()), 0..4)),
+            1..60,
+        ),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+        let mut kept = BTreeMap::new();
+        let mut at = MIDNIGHT;
+        for (later, restart, rows) in ticks {
+            at += later;
+            let rows: Vec<_> = rows.into_iter().map(|(node, values)| (node, values.map(|value| value.map(i64::from)))).collect();
+            let (stored, late) = put(&mut writer, at, &rows);
+            prop_assert_eq!(stored + late, rows.len() as u64);
+            for (node, values) in rows {
+                kept.entry((at, node)).or_insert(values);
+            }
+            if restart {
+                drop(writer);
+                writer = Writer::open(dir.path(), &metrics()).unwrap();
+            }
+        }
+        for (level, step) in [(Level::Tick, 1), (Level::Minute, MINUTE_MS), (Level::Hour, HOUR_MS)] {
+            let expected = model(&kept, step);
+            prop_assert_eq!(&rows(dir.path(), level, DAY, Nodes::All), &expected);
+            let of_one: Vec<_> = expected.into_iter().filter(|(_, node, _)| *node == 1).collect();
+            prop_assert_eq!(rows(dir.path(), level, DAY, Nodes::Only(&[1])), of_one);
+        }
+    }
+}
+
+#[test]
+fn a_day_begins_a_file_and_a_late_tick_of_the_old_one_is_still_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    let value = |value| [Some(value), None];
+    assert_eq!(
+        put(
+            &mut writer,
+            MIDNIGHT - 2_000,
+            &[(0, value(1)), (1, value(2))]
+        ),
+        (2, 0)
+    );
+    assert_eq!(put(&mut writer, MIDNIGHT + 500, &[(0, value(3))]), (1, 0));
+    // Within the grace, and not older than what the node has.
+    assert_eq!(put(&mut writer, MIDNIGHT - 1_000, &[(1, value(4))]), (1, 0));
+    assert_eq!(put(&mut writer, MIDNIGHT - 2_000, &[(1, value(9))]), (0, 1));
+    // The minute is over now.
+    assert_eq!(put(&mut writer, MIDNIGHT + 6_000, &[(0, value(5))]), (1, 0));
+    assert_eq!(put(&mut writer, MIDNIGHT - 500, &[(1, value(9))]), (0, 1));
+    assert_eq!(
+        std::fs::read_dir(dir.path())
+            .unwrap()
+            .filter(|entry| {
+                entry
+                    .as_ref()
+                    .unwrap()
+                    .path()
+                    .extension()
+                    .is_some_and(|end| end == "metrics")
+            })
+            .count(),
+        2
+    );
+    let span = Span {
+        from_ms: MIDNIGHT - HOUR_MS,
+        to_ms: MIDNIGHT + HOUR_MS,
+    };
+    let found: Vec<(u64, u32, i64)> = rows(dir.path(), Level::Tick, span, Nodes::All)
+        .into_iter()
+        .map(|(at, node, rollups)| (at, node, rollups[0].max))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (MIDNIGHT - 2_000, 0, 1),
+            (MIDNIGHT - 2_000, 1, 2),
+            (MIDNIGHT - 1_000, 1, 4),
+            (MIDNIGHT + 500, 0, 3),
+            (MIDNIGHT + 6_000, 0, 5),
+        ]
+    );
+}
+
+#[test]
+fn a_series_has_rates_of_counters_and_gaps_where_nodes_booted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    for second in 0..10u64 {
+        // Node 0 idles half the time; node 1 boots at second 5 and idles always.
+        let zero = [Some(100), Some(second as i64 * 500_000)];
+        let one = [Some(300), Some((second % 5) as i64 * 1_000_000)];
+        put(
+            &mut writer,
+            MIDNIGHT + second * 1_000,
+            &[(0, zero), (1, one)],
+        );
+    }
+    let reader = Reader::new(dir.path());
+    let span = Span {
+        from_ms: MIDNIGHT + 1_000,
+        to_ms: MIDNIGHT + 10_000,
+    };
+    let idle = reader
+        .series(&metrics()[1], Level::Tick, span, Nodes::All)
+        .unwrap();
+    assert_eq!(idle.len(), 9);
+    assert_eq!(
+        (idle[0].min, idle[0].max, idle[0].mean, idle[0].nodes),
+        (0.5, 1.0, 0.75, 2)
+    );
+    assert_eq!((idle[4].max, idle[4].nodes), (0.5, 1), "node 1 began anew");
+    let used = reader
+        .series(&metrics()[0], Level::Minute, DAY, Nodes::All)
+        .unwrap();
+    assert_eq!(
+        (used.len(), used[0].min, used[0].mean, used[0].nodes),
+        (1, 100.0, 200.0, 2)
+    );
+    let lists = reader
+        .by_node(&metrics()[1], Level::Tick, span, Nodes::Only(&[0]))
+        .unwrap();
+    assert_eq!((lists.len(), lists[&0].len(), lists[&0][0].1), (1, 9, 0.5));
+    let last = reader.at(MIDNIGHT + 20_000, 30_000, &metrics()).unwrap();
+    assert_eq!(
+        last[&1],
+        (MIDNIGHT + 9_000, vec![Some(300), Some(4_000_000)])
+    );
+    assert!(
+        reader
+            .at(MIDNIGHT + 60_000, 30_000, &metrics())
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn reduced_values_keep_their_coverage() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    let mut reduced = Reduced {
+        stream: 7,
+        covers: 3,
+        nodes: 4,
+        values: vec![Some(-5), None],
+    };
+    writer.append_reduced(MIDNIGHT + 1_000, &reduced).unwrap();
+    reduced.covers = 2;
+    reduced.values[0] = Some(99);
+    writer.append_reduced(MIDNIGHT + 1_000, &reduced).unwrap();
+    let found = Reader::new(dir.path()).reduced(7, DAY, &metrics()).unwrap();
+    assert_eq!(found, [(MIDNIGHT + 1_000, 3, 4, vec![Some(-5), None])]);
+}
+
+#[test]
+fn whole_files_go_by_age_and_by_size_and_never_the_newest() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    for day in 0..5 {
+        put(
+            &mut writer,
+            MIDNIGHT + day * DAY_MS,
+            &[(0, [Some(1), Some(2)])],
+        );
+    }
+    let now = MIDNIGHT + 4 * DAY_MS;
+    let all = Limits {
+        days: 3,
+        bytes: u64::MAX,
+    };
+    let kept = keep(dir.path(), all, now).unwrap();
+    assert_eq!(kept.removed.len(), 2);
+    let small = Limits {
+        days: 100,
+        bytes: kept.bytes / 2,
+    };
+    assert_eq!(keep(dir.path(), small, now).unwrap().removed.len(), 2);
+    let none = Limits { days: 1, bytes: 0 };
+    assert!(
+        keep(dir.path(), none, now + 400 * DAY_MS)
+            .unwrap()
+            .removed
+            .is_empty()
+    );
+    // What is there goes on being written.
+    assert_eq!(
+        put(&mut writer, now + 1_000, &[(0, [Some(1), Some(2)])]),
+        (1, 0)
+    );
+    let week = Span {
+        from_ms: MIDNIGHT,
+        to_ms: MIDNIGHT + 7 * DAY_MS,
+    };
+    assert_eq!(rows(dir.path(), Level::Tick, week, Nodes::All).len(), 2);
+}
+
+#[test]
+fn a_checkpoint_and_a_reader_are_not_in_the_writer_s_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    let limits = Limits {
+        days: 9,
+        bytes: u64::MAX,
+    };
+    for second in 0..50 {
+        put(
+            &mut writer,
+            MIDNIGHT + second * 1_000,
+            &[(0, [Some(1), Some(2)])],
+        );
+        keep(dir.path(), limits, MIDNIGHT).unwrap();
+        assert_eq!(
+            rows(dir.path(), Level::Tick, DAY, Nodes::All).len() as u64,
+            second + 1
+        );
+    }
+}
+
+#[test]
+fn hostile_names_are_data() {
+    let names = [
+        "'); DROP TABLE samples; --",
+        "=cmd()",
+        "a\"b\nc",
+        "naïve ☃ <script>",
+    ];
+    let hostile: Vec<Metric> = names
+        .iter()
+        .map(|name| Metric::gauge(name, "\"", 1.0, "';--"))
+        .collect();
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &hostile).unwrap();
+    let values = [Some(-1), Some(2), Some(3), Some(4)];
+    writer
+        .append(
+            MIDNIGHT,
+            &[Sample {
+                node: 0,
+                values: &values,
+            }],
+        )
+        .unwrap();
+    let reader = Reader::new(dir.path());
+    assert_eq!(reader.metrics(DAY).unwrap(), hostile);
+    let mut out = Vec::new();
+    let name = |_| "=HYPERLINK(\"x\")".to_string();
+    let rows = csv::export(
+        &reader,
+        Level::Tick,
+        DAY,
+        Nodes::All,
+        &hostile,
+        &name,
+        &mut out,
+    );
+    assert_eq!(rows.unwrap(), 1);
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(
+        text,
+        "time,node,'); DROP TABLE samples; --,\"'=cmd()\",\"a\"\"b\nc\",naïve ☃ <script>\r\n\
+        2026-11-22T00:00:00.000Z,\"'=HYPERLINK(\"\"x\"\")\",-1,2,3,4\r\n"
+    );
+}
+
+#[test]
+fn wrong_use_is_an_error_that_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    let values = [Some(1); 3];
+    let error = writer.append(
+        MIDNIGHT,
+        &[Sample {
+            node: 0,
+            values: &values,
+        }],
+    );
+    assert!(matches!(
+        error,
+        Err(MonitorError::Values {
+            values: 3,
+            metrics: 2
+        })
+    ));
+    let error = writer.append(
+        MIDNIGHT,
+        &[Sample {
+            node: 1 << 20,
+            values: &values[..1],
+        }],
+    );
+    assert!(matches!(error, Err(MonitorError::NodeNumber(_))));
+    assert!(
+        Reader::new(&dir.path().join("missing"))
+            .metrics(DAY)
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_metric_that_changes_its_meaning_gets_a_column_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    put(&mut writer, MIDNIGHT, &[(0, [Some(1), Some(2)])]);
+    drop(writer);
+    // Another order, another scale.
+    let milli = Metric::counter("idle_seconds_total", "seconds", 1e-3, "Idle.");
+    let changed = [milli.clone(), metrics()[0].clone()];
+    let mut writer = Writer::open(dir.path(), &changed).unwrap();
+    put(&mut writer, MIDNIGHT + 1_000, &[(0, [Some(7), Some(8)])]);
+    let reader = Reader::new(dir.path());
+    let found = reader.at(MIDNIGHT + 1_000, 0, &changed).unwrap();
+    assert_eq!(found[&0].1, [Some(7), Some(8)]);
+    let found = reader.at(MIDNIGHT, 0, &metrics()).unwrap();
+    assert_eq!(found[&0].1, [Some(1), Some(2)]);
+}
