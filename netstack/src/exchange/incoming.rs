@@ -137,7 +137,9 @@ impl Incoming {
             return self.deliver(receiving, letter, memory, io, events);
         }
         let bytes = sending.bytes as usize;
-        let is_kept = sending.bytes <= SHORT as u64 && self.kept + bytes <= self.kept_most;
+        let is_kept = sending.bytes <= SHORT as u64
+            && self.kept + bytes <= self.kept_most
+            && self.waiting < MAX_UNEXPECTED;
         let mut letter = letter;
         if is_kept {
             let mut payload = alloc::vec![0; bytes].into_boxed_slice();

@@ -30,6 +30,14 @@ const KNOWN_WAIT: Micros = Micros::from_millis(100);
 /// Most that the wait doubles.
 const MAX_DOUBLINGS: u32 = 8;
 
+/// What a message that waits for its receiver costs beside its bytes, so that empty ones are bounded too.
+const LETTER_COST: usize = 64;
+
+/// What a copy of so many bytes counts for.
+const fn charge(bytes: usize) -> usize {
+    bytes + LETTER_COST
+}
+
 /// A message on its way to its receiver.
 #[derive(Debug)]
 struct Outgoing {
@@ -142,14 +150,14 @@ impl Letters {
         memory: &mut dyn Memory,
     ) -> Result<Option<Box<[u8]>>, Gone> {
         let bytes = sending.bytes as usize;
-        if sending.bytes > SHORT as u64 || self.copied + bytes > self.copies_most {
+        if sending.bytes > SHORT as u64 || self.copied + charge(bytes) > self.copies_most {
             return Ok(None);
         }
         let mut copy = alloc::vec![0; bytes].into_boxed_slice();
         if bytes > 0 {
             memory.read(sending.buffer, 0, &mut copy)?;
         }
-        self.copied += bytes;
+        self.copied += charge(bytes);
         Ok(Some(copy))
     }
 
@@ -285,7 +293,7 @@ impl Letters {
             return;
         };
         if let Some(letter) = out.letters.remove(at) {
-            self.copied -= letter.copy.as_ref().map_or(0, |copy| copy.len());
+            self.copied -= letter.copy.as_ref().map_or(0, |copy| charge(copy.len()));
             io.grants.remove((0, from, BlockId::Message(number)));
             if let Some(op) = letter.op {
                 self.done(op, letter.offer.bytes, from, letter.offer.tag);
@@ -341,7 +349,7 @@ impl Letters {
     pub(super) fn lose(&mut self, rank: Rank, io: &mut Io<'_>) {
         if let Some(out) = self.out.remove(&rank) {
             for letter in out.letters {
-                self.copied -= letter.copy.as_ref().map_or(0, |copy| copy.len());
+                self.copied -= letter.copy.as_ref().map_or(0, |copy| charge(copy.len()));
                 if let Some(op) = letter.op {
                     self.events.push_back(Event::Failed {
                         op,

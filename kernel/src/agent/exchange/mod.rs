@@ -29,7 +29,9 @@ use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{OUTSTANDING_MAX, Status};
 use kernel_core::program::UserView;
 use netstack::MAX_DATAGRAM;
-use netstack::exchange::{Config, Endpoint, Error, Event, Op, OpId, PostError, answer_gone, wire};
+use netstack::exchange::{
+    Config, Endpoint, Error, Event, MAX_RANKS, Op, OpId, PostError, answer_gone, wire,
+};
 use netstack::ids::{JobId, Rank};
 use netstack::time::{Instant, Micros};
 use netstack::wire::key::Key;
@@ -371,7 +373,8 @@ impl Exchange {
 
     /// The engine's end for the open job.
     fn endpoint(&mut self, now: Instant) -> Option<&mut Endpoint> {
-        let job = self.job?;
+        // Larger jobs run, but their ranks cannot talk.
+        let job = self.job.filter(|job| job.size <= MAX_RANKS)?;
         Some(self.endpoint.get_or_insert_with(|| {
             let config = Config {
                 job: job.id,

@@ -70,10 +70,12 @@ impl Queue {
     }
 
     /// Bounds for users and for waiting. Times are in milliseconds.
-    pub fn limits(&self, queue_max: usize) -> queue::Limits {
+    pub fn limits(&self) -> queue::Limits {
         let some = |most: u32| (most > 0).then_some(most);
         queue::Limits {
-            queued: queue_max.min(QUEUED_MAX),
+            // Who is admitted is decided before (`queue_max`); what was admitted, runs again or returns
+            // after a restart always has its place.
+            queued: QUEUED_MAX + JOBS_MAX,
             running: JOBS_MAX,
             running_of_user: some(self.user_jobs_max),
             nodes_of_user: some(self.user_nodes_max),
@@ -185,8 +187,11 @@ mod tests {
         let defaults = read("").unwrap();
         assert_eq!(defaults.policy(), Policy::Easy);
         assert_eq!(defaults.placing(), Placing::Exact(Preference::HopsFirst));
-        let limits = defaults.limits(1_000_000);
-        assert_eq!((limits.queued, limits.running_of_user), (QUEUED_MAX, None));
+        let limits = defaults.limits();
+        assert_eq!(
+            (limits.queued, limits.running_of_user),
+            (QUEUED_MAX + JOBS_MAX, None)
+        );
         assert_eq!(limits.overdue_after, 7 * 24 * 3_600_000);
         let other = "policy = \"published\"\nwindow = 7\nplacement = \"exact\"\nprefer = \"0.5\"";
         let other = read(other).unwrap();

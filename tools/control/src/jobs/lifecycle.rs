@@ -291,8 +291,10 @@ impl Runner {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
+        // Who cancels a job that would run again means that it shall not.
+        let overrules = matches!(cause, Cause::Cancelled(_)) && job.goes_again();
         let first = job.cause.is_none();
-        if first {
+        if first || overrules {
             job.cause = Some(cause);
         }
         let on_nodes = job.on_nodes();
@@ -307,7 +309,7 @@ impl Runner {
         if first || signal == 9 {
             fabric.cancel(on_nodes, signal);
         }
-        if first {
+        if first || overrules {
             self.set_ending(now_us, id);
         }
     }

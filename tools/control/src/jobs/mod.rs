@@ -155,7 +155,7 @@ impl Runner {
     /// # Errors
     /// [`UnitError`]: `queue.unit` does not fit the tree.
     pub fn new(setup: Setup) -> Result<Self, UnitError> {
-        let limits = setup.queue.limits(setup.jobs.queue_max);
+        let limits = setup.queue.limits();
         Ok(Runner {
             queue: Queue::new(setup.queue.policy(), limits),
             placing: setup.queue.placing(),

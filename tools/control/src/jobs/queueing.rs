@@ -36,8 +36,13 @@ impl Runner {
     pub fn hold(&mut self, id: u64) -> Result<(), JobError> {
         let job = self.pending(id)?;
         job.info.held = true;
+        let attached = job.attached;
         let record = job.record();
         self.records.push(record);
+        if attached {
+            // What it waited for has a limit; that it is held has none.
+            self.deadlines.set(id, None);
+        }
         self.queue.hold(id);
         self.pass_due = Due::Now;
         let text = format!("job {id} is held");
