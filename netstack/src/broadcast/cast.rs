@@ -417,7 +417,7 @@ impl Cast {
     /// How long no block may come while others are heard: until everybody who might have one was asked, the source
     /// last.
     fn patience(&self) -> Micros {
-        let waits = self.pace.blocks(GIVE_UP_WAITS * self.longest_wait());
+        let waits = self.blocks(GIVE_UP_WAITS * self.longest_wait());
         self.silence().max(waits)
     }
 

@@ -33,6 +33,11 @@ impl Cast {
     /// Names blocks again that this peer was asked for before and has said nothing about, unless they may be
     /// on their way: a request that was lost costs no time then.
     pub(super) fn remind(&mut self, to: MemberIndex, wants: &mut Wants, now: Instant) {
+        // The source sends as fast as it is asked: its blocks may be on their way at any time, and what it sends in vain
+        // is lacking everywhere.
+        if to.is_source() {
+            return;
+        }
         let arrived = self.pull.arrived;
         for (block, entry) in self.pull.blocks.iter().zip(&self.pull.entries) {
             let open = entry.is_unanswered() && entry.from == to && entry.at < now;
