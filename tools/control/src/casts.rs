@@ -7,6 +7,7 @@
 //! | [`cast`] | one cast: what, to whom, how far |
 //! | [`files`] | names of files, and which node holds which |
 //! | [`order`] | what is asked of casts, and what comes of it |
+//! | [`coming`] | nodes that come and go while casts are under way |
 //! | [`resume`] | casts of an earlier run of control |
 //! | [`ending`] | how the end of a cast is told |
 //! | [`for_jobs`] | what jobs have cast |
@@ -23,6 +24,7 @@
 //! that was cancelled leaves nothing on the nodes that did not hold it before.
 
 pub mod cast;
+mod coming;
 mod ending;
 pub mod figures;
 pub mod files;
@@ -413,101 +415,6 @@ impl Casts {
             self.changed();
         }
         Ok(())
-    }
-
-    /// A node is in service.
-    pub fn node_joined(
-        &mut self,
-        now: Instant,
-        node: u32,
-        epoch: u64,
-        peer: Peer,
-        memory_bytes: u64,
-    ) {
-        self.up.insert(node, Up { peer, memory_bytes });
-        self.files.joined(node, epoch);
-        let ids: Vec<u64> = self.under_way.keys().copied().collect();
-        for id in ids {
-            let Some(cast) = self.under_way.get_mut(&id) else {
-                continue;
-            };
-            let object = cast.described.object.id;
-            let holds = cast.what.is_file() && self.files.holds(node, &object);
-            let Some(fate) = cast.nodes.get_mut(&node) else {
-                continue;
-            };
-            if holds {
-                if matches!(fate, Fate::Absent | Fate::Failed(_)) {
-                    *fate = Fate::Held;
-                }
-            } else {
-                // Late, or booted in the middle: it gets the rest.
-                *fate = Fate::Coming;
-                if let Some(wire) = cast.wire {
-                    self.source.join(now, wire, NodeId(node), peer);
-                }
-            }
-            let waits = cast.holds_until_us.is_some();
-            let complete = !cast.nodes.values().any(|fate| *fate == Fate::Absent);
-            if complete || !waits {
-                cast.holds_until_us = None;
-                self.announce_late(now, id);
-            }
-            self.end_if_settled(now, id);
-        }
-        for object in self.files.nameless_on(node) {
-            if !self.is_wanted(&object) {
-                self.outcomes.push(Outcome::Drop(node, object));
-            }
-        }
-        self.changed();
-    }
-
-    /// All of these nodes were told to let go of a file, or will be when they are heard again. If nobody else has it, its
-    /// names are free: an absent node keeps none taken.
-    pub fn let_go_by(&mut self, object: &Hash, nodes: &[u32]) {
-        let away = self.files.away(object);
-        let others = !away.iter().all(|node| nodes.contains(node));
-        if others || !self.files.holders(object).is_empty() || self.is_wanted(object) {
-            return;
-        }
-        self.files.unname(object);
-        self.changed();
-    }
-
-    /// A node is out of service; `forgets`: and what it held is gone.
-    pub fn node_gone(&mut self, now: Instant, node: u32, forgets: bool) {
-        self.up.remove(&node);
-        self.files.gone(node, forgets);
-        self.source.lost(now, NodeId(node));
-        for cast in self.under_way.values_mut() {
-            if cast.wire.is_none()
-                && let Some(fate @ Fate::Coming) = cast.nodes.get_mut(&node)
-            {
-                *fate = Fate::Absent;
-            }
-        }
-        self.changed();
-    }
-
-    /// A node has let go of a file.
-    pub fn dropped(&mut self, node: u32, object: Hash) {
-        self.files.let_go(node, object);
-        self.tidy();
-        self.changed();
-    }
-
-    /// Hands a cast to the source that could not be before; what the source does not take is over.
-    fn announce_late(&mut self, now: Instant, id: u64) {
-        if let Err(error) = self.announce(now, id)
-            && let Some(cast) = self.under_way.get_mut(&id)
-        {
-            for fate in cast.nodes.values_mut() {
-                if matches!(fate, Fate::Coming | Fate::Absent) {
-                    *fate = Fate::Failed(error.to_string());
-                }
-            }
-        }
     }
 
     /// Takes a datagram of a cast.
