@@ -36,6 +36,7 @@ pub mod io;
 pub mod job;
 pub mod join;
 pub mod node;
+pub mod overlay;
 pub mod page;
 pub mod personality;
 pub mod retention;

@@ -117,6 +117,36 @@ pub enum Kind {
     ExchangeControl = 81,
     /// Exchange: a short message with what it holds.
     ExchangeMessage = 82,
+    /// Overlay: node to front end: I am here.
+    OverlayHello = 96,
+    /// Overlay: front end to node: how the tree stands.
+    OverlayHelloAck = 97,
+    /// Overlay: parent to a process to be: attach, and build what is below you.
+    OverlayBuild = 98,
+    /// Overlay: answer to it.
+    OverlayBuildAck = 99,
+    /// Overlay: child to parent: take me.
+    OverlayAttach = 100,
+    /// Overlay: answer to it.
+    OverlayAttachAck = 101,
+    /// Overlay: child to parent: values, and how it stands.
+    OverlayReport = 102,
+    /// Overlay: answer to a report that wants one.
+    OverlayBeat = 103,
+    /// Overlay: parent to child: a stream is open, or closed.
+    OverlayStream = 104,
+    /// Overlay: answer to it.
+    OverlayStreamAck = 105,
+    /// Overlay: either way: this link is none.
+    OverlayDetach = 106,
+    /// Overlay: parent to child: the tree is taken down.
+    OverlayTakeDown = 107,
+    /// Overlay: answer to it, when everything below is down.
+    OverlayTaken = 108,
+    /// Overlay: child to parent: what is known of processes below.
+    OverlayCensus = 109,
+    /// Overlay: answer to it.
+    OverlayCensusAck = 110,
 }
 
 impl Kind {
@@ -158,6 +188,21 @@ impl Kind {
             80 => Kind::ExchangeData,
             81 => Kind::ExchangeControl,
             82 => Kind::ExchangeMessage,
+            96 => Kind::OverlayHello,
+            97 => Kind::OverlayHelloAck,
+            98 => Kind::OverlayBuild,
+            99 => Kind::OverlayBuildAck,
+            100 => Kind::OverlayAttach,
+            101 => Kind::OverlayAttachAck,
+            102 => Kind::OverlayReport,
+            103 => Kind::OverlayBeat,
+            104 => Kind::OverlayStream,
+            105 => Kind::OverlayStreamAck,
+            106 => Kind::OverlayDetach,
+            107 => Kind::OverlayTakeDown,
+            108 => Kind::OverlayTaken,
+            109 => Kind::OverlayCensus,
+            110 => Kind::OverlayCensusAck,
             other => return Err(Error::BadKind(other)),
         })
     }

@@ -1,0 +1,248 @@
+//! The back end: reads the node's metrics at each tick of each stream it takes part in, and submits them.
+//!
+//! Auxiliary service processes are further collectors of the node: the back end starts one when a stream wants
+//! a metric of its range, and stops it when none does any more.
+//!
+//! Invariant: a tick is sampled once at most; ticks that passed while the node did something else are not
+//! made up.
+
+use alloc::vec::Vec;
+
+use super::filter::{Acc, Filter};
+use super::message::Standing;
+use super::metric::MetricId;
+use super::node::{Collector, OverlayMetric};
+use super::section::{self, Row};
+use super::stream::{MAX_STREAMS, StreamId, StreamSpec};
+use super::uplink::{Io, Uplink};
+use crate::ids::{JobId, NodeId};
+use crate::time::Instant;
+
+/// Metrics of one kind of auxiliary service process.
+const AUXILIARY_METRICS: u16 = 256;
+/// Kinds of auxiliary service processes.
+const AUXILIARY_KINDS: u16 = 32;
+/// Closed streams that are remembered, so that a late word does not open them again.
+const MAX_REMEMBERED: usize = 2 * MAX_STREAMS;
+
+#[derive(Clone, Debug)]
+struct Stream {
+    id: StreamId,
+    version: u32,
+    spec: Option<StreamSpec>,
+    /// The next tick that may be sampled.
+    next: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct BackEnd {
+    node: NodeId,
+    pub uplink: Uplink,
+    streams: Vec<Stream>,
+    job: Option<JobId>,
+    /// The job wants silence.
+    pub quiet: bool,
+    pub submitted: u64,
+    /// From the begin of the last tick until it was sampled.
+    pub lag_us: u32,
+    auxiliary: u32,
+    running: u32,
+    /// When the tree was taken down here.
+    pub taken_at: Option<Instant>,
+}
+
+impl BackEnd {
+    pub fn new(node: NodeId, uplink: Uplink, auxiliary: u32) -> Self {
+        BackEnd {
+            node,
+            uplink,
+            streams: Vec::new(),
+            job: None,
+            quiet: false,
+            submitted: 0,
+            lag_us: 0,
+            auxiliary,
+            running: 0,
+            taken_at: None,
+        }
+    }
+
+    pub fn standing(&self) -> Standing {
+        Standing {
+            quiet: self.quiet,
+            back_ends: 1,
+            submitted: self.submitted,
+            dropped: self.uplink.dropped,
+            lag_us: self.lag_us,
+            ..Standing::default()
+        }
+    }
+
+    /// The node has this job already.
+    pub fn adopt_job(&mut self, job: Option<JobId>, quiet: bool) {
+        (self.job, self.quiet) = (job, quiet);
+    }
+
+    /// Number of streams that are open.
+    pub fn open_streams(&self) -> usize {
+        self.streams.iter().filter(|stream| stream.spec.is_some()).count()
+    }
+
+    /// Hears of a stream. False: it cannot be taken now.
+    pub fn set_stream(&mut self, id: StreamId, version: u32, spec: Option<StreamSpec>) -> bool {
+        if version == 0 {
+            self.streams.retain(|stream| stream.id != id);
+            return true;
+        }
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
+            if stream.version < version {
+                (stream.version, stream.spec) = (version, spec);
+            }
+            return true;
+        }
+        if self.streams.len() >= MAX_REMEMBERED {
+            let closed = self.streams.iter().position(|stream| stream.spec.is_none());
+            match closed {
+                Some(at) => drop(self.streams.remove(at)),
+                None => return false,
+            }
+        }
+        self.streams.push(Stream { id, version, spec, next: 0 });
+        true
+    }
+
+    pub fn clear_streams(&mut self) {
+        self.streams.clear();
+    }
+
+    /// The node has this job now. One that wanted silence speaks once, at its end.
+    pub fn set_job(&mut self, io: &mut Io<'_>, job: Option<JobId>, quiet: bool, collector: &mut dyn Collector) {
+        if self.job == job && self.quiet == quiet {
+            return;
+        }
+        self.quiet = false;
+        self.sample(io, collector, true);
+        (self.job, self.quiet) = (job, quiet);
+        if let Some(overlay) = self.uplink.clock.overlay(io.now) {
+            for stream in &mut self.streams {
+                let period = stream.spec.as_ref().map_or(1, |spec| spec.period.0);
+                stream.next = stream.next.max(overlay / period + 1);
+            }
+        }
+    }
+
+    /// Samples what is due; `now_or_never`: all that was not sampled in this tick.
+    pub fn sample(&mut self, io: &mut Io<'_>, collector: &mut dyn Collector, now_or_never: bool) {
+        let Some(overlay) = self.uplink.clock.overlay(io.now) else {
+            return;
+        };
+        self.trigger(collector);
+        if self.quiet || self.taken_at.is_some() {
+            return;
+        }
+        let stagger = if now_or_never { 0 } else { self.uplink.stagger().0 };
+        for at in 0..self.streams.len() {
+            let stream = &mut self.streams[at];
+            let Some(spec) = &stream.spec else {
+                continue;
+            };
+            let period = spec.period.0;
+            let tick = overlay.saturating_sub(stagger) / period;
+            if !spec.scope.includes(self.node, self.job) || tick < stream.next {
+                continue;
+            }
+            // A stream that was just heard of begins with the next whole tick.
+            let first = stream.next == 0;
+            stream.next = tick + 1;
+            if first && !now_or_never {
+                continue;
+            }
+            self.lag_us = (overlay - tick * period).min(u64::from(u32::MAX)) as u32;
+            let (node, id) = (self.node, stream.id);
+            let counters = &*io.counters;
+            let values = spec.metrics.iter().map(|metric| {
+                let own = counters.read(OverlayMetric::FIRST, *metric);
+                own.or_else(|| collector.read(*metric))
+            });
+            self.submitted += 1;
+            let uplink = &mut self.uplink;
+            if spec.filter == Filter::Concat {
+                let row = Row {
+                    node,
+                    node_time_us: io.now.as_micros(),
+                    values: values.collect(),
+                };
+                let metrics = spec.metrics.len() as u8;
+                uplink.push(section::encode_rows((id, tick), metrics, &mut alloc::vec![row], true));
+            } else {
+                let of = |value| Acc::of(&spec.filter, node, value);
+                let accs: Vec<Acc> = values.map(|value| value.map_or_else(Acc::default, of)).collect();
+                section::encode_reduced((id, tick, 1), &spec.filter, &accs, &mut |section| uplink.push(section));
+            }
+        }
+    }
+
+    /// Starts and stops auxiliary service processes.
+    fn trigger(&mut self, collector: &mut dyn Collector) {
+        if self.auxiliary == 0 {
+            return;
+        }
+        let mut wanted = 0_u32;
+        if self.taken_at.is_none() {
+            let specs = self.streams.iter().filter_map(|stream| stream.spec.as_ref());
+            for spec in specs.filter(|spec| spec.scope.includes(self.node, self.job)) {
+                for metric in &spec.metrics {
+                    wanted |= auxiliary_of(*metric).map_or(0, |kind| 1 << kind);
+                }
+            }
+        }
+        let wanted = wanted & self.auxiliary;
+        for kind in 0..AUXILIARY_KINDS as u8 {
+            let bit = 1 << kind;
+            if (wanted ^ self.running) & bit != 0 {
+                collector.trigger(kind, wanted & bit != 0);
+            }
+        }
+        self.running = wanted;
+    }
+
+    /// The role ends: nothing keeps running.
+    pub fn stop(&mut self, now: Instant, collector: Option<&mut dyn Collector>) {
+        self.taken_at.get_or_insert(now);
+        if let Some(collector) = collector {
+            self.trigger(collector);
+        }
+    }
+
+    /// Auxiliary service processes that run.
+    pub fn running(&self) -> u32 {
+        self.running.count_ones()
+    }
+
+    /// When to act next.
+    pub fn deadline(&self) -> Instant {
+        let mut at = self.uplink.deadline();
+        if self.quiet || self.taken_at.is_some() {
+            return at;
+        }
+        let stagger = self.uplink.stagger().0;
+        for stream in &self.streams {
+            let Some(spec) = &stream.spec else {
+                continue;
+            };
+            if spec.scope.includes(self.node, self.job) {
+                let due = stream.next.saturating_mul(spec.period.0).saturating_add(stagger);
+                at = at.min(self.uplink.clock.local(due).unwrap_or(Instant::FAR_FUTURE));
+            }
+        }
+        at
+    }
+}
+
+/// The kind of auxiliary service process that has a metric.
+fn auxiliary_of(metric: MetricId) -> Option<u8> {
+    let beyond = metric.0.checked_sub(MetricId::FIRST_AUXILIARY)?;
+    let kind = beyond / AUXILIARY_METRICS;
+    (kind < AUXILIARY_KINDS).then_some(kind as u8)
+}

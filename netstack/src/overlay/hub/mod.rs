@@ -1,0 +1,465 @@
+//! A process and its children: taking them, hearing them, noticing that they are lost.
+//!
+//! Key type: [`Hub`]. A communication process has one, and the front end. Neighbours: the child's side is
+//! [`super::uplink`].
+//!
+//! - `building`: tells the children to be what is below them.
+//! - `reducing`: streams, open ticks, what is passed on.
+//! - `leaving`: the tree is taken down.
+//!
+//! Invariant: what a hub keeps is bounded by its fan-in times the metrics of its streams: at most
+//! [`MAX_CHILDREN`](super::MAX_CHILDREN) links, [`MAX_STREAMS`](super::stream::MAX_STREAMS) streams with
+//! [`reducing::MAX_OPEN_TICKS`] ticks of [`MAX_TICK_BYTES`](super::stream::MAX_TICK_BYTES) each.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::clock::Clock;
+use super::message::{
+    Attach, AttachAck, AttachAnswer, Beat, Candidate, CensusEntry, MAX_CANDIDATES, Message,
+    Process, Standing,
+};
+use super::node::OverlayMetric;
+use super::section::Section;
+use super::stream::StreamId;
+use super::uplink::Io;
+use super::{CENSUS_EVERY, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST, STALL};
+use crate::backoff::Backoff;
+use crate::broadcast::Peer;
+use crate::ids::BootEpoch;
+use crate::join::window::ReplayWindow;
+use crate::time::{Instant, Micros};
+use crate::wire::field::Reader;
+
+mod building;
+mod leaving;
+mod reducing;
+
+pub(super) use building::Transfer;
+pub(super) use leaving::Leaving;
+pub(super) use reducing::{Flushed, Values};
+
+use reducing::Stream;
+
+/// BEATs until candidates are told again.
+const KIN_EVERY: u32 = 8;
+const TELLING: Backoff = Backoff::new(RETRY_FIRST, RETRY_SLOWEST);
+
+/// A set of small numbers: the places of children.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Marks(Vec<u64>);
+
+impl Marks {
+    fn set(&mut self, index: u16) {
+        let word = usize::from(index) / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (index % 64);
+    }
+
+    fn clear(&mut self, index: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(index) / 64) {
+            *word &= !(1 << (index % 64));
+        }
+    }
+
+    fn has(&self, index: u16) -> bool {
+        self.0.get(usize::from(index) / 64).is_some_and(|word| word & 1 << (index % 64) != 0)
+    }
+
+    /// The lowest number that is not in it.
+    fn first_free(&self) -> u16 {
+        let word = self.0.iter().position(|word| *word != u64::MAX).unwrap_or(self.0.len());
+        let bit = self.0.get(word).map_or(0, |word| word.trailing_ones());
+        (word * 64) as u16 + bit as u16
+    }
+}
+
+/// A child.
+#[derive(Clone, Debug)]
+pub(super) struct Child {
+    peer: Peer,
+    boot: BootEpoch,
+    index: u16,
+    height: u8,
+    window: ReplayWindow,
+    standing: Standing,
+    received: u64,
+    heard_at: Instant,
+    beats: u32,
+    /// Streams it knows, with the version.
+    known: Vec<(StreamId, u32)>,
+    tell_at: Instant,
+    tells: u32,
+    taken: bool,
+}
+
+impl Child {
+    fn entry(&self, process: Process, parent: Process, gone: bool) -> CensusEntry {
+        CensusEntry {
+            process,
+            boot: self.boot,
+            parent,
+            link: self.standing.link,
+            gone,
+            last: self.taken,
+            quiet: self.standing.quiet,
+            height: self.height,
+            back_ends: self.standing.back_ends,
+            submitted: self.standing.submitted,
+            dropped: self.standing.dropped,
+            handed: self.standing.handed,
+            received: self.received,
+            lag_us: self.standing.lag_us,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Hub {
+    me: Process,
+    height: u8,
+    capacity: usize,
+    children: BTreeMap<Process, Child>,
+    places: Marks,
+    transfers: Vec<Transfer>,
+    streams: Vec<Stream>,
+    /// Where children go when this process is lost.
+    pub kin: Vec<Candidate>,
+    next_census: Instant,
+    acted_at: Instant,
+    /// Ticks that are to be passed on.
+    pub flushed: VecDeque<Flushed>,
+    /// News of children for the front end.
+    pub entries: VecDeque<CensusEntry>,
+    /// Samples given up here.
+    pub dropped: u64,
+    /// From the begin of the last tick until it was passed on.
+    pub lag_us: u32,
+    /// Ticks passed on.
+    pub forwarded: u64,
+    pub leaving: Option<Leaving>,
+}
+
+impl Hub {
+    pub fn new(me: Process, height: u8, capacity: usize, io: &mut Io<'_>) -> Self {
+        Hub {
+            me,
+            height,
+            capacity,
+            children: BTreeMap::new(),
+            places: Marks::default(),
+            transfers: Vec::new(),
+            streams: Vec::new(),
+            kin: Vec::new(),
+            next_census: io.now + io.rng.jitter(CENSUS_EVERY),
+            acted_at: io.now,
+            flushed: VecDeque::new(),
+            entries: VecDeque::new(),
+            dropped: 0,
+            lag_us: 0,
+            forwarded: 0,
+            leaving: None,
+        }
+    }
+
+    pub fn me(&self) -> Process {
+        self.me
+    }
+
+    pub fn height(&self) -> u8 {
+        self.height
+    }
+
+    pub fn children(&self) -> usize {
+        self.children.len()
+    }
+
+    pub fn has_child(&self, process: Process) -> bool {
+        self.children.contains_key(&process)
+    }
+
+    /// Children it can still take.
+    pub fn room(&self) -> u16 {
+        match self.leaving {
+            None => self.capacity.saturating_sub(self.children.len()).min(usize::from(u16::MAX)) as u16,
+            Some(_) => 0,
+        }
+    }
+
+    /// Back ends and communication processes below.
+    pub fn below(&self) -> (u32, u32) {
+        let children = self.children.values();
+        children.fold((0, 0), |(back_ends, cps), child| {
+            let standing = &child.standing;
+            (back_ends.saturating_add(standing.back_ends), cps.saturating_add(standing.cps))
+        })
+    }
+
+    /// What is kept, in entries: links, transfers, ticks, values to be passed on.
+    pub fn kept(&self) -> usize {
+        self.children.len() + self.transfers.len() + self.open_ticks() + self.flushed.len()
+    }
+
+    /// A child asks to be taken. `open`: this process has a parent, or will have its first.
+    pub fn attach(&mut self, io: &mut Io<'_>, from: (Process, BootEpoch, Peer), attach: Attach, clock: &Clock, open: bool) {
+        let (process, boot, peer) = from;
+        let known = self.children.get(&process);
+        let repeated = known.is_some_and(|child| child.boot == boot && child.standing.link == attach.link);
+        let overtaken = known.is_some_and(|child| child.boot == boot && child.standing.link > attach.link);
+        if overtaken {
+            return;
+        }
+        let answer = if repeated {
+            AttachAnswer::Taken
+        } else if attach.height >= self.height {
+            AttachAnswer::NotBelow
+        } else if self.leaving.is_some() {
+            AttachAnswer::Gone
+        } else if !open || clock.overlay(io.now).is_none() {
+            AttachAnswer::Loose
+        } else if known.is_none() && self.children.len() >= self.capacity {
+            AttachAnswer::Full
+        } else {
+            self.take_child(io, from, attach);
+            AttachAnswer::Taken
+        };
+        let child = self.children.get(&process).filter(|_| answer == AttachAnswer::Taken);
+        let ack = AttachAck {
+            link: attach.link,
+            answer,
+            index: child.map_or(0, |child| child.index),
+            places: self.capacity.min(super::MAX_CHILDREN) as u16,
+            echo: attach.time,
+            overlay: clock.overlay(io.now).unwrap_or(0),
+            kin: child.map_or_else(Vec::new, |_| self.kin.clone()),
+        };
+        io.send(self.me, (process, peer), 0, Message::AttachAck(ack));
+    }
+
+    fn take_child(&mut self, io: &mut Io<'_>, (process, boot, peer): (Process, BootEpoch, Peer), attach: Attach) {
+        if self.children.contains_key(&process) {
+            self.lose_child(process);
+        }
+        let index = self.places.first_free();
+        self.places.set(index);
+        let below = u32::from(attach.height == 0);
+        let child = Child {
+            peer,
+            boot,
+            index,
+            height: attach.height,
+            window: ReplayWindow::default(),
+            standing: Standing {
+                link: attach.link,
+                quiet: attach.quiet,
+                room: attach.room,
+                back_ends: below,
+                cps: 1 - below,
+                ..Standing::default()
+            },
+            received: 0,
+            heard_at: io.now,
+            beats: 0,
+            known: Vec::new(),
+            tell_at: io.now,
+            tells: 0,
+            taken: false,
+        };
+        self.children.insert(process, child);
+        self.transfers.retain(|transfer| transfer.child() != process || !transfer.is_done());
+    }
+
+    /// A child is gone: its last word goes to the front end, and nobody waits for it.
+    fn lose_child(&mut self, process: Process) {
+        if let Some(child) = self.children.remove(&process) {
+            self.places.clear(child.index);
+            self.forget_place(child.index);
+            self.entries.push_back(child.entry(process, self.me, true));
+        }
+    }
+
+    /// A child reports. Strangers are told that they are none of this process's.
+    pub fn report(
+        &mut self,
+        io: &mut Io<'_>,
+        (process, boot, peer): (Process, BootEpoch, Peer),
+        seq: u64,
+        (standing, sections): (Standing, &[u8]),
+        clock: &Clock,
+    ) {
+        let own = |child: &&mut Child| child.boot == boot && child.standing.link == standing.link;
+        let Some(child) = self.children.get_mut(&process).filter(own) else {
+            let message = Message::Detach {
+                link: standing.link,
+            };
+            return io.send(self.me, (process, peer), 0, message);
+        };
+        child.heard_at = io.now;
+        let closed = self.leaving.as_ref().is_some_and(|leaving| leaving.below_down);
+        if closed {
+            // Its last figures are told already: what comes now counts as lost on the way.
+            return;
+        }
+        if child.window.accept(seq) {
+            let index = child.index;
+            hear(child, standing);
+            let mut reader = Reader::new(sections);
+            let mut samples = 0;
+            while !reader.clone().rest().is_empty() {
+                let Ok(section) = Section::parse(&mut reader) else {
+                    io.count(OverlayMetric::BadSections, 1);
+                    break;
+                };
+                samples += u64::from(section.samples());
+                self.reduce(io, section, (process, index), clock);
+            }
+            if let Some(child) = self.children.get_mut(&process) {
+                child.received += samples;
+            }
+        } else {
+            io.count(OverlayMetric::Repeated, 1);
+        }
+        if standing.answer {
+            self.beat(io, process, standing, clock);
+        }
+    }
+
+    fn beat(&mut self, io: &mut Io<'_>, process: Process, standing: Standing, clock: &Clock) {
+        let Some(overlay) = clock.overlay(io.now) else {
+            return;
+        };
+        let Some(child) = self.children.get_mut(&process) else {
+            return;
+        };
+        let news = child.beats.is_multiple_of(KIN_EVERY);
+        child.beats += 1;
+        let (peer, height, received) = (child.peer, child.height, child.received);
+        let (kin, siblings) = match news {
+            true => (self.kin.clone(), self.siblings_of(io, process, height)),
+            false => (Vec::new(), Vec::new()),
+        };
+        let beat = Beat {
+            link: standing.link,
+            echo: standing.time,
+            overlay,
+            received,
+            kin,
+            siblings,
+        };
+        io.send(self.me, (process, peer), 0, Message::Beat(beat));
+    }
+
+    /// Other children that could take those of a child, from a random place on.
+    fn siblings_of(&self, io: &mut Io<'_>, process: Process, height: u8) -> Vec<Candidate> {
+        if height == 0 || self.children.len() < 2 {
+            return Vec::new();
+        }
+        let begin = io.rng.below(self.children.len() as u64) as usize;
+        let others = self.children.iter().cycle().skip(begin).take(self.children.len());
+        let usable = others.filter(|(other, child)| **other != process && child.height > 0 && child.standing.room > 0);
+        usable
+            .take(MAX_CANDIDATES - 1)
+            .map(|(process, child)| Candidate {
+                process: *process,
+                peer: child.peer,
+                height: child.height,
+                room: child.standing.room,
+            })
+            .collect()
+    }
+
+    /// A child has heard of a stream.
+    pub fn stream_ack(&mut self, io: &mut Io<'_>, process: Process, id: StreamId, version: u32) {
+        let Some(child) = self.children.get_mut(&process) else {
+            return;
+        };
+        child.heard_at = io.now;
+        child.known.retain(|(known, _)| *known != id);
+        child.known.push((id, version));
+        child.tells = 0;
+        self.forget_closed();
+    }
+
+    /// Passes the children's figures to the front end.
+    pub fn take_census(&mut self) {
+        let me = self.me;
+        let entries = self.children.iter().map(|(process, child)| child.entry(*process, me, false));
+        self.entries.extend(entries);
+    }
+
+    /// Acts on what is due.
+    pub fn tick(&mut self, io: &mut Io<'_>, clock: &Clock) {
+        // A process that was not running blames nobody for its own silence.
+        let pause = io.now.saturating_since(self.acted_at);
+        if pause >= STALL {
+            for child in self.children.values_mut() {
+                child.heard_at = (child.heard_at + pause).min(io.now);
+            }
+        }
+        self.acted_at = io.now;
+        self.lose_silent(io);
+        self.continue_transfers(io);
+        self.tell_streams(io);
+        self.flush_due(io, clock);
+        if self.next_census <= io.now {
+            self.next_census = io.now + CENSUS_EVERY;
+            self.take_census();
+        }
+        self.continue_leaving(io);
+    }
+
+    fn lose_silent(&mut self, io: &mut Io<'_>) {
+        let now = io.now;
+        let silent = |child: &Child| {
+            !child.standing.quiet && !child.taken && now.saturating_since(child.heard_at) > patience()
+        };
+        let lost: Vec<Process> = (self.children.iter())
+            .filter(|(_, child)| silent(child))
+            .map(|(process, _)| *process)
+            .collect();
+        for process in lost {
+            io.count(OverlayMetric::ChildrenLost, 1);
+            self.lose_child(process);
+        }
+    }
+
+    /// When to act next.
+    pub fn deadline(&self) -> Instant {
+        let mut at = if self.children.is_empty() { Instant::FAR_FUTURE } else { self.next_census };
+        if !self.flushed.is_empty() || !self.entries.is_empty() {
+            return Instant::ZERO;
+        }
+        for child in self.children.values() {
+            if !child.standing.quiet && !child.taken {
+                at = at.min(child.heard_at + patience() + Micros(1));
+            }
+            if self.lacks_stream(child) {
+                at = at.min(child.tell_at);
+            }
+        }
+        at = self.transfers.iter().map(Transfer::deadline).fold(at, Instant::min);
+        at = self.tick_deadline(at);
+        match &self.leaving {
+            Some(leaving) => at.min(leaving.deadline()),
+            None => at,
+        }
+    }
+}
+
+/// How long a child may be silent: it reports once a second, and asks more often when it hears nothing.
+fn patience() -> Micros {
+    LOST_AFTER
+}
+
+fn hear(child: &mut Child, standing: Standing) {
+    let old = child.standing;
+    child.standing = Standing {
+        handed: standing.handed.max(old.handed),
+        submitted: standing.submitted.max(old.submitted),
+        dropped: standing.dropped.max(old.dropped),
+        ..standing
+    };
+}

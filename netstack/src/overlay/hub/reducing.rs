@@ -1,0 +1,439 @@
+//! Streams and their open ticks: values of the children are merged until a tick is passed on.
+//!
+//! A tick is passed on when every child that is waited for has sent it, when its time is up
+//! ([`Sync`]), or when its place is needed. What comes later goes on as well, as a further value of the
+//! same tick with its own number of back ends: it is merged above, or by the front end.
+//!
+//! Invariant: every sample taken in is passed on once, or counted as dropped.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Hub, Marks, TELLING};
+use crate::overlay::clock::Clock;
+use crate::overlay::filter::{Acc, Filter};
+use crate::overlay::message::{Message, Process};
+use crate::overlay::node::OverlayMetric;
+use crate::overlay::section::{self, Body, ROWS_ROOM, Row, Section};
+use crate::overlay::stream::{MAX_STREAMS, Scope, StreamId, StreamSpec, Sync};
+use crate::overlay::uplink::Io;
+use crate::time::{Instant, Micros};
+
+/// Ticks of a stream that are open at a time.
+pub const MAX_OPEN_TICKS: usize = 4;
+/// Streams that are remembered, those included that were closed and not everybody knows it.
+const MAX_REMEMBERED: usize = 2 * MAX_STREAMS;
+/// How long values that come too late wait for others.
+const LATE_HOLD: Micros = Micros::from_millis(5);
+/// A tick number that lies further ahead of the clock is not believed.
+const AHEAD: u64 = 2;
+
+/// The values of a tick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::overlay) enum Values {
+    Reduced(Vec<Acc>),
+    Rows(Vec<Row>),
+}
+
+/// A tick, or part of one, that is to be passed on.
+#[derive(Clone, Debug)]
+pub(in crate::overlay) struct Flushed {
+    pub stream: StreamId,
+    pub tick: u64,
+    pub covers: u32,
+    pub filter: Filter,
+    pub metrics: u8,
+    /// No more of it is expected.
+    pub ends: bool,
+    pub values: Values,
+}
+
+#[derive(Clone, Debug)]
+struct Tick {
+    number: u64,
+    covers: u32,
+    values: Values,
+    /// Bytes of the rows as they are sent.
+    bytes: usize,
+    reported: Marks,
+    /// When it is passed on at the latest.
+    deadline: Instant,
+    /// It was passed on before: this is the rest.
+    late: bool,
+}
+
+/// A stream.
+#[derive(Clone, Debug)]
+pub(in crate::overlay) struct Stream {
+    id: StreamId,
+    version: u32,
+    /// None: it is closed.
+    spec: Option<StreamSpec>,
+    ticks: VecDeque<Tick>,
+    /// Ticks up to this one were passed on.
+    passed: Option<u64>,
+    /// Children that sent the last tick, where not all take part.
+    active: Marks,
+}
+
+impl Hub {
+    /// Opens or closes a stream, if this is news.
+    pub fn set_stream(&mut self, now: Instant, id: StreamId, version: u32, spec: Option<StreamSpec>) -> bool {
+        if let Some(at) = self.streams.iter().position(|stream| stream.id == id) {
+            if self.streams[at].version >= version {
+                return false;
+            }
+            while let Some(tick) = self.streams[at].ticks.pop_front() {
+                self.pass_on(at, tick);
+            }
+            let stream = &mut self.streams[at];
+            (stream.version, stream.spec) = (version, spec);
+        } else {
+            if self.streams.len() >= MAX_REMEMBERED {
+                // The oldest of those that are closed is forgotten: who still sends it is told so later.
+                let closed = self.streams.iter().position(|stream| stream.spec.is_none());
+                match closed {
+                    Some(at) => drop(self.streams.remove(at)),
+                    None => return false,
+                }
+            }
+            self.streams.push(Stream {
+                id,
+                version,
+                spec,
+                ticks: VecDeque::new(),
+                passed: None,
+                active: Marks::default(),
+            });
+        }
+        for child in self.children.values_mut() {
+            child.tell_at = now;
+            child.tells = 0;
+        }
+        self.forget_closed();
+        true
+    }
+
+    /// Number of streams that are open.
+    pub fn open_streams(&self) -> usize {
+        self.streams.iter().filter(|stream| stream.spec.is_some()).count()
+    }
+
+    /// The parent does not know this stream: what is open of it is passed on, and it is forgotten.
+    pub fn forget_stream(&mut self, id: StreamId) {
+        if let Some(at) = self.streams.iter().position(|stream| stream.id == id) {
+            while let Some(tick) = self.streams[at].ticks.pop_front() {
+                self.pass_on(at, tick);
+            }
+            self.streams.remove(at);
+        }
+    }
+
+    /// Closed streams that everybody knows to be closed are forgotten.
+    pub(super) fn forget_closed(&mut self) {
+        let children = &self.children;
+        self.streams.retain(|stream| {
+            let known = |known: &[(StreamId, u32)]| known.contains(&(stream.id, stream.version));
+            stream.spec.is_some() || children.values().any(|child| !known(&child.known))
+        });
+    }
+
+    pub(super) fn lacks_stream(&self, child: &super::Child) -> bool {
+        let lacks = |stream: &Stream| !child.known.contains(&(stream.id, stream.version));
+        self.streams.iter().any(lacks)
+    }
+
+    pub(super) fn tell_streams(&mut self, io: &mut Io<'_>) {
+        let me = self.me;
+        let streams = &self.streams;
+        for (process, child) in &mut self.children {
+            if child.tell_at > io.now || child.taken {
+                continue;
+            }
+            let lacks = |stream: &&Stream| !child.known.contains(&(stream.id, stream.version));
+            let mut told = false;
+            for stream in streams.iter().filter(lacks) {
+                told = true;
+                let message = Message::Stream {
+                    id: stream.id,
+                    version: stream.version,
+                    spec: stream.spec.clone(),
+                };
+                io.send(me, (*process, child.peer), 0, message);
+            }
+            if told {
+                child.tell_at = io.now + TELLING.wait_for_answer(child.tells, io.rng);
+                child.tells = child.tells.saturating_add(1);
+                child.known.retain(|(id, _)| streams.iter().any(|stream| stream.id == *id));
+            }
+        }
+    }
+
+    /// Merges a section of the child with this place.
+    pub(super) fn reduce(
+        &mut self,
+        io: &mut Io<'_>,
+        section: Section,
+        (process, index): (Process, u16),
+        clock: &Clock,
+    ) {
+        let samples = section.samples();
+        let found = self.streams.iter().position(|stream| stream.id == section.stream);
+        if found.is_none()
+            && let Some(child) = self.children.get(&process)
+        {
+            let message = Message::Stream {
+                id: section.stream,
+                version: 0,
+                spec: None,
+            };
+            io.send(self.me, (process, child.peer), 0, message);
+        }
+        let Some(at) = found.filter(|at| self.fits(*at, &section)) else {
+            self.dropped += u64::from(samples);
+            io.count(OverlayMetric::Dropped, samples.into());
+            return;
+        };
+        let number = section.tick;
+        let place = self.tick_place(io, at, number, clock);
+        let tick = &mut self.streams[at].ticks[place];
+        let covers = match &section.body {
+            Body::Reduced(0, _) => section.covers,
+            Body::Reduced(..) => 0,
+            Body::Rows(rows) => rows.len() as u32,
+        };
+        if section.last {
+            tick.reported.set(index);
+        }
+        match (section.body, &mut tick.values) {
+            (Body::Reduced(first, theirs), Values::Reduced(ours)) => {
+                tick.covers += covers;
+                for (ours, theirs) in ours.iter_mut().skip(first.into()).zip(theirs) {
+                    if !ours.merge(theirs) {
+                        io.count(OverlayMetric::BadSections, 1);
+                    }
+                }
+            }
+            (Body::Rows(rows), Values::Rows(_)) => self.merge_rows(at, place, rows),
+            _ => {}
+        }
+        if section.last && self.is_complete(at, place) {
+            self.streams[at].ticks[place].deadline = io.now;
+        }
+    }
+
+    /// The section is of this stream as it is.
+    fn fits(&self, at: usize, section: &Section) -> bool {
+        let Some(spec) = &self.streams[at].spec else {
+            return false;
+        };
+        let metrics = spec.metrics.len();
+        let inside = match &section.body {
+            Body::Reduced(first, accs) => {
+                let same = accs.iter().all(|acc| match (&acc.reduced, &spec.filter) {
+                    (Some(crate::overlay::Reduced::Buckets(buckets)), Filter::Histogram(bounds)) => {
+                        buckets.len() == bounds.len() + 1
+                    }
+                    _ => true,
+                });
+                same && usize::from(*first) + accs.len() <= metrics
+            }
+            Body::Rows(rows) => rows.iter().all(|row| row.values.len() == metrics),
+        };
+        inside && spec.filter.code() == section.filter
+    }
+
+    /// The place of a tick among the open ones; it is opened if need be.
+    fn tick_place(&mut self, io: &mut Io<'_>, at: usize, number: u64, clock: &Clock) -> usize {
+        if let Some(place) = self.streams[at].ticks.iter().position(|tick| tick.number == number) {
+            return place;
+        }
+        if self.streams[at].ticks.len() >= MAX_OPEN_TICKS
+            && let Some(oldest) = self.streams[at].ticks.pop_front()
+        {
+            io.count(OverlayMetric::Forced, 1);
+            self.note_lag(at, oldest.number, io.now, clock);
+            self.pass_on(at, oldest);
+        }
+        let height = u64::from(self.height);
+        let stream = &mut self.streams[at];
+        let late = stream.passed.is_some_and(|passed| number <= passed);
+        let spec = stream.spec.as_ref().expect("only open streams have ticks");
+        let deadline = match spec.sync {
+            Sync::None => io.now,
+            _ if late => io.now + LATE_HOLD,
+            Sync::TimeOut => io.now + spec.hold.saturating_mul(height),
+            Sync::WaitAll => Instant::FAR_FUTURE,
+        };
+        let values = match spec.filter {
+            Filter::Concat => Values::Rows(Vec::new()),
+            _ => Values::Reduced(vec![Acc::default(); spec.metrics.len()]),
+        };
+        if late {
+            io.count(OverlayMetric::Late, 1);
+        }
+        let place = stream.ticks.partition_point(|tick| tick.number < number);
+        let tick = Tick {
+            number,
+            covers: 0,
+            values,
+            bytes: 0,
+            reported: Marks::default(),
+            deadline,
+            late,
+        };
+        stream.ticks.insert(place, tick);
+        place
+    }
+
+    /// Rows are passed on as soon as a frame is full; one is kept back, for the end of the tick.
+    fn merge_rows(&mut self, at: usize, place: usize, new: Vec<Row>) {
+        for row in new {
+            let size = section::row_bytes(&row);
+            let tick = &mut self.streams[at].ticks[place];
+            let full = tick.bytes + size > ROWS_ROOM;
+            let Values::Rows(rows) = &mut tick.values else {
+                return;
+            };
+            let ready = if full { core::mem::take(rows) } else { Vec::new() };
+            rows.push(row);
+            tick.covers += 1;
+            tick.bytes += size;
+            if full {
+                tick.bytes = size;
+                let covers = ready.len() as u32;
+                tick.covers -= covers;
+                let number = tick.number;
+                self.queue(at, number, covers, Values::Rows(ready), false);
+            }
+        }
+    }
+
+    /// Everybody that is waited for has sent it.
+    fn is_complete(&self, at: usize, place: usize) -> bool {
+        let stream = &self.streams[at];
+        let tick = &stream.ticks[place];
+        let all = matches!(stream.spec.as_ref().map(|spec| &spec.scope), Some(Scope::All));
+        if !all && stream.active == Marks::default() {
+            return false;
+        }
+        self.children.values().all(|child| {
+            let wanted = match all {
+                true => child.standing.back_ends > 0 && !child.standing.quiet,
+                false => stream.active.has(child.index),
+            };
+            !wanted || tick.reported.has(child.index)
+        })
+    }
+
+    /// Nobody waits for a child that had this place.
+    pub(super) fn forget_place(&mut self, index: u16) {
+        for at in 0..self.streams.len() {
+            self.streams[at].active.clear(index);
+            for place in 0..self.streams[at].ticks.len() {
+                self.streams[at].ticks[place].reported.clear(index);
+                if self.is_complete(at, place) {
+                    self.streams[at].ticks[place].deadline = Instant::ZERO;
+                }
+            }
+        }
+    }
+
+    pub(super) fn flush_due(&mut self, io: &mut Io<'_>, clock: &Clock) {
+        for at in 0..self.streams.len() {
+            let mut place = 0;
+            while let Some(tick) = self.streams[at].ticks.get(place) {
+                if tick.deadline > io.now {
+                    place += 1;
+                    continue;
+                }
+                let number = tick.number;
+                if let Some(tick) = self.streams[at].ticks.remove(place) {
+                    if !tick.late {
+                        self.note_lag(at, number, io.now, clock);
+                    }
+                    self.pass_on(at, tick);
+                }
+            }
+        }
+    }
+
+    /// Passes on all that is open.
+    pub(super) fn flush_all(&mut self) {
+        for at in 0..self.streams.len() {
+            while let Some(tick) = self.streams[at].ticks.pop_front() {
+                self.pass_on(at, tick);
+            }
+        }
+    }
+
+    fn note_lag(&mut self, at: usize, number: u64, now: Instant, clock: &Clock) {
+        let stream = &mut self.streams[at];
+        let (Some(overlay), Some(spec)) = (clock.overlay(now), &stream.spec) else {
+            return;
+        };
+        let begin = number.saturating_mul(spec.period.0);
+        if number <= overlay / spec.period.0 + AHEAD {
+            stream.passed = stream.passed.max(Some(number));
+            self.lag_us = overlay.saturating_sub(begin).min(u64::from(u32::MAX)) as u32;
+            self.forwarded += 1;
+        }
+    }
+
+    fn pass_on(&mut self, at: usize, tick: Tick) {
+        let stream = &mut self.streams[at];
+        if !tick.late {
+            stream.active = tick.reported;
+        }
+        let empty = match &tick.values {
+            Values::Reduced(accs) => tick.covers == 0 && accs.iter().all(|acc| acc.count == 0),
+            Values::Rows(rows) => rows.is_empty(),
+        };
+        if !empty {
+            self.queue(at, tick.number, tick.covers, tick.values, true);
+        }
+    }
+
+    fn queue(&mut self, at: usize, tick: u64, covers: u32, values: Values, ends: bool) {
+        let stream = &self.streams[at];
+        let Some(spec) = &stream.spec else {
+            self.dropped += u64::from(covers);
+            return;
+        };
+        self.flushed.push_back(Flushed {
+            stream: stream.id,
+            tick,
+            covers,
+            filter: spec.filter.clone(),
+            metrics: spec.metrics.len() as u8,
+            ends,
+            values,
+        });
+    }
+
+    pub(super) fn open_ticks(&self) -> usize {
+        self.streams.iter().map(|stream| stream.ticks.len()).sum()
+    }
+
+    pub(super) fn tick_deadline(&self, at: Instant) -> Instant {
+        let ticks = self.streams.iter().flat_map(|stream| &stream.ticks);
+        ticks.map(|tick| tick.deadline).fold(at, Instant::min)
+    }
+}
+
+impl Flushed {
+    /// As sections for the parent.
+    pub fn encode(self, out: &mut impl FnMut(section::Encoded)) {
+        match self.values {
+            Values::Reduced(accs) => {
+                section::encode_reduced((self.stream, self.tick, self.covers), &self.filter, &accs, out);
+            }
+            Values::Rows(mut rows) => {
+                while !rows.is_empty() {
+                    out(section::encode_rows((self.stream, self.tick), self.metrics, &mut rows, self.ends));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! What is measured: a table of counters, declared once, used by the kernel that counts, by the wire
+//! that carries numbers only, and by the control node that names them in OpenMetrics text.
+//!
+//! [`counters!`](crate::counters) declares a table. Values are integers in the raw unit of
+//! [`Unit`]; names are given without unit and `_total`, which [`MetricDef::open_metrics_name`] adds.
+//!
+//! Invariant: a metric's number never changes its meaning: entries are added at the end of a table.
+
+use alloc::string::String;
+use core::fmt;
+
+/// Number of a metric.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MetricId(pub u16);
+
+impl MetricId {
+    /// Metrics of auxiliary service processes have numbers from here on: 256 for each kind.
+    pub const FIRST_AUXILIARY: u16 = 0x4000;
+    /// Counters that programs add have numbers from here on.
+    pub const FIRST_PROGRAM: u16 = 0x8000;
+}
+
+/// What a raw value counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Things.
+    Count,
+    /// Bytes.
+    Bytes,
+    /// Time: raw values are microseconds.
+    Seconds,
+    /// A share from 0 to 1: raw values are millionths.
+    Ratio,
+}
+
+impl Unit {
+    /// Raw units in one base unit.
+    pub const fn scale(self) -> u32 {
+        match self {
+            Unit::Count | Unit::Bytes => 1,
+            Unit::Seconds | Unit::Ratio => 1_000_000,
+        }
+    }
+
+    /// What the base unit adds to a name.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Unit::Count => "",
+            Unit::Bytes => "_bytes",
+            Unit::Seconds => "_seconds",
+            Unit::Ratio => "_ratio",
+        }
+    }
+}
+
+/// Whether values only grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// It only grows, until the node boots again.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// A metric's definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricDef {
+    /// Its number.
+    pub id: MetricId,
+    /// Its name without unit and `_total`.
+    pub name: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// Whether it only grows.
+    pub kind: MetricKind,
+    /// One line for people.
+    pub help: &'static str,
+}
+
+impl MetricDef {
+    /// The name in OpenMetrics text: base unit, and `_total` for a counter.
+    pub fn open_metrics_name(&self) -> String {
+        let total = match self.kind {
+            MetricKind::Counter => "_total",
+            MetricKind::Gauge => "",
+        };
+        alloc::format!("{}{}{total}", self.name, self.unit.suffix())
+    }
+
+    /// A raw value in base units.
+    pub fn in_base_units(&self, raw: i128) -> Decimal {
+        Decimal {
+            raw,
+            scale: self.unit.scale(),
+        }
+    }
+}
+
+/// A raw value as a decimal number of base units, without floating point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decimal {
+    raw: i128,
+    scale: u32,
+}
+
+impl fmt::Display for Decimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.raw < 0 { "-" } else { "" };
+        let (size, scale) = (self.raw.unsigned_abs(), u128::from(self.scale));
+        let (whole, part) = (size / scale, size % scale);
+        match part {
+            0 => write!(f, "{sign}{whole}"),
+            part => {
+                let digits = alloc::format!("{part:06}");
+                write!(f, "{sign}{whole}.{}", digits.trim_end_matches('0'))
+            }
+        }
+    }
+}
+
+/// A table's values, in its order. Counting needs no name and no memory beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters<const N: usize>([u64; N]);
+
+impl<const N: usize> Default for Counters<N> {
+    fn default() -> Self {
+        Counters([0; N])
+    }
+}
+
+impl<const N: usize> Counters<N> {
+    /// All zero.
+    pub const fn new() -> Self {
+        Counters([0; N])
+    }
+
+    /// Adds to a value, wrapping.
+    pub fn add(&mut self, index: usize, more: u64) {
+        self.0[index] = self.0[index].wrapping_add(more);
+    }
+
+    /// Sets a gauge, or a counter that is kept elsewhere.
+    pub fn set(&mut self, index: usize, value: u64) {
+        self.0[index] = value;
+    }
+
+    /// A value.
+    pub fn get(&self, index: usize) -> u64 {
+        self.0[index]
+    }
+
+    /// The value of a metric whose table begins with number `first`; None: it is not of this table.
+    pub fn read(&self, first: u16, metric: MetricId) -> Option<i64> {
+        let index = usize::from(metric.0.checked_sub(first)?);
+        let value = *self.0.get(index)?;
+        Some(i64::try_from(value).unwrap_or(i64::MAX))
+    }
+}
+
+/// Declares a table of counters: `counters! { enum NAME from NUMBER { VARIANT: "name", kind, unit,
+/// "help"; ... } }`. The enum's variants index [`Counters`]; `NAME::DEFS` has their definitions.
+///
+/// ```
+/// netstack::counters! {
+///     /// What the example counts.
+///     pub enum Example from 0x4100 {
+///         Busy: "example_busy", Counter, Seconds, "Time spent busy";
+///         Depth: "example_queue", Gauge, Count, "Entries in the queue";
+///     }
+/// }
+/// let mut values = Example::table();
+/// values.add(Example::Busy as usize, 1_500_000);
+/// assert_eq!(Example::DEFS[0].open_metrics_name(), "example_busy_seconds_total");
+/// assert_eq!(Example::DEFS[0].in_base_units(1_500_000).to_string(), "1.5");
+/// assert_eq!(values.read(Example::FIRST, Example::Busy.id()), Some(1_500_000));
+/// ```
+#[macro_export]
+macro_rules! counters {
+    (
+        $(#[$attribute:meta])*
+        $visible:vis enum $name:ident from $first:literal {
+            $($variant:ident: $text:literal, $kind:ident, $unit:ident, $help:literal;)+
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u16)]
+        $visible enum $name {
+            $(#[doc = $help] $variant,)+
+        }
+
+        impl $name {
+            /// Number of the first metric.
+            pub const FIRST: u16 = $first;
+            /// Number of metrics.
+            pub const COUNT: usize = [$($name::$variant,)+].len();
+            /// The definitions, in the order of the variants.
+            pub const DEFS: [$crate::overlay::metric::MetricDef; Self::COUNT] = [
+                $($crate::overlay::metric::MetricDef {
+                    id: $name::$variant.id(),
+                    name: $text,
+                    unit: $crate::overlay::metric::Unit::$unit,
+                    kind: $crate::overlay::metric::MetricKind::$kind,
+                    help: $help,
+                },)+
+            ];
+
+            /// The metric's number.
+            pub const fn id(self) -> $crate::overlay::metric::MetricId {
+                $crate::overlay::metric::MetricId(Self::FIRST + self as u16)
+            }
+
+            /// Values for the table, all zero.
+            pub const fn table() -> $crate::overlay::metric::Counters<{ Self::COUNT }> {
+                $crate::overlay::metric::Counters::new()
+            }
+        }
+    };
+}
+
+counters! {
+    /// What every node counts about itself.
+    pub enum NodeMetric from 1 {
+        TimeUser: "hearth_node_user", Counter, Seconds, "Time in programs";
+        TimeKernel: "hearth_node_kernel", Counter, Seconds, "Time in the kernel";
+        TimeIdle: "hearth_node_idle", Counter, Seconds, "Time halted";
+        Uptime: "hearth_node_uptime", Gauge, Seconds, "Time since the kernel's entry";
+        FaultsCode: "hearth_node_faults_code", Counter, Count, "Faults on pages of program text";
+        FaultsReadonly: "hearth_node_faults_readonly", Counter, Count, "Faults on read-only file pages";
+        FaultsData: "hearth_node_faults_data", Counter, Count, "Faults on file pages that are written to";
+        FaultsZero: "hearth_node_faults_zero", Counter, Count, "Faults on anonymous pages";
+        FaultsStack: "hearth_node_faults_stack", Counter, Count, "Faults on stack pages";
+        PagesRetained: "hearth_node_pages_retained", Gauge, Count, "Pages held for programs that have ended";
+        PagesScrubbed: "hearth_node_pages_scrubbed", Counter, Count, "Frames scrubbed before they changed owner";
+        MemoryFree: "hearth_node_memory_free", Gauge, Bytes, "Free memory";
+        MemoryUsed: "hearth_node_memory_used", Gauge, Bytes, "Memory in use";
+        FramesReceived: "hearth_node_frames_received", Counter, Count, "Ethernet frames received";
+        FramesSent: "hearth_node_frames_sent", Counter, Count, "Ethernet frames sent";
+        BytesReceived: "hearth_node_received", Counter, Bytes, "Bytes of frames received";
+        BytesSent: "hearth_node_sent", Counter, Bytes, "Bytes of frames sent";
+        FramesDropped: "hearth_node_frames_dropped", Counter, Count, "Frames that found no room";
+        RetransmissionsControl: "hearth_node_retransmissions_control", Counter, Count, "Datagrams to control sent again";
+        RetransmissionsPages: "hearth_node_retransmissions_pages", Counter, Count, "Page requests sent again";
+        SystemCalls: "hearth_node_system_calls", Counter, Count, "System calls of programs";
+        InterruptsHeartbeat: "hearth_node_interrupts_heartbeat", Counter, Count, "Interrupts for heartbeats";
+        InterruptsTimeLimit: "hearth_node_interrupts_time_limit", Counter, Count, "Interrupts for time limits";
+        InterruptsMonitor: "hearth_node_interrupts_monitor", Counter, Count, "Interrupts for monitoring periods";
+        InterruptsNetwork: "hearth_node_interrupts_network", Counter, Count, "Interrupts of the network adapter";
+        InterruptsCast: "hearth_node_interrupts_cast", Counter, Count, "Interrupts for casts";
+        InterruptsSpurious: "hearth_node_interrupts_spurious", Counter, Count, "Interrupts that nobody asked for";
+        CastBlocksReceived: "hearth_node_cast_blocks_received", Counter, Count, "Blocks of casts received";
+        CastBlocksSent: "hearth_node_cast_blocks_sent", Counter, Count, "Blocks of casts sent";
+        CastBlocksCorrupt: "hearth_node_cast_blocks_corrupt", Counter, Count, "Blocks of casts that were not what their hash says";
+        Job: "hearth_node_job", Gauge, Count, "Number of the node's job, 0 for none";
+        Rank: "hearth_node_rank", Gauge, Count, "Rank in the node's job";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use std::string::ToString;
+
+    #[test]
+    fn names_are_what_open_metrics_wants() {
+        let mut names = BTreeSet::new();
+        for def in NodeMetric::DEFS {
+            let name = def.open_metrics_name();
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{name}");
+            assert!(!def.name.ends_with("_total") && !def.name.contains("__"), "{name}");
+            assert_eq!(name.ends_with("_total"), def.kind == MetricKind::Counter);
+            assert!(!def.help.is_empty() && !def.help.ends_with('.'), "{name}");
+            assert!(names.insert(name));
+        }
+        assert_eq!(NodeMetric::DEFS[0].open_metrics_name(), "hearth_node_user_seconds_total");
+        assert_eq!(NodeMetric::MemoryFree.id(), MetricId(12));
+        assert!(NodeMetric::DEFS.iter().all(|def| def.id.0 < MetricId::FIRST_AUXILIARY));
+    }
+
+    #[test]
+    fn raw_values_become_base_units() {
+        let def = NodeMetric::DEFS[NodeMetric::TimeUser as usize];
+        for (raw, text) in [(0, "0"), (1, "0.000001"), (2_500_000, "2.5"), (-10, "-0.00001")] {
+            assert_eq!(def.in_base_units(raw).to_string(), text);
+        }
+        let mut table = NodeMetric::table();
+        table.set(NodeMetric::MemoryFree as usize, u64::MAX);
+        assert_eq!(table.read(1, NodeMetric::MemoryFree.id()), Some(i64::MAX));
+        assert_eq!(table.read(1, MetricId(0)), None);
+        assert_eq!(table.read(1, MetricId(1 + NodeMetric::COUNT as u16)), None);
+    }
+}

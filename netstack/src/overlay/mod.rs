@@ -1,0 +1,98 @@
+//! The monitoring overlay: counters of every node flow up a tree that the nodes form themselves, are
+//! reduced on the way, and reach the front end with their books balanced.
+//!
+//! Roles: the **front end** (FE, [`FrontEnd`]) is in the control node. Everything on a compute node is one
+//! [`Node`]: a **back end** (BE) that collects and submits, **communication processes** (CP) that receive,
+//! filter and forward, and **auxiliary service processes** (AP), further collectors that the back end
+//! starts and stops. A CP to which back ends attach is a leaf of the inner tree (IBE).
+//!
+//! The steps of the method, in their order, and where they are:
+//!
+//! | step | where |
+//! |---|---|
+//! | nodes say hello, the front end collects them | `front_end`, `node` |
+//! | place | [`placement`] |
+//! | build, each CP its own subtree, in parallel | `hub::building` |
+//! | attach | `uplink`, `hub` |
+//! | submit | `back_end` |
+//! | filter | [`filter`], `hub::reducing` |
+//! | forward | `uplink`, [`section`] |
+//! | hand over to the store | [`FrontEndEvent::Tick`] |
+//! | take down | `hub` |
+//!
+//! Also here: [`metric`] (the `counters!` table), [`stream`], [`books`] (accounting), [`clock`] (the time that
+//! all processes share), [`message`] and [`wire`].
+//!
+//! Source of the method: tree-based overlay networks for performance data (roles, placement policies,
+//! filters, synchronisation); `docs/overlay.md` says where Hearth differs.
+//!
+//! Invariant: a process attaches only to one that is higher, so that no order of losses and messages can
+//! make a ring. Every table has a bound, and no value arrives without the number of back ends it covers.
+
+use crate::time::Micros;
+
+mod back_end;
+pub mod books;
+pub mod clock;
+pub mod filter;
+pub mod fixed;
+mod front_end;
+mod hub;
+pub mod message;
+pub mod metric;
+mod node;
+pub mod placement;
+pub mod section;
+pub mod stream;
+#[cfg(test)]
+mod tests;
+mod uplink;
+pub mod wire;
+
+pub use books::Books;
+pub use filter::{Acc, Class, Filter, Reduced};
+pub use front_end::{
+    BuildError, FrontEnd, FrontEndConfig, FrontEndEvent, FrontEndStatus, NodeView, TickBody, TickValue,
+};
+pub use message::{Candidate, Process, TreeEpoch};
+pub use metric::{MetricDef, MetricId, MetricKind, NodeMetric, Unit};
+pub use node::{Collector, Footprint, Node, NodeConfig, NodeEvent, OverlayMetric, ProcessStatus};
+pub use section::{Body, Row};
+pub use stream::{Scope, StreamError, StreamId, StreamSpec, Sync};
+
+/// Longest datagram of the overlay, in bytes.
+pub const MAX_FRAME: usize = 1_400;
+/// Most communication processes of a node; their slots are 1 to this.
+pub const MAX_CPS: u8 = 4;
+/// Most children of a communication process.
+pub const MAX_CHILDREN: usize = 128;
+/// Most children of a front end: what remains without a parent comes to it.
+pub const MAX_FRONT_END_CHILDREN: usize = 2_048;
+/// The height of the front end at most.
+pub const MAX_HEIGHT: u8 = 8;
+
+/// How often a process wants to hear its parent.
+const BEAT_EVERY: Micros = Micros::from_secs(1);
+/// How soon it asks again when it does not.
+const ASK_AGAIN: Micros = Micros::from_millis(300);
+/// Silence after which a parent or child counts as lost.
+pub const LOST_AFTER: Micros = Micros::from_secs(3);
+/// Questions in vain before a parent counts as lost: a process that was not running itself asks first.
+const ASKS_LEAST: u32 = 4;
+/// A process that was not asked to do anything for so long was not running; it blames nobody for it.
+const STALL: Micros = Micros::from_millis(1_500);
+/// How often a parent tells the front end of its children.
+pub const CENSUS_EVERY: Micros = Micros::from_secs(10);
+/// How soon messages are repeated that need an answer; doubles up to [`RETRY_SLOWEST`].
+const RETRY_FIRST: Micros = Micros::from_millis(100);
+/// Slowest repetition.
+const RETRY_SLOWEST: Micros = Micros::from_secs(2);
+/// How long a process that was taken down answers those that did not hear it.
+const LINGER: Micros = Micros::from_millis(500);
+/// How long a process waits for the processes below it to be down.
+const TAKE_DOWN_PATIENCE: Micros = Micros::from_millis(1_200);
+/// Time over which the children of one parent spread a tick's reports.
+pub const STAGGER: Micros = Micros::from_millis(2);
+
+const _: () = assert!(TAKE_DOWN_PATIENCE.0 + LINGER.0 < 2_000_000);
+const _: () = assert!(ASK_AGAIN.0 * (ASKS_LEAST as u64) < LOST_AFTER.0);

@@ -1,0 +1,838 @@
+//! The node's facade: back end, communication processes and auxiliary service processes of one node.
+//!
+//! The drain loop is that of [`crate::node::Endpoint`]; all datagrams are of kinds 96 to 111. Processes of one
+//! node talk to each other by the same messages, which then stay inside.
+//!
+//! Invariant: without a tree there is no role, no timer and nothing queued.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::SocketAddrV4;
+
+use super::back_end::BackEnd;
+use super::hub::Hub;
+use super::message::{
+    Build, BuildEntry, Candidate, Hello, Message, Packet, Process, Standing, TreeEpoch,
+    TreeState,
+};
+use super::metric::{Counters, MetricId};
+use super::uplink::{Io, Told, Uplink};
+use super::{MAX_CHILDREN, MAX_CPS, wire};
+use crate::backoff::Backoff;
+use crate::broadcast::Peer;
+use crate::ids::{BootEpoch, JobId, NodeId};
+use crate::rng::Rng;
+use crate::time::{Instant, Micros};
+use crate::wire::key::Key;
+
+/// Time over which nodes spread their first HELLO.
+const HELLO_SPREAD: Micros = Micros::from_secs(1);
+/// HELLO is repeated so soon at first, and so slowly in the end.
+const HELLO: Backoff = Backoff::new(Micros::from_millis(250), Micros::from_secs(8));
+/// How long a node that was heard waits to be invited before it says HELLO again.
+const INVITED_WITHIN: Micros = Micros::from_secs(6);
+/// Events that wait; the oldest is dropped for the next.
+const MAX_EVENTS: usize = 64;
+/// Longest list of a subtree.
+const MAX_SUBTREE: usize = 16_384;
+/// Messages between processes of this node in one turn: each is the answer to another one.
+const LOCAL_MOST: usize = 4_096;
+
+crate::counters! {
+    /// What a node counts about its part of the overlay.
+    pub enum OverlayMetric from 0x100 {
+        Received: "hearth_overlay_received_datagrams", Counter, Count, "Datagrams of the overlay received";
+        Sent: "hearth_overlay_sent_datagrams", Counter, Count, "Datagrams of the overlay sent";
+        SentBytes: "hearth_overlay_sent", Counter, Bytes, "Bytes of these, without UDP and below";
+        Bad: "hearth_overlay_bad_datagrams", Counter, Count, "Datagrams that do not parse or are not sealed with the key";
+        Misdirected: "hearth_overlay_misdirected", Counter, Count, "Messages for a process or tree that is not here";
+        Attached: "hearth_overlay_attached", Counter, Count, "Times a process found a parent";
+        Detached: "hearth_overlay_detached", Counter, Count, "Times a parent said that a link is none";
+        ParentsLost: "hearth_overlay_parents_lost", Counter, Count, "Parents that fell silent";
+        ChildrenLost: "hearth_overlay_children_lost", Counter, Count, "Children that fell silent";
+        BadSections: "hearth_overlay_bad_sections", Counter, Count, "Values that do not parse or do not fit their stream";
+        Repeated: "hearth_overlay_repeated", Counter, Count, "Reports that arrived twice or too late to tell";
+        Dropped: "hearth_overlay_dropped_samples", Counter, Count, "Samples of streams that are not known";
+        Late: "hearth_overlay_late_ticks", Counter, Count, "Ticks that were passed on again because values came late";
+        Forced: "hearth_overlay_forced_ticks", Counter, Count, "Ticks that were passed on because their place was needed";
+        Overflowed: "hearth_overlay_overflowed", Counter, Count, "Messages and entries that found no room";
+        Refused: "hearth_overlay_refused", Counter, Count, "Processes that a node would not host";
+        Unbuilt: "hearth_overlay_unbuilt", Counter, Count, "Processes given up while the tree was built";
+        Stalled: "hearth_overlay_local_stalls", Counter, Count, "Turns with more messages inside the node than expected";
+    }
+}
+
+/// Where values come from.
+pub trait Collector {
+    /// The present value of a metric; None: the node does not have it.
+    fn read(&mut self, metric: MetricId) -> Option<i64>;
+    /// An auxiliary service process of this kind is wanted, or not any more. Its metrics are the 256 from
+    /// [`MetricId::FIRST_AUXILIARY`] + 256 * `kind` on.
+    fn trigger(&mut self, kind: u8, on: bool) {
+        let _ = (kind, on);
+    }
+}
+
+/// What a node needs to know of itself.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Its number.
+    pub node: NodeId,
+    /// Its boot.
+    pub boot: BootEpoch,
+    /// Where it is reached.
+    pub me: Peer,
+    /// Where the front end is reached.
+    pub front_end: Peer,
+    /// The key of this run of the control node.
+    pub key: Key,
+    /// What it says of itself.
+    pub hello: Hello,
+    /// Seed of its random choices; different on every node.
+    pub seed: u64,
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeEvent {
+    /// A process has this parent now.
+    Attached {
+        /// Its slot.
+        slot: u8,
+        /// The parent.
+        parent: Process,
+    },
+    /// This node hosts a communication process now.
+    RoleTaken {
+        /// Its slot.
+        slot: u8,
+        /// Its height.
+        height: u8,
+    },
+    /// A role has ended.
+    RoleEnded {
+        /// Its slot.
+        slot: u8,
+    },
+}
+
+/// How a process stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessStatus {
+    /// Its slot.
+    pub slot: u8,
+    /// Its height.
+    pub height: u8,
+    /// Its parent.
+    pub parent: Option<Process>,
+    /// Its children.
+    pub children: u32,
+    /// From the begin of the last tick until it was passed on, in microseconds.
+    pub lag_us: u32,
+    /// Ticks passed on.
+    pub forwarded: u64,
+}
+
+/// What is kept at present; all zero without a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Roles: the back end if it has a tree, and communication processes.
+    pub roles: usize,
+    /// Links, transfers, open ticks and values.
+    pub entries: usize,
+    /// Messages and values that wait to be sent.
+    pub queued: usize,
+    /// Streams that are known.
+    pub streams: usize,
+    /// Auxiliary service processes that run.
+    pub auxiliary: u32,
+    /// A time is set.
+    pub timer: bool,
+}
+
+/// A communication process.
+#[derive(Clone, Debug)]
+struct Cp {
+    hub: Hub,
+    uplink: Uplink,
+    /// What it builds as soon as it has a parent, and with it the overlay's time.
+    below: Vec<BuildEntry>,
+}
+
+/// A communication process whose list is coming in.
+#[derive(Clone, Debug)]
+struct Assembly {
+    from: Process,
+    next: u16,
+    parts: u16,
+    entries: Vec<BuildEntry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Greeting {
+    /// Nothing to say.
+    Off,
+    Saying { tries: u32, at: Instant },
+    /// Heard: wait for an invitation until then.
+    Heard { until: Instant },
+}
+
+/// The node's side of the overlay.
+#[derive(Debug)]
+pub struct Node {
+    config: NodeConfig,
+    tree: TreeEpoch,
+    /// The tree that was taken down last.
+    down: TreeEpoch,
+    greeting: Greeting,
+    back_end: Option<BackEnd>,
+    cps: BTreeMap<u8, Cp>,
+    assemblies: BTreeMap<u8, Assembly>,
+    outbox: VecDeque<(Peer, Packet)>,
+    events: VecDeque<NodeEvent>,
+    counters: Counters<{ OverlayMetric::COUNT }>,
+    rng: Rng,
+    /// Samples that went with roles that ended.
+    job: (Option<JobId>, bool),
+    submitted: u64,
+    dropped: u64,
+}
+
+macro_rules! io {
+    ($node:ident, $now:expr) => {
+        Io {
+            now: $now,
+            me: $node.config.me,
+            boot: $node.config.boot,
+            tree: $node.tree,
+            outbox: &mut $node.outbox,
+            rng: &mut $node.rng,
+            counters: &mut $node.counters,
+        }
+    };
+}
+
+impl Node {
+    /// A node that will say HELLO within a second.
+    pub fn new(config: NodeConfig, now: Instant) -> Self {
+        let mut rng = Rng::new(config.seed);
+        let at = now + Micros(rng.below(HELLO_SPREAD.0));
+        Node {
+            config,
+            tree: TreeEpoch::default(),
+            down: TreeEpoch::default(),
+            greeting: Greeting::Saying { tries: 0, at },
+            back_end: None,
+            cps: BTreeMap::new(),
+            assemblies: BTreeMap::new(),
+            outbox: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::new(),
+            rng,
+            job: (None, false),
+            submitted: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Takes a datagram of kinds 96 to 111. Bad input is counted.
+    pub fn handle_datagram(&mut self, now: Instant, from: SocketAddrV4, datagram: &[u8]) {
+        self.count(OverlayMetric::Received, 1);
+        match wire::parse(&self.config.key, datagram) {
+            Ok(packet) => {
+                let peer = Peer {
+                    addr: from,
+                    mac: packet.mac,
+                };
+                self.handle(now, peer, packet);
+            }
+            Err(_) => self.count(OverlayMetric::Bad, 1),
+        }
+    }
+
+    fn count(&mut self, metric: OverlayMetric, more: u64) {
+        self.counters.add(metric as usize, more);
+    }
+
+    /// The next datagram to send: to whom and its length, written to the front of `out`, which must have
+    /// [`crate::MAX_DATAGRAM`] bytes. Also acts on deadlines that have passed.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        collector: &mut dyn Collector,
+    ) -> Option<(Peer, usize)> {
+        if self.outbox.is_empty() {
+            self.tick(now, collector);
+        }
+        for _ in 0..LOCAL_MOST {
+            let (peer, packet) = self.outbox.pop_front()?;
+            if peer.addr != self.config.me.addr {
+                let length = wire::emit(&self.config.key, &packet, out);
+                self.count(OverlayMetric::Sent, 1);
+                self.count(OverlayMetric::SentBytes, length as u64);
+                return Some((peer, length));
+            }
+            self.handle(now, peer, packet);
+            if self.outbox.is_empty() {
+                self.tick(now, collector);
+            }
+        }
+        self.count(OverlayMetric::Stalled, 1);
+        None
+    }
+
+    /// When to call `poll_transmit` again without other cause; a time that has passed means at once. None:
+    /// nothing is under way. A node whose program computes may call later: at the period that was asked for.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.outbox.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        let mut at = match self.greeting {
+            Greeting::Off => Instant::FAR_FUTURE,
+            Greeting::Saying { at, .. } => at,
+            Greeting::Heard { until } => until,
+        };
+        if let Some(back_end) = &self.back_end {
+            at = at.min(back_end.deadline());
+            if let Some(taken) = back_end.taken_at {
+                at = at.min(taken + super::LINGER);
+            }
+        }
+        for cp in self.cps.values() {
+            at = at.min(cp.hub.deadline()).min(cp.uplink.deadline());
+        }
+        (at != Instant::FAR_FUTURE).then_some(at)
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<NodeEvent> {
+        self.events.pop_front()
+    }
+
+    fn tell(&mut self, event: NodeEvent) {
+        if self.events.len() >= MAX_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    /// The node has this job, or none. With `quiet` it sends nothing until the job ends, and then once.
+    pub fn set_job(&mut self, now: Instant, job: Option<JobId>, quiet: bool, collector: &mut dyn Collector) {
+        self.job = (job, quiet);
+        self.config.hello.job = job;
+        if let Some(back_end) = &mut self.back_end {
+            let mut io = io!(self, now);
+            back_end.set_job(&mut io, job, quiet, collector);
+            let standing = back_end.standing();
+            // The parent is to know that silence begins, and hears the last word.
+            back_end.uplink.tick(&mut io, standing);
+        }
+    }
+
+    /// The control node has a new key: every role ends, and the node says HELLO anew.
+    pub fn set_key(&mut self, now: Instant, key: Key, collector: &mut dyn Collector) {
+        self.config.key = key;
+        self.outbox.clear();
+        self.end_roles(now, Some(collector));
+        self.tree = TreeEpoch::default();
+        self.down = TreeEpoch::default();
+        self.greet(now);
+    }
+
+    fn greet(&mut self, now: Instant) {
+        let at = now + Micros(self.rng.below(HELLO_SPREAD.0));
+        self.greeting = Greeting::Saying { tries: 0, at };
+    }
+
+    /// Figures since the start, in the order of [`OverlayMetric`].
+    pub fn counters(&self) -> &Counters<{ OverlayMetric::COUNT }> {
+        &self.counters
+    }
+
+    /// Samples submitted in this boot.
+    pub fn submitted(&self) -> u64 {
+        self.submitted + self.back_end.as_ref().map_or(0, |back_end| back_end.submitted)
+    }
+
+    /// What is kept at present.
+    pub fn footprint(&self) -> Footprint {
+        let mut footprint = Footprint {
+            roles: self.cps.len() + usize::from(self.back_end.is_some()),
+            queued: self.outbox.len(),
+            entries: self.assemblies.len(),
+            timer: self.poll_timeout().is_some(),
+            ..Footprint::default()
+        };
+        for cp in self.cps.values() {
+            footprint.entries += cp.hub.kept();
+            footprint.queued += cp.uplink.queued();
+            footprint.streams += cp.hub.open_streams();
+        }
+        if let Some(back_end) = &self.back_end {
+            footprint.queued += back_end.uplink.queued();
+            footprint.streams += back_end.open_streams();
+            footprint.auxiliary = back_end.running();
+        }
+        footprint
+    }
+
+    /// How the node's processes stand.
+    pub fn status(&self) -> impl Iterator<Item = ProcessStatus> + '_ {
+        let parent = |uplink: &Uplink| uplink.parent().map(|parent| parent.process);
+        let back_end = self.back_end.iter().map(move |back_end| ProcessStatus {
+            slot: 0,
+            height: 0,
+            parent: parent(&back_end.uplink),
+            children: 0,
+            lag_us: back_end.lag_us,
+            forwarded: back_end.submitted,
+        });
+        let cps = self.cps.iter().map(move |(slot, cp)| ProcessStatus {
+            slot: *slot,
+            height: cp.hub.height(),
+            parent: parent(&cp.uplink),
+            children: cp.hub.children() as u32,
+            lag_us: cp.hub.lag_us,
+            forwarded: cp.hub.forwarded,
+        });
+        back_end.chain(cps)
+    }
+
+    fn process(&self, slot: u8) -> Process {
+        Process {
+            node: self.config.node,
+            slot,
+        }
+    }
+
+    fn tick(&mut self, now: Instant, collector: &mut dyn Collector) {
+        self.say_hello(now);
+        if let Some(back_end) = &mut self.back_end {
+            let mut io = io!(self, now);
+            back_end.sample(&mut io, collector, false);
+            let standing = back_end.standing();
+            back_end.uplink.tick(&mut io, standing);
+        }
+        for cp in self.cps.values_mut() {
+            let mut io = io!(self, now);
+            let clock = cp.uplink.clock.clone();
+            cp.hub.tick(&mut io, &clock);
+            cp.pass_up(&mut io);
+        }
+        self.end_what_is_over(now, collector);
+        let stranded = self.back_end.as_ref().is_some_and(|back_end| back_end.uplink.is_stranded())
+            || self.cps.values().any(|cp| cp.uplink.is_stranded());
+        if stranded && matches!(self.greeting, Greeting::Off) {
+            self.greet(now);
+        }
+    }
+
+    fn say_hello(&mut self, now: Instant) {
+        if let Greeting::Heard { until } = self.greeting
+            && until <= now
+        {
+            let waits = self.back_end.as_ref().is_none_or(|back_end| !back_end.uplink.is_up());
+            match waits {
+                true => self.greeting = Greeting::Saying { tries: 0, at: now },
+                false => self.greeting = Greeting::Off,
+            }
+        }
+        let Greeting::Saying { tries, at } = self.greeting else {
+            return;
+        };
+        if at > now {
+            return;
+        }
+        let at = now + HELLO.wait_for_answer(tries, &mut self.rng);
+        self.greeting = Greeting::Saying {
+            tries: tries.saturating_add(1),
+            at,
+        };
+        let (from, to) = (self.process(0), (Process::FRONT_END, self.config.front_end));
+        let hello = Message::Hello(self.config.hello);
+        io!(self, now).send(from, to, 0, hello);
+    }
+
+    /// Roles that were taken down and have lingered end.
+    fn end_what_is_over(&mut self, now: Instant, collector: &mut dyn Collector) {
+        let taken = self.back_end.as_ref().and_then(|back_end| back_end.taken_at);
+        if taken.is_some_and(|at| now.saturating_since(at) >= super::LINGER) {
+            self.end_back_end(now, Some(collector));
+        }
+        let over: Vec<u8> = (self.cps.iter())
+            .filter(|(_, cp)| cp.hub.leaving.as_ref().is_some_and(|leaving| leaving.is_over(now)))
+            .map(|(slot, _)| *slot)
+            .collect();
+        for slot in over {
+            self.end_cp(slot);
+        }
+        if taken.is_some() && self.back_end.is_none() && self.cps.is_empty() {
+            self.greeting = Greeting::Off;
+        }
+    }
+
+    fn end_back_end(&mut self, now: Instant, collector: Option<&mut dyn Collector>) {
+        if let Some(mut back_end) = self.back_end.take() {
+            back_end.stop(now, collector);
+            self.submitted += back_end.submitted;
+            self.dropped += back_end.uplink.dropped;
+            self.tell(NodeEvent::RoleEnded { slot: 0 });
+        }
+    }
+
+    fn end_cp(&mut self, slot: u8) {
+        if self.cps.remove(&slot).is_some() {
+            self.tell(NodeEvent::RoleEnded { slot });
+        }
+    }
+
+    fn end_roles(&mut self, now: Instant, collector: Option<&mut dyn Collector>) {
+        self.end_back_end(now, collector);
+        while let Some(slot) = self.cps.keys().next().copied() {
+            self.end_cp(slot);
+        }
+        self.assemblies.clear();
+    }
+
+    /// Moves to a later tree. What belongs to an earlier one ends.
+    fn move_to(&mut self, now: Instant, tree: TreeEpoch) {
+        if tree > self.tree {
+            self.end_roles(now, None);
+            self.tree = tree;
+        }
+    }
+
+    fn handle(&mut self, now: Instant, peer: Peer, packet: Packet) {
+        let from = (packet.from, packet.boot, peer);
+        match packet.message {
+            Message::HelloAck { state, candidates } => self.hello_ack(now, packet.tree, state, &candidates),
+            Message::Build(build) => {
+                if packet.tree >= self.tree && packet.tree > self.down {
+                    self.move_to(now, packet.tree);
+                    self.build(now, from, packet.to_slot, build);
+                }
+            }
+            message if packet.tree != self.tree => self.misdirected(now, from, packet.to_slot, packet.tree, message),
+            message => self.deliver(now, from, packet.to_slot, packet.seq, message),
+        }
+    }
+
+    /// A message for another tree. A child of an earlier one hears that its link is none; a later tree means
+    /// that this node missed something, and says HELLO.
+    fn misdirected(
+        &mut self,
+        now: Instant,
+        (process, _, peer): (Process, BootEpoch, Peer),
+        slot: u8,
+        tree: TreeEpoch,
+        message: Message,
+    ) {
+        self.count(OverlayMetric::Misdirected, 1);
+        let link = match message {
+            Message::Report { standing, .. } => Some(standing.link),
+            Message::Attach(attach) => Some(attach.link),
+            _ => None,
+        };
+        if tree > self.tree && tree > self.down {
+            if matches!(self.greeting, Greeting::Off) {
+                self.greet(now);
+            }
+        } else if let Some(link) = link {
+            let from = self.process(slot);
+            io!(self, now).send(from, (process, peer), 0, Message::Detach { link });
+        }
+    }
+
+    fn hello_ack(&mut self, now: Instant, tree: TreeEpoch, state: TreeState, candidates: &[Candidate]) {
+        if tree < self.tree {
+            return;
+        }
+        match state {
+            TreeState::Down => {
+                self.end_roles(now, None);
+                self.outbox.clear();
+                self.tree = tree;
+                self.down = tree;
+                self.greeting = Greeting::Off;
+            }
+            TreeState::Waiting => {
+                let until = now + self.rng.jitter(INVITED_WITHIN).max(INVITED_WITHIN);
+                self.greeting = Greeting::Heard { until };
+            }
+            TreeState::Up => {
+                self.move_to(now, tree);
+                let until = now + INVITED_WITHIN;
+                self.greeting = Greeting::Heard { until };
+                if self.back_end.is_none() && self.config.hello.back_end && tree > self.down {
+                    self.begin_back_end(now);
+                }
+                let uplinks = self.back_end.iter_mut().map(|back_end| &mut back_end.uplink);
+                let uplinks = uplinks.chain(self.cps.values_mut().map(|cp| &mut cp.uplink));
+                for uplink in uplinks.filter(|uplink| !uplink.is_up()) {
+                    uplink.offer(candidates);
+                }
+            }
+        }
+    }
+
+    fn begin_back_end(&mut self, now: Instant) {
+        let me = self.process(0);
+        let uplink = Uplink::new(me, 0, now);
+        let mut back_end = BackEnd::new(self.config.node, uplink, self.config.hello.auxiliary);
+        // One boot has one count, whatever trees come and go.
+        back_end.submitted = core::mem::take(&mut self.submitted);
+        back_end.uplink.dropped = core::mem::take(&mut self.dropped);
+        let (job, quiet) = self.job;
+        back_end.adopt_job(job, quiet);
+        self.back_end = Some(back_end);
+    }
+
+    /// A part of a list, or the invitation of the back end.
+    fn build(&mut self, now: Instant, from: (Process, BootEpoch, Peer), slot: u8, build: Build) {
+        let (process, _, peer) = from;
+        let known = slot == 0 && self.back_end.is_some() || self.cps.contains_key(&slot);
+        let may = match slot {
+            0 => self.config.hello.back_end && build.height == 0,
+            slot => slot <= self.config.hello.cps.min(MAX_CPS) && build.height > 0,
+        };
+        let me = self.process(slot);
+        let mut next = build.parts;
+        if may && !known {
+            let parts = build.parts;
+            let fresh = || Assembly {
+                from: process,
+                next: 0,
+                parts,
+                entries: Vec::new(),
+            };
+            let assembly = self.assemblies.entry(slot).or_insert_with(fresh);
+            if assembly.from != process || assembly.parts != parts {
+                *assembly = fresh();
+            }
+            if build.part == assembly.next && assembly.entries.len() + build.entries.len() <= MAX_SUBTREE {
+                assembly.next += 1;
+                assembly.entries.extend_from_slice(&build.entries);
+            }
+            next = assembly.next;
+            if next == parts
+                && let Some(assembly) = self.assemblies.remove(&slot)
+            {
+                self.begin(now, slot, &build, assembly.entries);
+            }
+        } else if may {
+            // It exists: it may still be looking for a parent.
+            let mut io = io!(self, now);
+            match slot {
+                0 => self.back_end.iter_mut().for_each(|be| be.uplink.attach_to(&mut io, build.parent)),
+                _ => self.cps.get_mut(&slot).into_iter().for_each(|cp| cp.uplink.attach_to(&mut io, build.parent)),
+            }
+        }
+        let refused = !may;
+        io!(self, now).send(me, (process, peer), 0, Message::BuildAck { next, refused });
+    }
+
+    /// A role begins.
+    fn begin(&mut self, now: Instant, slot: u8, build: &Build, entries: Vec<BuildEntry>) {
+        self.greeting = Greeting::Off;
+        if slot == 0 {
+            self.begin_back_end(now);
+            let mut io = io!(self, now);
+            if let Some(back_end) = &mut self.back_end {
+                back_end.uplink.attach_to(&mut io, build.parent);
+            }
+            return;
+        }
+        let me = self.process(slot);
+        let mut io = io!(self, now);
+        let mut hub = Hub::new(me, build.height, MAX_CHILDREN, &mut io);
+        hub.kin = alloc::vec![build.parent];
+        let mut uplink = Uplink::new(me, build.height, now);
+        uplink.attach_to(&mut io, build.parent);
+        let below = entries;
+        self.cps.insert(slot, Cp { hub, uplink, below });
+        self.tell(NodeEvent::RoleTaken {
+            slot,
+            height: build.height,
+        });
+    }
+
+    fn deliver(&mut self, now: Instant, from: (Process, BootEpoch, Peer), slot: u8, seq: u64, message: Message) {
+        if slot == 0 {
+            return self.deliver_back_end(now, from, message);
+        }
+        let me = self.process(slot);
+        let Some(cp) = self.cps.get_mut(&slot) else {
+            return self.no_such_process(now, me, from, message);
+        };
+        let mut io = io!(self, now);
+        if let Some(parent) = cp.deliver(&mut io, from, seq, message) {
+            self.tell(NodeEvent::Attached { slot, parent });
+        }
+    }
+
+    fn deliver_back_end(&mut self, now: Instant, from: (Process, BootEpoch, Peer), message: Message) {
+        let me = self.process(0);
+        let Some(back_end) = &mut self.back_end else {
+            return self.no_such_process(now, me, from, message);
+        };
+        let (process, _, peer) = from;
+        let mut io = io!(self, now);
+        match message {
+            Message::AttachAck(ack) => {
+                if let Told::Attached = back_end.uplink.attach_ack(&mut io, process, ack) {
+                    self.greeting = Greeting::Off;
+                    self.tell(NodeEvent::Attached { slot: 0, parent: process });
+                }
+            }
+            Message::Beat(beat) => {
+                back_end.uplink.beat(&mut io, process, beat);
+            }
+            Message::Detach { link } => back_end.uplink.detached(&mut io, process, link),
+            Message::Stream { id, version, spec } if back_end.uplink.is_linked(process) => {
+                if back_end.set_stream(id, version, spec) && version > 0 {
+                    io.send(me, (process, peer), 0, Message::StreamAck { id, version });
+                }
+            }
+            Message::TakeDown if back_end.uplink.is_linked(process) => {
+                back_end.clear_streams();
+                back_end.taken_at = Some(now);
+                // What waits goes first, so that the last figures are the last.
+                let standing = back_end.standing();
+                back_end.uplink.tick(&mut io, standing);
+                if let Some(standing) = back_end.uplink.last_standing(now, standing) {
+                    io.send(me, (process, peer), 0, Message::Taken { standing });
+                }
+            }
+            _ => self.count(OverlayMetric::Misdirected, 1),
+        }
+    }
+
+    /// Somebody takes this node for more than it is.
+    fn no_such_process(&mut self, now: Instant, me: Process, (process, _, peer): (Process, BootEpoch, Peer), message: Message) {
+        self.count(OverlayMetric::Misdirected, 1);
+        let link = match message {
+            Message::Report { standing, .. } => standing.link,
+            Message::Attach(attach) => attach.link,
+            _ => return,
+        };
+        io!(self, now).send(me, (process, peer), 0, Message::Detach { link });
+    }
+}
+
+impl Cp {
+    fn standing(&self) -> Standing {
+        let (back_ends, cps) = self.hub.below();
+        Standing {
+            room: self.hub.room(),
+            back_ends,
+            cps: cps.saturating_add(1),
+            dropped: self.hub.dropped + self.uplink.dropped,
+            lag_us: self.hub.lag_us,
+            ..Standing::default()
+        }
+    }
+
+    /// Gives what the hub has to the uplink, which acts.
+    fn pass_up(&mut self, io: &mut Io<'_>) {
+        while let Some(flushed) = self.hub.flushed.pop_front() {
+            flushed.encode(&mut |section| self.uplink.push(section));
+        }
+        while let Some(entry) = self.hub.entries.pop_front() {
+            self.uplink.push_census(io, entry);
+        }
+        let standing = self.standing();
+        self.uplink.tick(io, standing);
+    }
+
+    /// Takes a message; gives the parent when it was found just now.
+    fn deliver(
+        &mut self,
+        io: &mut Io<'_>,
+        from: (Process, BootEpoch, Peer),
+        seq: u64,
+        message: Message,
+    ) -> Option<Process> {
+        let (process, boot, peer) = from;
+        let clock = self.uplink.clock.clone();
+        match message {
+            Message::Attach(attach) => {
+                let open = self.uplink.is_open();
+                self.hub.attach(io, from, attach, &clock, open);
+            }
+            Message::Report { standing, sections } => {
+                self.hub.report(io, from, seq, (standing, &sections), &clock);
+            }
+            Message::BuildAck { next, refused } => self.hub.build_ack(io, process, next, refused),
+            Message::StreamAck { id, version } => self.hub.stream_ack(io, process, id, version),
+            Message::Taken { standing } => self.hub.taken(process, boot, standing),
+            Message::Census { number, entries } => {
+                if self.hub.has_child(process) {
+                    entries.into_iter().for_each(|entry| self.uplink.push_census(io, entry));
+                    let me = self.hub.me();
+                    io.send(me, (process, peer), 0, Message::CensusAck { number });
+                }
+            }
+            Message::CensusAck { number } if self.uplink.is_linked(process) => self.uplink.census_ack(number),
+            Message::AttachAck(ack) => {
+                if let Told::Attached = self.uplink.attach_ack(io, process, ack) {
+                    self.renew_kin(&[]);
+                    let own = Candidate {
+                        process: self.hub.me(),
+                        peer: io.me,
+                        height: self.hub.height(),
+                        room: MAX_CHILDREN as u16,
+                    };
+                    self.hub.build(io, own, core::mem::take(&mut self.below));
+                    return Some(process);
+                }
+            }
+            Message::Beat(beat) => {
+                if let Told::Siblings(siblings) = self.uplink.beat(io, process, beat)
+                    && !siblings.is_empty()
+                {
+                    self.renew_kin(&siblings);
+                }
+            }
+            Message::Stream { id, version, spec } if self.uplink.is_linked(process) => {
+                if version == 0 {
+                    self.hub.forget_stream(id);
+                } else {
+                    self.hub.set_stream(io.now, id, version, spec);
+                    let me = self.hub.me();
+                    io.send(me, (process, peer), 0, Message::StreamAck { id, version });
+                }
+            }
+            Message::TakeDown if self.uplink.is_linked(process) => self.take_down(io, (process, peer)),
+            Message::Detach { link } => self.uplink.detached(io, process, link),
+            _ => io.count(OverlayMetric::Misdirected, 1),
+        }
+        None
+    }
+
+    /// Where the children go when this process is lost: its siblings, and its parent.
+    fn renew_kin(&mut self, siblings: &[Candidate]) {
+        if let Some(parent) = self.uplink.parent() {
+            let most = super::message::MAX_CANDIDATES - 1;
+            let mut kin: Vec<Candidate> = siblings.iter().take(most).copied().collect();
+            kin.push(parent);
+            self.hub.kin = kin;
+        }
+    }
+
+    /// The parent says that the tree is taken down, for the first time or again.
+    fn take_down(&mut self, io: &mut Io<'_>, parent: (Process, Peer)) {
+        self.hub.take_down(io);
+        self.pass_up(io);
+        let standing = self.standing();
+        let below_down = self.hub.leaving.as_ref().is_some_and(|leaving| leaving.below_down);
+        if below_down
+            && self.uplink.is_drained()
+            && let Some(leaving) = &mut self.hub.leaving
+            && let Some(standing) = self.uplink.last_standing(io.now, standing)
+        {
+            leaving.answered(io.now);
+            io.send(self.hub.me(), parent, 0, Message::Taken { standing });
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Some nodes and a front end on a network without faults: each step of the method does what it says.
+//! Faults and scale are the simulator's (`netstack-sim`, `overlay`).
+
+use std::collections::BTreeMap;
+use std::vec;
+use std::vec::Vec;
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use super::message::Hello;
+use super::placement::{Layout, Policy, Topology};
+use super::*;
+use crate::MAX_DATAGRAM;
+use crate::broadcast::Peer;
+use crate::ids::{BootEpoch, JobId, NodeId};
+use crate::time::Instant;
+use crate::wire::key::Key;
+
+const FRONT_END: u32 = 9_999;
+const LATENCY: u64 = 50;
+
+fn peer(node: u32) -> Peer {
+    Peer {
+        addr: SocketAddrV4::new(Ipv4Addr::from(0x0a00_0000 + node), 7118),
+        mac: [0; 6],
+    }
+}
+
+/// Reads `1000 * node + metric`, except metric 7, which only even nodes have.
+struct Fake {
+    node: u32,
+    triggered: Vec<(u8, bool)>,
+}
+
+impl Collector for Fake {
+    fn read(&mut self, metric: MetricId) -> Option<i64> {
+        (metric.0 != 7 || self.node.is_multiple_of(2)).then(|| i64::from(self.node * 1000) + i64::from(metric.0))
+    }
+
+    fn trigger(&mut self, kind: u8, on: bool) {
+        self.triggered.push((kind, on));
+    }
+}
+
+struct Net {
+    now: u64,
+    front: FrontEnd,
+    nodes: Vec<(Node, Fake)>,
+    flights: BTreeMap<(u64, u64), (u32, u32, Vec<u8>)>,
+    sent: u64,
+    events: Vec<FrontEndEvent>,
+}
+
+impl Net {
+    fn new(count: u32) -> Net {
+        let key = Key(*b"the overlay test");
+        let node = |node: u32| {
+            let hello = Hello {
+                back_end: true,
+                cps: 2,
+                auxiliary: 0b10,
+                job: None,
+                factors: [10, 50, 20, 0].map(fixed::Fixed::whole),
+            };
+            let config = NodeConfig {
+                node: NodeId(node),
+                boot: BootEpoch(7),
+                me: peer(node),
+                front_end: peer(FRONT_END),
+                key,
+                hello,
+                seed: node.into(),
+            };
+            let fake = Fake {
+                node,
+                triggered: Vec::new(),
+            };
+            (Node::new(config, Instant::ZERO), fake)
+        };
+        let config = FrontEndConfig {
+            me: peer(FRONT_END),
+            key,
+            tree_base: TreeEpoch(1 << 32),
+            seed: 1,
+        };
+        Net {
+            now: 0,
+            front: FrontEnd::new(config, Instant::ZERO),
+            nodes: (0..count).map(node).collect(),
+            flights: BTreeMap::new(),
+            sent: 0,
+            events: Vec::new(),
+        }
+    }
+
+    /// A tree of two levels, with a leaf for each four back ends.
+    fn built(count: u32) -> Net {
+        let mut net = Net::new(count);
+        net.run(1_500_000);
+        let layout = Layout {
+            policy: Policy::Averaging,
+            fan_out: 4,
+        };
+        net.front.build(Instant::from_micros(net.now), &layout).unwrap();
+        net.run(500_000);
+        net
+    }
+
+    fn run(&mut self, micros: u64) {
+        let until = self.now + micros;
+        loop {
+            self.drain();
+            let flight = self.flights.keys().next().map(|key| key.0);
+            let timers = self.nodes.iter().filter_map(|(node, _)| node.poll_timeout());
+            let timer = timers.chain(self.front.poll_timeout()).min().map(Instant::as_micros);
+            let timer = timer.map(|at| at.max(self.now + 1));
+            let next = flight.into_iter().chain(timer).min().unwrap_or(u64::MAX);
+            if next > until {
+                self.now = until;
+                return;
+            }
+            self.now = next;
+            let now = Instant::from_micros(next);
+            while let Some(entry) = self.flights.first_entry()
+                && entry.key().0 <= next
+            {
+                let (from, to, bytes) = entry.remove();
+                match to {
+                    FRONT_END => self.front.handle_datagram(now, peer(from).addr, &bytes),
+                    to => self.nodes[to as usize].0.handle_datagram(now, peer(from).addr, &bytes),
+                }
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        let now = Instant::from_micros(self.now);
+        let mut out = [0; MAX_DATAGRAM];
+        for index in 0..=self.nodes.len() {
+            let from = if index == self.nodes.len() { FRONT_END } else { index as u32 };
+            loop {
+                let sent = match self.nodes.get_mut(index) {
+                    Some((node, fake)) => node.poll_transmit(now, &mut out, fake),
+                    None => self.front.poll_transmit(now, &mut out),
+                };
+                let Some((to, length)) = sent else {
+                    break;
+                };
+                self.sent += 1;
+                let to = to.addr.ip().to_bits() - 0x0a00_0000;
+                let key = (self.now + LATENCY, self.sent);
+                self.flights.insert(key, (from, to, out[..length].to_vec()));
+            }
+        }
+        while let Some(event) = self.front.poll_event() {
+            self.events.push(event);
+        }
+    }
+
+    fn open(&mut self, spec: StreamSpec) -> StreamId {
+        self.front.open(Instant::from_micros(self.now), spec).unwrap()
+    }
+
+    fn ticks(&self, stream: StreamId) -> Vec<&TickValue> {
+        let of = |event| match event {
+            &FrontEndEvent::Tick(ref value) if value.stream == stream => Some(value),
+            _ => None,
+        };
+        self.events.iter().filter_map(of).collect()
+    }
+}
+
+fn second(metrics: &[u16], filter: Filter) -> StreamSpec {
+    let metrics = metrics.iter().map(|metric| MetricId(*metric)).collect();
+    StreamSpec::new(metrics, filter, Micros::from_secs(1))
+}
+
+#[test]
+fn nodes_form_a_tree_and_their_sum_arrives() {
+    let mut net = Net::built(20);
+    let up = net.events.iter().any(|event| matches!(event, FrontEndEvent::TreeUp { back_ends: 20, .. }));
+    assert!(up, "{:?}", net.front.status());
+    let status = net.front.status();
+    assert_eq!((status.back_ends, status.cps, status.height), (20, 7, 3));
+    let sum = net.open(second(&[1, 7], Filter::Sum));
+    let rows = net.open(second(&[1], Filter::Concat));
+    net.run(4_000_000);
+    for value in net.ticks(sum) {
+        assert_eq!((value.covers, value.attached), (20, 20));
+        let TickBody::Reduced(accs) = &value.values else { panic!("reduced") };
+        let total: i128 = (0..20).map(|node| node * 1000).sum();
+        assert_eq!(accs[0], Acc { count: 20, reduced: Some(Reduced::Total(total + 20)) });
+        assert_eq!(accs[1].count, 10, "odd nodes do not have it");
+        let late = value.at.as_micros() - value.tick * 1_000_000;
+        assert!(late < 10_000, "{late} us after the tick's begin");
+    }
+    assert!((3..=4).contains(&net.ticks(sum).len()));
+    let nodes: Vec<u32> = (net.ticks(rows).iter())
+        .filter_map(|value| match &value.values {
+            TickBody::Rows(rows) => Some(rows.iter().map(|row| row.node.0)),
+            TickBody::Reduced(_) => None,
+        })
+        .flatten()
+        .collect();
+    assert_eq!(nodes.len() % 20, 0);
+    assert!((0..20).all(|node| nodes.contains(&node)));
+    let books = net.front.books();
+    assert!(books.balance() && books.lost() == 0, "{books:?}");
+}
+
+#[test]
+fn a_given_tree_is_built_as_given() {
+    let mut net = Net::new(6);
+    net.run(1_500_000);
+    let text = "explicit\nfe => n0:1 n3:1\nn0:1 => n1:1 n1:2";
+    let layout = Layout {
+        policy: Policy::Given(Topology::parse(text).unwrap()),
+        fan_out: 4,
+    };
+    net.front.build(Instant::from_micros(net.now), &layout).unwrap();
+    net.run(500_000);
+    let parent = |net: &Net, node: usize, slot| {
+        let status = net.nodes[node].0.status().find(|status| status.slot == slot);
+        status.and_then(|status| status.parent).map(|parent| std::format!("{parent}"))
+    };
+    assert_eq!(parent(&net, 0, 1).as_deref(), Some("fe"));
+    assert_eq!(parent(&net, 1, 1).as_deref(), Some("n0:1"));
+    assert_eq!(parent(&net, 1, 2).as_deref(), Some("n0:1"));
+    assert_eq!(parent(&net, 3, 0).as_deref(), Some("n3:1"), "the same host first");
+    assert_eq!(net.front.status().local, 2);
+    let standing = net.front.build(Instant::from_micros(net.now), &layout).unwrap_err();
+    assert_eq!(standing, BuildError::Standing);
+}
+
+#[test]
+fn taken_down_nothing_is_left() {
+    let mut net = Net::built(20);
+    net.open(second(&[1, 0x4100], Filter::Max));
+    net.run(3_000_000);
+    assert!(net.nodes.iter().all(|(_, fake)| fake.triggered == [(1, true)]));
+    net.front.take_down(Instant::from_micros(net.now));
+    net.run(2_000_000);
+    assert_eq!(net.events.last(), Some(&FrontEndEvent::TreeDown));
+    for (node, fake) in &net.nodes {
+        assert_eq!(node.footprint(), Footprint::default(), "n{}", fake.node);
+        assert_eq!(fake.triggered, [(1, true), (1, false)]);
+    }
+    let books = net.front.books();
+    assert!(books.sent > 0 && books.balance() && books.lost() == 0, "{books:?}");
+    let sent = net.sent;
+    net.run(60_000_000);
+    assert_eq!(net.sent, sent, "nobody says anything any more");
+    // The next tree has a higher number, and nobody has to be started for it.
+    let layout = Layout {
+        policy: Policy::Averaging,
+        fan_out: 8,
+    };
+    net.front.build(Instant::from_micros(net.now), &layout).unwrap();
+    net.run(500_000);
+    assert_eq!(net.front.status().back_ends, 20);
+}
+
+#[test]
+fn a_job_has_a_stream_of_its_own_which_ends_with_it() {
+    let mut net = Net::built(12);
+    let job = JobId(5);
+    let spec = StreamSpec {
+        scope: Scope::Job(job),
+        ..second(&[1], Filter::Avg)
+    };
+    let stream = net.open(spec);
+    net.run(2_000_000);
+    assert!(net.ticks(stream).is_empty(), "nobody has the job");
+    let set = |net: &mut Net, job| {
+        let now = Instant::from_micros(net.now);
+        for (node, fake) in &mut net.nodes[3..7] {
+            node.set_job(now, job, false, fake);
+        }
+    };
+    set(&mut net, Some(job));
+    net.run(3_000_000);
+    set(&mut net, None);
+    net.run(1_000_000);
+    let now = Instant::from_micros(net.now);
+    net.front.job_ended(now, job);
+    assert!(net.front.streams().is_empty());
+    net.run(3_000_000);
+    let ticks = net.ticks(stream);
+    assert!((3..=4).contains(&ticks.len()), "{} ticks", ticks.len());
+    assert!(ticks.iter().all(|value| value.covers == 4));
+    assert!(net.nodes.iter().all(|(node, _)| node.footprint().streams == 0));
+}
+
+#[test]
+fn a_quiet_job_speaks_once_at_its_end() {
+    let mut net = Net::built(4);
+    let stream = net.open(second(&[1], Filter::Concat));
+    net.run(2_000_000);
+    let now = Instant::from_micros(net.now);
+    let (node, fake) = &mut net.nodes[2];
+    node.set_job(now, Some(JobId(1)), true, fake);
+    net.run(500_000);
+    let before = (net.nodes[2].0.counters().get(OverlayMetric::Sent as usize), net.ticks(stream).len());
+    net.run(10_000_000);
+    let sent = net.nodes[2].0.counters().get(OverlayMetric::Sent as usize);
+    assert_eq!(sent, before.0, "the node is silent");
+    let now = Instant::from_micros(net.now);
+    assert!(net.ticks(stream).len() >= before.1 + 9, "nobody waits for it");
+    let mark = net.events.len();
+    let (node, fake) = &mut net.nodes[2];
+    node.set_job(now, None, false, fake);
+    net.run(300_000);
+    let spoken = net.events[mark..].iter().any(|event| match event {
+        FrontEndEvent::Tick(TickValue { values: TickBody::Rows(rows), .. }) => rows.iter().any(|row| row.node.0 == 2),
+        _ => false,
+    });
+    assert!(spoken, "it was not heard at its end");
+    assert!(net.front.views().values().all(|view| !view.gone), "and never taken for lost");
+}
+
+#[test]
+fn a_node_under_another_key_is_not_heard() {
+    let mut net = Net::built(4);
+    let (node, fake) = &mut net.nodes[0];
+    node.set_key(Instant::from_micros(net.now), Key([1; 16]), fake);
+    net.run(5_000_000);
+    assert!(net.front.counters().get(OverlayMetric::Bad as usize) > 0);
+    assert_eq!(net.nodes[0].0.footprint().roles, 0);
+    assert_eq!(net.front.status().back_ends, 3, "it was given up");
+}
+
+#[test]
+fn a_late_node_finds_its_place() {
+    let mut net = Net::built(20);
+    let late = Net::new(21).nodes.pop().unwrap();
+    net.nodes.push(late);
+    net.run(3_000_000);
+    assert_eq!(net.nodes[20].0.status().count(), 1);
+    assert!(net.nodes[20].0.status().all(|status| status.parent.is_some()));
+    assert_eq!(net.front.status().back_ends, 21);
+}
+
+#[test]
+fn streams_are_bounded() {
+    let mut net = Net::new(1);
+    for _ in 0..stream::MAX_STREAMS {
+        net.open(second(&[1], Filter::Sum));
+    }
+    let full = net.front.open(Instant::ZERO, second(&[1], Filter::Sum));
+    assert_eq!(full, Err(StreamError::Full));
+    let first = *net.front.streams().keys().next().unwrap();
+    net.front.close(Instant::ZERO, first);
+    net.open(second(&[1], Filter::Sum));
+    assert_eq!(vec![first], [StreamId(1)]);
+}
