@@ -11,6 +11,7 @@
 //! - [`scenario`]: named runs, each a function of its seed and number of nodes.
 //! - [`exchange`]: all-to-all exchanges at scale, on the same network as casts.
 //! - [`broadcast`]: casts at scale, on a network of its own: fat tree, finite queues, trains of datagrams.
+//! - [`overlay`]: the monitoring overlay at scale, on the same network.
 //!
 //! A failing run is one seed: its report names the command that replays it.
 //!
@@ -24,6 +25,7 @@ pub mod broadcast;
 pub mod exchange;
 pub mod network;
 pub mod operator;
+pub mod overlay;
 pub mod program;
 pub mod scenario;
 pub mod world;

@@ -86,7 +86,10 @@ impl BackEnd {
 
     /// Number of streams that are open.
     pub fn open_streams(&self) -> usize {
-        self.streams.iter().filter(|stream| stream.spec.is_some()).count()
+        self.streams
+            .iter()
+            .filter(|stream| stream.spec.is_some())
+            .count()
     }
 
     /// Hears of a stream. False: it cannot be taken now.
@@ -108,7 +111,12 @@ impl BackEnd {
                 None => return false,
             }
         }
-        self.streams.push(Stream { id, version, spec, next: 0 });
+        self.streams.push(Stream {
+            id,
+            version,
+            spec,
+            next: 0,
+        });
         true
     }
 
@@ -117,7 +125,13 @@ impl BackEnd {
     }
 
     /// The node has this job now. One that wanted silence speaks once, at its end.
-    pub fn set_job(&mut self, io: &mut Io<'_>, job: Option<JobId>, quiet: bool, collector: &mut dyn Collector) {
+    pub fn set_job(
+        &mut self,
+        io: &mut Io<'_>,
+        job: Option<JobId>,
+        quiet: bool,
+        collector: &mut dyn Collector,
+    ) {
         if self.job == job && self.quiet == quiet {
             return;
         }
@@ -141,7 +155,11 @@ impl BackEnd {
         if self.quiet || self.taken_at.is_some() {
             return;
         }
-        let stagger = if now_or_never { 0 } else { self.uplink.stagger().0 };
+        let stagger = if now_or_never {
+            0
+        } else {
+            self.uplink.stagger().0
+        };
         for at in 0..self.streams.len() {
             let stream = &mut self.streams[at];
             let Some(spec) = &stream.spec else {
@@ -174,11 +192,20 @@ impl BackEnd {
                     values: values.collect(),
                 };
                 let metrics = spec.metrics.len() as u8;
-                uplink.push(section::encode_rows((id, tick), metrics, &mut alloc::vec![row], true));
+                uplink.push(section::encode_rows(
+                    (id, tick),
+                    metrics,
+                    &mut alloc::vec![row],
+                    true,
+                ));
             } else {
                 let of = |value| Acc::of(&spec.filter, node, value);
-                let accs: Vec<Acc> = values.map(|value| value.map_or_else(Acc::default, of)).collect();
-                section::encode_reduced((id, tick, 1), &spec.filter, &accs, &mut |section| uplink.push(section));
+                let accs: Vec<Acc> = values
+                    .map(|value| value.map_or_else(Acc::default, of))
+                    .collect();
+                section::encode_reduced((id, tick, 1), &spec.filter, &accs, &mut |section| {
+                    uplink.push(section)
+                });
             }
         }
     }
@@ -190,7 +217,10 @@ impl BackEnd {
         }
         let mut wanted = 0_u32;
         if self.taken_at.is_none() {
-            let specs = self.streams.iter().filter_map(|stream| stream.spec.as_ref());
+            let specs = self
+                .streams
+                .iter()
+                .filter_map(|stream| stream.spec.as_ref());
             for spec in specs.filter(|spec| spec.scope.includes(self.node, self.job)) {
                 for metric in &spec.metrics {
                     wanted |= auxiliary_of(*metric).map_or(0, |kind| 1 << kind);
@@ -232,7 +262,10 @@ impl BackEnd {
                 continue;
             };
             if spec.scope.includes(self.node, self.job) {
-                let due = stream.next.saturating_mul(spec.period.0).saturating_add(stagger);
+                let due = stream
+                    .next
+                    .saturating_mul(spec.period.0)
+                    .saturating_add(stagger);
                 at = at.min(self.uplink.clock.local(due).unwrap_or(Instant::FAR_FUTURE));
             }
         }

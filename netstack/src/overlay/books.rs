@@ -123,7 +123,9 @@ impl Keeper {
 
     /// What a back end says it submitted in this boot, as far as heard.
     pub fn submitted(&self, process: Process, boot: BootEpoch) -> u64 {
-        self.accounts.get(&(process, boot)).map_or(0, |account| account.submitted)
+        self.accounts
+            .get(&(process, boot))
+            .map_or(0, |account| account.submitted)
     }
 
     /// The books; `dropped` is what the front end itself gave up.

@@ -35,7 +35,9 @@ impl Clock {
         let Some(round_trip) = now.as_micros().checked_sub(echo) else {
             return;
         };
-        let offset = overlay.wrapping_add(round_trip / 2).wrapping_sub(now.as_micros());
+        let offset = overlay
+            .wrapping_add(round_trip / 2)
+            .wrapping_sub(now.as_micros());
         self.answers[self.next] = Some((round_trip, offset));
         self.next = (self.next + 1) % KEPT;
         let fastest = self.answers.iter().flatten().min_by_key(|(trip, _)| *trip);
@@ -44,7 +46,8 @@ impl Clock {
 
     /// The overlay's time in microseconds; None: nothing is known of it.
     pub fn overlay(&self, now: Instant) -> Option<u64> {
-        self.best.map(|(_, offset)| now.as_micros().wrapping_add(offset))
+        self.best
+            .map(|(_, offset)| now.as_micros().wrapping_add(offset))
     }
 
     /// The first own instant at which the overlay's time is `overlay` microseconds.
@@ -76,7 +79,11 @@ mod tests {
         for _ in 0..KEPT {
             clock.learn(at(10_000 + 100), 10_000, 1_010_080);
         }
-        assert_eq!(clock.overlay(at(0)), Some(1_000_030), "older answers are forgotten");
+        assert_eq!(
+            clock.overlay(at(0)),
+            Some(1_000_030),
+            "older answers are forgotten"
+        );
         // An answer to the future is none.
         clock.learn(at(0), 1, 0);
         assert_eq!(clock.overlay(at(0)), Some(1_000_030));

@@ -169,7 +169,9 @@ impl Acc {
                 *other = other.saturating_add(theirs_other);
                 merge_classes(classes, other, theirs);
             }
-            (Reduced::Buckets(buckets), Reduced::Buckets(theirs)) if buckets.len() == theirs.len() => {
+            (Reduced::Buckets(buckets), Reduced::Buckets(theirs))
+                if buckets.len() == theirs.len() =>
+            {
                 for (count, more) in buckets.iter_mut().zip(theirs) {
                     *count = count.saturating_add(more);
                 }
@@ -227,22 +229,36 @@ mod tests {
         let values = [5, -3, 5, 9];
         let reduced = |filter| reduce(&filter, &values).reduced.unwrap();
         assert_eq!(reduced(Filter::Sum), Reduced::Total(16));
-        assert_eq!(reduce(&Filter::Avg, &values).mean_millionths(), Some(4_000_000));
+        assert_eq!(
+            reduce(&Filter::Avg, &values).mean_millionths(),
+            Some(4_000_000)
+        );
         assert_eq!(reduced(Filter::Min), Reduced::Least(-3));
         assert_eq!(reduced(Filter::Max), Reduced::Most(9));
-        let class = |value, count, example| Class { value, count, example: NodeId(example) };
+        let class = |value, count, example| Class {
+            value,
+            count,
+            example: NodeId(example),
+        };
         assert_eq!(
             reduced(Filter::Classes),
-            Reduced::Classes { classes: vec![class(-3, 1, 1), class(5, 2, 0), class(9, 1, 3)], other: 0 }
+            Reduced::Classes {
+                classes: vec![class(-3, 1, 1), class(5, 2, 0), class(9, 1, 3)],
+                other: 0
+            }
         );
-        assert_eq!(reduced(Filter::Histogram(vec![0, 5])), Reduced::Buckets(vec![1, 2, 1]));
+        assert_eq!(
+            reduced(Filter::Histogram(vec![0, 5])),
+            Reduced::Buckets(vec![1, 2, 1])
+        );
         assert_eq!(reduce(&Filter::Sum, &[]), Acc::default());
     }
 
     #[test]
     fn classes_beyond_the_bound_are_counted_together() {
         let values: Vec<i64> = (0..40).collect();
-        let Some(Reduced::Classes { classes, other }) = reduce(&Filter::Classes, &values).reduced else {
+        let Some(Reduced::Classes { classes, other }) = reduce(&Filter::Classes, &values).reduced
+        else {
             panic!("classes");
         };
         assert_eq!((classes.len(), other), (MAX_CLASSES, 24));
@@ -263,8 +279,12 @@ mod tests {
 
     fn filters() -> impl Strategy<Value = Filter> {
         prop_oneof![
-            Just(Filter::Sum), Just(Filter::Min), Just(Filter::Max), Just(Filter::Avg),
-            Just(Filter::Classes), Just(Filter::Histogram(vec![-5, 0, 3, 20])),
+            Just(Filter::Sum),
+            Just(Filter::Min),
+            Just(Filter::Max),
+            Just(Filter::Avg),
+            Just(Filter::Classes),
+            Just(Filter::Histogram(vec![-5, 0, 3, 20])),
         ]
     }
 

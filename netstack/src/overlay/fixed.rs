@@ -142,7 +142,12 @@ mod tests {
         }
         let product = Fixed::hundredths(35).times(Fixed::hundredths(85));
         assert_eq!(product.to_string(), "0.2975");
-        assert_eq!(Fixed::hundredths(10).over(Fixed::hundredths(20)).to_string(), "0.5");
+        assert_eq!(
+            Fixed::hundredths(10)
+                .over(Fixed::hundredths(20))
+                .to_string(),
+            "0.5"
+        );
         assert_eq!((Fixed::ZERO - Fixed::hundredths(5)).to_string(), "-0.05");
     }
 

@@ -16,8 +16,8 @@ use super::clock::Clock;
 use super::filter::Acc;
 use super::hub::{Hub, Values};
 use super::message::{
-    BuildEntry, Candidate, CensusEntry, Hello, MAX_CANDIDATES, Message, Packet, Process,
-    TreeEpoch, TreeState,
+    BuildEntry, Candidate, CensusEntry, Hello, MAX_CANDIDATES, Message, Packet, Process, TreeEpoch,
+    TreeState,
 };
 use super::metric::Counters;
 use super::node::OverlayMetric;
@@ -334,7 +334,11 @@ impl FrontEnd {
         if self.standing.is_some() {
             return Err(BuildError::Standing);
         }
-        let hosts: Vec<Host> = self.nodes.iter().map(|(node, registered)| host(*node, &registered.hello)).collect();
+        let hosts: Vec<Host> = self
+            .nodes
+            .iter()
+            .map(|(node, registered)| host(*node, &registered.hello))
+            .collect();
         let plan = Plan::make(&hosts, layout).map_err(BuildError::Plan)?;
         self.tree = TreeEpoch(self.tree.0 + 1);
         self.state = TreeState::Up;
@@ -355,10 +359,17 @@ impl FrontEnd {
         self.hub = hub;
         for (id, spec) in &self.streams {
             self.version += 1;
-            self.hub.set_stream(now, *id, self.version, Some(spec.clone()));
+            self.hub
+                .set_stream(now, *id, self.version, Some(spec.clone()));
         }
-        let back_ends = plan.processes.iter().enumerate().filter(|(_, process)| process.slot == 0);
-        let back_end_of = back_ends.map(|(index, process)| (nodes[process.host as usize], index as u32)).collect();
+        let back_ends = plan
+            .processes
+            .iter()
+            .enumerate()
+            .filter(|(_, process)| process.slot == 0);
+        let back_end_of = back_ends
+            .map(|(index, process)| (nodes[process.host as usize], index as u32))
+            .collect();
         let standing = self.standing.insert(Standing {
             plan,
             nodes,
@@ -373,7 +384,10 @@ impl FrontEnd {
     fn lists(&self, plan: &Plan, nodes: &[NodeId]) -> Vec<BuildEntry> {
         let mut children: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
         for (index, process) in plan.processes.iter().enumerate() {
-            children.entry(process.parent).or_default().push(index as u32);
+            children
+                .entry(process.parent)
+                .or_default()
+                .push(index as u32);
         }
         let mut list = Vec::with_capacity(plan.processes.len());
         let mut stack: Vec<(u32, u8)> = Vec::new();
@@ -410,7 +424,10 @@ impl FrontEnd {
         }
         let id = StreamId(self.next_stream);
         self.version += 1;
-        if !self.hub.set_stream(now, id, self.version, Some(spec.clone())) {
+        if !self
+            .hub
+            .set_stream(now, id, self.version, Some(spec.clone()))
+        {
             return Err(StreamError::Full);
         }
         self.next_stream = self.next_stream.wrapping_add(1).max(1);
@@ -431,8 +448,10 @@ impl FrontEnd {
     /// A job has ended, and its streams with it.
     pub fn job_ended(&mut self, now: Instant, job: JobId) {
         let of_job = |spec: &StreamSpec| spec.scope == Scope::Job(job);
-        let ended: Vec<StreamId> =
-            (self.streams.iter()).filter(|(_, spec)| of_job(spec)).map(|(id, _)| *id).collect();
+        let ended: Vec<StreamId> = (self.streams.iter())
+            .filter(|(_, spec)| of_job(spec))
+            .map(|(id, _)| *id)
+            .collect();
         for stream in ended {
             self.close(now, stream);
         }
@@ -512,7 +531,11 @@ impl FrontEnd {
                 self.tell(FrontEndEvent::TreeUp { after, back_ends });
             }
         }
-        let down = self.hub.leaving.as_ref().is_some_and(|leaving| leaving.below_down);
+        let down = self
+            .hub
+            .leaving
+            .as_ref()
+            .is_some_and(|leaving| leaving.below_down);
         if down && self.standing.take().is_some() {
             let (height, dropped) = (self.hub.height(), self.hub.dropped);
             let mut io = io!(self, now);
@@ -555,7 +578,8 @@ impl FrontEnd {
         if !news {
             return;
         }
-        let was_gone = known.is_some_and(|view| view.gone && view.link == entry.link && view.boot == entry.boot);
+        let was_gone = known
+            .is_some_and(|view| view.gone && view.link == entry.link && view.boot == entry.boot);
         let view = NodeView {
             parent: entry.parent,
             height: entry.height,
@@ -594,14 +618,24 @@ impl FrontEnd {
         match packet.message {
             Message::Attach(attach) => self.hub.attach(&mut io, from, attach, &clock, open),
             Message::Report { standing, sections } => {
-                self.hub.report(&mut io, from, packet.seq, (standing, &sections), &clock);
+                self.hub
+                    .report(&mut io, from, packet.seq, (standing, &sections), &clock);
             }
-            Message::BuildAck { next, refused } => self.hub.build_ack(&mut io, process, next, refused),
-            Message::StreamAck { id, version } => self.hub.stream_ack(&mut io, process, id, version),
+            Message::BuildAck { next, refused } => {
+                self.hub.build_ack(&mut io, process, next, refused)
+            }
+            Message::StreamAck { id, version } => {
+                self.hub.stream_ack(&mut io, process, id, version)
+            }
             Message::Taken { standing } => self.hub.taken(process, boot, standing),
             Message::Census { number, entries } => {
                 if self.hub.has_child(process) {
-                    io.send(Process::FRONT_END, (process, peer), 0, Message::CensusAck { number });
+                    io.send(
+                        Process::FRONT_END,
+                        (process, peer),
+                        0,
+                        Message::CensusAck { number },
+                    );
                     entries.iter().for_each(|entry| self.note(entry));
                 }
             }
@@ -609,7 +643,12 @@ impl FrontEnd {
         }
     }
 
-    fn hello(&mut self, now: Instant, (process, boot, peer): (Process, BootEpoch, Peer), hello: Hello) {
+    fn hello(
+        &mut self,
+        now: Instant,
+        (process, boot, peer): (Process, BootEpoch, Peer),
+        hello: Hello,
+    ) {
         let node = process.node;
         let known = self.nodes.get(&node);
         if known.is_none() && self.nodes.len() >= MAX_NODES {
@@ -638,11 +677,16 @@ impl FrontEnd {
             return;
         };
         let own = standing.plan.processes[..standing.plan.cps as usize].iter();
-        let own: Vec<_> = own.filter(|process| standing.nodes[process.host as usize] == node).copied().collect();
+        let own: Vec<_> = own
+            .filter(|process| standing.nodes[process.host as usize] == node)
+            .copied()
+            .collect();
         let height = standing.plan.height;
         for planned in own {
             let parent = planned.parent.map(|parent| self.candidate(parent));
-            let parent = parent.flatten().unwrap_or_else(|| self.own_candidate(height));
+            let parent = parent
+                .flatten()
+                .unwrap_or_else(|| self.own_candidate(height));
             let child = BuildEntry {
                 depth: 1,
                 height: planned.height,
@@ -692,15 +736,23 @@ impl FrontEnd {
             return Vec::new();
         };
         let (cps, height) = (standing.plan.cps, standing.plan.height);
-        let planned = standing.back_end_of.get(&node).and_then(|index| standing.plan.processes[*index as usize].parent);
-        let mut chosen: Vec<Candidate> = planned.and_then(|parent| self.candidate(parent)).into_iter().collect();
+        let planned = standing
+            .back_end_of
+            .get(&node)
+            .and_then(|index| standing.plan.processes[*index as usize].parent);
+        let mut chosen: Vec<Candidate> = planned
+            .and_then(|parent| self.candidate(parent))
+            .into_iter()
+            .collect();
         for _ in 0..DRAWS {
             if chosen.len() >= MAX_CANDIDATES - 1 || cps == 0 {
                 break;
             }
             let index = self.rng.below(cps.into()) as u32;
             if let Some(candidate) = self.candidate(index)
-                && chosen.iter().all(|other| other.process != candidate.process)
+                && chosen
+                    .iter()
+                    .all(|other| other.process != candidate.process)
             {
                 chosen.push(candidate);
             }

@@ -267,21 +267,39 @@ mod tests {
         let mut names = BTreeSet::new();
         for def in NodeMetric::DEFS {
             let name = def.open_metrics_name();
-            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{name}");
-            assert!(!def.name.ends_with("_total") && !def.name.contains("__"), "{name}");
+            assert!(
+                name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
+                "{name}"
+            );
+            assert!(
+                !def.name.ends_with("_total") && !def.name.contains("__"),
+                "{name}"
+            );
             assert_eq!(name.ends_with("_total"), def.kind == MetricKind::Counter);
             assert!(!def.help.is_empty() && !def.help.ends_with('.'), "{name}");
             assert!(names.insert(name));
         }
-        assert_eq!(NodeMetric::DEFS[0].open_metrics_name(), "hearth_node_user_seconds_total");
+        assert_eq!(
+            NodeMetric::DEFS[0].open_metrics_name(),
+            "hearth_node_user_seconds_total"
+        );
         assert_eq!(NodeMetric::MemoryFree.id(), MetricId(12));
-        assert!(NodeMetric::DEFS.iter().all(|def| def.id.0 < MetricId::FIRST_AUXILIARY));
+        assert!(
+            NodeMetric::DEFS
+                .iter()
+                .all(|def| def.id.0 < MetricId::FIRST_AUXILIARY)
+        );
     }
 
     #[test]
     fn raw_values_become_base_units() {
         let def = NodeMetric::DEFS[NodeMetric::TimeUser as usize];
-        for (raw, text) in [(0, "0"), (1, "0.000001"), (2_500_000, "2.5"), (-10, "-0.00001")] {
+        for (raw, text) in [
+            (0, "0"),
+            (1, "0.000001"),
+            (2_500_000, "2.5"),
+            (-10, "-0.00001"),
+        ] {
             assert_eq!(def.in_base_units(raw).to_string(), text);
         }
         let mut table = NodeMetric::table();

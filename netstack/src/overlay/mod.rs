@@ -52,7 +52,8 @@ pub mod wire;
 pub use books::Books;
 pub use filter::{Acc, Class, Filter, Reduced};
 pub use front_end::{
-    BuildError, FrontEnd, FrontEndConfig, FrontEndEvent, FrontEndStatus, NodeView, TickBody, TickValue,
+    BuildError, FrontEnd, FrontEndConfig, FrontEndEvent, FrontEndStatus, NodeView, TickBody,
+    TickValue,
 };
 pub use message::{Candidate, Process, TreeEpoch};
 pub use metric::{MetricDef, MetricId, MetricKind, NodeMetric, Unit};

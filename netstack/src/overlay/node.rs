@@ -12,8 +12,7 @@ use core::net::SocketAddrV4;
 use super::back_end::BackEnd;
 use super::hub::Hub;
 use super::message::{
-    Build, BuildEntry, Candidate, Hello, Message, Packet, Process, Standing, TreeEpoch,
-    TreeState,
+    Build, BuildEntry, Candidate, Hello, Message, Packet, Process, Standing, TreeEpoch, TreeState,
 };
 use super::metric::{Counters, MetricId};
 use super::uplink::{Io, Told, Uplink};
@@ -172,9 +171,14 @@ struct Assembly {
 enum Greeting {
     /// Nothing to say.
     Off,
-    Saying { tries: u32, at: Instant },
+    Saying {
+        tries: u32,
+        at: Instant,
+    },
     /// Heard: wait for an invitation until then.
-    Heard { until: Instant },
+    Heard {
+        until: Instant,
+    },
 }
 
 /// The node's side of the overlay.
@@ -318,7 +322,13 @@ impl Node {
     }
 
     /// The node has this job, or none. With `quiet` it sends nothing until the job ends, and then once.
-    pub fn set_job(&mut self, now: Instant, job: Option<JobId>, quiet: bool, collector: &mut dyn Collector) {
+    pub fn set_job(
+        &mut self,
+        now: Instant,
+        job: Option<JobId>,
+        quiet: bool,
+        collector: &mut dyn Collector,
+    ) {
         self.job = (job, quiet);
         self.config.hello.job = job;
         if let Some(back_end) = &mut self.back_end {
@@ -352,7 +362,11 @@ impl Node {
 
     /// Samples submitted in this boot.
     pub fn submitted(&self) -> u64 {
-        self.submitted + self.back_end.as_ref().map_or(0, |back_end| back_end.submitted)
+        self.submitted
+            + self
+                .back_end
+                .as_ref()
+                .map_or(0, |back_end| back_end.submitted)
     }
 
     /// What is kept at present.
@@ -421,7 +435,10 @@ impl Node {
             cp.pass_up(&mut io);
         }
         self.end_what_is_over(now, collector);
-        let stranded = self.back_end.as_ref().is_some_and(|back_end| back_end.uplink.is_stranded())
+        let stranded = self
+            .back_end
+            .as_ref()
+            .is_some_and(|back_end| back_end.uplink.is_stranded())
             || self.cps.values().any(|cp| cp.uplink.is_stranded());
         if stranded && matches!(self.greeting, Greeting::Off) {
             self.greet(now);
@@ -432,7 +449,10 @@ impl Node {
         if let Greeting::Heard { until } = self.greeting
             && until <= now
         {
-            let waits = self.back_end.as_ref().is_none_or(|back_end| !back_end.uplink.is_up());
+            let waits = self
+                .back_end
+                .as_ref()
+                .is_none_or(|back_end| !back_end.uplink.is_up());
             match waits {
                 true => self.greeting = Greeting::Saying { tries: 0, at: now },
                 false => self.greeting = Greeting::Off,
@@ -456,12 +476,20 @@ impl Node {
 
     /// Roles that were taken down and have lingered end.
     fn end_what_is_over(&mut self, now: Instant, collector: &mut dyn Collector) {
-        let taken = self.back_end.as_ref().and_then(|back_end| back_end.taken_at);
+        let taken = self
+            .back_end
+            .as_ref()
+            .and_then(|back_end| back_end.taken_at);
         if taken.is_some_and(|at| now.saturating_since(at) >= super::LINGER) {
             self.end_back_end(now, Some(collector));
         }
         let over: Vec<u8> = (self.cps.iter())
-            .filter(|(_, cp)| cp.hub.leaving.as_ref().is_some_and(|leaving| leaving.is_over(now)))
+            .filter(|(_, cp)| {
+                cp.hub
+                    .leaving
+                    .as_ref()
+                    .is_some_and(|leaving| leaving.is_over(now))
+            })
             .map(|(slot, _)| *slot)
             .collect();
         for slot in over {
@@ -506,14 +534,18 @@ impl Node {
     fn handle(&mut self, now: Instant, peer: Peer, packet: Packet) {
         let from = (packet.from, packet.boot, peer);
         match packet.message {
-            Message::HelloAck { state, candidates } => self.hello_ack(now, packet.tree, state, &candidates),
+            Message::HelloAck { state, candidates } => {
+                self.hello_ack(now, packet.tree, state, &candidates)
+            }
             Message::Build(build) => {
                 if packet.tree >= self.tree && packet.tree > self.down {
                     self.move_to(now, packet.tree);
                     self.build(now, from, packet.to_slot, build);
                 }
             }
-            message if packet.tree != self.tree => self.misdirected(now, from, packet.to_slot, packet.tree, message),
+            message if packet.tree != self.tree => {
+                self.misdirected(now, from, packet.to_slot, packet.tree, message)
+            }
             message => self.deliver(now, from, packet.to_slot, packet.seq, message),
         }
     }
@@ -544,7 +576,13 @@ impl Node {
         }
     }
 
-    fn hello_ack(&mut self, now: Instant, tree: TreeEpoch, state: TreeState, candidates: &[Candidate]) {
+    fn hello_ack(
+        &mut self,
+        now: Instant,
+        tree: TreeEpoch,
+        state: TreeState,
+        candidates: &[Candidate],
+    ) {
         if tree < self.tree {
             return;
         }
@@ -567,7 +605,10 @@ impl Node {
                 if self.back_end.is_none() && self.config.hello.back_end && tree > self.down {
                     self.begin_back_end(now);
                 }
-                let uplinks = self.back_end.iter_mut().map(|back_end| &mut back_end.uplink);
+                let uplinks = self
+                    .back_end
+                    .iter_mut()
+                    .map(|back_end| &mut back_end.uplink);
                 let uplinks = uplinks.chain(self.cps.values_mut().map(|cp| &mut cp.uplink));
                 for uplink in uplinks.filter(|uplink| !uplink.is_up()) {
                     uplink.offer(candidates);
@@ -610,7 +651,9 @@ impl Node {
             if assembly.from != process || assembly.parts != parts {
                 *assembly = fresh();
             }
-            if build.part == assembly.next && assembly.entries.len() + build.entries.len() <= MAX_SUBTREE {
+            if build.part == assembly.next
+                && assembly.entries.len() + build.entries.len() <= MAX_SUBTREE
+            {
                 assembly.next += 1;
                 assembly.entries.extend_from_slice(&build.entries);
             }
@@ -624,8 +667,15 @@ impl Node {
             // It exists: it may still be looking for a parent.
             let mut io = io!(self, now);
             match slot {
-                0 => self.back_end.iter_mut().for_each(|be| be.uplink.attach_to(&mut io, build.parent)),
-                _ => self.cps.get_mut(&slot).into_iter().for_each(|cp| cp.uplink.attach_to(&mut io, build.parent)),
+                0 => self
+                    .back_end
+                    .iter_mut()
+                    .for_each(|be| be.uplink.attach_to(&mut io, build.parent)),
+                _ => self
+                    .cps
+                    .get_mut(&slot)
+                    .into_iter()
+                    .for_each(|cp| cp.uplink.attach_to(&mut io, build.parent)),
             }
         }
         let refused = !may;
@@ -657,7 +707,14 @@ impl Node {
         });
     }
 
-    fn deliver(&mut self, now: Instant, from: (Process, BootEpoch, Peer), slot: u8, seq: u64, message: Message) {
+    fn deliver(
+        &mut self,
+        now: Instant,
+        from: (Process, BootEpoch, Peer),
+        slot: u8,
+        seq: u64,
+        message: Message,
+    ) {
         if slot == 0 {
             return self.deliver_back_end(now, from, message);
         }
@@ -671,7 +728,12 @@ impl Node {
         }
     }
 
-    fn deliver_back_end(&mut self, now: Instant, from: (Process, BootEpoch, Peer), message: Message) {
+    fn deliver_back_end(
+        &mut self,
+        now: Instant,
+        from: (Process, BootEpoch, Peer),
+        message: Message,
+    ) {
         let me = self.process(0);
         let Some(back_end) = &mut self.back_end else {
             return self.no_such_process(now, me, from, message);
@@ -682,7 +744,10 @@ impl Node {
             Message::AttachAck(ack) => {
                 if let Told::Attached = back_end.uplink.attach_ack(&mut io, process, ack) {
                     self.greeting = Greeting::Off;
-                    self.tell(NodeEvent::Attached { slot: 0, parent: process });
+                    self.tell(NodeEvent::Attached {
+                        slot: 0,
+                        parent: process,
+                    });
                 }
             }
             Message::Beat(beat) => {
@@ -709,7 +774,13 @@ impl Node {
     }
 
     /// Somebody takes this node for more than it is.
-    fn no_such_process(&mut self, now: Instant, me: Process, (process, _, peer): (Process, BootEpoch, Peer), message: Message) {
+    fn no_such_process(
+        &mut self,
+        now: Instant,
+        me: Process,
+        (process, _, peer): (Process, BootEpoch, Peer),
+        message: Message,
+    ) {
         self.count(OverlayMetric::Misdirected, 1);
         let link = match message {
             Message::Report { standing, .. } => standing.link,
@@ -761,19 +832,24 @@ impl Cp {
                 self.hub.attach(io, from, attach, &clock, open);
             }
             Message::Report { standing, sections } => {
-                self.hub.report(io, from, seq, (standing, &sections), &clock);
+                self.hub
+                    .report(io, from, seq, (standing, &sections), &clock);
             }
             Message::BuildAck { next, refused } => self.hub.build_ack(io, process, next, refused),
             Message::StreamAck { id, version } => self.hub.stream_ack(io, process, id, version),
             Message::Taken { standing } => self.hub.taken(process, boot, standing),
             Message::Census { number, entries } => {
                 if self.hub.has_child(process) {
-                    entries.into_iter().for_each(|entry| self.uplink.push_census(io, entry));
+                    entries
+                        .into_iter()
+                        .for_each(|entry| self.uplink.push_census(io, entry));
                     let me = self.hub.me();
                     io.send(me, (process, peer), 0, Message::CensusAck { number });
                 }
             }
-            Message::CensusAck { number } if self.uplink.is_linked(process) => self.uplink.census_ack(number),
+            Message::CensusAck { number } if self.uplink.is_linked(process) => {
+                self.uplink.census_ack(number)
+            }
             Message::AttachAck(ack) => {
                 if let Told::Attached = self.uplink.attach_ack(io, process, ack) {
                     self.renew_kin(&[]);
@@ -803,7 +879,9 @@ impl Cp {
                     io.send(me, (process, peer), 0, Message::StreamAck { id, version });
                 }
             }
-            Message::TakeDown if self.uplink.is_linked(process) => self.take_down(io, (process, peer)),
+            Message::TakeDown if self.uplink.is_linked(process) => {
+                self.take_down(io, (process, peer))
+            }
             Message::Detach { link } => self.uplink.detached(io, process, link),
             _ => io.count(OverlayMetric::Misdirected, 1),
         }
@@ -825,7 +903,11 @@ impl Cp {
         self.hub.take_down(io);
         self.pass_up(io);
         let standing = self.standing();
-        let below_down = self.hub.leaving.as_ref().is_some_and(|leaving| leaving.below_down);
+        let below_down = self
+            .hub
+            .leaving
+            .as_ref()
+            .is_some_and(|leaving| leaving.below_down);
         if below_down
             && self.uplink.is_drained()
             && let Some(leaving) = &mut self.hub.leaving

@@ -115,7 +115,11 @@ fn take(reader: &mut Reader<'_>) -> Result<u128, Error> {
         value |= bits << shift;
         if byte < 0x80 {
             // One way to write each number.
-            return if byte == 0 && shift > 0 { Err(Error::BadValue) } else { Ok(value) };
+            return if byte == 0 && shift > 0 {
+                Err(Error::BadValue)
+            } else {
+                Ok(value)
+            };
         }
     }
     Err(Error::BadValue)
@@ -138,7 +142,9 @@ pub fn take_u32(reader: &mut Reader<'_>) -> Result<u32, Error> {
 }
 
 fn take_i64(reader: &mut Reader<'_>) -> Result<i64, Error> {
-    unzigzag(take(reader)?).try_into().map_err(|_| Error::BadValue)
+    unzigzag(take(reader)?)
+        .try_into()
+        .map_err(|_| Error::BadValue)
 }
 
 /// Writes the metrics of a tick as one section or several.
@@ -209,7 +215,14 @@ pub fn row_bytes(row: &Row) -> usize {
 /// Bytes of rows that fit a section.
 pub const ROWS_ROOM: usize = MAX_SECTION - HEAD - 1;
 
-fn finish(stream: StreamId, tick: u64, covers: u32, head: [u8; 4], body: &[u8], samples: u32) -> Encoded {
+fn finish(
+    stream: StreamId,
+    tick: u64,
+    covers: u32,
+    head: [u8; 4],
+    body: &[u8],
+    samples: u32,
+) -> Encoded {
     let mut bytes = Vec::with_capacity(HEAD + body.len());
     bytes.extend([0; 2]);
     bytes.extend(stream.0.to_le_bytes());
@@ -390,7 +403,11 @@ fn parse_rows(reader: &mut Reader<'_>, metrics: usize) -> Result<Vec<Row>, Error
         }
         let mut values = Vec::with_capacity(metrics);
         for index in 0..metrics {
-            values.push(if has(index) { Some(take_i64(reader)?) } else { None });
+            values.push(if has(index) {
+                Some(take_i64(reader)?)
+            } else {
+                None
+            });
         }
         rows.push(Row {
             node,
@@ -409,8 +426,12 @@ mod tests {
 
     fn filters() -> impl Strategy<Value = Filter> {
         prop_oneof![
-            Just(Filter::Sum), Just(Filter::Min), Just(Filter::Max), Just(Filter::Avg),
-            Just(Filter::Classes), Just(Filter::Histogram(vec![-5, 0, 3, i64::MAX])),
+            Just(Filter::Sum),
+            Just(Filter::Min),
+            Just(Filter::Max),
+            Just(Filter::Avg),
+            Just(Filter::Classes),
+            Just(Filter::Histogram(vec![-5, 0, 3, i64::MAX])),
         ]
     }
 
@@ -418,7 +439,12 @@ mod tests {
     fn a_sum_on_the_wire() {
         let accs = [Acc::of(&Filter::Sum, NodeId(0), 300), Acc::default()];
         let mut all = Vec::new();
-        encode_reduced((StreamId(0x0102), 200, 1), &Filter::Sum, &accs, &mut |section| all.push(section));
+        encode_reduced(
+            (StreamId(0x0102), 200, 1),
+            &Filter::Sum,
+            &accs,
+            &mut |section| all.push(section),
+        );
         let expected: &[u8] = &[
             14, 0, // length
             2, 1, // stream
@@ -431,7 +457,13 @@ mod tests {
         // The length field counts what follows it.
         let mut expected = expected.to_vec();
         expected[0] = (expected.len() - 2) as u8;
-        assert_eq!(all, [Encoded { bytes: expected, samples: 1 }]);
+        assert_eq!(
+            all,
+            [Encoded {
+                bytes: expected,
+                samples: 1
+            }]
+        );
     }
 
     #[test]

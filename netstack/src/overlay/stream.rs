@@ -59,7 +59,9 @@ impl Scope {
     pub fn includes(&self, node: NodeId, job: Option<JobId>) -> bool {
         match self {
             Scope::All => true,
-            Scope::Nodes(ranges) => (ranges.iter()).any(|(first, last)| (first..=last).contains(&&node)),
+            Scope::Nodes(ranges) => {
+                (ranges.iter()).any(|(first, last)| (first..=last).contains(&&node))
+            }
             Scope::Job(wanted) => job == Some(*wanted),
         }
     }
@@ -115,9 +117,16 @@ impl fmt::Display for StreamError {
                 "a tick would take {bytes} bytes in each process, {MAX_TICK_BYTES} is the most: take fewer metrics"
             ),
             StreamError::Period => write!(f, "the period is {PERIOD_LEAST} to {PERIOD_MOST}"),
-            StreamError::Hold => f.write_str("the hold is more than 0 and no longer than the period"),
-            StreamError::Bounds => write!(f, "a histogram has 1 to {} bounds, rising", MAX_BUCKETS - 1),
-            StreamError::Ranges => write!(f, "name 1 to {MAX_RANGES} ranges of nodes, each from low to high"),
+            StreamError::Hold => {
+                f.write_str("the hold is more than 0 and no longer than the period")
+            }
+            StreamError::Bounds => {
+                write!(f, "a histogram has 1 to {} bounds, rising", MAX_BUCKETS - 1)
+            }
+            StreamError::Ranges => write!(
+                f,
+                "name 1 to {MAX_RANGES} ranges of nodes, each from low to high"
+            ),
             StreamError::Full => write!(f, "{MAX_STREAMS} streams are open: close one first"),
         }
     }
@@ -198,16 +207,27 @@ mod tests {
             |spec| (spec.metrics, spec.filter) = (metrics(64), Filter::Classes),
             "take fewer metrics",
         );
-        broken(|spec| spec.period = Micros(9_999), "the period is 0.010000 s");
+        broken(
+            |spec| spec.period = Micros(9_999),
+            "the period is 0.010000 s",
+        );
         broken(|spec| spec.hold = Micros::from_secs(2), "the hold");
-        broken(|spec| spec.filter = Filter::Histogram(vec![]), "1 to 15 bounds");
-        broken(|spec| spec.scope = Scope::Nodes(vec![(NodeId(3), NodeId(2))]), "ranges of nodes");
+        broken(
+            |spec| spec.filter = Filter::Histogram(vec![]),
+            "1 to 15 bounds",
+        );
+        broken(
+            |spec| spec.scope = Scope::Nodes(vec![(NodeId(3), NodeId(2))]),
+            "ranges of nodes",
+        );
     }
 
     #[test]
     fn scopes() {
         let some = Scope::Nodes(vec![(NodeId(1), NodeId(3)), (NodeId(7), NodeId(7))]);
-        let inside: Vec<u32> = (0..10).filter(|n| some.includes(NodeId(*n), None)).collect();
+        let inside: Vec<u32> = (0..10)
+            .filter(|n| some.includes(NodeId(*n), None))
+            .collect();
         assert_eq!(inside, [1, 2, 3, 7]);
         assert!(Scope::Job(JobId(4)).includes(NodeId(0), Some(JobId(4))));
         assert!(!Scope::Job(JobId(4)).includes(NodeId(0), Some(JobId(5))));

@@ -34,7 +34,8 @@ struct Fake {
 
 impl Collector for Fake {
     fn read(&mut self, metric: MetricId) -> Option<i64> {
-        (metric.0 != 7 || self.node.is_multiple_of(2)).then(|| i64::from(self.node * 1000) + i64::from(metric.0))
+        (metric.0 != 7 || self.node.is_multiple_of(2))
+            .then(|| i64::from(self.node * 1000) + i64::from(metric.0))
     }
 
     fn trigger(&mut self, kind: u8, on: bool) {
@@ -101,7 +102,9 @@ impl Net {
             policy: Policy::Averaging,
             fan_out: 4,
         };
-        net.front.build(Instant::from_micros(net.now), &layout).unwrap();
+        net.front
+            .build(Instant::from_micros(net.now), &layout)
+            .unwrap();
         net.run(500_000);
         net
     }
@@ -111,8 +114,14 @@ impl Net {
         loop {
             self.drain();
             let flight = self.flights.keys().next().map(|key| key.0);
-            let timers = self.nodes.iter().filter_map(|(node, _)| node.poll_timeout());
-            let timer = timers.chain(self.front.poll_timeout()).min().map(Instant::as_micros);
+            let timers = self
+                .nodes
+                .iter()
+                .filter_map(|(node, _)| node.poll_timeout());
+            let timer = timers
+                .chain(self.front.poll_timeout())
+                .min()
+                .map(Instant::as_micros);
             let timer = timer.map(|at| at.max(self.now + 1));
             let next = flight.into_iter().chain(timer).min().unwrap_or(u64::MAX);
             if next > until {
@@ -127,7 +136,9 @@ impl Net {
                 let (from, to, bytes) = entry.remove();
                 match to {
                     FRONT_END => self.front.handle_datagram(now, peer(from).addr, &bytes),
-                    to => self.nodes[to as usize].0.handle_datagram(now, peer(from).addr, &bytes),
+                    to => self.nodes[to as usize]
+                        .0
+                        .handle_datagram(now, peer(from).addr, &bytes),
                 }
             }
         }
@@ -137,7 +148,11 @@ impl Net {
         let now = Instant::from_micros(self.now);
         let mut out = [0; MAX_DATAGRAM];
         for index in 0..=self.nodes.len() {
-            let from = if index == self.nodes.len() { FRONT_END } else { index as u32 };
+            let from = if index == self.nodes.len() {
+                FRONT_END
+            } else {
+                index as u32
+            };
             loop {
                 let sent = match self.nodes.get_mut(index) {
                     Some((node, fake)) => node.poll_transmit(now, &mut out, fake),
@@ -158,7 +173,9 @@ impl Net {
     }
 
     fn open(&mut self, spec: StreamSpec) -> StreamId {
-        self.front.open(Instant::from_micros(self.now), spec).unwrap()
+        self.front
+            .open(Instant::from_micros(self.now), spec)
+            .unwrap()
     }
 
     fn ticks(&self, stream: StreamId) -> Vec<&TickValue> {
@@ -178,7 +195,10 @@ fn second(metrics: &[u16], filter: Filter) -> StreamSpec {
 #[test]
 fn nodes_form_a_tree_and_their_sum_arrives() {
     let mut net = Net::built(20);
-    let up = net.events.iter().any(|event| matches!(event, FrontEndEvent::TreeUp { back_ends: 20, .. }));
+    let up = net
+        .events
+        .iter()
+        .any(|event| matches!(event, FrontEndEvent::TreeUp { back_ends: 20, .. }));
     assert!(up, "{:?}", net.front.status());
     let status = net.front.status();
     assert_eq!((status.back_ends, status.cps, status.height), (20, 7, 3));
@@ -187,9 +207,17 @@ fn nodes_form_a_tree_and_their_sum_arrives() {
     net.run(4_000_000);
     for value in net.ticks(sum) {
         assert_eq!((value.covers, value.attached), (20, 20));
-        let TickBody::Reduced(accs) = &value.values else { panic!("reduced") };
+        let TickBody::Reduced(accs) = &value.values else {
+            panic!("reduced")
+        };
         let total: i128 = (0..20).map(|node| node * 1000).sum();
-        assert_eq!(accs[0], Acc { count: 20, reduced: Some(Reduced::Total(total + 20)) });
+        assert_eq!(
+            accs[0],
+            Acc {
+                count: 20,
+                reduced: Some(Reduced::Total(total + 20))
+            }
+        );
         assert_eq!(accs[1].count, 10, "odd nodes do not have it");
         let late = value.at.as_micros() - value.tick * 1_000_000;
         assert!(late < 10_000, "{late} us after the tick's begin");
@@ -217,18 +245,32 @@ fn a_given_tree_is_built_as_given() {
         policy: Policy::Given(Topology::parse(text).unwrap()),
         fan_out: 4,
     };
-    net.front.build(Instant::from_micros(net.now), &layout).unwrap();
+    net.front
+        .build(Instant::from_micros(net.now), &layout)
+        .unwrap();
     net.run(500_000);
     let parent = |net: &Net, node: usize, slot| {
-        let status = net.nodes[node].0.status().find(|status| status.slot == slot);
-        status.and_then(|status| status.parent).map(|parent| std::format!("{parent}"))
+        let status = net.nodes[node]
+            .0
+            .status()
+            .find(|status| status.slot == slot);
+        status
+            .and_then(|status| status.parent)
+            .map(|parent| std::format!("{parent}"))
     };
     assert_eq!(parent(&net, 0, 1).as_deref(), Some("fe"));
     assert_eq!(parent(&net, 1, 1).as_deref(), Some("n0:1"));
     assert_eq!(parent(&net, 1, 2).as_deref(), Some("n0:1"));
-    assert_eq!(parent(&net, 3, 0).as_deref(), Some("n3:1"), "the same host first");
+    assert_eq!(
+        parent(&net, 3, 0).as_deref(),
+        Some("n3:1"),
+        "the same host first"
+    );
     assert_eq!(net.front.status().local, 2);
-    let standing = net.front.build(Instant::from_micros(net.now), &layout).unwrap_err();
+    let standing = net
+        .front
+        .build(Instant::from_micros(net.now), &layout)
+        .unwrap_err();
     assert_eq!(standing, BuildError::Standing);
 }
 
@@ -237,7 +279,11 @@ fn taken_down_nothing_is_left() {
     let mut net = Net::built(20);
     net.open(second(&[1, 0x4100], Filter::Max));
     net.run(3_000_000);
-    assert!(net.nodes.iter().all(|(_, fake)| fake.triggered == [(1, true)]));
+    assert!(
+        net.nodes
+            .iter()
+            .all(|(_, fake)| fake.triggered == [(1, true)])
+    );
     net.front.take_down(Instant::from_micros(net.now));
     net.run(2_000_000);
     assert_eq!(net.events.last(), Some(&FrontEndEvent::TreeDown));
@@ -246,7 +292,10 @@ fn taken_down_nothing_is_left() {
         assert_eq!(fake.triggered, [(1, true), (1, false)]);
     }
     let books = net.front.books();
-    assert!(books.sent > 0 && books.balance() && books.lost() == 0, "{books:?}");
+    assert!(
+        books.sent > 0 && books.balance() && books.lost() == 0,
+        "{books:?}"
+    );
     let sent = net.sent;
     net.run(60_000_000);
     assert_eq!(net.sent, sent, "nobody says anything any more");
@@ -255,7 +304,9 @@ fn taken_down_nothing_is_left() {
         policy: Policy::Averaging,
         fan_out: 8,
     };
-    net.front.build(Instant::from_micros(net.now), &layout).unwrap();
+    net.front
+        .build(Instant::from_micros(net.now), &layout)
+        .unwrap();
     net.run(500_000);
     assert_eq!(net.front.status().back_ends, 20);
 }
@@ -288,7 +339,11 @@ fn a_job_has_a_stream_of_its_own_which_ends_with_it() {
     let ticks = net.ticks(stream);
     assert!((3..=4).contains(&ticks.len()), "{} ticks", ticks.len());
     assert!(ticks.iter().all(|value| value.covers == 4));
-    assert!(net.nodes.iter().all(|(node, _)| node.footprint().streams == 0));
+    assert!(
+        net.nodes
+            .iter()
+            .all(|(node, _)| node.footprint().streams == 0)
+    );
 }
 
 #[test]
@@ -300,22 +355,34 @@ fn a_quiet_job_speaks_once_at_its_end() {
     let (node, fake) = &mut net.nodes[2];
     node.set_job(now, Some(JobId(1)), true, fake);
     net.run(500_000);
-    let before = (net.nodes[2].0.counters().get(OverlayMetric::Sent as usize), net.ticks(stream).len());
+    let before = (
+        net.nodes[2].0.counters().get(OverlayMetric::Sent as usize),
+        net.ticks(stream).len(),
+    );
     net.run(10_000_000);
     let sent = net.nodes[2].0.counters().get(OverlayMetric::Sent as usize);
     assert_eq!(sent, before.0, "the node is silent");
     let now = Instant::from_micros(net.now);
-    assert!(net.ticks(stream).len() >= before.1 + 9, "nobody waits for it");
+    assert!(
+        net.ticks(stream).len() >= before.1 + 9,
+        "nobody waits for it"
+    );
     let mark = net.events.len();
     let (node, fake) = &mut net.nodes[2];
     node.set_job(now, None, false, fake);
     net.run(300_000);
     let spoken = net.events[mark..].iter().any(|event| match event {
-        FrontEndEvent::Tick(TickValue { values: TickBody::Rows(rows), .. }) => rows.iter().any(|row| row.node.0 == 2),
+        FrontEndEvent::Tick(TickValue {
+            values: TickBody::Rows(rows),
+            ..
+        }) => rows.iter().any(|row| row.node.0 == 2),
         _ => false,
     });
     assert!(spoken, "it was not heard at its end");
-    assert!(net.front.views().values().all(|view| !view.gone), "and never taken for lost");
+    assert!(
+        net.front.views().values().all(|view| !view.gone),
+        "and never taken for lost"
+    );
 }
 
 #[test]
@@ -336,7 +403,12 @@ fn a_late_node_finds_its_place() {
     net.nodes.push(late);
     net.run(3_000_000);
     assert_eq!(net.nodes[20].0.status().count(), 1);
-    assert!(net.nodes[20].0.status().all(|status| status.parent.is_some()));
+    assert!(
+        net.nodes[20]
+            .0
+            .status()
+            .all(|status| status.parent.is_some())
+    );
     assert_eq!(net.front.status().back_ends, 21);
 }
 

@@ -17,7 +17,8 @@ use alloc::vec::Vec;
 
 use super::clock::Clock;
 use super::message::{
-    Attach, AttachAck, AttachAnswer, Beat, CENSUS_ENTRIES, Candidate, CensusEntry, Message, Packet, Process, Standing, TreeEpoch,
+    Attach, AttachAck, AttachAnswer, Beat, CENSUS_ENTRIES, Candidate, CensusEntry, Message, Packet,
+    Process, Standing, TreeEpoch,
 };
 use super::node::OverlayMetric;
 use super::section::Encoded;
@@ -100,7 +101,12 @@ struct Link {
 #[derive(Clone, Debug)]
 enum State {
     Loose,
-    Attaching { to: Candidate, number: u32, tries: u32, at: Instant },
+    Attaching {
+        to: Candidate,
+        number: u32,
+        tries: u32,
+        at: Instant,
+    },
     Up(Link),
 }
 
@@ -220,7 +226,9 @@ impl Uplink {
     }
 
     fn learn_kin(&mut self, candidates: &[Candidate]) {
-        let usable = candidates.iter().filter(|kin| kin.height > self.height && kin.process != self.me);
+        let usable = candidates
+            .iter()
+            .filter(|kin| kin.height > self.height && kin.process != self.me);
         let kin: Vec<Candidate> = usable.copied().collect();
         if !kin.is_empty() {
             self.kin = kin;
@@ -228,7 +236,9 @@ impl Uplink {
     }
 
     fn choices(&self) -> impl Iterator<Item = &Candidate> {
-        self.kin.iter().filter(|kin| !self.tried.contains(&kin.process))
+        self.kin
+            .iter()
+            .filter(|kin| !self.tried.contains(&kin.process))
     }
 
     /// Draws a candidate: weight is room times depth times proximity. The front end comes last.
@@ -267,7 +277,12 @@ impl Uplink {
     fn ask(&mut self, io: &mut Io<'_>, to: Candidate) {
         let number = self.next_link;
         self.next_link += 1;
-        self.state = State::Attaching { to, number, tries: 0, at: io.now };
+        self.state = State::Attaching {
+            to,
+            number,
+            tries: 0,
+            at: io.now,
+        };
     }
 
     /// Gives values to send. Without a parent they wait, within bounds.
@@ -298,7 +313,12 @@ impl Uplink {
         {
             self.ask(io, next);
         }
-        if let State::Attaching { to, number, tries, at } = &mut self.state
+        if let State::Attaching {
+            to,
+            number,
+            tries,
+            at,
+        } = &mut self.state
             && *at <= io.now
         {
             if *tries >= ATTACH_TRIES {
@@ -358,7 +378,9 @@ impl Uplink {
         }
         if let Some((_, entries, _)) = self.under_way.take() {
             for entry in entries {
-                self.census.entry((entry.process, entry.boot, entry.link)).or_insert(entry);
+                self.census
+                    .entry((entry.process, entry.boot, entry.link))
+                    .or_insert(entry);
             }
         }
         self.state = State::Loose;
@@ -508,7 +530,11 @@ impl Uplink {
     }
 
     pub fn census_ack(&mut self, number: u32) {
-        if self.under_way.as_ref().is_some_and(|(own, ..)| *own == number) {
+        if self
+            .under_way
+            .as_ref()
+            .is_some_and(|(own, ..)| *own == number)
+        {
             self.under_way = None;
         }
     }
@@ -526,7 +552,11 @@ impl Uplink {
             State::Attaching { at, .. } => *at,
             State::Up(_) if !self.pending.is_empty() => Instant::ZERO,
             State::Up(link) => {
-                let ask_at = if self.mute { Instant::FAR_FUTURE } else { link.ask_at };
+                let ask_at = if self.mute {
+                    Instant::FAR_FUTURE
+                } else {
+                    link.ask_at
+                };
                 let mut at = ask_at.min(self.tell_at);
                 if self.under_way.is_some() {
                     at = at.min(self.census_at);

@@ -11,8 +11,8 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 
 use super::fixed::Fixed;
 use super::message::{
-    Attach, AttachAck, AttachAnswer, BUILD_ENTRIES, Beat, Build, BuildEntry, CENSUS_ENTRIES, Candidate,
-    CensusEntry, Hello, MAX_CANDIDATES, Message, Packet, Process, Standing, TreeEpoch,
+    Attach, AttachAck, AttachAnswer, BUILD_ENTRIES, Beat, Build, BuildEntry, CENSUS_ENTRIES,
+    Candidate, CensusEntry, Hello, MAX_CANDIDATES, Message, Packet, Process, Standing, TreeEpoch,
     TreeState,
 };
 use super::stream::StreamId;
@@ -151,7 +151,11 @@ fn emit_message(message: &Message, writer: &mut Writer<'_>) {
                 AttachAnswer::Loose => 4,
                 AttachAnswer::Gone => 5,
             });
-            writer.u16(ack.index).u16(ack.places).u64(ack.echo).u64(ack.overlay);
+            writer
+                .u16(ack.index)
+                .u16(ack.places)
+                .u64(ack.echo)
+                .u64(ack.overlay);
             emit_candidates(&ack.kin, writer);
         }
         Message::Report { standing, sections } => {
@@ -159,7 +163,11 @@ fn emit_message(message: &Message, writer: &mut Writer<'_>) {
             writer.bytes(sections);
         }
         Message::Beat(beat) => {
-            writer.u32(beat.link).u64(beat.echo).u64(beat.overlay).u64(beat.received);
+            writer
+                .u32(beat.link)
+                .u64(beat.echo)
+                .u64(beat.overlay)
+                .u64(beat.received);
             emit_candidates(&beat.kin, writer);
             emit_candidates(&beat.siblings, writer);
         }
@@ -178,7 +186,10 @@ fn emit_message(message: &Message, writer: &mut Writer<'_>) {
         Message::TakeDown => {}
         Message::Taken { standing } => emit_standing(standing, writer),
         Message::Census { number, entries } => {
-            assert!(entries.len() <= CENSUS_ENTRIES, "a census names more than fits");
+            assert!(
+                entries.len() <= CENSUS_ENTRIES,
+                "a census names more than fits"
+            );
             writer.u32(*number).u8(entries.len() as u8);
             entries.iter().for_each(|entry| emit_entry(entry, writer));
         }
@@ -343,9 +354,14 @@ fn parse_candidate(reader: &mut Reader<'_>) -> Result<Candidate, Error> {
 }
 
 fn emit_candidates(candidates: &[Candidate], writer: &mut Writer<'_>) {
-    assert!(candidates.len() <= MAX_CANDIDATES, "more candidates than fit");
+    assert!(
+        candidates.len() <= MAX_CANDIDATES,
+        "more candidates than fit"
+    );
     writer.u8(candidates.len() as u8);
-    candidates.iter().for_each(|candidate| emit_candidate(candidate, writer));
+    candidates
+        .iter()
+        .for_each(|candidate| emit_candidate(candidate, writer));
 }
 
 fn parse_candidates(reader: &mut Reader<'_>) -> Result<Vec<Candidate>, Error> {
@@ -361,7 +377,10 @@ fn parse_candidates(reader: &mut Reader<'_>) -> Result<Vec<Candidate>, Error> {
 }
 
 fn emit_build(build: &Build, writer: &mut Writer<'_>) {
-    assert!(build.entries.len() <= BUILD_ENTRIES, "a part has more than fits");
+    assert!(
+        build.entries.len() <= BUILD_ENTRIES,
+        "a part has more than fits"
+    );
     emit_candidate(&build.parent, writer);
     writer.u8(build.height).u16(build.part).u16(build.parts);
     writer.u8(build.entries.len() as u8);
@@ -381,7 +400,8 @@ fn parse_build(reader: &mut Reader<'_>) -> Result<Build, Error> {
         entries: Vec::new(),
     };
     let count = usize::from(reader.u8()?);
-    let sound = build.part < build.parts && count <= BUILD_ENTRIES && build.height < build.parent.height;
+    let sound =
+        build.part < build.parts && count <= BUILD_ENTRIES && build.height < build.parent.height;
     if !sound {
         return Err(Error::BadValue);
     }
@@ -425,9 +445,16 @@ const QUIET: u8 = 2;
 
 fn emit_standing(standing: &Standing, writer: &mut Writer<'_>) {
     let flags = if standing.answer { ANSWER } else { 0 } | if standing.quiet { QUIET } else { 0 };
-    writer.u32(standing.link).u64(standing.time).u8(flags).u16(standing.room);
+    writer
+        .u32(standing.link)
+        .u64(standing.time)
+        .u8(flags)
+        .u16(standing.room);
     writer.u32(standing.back_ends).u32(standing.cps);
-    writer.u64(standing.handed).u64(standing.submitted).u64(standing.dropped);
+    writer
+        .u64(standing.handed)
+        .u64(standing.submitted)
+        .u64(standing.dropped);
     writer.u32(standing.lag_us);
 }
 
@@ -464,7 +491,10 @@ fn emit_entry(entry: &CensusEntry, writer: &mut Writer<'_>) {
     writer.u8(bit(entry.gone, GONE) | bit(entry.last, FINAL) | bit(entry.quiet, ENTRY_QUIET));
     writer.u8(entry.height).u32(entry.back_ends);
     writer.u64(entry.submitted).u64(entry.dropped);
-    writer.u64(entry.handed).u64(entry.received).u32(entry.lag_us);
+    writer
+        .u64(entry.handed)
+        .u64(entry.received)
+        .u32(entry.lag_us);
 }
 
 fn parse_entry(reader: &mut Reader<'_>) -> Result<CensusEntry, Error> {

@@ -7,6 +7,7 @@
 //! hearth-sim list                                         the scenarios
 //! hearth-sim broadcast [OPTIONS]                          a cast at any scale; --help shows the options
 //! hearth-sim exchange [OPTIONS]                           an all-to-all exchange at any scale
+//! hearth-sim overlay [OPTIONS]                            the monitoring overlay, likewise
 //! ```
 
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use std::time::Instant;
 use clap::Parser;
 use netstack_sim::broadcast::{self, world::World};
 use netstack_sim::exchange;
+use netstack_sim::overlay;
 use netstack_sim::scenario::{ALL, Scenario};
 
 /// Seeds of the swarm in a check.
@@ -23,6 +25,8 @@ const CHECK_SWARM: u64 = 300;
 const REVIEWED: &str = include_str!("../../reviewed.txt");
 /// Seeds of the swarm of casts in a check.
 const CHECK_CASTS: u64 = 600;
+/// Seeds of the swarm of overlays in a check.
+const CHECK_OVERLAYS: u64 = 300;
 /// Seeds of every other scenario in a check.
 const CHECK_OTHERS: u64 = 5;
 
@@ -38,6 +42,13 @@ fn main() -> ExitCode {
     }
     if arguments.first().is_some_and(|first| first == "exchange") {
         return if exchange::options::Options::parse_from(&arguments).run() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        };
+    }
+    if arguments.first().is_some_and(|first| first == "overlay") {
+        return if overlay::options::Options::parse_from(&arguments).run() {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
@@ -66,7 +77,7 @@ fn main() -> ExitCode {
         }) => report(&run(scenario, seed, nodes, runs, true)),
         Err(what) => {
             eprintln!(
-                "hearth-sim: {what}\nusage: hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R] | check | table | list | broadcast --help | exchange --help"
+                "hearth-sim: {what}\nusage: hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R] | check | table | list | broadcast --help | exchange --help | overlay --help"
             );
             ExitCode::from(2)
         }
@@ -154,7 +165,7 @@ fn run(scenario: Scenario, seed: u64, nodes: usize, runs: u64, talk: bool) -> Sc
     score
 }
 
-/// One line for each scenario with seed 1, in the order of [`ALL`], then the casts.
+/// One line for each scenario with seed 1, in the order of [`ALL`], then the casts and the overlays.
 fn table() -> String {
     let mut text = String::from(
         "# What each scenario comes to with seed 1, as reviewed. A change of the protocol shows here: look whether it\n\
@@ -182,6 +193,7 @@ fn table() -> String {
         text.push_str(&line);
     }
     text.push_str(&broadcast::reviewed::table());
+    text.push_str(&overlay::reviewed::table());
     text
 }
 
@@ -231,6 +243,9 @@ fn check() -> ExitCode {
     let casts = cast_swarm();
     total.passed += casts.passed;
     total.failed += casts.failed;
+    let overlays = overlay_swarm();
+    total.passed += overlays.passed;
+    total.failed += overlays.failed;
     compare(&mut total);
     report(&total)
 }
@@ -252,6 +267,30 @@ fn cast_swarm() -> Score {
     }
     println!(
         "casts    {} passed, {} failed, {:?}",
+        score.passed,
+        score.failed,
+        begin.elapsed()
+    );
+    score
+}
+
+/// Small clusters with random streams and faults.
+fn overlay_swarm() -> Score {
+    let begin = Instant::now();
+    let mut score = Score::default();
+    for seed in 1..=CHECK_OVERLAYS {
+        let run = overlay::world::World::new(overlay::swarm::setup(seed))
+            .and_then(|world| world.run().map_err(|failure| failure.what));
+        match run {
+            Ok(_) => score.passed += 1,
+            Err(what) => {
+                score.failed += 1;
+                println!("{what}\nreplay: {}", overlay::swarm::replay(seed));
+            }
+        }
+    }
+    println!(
+        "overlays {} passed, {} failed, {:?}",
         score.passed,
         score.failed,
         begin.elapsed()

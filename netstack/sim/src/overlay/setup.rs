@@ -113,7 +113,11 @@ impl Setup {
         for spec in &self.streams {
             spec.check().map_err(|error| error.to_string())?;
         }
-        if self.closes.iter().any(|&(_, stream)| stream >= self.streams.len()) {
+        if self
+            .closes
+            .iter()
+            .any(|&(_, stream)| stream >= self.streams.len())
+        {
             return Err("a stream is closed that there is not".into());
         }
         let node_of = |fault| match fault {

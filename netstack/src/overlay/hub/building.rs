@@ -69,8 +69,15 @@ impl Hub {
     }
 
     /// Tells one process to be to attach to `parent`.
-    pub fn invite(&mut self, io: &mut Io<'_>, parent: Candidate, child: BuildEntry, entries: Vec<BuildEntry>) {
-        self.transfers.retain(|transfer| transfer.child() != child.process);
+    pub fn invite(
+        &mut self,
+        io: &mut Io<'_>,
+        parent: Candidate,
+        child: BuildEntry,
+        entries: Vec<BuildEntry>,
+    ) {
+        self.transfers
+            .retain(|transfer| transfer.child() != child.process);
         self.transfers.push(Transfer {
             child,
             parent,
@@ -84,13 +91,17 @@ impl Hub {
 
     /// A child answers.
     pub fn build_ack(&mut self, io: &mut Io<'_>, process: Process, next: u16, refused: bool) {
-        let found = self.transfers.iter_mut().find(|transfer| transfer.child() == process);
+        let found = self
+            .transfers
+            .iter_mut()
+            .find(|transfer| transfer.child() == process);
         let Some(transfer) = found else {
             return;
         };
         if refused {
             io.count(OverlayMetric::Refused, 1);
-            self.transfers.retain(|transfer| transfer.child() != process);
+            self.transfers
+                .retain(|transfer| transfer.child() != process);
             return;
         }
         if next > transfer.wanted {

@@ -40,7 +40,9 @@ impl Leaving {
 
     /// It has answered, and nobody asked again for a while; or nobody ever asked.
     pub fn is_over(&self, now: Instant) -> bool {
-        let answered = self.answered_at.is_some_and(|at| now.saturating_since(at) >= LINGER);
+        let answered = self
+            .answered_at
+            .is_some_and(|at| now.saturating_since(at) >= LINGER);
         answered || self.elapsed(now) >= GIVE_UP
     }
 
@@ -72,7 +74,8 @@ impl Hub {
 
     /// A child is down.
     pub fn taken(&mut self, process: Process, boot: BootEpoch, standing: Standing) {
-        let own = |child: &&mut super::Child| child.boot == boot && child.standing.link == standing.link;
+        let own =
+            |child: &&mut super::Child| child.boot == boot && child.standing.link == standing.link;
         if let Some(child) = self.children.get_mut(&process).filter(own)
             && self.leaving.is_some()
         {

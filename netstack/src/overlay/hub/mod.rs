@@ -65,12 +65,18 @@ impl Marks {
     }
 
     fn has(&self, index: u16) -> bool {
-        self.0.get(usize::from(index) / 64).is_some_and(|word| word & 1 << (index % 64) != 0)
+        self.0
+            .get(usize::from(index) / 64)
+            .is_some_and(|word| word & 1 << (index % 64) != 0)
     }
 
     /// The lowest number that is not in it.
     fn first_free(&self) -> u16 {
-        let word = self.0.iter().position(|word| *word != u64::MAX).unwrap_or(self.0.len());
+        let word = self
+            .0
+            .iter()
+            .position(|word| *word != u64::MAX)
+            .unwrap_or(self.0.len());
         let bit = self.0.get(word).map_or(0, |word| word.trailing_ones());
         (word * 64) as u16 + bit as u16
     }
@@ -184,7 +190,10 @@ impl Hub {
     /// Children it can still take.
     pub fn room(&self) -> u16 {
         match self.leaving {
-            None => self.capacity.saturating_sub(self.children.len()).min(usize::from(u16::MAX)) as u16,
+            None => self
+                .capacity
+                .saturating_sub(self.children.len())
+                .min(usize::from(u16::MAX)) as u16,
             Some(_) => 0,
         }
     }
@@ -194,7 +203,10 @@ impl Hub {
         let children = self.children.values();
         children.fold((0, 0), |(back_ends, cps), child| {
             let standing = &child.standing;
-            (back_ends.saturating_add(standing.back_ends), cps.saturating_add(standing.cps))
+            (
+                back_ends.saturating_add(standing.back_ends),
+                cps.saturating_add(standing.cps),
+            )
         })
     }
 
@@ -204,11 +216,20 @@ impl Hub {
     }
 
     /// A child asks to be taken. `open`: this process has a parent, or will have its first.
-    pub fn attach(&mut self, io: &mut Io<'_>, from: (Process, BootEpoch, Peer), attach: Attach, clock: &Clock, open: bool) {
+    pub fn attach(
+        &mut self,
+        io: &mut Io<'_>,
+        from: (Process, BootEpoch, Peer),
+        attach: Attach,
+        clock: &Clock,
+        open: bool,
+    ) {
         let (process, boot, peer) = from;
         let known = self.children.get(&process);
-        let repeated = known.is_some_and(|child| child.boot == boot && child.standing.link == attach.link);
-        let overtaken = known.is_some_and(|child| child.boot == boot && child.standing.link > attach.link);
+        let repeated =
+            known.is_some_and(|child| child.boot == boot && child.standing.link == attach.link);
+        let overtaken =
+            known.is_some_and(|child| child.boot == boot && child.standing.link > attach.link);
         if overtaken {
             return;
         }
@@ -226,7 +247,10 @@ impl Hub {
             self.take_child(io, from, attach);
             AttachAnswer::Taken
         };
-        let child = self.children.get(&process).filter(|_| answer == AttachAnswer::Taken);
+        let child = self
+            .children
+            .get(&process)
+            .filter(|_| answer == AttachAnswer::Taken);
         let ack = AttachAck {
             link: attach.link,
             answer,
@@ -239,7 +263,12 @@ impl Hub {
         io.send(self.me, (process, peer), 0, Message::AttachAck(ack));
     }
 
-    fn take_child(&mut self, io: &mut Io<'_>, (process, boot, peer): (Process, BootEpoch, Peer), attach: Attach) {
+    fn take_child(
+        &mut self,
+        io: &mut Io<'_>,
+        (process, boot, peer): (Process, BootEpoch, Peer),
+        attach: Attach,
+    ) {
         if self.children.contains_key(&process) {
             self.lose_child(process);
         }
@@ -269,7 +298,8 @@ impl Hub {
             taken: false,
         };
         self.children.insert(process, child);
-        self.transfers.retain(|transfer| transfer.child() != process || !transfer.is_done());
+        self.transfers
+            .retain(|transfer| transfer.child() != process || !transfer.is_done());
     }
 
     /// A child is gone: its last word goes to the front end, and nobody waits for it.
@@ -298,7 +328,10 @@ impl Hub {
             return io.send(self.me, (process, peer), 0, message);
         };
         child.heard_at = io.now;
-        let closed = self.leaving.as_ref().is_some_and(|leaving| leaving.below_down);
+        let closed = self
+            .leaving
+            .as_ref()
+            .is_some_and(|leaving| leaving.below_down);
         if closed {
             // Its last figures are told already: what comes now counts as lost on the way.
             return;
@@ -358,8 +391,15 @@ impl Hub {
             return Vec::new();
         }
         let begin = io.rng.below(self.children.len() as u64) as usize;
-        let others = self.children.iter().cycle().skip(begin).take(self.children.len());
-        let usable = others.filter(|(other, child)| **other != process && child.height > 0 && child.standing.room > 0);
+        let others = self
+            .children
+            .iter()
+            .cycle()
+            .skip(begin)
+            .take(self.children.len());
+        let usable = others.filter(|(other, child)| {
+            **other != process && child.height > 0 && child.standing.room > 0
+        });
         usable
             .take(MAX_CANDIDATES - 1)
             .map(|(process, child)| Candidate {
@@ -386,7 +426,10 @@ impl Hub {
     /// Passes the children's figures to the front end.
     pub fn take_census(&mut self) {
         let me = self.me;
-        let entries = self.children.iter().map(|(process, child)| child.entry(*process, me, false));
+        let entries = self
+            .children
+            .iter()
+            .map(|(process, child)| child.entry(*process, me, false));
         self.entries.extend(entries);
     }
 
@@ -414,7 +457,9 @@ impl Hub {
     fn lose_silent(&mut self, io: &mut Io<'_>) {
         let now = io.now;
         let silent = |child: &Child| {
-            !child.standing.quiet && !child.taken && now.saturating_since(child.heard_at) > patience()
+            !child.standing.quiet
+                && !child.taken
+                && now.saturating_since(child.heard_at) > patience()
         };
         let lost: Vec<Process> = (self.children.iter())
             .filter(|(_, child)| silent(child))
@@ -428,7 +473,11 @@ impl Hub {
 
     /// When to act next.
     pub fn deadline(&self) -> Instant {
-        let mut at = if self.children.is_empty() { Instant::FAR_FUTURE } else { self.next_census };
+        let mut at = if self.children.is_empty() {
+            Instant::FAR_FUTURE
+        } else {
+            self.next_census
+        };
         if !self.flushed.is_empty() || !self.entries.is_empty() {
             return Instant::ZERO;
         }
@@ -440,7 +489,11 @@ impl Hub {
                 at = at.min(child.tell_at);
             }
         }
-        at = self.transfers.iter().map(Transfer::deadline).fold(at, Instant::min);
+        at = self
+            .transfers
+            .iter()
+            .map(Transfer::deadline)
+            .fold(at, Instant::min);
         at = self.tick_deadline(at);
         match &self.leaving {
             Some(leaving) => at.min(leaving.deadline()),

@@ -79,7 +79,13 @@ pub(in crate::overlay) struct Stream {
 
 impl Hub {
     /// Opens or closes a stream, if this is news.
-    pub fn set_stream(&mut self, now: Instant, id: StreamId, version: u32, spec: Option<StreamSpec>) -> bool {
+    pub fn set_stream(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        version: u32,
+        spec: Option<StreamSpec>,
+    ) -> bool {
         if let Some(at) = self.streams.iter().position(|stream| stream.id == id) {
             if self.streams[at].version >= version {
                 return false;
@@ -117,7 +123,10 @@ impl Hub {
 
     /// Number of streams that are open.
     pub fn open_streams(&self) -> usize {
-        self.streams.iter().filter(|stream| stream.spec.is_some()).count()
+        self.streams
+            .iter()
+            .filter(|stream| stream.spec.is_some())
+            .count()
     }
 
     /// The parent does not know this stream: what is open of it is passed on, and it is forgotten.
@@ -165,7 +174,9 @@ impl Hub {
             if told {
                 child.tell_at = io.now + TELLING.wait_for_answer(child.tells, io.rng);
                 child.tells = child.tells.saturating_add(1);
-                child.known.retain(|(id, _)| streams.iter().any(|stream| stream.id == *id));
+                child
+                    .known
+                    .retain(|(id, _)| streams.iter().any(|stream| stream.id == *id));
             }
         }
     }
@@ -179,7 +190,10 @@ impl Hub {
         clock: &Clock,
     ) {
         let samples = section.samples();
-        let found = self.streams.iter().position(|stream| stream.id == section.stream);
+        let found = self
+            .streams
+            .iter()
+            .position(|stream| stream.id == section.stream);
         if found.is_none()
             && let Some(child) = self.children.get(&process)
         {
@@ -232,9 +246,10 @@ impl Hub {
         let inside = match &section.body {
             Body::Reduced(first, accs) => {
                 let same = accs.iter().all(|acc| match (&acc.reduced, &spec.filter) {
-                    (Some(crate::overlay::Reduced::Buckets(buckets)), Filter::Histogram(bounds)) => {
-                        buckets.len() == bounds.len() + 1
-                    }
+                    (
+                        Some(crate::overlay::Reduced::Buckets(buckets)),
+                        Filter::Histogram(bounds),
+                    ) => buckets.len() == bounds.len() + 1,
                     _ => true,
                 });
                 same && usize::from(*first) + accs.len() <= metrics
@@ -246,7 +261,11 @@ impl Hub {
 
     /// The place of a tick among the open ones; it is opened if need be.
     fn tick_place(&mut self, io: &mut Io<'_>, at: usize, number: u64, clock: &Clock) -> usize {
-        if let Some(place) = self.streams[at].ticks.iter().position(|tick| tick.number == number) {
+        if let Some(place) = self.streams[at]
+            .ticks
+            .iter()
+            .position(|tick| tick.number == number)
+        {
             return place;
         }
         if self.streams[at].ticks.len() >= MAX_OPEN_TICKS
@@ -296,7 +315,11 @@ impl Hub {
             let Values::Rows(rows) = &mut tick.values else {
                 return;
             };
-            let ready = if full { core::mem::take(rows) } else { Vec::new() };
+            let ready = if full {
+                core::mem::take(rows)
+            } else {
+                Vec::new()
+            };
             rows.push(row);
             tick.covers += 1;
             tick.bytes += size;
@@ -314,7 +337,10 @@ impl Hub {
     fn is_complete(&self, at: usize, place: usize) -> bool {
         let stream = &self.streams[at];
         let tick = &stream.ticks[place];
-        let all = matches!(stream.spec.as_ref().map(|spec| &spec.scope), Some(Scope::All));
+        let all = matches!(
+            stream.spec.as_ref().map(|spec| &spec.scope),
+            Some(Scope::All)
+        );
         if !all && stream.active == Marks::default() {
             return false;
         }
@@ -427,11 +453,21 @@ impl Flushed {
     pub fn encode(self, out: &mut impl FnMut(section::Encoded)) {
         match self.values {
             Values::Reduced(accs) => {
-                section::encode_reduced((self.stream, self.tick, self.covers), &self.filter, &accs, out);
+                section::encode_reduced(
+                    (self.stream, self.tick, self.covers),
+                    &self.filter,
+                    &accs,
+                    out,
+                );
             }
             Values::Rows(mut rows) => {
                 while !rows.is_empty() {
-                    out(section::encode_rows((self.stream, self.tick), self.metrics, &mut rows, self.ends));
+                    out(section::encode_rows(
+                        (self.stream, self.tick),
+                        self.metrics,
+                        &mut rows,
+                        self.ends,
+                    ));
                 }
             }
         }

@@ -48,7 +48,10 @@ pub fn attach(back_ends: &[u32], leaves: &[u32]) -> Attachment {
             result.local += 1;
         }
     }
-    let mut queue: BTreeSet<(u32, u32)> = (0..).zip(&result.loads).map(|(leaf, load)| (*load, leaf)).collect();
+    let mut queue: BTreeSet<(u32, u32)> = (0..)
+        .zip(&result.loads)
+        .map(|(leaf, load)| (*load, leaf))
+        .collect();
     for place in result.leaf_of.iter_mut().filter(|leaf| **leaf == NOWHERE) {
         let (load, leaf) = queue.pop_first().expect("there are leaves");
         queue.insert((load + 1, leaf));

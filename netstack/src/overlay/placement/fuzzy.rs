@@ -101,7 +101,10 @@ impl fmt::Display for FuzzyError {
                 FACTOR_NAMES[*factor]
             ),
             FuzzyError::Weights(sum) => {
-                write!(f, "the weights sum to {sum}: make them sum to 1, none below 0")
+                write!(
+                    f,
+                    "the weights sum to {sum}: make them sum to 1, none below 0"
+                )
             }
             FuzzyError::Caps { caps, count } => write!(
                 f,
@@ -198,7 +201,10 @@ pub fn evaluate(
 /// Shares of the open hosts by score, made whole by largest remainder; by averaging if all scores
 /// are 0.
 fn apportion(judged: &mut [Judged], hosts: &[HostFactors], open: &[usize], count: u32) -> Vec<u32> {
-    let total: i128 = open.iter().map(|&host| i128::from(judged[host].score.0)).sum();
+    let total: i128 = open
+        .iter()
+        .map(|&host| i128::from(judged[host].score.0))
+        .sum();
     if total == 0 {
         let back_ends: Vec<u32> = open.iter().map(|&host| hosts[host].back_ends).collect();
         return averaging::average(&back_ends, count);
@@ -260,7 +266,11 @@ mod tests {
                 let texts: Vec<_> = numbers.iter().map(ToString::to_string).collect();
                 texts.join(" ")
             };
-            (texts(&host.unit), texts(&host.judgement), host.score.to_string())
+            (
+                texts(&host.unit),
+                texts(&host.judgement),
+                host.score.to_string(),
+            )
         };
         let expected = [
             ("0.9 0.7 1 0.75", "0.85 0.15 0", "0.925", 3.2785),
@@ -270,7 +280,10 @@ mod tests {
         ];
         for (host, (unit, judgement, score, quota)) in judged.iter().zip(expected) {
             let (got_unit, got_judgement, got_score) = row(host);
-            assert_eq!((&*got_unit, &*got_judgement, &*got_score), (unit, judgement, score));
+            assert_eq!(
+                (&*got_unit, &*got_judgement, &*got_score),
+                (unit, judgement, score)
+            );
             let off = host.quota.0 as f64 / 1e9 - quota;
             assert!(off.abs() < 0.000_05, "{quota}: off by {off}");
         }

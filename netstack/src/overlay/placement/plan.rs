@@ -102,7 +102,10 @@ impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PlanError::FanOut(given) => {
-                write!(f, "a fan-out of {given} is not possible: take 2 to {MAX_CHILDREN}")
+                write!(
+                    f,
+                    "a fan-out of {given} is not possible: take 2 to {MAX_CHILDREN}"
+                )
             }
             PlanError::Fuzzy(error) => error.fmt(f),
             PlanError::Crowded { node, processes } => write!(
@@ -110,14 +113,19 @@ impl fmt::Display for PlanError {
                 "{node} would get {processes} communication processes, {MAX_CPS} is the most: add nodes or take a larger fan-out"
             ),
             PlanError::NoSuchNode(node) => {
-                write!(f, "the topology names {node}, which has not said hello: take another node")
+                write!(
+                    f,
+                    "the topology names {node}, which has not said hello: take another node"
+                )
             }
             PlanError::Wide(children) => write!(
                 f,
                 "a process would have {children} children, {MAX_CHILDREN} is the most: add communication processes"
             ),
             PlanError::High => f.write_str("too many levels: take a larger fan-out"),
-            PlanError::NoHosts => f.write_str("no node can host a communication process: wait until nodes have joined"),
+            PlanError::NoHosts => f.write_str(
+                "no node can host a communication process: wait until nodes have joined",
+            ),
         }
     }
 }
@@ -180,7 +188,9 @@ fn levels(back_ends: u32, fan_out: u32) -> Vec<u32> {
 /// Processes of full levels, parents first.
 fn levelled(hosts: &[Host], levels: &[u32], policy: &Policy) -> Result<Vec<Inner>, PlanError> {
     let count: u32 = levels.iter().sum();
-    let usable: Vec<usize> = (0..hosts.len()).filter(|&host| hosts[host].factors.up).collect();
+    let usable: Vec<usize> = (0..hosts.len())
+        .filter(|&host| hosts[host].factors.up)
+        .collect();
     if count > 0 && usable.is_empty() {
         return Err(PlanError::NoHosts);
     }
@@ -199,13 +209,20 @@ fn levelled(hosts: &[Host], levels: &[u32], policy: &Policy) -> Result<Vec<Inner
     for (&host, &share) in usable.iter().zip(&shares) {
         if share > u32::from(MAX_CPS) {
             let node = hosts[host].node;
-            return Err(PlanError::Crowded { node, processes: share });
+            return Err(PlanError::Crowded {
+                node,
+                processes: share,
+            });
         }
         places.extend((1..=share as u8).map(|slot| (host as u32, slot)));
     }
     // High processes go where no back end is, then to second places of a host.
     let quiet = |&(host, slot): &(u32, u8)| {
-        (hosts[host as usize].factors.back_ends, core::cmp::Reverse(slot), host)
+        (
+            hosts[host as usize].factors.back_ends,
+            core::cmp::Reverse(slot),
+            host,
+        )
     };
     places.sort_by_key(quiet);
     let mut inner = Vec::new();
@@ -217,7 +234,8 @@ fn levelled(hosts: &[Host], levels: &[u32], policy: &Policy) -> Result<Vec<Inner
         let begin = inner.len() as u32;
         for (number, (host, slot)) in (0_u64..).zip(level) {
             let parents = u64::from(above.end - above.start);
-            let parent = (parents > 0).then(|| above.start + (number * parents / u64::from(count)) as u32);
+            let parent =
+                (parents > 0).then(|| above.start + (number * parents / u64::from(count)) as u32);
             inner.push(Inner { host, slot, parent });
         }
         above = begin..inner.len() as u32;
@@ -226,7 +244,10 @@ fn levelled(hosts: &[Host], levels: &[u32], policy: &Policy) -> Result<Vec<Inner
 }
 
 fn explicit(hosts: &[Host], edges: &[(Named, Option<Named>)]) -> Result<Vec<Inner>, PlanError> {
-    let host_of: BTreeMap<NodeId, u32> = (0..).zip(hosts).map(|(index, host)| (host.node, index)).collect();
+    let host_of: BTreeMap<NodeId, u32> = (0..)
+        .zip(hosts)
+        .map(|(index, host)| (host.node, index))
+        .collect();
     let mut index_of: BTreeMap<Named, u32> = BTreeMap::new();
     let mut inner = Vec::new();
     for &((node, slot), parent) in edges {
@@ -241,8 +262,13 @@ fn explicit(hosts: &[Host], edges: &[(Named, Option<Named>)]) -> Result<Vec<Inne
 /// Attaches the back ends and counts heights and children.
 fn finish(inner: &[Inner], back_ends: &[u32]) -> Result<Plan, PlanError> {
     let parents: BTreeSet<u32> = inner.iter().filter_map(|process| process.parent).collect();
-    let leaves: Vec<u32> = (0..inner.len() as u32).filter(|index| !parents.contains(index)).collect();
-    let leaf_hosts: Vec<u32> = leaves.iter().map(|&leaf| inner[leaf as usize].host).collect();
+    let leaves: Vec<u32> = (0..inner.len() as u32)
+        .filter(|index| !parents.contains(index))
+        .collect();
+    let leaf_hosts: Vec<u32> = leaves
+        .iter()
+        .map(|&leaf| inner[leaf as usize].host)
+        .collect();
     let attached = attach(back_ends, &leaf_hosts);
     let mut plan = Plan {
         cps: inner.len() as u32,
@@ -274,7 +300,10 @@ fn finish(inner: &[Inner], back_ends: &[u32]) -> Result<Plan, PlanError> {
             host,
             slot: 0,
             height: 0,
-            parent: attached.leaf_of.get(number).map(|&leaf| leaves[leaf as usize]),
+            parent: attached
+                .leaf_of
+                .get(number)
+                .map(|&leaf| leaves[leaf as usize]),
         });
     }
     let mut children = vec![0; inner.len()];
@@ -328,7 +357,11 @@ mod tests {
         assert_eq!((plan.cps, plan.height), (512 + 16, 3));
         let children = children(&plan);
         assert_eq!(children[&None], 16);
-        assert!(children.iter().all(|(parent, count)| parent.is_none() || *count == 32));
+        assert!(
+            children
+                .iter()
+                .all(|(parent, count)| parent.is_none() || *count == 32)
+        );
     }
 
     #[test]
@@ -348,7 +381,13 @@ mod tests {
         for process in &plan.processes[..4] {
             assert!(hosts[process.host as usize].node.0 >= 64, "{process:?}");
         }
-        assert!(plan.processes[..20].iter().filter(|process| process.host >= 64).count() >= 10);
+        assert!(
+            plan.processes[..20]
+                .iter()
+                .filter(|process| process.host >= 64)
+                .count()
+                >= 10
+        );
     }
 
     #[test]
@@ -358,7 +397,11 @@ mod tests {
             policy: Policy::Given(Topology::parse(text).unwrap()),
             fan_out: 4,
         };
-        let plan = Plan::make(&hosts, &given("explicit\nfe => n0:1 n3:1\nn0:1 => n1:1 n2:1")).unwrap();
+        let plan = Plan::make(
+            &hosts,
+            &given("explicit\nfe => n0:1 n3:1\nn0:1 => n1:1 n2:1"),
+        )
+        .unwrap();
         assert_eq!((plan.cps, plan.height, plan.local), (4, 3, 3));
         let error = Plan::make(&hosts, &given("explicit\nfe => n9:1")).unwrap_err();
         assert!(error.to_string().contains("n9"), "{error}");
@@ -366,7 +409,10 @@ mod tests {
         assert_eq!((plan.cps, plan.height), (6, 3));
         let error = Plan::make(&hosts, &given("balanced 40")).unwrap_err();
         assert!(error.to_string().contains("4 is the most"), "{error}");
-        assert_eq!(Plan::make(&hosts, &averaging(1)).unwrap_err(), PlanError::FanOut(1));
+        assert_eq!(
+            Plan::make(&hosts, &averaging(1)).unwrap_err(),
+            PlanError::FanOut(1)
+        );
     }
 
     proptest! {

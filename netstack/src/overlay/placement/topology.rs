@@ -87,7 +87,10 @@ impl fmt::Display for TopologyError {
                 f.write_str("no topology: begin with k-ary, balanced or explicit")
             }
             TopologyFault::Form(word) => {
-                write!(f, "no form is called {word}: begin with k-ary, balanced or explicit")
+                write!(
+                    f,
+                    "no form is called {word}: begin with k-ary, balanced or explicit"
+                )
             }
             TopologyFault::Number(word) => {
                 write!(f, "a whole number from 1 is needed in place of \"{word}\"")
@@ -96,9 +99,14 @@ impl fmt::Display for TopologyError {
                 write!(f, "more than {LEVELS_MOST} levels: take a larger fan-out")
             }
             TopologyFault::TooLarge => {
-                write!(f, "more than {PROCESSES_MOST} communication processes: take fewer")
+                write!(
+                    f,
+                    "more than {PROCESSES_MOST} communication processes: take fewer"
+                )
             }
-            TopologyFault::Trailing(word) => write!(f, "nothing is expected at \"{word}\": remove it"),
+            TopologyFault::Trailing(word) => {
+                write!(f, "nothing is expected at \"{word}\": remove it")
+            }
             TopologyFault::NoArrow => f.write_str("a parent, =>, and its children are needed"),
             TopologyFault::Name(word) => write!(
                 f,
@@ -108,7 +116,10 @@ impl fmt::Display for TopologyError {
                 write!(f, "{name} has a parent already: name it as a child once")
             }
             TopologyFault::TwiceParent(name) => {
-                write!(f, "the children of {name} were given already: put them on one line")
+                write!(
+                    f,
+                    "the children of {name} were given already: put them on one line"
+                )
             }
             TopologyFault::Unreachable(name) => write!(
                 f,
@@ -200,7 +211,9 @@ fn named(word: &str, line: u32) -> Result<Named, TopologyError> {
     let parts = word.strip_prefix('n').and_then(|rest| rest.split_once(':'));
     let parsed = parts.and_then(|(node, slot)| {
         let (node, slot) = (node.parse().ok()?, slot.parse().ok()?);
-        (1..=MAX_CPS).contains(&slot).then_some((NodeId(node), slot))
+        (1..=MAX_CPS)
+            .contains(&slot)
+            .then_some((NodeId(node), slot))
     });
     parsed.ok_or(TopologyError {
         line,
@@ -246,7 +259,11 @@ fn explicit<'a>(lines: impl Iterator<Item = (u32, &'a str)>) -> Result<Topology,
     for depth in 0.. {
         let mut next = Vec::new();
         for parent in level {
-            for child in children.remove(&parent).into_iter().flat_map(|(_, below)| below) {
+            for child in children
+                .remove(&parent)
+                .into_iter()
+                .flat_map(|(_, below)| below)
+            {
                 edges.push((child, parent));
                 next.push(Some(child));
             }
@@ -279,7 +296,10 @@ mod tests {
     fn the_three_forms() {
         let read = |text| Topology::parse(text).unwrap();
         assert_eq!(read("k-ary 4 2"), Topology::Balanced(vec![4, 4]));
-        assert_eq!(read("# two\n\nbalanced 16x32 # wide\n"), Topology::Balanced(vec![16, 32]));
+        assert_eq!(
+            read("# two\n\nbalanced 16x32 # wide\n"),
+            Topology::Balanced(vec![16, 32])
+        );
         let text = "explicit\nn0:1 => n2:1 n2:2\nfe => n0:1 n1:1\n";
         let name = |node, slot| (NodeId(node), slot);
         assert_eq!(
@@ -311,9 +331,18 @@ mod tests {
             ("explicit\nfe => n0", "\"n0\" is no process"),
             ("explicit\nfe => n0:9", "\"n0:9\" is no process"),
             ("explicit\nfe => n0:1 n0:1", "n0:1 has a parent already"),
-            ("explicit\nfe => n0:1\nfe => n1:1", "the children of fe were given"),
-            ("explicit\nfe => n0:1\nn1:1 => n2:1", "line 3: no way leads from fe to n1:1"),
-            ("explicit\nfe => n0:1\nn1:1 => n2:1\nn2:1 => n1:1", "no way leads from fe to n1:1"),
+            (
+                "explicit\nfe => n0:1\nfe => n1:1",
+                "the children of fe were given",
+            ),
+            (
+                "explicit\nfe => n0:1\nn1:1 => n2:1",
+                "line 3: no way leads from fe to n1:1",
+            ),
+            (
+                "explicit\nfe => n0:1\nn1:1 => n2:1\nn2:1 => n1:1",
+                "no way leads from fe to n1:1",
+            ),
         ];
         for (text, expected) in cases {
             let error = Topology::parse(text).unwrap_err().to_string();

@@ -11,7 +11,8 @@ use crate::wire::Error;
 use crate::wire::field::{Reader, Writer};
 
 /// Bytes of the longest, with STREAM's own fields.
-pub(super) const MAX_LEN: usize = 7 + 4 + 8 + 8 + (MAX_BUCKETS - 1) * 8 + MAX_RANGES * 8 + MAX_METRICS * 2;
+pub(super) const MAX_LEN: usize =
+    7 + 4 + 8 + 8 + (MAX_BUCKETS - 1) * 8 + MAX_RANGES * 8 + MAX_METRICS * 2;
 
 /// Writes a specification that was checked.
 pub(super) fn emit(spec: &StreamSpec, writer: &mut Writer<'_>) {

@@ -25,16 +25,21 @@ fn peer() -> impl Strategy<Value = Peer> {
 fn process() -> impl Strategy<Value = Process> {
     prop_oneof![
         Just(Process::FRONT_END),
-        (0..u32::MAX, 0..=MAX_CPS).prop_map(|(node, slot)| Process { node: NodeId(node), slot }),
+        (0..u32::MAX, 0..=MAX_CPS).prop_map(|(node, slot)| Process {
+            node: NodeId(node),
+            slot
+        }),
     ]
 }
 
 fn candidate() -> impl Strategy<Value = Candidate> {
-    (process(), peer(), 1..=MAX_HEIGHT, any::<u16>()).prop_map(|(process, peer, height, room)| Candidate {
-        process,
-        peer,
-        height,
-        room,
+    (process(), peer(), 1..=MAX_HEIGHT, any::<u16>()).prop_map(|(process, peer, height, room)| {
+        Candidate {
+            process,
+            peer,
+            height,
+            room,
+        }
     })
 }
 
@@ -65,7 +70,8 @@ prop_compose! {
 }
 
 fn scope() -> impl Strategy<Value = Scope> {
-    let range = (any::<u32>(), any::<u32>()).prop_map(|(a, b)| (NodeId(a.min(b)), NodeId(a.max(b))));
+    let range =
+        (any::<u32>(), any::<u32>()).prop_map(|(a, b)| (NodeId(a.min(b)), NodeId(a.max(b))));
     prop_oneof![
         Just(Scope::All),
         vec_of(range, 1..=8).prop_map(Scope::Nodes),
@@ -75,11 +81,14 @@ fn scope() -> impl Strategy<Value = Scope> {
 
 fn filter() -> impl Strategy<Value = Filter> {
     prop_oneof![
-        Just(Filter::Sum), Just(Filter::Min), Just(Filter::Max), Just(Filter::Avg), Just(Filter::Concat),
+        Just(Filter::Sum),
+        Just(Filter::Min),
+        Just(Filter::Max),
+        Just(Filter::Avg),
+        Just(Filter::Concat),
         Just(Filter::Classes),
-        proptest::collection::btree_set(any::<i64>(), 1..16).prop_map(|bounds| {
-            Filter::Histogram(bounds.into_iter().collect())
-        }),
+        proptest::collection::btree_set(any::<i64>(), 1..16)
+            .prop_map(|bounds| { Filter::Histogram(bounds.into_iter().collect()) }),
     ]
 }
 
@@ -112,36 +121,89 @@ prop_compose! {
 
 fn message() -> impl Strategy<Value = Message> {
     prop_oneof![
-        (any::<bool>(), 0..=MAX_CPS, any::<u32>(), any::<u64>(), any::<[i64; 4]>()).prop_map(
-            |(back_end, cps, auxiliary, job, factors)| Message::Hello(Hello {
-                back_end, cps, auxiliary, job: JobId::from_wire(job), factors: factors.map(Fixed),
-            })
-        ),
+        (
+            any::<bool>(),
+            0..=MAX_CPS,
+            any::<u32>(),
+            any::<u64>(),
+            any::<[i64; 4]>()
+        )
+            .prop_map(
+                |(back_end, cps, auxiliary, job, factors)| Message::Hello(Hello {
+                    back_end,
+                    cps,
+                    auxiliary,
+                    job: JobId::from_wire(job),
+                    factors: factors.map(Fixed),
+                })
+            ),
         (0_usize..3, candidates()).prop_map(|(state, candidates)| Message::HelloAck {
             state: [TreeState::Waiting, TreeState::Up, TreeState::Down][state],
             candidates,
         }),
         build().prop_map(Message::Build),
         any::<(u16, bool)>().prop_map(|(next, refused)| Message::BuildAck { next, refused }),
-        (any::<u32>(), 0..=MAX_HEIGHT, any::<u16>(), any::<bool>(), any::<u64>()).prop_map(
-            |(link, height, room, quiet, time)| Message::Attach(Attach { link, height, room, quiet, time })
+        (
+            any::<u32>(),
+            0..=MAX_HEIGHT,
+            any::<u16>(),
+            any::<bool>(),
+            any::<u64>()
+        )
+            .prop_map(|(link, height, room, quiet, time)| Message::Attach(Attach {
+                link,
+                height,
+                room,
+                quiet,
+                time
+            })),
+        (any::<(u32, u16, u16, u64, u64)>(), 0_usize..5, candidates()).prop_map(
+            |(numbers, answer, kin)| {
+                let answers = [
+                    AttachAnswer::Taken,
+                    AttachAnswer::Full,
+                    AttachAnswer::NotBelow,
+                    AttachAnswer::Loose,
+                    AttachAnswer::Gone,
+                ];
+                let (link, index, places, echo, overlay) = numbers;
+                Message::AttachAck(AttachAck {
+                    link,
+                    answer: answers[answer],
+                    index,
+                    places,
+                    echo,
+                    overlay,
+                    kin,
+                })
+            }
         ),
-        (any::<(u32, u16, u16, u64, u64)>(), 0_usize..5, candidates()).prop_map(|(numbers, answer, kin)| {
-            let answers = [
-                AttachAnswer::Taken, AttachAnswer::Full, AttachAnswer::NotBelow, AttachAnswer::Loose, AttachAnswer::Gone,
-            ];
-            let (link, index, places, echo, overlay) = numbers;
-            Message::AttachAck(AttachAck { link, answer: answers[answer], index, places, echo, overlay, kin })
-        }),
         (standing(), vec_of(any::<u8>(), 0..=SECTIONS_ROOM))
             .prop_map(|(standing, sections)| Message::Report { standing, sections }),
-        (any::<(u32, u64, u64, u64)>(), candidates(), candidates()).prop_map(|(numbers, kin, siblings)| {
-            let (link, echo, overlay, received) = numbers;
-            Message::Beat(Beat { link, echo, overlay, received, kin, siblings })
+        (any::<(u32, u64, u64, u64)>(), candidates(), candidates()).prop_map(
+            |(numbers, kin, siblings)| {
+                let (link, echo, overlay, received) = numbers;
+                Message::Beat(Beat {
+                    link,
+                    echo,
+                    overlay,
+                    received,
+                    kin,
+                    siblings,
+                })
+            }
+        ),
+        (any::<(u16, u32)>(), proptest::option::of(spec())).prop_map(|((id, version), spec)| {
+            Message::Stream {
+                id: StreamId(id),
+                version,
+                spec,
+            }
         }),
-        (any::<(u16, u32)>(), proptest::option::of(spec()))
-            .prop_map(|((id, version), spec)| Message::Stream { id: StreamId(id), version, spec }),
-        any::<(u16, u32)>().prop_map(|(id, version)| Message::StreamAck { id: StreamId(id), version }),
+        any::<(u16, u32)>().prop_map(|(id, version)| Message::StreamAck {
+            id: StreamId(id),
+            version
+        }),
         any::<u32>().prop_map(|link| Message::Detach { link }),
         Just(Message::TakeDown),
         standing().prop_map(|standing| Message::Taken { standing }),
@@ -220,14 +282,41 @@ fn lists_at_their_limits_fit_a_frame() {
     };
     let spec = StreamSpec {
         scope: Scope::Nodes(vec![(NodeId(0), NodeId(1)); 8]),
-        ..StreamSpec::new(vec![MetricId(1); 64], Filter::Histogram((0..15).collect()), Micros::from_secs(1))
+        ..StreamSpec::new(
+            vec![MetricId(1); 64],
+            Filter::Histogram((0..15).collect()),
+            Micros::from_secs(1),
+        )
     };
     let messages = [
-        Message::Build(Build { parent: candidate, height: 7, part: 0, parts: 1, entries: vec![entry; BUILD_ENTRIES] }),
-        Message::Beat(Beat { link: 1, echo: 0, overlay: 0, received: 0, kin: full.clone(), siblings: full }),
-        Message::Census { number: 1, entries: vec![CensusEntry::default(); CENSUS_ENTRIES] },
-        Message::Report { standing: Standing::default(), sections: vec![0; SECTIONS_ROOM] },
-        Message::Stream { id: StreamId(1), version: 1, spec: Some(spec) },
+        Message::Build(Build {
+            parent: candidate,
+            height: 7,
+            part: 0,
+            parts: 1,
+            entries: vec![entry; BUILD_ENTRIES],
+        }),
+        Message::Beat(Beat {
+            link: 1,
+            echo: 0,
+            overlay: 0,
+            received: 0,
+            kin: full.clone(),
+            siblings: full,
+        }),
+        Message::Census {
+            number: 1,
+            entries: vec![CensusEntry::default(); CENSUS_ENTRIES],
+        },
+        Message::Report {
+            standing: Standing::default(),
+            sections: vec![0; SECTIONS_ROOM],
+        },
+        Message::Stream {
+            id: StreamId(1),
+            version: 1,
+            spec: Some(spec),
+        },
     ];
     for message in messages {
         let packet = Packet {

@@ -1,0 +1,158 @@
+//! What must hold of a run of the overlay.
+//!
+//! - Every back end that lives and is reached is attached before the tree is taken down.
+//! - Taken down, nothing is left on any of them.
+//! - The books: what back ends that live submitted is what the books say was sent. While nothing stood still, was
+//!   cut off or died, every sample is stored, filtered, or was lost where it was counted: nothing is missing.
+//! - What arrived is checked as it arrives, by [`super::truth`]: no row twice, no value of nobody.
+//!
+//! Invariant: a run that passes has its books balanced against the truth, not against themselves.
+
+use netstack::ids::NodeId;
+use netstack::overlay::Footprint;
+
+use super::setup::Fault;
+use super::world::World;
+
+/// Longest time for which a process that dies can have kept samples: noticing, holding, three levels of it.
+const KEPT_NS: u64 = 8_000_000_000;
+
+/// Back ends that live and are reached.
+fn living(world: &World) -> impl Iterator<Item = u32> + '_ {
+    (world.setup.dedicated..world.setup.nodes).filter(|&node| world.lives(node))
+}
+
+/// Before the tree is taken down.
+pub(super) fn before_down(world: &World) -> Result<(), String> {
+    let loose: Vec<u32> = living(world)
+        .filter(|&node| {
+            let machine = world.stations[node as usize].node.as_ref();
+            !machine.is_some_and(|machine| {
+                machine
+                    .status()
+                    .any(|status| status.slot == 0 && status.parent.is_some())
+            })
+        })
+        .collect();
+    if !loose.is_empty() {
+        let named: Vec<String> = loose
+            .iter()
+            .take(8)
+            .map(|node| format!("n{node}"))
+            .collect();
+        return Err(format!(
+            "{} back ends have no parent: {}",
+            loose.len(),
+            named.join(", ")
+        ));
+    }
+    let (attached, living) = (world.front.status().back_ends, living(world).count() as u32);
+    let quiet = world.setup.noise.loss_ppm == 0;
+    if quiet && attached != living {
+        return Err(format!(
+            "the front end counts {attached} back ends, {living} live"
+        ));
+    }
+    Ok(())
+}
+
+/// Living nodes on which something is left.
+pub(super) fn left_over(world: &World) -> u32 {
+    let nodes = (0..world.setup.nodes).filter(|&node| world.lives(node));
+    let left = |node: &u32| {
+        let machine = world.stations[*node as usize].node.as_ref();
+        machine.is_some_and(|machine| machine.footprint() != Footprint::default())
+    };
+    nodes.filter(left).count() as u32
+}
+
+/// Something happened that can take samples with it without a trace.
+fn is_troubled(world: &World) -> bool {
+    world.figures.kills > 0
+        || (world.setup.faults.iter())
+            .any(|(_, fault)| !matches!(fault, Fault::Noise(_) | Fault::KillCp(_)))
+}
+
+/// At the end.
+pub(super) fn end(world: &World) -> Result<(), String> {
+    if world.figures.down_at.is_none() {
+        return Err("the front end never said that the tree is down".into());
+    }
+    let left = left_over(world);
+    if left > 0 {
+        let node = (0..world.setup.nodes).find(|&node| {
+            let machine = world.stations[node as usize].node.as_ref();
+            world.lives(node)
+                && machine.is_some_and(|machine| machine.footprint() != Footprint::default())
+        });
+        let what = node.and_then(|node| {
+            let machine = world.stations[node as usize].node.as_ref()?;
+            Some(format!("n{node}: {:?}", machine.footprint()))
+        });
+        return Err(format!(
+            "{left} nodes keep something of a tree that is down: {}",
+            what.unwrap_or_default()
+        ));
+    }
+    books(world)
+}
+
+fn books(world: &World) -> Result<(), String> {
+    let books = world.front.books();
+    if !books.balance() {
+        return Err(format!("the books do not add up: {books:?}"));
+    }
+    let mut sent = 0;
+    let mut unknown = 0;
+    for node in 0..world.setup.nodes {
+        let station = &world.stations[node as usize];
+        let Some(machine) = &station.node else {
+            continue;
+        };
+        let (truth, told) = (
+            machine.submitted(),
+            world.front.submitted(NodeId(node), station.boot()),
+        );
+        sent += truth;
+        unknown += truth - told.min(truth);
+        if told > truth || told < truth && !is_troubled(world) {
+            return Err(format!(
+                "n{node} sent {truth} samples, the books say {told}"
+            ));
+        }
+    }
+    for (&(node, boot), &truth) in &world.truth.dead {
+        let told = world.front.submitted(NodeId(node), boot);
+        if told > truth {
+            return Err(format!(
+                "n{node} sent {truth} samples before it died, the books say {told}"
+            ));
+        }
+        sent += truth;
+        unknown += truth - told;
+    }
+    if books.sent + unknown != sent {
+        return Err(format!(
+            "{sent} samples were sent, the books say {} and lack {unknown}",
+            books.sent
+        ));
+    }
+    if !is_troubled(world) {
+        return match (books.missing, books.unheard) {
+            (0, 0) => Ok(()),
+            _ => Err(format!("nobody died, and samples are missing: {books:?}")),
+        };
+    }
+    // Those that went with processes: no more than these can have had in hand.
+    let troubles = world.figures.kills + world.setup.faults.len() as u64;
+    let each: u64 = (world.setup.streams.iter())
+        .map(|spec| KEPT_NS / 1000 / spec.period.0 + 4)
+        .sum();
+    let most = troubles * u64::from(world.setup.nodes) * each;
+    if books.missing > most || books.unheard > unknown {
+        return Err(format!(
+            "more is missing than died ({most}), or came from nobody ({unknown}): {books:?}"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! What came out of a run of the overlay.
+//!
+//! Invariant: percentiles are of all values of the run, not of samples of them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use netstack::overlay::{Books, FrontEndStatus, OverlayMetric, TickValue};
+
+use super::world::World;
+use crate::broadcast::fabric::Tally;
+
+/// Levels that are told apart.
+const LEVELS: usize = 10;
+
+/// Figures that a run gathers.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Events of the simulator.
+    pub events: u64,
+    /// The tree as planned.
+    pub status: FrontEndStatus,
+    /// From the begin of building until all back ends were attached.
+    pub build_us: Option<u64>,
+    /// When taking down began.
+    pub down_from: u64,
+    /// When the front end said that it is over.
+    pub down_at: Option<u64>,
+    /// Nodes with something left two seconds after taking down began.
+    pub left_over: u32,
+    /// Nodes that died.
+    pub kills: u64,
+    /// Processes that the front end was told are lost.
+    pub lost_told: u64,
+    /// When the last fault happened.
+    pub last_fault: u64,
+    /// Microseconds from a tick's begin until it was passed on, by height; the front end's are the last.
+    lags: [Vec<u32>; LEVELS],
+    front: Vec<u32>,
+    ticks: BTreeMap<u16, (u64, u64)>,
+    values: u64,
+    began: (u64, Tally),
+    ended: (u64, Tally),
+    orphans: BTreeMap<(u32, u8), u64>,
+    reattached_us: Vec<u32>,
+}
+
+impl Figures {
+    /// A process passed a tick on, by its own estimate so long after the tick's begin: which tells the tick.
+    pub fn lag(&mut self, height: u8, now_ns: u64, estimate_us: u64, period_us: u64) {
+        let now = now_ns / 1000;
+        let begin = (now.saturating_sub(estimate_us) + period_us / 2) / period_us * period_us;
+        let lag = now.saturating_sub(begin).min(u64::from(u32::MAX)) as u32;
+        if self.began.0 > 0 && self.ended.0 == 0 {
+            self.lags[usize::from(height).min(LEVELS - 1)].push(lag);
+        }
+    }
+
+    /// Values arrived.
+    pub fn arrived(&mut self, lag_us: u64, value: &TickValue) {
+        if self.began.0 > 0 && self.ended.0 == 0 {
+            self.front.push(lag_us.min(u64::from(u32::MAX)) as u32);
+            let (covered, possible) = self.ticks.entry(value.stream.0).or_default();
+            *covered += u64::from(value.covers);
+            *possible = (*possible).max(value.tick);
+        }
+        self.values += 1;
+    }
+
+    /// A process lost its parent to a fault.
+    pub fn orphaned(&mut self, now: u64, node: u32, slot: u8) {
+        self.orphans.insert((node, slot), now);
+    }
+
+    /// A node that died waits for no parent.
+    pub fn forget(&mut self, node: u32) {
+        self.orphans.retain(|(other, _), _| *other != node);
+    }
+
+    /// A process found a parent.
+    pub fn attached(&mut self, now: u64, node: u32, slot: u8) {
+        if let Some(since) = self.orphans.remove(&(node, slot)) {
+            self.reattached_us
+                .push(((now - since) / 1000).min(u64::from(u32::MAX)) as u32);
+        }
+    }
+
+    /// The flow is measured from now on.
+    pub fn begin(&mut self, now: u64, tally: Tally) {
+        self.began = (now, tally);
+    }
+
+    /// The flow has been measured.
+    pub fn end(&mut self, now: u64, tally: Tally) {
+        self.ended = (now, tally);
+    }
+}
+
+/// Percentiles in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Percentiles {
+    /// How many there were.
+    pub count: u64,
+    /// The median.
+    pub p50: u32,
+    /// 99 of 100 are no longer.
+    pub p99: u32,
+    /// The longest.
+    pub most: u32,
+}
+
+impl Percentiles {
+    fn of(values: &[u32]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable();
+        let at = |share: usize| {
+            sorted.get((sorted.len() * share / 100).min(sorted.len().saturating_sub(1)))
+        };
+        Percentiles {
+            count: sorted.len() as u64,
+            p50: at(50).copied().unwrap_or(0),
+            p99: at(99).copied().unwrap_or(0),
+            most: sorted.last().copied().unwrap_or(0),
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Nodes.
+    pub nodes: u32,
+    /// The tree as planned.
+    pub status: FrontEndStatus,
+    /// From the begin of building until all back ends were attached; None: never all of them.
+    pub build_ms: Option<f64>,
+    /// From a tick's begin until it was passed on, by height from 0 (submitted) on.
+    pub levels: Vec<Percentiles>,
+    /// The same until the front end handed it over.
+    pub front: Percentiles,
+    /// Datagrams sent by a node a second, the control node's included.
+    pub messages: f64,
+    /// Bytes of these on the wire, preamble and gap included.
+    pub bytes: f64,
+    /// The books at the end.
+    pub books: Books,
+    /// Processes that lost their parent to a fault and found another.
+    pub orphans: Percentiles,
+    /// Processes that lost their parent and did not, until the end.
+    pub still_orphans: u64,
+    /// Parents that fell silent, as seen by children.
+    pub parents_lost: u64,
+    /// Milliseconds until the tree was down.
+    pub down_ms: f64,
+    /// Nodes with something left two seconds after taking down began.
+    pub left_over: u32,
+    /// Most bytes that waited at a switch port.
+    pub port_backlog: u64,
+    /// Events of the simulator.
+    pub events: u64,
+    /// A number that differs when anything does.
+    pub digest: u64,
+}
+
+impl Summary {
+    pub(super) fn of(world: &World) -> Self {
+        let figures = &world.figures;
+        let seconds = (figures.ended.0 - figures.began.0) as f64 / 1e9;
+        let per =
+            |now: u64, before: u64| (now - before) as f64 / seconds / f64::from(world.setup.nodes);
+        let (before, after) = (&figures.began.1, &figures.ended.1);
+        let used = figures
+            .lags
+            .iter()
+            .rposition(|lags| !lags.is_empty())
+            .map_or(0, |last| last + 1);
+        let down = figures.down_at.unwrap_or(world.now()) - figures.down_from;
+        Summary {
+            nodes: world.setup.nodes,
+            status: figures.status,
+            build_ms: figures.build_us.map(|us| us as f64 / 1e3),
+            levels: figures.lags[..used]
+                .iter()
+                .map(|lags| Percentiles::of(lags))
+                .collect(),
+            front: Percentiles::of(&figures.front),
+            messages: per(after.datagrams, before.datagrams),
+            bytes: per(after.bytes, before.bytes),
+            books: world.front.books(),
+            orphans: Percentiles::of(&figures.reattached_us),
+            still_orphans: figures.orphans.len() as u64,
+            parents_lost: world.total(OverlayMetric::ParentsLost),
+            down_ms: down as f64 / 1e6,
+            left_over: figures.left_over,
+            port_backlog: world.fabric.tally.port_backlog,
+            events: figures.events,
+            digest: world.digest(),
+        }
+    }
+
+    /// For people.
+    pub fn to_table(&self) -> String {
+        let mut text = String::new();
+        let status = &self.status;
+        let build = self.build_ms.map_or("not all attached".into(), |ms| {
+            format!("built in {ms:.1} ms")
+        });
+        let _ = writeln!(
+            text,
+            "{} nodes, {} communication processes, height {}, {} of {} back ends attached locally; {build}",
+            self.nodes, status.cps_planned, status.height, status.local, status.planned
+        );
+        for (height, lag) in self.levels.iter().enumerate() {
+            let what = if height == 0 {
+                "submitted".into()
+            } else {
+                format!("passed on at height {height}")
+            };
+            let _ = writeln!(
+                text,
+                "  {what}: p50 {} us, p99 {} us, most {} us ({})",
+                lag.p50, lag.p99, lag.most, lag.count
+            );
+        }
+        let front = &self.front;
+        let _ = writeln!(
+            text,
+            "  handed over: p50 {} us, p99 {} us, most {} us ({})",
+            front.p50, front.p99, front.most, front.count
+        );
+        let _ = writeln!(
+            text,
+            "  {:.2} messages and {:.0} bytes on the wire a node and second; {} bytes most at a port",
+            self.messages, self.bytes, self.port_backlog
+        );
+        let books = &self.books;
+        let _ = writeln!(
+            text,
+            "  sent {} = stored {} + filtered {} + lost {} (link {}, dropped {}, died {}) - unheard {}",
+            books.sent,
+            books.stored,
+            books.filtered,
+            books.lost(),
+            books.lost_link,
+            books.lost_dropped,
+            books.missing,
+            books.unheard
+        );
+        if self.orphans.count + self.still_orphans > 0 {
+            let orphans = &self.orphans;
+            let _ = writeln!(
+                text,
+                "  orphans: {}, with another parent after p50 {} ms, most {} ms; {} without",
+                orphans.count,
+                orphans.p50 / 1000,
+                orphans.most / 1000,
+                self.still_orphans
+            );
+        }
+        let _ = writeln!(
+            text,
+            "  down in {:.0} ms, {} nodes with something left after 2 s",
+            self.down_ms, self.left_over
+        );
+        text
+    }
+
+    /// For programs: one object.
+    pub fn to_json(&self) -> String {
+        let lag = |lag: &Percentiles| serde_json::json!({"p50_us": lag.p50, "p99_us": lag.p99, "most_us": lag.most, "count": lag.count});
+        let books = &self.books;
+        serde_json::json!({
+            "nodes": self.nodes,
+            "cps": self.status.cps_planned,
+            "height": self.status.height,
+            "local": self.status.local,
+            "build_ms": self.build_ms,
+            "levels": self.levels.iter().map(lag).collect::<Vec<_>>(),
+            "front_end": lag(&self.front),
+            "messages_per_node_second": self.messages,
+            "bytes_per_node_second": self.bytes,
+            "sent": books.sent, "stored": books.stored, "filtered": books.filtered,
+            "lost_link": books.lost_link, "lost_dropped": books.lost_dropped, "died": books.missing, "unheard": books.unheard,
+            "reattach": lag(&self.orphans), "orphans_left": self.still_orphans, "parents_lost": self.parents_lost,
+            "down_ms": self.down_ms, "left_over": self.left_over,
+            "port_backlog": self.port_backlog, "events": self.events,
+        })
+        .to_string()
+    }
+}

@@ -1,0 +1,122 @@
+//! Small clusters with random streams and faults: everything at once, drawn from a seed.
+//!
+//! Neighbour: `tests/overlay.rs` runs hundreds of them.
+//!
+//! Invariant: a seed means the same run until this file changes.
+
+use netstack::ids::NodeId;
+use netstack::overlay::placement::Policy;
+use netstack::overlay::placement::fuzzy::FuzzyConfig;
+use netstack::overlay::{Filter, MetricId, Scope, StreamSpec, Sync};
+use netstack::rng::Rng;
+use netstack::time::Micros;
+
+use super::setup::{Fault, Setup};
+use crate::broadcast::fabric::Noise;
+
+/// Most nodes of a cluster.
+const NODES_MOST: u64 = 40;
+
+/// The command that runs a seed again.
+pub fn replay(seed: u64) -> String {
+    format!("cargo xtask sim overlay --swarm --seed {seed}")
+}
+
+/// The run of a seed.
+pub fn setup(seed: u64) -> Setup {
+    let mut rng = Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x6f76_6572_6c61_7973);
+    let nodes = 2 + rng.below(NODES_MOST) as u32;
+    let mut setup = Setup::one_stream(seed, nodes, 2, Filter::Sum);
+    setup.clocks = rng.below(2) == 0;
+    setup.dedicated = match rng.below(4) {
+        0 => rng.below(1 + u64::from(nodes) / 4) as u32,
+        _ => 0,
+    };
+    setup.layout.fan_out = 2 + rng.below(8) as u32;
+    if rng.below(3) == 0 {
+        setup.layout.policy = Policy::Comprehensive(FuzzyConfig::default());
+    }
+    setup.wiring.latency_ns = 1_000 + rng.below(2_000_000);
+    setup.noise = noise(&mut rng, setup.wiring.latency_ns);
+    setup.streams = (0..1 + rng.below(4))
+        .map(|_| stream(&mut rng, nodes))
+        .collect();
+    for stream in 0..setup.streams.len() {
+        if rng.below(6) == 0 {
+            setup
+                .closes
+                .push((2_000_000_000 + rng.below(8_000_000_000), stream));
+        }
+    }
+    setup.flow_ns = 12_000_000_000;
+    faults(&mut rng, &mut setup);
+    setup
+}
+
+fn noise(rng: &mut Rng, latency_ns: u64) -> Noise {
+    let mut some = |most: u64| match rng.below(3) {
+        0 => rng.below(most) as u32,
+        _ => 0,
+    };
+    Noise {
+        loss_ppm: some(100_000),
+        duplicate_ppm: some(50_000),
+        reorder_ppm: some(100_000),
+        reorder_ns: 20 * latency_ns,
+        jitter_ns: u64::from(some(2)) * latency_ns,
+    }
+}
+
+fn stream(rng: &mut Rng, nodes: u32) -> StreamSpec {
+    let filter = match rng.below(7) {
+        0 => Filter::Min,
+        1 => Filter::Max,
+        2 => Filter::Avg,
+        3 => Filter::Classes,
+        4 => Filter::Histogram(vec![0, 1, 10, 1000]),
+        5 => Filter::Concat,
+        _ => Filter::Sum,
+    };
+    let metrics = (1..=2 + rng.below(10) as u16).map(MetricId).collect();
+    let period = Micros::from_millis([100, 250, 1_000, 3_000][rng.below(4) as usize]);
+    let mut spec = StreamSpec::new(metrics, filter, period);
+    spec.sync = [Sync::TimeOut, Sync::TimeOut, Sync::WaitAll, Sync::None][rng.below(4) as usize];
+    spec.hold = Micros(5_000 + rng.below(period.0 / 2));
+    if rng.below(4) == 0 {
+        let first = rng.below(nodes.into()) as u32;
+        let last = first + rng.below(u64::from(nodes - first)) as u32;
+        spec.scope = Scope::Nodes(vec![(NodeId(first), NodeId(last))]);
+    }
+    spec
+}
+
+fn faults(rng: &mut Rng, setup: &mut Setup) {
+    let nodes = setup.nodes;
+    let some = |rng: &mut Rng| rng.below(nodes.into()) as u32;
+    for _ in 0..rng.below(5) {
+        let at = rng.below(10_000_000_000);
+        let later = at + rng.below(8_000_000_000);
+        match rng.below(5) {
+            0 => {
+                let node = some(rng);
+                setup.faults.push((at, Fault::Kill(node)));
+            }
+            1 => setup.faults.push((at, Fault::KillCp(rng.below(6) as u32))),
+            2 => {
+                let node = some(rng);
+                setup.faults.push((at, Fault::Restart(node)));
+            }
+            3 => {
+                let node = some(rng);
+                setup.faults.push((at, Fault::Stop(node)));
+                setup.faults.push((later, Fault::Continue(node)));
+            }
+            _ => {
+                let node = some(rng);
+                setup.faults.push((at, Fault::Part(node, 1)));
+                setup.faults.push((later, Fault::Part(node, 0)));
+            }
+        }
+    }
+    setup.faults.sort_by_key(|&(at, _)| at);
+}

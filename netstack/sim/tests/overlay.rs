@@ -1,0 +1,124 @@
+//! The overlay in the simulator: a swarm of small clusters with faults, and what the method promises.
+
+use clap::Parser;
+use netstack_sim::overlay::options::Options;
+use netstack_sim::overlay::setup::Setup;
+use netstack_sim::overlay::summary::Summary;
+use netstack_sim::overlay::swarm;
+use netstack_sim::overlay::world::World;
+
+/// Seeds of the swarm; `cargo xtask sim check` runs more.
+const SWARM: u64 = 150;
+
+fn run(setup: Setup) -> Result<Summary, String> {
+    World::new(setup)?.run().map_err(|failure| failure.what)
+}
+
+/// What a command line of `cargo xtask sim overlay` comes to.
+fn simulate(line: &str) -> Summary {
+    let words = ["overlay", "--quiet"].into_iter();
+    let options = Options::parse_from(words.chain(line.split_whitespace()));
+    let setup = options.setup(1).expect("the options make sense");
+    run(setup).unwrap_or_else(|what| panic!("cargo xtask sim overlay {line}: {what}"))
+}
+
+#[test]
+fn the_swarm_finds_nothing() {
+    for seed in 1..=SWARM {
+        if let Err(what) = run(swarm::setup(seed)) {
+            panic!("{what}\nreplay: {}", swarm::replay(seed));
+        }
+    }
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let digest = |seed| run(swarm::setup(seed)).map(|summary| summary.digest);
+    assert_eq!(digest(7), digest(7));
+    assert_ne!(digest(7), digest(8));
+    let line = "--nodes 64 --loss 2 --crash 5 --clocks";
+    assert_eq!(simulate(line), simulate(line));
+}
+
+#[test]
+fn a_level_takes_little_more_than_its_slowest_child() {
+    let summary = simulate("--nodes 256 --seconds 10");
+    assert_eq!(summary.status.height, 2);
+    // Beyond the stagger of its children, a level adds less than a millisecond.
+    let [back_ends, leaves] = summary.levels[..] else {
+        panic!("{:?}", summary.levels);
+    };
+    assert!(
+        leaves.p99 < back_ends.p99 + 1_000,
+        "{leaves:?} after {back_ends:?}"
+    );
+    assert!(
+        summary.front.p99 < leaves.p99 + 1_000,
+        "{:?} after {leaves:?}",
+        summary.front
+    );
+}
+
+#[test]
+fn the_books_are_kept_at_every_loss_rate() {
+    for (line, least, most) in [
+        ("--loss 0", 0.0, 0.0),
+        ("--loss 1", 0.005, 0.06),
+        ("--loss 10", 0.1, 0.35),
+    ] {
+        // The run itself holds the books against the truth; this is how much is lost.
+        let books = simulate(&format!("--nodes 128 --fan-out 8 --seconds 30 {line}")).books;
+        let share = books.lost() as f64 / books.sent as f64;
+        assert!((least..=most).contains(&share), "{line}: {books:?}");
+        assert_eq!((books.missing, books.unheard), (0, 0), "{line}: {books:?}");
+    }
+}
+
+#[test]
+fn children_of_a_lost_process_find_another_within_four_seconds() {
+    let summary = simulate("--nodes 256 --kill-cp 0");
+    assert!(
+        summary.orphans.count >= 20 && summary.still_orphans == 0,
+        "{:?}",
+        summary.orphans
+    );
+    assert!(summary.orphans.most <= 4_000_000, "{:?}", summary.orphans);
+}
+
+#[test]
+fn a_node_that_stands_still_pulls_nobody_down() {
+    let summary = simulate("--nodes 256 --stop 0");
+    // Its own children look for another parent, nobody else does.
+    assert!(summary.parents_lost <= 32, "{}", summary.parents_lost);
+}
+
+#[test]
+fn taken_down_within_two_seconds_nothing_is_left() {
+    for line in [
+        "--nodes 256",
+        "--nodes 256 --loss 1",
+        "--nodes 64 --fan-out 4 --kill-cp 0",
+    ] {
+        let summary = simulate(line);
+        assert_eq!(summary.left_over, 0, "{line}");
+        assert!(summary.down_ms < 2_000.0, "{line}: {} ms", summary.down_ms);
+    }
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let setup = |line: &str| {
+        let words = std::iter::once("overlay").chain(line.split_whitespace());
+        Options::parse_from(words).setup(1).and_then(run)
+    };
+    assert!(setup("--filter median").unwrap_err().contains("no filter"));
+    assert!(setup("--sync maybe").unwrap_err().contains("--sync"));
+    assert!(
+        setup("--placement /nowhere")
+            .unwrap_err()
+            .contains("/nowhere")
+    );
+    assert!(setup("--nodes 0").unwrap_err().contains("nodes"));
+    assert!(setup("--fan-out 1").unwrap_err().contains("fan-out"));
+    assert!(setup("--metrics 65").unwrap_err().contains("metrics"));
+}
