@@ -20,7 +20,7 @@ use super::message::{
     TreeState,
 };
 use super::metric::Counters;
-use super::node::OverlayMetric;
+use super::metric::OverlayMetric;
 use super::placement::{Host, HostFactors, Layout, Plan, PlanError};
 use super::section::Row;
 use super::stream::{MAX_STREAMS, Scope, StreamError, StreamId, StreamSpec};

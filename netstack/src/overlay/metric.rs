@@ -256,6 +256,30 @@ counters! {
     }
 }
 
+counters! {
+    /// What a node counts about its part of the overlay.
+    pub enum OverlayMetric from 0x100 {
+        Received: "hearth_overlay_received_datagrams", Counter, Count, "Datagrams of the overlay received";
+        Sent: "hearth_overlay_sent_datagrams", Counter, Count, "Datagrams of the overlay sent";
+        SentBytes: "hearth_overlay_sent", Counter, Bytes, "Bytes of these, without UDP and below";
+        Bad: "hearth_overlay_bad_datagrams", Counter, Count, "Datagrams that do not parse or are not sealed with the key";
+        Misdirected: "hearth_overlay_misdirected", Counter, Count, "Messages for a process or tree that is not here";
+        Attached: "hearth_overlay_attached", Counter, Count, "Times a process found a parent";
+        Detached: "hearth_overlay_detached", Counter, Count, "Times a parent said that a link is none";
+        ParentsLost: "hearth_overlay_parents_lost", Counter, Count, "Parents that fell silent";
+        ChildrenLost: "hearth_overlay_children_lost", Counter, Count, "Children that fell silent";
+        BadSections: "hearth_overlay_bad_sections", Counter, Count, "Values that do not parse or do not fit their stream";
+        Repeated: "hearth_overlay_repeated", Counter, Count, "Reports that arrived twice or too late to tell";
+        Dropped: "hearth_overlay_dropped_samples", Counter, Count, "Samples of streams that are not known";
+        Late: "hearth_overlay_late_ticks", Counter, Count, "Ticks that were passed on again because values came late";
+        Forced: "hearth_overlay_forced_ticks", Counter, Count, "Ticks that were passed on because their place was needed";
+        Overflowed: "hearth_overlay_overflowed", Counter, Count, "Messages and entries that found no room";
+        Refused: "hearth_overlay_refused", Counter, Count, "Processes that a node would not host";
+        Unbuilt: "hearth_overlay_unbuilt", Counter, Count, "Processes given up while the tree was built";
+        Stalled: "hearth_overlay_local_stalls", Counter, Count, "Turns with more messages inside the node than expected";
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

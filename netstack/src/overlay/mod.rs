@@ -12,7 +12,7 @@
 //! |---|---|
 //! | nodes say hello, the front end collects them | `front_end`, `node` |
 //! | place | [`placement`] |
-//! | build, each CP its own subtree, in parallel | `hub::building` |
+//! | build, each CP its own subtree, in parallel | `cp`, `hub::building` |
 //! | attach | `uplink`, `hub` |
 //! | submit | `back_end` |
 //! | filter | [`filter`], `hub::reducing` |
@@ -34,6 +34,7 @@ use crate::time::Micros;
 mod back_end;
 pub mod books;
 pub mod clock;
+mod cp;
 pub mod filter;
 pub mod fixed;
 mod front_end;
@@ -56,8 +57,8 @@ pub use front_end::{
     TickValue,
 };
 pub use message::{Candidate, Process, TreeEpoch};
-pub use metric::{MetricDef, MetricId, MetricKind, NodeMetric, Unit};
-pub use node::{Collector, Footprint, Node, NodeConfig, NodeEvent, OverlayMetric, ProcessStatus};
+pub use metric::{MetricDef, MetricId, MetricKind, NodeMetric, OverlayMetric, Unit};
+pub use node::{Collector, Footprint, Node, NodeConfig, NodeEvent, ProcessStatus};
 pub use section::{Body, Row};
 pub use stream::{Scope, StreamError, StreamId, StreamSpec, Sync};
 

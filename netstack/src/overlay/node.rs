@@ -10,11 +10,12 @@ use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
 use super::back_end::BackEnd;
+use super::cp::Cp;
 use super::hub::Hub;
 use super::message::{
-    Build, BuildEntry, Candidate, Hello, Message, Packet, Process, Standing, TreeEpoch, TreeState,
+    Build, BuildEntry, Candidate, Hello, Message, Packet, Process, TreeEpoch, TreeState,
 };
-use super::metric::{Counters, MetricId};
+use super::metric::{Counters, MetricId, OverlayMetric};
 use super::uplink::{Io, Told, Uplink};
 use super::{MAX_CHILDREN, MAX_CPS, wire};
 use crate::backoff::Backoff;
@@ -36,30 +37,6 @@ const MAX_EVENTS: usize = 64;
 const MAX_SUBTREE: usize = 16_384;
 /// Messages between processes of this node in one turn: each is the answer to another one.
 const LOCAL_MOST: usize = 4_096;
-
-crate::counters! {
-    /// What a node counts about its part of the overlay.
-    pub enum OverlayMetric from 0x100 {
-        Received: "hearth_overlay_received_datagrams", Counter, Count, "Datagrams of the overlay received";
-        Sent: "hearth_overlay_sent_datagrams", Counter, Count, "Datagrams of the overlay sent";
-        SentBytes: "hearth_overlay_sent", Counter, Bytes, "Bytes of these, without UDP and below";
-        Bad: "hearth_overlay_bad_datagrams", Counter, Count, "Datagrams that do not parse or are not sealed with the key";
-        Misdirected: "hearth_overlay_misdirected", Counter, Count, "Messages for a process or tree that is not here";
-        Attached: "hearth_overlay_attached", Counter, Count, "Times a process found a parent";
-        Detached: "hearth_overlay_detached", Counter, Count, "Times a parent said that a link is none";
-        ParentsLost: "hearth_overlay_parents_lost", Counter, Count, "Parents that fell silent";
-        ChildrenLost: "hearth_overlay_children_lost", Counter, Count, "Children that fell silent";
-        BadSections: "hearth_overlay_bad_sections", Counter, Count, "Values that do not parse or do not fit their stream";
-        Repeated: "hearth_overlay_repeated", Counter, Count, "Reports that arrived twice or too late to tell";
-        Dropped: "hearth_overlay_dropped_samples", Counter, Count, "Samples of streams that are not known";
-        Late: "hearth_overlay_late_ticks", Counter, Count, "Ticks that were passed on again because values came late";
-        Forced: "hearth_overlay_forced_ticks", Counter, Count, "Ticks that were passed on because their place was needed";
-        Overflowed: "hearth_overlay_overflowed", Counter, Count, "Messages and entries that found no room";
-        Refused: "hearth_overlay_refused", Counter, Count, "Processes that a node would not host";
-        Unbuilt: "hearth_overlay_unbuilt", Counter, Count, "Processes given up while the tree was built";
-        Stalled: "hearth_overlay_local_stalls", Counter, Count, "Turns with more messages inside the node than expected";
-    }
-}
 
 /// Where values come from.
 pub trait Collector {
@@ -147,15 +124,6 @@ pub struct Footprint {
     pub auxiliary: u32,
     /// A time is set.
     pub timer: bool,
-}
-
-/// A communication process.
-#[derive(Clone, Debug)]
-struct Cp {
-    hub: Hub,
-    uplink: Uplink,
-    /// What it builds as soon as it has a parent, and with it the overlay's time.
-    below: Vec<BuildEntry>,
 }
 
 /// A communication process whose list is coming in.
@@ -684,7 +652,10 @@ impl Node {
 
     /// A role begins.
     fn begin(&mut self, now: Instant, slot: u8, build: &Build, entries: Vec<BuildEntry>) {
-        self.greeting = Greeting::Off;
+        // A node whose back end was not invited goes on asking, whatever else it hosts.
+        if slot == 0 || !self.config.hello.back_end {
+            self.greeting = Greeting::Off;
+        }
         if slot == 0 {
             self.begin_back_end(now);
             let mut io = io!(self, now);
@@ -788,133 +759,5 @@ impl Node {
             _ => return,
         };
         io!(self, now).send(me, (process, peer), 0, Message::Detach { link });
-    }
-}
-
-impl Cp {
-    fn standing(&self) -> Standing {
-        let (back_ends, cps) = self.hub.below();
-        Standing {
-            room: self.hub.room(),
-            back_ends,
-            cps: cps.saturating_add(1),
-            dropped: self.hub.dropped + self.uplink.dropped,
-            lag_us: self.hub.lag_us,
-            ..Standing::default()
-        }
-    }
-
-    /// Gives what the hub has to the uplink, which acts.
-    fn pass_up(&mut self, io: &mut Io<'_>) {
-        while let Some(flushed) = self.hub.flushed.pop_front() {
-            flushed.encode(&mut |section| self.uplink.push(section));
-        }
-        while let Some(entry) = self.hub.entries.pop_front() {
-            self.uplink.push_census(io, entry);
-        }
-        let standing = self.standing();
-        self.uplink.tick(io, standing);
-    }
-
-    /// Takes a message; gives the parent when it was found just now.
-    fn deliver(
-        &mut self,
-        io: &mut Io<'_>,
-        from: (Process, BootEpoch, Peer),
-        seq: u64,
-        message: Message,
-    ) -> Option<Process> {
-        let (process, boot, peer) = from;
-        let clock = self.uplink.clock.clone();
-        match message {
-            Message::Attach(attach) => {
-                let open = self.uplink.is_open();
-                self.hub.attach(io, from, attach, &clock, open);
-            }
-            Message::Report { standing, sections } => {
-                self.hub
-                    .report(io, from, seq, (standing, &sections), &clock);
-            }
-            Message::BuildAck { next, refused } => self.hub.build_ack(io, process, next, refused),
-            Message::StreamAck { id, version } => self.hub.stream_ack(io, process, id, version),
-            Message::Taken { standing } => self.hub.taken(process, boot, standing),
-            Message::Census { number, entries } => {
-                if self.hub.has_child(process) {
-                    entries
-                        .into_iter()
-                        .for_each(|entry| self.uplink.push_census(io, entry));
-                    let me = self.hub.me();
-                    io.send(me, (process, peer), 0, Message::CensusAck { number });
-                }
-            }
-            Message::CensusAck { number } if self.uplink.is_linked(process) => {
-                self.uplink.census_ack(number)
-            }
-            Message::AttachAck(ack) => {
-                if let Told::Attached = self.uplink.attach_ack(io, process, ack) {
-                    self.renew_kin(&[]);
-                    let own = Candidate {
-                        process: self.hub.me(),
-                        peer: io.me,
-                        height: self.hub.height(),
-                        room: MAX_CHILDREN as u16,
-                    };
-                    self.hub.build(io, own, core::mem::take(&mut self.below));
-                    return Some(process);
-                }
-            }
-            Message::Beat(beat) => {
-                if let Told::Siblings(siblings) = self.uplink.beat(io, process, beat)
-                    && !siblings.is_empty()
-                {
-                    self.renew_kin(&siblings);
-                }
-            }
-            Message::Stream { id, version, spec } if self.uplink.is_linked(process) => {
-                if version == 0 {
-                    self.hub.forget_stream(id);
-                } else {
-                    self.hub.set_stream(io.now, id, version, spec);
-                    let me = self.hub.me();
-                    io.send(me, (process, peer), 0, Message::StreamAck { id, version });
-                }
-            }
-            Message::TakeDown if self.uplink.is_linked(process) => {
-                self.take_down(io, (process, peer))
-            }
-            Message::Detach { link } => self.uplink.detached(io, process, link),
-            _ => io.count(OverlayMetric::Misdirected, 1),
-        }
-        None
-    }
-
-    /// Where the children go when this process is lost: its siblings, and its parent.
-    fn renew_kin(&mut self, siblings: &[Candidate]) {
-        if let Some(parent) = self.uplink.parent() {
-            let most = super::message::MAX_CANDIDATES - 1;
-            let mut kin: Vec<Candidate> = siblings.iter().take(most).copied().collect();
-            kin.push(parent);
-            self.hub.kin = kin;
-        }
-    }
-
-    /// The parent says that the tree is taken down, for the first time or again.
-    fn take_down(&mut self, io: &mut Io<'_>, parent: (Process, Peer)) {
-        self.hub.take_down(io);
-        self.pass_up(io);
-        let standing = self.standing();
-        let below_down = self
-            .hub
-            .leaving
-            .as_ref()
-            .is_some_and(|leaving| leaving.below_down);
-        if below_down
-            && self.uplink.is_drained()
-            && let Some(leaving) = &mut self.hub.leaving
-            && let Some(standing) = self.uplink.last_standing(io.now, standing)
-        {
-            leaving.answered(io.now);
-            io.send(self.hub.me(), parent, 0, Message::Taken { standing });
-        }
     }
 }

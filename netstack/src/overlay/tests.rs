@@ -179,11 +179,15 @@ impl Net {
     }
 
     fn ticks(&self, stream: StreamId) -> Vec<&TickValue> {
-        let of = |event| match event {
-            &FrontEndEvent::Tick(ref value) if value.stream == stream => Some(value),
-            _ => None,
-        };
-        self.events.iter().filter_map(of).collect()
+        let mut ticks = Vec::new();
+        for event in &self.events {
+            if let FrontEndEvent::Tick(value) = event
+                && value.stream == stream
+            {
+                ticks.push(value);
+            }
+        }
+        ticks
     }
 }
 

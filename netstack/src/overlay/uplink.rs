@@ -20,7 +20,7 @@ use super::message::{
     Attach, AttachAck, AttachAnswer, Beat, CENSUS_ENTRIES, Candidate, CensusEntry, Message, Packet,
     Process, Standing, TreeEpoch,
 };
-use super::node::OverlayMetric;
+use super::metric::OverlayMetric;
 use super::section::Encoded;
 use super::wire::SECTIONS_ROOM;
 use super::{ASK_AGAIN, ASKS_LEAST, BEAT_EVERY, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST, STAGGER};

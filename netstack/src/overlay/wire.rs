@@ -38,7 +38,7 @@ pub const SECTIONS_ROOM: usize = MAX_FRAME - OVERHEAD - PREFIX_LEN - STANDING_LE
 
 const CANDIDATE_LEN: usize = 5 + 12 + 1 + 2;
 const BUILD_LEN: usize = CANDIDATE_LEN + 1 + 2 + 2 + 1 + BUILD_ENTRIES * 19;
-const CENSUS_LEN: usize = 5 + CENSUS_ENTRIES * 65;
+const CENSUS_LEN: usize = 5 + CENSUS_ENTRIES * 64;
 const KIN_LEN: usize = 4 + 8 + 8 + 8 + 2 + 2 * MAX_CANDIDATES * CANDIDATE_LEN;
 
 const _: () = assert!(super::section::MAX_SECTION <= SECTIONS_ROOM);

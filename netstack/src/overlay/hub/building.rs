@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::Hub;
 use crate::backoff::Backoff;
 use crate::overlay::message::{BUILD_ENTRIES, Build, BuildEntry, Candidate, Message, Process};
-use crate::overlay::node::OverlayMetric;
+use crate::overlay::metric::OverlayMetric;
 use crate::overlay::uplink::Io;
 use crate::overlay::{RETRY_FIRST, RETRY_SLOWEST};
 use crate::time::Instant;

@@ -19,7 +19,7 @@ use super::message::{
     Attach, AttachAck, AttachAnswer, Beat, Candidate, CensusEntry, MAX_CANDIDATES, Message,
     Process, Standing,
 };
-use super::node::OverlayMetric;
+use super::metric::OverlayMetric;
 use super::section::Section;
 use super::stream::StreamId;
 use super::uplink::Io;

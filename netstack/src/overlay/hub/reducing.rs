@@ -14,7 +14,7 @@ use super::{Hub, Marks, TELLING};
 use crate::overlay::clock::Clock;
 use crate::overlay::filter::{Acc, Filter};
 use crate::overlay::message::{Message, Process};
-use crate::overlay::node::OverlayMetric;
+use crate::overlay::metric::OverlayMetric;
 use crate::overlay::section::{self, Body, ROWS_ROOM, Row, Section};
 use crate::overlay::stream::{MAX_STREAMS, Scope, StreamId, StreamSpec, Sync};
 use crate::overlay::uplink::Io;

@@ -138,13 +138,13 @@ pub fn judge(config: &FuzzyConfig, host: &HostFactors) -> Result<Judged, FuzzyEr
         return Err(FuzzyError::Weights(sum));
     }
     let mut judged = Judged::default();
-    for factor in 0..FACTORS {
+    for (factor, is_cost) in IS_COST.into_iter().enumerate() {
         let (low, high) = (config.low[factor], config.high[factor]);
         if high <= low {
             return Err(FuzzyError::Bounds(factor));
         }
         let x = up(host.raw[factor], low, high);
-        let x = if IS_COST[factor] { Fixed::ONE - x } else { x };
+        let x = if is_cost { Fixed::ONE - x } else { x };
         judged.unit[factor] = x;
         for (sum, part) in judged.judgement.iter_mut().zip(membership(x)) {
             *sum = *sum + config.weights[factor].times(part);

@@ -331,3 +331,110 @@ fn lists_at_their_limits_fit_a_frame() {
         assert_eq!(parse(&KEY, &written(&packet)), Ok(packet));
     }
 }
+
+/// The lengths that docs/protocol.md states: of lists, without an entry.
+#[test]
+fn payloads_are_as_long_as_documented() {
+    let document = include_str!("../../../../docs/protocol.md");
+    let standing = Standing::default();
+    let parent = Candidate {
+        process: Process::FRONT_END,
+        peer: Peer {
+            addr: SocketAddrV4::new([10, 0, 0, 1].into(), 7118),
+            mac: [1; 6],
+        },
+        height: 2,
+        room: 1,
+    };
+    let hello = Hello {
+        back_end: true,
+        cps: 1,
+        auxiliary: 0,
+        job: None,
+        factors: [Fixed::ZERO; 4],
+    };
+    let attach = Attach {
+        link: 1,
+        height: 0,
+        room: 0,
+        quiet: false,
+        time: 0,
+    };
+    let ack = AttachAck {
+        link: 1,
+        answer: AttachAnswer::Taken,
+        index: 0,
+        places: 1,
+        echo: 0,
+        overlay: 0,
+        kin: Vec::new(),
+    };
+    let beat = Beat {
+        link: 1,
+        echo: 0,
+        overlay: 0,
+        received: 0,
+        kin: Vec::new(),
+        siblings: Vec::new(),
+    };
+    let build = Build {
+        parent,
+        height: 0,
+        part: 0,
+        parts: 1,
+        entries: Vec::new(),
+    };
+    let id = StreamId(1);
+    let messages = [
+        Message::Hello(hello),
+        Message::HelloAck {
+            state: TreeState::Waiting,
+            candidates: Vec::new(),
+        },
+        Message::Build(build),
+        Message::BuildAck {
+            next: 1,
+            refused: false,
+        },
+        Message::Attach(attach),
+        Message::AttachAck(ack),
+        Message::Report {
+            standing,
+            sections: Vec::new(),
+        },
+        Message::Beat(beat),
+        Message::Stream {
+            id,
+            version: 1,
+            spec: None,
+        },
+        Message::StreamAck { id, version: 1 },
+        Message::Detach { link: 1 },
+        Message::TakeDown,
+        Message::Taken { standing },
+        Message::Census {
+            number: 1,
+            entries: Vec::new(),
+        },
+        Message::CensusAck { number: 1 },
+    ];
+    for message in messages {
+        let kind = kind_of(&message) as u8;
+        let packet = Packet {
+            from: Process::FRONT_END,
+            boot: BootEpoch(1),
+            mac: [0; 6],
+            to_slot: 0,
+            tree: TreeEpoch(1),
+            seq: 1,
+            message,
+        };
+        let length = written(&packet).len() - OVERHEAD;
+        let begin = std::format!("| {kind} | OVERLAY_");
+        let line = document.lines().find(|line| line.starts_with(&begin));
+        let line = line.unwrap_or_else(|| panic!("kind {kind} is not in the table of kinds"));
+        let cell = line.trim_end_matches(" |").rsplit("| ").next().unwrap();
+        let stated = cell.split(' ').next().unwrap();
+        assert_eq!(stated, std::format!("{length}"), "{line}");
+    }
+}
