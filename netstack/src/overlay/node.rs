@@ -562,6 +562,11 @@ impl Node {
                 self.down = tree;
                 self.greeting = Greeting::Off;
             }
+            // A dedicated node is known now; it is told what it hosts, if anything.
+            TreeState::Waiting | TreeState::Up if self.dedicated_at_ease() => {
+                self.move_to(now, tree);
+                self.greeting = Greeting::Off;
+            }
             TreeState::Waiting => {
                 let until = now + self.rng.jitter(INVITED_WITHIN).max(INVITED_WITHIN);
                 self.greeting = Greeting::Heard { until };
@@ -583,6 +588,11 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// It has no back end, and no process that looks for a parent.
+    fn dedicated_at_ease(&self) -> bool {
+        !self.config.hello.back_end && self.cps.values().all(|cp| cp.uplink.is_up())
     }
 
     fn begin_back_end(&mut self, now: Instant) {

@@ -277,8 +277,10 @@ impl Hub {
         }
         let height = u64::from(self.height);
         let stream = &mut self.streams[at];
-        let late = stream.passed.is_some_and(|passed| number <= passed);
+        let passed = stream.passed.is_some_and(|passed| number <= passed);
         let spec = stream.spec.as_ref().expect("only open streams have ticks");
+        // Where nothing is waited for, nothing is late.
+        let late = passed && spec.sync != Sync::None;
         let deadline = match spec.sync {
             Sync::None => io.now,
             _ if late => io.now + LATE_HOLD,
