@@ -20,8 +20,6 @@ const LINES: &[&str] = &[
     "--nodes 256 --stop 0",
     "--nodes 256 --filter concat",
     "--nodes 256 --filter classes --metrics 8",
-    "--nodes 256 --sync none --seconds 10",
-    "--nodes 272 --dedicated 16 --placement fuzzy",
     "--nodes 1024",
 ];
 
