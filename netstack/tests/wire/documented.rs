@@ -311,7 +311,7 @@ fn numbers_are_as_documented() {
     }
 }
 
-const KINDS: [Kind; 35] = [
+const KINDS: [Kind; 50] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Refuse,
@@ -347,6 +347,21 @@ const KINDS: [Kind; 35] = [
     Kind::ExchangeData,
     Kind::ExchangeControl,
     Kind::ExchangeMessage,
+    Kind::OverlayHello,
+    Kind::OverlayHelloAck,
+    Kind::OverlayBuild,
+    Kind::OverlayBuildAck,
+    Kind::OverlayAttach,
+    Kind::OverlayAttachAck,
+    Kind::OverlayReport,
+    Kind::OverlayBeat,
+    Kind::OverlayStream,
+    Kind::OverlayStreamAck,
+    Kind::OverlayDetach,
+    Kind::OverlayTakeDown,
+    Kind::OverlayTaken,
+    Kind::OverlayCensus,
+    Kind::OverlayCensusAck,
 ];
 
 fn hello_of_zeros() -> Hello {
