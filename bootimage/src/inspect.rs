@@ -3,6 +3,7 @@
 use bootstub::descriptor::{
     DESCRIPTOR_RVA, Descriptor, DescriptorError, HEAD_RVA, SETUP_RVA, image_crc,
 };
+use bootstub::unpack::unpack;
 
 use crate::layout::words;
 
@@ -17,8 +18,10 @@ pub struct ImageInfo {
     pub bytes: u64,
     /// Share of boot stub and headers in bytes.
     pub stub_bytes: u64,
-    /// Share of the kernel in bytes.
+    /// Share of the kernel in bytes, packed.
     pub kernel_bytes: u64,
+    /// Size of the kernel in bytes, unpacked.
+    pub kernel_unpacked_bytes: u64,
     /// Memory that the kernel's image takes, in bytes.
     pub kernel_memory_bytes: u64,
     /// Default command line.
@@ -49,7 +52,7 @@ pub enum InspectError {
         /// Of the file.
         actual: u64,
     },
-    /// CRC or sum do not fit.
+    /// CRC or sum do not fit, or the kernel does not unpack.
     #[error("the image is damaged (checksum of the {0}); build or copy it again")]
     Damaged(&'static str),
 }
@@ -78,6 +81,11 @@ pub fn inspect(file: &[u8]) -> Result<ImageInfo, InspectError> {
     if image_crc(&file[HEAD_RVA as usize..], &[]) != descriptor.crc {
         return Err(InspectError::Damaged("image"));
     }
+    let packed = &file[descriptor.kernel as usize..][..descriptor.kernel_file_bytes as usize];
+    let mut kernel = vec![0; descriptor.kernel_bytes as usize];
+    if unpack(packed, &mut kernel).is_err() {
+        return Err(InspectError::Damaged("kernel"));
+    }
     let text = |bytes: &[u8]| {
         String::from_utf8_lossy(bytes)
             .trim_end_matches('\0')
@@ -90,6 +98,7 @@ pub fn inspect(file: &[u8]) -> Result<ImageInfo, InspectError> {
         bytes: file.len() as u64,
         stub_bytes: u64::from(descriptor.stub_bytes),
         kernel_bytes: u64::from(descriptor.kernel_file_bytes),
+        kernel_unpacked_bytes: u64::from(descriptor.kernel_bytes),
         kernel_memory_bytes: u64::from(descriptor.kernel_memory_bytes),
         default_command_line: text(line),
     })

@@ -7,12 +7,15 @@ use bootstub::descriptor::{
     IMAGE_BYTES_MAX, SEGMENTS_MAX, SETUP_RVA, SETUP_SUM_RVA, Segment, VERSION_TEXT_BYTES,
     VERSION_TEXT_RVA, early_sum, image_crc,
 };
+use miniz_oxide::deflate::compress_to_vec;
 
 use crate::kernel_image::{KernelError, KernelImage};
 use crate::stub_image::{StubError, StubImage};
 use crate::{pe_header, setup_header};
 
 const PAGE_BYTES: usize = 4096;
+/// Deflate's best level but for exhaustive search, of 0 to 10.
+const PACKING_LEVEL: u8 = 9;
 
 /// What goes into an image besides kernel and stub.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +70,8 @@ pub fn build(kernel_elf: &[u8], stub_elf: &[u8], options: &Options) -> Result<Ve
     file.extend_from_slice(line);
     pad(&mut file);
     let kernel_at = file.len();
-    file.extend_from_slice(&kernel.bytes);
+    let packed = compress_to_vec(&kernel.bytes, PACKING_LEVEL);
+    file.extend_from_slice(&packed);
     pad(&mut file);
     if file.len() > IMAGE_BYTES_MAX as usize {
         return Err(Error::TooLarge(file.len()));
@@ -85,7 +89,8 @@ pub fn build(kernel_elf: &[u8], stub_elf: &[u8], options: &Options) -> Result<Ve
         relocations: relocations as u32,
         relocation_count: stub.relocations.len() as u32,
         kernel: kernel_at as u32,
-        kernel_file_bytes: kernel.bytes.len() as u32,
+        kernel_file_bytes: packed.len() as u32,
+        kernel_bytes: kernel.bytes.len() as u32,
         kernel_memory_bytes: kernel.memory_bytes,
         kernel_entry: kernel.entry,
         stack_bytes: kernel.stack_bytes,

@@ -9,7 +9,7 @@
 //! | 0 | MZ and PE32+ headers ([`pe_header`]), Linux setup header at 0x1f1 ([`setup_header`]) |
 //! | 0xcd0 | 16-bit setup code, version text, sum |
 //! | 0x1000 | stub: 32-bit entry, image descriptor, 64-bit entry, code, data |
-//! | then | stub relocations, default command line, kernel (flat, relocated to its address) |
+//! | then | stub relocations, default command line, kernel (flat, relocated to its address, deflated) |
 //! | end | working memory, not in the file |
 //!
 //! Neighbours: the `bootstub` library (descriptor, shared limits), `cargo xtask build` (caller).

@@ -66,13 +66,14 @@ fn show(path: &Path) -> anyhow::Result<()> {
     let info = bootimage::inspect(&read(path)?)
         .with_context(|| format!("inspecting {}", path.display()))?;
     println!(
-        "{}: version {}, build {}, {} bytes (stub {}, kernel {}, in memory {})",
+        "{}: version {}, build {}, {} bytes (stub {}, kernel {}, unpacked {}, in memory {})",
         path.display(),
         info.version,
         info.build_id_hex(),
         info.bytes,
         info.stub_bytes,
         info.kernel_bytes,
+        info.kernel_unpacked_bytes,
         info.kernel_memory_bytes
     );
     if !info.default_command_line.is_empty() {

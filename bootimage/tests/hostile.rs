@@ -5,6 +5,7 @@ mod synthetic;
 
 use bootimage::{Error, InspectError, Options, build, inspect};
 use bootstub::descriptor::{DESCRIPTOR_RVA, Descriptor, offset};
+use bootstub::unpack::unpack;
 use proptest::prelude::*;
 use synthetic::{kernel_elf, stub_elf};
 
@@ -44,8 +45,11 @@ fn an_image_says_what_went_in() {
 fn the_kernel_is_relocated_and_its_pages_are_apart() {
     let image = image();
     let descriptor = Descriptor::parse(&image[DESCRIPTOR_RVA as usize..]).unwrap();
-    let at = descriptor.kernel as usize + synthetic::KERNEL_POINTER_AT;
-    let pointer = u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+    let packed = &image[descriptor.kernel as usize..][..descriptor.kernel_file_bytes as usize];
+    let mut kernel = vec![0; descriptor.kernel_bytes as usize];
+    unpack(packed, &mut kernel).unwrap();
+    let at = synthetic::KERNEL_POINTER_AT;
+    let pointer = u64::from_le_bytes(kernel[at..at + 8].try_into().unwrap());
     assert_eq!(
         pointer,
         descriptor.kernel_base + synthetic::KERNEL_POINTER_TO

@@ -98,8 +98,10 @@ pub struct Descriptor {
     pub relocation_count: u32,
     /// Offset of the kernel's bytes.
     pub kernel: u32,
-    /// Number of the kernel's bytes in the file.
+    /// Number of the kernel's bytes in the file, packed ([`crate::unpack`]).
     pub kernel_file_bytes: u32,
+    /// Number of the kernel's bytes unpacked, zeroes at the end left out.
+    pub kernel_bytes: u32,
     /// Size of the kernel in memory, `.bss` and all.
     pub kernel_memory_bytes: u32,
     /// Entry point, from the kernel's base.
@@ -169,6 +171,7 @@ impl Descriptor {
             relocation_count: word(offset::RELOCATION_COUNT),
             kernel: word(36),
             kernel_file_bytes: word(40),
+            kernel_bytes: word(124),
             kernel_memory_bytes: word(44),
             kernel_entry: word(48),
             stack_bytes: word(52),
@@ -208,6 +211,7 @@ impl Descriptor {
             (76, self.command_line_bytes),
             (116, self.segment_count),
             (120, self.stub_data),
+            (124, self.kernel_bytes),
         ] {
             put(at, &value.to_le_bytes());
         }
@@ -273,7 +277,7 @@ impl Descriptor {
             "command_line",
         )?;
         range(
-            self.kernel_file_bytes <= self.kernel_memory_bytes
+            self.kernel_bytes <= self.kernel_memory_bytes
                 && self.kernel_memory_bytes <= KERNEL_MEMORY_MAX
                 && self.kernel_memory_bytes.is_multiple_of(4096)
                 && self.kernel_entry < self.kernel_memory_bytes,

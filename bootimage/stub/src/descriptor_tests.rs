@@ -30,6 +30,7 @@ fn descriptor() -> Descriptor {
         relocation_count: 4,
         kernel: 0x7000,
         kernel_file_bytes: 0x2345,
+        kernel_bytes: 0x7123,
         kernel_memory_bytes: 0x8000,
         kernel_entry: 0x10,
         stack_bytes: 0x1_0000,

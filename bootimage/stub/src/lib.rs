@@ -14,3 +14,4 @@ pub mod command_line;
 pub mod descriptor;
 pub mod memory_map;
 pub mod place;
+pub mod unpack;

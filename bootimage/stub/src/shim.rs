@@ -10,6 +10,7 @@ use bootloader_api::BootInfo;
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind, Optional};
 use bootstub::memory_map::{Kind, MemoryMap, PAGE_BYTES, REGIONS_MAX};
 use bootstub::place::{ArenaPlan, BOOT_AREA, STACK_BASE};
+use bootstub::unpack::unpack;
 use hearth_abi::handoff::{self, Handoff};
 
 use crate::image::Image;
@@ -58,7 +59,7 @@ pub fn plan(image: &Image, ram_end: u64) -> ArenaPlan {
     )
 }
 
-/// Loads the kernel into the arena and builds its address space.
+/// Unpacks the kernel into the arena and builds its address space.
 ///
 /// # Safety
 /// `arena` must be the address of `plan.bytes()` bytes of free memory below 4 GiB, mapped at its
@@ -71,11 +72,17 @@ pub unsafe fn load<'a>(image: &'a Image, plan: &ArenaPlan, arena: u64) -> Loaded
     let mut pages = unsafe { Pages::new(arena, arena_end) };
 
     let kernel = pages.take(plan.kernel_pages);
-    let bytes = image.bytes(descriptor.kernel, descriptor.kernel_file_bytes);
-    // SAFETY: the pages just taken; a descriptor's kernel is at least as large in memory as in
-    // the file.
-    unsafe {
-        core::ptr::copy_nonoverlapping(bytes.as_ptr(), kernel as *mut u8, bytes.len());
+    let packed = image.bytes(descriptor.kernel, descriptor.kernel_file_bytes);
+    // SAFETY: the pages just taken, which are zeroed; a descriptor's kernel is at least as large in
+    // memory as it is unpacked.
+    let room = unsafe {
+        core::slice::from_raw_parts_mut(kernel as *mut u8, descriptor.kernel_bytes as usize)
+    };
+    if unpack(packed, room).is_err() {
+        // The CRC was right: the image was made so.
+        crate::console::stop(format_args!(
+            "the boot image's kernel does not unpack; make the image again with `cargo xtask build`"
+        ));
     }
     let stack = pages.take(plan.stack_pages);
     let information = pages.take(plan.information_pages);
