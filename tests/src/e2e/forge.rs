@@ -1,8 +1,9 @@
 //! Datagrams under somebody else's address: what a hostile machine that sees the network of a cluster can send.
 //!
 //! The end-to-end binary starts itself inside a cluster's network namespace with [`FLAG`]. It listens to what one node sends
-//! to another for a cast, and answers each first fragment of a block with a wrong later one, in the name of the same
-//! sender. Neighbours: [`crate::cast_failures`].
+//! to another for a cast. A sender serves its blocks in ascending order and at even distances, so two of them tell which
+//! come next: it sends wrong fragments of those, in the name of the same sender. They need not win a race against
+//! the true ones, which are not sent yet. Neighbours: [`crate::cast_failures`].
 //!
 //! Invariant: what is forged is well formed; only its bytes are lies.
 
@@ -34,8 +35,12 @@ const PACKET_HEADERS: u16 = 20 + 8;
 const DATAGRAM_BYTES: usize = 1_472;
 /// Bit of an envelope's flags that tells data, which carries no tag.
 const BULK: u16 = 2;
-/// The fragment that is forged: of a block of 8 KiB in six fragments the one before the last.
+/// The fragment that is forged: of a block of 8 KiB in six fragments the one before the last. Only first fragments are
+/// listened to, so that the forger does not hear itself.
 const FRAGMENT_FORGED: u8 = 4;
+/// Blocks ahead of the last one seen that are lied about: a forger that the system lets wait for that many block times
+/// still comes before the truth.
+const BLOCKS_AHEAD: u32 = 4;
 /// A lie for so many blocks is enough.
 const BLOCKS_MOST: u32 = 20;
 
@@ -81,7 +86,7 @@ fn listen_and_lie(words: &[String]) -> Result<u32> {
     let raw = socket2::Protocol::from(IPPROTO_RAW);
     let mouth = socket2::Socket::new(socket2::Domain::IPV4, kind, Some(raw)).context(rights)?;
     let mut frame = [0; 2048];
-    let (mut blocks, mut last) = (0, None);
+    let (mut blocks, mut last, mut lied_to) = (0, None, 0);
     while blocks < BLOCKS_MOST && Instant::now() < end {
         let Ok(bytes) = ear.read(&mut frame) else {
             continue;
@@ -90,13 +95,21 @@ fn listen_and_lie(words: &[String]) -> Result<u32> {
             continue;
         };
         let is_theirs = seen.from.ip() == &from && seen.to.ip() == &to;
-        // The same frame is seen on every interface that it passes.
-        if !is_theirs || seen.fragment != 0 || last == Some(seen.block) {
+        // The same frame is seen on every interface that it passes; blocks that are sent again come out of turn.
+        if !is_theirs || seen.fragment != 0 || last >= Some(seen.block) {
             continue;
         }
-        last = Some(seen.block);
-        mouth.send_to(&seen.lie()?, &seen.to.into())?;
-        blocks += 1;
+        let before = last.replace(seen.block);
+        let Some(distance) = before.map(|before| seen.block - before) else {
+            continue;
+        };
+        for next in (1..=BLOCKS_AHEAD).map(|ahead| seen.block + ahead * distance) {
+            if next > lied_to {
+                mouth.send_to(&seen.lie(next)?, &seen.to.into())?;
+                lied_to = next;
+                blocks += 1;
+            }
+        }
     }
     ensure!(blocks > 0, "{from} sent no data to {to}");
     Ok(blocks)
@@ -146,17 +159,16 @@ impl Data {
         })
     }
 
-    /// An IPv4 packet with wrong data for the same block; the system fills in the header's checksum, UDP has none.
-    fn lie(&self) -> Result<Vec<u8>> {
+    /// An IPv4 packet with wrong data for a block, from the same sender; the system fills in the header's checksum, UDP has none.
+    fn lie(&self, block: u32) -> Result<Vec<u8>> {
         let mut payload = [0; DATAGRAM_BYTES];
         let fill = |bytes: &mut [u8]| {
             bytes.fill(0x5a);
             true
         };
-        let (member, block) = (self.member, self.block);
         let bytes = wire::emit_data(
             self.cast,
-            member,
+            self.member,
             block,
             FRAGMENT_FORGED,
             FRAGMENT,
