@@ -193,6 +193,10 @@ pub enum ShapeKind {
     DoubleTree,
 }
 
+/// A grid whose first and last blocks cost more than this part of the time for all of them gives way to two trees. They are
+/// faster for little data, but one slow member delays all below it, which a grid evades.
+const TREES_FOR: u32 = 12;
+
 /// The shape of a cast in the default scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -215,7 +219,7 @@ impl Shape {
                 kind: ShapeKind::Mesh,
                 n1: members,
             }
-        } else if grid_tail > blocks / 8 && trees_tail < grid_tail {
+        } else if grid_tail > blocks / TREES_FOR && trees_tail < grid_tail {
             Shape {
                 kind: ShapeKind::DoubleTree,
                 n1: 2,

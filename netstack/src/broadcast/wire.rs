@@ -9,6 +9,7 @@
 //!
 //! Invariant: no input panics, and what is returned keeps every bound that its types state.
 
+mod peers;
 mod setup;
 
 use alloc::sync::Arc;
@@ -41,7 +42,7 @@ const MAX_PAGES: u32 = MAX_MEMBERS.div_ceil(PAGE_PEERS);
 const MAX_FRAGMENTS: u32 = (1_u32 << MAX_BLOCK_LOG2).div_ceil(FRAGMENT as u32);
 
 const _: () = assert!(FRAGMENT + DATA_OVERHEAD <= crate::MAX_DATAGRAM);
-const _: () = assert!(MAC_LEN + 5 + PAGE_PEERS as usize * PEER_LEN <= MAX_PAYLOAD);
+const _: () = assert!(MAC_LEN + 4 + peers::MOST_BYTES <= MAX_PAYLOAD);
 const _: () = assert!(PAGE_PEERS <= u8::MAX as u32 && MAX_RANGES <= u8::MAX as usize);
 const _: () = assert!(MAC_LEN + 8 + MAX_RANGES * 8 + MAX_NAMED * (5 + 8) <= MAX_PAYLOAD);
 
@@ -141,7 +142,7 @@ impl Message {
             Message::Probe { .. } | Message::ReportAck { .. } | Message::EndAck { .. } => 4,
             Message::End { .. } | Message::AnnounceAck { .. } => 5,
             Message::RosterRead { pages: blocks } | Message::Cancel(blocks) => blocks_len(blocks),
-            Message::RosterPage { peers, .. } => 5 + peers.len() * PEER_LEN,
+            Message::RosterPage { peers, .. } => 4 + peers::length(peers),
             Message::Request(wants) => 1 + wants.iter().count() * 12,
             Message::Answer { blocks, .. } => 1 + blocks_len(blocks),
             Message::Report(report) => {
@@ -200,9 +201,8 @@ fn emit_message(message: &Message, writer: &mut Writer<'_>) {
         Message::Unknown => {}
         Message::RosterRead { pages } => emit_blocks(pages, writer),
         Message::RosterPage { page, peers } => {
-            assert!(peers.len() <= PAGE_PEERS as usize, "a page is too long");
-            writer.u32(*page).u8(peers.len() as u8);
-            peers.iter().for_each(|peer| emit_peer(peer, writer));
+            writer.u32(*page);
+            peers::emit(peers, writer);
         }
         Message::Request(wants) => {
             writer.u8(wants.iter().count() as u8);
@@ -267,14 +267,11 @@ fn parse_message(kind: Kind, reader: &mut Reader<'_>) -> Result<Message, Error> 
         }
         Kind::CastRosterPage => {
             let page = reader.u32()?;
-            let count = reader.u8()?;
-            if !(1..=PAGE_PEERS).contains(&count.into()) || page >= MAX_PAGES {
+            if page >= MAX_PAGES {
                 return Err(Error::BadValue);
             }
-            Message::RosterPage {
-                page,
-                peers: parse_peers(reader, count.into())?.into(),
-            }
+            let peers = peers::parse(reader)?.into();
+            Message::RosterPage { page, peers }
         }
         Kind::CastRequest => Message::Request(parse_wants(reader)?),
         Kind::CastAnswer => Message::Answer {

@@ -13,10 +13,6 @@ use super::shelf::Content;
 
 /// Largest object with real bytes: more would only be slow.
 const REAL_MOST: u64 = 64 << 20;
-/// Up to so many bytes an object for at least so many members is cut into the smallest blocks.
-const SMALL: u64 = 4_000_000;
-/// See [`SMALL`].
-const MANY: u32 = 1024;
 
 /// The objects of all casts.
 ///
@@ -27,7 +23,8 @@ pub fn make_all(setup: &Setup) -> Result<Vec<Content>, String> {
     let make = |plan: &super::setup::CastPlan| {
         let log2 = match plan.block_log2 {
             Some(log2) => log2,
-            None => block_log2_for(plan.bytes, plan.members.len() as u32)?,
+            None => hashes::usual_block_log2(plan.bytes)
+                .ok_or_else(|| format!("{} bytes are too many for one object", plan.bytes))?,
         };
         match setup.payload {
             Payload::Virtual => imagine(plan.bytes, log2, &mut rng),
@@ -38,17 +35,6 @@ pub fn make_all(setup: &Setup) -> Result<Vec<Content>, String> {
         }
     };
     setup.casts.iter().map(make).collect()
-}
-
-/// The block size for an object and a number of members, as the control node would choose it.
-fn block_log2_for(bytes: u64, members: u32) -> Result<u8, String> {
-    let least = if bytes <= SMALL && members >= MANY {
-        12
-    } else {
-        13
-    };
-    hashes::block_log2_for(bytes, least)
-        .ok_or_else(|| format!("{bytes} bytes are too many for one object"))
 }
 
 /// An object nobody has the bytes of: the values of its blocks are drawn, the rest follows from them.

@@ -110,6 +110,8 @@ impl Operator {
     pub fn crash(&mut self) {
         for run in &mut self.runs {
             run.id = None;
+            // Its nodes drop a cast of the run before: there is nothing to go on with.
+            run.over |= run.cancelled;
         }
         // Numbers rise over restarts.
         self.next_id = (self.next_id | 0xf_ffff) + 1;
@@ -397,15 +399,10 @@ impl World {
     pub(super) fn recast(&mut self) -> Result<(), String> {
         for plan in 0..self.operator.runs.len() {
             let run = &self.operator.runs[plan];
-            if run.over || !run.due {
-                if run.cancelled {
-                    for station in &mut self.stations {
-                        station.shelf.drop_part(plan);
-                    }
-                }
-                continue;
+            // A node drops what it has of a cancelled cast when it hears of the new run.
+            if run.due && !run.over {
+                self.begin(plan)?;
             }
-            self.begin(plan)?;
         }
         Ok(())
     }

@@ -23,9 +23,10 @@ pub const NEVER: u64 = u64::MAX;
 /// Node addresses begin here, so that none ends in 0.0.
 const FIRST_ADDRESS: u32 = 0x0a00_0100;
 
-/// Where a node is reached; the control node has the number after the last.
+/// Where a node is reached; the control node has the number after the last. Addresses follow one another, as the control
+/// node gives them; network cards are of one maker, in no order.
 pub fn peer(node: u32) -> Peer {
-    let [_, a, b, c] = node.to_be_bytes();
+    let [_, a, b, c] = (node.wrapping_mul(0x9e_3779) & 0xff_ffff).to_be_bytes();
     Peer {
         addr: SocketAddrV4::new(Ipv4Addr::from(FIRST_ADDRESS + node), NODE_PORT),
         mac: [0x52, 0x54, 7, a, b, c],

@@ -23,12 +23,15 @@ use crate::time::{Instant, Micros};
 const FAN_OUT: u64 = 4;
 /// Unanswered attempts after which a child's children are adopted, and after which it is given up.
 const ADOPT_AFTER: u32 = 3;
-const GIVE_UP_AFTER: u32 = 16;
-/// Block times until something unanswered is repeated; doubled with each attempt up to the longest.
-const AGAIN: u64 = 200;
+const GIVE_UP_AFTER: u32 = 20;
+/// Block times until something unanswered is repeated; doubled with each attempt up to the longest. Those below a child
+/// that is dead from the start hear of the cast after seven of these.
+const AGAIN: u64 = 40;
 /// Bounds of the first repeat, and the longest wait between two. With the attempts above a child has
 /// about three seconds to answer.
-const AGAIN_BOUNDS: (Micros, Micros) = (Micros::from_millis(1), Micros::from_millis(10));
+const AGAIN_BOUNDS: (Micros, Micros) = (Micros(250), Micros::from_millis(10));
+/// Doublings of the wait.
+const MAX_DOUBLINGS: u32 = 10;
 const SLOWEST: Micros = Micros::from_millis(250);
 /// A child from which nothing was heard for so long is probed.
 const PROBE_AFTER: Micros = Micros::from_millis(250);
@@ -312,7 +315,9 @@ impl Cast {
     fn again(&self, attempts: u32) -> Micros {
         let (least, most) = AGAIN_BOUNDS;
         let first = self.pace.blocks(AGAIN).clamp(least, most);
-        first.saturating_mul(1 << attempts.min(8)).min(SLOWEST)
+        first
+            .saturating_mul(1 << attempts.min(MAX_DOUBLINGS))
+            .min(SLOWEST)
     }
 
     pub(super) fn spread_tick(&mut self, io: &mut Io<'_>) {

@@ -13,9 +13,20 @@
 //! Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan"
 //! (Parallel Computing, 2009): the in-order tree and its mirror image or shift.
 
-use super::{Next, Planner, Trouble, View};
-use crate::broadcast::message::MemberIndex;
+use alloc::vec::Vec;
 
+use super::{Next, Planner, Trouble, View};
+use crate::broadcast::message::{MAX_LISTED, MemberIndex};
+
+/// Blocks of one tree that a member asks its parent for in one message: a request a block would take three
+/// hundredths of a link that has nothing to spare.
+const GROUP: u32 = MAX_LISTED as u32;
+/// Blocks of one tree that are asked for at a time: enough for a round trip and three messages. A member is deep in one
+/// tree and high in the other, where blocks come much earlier; with a common bound it would stop asking in one
+/// until the other follows. And were it more, a parent that has many blocks would fill the link of its
+/// child with them, while those that the child has to pass on wait: what its own link loses then it never
+/// gets back.
+const AHEAD: u32 = 3 * GROUP;
 /// Attempts at ancestors and in the other tree before the source is asked.
 const PEER_ATTEMPTS: u32 = 4;
 
@@ -139,8 +150,43 @@ pub(crate) struct DoubleTree {
     me: MemberIndex,
     /// The parents for even and odd blocks; None for who is in neither tree.
     parents: Option<[MemberIndex; 2]>,
-    /// Blocks before this are here or asked for, but for those that were given up.
+    /// What is asked for in the even tree and in the odd one.
+    flows: [Flow; 2],
+}
+
+/// What a member asks for in one of the trees, in the order of the blocks.
+#[derive(Debug, Default)]
+struct Flow {
+    /// Blocks before this one are here or asked for, but for those that were given up.
     cursor: u32,
+    /// Blocks that are asked for.
+    open: Vec<u32>,
+    /// Blocks of the present message.
+    group: u32,
+}
+
+impl Flow {
+    /// The next block and its place in its message.
+    fn next(&mut self, blocks: u32, view: &View<'_>) -> Option<(u32, u32)> {
+        while self.cursor < blocks && !view.lacks(self.cursor) {
+            self.cursor += 2;
+        }
+        if self.cursor >= blocks {
+            return None;
+        }
+        if self.group == 0 {
+            // A message is not begun before it has room for all of its blocks.
+            self.open.retain(|block| view.asked.contains(*block));
+            if self.open.len() as u32 + GROUP > AHEAD {
+                return None;
+            }
+        }
+        let place = self.group;
+        self.group = (self.group + 1) % GROUP;
+        self.open.push(self.cursor);
+        self.cursor += 2;
+        Some((self.cursor - 2, place))
+    }
 }
 
 impl DoubleTree {
@@ -155,7 +201,10 @@ impl DoubleTree {
             blocks,
             me,
             parents: inside.then(|| [Side::Even, Side::Odd].map(|side| trees.parent(me, side))),
-            cursor: 0,
+            flows: [0, 1].map(|cursor| Flow {
+                cursor,
+                ..Flow::default()
+            }),
         }
     }
 
@@ -182,19 +231,25 @@ impl Planner for DoubleTree {
         if view.me.is_source() {
             return Next::Idle;
         }
-        while self.cursor < self.blocks && !view.lacks(self.cursor) {
-            self.cursor += 1;
-        }
-        let found = match self.cursor < self.blocks {
-            true => Some(self.cursor),
-            // What was given up on the way.
-            false => {
-                let next = |from| view.have.next_missing(from);
-                let mut missing = core::iter::successors(next(0), |block| next(block + 1));
-                missing.find(|block| view.lacks(*block))
+        // A message is finished before another one is begun, and both trees keep in step.
+        let [even, odd] = &self.flows;
+        let second = even.group == 0 && (odd.group > 0 || odd.cursor < even.cursor);
+        for flow in [usize::from(second), usize::from(!second)] {
+            if let Some((block, early)) = self.flows[flow].next(self.blocks, view) {
+                return Next::Ask {
+                    block,
+                    from: self.answering(self.parent(block), Side::of(block), view),
+                    early,
+                };
             }
-        };
-        match found {
+        }
+        if self.flows.iter().any(|flow| flow.cursor < self.blocks) {
+            return Next::Idle;
+        }
+        // What was given up on the way.
+        let next = |from| view.have.next_missing(from);
+        let mut missing = core::iter::successors(next(0), |block| next(block + 1));
+        match missing.find(|block| view.lacks(*block)) {
             Some(block) => Next::Ask {
                 block,
                 from: self.answering(self.parent(block), Side::of(block), view),

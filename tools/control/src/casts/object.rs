@@ -16,14 +16,6 @@ use netstack::broadcast::{Lists, Object, ObjectError};
 /// Bytes read at once while a file is described.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// Blocks of an ordinary object: 8 KiB, as a power of two. A request moves six full datagrams, and
-/// the blocks' list weighs 0.4 % of the object.
-const BLOCK_LOG2: u8 = 13;
-
-/// Below this size blocks of 4 KiB: more of them, so that small data at many nodes does not wait for
-/// whole blocks.
-const SMALL_BYTES: u64 = 2 * 1024 * 1024;
-
 /// Why something cannot be cast.
 #[derive(Debug, thiserror::Error)]
 pub enum DescribeError {
@@ -98,12 +90,7 @@ impl Described {
 }
 
 fn block_log2(bytes: u64) -> Result<u8, DescribeError> {
-    let least = if bytes < SMALL_BYTES {
-        hashes::MIN_BLOCK_LOG2
-    } else {
-        BLOCK_LOG2
-    };
-    hashes::block_log2_for(bytes, least).ok_or(DescribeError::TooLarge { bytes })
+    hashes::usual_block_log2(bytes).ok_or(DescribeError::TooLarge { bytes })
 }
 
 fn too_large(bytes: u64) -> impl Fn(ObjectError) -> DescribeError {
