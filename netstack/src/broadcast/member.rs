@@ -296,8 +296,9 @@ impl Member {
 
     /// A program waits for this data block: it is asked for before all others.
     pub fn want(&mut self, now: Instant, cast: CastId, data_block: u32) {
-        self.station
-            .with(now, cast, &mut NoStore, |cast, _| cast.want(data_block));
+        self.station.with(now, cast, &mut NoStore, |cast, io| {
+            cast.want(data_block, io)
+        });
     }
 
     /// Takes part in a cast that is unfinished, here or elsewhere.

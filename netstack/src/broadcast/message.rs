@@ -226,6 +226,8 @@ pub struct WantedBlock {
     pub block: u32,
     /// Bit i: fragment i is wanted. Never 0.
     pub fragments: u64,
+    /// A program waits for it: it goes before all others.
+    pub urgent: bool,
 }
 
 /// Up to [`MAX_LISTED`] wanted blocks.
@@ -234,6 +236,7 @@ pub struct Wants {
     length: u8,
     blocks: [u32; MAX_LISTED],
     fragments: [u64; MAX_LISTED],
+    urgent: [bool; MAX_LISTED],
 }
 
 impl Wants {
@@ -245,6 +248,7 @@ impl Wants {
         }
         self.blocks[at] = wanted.block;
         self.fragments[at] = wanted.fragments;
+        self.urgent[at] = wanted.urgent;
         self.length += 1;
         true
     }
@@ -264,6 +268,7 @@ impl Wants {
         (0..usize::from(self.length)).map(|at| WantedBlock {
             block: self.blocks[at],
             fragments: self.fragments[at],
+            urgent: self.urgent[at],
         })
     }
 }

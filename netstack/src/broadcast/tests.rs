@@ -369,3 +369,42 @@ fn data_from_another_address_than_its_sender_has_is_counted_and_dropped() {
     assert!(member.counters().bad > 0, "{:?}", member.counters());
     assert_eq!(member.counters().corrupt, 0);
 }
+
+/// How many blocks node 0 has stored before this one, which a program begins to wait for after 40.
+fn stored_before(scheme: Scheme, nodes: u32, block: u32, waits: bool) -> usize {
+    let mut net = Net::new(nodes, 3, 0);
+    net.cast(1, &content(1_500_000, 3), 13, scheme);
+    let stored = |net: &Net| -> Vec<u32> {
+        let of = |event: &MemberEvent| match event {
+            MemberEvent::Stored { block, .. } => Some(*block),
+            _ => None,
+        };
+        net.member_events[0].iter().filter_map(of).collect()
+    };
+    net.run_until(|net| stored(net).len() >= 40);
+    assert!(!stored(&net).contains(&block), "{block} came too early");
+    if waits {
+        let now = net.now;
+        let (member, _) = net.members[0].as_mut().expect("it was booted");
+        member.want(now, CastId(1), block);
+    }
+    net.run();
+    (0..nodes).for_each(|node| net.check(node, 1));
+    net.nothing_left();
+    let place = stored(&net).iter().position(|other| *other == block);
+    place.expect("it came")
+}
+
+#[test]
+fn a_block_that_a_program_waits_for_goes_before_others() {
+    // Asked for already, and in the source's queue behind a dozen others of this node and three times as many of others.
+    let place = stored_before(Scheme::Direct, 4, 58, false);
+    assert!(place > 50, "{place}");
+    let place = stored_before(Scheme::Direct, 4, 58, true);
+    assert!(place < 46, "{place}");
+    // Not asked for, and not where it is asked for either: its head asks the source for it.
+    let place = stored_before(Scheme::Mesh, 8, 150, false);
+    assert!(place > 130, "{place}");
+    let place = stored_before(Scheme::Mesh, 8, 150, true);
+    assert!(place < 60, "{place}");
+}

@@ -41,6 +41,10 @@ const MAX_PAGES: u32 = MAX_MEMBERS.div_ceil(PAGE_PEERS);
 /// Most fragments of a block.
 const MAX_FRAGMENTS: u32 = (1_u32 << MAX_BLOCK_LOG2).div_ceil(FRAGMENT as u32);
 
+/// In the bitmap of wanted fragments: a program waits for the block.
+const URGENT: u64 = 1 << 63;
+
+const _: () = assert!(MAX_FRAGMENTS < URGENT.trailing_zeros());
 const _: () = assert!(FRAGMENT + DATA_OVERHEAD <= crate::MAX_DATAGRAM);
 const _: () = assert!(MAC_LEN + 4 + peers::MOST_BYTES <= MAX_PAYLOAD);
 const _: () = assert!(PAGE_PEERS <= u8::MAX as u32 && MAX_RANGES <= u8::MAX as usize);
@@ -207,7 +211,8 @@ fn emit_message(message: &Message, writer: &mut Writer<'_>) {
         Message::Request(wants) => {
             writer.u8(wants.iter().count() as u8);
             for wanted in wants.iter() {
-                writer.u32(wanted.block).u64(wanted.fragments);
+                let urgent = u64::from(wanted.urgent) * URGENT;
+                writer.u32(wanted.block).u64(wanted.fragments | urgent);
             }
         }
         Message::Answer { answer, blocks } => {
@@ -329,9 +334,15 @@ fn parse_blocks(reader: &mut Reader<'_>) -> Result<Blocks, Error> {
 fn parse_wants(reader: &mut Reader<'_>) -> Result<Wants, Error> {
     let mut wants = Wants::default();
     for _ in 0..reader.u8()? {
-        let (block, fragments) = (reader.u32()?, reader.u64()?);
+        let (block, flags) = (reader.u32()?, reader.u64()?);
+        let (fragments, urgent) = (flags & !URGENT, flags & URGENT != 0);
         let possible = fragments != 0 && fragments >> MAX_FRAGMENTS == 0;
-        if !possible || !wants.push(WantedBlock { block, fragments }) {
+        let wanted = WantedBlock {
+            block,
+            fragments,
+            urgent,
+        };
+        if !possible || !wants.push(wanted) {
             return Err(Error::BadValue);
         }
     }

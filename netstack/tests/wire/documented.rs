@@ -198,6 +198,7 @@ fn messages_of_casts_are_as_long_as_documented() {
     wants.push(WantedBlock {
         block: 1,
         fragments: 1,
+        urgent: false,
     });
     let (number, mine, reason) = (1, true, EndReason::Finished);
     let page = Message::RosterPage {

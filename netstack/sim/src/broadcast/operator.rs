@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use netstack::broadcast::{
-    CastId, CastSpec, MemberEvent, MemberFailure, Part, Purpose, SourceEvent, Want,
+    CastId, CastSpec, MemberEvent, MemberFailure, Part, Purpose, Scheme, SourceEvent, Want,
 };
 use netstack::ids::NodeId;
 
@@ -372,6 +372,13 @@ impl World {
             self.operator.runs[plan].over = true;
             return Ok(());
         }
+        let scheme = match self.setup.casts[plan].scheme.clone() {
+            // Nodes may have died since it was chosen.
+            Scheme::Grid { n1 } | Scheme::Tree { n1 } if n1 as usize > members.len() => {
+                Scheme::Auto
+            }
+            scheme => scheme,
+        };
         let now = self.clock_of(self.control());
         self.operator.runs[plan].over = false;
         let id = self.operator.new_id(plan);
@@ -383,7 +390,7 @@ impl World {
             },
             job: None,
             members,
-            scheme: self.setup.casts[plan].scheme.clone(),
+            scheme,
             rate: 0,
         };
         let station = &mut self.stations[control as usize];

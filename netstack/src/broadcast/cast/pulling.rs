@@ -128,6 +128,8 @@ struct Asked {
     mixed: bool,
     /// The peer has said that it keeps the request.
     told: bool,
+    /// A program waits for it.
+    urgent: bool,
 }
 
 impl Asked {
@@ -135,6 +137,15 @@ impl Asked {
     fn is_unanswered(&self) -> bool {
         let open = matches!(self.state, State::Sent | State::Waiting { queued: false });
         open && !self.told
+    }
+
+    /// How it is named in a request.
+    fn wanted(&self, block: u32) -> WantedBlock {
+        WantedBlock {
+            block,
+            fragments: self.missing,
+            urgent: self.urgent,
+        }
     }
 
     /// The request, or the answer, is more likely lost than its peer gone.
@@ -391,6 +402,7 @@ impl Cast {
                 Some(next) => next,
                 None => self.plan(io.now, io.rng, |planner, view| planner.next(view)),
             };
+            let urgent = wanted.is_some();
             let (block, from, early) = match next {
                 Next::Ask { block, from, early } => (block, from, early),
                 Next::Wait(at) => {
@@ -428,12 +440,17 @@ impl Cast {
                 sender: None,
                 mixed: false,
                 told: false,
+                urgent,
             };
             self.pull.insert(block, entry);
             if state == State::Unsent {
                 continue;
             }
-            let want = WantedBlock { block, fragments };
+            let want = WantedBlock {
+                block,
+                fragments,
+                urgent,
+            };
             let joined = match &mut batch {
                 Some((to, wants)) if *to == from => wants.push(want),
                 _ => false,
@@ -509,10 +526,7 @@ impl Cast {
         entry.told = false;
         entry.at = io.now;
         entry.expected = expected;
-        let want = WantedBlock {
-            block,
-            fragments: entry.missing,
-        };
+        let want = entry.wanted(block);
         if state == State::Sent {
             let mut wants = Wants::default();
             wants.push(want);
@@ -539,10 +553,33 @@ impl Cast {
         None
     }
 
-    /// A program waits for this data block.
-    pub(crate) fn want(&mut self, data_block: u32) {
-        let block = self.setup.object.block_of(Part::Data(data_block));
-        if block >= self.have.length() || self.have.contains(block) {
+    /// A program waits for this data block, and for the list that it is checked against.
+    pub(crate) fn want(&mut self, data_block: u32, io: &mut Io<'_>) {
+        let object = &self.setup.object;
+        let list = object.list_of(data_block);
+        let list = list.map(|list| object.block_of(Part::List(list)));
+        let block = object.block_of(Part::Data(data_block));
+        for block in list.into_iter().chain([block]) {
+            self.want_block(block, io);
+        }
+    }
+
+    /// A program waits for this block, here or where it was asked for. One that is asked for already is asked for again
+    /// at once: its holder serves it before all others, and wants it itself if it is not there yet.
+    pub(super) fn want_block(&mut self, block: u32, io: &mut Io<'_>) {
+        if block >= self.have.length() || self.have.contains(block) || !self.lacks() {
+            return;
+        }
+        if let Some(at) = self.pull.find(block) {
+            let entry = &mut self.pull.entries[at];
+            let first = !core::mem::replace(&mut entry.urgent, true);
+            if first && matches!(entry.state, State::Sent | State::Waiting { .. }) {
+                let mut wants = Wants::default();
+                wants.push(entry.wanted(block));
+                let from = entry.from;
+                io.counters.requests += 1;
+                self.send(from, Message::Request(wants), io);
+            }
             return;
         }
         if self.pull.wanted.len() < MAX_WANTED && !self.pull.wanted.contains(&block) {

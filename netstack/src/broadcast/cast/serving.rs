@@ -20,6 +20,8 @@ pub(super) const KEPT_WAITING: u64 = 40;
 /// Requests kept for one cast: those of a row's children, or of a column, several blocks each; at
 /// the source those of the first layer.
 const MAX_WAITS: usize = 4096;
+/// The place of a request that a program waits for; a scheme's own order begins there at most.
+const URGENT: u64 = 0;
 /// No request is for this block.
 const FREE: u32 = u32::MAX;
 
@@ -31,6 +33,8 @@ struct Wait {
     fragments: u64,
     ready: bool,
     answered: bool,
+    /// A program waits for it.
+    urgent: bool,
 }
 
 /// A train to be sent.
@@ -91,6 +95,7 @@ impl Serve {
                 fragments: 0,
                 ready: false,
                 answered: false,
+                urgent: false,
             });
             self.blocks.len() as u32 - 1
         });
@@ -101,6 +106,7 @@ impl Serve {
         wait.fragments = fragments;
         wait.ready = false;
         wait.answered = false;
+        wait.urgent = false;
         let generation = wait.generation;
         self.unanswered.push_back((now, slot, generation));
         slot
@@ -130,7 +136,17 @@ impl Serve {
         if !wait.ready {
             wait.ready = true;
             self.ready_count += 1;
+            let order = if wait.urgent { URGENT } else { order };
             self.ready.push(Reverse((order, slot, wait.generation)));
+        }
+    }
+
+    /// A program waits for what is asked for in this slot: it goes before all others, now or when it is here.
+    fn hurry(&mut self, slot: u32) {
+        let wait = &mut self.waits[slot as usize];
+        if !core::mem::replace(&mut wait.urgent, true) && wait.ready {
+            // What is in the queue for it already finds the slot in other use, or free.
+            self.ready.push(Reverse((URGENT, slot, wait.generation)));
         }
     }
 
@@ -199,6 +215,12 @@ impl Cast {
                 let wait = &mut self.serve.waits[slot];
                 wait.fragments = fragments;
                 let ready = wait.ready;
+                if want.urgent {
+                    self.serve.hurry(slot as u32);
+                    if !here {
+                        self.want_block(block, io);
+                    }
+                }
                 if place > 0 {
                     continue;
                 }
@@ -217,6 +239,10 @@ impl Cast {
             let slot = self.serve.keep(io.now, block, asker, fragments);
             // Only for the first is a sign of life expected: the others are credits.
             self.serve.waits[slot as usize].answered = place > 0;
+            self.serve.waits[slot as usize].urgent = want.urgent;
+            if want.urgent && !here {
+                self.want_block(block, io);
+            }
             if here {
                 let order = self.planner.order(block, asker);
                 self.serve.make_ready(slot, order);

@@ -22,7 +22,7 @@ const EARLY_CHUNKS: u64 = 2;
 /// ... and at least so long, which is what clocks may be apart.
 const EARLY: u64 = 2_000;
 /// With the fallback: times that a parent may not answer before control is asked.
-const PARENT_TRIES: u32 = 3;
+const PARENT_TRIES: u32 = 2;
 /// With the fallback: candidates that may not answer before control is asked for a chunk.
 const SWAP_TRIES: u32 = 8;
 /// With the fallback: an inner node whose children have asked for nothing for so many chunk times after
@@ -243,6 +243,7 @@ impl Published {
             Policy::ChunkFirst => self.chunk_first(now, view),
             Policy::NodeFirst => self.node_first(now, view),
         };
+        let chosen = chosen.or_else(|| self.forsaken(now, view));
         let Some(current) = chosen else {
             return self.wait_for_candidates(now, view);
         };
@@ -371,6 +372,30 @@ impl Published {
             }
         }
         None
+    }
+
+    /// With the fallback: a chunk that somebody should hold by now, and all who should do not answer. Control has it.
+    fn forsaken(&self, now: Sent, view: &View<'_>) -> Option<Current> {
+        if !self.options.fallback || view.gone.is_empty() {
+            return None;
+        }
+        let presence = self.options.presence;
+        let is_gone = |member: u32| {
+            let member = MemberIndex(member);
+            member == self.me || view.is_gone(member)
+        };
+        let forsaken = |chunk: u32| {
+            let of = |dealt: &Dealt| self.estimate.candidates(dealt, now, presence);
+            let mut candidates = self.branches(chunk).flat_map(|dealt| {
+                let candidates = of(dealt);
+                (0..candidates.count()).map(move |at| candidates.get(at))
+            });
+            candidates.next().is_some_and(is_gone) && candidates.all(is_gone)
+        };
+        let mut lacking = self.chunks.lacking().iter().copied();
+        let chunk = lacking.find(|chunk| self.is_open(*chunk, view) && forsaken(*chunk))?;
+        let from = MemberIndex::SOURCE;
+        Some(Current { chunk, from })
     }
 
     /// Nobody can be asked for anything: until when.

@@ -135,7 +135,11 @@ fn wants() -> impl Strategy<Value = Wants> {
     vec_of(wanted, 1..=4).prop_map(|items| {
         let mut wants = Wants::default();
         for (block, fragments) in items {
-            assert!(wants.push(WantedBlock { block, fragments }));
+            assert!(wants.push(WantedBlock {
+                block,
+                fragments,
+                urgent: fragments & 2 != 0,
+            }));
         }
         wants
     })

@@ -111,6 +111,7 @@ impl Cast {
             sender: None,
             mixed: false,
             told: false,
+            urgent: false,
         };
         self.pull.insert(block, entry);
         Some(self.pull.entries.len() - 1)

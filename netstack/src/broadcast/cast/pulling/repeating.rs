@@ -7,7 +7,7 @@
 
 use super::{Asked, LAST_SHARE, LATE_SHARE, MAYBE_COMING, State};
 use crate::broadcast::cast::{Cast, Io};
-use crate::broadcast::message::{MemberIndex, WantedBlock, Wants};
+use crate::broadcast::message::{MemberIndex, Wants};
 use crate::broadcast::plan::Trouble;
 use crate::broadcast::suspects::Suspicion;
 use crate::time::Instant;
@@ -44,10 +44,7 @@ impl Cast {
             if !open || entry.expected.abs_diff(arrived) <= MAYBE_COMING {
                 continue;
             }
-            let want = WantedBlock {
-                block: *block,
-                fragments: entry.missing,
-            };
+            let want = entry.wanted(*block);
             if !wants.iter().any(|other| other.block == *block) && !wants.push(want) {
                 return;
             }
@@ -78,20 +75,14 @@ impl Cast {
     pub(super) fn ask_again(&mut self, first: usize, io: &mut Io<'_>) {
         let Asked { from, at, .. } = self.pull.entries[first];
         let mut wants = Wants::default();
-        wants.push(WantedBlock {
-            block: self.pull.blocks[first],
-            fragments: self.pull.entries[first].missing,
-        });
+        wants.push(self.pull.entries[first].wanted(self.pull.blocks[first]));
         for other in 0..self.pull.entries.len() {
             let entry = &mut self.pull.entries[other];
             let credit = entry.state == State::Waiting { queued: false };
             if other == first || entry.from != from || entry.at != at || !credit {
                 continue;
             }
-            let want = WantedBlock {
-                block: self.pull.blocks[other],
-                fragments: entry.missing,
-            };
+            let want = entry.wanted(self.pull.blocks[other]);
             if wants.push(want) {
                 entry.at = io.now;
             }
