@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use super::credit::Credit;
 use super::grants::{Grants, Key};
 use super::inbound::Inbound;
-use super::message::{BlockId, Item, packets};
+use super::message::{BlockId, Item, Pull, packets};
 use super::order::Order;
 use super::outbox::Outbox;
 use super::steps::Steps;
@@ -33,11 +33,15 @@ use crate::time::{Instant, Micros};
 /// Receivers that are told at a time that this rank is ready.
 const AHEAD: usize = 8;
 /// Senders that are pulled from at a time.
-const SENDERS: usize = 4;
+const SENDERS: usize = 6;
 /// A receiver that was told so often in vain gives up its place.
 const TELL_AGAIN: u8 = 2;
+/// The same where the whole block was sent.
+const TELL_AGAIN_SENT: u8 = 6;
 /// Senders that should be ready and are not, that are known one by one.
 const MAX_OVERDUE: usize = 64;
+/// Senders that hear twice that their block has come.
+const LAST: usize = 8;
 /// Ranks that are told again, or asked, at a time.
 const REMINDED: usize = 4;
 /// Blocks of so many packets, or fewer, go unasked.
@@ -73,6 +77,8 @@ struct Slot {
     packets: u32,
     /// Bytes that go unasked.
     pushed: u64,
+    /// All that its receiver asked for was sent, the end of the block with it.
+    sent: bool,
 }
 
 /// See the module.
@@ -94,6 +100,11 @@ pub(super) struct Exchange {
     /// Rounds whose sender is ready and whose block has not begun.
     waiting: BTreeSet<u32>,
     inbound: BTreeMap<u32, Inbound>,
+    /// A packet was lost: the rounds are not in step any more.
+    is_out_of_step: bool,
+    /// The last rounds whose block came, and how many did.
+    last: [u32; LAST],
+    next_last: usize,
     /// When those that are not ready are asked, how long to wait after that, and whom.
     ask_at: Instant,
     ask_doublings: u32,
@@ -156,6 +167,9 @@ impl Exchange {
             got: Bitmap::new(rounds),
             waiting: BTreeSet::new(),
             inbound: BTreeMap::new(),
+            is_out_of_step: false,
+            last: [0; LAST],
+            next_last: 0,
             ask_at: Instant::FAR_FUTURE,
             ask_doublings: 0,
             ask_next: 0,
@@ -399,6 +413,7 @@ impl Exchange {
             conflicts: 0,
             packets: packets(self.sends(round)),
             pushed,
+            sent: false,
         };
         self.told_packets += slot.packets;
         self.pushed_bytes += pushed;
@@ -425,24 +440,21 @@ impl Exchange {
     }
 
     /// A receiver asks for packets.
-    pub(super) fn pulled(
-        &mut self,
-        from: Rank,
-        serial: u16,
-        first: u32,
-        asked: u64,
-        io: &mut Io<'_>,
-    ) {
+    pub(super) fn pulled(&mut self, from: Rank, pull: Pull, io: &mut Io<'_>) {
         let round = self.order.round(self.me, from);
         let bytes = self.sends(round);
         if bytes == 0 {
             return self.refuse(from, false, io);
         }
-        io.grants.pull(self.key(round), bytes, serial, first, asked);
+        let mut due = io.now + self.patience(io.credit);
+        if let Some(serial) = io.grants.pull(self.key(round), bytes, pull) {
+            let block = self.block();
+            io.outbox.push(from, Item::Served { block, serial });
+            due = io.now + io.credit.answer();
+        }
         self.parked.remove(&round);
-        let due = io.now + self.patience(io.credit);
         match self.slots.get_mut(&round) {
-            Some(slot) => (slot.due, slot.reminded) = (due, 0),
+            Some(slot) => (slot.due, slot.reminded, slot.sent) = (due, 0, false),
             None if !self.sent.contains(round) => self.put_slot(round, due, 0),
             None => {}
         }
@@ -453,6 +465,7 @@ impl Exchange {
         let round = self.order.round(self.me, to);
         if let Some(slot) = self.slots.get_mut(&round) {
             slot.due = io.now + io.credit.answer();
+            slot.sent = true;
             self.slots_due = self.slots_due.min(slot.due);
         }
     }
@@ -517,7 +530,7 @@ impl Exchange {
     }
 
     /// When something is due.
-    pub(super) fn deadline(&self, now: Instant, credit: &Credit) -> Instant {
+    pub(super) fn deadline(&self, credit: &Credit) -> Instant {
         let waits = credit.waits();
         let inbound = self
             .inbound
@@ -527,14 +540,6 @@ impl Exchange {
         let mut at = inbound.unwrap_or(Instant::FAR_FUTURE).min(self.slots_due);
         if let Some(overdue) = self.overdue.values().map(|(at, _)| *at).min() {
             at = at.min(overdue);
-        }
-        if !self.waiting.is_empty() {
-            let slow = credit.slow();
-            let holds = self.inbound.values();
-            let until = holds
-                .filter_map(|inbound| inbound.holds_until(now, slow))
-                .min();
-            at = at.min(until.unwrap_or(Instant::FAR_FUTURE));
         }
         if !self.parked.is_empty() {
             at = at.min(self.remind_at);
@@ -552,10 +557,14 @@ impl Exchange {
     pub(super) fn tick(&mut self, io: &mut Io<'_>) {
         let wait = io.credit.wait();
         let waits = io.credit.waits();
-        for inbound in self.inbound.values_mut() {
+        let block = self.block();
+        for (round, inbound) in &mut self.inbound {
             if inbound.deadline(waits).is_some_and(|at| at <= io.now) {
                 let before = inbound.outstanding();
-                inbound.time_out(io.now, waits);
+                if let Some(pull) = inbound.time_out(io.now, waits) {
+                    let from = self.order.source(self.me, *round);
+                    io.outbox.push(from, Item::Pull { block, pull });
+                }
                 io.credit.change(before, inbound.outstanding());
             }
         }
@@ -595,7 +604,11 @@ impl Exchange {
             let Some(slot) = self.slots.get_mut(&round) else {
                 continue;
             };
-            if slot.reminded >= TELL_AGAIN && !self.scheme.is_exclusive() {
+            let again = match slot.sent {
+                true => TELL_AGAIN_SENT,
+                false => TELL_AGAIN,
+            };
+            if slot.reminded >= again && !self.scheme.is_exclusive() {
                 self.drop_slot(round);
                 if self.parked.is_empty() {
                     self.remind_at = io.now + wait;
@@ -603,8 +616,18 @@ impl Exchange {
                 self.parked.insert(round);
                 continue;
             }
+            if self.scheme.is_blind() && io.grants.has(self.key(round)) {
+                // Its turn has not come yet.
+                self.slots.get_mut(&round).expect("it is there").due = io.now + wait;
+                continue;
+            }
+            let slot = self.slots.get_mut(&round).expect("it is there");
+            slot.due = io.now
+                + match slot.sent {
+                    true => io.credit.answer().saturating_mul(1 << slot.reminded.min(8)),
+                    false => wait,
+                };
             slot.reminded = slot.reminded.saturating_add(1);
-            slot.due = io.now + wait;
             if slot.pushed > 0 && slot.packets == 1 {
                 // The block itself is as short as the question whether it came.
                 let bytes = slot.pushed;

@@ -1,10 +1,11 @@
 //! How much may be under way to a rank, and how long to wait for it.
 //!
-//! A window is twice what the link carries in a round trip, and some; all senders together have no more than two thirds of
-//! what the port of a switch holds. The round trip is the mean
-//! of what was seen between a pull and its first packet, when nothing else was under way.
+//! All senders together have no more than two thirds of what the port of a switch holds, and no more than eight times what the
+//! link carries in a round trip: many of them are busy with others when they are asked. One alone has three quarters of
+//! that. The round trip is the shortest of what was seen lately between a pull and its first packet; the rate, where it
+//! was not given, is the most that came lately in a period. Both are forgotten again, in favour of what comes later.
 //!
-//! Invariant: at least one packet may always be under way, and no wait is shorter than what is under way takes.
+//! Invariant: at least one packet may always be under way. A wait that is too short costs a question, never a packet.
 
 use super::{DEFAULT_PORT_BUFFER, PACKET};
 use crate::broadcast::pacer::on_wire;
@@ -17,14 +18,22 @@ const FULL: u64 = on_wire(crate::MAX_DATAGRAM) as u64;
 const ASSUMED_RATE: u64 = 12_500_000;
 /// However often it doubled, the wait is no longer than this, or than one on a slow link.
 const LONGEST_WAIT: Micros = Micros::from_millis(500);
-/// So often packets are asked for again before the wait doubles.
-pub(super) const PATIENT_TRIES: u8 = 3;
+/// So often a sender is asked before the wait doubles: a few losses in a row are no sign that nobody is there.
+const PATIENT_TRIES: u8 = 2;
+/// Packets under way beyond what round trips explain.
+const SPARE: u64 = 4;
 /// Packets of a pull, where the window has room for them.
-const CHUNK: u32 = 8;
+const CHUNK: u32 = 12;
 /// Round trip that is assumed at first, and the least that counts.
 const ASSUMED_RTT: Micros = Micros(20);
 /// Longest round trip that counts.
-const MAX_RTT: Micros = Micros::from_millis(20);
+const MAX_RTT: Micros = Micros::from_millis(100);
+/// Of so many answers, and of those before, the shortest is the round trip; the same for periods and the rate.
+const REMEMBERED: u32 = 64;
+/// A period in which packets are counted has as many, and is as long: they come in heaps.
+const PERIOD_PACKETS: u32 = 32;
+/// See [`PERIOD_PACKETS`].
+const PERIOD: Micros = Micros::from_millis(2);
 /// Most packets under way.
 const MAX_PACKETS: u64 = 120;
 
@@ -33,9 +42,20 @@ const MAX_PACKETS: u64 = 120;
 pub(super) struct Credit {
     rate: u64,
     port: u64,
-    rtt: Option<Micros>,
+    /// The shortest answer of these and of those before, and how many these are.
+    shortest: (Micros, Micros),
+    answers: u32,
     /// The pull whose first packet tells the round trip: when it left, to whom, which packet.
     probe: Option<(Instant, Rank, u32)>,
+    /// The last packet, of any sender.
+    came_at: Instant,
+    /// The rate was given.
+    is_known: bool,
+    /// When the packets are counted from that tell the rate, and how many came since.
+    counted: (Instant, u32),
+    /// The most that came in a period, of these periods and of those before; how many these are.
+    most: (u64, u64),
+    periods: u32,
     /// Packets under way, of all blocks.
     used: u32,
     each: u32,
@@ -43,20 +63,26 @@ pub(super) struct Credit {
     chunk: u32,
 }
 
-/// How long to wait for packets that were asked for. They may wait behind all that other ranks asked the same sender
-/// for: asking again as soon as the own link is idle was tried, and collapses under its own repetitions.
+/// How long to wait for packets that were asked for, until their sender is asked whether it sent them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
+    /// Until a sender counts as silent, and others have its credit.
+    pub quiet: Micros,
+    /// Until it is asked for the first time, and at most later.
+    pub first: Micros,
+    pub busy: Micros,
     pub longest: Micros,
+    /// The last packet, of any sender: before that time the link was busy.
+    pub came_at: Instant,
 }
 
 impl Waits {
-    /// When packets count as lost that were asked for at this time, after so many times in vain.
-    pub(super) fn due(&self, asked_at: Instant, tries: u8) -> Instant {
-        // A few losses in a row are no sign that nobody is there.
+    /// When a sender is asked that was heard or asked at this time, after so many times in vain.
+    pub(super) fn due(&self, at: Instant, tries: u8) -> Instant {
         let doubled = tries.saturating_sub(PATIENT_TRIES);
-        let wait = self.longest.saturating_mul(1 << doubled);
-        asked_at + wait.min(self.longest.max(LONGEST_WAIT))
+        let doubled = |wait: Micros| wait.saturating_mul(1 << doubled).min(self.longest);
+        let idle = at.max(self.came_at) + doubled(self.first);
+        idle.min(at + doubled(self.busy))
     }
 }
 
@@ -70,8 +96,14 @@ impl Credit {
         let mut credit = Credit {
             rate: if rate == 0 { ASSUMED_RATE } else { rate },
             port: port.into(),
-            rtt: None,
+            shortest: (MAX_RTT, MAX_RTT),
+            answers: 0,
             probe: None,
+            came_at: Instant::ZERO,
+            is_known: rate != 0,
+            counted: (Instant::ZERO, 0),
+            most: (0, 0),
+            periods: 0,
             used: 0,
             each: 1,
             total: 1,
@@ -86,22 +118,27 @@ impl Credit {
         let product = u128::from(self.rate) * u128::from(rtt.0) / 1_000_000 / u128::from(FULL);
         let product = product.clamp(2, MAX_PACKETS.into()) as u64;
         let most = (self.port * 2 / 3 / FULL).clamp(2, MAX_PACKETS);
-        self.total = (6 * product + u64::from(CHUNK)).min(most) as u32;
+        self.total = (8 * product + SPARE).min(most) as u32;
         self.chunk = CHUNK.min(self.total.div_ceil(4));
-        self.each = (2 * product as u32 + self.chunk)
-            .min(self.total * 3 / 4)
-            .max(1);
+        self.each = (self.total * 3 / 4).max(1);
     }
 
-    /// A pull leaves now, for this packet first. It tells the round trip when nothing else is under way.
+    /// A pull leaves now, for this packet first.
     pub(super) fn asked(&mut self, now: Instant, from: Rank, packet: u32) {
         if self.used == 0 {
+            // What was idle tells nothing of the rate.
+            self.counted = (now, 0);
+        }
+        let is_old = |(at, ..): (Instant, Rank, u32)| now.saturating_since(at) > MAX_RTT;
+        if self.used == 0 || self.probe.is_none_or(is_old) {
             self.probe = Some((now, from, packet));
         }
     }
 
-    /// A packet has come.
-    pub(super) fn came(&mut self, now: Instant, from: Rank, packet: u32) {
+    /// Packets have come, this one first.
+    pub(super) fn came(&mut self, now: Instant, from: Rank, packet: u32, count: u32) {
+        self.came_at = now;
+        self.measure_rate(now, count);
         let Some((asked_at, ..)) = self
             .probe
             .take_if(|(_, rank, first)| (*rank, *first) == (from, packet))
@@ -112,9 +149,32 @@ impl Credit {
             .saturating_since(asked_at)
             .0
             .clamp(ASSUMED_RTT.0, MAX_RTT.0);
-        // Peers are near and far, and some are busy: the mean of many, weighted as for TCP (RFC 6298).
-        let mean = self.rtt.map_or(took, |rtt| (7 * rtt.0 + took) / 8);
-        self.rtt = Some(Micros(mean));
+        // Most answers wait at a sender that is busy with others.
+        self.shortest.0 = self.shortest.0.min(Micros(took));
+        self.answers += 1;
+        if self.answers == REMEMBERED {
+            self.answers = 0;
+            self.shortest = (MAX_RTT, self.shortest.0);
+        }
+        self.resize();
+    }
+
+    /// Counts what comes in a period; the link carries as much as came in the best of the last periods.
+    fn measure_rate(&mut self, now: Instant, count: u32) {
+        self.counted.1 += count;
+        let (since, packets) = self.counted;
+        let took = now.saturating_since(since);
+        if self.is_known || packets < PERIOD_PACKETS || took < PERIOD {
+            return;
+        }
+        self.counted = (now, 0);
+        self.most.0 = (self.most.0).max(u64::from(packets) * FULL * 1_000_000 / took.0);
+        self.periods += 1;
+        if self.periods == REMEMBERED {
+            self.periods = 0;
+            self.most = (0, self.most.0);
+        }
+        self.rate = self.most.0.max(self.most.1);
         self.resize();
     }
 
@@ -162,23 +222,25 @@ impl Credit {
     /// How long to wait for packets that were asked for.
     pub(super) fn waits(&self) -> Waits {
         Waits {
-            longest: self.wait(),
+            came_at: self.came_at,
+            busy: self.takes(u64::from(self.total) * 5 / 8) + self.round_trip().saturating_mul(2),
+            quiet: self.takes(u64::from(self.each) / 2) + self.round_trip().saturating_mul(2),
+            first: self.takes(u64::from(self.chunk) * 4 / 3) + self.round_trip().saturating_mul(2),
+            longest: self.wait().max(LONGEST_WAIT),
         }
     }
 
     /// How long the answer to a whole block takes: what waits at the port of its receiver, and round trips.
     pub(super) fn answer(&self) -> Micros {
-        self.takes(u64::from(self.total) / 2) + self.round_trip().saturating_mul(2)
-    }
-
-    /// A sender that sends nothing for so long is busy with others, or not there.
-    pub(super) fn slow(&self) -> Micros {
-        self.takes(self.each.into()) + self.round_trip().saturating_mul(2)
+        self.takes(u64::from(self.chunk) * 2) + self.round_trip().saturating_mul(2)
     }
 
     /// The round trip.
     pub(super) fn round_trip(&self) -> Micros {
-        self.rtt.unwrap_or(ASSUMED_RTT)
+        match self.shortest.0.min(self.shortest.1) {
+            MAX_RTT => ASSUMED_RTT,
+            shortest => shortest,
+        }
     }
 
     /// Packets under way.
@@ -197,10 +259,43 @@ mod tests {
     fn windows_fit_the_link_and_the_port() {
         // 10 Gbit/s and 20 us: 16 packets.
         let credit = Credit::new(1_250_000_000, 0);
-        assert_eq!((credit.total, credit.each, credit.chunk), (104, 40, 8));
+        assert_eq!((credit.total, credit.each, credit.chunk), (110, 82, 12));
         // 5 Mbit/s behind a queue of 32 KB: two thirds of it.
         let slow = Credit::new(625_000, 32_000);
-        assert_eq!((slow.total, slow.each), (13, 8));
+        assert_eq!((slow.total, slow.each, slow.chunk), (13, 9, 4));
         assert!(slow.wait() > slow.takes(21));
+    }
+
+    #[test]
+    fn rate_and_round_trip_are_measured_where_they_are_not_given() {
+        let mut credit = Credit::new(0, 0);
+        assert_eq!((credit.rate, credit.total), (ASSUMED_RATE, 20));
+        // 100 packets a millisecond, each 300 us after its pull.
+        let mut now = Instant::ZERO;
+        for packet in 0..10_000 {
+            credit.asked(now, Rank(1), packet);
+            credit.change(0, 1);
+            credit.came(now + Micros(300), Rank(1), packet, 1);
+            now += Micros(10);
+        }
+        let rate = 100_000 * FULL;
+        assert!(
+            (rate * 9 / 10..=rate * 11 / 10).contains(&credit.rate),
+            "{}",
+            credit.rate
+        );
+        assert_eq!(credit.round_trip(), Micros(300));
+        assert_eq!(credit.total, 110);
+        // It was told: it does not change.
+        let mut known = Credit::new(625_000, 0);
+        for packet in 0..1000 {
+            known.came(
+                Instant::ZERO + Micros(u64::from(packet) * 10),
+                Rank(1),
+                packet,
+                1,
+            );
+        }
+        assert_eq!(known.rate, 625_000);
     }
 }

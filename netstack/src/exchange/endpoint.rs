@@ -440,7 +440,7 @@ impl Endpoint {
         let exchanges = self
             .exchanges
             .iter()
-            .map(|exchange| exchange.deadline(now, &self.credit));
+            .map(|exchange| exchange.deadline(&self.credit));
         let barriers = self.barriers.iter().map(Barrier::deadline);
         let soonest = exchanges
             .chain(barriers)
@@ -523,15 +523,12 @@ impl Endpoint {
     fn next_train(&mut self, now: Instant, most: u32) -> Option<Train> {
         let train = self.grants.next(most)?;
         self.counters.packets_sent += u64::from(train.data.packets.count_ones());
-        let Some(serial) = train.served else {
-            return Some(train);
-        };
         let block = train.data.block;
-        // Nobody asked for a block that goes unasked, so nobody waits for the end of what was asked for.
-        if serial > 0 {
+        if let Some(serial) = train.tell {
             self.outbox.push(train.to, Item::Served { block, serial });
         }
-        if let BlockId::Exchange(context, number) = block
+        if train.ended
+            && let BlockId::Exchange(context, number) = block
             && let Some(exchange) = find(&mut self.exchanges, (context, number))
         {
             exchange.sent_all(train.to, io!(self, now));

@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use core::ops::Range;
 
 use super::PACKET;
-use super::message::{BlockId, Data, packet_bytes, packets};
+use super::message::{BlockId, Data, Pull, packet_bytes, packets};
 use crate::ids::Rank;
 
 /// Packets that are known one by one.
@@ -27,7 +27,8 @@ struct Grant {
     mask: u128,
     /// Packets that go unasked.
     run: Range<u32>,
-    serial: u16,
+    /// The receiver is told when nothing of this is left: number of its pull.
+    tell: Option<u16>,
 }
 
 /// Data to send.
@@ -37,8 +38,10 @@ pub(super) struct Train {
     pub to: Rank,
     /// What.
     pub data: Data,
-    /// Number of the last pull, if this is all that was asked for and the end of the block is with it.
-    pub served: Option<u16>,
+    /// This is all that waits of the block, and its receiver may have all of it now.
+    pub ended: bool,
+    /// The receiver wants to be told now that all is sent that it asked for: number of its pull.
+    pub tell: Option<u16>,
 }
 
 /// See the module.
@@ -53,22 +56,30 @@ impl Grants {
         self.waiting.len()
     }
 
-    /// The receiver asks for packets of a block of so many bytes.
-    pub(super) fn pull(&mut self, key: Key, bytes: u64, serial: u16, first: u32, asked: u64) {
-        let end = packets(bytes);
-        if first >= end {
-            return;
-        }
-        let mut asked = u128::from(asked);
-        if end - first < 64 {
-            asked &= (1 << (end - first)) - 1;
-        }
+    /// The receiver asks for packets of a block of so many bytes. Gives the number of its pull when it is to be told at once
+    /// that nothing of the block waits.
+    pub(super) fn pull(&mut self, key: Key, bytes: u64, pull: Pull) -> Option<u16> {
+        let Pull { serial, first, .. } = pull;
+        let left = packets(bytes).saturating_sub(first);
+        let asked = match left {
+            0..64 => u128::from(pull.packets) & ((1 << left) - 1),
+            _ => u128::from(pull.packets),
+        };
         if asked == 0 {
-            return;
+            let grant = self.waiting.get_mut(&key).filter(|_| pull.tell);
+            return match grant {
+                Some(grant) => {
+                    grant.tell = Some(serial);
+                    None
+                }
+                None => pull.tell.then_some(serial),
+            };
         }
         let grant = self.waiting.entry(key).or_default();
         grant.bytes = bytes;
-        grant.serial = serial;
+        if pull.tell {
+            grant.tell = Some(serial);
+        }
         if grant.mask == 0 {
             grant.base = first;
         } else if first < grant.base {
@@ -84,6 +95,12 @@ impl Grants {
         } else {
             grant.mask |= asked << at;
         }
+        None
+    }
+
+    /// Something of a block waits.
+    pub(super) fn has(&self, key: Key) -> bool {
+        self.waiting.contains_key(&key)
     }
 
     /// Packets of a block go unasked.
@@ -138,11 +155,17 @@ impl Grants {
             is_last: last + 1 == packets(grant.bytes),
         };
         let is_empty = grant.mask == 0 && grant.run.is_empty();
-        let served = (is_empty && data.is_last).then_some(grant.serial);
+        let tell = grant.tell.filter(|_| is_empty);
+        let ended = is_empty && (data.is_last || tell.is_some());
         if is_empty {
             entry.remove();
         }
-        Some(Train { to, data, served })
+        Some(Train {
+            to,
+            data,
+            ended,
+            tell,
+        })
     }
 }
 
@@ -153,6 +176,15 @@ mod tests {
     use super::*;
 
     const BLOCK: BlockId = BlockId::Exchange(0, 0);
+
+    fn pull(serial: u16, first: u32, packets: u64) -> Pull {
+        Pull {
+            serial,
+            first,
+            packets,
+            tell: false,
+        }
+    }
 
     fn sent(grants: &mut Grants, most: u32) -> alloc::vec::Vec<(u32, u64)> {
         core::iter::from_fn(|| grants.next(most))
@@ -165,18 +197,41 @@ mod tests {
         let mut grants = Grants::default();
         let key = (1, Rank(3), BLOCK);
         let bytes = 100 * PACKET as u64 - 5;
-        grants.pull(key, bytes, 1, 8, 0b1111);
-        grants.pull(key, bytes, 2, 2, 0b1);
-        grants.pull(key, bytes, 3, 10, 0b111);
+        grants.pull(key, bytes, pull(1, 8, 0b1111));
+        grants.pull(key, bytes, pull(2, 2, 0b1));
+        grants.pull(key, bytes, pull(3, 10, 0b111));
         assert_eq!(sent(&mut grants, 3), [(2, 0b1100_0001), (10, 0b111)]);
         // Beyond the end there is nothing.
-        grants.pull(key, bytes, 4, 98, 0b1111);
+        grants.pull(key, bytes, pull(4, 98, 0b1111));
         let train = grants.next(8).unwrap();
         assert_eq!(
             (train.data.packets, train.data.tail),
             (0b11, PACKET as u16 - 5)
         );
-        assert_eq!((train.data.is_last, train.served), (true, Some(4)));
+        assert_eq!((train.data.is_last, train.ended), (true, true));
+        assert_eq!(grants.len(), 0);
+    }
+
+    #[test]
+    fn who_asks_to_be_told_is_told_after_the_last_packet() {
+        let mut grants = Grants::default();
+        let key = (1, Rank(3), BLOCK);
+        let bytes = 100 * PACKET as u64;
+        let tell = |serial, first, packets| Pull {
+            tell: true,
+            ..pull(serial, first, packets)
+        };
+        assert_eq!(grants.pull(key, bytes, tell(1, 0, 0b11)), None);
+        assert_eq!(grants.pull(key, bytes, pull(2, 5, 0b1)), None);
+        let first = grants.next(2).unwrap();
+        assert_eq!((first.tell, first.ended), (None, false));
+        assert_eq!(grants.pull(key, bytes, tell(3, 0, 0)), None);
+        let last = grants.next(2).unwrap();
+        assert_eq!((last.tell, last.ended), (Some(3), true));
+        // Nothing waits: at once. And what is beyond the end is nothing.
+        assert_eq!(grants.pull(key, bytes, tell(4, 0, 0)), Some(4));
+        assert_eq!(grants.pull(key, bytes, tell(5, 100, 1)), Some(5));
+        assert_eq!(grants.pull(key, bytes, pull(6, 200, 1)), None);
         assert_eq!(grants.len(), 0);
     }
 
@@ -184,13 +239,13 @@ mod tests {
     fn the_lowest_priority_number_goes_first() {
         let mut grants = Grants::default();
         grants.push((5, Rank(1), BLOCK), 3 * PACKET as u64, 0..3);
-        grants.pull((4, Rank(2), BLOCK), 9 * PACKET as u64, 0, 0, 1);
+        grants.pull((4, Rank(2), BLOCK), 9 * PACKET as u64, pull(1, 0, 1));
         assert_eq!(grants.next(8).unwrap().to, Rank(2));
         let train = grants.next(2).unwrap();
         assert_eq!(
-            (train.to, train.data.packets, train.served),
-            (Rank(1), 0b11, None)
+            (train.to, train.data.packets, train.ended),
+            (Rank(1), 0b11, false)
         );
-        assert_eq!(grants.next(2).unwrap().served, Some(0));
+        assert!(grants.next(2).unwrap().ended);
     }
 }

@@ -1,24 +1,25 @@
 //! The receiving end of a block: which packets are there, which were asked for, which are asked for again.
 //!
 //! Only a span of packets behind the first that is missing is known one by one, so a block of any length takes the same few
-//! words. A packet counts as lost when one that was asked for later has come (a pair of ranks uses one path, which
-//! keeps the order), when the sender says that it sent everything, or when nothing came for a while.
+//! words. A pair of ranks uses one path, which keeps the order, and a sender sends the lowest number first of what it
+//! was asked for. So a packet counts as lost when a higher one has come that was asked for with the same pull or a later one,
+//! or when the sender says that it has sent all that it was asked for. The pull that asks for the end of a block, and
+//! a question after silence, want to be told that. Nothing is asked for again because of silence alone: what waits at
+//! a busy sender would come twice.
 //!
 //! Neighbours: [`super::alltoall`] and [`super::letters`] have one of these for each block they receive;
 //! [`super::grants`] is the other end.
 //!
 //! Invariant: a packet is taken once, and no more is asked for than the caller allows.
 
-use super::credit::{PATIENT_TRIES, Waits};
-use crate::time::{Instant, Micros};
+use super::credit::Waits;
+use super::message::Pull;
+use crate::time::Instant;
 
 /// Packets that are known one by one.
 const SPAN: u32 = 128;
 /// Most times that the wait for a silent sender doubles.
-const MAX_DOUBLINGS: u8 = PATIENT_TRIES + 6;
-
-/// What is asked for: serial number, number of the first packet, and which from there.
-pub(super) type Pull = (u16, u32, u64);
+const MAX_DOUBLINGS: u8 = 10;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -33,46 +34,41 @@ pub(super) struct Inbound {
     again: u128,
     /// The first that was never asked for.
     next: u32,
-    /// When a packet from here on comes, all that were asked for before it and are missing are lost.
-    marker: u32,
+    /// Pull that each packet was last asked for with, by its number modulo the span; 0: it comes unasked.
+    asked_with: [u16; SPAN as usize],
     serial: u16,
     /// All of it is sent unasked.
     pushed: bool,
-    /// The last packet or pull.
+    /// The last packet, answer, pull or question.
     at: Instant,
-    /// The last packet, or the pull before which nothing was under way.
-    came_at: Instant,
+    /// Its sender was silent for too long: it is busy with others, or gone. Others have its credit meanwhile.
+    silent: bool,
     doublings: u8,
-    /// Nothing is asked for before.
-    retry_at: Instant,
 }
 
 impl Inbound {
     /// A block of so many packets, of which `pushed` come unasked.
     pub(super) fn new(packets: u32, pushed: u32, now: Instant) -> Self {
-        let mut inbound = Inbound {
+        let next = pushed.min(packets).min(SPAN);
+        Inbound {
             packets,
             base: 0,
             got: 0,
-            asked: 0,
+            asked: ones(next),
             again: 0,
-            next: 0,
-            marker: 0,
+            next,
+            asked_with: [0; SPAN as usize],
             serial: 0,
             pushed: pushed >= packets,
             at: now,
-            came_at: now,
+            silent: false,
             doublings: 0,
-            retry_at: Instant::ZERO,
-        };
-        inbound.next = pushed.min(packets).min(SPAN);
-        inbound.asked = ones(inbound.next);
-        inbound
+        }
     }
 
-    /// Packets under way that were asked for.
+    /// Packets under way that were asked for; none while the sender is silent.
     pub(super) fn outstanding(&self) -> u32 {
-        if self.pushed {
+        if self.pushed || self.silent {
             0
         } else {
             self.asked.count_ones()
@@ -80,27 +76,17 @@ impl Inbound {
     }
 
     /// Packets that could be asked for.
-    pub(super) fn wants(&self, now: Instant) -> u32 {
-        if self.pushed || now < self.retry_at {
-            return self.again_now(now).count_ones();
+    pub(super) fn wants(&self) -> u32 {
+        if self.pushed || self.silent {
+            return self.again.count_ones();
         }
         let end = self.packets.min(self.base + SPAN);
         self.again.count_ones() + end.saturating_sub(self.next)
     }
 
-    fn again_now(&self, now: Instant) -> u128 {
-        if now < self.retry_at { 0 } else { self.again }
-    }
-
     /// Some packet was lost and is asked for before anything else.
-    pub(super) fn has_lost(&self, now: Instant) -> bool {
-        self.again_now(now) != 0
-    }
-
-    /// It has its whole window and wants more: until when others wait for it, if its sender is not slow.
-    pub(super) fn holds_until(&self, now: Instant, slow: Micros) -> Option<Instant> {
-        let until = self.came_at + slow;
-        (self.outstanding() > 0 && self.wants(now) > 0 && until > now).then_some(until)
+    pub(super) fn has_lost(&self) -> bool {
+        self.again != 0
     }
 
     /// Everything is there.
@@ -110,12 +96,11 @@ impl Inbound {
 
     /// Asks for at most `most` packets, the lowest first; gives how many of them for another time.
     pub(super) fn ask(&mut self, now: Instant, most: u32) -> Option<(Pull, u32)> {
-        let most = most.min(self.wants(now));
+        let most = most.min(self.wants());
         if most == 0 {
             return None;
         }
-        let repeated = self.again != 0;
-        let before = self.asked;
+        let serial = self.next_serial();
         let start = match self.again {
             0 => self.next - self.base,
             again => again.trailing_zeros(),
@@ -131,23 +116,33 @@ impl Inbound {
             if self.again & one != 0 {
                 self.again &= !one;
                 again += 1;
-            } else if self.pushed || self.base + bit != self.next || self.next == self.packets {
+            } else if self.pushed
+                || self.silent
+                || self.base + bit != self.next
+                || self.next == self.packets
+            {
                 continue;
             } else {
                 self.next += 1;
             }
             self.asked |= one;
+            self.asked_with[((self.base + bit) % SPAN) as usize] = serial;
             mask |= 1 << (bit - start);
         }
-        if repeated {
-            self.marker = self.next;
-        }
-        self.serial = self.serial.wrapping_add(1);
-        if before == 0 {
-            self.came_at = now;
-        }
         self.at = now;
-        Some(((self.serial, self.base + start, mask), again))
+        let pull = Pull {
+            serial,
+            first: self.base + start,
+            packets: mask,
+            // Nothing that is asked for later tells that one of these is lost.
+            tell: self.next == self.packets && self.again == 0,
+        };
+        Some((pull, again))
+    }
+
+    fn next_serial(&mut self) -> u16 {
+        self.serial = self.serial.wrapping_add(1);
+        self.serial
     }
 
     /// A packet has come. False: it was there already, or cannot be taken now.
@@ -159,59 +154,79 @@ impl Inbound {
         if number >= self.packets || self.got & one != 0 {
             return false;
         }
+        self.heard(now);
+        let was_asked = self.asked & one != 0;
         self.got |= one;
         self.asked &= !one;
         self.again &= !one;
-        (self.at, self.came_at) = (now, now);
-        self.doublings = 0;
-        self.retry_at = Instant::ZERO;
         if number >= self.next {
             // It came unasked: those before it that were not asked for either are to be.
             self.again |= (one - 1) & !ones(self.next - self.base);
             self.next = number + 1;
         }
-        if number >= self.marker {
-            let lost = self.asked & (one - 1);
-            self.again |= lost;
-            self.asked &= !lost;
+        if was_asked {
+            self.lose(one - 1, self.asked_with[(number % SPAN) as usize]);
         }
         self.slide();
         true
     }
 
-    /// The sender has sent all that was asked for up to this pull.
-    pub(super) fn served(&mut self, serial: u16) {
-        if serial == self.serial {
-            self.pushed = false;
-            self.again |= self.asked;
-            self.asked = 0;
-            self.marker = self.next;
+    /// Those of these that were asked for with this pull or one before are lost.
+    fn lose(&mut self, these: u128, serial: u16) {
+        let mut left = self.asked & these;
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            let with = self.asked_with[((self.base + bit) % SPAN) as usize];
+            // Serial numbers wrap.
+            if serial.wrapping_sub(with) < 1 << 15 {
+                self.asked &= !(1 << bit);
+                self.again |= 1 << bit;
+            }
         }
+    }
+
+    fn heard(&mut self, now: Instant) {
+        self.at = now;
+        self.silent = false;
+        self.doublings = 0;
+    }
+
+    /// The sender has sent all that was asked for up to this pull.
+    pub(super) fn served(&mut self, now: Instant, serial: u16) {
+        if self.serial.wrapping_sub(serial) >= 1 << 15 {
+            return;
+        }
+        self.heard(now);
+        self.pushed = false;
+        self.lose(u128::MAX, serial);
     }
 
     /// When the sender has been silent for too long. None: nothing is under way.
     pub(super) fn deadline(&self, waits: Waits) -> Option<Instant> {
-        if self.asked == 0 {
-            return (self.again != 0 && self.retry_at > self.at).then_some(self.retry_at);
-        }
-        Some(waits.due(self.at, self.doublings))
+        let due = waits.due(self.at, self.doublings);
+        let quiet = match self.silent || self.pushed {
+            true => due,
+            false => self.at + waits.quiet,
+        };
+        (self.asked != 0).then(|| due.min(quiet))
     }
 
-    /// The deadline has passed: what was asked for is asked for again, the second time and later only after a while,
-    /// in which others have the credit.
-    pub(super) fn time_out(&mut self, now: Instant, waits: Waits) {
-        if self.asked == 0 {
-            return;
-        }
-        self.pushed = false;
-        self.again |= self.asked;
-        self.asked = 0;
-        self.marker = self.next;
-        if self.doublings >= PATIENT_TRIES {
-            self.retry_at = waits.due(now, self.doublings);
+    /// The deadline has passed. Others have the credit of this sender until it is heard; later it is asked to tell when it
+    /// has sent all.
+    pub(super) fn time_out(&mut self, now: Instant, waits: Waits) -> Option<Pull> {
+        self.silent = true;
+        if now < waits.due(self.at, self.doublings) {
+            return None;
         }
         self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
         self.at = now;
+        Some(Pull {
+            serial: self.next_serial(),
+            first: self.base,
+            packets: 0,
+            tell: true,
+        })
     }
 
     fn slide(&mut self) {
@@ -225,8 +240,11 @@ impl Inbound {
         }
         if self.pushed {
             let end = self.packets.min(self.base + SPAN);
-            let new = ones(end - self.base) & !ones(self.next.max(self.base) - self.base);
-            self.asked |= new;
+            let from = self.next.max(self.base);
+            self.asked |= ones(end - self.base) & !ones(from - self.base);
+            for number in from..end {
+                self.asked_with[(number % SPAN) as usize] = 0;
+            }
             self.next = self.next.max(end);
         }
     }
@@ -243,59 +261,92 @@ fn ones(count: u32) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Micros;
     use proptest::prelude::*;
 
     const NOW: Instant = Instant::ZERO;
 
     fn waits(micros: u64) -> Waits {
         Waits {
-            longest: Micros(micros),
+            came_at: NOW,
+            quiet: Micros(micros / 2),
+            busy: Micros(micros),
+            first: Micros(micros),
+            longest: Micros(3 * micros),
         }
     }
 
     #[test]
     fn a_gap_is_asked_for_again_once() {
         let mut inbound = Inbound::new(40, 0, NOW);
-        let ((_, first, mask), _) = inbound.ask(NOW, 16).unwrap();
-        assert_eq!((first, mask), (0, 0xffff));
+        let (pull, _) = inbound.ask(NOW, 16).unwrap();
+        assert_eq!((pull.first, pull.packets, pull.tell), (0, 0xffff, false));
         for number in [0, 1, 2, 4, 5] {
             assert!(inbound.take(NOW, number));
         }
-        assert!(inbound.has_lost(NOW));
-        let ((_, first, mask), again) = inbound.ask(NOW, 1).unwrap();
-        assert_eq!((first, mask, again), (3, 1, 1));
-        // What was under way then does not count as a sign that it was lost again.
-        assert!(inbound.take(NOW, 6) && !inbound.has_lost(NOW));
+        assert!(inbound.has_lost());
+        let (pull, again) = inbound.ask(NOW, 1).unwrap();
+        assert_eq!((pull.first, pull.packets, again), (3, 1, 1));
+        // What was asked for before is no sign that it was lost again, but that another is.
+        assert!(inbound.take(NOW, 6) && !inbound.has_lost());
         assert!(!inbound.take(NOW, 6));
-        // What was asked for afterwards does.
-        let ((_, first, _), _) = inbound.ask(NOW, 4).unwrap();
-        assert_eq!(first, 16);
-        assert!(inbound.take(NOW, 16) && inbound.has_lost(NOW));
+        assert!(inbound.take(NOW, 8));
+        let (pull, again) = inbound.ask(NOW, 1).unwrap();
+        assert_eq!((pull.first, pull.packets, again), (7, 1, 1));
+        // What was asked for afterwards is.
+        let (pull, _) = inbound.ask(NOW, 4).unwrap();
+        assert_eq!(pull.first, 16);
+        assert!(inbound.take(NOW, 16));
+        let (pull, again) = inbound.ask(NOW, 64).unwrap();
+        assert_eq!((pull.first, again), (3, 9));
     }
 
     #[test]
-    fn a_silent_sender_is_asked_less_and_less() {
+    fn the_end_of_a_block_is_lost_when_its_sender_says_that_it_sent_it() {
+        let mut inbound = Inbound::new(10, 0, NOW);
+        let (pull, _) = inbound.ask(NOW, 10).unwrap();
+        assert!(pull.tell);
+        for number in [0, 1, 2, 4, 5, 6] {
+            inbound.take(NOW, number);
+        }
+        let (repeat, _) = inbound.ask(NOW, 10).unwrap();
+        assert_eq!((repeat.first, repeat.packets, repeat.tell), (3, 1, true));
+        // The first pull is served: 3 was asked for since.
+        inbound.served(NOW, pull.serial);
+        let (end, again) = inbound.ask(NOW, 10).unwrap();
+        assert_eq!((end.first, end.packets, again), (7, 0b111, 3));
+        inbound.served(NOW, repeat.serial);
+        assert_eq!(inbound.ask(NOW, 10).unwrap().0.first, 3);
+        // An answer to what was never asked changes nothing.
+        inbound.served(NOW, 99);
+        assert!(!inbound.has_lost());
+    }
+
+    #[test]
+    fn a_silent_sender_is_asked_less_and_less_and_gives_up_its_credit() {
         let wait = waits(100);
         let mut inbound = Inbound::new(4, 0, NOW);
-        let mut now = NOW;
-        for _ in 0..=PATIENT_TRIES {
-            inbound.ask(now, 9).unwrap();
-            assert_eq!(inbound.deadline(wait), Some(now + Micros(100)));
-            now += Micros(100);
-            inbound.time_out(now, wait);
+        inbound.ask(NOW, 9).unwrap();
+        assert_eq!(inbound.deadline(wait), Some(NOW + Micros(50)));
+        assert_eq!(inbound.time_out(NOW + Micros(50), wait), None);
+        assert_eq!(inbound.outstanding(), 0);
+        let mut now = NOW + Micros(100);
+        for next in [100, 100, 200, 300] {
+            assert_eq!(inbound.deadline(wait), Some(now));
+            let question = inbound.time_out(now, wait).unwrap();
+            assert_eq!((question.packets, question.tell), (0, true));
+            assert_eq!((inbound.outstanding(), inbound.wants()), (0, 0));
+            now += Micros(next);
         }
-        // From now on others have the credit for a while, which doubles.
-        assert_eq!((inbound.outstanding(), inbound.wants(now)), (0, 0));
-        assert_eq!(inbound.deadline(wait), Some(now + Micros(100)));
-        now += Micros(100);
-        inbound.ask(now, 9).unwrap();
-        assert_eq!(inbound.deadline(wait), Some(now + Micros(200)));
+        assert!(inbound.take(now, 0));
+        assert_eq!(inbound.outstanding(), 3);
+        assert_eq!(inbound.deadline(wait), Some(now + Micros(50)));
     }
 
     #[test]
     fn a_block_that_is_pushed_needs_no_pull() {
         let mut inbound = Inbound::new(300, 300, NOW);
-        assert_eq!(inbound.wants(NOW), 0);
+        assert_eq!(inbound.wants(), 0);
         for number in 0..300 {
             assert_eq!(inbound.outstanding(), 0);
             assert!(inbound.take(NOW, number), "{number}");
@@ -309,25 +360,32 @@ mod tests {
             let mut rng = crate::rng::Rng::new(seed);
             let mut inbound = Inbound::new(packets, pushed, NOW);
             let mut taken = alloc::vec![0; packets as usize];
-            let mut flying: alloc::collections::VecDeque<u32> = (0..pushed.min(packets)).collect();
+            // What the sender has to send, and what it has to say after that.
+            let mut waiting: alloc::collections::BTreeSet<u32> = (0..pushed.min(packets)).collect();
+            let mut tell = None;
             let mut now = NOW;
             for _ in 0..100_000 {
                 if inbound.is_complete() {
                     break;
                 }
                 let most = window.saturating_sub(inbound.outstanding());
-                if let Some(((_, first, mask), _)) = inbound.ask(now, most) {
-                    flying.extend((0..64).filter(|bit| mask >> bit & 1 == 1).map(|bit| first + bit));
-                }
+                let mut pull = inbound.ask(now, most).map(|(pull, _)| pull);
                 prop_assert!(inbound.outstanding() <= window.max(pushed));
-                match flying.pop_front() {
+                if pull.is_none() && waiting.is_empty() && let Some(at) = inbound.deadline(waits(10)) {
+                    now = at;
+                    pull = inbound.time_out(now, waits(10));
+                }
+                if let Some(pull) = pull.filter(|_| rng.below(5) > 0) {
+                    waiting.extend((0..64).filter(|bit| pull.packets >> bit & 1 == 1).map(|bit| pull.first + bit));
+                    tell = pull.tell.then_some(pull.serial).or(tell);
+                }
+                match waiting.pop_first() {
                     Some(_) if rng.below(5) == 0 => {}
                     Some(number) => taken[number as usize] += u32::from(inbound.take(now, number)),
-                    None => {
-                        let Some(at) = inbound.deadline(waits(10)) else { continue };
-                        now = at;
-                        inbound.time_out(now, waits(10));
-                    }
+                    None => {}
+                }
+                if let Some(serial) = tell.take_if(|_| waiting.is_empty()) && rng.below(5) > 0 {
+                    inbound.served(now, serial);
                 }
             }
             prop_assert!(inbound.is_complete());

@@ -334,7 +334,8 @@ impl Incoming {
         }
         let before = transfer.inbound.outstanding();
         let receiving = transfer.receiving;
-        io.credit.came(io.now, sender, data.first);
+        io.credit
+            .came(io.now, sender, data.first, data.packets.count_ones());
         let mut left = data.packets;
         let mut written = Ok(());
         while left != 0 {
@@ -375,7 +376,7 @@ impl Incoming {
         let from = self.from.get_mut(&sender);
         if let Some(transfer) = from.and_then(|from| from.transfers.get_mut(&number)) {
             let before = transfer.inbound.outstanding();
-            transfer.inbound.served(serial);
+            transfer.inbound.served(io.now, serial);
             io.credit.change(before, transfer.inbound.outstanding());
         }
     }
@@ -417,30 +418,23 @@ impl Incoming {
                 if before == 0 && active >= SENDERS {
                     continue;
                 }
-                let wants = inbound.wants(io.now);
+                let wants = inbound.wants();
                 let most = wants
                     .min(io.credit.each().saturating_sub(before))
                     .min(io.credit.left());
-                let is_worth =
-                    most >= io.credit.chunk() || most == wants || inbound.has_lost(io.now);
+                let is_worth = most >= io.credit.chunk() || most == wants || inbound.has_lost();
                 if most == 0 || !is_worth {
                     continue;
                 }
-                let Some(((serial, first, packets), again)) = inbound.ask(io.now, most) else {
+                let Some((pull, again)) = inbound.ask(io.now, most) else {
                     continue;
                 };
                 active += usize::from(before == 0);
                 io.counters.asked_again += u64::from(again);
-                io.credit.asked(io.now, *sender, first);
+                io.credit.asked(io.now, *sender, pull.first);
                 io.credit.change(before, inbound.outstanding());
                 let block = BlockId::Message(*number);
-                let pull = Item::Pull {
-                    block,
-                    serial,
-                    first,
-                    packets,
-                };
-                io.outbox.push(*sender, pull);
+                io.outbox.push(*sender, Item::Pull { block, pull });
             }
         }
     }
@@ -548,19 +542,17 @@ impl Incoming {
     /// Does what is due.
     pub(super) fn tick(&mut self, io: &mut Io<'_>) {
         let waits = io.credit.waits();
-        for transfer in self
-            .from
-            .values_mut()
-            .flat_map(|from| from.transfers.values_mut())
-        {
-            if transfer
-                .inbound
-                .deadline(waits)
-                .is_some_and(|at| at <= io.now)
-            {
-                let before = transfer.inbound.outstanding();
-                transfer.inbound.time_out(io.now, waits);
-                io.credit.change(before, transfer.inbound.outstanding());
+        for (sender, from) in &mut self.from {
+            for (number, transfer) in &mut from.transfers {
+                let inbound = &mut transfer.inbound;
+                if inbound.deadline(waits).is_some_and(|at| at <= io.now) {
+                    let before = inbound.outstanding();
+                    if let Some(pull) = inbound.time_out(io.now, waits) {
+                        let block = BlockId::Message(*number);
+                        io.outbox.push(*sender, Item::Pull { block, pull });
+                    }
+                    io.credit.change(before, inbound.outstanding());
+                }
             }
         }
     }

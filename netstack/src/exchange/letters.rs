@@ -16,7 +16,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use super::alltoall::Io;
 use super::credit::Waits;
 use super::incoming::Incoming;
-use super::message::{BlockId, Body, Data, Item, Offer, next};
+use super::message::{BlockId, Body, Data, Item, Offer, Pull, next};
 use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
@@ -245,14 +245,7 @@ impl Letters {
     }
 
     /// A receiver asks for packets of a message.
-    pub(super) fn pulled(
-        &mut self,
-        from: Rank,
-        number: u32,
-        pull: (u16, u32, u64),
-        io: &mut Io<'_>,
-    ) {
-        let (serial, first, asked) = pull;
+    pub(super) fn pulled(&mut self, from: Rank, number: u32, pull: Pull, io: &mut Io<'_>) {
         let Some(letter) = self.outgoing(from, number) else {
             return;
         };
@@ -260,13 +253,10 @@ impl Letters {
         letter.doublings = 0;
         letter.due = io.now + KNOWN_WAIT;
         let bytes = letter.offer.bytes;
-        io.grants.pull(
-            (0, from, BlockId::Message(number)),
-            bytes,
-            serial,
-            first,
-            asked,
-        );
+        let block = BlockId::Message(number);
+        if let Some(serial) = io.grants.pull((0, from, block), bytes, pull) {
+            io.outbox.push(from, Item::Served { block, serial });
+        }
         self.offer_more(from, io);
     }
 

@@ -75,6 +75,19 @@ pub struct Offer {
     pub bytes: u64,
 }
 
+/// Which packets of a block are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pull {
+    /// Rises with each pull of the block, from 1.
+    pub serial: u16,
+    /// Number of the packet of bit 0.
+    pub first: u32,
+    /// Which packets; none only where the receiver just wants to be told.
+    pub packets: u64,
+    /// The receiver wants to be told when all that it asked for up to now is sent.
+    pub tell: bool,
+}
+
 /// Something said in a control datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
@@ -100,23 +113,19 @@ pub enum Item {
     Pull {
         /// The block.
         block: BlockId,
-        /// Rises with each pull of the block.
-        serial: u16,
-        /// Number of the packet of bit 0.
-        first: u32,
-        /// Which packets.
-        packets: u64,
+        /// Which.
+        pull: Pull,
     },
     /// I have the whole block.
     Got {
         /// The block.
         block: BlockId,
     },
-    /// I sent all that you asked for, the end of the block with it.
+    /// I have sent all that you asked for.
     Served {
         /// The block.
         block: BlockId,
-        /// Of the last pull that I had then.
+        /// Of the last pull that wanted to be told.
         serial: u16,
     },
     /// The block is not as long as the other side says, or its memory is gone.

@@ -33,7 +33,8 @@ impl Outbox {
         let mut items = alloc::vec![first];
         let mut at = 0;
         while at < self.items.len().min(LOOK_AHEAD) && items.len() < MAX_ITEMS {
-            if self.items[at].0 == to {
+            // What is said twice shall not be lost twice.
+            if self.items[at].0 == to && !items.contains(&self.items[at].1) {
                 items.extend(self.items.remove(at).map(|(_, item)| item));
             } else {
                 at += 1;

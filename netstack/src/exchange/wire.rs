@@ -11,7 +11,7 @@
 
 use alloc::vec::Vec;
 
-use super::message::{BlockId, Body, Data, Item, MAX_ITEMS, NUMBER_MASK, Offer, Packet};
+use super::message::{BlockId, Body, Data, Item, MAX_ITEMS, NUMBER_MASK, Offer, Packet, Pull};
 use super::{MAX_BLOCK, MAX_RANKS, PACKET, SHORT};
 use crate::ids::{BootEpoch, JobId, NodeId, Rank};
 use crate::wire::Error;
@@ -231,7 +231,7 @@ fn item_bytes(item: &Item) -> usize {
     1 + match item {
         Item::Ready { .. } => 2 + 4 + 8 + 1,
         Item::WhoIsReady { .. } | Item::Busy { .. } => 2 + 4,
-        Item::Pull { .. } => BLOCK_LEN + 2 + 4 + 8,
+        Item::Pull { .. } => BLOCK_LEN + 2 + 4 + 8 + 1,
         Item::Got { .. } => BLOCK_LEN,
         Item::Served { .. } => BLOCK_LEN + 2,
         Item::Refuse { .. } => BLOCK_LEN + 1,
@@ -260,16 +260,12 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
         Item::Busy { context, number } => {
             writer.u8(16).u16(context).u32(number);
         }
-        Item::Pull {
-            block,
-            serial,
-            first,
-            packets,
-        } => {
+        Item::Pull { block, pull } => {
             emit_block(writer.u8(3), block)
-                .u16(serial)
-                .u32(first)
-                .u64(packets);
+                .u16(pull.serial)
+                .u32(pull.first)
+                .u64(pull.packets)
+                .u8(pull.tell.into());
         }
         Item::Got { block } => {
             emit_block(writer.u8(4), block);
@@ -341,16 +337,17 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             number: number(reader)?,
         },
         3 => {
-            let item = Item::Pull {
-                block: parse_block(reader)?,
+            let block = parse_block(reader)?;
+            let pull = Pull {
                 serial: reader.u16()?,
                 first: number(reader)?,
                 packets: reader.u64()?,
+                tell: flag(reader.u8()?)?,
             };
-            if matches!(item, Item::Pull { packets: 0, .. }) {
+            if pull.packets == 0 && !pull.tell {
                 return Err(Error::BadValue);
             }
-            item
+            Item::Pull { block, pull }
         }
         4 => Item::Got {
             block: parse_block(reader)?,
@@ -492,12 +489,15 @@ mod tests {
                     pushed
                 }
             ),
-            (block(), any::<u16>(), number(), 1..=u64::MAX).prop_map(
-                |(block, serial, first, packets)| Item::Pull {
+            (block(), any::<u16>(), number(), 1..=u64::MAX, any::<bool>()).prop_map(
+                |(block, serial, first, packets, tell)| Item::Pull {
                     block,
-                    serial,
-                    first,
-                    packets
+                    pull: Pull {
+                        serial,
+                        first,
+                        packets: packets << (u64::from(tell) * 63) << u64::from(tell),
+                        tell,
+                    },
                 }
             ),
             block().prop_map(|block| Item::Got { block }),

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::super::inbound::Inbound;
 use super::super::message::{Data, Item, packet_bytes, packets};
 use super::super::{Error, Gone, Memory, PACKET, Scheme};
-use super::{Exchange, Io, MAX_OVERDUE, REMINDED, SENDERS};
+use super::{Exchange, Io, LAST, MAX_OVERDUE, REMINDED, SENDERS};
 use crate::ids::Rank;
 
 impl Exchange {
@@ -82,7 +82,8 @@ impl Exchange {
         let inbound =
             (self.inbound.entry(round)).or_insert_with(|| Inbound::new(count, count, io.now));
         let before = inbound.outstanding();
-        io.credit.came(io.now, from, data.first);
+        io.credit
+            .came(io.now, from, data.first, data.packets.count_ones());
         let mut left = data.packets;
         while left != 0 {
             let number = data.first + left.trailing_zeros();
@@ -108,7 +109,23 @@ impl Exchange {
             self.ask_at = io.now + io.credit.round_trip();
             let block = self.block();
             io.outbox.push(from, Item::Got { block });
+            self.last[self.next_last % LAST] = round;
+            self.next_last += 1;
             self.look_back(round, io);
+            if self.got.is_full() && io.counters.asked_again > 0 {
+                self.say_again(io);
+            }
+        }
+    }
+
+    /// The last blocks have come over a network that loses datagrams. Their senders wait for nothing but to hear so, and would
+    /// ask only after a while.
+    fn say_again(&self, io: &mut Io<'_>) {
+        let block = self.block();
+        for place in 1..=LAST.min(self.next_last) {
+            let round = self.last[(self.next_last - place) % LAST];
+            let from = self.order.source(self.me, round);
+            io.outbox.push(from, Item::Got { block });
         }
     }
 
@@ -145,37 +162,33 @@ impl Exchange {
     pub(in crate::exchange) fn served(&mut self, from: Rank, serial: u16, io: &mut Io<'_>) {
         if let Some(inbound) = self.inbound.get_mut(&self.order.round(from, self.me)) {
             let before = inbound.outstanding();
-            inbound.served(serial);
+            inbound.served(io.now, serial);
             io.credit.change(before, inbound.outstanding());
         }
     }
 
-    /// Asks for packets, as far as the credit goes: lost ones, then those of the earliest rounds. A block that has its whole
-    /// window and wants more holds back those after it, unless its sender is slow; so two senders share the link
-    /// only when the end of a block meets the beginning of the next.
+    /// Asks for packets, as far as the credit goes, the earliest rounds first. Senders of the next rounds are asked ahead, so
+    /// that one that has nothing else to do need not wait to be asked; they serve their earlier rounds before this rank.
     pub(in crate::exchange) fn pull(&mut self, io: &mut Io<'_>) {
-        let slow = io.credit.slow();
         let mut active = self
             .inbound
             .values()
             .filter(|inbound| inbound.outstanding() > 0)
             .count();
         let rounds: Vec<u32> = self.inbound.keys().copied().collect();
-        let mut holds = false;
         for round in rounds {
             if io.credit.left() == 0 {
                 return;
             }
+            let is_active = self.inbound[&round].outstanding() > 0;
+            active += usize::from(self.pull_from(round, io) && !is_active);
+            // In step, two senders share the link only when the end of a block meets the beginning of the next.
             let inbound = &self.inbound[&round];
-            let is_active = inbound.outstanding() > 0;
-            let may_begin = !holds && Self::has_room(active, inbound.wants(io.now), io);
-            let may_go_on = is_active && !holds;
-            if may_go_on || inbound.has_lost(io.now) || (may_begin && inbound.wants(io.now) > 0) {
-                active += usize::from(self.pull_from(round, io) && !is_active);
+            if !self.is_out_of_step && inbound.outstanding() > 0 && inbound.wants() > 0 {
+                return;
             }
-            holds |= self.inbound[&round].holds_until(io.now, slow).is_some();
         }
-        while !holds && io.credit.left() >= io.credit.chunk() {
+        while io.credit.left() >= io.credit.chunk() {
             let Some(round) = self.next_waiting() else {
                 return;
             };
@@ -187,7 +200,7 @@ impl Exchange {
             let inbound = Inbound::new(count, 0, io.now);
             self.inbound.insert(round, inbound);
             active += usize::from(self.pull_from(round, io));
-            holds = self.inbound[&round].holds_until(io.now, slow).is_some();
+            self.look_back(round, io);
         }
     }
 
@@ -217,28 +230,23 @@ impl Exchange {
             return false;
         };
         let before = inbound.outstanding();
-        let wants = inbound.wants(io.now);
+        let wants = inbound.wants();
         let most = wants
             .min(io.credit.each().saturating_sub(before))
             .min(io.credit.left());
-        let is_worth = most >= io.credit.chunk() || most == wants || inbound.has_lost(io.now);
+        let is_worth = most >= io.credit.chunk() || most == wants || inbound.has_lost();
         if most == 0 || !is_worth {
             return false;
         }
-        let Some(((serial, first, packets), again)) = inbound.ask(io.now, most.max(1)) else {
+        let Some((pull, again)) = inbound.ask(io.now, most) else {
             return false;
         };
         io.counters.asked_again += u64::from(again);
+        self.is_out_of_step |= again > 0;
         let from = self.order.source(self.me, round);
-        io.credit.asked(io.now, from, first);
+        io.credit.asked(io.now, from, pull.first);
         io.credit.change(before, inbound.outstanding());
-        let pull = Item::Pull {
-            block,
-            serial,
-            first,
-            packets,
-        };
-        io.outbox.push(from, pull);
+        io.outbox.push(from, Item::Pull { block, pull });
         true
     }
 }

@@ -124,12 +124,8 @@ impl Endpoint {
             Item::Known { number } => self.letters.known(from, number, io),
             Item::Pull {
                 block: BlockId::Message(number),
-                serial,
-                first,
-                packets,
-            } => self
-                .letters
-                .pulled(from, number, (serial, first, packets), io),
+                pull,
+            } => self.letters.pulled(from, number, pull, io),
             Item::Got {
                 block: BlockId::Message(number),
             } => self.letters.acknowledged(from, number, io),
@@ -189,12 +185,7 @@ impl Endpoint {
         match item {
             Item::Ready { bytes, pushed, .. } => exchange.ready(from, bytes, pushed, io),
             Item::WhoIsReady { .. } => exchange.asked_ready(from, io),
-            Item::Pull {
-                serial,
-                first,
-                packets,
-                ..
-            } => exchange.pulled(from, serial, first, packets, io),
+            Item::Pull { pull, .. } => exchange.pulled(from, pull, io),
             Item::Got { .. } => exchange.acknowledged(from, io),
             Item::Served { serial, .. } => exchange.served(from, serial, io),
             Item::Refuse { .. } => exchange.refused(from),
