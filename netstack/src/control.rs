@@ -17,7 +17,7 @@ use crate::counters::Counters;
 use crate::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId};
 use crate::io::{IoReply, MAX_CALL_DATA};
 use crate::job::control::Jobs;
-use crate::job::{JobSpec, LaunchError};
+use crate::job::{AdoptedRank, JobSpec, LaunchError};
 use crate::join::farewell::Farewells;
 use crate::join::registry::{Message, Registry};
 use crate::page::PageReply;
@@ -135,6 +135,9 @@ impl Endpoint {
         match kind {
             Kind::Heartbeat => {
                 let vitals = crate::wire::join::parse_heartbeat(payload);
+                if let Some(boot) = self.registry.boot(node) {
+                    self.jobs.heard(now, node, boot);
+                }
                 if let Some(job) = vitals.ok().and_then(|vitals| vitals.job) {
                     self.jobs.reported(now, node, job);
                 }
@@ -143,6 +146,9 @@ impl Endpoint {
                 CommandAck::Job(ack) => {
                     self.jobs
                         .acknowledge(now, node, &ack, &mut self.rng, &mut self.outbox);
+                }
+                CommandAck::Claimed(ack) => {
+                    self.jobs.claimed(now, node, &ack, &mut self.outbox);
                 }
                 CommandAck::Dropped(ack) => {
                     self.drops.acknowledge(now, node, ack, &mut self.outbox);
@@ -301,6 +307,29 @@ impl Endpoint {
             |node| self.registry.is_up(node) && !self.farewells.is_asked(node),
             node_limit,
         )
+    }
+
+    /// Goes on with a job that an earlier run of the control node launched; `ranks` says of each rank of `spec`
+    /// how it stands, `begun` that all were told to start. When a node is heard whose rank is open, it is asked for the job, and `Claimed`
+    /// follows, or `RankLost`. Until then the node counts as having the job, whether it is up or not; whoever
+    /// does not want to wait any longer says so with [`Self::abandon`].
+    ///
+    /// # Errors
+    /// [`LaunchError`]; `BadSize` also when no rank is open.
+    pub fn adopt(
+        &mut self,
+        spec: JobSpec,
+        begun: bool,
+        ranks: &[AdoptedRank],
+    ) -> Result<(), LaunchError> {
+        let node_limit = self.registry.config().limits.nodes;
+        self.jobs.adopt(spec, begun, ranks, node_limit)
+    }
+
+    /// A node with an adopted rank is not waited for any longer; nothing happens if it has been heard. Should
+    /// it come back with the job, it is told to drop it.
+    pub fn abandon(&mut self, node: NodeId, job: JobId) {
+        self.jobs.abandon(node, job, &mut self.outbox);
     }
 
     /// Asks a node to leave the cluster in good order and halt; it takes no job from now on.

@@ -69,7 +69,8 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The control node welcomed this node; comes again for every new session (after the control
-    /// node restarted, or when it had given this node up).
+    /// node restarted, or when it had given this node up). A job that the node has goes on meanwhile: what
+    /// it submits waits until the control node claims it, or says with a `Cancel` that it does not know it.
     Joined {
         /// The run of the control node.
         control: ControlEpoch,
@@ -229,20 +230,28 @@ impl Endpoint {
         {
             Received::Nothing => {}
             Received::NewSession => {
-                self.jobs.new_session(&mut self.outbox);
-                self.pages.clear();
+                self.jobs.new_session();
+                if self.jobs.present().is_none() {
+                    self.pages.clear();
+                }
                 self.ledger.new_session();
                 self.drops.new_session();
                 self.stays_for = None;
             }
             Received::Message(message) => self.message(now, &message),
         }
+        let heard = self.link.last_heard();
+        if let Some(entry) = self.jobs.present_mut().filter(|entry| !entry.is_adrift()) {
+            entry.heard = entry.heard.max(heard);
+        }
     }
 
     fn message(&mut self, now: Instant, message: &Message<'_>) {
         let Message { kind, seq, payload } = *message;
         let understood = match kind {
-            Kind::Command => Command::parse(payload).map(|command| self.command(seq, &command)),
+            Kind::Command => {
+                Command::parse(payload).map(|command| self.command(now, seq, &command))
+            }
             Kind::HoldingsAck => join_wire::parse_echo(payload).map(|number| {
                 let expected = self.ledger.acknowledged(number);
                 self.outbox.counters.stale += u64::from(!expected);
@@ -272,10 +281,10 @@ impl Endpoint {
         }
     }
 
-    fn command(&mut self, seq: u64, command: &Command<'_>) {
+    fn command(&mut self, now: Instant, seq: u64, command: &Command<'_>) {
         if let Command::Drop { id, program } = *command {
             self.drops.command(id, program, &mut self.outbox);
-        } else if let Some(dropped) = self.jobs.command(seq, command, &mut self.outbox) {
+        } else if let Some(dropped) = self.jobs.command(now, seq, command, &mut self.outbox) {
             self.pages.cancel(dropped);
         }
     }
@@ -326,14 +335,37 @@ impl Endpoint {
         Some(length)
     }
 
+    /// When the node ends its job, if it hears nothing of a control node that knows it until then.
+    fn keeps_until(&self) -> Option<Instant> {
+        let entry = self.jobs.present()?;
+        let alone = entry.is_adrift() || !self.link.is_joined();
+        let keep = self.link.keep_job()?;
+        alone.then_some(entry.heard + keep)
+    }
+
+    /// A job that no control node knows does not go on asking, and ends some time.
+    fn look_after_job(&mut self, now: Instant) {
+        if self.keeps_until().is_some_and(|until| until <= now)
+            && let Some(job) = self.jobs.give_up(&mut self.outbox)
+        {
+            self.pages.cancel(job);
+        }
+        let entry = self.jobs.present();
+        let adrift = entry.filter(|entry| entry.is_adrift());
+        self.link.set_adrift(adrift.map(|entry| entry.job));
+        let wait = entry.is_some() && (adrift.is_some() || !self.link.is_joined());
+        self.pages.set_waiting(wait);
+    }
+
     fn next_datagram(&mut self, now: Instant, out: &mut [u8]) -> Option<usize> {
+        self.look_after_job(now);
         let own = self
             .link
             .poll_transmit(now, &mut self.rng, &mut self.outbox, out);
         if own.is_some() || !self.link.has_session() {
             return own;
         }
-        let job = self.jobs.next_ack().map(CommandAck::Job);
+        let job = self.jobs.next_ack();
         if let Some(ack) = job.or_else(|| self.drops.next_answer().map(CommandAck::Dropped)) {
             return self
                 .link
@@ -346,6 +378,7 @@ impl Endpoint {
         }
         let timeout = self.call_timeout();
         if let Some(entry) = self.jobs.present_mut()
+            && !entry.is_adrift()
             && let Some((call, op, repeated)) = entry.io.due(now, timeout, &mut self.rng)
         {
             let job = entry.job;
@@ -385,9 +418,12 @@ impl Endpoint {
         if self.jobs.has_acks() || self.drops.has_answer() || self.stays_for.is_some() {
             return Some(Instant::ZERO);
         }
-        let calls = self.jobs.present().and_then(|entry| entry.io.deadline());
+        let present = self.jobs.present().filter(|entry| !entry.is_adrift());
+        let calls = present.and_then(|entry| entry.io.deadline());
         let (reports, pages) = (self.ledger.deadline(), self.pages.poll_timeout());
-        [link, calls, reports, pages].into_iter().flatten().min()
+        let keeps = self.keeps_until();
+        let all = [link, calls, reports, pages, keeps];
+        all.into_iter().flatten().min()
     }
 
     /// When the next heartbeat is due, or the next HELLO: the only deadline that a node must

@@ -7,6 +7,8 @@
 //! - at most a window of calls of a rank waits for replies;
 //! - nodes join, are lost and leave in an order that makes sense, and only nodes that exist;
 //! - a rank starts once, before its first call; one whose node holds all its pages fetches none;
+//! - a restart of the control node loses no job, and none runs twice: what it writes down is what it was told,
+//!   and each call is carried out once;
 //! - what is to be dropped is answered once. (That the status table is what the nodes hold in the
 //!   end is checked by [`crate::world`].)
 
@@ -18,7 +20,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use netstack::control::{Endpoint, Event};
 use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, Rank};
 use netstack::io::{ExitStatus, IoReply};
-use netstack::job::{JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode, StartMode};
+use netstack::job::{
+    AdoptedRank, JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode, StartMode,
+};
 use netstack::page::PageReply;
 use netstack::retention::Reuse;
 use netstack::rng::Rng;
@@ -30,6 +34,9 @@ use status::StatusTable;
 
 /// How long after a failed launch the next attempt comes.
 const LAUNCH_RETRY: Micros = Micros::from_millis(500);
+
+/// How long after a restart nodes with a rank are waited for.
+const RETURN_LIMIT: Micros = Micros::from_secs(30);
 
 /// How a rank ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +58,6 @@ pub enum State {
     Running,
     /// All ranks have ended.
     Closed,
-    /// The control node was restarted meanwhile.
-    Aborted,
 }
 
 /// A job and what is known about it.
@@ -63,6 +68,10 @@ struct Record {
     cancel_at: Option<Instant>,
     cancelled: bool,
     at_once: bool,
+    /// All ranks were told to start.
+    begun: bool,
+    /// The boots of its nodes when the control node was restarted last.
+    boots: BTreeMap<NodeId, BootEpoch>,
     outcomes: BTreeMap<Rank, Outcome>,
     ranks: BTreeMap<Rank, RankRecord>,
 }
@@ -78,6 +87,14 @@ struct RankRecord {
     retained: bool,
     ready: bool,
     started: bool,
+    /// It is awaited after a restart of the control node.
+    awaited: bool,
+    /// It went on over one, and was ready or started before.
+    claimed: bool,
+    /// The last call that an earlier run of the control node has carried out, and of those the last that
+    /// has come again.
+    known_calls: u64,
+    again: u64,
 }
 
 /// Something the operator will do later.
@@ -85,6 +102,8 @@ struct RankRecord {
 enum Task {
     Page(PageReply),
     Reply(NodeId, JobId, Rank, CallId, IoReply),
+    /// Nodes of these jobs that have not come back are not waited for any longer.
+    Abandon(Vec<JobId>),
 }
 
 /// The control node's user.
@@ -115,6 +134,8 @@ pub struct Operator {
     pub silent_ranks: u64,
     /// Drops that were answered.
     pub dropped: u64,
+    /// Ranks that went on over a restart.
+    pub adopted: u64,
 }
 
 fn check(holds: bool, what: impl FnOnce() -> String) -> Checked {
@@ -130,6 +151,8 @@ impl Operator {
             cancel_at: None,
             cancelled: false,
             at_once: false,
+            begun: false,
+            boots: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             ranks: BTreeMap::new(),
         };
@@ -149,20 +172,57 @@ impl Operator {
             warm_ranks: 0,
             silent_ranks: 0,
             dropped: 0,
+            adopted: 0,
         }
     }
 
-    /// The control node was killed and starts afresh: what it had in memory is gone.
-    pub fn restart(&mut self, endpoint: Endpoint) {
+    /// The control node was killed and starts afresh: what it had in memory is gone, what it has written down
+    /// is not, and its jobs go on.
+    pub fn restart(&mut self, now: Instant, endpoint: Endpoint) {
         self.endpoint = endpoint;
         self.tasks.clear();
-        self.up.clear();
         self.drops.clear();
-        for record in self.records.values_mut() {
-            if record.state == State::Running {
-                record.state = State::Aborted;
+        let boots = std::mem::take(&mut self.up);
+        let mut adopted = Vec::new();
+        for (job, record) in &mut self.records {
+            if record.state != State::Running {
+                continue;
+            }
+            let plan = &self.plans[job];
+            if record.outcomes.len() == plan.nodes.len() {
+                record.state = State::Closed;
+                continue;
+            }
+            record.adopt(plan, &boots);
+            let ranks = record.adopted_ranks(plan);
+            let spec = spec(plan, &self.status, Some(record.at_once));
+            let taken = self.endpoint.adopt(spec, record.begun, &ranks);
+            taken.expect("the endpoint has nothing yet");
+            if record.cancelled {
+                self.endpoint.cancel(now, *job, 9);
+            }
+            adopted.push(*job);
+        }
+        self.later(now + RETURN_LIMIT, Task::Abandon(adopted));
+    }
+
+    /// Nodes that have not come back since a restart are given up.
+    fn abandon(&mut self, now: Instant, jobs: &[JobId]) -> Checked {
+        for job in jobs {
+            let ranks = &self.records[job].ranks;
+            let awaited: Vec<Rank> = (ranks.iter())
+                .filter(|(_, rank)| rank.awaited)
+                .map(|(rank, _)| *rank)
+                .collect();
+            for rank in awaited {
+                let node = self.plans[job].nodes[rank.0 as usize];
+                if !self.up.contains_key(&node) {
+                    self.ended(now, *job, rank, Outcome::Lost)?;
+                    self.endpoint.abandon(node, *job);
+                }
             }
         }
+        Ok(())
     }
 
     /// Where a job stands.
@@ -170,9 +230,9 @@ impl Operator {
         self.records[&job].state
     }
 
-    /// All jobs have closed or were aborted, and all drops were answered.
+    /// All jobs have closed, and all drops were answered.
     pub fn is_done(&self) -> bool {
-        let done = |record: &Record| matches!(record.state, State::Closed | State::Aborted);
+        let done = |record: &Record| record.state == State::Closed;
         self.records.values().all(done) && self.drops.is_empty()
     }
 
@@ -200,7 +260,7 @@ impl Operator {
         let launch = records.filter_map(|record| match record.state {
             State::Waiting => Some(record.next_attempt),
             State::Running => record.cancel_at,
-            State::Closed | State::Aborted => None,
+            State::Closed => None,
         });
         [task, launch.min(), self.endpoint.poll_timeout()]
             .into_iter()
@@ -224,6 +284,7 @@ impl Operator {
                     state.unanswered -= 1;
                     self.endpoint.io_reply(now, node, job, call, reply);
                 }
+                Task::Abandon(jobs) => self.abandon(now, &jobs)?,
             }
         }
         self.launch_and_cancel(now);
@@ -238,7 +299,7 @@ impl Operator {
             match record.state {
                 State::Waiting if record.next_attempt <= now => {
                     let plan = &self.plans[job];
-                    let spec = spec(plan, &self.status);
+                    let spec = spec(plan, &self.status, None);
                     record.at_once = spec.start == StartMode::AtOnce;
                     match self.endpoint.launch(now, spec) {
                         Ok(()) => {
@@ -283,13 +344,14 @@ impl Operator {
                 })?;
                 if waiting == 0 {
                     self.endpoint.start(now, job);
+                    self.records.get_mut(&job).expect("it runs").begun = true;
                 }
                 Ok(())
             }
             Event::Started { job, rank, .. } => {
                 let at_once = self.records[&job].at_once;
                 let state = self.rank(job, rank)?;
-                let ready = state.ready || at_once;
+                let ready = state.ready || at_once || state.claimed;
                 let again = std::mem::replace(&mut state.started, true);
                 check(ready && !again, || {
                     format!("rank {rank} of job {job} started wrongly")
@@ -316,9 +378,16 @@ impl Operator {
             Event::RankLost {
                 job, rank, reason, ..
             } => {
-                check(reason != RankLoss::Forgotten, || {
-                    format!("rank {rank} of job {job} was forgotten by its node")
-                })?;
+                let plan = &self.plans[&job];
+                let node = plan.nodes[rank.0 as usize];
+                // A node that has booted while the control node was away knows nothing.
+                let before = self.records[&job].boots.get(&node);
+                let booted = before.is_none_or(|boot| self.up.get(&node) != Some(boot));
+                let forgot = matches!(reason, RankLoss::Forgotten | RankLoss::GivenUp);
+                check(
+                    !forgot || (booted && !self.records[&job].boots.is_empty()),
+                    || format!("rank {rank} of job {job} was forgotten by its node ({reason:?})"),
+                )?;
                 self.ended(now, job, rank, Outcome::Lost)
             }
             Event::JobClosed { job } => {
@@ -334,6 +403,21 @@ impl Operator {
                 })
             }
             Event::PageWanted(wanted) => self.page_wanted(now, wanted),
+            Event::Claimed {
+                job,
+                rank,
+                input_bytes,
+                ..
+            } => {
+                let state = self.rank(job, rank)?;
+                let awaited = std::mem::take(&mut state.awaited);
+                state.stdin = input_bytes;
+                state.claimed = true;
+                self.adopted += 1;
+                check(awaited, || {
+                    format!("rank {rank} of job {job} was claimed twice")
+                })
+            }
             Event::Retained { job, rank, .. } => {
                 let state = self.rank(job, rank)?;
                 let again = std::mem::replace(&mut state.retained, true);
@@ -447,7 +531,40 @@ impl Operator {
     }
 }
 
-fn spec(plan: &Plan, status: &StatusTable) -> JobSpec {
+impl Record {
+    /// What is left of it after a restart of the control node.
+    fn adopt(&mut self, plan: &Plan, boots: &BTreeMap<NodeId, BootEpoch>) {
+        let on = |node: &NodeId| Some((*node, *boots.get(node)?));
+        self.boots = plan.nodes.iter().filter_map(on).collect();
+        for number in 0..plan.nodes.len() {
+            let rank = Rank(number as u32);
+            if !self.outcomes.contains_key(&rank) {
+                let state = self.ranks.entry(rank).or_default();
+                (state.ready, state.started, state.awaited) = (false, false, true);
+                state.claimed = false;
+                (state.unanswered, state.known_calls, state.again) = (0, state.last_call, 0);
+                state.reader_free_at = Instant::ZERO;
+            }
+        }
+    }
+
+    fn adopted_ranks(&self, plan: &Plan) -> Vec<AdoptedRank> {
+        let ranks = plan.nodes.iter().enumerate().map(|(number, node)| {
+            let rank = Rank(number as u32);
+            if self.outcomes.contains_key(&rank) {
+                return AdoptedRank::Ended;
+            }
+            let has_called = self.ranks[&rank].last_call > 0;
+            let may_launch = (self.at_once || !self.begun) && !has_called;
+            let launch_on = self.boots.get(node).copied().filter(|_| may_launch);
+            AdoptedRank::Open { launch_on }
+        });
+        ranks.collect()
+    }
+}
+
+/// How a plan is launched; `at_once`: as it was before a restart.
+fn spec(plan: &Plan, status: &StatusTable, at_once: Option<bool>) -> JobSpec {
     let program = plan.program();
     let place = |(rank, node): (usize, &NodeId)| RankSpec {
         node: *node,
@@ -465,7 +582,7 @@ fn spec(plan: &Plan, status: &StatusTable) -> JobSpec {
         monitor_period_us: 0,
         memory_limit: 0,
         retention: plan.retention,
-        start: match plan.hurried && short {
+        start: match at_once.unwrap_or(plan.hurried && short) {
             true => StartMode::AtOnce,
             false => StartMode::OnCommand,
         },

@@ -91,8 +91,8 @@ pub struct Summary {
     pub output_bytes: u64,
     /// Jobs that closed.
     pub closed: usize,
-    /// Jobs that a restart of the control node aborted.
-    pub aborted: usize,
+    /// Ranks that went on over a restart of the control node.
+    pub adopted: u64,
     /// Of the closed jobs, those that ran to their end on all ranks.
     pub completed: usize,
     /// Ranks that exited and had found pages of their program.
@@ -325,7 +325,8 @@ impl World {
                 self.control_boots += 1;
                 let seed = self.rng.next_u64();
                 let config = control_config(self.control_boots, seed);
-                self.operator.restart(control::Endpoint::new(config));
+                self.operator
+                    .restart(self.now, control::Endpoint::new(config));
                 self.arm_control();
                 Ok(())
             }
@@ -568,7 +569,7 @@ impl World {
             losses: self.operator.losses,
             output_bytes: self.operator.output_bytes,
             closed: count(State::Closed),
-            aborted: count(State::Aborted),
+            adopted: self.operator.adopted,
             completed: self.operator.plans.keys().filter(whole).count(),
             warm_ranks: self.operator.warm_ranks,
             silent_ranks: self.operator.silent_ranks,

@@ -108,9 +108,12 @@ fn crashed_and_cut_off_nodes_come_back() {
 
 #[test]
 fn a_restarted_control_node_goes_on() {
+    let mut adopted = 0;
     for summary in pass("restart", 1..=10) {
-        assert_eq!(summary.closed + summary.aborted, 8);
+        assert_eq!(summary.closed, 8);
+        adopted += summary.adopted;
     }
+    assert!(adopted > 0, "no restart met a job");
 }
 
 #[test]

@@ -185,6 +185,18 @@ pub enum Event {
         /// Pages of 4 KiB held of the program; 0: it is cold.
         pages: u32,
     },
+    /// The node of an adopted rank has it still ([`crate::control::Endpoint::adopt`]). `Started` or
+    /// `LaunchReady` follows, at once or when it is loaded, then the calls that no run has answered.
+    Claimed {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeId,
+        /// The rank.
+        rank: Rank,
+        /// Bytes that it has read from its standard input.
+        input_bytes: u64,
+    },
     /// A rank is loaded and ready to start.
     LaunchReady {
         /// The job.

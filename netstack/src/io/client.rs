@@ -17,6 +17,13 @@ const SLOWEST: Micros = Micros::from_secs(1);
 /// First question after a call that is pending; its reply is sent when it is done, so this is
 /// needed only when that was lost. Doubles up to [`SLOWEST`].
 const PENDING_FIRST: Micros = Micros::from_millis(250);
+/// Descriptor of standard input.
+const STDIN: u32 = 0;
+
+const _: () = assert!(
+    WINDOW <= u8::BITS,
+    "a byte says which calls of a window are done"
+);
 
 #[derive(Debug)]
 struct Call {
@@ -50,6 +57,8 @@ pub(crate) struct Client {
     calls: VecDeque<Call>,
     next: u64,
     bytes: usize,
+    /// Bytes that reads of standard input have brought.
+    input_bytes: u64,
     exit: Option<CallId>,
 }
 
@@ -59,6 +68,7 @@ impl Client {
             calls: VecDeque::new(),
             next: 1,
             bytes: 0,
+            input_bytes: 0,
             exit: None,
         }
     }
@@ -66,6 +76,24 @@ impl Client {
     /// The number of the Exit call, once submitted.
     pub(crate) fn exit(&self) -> Option<CallId> {
         self.exit
+    }
+
+    /// What another run of the control node has to know of the calls: the first that is not done, which of
+    /// the window behind it are (bit i: first + i), and the bytes read from standard input.
+    pub(crate) fn standing(&self) -> (CallId, u8, u64) {
+        let first = self.calls.front().map_or(CallId(self.next), |call| call.id);
+        let window = self.calls.iter().take(WINDOW as usize);
+        let done = window.enumerate().filter(|(_, call)| call.done);
+        let mask = done.fold(0, |mask, (index, _)| mask | 1 << index);
+        (first, mask, self.input_bytes)
+    }
+
+    /// Another run of the control node goes on with the job: what is not done is sent anew.
+    pub(crate) fn begin_again(&mut self) {
+        for call in &mut self.calls {
+            (call.pending, call.tries) = (false, 0);
+            call.next_at = Instant::ZERO;
+        }
     }
 
     /// Calls that are not done.
@@ -162,6 +190,9 @@ impl Client {
             IoOp::Read { size, .. } => length > *size as usize,
             _ => length > 0,
         };
+        if matches!(&call.op, IoOp::Read { fd: STDIN, .. }) && !oversized {
+            self.input_bytes += length as u64;
+        }
         call.done = true;
         self.bytes -= held(&call.op);
         call.op = IoOp::Read {

@@ -4,7 +4,7 @@
 //! the last [`WINDOW`] calls are kept: a node that sends call n has the replies of all calls up
 //! to n - [`WINDOW`].
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::CallId;
 use crate::io::{IoOp, IoReply, WINDOW};
@@ -29,6 +29,8 @@ pub(crate) struct Channel {
     early: BTreeMap<u64, IoOp>,
     /// Calls handed on; the reply once there is one.
     replies: BTreeMap<u64, Option<IoReply>>,
+    /// Calls from `next` on that an earlier run of the control node has answered; fewer than a window.
+    done_before: BTreeSet<u64>,
     exit: Option<u64>,
 }
 
@@ -38,11 +40,25 @@ impl Channel {
             next: 1,
             early: BTreeMap::new(),
             replies: BTreeMap::new(),
+            done_before: BTreeSet::new(),
             exit: None,
         }
     }
 
+    /// The channel of a rank that an earlier run of the control node has served: `first` is the first call
+    /// that is not done, bit i of `done` says that `first` + i is.
+    pub(crate) fn resumed(first: CallId, done: u8) -> Self {
+        let is_done = |index: &u64| done >> index & 1 == 1;
+        let behind = (0..u64::from(WINDOW)).filter(is_done);
+        Channel {
+            next: first.0,
+            done_before: behind.map(|index| first.0.saturating_add(index)).collect(),
+            ..Channel::new()
+        }
+    }
+
     pub(crate) fn receive(&mut self, call: CallId, op: IoOp) -> Outcome {
+        self.pass_done();
         let number = call.0;
         if number < self.next {
             let kept = self.replies.contains_key(&number);
@@ -64,8 +80,16 @@ impl Channel {
         Outcome::Taken
     }
 
+    /// Goes past calls that nobody will make again.
+    fn pass_done(&mut self) {
+        while self.done_before.remove(&self.next) {
+            self.next += 1;
+        }
+    }
+
     /// The next call to hand on.
     pub(crate) fn next(&mut self) -> Option<(CallId, IoOp)> {
+        self.pass_done();
         let op = self.early.remove(&self.next)?;
         let number = self.next;
         self.next += 1;

@@ -13,12 +13,16 @@
 //! says so or by its first call, whichever arrives first. [`answers`] has these steps, [`calls`]
 //! what running ranks ask for, [`orphans`] the jobs that nodes should not have.
 //!
+//! A job of an earlier run of the control node is *adopted* ([`adoption`]): each of its ranks is awaited until
+//! its node is heard, then claimed, and goes on where it is.
+//!
 //! A command is repeated for as long as its node is up and has not said that it is done: a node
 //! that computes looks at its network once a second only.
 //!
 //! Invariant: a node has at most one rank that is not gone; a node that reports a job it should
 //! not have (an orphan) is told to drop it until it says that it has.
 
+mod adoption;
 mod answers;
 mod calls;
 mod orphans;
@@ -29,7 +33,7 @@ use alloc::sync::Arc;
 use crate::backoff::Backoff;
 use crate::control::Event;
 use crate::control::outbox::{Outbox, Outgoing};
-use crate::ids::{JobId, NodeId, Rank};
+use crate::ids::{BootEpoch, JobId, NodeId, Rank};
 use crate::io::server::Channel;
 use crate::job::{JobSpec, LaunchError, LaunchSpec, RankLoss, RankSpec, launch_block};
 use crate::rng::Rng;
@@ -45,6 +49,10 @@ const SIGKILL: u8 = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// Adopted; its node has not been heard in this run.
+    Awaited,
+    /// Adopted; its node is asked how it stands.
+    Claiming,
     Retaining,
     Launching,
     Ready,
@@ -62,6 +70,9 @@ struct RankState {
     rank: Rank,
     launch_block: Arc<[u8]>,
     phase: Phase,
+    /// Adopted: the boot that may be launched on if it has never heard of the job, since it was up when the
+    /// earlier run ended.
+    launch_on: Option<BootEpoch>,
     /// The signal of the last cancel the node has acknowledged.
     cancelled: u8,
     channel: Channel,
@@ -259,6 +270,8 @@ impl Jobs {
             orphan: false,
         });
         match rank.phase {
+            Phase::Awaited => None,
+            Phase::Claiming => Some(Command::Claim { job }),
             // Also asks a node that has the cancel already how far it is.
             Phase::Retaining => Some(cancel.unwrap_or(Command::Retain {
                 job,
@@ -320,6 +333,7 @@ impl RankState {
                 true => Phase::Retaining,
                 false => Phase::Launching,
             },
+            launch_on: None,
             cancelled: 0,
             channel: Channel::new(),
             exit_seen: false,
@@ -328,7 +342,7 @@ impl RankState {
     }
 
     fn is_loading(&self) -> bool {
-        matches!(self.phase, Phase::Retaining | Phase::Launching) && !self.exit_seen
+        !matches!(self.phase, Phase::Ready | Phase::Running) && !self.exit_seen
     }
 }
 

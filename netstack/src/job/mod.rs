@@ -25,7 +25,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::ids::{JobId, NodeId, ProgramId, Rank};
+use crate::ids::{BootEpoch, JobId, NodeId, ProgramId, Rank};
 use crate::retention::Retention;
 
 /// Longest text of a refusal in bytes.
@@ -102,6 +102,20 @@ pub struct RankSpec {
     pub launch_block: Arc<[u8]>,
     /// Send RETAIN first and LAUNCH when it is acknowledged (the published flow).
     pub retain: bool,
+}
+
+/// How a rank of a job stands that an earlier run of the control node launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdoptedRank {
+    /// It has ended, and its end is known.
+    Ended,
+    /// It has not, as far as is known.
+    Open {
+        /// The boot of its node that was up when the earlier run ended, where it is possible that it was
+        /// never told of the job: if it says so, the job is launched there. None: that is not possible, or
+        /// not wanted.
+        launch_on: Option<BootEpoch>,
+    },
 }
 
 /// Why a job was not taken.
@@ -198,4 +212,6 @@ pub enum RankLoss {
     NodePanicked,
     /// Its node does not know the job (any more).
     Forgotten,
+    /// Its node had no control node that knew the job for so long that it ended it.
+    GivenUp,
 }

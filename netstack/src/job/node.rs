@@ -5,6 +5,11 @@
 //! RETAIN before it, says of the job before it that its exit was answered (if it has exited) or that
 //! it is an orphan (if not), whatever got lost on the way.
 //!
+//! A job outlives the control node that launched it: in a new session, and while none is heard, it goes on
+//! *adrift*. Its calls and page requests wait, until the control node claims the job, says that it does
+//! not know it, or launches another, or until it has been adrift for too long
+//! ([`crate::join::Timing::keep_job`]).
+//!
 //! Invariant: a job id that has ended here is never launched again: the last [`FINISHED`] are
 //! remembered, more than the replay window can hold commands of, and no LAUNCH or RETAIN is taken
 //! that was sent before one that has been taken.
@@ -18,13 +23,16 @@ use crate::io::client::Client;
 use crate::job::{LaunchRefusal, LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode};
 use crate::join::window;
 use crate::node::{Event, Outbox};
-use crate::wire::job::{Command, JobAck, JobStatus};
+use crate::time::Instant;
+use crate::wire::job::{ClaimAck, Command, CommandAck, JobAck, JobStatus};
 
 /// Ended jobs remembered. Every job took at least one command, so a repetition of a LAUNCH that
 /// passes the replay window finds its job here.
 const FINISHED: usize = 64;
 /// Refusals whose text is kept for a repeated LAUNCH.
 const REFUSED: usize = 4;
+/// Jobs remembered that ended in earlier sessions, or adrift; a claim of one is answered so.
+const ENDED_BEFORE: usize = FINISHED;
 /// Answers to commands waiting to be sent; the control node repeats what got none.
 const ACKS: usize = 16;
 /// The signal that ends an orphan.
@@ -40,6 +48,17 @@ pub(crate) struct Entry {
     status: JobStatus,
     cancel_signal: u8,
     start: StartMode,
+    /// Its session is over, and no other has claimed it.
+    adrift: bool,
+    /// When a control node that knows it was heard last.
+    pub(crate) heard: Instant,
+}
+
+impl Entry {
+    /// Its calls and page requests wait for a control node that knows it.
+    pub(crate) fn is_adrift(&self) -> bool {
+        self.adrift
+    }
 }
 
 /// The job for which the node was told to retain a program, until its launch.
@@ -59,7 +78,12 @@ pub(crate) struct Jobs {
     newest: u64,
     refused: VecDeque<(JobId, LaunchRefusal)>,
     finished: VecDeque<JobId>,
+    /// What was refused in the session before this one.
+    refused_before: VecDeque<(JobId, LaunchRefusal)>,
+    ended_before: VecDeque<JobId>,
     acks: VecDeque<JobId>,
+    /// The job was claimed, which is to be answered.
+    claimed: bool,
 }
 
 impl Jobs {
@@ -81,11 +105,20 @@ impl Jobs {
     /// whose page requests are void.
     pub(crate) fn command(
         &mut self,
+        now: Instant,
         seq: u64,
         command: &Command<'_>,
         out: &mut Outbox,
     ) -> Option<JobId> {
         let job = command.job()?;
+        if matches!(command, Command::Cancel { orphan: true, .. })
+            && seq < self.newest
+            && self.entry(job).is_some()
+        {
+            // It was said of another job with this number, before the launch of this one.
+            out.counters.stale += 1;
+            return None;
+        }
         let mut dropped = None;
         let is_ahead = self.is_ahead(job, command);
         if is_ahead {
@@ -97,7 +130,7 @@ impl Jobs {
             dropped = self.conclude(out);
         }
         match command {
-            Command::Launch { spec, block } if is_ahead => self.launch(spec, *block, out),
+            Command::Launch { spec, block } if is_ahead => self.launch(now, spec, *block, out),
             Command::Retain {
                 program, read_only, ..
             } if is_ahead => self.retain(job, *program, *read_only, out),
@@ -111,6 +144,7 @@ impl Jobs {
             }
             Command::Cancel { orphan: true, .. } => dropped = self.drop_orphan(job, out),
             Command::Cancel { signal, .. } => self.cancel(job, *signal, out),
+            Command::Claim { .. } if self.claim(now, job) => return None,
             _ => {}
         }
         // An answer that says "unknown" would be believed, also when it arrives late.
@@ -160,13 +194,36 @@ impl Jobs {
         Some(job)
     }
 
-    fn launch(&mut self, spec: &LaunchSpec, block: Option<&[u8]>, out: &mut Outbox) {
+    /// The control node goes on with a job of an earlier run; whether it is here.
+    fn claim(&mut self, now: Instant, job: JobId) -> bool {
+        let Some(entry) = self.entry(job) else {
+            if self.status(job) == JobStatus::Unknown {
+                let refused = self.refused_before.iter().position(|(of, _)| *of == job);
+                if let Some(refusal) = refused.and_then(|at| self.refused_before.remove(at)) {
+                    self.refused.push_back(refusal);
+                } else if self.ended_before.contains(&job) {
+                    self.remember(job);
+                }
+            }
+            return false;
+        };
+        if core::mem::take(&mut entry.adrift) {
+            entry.heard = now;
+            entry.io.begin_again();
+        }
+        self.claimed = true;
+        true
+    }
+
+    fn launch(&mut self, now: Instant, spec: &LaunchSpec, block: Option<&[u8]>, out: &mut Outbox) {
         self.present = Some(Entry {
             job: spec.job,
             io: Client::new(),
             status: JobStatus::Loading,
             cancel_signal: 0,
             start: spec.start,
+            adrift: false,
+            heard: now,
         });
         let block = block.map(<[u8]>::to_vec);
         out.push(Event::Launch { spec: *spec, block });
@@ -195,7 +252,9 @@ impl Jobs {
     /// The control node does not know the job.
     fn drop_orphan(&mut self, job: JobId, out: &mut Outbox) -> Option<JobId> {
         if self.entry(job).is_none() {
-            self.never_launch(job);
+            if !self.ended_before.contains(&job) {
+                self.never_launch(job);
+            }
             return None;
         }
         self.finish();
@@ -257,11 +316,28 @@ impl Jobs {
         self.queue_ack(job);
     }
 
+    /// Ends the job that the node has had for too long without a control node that knows it.
+    pub(crate) fn give_up(&mut self, out: &mut Outbox) -> Option<JobId> {
+        let job = self.present.as_ref()?.job;
+        self.drop_orphan(job, out)
+    }
+
     /// The job has ended: its last call is done, or it was refused or dropped.
     pub(crate) fn finish(&mut self) {
-        if let Some(entry) = self.present.take() {
-            self.remember(entry.job);
+        self.claimed = false;
+        match self.present.take() {
+            // Of an earlier session, which may have numbered its jobs otherwise than this one.
+            Some(entry) if entry.adrift => self.remember_before(entry.job),
+            Some(entry) => self.remember(entry.job),
+            None => {}
         }
+    }
+
+    fn remember_before(&mut self, job: JobId) {
+        if self.ended_before.len() == ENDED_BEFORE {
+            self.ended_before.pop_front();
+        }
+        self.ended_before.push_back(job);
     }
 
     fn remember(&mut self, job: JobId) {
@@ -271,18 +347,21 @@ impl Jobs {
         self.finished.push_back(job);
     }
 
-    /// A new session began, which knows nothing of this node's jobs, numbers its datagrams afresh,
+    /// A new session began, which has said nothing of this node's job yet, numbers its datagrams afresh,
     /// and may number its jobs afresh. Commands of the sessions before do not open any more, so what
-    /// was remembered against their repetitions goes.
-    pub(crate) fn new_session(&mut self, out: &mut Outbox) {
-        if let Some(job) = self.present.as_ref().map(|entry| entry.job) {
-            self.drop_orphan(job, out);
+    /// was remembered against their repetitions goes; what has ended is remembered for claims.
+    pub(crate) fn new_session(&mut self) {
+        if let Some(entry) = &mut self.present {
+            entry.adrift = true;
         }
-        self.finished.clear();
-        self.refused.clear();
+        for job in core::mem::take(&mut self.finished) {
+            self.remember_before(job);
+        }
+        self.refused_before = core::mem::take(&mut self.refused);
         self.retained = None;
         self.newest = 0;
         self.acks.clear();
+        self.claimed = false;
     }
 
     fn status(&self, job: JobId) -> JobStatus {
@@ -312,21 +391,34 @@ impl Jobs {
     }
 
     pub(crate) fn has_acks(&self) -> bool {
-        !self.acks.is_empty()
+        self.claimed || !self.acks.is_empty()
     }
 
     /// The next answer to send.
-    pub(crate) fn next_ack(&mut self) -> Option<JobAck<'_>> {
+    pub(crate) fn next_ack(&mut self) -> Option<CommandAck<'_>> {
+        if core::mem::take(&mut self.claimed)
+            && let Some(entry) = &self.present
+        {
+            let (first_call, done, input_bytes) = entry.io.standing();
+            return Some(CommandAck::Claimed(ClaimAck {
+                job: entry.job,
+                status: entry.status,
+                cancel_signal: entry.cancel_signal,
+                first_call,
+                done,
+                input_bytes,
+            }));
+        }
         let job = self.acks.pop_front()?;
         let refusal = self.refusal(job);
         let present = self.present.as_ref().filter(|entry| entry.job == job);
-        Some(JobAck {
+        Some(CommandAck::Job(JobAck {
             job,
             status: self.status(job),
             cancel_signal: present.map_or(0, |entry| entry.cancel_signal),
             code: refusal.map_or(RefusalCode::Other, |refusal| refusal.code),
             pages: self.pages_retained(job).unwrap_or(0),
             text: refusal.map_or("", |refusal| refusal.text.as_str()),
-        })
+        }))
     }
 }

@@ -78,6 +78,10 @@ pub struct Timing {
     /// A HELLO of a new boot of a MAC address whose earlier boot is still up waits for so much
     /// silence of that one; it tells a reboot from two machines. Default 2.5 s.
     pub reboot_silence: Micros,
+    /// A node that hears no control node, or none that knows its job, keeps that for so long, and
+    /// then ends it; 0: not at all. Default 10 min: an operator has seen to it by then, or has not
+    /// noticed.
+    pub keep_job: Micros,
 }
 
 impl Timing {
@@ -93,6 +97,7 @@ impl Default for Timing {
             heartbeat: Micros::from_secs(1),
             lost_after: Micros::from_secs(6),
             reboot_silence: Micros::from_millis(2_500),
+            keep_job: Micros::from_secs(600),
         }
     }
 }

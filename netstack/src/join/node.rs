@@ -11,7 +11,7 @@
 
 use crate::backoff::Backoff;
 use crate::counters::Counters;
-use crate::ids::{BootEpoch, ControlEpoch, NodeId};
+use crate::ids::{BootEpoch, ControlEpoch, JobId, NodeId};
 use crate::join::window::ReplayWindow;
 use crate::join::{Refusal, Timing};
 use crate::node::{Config, Event, Outbox};
@@ -110,6 +110,7 @@ pub(crate) struct Link {
     control_lost: bool,
     last_resync: Option<Instant>,
     vitals: Vitals,
+    adrift: Option<JobId>,
 }
 
 impl Link {
@@ -147,6 +148,7 @@ impl Link {
             control_lost: false,
             last_resync: None,
             vitals: Vitals::default(),
+            adrift: None,
         }
     }
 
@@ -160,6 +162,21 @@ impl Link {
 
     pub(crate) fn has_left(&self) -> bool {
         self.left
+    }
+
+    /// When anything authentic was heard last.
+    pub(crate) fn last_heard(&self) -> Instant {
+        self.last_heard
+    }
+
+    /// For how long a job is kept that no control node knows; None without a session.
+    pub(crate) fn keep_job(&self) -> Option<Micros> {
+        Some(self.session.as_ref()?.timing.keep_job)
+    }
+
+    /// A job of an earlier session is to be told of, whatever the vitals say.
+    pub(crate) fn set_adrift(&mut self, job: Option<JobId>) {
+        self.adrift = job;
     }
 
     pub(crate) fn set_vitals(&mut self, vitals: Vitals) {
@@ -523,7 +540,7 @@ impl Link {
             .as_ref()
             .map_or(ControlEpoch(0), |session| session.control);
         self.hello.known_control = control;
-        self.hello.job = self.vitals.job;
+        self.hello.job = self.adrift.or(self.vitals.job);
         let header = self.next_header(Kind::Hello);
         datagram::emit(header, Some(&self.join_transmit), out, |writer| {
             self.hello.emit(writer)
@@ -563,7 +580,10 @@ impl Link {
                 .min(session.timing.heartbeat)
         };
         self.heartbeat_at = now + interval;
-        let vitals = self.vitals;
+        let vitals = Vitals {
+            job: self.adrift.or(self.vitals.job),
+            ..self.vitals
+        };
         self.seal(Kind::Heartbeat, out, |writer| {
             join::emit_heartbeat(&vitals, writer)
         })

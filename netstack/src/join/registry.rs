@@ -73,6 +73,11 @@ impl Registry {
         slot.is_some_and(|slot| slot.epoch == epoch || slot.retired.contains(&epoch))
     }
 
+    /// The boot of a node.
+    pub(crate) fn boot(&self, node: NodeId) -> Option<BootEpoch> {
+        Some(self.slots.get(&node)?.epoch)
+    }
+
     pub(crate) fn is_up(&self, node: NodeId) -> bool {
         self.slots
             .get(&node)

@@ -5,7 +5,8 @@
 //! halves with every time-out (as in RFC 5681), so that a request does not overrun a slow link's
 //! queue. A request a program waits for goes before those that read ahead.
 //!
-//! Invariant: a request ends: with its data, or after [`MAX_TRIES`] attempts without progress.
+//! Invariant: a request ends: with its data, or after [`MAX_TRIES`] attempts without progress; while there
+//! is no control node to ask it waits, for as long as its node keeps the job.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -104,6 +105,8 @@ pub(crate) struct PageClient {
     threshold: u32,
     credit: u32,
     account: Account,
+    /// Nobody is there to answer: nothing is sent, and nothing fails.
+    waiting: bool,
 }
 
 impl PageClient {
@@ -116,6 +119,17 @@ impl PageClient {
             threshold: WINDOW_MAX,
             credit: 0,
             account: Account::default(),
+            waiting: false,
+        }
+    }
+
+    /// Has requests wait while there is no control node that knows their job; then they begin anew.
+    pub(crate) fn set_waiting(&mut self, waiting: bool) {
+        if core::mem::replace(&mut self.waiting, waiting) == waiting {
+            return;
+        }
+        for request in self.requests.values_mut() {
+            (request.sent_at, request.tries) = (None, 0);
         }
     }
 
@@ -195,6 +209,9 @@ impl PageClient {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        if self.waiting {
+            return None;
+        }
         if self.next_to_send().is_some() {
             return Some(Instant::ZERO);
         }
@@ -213,6 +230,9 @@ impl PageClient {
         counters: &mut Counters,
         mut fail: impl FnMut(Event),
     ) -> Option<PageRead> {
+        if self.waiting {
+            return None;
+        }
         let expired = |request: &Request| request.sent_at.is_some() && request.deadline <= now;
         let late: Vec<RequestId> = (self.requests.iter())
             .filter_map(|(id, request)| expired(request).then_some(*id))

@@ -4,7 +4,7 @@ use super::Error;
 use super::datagram::MAX_PAYLOAD;
 use super::field::{Reader, Writer};
 use super::join::{flag, text, zero};
-use crate::ids::{JobId, ProgramId, Rank};
+use crate::ids::{CallId, JobId, ProgramId, Rank};
 use crate::job::{LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode, launch_block};
 use crate::retention::{Keep, Retention, Reuse, Verify};
 
@@ -49,6 +49,11 @@ pub enum Command<'a> {
         /// The program; None: every one.
         program: Option<ProgramId>,
     },
+    /// An earlier run of the control node launched this job here, and this one goes on with it.
+    Claim {
+        /// The job.
+        job: JobId,
+    },
 }
 
 const LAUNCH: u8 = 1;
@@ -56,6 +61,7 @@ const START: u8 = 2;
 const CANCEL: u8 = 3;
 const RETAIN: u8 = 4;
 const DROP: u8 = 5;
+const CLAIM: u8 = 6;
 
 /// Bytes of a LAUNCH before its launch block.
 pub const LAUNCH_LEN: usize = 96;
@@ -77,9 +83,10 @@ impl<'a> Command<'a> {
     pub fn job(&self) -> Option<JobId> {
         match self {
             Command::Launch { spec, .. } => Some(spec.job),
-            Command::Start { job } | Command::Cancel { job, .. } | Command::Retain { job, .. } => {
-                Some(*job)
-            }
+            Command::Start { job }
+            | Command::Cancel { job, .. }
+            | Command::Retain { job, .. }
+            | Command::Claim { job } => Some(*job),
             Command::Drop { .. } => None,
         }
     }
@@ -114,6 +121,9 @@ impl<'a> Command<'a> {
                 writer.u8(DROP).u8(0).u16(program.is_none().into()).u64(*id);
                 writer.bytes(&program.unwrap_or_default().0);
             }
+            Command::Claim { job } => {
+                writer.u8(CLAIM).u8(0).u16(0).u64(job.0);
+            }
         }
     }
 
@@ -125,7 +135,9 @@ impl<'a> Command<'a> {
         let set = flag(reader.u16()?.try_into().map_err(|_| Error::BadValue)?)?;
         let number = reader.u64()?;
         let job = JobId::from_wire(number).ok_or(Error::BadValue)?;
-        if (signal != 0) != (operation == CANCEL) || (set && operation <= START) {
+        if (signal != 0) != (operation == CANCEL)
+            || (set && matches!(operation, LAUNCH | START | CLAIM))
+        {
             return Err(Error::BadValue);
         }
         let command = match operation {
@@ -152,6 +164,7 @@ impl<'a> Command<'a> {
                     (true, _) => return Err(Error::BadValue),
                 },
             },
+            CLAIM => Command::Claim { job },
             _ => return Err(Error::BadValue),
         };
         reader.finish()?;
@@ -259,6 +272,10 @@ pub enum JobStatus {
 
 /// In place of a status: the answer to a DROP.
 const DROPPED: u8 = 7;
+/// In place of a status: the answer to a CLAIM by a node that has the job.
+const CLAIMED: u8 = 8;
+/// Highest number of a call: what is counted on from there does not overflow.
+const CALLS_MAX: u64 = 1 << 62;
 
 /// COMMAND_ACK, node to control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,6 +284,8 @@ pub enum CommandAck<'a> {
     Job(JobAck<'a>),
     /// What a DROP came to.
     Dropped(DropAck),
+    /// The node has the job that was claimed.
+    Claimed(ClaimAck),
 }
 
 /// How a job stands.
@@ -297,6 +316,23 @@ pub struct DropAck {
     pub in_use: bool,
 }
 
+/// How a job stands that a later run of the control node goes on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimAck {
+    /// The job.
+    pub job: JobId,
+    /// Loading, ready or started.
+    pub status: JobStatus,
+    /// The signal of the last CANCEL that arrived, in any run, 0 if none.
+    pub cancel_signal: u8,
+    /// Number of its first call that is not done; that of the next one where all are.
+    pub first_call: CallId,
+    /// Bit i: call `first_call` + i is done. Bit 0 is not set.
+    pub done: u8,
+    /// Bytes that it has read from its standard input.
+    pub input_bytes: u64,
+}
+
 impl<'a> CommandAck<'a> {
     /// Writes the payload.
     pub fn emit(&self, writer: &mut Writer<'_>) {
@@ -319,6 +355,11 @@ impl<'a> CommandAck<'a> {
                 writer.u64(ack.id).u8(DROPPED).u8(ack.in_use.into());
                 writer.u16(0).u32(ack.pages);
             }
+            CommandAck::Claimed(ack) => {
+                writer.u64(ack.job.0).u8(CLAIMED).u8(ack.cancel_signal);
+                writer.u8(ack.status as u8).u8(ack.done).u32(0);
+                writer.u64(ack.first_call.0).u64(ack.input_bytes);
+            }
         }
     }
 
@@ -336,6 +377,7 @@ impl<'a> CommandAck<'a> {
             5 => JobStatus::Finished,
             6 => JobStatus::Retained,
             DROPPED => return parse_dropped(number, reader),
+            CLAIMED => return parse_claimed(job, reader),
             _ => return Err(Error::BadValue),
         };
         let cancel_signal = reader.u8()?;
@@ -362,4 +404,30 @@ fn parse_dropped<'a>(id: u64, mut reader: Reader<'_>) -> Result<CommandAck<'a>, 
     let pages = reader.u32()?;
     reader.finish()?;
     Ok(CommandAck::Dropped(DropAck { id, pages, in_use }))
+}
+
+fn parse_claimed<'a>(job: JobId, mut reader: Reader<'_>) -> Result<CommandAck<'a>, Error> {
+    let cancel_signal = reader.u8()?;
+    let status = match reader.u8()? {
+        1 => JobStatus::Loading,
+        2 => JobStatus::Ready,
+        4 => JobStatus::Started,
+        _ => return Err(Error::BadValue),
+    };
+    let done = reader.u8()?;
+    zero(reader.u32()?.into())?;
+    let ack = ClaimAck {
+        job,
+        status,
+        cancel_signal,
+        first_call: CallId(reader.u64()?),
+        done,
+        input_bytes: reader.u64()?,
+    };
+    reader.finish()?;
+    // Calls count from 1, the first that is not done is not done, and no node lives to make so many.
+    if !(1..=CALLS_MAX).contains(&ack.first_call.0) || done & 1 != 0 {
+        return Err(Error::BadValue);
+    }
+    Ok(CommandAck::Claimed(ack))
 }

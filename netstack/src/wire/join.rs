@@ -111,10 +111,11 @@ impl Welcome {
             .u64(self.timing.lost_after.0);
         writer
             .u64(self.timing.reboot_silence.0)
+            .u64(self.timing.keep_job.0)
             .bytes(&self.wrapped_peer_key);
     }
 
-    /// Reads the payload. Intervals below a millisecond are out of range.
+    /// Reads the payload. Intervals below a millisecond are out of range, but for how long a job is kept.
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload);
         let welcome = Welcome {
@@ -125,6 +126,7 @@ impl Welcome {
                 heartbeat: Micros(reader.u64()?),
                 lost_after: Micros(reader.u64()?),
                 reboot_silence: Micros(reader.u64()?),
+                keep_job: Micros(reader.u64()?),
             },
             wrapped_peer_key: reader.array()?,
         };

@@ -4,5 +4,6 @@ mod agreement;
 mod hostile;
 mod jobs;
 mod joining;
+mod outlive;
 mod retention;
 mod wire_pair;

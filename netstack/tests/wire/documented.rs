@@ -12,7 +12,9 @@ use netstack::retention::{CHANGES_MAX, HOLDINGS_MAX};
 use netstack::vitals::{BootTimings, Vitals};
 use netstack::wire::datagram::{Kind, OVERHEAD};
 use netstack::wire::io::{Done, IoReply, emit_call};
-use netstack::wire::job::{Command, CommandAck, INLINE_BLOCK_MAX, JobAck, JobStatus, LAUNCH_LEN};
+use netstack::wire::job::{
+    ClaimAck, Command, CommandAck, INLINE_BLOCK_MAX, JobAck, JobStatus, LAUNCH_LEN,
+};
 use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use netstack::wire::page::{Content, PageData, PageRead};
 use netstack::wire::retention::Holdings;
@@ -41,6 +43,14 @@ fn payloads_are_as_long_as_documented() {
         code: RefusalCode::Other,
         pages: 0,
         text: "",
+    });
+    let claimed = CommandAck::Claimed(ClaimAck {
+        job: JobId(1),
+        status: JobStatus::Started,
+        cancel_signal: 0,
+        first_call: CallId(1),
+        done: 0,
+        input_bytes: 0,
     });
     let read = PageRead {
         request: RequestId(1),
@@ -154,7 +164,11 @@ fn payloads_are_as_long_as_documented() {
         ),
         (
             Kind::CommandAck,
-            format!("{} + text", payload(|w| ack.emit(w)).len()),
+            format!(
+                "{} + text; claimed {}",
+                payload(|w| ack.emit(w)).len(),
+                payload(|w| claimed.emit(w)).len()
+            ),
         ),
         (
             Kind::PageRead,

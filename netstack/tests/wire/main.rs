@@ -17,7 +17,9 @@ use netstack::vitals::{BootTimings, CastVitals, InterruptCounts, Vitals};
 use netstack::wire::datagram::{self, Header, Kind, MAX_PAYLOAD, Packet};
 use netstack::wire::field::Writer;
 use netstack::wire::io::{Done, IoCall, IoReply, emit_call};
-use netstack::wire::job::{Command, CommandAck, DropAck, INLINE_BLOCK_MAX, JobAck, JobStatus};
+use netstack::wire::job::{
+    ClaimAck, Command, CommandAck, DropAck, INLINE_BLOCK_MAX, JobAck, JobStatus,
+};
 use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use netstack::wire::key::Key;
 use netstack::wire::page::{Content, PageData, PageRead, fragment_length};
@@ -195,6 +197,7 @@ fn order() -> impl Strategy<Value = Order> {
     let program = || any::<[u8; 32]>().prop_map(ProgramId);
     let plain = prop_oneof![
         job().prop_map(|job| Command::Start { job }),
+        job().prop_map(|job| Command::Claim { job }),
         (job(), 1..=u8::MAX, any::<bool>()).prop_map(|(job, signal, orphan)| Command::Cancel {
             job,
             signal,
@@ -306,9 +309,9 @@ proptest! {
     }
 
     #[test]
-    fn welcome_reads_as_written(n: [u64; 3], t in [1000..=u64::MAX, 1000..=u64::MAX, 1000..=u64::MAX], wrapped_peer_key: [u8; 16]) {
+    fn welcome_reads_as_written(n: [u64; 3], t in [1000..=u64::MAX, 1000..=u64::MAX, 1000..=u64::MAX], keep: u64, wrapped_peer_key: [u8; 16]) {
         let [heartbeat, lost_after, reboot_silence] = t.map(Micros);
-        let timing = Timing { heartbeat, lost_after, reboot_silence };
+        let timing = Timing { heartbeat, lost_after, reboot_silence, keep_job: Micros(keep) };
         let [hello_seq, control, session] = n;
         let welcome = Welcome { hello_seq, control: ControlEpoch(control), session, timing, wrapped_peer_key };
         prop_assert_eq!(Welcome::parse(&payload(|w| welcome.emit(w))), Ok(welcome));
@@ -357,6 +360,16 @@ proptest! {
         let dropped = CommandAck::Dropped(DropAck { id: job.0, pages, in_use });
         let bytes = payload(|w| dropped.emit(w));
         prop_assert_eq!(CommandAck::parse(&bytes), Ok(dropped));
+        let claimed = CommandAck::Claimed(ClaimAck {
+            job,
+            status: [JobStatus::Loading, JobStatus::Ready, JobStatus::Started][pages as usize % 3],
+            cancel_signal,
+            first_call: CallId(1 + u64::from(pages)),
+            done: (pages as u8) & !1,
+            input_bytes: job.0,
+        });
+        let bytes = payload(|w| claimed.emit(w));
+        prop_assert_eq!(CommandAck::parse(&bytes), Ok(claimed));
     }
 
     #[test]

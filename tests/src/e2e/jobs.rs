@@ -1,10 +1,12 @@
 //! A queue of jobs that nobody waits for, on 16 nodes as 4x4: all of them run, each on the best nodes that
 //! were free, none on a node that another has. Once in peace, and once while the control node is killed and
-//! nodes are reset.
+//! nodes are reset. And jobs that run while it is killed, which they do not notice.
 //!
 //! Neighbour: [`placements`](crate::placements) judges.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -24,6 +26,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "sixty-jobs-under-kills",
         boot: Boot::Direct16,
         run: under_kills,
+    },
+    Scenario {
+        name: "jobs-outlive-control",
+        boot: Boot::Network,
+        run: outlive,
     },
 ];
 
@@ -167,7 +174,7 @@ impl<'a> Run<'a> {
         );
         for placed in &mut attempts {
             for job in ended {
-                placed.add_ends(job)?;
+                placed.add_freed(job)?;
             }
         }
         Ok(attempts)
@@ -218,7 +225,113 @@ fn under_kills(cluster: &Cluster) -> Result<()> {
         .iter()
         .filter(|job| job["restarts"].as_u64() > Some(0))
         .count();
-    println!("          {again} jobs ran again");
-    ensure!(again > 0, "nothing was under way when control was killed");
+    let went_on = ended
+        .iter()
+        .filter(|job| job["continued"].as_u64() > Some(0))
+        .count();
+    println!(
+        "          {went_on} jobs went on over a kill of control, {again} ran again after a reset"
+    );
+    ensure!(went_on > 0, "nothing was under way when control was killed");
+    Ok(())
+}
+
+/// Turns of half a second of the jobs that outlive the control node.
+const TURNS: usize = 24;
+
+/// Two jobs of two ranks, one with a client and one without, run while control is killed twice. They go on: each
+/// line of output is there once and in its place, what the client sends arrives byte by byte, the ranks go
+/// on talking and reading pages, and the exit status counts. Neither runs twice.
+fn outlive(cluster: &Cluster) -> Result<()> {
+    let program = cluster.program("ranks-outlive");
+    let (turns, typed) = (TURNS.to_string(), "abcdefghijklmnopqrstuvwxyz");
+    let submit = ["submit", "--parsable", "-n", "2", &program, &turns, "3"];
+    let done = cluster.hearth(&submit)?.expect_code(0)?;
+    let batch = done.out().trim().to_string();
+    let mut client = cluster.command(&["run", "-n", "2", &program, &turns, "4"]);
+    client.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = client.stderr(Stdio::piped()).spawn()?;
+    let mut input = client.stdin.take().context("its input")?;
+    input.write_all(&typed.as_bytes()[..4])?;
+    let running = |continued: u64| -> Result<bool> {
+        let jobs = cluster.json(&["jobs"])?;
+        let jobs = jobs.as_array().context("no list of jobs")?.iter();
+        let goes_on = |job: &&Value| {
+            job["state"] == "running" && job["continued"].as_u64() == Some(continued)
+        };
+        Ok(jobs.filter(goes_on).count() == 2)
+    };
+    let begun = |count: usize| -> Result<bool> {
+        let written = cluster.hearth(&["output", &batch])?.out();
+        Ok(written.lines().count() >= count)
+    };
+    wait("both run", || Ok(running(0)? && begun(4)?))?;
+    for round in 1..=2 {
+        let pid = cluster.control_pid()?;
+        crate::command::run("kill".as_ref(), &["-KILL", &pid], b"", LIMIT)?.expect_code(0)?;
+        wait("both go on", || {
+            Ok(running(round)? && begun(4 + 8 * round as usize)?)
+        })?;
+        input.write_all(&typed.as_bytes()[4 * round as usize..][..4])?;
+    }
+    input.write_all(&typed.as_bytes()[12..TURNS])?;
+    drop(input);
+    let done = client.wait_with_output()?;
+    let (out, err) = (
+        String::from_utf8(done.stdout)?,
+        String::from_utf8(done.stderr)?,
+    );
+    ensure!(
+        done.status.code() == Some(4),
+        "{:?}: {out}{err}",
+        done.status
+    );
+    let lines = |rank: usize, typed: &str| -> Vec<String> {
+        let typed = typed.chars().chain(std::iter::repeat('-'));
+        let turns = (0..TURNS).zip(typed);
+        turns
+            .map(|(turn, typed)| format!("rank {rank} turn {turn} {typed}"))
+            .collect()
+    };
+    let check = |what: &str, out: &str, typed: &str| -> Result<()> {
+        for rank in 0..2 {
+            let mine = format!("rank {rank} ");
+            let of_rank = out.lines().filter_map(|line| {
+                // With labels or without.
+                let begin = line.find(&mine)?;
+                Some(line[begin..].to_string())
+            });
+            let seen: Vec<String> = of_rank.collect();
+            let wanted = lines(rank, if rank == 0 { typed } else { "" });
+            ensure!(
+                seen == wanted,
+                "{what}, rank {rank}: {seen:?}\n{out}\n{err}"
+            );
+        }
+        Ok(())
+    };
+    check("the client", &out, typed)?;
+    let written = cluster.hearth(&["output", "--follow", &batch])?;
+    check("the batch job", &written.out(), "")?;
+    let jobs = cluster.json(&["jobs", "--all", "--limit", "2"])?;
+    for (job, status) in jobs
+        .as_array()
+        .context("no list of jobs")?
+        .iter()
+        .zip([3, 4])
+    {
+        let stands = (&job["exit_status"], &job["restarts"], &job["continued"]);
+        ensure!(stands == (&status.into(), &0.into(), &2.into()), "{job}");
+    }
+    Ok(())
+}
+
+/// Waits until something is so.
+fn wait(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + LIMIT;
+    while !is_so().unwrap_or(false) {
+        ensure!(Instant::now() < end, "waited for: {what}");
+        std::thread::sleep(PERIOD);
+    }
     Ok(())
 }

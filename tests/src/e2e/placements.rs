@@ -2,6 +2,9 @@
 //!
 //! Key types: [`Fabric`] (a tree of two levels), [`Placed`] (one job on its nodes). Neighbour: [`jobs`](crate::jobs).
 //!
+//! Control numbers what it does: each decision, and each moment at which a node was free again, has a number
+//! above all before it. So what overlaps what is a matter of order, and of no clock.
+//!
 //! Invariant: nothing here comes from the allocator: hops are counted pair by pair, and the best placement
 //! is found by trying every way to split a job over the leaf switches.
 
@@ -9,12 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-
-/// A rank's end is told by a monotonic clock from the launch on, a decision by the calendar, each read
-/// somewhere in a step of control: so far they may disagree, in microseconds. Shorter than most ranks run.
-const CLOCKS_SLACK_US: u64 = 50_000;
-/// How long after the end of its job a node may still count as not free, in microseconds.
-const RELEASE_SLACK_US: u64 = 2_000_000;
 
 /// A tree of two levels: leaf switches under one root.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +27,7 @@ pub struct Fabric {
 pub struct Placed {
     /// The job.
     pub job: u64,
-    /// When it was decided, in microseconds since 1970.
+    /// Its place in the order of decisions.
     pub decision: u64,
     /// Nodes that were free then.
     pub free: BTreeSet<u32>,
@@ -38,10 +35,8 @@ pub struct Placed {
     pub nodes: Vec<u32>,
     /// What control says the sum of hops is.
     pub hops: u64,
-    /// When the rank on each node had ended at the earliest, in microseconds since 1970; only once it has.
-    pub rank_ends: BTreeMap<u32, u64>,
-    /// When the job had ended, once it has.
-    pub ended: Option<u64>,
+    /// Where in that order each of its nodes was free again; only of those whose ranks ended by themselves.
+    pub freed: BTreeMap<u32, u64>,
 }
 
 impl Placed {
@@ -61,24 +56,20 @@ impl Placed {
             free: node_list(word("free")?)?.into_iter().collect(),
             nodes: node_list(word("nodes")?)?,
             hops: number("hops")?,
-            rank_ends: BTreeMap::new(),
-            ended: None,
+            freed: BTreeMap::new(),
         })
     }
 
-    /// Adds when its ranks and the job ended, if `job`, as `hearth jobs N --json` has it, is of this attempt.
-    pub fn add_ends(&mut self, job: &Value) -> Result<()> {
+    /// Adds when its nodes were free again, if `job`, as `hearth jobs N --json` has it, is of this attempt.
+    pub fn add_freed(&mut self, job: &Value) -> Result<()> {
         if job["placement"]["decision"].as_u64() != Some(self.decision) {
             return Ok(());
         }
         for rank in job["ranks"].as_array().into_iter().flatten() {
-            if let (Some(node), Some(exit_ms)) = (rank["node"].as_str(), rank["exit_ms"].as_f64()) {
-                // The launch left after the decision, so the end was not before this.
-                let end = self.decision + (exit_ms * 1e3) as u64;
-                self.rank_ends.insert(one_node(node)?, end);
+            if let (Some(node), Some(freed)) = (rank["node"].as_str(), rank["freed"].as_u64()) {
+                self.freed.insert(one_node(node)?, freed);
             }
         }
-        self.ended = job["ended_unix_us"].as_u64();
         Ok(())
     }
 }
@@ -168,10 +159,10 @@ pub fn no_node_twice(placed: &[Placed]) -> Result<()> {
             .iter()
             .filter(|earlier| earlier.decision < later.decision)
         {
-            for (node, end) in &earlier.rank_ends {
-                if *end > later.decision + CLOCKS_SLACK_US && later.free.contains(node) {
+            for (node, freed) in &earlier.freed {
+                if *freed > later.decision && later.free.contains(node) {
                     bail!(
-                        "n{node} counted as free for job {} at {}, but job {} had it until {end}",
+                        "n{node} counted as free for job {} at {}, but job {} had it until {freed}",
                         later.job,
                         later.decision,
                         earlier.job
@@ -194,9 +185,7 @@ pub fn no_node_forgotten(placed: &[Placed], nodes: u32) -> Result<()> {
     for later in placed {
         for node in (0..nodes).filter(|node| !later.free.contains(node)) {
             let had = placed.iter().any(|earlier| {
-                let until = earlier
-                    .ended
-                    .map_or(u64::MAX, |ended| ended + RELEASE_SLACK_US);
+                let until = earlier.freed.get(&node).copied().unwrap_or(u64::MAX);
                 earlier.decision < later.decision
                     && earlier.nodes.contains(&node)
                     && until > later.decision
@@ -237,8 +226,8 @@ mod tests {
         leaves: 4,
     };
 
-    /// How long ranks run.
-    const RUN_US: u64 = 200_000;
+    /// Decisions between that for a job and the end of its ranks.
+    const RUN: u64 = 10;
 
     fn placed(job: u64, decision: u64, free: &str, nodes: &str) -> Placed {
         let nodes = node_list(nodes).unwrap();
@@ -247,12 +236,8 @@ mod tests {
             decision,
             free: node_list(free).unwrap().into_iter().collect(),
             hops: FABRIC.sum(&nodes),
-            rank_ends: nodes
-                .iter()
-                .map(|node| (*node, decision + RUN_US))
-                .collect(),
+            freed: nodes.iter().map(|node| (*node, decision + RUN)).collect(),
             nodes,
-            ended: Some(decision + RUN_US + 2_000),
         }
     }
 
@@ -321,6 +306,10 @@ mod tests {
         let twice = placed(3, 106, "n[3,6-15]", "n[6-7]");
         no_node_twice(&[first.clone(), good.clone()]).unwrap();
         assert!(no_node_twice(&[first.clone(), good.clone(), twice]).is_err());
+        // One decision after the end is enough, one before it is too early.
+        let [after, before] = [111, 109].map(|at| placed(6, at, "n[0-15]", "n[0-3]"));
+        no_node_twice(&[first.clone(), after]).unwrap();
+        assert!(no_node_twice(&[first.clone(), before]).is_err());
         no_node_forgotten(&[first.clone(), good.clone()], 16).unwrap();
         let forgotten = placed(4, 107, "n[6-14]", "n[6-7]");
         assert!(no_node_forgotten(&[first, good, forgotten], 16).is_err());

@@ -111,6 +111,10 @@ pub struct Jobs {
     pub cancel_grace_s: u64,
     /// Seconds a launch gets.
     pub launch_limit_s: u64,
+    /// Seconds for which a node keeps its job without a control node that knows it.
+    pub without_control_s: u64,
+    /// Seconds that a restarted control node waits for nodes and clients of a job that ran.
+    pub return_limit_s: u64,
 }
 
 /// Section `[retention]`.

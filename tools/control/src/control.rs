@@ -171,8 +171,17 @@ impl Core {
         while let Some(event) = self.endpoint.poll_event() {
             control_events::handle(self, now, event);
         }
+        if self.runner.is_pass_due(now.as_micros()) {
+            self.write_down(now);
+        }
         self.with_runner(now, |runner, now_us, fabric| runner.settle(now_us, fabric));
         self.settle_casts(now);
+        self.write_down(now);
+        self.runner.tell_ended();
+    }
+
+    /// Writes down what has changed.
+    fn write_down(&mut self, now: Instant) {
         for event in self.casts.take_events() {
             self.events.push(event);
         }
@@ -189,6 +198,12 @@ impl Core {
                 self.casts.cast_table(now, job, &record.nodes);
             }
         }
+        // Behind the records: one of a job that has ended since takes these with it.
+        for end in self.runner.take_rank_ends() {
+            if self.runner.is_open(end.job) {
+                self.ledger.rank_ended(&end);
+            }
+        }
         for (node, drained) in self.runner.take_drains() {
             self.ledger.drained(node, drained);
         }
@@ -200,7 +215,7 @@ impl Core {
         if let Some(event) = self.ledger.commit(now.as_micros()) {
             self.events.push(event);
         }
-        self.runner.tell_ended();
+        self.runner.hold_up(self.ledger.failing());
     }
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddrV4, datagram: &[u8]) {

@@ -10,7 +10,7 @@ use netstack::broadcast::Peer;
 use netstack::control::{Endpoint, Event as Reported, LostReason, NodeStatus};
 use netstack::ids::{CallId, JobId, NodeId, ProgramId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
-use netstack::job::{JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode};
+use netstack::job::{AdoptedRank, JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode};
 use netstack::page::{Object, PageError, PageReply, PageWanted};
 use netstack::retention::Retention;
 use netstack::time::Instant;
@@ -56,20 +56,12 @@ impl EndpointFabric<'_> {
         let pages = memory.min().unwrap_or(0) / 100 * u64::from(percent) / PAGE_BYTES;
         u32::try_from(pages).unwrap_or(u32::MAX)
     }
-}
 
-impl Fabric for EndpointFabric<'_> {
-    fn warm_nodes(&self, program: &[u8; 32]) -> WarmNodes {
-        WarmNodes {
-            held: self.warm.nodes(program).map(|warm| warm.node).collect(),
-            away: self.warm.away(program).collect(),
-        }
-    }
-
-    fn launch(&mut self, launch: Launch) -> Result<(), String> {
+    /// A job as the endpoint sees it.
+    fn job_spec(&self, launch: Launch) -> JobSpec {
         let plan = &launch.plan;
         let ranks = launch.nodes.iter().zip(launch.launch_blocks);
-        let spec = JobSpec {
+        JobSpec {
             job: launch.job,
             ranks: ranks
                 .map(|(node, launch_block)| RankSpec {
@@ -88,14 +80,32 @@ impl Fabric for EndpointFabric<'_> {
                 ..plan.policy
             },
             start: plan.start,
-        };
-        self.endpoint
-            .launch(self.now, spec)
-            .map_err(|error| match error {
-                LaunchError::NodeNotUp(node) => format!("{node} has just gone out of service"),
-                LaunchError::NodeBusy(node) => format!("{node} still has a job"),
-                error => format!("control could not launch it ({error:?})"),
-            })
+        }
+    }
+}
+
+impl Fabric for EndpointFabric<'_> {
+    fn warm_nodes(&self, program: &[u8; 32]) -> WarmNodes {
+        WarmNodes {
+            held: self.warm.nodes(program).map(|warm| warm.node).collect(),
+            away: self.warm.away(program).collect(),
+        }
+    }
+
+    fn launch(&mut self, launch: Launch) -> Result<(), String> {
+        let spec = self.job_spec(launch);
+        let launched = self.endpoint.launch(self.now, spec);
+        launched.map_err(not_launched)
+    }
+
+    fn adopt(&mut self, launch: Launch, begun: bool, ranks: &[AdoptedRank]) -> Result<(), String> {
+        let spec = self.job_spec(launch);
+        let adopted = self.endpoint.adopt(spec, begun, ranks);
+        adopted.map_err(not_launched)
+    }
+
+    fn abandon(&mut self, node: NodeId, job: JobId) {
+        self.endpoint.abandon(node, job);
     }
 
     fn bring(&mut self, job: JobId, nodes: &[u32], files: &[JobFile]) -> Result<Brought, String> {
@@ -138,6 +148,14 @@ impl Fabric for EndpointFabric<'_> {
             },
         };
         self.endpoint.io_reply(self.now, node, job, call, reply);
+    }
+}
+
+fn not_launched(error: LaunchError) -> String {
+    match error {
+        LaunchError::NodeNotUp(node) => format!("{node} has just gone out of service"),
+        LaunchError::NodeBusy(node) => format!("{node} still has a job"),
+        error => format!("control could not launch it ({error:?})"),
     }
 }
 
@@ -209,6 +227,9 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
         } => {
             let why = match reason {
                 RankLoss::Forgotten => format!("{node} does not know the job any more"),
+                RankLoss::GivenUp => format!(
+                    "{node} ended it after it had no control node for too long (jobs.without_control_s)"
+                ),
                 RankLoss::NodeSilent => format!("{node} was lost"),
                 RankLoss::NodeRebooted => format!("{node} booted again"),
                 RankLoss::NodeLeft => format!("{node} left"),
@@ -224,6 +245,14 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
         Reported::Retained {
             job, node, pages, ..
         } => core.with_runner(now, |runner, _, _| runner.retained(job, node, pages)),
+        Reported::Claimed {
+            job,
+            node,
+            input_bytes,
+            ..
+        } => core.with_runner(now, |runner, now_us, fabric| {
+            runner.claimed(now_us, fabric, job, node, input_bytes);
+        }),
         Reported::JobClosed { .. } => {}
         Reported::Holdings {
             node,

@@ -19,13 +19,15 @@ mod tests;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hearth_store::{Batch, Checkpointer, DrainRow, Failure, NodeRow, SpecRow, Store, StoreError};
+use hearth_store::{
+    Batch, Checkpointer, DrainRow, Failure, NodeRow, RankEndRow, SpecRow, Store, StoreError,
+};
 pub use open::{Opened, Wanted, open};
 
 use crate::api::types::{Drained, RankEnd};
 use crate::clock;
 use crate::events::{Event, Severity};
-use crate::jobs::record::Record;
+use crate::jobs::record::{RankRecord, Record};
 use crate::stored;
 use crate::warm::{Index, Report};
 
@@ -151,6 +153,16 @@ impl Ledger {
         self.batch.finish_job(row, used);
     }
 
+    /// A rank of a job has ended before the others.
+    pub fn rank_ended(&mut self, end: &RankRecord) {
+        self.batch.put_rank_end(RankEndRow {
+            job: end.job,
+            rank: end.report.rank,
+            attempt: end.attempt,
+            record: serde_json::to_string(&end.report).expect("plain data"),
+        });
+    }
+
     /// A node was drained, or gets jobs again.
     pub fn drained(&mut self, node: u32, drained: Option<Drained>) {
         match drained {
@@ -207,7 +219,7 @@ impl Ledger {
             .map_or(*RETRY_US.start(), |trouble| trouble.delay_us * 2);
         let delay_us = delay_us.min(*RETRY_US.end());
         let text = format!(
-            "{error}; nodes and jobs go on, and what happens is kept in memory until it can be written"
+            "{error}; jobs that run go on, others wait, and what happens is kept in memory until it can be written"
         );
         self.trouble = Some(Trouble {
             failure,
@@ -251,6 +263,11 @@ impl Ledger {
     pub fn trouble(&self) -> Option<&str> {
         let trouble = self.trouble.as_ref().map(|trouble| trouble.text.as_str());
         trouble.or(self.unavailable.as_deref())
+    }
+
+    /// Why the store on disk cannot be written, while that is so; one in memory alone always can.
+    pub fn failing(&self) -> Option<&str> {
+        self.trouble.as_ref().map(|trouble| trouble.text.as_str())
     }
 
     /// Changes that wait to be written.

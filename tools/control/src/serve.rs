@@ -19,6 +19,7 @@ use hearth_qemu::Tree;
 use netstack::broadcast::Peer;
 use netstack::control as protocol;
 use netstack::ids::ControlEpoch;
+use netstack::time::Micros;
 use netstack::wire::key::Key;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -374,7 +375,10 @@ fn control_state(
         control_epoch: ControlEpoch(random),
         peer_key,
         seed: random_u64()?,
-        timing: netstack::join::Timing::default(),
+        timing: netstack::join::Timing {
+            keep_job: Micros::from_secs(limits.without_control_s),
+            ..netstack::join::Timing::default()
+        },
         limits: protocol::Limits::default(),
     });
     let path = options.state.outputs();
@@ -387,7 +391,7 @@ fn control_state(
         broadcast: options.config.broadcast.clone(),
         topology: topology(options.tree.as_ref())?,
         outputs: outputs.clone(),
-        next_job: past.next_job,
+        next_job: past.next_job.max(outputs.highest() + 1),
     };
     let mut runner = Runner::new(setup).context("queue.unit")?;
     for machine in table.machines() {
@@ -428,7 +432,10 @@ fn control_state(
     };
     let shared = Shared::new(core, clock, programs, past.history, outputs);
     // What became of the jobs of the earlier run is written down before anybody asks.
-    shared.lock().settle(now);
+    let mut core = shared.lock();
+    core.with_runner(now, |runner, now_us, fabric| runner.adopt(now_us, fabric));
+    core.settle(now);
+    drop(core);
     Ok(shared)
 }
 

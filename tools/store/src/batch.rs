@@ -9,7 +9,7 @@
 
 use crate::rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, NodeRow, ProgramHash, ProgramUse,
-    SpecRow, WarmRow,
+    RankEndRow, SpecRow, WarmRow,
 };
 
 /// One change, in the order in which it happened.
@@ -31,6 +31,8 @@ pub enum Change {
     PutJob(JobRow),
     /// See [`Batch::put_spec`].
     PutSpec(SpecRow),
+    /// See [`Batch::put_rank_end`].
+    PutRankEnd(RankEndRow),
     /// See [`Batch::put_drain`].
     PutDrain(DrainRow),
     /// See [`Batch::end_drain`].
@@ -114,6 +116,12 @@ impl Batch {
     pub fn put_spec(&mut self, row: SpecRow) {
         self.record_bytes += row.spec.len();
         self.changes.push(Change::PutSpec(row));
+    }
+
+    /// A rank of a job has ended before the others; it goes when the job has ended.
+    pub fn put_rank_end(&mut self, row: RankEndRow) {
+        self.record_bytes += row.record.len();
+        self.changes.push(Change::PutRankEnd(row));
     }
 
     /// A node gets no jobs from now on; replaces what was said about it before.
@@ -214,6 +222,7 @@ impl Batch {
         let record_bytes = |change: &Change| match change {
             Change::PutJob(row) => row.record.len(),
             Change::PutSpec(row) => row.spec.len(),
+            Change::PutRankEnd(row) => row.record.len(),
             _ => 0,
         };
         let mut over = self.record_bytes.saturating_sub(most_bytes);

@@ -29,7 +29,7 @@ pub use error::{Failure, StoreError};
 pub use memory::Memory;
 pub use rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash,
-    ProgramRow, ProgramUse, SpecRow, WarmRow,
+    ProgramRow, ProgramUse, RankEndRow, SpecRow, WarmRow,
 };
 pub use sqlite::{Checkpointer, Opened, Sqlite};
 
@@ -94,6 +94,12 @@ pub trait Query {
     /// # Errors
     /// See [`Query::nodes`].
     fn specs(&self, limit: u32) -> Result<Vec<SpecRow>, StoreError>;
+
+    /// How at most `limit` ranks ended of jobs that have not, by job and rank.
+    ///
+    /// # Errors
+    /// See [`Query::nodes`].
+    fn rank_ends(&self, limit: u32) -> Result<Vec<RankEndRow>, StoreError>;
 
     /// Nodes that get no jobs, by number.
     ///

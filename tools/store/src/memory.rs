@@ -12,7 +12,7 @@ use crate::batch::{Batch, Change};
 use crate::error::StoreError;
 use crate::rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash,
-    ProgramRow, SpecRow, WarmRow,
+    ProgramRow, RankEndRow, SpecRow, WarmRow,
 };
 use crate::{Query, Store};
 
@@ -30,6 +30,7 @@ struct Tables {
     programs: BTreeMap<ProgramHash, ProgramRow>,
     jobs: BTreeMap<u64, JobRow>,
     specs: BTreeMap<u64, String>,
+    rank_ends: BTreeMap<(u64, u32), RankEndRow>,
     drains: BTreeMap<u32, DrainRow>,
     /// Jobs that have ended, by the moment they did.
     ended: BTreeSet<(u64, u64)>,
@@ -93,6 +94,9 @@ impl Tables {
             }
             Change::PutJob(row) => self.put_job(row),
             Change::PutSpec(row) => drop(self.specs.insert(row.id, row.spec.clone())),
+            Change::PutRankEnd(row) => {
+                drop(self.rank_ends.insert((row.job, row.rank), row.clone()));
+            }
             Change::PutDrain(row) => drop(self.drains.insert(row.node, row.clone())),
             Change::EndDrain(node) => drop(self.drains.remove(node)),
             Change::NumberJobsFrom(next) => self.next_job = self.next_job.max(*next),
@@ -127,6 +131,7 @@ impl Tables {
         if let Some(ended) = row.ended_unix_us {
             self.ended.insert((ended, row.id));
             self.specs.remove(&row.id);
+            self.rank_ends.retain(|(job, _), _| *job != row.id);
         }
         self.jobs.insert(row.id, row.clone());
     }
@@ -200,6 +205,17 @@ impl Query for Memory {
             spec: spec.clone(),
         });
         Ok(rows.collect())
+    }
+
+    fn rank_ends(&self, limit: u32) -> Result<Vec<RankEndRow>, StoreError> {
+        let tables = self.tables();
+        let jobs = &tables.jobs;
+        let is_open = |row: &&RankEndRow| {
+            let job = jobs.get(&row.job);
+            job.is_some_and(|job| job.ended_unix_us.is_none())
+        };
+        let rows = tables.rank_ends.values().filter(is_open);
+        Ok(rows.take(limit as usize).cloned().collect())
     }
 
     fn drains(&self) -> Result<Vec<DrainRow>, StoreError> {

@@ -1,7 +1,7 @@
 //! One row type a table, and the bounds of the tables.
 //!
 //! Key types: [`NodeRow`], [`WarmRow`], [`ProgramRow`], [`JobRow`], [`EventRow`],
-//! [`SpecRow`], [`DrainRow`], [`FileRow`], [`HeldRow`], [`CastRow`], [`Limits`].
+//! [`SpecRow`], [`RankEndRow`], [`DrainRow`], [`FileRow`], [`HeldRow`], [`CastRow`], [`Limits`].
 //! Neighbours: [`crate::batch`] carries them in, [`crate::Query`] gives them out.
 //!
 //! Invariant: widths are fixed and nothing here is interpreted: words such as a job's state are
@@ -170,6 +170,19 @@ pub struct SpecRow {
     pub id: u64,
     /// The writer's JSON.
     pub spec: String,
+}
+
+/// How one rank of a job ended that has not ended itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankEndRow {
+    /// The job.
+    pub job: u64,
+    /// The rank.
+    pub rank: u32,
+    /// Which attempt of the job it belongs to; of a rank the last that was written is kept.
+    pub attempt: u32,
+    /// The writer's JSON.
+    pub record: String,
 }
 
 /// A node that gets no jobs.

@@ -3,7 +3,7 @@
 
 use hearth_store::{
     Batch, CastRow, Change, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, Memory, NodeRow,
-    ProgramUse, Query, SpecRow, Sqlite, Store, WarmRow,
+    ProgramUse, Query, RankEndRow, SpecRow, Sqlite, Store, WarmRow,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -182,6 +182,9 @@ fn queue_change() -> impl Strategy<Value = Change> {
     });
     prop_oneof![
         3 => spec.prop_map(Change::PutSpec),
+        3 => (1..12u64, 0..3u32, 0..3u32, text()).prop_map(|(job, rank, attempt, record)| {
+            Change::PutRankEnd(RankEndRow { job, rank, attempt, record })
+        }),
         2 => drain.prop_map(Change::PutDrain),
         1 => (0..4u32).prop_map(Change::EndDrain),
     ]
@@ -229,6 +232,7 @@ fn batch_of(changes: Vec<Change>) -> Batch {
             Change::TouchProgram(used) => batch.touch_program(used),
             Change::PutJob(row) => batch.put_job(row),
             Change::PutSpec(row) => batch.put_spec(row),
+            Change::PutRankEnd(row) => batch.put_rank_end(row),
             Change::PutDrain(row) => batch.put_drain(row),
             Change::EndDrain(node) => batch.end_drain(node),
             Change::NumberJobsFrom(next) => batch.number_jobs_from(next),
@@ -258,6 +262,7 @@ fn answers(store: &dyn Query) -> impl PartialEq + std::fmt::Debug + use<> {
             store.ended_jobs(Some(6), 2).unwrap(),
             store.open_jobs(3).unwrap(),
             (store.specs(2).unwrap(), store.specs(100).unwrap()),
+            (store.rank_ends(2).unwrap(), store.rank_ends(100).unwrap()),
             store.drains().unwrap(),
         ),
         (store.events(0, 100).unwrap(), store.events(20, 2).unwrap()),

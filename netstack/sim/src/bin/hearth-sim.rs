@@ -175,7 +175,7 @@ fn table() -> String {
         let line = match scenario.run(1, scenario.nodes) {
             Err(_) => format!("{}: failed\n", scenario.name),
             Ok(summary) => format!(
-                "{}: {} ms, {} datagrams, {} joins, {} losses, {} bytes of output; jobs: {} closed, {} of them whole, {} aborted; ranks: {} warm, {} without a page; {} drops\n",
+                "{}: {} ms, {} datagrams, {} joins, {} losses, {} bytes of output; jobs: {} closed, {} of them whole; ranks: {} went on over a restart, {} warm, {} without a page; {} drops\n",
                 scenario.name,
                 summary.ended.as_micros() / 1000,
                 summary.datagrams,
@@ -184,7 +184,7 @@ fn table() -> String {
                 summary.output_bytes,
                 summary.closed,
                 summary.completed,
-                summary.aborted,
+                summary.adopted,
                 summary.warm_ranks,
                 summary.silent_ranks,
                 summary.dropped,

@@ -44,6 +44,11 @@ impl Jobs {
         }
         let (place, phase) = (rank.rank, rank.phase);
         match (phase, ack.status) {
+            // What it says of a launch that the earlier run sent is an answer, too.
+            (Phase::Claiming, JobStatus::Refused) => {
+                self.refused(node, job, place, ack.code, ack.text, out);
+            }
+            (Phase::Claiming, _) if ended => self.not_claimed(now, node, job, ack.status, out),
             (Phase::Retaining, JobStatus::Retained) => {
                 self.advance(now, node, job, Phase::Launching);
                 out.event(Event::Retained {
@@ -73,7 +78,7 @@ impl Jobs {
     }
 
     /// A rank has taken a step; its next command is due.
-    fn advance(&mut self, now: Instant, node: NodeId, job: JobId, phase: Phase) {
+    pub(super) fn advance(&mut self, now: Instant, node: NodeId, job: JobId, phase: Phase) {
         let state = self.jobs.get_mut(&job).expect("the caller found the job");
         state.update(node, |rank| {
             rank.phase = phase;
@@ -83,7 +88,14 @@ impl Jobs {
     }
 
     /// The program is loaded, and runs if it was to start at once.
-    fn loaded(&mut self, now: Instant, node: NodeId, job: JobId, rank: Rank, out: &mut Outbox) {
+    pub(super) fn loaded(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        job: JobId,
+        rank: Rank,
+        out: &mut Outbox,
+    ) {
         // A cancel may still be on its way to it.
         self.advance(now, node, job, Phase::Ready);
         let state = &self.jobs[&job];

@@ -59,6 +59,11 @@ impl Jobs {
             }
             return;
         };
+        if matches!(rank.phase, Phase::Awaited | Phase::Claiming) {
+            // It comes again once the answer to the claim has arrived.
+            out.counters.stale += 1;
+            return;
+        }
         match rank.channel.receive(call, op) {
             Outcome::Repeated => out.send(Outgoing::IoReply { node, job, call }),
             Outcome::OutOfWindow => out.counters.stale += 1,
@@ -72,7 +77,7 @@ impl Jobs {
         let starting = match state.ranks[&node].phase {
             Phase::Ready => state.start && state.cancel.is_none(),
             Phase::Launching => state.spec.start == StartMode::AtOnce,
-            Phase::Retaining | Phase::Running => false,
+            Phase::Awaited | Phase::Claiming | Phase::Retaining | Phase::Running => false,
         };
         if starting {
             self.started(node, job, out);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use hearth_alloc::exact::{self, Candidate, Certificate, Point, Preference, Question};
 use hearth_alloc::machine::Machine;
 use hearth_alloc::placing::Placing;
-use hearth_alloc::queue::{Job, Limits, Policy, Queue};
+use hearth_alloc::queue::{Held, Job, Limits, Policy, Queue};
 use hearth_alloc::topology::Topology;
 
 /// How often a question is asked.
@@ -254,7 +254,7 @@ fn measure_pass(case: &str, policy: Policy, row: &mut dyn FnMut(Row)) {
     let mut queue = Queue::new(policy, Limits::default());
     let mut machine = Machine::new(tree, 1).expect("units of one node");
     let placing = Placing::Exact(Preference::HopsFirst);
-    let cold = |_: &Job| BTreeSet::new();
+    let cold = |_: &Job| Held::default();
     for number in 0..QUEUED + 200 {
         let count = 1 + numbers.magnitude(12);
         let walltime = 60 * (1 + u64::from(numbers.below(1_440)));

@@ -4,7 +4,10 @@
 //!
 //! Invariant: a node holds at most as many programs as it may, those it ran last.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use hearth_alloc::queue::Held;
 
 use crate::trace::Program;
 
@@ -12,7 +15,7 @@ use crate::trace::Program;
 pub struct WarmNodes {
     held_max: usize,
     by_node: Vec<VecDeque<Program>>,
-    by_program: BTreeMap<Program, BTreeSet<u32>>,
+    by_program: BTreeMap<Program, Held>,
 }
 
 impl WarmNodes {
@@ -26,7 +29,7 @@ impl WarmNodes {
     }
 
     /// The nodes that hold a program.
-    pub fn of(&self, program: &Program) -> BTreeSet<u32> {
+    pub fn of(&self, program: &Program) -> Held {
         self.by_program.get(program).cloned().unwrap_or_default()
     }
 
@@ -40,11 +43,12 @@ impl WarmNodes {
                 warm += 1;
             }
             held.push_back(program);
-            self.by_program.entry(program).or_default().insert(node);
+            let nodes = self.by_program.entry(program).or_default();
+            Rc::make_mut(nodes).insert(node);
             if held.len() > self.held_max {
                 let oldest = held.pop_front().expect("more than none");
                 let nodes = self.by_program.entry(oldest).or_default();
-                nodes.remove(&node);
+                Rc::make_mut(nodes).remove(&node);
                 if nodes.is_empty() {
                     self.by_program.remove(&oldest);
                 }

@@ -39,7 +39,7 @@ pub(super) fn run(pass: &mut Pass) {
         if !pass.is_within_limits(number) {
             continue;
         }
-        if pass.is_tied(number) && !pass.fits(number) {
+        if pass.is_tied(number) && pass.choose(number).is_none() {
             pass.wait(number, Reason::Nodes);
             let kept = pass.keep_nodes_of(number);
             profile.reserve(pass.now, Time::MAX, kept);

@@ -118,6 +118,7 @@ impl super::Queue {
             warm: &|_| Default::default(),
             now,
             kept: Vec::new(),
+            kept_sets: std::collections::BTreeMap::new(),
             starts: Vec::new(),
         };
         Some((first, shadow(&pass, first).time))

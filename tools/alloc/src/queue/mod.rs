@@ -38,6 +38,7 @@ mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::rc::Rc;
 use std::str::FromStr;
 
 use crate::machine::Machine;
@@ -112,6 +113,10 @@ impl FromStr for Policy {
         })
     }
 }
+
+/// Nodes that hold a program. Jobs of one program are best given one such set: a pass then looks at its nodes
+/// once, however many of them wait.
+pub type Held = Rc<BTreeSet<u32>>;
 
 /// What a job waits for before it may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,7 +228,7 @@ pub enum SubmitError {
 }
 
 /// Why a job waits, as the last pass saw it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// No pass has looked at it yet.
     New,
@@ -306,6 +311,10 @@ pub struct Queue {
     policy: Policy,
     limits: Limits,
     waiting: BTreeMap<JobNumber, Waiting>,
+    /// Waiting jobs by the jobs that they wait for.
+    dependents: BTreeSet<(JobNumber, JobNumber)>,
+    /// Waiting jobs with a failed dependency.
+    hopeless: BTreeSet<JobNumber>,
     running: BTreeMap<JobNumber, Running>,
     /// Running jobs and their nodes by user.
     users: BTreeMap<u32, (u32, u32)>,
@@ -319,6 +328,8 @@ impl Queue {
             policy,
             limits,
             waiting: BTreeMap::new(),
+            dependents: BTreeSet::new(),
+            hopeless: BTreeSet::new(),
             running: BTreeMap::new(),
             users: BTreeMap::new(),
             counters: Counters::default(),
@@ -356,7 +367,11 @@ impl Queue {
             has_failed_dependency: false,
             job,
         };
-        self.waiting.insert(waiting.job.number, waiting);
+        let number = waiting.job.number;
+        let after = waiting.job.after.iter();
+        self.dependents
+            .extend(after.map(|after| (after.job, number)));
+        self.waiting.insert(number, waiting);
         Ok(())
     }
 
@@ -393,8 +408,18 @@ impl Queue {
     /// Takes a queued job out; jobs that had to come after it do not wait for it, unless it had to
     /// succeed.
     pub fn cancel(&mut self, number: JobNumber) -> Option<Job> {
-        let waiting = self.waiting.remove(&number)?;
+        let job = self.take_out(number)?;
         self.settle(number, false);
+        Some(job)
+    }
+
+    /// Takes a queued job out, without a word to those that wait for it.
+    fn take_out(&mut self, number: JobNumber) -> Option<Job> {
+        let waiting = self.waiting.remove(&number)?;
+        for after in &waiting.job.after {
+            self.dependents.remove(&(after.job, number));
+        }
+        self.hopeless.remove(&number);
         Some(waiting.job)
     }
 
@@ -422,10 +447,19 @@ impl Queue {
 
     /// Those that waited for this job wait for it no longer.
     fn settle(&mut self, number: JobNumber, has_succeeded: bool) {
-        for waiting in self.waiting.values_mut() {
-            let is_bad =
-                |after: &Dependency| after.job == number && after.must_succeed && !has_succeeded;
-            waiting.has_failed_dependency |= waiting.job.after.iter().any(is_bad);
+        let mut of_it = self.dependents.split_off(&(number, JobNumber::MIN));
+        if let Some(next) = number.checked_add(1) {
+            let mut others = of_it.split_off(&(next, JobNumber::MIN));
+            self.dependents.append(&mut others);
+        }
+        let is_bad =
+            |after: &Dependency| after.job == number && after.must_succeed && !has_succeeded;
+        for (_, dependent) in of_it {
+            let waiting = self.waiting.get_mut(&dependent).expect("it waits");
+            if waiting.job.after.iter().any(is_bad) {
+                waiting.has_failed_dependency = true;
+                self.hopeless.insert(dependent);
+            }
             waiting.job.after.retain(|after| after.job != number);
         }
     }
@@ -463,9 +497,7 @@ impl Queue {
 
     /// Queued jobs that will not start, since one that had to end well did not.
     pub fn hopeless(&self) -> Vec<JobNumber> {
-        let failed = |waiting: &&Waiting| waiting.has_failed_dependency;
-        let hopeless = self.waiting.values().filter(failed);
-        hopeless.map(|waiting| waiting.job.number).collect()
+        self.hopeless.iter().copied().collect()
     }
 
     /// Queued jobs and why they wait, by number.
@@ -521,7 +553,7 @@ impl Queue {
         now: Time,
         machine: &mut Machine,
         placing: Placing,
-        warm: &dyn Fn(&Job) -> BTreeSet<u32>,
+        warm: &dyn Fn(&Job) -> Held,
     ) -> Vec<Start> {
         self.counters.passes += 1;
         let mut pass = Pass {
@@ -532,6 +564,7 @@ impl Queue {
             placing,
             now,
             kept: Vec::new(),
+            kept_sets: BTreeMap::new(),
             starts: Vec::new(),
         };
         match pass.queue.policy {
@@ -552,9 +585,10 @@ impl Queue {
         &mut self,
         now: Time,
         machine: &Machine,
-        warm: &dyn Fn(&Job) -> BTreeSet<u32>,
+        warm: &dyn Fn(&Job) -> Held,
     ) -> Vec<JobNumber> {
         let most = machine.usable_units();
+        let mut in_service: BTreeMap<*const BTreeSet<u32>, (Held, usize)> = BTreeMap::new();
         let mut candidates = self.order(now);
         candidates.retain(|number| {
             let waiting = self.waiting.get_mut(number).expect("queued");
@@ -573,9 +607,14 @@ impl Queue {
                         Reason::NodesOut
                     }
                     Tie::Warm => {
-                        let in_service = |node: &&u32| machine.is_in_service(**node);
-                        let held = warm(job).iter().filter(in_service).count();
-                        match held < job.count as usize {
+                        let held = warm(job);
+                        let (_, holders) =
+                            in_service.entry(Rc::as_ptr(&held)).or_insert_with(|| {
+                                let is_in = |node: &&u32| machine.is_in_service(**node);
+                                let holders = held.iter().filter(is_in).count();
+                                (held.clone(), holders)
+                            });
+                        match *holders < job.count as usize {
                             true => Reason::TooLarge,
                             false => Reason::Priority,
                         }
@@ -606,17 +645,25 @@ impl Queue {
         self.running.insert(job.number, running);
     }
 
-    /// What keeps another job of that size from running, beside nodes; nothing if it may.
-    fn limit_for(&self, job: &Job) -> Option<Reason> {
-        let (jobs, nodes) = self.users.get(&job.user).copied().unwrap_or_default();
+    /// What keeps another job of that size from running, beside nodes, if these start, too; nothing if it may.
+    fn limit_beside(&self, job: &Job, others: &[JobNumber]) -> Option<Reason> {
+        let (mut jobs, mut nodes) = self.users.get(&job.user).copied().unwrap_or_default();
+        for other in others {
+            let other = &self.waiting[other].job;
+            if other.user == job.user {
+                jobs += 1;
+                nodes = nodes.saturating_add(other.count);
+            }
+        }
         let is_over = |most: Option<u32>, sum: u32| most.is_some_and(|most| sum > most);
         if is_over(self.limits.running_of_user, jobs + 1) {
             return Some(Reason::UserJobs);
         }
-        if is_over(self.limits.nodes_of_user, nodes + job.count) {
+        if is_over(self.limits.nodes_of_user, nodes.saturating_add(job.count)) {
             return Some(Reason::UserNodes);
         }
-        (self.running.len() >= self.limits.running).then_some(Reason::Nodes)
+        let running = self.running.len() + others.len();
+        (running >= self.limits.running).then_some(Reason::Nodes)
     }
 }
 

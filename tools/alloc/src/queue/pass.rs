@@ -4,9 +4,10 @@
 //!
 //! Invariant: nodes that a pass keeps from jobs are free again when it is over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
-use super::{Job, JobNumber, Queue, Reason, Start, Tie, Time};
+use super::{Held, Job, JobNumber, Queue, Reason, Start, Tie, Time};
 use crate::exact;
 use crate::machine::Machine;
 use crate::placing::{Given, Placing, Wish};
@@ -25,12 +26,14 @@ pub(super) struct Pass<'a> {
     pub(super) queue: &'a mut Queue,
     pub(super) machine: &'a mut Machine,
     pub(super) placing: Placing,
-    pub(super) warm: &'a dyn Fn(&Job) -> BTreeSet<u32>,
+    pub(super) warm: &'a dyn Fn(&Job) -> Held,
     pub(super) now: Time,
     /// Jobs that may start, in order.
     pub(super) candidates: Vec<JobNumber>,
     /// Free nodes taken out of service for this pass: jobs that are tied to them wait for others.
     pub(super) kept: Vec<u32>,
+    /// Sets of holders of which all that was free is kept: they have none for another job.
+    pub(super) kept_sets: BTreeMap<*const BTreeSet<u32>, Held>,
     pub(super) starts: Vec<Start>,
 }
 
@@ -66,7 +69,16 @@ impl Pass<'_> {
 
     /// Whether its user may have it; else it says why it waits, and others may go before it.
     pub(super) fn is_within_limits(&mut self, number: JobNumber) -> bool {
-        let limit = self.queue.limit_for(self.job(number));
+        self.is_within_limits_beside(number, &[])
+    }
+
+    /// Whether its user may have it if these jobs start, too.
+    pub(super) fn is_within_limits_beside(
+        &mut self,
+        number: JobNumber,
+        others: &[JobNumber],
+    ) -> bool {
+        let limit = self.queue.limit_beside(self.job(number), others);
         if let Some(reason) = limit {
             self.wait(number, reason);
         }
@@ -102,9 +114,13 @@ impl Pass<'_> {
 
     /// The fewest hops among the free nodes that hold a job's program.
     fn choose_warm(&self, job: &Job) -> Option<Given> {
-        let held = (self.warm)(job).into_iter();
-        let free: Vec<exact::Candidate> = held
-            .filter(|node| self.machine.is_in_service(*node) && self.machine.is_free(*node))
+        let held = (self.warm)(job);
+        if self.kept_sets.contains_key(&Rc::as_ptr(&held)) {
+            return None;
+        }
+        let is_free = |node: &u32| self.machine.is_in_service(*node) && self.machine.is_free(*node);
+        let free = held.iter().copied().filter(is_free);
+        let free: Vec<exact::Candidate> = free
             .map(|node| exact::Candidate { node, warm: true })
             .collect();
         let placement = exact::place(self.machine.topology(), &free, job.count as usize)?;
@@ -117,10 +133,17 @@ impl Pass<'_> {
     /// Keeps the free ones of the nodes that a job is tied to for it; how many units are free no
     /// more.
     pub(super) fn keep_nodes_of(&mut self, number: JobNumber) -> usize {
-        let nodes = match &self.job(number).tie {
+        let nodes: Vec<u32> = match &self.job(number).tie {
             Tie::None => return 0,
             Tie::Named(nodes) => nodes.clone(),
-            Tie::Warm => (self.warm)(self.job(number)).into_iter().collect(),
+            Tie::Warm => {
+                let held = (self.warm)(self.job(number));
+                let set = Rc::as_ptr(&held);
+                if self.kept_sets.insert(set, held.clone()).is_some() {
+                    return 0;
+                }
+                held.iter().copied().collect()
+            }
         };
         let before = self.machine.free_units();
         for node in nodes {
@@ -134,8 +157,7 @@ impl Pass<'_> {
 
     /// Starts a job on these nodes.
     pub(super) fn start(&mut self, number: JobNumber, given: Given) {
-        let waiting = self.queue.waiting.remove(&number);
-        let job = waiting.expect("queued").job;
+        let job = self.queue.take_out(number).expect("queued");
         self.machine.take(number, &given.nodes);
         self.queue.run(&job, self.now);
         let kept = self.kept.clone();

@@ -2,8 +2,9 @@ mod ties;
 
 use super::*;
 use crate::exact::Preference;
+use crate::topology::Topology;
 
-const COLD: fn(&Job) -> BTreeSet<u32> = |_| BTreeSet::new();
+const COLD: fn(&Job) -> Held = |_| Held::default();
 const EXACT: Placing = Placing::Exact(Preference::None);
 
 fn machine(tree: &str, unit: u32) -> Machine {
@@ -450,4 +451,66 @@ fn names_are_read_and_written() {
             .unwrap_err()
             .contains("conservative")
     );
+}
+
+#[test]
+fn a_window_is_no_larger_than_its_user_may_have() {
+    for (limits, started) in [
+        (
+            Limits {
+                running_of_user: Some(2),
+                ..Limits::default()
+            },
+            vec![1, 2, 5],
+        ),
+        (
+            Limits {
+                nodes_of_user: Some(3),
+                ..Limits::default()
+            },
+            vec![1, 3, 5],
+        ),
+    ] {
+        let mut machine = Machine::new(Topology::new(&[16]).unwrap(), 1).unwrap();
+        let mut queue = Queue::new(Policy::Published { window: 4 }, limits);
+        for (number, count) in [(1, 2), (2, 2), (3, 1), (4, 1)] {
+            queue.submit(Job::new(number, count, None, 0)).unwrap();
+        }
+        let other = Job {
+            user: 7,
+            ..Job::new(5, 1, None, 0)
+        };
+        queue.submit(other).unwrap();
+        let mut got = numbers(&queue.pass(0, &mut machine, EXACT, &COLD));
+        got.sort_unstable();
+        assert_eq!(got, started);
+    }
+}
+
+#[test]
+fn long_chains_of_dependencies_are_settled_quickly() {
+    let mut queue = Queue::new(Policy::Easy, Limits::default());
+    let jobs = 50_000;
+    for number in 1..=jobs {
+        let mut job = Job::new(number, 1, None, 0);
+        job.after = (number > 1)
+            .then(|| Dependency {
+                job: number - 1,
+                must_succeed: true,
+            })
+            .into_iter()
+            .collect();
+        queue.submit(job).unwrap();
+    }
+    let begin = std::time::Instant::now();
+    queue.cancel(1);
+    let mut ended = 1;
+    while let [number] = queue.hopeless()[..] {
+        queue.cancel(number);
+        ended += 1;
+    }
+    assert_eq!((ended, queue.queued_count()), (jobs, 0));
+    assert!(queue.dependents.is_empty());
+    // Each by a look at all it would be 1.25 billion looks.
+    assert!(begin.elapsed().as_secs() < 3, "{:?}", begin.elapsed());
 }

@@ -62,13 +62,13 @@ fn start(pass: &mut Pass, number: JobNumber, given: crate::placing::Given) {
     pass.start(number, given);
 }
 
-/// The first jobs of the queue whose users may have them; one that is tied to certain nodes is alone.
+/// The first jobs of the queue whose users may have all of them; one that is tied to certain nodes is alone.
 fn open_window(pass: &mut Pass, njob: usize) -> Vec<JobNumber> {
     let mut window = Vec::with_capacity(njob);
     let mut place = 0;
     while window.len() < njob.max(1) && place < pass.candidates.len() {
         let number = pass.candidates[place];
-        if pass.is_within_limits(number) {
+        if pass.is_within_limits_beside(number, &window) {
             if pass.is_tied(number) && !window.is_empty() {
                 break;
             }

@@ -17,6 +17,7 @@ use utoipa::IntoParams;
 use super::types::{CancelRequest, Done, Frame, JobAccepted, JobRequest, Reuse, Size};
 use super::{Api, Refusal, casts, past, programs};
 use crate::config::Load;
+use crate::control::Core;
 use crate::hostlist;
 use crate::jobs::allocator::Want;
 use crate::jobs::kept::KeptReader;
@@ -31,6 +32,9 @@ const PING_AFTER: Duration = Duration::from_secs(5);
 
 /// Bytes of output gathered into one piece for the connection.
 const PIECE_BYTES: usize = 64 * 1024;
+
+/// Longest reason for ending a job, in bytes: it is in the job's record and in an event.
+const REASON_MAX: usize = 256;
 
 /// Highest signal number of Linux.
 const SIGNAL_MAX: i32 = 64;
@@ -98,27 +102,53 @@ pub async fn submit(
         stdin: request.stdin,
         terms,
     };
-    let id = api
-        .shared
-        .with_runner(|runner, now_us, _| runner.submit(now_us, submission))
-        .map_err(|error| match error {
-            SubmitError::QueueFull(_)
-            | SubmitError::QueueBytes(_)
-            | SubmitError::UserQueue { .. } => {
-                Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "queue-full", error)
-            }
-            SubmitError::Stopping => {
-                Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", error)
-            }
-            SubmitError::UnknownDependency(_) | SubmitError::FailedDependency { .. } => {
-                Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-dependency", error)
-            }
-            SubmitError::UnknownNodes(_) | SubmitError::TooMany { .. } => {
-                Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "no-such-nodes", error)
-            }
-            error => Refusal::bad_request(error),
-        })?;
+    let id = hand_in(&api, submission).map_err(|error| match error {
+        SubmitError::NotStored(_) => {
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store-failed", error)
+        }
+        SubmitError::QueueFull(_) | SubmitError::QueueBytes(_) | SubmitError::UserQueue { .. } => {
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "queue-full", error)
+        }
+        SubmitError::Stopping => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", error),
+        SubmitError::UnknownDependency(_) | SubmitError::FailedDependency { .. } => {
+            Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-dependency", error)
+        }
+        SubmitError::UnknownNodes(_) | SubmitError::TooMany { .. } => {
+            Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "no-such-nodes", error)
+        }
+        error => Refusal::bad_request(error),
+    })?;
     Ok(Json(JobAccepted { id }))
+}
+
+/// Hands a job to the runner. A batch job is taken only if that is written down: nobody waits for it, and who
+/// has its number may forget it.
+fn hand_in(api: &Api, submission: Submission) -> Result<u64, SubmitError> {
+    let now = api.shared.now();
+    let mut core = api.shared.lock();
+    let is_batch = submission.terms.batch;
+    let failing = |core: &Core| core.ledger.failing().map(str::to_string);
+    if let Some(trouble) = failing(&core).filter(|_| is_batch) {
+        return Err(SubmitError::NotStored(trouble));
+    }
+    let taken = core.with_runner(now, |runner, now_us, _| runner.submit(now_us, submission));
+    core.settle(now);
+    let mut result = taken;
+    if let (Ok(id), Some(trouble)) = (&result, failing(&core).filter(|_| is_batch)) {
+        let id = *id;
+        let reason = "it could not be written down";
+        let ended = core.with_runner(now, |runner, now_us, fabric| {
+            runner.cancel(now_us, fabric, id, 15, reason)
+        });
+        core.settle(now);
+        // One that has ended by itself in between is known.
+        if ended.is_ok() {
+            result = Err(SubmitError::NotStored(trouble));
+        }
+    }
+    drop(core);
+    api.shared.kick();
+    result
 }
 
 /// How the job is to stand in the queue.
@@ -204,6 +234,24 @@ pub struct OutputQuery {
     /// Of a batch job: `false` ends with what has been written so far.
     #[serde(default = "yes")]
     follow: bool,
+    /// Of a job that goes on over a restart of the control node: for ranks the last `call` of their output that
+    /// has arrived, as in `0:17,3:4`.
+    received: Option<String>,
+}
+
+impl OutputQuery {
+    fn received(&self) -> Result<BTreeMap<u32, u64>, Refusal> {
+        let entry = |entry: &str| {
+            let (rank, call) = entry.split_once(':')?;
+            Some((rank.parse().ok()?, call.parse().ok()?))
+        };
+        let text = self.received.as_deref().unwrap_or_default();
+        let entries = text.split(',').filter(|text| !text.is_empty());
+        let known: Option<BTreeMap<u32, u64>> = entries.map(entry).collect();
+        known.ok_or_else(|| {
+            Refusal::bad_request("received is a list of RANK:CALL, separated by commas")
+        })
+    }
 }
 
 fn yes() -> bool {
@@ -220,9 +268,10 @@ pub async fn output(
     Path(id): Path<u64>,
     Query(query): Query<OutputQuery>,
 ) -> Result<Response, Refusal> {
+    let received = query.received()?;
     let attached = api
         .shared
-        .with_runner(|runner, now_us, fabric| runner.attach(now_us, fabric, id));
+        .with_runner(|runner, now_us, fabric| runner.attach_behind(now_us, fabric, id, received));
     let reader = match attached {
         Ok(reader) => OutputReader::Live(reader),
         Err(error) => kept_output(&api, error, id, query.follow).await?,
@@ -251,12 +300,17 @@ async fn kept_output(
     if !job.batch {
         return Err(job_refusal(error));
     }
-    let reader = api.shared.outputs.reader(id).ok_or_else(|| {
+    let reader = api.shared.outputs.reader(id);
+    // A job that has written nothing has no file, which is not one that went.
+    let is_silent = job
+        .output
+        .is_some_and(|output| output.bytes == 0 && output.dropped_bytes == 0);
+    if reader.is_none() && !is_silent {
         let text = format!(
             "the output of job {id} is not kept any more; see jobs.output_total_bytes in `hearth config --show-defaults`"
         );
-        Refusal::new(StatusCode::GONE, "output-gone", text)
-    })?;
+        return Err(Refusal::new(StatusCode::GONE, "output-gone", text));
+    }
     Ok(OutputReader::Kept {
         reader,
         follow,
@@ -271,7 +325,8 @@ enum OutputReader {
     Live(SinkReader),
     /// What is kept of a batch job.
     Kept {
-        reader: KeptReader,
+        /// None: it has written nothing.
+        reader: Option<KeptReader>,
         follow: bool,
         api: Api,
         /// The job, until its end has been told.
@@ -290,9 +345,10 @@ impl OutputReader {
                 job,
             } => (reader, *follow, api, job),
         };
-        let item = match follow {
-            true => reader.next().await,
-            false => reader.try_next(),
+        let item = match reader {
+            Some(reader) if follow => reader.next().await,
+            Some(reader) => reader.try_next(),
+            None => None,
         };
         if item.is_some() {
             return item;
@@ -306,7 +362,7 @@ impl OutputReader {
     fn try_next(&mut self) -> Option<Item> {
         match self {
             OutputReader::Live(reader) => reader.try_next(),
-            OutputReader::Kept { reader, .. } => reader.try_next(),
+            OutputReader::Kept { reader, .. } => reader.as_mut()?.try_next(),
         }
     }
 }
@@ -331,13 +387,19 @@ async fn next_piece(reader: &mut OutputReader) -> (Bytes, bool) {
 
 fn write_item(text: &mut Vec<u8>, item: Item) {
     match item {
-        Item::Output { rank, fd, data } => {
+        Item::Output {
+            rank,
+            fd,
+            data,
+            call,
+        } => {
             write_line(
                 text,
                 &Frame::Output {
                     rank,
                     fd,
                     data: STANDARD.encode(data),
+                    call: (call > 0).then_some(call),
                 },
             );
         }
@@ -386,6 +448,12 @@ pub async fn cancel(
         )));
     }
     let reason = request.reason.unwrap_or_else(|| "cancelled".to_string());
+    if reason.len() > REASON_MAX {
+        return Err(Refusal::bad_request(format!(
+            "a reason has at most {REASON_MAX} bytes, this one {}",
+            reason.len()
+        )));
+    }
     api.shared
         .with_runner(|runner, now_us, fabric| runner.cancel(now_us, fabric, id, signal, &reason))
         .map_err(job_refusal)?;

@@ -83,25 +83,29 @@ async fn newest(api: &Api, query: &JobsQuery, has: impl Fn(&JobInfo) -> bool) ->
     let limit = query.limit.unwrap_or(PAGE).min(PAGE_MAX) as usize;
     let mut before = query.before.unwrap_or(u64::MAX);
     let mut found: Vec<JobInfo> = Vec::new();
+    let size = PAGE.max(query.limit.unwrap_or(PAGE)).min(PAGE_MAX);
     while found.len() < limit {
         // Without filters the first page is the answer; with them few of a page may be wanted.
-        let page = page(
-            api,
-            before,
-            PAGE.max(query.limit.unwrap_or(PAGE)).min(PAGE_MAX),
-        )
-        .await;
-        let Some(first) = page.first() else { break };
-        before = first.id;
-        let page = page.into_iter().rev().filter(|job| has(job));
-        found.extend(page.take(limit - found.len()));
+        let page = page(api, before, size, &has).await;
+        let Some((first, _)) = page.first_key_value() else {
+            break;
+        };
+        before = *first;
+        let wanted = page.into_values().rev().flatten();
+        found.extend(wanted.take(limit - found.len()));
     }
     found.reverse();
     found
 }
 
-/// At most `limit` jobs with numbers below `before`, the highest ones; by number.
-async fn page(api: &Api, before: u64, limit: u32) -> Vec<JobInfo> {
+/// At most `limit` jobs with numbers below `before`, the highest ones; by number, and nothing of those that `has`
+/// does not let through.
+async fn page(
+    api: &Api,
+    before: u64,
+    limit: u32,
+    has: &impl Fn(&JobInfo) -> bool,
+) -> BTreeMap<u64, Option<JobInfo>> {
     let stored = api.shared.history.jobs(before, limit).await;
     let stored = stored.unwrap_or_else(|error| {
         tracing::warn!("{error}; jobs are listed from memory");
@@ -109,14 +113,20 @@ async fn page(api: &Api, before: u64, limit: u32) -> Vec<JobInfo> {
     });
     // Memory knows better about jobs that are not written down yet, and later than the answer of
     // the store.
-    let mut list: BTreeMap<u64, JobInfo> = stored.into_iter().map(|job| (job.id, job)).collect();
-    let known = api.shared.lock().runner.list(true);
-    let known = known.into_iter().filter(|job| job.id < before);
-    list.extend(known.map(|job| (job.id, job)));
+    let stored = stored.into_iter();
+    let mut list: BTreeMap<u64, Option<JobInfo>> =
+        stored.map(|job| (job.id, Some(job).filter(has))).collect();
+    {
+        // Copied under the lock is what is wanted of this page, and no more.
+        let core = api.shared.lock();
+        for job in core.runner.highest(before, limit as usize) {
+            list.insert(job.id, has(job).then(|| job.clone()));
+        }
+    }
     while list.len() > limit as usize {
         list.pop_first();
     }
-    list.into_values().collect()
+    list
 }
 
 /// One job, of the present or the past.

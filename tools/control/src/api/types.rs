@@ -272,6 +272,9 @@ pub struct JobInfo {
     /// How often it was queued again.
     #[serde(default)]
     pub restarts: u32,
+    /// How often it went on running over a restart of the control node.
+    #[serde(default)]
+    pub continued: u32,
     /// Jobs that it still waits for.
     #[serde(default)]
     pub after: Vec<AfterJob>,
@@ -445,6 +448,10 @@ pub enum Frame {
         fd: u32,
         /// The bytes, base64.
         data: String,
+        /// The last call of the rank that is in it: a client that comes back after a restart of the control
+        /// node names it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<u64>,
     },
     /// A rank was ended by a fault.
     Fault {
@@ -459,6 +466,11 @@ pub enum Frame {
     Notice {
         /// A line for people.
         text: String,
+    },
+    /// The job goes on after a restart of the control node, which wants standard input from here on.
+    Input {
+        /// Bytes from its beginning.
+        from: u64,
     },
     /// Nothing happened for a while; the connection is alive.
     Ping {},

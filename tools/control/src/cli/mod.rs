@@ -23,6 +23,7 @@ mod programs;
 mod queue;
 mod report;
 mod run;
+mod run_input;
 mod run_session;
 mod script;
 mod serve_command;

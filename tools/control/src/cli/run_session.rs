@@ -7,6 +7,7 @@
 //! Invariants: frames are taken from the connection only as fast as they are printed, so a slow
 //! reader holds the program back; signals are heard even while printing waits.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use hyper::body::Incoming;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::run_input::Input;
 use crate::api::types::{CancelRequest, Frame, JobInfo, JobState};
 use crate::client::{self, Client, RequestError};
 use crate::output::{self, Printer};
@@ -30,6 +32,16 @@ const LINE_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// Control sends something every five seconds; after this long it is gone.
 const SILENCE_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long a client looks for its job after it has lost the control node: as long as that, started again,
+/// waits for clients (`jobs.return_limit_s`).
+const RETURN_LIMIT: Duration = Duration::from_secs(60);
+
+/// Longest path of a request, in bytes; servers take 64 KiB.
+const PATH_MAX_BYTES: usize = 60_000;
+
+/// How often it looks.
+const RETURN_PAUSE: Duration = Duration::from_millis(200);
 
 /// How output is shown.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +85,10 @@ pub async fn show(
     let (frames, queue) = mpsc::channel(QUEUE_FRAMES);
     let (report, mut printed) = mpsc::channel(2);
     std::thread::spawn(move || print(queue, &report, settings));
-    let reading = tokio::spawn(read_frames(output.into_body(), frames));
+    let reading = tokio::spawn(read_frames(output.into_body(), move |frame| {
+        let frames = frames.clone();
+        async move { frames.send(frame).await }
+    }));
     match printed.recv().await {
         Some(Printed::End(job)) => Ok(Some(job)),
         // A reader that has gone wants no more.
@@ -91,28 +106,12 @@ pub async fn show(
 
 /// Follows job `id` to its end.
 pub async fn follow(client: &Client, id: u64, settings: Settings) -> anyhow::Result<Outcome> {
-    let output = client
-        .send(
-            Method::GET,
-            &format!("/v1/jobs/{id}/output"),
-            client::empty(),
-        )
-        .await?;
-    if settings.stdin {
-        let (client, path) = (client.clone(), format!("/v1/jobs/{id}/stdin"));
-        tokio::spawn(async move {
-            // A job that ends without reading all of its input is not an error.
-            drop(
-                client
-                    .send(Method::POST, &path, client::streamed(tokio::io::stdin()))
-                    .await,
-            );
-        });
-    }
+    let output = output_of(client, id, &BTreeMap::new()).await?;
+    let input = settings.stdin.then(|| Input::of(tokio::io::stdin()));
     let (frames, queue) = mpsc::channel(QUEUE_FRAMES);
     let (report, mut printed) = mpsc::channel(2);
     std::thread::spawn(move || print(queue, &report, settings));
-    let mut reading = tokio::spawn(read_frames(output.into_body(), frames));
+    let mut reading = tokio::spawn(read_to_end(client.clone(), id, output, input, frames));
     let mut read: Option<Result<(), RequestError>> = None;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -159,6 +158,115 @@ pub async fn follow(client: &Client, id: u64, settings: Settings) -> anyhow::Res
     }
 }
 
+/// The output of a job with a client.
+async fn output_of(
+    client: &Client,
+    id: u64,
+    received: &BTreeMap<u32, u64>,
+) -> Result<Incoming, RequestError> {
+    let mut path = format!("/v1/jobs/{id}/output");
+    for (place, (rank, call)) in received.iter().enumerate() {
+        // Of ranks that find no room, as of tens of thousands, a window of calls may come twice.
+        if path.len() < PATH_MAX_BYTES {
+            let before = if place == 0 { "?received=" } else { "," };
+            path.push_str(&format!("{before}{rank}:{call}"));
+        }
+    }
+    let output = client.send(Method::GET, &path, client::empty()).await?;
+    Ok(output.into_body())
+}
+
+/// Hands on frames until the job has ended, also over restarts of the control node.
+async fn read_to_end(
+    client: Client,
+    id: u64,
+    mut output: Incoming,
+    mut input: Option<Input>,
+    frames: mpsc::Sender<Frame>,
+) -> Result<(), RequestError> {
+    if let Some(input) = &mut input {
+        input.send(&client, id, 0);
+    }
+    let mut received = BTreeMap::new();
+    loop {
+        let mut has_ended = false;
+        let mut too_old = false;
+        let read = read_frames(output, |frame| {
+            has_ended |= matches!(frame, Frame::End { .. });
+            if let Frame::Output {
+                rank,
+                call: Some(call),
+                ..
+            } = &frame
+            {
+                received.insert(*rank, *call);
+            }
+            if let (Frame::Input { from }, Some(input)) = (&frame, &mut input) {
+                too_old |= !input.send(&client, id, *from);
+            }
+            frames.send(frame)
+        });
+        let read = read.await;
+        if has_ended || frames.is_closed() {
+            return Ok(());
+        }
+        if too_old {
+            cancel(&client, id, 15, "what its client had sent is lost").await;
+        }
+        let broken = match read {
+            Ok(()) => RequestError::Broken("it ended early".to_string()),
+            Err(error) if error.is_gone() => error,
+            Err(error) => return Err(error),
+        };
+        output = match come_back(&client, id, &received, broken).await? {
+            Back::Output(output) => output,
+            Back::Over(job) => {
+                drop(frames.send(Frame::End { job }).await);
+                return Ok(());
+            }
+        };
+    }
+}
+
+/// What a client finds that has lost its control node.
+enum Back {
+    /// The job goes on, or waits on.
+    Output(Incoming),
+    /// It ended meanwhile.
+    Over(Box<JobInfo>),
+}
+
+/// Waits for the control node to be back, and for the job there.
+async fn come_back(
+    client: &Client,
+    id: u64,
+    received: &BTreeMap<u32, u64>,
+    lost: RequestError,
+) -> Result<Back, RequestError> {
+    let limit_s = RETURN_LIMIT.as_secs();
+    output::say_line(format_args!(
+        "the control node does not answer; job {id} goes on where it can, trying for {limit_s} s to reach it"
+    ));
+    let until = tokio::time::Instant::now() + RETURN_LIMIT;
+    while tokio::time::Instant::now() < until {
+        match output_of(client, id, received).await {
+            Ok(output) => return Ok(Back::Output(output)),
+            Err(error) if error.is_gone() => {}
+            Err(error) => match error.code() {
+                // Of this very client, whose connection broke: the job is about to end.
+                Some("stream-taken") => {}
+                Some("job-ended") => {
+                    let job = client.get(&format!("/v1/jobs/{id}")).await?;
+                    return Ok(Back::Over(Box::new(job)));
+                }
+                _ => return Err(error),
+            },
+        }
+        tokio::time::sleep(RETURN_PAUSE).await;
+    }
+    Err(lost)
+}
+
 async fn cancel(client: &Client, id: u64, signal: i32, reason: &str) {
     let request = CancelRequest {
         signal: Some(signal),
@@ -173,8 +281,14 @@ async fn cancel(client: &Client, id: u64, signal: i32, reason: &str) {
     }
 }
 
-/// Cuts the stream into frames and hands them on.
-async fn read_frames(mut body: Incoming, frames: mpsc::Sender<Frame>) -> Result<(), RequestError> {
+/// Cuts the stream into frames and hands them on, as long as somebody takes them.
+async fn read_frames<F>(
+    mut body: Incoming,
+    mut hand_on: impl FnMut(Frame) -> F,
+) -> Result<(), RequestError>
+where
+    F: Future<Output = Result<(), mpsc::error::SendError<Frame>>>,
+{
     let mut buffer: Vec<u8> = Vec::new();
     loop {
         let piece = match tokio::time::timeout(SILENCE_LIMIT, body.frame()).await {
@@ -195,7 +309,7 @@ async fn read_frames(mut body: Incoming, frames: mpsc::Sender<Frame>) -> Result<
             let frame = serde_json::from_slice(&buffer[start..start + length])
                 .map_err(|error| RequestError::Answer(error.to_string()))?;
             start += length + 1;
-            if frames.send(frame).await.is_err() {
+            if hand_on(frame).await.is_err() {
                 return Ok(());
             }
         }
@@ -256,7 +370,7 @@ impl Screen {
 
     fn show(&mut self, frame: &Frame) -> std::io::Result<()> {
         if self.settings.json {
-            return if matches!(frame, Frame::Ping {}) {
+            return if matches!(frame, Frame::Ping {} | Frame::Input { .. }) {
                 Ok(())
             } else {
                 print_json(frame)
@@ -271,7 +385,7 @@ impl Screen {
                 self.show_state(*state, reason, nodes);
                 Ok(())
             }
-            Frame::Output { rank, fd, data } => {
+            Frame::Output { rank, fd, data, .. } => {
                 let data = STANDARD.decode(data).map_err(std::io::Error::other)?;
                 self.clear_progress();
                 self.printer().output(*rank, *fd, &data)
@@ -281,7 +395,7 @@ impl Screen {
                 self.message(text)
             }
             Frame::Notice { text } => self.message(text),
-            Frame::Ping {} | Frame::End { .. } => Ok(()),
+            Frame::Input { .. } | Frame::Ping {} | Frame::End { .. } => Ok(()),
         }
     }
 

@@ -4,20 +4,20 @@
 //! Key types: [`Stored`] (a job of an earlier run of control). Neighbours: `ledger` reads what was
 //! written down; `lifecycle` ends attempts.
 //!
-//! Nodes drop the job of an earlier run of control when they join the next one (the session is a new
-//! one), so a job that ran does not run on. What is known of it:
+//! What becomes of a job of an earlier run of control:
 //!
 //! | written down as | then |
 //! |---|---|
 //! | pending | it waits on, in its place |
 //! | starting, all ranks together | nothing has run: it is queued again |
-//! | starting, each rank by itself; running | queued again if it wants that, else it has failed |
-//! | ending | it has ended as it was going to |
+//! | starting, each rank by itself; running | it goes on (`continued`) |
+//! | ending | it has ended as it was going to; its nodes drop it |
 //!
-//! A job with a client waits for the client to read its output again, if that has sent no input.
+//! A job with a client waits for the client to read its output again.
 //!
 //! Invariant: a job keeps its number, its place in the queue and those that wait for it.
 
+use super::continued::Ranks;
 use super::fabric::Fabric;
 use super::record::{Cause, Job};
 use super::{Runner, spec};
@@ -38,6 +38,8 @@ pub struct Stored {
     pub spec: Option<String>,
     /// How those jobs ended that it waits for, as far as they have.
     pub ends: Vec<(u64, Option<JobState>)>,
+    /// What its nodes had of it.
+    pub ranks: Ranks,
 }
 
 /// What becomes of a stored job.
@@ -46,6 +48,8 @@ enum Fate {
     Waits,
     /// It waits again, for the reason given.
     Again(&'static str),
+    /// It goes on where it is.
+    GoesOn,
     /// It is over.
     Over(JobState, String),
 }
@@ -58,9 +62,11 @@ impl Runner {
             self.note_decision(&job.info);
         }
         // Those that others wait for come first: they have lower numbers.
+        self.restoring = true;
         for job in stored {
             self.restore_one(now_us, job, programs);
         }
+        self.restoring = false;
     }
 
     fn restore_one(&mut self, now_us: u64, stored: Stored, programs: &ProgramStore) {
@@ -68,27 +74,33 @@ impl Runner {
             mut info,
             spec,
             ends,
+            ranks,
         } = stored;
         let submission = spec::read(&info, spec.as_deref(), programs);
-        let fate = match (&submission, fate(&info, self.queueing.requeue_max)) {
+        let nodes = ranks.nodes.iter().map(|(node, _)| *node);
+        let can_go_on = ranks.are_those_of(&info) && self.nodes.can_adopt(nodes);
+        let fate = match (
+            &submission,
+            fate(&info, self.queueing.requeue_max, can_go_on),
+        ) {
             (_, over @ Fate::Over(..)) => over,
             (Err(why), _) => Fate::Over(
                 JobState::Failed,
                 format!("{CONTROL_ENDED}, and {why}; submit it again"),
             ),
-            (Ok(submission), _) if submission.stdin && !info.batch => Fate::Over(
-                JobState::Cancelled,
-                format!("{CONTROL_ENDED}, and what its client had sent is lost; run it again"),
-            ),
             (Ok(_), fate) => fate,
+        };
+        let Ok(mut submission) = submission else {
+            let Fate::Over(state, reason) = fate else {
+                unreachable!("such a job is over")
+            };
+            return self.end_stored(info, state, reason);
         };
         let again = match fate {
             Fate::Over(state, reason) => return self.end_stored(info, state, reason),
+            Fate::GoesOn => return self.continue_one(now_us, info, submission, &ranks),
             Fate::Waits => None,
             Fate::Again(why) => Some(why),
-        };
-        let Ok(mut submission) = submission else {
-            unreachable!("such a job is over")
         };
         if let Err(why) = self.settle_dependencies(&mut info, &ends) {
             return self.end_stored(info, JobState::Cancelled, why);
@@ -104,7 +116,9 @@ impl Runner {
         info.state = JobState::Pending;
         (info.started_unix_us, info.placement, info.load) = (None, None, None);
         (info.at_once, info.ends_as) = (false, None);
-        let job = self.enter(now_us, info, submission);
+        let limit_s = self.limits.return_limit_s;
+        let job = self.enter(now_us, info, submission, limit_s);
+        job.input_from = Some(0);
         let record = job.record();
         if let Some(why) = again {
             tell_again(job, why);
@@ -159,6 +173,10 @@ impl Runner {
         info.reason = reason;
         (info.ends_as, info.why) = (None, None);
         info.ended_unix_us = Some(clock::unix_us());
+        if info.batch {
+            let bytes = self.outputs.bytes(info.id).unwrap_or(0);
+            info.output.get_or_insert_default().bytes = bytes;
+        }
         let text = format!(
             "job {} ({}): {}: {}",
             info.id,
@@ -231,13 +249,14 @@ fn tell_again(job: &Job, why: &str) {
 }
 
 /// What becomes of a job, by what was written down of it.
-fn fate(info: &JobInfo, requeue_max: u32) -> Fate {
+fn fate(info: &JobInfo, requeue_max: u32, can_go_on: bool) -> Fate {
     let may = info.restarts < requeue_max;
     match info.state {
         JobState::Pending => Fate::Waits,
-        JobState::Starting if !info.at_once && may && (info.batch || info.requeue) => {
+        JobState::Starting if !info.at_once && may => {
             Fate::Again("the control node ended before it began")
         }
+        JobState::Starting | JobState::Running if can_go_on => Fate::GoesOn,
         JobState::Starting | JobState::Running if info.requeue && may => Fate::Again(CONTROL_ENDED),
         JobState::Starting | JobState::Running if info.requeue => Fate::Over(
             JobState::Failed,

@@ -9,9 +9,11 @@ use netstack::ids::{CallId, JobId, NodeId};
 
 use super::Runner;
 use super::fabric::{Call, Exit, Fabric, Reply};
+use super::kept::CallAt;
 use super::record::{self, Job};
 use super::streams::Taken;
 use crate::api::types::{Frame, RankEnd};
+use crate::clock;
 use crate::events::{Event, Severity};
 
 /// Bad file descriptor (Linux x86-64 errno).
@@ -21,6 +23,11 @@ const ENOSYS: i32 = 38;
 
 /// Longest fault report kept, in bytes; the kernel's are about a thousand.
 const FAULT_REPORT_MAX: usize = 16 * 1024;
+
+/// Pieces of a fault report that wait for their end; half of the window of calls.
+const REPORTS_HELD: usize = 4;
+
+const _: () = assert!(REPORTS_HELD < netstack::io::WINDOW as usize);
 
 impl Runner {
     /// A rank made a call.
@@ -80,6 +87,10 @@ impl Runner {
             let Some(job) = self.jobs.get_mut(&id) else {
                 return;
             };
+            // A client that is on its way back reads what comes next.
+            if !job.attached && !job.discard_output && job.cause.is_none() {
+                return;
+            }
             let Some(reply) = next_reply(job, rank) else {
                 return;
             };
@@ -113,6 +124,8 @@ impl Runner {
         let milliseconds = |at: Option<u64>| at.and_then(|at| job.since_launch_ms(at));
         let first_ms = milliseconds(job.ranks[rank].started_us);
         let exit_ms = milliseconds(job.ranks[rank].exited_us);
+        let freed = clock::unix_us().max(self.last_decision + 1);
+        self.last_decision = freed;
         let report = &mut job.info.ranks[rank];
         let (name, output_bytes) = (report.node.clone(), report.output_bytes);
         *report = exit.report;
@@ -122,6 +135,7 @@ impl Runner {
         report.end = Some(exit.end);
         report.first_ms = first_ms;
         report.exit_ms = exit_ms;
+        report.freed = Some(freed);
         let damaged = report.retained.damaged;
         if !fault.is_empty() {
             report.fault = Some(fault.clone());
@@ -148,6 +162,14 @@ impl Runner {
                     .job(id)
                     .node(node.0),
             );
+        }
+        if job.alive > 0 {
+            // The job's own record has its ranks when it has ended, and this one's node forgets it now.
+            self.rank_ends.push(record::RankRecord {
+                job: id,
+                attempt: job.info.restarts,
+                report: job.info.ranks[rank].clone(),
+            });
         }
         self.note_time_limit(now_us, id, exit.end);
         self.nodes.worked(node.0);
@@ -182,17 +204,28 @@ fn next_reply(job: &mut Job, rank: usize) -> Option<Reply> {
         .calls
         .iter()
         .any(|(_, call)| matches!(call, Call::Exit(_)));
-    let (_, call) = job.ranks[rank].calls.front()?;
+    let (number, call) = job.ranks[rank].calls.front()?;
+    let at = CallAt {
+        attempt: job.info.restarts as u16,
+        call: number.0,
+    };
     match call {
         Call::Write {
             fd: fd @ (1 | 2),
             data,
         } => {
             let number = u32::try_from(rank).expect("ranks are counted in u32");
-            let taken = if job.discard_output {
+            // It came to the client by the run of control before this one, and its answer was lost.
+            let has_it = job
+                .received
+                .get(&number)
+                .is_some_and(|last| at.call <= *last);
+            let taken = if has_it {
+                Taken::Yes
+            } else if job.discard_output {
                 Taken::Nobody
             } else {
-                job.sink.output(number, *fd, data)
+                job.sink.output(number, *fd, at, data)
             };
             if taken == Taken::Later {
                 return None;
@@ -204,6 +237,9 @@ fn next_reply(job: &mut Job, rank: usize) -> Option<Reply> {
         Call::Read { fd: 0, .. } if rank != 0 || ended => Some(Reply::Data(Vec::new())),
         Call::Read { fd: 0, size } => job.source.read(*size).map(Reply::Data),
         Call::Write { .. } | Call::Read { .. } => Some(Reply::Error(EBADF)),
+        // A report is answered with the exit, so that a control node that is killed between the two is told
+        // it once more; the node may send no more than a window of pieces without an answer.
+        Call::Report { .. } if !ended && job.ranks[rank].calls.len() < REPORTS_HELD => None,
         Call::Report { .. } | Call::Exit(_) => Some(Reply::Done(0)),
         Call::Unknown => Some(Reply::Error(ENOSYS)),
     }

@@ -7,6 +7,7 @@
 
 use super::fabric::Fabric;
 use super::nodes::NodeError;
+use super::users::Users;
 use super::{Due, Runner};
 use crate::api::types::Drained;
 use crate::clock;
@@ -20,8 +21,8 @@ const CONTROL: &str = "hearth";
 impl Runner {
     /// A node joined. `fresh` says that it has booted since it was last heard of.
     pub fn node_up(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, fresh: bool) {
-        let has_job = self.nodes.job_of(node).is_some();
-        if fresh && has_job {
+        // A job of an earlier run of control is not known to be lost yet: its node is asked.
+        if fresh && self.nodes.job_of(node).is_some() && !self.is_awaited(node) {
             let reason = format!("{} booted again", hostlist::name(node));
             self.lose_node(now_us, fabric, node, reason);
         }
@@ -53,6 +54,10 @@ impl Runner {
     /// [`NodeError`]; nothing has changed then.
     pub fn drain(&mut self, nodes: &[u32], reason: &str, by: &str) -> Result<(), NodeError> {
         self.nodes.check(nodes, Some(reason))?;
+        if !Users::is_name(by) {
+            let shown = by.chars().take(64).collect();
+            return Err(NodeError::By(shown));
+        }
         for node in nodes {
             self.set_drained(*node, reason.trim(), by);
         }

@@ -31,6 +31,14 @@ pub enum SubmitError {
     /// The control node is about to end.
     #[error("the control node is being stopped; try again when it is back")]
     Stopping,
+    /// What control does cannot be written down.
+    #[error(
+        "the job was not taken, since the control node cannot write it down: {0}; mend that (`hearth status` says when it works again), then submit it again"
+    )]
+    NotStored(String),
+    /// A name that is too long or has control characters.
+    #[error("the name of a job has 1 to {max} bytes and no control characters; give one with --name", max = super::submit::NAME_MAX)]
+    BadName,
     /// No user, or an odd one.
     #[error("{0:?} is not the name of a user; use 1 to 32 letters, digits, and - _ . @")]
     BadUser(String),

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use netstack::ids::{CallId, JobId, NodeId};
+use netstack::job::AdoptedRank;
 
 use super::allocator::WarmNodes;
 use super::retention::Plan;
@@ -58,6 +59,15 @@ pub trait Fabric {
     /// # Errors
     /// Why it cannot be cast, for people.
     fn cast_program(&mut self, of: &ProgramCast<'_>) -> Result<LoadReport, String>;
+    /// Goes on with a job that an earlier run of control launched, `begun` if all its ranks were told to start;
+    /// `ranks` says of each how it stands. [`super::Runner::claimed`] or [`super::Runner::rank_lost`] follows
+    /// for each that is open, when its node is heard.
+    ///
+    /// # Errors
+    /// Why it cannot be gone on with, for people.
+    fn adopt(&mut self, launch: Launch, begun: bool, ranks: &[AdoptedRank]) -> Result<(), String>;
+    /// A node with an adopted rank is not waited for any longer.
+    fn abandon(&mut self, node: NodeId, job: JobId);
     /// Tells all nodes of a job to begin.
     fn start(&mut self, job: JobId);
     /// Tells all nodes of a job to end it with `signal`.

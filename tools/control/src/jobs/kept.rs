@@ -3,10 +3,10 @@
 //! Key types: [`Outputs`] (all files), [`Kept`] (what a job writes to), [`KeptReader`] (follows one, also
 //! while it is written). Neighbours: `streams` (a sink of a batch job is a [`Kept`]), `api` (readers).
 //!
-//! A file is a sequence of records: 1 byte kind, 1 byte descriptor, 2 bytes 0, 4 bytes rank, 4 bytes
-//! length (little-endian), then so many bytes. A write of a program is one record, written before the
-//! program's call is answered; so the death of the control node takes nothing from it that the program
-//! believes to be written.
+//! A file is a sequence of records: 1 byte kind, 1 byte descriptor, 2 bytes attempt, 4 bytes rank, 4 bytes
+//! length (little-endian), then so many bytes. A write of a program is one record with the number of its call,
+//! written before the call is answered: so the death of the control node takes nothing from it that the
+//! program believes to be written, and a call that was written and comes again is known.
 //!
 //! Invariants: a file grows to its bound and no further but for a last notice, all of them together to
 //! theirs; files of jobs that are not over are not removed; a reader sees whole records only.
@@ -35,12 +35,50 @@ const RECORD_MAX: usize = 64 * 1024;
 /// What a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A rank wrote.
+    /// A rank wrote; files of earlier versions have these.
     Output = 1,
     /// Something the user should know.
     Notice = 2,
     /// A rank was ended by a fault: the node's name, a zero byte, text.
     Fault = 3,
+    /// A rank wrote: 8 bytes number of its call, then the data.
+    Call = 4,
+}
+
+/// Bytes of the number of a call.
+const CALL_BYTES: usize = 8;
+
+/// Which call of a rank brought something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallAt {
+    /// The attempt of the job, as far as it is told apart.
+    pub attempt: u16,
+    /// Its number, rising within an attempt; 0: not known.
+    pub call: u64,
+}
+
+/// The last calls of ranks that are in a file.
+#[derive(Debug, Default)]
+struct Calls {
+    attempt: u16,
+    last: BTreeMap<u32, u64>,
+}
+
+impl Calls {
+    /// Whether a call is in the file.
+    fn has(&self, rank: u32, at: CallAt) -> bool {
+        let last = self.last.get(&rank).copied().unwrap_or(0);
+        at.attempt == self.attempt && (1..=last).contains(&at.call)
+    }
+
+    fn note(&mut self, rank: u32, at: CallAt) {
+        if at.attempt != self.attempt {
+            (self.attempt, self.last) = (at.attempt, BTreeMap::new());
+        }
+        if at.call > 0 {
+            self.last.insert(rank, at.call);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -98,12 +136,33 @@ impl Outputs {
         })))
     }
 
-    /// What a job writes to; goes on where an earlier run of control stopped.
+    /// What a new job writes to. A file that an earlier job with its number has left goes: there was a store
+    /// that counted the jobs, and it is gone.
     pub fn begin(&self, job: u64) -> Kept {
-        let (bytes, file) = match self.reopen(job) {
-            Ok((bytes, file)) => (bytes, Some(file)),
-            Err(_) => (0, None),
-        };
+        drop(std::fs::remove_file(self.path(job)));
+        self.kept(job, 0, None, Calls::default())
+    }
+
+    /// What a job of an earlier run of control writes to, behind what it has written.
+    pub fn go_on(&self, job: u64) -> Kept {
+        match self.reopen(job) {
+            Ok((bytes, file, calls)) => self.kept(job, bytes, Some(file), calls),
+            Err(_) => self.kept(job, 0, None, Calls::default()),
+        }
+    }
+
+    /// The highest number of a job of which there is a file, or 0.
+    pub fn highest(&self) -> u64 {
+        let index = self.index();
+        index.files.last_key_value().map_or(0, |(job, _)| *job)
+    }
+
+    /// Bytes kept of a job, if there is a file.
+    pub fn bytes(&self, job: u64) -> Option<u64> {
+        self.index().files.get(&job).map(|entry| entry.bytes)
+    }
+
+    fn kept(&self, job: u64, bytes: u64, file: Option<File>, calls: Calls) -> Kept {
         let mut index = self.index();
         let before = index.files.insert(job, Entry { bytes, open: true });
         index.total = index.total + bytes - before.map_or(0, |before| before.bytes);
@@ -114,6 +173,7 @@ impl Outputs {
             state: Mutex::new(State {
                 file,
                 bytes,
+                calls,
                 dropped: 0,
                 told: false,
             }),
@@ -142,11 +202,12 @@ impl Outputs {
     }
 
     /// The file of a job as an earlier run of control left it, without a record that is not whole.
-    fn reopen(&self, job: u64) -> io::Result<(u64, File)> {
+    fn reopen(&self, job: u64) -> io::Result<(u64, File, Calls)> {
         let mut options = OpenOptions::new();
         let file = options.read(true).append(true).open(self.path(job))?;
         let length = file.metadata()?.len();
         let mut end = 0;
+        let mut calls = Calls::default();
         loop {
             let mut header = [0; HEADER_BYTES];
             if file.read_exact_at(&mut header, end).is_err() {
@@ -156,10 +217,17 @@ impl Outputs {
             if after > length {
                 break;
             }
+            if header[0] == Kind::Call as u8 {
+                let mut call = [0; CALL_BYTES];
+                file.read_exact_at(&mut call, end + HEADER_BYTES as u64)?;
+                let attempt = u16::from_le_bytes([header[2], header[3]]);
+                let call = u64::from_le_bytes(call);
+                calls.note(rank_of(&header), CallAt { attempt, call });
+            }
             end = after;
         }
         file.set_len(end)?;
-        Ok((end, file))
+        Ok((end, file, calls))
     }
 
     /// Whether there is room for so many bytes of a job that is not over; what others wrote that are
@@ -212,6 +280,7 @@ struct State {
     /// None until something is written.
     file: Option<File>,
     bytes: u64,
+    calls: Calls,
     dropped: u64,
     /// The reader is told that something was dropped.
     told: bool,
@@ -226,13 +295,27 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Keeps what a rank wrote, or counts what is dropped.
-    pub fn output(&self, rank: u32, fd: u32, data: &[u8]) {
+    /// Keeps what a rank wrote, or counts what is dropped; what is in the file already, by the number of its
+    /// call, is not written again.
+    pub fn output(&self, rank: u32, fd: u32, at: CallAt, data: &[u8]) {
         let mut state = self.state.lock().expect("no panic while held");
+        if state.calls.has(rank, at) {
+            return;
+        }
         let size = (HEADER_BYTES + data.len()) as u64;
         let fits = state.bytes + size <= self.outputs.0.job_max;
         let fd = u8::try_from(fd).unwrap_or(1);
-        if fits && self.append(&mut state, Kind::Output, rank, fd, data) {
+        let mut numbered = at.call.to_le_bytes().to_vec();
+        let written = fits
+            && match at.call {
+                0 => self.append(&mut state, Kind::Output, rank, (fd, 0), data),
+                _ => {
+                    numbered.extend(data);
+                    self.append(&mut state, Kind::Call, rank, (fd, at.attempt), &numbered)
+                }
+            };
+        state.calls.note(rank, at);
+        if written {
             return;
         }
         state.dropped += data.len() as u64;
@@ -244,7 +327,7 @@ impl Kept {
                 ),
                 true => "the control node cannot keep what the job writes here: its disk or jobs.output_total_bytes is full".to_string(),
             };
-            self.append(&mut state, Kind::Notice, 0, 0, text.as_bytes());
+            self.append(&mut state, Kind::Notice, 0, (0, 0), text.as_bytes());
         }
     }
 
@@ -253,13 +336,17 @@ impl Kept {
         let mut state = self.state.lock().expect("no panic while held");
         match frame {
             Frame::Notice { text } => {
-                self.append(&mut state, Kind::Notice, 0, 0, text.as_bytes());
+                self.append(&mut state, Kind::Notice, 0, (0, 0), text.as_bytes());
             }
             Frame::Fault { rank, node, text } => {
                 let data = format!("{node}\0{text}");
-                self.append(&mut state, Kind::Fault, *rank, 0, data.as_bytes());
+                self.append(&mut state, Kind::Fault, *rank, (0, 0), data.as_bytes());
             }
-            Frame::State { .. } | Frame::Output { .. } | Frame::Ping {} | Frame::End { .. } => {}
+            Frame::State { .. }
+            | Frame::Output { .. }
+            | Frame::Input { .. }
+            | Frame::Ping {}
+            | Frame::End { .. } => {}
         }
     }
 
@@ -279,10 +366,18 @@ impl Kept {
     }
 
     /// Writes a record, or says that it cannot.
-    fn append(&self, state: &mut State, kind: Kind, rank: u32, fd: u8, data: &[u8]) -> bool {
+    fn append(
+        &self,
+        state: &mut State,
+        kind: Kind,
+        rank: u32,
+        (fd, attempt): (u8, u16),
+        data: &[u8],
+    ) -> bool {
         let data = &data[..data.len().min(RECORD_MAX)];
         let mut record = Vec::with_capacity(HEADER_BYTES + data.len());
-        record.extend([kind as u8, fd, 0, 0]);
+        record.extend([kind as u8, fd]);
+        record.extend(attempt.to_le_bytes());
         record.extend(rank.to_le_bytes());
         record.extend(
             u32::try_from(data.len())
@@ -379,15 +474,26 @@ fn length_of(header: &[u8; HEADER_BYTES]) -> usize {
     u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize
 }
 
+fn rank_of(header: &[u8; HEADER_BYTES]) -> u32 {
+    u32::from_le_bytes([header[4], header[5], header[6], header[7]])
+}
+
 /// A record as an item; nothing for one of a later version.
 fn item(header: &[u8; HEADER_BYTES], data: &[u8]) -> Option<Item> {
-    let rank = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
+    let rank = rank_of(header);
     let text = || String::from_utf8_lossy(data).into_owned();
     Some(match header[0] {
         kind if kind == Kind::Output as u8 => Item::Output {
             rank,
             fd: header[1].into(),
             data: data.to_vec(),
+            call: 0,
+        },
+        kind if kind == Kind::Call as u8 => Item::Output {
+            rank,
+            fd: header[1].into(),
+            data: data.get(CALL_BYTES..)?.to_vec(),
+            call: 0,
         },
         kind if kind == Kind::Notice as u8 => Item::Frame(Frame::Notice { text: text() }),
         kind if kind == Kind::Fault as u8 => {
@@ -404,9 +510,14 @@ fn item(header: &[u8; HEADER_BYTES], data: &[u8]) -> Option<Item> {
 mod tests {
     use super::*;
 
+    const NO_CALL: CallAt = CallAt {
+        attempt: 0,
+        call: 0,
+    };
+
     fn text(item: Option<Item>) -> String {
         match item {
-            Some(Item::Output { rank, fd, data }) => {
+            Some(Item::Output { rank, fd, data, .. }) => {
                 format!("{rank}/{fd} {}", String::from_utf8_lossy(&data))
             }
             Some(Item::Frame(Frame::Notice { text })) => format!("notice {text}"),
@@ -439,7 +550,7 @@ mod tests {
             seen
         });
         tokio::task::yield_now().await;
-        kept.output(3, 2, b"two\n");
+        kept.output(3, 2, NO_CALL, b"two\n");
         tokio::task::yield_now().await;
         kept.frame(&Frame::Fault {
             rank: 1,
@@ -457,8 +568,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
         let kept = outputs.begin(1);
-        kept.output(0, 1, b"one");
-        kept.output(0, 1, b"two");
+        kept.output(0, 1, NO_CALL, b"one");
+        kept.output(0, 1, NO_CALL, b"two");
         drop(kept);
         let path = dir.path().join("1.out");
         let length = std::fs::metadata(&path).unwrap().len();
@@ -466,8 +577,8 @@ mod tests {
         file.set_len(length - 1).unwrap();
         let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
         assert_eq!(all(&outputs, 1), ["0/1 one"], "also while it is torn");
-        let kept = outputs.begin(1);
-        kept.output(0, 1, b"three");
+        let kept = outputs.go_on(1);
+        kept.output(0, 1, NO_CALL, b"three");
         assert_eq!(all(&outputs, 1), ["0/1 one", "0/1 three"]);
         assert_eq!(kept.sum().bytes, 2 * 12 + 8);
     }
@@ -478,7 +589,7 @@ mod tests {
         let outputs = Outputs::open(dir.path(), 40, 10_000).unwrap();
         let kept = outputs.begin(1);
         for _ in 0..5 {
-            kept.output(0, 1, b"12345678");
+            kept.output(0, 1, NO_CALL, b"12345678");
         }
         assert_eq!(kept.sum().dropped_bytes, 24);
         let seen = all(&outputs, 1);
@@ -494,20 +605,60 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let outputs = Outputs::open(dir.path(), 1_000, 300).unwrap();
         for job in 1..=3 {
-            outputs.begin(job).output(0, 1, &[b'x'; 80]);
+            outputs.begin(job).output(0, 1, NO_CALL, &[b'x'; 80]);
         }
         let (first, second) = (outputs.begin(8), outputs.begin(9));
-        first.output(0, 1, &[b'x'; 80]);
+        first.output(0, 1, NO_CALL, &[b'x'; 80]);
         assert!(all(&outputs, 1).is_empty(), "the oldest went");
         assert_eq!(all(&outputs, 2).len(), 1);
         assert!(!dir.path().join("1.out").exists());
-        second.output(0, 1, &[b'x'; 180]);
-        first.output(0, 1, &[b'x'; 80]);
+        second.output(0, 1, NO_CALL, &[b'x'; 180]);
+        first.output(0, 1, NO_CALL, &[b'x'; 80]);
         assert_eq!((first.sum().dropped_bytes, all(&outputs, 3).len()), (80, 0));
         assert_eq!(
             all(&outputs, 9).len(),
             1,
             "of jobs that are not over nothing goes"
         );
+    }
+
+    #[test]
+    fn a_call_that_comes_again_after_a_restart_is_in_the_file_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |attempt, call| CallAt { attempt, call };
+        let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
+        let kept = outputs.begin(1);
+        kept.output(0, 1, at(0, 1), b"a");
+        kept.output(1, 1, at(0, 7), b"b");
+        drop(kept);
+        let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
+        let kept = outputs.go_on(1);
+        kept.output(0, 1, at(0, 1), b"a");
+        kept.output(1, 1, at(0, 7), b"b");
+        kept.output(0, 2, at(0, 2), b"c");
+        // Another attempt counts its calls anew.
+        kept.output(1, 1, at(1, 1), b"d");
+        drop(kept);
+        let kept = Outputs::open(dir.path(), 1_000, 10_000).unwrap().go_on(1);
+        kept.output(1, 1, at(1, 1), b"d");
+        kept.output(0, 1, at(1, 1), b"e");
+        assert_eq!(
+            all(&outputs, 1),
+            ["0/1 a", "1/1 b", "0/2 c", "1/1 d", "0/1 e"]
+        );
+    }
+
+    #[test]
+    fn a_new_job_does_not_go_on_in_a_file_with_its_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
+        outputs.begin(4).output(0, 1, NO_CALL, b"of another job");
+        let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
+        assert_eq!(outputs.highest(), 4, "jobs are numbered behind it");
+        let kept = outputs.begin(4);
+        assert!(all(&outputs, 4).is_empty());
+        kept.output(0, 1, NO_CALL, b"new");
+        assert_eq!(all(&outputs, 4), ["0/1 new"]);
+        assert_eq!(outputs.index().total, 15);
     }
 }

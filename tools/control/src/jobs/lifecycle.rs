@@ -59,7 +59,7 @@ impl Runner {
         }
     }
 
-    fn lose_rank(
+    pub(super) fn lose_rank(
         &mut self,
         now_us: u64,
         fabric: &mut dyn Fabric,
@@ -140,7 +140,10 @@ impl Runner {
         if job.at_once && job.info.state == JobState::Starting {
             self.begin(now_us, id);
         }
-        self.limit_time(id);
+        self.rank_returned(now_us, id, rank);
+        if !self.jobs.get(&id).is_some_and(Job::is_awaited) {
+            self.limit_time(id);
+        }
     }
 
     /// The program runs, on the first of its nodes at least.
@@ -158,14 +161,14 @@ impl Runner {
     }
 
     /// Once every rank runs, the limit for launching gives way to the job's own.
-    fn limit_time(&mut self, id: u64) {
+    pub(super) fn limit_time(&mut self, id: u64) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
         let Some(started_us) = job.started_us else {
             return;
         };
-        if job.info.state != JobState::Running || job.loading > 0 {
+        if job.info.state != JobState::Running || job.loading > 0 || !job.attached {
             return;
         }
         let limit_us = job
@@ -174,7 +177,7 @@ impl Runner {
             .map(|limit| limit.saturating_mul(1_000_000));
         let deadline_us = limit_us.map(|limit| {
             started_us
-                .saturating_add(limit)
+                .saturating_add(limit.saturating_sub(job.ran_before_us))
                 .saturating_add(TIME_LIMIT_PATIENCE_US)
         });
         self.deadlines.set(id, deadline_us);
@@ -239,6 +242,13 @@ impl Runner {
                 continue;
             };
             match job.info.state {
+                JobState::Starting | JobState::Running if job.is_awaited() => {
+                    self.lose_awaited(now_us, fabric, id);
+                }
+                JobState::Starting | JobState::Running if !job.attached => {
+                    let text = "its client did not come back".to_string();
+                    self.end_early(now_us, fabric, id, 15, Cause::Cancelled(text));
+                }
                 JobState::Pending if job.attached => {
                     let reason = &job.info.reason;
                     let text = format!("{reason}; run it once without --warm-only, or with --wait");
@@ -374,10 +384,10 @@ impl Runner {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let (Some(started), Some(limit_s)) = (job.started_us, job.info.time_limit_s) else {
+        let (Some(ran_us), Some(limit_s)) = (job.ran_us(now_us), job.info.time_limit_s) else {
             return;
         };
-        let ran_us = now_us.saturating_sub(started) + TIME_LIMIT_SLACK_US;
+        let ran_us = ran_us + TIME_LIMIT_SLACK_US;
         if job.cause.is_none()
             && calls::by_signal(end)
             && ran_us >= limit_s.saturating_mul(1_000_000)
@@ -404,7 +414,7 @@ impl Runner {
         };
         self.deadlines.set(id, None);
         self.users.leave(&job.info.user);
-        self.spec_bytes -= bytes_of(&job.args, &job.env);
+        self.spec_bytes -= bytes_of(&job.args, &job.env, &job.want);
         let (state, reason, exit_status) = job.verdict();
         job.info.state = state;
         job.info.reason = reason;

@@ -7,7 +7,8 @@
 //! | `queueing` | scheduling passes, hold, release, priorities, why a job waits |
 //! | `nodes`, `drain` | which nodes there are for jobs |
 //! | `loading`, `lifecycle`, `calls` | files and program to the nodes, states, I/O |
-//! | `again` | jobs that lost a node or the control node: queued again, or ended |
+//! | `again` | jobs that lost a node or the control node: queued again, ended, or going on |
+//! | `continued` | jobs that go on over a restart of the control node |
 //! | `spec` | what is written down to launch a job after a restart |
 //! | [`streams`], [`kept`] | output and input, with a client and without |
 //!
@@ -31,6 +32,7 @@ pub mod again;
 pub mod allocator;
 pub mod attempt;
 mod calls;
+pub mod continued;
 mod deadlines;
 mod drain;
 mod errors;
@@ -69,7 +71,7 @@ use fabric::Fabric;
 use kept::Outputs;
 pub use nodes::NodeError;
 use nodes::Nodes;
-use record::{Job, Record};
+use record::{Job, RankRecord, Record};
 use streams::{Sink, Wakeups};
 use users::Users;
 
@@ -130,6 +132,8 @@ pub struct Runner {
     last_pass_us: u64,
     /// The control node is about to end: no job starts any more.
     stopping: bool,
+    /// Why no job starts at present: what control does cannot be written down.
+    held_up: Option<String>,
     wakeups: Arc<Wakeups>,
     outputs: Outputs,
     jobs: BTreeMap<u64, Job>,
@@ -144,6 +148,12 @@ pub struct Runner {
     events: Vec<Event>,
     /// To be written down.
     records: Vec<Record>,
+    /// Ends of ranks whose jobs go on, to be written down as well.
+    rank_ends: Vec<RankRecord>,
+    /// Jobs of an earlier run of control are being taken in.
+    restoring: bool,
+    /// Jobs of an earlier run of control that its nodes are to be asked for.
+    adopted: Vec<(u64, continued::Ranks)>,
     drains: BTreeMap<u32, Option<Drained>>,
     /// Jobs that have ended, whose clients are told once that is written down.
     ended: Vec<(Sink, JobInfo)>,
@@ -167,6 +177,7 @@ impl Runner {
             pass_due: Due::No,
             last_pass_us: 0,
             stopping: false,
+            held_up: None,
             wakeups: Arc::default(),
             outputs: setup.outputs,
             jobs: BTreeMap::new(),
@@ -178,6 +189,9 @@ impl Runner {
             last_decision: 0,
             events: Vec::new(),
             records: Vec::new(),
+            rank_ends: Vec::new(),
+            restoring: false,
+            adopted: Vec::new(),
             drains: BTreeMap::new(),
             ended: Vec::new(),
         })
@@ -205,7 +219,7 @@ impl Runner {
     /// When a pass is due.
     fn pass_at_us(&self) -> Option<u64> {
         match self.pass_due {
-            _ if self.stopping => None,
+            _ if self.stopping || self.held_up.is_some() => None,
             Due::No => None,
             _ if self.queue.queued_count() <= LONG_QUEUE => Some(0),
             Due::Soon => Some(self.last_pass_us.saturating_add(ARRIVALS_PERIOD_US)),
@@ -227,6 +241,11 @@ impl Runner {
     /// [`Runner::tell_ended`].
     pub fn take_records(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records)
+    }
+
+    /// Ends of ranks whose jobs go on, since the last call, to be written down with the records.
+    pub fn take_rank_ends(&mut self) -> Vec<RankRecord> {
+        std::mem::take(&mut self.rank_ends)
     }
 
     /// Nodes that were drained or put back since the last call, to be written down as well.
@@ -258,6 +277,16 @@ impl Runner {
         list
     }
 
+    /// Of all jobs that are known here those with the highest numbers below `before`, at most so many.
+    pub fn highest(&self, before: u64, limit: usize) -> impl Iterator<Item = &JobInfo> {
+        let open = self.jobs.range(..before).rev().take(limit);
+        let open = open.map(|(_, job)| &job.info);
+        let mut ended: Vec<&JobInfo> = self.history.iter().filter(|job| job.id < before).collect();
+        ended.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
+        ended.truncate(limit);
+        open.chain(ended)
+    }
+
     /// One job.
     ///
     /// # Errors
@@ -266,6 +295,11 @@ impl Runner {
         let history = || self.history.iter().find(|info| info.id == id);
         let found = self.jobs.get(&id).map(|job| &job.info).or_else(history);
         found.cloned().ok_or(JobError::Unknown(id))
+    }
+
+    /// Whether a job is not over.
+    pub fn is_open(&self, id: u64) -> bool {
+        self.jobs.contains_key(&id)
     }
 
     /// The program of a job and its launch blocks, to serve pages from.

@@ -35,6 +35,9 @@ pub enum NodeError {
     /// No reason, or one too long for tables.
     #[error("say why in 1 to {REASON_MAX} bytes, as in --reason \"bad memory\"")]
     Reason,
+    /// An odd name of who drains them.
+    #[error("{0:?} is not the name of a user; use 1 to 32 letters, digits, and - _ . @")]
+    By(String),
     /// Some were not drained.
     #[error("not drained: {0}; `hearth nodes` shows which are")]
     NotDrained(String),
@@ -143,6 +146,26 @@ impl Nodes {
         } else if present && self.machine.job_of(node) == Some(attempt::number(job)) {
             self.machine.release_node(attempt::number(job), node);
         }
+    }
+
+    /// A job of an earlier run of control has these nodes, which are not in service yet.
+    pub(super) fn adopt(&mut self, job: u64, nodes: &[u32]) {
+        for node in nodes {
+            self.machine.set_in_service(*node, true);
+        }
+        self.machine.take(job, nodes);
+        for node in nodes {
+            self.refresh(*node);
+        }
+    }
+
+    /// Whether an earlier run of control can have given these nodes to a job: there are such nodes in the
+    /// tree, and no other job has them.
+    pub(super) fn can_adopt(&self, nodes: impl IntoIterator<Item = u32>) -> bool {
+        let is_there = |node: u32| {
+            self.knows(node) && self.has_place(node) && self.machine.job_of(node).is_none()
+        };
+        nodes.into_iter().all(is_there)
     }
 
     /// A job is over for control and not for one of its nodes, which stays out of service until it

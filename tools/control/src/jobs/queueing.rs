@@ -7,15 +7,17 @@
 //! Invariant: the queue's jobs are the runner's pending ones and its running ones those with nodes; a
 //! node is given out by a pass and in no other way.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use hearth_alloc::queue::{self, Reason, Start};
+use hearth_alloc::queue::{self, Held, Reason, Start};
 
 use super::allocator::{WarmNodes, Warmth};
 use super::fabric::Fabric;
 use super::lifecycle::set_state;
 use super::record::{Cause, Job};
-use super::{Due, JobError, Runner, launch_block, retention};
+use super::{Due, JobError, Runner, retention};
 use crate::api::types::{AfterCondition, JobInfo, JobState, Placement, Why};
 use crate::clock;
 use crate::events::Severity;
@@ -99,6 +101,31 @@ impl Runner {
         }
     }
 
+    /// Whether a pass is about to run, before which what is known is to be written down.
+    pub fn is_pass_due(&self, now_us: u64) -> bool {
+        self.pass_at_us().is_some_and(|at_us| at_us <= now_us)
+    }
+
+    /// No job starts while `trouble` keeps what control does from being written down: one that ran and was
+    /// not known to have begun would run once more after a restart. Jobs that run go on.
+    pub fn hold_up(&mut self, trouble: Option<&str>) {
+        if self.held_up.is_some() == trouble.is_some() {
+            return;
+        }
+        self.held_up = trouble.map(str::to_string);
+        self.pass_due = Due::Now;
+        let Some(trouble) = trouble else {
+            return;
+        };
+        let text =
+            format!("no job starts while the control node cannot write its store: {trouble}");
+        for job in self.jobs.values_mut() {
+            if job.info.state == JobState::Pending && job.attached {
+                set_state(job, JobState::Pending, &text);
+            }
+        }
+    }
+
     /// Starts what may start now.
     pub(super) fn pass(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
         if self.queue.queued_count() == 0 {
@@ -107,12 +134,12 @@ impl Runner {
         self.end_hopeless(now_us, fabric);
         self.end_cold(now_us, fabric);
         let (jobs, retention) = (&self.jobs, &self.retention);
-        let shown = &*fabric;
+        let holders = Holders::new(fabric);
         let warm = |queued: &queue::Job| match jobs.get(&queued.number) {
             Some(job) if retention::looks_for_warm(retention, &job.wishes) => {
-                shown.warm_nodes(&job.program.hash()).held
+                holders.held(&job.program.hash())
             }
-            _ => BTreeSet::new(),
+            _ => Held::default(),
         };
         let machine = &mut self.nodes.machine;
         let starts = self.queue.pass(unix_ms(), machine, self.placing, &warm);
@@ -176,13 +203,24 @@ impl Runner {
     /// waited for.
     fn end_cold(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
         let mut cold = Vec::new();
+        let holders = Holders::new(fabric);
+        // Jobs of one program and size find the same, but for those that name nodes.
+        let mut found: BTreeMap<([u8; 32], u32), Warmth> = BTreeMap::new();
         for (id, job) in &self.jobs {
             let waits = job.info.state == JobState::Pending && job.attached && !job.info.held;
             if !job.want.warm_only || !waits || !self.queue.after(*id).is_empty() {
                 continue;
             }
-            let warm = fabric.warm_nodes(&job.program.hash());
-            match job.want.warmth(&self.nodes, &warm) {
+            let program = job.program.hash();
+            let look = || job.want.warmth(&self.nodes, &holders.of(&program));
+            let warmth = match job.want.nodes {
+                Some(_) => look(),
+                None => {
+                    let key = (program, job.want.ranks);
+                    found.entry(key).or_insert_with(look).clone()
+                }
+            };
+            match warmth {
                 Warmth::Enough => self.deadlines.set(*id, None),
                 Warmth::Cold(reason) => cold.push((*id, reason)),
                 // Their programs may be gone for good: not for ever without being asked.
@@ -229,19 +267,7 @@ impl Runner {
         job.info.after.clear();
         job.place(&nodes);
         job.info.nodes = rank_order(&nodes);
-        job.launch_blocks = (0..job.want.ranks)
-            .zip(&nodes)
-            .map(|(rank, node)| {
-                let place = launch_block::Place {
-                    job: id,
-                    rank,
-                    size: job.want.ranks,
-                    node: *node,
-                };
-                let block = launch_block::emit(place, &job.args, &job.env, &job.files);
-                block.expect("checked at submission").into()
-            })
-            .collect();
+        job.make_launch_blocks();
         let text = placed_text(&job.info);
         self.event(Severity::Info, "job-placed", id, text);
         self.bring(now_us, fabric, id);
@@ -250,6 +276,8 @@ impl Runner {
     /// Says of each job that waits why.
     fn explain_waits(&mut self, fabric: &dyn Fabric) {
         let mut out: Option<(usize, String)> = None;
+        let holders = Holders::new(fabric);
+        let mut lacking: BTreeMap<([u8; 32], u32, Reason), (Why, String)> = BTreeMap::new();
         for waiting in self.queue.waiting() {
             let Some(job) = self.jobs.get_mut(&waiting.number) else {
                 continue;
@@ -261,10 +289,15 @@ impl Runner {
                 job.info.after.retain(|after| is_open(after.job));
             }
             let warm = |job: &Job| match job.want.warm_only {
-                true => fabric.warm_nodes(&job.program.hash()),
-                false => WarmNodes::default(),
+                true => holders.of(&job.program.hash()),
+                false => Rc::default(),
             };
+            // Of jobs that want warm nodes each looks at all holders, unless one like it has.
+            let like = (job.want.warm_only && job.want.nodes.is_none())
+                .then(|| (job.program.hash(), job.want.ranks, waiting.reason));
+            let known = like.as_ref().and_then(|like| lacking.get(like)).cloned();
             let (why, text) = match waiting.reason {
+                _ if known.is_some() && job.attached => known.clone().expect("it is known"),
                 _ if !job.attached => (Why::BeginTime, "waits for its client".to_string()),
                 Reason::New => continue,
                 Reason::Held => (Why::JobHeldUser, held_text(&job.info)),
@@ -299,6 +332,10 @@ impl Runner {
                     }
                 }
             };
+            let is_shared = matches!(waiting.reason, Reason::Nodes | Reason::TooLarge);
+            if let Some(like) = like.filter(|_| is_shared && known.is_none() && job.attached) {
+                lacking.insert(like, (why, text.clone()));
+            }
             job.info.why = Some(why);
             set_state(job, JobState::Pending, &text);
         }
@@ -307,7 +344,40 @@ impl Runner {
     /// Decisions are numbered behind that of this job.
     pub(super) fn note_decision(&mut self, info: &JobInfo) {
         let decision = info.placement.as_ref().map(|placement| placement.decision);
-        self.last_decision = self.last_decision.max(decision.unwrap_or(0));
+        let freed = info.ranks.iter().filter_map(|rank| rank.freed).max();
+        let last = decision.max(freed).unwrap_or(0);
+        self.last_decision = self.last_decision.max(last);
+    }
+}
+
+/// Which nodes hold which program, looked up once in a pass.
+struct Holders<'a> {
+    fabric: &'a dyn Fabric,
+    known: RefCell<BTreeMap<[u8; 32], (Rc<WarmNodes>, Held)>>,
+}
+
+impl<'a> Holders<'a> {
+    fn new(fabric: &'a dyn Fabric) -> Self {
+        let known = RefCell::default();
+        Holders { fabric, known }
+    }
+
+    fn look(&self, program: &[u8; 32]) -> (Rc<WarmNodes>, Held) {
+        let mut known = self.known.borrow_mut();
+        let entry = known.entry(*program).or_insert_with(|| {
+            let warm = self.fabric.warm_nodes(program);
+            let held = Held::new(warm.held.clone());
+            (Rc::new(warm), held)
+        });
+        entry.clone()
+    }
+
+    fn of(&self, program: &[u8; 32]) -> Rc<WarmNodes> {
+        self.look(program).0
+    }
+
+    fn held(&self, program: &[u8; 32]) -> Held {
+        self.look(program).1
     }
 }
 

@@ -106,6 +106,17 @@ pub enum Cause {
     NotLaunched(String),
 }
 
+/// The end of one rank, to be written down where its job goes on.
+#[derive(Debug, Clone)]
+pub struct RankRecord {
+    /// The job.
+    pub job: u64,
+    /// Its attempt.
+    pub attempt: u32,
+    /// The rank's report.
+    pub report: RankReport,
+}
+
 /// One rank of a job that has nodes.
 #[derive(Debug)]
 pub struct Rank {
@@ -113,6 +124,8 @@ pub struct Rank {
     pub node: NodeId,
     /// Its node is ready to start, or has started.
     pub ready: bool,
+    /// An earlier run of control launched it, and its node has not said yet that it has it.
+    pub awaited: bool,
     /// When its node said that the program runs, in microseconds of the control clock.
     pub started_us: Option<u64>,
     /// When its last call arrived, on the same clock.
@@ -170,6 +183,10 @@ pub struct Job {
     pub source: Source,
     /// The file with it, for a batch job.
     pub input: Option<Program>,
+    /// After a restart of control: from where on its client is to send standard input, until it has been told.
+    pub input_from: Option<u64>,
+    /// After a restart of control: the last call of ranks whose output its client has.
+    pub received: BTreeMap<u32, u64>,
     /// Whether a client has taken the reading end of the output, or none will.
     pub attached: bool,
     /// Whether a client has taken the writing end of the input.
@@ -178,6 +195,8 @@ pub struct Job {
     pub cause: Option<Cause>,
     /// When its first rank began to run, on the same clock.
     pub started_us: Option<u64>,
+    /// How long it had run when this run of control began, in microseconds.
+    pub ran_before_us: u64,
     /// Output of a cancelled job that nobody reads is not waited for any more.
     pub discard_output: bool,
 }
@@ -220,6 +239,7 @@ impl Job {
         self.launch_blocks = Vec::new();
         (self.bringing, self.awaits_program, self.at_once) = (false, false, false);
         (self.launched_us, self.started_us) = (None, None);
+        self.ran_before_us = 0;
         self.cause = None;
         self.discard_output = false;
     }
@@ -229,6 +249,7 @@ impl Job {
         let rank = |node: &u32| Rank {
             node: NodeId(*node),
             ready: false,
+            awaited: false,
             started_us: None,
             exited_us: None,
             end: None,
@@ -261,6 +282,19 @@ impl Job {
             on_nodes: self.on_nodes(),
             spec: None,
         }
+    }
+
+    /// Whether the node of some rank has not come back since control was started again.
+    pub fn is_awaited(&self) -> bool {
+        self.ranks
+            .iter()
+            .any(|rank| rank.awaited && rank.end.is_none())
+    }
+
+    /// How long it has run, in microseconds.
+    pub fn ran_us(&self, now_us: u64) -> Option<u64> {
+        let started_us = self.started_us?;
+        Some(self.ran_before_us + now_us.saturating_sub(started_us))
     }
 
     /// The rank on `node`.

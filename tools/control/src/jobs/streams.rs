@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::kept::Kept;
+use super::kept::{CallAt, Kept};
 use crate::api::types::{Frame, KeptOutput};
 use crate::programs::Program;
 
@@ -68,6 +68,8 @@ pub enum Item {
         fd: u32,
         /// What it wrote.
         data: Vec<u8>,
+        /// The call that brought the last of it; 0: not known.
+        call: u64,
     },
     /// Anything else.
     Frame(Frame),
@@ -146,12 +148,12 @@ impl Sink {
         }
     }
 
-    /// Offers output; takes `data` only when the answer is [`Taken::Yes`].
-    pub fn output(&self, rank: u32, fd: u32, data: &[u8]) -> Taken {
+    /// Offers output of a call; takes `data` only when the answer is [`Taken::Yes`].
+    pub fn output(&self, rank: u32, fd: u32, at: CallAt, data: &[u8]) -> Taken {
         let client = match &self.0 {
             To::Client(client) => client,
             To::Kept(kept) => {
-                kept.output(rank, fd, data);
+                kept.output(rank, fd, at, data);
                 return Taken::Yes;
             }
         };
@@ -169,15 +171,23 @@ impl Sink {
                 rank: last_rank,
                 fd: last_fd,
                 data: last,
+                call,
             }) if (*last_rank, *last_fd) == (rank, fd)
                 && last.len() + data.len() <= JOINED_MAX_BYTES =>
             {
                 last.extend_from_slice(data);
+                *call = at.call;
             }
             _ => {
                 state.bytes += ITEM_BYTES;
-                let data = data.to_vec();
-                state.items.push_back(Item::Output { rank, fd, data });
+                let (data, call) = (data.to_vec(), at.call);
+                let item = Item::Output {
+                    rank,
+                    fd,
+                    data,
+                    call,
+                };
+                state.items.push_back(item);
             }
         }
         drop(state);
@@ -340,6 +350,14 @@ impl Source {
         Source(Origin::File(file, Mutex::default()))
     }
 
+    /// Goes on behind so many bytes, which an earlier run of control has given to the program. A client sends
+    /// from there on.
+    pub fn resume(&self, read_bytes: u64) {
+        if let Origin::File(_, offset) = &self.0 {
+            *offset.lock().expect("no panic while held") = read_bytes;
+        }
+    }
+
     /// Begins again; whether that is possible, since nothing has been or will be sent by a client.
     pub fn rewind(&self) -> bool {
         match &self.0 {
@@ -458,15 +476,15 @@ mod tests {
         let wakeups = Arc::new(Wakeups::default());
         let sink = Sink::new(7, 10 + ITEM_BYTES, wakeups.clone());
         let mut reader = sink.reader().unwrap();
-        assert_eq!(sink.output(0, 1, b"0123456"), Taken::Yes);
-        assert_eq!(sink.output(0, 1, b"789a"), Taken::Later);
+        assert_eq!(sink.output(0, 1, CallAt::default(), b"0123456"), Taken::Yes);
+        assert_eq!(sink.output(0, 1, CallAt::default(), b"789a"), Taken::Later);
         assert!(wakeups.take().is_empty());
         let Some(Item::Output { data, .. }) = reader.next().await else {
             panic!()
         };
         assert_eq!(data, b"0123456");
         assert_eq!(wakeups.take(), BTreeSet::from([7]));
-        assert_eq!(sink.output(0, 1, b"789a"), Taken::Yes);
+        assert_eq!(sink.output(0, 1, CallAt::default(), b"789a"), Taken::Yes);
         sink.close(Frame::Ping {});
         assert!(matches!(reader.next().await, Some(Item::Output { .. })));
         assert!(matches!(
@@ -481,7 +499,7 @@ mod tests {
         let sink = Sink::new(1, 4096, Arc::default());
         let mut reader = sink.reader().unwrap();
         let mut taken = 0;
-        while sink.output(0, 1, b"x") == Taken::Yes {
+        while sink.output(0, 1, CallAt::default(), b"x") == Taken::Yes {
             taken += 1;
             sink.frame(Frame::State {
                 state: JobState::Running,
@@ -502,7 +520,7 @@ mod tests {
         }
         assert_eq!(taken, 0, "the report came through a full sink");
         for _ in 0..3000 {
-            assert_eq!(sink.output(2, 1, b"x"), Taken::Yes);
+            assert_eq!(sink.output(2, 1, CallAt::default(), b"x"), Taken::Yes);
         }
         let Some(Item::Output { data, .. }) = reader.try_next() else {
             panic!()
@@ -533,8 +551,11 @@ mod tests {
     #[tokio::test]
     async fn one_piece_larger_than_the_bound_still_passes() {
         let sink = Sink::new(1, 4, Arc::default());
-        assert_eq!(sink.output(0, 1, b"0123456789"), Taken::Yes);
-        assert_eq!(sink.output(0, 1, b"x"), Taken::Later);
+        assert_eq!(
+            sink.output(0, 1, CallAt::default(), b"0123456789"),
+            Taken::Yes
+        );
+        assert_eq!(sink.output(0, 1, CallAt::default(), b"x"), Taken::Later);
     }
 
     #[tokio::test]
@@ -544,7 +565,7 @@ mod tests {
         drop(sink.reader().unwrap());
         assert_eq!(wakeups.take(), BTreeSet::from([3]));
         assert!(sink.reader_gone());
-        assert_eq!(sink.output(0, 1, b"x"), Taken::Nobody);
+        assert_eq!(sink.output(0, 1, CallAt::default(), b"x"), Taken::Nobody);
     }
 
     #[tokio::test]

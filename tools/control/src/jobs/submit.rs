@@ -6,6 +6,8 @@
 //! Invariant: what is accepted here can be launched: its launch block fits, and the nodes that it wants
 //! are there or it waits for them.
 
+use std::collections::BTreeMap;
+
 use hearth_alloc::queue::{self, DEPENDENCIES_MAX, Dependency};
 
 use super::allocator::Want;
@@ -25,6 +27,9 @@ const ATTACH_LIMIT_S: u64 = 30;
 /// Most bytes of arguments and environments of all jobs that are not over; they stay in memory until
 /// the jobs start.
 const SPEC_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Longest name of a job, in bytes: that of a file.
+pub(super) const NAME_MAX: usize = 255;
 
 /// The user of a job of which nobody said whose it is.
 const NOBODY: &str = "unknown";
@@ -66,7 +71,7 @@ impl Runner {
             ..JobInfo::default()
         };
         let stdin = submission.stdin;
-        let job = self.enter(now_us, info, submission);
+        let job = self.enter(now_us, info, submission, ATTACH_LIMIT_S);
         let text = spec::write(job, stdin);
         let mut record = job.record();
         record.spec = Some(text);
@@ -78,12 +83,25 @@ impl Runner {
     pub(super) fn enter(
         &mut self,
         now_us: u64,
-        mut info: JobInfo,
+        info: JobInfo,
         submission: Submission,
+        attach_limit_s: u64,
     ) -> &mut Job {
         let id = info.id;
+        if self.take_in(info, submission).is_some() {
+            let limit_us = now_us + attach_limit_s * 1_000_000;
+            self.deadlines.set(id, Some(limit_us));
+        }
+        self.enqueue(id);
+        self.jobs.get_mut(&id).expect("taken in above")
+    }
+
+    /// Makes a job known; gives its number if a client has to read its output.
+    pub(super) fn take_in(&mut self, mut info: JobInfo, submission: Submission) -> Option<u64> {
+        let id = info.id;
+
         let batch = submission.terms.batch;
-        self.spec_bytes += bytes_of(&submission.args, &submission.env);
+        self.spec_bytes += bytes_of(&submission.args, &submission.env, &submission.want);
         self.users.enter(&info.user);
         let (why, reason) = match batch {
             true => (Why::None, "waits for its first scheduling pass"),
@@ -91,7 +109,8 @@ impl Runner {
         };
         (info.why, info.reason) = (Some(why), reason.to_string());
         let sink = match batch {
-            true => Sink::kept(self.outputs.begin(id)),
+            true if !self.restoring => Sink::kept(self.outputs.begin(id)),
+            true => Sink::kept(self.outputs.go_on(id)),
             false => Sink::new(id, self.limits.output_buffer_bytes, self.wakeups.clone()),
         };
         let source = match &submission.terms.input {
@@ -111,7 +130,7 @@ impl Runner {
             bringing: false,
             awaits_program: false,
             ranks: Vec::new(),
-            places: std::collections::BTreeMap::new(),
+            places: BTreeMap::new(),
             loading: 0,
             alive: 0,
             launch_blocks: Vec::new(),
@@ -120,30 +139,35 @@ impl Runner {
             sink,
             source,
             input: submission.terms.input,
+            input_from: None,
+            received: BTreeMap::new(),
             attached: batch,
             stdin_taken: batch || !submission.stdin,
             cause: None,
             started_us: None,
+            ran_before_us: 0,
             discard_output: false,
         };
-        if !batch {
-            let limit_us = now_us + ATTACH_LIMIT_S * 1_000_000;
-            self.deadlines.set(id, Some(limit_us));
-        }
         self.jobs.insert(id, job);
-        self.enqueue(id);
-        self.jobs.get_mut(&id).expect("inserted above")
+        (!batch).then_some(id)
     }
 
     /// Hands a job to the queue.
     pub(super) fn enqueue(&mut self, id: u64) {
+        let queued = self.queued(id);
+        self.queue.submit(queued).expect("checked before");
+        self.pass_due = self.pass_due.max(Due::Soon);
+    }
+
+    /// A job as the queue sees it.
+    pub(super) fn queued(&self, id: u64) -> queue::Job {
         let job = &self.jobs[&id];
         let info = &job.info;
         let after = info.after.iter().map(|after| Dependency {
             job: after.job,
             must_succeed: after.condition == AfterCondition::Ok,
         });
-        let queued = queue::Job {
+        queue::Job {
             user: self.users.number(&info.user),
             priority: info.priority,
             is_held: info.held || !job.attached,
@@ -155,9 +179,7 @@ impl Runner {
                 info.time_limit_s.map(|limit| limit.saturating_mul(1_000)),
                 info.submitted_unix_us / 1_000,
             )
-        };
-        self.queue.submit(queued).expect("checked before");
-        self.pass_due = self.pass_due.max(Due::Soon);
+        }
     }
 
     fn check(&self, submission: &Submission) -> Result<(), SubmitError> {
@@ -169,8 +191,14 @@ impl Runner {
         if waiting >= most {
             return Err(SubmitError::QueueFull(waiting));
         }
-        if self.spec_bytes + bytes_of(&submission.args, &submission.env) > SPEC_BYTES_MAX {
+        let bytes = bytes_of(&submission.args, &submission.env, &submission.want);
+        if self.spec_bytes + bytes > SPEC_BYTES_MAX {
             return Err(SubmitError::QueueBytes(self.spec_bytes));
+        }
+        let name = &submission.name;
+        let is_name = (1..=NAME_MAX).contains(&name.len()) && !name.contains(char::is_control);
+        if !is_name {
+            return Err(SubmitError::BadName);
         }
         self.check_user(submission)?;
         self.check_want(&submission.want, submission.wait)?;
@@ -220,6 +248,9 @@ impl Runner {
                     nodes: named.len(),
                 });
             }
+            if wanted > places {
+                return Err(SubmitError::NoPlaces { wanted, places });
+            }
             let distinct: std::collections::BTreeSet<&u32> = named.iter().collect();
             if distinct.len() != named.len() {
                 return Err(SubmitError::NodeTwice);
@@ -261,6 +292,25 @@ impl Runner {
         Ok(open)
     }
 
+    /// As [`Runner::attach`], for a client that has had some of the output from an earlier run of control: for
+    /// ranks the last call that has arrived.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn attach_behind(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        id: u64,
+        received: BTreeMap<u32, u64>,
+    ) -> Result<SinkReader, JobError> {
+        let job = self.job_mut(id)?;
+        if !job.attached && job.info.continued > 0 {
+            job.received = received;
+        }
+        self.attach(now_us, fabric, id)
+    }
+
     /// Gives out the reading end of a job's output; the job may get nodes from now on.
     ///
     /// # Errors
@@ -279,6 +329,12 @@ impl Runner {
             return Err(JobError::Taken(id));
         }
         let reader = job.sink.reader().ok_or(JobError::Batch(id))?;
+        if job.info.state != JobState::Pending {
+            // It went on over a restart of control; what its ranks have to say has waited.
+            self.client_returned(now_us, fabric, id);
+            return Ok(reader);
+        }
+        super::continued::tell_input(job);
         let held = job.info.held;
         self.deadlines.set(id, None);
         if !held {
@@ -324,7 +380,12 @@ impl Runner {
     }
 }
 
-/// Bytes of a job's arguments and environment.
-pub(super) fn bytes_of(args: &[Vec<u8>], env: &[Vec<u8>]) -> usize {
-    args.iter().chain(env).map(Vec::len).sum()
+/// Bytes of a job's arguments and environment, and of the nodes that it names.
+pub(super) fn bytes_of(args: &[Vec<u8>], env: &[Vec<u8>], want: &Want) -> usize {
+    let strings: usize = args.iter().chain(env).map(Vec::len).sum();
+    strings
+        + want
+            .nodes
+            .as_ref()
+            .map_or(0, |nodes| size_of_val(&nodes[..]))
 }

@@ -1,6 +1,7 @@
 //! The runner against nodes that only record what they are told.
 
 mod again;
+mod continued;
 mod lab;
 mod loading;
 mod queueing;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use hearth_alloc::queue::QUEUED_MAX;
 use hearth_store::{
-    Batch, CastRow, Checkpointer, DrainRow, EventRow, Limits, Memory, NodeRow, Query, Sqlite,
-    Store, StoreError,
+    Batch, CastRow, Checkpointer, DrainRow, EventRow, Limits, Memory, NodeRow, Query, RankEndRow,
+    Sqlite, Store, StoreError,
 };
 
 use super::Ledger;
@@ -20,14 +20,21 @@ use crate::api::types::{Drained, JobInfo};
 use crate::casts::files::Files;
 use crate::events::{Event, Severity};
 use crate::history::History;
+use crate::hostlist;
 use crate::import;
 use crate::jobs::JOBS_MAX;
 use crate::jobs::again::Stored;
+use crate::jobs::continued::Ranks;
+use crate::nodes::NODES_MAX;
 use crate::stored;
 
 /// Jobs that can be under way or wait.
 #[expect(clippy::cast_possible_truncation, reason = "some 100,000")]
 const OPEN_JOBS_MAX: u32 = (JOBS_MAX + QUEUED_MAX) as u32;
+
+/// Ends of ranks whose jobs go on: fewer than there are nodes, which have one rank each.
+#[expect(clippy::cast_possible_truncation, reason = "some 10,000")]
+const RANK_ENDS_MAX: u32 = NODES_MAX as u32;
 
 /// A ledger, and what an earlier run of control left in it.
 pub struct Opened {
@@ -125,6 +132,9 @@ fn copy(from: &dyn Query, wanted: Wanted) -> Result<Batch, StoreError> {
     for spec in from.specs(OPEN_JOBS_MAX).unwrap_or_default() {
         batch.put_spec(spec);
     }
+    for end in from.rank_ends(RANK_ENDS_MAX).unwrap_or_default() {
+        batch.put_rank_end(end);
+    }
     for drained in from.drains().unwrap_or_default() {
         batch.put_drain(drained);
     }
@@ -217,6 +227,12 @@ fn open_jobs(store: &dyn Query) -> Result<Vec<Stored>, StoreError> {
     let mut specs: BTreeMap<u64, String> = specs.map(|row| (row.id, row.spec)).collect();
     let rows = store.open_jobs(OPEN_JOBS_MAX)?;
     let open: BTreeSet<u64> = rows.iter().map(|row| row.id).collect();
+    let boots = store.nodes()?.into_iter();
+    let boots: BTreeMap<u32, Option<u64>> = boots.map(|row| (row.node, row.boot_epoch)).collect();
+    let mut rank_ends: BTreeMap<u64, Vec<RankEndRow>> = BTreeMap::new();
+    for row in store.rank_ends(RANK_ENDS_MAX)? {
+        rank_ends.entry(row.job).or_default().push(row);
+    }
     let mut jobs = Vec::with_capacity(rows.len());
     for row in rows {
         let info = stored::job_info(row);
@@ -226,7 +242,23 @@ fn open_jobs(store: &dyn Query) -> Result<Vec<Stored>, StoreError> {
             ends.push((after.job, end));
         }
         let spec = specs.remove(&info.id);
-        jobs.push(Stored { info, spec, ends });
+        let of_attempt = |row: &RankEndRow| row.attempt == info.restarts;
+        let rows = rank_ends.remove(&info.id).unwrap_or_default();
+        let rows = rows.into_iter().filter(of_attempt);
+        let nodes = hostlist::parse(&info.nodes).unwrap_or_default();
+        let boot = |node: u32| (node, boots.get(&node).copied().flatten());
+        let ranks = Ranks {
+            nodes: nodes.into_iter().map(boot).collect(),
+            ends: rows
+                .filter_map(|row| serde_json::from_str(&row.record).ok())
+                .collect(),
+        };
+        jobs.push(Stored {
+            info,
+            spec,
+            ends,
+            ranks,
+        });
     }
     Ok(jobs)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hearth_store::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, Memory, NodeRow, ProgramRow,
-    Query, SpecRow, WarmRow,
+    Query, RankEndRow, SpecRow, WarmRow,
 };
 
 use super::*;
@@ -61,6 +61,9 @@ impl Query for Flaky {
     }
     fn specs(&self, limit: u32) -> Answer<Vec<SpecRow>> {
         self.memory.specs(limit)
+    }
+    fn rank_ends(&self, limit: u32) -> Answer<Vec<RankEndRow>> {
+        self.memory.rank_ends(limit)
     }
     fn drains(&self) -> Answer<Vec<DrainRow>> {
         self.memory.drains()

@@ -6,7 +6,7 @@
 //!
 //! A program is a text file, one command a line: `out TEXT`, `err TEXT`, `lines N`, `args`,
 //! `cat` (standard input to standard output), `exit N`, `signal N`, `fault TEXT`, `wait` (until
-//! cancelled), `refuse TEXT` (at launch), `evict` (let go of all other programs, as for want of
+//! cancelled), `pause` (until the test says so), `refuse TEXT` (at launch), `evict` (let go of all other programs, as for want of
 //! memory), `damage` (report a page that failed its check), `with NAME` (the first line of that file
 //! under `/with`); `rank R COMMAND` is for one rank only.
 
@@ -43,6 +43,8 @@ pub struct Watch {
     pub written: AtomicU64,
     /// Times the node was welcomed.
     pub joins: AtomicU64,
+    /// Programs do not wait at `pause` any more.
+    pub go: AtomicBool,
     /// Nothing that is sent to the node arrives.
     pub deaf: AtomicBool,
     /// Nothing that the node sends leaves it.
@@ -643,6 +645,13 @@ impl Machine {
                 run.script.pop_front();
                 let own = run.spec.program;
                 self.let_go(now, |held| held != own);
+                continue;
+            }
+            if run.script.front().is_some_and(|line| line == "pause") {
+                if !self.watch.go.load(Ordering::Relaxed) {
+                    return;
+                }
+                run.script.pop_front();
                 continue;
             }
             if run.reading.is_some() || !run.next_command() {

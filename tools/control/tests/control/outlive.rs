@@ -1,12 +1,14 @@
 //! Jobs that outlive nodes and the control node: in every state, with the words of the command line.
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::fake_node::FakeNode;
-use crate::lab::{Lab, parts};
+use crate::lab::{Lab, finish, parts};
 
 /// Submits a program for fake nodes; gives the job's number.
 fn submit(lab: &Lab, options: &[&str], script: &str) -> String {
@@ -29,24 +31,35 @@ fn reaches(lab: &Lab, id: &str, state: &str) {
     });
 }
 
+/// The control node is killed and started again; its nodes find it.
+fn restart(lab: &mut Lab) {
+    lab.stop_control(true);
+    lab.start_control();
+}
+
+fn output_is(lab: &Lab, id: &str, text: &str) {
+    lab.eventually(&format!("job {id} has written {text:?}"), |lab| {
+        parts(&lab.hearth(&["output", id])).1 == text
+    });
+}
+
+fn go(lab: &Lab) {
+    for node in &lab.nodes {
+        node.watch.go.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn jobs_survive_a_killed_control_node_in_every_state() {
     let mut lab = Lab::with_nodes(3);
-    let once = submit(&lab, &[], "out once\nwait\n");
-    let again = submit(&lab, &["--requeue"], "out again\nwait\n");
-    let ending = submit(&lab, &["--requeue"], "wait\n");
+    let once = submit(&lab, &[], "out once\npause\nout more\nexit 3\n");
+    let again = submit(&lab, &["--requeue"], "out again\npause\nout more\n");
+    let ending = submit(&lab, &["--requeue", "--nodes", "n2"], "wait\n");
     for id in [&once, &again, &ending] {
         reaches(&lab, id, "running");
     }
-    for (id, text) in [(&once, "once\n"), (&again, "again\n")] {
-        lab.eventually("it has written", |lab| {
-            parts(&lab.hearth(&["output", id])).1 == text
-        });
-    }
-    // Nodes that hear nothing keep their jobs ending.
-    for node in &lab.nodes {
-        node.watch.deaf.store(true, Ordering::Relaxed);
-    }
+    output_is(&lab, &once, "once\n");
+    output_is(&lab, &again, "again\n");
     let first = submit(&lab, &["--priority", "1"], "exit 0\n");
     let urgent = submit(&lab, &["--priority", "9"], "exit 0\n");
     let held = submit(&lab, &["--hold"], "exit 0\n");
@@ -58,53 +71,163 @@ fn jobs_survive_a_killed_control_node_in_every_state() {
     };
     let before = order(&lab);
     assert_eq!(before.len(), 4);
+    // A node that hears nothing keeps its job ending.
+    lab.nodes[2].watch.deaf.store(true, Ordering::Relaxed);
     lab.hearth(&["cancel", &ending]);
     reaches(&lab, &ending, "ending");
-    for node in &mut lab.nodes {
-        node.stop();
-    }
-    lab.nodes.clear();
-    lab.stop_control(true);
-    lab.start_control();
+    restart(&mut lab);
 
-    let report = job(&lab, &once);
-    assert_eq!(report["state"], "failed");
-    let reason = report["reason"].as_str().unwrap();
-    assert!(
-        reason.contains("the control node ended") && reason.contains("--requeue"),
-        "{reason}"
-    );
-    let report = job(&lab, &again);
-    assert_eq!(
-        (&report["state"], &report["restarts"]),
-        (&json!("pending"), &json!(1))
-    );
+    assert_eq!(order(&lab), before, "no job is lost");
     assert_eq!(job(&lab, &ending)["state"], "cancelled");
-    let mut waiting = before.clone();
-    waiting.push(again.clone());
-    let mut now = order(&lab);
-    now.sort();
-    waiting.sort();
-    assert_eq!(now, waiting, "no job is lost");
-
-    // A boot later, one node takes them one by one: by priority, then in the order of arrival.
-    lab.nodes
-        .push(FakeNode::start(lab.identity(0, 2), lab.address));
-    for id in [&urgent, &first] {
+    for id in [&once, &again] {
+        lab.eventually("it goes on", |lab| {
+            lab.has_event("job-continued", &format!("job {id} "))
+        });
+        assert_eq!(job(&lab, id)["state"], "running");
+    }
+    restart(&mut lab);
+    go(&lab);
+    for (id, state, text) in [
+        (&once, "failed", "once\nmore\n"),
+        (&again, "completed", "again\nmore\n"),
+    ] {
+        reaches(&lab, id, state);
+        assert_eq!(parts(&lab.hearth(&["output", id])).1, text);
+        let report = job(&lab, id);
+        assert_eq!(
+            (&report["restarts"], &report["continued"]),
+            (&json!(0), &json!(2))
+        );
+    }
+    assert_eq!(job(&lab, &once)["exit_status"], 3);
+    for id in [&urgent, &first, &after] {
         reaches(&lab, id, "completed");
     }
-    reaches(&lab, &again, "running");
-    lab.eventually("it has written once more", |lab| {
-        parts(&lab.hearth(&["output", &again])).1 == "again\nagain\n"
-    });
-    assert_eq!(parts(&lab.hearth(&["output", &once])).1, "once\n");
+    // The node of the one that was ending has dropped it.
+    lab.nodes[2].watch.deaf.store(false, Ordering::Relaxed);
+    lab.eventually("all nodes are free", |lab| lab.idle_nodes() == 3);
     assert_eq!(job(&lab, &held)["state"], "pending");
-    lab.hearth(&["cancel", &again]);
-    reaches(&lab, &after, "completed");
     lab.hearth(&["release", &held]);
     reaches(&lab, &held, "completed");
     let start = |id: &str| job(&lab, id)["placement"]["decision"].as_u64().unwrap();
-    assert!(start(&urgent) < start(&first) && start(&first) < start(&again));
+    assert!(start(&urgent) < start(&first));
+}
+
+#[test]
+fn a_job_of_several_ranks_goes_on_with_those_that_are_left() {
+    let mut lab = Lab::with_nodes(3);
+    let script = "rank 0 exit 4\nrank 1 out one\npause\nrank 2 out two\n";
+    let id = submit(&lab, &["-n", "3"], script);
+    lab.eventually("a rank has ended", |lab| {
+        job(lab, &id)["ranks"][0]["end"] == json!({ "exited": 4 })
+    });
+    output_is(&lab, &id, "one\n");
+    for _ in 0..2 {
+        restart(&mut lab);
+        lab.eventually("its node is free", |lab| lab.idle_nodes() == 1);
+    }
+    // The free node is given to others, the two that have the job are not.
+    let other = submit(&lab, &[], "exit 0\n");
+    reaches(&lab, &other, "completed");
+    assert_eq!(job(&lab, &other)["nodes"], "n0");
+    go(&lab);
+    reaches(&lab, &id, "failed");
+    let report = job(&lab, &id);
+    assert_eq!(report["exit_status"], 4);
+    assert_eq!(report["ranks"][2]["end"], json!({ "exited": 0 }));
+    assert_eq!(parts(&lab.hearth(&["output", &id])).1, "one\ntwo\n");
+}
+
+#[test]
+fn what_happens_to_a_node_while_control_is_away_counts() {
+    let mut lab = Lab::configured("[jobs]\nreturn_limit_s = 3\n");
+    lab.add_nodes(0..4);
+    let script = "pause\nout done\n";
+    let [goes_on, booted, again, silent] = [
+        &["--nodes", "n0"][..],
+        &["--nodes", "n1"],
+        &["--requeue", "--nodes", "n2"],
+        &["--nodes", "n3"],
+    ]
+    .map(|options| submit(&lab, options, script));
+    for id in [&goes_on, &booted, &again, &silent] {
+        reaches(&lab, id, "running");
+    }
+    lab.stop_control(true);
+    for node in [1, 2] {
+        lab.nodes[node].stop();
+        lab.nodes[node] = FakeNode::start(lab.identity(node as u32, 2), lab.address);
+    }
+    lab.nodes[3].stop();
+    lab.start_control();
+    go(&lab);
+    reaches(&lab, &goes_on, "completed");
+    reaches(&lab, &booted, "node-lost");
+    reaches(&lab, &again, "completed");
+    assert_eq!(job(&lab, &again)["restarts"], 1);
+    reaches(&lab, &silent, "node-lost");
+    let reason = job(&lab, &silent)["reason"].to_string();
+    assert!(
+        reason.contains("n3 did not come back within 3 s"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_node_does_not_keep_a_job_for_longer_than_it_is_told() {
+    let mut lab = Lab::configured("[jobs]\nwithout_control_s = 2\n");
+    lab.add_nodes(0..1);
+    let id = submit(&lab, &[], "wait\n");
+    reaches(&lab, &id, "running");
+    lab.stop_control(true);
+    std::thread::sleep(Duration::from_secs(9));
+    lab.start_control();
+    reaches(&lab, &id, "node-lost");
+    let reason = job(&lab, &id)["reason"].to_string();
+    assert!(reason.contains("jobs.without_control_s"), "{reason}");
+    lab.eventually("the node is free", |lab| lab.idle_nodes() == 1);
+}
+
+#[test]
+fn a_waiting_client_comes_back_for_its_job() {
+    let mut lab = Lab::with_nodes(1);
+    let mut child = lab.run_command(&[], "out first\ncat\nexit 5\n");
+    let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert_eq!(next(), "first");
+    for round in 0..3 {
+        writeln!(input, "line {round}").unwrap();
+        assert_eq!(next(), format!("line {round}"));
+        restart(&mut lab);
+    }
+    writeln!(input, "last").unwrap();
+    drop(input);
+    assert_eq!(next(), "last");
+    let (code, _, err) = parts(&finish(child));
+    assert_eq!(code, 5, "{err}");
+    assert_eq!(err.matches("goes on where it can").count(), 3, "{err}");
+    let report = lab.last_job();
+    assert_eq!(
+        (&report["continued"], &report["restarts"]),
+        (&json!(3), &json!(0))
+    );
+}
+
+#[test]
+fn a_client_that_does_not_come_back_is_not_waited_for_for_ever() {
+    let mut lab = Lab::configured("[jobs]\nreturn_limit_s = 2\n");
+    lab.add_nodes(0..1);
+    let mut child = lab.run_command(&[], "wait\n").spawn().unwrap();
+    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
+    lab.stop_control(true);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    lab.start_control();
+    lab.eventually("it is ended", |lab| lab.last_job()["state"] == "cancelled");
+    let reason = lab.last_job()["reason"].to_string();
+    assert!(reason.contains("did not come back"), "{reason}");
 }
 
 #[test]

@@ -104,25 +104,6 @@ fn who_follows_events_does_so_over_a_restart() {
 }
 
 #[test]
-fn a_job_that_was_under_way_has_failed() {
-    let mut lab = Lab::with_nodes(1);
-    let child = lab.run_command(&[], "wait\n").spawn().unwrap();
-    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
-    lab.stop_control(true);
-    finish(child);
-    lab.start_control();
-    let job = lab.last_job();
-    assert_eq!(
-        (&job["state"], &job["nodes"]),
-        (&json!("failed"), &json!("n0"))
-    );
-    let reason = job["reason"].as_str().unwrap();
-    assert!(reason.contains("control node ended"), "{job}");
-    assert!(job["ended_unix_us"].is_u64());
-    assert!(lab.has_event("job-ended", "control node ended"));
-}
-
-#[test]
 fn numbers_in_files_of_an_earlier_version_go_on() {
     let mut lab = Lab::control();
     lab.stop_control(false);
@@ -186,29 +167,46 @@ fn a_store_of_a_newer_version_is_not_touched() {
 
 /// As a full disk, but for the words: nothing can be written while another process holds the lock.
 #[test]
-fn jobs_go_on_while_the_store_cannot_be_written() {
+fn no_job_starts_while_the_store_cannot_be_written_and_those_that_run_go_on() {
     let mut lab = Lab::with_nodes(2);
+    let mut running = lab.run_command(&[], "out begun\npause\nout ended\n");
+    let running = running.spawn().unwrap();
+    lab.eventually("it runs", |lab| lab.last_job()["state"] == "running");
     let locked = store(&lab);
     locked.execute_batch("BEGIN IMMEDIATE").unwrap();
-    for number in 0..5 {
-        let text = format!("job {number}");
-        let (code, out, err) = parts(&lab.run(&["-n", "2"], &format!("out {text}\n")));
-        assert_eq!((code, out), (0, format!("{text}\n{text}\n")), "{err}");
-    }
-    assert_eq!(lab.idle_nodes(), 2, "no node was lost over it");
+    // One with a client waits for as long as its client does.
+    let waiting = lab.run_command(&[], "out waited\n").spawn().unwrap();
+    lab.eventually("it is told why it waits", |lab| {
+        let job = lab.last_job();
+        let reason = job["reason"].as_str().unwrap_or_default().to_string();
+        job["state"] == "pending" && reason.contains("cannot write its store")
+    });
     assert!(lab.has_event("store-failed", "end the other program"));
-    assert_eq!(ids(&lab.json(&["jobs"])), [1, 2, 3, 4, 5]);
+    // One without is not taken: nobody could rely on that.
+    let program = lab.program("batch", "exit 0\n");
+    let (code, _, err) = parts(&lab.hearth(&["submit", "--no-precheck", &program]));
+    assert_eq!(code, 125, "{err}");
+    assert!(
+        err.contains("cannot write it down") && err.contains("submit it again"),
+        "{err}"
+    );
+    for node in &lab.nodes {
+        node.watch
+            .go
+            .store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+    assert_eq!(parts(&finish(running)).1, "begun\nended\n");
+    assert_eq!(lab.idle_nodes(), 2, "no node was lost over it");
     let status = lab.get("/v1/status");
     let trouble = status["store"].as_str().unwrap();
     assert!(trouble.contains("kept in memory"), "{trouble}");
-    assert!(status["counters"]["changes_unwritten"].as_u64().unwrap() > 5);
+    assert!(status["counters"]["changes_unwritten"].as_u64().unwrap() > 0);
     locked.execute_batch("COMMIT").unwrap();
-    lab.eventually("it is written again", |lab| {
-        lab.has_event("store-works", "nothing was lost")
-    });
-    let before = lab.json(&["jobs"]);
+    assert_eq!(parts(&finish(waiting)).1, "waited\n");
+    assert!(lab.has_event("store-works", "nothing was lost"));
+    let before = lab.json(&["jobs", "--all"]);
     lab.stop_control(true);
     lab.start_control();
-    assert_eq!(lab.json(&["jobs"]), before);
+    assert_eq!(lab.json(&["jobs", "--all"]), before);
     assert!(lab.get("/v1/status")["store"].is_null());
 }

@@ -11,7 +11,7 @@ use super::values::{Epoch, Hash, Mac, Number, number};
 use crate::batch::Change;
 use crate::rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramRow, ProgramUse,
-    SpecRow, WarmRow,
+    RankEndRow, SpecRow, WarmRow,
 };
 
 /// Rows of the tables that are trimmed by count; counting them anew for each commit would read
@@ -57,6 +57,7 @@ pub fn change(
         Change::TouchProgram(used) => touch_program(connection, counts, used),
         Change::PutJob(row) => put_job(connection, counts, row),
         Change::PutSpec(row) => put_spec(connection, row),
+        Change::PutRankEnd(row) => put_rank_end(connection, row),
         Change::PutDrain(row) => put_drain(connection, row),
         Change::EndDrain(node) => connection
             .prepare_cached("DELETE FROM drained WHERE node = ?1")?
@@ -170,6 +171,9 @@ fn put_job(connection: &Connection, counts: &mut Counts, row: &JobRow) -> rusqli
         connection
             .prepare_cached("DELETE FROM job_specs WHERE id = ?1")?
             .execute([Number(row.id)])?;
+        connection
+            .prepare_cached("DELETE FROM rank_ends WHERE job = ?1")?
+            .execute([Number(row.id)])?;
     }
     let text = "INSERT OR REPLACE INTO jobs
         (id, name, program, state, reason, ranks, nodes, submitted_unix_us, started_unix_us,
@@ -198,6 +202,15 @@ fn put_spec(connection: &Connection, row: &SpecRow) -> rusqlite::Result<()> {
     connection
         .prepare_cached("INSERT OR REPLACE INTO job_specs (id, spec) VALUES (?1, ?2)")?
         .execute(params![Number(row.id), row.spec])
+        .map(drop)
+}
+
+fn put_rank_end(connection: &Connection, row: &RankEndRow) -> rusqlite::Result<()> {
+    let text = "INSERT OR REPLACE INTO rank_ends (job, rank, attempt, record)
+        VALUES (?1, ?2, ?3, ?4)";
+    connection
+        .prepare_cached(text)?
+        .execute(params![Number(row.job), row.rank, row.attempt, row.record])
         .map(drop)
 }
 

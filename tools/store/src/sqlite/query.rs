@@ -10,7 +10,7 @@ use crate::Query;
 use crate::error::StoreError;
 use crate::rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, NodeRow, ProgramHash, ProgramRow,
-    SpecRow, WarmRow,
+    RankEndRow, SpecRow, WarmRow,
 };
 
 const PROGRAM: &str =
@@ -80,6 +80,20 @@ impl Query for Sqlite {
             Ok(SpecRow {
                 id: number(row, 0)?,
                 spec: row.get(1)?,
+            })
+        })
+    }
+
+    fn rank_ends(&self, limit: u32) -> Result<Vec<RankEndRow>, StoreError> {
+        let text = "SELECT job, rank, attempt, rank_ends.record FROM rank_ends
+            JOIN jobs ON jobs.id = rank_ends.job
+            WHERE ended_unix_us IS NULL ORDER BY job, rank LIMIT ?1";
+        self.rows(text, [limit], |row| {
+            Ok(RankEndRow {
+                job: number(row, 0)?,
+                rank: row.get(1)?,
+                attempt: row.get(2)?,
+                record: row.get(3)?,
             })
         })
     }

@@ -105,6 +105,14 @@ const STEPS: &[&str] = &[
         since_unix_us INTEGER NOT NULL,
         by TEXT NOT NULL
     ) STRICT;",
+    // 4: jobs that go on over a restart.
+    "CREATE TABLE rank_ends (
+        job INTEGER NOT NULL,
+        rank INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        record TEXT NOT NULL, -- JSON
+        PRIMARY KEY (job, rank)
+    ) STRICT, WITHOUT ROWID;",
 ];
 
 /// The version that this program writes.

@@ -184,6 +184,10 @@ pub struct RankReport {
     /// ... to the arrival of its exit.
     #[serde(default)]
     pub exit_ms: Option<f64>,
+    /// Its node was free again at this place in the order of decisions (`placement.decision`): those above it
+    /// could give the node out, those below could not.
+    #[serde(default)]
+    pub freed: Option<u64>,
     /// Microseconds from the arrival of the launch to being ready, on the node's clock.
     #[serde(default)]
     pub node_launch_us: u64,
@@ -228,6 +232,7 @@ impl RankReport {
             large_pages: 0,
             first_ms: None,
             exit_ms: None,
+            freed: None,
             node_launch_us: 0,
             node_first_us: 0,
             first_counts: 0,
@@ -238,7 +243,9 @@ impl RankReport {
 
     /// Whether its program has run: it ended by itself or by a signal.
     pub fn ran(&self) -> bool {
-        matches!(self.end, Some(RankEnd::Exited(_) | RankEnd::Signal(_))) && self.exit_ms.is_some()
+        // The milliseconds of a launch are not known of a job that has outlived the control node.
+        let has_run = self.exit_ms.is_some() || self.wall_ms > 0.0;
+        matches!(self.end, Some(RankEnd::Exited(_) | RankEnd::Signal(_))) && has_run
     }
 }
 

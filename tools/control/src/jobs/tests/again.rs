@@ -3,6 +3,8 @@
 use super::*;
 use crate::api::types::{AfterCondition, AfterJob, JobInfo};
 use crate::jobs::attempt;
+use netstack::ids::BootEpoch;
+use netstack::job::AdoptedRank;
 
 impl Lab {
     fn requeueable(&mut self, ranks: u32) -> u64 {
@@ -174,15 +176,12 @@ fn waiting_jobs_wait_on_after_a_restart() {
     let order = lab.runner.queue_order();
     lab.restart(1);
     let info = lab.info(running);
-    assert_eq!((info.state, info.restarts), (JobState::Pending, 1));
+    assert_eq!((info.state, info.restarts), (JobState::Running, 0));
+    assert_eq!(lab.runner.queue_order(), order, "no job is lost");
+    lab.claim(running);
+    lab.exit(0, running, RankEnd::Exited(0));
+    lab.write_down();
     assert_eq!(lab.state(low), JobState::Starting, "the highest, not held");
-    let mut rest = lab.runner.queue_order();
-    rest.push(low);
-    let mut all = order.clone();
-    all.push(running);
-    rest.sort_unstable();
-    all.sort_unstable();
-    assert_eq!(rest, all, "no job is lost");
     assert!(lab.info(held).held && lab.info(last).after.len() == 1);
     assert_eq!(lab.info(low).user, "ann");
     assert_eq!(lab.info(high).priority, 2);
@@ -228,15 +227,20 @@ fn a_dependency_that_the_restart_ends_counts() {
         lab.submit_batch(submission)
     });
     lab.restart(2);
-    assert_eq!(lab.state(first), JobState::Failed);
+    assert_eq!(lab.state(any), JobState::Pending, "the first goes on");
+    lab.forget(first, 0);
+    assert_eq!(lab.state(first), JobState::NodeLost);
     assert_eq!(lab.state(any), JobState::Starting);
     let info = lab.info(ok);
     assert_eq!(info.state, JobState::Cancelled);
-    assert!(info.reason.contains(&format!("job {first} ended (failed)")));
+    assert!(
+        info.reason
+            .contains(&format!("job {first} ended (node-lost)"))
+    );
 }
 
 #[test]
-fn jobs_with_nodes_are_queued_again_or_end_with_the_reason() {
+fn jobs_with_nodes_go_on_or_are_queued_again() {
     for requeue in [false, true] {
         let mut lab = Lab::with_nodes(4);
         let submission = |lab: &Lab| {
@@ -254,27 +258,40 @@ fn jobs_with_nodes_are_queued_again_or_end_with_the_reason() {
         assert_eq!((info.state, info.restarts), (JobState::Starting, 1));
         assert_eq!(lab.launch_of(starting).job, attempt::on_nodes(starting, 1));
         let info = lab.info(running);
-        if requeue {
-            assert_eq!((info.state, info.restarts), (JobState::Starting, 1));
-        } else {
-            assert_eq!(info.state, JobState::Failed);
-            assert!(
-                info.reason.contains("the control node ended"),
-                "{}",
-                info.reason
-            );
-            assert!(info.reason.contains("--requeue"), "{}", info.reason);
+        let stands = (info.state, info.restarts, info.continued);
+        assert_eq!(stands, (JobState::Running, 0, 1));
+        let (_, begun, ranks) = &lab.nodes.adopted[0];
+        let open = AdoptedRank::Open { launch_on: None };
+        assert_eq!((*begun, &ranks[..]), (true, &[open, open][..]));
+        // One of its nodes has booted meanwhile.
+        let node = lab.nodes.adopted[0].0.nodes[1].0;
+        lab.forget(running, node);
+        let other = lab.nodes.adopted[0].0.nodes[0].0;
+        lab.exit(other, running, RankEnd::Signal(15));
+        lab.write_down();
+        let info = lab.info(running);
+        match requeue {
+            true => assert_eq!((info.state, info.restarts), (JobState::Starting, 1)),
+            false => assert_eq!(info.state, JobState::NodeLost),
         }
     }
 }
 
 #[test]
-fn a_starting_job_whose_ranks_begin_by_themselves_may_have_run() {
+fn a_starting_job_whose_ranks_begin_by_themselves_goes_on_or_begins() {
     let mut lab = Lab::with_nodes(1);
     let id = lab.submit_batch(lab.batch(1));
     assert!(lab.info(id).at_once);
     lab.restart(1);
-    assert_eq!(lab.state(id), JobState::Failed);
+    assert_eq!(lab.state(id), JobState::Starting);
+    let launch_on = Some(BootEpoch(1));
+    let (_, begun, ranks) = &lab.nodes.adopted[0];
+    assert_eq!((*begun, ranks[0]), (false, AdoptedRank::Open { launch_on }));
+    lab.runner.started(lab.now_us, JobId(id), NodeId(0));
+    assert_eq!(lab.state(id), JobState::Running);
+    lab.exit(0, id, RankEnd::Exited(0));
+    lab.write_down();
+    assert_eq!(lab.state(id), JobState::Completed);
 }
 
 #[test]
@@ -301,7 +318,7 @@ fn an_ending_job_has_ended_as_it_was_going_to() {
     assert_eq!(lab.state(timed), JobState::TimeLimit);
     assert_eq!(lab.state(cancelled), JobState::Cancelled);
     assert!(lab.info(cancelled).reason.starts_with("enough"));
-    assert_eq!(lab.state(lost), JobState::Starting, "it runs again");
+    assert_eq!(lab.state(lost), JobState::Running, "it goes on");
 }
 
 #[test]
@@ -314,18 +331,31 @@ fn a_job_with_a_client_waits_for_it_after_a_restart() {
     typing.stdin = true;
     let (typing, _typing) = lab.submit(typing);
     lab.restart(1);
-    assert_eq!(lab.state(running), JobState::Failed);
-    assert_eq!(lab.state(typing), JobState::Cancelled, "its input is lost");
+    lab.claim(running);
+    lab.write(0, running, b"after");
+    assert!(lab.nodes.replies.is_empty(), "nobody reads it yet");
+    let mut reader = lab.runner.attach(0, &mut lab.nodes, running).unwrap();
+    let Some(Item::Output { data, .. }) = reader.try_next() else {
+        panic!()
+    };
+    assert_eq!((data, lab.nodes.replies.len()), (b"after".to_vec(), 1));
+    lab.exit(0, running, RankEnd::Exited(3));
+    lab.write_down();
+    assert_eq!(lab.info(running).exit_status, Some(3));
     assert_eq!(lab.state(waiting), JobState::Pending);
     let reader = lab.runner.attach(0, &mut lab.nodes, waiting).unwrap();
     assert_eq!(lab.state(waiting), JobState::Starting);
     drop(reader);
+    let mut reader = lab.runner.attach(0, &mut lab.nodes, typing).unwrap();
+    let input = std::iter::from_fn(|| reader.try_next())
+        .find(|item| matches!(item, Item::Frame(Frame::Input { from: 0 })));
+    assert!(input.is_some(), "it is told to send its input anew");
     let mut lab = Lab::with_nodes(0);
     lab.runner.know_node(0);
     let submission = lab.submission(1, None);
     let (alone, _reader) = lab.submit(submission);
     lab.restart(0);
-    lab.pass_s(31);
+    lab.pass_s(61);
     assert_eq!(lab.state(alone), JobState::Cancelled);
 }
 

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use netstack::ids::{CallId, JobId, NodeId};
-use netstack::job::StartMode;
+use netstack::job::{AdoptedRank, StartMode};
 
 use crate::api::types::{Frame, JobInfo, JobState, LoadReport, RankEnd, RankReport};
 use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
 use crate::config;
 use crate::jobs::again::Stored;
 use crate::jobs::allocator::{Want, WarmNodes};
+use crate::jobs::continued::Ranks;
 use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
 use crate::jobs::kept::Outputs;
 use crate::jobs::record::{Submission, Terms};
@@ -59,6 +60,8 @@ pub struct Nodes {
     pub cast: Vec<(u64, Vec<u32>, Vec<u32>)>,
     pub cast_answer: Result<LoadReport, String>,
     pub launched: Vec<Launch>,
+    pub adopted: Vec<(Launch, bool, Vec<AdoptedRank>)>,
+    pub abandoned: Vec<(u32, u64)>,
     pub started: Vec<u64>,
     pub cancelled: Vec<(u64, i32)>,
     pub replies: VecDeque<(u32, u64, Reply)>,
@@ -89,6 +92,13 @@ impl Fabric for Nodes {
         self.cast.push((of.job, of.cold.to_vec(), of.warm.to_vec()));
         self.cast_answer.clone()
     }
+    fn adopt(&mut self, launch: Launch, begun: bool, ranks: &[AdoptedRank]) -> Result<(), String> {
+        self.adopted.push((launch, begun, ranks.to_vec()));
+        Ok(())
+    }
+    fn abandon(&mut self, node: NodeId, job: JobId) {
+        self.abandoned.push((node.0, job.0));
+    }
     fn start(&mut self, job: JobId) {
         self.started.push(job.0);
     }
@@ -111,6 +121,8 @@ pub struct Lab {
     pub store: ProgramStore,
     /// Jobs that are not over, as the store has them.
     pub written: BTreeMap<u64, (JobInfo, Option<String>)>,
+    /// Ends of ranks of these.
+    pub rank_ends: BTreeMap<u64, Vec<RankReport>>,
     /// Attempts that are over, as nodes know them.
     pub over: Vec<JobId>,
     pub dir: tempfile::TempDir,
@@ -141,6 +153,8 @@ impl Lab {
             cast: Vec::new(),
             cast_answer: Ok(LoadReport::default()),
             launched: Vec::new(),
+            adopted: Vec::new(),
+            abandoned: Vec::new(),
             started: Vec::new(),
             cancelled: Vec::new(),
             replies: VecDeque::new(),
@@ -156,6 +170,7 @@ impl Lab {
             config,
             store,
             written: BTreeMap::new(),
+            rank_ends: BTreeMap::new(),
             over: Vec::new(),
             dir,
         };
@@ -184,6 +199,9 @@ impl Lab {
                 self.written.insert(record.info.id, (record.info, spec));
             }
         }
+        for end in self.runner.take_rank_ends() {
+            self.rank_ends.entry(end.job).or_default().push(end.report);
+        }
         self.runner.tell_ended();
     }
 
@@ -194,7 +212,7 @@ impl Lab {
         let past: Vec<JobInfo> = past.filter(|job| job.state.is_final()).collect();
         let next = past.iter().map(|job| job.id + 1).max().unwrap_or(1);
         let end_of = |id: u64| past.iter().find(|job| job.id == id).map(|job| job.state);
-        let stored: Vec<Stored> = std::mem::take(&mut self.written)
+        let stored: Vec<Stored> = (self.written.clone())
             .into_iter()
             .map(|(_, (info, spec))| Stored {
                 ends: info
@@ -202,19 +220,60 @@ impl Lab {
                     .iter()
                     .filter_map(|after| Some((after.job, Some(end_of(after.job)?))))
                     .collect(),
+                ranks: Ranks {
+                    nodes: crate::hostlist::parse(&info.nodes)
+                        .unwrap_or_default()
+                        .into_iter()
+                        .map(|node| (node, Some(1)))
+                        .collect(),
+                    ends: self.rank_ends.get(&info.id).cloned().unwrap_or_default(),
+                },
                 info,
                 spec,
             })
             .collect();
         let mut next_run = runner(&self.config, self.dir.path(), next);
         next_run.remember(past);
+        for node in 0..count {
+            next_run.know_node(node);
+        }
+        self.nodes.adopted.clear();
         next_run.restore(self.now_us, stored, &self.store);
+        next_run.adopt(self.now_us, &mut self.nodes);
         self.runner = next_run;
         self.nodes.launched.clear();
         self.nodes.started.clear();
         self.nodes.cancelled.clear();
         self.write_down();
         self.join(count);
+        self.write_down();
+    }
+
+    /// The nodes of a job that goes on have it, and run it.
+    pub fn claim(&mut self, id: u64) {
+        let find =
+            |(launch, ..): &&(Launch, bool, Vec<AdoptedRank>)| attempt::number(launch.job) == id;
+        let (launch, _, standing) = self.nodes.adopted.iter().find(find).unwrap().clone();
+        for (node, standing) in launch.nodes.iter().zip(standing) {
+            if standing != AdoptedRank::Ended {
+                let (runner, nodes) = (&mut self.runner, &mut self.nodes);
+                runner.claimed(self.now_us, nodes, launch.job, *node, 0);
+                runner.started(self.now_us, launch.job, *node);
+            }
+        }
+        self.write_down();
+    }
+
+    /// A node of a job that goes on does not have it.
+    pub fn forget(&mut self, id: u64, node: u32) {
+        let job = attempt::on_nodes(id, self.runner.get(id).unwrap().restarts);
+        self.runner.rank_lost(
+            self.now_us,
+            &mut self.nodes,
+            job,
+            NodeId(node),
+            "n0 booted again",
+        );
         self.write_down();
     }
 
@@ -304,9 +363,10 @@ impl Lab {
     /// The last launch of a job.
     pub fn launch_of(&self, id: u64) -> &Launch {
         let mut launches = self.nodes.launched.iter().rev();
-        launches
-            .find(|launch| attempt::number(launch.job) == id)
-            .expect("it was launched")
+        let adopted = self.nodes.adopted.iter().map(|(launch, ..)| launch);
+        let is_its = |launch: &&Launch| attempt::number(launch.job) == id;
+        let found = launches.find(is_its).or(adopted.rev().find(is_its));
+        found.expect("it was launched")
     }
 
     /// A call of the present attempt.

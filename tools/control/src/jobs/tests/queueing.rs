@@ -56,7 +56,7 @@ fn a_batch_job_starts_without_a_client_and_its_output_is_kept() {
     lab.finish(id, 0);
     let info = lab.runner.get(id).unwrap();
     assert_eq!(info.state, JobState::Completed);
-    assert_eq!(info.output.map(|output| output.bytes), Some(12 + 6));
+    assert_eq!(info.output.map(|output| output.bytes), Some(12 + 8 + 6));
     let placement = info.placement.unwrap();
     assert_eq!((placement.hops, &*placement.free), (1, "n[0-1]"));
     assert!(
