@@ -114,15 +114,21 @@ impl Runner {
         }
         self.held_up = trouble.map(str::to_string);
         self.pass_due = Due::Now;
-        let Some(trouble) = trouble else {
+        let all: Vec<u64> = self.jobs.keys().copied().collect();
+        for id in all {
+            self.say_held_up(id);
+        }
+    }
+
+    /// Says of a job that waits that none starts, while that is so.
+    pub(super) fn say_held_up(&mut self, id: u64) {
+        let (Some(trouble), Some(job)) = (&self.held_up, self.jobs.get_mut(&id)) else {
             return;
         };
-        let text =
-            format!("no job starts while the control node cannot write its store: {trouble}");
-        for job in self.jobs.values_mut() {
-            if job.info.state == JobState::Pending && job.attached {
-                set_state(job, JobState::Pending, &text);
-            }
+        if job.info.state == JobState::Pending && job.attached {
+            let text =
+                format!("no job starts while the control node cannot write its store: {trouble}");
+            set_state(job, JobState::Pending, &text);
         }
     }
 

@@ -341,6 +341,7 @@ impl Runner {
             self.queue.release(id);
             self.pass_due = self.pass_due.max(Due::Soon);
         }
+        self.say_held_up(id);
         self.settle(now_us, fabric);
         Ok(reader)
     }
