@@ -271,7 +271,7 @@ fn fate(info: &JobInfo, requeue_max: u32, can_go_on: bool) -> Fate {
         }
         _ => Fate::Over(
             JobState::Failed,
-            format!("{CONTROL_ENDED}; with --requeue it would run again"),
+            format!("{CONTROL_ENDED}, and it is not known on which nodes; submit it again"),
         ),
     }
 }
