@@ -3,7 +3,7 @@
 //! Each handler stands beside its description (`utoipa::path`), and only described handlers get into the
 //! router, so `GET /openapi.json` ([`description`]) names every route with the types that it takes and
 //! gives; docs/api.md has the list for people.
-//! The routes of [`monitor`] (the page, its stream, `/metrics`, `/v1/monitor/...`) are in docs/monitoring.md instead.
+//! The page of [`monitor`] and its files have no description; docs/monitoring.md says more of its other routes.
 //!
 //! Every error answer has an [`types::ErrorBody`]. Neighbours: `control::Shared` (all state),
 //! `client` and the web page (callers).
@@ -57,9 +57,10 @@ pub struct Api {
 
 /// All routes, without access control.
 pub fn router(api: Api) -> Router {
-    // Not described: what they answer is made for the page; docs/monitoring.md lists them.
+    let (_, watched) = monitor::described().split_for_parts();
     let watching = monitor::router(api.monitor.clone());
-    let (router, description) = described().split_for_parts();
+    let (router, mut description) = described().split_for_parts();
+    description.merge(watched);
     let description = Arc::new(description::finish(description));
     router
         .fallback(|| async {

@@ -29,10 +29,12 @@ use axum::body::Body;
 use axum::extract::{Json, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use hearth_monitor::reader::Nodes;
 use hearth_monitor::{DAY_MS, Kind, Level, Metric, MonitorError, Reader, Span, csv, openmetrics};
 use serde::{Deserialize, Serialize};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::Refusal;
 use crate::hostlist;
@@ -54,18 +56,23 @@ const ACKNOWLEDGE_MAX: usize = 1_000;
 
 /// All routes.
 pub fn router(monitor: Arc<Monitor>) -> Router {
-    Router::new()
+    let (routes, _) = described().split_for_parts();
+    routes.with_state(monitor)
+}
+
+/// All routes, with their descriptions but for the page's own.
+pub fn described() -> OpenApiRouter<Arc<Monitor>> {
+    OpenApiRouter::new()
         .route("/", get(page::index))
         .route("/web/{file}", get(page::file))
-        .route("/metrics", get(metrics))
-        .route("/v1/monitor/now", get(now))
-        .route("/v1/monitor/stream", get(stream::stream))
-        .route("/v1/monitor/series", get(series))
-        .route("/v1/monitor/nodes", get(by_node))
-        .route("/v1/monitor/at", get(at))
-        .route("/v1/monitor/csv", get(export))
-        .route("/v1/monitor/acknowledge", post(acknowledge))
-        .with_state(monitor)
+        .routes(routes!(metrics))
+        .routes(routes!(now))
+        .routes(routes!(stream::stream))
+        .routes(routes!(series))
+        .routes(routes!(by_node))
+        .routes(routes!(at))
+        .routes(routes!(export))
+        .routes(routes!(acknowledge))
 }
 
 /// A metric, as clients see it.
@@ -148,6 +155,8 @@ pub fn healths(shown: &Shown) -> BTreeMap<String, usize> {
     words.into_iter().zip(shown.picture.healths()).collect()
 }
 
+/// Every node with all its values, jobs and the newest events.
+#[utoipa::path(get, path = "/v1/monitor/now", tag = "monitor", responses((status = 200, body = Object)))]
 async fn now(State(monitor): State<Arc<Monitor>>) -> Json<Now> {
     let shown = monitor.now();
     let picture = &shown.picture;
@@ -299,6 +308,8 @@ pub struct Series {
     nodes: Vec<u32>,
 }
 
+/// One metric over time, over all nodes together.
+#[utoipa::path(get, path = "/v1/monitor/series", tag = "monitor", params(("metric" = String, Query, description = "Name of a metric"), ("nodes" = Option<String>, Query, description = "A node list; none: all"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("points" = Option<u64>, Query, description = "At most so many"), ("level" = Option<String>, Query, description = "tick, minute or hour")), responses((status = 200, body = Object)))]
 async fn series(
     State(monitor): State<Arc<Monitor>>,
     Query(question): Query<Question>,
@@ -331,6 +342,8 @@ pub struct ByNode {
     nodes: BTreeMap<u32, Vec<(u64, f64)>>,
 }
 
+/// One metric over time, node by node.
+#[utoipa::path(get, path = "/v1/monitor/nodes", tag = "monitor", params(("metric" = String, Query, description = "Name of a metric"), ("nodes" = Option<String>, Query, description = "A node list; none: all"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("points" = Option<u64>, Query, description = "At most so many"), ("level" = Option<String>, Query, description = "tick, minute or hour")), responses((status = 200, body = Object)))]
 async fn by_node(
     State(monitor): State<Arc<Monitor>>,
     Query(question): Query<Question>,
@@ -362,6 +375,8 @@ pub struct At {
     values: BTreeMap<u32, f64>,
 }
 
+/// Values of one moment of the past.
+#[utoipa::path(get, path = "/v1/monitor/at", tag = "monitor", params(("time" = u64, Query, description = "Milliseconds since 1970")), responses((status = 200, body = Object)))]
 async fn at(
     State(monitor): State<Arc<Monitor>>,
     Query(query): Query<AtQuery>,
@@ -393,6 +408,8 @@ const EXPORT_PIECES: usize = 8;
 /// Bytes of a piece.
 const EXPORT_PIECE_BYTES: usize = 64 * 1024;
 
+/// Ticks or roll-ups as CSV.
+#[utoipa::path(get, path = "/v1/monitor/csv", tag = "monitor", params(("metrics" = Option<String>, Query, description = "Names, separated by commas; none: all"), ("nodes" = Option<String>, Query, description = "A node list; none: all"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("points" = Option<u64>, Query, description = "At most so many"), ("level" = Option<String>, Query, description = "tick, minute or hour")), responses((status = 200, body = String, content_type = "text/csv")))]
 async fn export(
     State(monitor): State<Arc<Monitor>>,
     Query(question): Query<Question>,
@@ -476,6 +493,8 @@ pub struct Acknowledge {
     events: Vec<u64>,
 }
 
+/// Note that somebody has seen these events.
+#[utoipa::path(post, path = "/v1/monitor/acknowledge", tag = "monitor", request_body = Object, responses((status = 200, body = Object)))]
 async fn acknowledge(
     State(monitor): State<Arc<Monitor>>,
     Json(request): Json<Acknowledge>,
@@ -494,6 +513,8 @@ async fn acknowledge(
     Ok(Json(monitor.acknowledged.all()))
 }
 
+/// The present values as OpenMetrics, for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "monitor", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 async fn metrics(State(monitor): State<Arc<Monitor>>) -> Response {
     let shown = monitor.now();
     let picture = &shown.picture;

@@ -356,10 +356,13 @@ impl Runner {
     }
 }
 
+/// Holders of one program, for words and for the queue.
+type Known = (Rc<WarmNodes>, Held);
+
 /// Which nodes hold which program, looked up once in a pass.
 struct Holders<'a> {
     fabric: &'a dyn Fabric,
-    known: RefCell<BTreeMap<[u8; 32], (Rc<WarmNodes>, Held)>>,
+    known: RefCell<BTreeMap<[u8; 32], Known>>,
 }
 
 impl<'a> Holders<'a> {
@@ -368,7 +371,7 @@ impl<'a> Holders<'a> {
         Holders { fabric, known }
     }
 
-    fn look(&self, program: &[u8; 32]) -> (Rc<WarmNodes>, Held) {
+    fn look(&self, program: &[u8; 32]) -> Known {
         let mut known = self.known.borrow_mut();
         let entry = known.entry(*program).or_insert_with(|| {
             let warm = self.fabric.warm_nodes(program);

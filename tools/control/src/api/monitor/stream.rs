@@ -38,7 +38,8 @@ pub struct StreamQuery {
     node: Option<u32>,
 }
 
-/// `GET /v1/monitor/stream`.
+/// Server-sent events: a snapshot, then a tick each second.
+#[utoipa::path(get, path = "/v1/monitor/stream", tag = "monitor", params(("metric" = String, Query, description = "Name of a metric"), ("node" = Option<u32>, Query, description = "A node of which all values come")), responses((status = 200, body = String, content_type = "text/event-stream")))]
 pub async fn stream(
     State(monitor): State<Arc<Monitor>>,
     Query(query): Query<StreamQuery>,
