@@ -12,6 +12,7 @@
 //! - [`exchange`]: all-to-all exchanges at scale, on the same network as casts.
 //! - [`broadcast`]: casts at scale, on a network of its own: fat tree, finite queues, trains of datagrams.
 //! - [`overlay`]: the monitoring overlay at scale, on the same network.
+//! - [`seeds`]: several runs of one of these.
 //!
 //! A failing run is one seed: its report names the command that replays it.
 //!
@@ -28,4 +29,5 @@ pub mod operator;
 pub mod overlay;
 pub mod program;
 pub mod scenario;
+pub mod seeds;
 pub mod world;

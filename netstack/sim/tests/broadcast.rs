@@ -41,6 +41,22 @@ fn the_swarm_finds_nothing() {
     });
 }
 
+/// Seeds beyond those that found something once: a cast that was cancelled when control died, a published cast whose
+/// last holder of a chunk died, a parent that died within a block.
+const FOUND: [u64; 19] = [
+    889, 941, 1016, 1256, 1331, 1501, 1600, 1655, 1769, 1827, 1945, 1964, 2058, 2167, 2337, 3163,
+    3176, 3246, 3932,
+];
+
+#[test]
+fn what_the_swarm_found_once_stays_mended() {
+    for seed in FOUND {
+        if let Err(what) = run(swarm::setup(seed)) {
+            panic!("{what}\nreplay: {}", swarm::replay(seed));
+        }
+    }
+}
+
 #[test]
 fn a_run_is_a_function_of_its_seed() {
     let digest = |seed| run(swarm::setup(seed)).map(|summary| summary.digest);
@@ -73,6 +89,22 @@ fn loss_and_a_death_delay_nobody_much() {
         let ratio = summary.casts[0].ratio_max;
         assert!(ratio <= most, "{line}: {ratio}");
     }
+}
+
+#[test]
+fn little_data_takes_little_longer_than_one_link_needs() {
+    let summary = simulate("--nodes 512 --bytes 2MB");
+    let ratio = summary.casts[0].ratio_max;
+    assert!(ratio <= 1.20, "{ratio}");
+    // Announcements that are lost, or whose receiver is dead, come again soon.
+    let summary = simulate("--nodes 300 --bytes 2MB --loss 1% --kill 2%");
+    let ratio = summary.casts[0].ratio_max;
+    assert!(ratio <= 4.0, "{ratio}");
+    assert!(
+        summary.source_objects() < 1.2,
+        "{}",
+        summary.source_objects()
+    );
 }
 
 #[test]

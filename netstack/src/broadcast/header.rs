@@ -381,6 +381,16 @@ impl Deal {
         }
     }
 
+    /// No more than so many chunks are dealt, each counted as often as it is.
+    pub fn most(&self, nodes: u32, chunks: u32) -> u64 {
+        let (nodes, chunks) = (u64::from(nodes), u64::from(chunks));
+        let rounds = match self {
+            Deal::Rounds(rounds) => u64::from(*rounds).clamp(1, chunks),
+            _ => 1,
+        };
+        (rounds * nodes).max(chunks)
+    }
+
     /// Writes it.
     pub(super) fn emit(&self, writer: &mut Writer<'_>) {
         match self {

@@ -7,12 +7,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use super::cast::{Cast, CastEvent, Consent};
+use super::cast::{Cast, CastEvent, Consent, Io};
 use super::event::{CastCounters, FailReason, Footprint, MemberEvent, Progress, RefuseReason};
 use super::hashes::{Hash, Hasher};
 use super::message::{MemberIndex, Message, Packet, Setup};
 use super::station::Station;
-use super::{CastId, MAX_MEMBERS, MAX_NAME, NoRoom, Part, Peer, Purpose, Scheme, Store};
+use super::{CastId, MAX_MEMBERS, MAX_NAME, NoRoom, Part, Peer, Purpose, Scheme, Store, published};
 use crate::ids::NodeId;
 use crate::time::Instant;
 use crate::wire::key::Key;
@@ -190,6 +190,13 @@ impl Member {
             }
         }
         self.station.add(cast);
+        let cold = setup.members.saturating_sub(setup.holders);
+        if !published::is_bounded(&setup.scheme, cold, &setup.object) {
+            // It tells those below it nevertheless, and the source why it takes no part.
+            let invalid = |cast: &mut Cast, io: &mut Io<'_>| cast.fail(FailReason::Invalid, io);
+            self.station.with(now, id, store, invalid);
+            return true;
+        }
         self.events.push_back(MemberEvent::Announced {
             cast: id,
             object: setup.object.clone(),

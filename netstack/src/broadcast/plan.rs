@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 
 use super::bitmap::Bitmap;
 use super::message::{MemberIndex, PAGE_PEERS, Setup};
-use super::published::Published;
+use super::published::{self, Published};
 use super::{Peer, Scheme};
 use crate::rng::Rng;
 use crate::time::Instant;
@@ -172,7 +172,10 @@ pub(crate) fn planner(setup: &Setup, me: MemberIndex) -> Box<dyn Planner> {
             me,
         ))
     };
-    if let Some(published) = Published::new(setup, me) {
+    // A plan that is too large is refused by whoever takes part; the station only passes the announcement on.
+    if published::is_bounded(&setup.scheme, cold, &setup.object)
+        && let Some(published) = Published::new(setup, me)
+    {
         return Box::new(published);
     }
     match setup.scheme {

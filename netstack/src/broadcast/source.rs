@@ -14,7 +14,7 @@ use super::event::{CastCounters, EndReason, Footprint, MemberFailure, Progress, 
 use super::message::{INLINE_ROSTER, MemberIndex, Packet, Setup};
 use super::plan::{Shape, ShapeKind};
 use super::station::Station;
-use super::{MAX_MEMBERS, MAX_NAME, Object, Peer, Purpose, Scheme, Store, wire};
+use super::{MAX_MEMBERS, MAX_NAME, Object, Peer, Purpose, Scheme, Store, published, wire};
 use crate::ids::{CastId, JobId, NodeId};
 use crate::time::{Instant, Micros};
 use crate::wire::key::Key;
@@ -89,7 +89,8 @@ pub enum CastError {
     BadObject,
     /// The name of the file is empty, too long or has a `/`.
     BadName,
-    /// The scheme cannot be used with so many members.
+    /// The scheme cannot be used with so many members: a larger first layer than there are, or a published plan of which
+    /// each node would have to keep too much.
     BadScheme,
 }
 
@@ -104,7 +105,7 @@ impl fmt::Display for CastError {
             CastError::NoMembers => "a cast needs at least one member",
             CastError::BadObject => "the object's blocks do not fit its length",
             CastError::BadName => "a name has 1 to 128 bytes and no slash",
-            CastError::BadScheme => "the scheme cannot be used with so many members",
+            CastError::BadScheme => "the scheme cannot be used with so many members: take the default one, fewer rounds or a smaller first layer",
         })
     }
 }
@@ -522,7 +523,10 @@ fn check(spec: &CastSpec) -> Result<(), CastError> {
     {
         return Err(CastError::BadName);
     }
+    let holders = spec.members.iter().filter(|(_, _, holds)| *holds);
+    let cold = (spec.members.len() - holders.count()) as u32;
     match spec.scheme {
+        _ if !published::is_bounded(&spec.scheme, cold, &spec.object) => Err(CastError::BadScheme),
         Scheme::Grid { n1 } | Scheme::Tree { n1 } if n1 as usize > spec.members.len() => {
             Err(CastError::BadScheme)
         }

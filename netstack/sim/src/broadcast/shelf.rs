@@ -53,16 +53,22 @@ struct Item {
     /// A bit for every block that is held.
     have: Box<[u64]>,
     held: u32,
-    /// Two casts brought it at the same time, at some time.
-    shared: bool,
+}
+
+/// A cast that the node was told of.
+struct Open {
+    cast: CastId,
+    content: usize,
+    /// A bit for every block that was held when the cast began here, or that it brought: it may not bring it (again). Two
+    /// casts of one object at once may both bring a block.
+    seen: Box<[u64]>,
 }
 
 /// All objects of one node.
 pub struct Shelf {
     contents: Arc<Vec<Content>>,
     items: Vec<Item>,
-    /// Which object a cast is of, for the casts that the node was told of.
-    casts: Vec<(CastId, usize)>,
+    casts: Vec<Open>,
     /// This node's memory gives wrong bytes.
     pub corrupt: bool,
     /// What may never happen and did.
@@ -89,21 +95,25 @@ impl Shelf {
 
     /// Makes room for the object of a cast; what is there of it already stays.
     pub fn open(&mut self, cast: CastId, content: usize) {
-        self.casts.retain(|&(known, _)| known != cast);
-        let shared = self.casts.iter().any(|&(_, other)| other == content);
-        self.casts.push((cast, content));
-        if let Some(item) = self.items.iter_mut().find(|item| item.content == content) {
-            item.shared |= shared;
-        }
-        if !self.items.iter().any(|item| item.content == content) {
-            let blocks = self.contents[content].object.blocks() as usize;
-            self.items.push(Item {
-                content,
-                have: vec![0; blocks.div_ceil(64)].into(),
-                held: 0,
-                shared,
-            });
-        }
+        self.casts.retain(|open| open.cast != cast);
+        let seen = match self.item(content) {
+            Some(item) => item.have.clone(),
+            None => {
+                let blocks = self.contents[content].object.blocks() as usize;
+                let have: Box<[u64]> = vec![0; blocks.div_ceil(64)].into();
+                self.items.push(Item {
+                    content,
+                    have: have.clone(),
+                    held: 0,
+                });
+                have
+            }
+        };
+        self.casts.push(Open {
+            cast,
+            content,
+            seen,
+        });
     }
 
     /// Puts a whole object on the shelf.
@@ -118,17 +128,16 @@ impl Shelf {
             content,
             have: have.into(),
             held: blocks,
-            shared: false,
         });
     }
 
     /// Forgets a cast, and what is there of its object unless it is whole.
     pub fn close(&mut self, cast: CastId) {
-        let Some(at) = self.casts.iter().position(|&(known, _)| known == cast) else {
+        let Some(at) = self.casts.iter().position(|open| open.cast == cast) else {
             return;
         };
-        let (_, content) = self.casts.remove(at);
-        if !self.is_whole(content) && !self.casts.iter().any(|&(_, other)| other == content) {
+        let content = self.casts.remove(at).content;
+        if !self.is_whole(content) && !self.casts.iter().any(|open| open.content == content) {
             self.items.retain(|item| item.content != content);
         }
     }
@@ -169,6 +178,12 @@ impl Shelf {
             .count()
     }
 
+    /// The object that a cast is of.
+    fn content_of(&self, cast: CastId) -> Option<usize> {
+        let open = self.casts.iter().find(|open| open.cast == cast)?;
+        Some(open.content)
+    }
+
     fn item(&self, content: usize) -> Option<&Item> {
         self.items.iter().find(|item| item.content == content)
     }
@@ -182,7 +197,7 @@ impl Shelf {
 
 impl Store for Shelf {
     fn read(&mut self, cast: CastId, part: Part, at: usize, out: &mut [u8]) -> bool {
-        let Some(&(_, index)) = self.casts.iter().find(|&&(known, _)| known == cast) else {
+        let Some(index) = self.content_of(cast) else {
             return false;
         };
         let content = &self.contents[index];
@@ -201,7 +216,7 @@ impl Store for Shelf {
     }
 
     fn write(&mut self, cast: CastId, part: Part, bytes: &[u8]) -> Result<(), NoRoom> {
-        let Some(&(_, index)) = self.casts.iter().find(|&&(known, _)| known == cast) else {
+        let Some(index) = self.content_of(cast) else {
             self.violation(format!(
                 "{part:?} stored for {cast:?}, which is unknown here"
             ));
@@ -220,12 +235,12 @@ impl Store for Shelf {
             self.violation(format!("{part:?} of {cast:?} stored after it was dropped"));
             return Err(NoRoom);
         };
-        // Two casts of one object may both bring a block; each brings it once at most.
-        let (word, bit) = (&mut item.have[block as usize / 64], 1 << (block % 64));
-        let twice = *word & bit != 0;
-        *word |= bit;
-        item.held += u32::from(!twice);
-        if twice && !item.shared {
+        let (word, bit) = (block as usize / 64, 1 << (block % 64));
+        item.held += u32::from(item.have[word] & bit == 0);
+        item.have[word] |= bit;
+        let open = self.casts.iter_mut().find(|open| open.cast == cast);
+        let seen = &mut open.expect("it is one of these").seen[word];
+        if std::mem::replace(seen, *seen | bit) & bit != 0 {
             self.violation(format!("{part:?} of {cast:?} delivered twice"));
         }
         if !right {

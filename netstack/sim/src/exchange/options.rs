@@ -93,14 +93,7 @@ pub struct Options {
 impl Options {
     /// Runs what was asked for and prints the figures; whether all runs passed.
     pub fn run(&self) -> bool {
-        let mut passed = true;
-        for seed in self.seed..self.seed.saturating_add(self.runs) {
-            if let Err(what) = self.run_one(seed) {
-                passed = false;
-                eprintln!("{what}");
-            }
-        }
-        passed
+        crate::seeds::each_seed(self.seed, self.runs, |seed| self.run_one(seed))
     }
 
     fn run_one(&self, seed: u64) -> Result<(), String> {

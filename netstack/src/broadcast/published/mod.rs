@@ -27,9 +27,9 @@ mod queue;
 mod wire;
 
 use super::estimate::Presence;
-use super::header::{Deal, Sizes, Tree};
+use super::header::{Deal, MAX_CHUNKS, Sizes, Tree};
 use super::message::Setup;
-use super::{FRAGMENT, Scheme};
+use super::{FRAGMENT, Object, Scheme};
 
 pub(crate) use planner::Published;
 
@@ -115,11 +115,33 @@ impl PublishedOptions {
     }
 }
 
+/// Most chunks that are dealt, counted as often as each is: every station keeps a place of [`DEALT_BYTES`] for each.
+const MAX_DEALT: u64 = 1 << 15;
+/// Memory that [`super::estimate::Estimate`] takes for a dealt chunk.
+const DEALT_BYTES: usize = size_of::<super::estimate::Dealt>() + 2 * size_of::<u32>();
+
+// A node has room for two such plans beside the buffers of its casts.
+const _: () = assert!(MAX_DEALT as usize * DEALT_BYTES <= 2 << 20);
+
+/// What a station keeps of the plan of such a cast is bounded. True for other schemes.
+pub(super) fn is_bounded(scheme: &Scheme, cold: u32, object: &Object) -> bool {
+    let Some((options, tree)) = options(scheme, cold) else {
+        return true;
+    };
+    let nodes = tree.first_layer();
+    let chunks = match &options.sizes {
+        None => nodes,
+        Some(Sizes::Equal(chunks)) => *chunks,
+        Some(Sizes::Given(_)) => MAX_CHUNKS,
+    };
+    let chunks = chunks.min(object.data_blocks()).min(MAX_CHUNKS);
+    options.deal.most(nodes, chunks.max(1)) <= MAX_DEALT
+}
+
 /// The tree and the options of a cast by this scheme or one of its special cases; None for other
 /// schemes, and for a cast to nobody.
-fn options(setup: &Setup) -> Option<(PublishedOptions, Tree)> {
-    let cold = setup.members.saturating_sub(setup.holders);
-    let (options, tree) = match &setup.scheme {
+fn options(scheme: &Scheme, cold: u32) -> Option<(PublishedOptions, Tree)> {
+    let (options, tree) = match scheme {
         Scheme::Published(options) => (options.clone(), options.tree(cold)),
         Scheme::Tree { n1: 0 } => {
             let options = PublishedOptions::whole(0);

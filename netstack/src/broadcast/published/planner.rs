@@ -69,7 +69,8 @@ impl Published {
     /// The planner of one station; None when the cast is by another scheme, or there is nothing to
     /// cast.
     pub(crate) fn new(setup: &Setup, me: MemberIndex) -> Option<Self> {
-        let (options, tree) = options(setup)?;
+        let cold = setup.members.saturating_sub(setup.holders);
+        let (options, tree) = options(&setup.scheme, cold)?;
         let object = &setup.object;
         let preferred = Sizes::Equal(tree.first_layer());
         let sizes = options.sizes.clone().unwrap_or(preferred);
