@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | 0 | 4 | length of the structure, 96 |
 //! | 4 | 2 | kind, see [`Kind`] |
-//! | 6 | 2 | zero |
+//! | 6 | 2 | flags: [`ANY_RANK`], [`ANY_TAG`] of a receive, else zero |
 //! | 8 | 4 | rank: to whom, or from whom |
 //! | 12 | 4 | context: only operations of one context meet |
 //! | 16 | 4 | tag |
@@ -45,6 +45,11 @@ pub const OUTSTANDING_MAX: u32 = 256;
 pub const WAIT_MAX: u64 = 1024;
 /// Time of `hearth_wait` that never ends.
 pub const FOREVER: u64 = u64::MAX;
+
+/// Flag of a receive: from any rank; the field for the rank is zero.
+pub const ANY_RANK: u16 = 1;
+/// Flag of a receive: with any tag; the field for the tag is zero.
+pub const ANY_TAG: u16 = 2;
 
 /// `hearth_wait`: take one request that has finished and return its place in the list plus 1, with one status.
 pub const WAIT_ANY: u64 = 1;
@@ -84,6 +89,8 @@ impl Kind {
 pub struct Operation {
     /// Number of a [`Kind`].
     pub kind: u16,
+    /// [`ANY_RANK`], [`ANY_TAG`].
+    pub flags: u16,
     /// To whom or from whom.
     pub rank: u32,
     /// Only operations of one context meet.
@@ -115,6 +122,7 @@ impl Operation {
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
         put(0, &(OPERATION_BYTES as u32).to_le_bytes());
         put(4, &self.kind.to_le_bytes());
+        put(6, &self.flags.to_le_bytes());
         put(8, &self.rank.to_le_bytes());
         put(12, &self.context.to_le_bytes());
         put(16, &self.tag.to_le_bytes());
@@ -138,13 +146,14 @@ impl Operation {
     /// program was made for another kernel.
     pub fn from_bytes(bytes: &[u8; OPERATION_BYTES]) -> Option<Self> {
         let word = |at: usize| u64::from_le_bytes(array(&bytes[at..]));
-        let mut zeros = bytes[6..8].iter().chain(&bytes[20..24]).chain(&bytes[88..]);
+        let mut zeros = bytes[20..24].iter().chain(&bytes[88..]);
         let zeros = zeros.all(|&byte| byte == 0);
         if u32::from_le_bytes(array(bytes)) != OPERATION_BYTES as u32 || !zeros {
             return None;
         }
         Some(Self {
             kind: u16::from_le_bytes(array(&bytes[4..])),
+            flags: u16::from_le_bytes(array(&bytes[6..])),
             rank: u32::from_le_bytes(array(&bytes[8..])),
             context: u32::from_le_bytes(array(&bytes[12..])),
             tag: u32::from_le_bytes(array(&bytes[16..])),
@@ -245,6 +254,7 @@ mod tests {
     fn fields_are_where_the_table_says() {
         let operation = Operation {
             kind: 0x0101,
+            flags: 0x0202,
             rank: 0x0303_0303,
             context: 0x0404_0404,
             tag: 0x0505_0505,
@@ -261,7 +271,7 @@ mod tests {
         assert_eq!(bytes[..4], 96u32.to_le_bytes());
         let places = [
             (4..6, 1),
-            (6..8, 0),
+            (6..8, 2),
             (8..12, 3),
             (12..16, 4),
             (16..20, 5),
@@ -288,7 +298,7 @@ mod tests {
         let mut other = bytes;
         other[0] = 64;
         assert_eq!(Operation::from_bytes(&other), None);
-        for at in [6, 23, 90] {
+        for at in [20, 23, 90] {
             other = bytes;
             other[at] = 1;
             assert_eq!(Operation::from_bytes(&other), None);

@@ -47,6 +47,9 @@ const FIRST_SILENCE: Micros = Micros::from_secs(3);
 /// ring; what arrives beyond is left for the next call, so that a flood cannot keep a node from
 /// its program.
 const PUMP_ROUNDS: usize = 8;
+/// Datagrams to peers that one [`Node::send_due`] hands to the card: a ring full. What is left is due at once, after a look at what
+/// has arrived.
+const PEER_SENDS_MAX: usize = 256;
 
 /// Stack and endpoint of this node.
 pub struct Node {
@@ -248,7 +251,7 @@ impl Node {
             .as_ref()
             .map(|look_up| look_up as &dyn Fn(Rank) -> PeerLookup);
         self.ring_full = casts_wait;
-        loop {
+        for _ in 0..PEER_SENDS_MAX {
             if !stack.can_send_peer() {
                 let due = self.exchange.poll_timeout(table.is_some());
                 self.ring_full |= due.is_some_and(|at| at <= now);

@@ -127,9 +127,9 @@ pub fn messages() -> Outcome {
     let message = from_one(others, pattern(IN, 1));
     let room = others.buffer(1, vec![0; OUT as usize]);
     let take = Op::Receive {
-        from: Rank(0),
+        from: Some(Rank(0)),
         context: 0,
-        tag: TAG,
+        tag: Some(TAG),
         buffer: room,
         capacity: OUT,
     };

@@ -75,10 +75,12 @@ impl Process {
     }
 
     /// For calls that work long without waiting, between two pieces of work: does what the
-    /// heartbeat interrupt would have done, which cannot come in ring 0, and fails when the
-    /// program must end.
+    /// heartbeat and what peers need would have interrupted it for, which cannot come in ring 0,
+    /// and fails when the program must end.
     pub(super) fn look_up(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
-        if services.now() >= services.tick() {
+        let now = services.now();
+        let peers = services.peers_deadline();
+        if now >= services.tick() || peers.is_some_and(|due| now >= due) {
             services.poll();
             self.streams.collect(services);
         }

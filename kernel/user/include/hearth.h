@@ -29,7 +29,7 @@ extern "C" {
 #define HEARTH_EMSGSIZE (-90)  /* a message does not fit the receive */
 #define HEARTH_ENOBUFS (-105)  /* too many operations are outstanding: wait for some */
 #define HEARTH_ELOST (-112)    /* a rank has ended or its node is gone */
-#define HEARTH_ECANCELED (-125)/* the operation was cancelled */
+#define HEARTH_ECANCELED (-125)/* a rank has taken back its part (hearth_named_rank says which) */
 
 /* In words; never null, not to be freed. */
 const char *hearth_strerror(int error);
@@ -47,14 +47,17 @@ void hearth_spin(int on);
 /* How an operation ended. */
 struct hearth_status {
     int32_t error;  /* 0 or one of the list above */
-    uint32_t rank;  /* the other rank; with HEARTH_ELOST and HEARTH_EPROTO the one at fault */
+    uint32_t rank;  /* the other rank; with HEARTH_ELOST, HEARTH_EPROTO and HEARTH_ECANCELED the one at fault */
     uint32_t tag;
     uint32_t zero;
     uint64_t bytes; /* received; with HEARTH_EMSGSIZE the length of the message */
 };
 
 /* Messages. A receive takes the messages of one rank with one tag, in the order in which they were sent. A send returns when its bytes may
- * be used again: of a message longer than a datagram when it has been received. status may be NULL. */
+ * be used again: of a message longer than a datagram when it has been received. status may be NULL. Instead of a rank or a tag a receive
+ * may take any; status says whose message it was. One that takes any rank's fails with HEARTH_ELOST when a rank has ended. */
+#define HEARTH_ANY_RANK (-1)
+#define HEARTH_ANY_TAG UINT32_MAX /* not to be sent */
 int hearth_send(const void *data, size_t bytes, int to, uint32_t tag);
 int hearth_recv(void *into, size_t bytes, int from, uint32_t tag, struct hearth_status *status);
 

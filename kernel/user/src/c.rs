@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use hearth_abi::exchange::{FOREVER, Kind, Operation, STATUS_BYTES, Status};
 
 use crate::call::{self, Patience};
-use crate::scope::carry_out;
+use crate::scope::{self, carry_out};
 use crate::{Combine, Error, Number, Result, World};
 
 unsafe extern "C" {
@@ -71,6 +71,11 @@ pub struct CStatus {
     bytes: u64,
 }
 
+/// `HEARTH_ANY_RANK`.
+const ANY_RANK: c_int = -1;
+/// `HEARTH_ANY_TAG`.
+const ANY_TAG: u32 = u32::MAX;
+
 /// `hearth_request`.
 type CRequest = u32;
 
@@ -90,7 +95,9 @@ fn patience(micros: u64) -> Patience {
 /// The number that a C function returns for an error.
 fn code(error: Error) -> c_int {
     let named = match error {
-        Error::Lost(rank) | Error::Mismatch(rank) => i32::try_from(rank).unwrap_or(-1),
+        Error::Lost(rank) | Error::Mismatch(rank) | Error::Withdrawn(rank) => {
+            i32::try_from(rank).unwrap_or(-1)
+        }
         _ => -1,
     };
     NAMED.store(named, Ordering::Relaxed);
@@ -142,7 +149,7 @@ extern "C" fn hearth_strerror(error: c_int) -> *const c_char {
         Error::Invalid => c"invalid argument",
         Error::NoTable => c"the job's connection table has not come",
         Error::TooMany => c"too many operations are outstanding",
-        Error::Cancelled => c"cancelled",
+        Error::Cancelled => c"cancelled, here or by another rank",
         Error::NoMemory => c"no memory for a temporary buffer",
         Error::NotHearth => {
             c"this is no Hearth node: run the program with `hearth run -n RANKS ./program`"
@@ -179,8 +186,12 @@ unsafe extern "C" fn hearth_isend(
         send_bytes: bytes as u64,
         ..Operation::default()
     };
+    let to = rank(to).and_then(|to| match tag {
+        ANY_TAG => Err(Error::Invalid),
+        _ => Ok(to),
+    });
     // SAFETY: the caller's promise.
-    unsafe { post(rank(to).map(operation), request) }
+    unsafe { post(to.map(operation), request) }
 }
 
 /// # Safety
@@ -193,16 +204,18 @@ unsafe extern "C" fn hearth_irecv(
     tag: u32,
     request: *mut CRequest,
 ) -> c_int {
-    let operation = |from: u32| Operation {
-        kind: Kind::Receive as u16,
-        rank: from,
-        tag,
+    let from = match from {
+        ANY_RANK => Ok(None),
+        from => rank(from).map(Some),
+    };
+    let tag = Some(tag).filter(|&tag| tag != ANY_TAG);
+    let operation = from.map(|from| Operation {
         receive: into as u64,
         receive_bytes: bytes as u64,
-        ..Operation::default()
-    };
+        ..scope::receive::<u8>(0, from, tag, &mut [])
+    });
     // SAFETY: the caller's promise.
-    unsafe { post(rank(from).map(operation), request) }
+    unsafe { post(operation, request) }
 }
 
 /// # Safety

@@ -15,6 +15,8 @@ pub enum Error {
     TooLong(u64),
     /// This rank sends another number of bytes than is expected of it.
     Mismatch(u32),
+    /// This rank has taken back its part of the operation, or unmapped it.
+    Withdrawn(u32),
     /// A buffer is not the program's memory, or was unmapped before the operation had finished.
     BadAddress,
     /// An argument makes no sense: a rank that the job does not have, lengths that do not fit the buffers.
@@ -62,6 +64,8 @@ impl Error {
             Self::TooLong(status.bytes)
         } else if is(Errno::EPROTO) {
             Self::Mismatch(status.rank)
+        } else if is(Errno::ECANCELED) {
+            Self::Withdrawn(status.rank)
         } else {
             Self::of_number(-status.error)
         }
@@ -73,6 +77,7 @@ impl Error {
             Self::Lost(_) => Errno::EHOSTDOWN,
             Self::TooLong(_) => Errno::EMSGSIZE,
             Self::Mismatch(_) => Errno::EPROTO,
+            Self::Withdrawn(_) => Errno::ECANCELED,
             Self::Other(number) => return number,
             other => {
                 let known = NUMBERS.iter().find(|(_, error)| *error == other);
@@ -93,6 +98,7 @@ impl fmt::Display for Error {
             Self::Mismatch(rank) => {
                 write!(f, "rank {rank} sends another number of bytes than expected")
             }
+            Self::Withdrawn(rank) => write!(f, "rank {rank} has taken back its part"),
             Self::BadAddress => f.write_str("a buffer is not the program's memory"),
             Self::Invalid => f.write_str("invalid argument"),
             Self::NoTable => f.write_str("the job's connection table has not come"),

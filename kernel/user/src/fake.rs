@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{
-    FOREVER, Identity, Kind, OUTSTANDING_MAX, Operation, STATUS_BYTES, Status,
+    ANY_RANK, ANY_TAG, FOREVER, Identity, Kind, OUTSTANDING_MAX, Operation, STATUS_BYTES, Status,
 };
 
 use crate::{Error, Result};
@@ -271,15 +271,26 @@ impl Rank {
         match kind {
             Kind::Send => {}
             Kind::Receive => {
-                let line = (operation.rank, me, operation.context, line_tag);
-                let waiting = job.lines.get_mut(&line).filter(|line| !line.is_empty());
-                let Some(waiting) = waiting else {
-                    if job.ended[operation.rank as usize] {
-                        status.error = failed(Errno::EHOSTDOWN);
-                        return Some(status);
-                    }
-                    return None;
+                let has = |flag| operation.flags & flag != 0;
+                let found = job
+                    .lines
+                    .iter_mut()
+                    .find(|((from, to, context, tag), line)| {
+                        (*to, *context) == (me, operation.context)
+                            && (has(ANY_RANK) || *from == operation.rank)
+                            && (has(ANY_TAG) || *tag == line_tag)
+                            && !line.is_empty()
+                    });
+                let Some((line, waiting)) = found else {
+                    let mut ranks = 0..self.identity.size;
+                    let ended = |from: &u32| {
+                        job.ended[*from as usize] && (has(ANY_RANK) || *from == operation.rank)
+                    };
+                    status.rank = ranks.find(ended)?;
+                    status.error = failed(Errno::EHOSTDOWN);
+                    return Some(status);
                 };
+                (status.rank, status.tag) = (line.0, line.3 as u32);
                 let message = waiting.remove(0);
                 status.bytes = message.len() as u64;
                 if status.bytes > operation.receive_bytes {

@@ -9,7 +9,7 @@ use core::cell::RefCell;
 use core::marker::PhantomData;
 use core::mem::size_of_val;
 
-use hearth_abi::exchange::{Kind, Operation, STATUS_BYTES, Status};
+use hearth_abi::exchange::{ANY_RANK, ANY_TAG, Kind, Operation, STATUS_BYTES, Status};
 
 use crate::call::{self, Patience};
 use crate::{Data, Received, Result, World};
@@ -70,6 +70,27 @@ pub(crate) fn scope<'env, R>(
     Ok(result)
 }
 
+/// A receive, as the kernel is asked for it.
+pub(crate) fn receive<T: Data>(
+    context: u32,
+    from: Option<u32>,
+    tag: Option<u32>,
+    into: &mut [T],
+) -> Operation {
+    let any_rank = if from.is_none() { ANY_RANK } else { 0 };
+    let any_tag = if tag.is_none() { ANY_TAG } else { 0 };
+    Operation {
+        kind: Kind::Receive as u16,
+        flags: any_rank | any_tag,
+        rank: from.unwrap_or(0),
+        context,
+        tag: tag.unwrap_or(0),
+        receive: into.as_mut_ptr() as u64,
+        receive_bytes: size_of_val(into) as u64,
+        ..Operation::default()
+    }
+}
+
 impl<'scope> Scope<'scope, '_> {
     /// Begins to send `data` to rank `to`; that rank receives it with the same tag.
     ///
@@ -105,15 +126,21 @@ impl<'scope> Scope<'scope, '_> {
         tag: u32,
         into: &'scope mut [T],
     ) -> Result<Request<'scope>> {
-        let operation = Operation {
-            kind: Kind::Receive as u16,
-            rank: from,
-            context: self.context,
-            tag,
-            receive: into.as_mut_ptr() as u64,
-            receive_bytes: size_of_val(into) as u64,
-            ..Operation::default()
-        };
+        self.receive_any(Some(from), Some(tag), into)
+    }
+
+    /// Begins to receive the next message of a rank or of any, with a tag or with any; [`Received`] says whose it was. One that
+    /// takes any rank's fails when a rank has ended.
+    ///
+    /// # Errors
+    /// Those of [`Scope::receive`].
+    pub fn receive_any<T: Data>(
+        &'scope self,
+        from: Option<u32>,
+        tag: Option<u32>,
+        into: &'scope mut [T],
+    ) -> Result<Request<'scope>> {
+        let operation = receive(self.context, from, tag, into);
         // SAFETY: `into` is borrowed mutably until the scope ends, which waits for the request or cancels it.
         unsafe { self.post(&operation, size_of::<T>()) }
     }

@@ -3,8 +3,6 @@
 //! Key type: [`World`]. Neighbours: [`crate::scope`] has what goes on in the background, `collective` what all ranks
 //! take part in.
 
-use core::mem::size_of_val;
-
 use hearth_abi::exchange::{Kind, Operation, Status};
 
 use crate::scope::{self, Scope, carry_out};
@@ -97,15 +95,21 @@ impl World {
     /// # Errors
     /// [`crate::Error::Lost`], [`crate::Error::TooLong`] when the message does not fit.
     pub fn receive<T: Data>(self, from: u32, tag: u32, into: &mut [T]) -> Result<Received> {
-        let operation = Operation {
-            kind: Kind::Receive as u16,
-            rank: from,
-            context: MESSAGES,
-            tag,
-            receive: into.as_mut_ptr() as u64,
-            receive_bytes: size_of_val(into) as u64,
-            ..Operation::default()
-        };
+        self.receive_any(Some(from), Some(tag), into)
+    }
+
+    /// Receives the next message of a rank or of any, with a tag or with any; what it gives says whose it was. One that takes any
+    /// rank's fails when a rank has ended.
+    ///
+    /// # Errors
+    /// Those of [`World::receive`].
+    pub fn receive_any<T: Data>(
+        self,
+        from: Option<u32>,
+        tag: Option<u32>,
+        into: &mut [T],
+    ) -> Result<Received> {
+        let operation = scope::receive(MESSAGES, from, tag, into);
         // SAFETY: `into` is borrowed mutably while this runs.
         let status = unsafe { carry_out(self, &operation)? };
         Ok(Received::of(&status, size_of::<T>()))

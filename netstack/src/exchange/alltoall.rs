@@ -44,6 +44,8 @@ const MAX_OVERDUE: usize = 64;
 const LAST: usize = 8;
 /// Ranks that are told again, or asked, at a time.
 const REMINDED: usize = 4;
+/// Ranks of each direction that are watched at a time, whether they are there.
+const WATCHED: u32 = 16;
 /// Blocks of so many packets, or fewer, go unasked.
 const SMALL_PACKETS: u32 = 4;
 /// Priority of blocks of exchanges: messages go before them.
@@ -93,6 +95,8 @@ pub(super) struct Exchange {
     send: Side,
     receive: Side,
     pub received_bytes: u64,
+    /// The own block is not copied yet.
+    pub copies_own: bool,
     failure: Option<Error>,
 
     /// Rounds whose block is here.
@@ -163,6 +167,7 @@ impl Exchange {
             send,
             receive,
             received_bytes: 0,
+            copies_own: false,
             failure: None,
             got: Bitmap::new(rounds),
             waiting: BTreeSet::new(),
@@ -250,6 +255,7 @@ impl Exchange {
             Some(error) => Some(Err(error)),
             // The master goes on until all are done.
             None if self.steps.as_ref().is_some_and(|steps| !steps.is_over()) => None,
+            None if self.copies_own => None,
             None if self.got.is_full() && self.sent.is_full() => Some(Ok(self.received_bytes)),
             None => None,
         }
@@ -266,26 +272,27 @@ impl Exchange {
         credit.change(outstanding, 0);
     }
 
-    /// Ranks that this one waits for: the next few in each direction.
-    pub(super) fn waits_for(&self) -> impl Iterator<Item = Rank> {
-        let missing = |set: &Bitmap| {
-            let mut at = 0;
-            let mut rounds = Vec::with_capacity(REMINDED);
-            while let Some(round) = set.next_missing(at).filter(|_| rounds.len() < REMINDED) {
-                rounds.push(round);
+    /// Ranks that this one waits for: some in each direction, others in each turn.
+    pub(super) fn waits_for(&self, turn: u32) -> impl Iterator<Item = Rank> {
+        let rounds = self.order.rounds();
+        let start = turn.wrapping_mul(WATCHED) % rounds;
+        let missing = move |set: &Bitmap| {
+            let mut found = Vec::new();
+            let mut at = start;
+            while found.len() < WATCHED as usize {
+                let next = set.next_missing(at).or_else(|| set.next_missing(0));
+                let Some(round) = next.filter(|round| !found.contains(round)) else {
+                    break;
+                };
+                found.push(round);
                 at = round + 1;
             }
-            rounds
+            found
         };
-        let (sources, targets) = (missing(&self.got), missing(&self.sent));
-        let sources = sources
-            .into_iter()
-            .map(|round| self.order.source(self.me, round));
-        let targets = targets
-            .into_iter()
-            .map(|round| self.order.target(self.me, round));
-        let all: Vec<Rank> = sources.chain(targets).collect();
-        all.into_iter()
+        let sources = missing(&self.got).into_iter();
+        let targets = missing(&self.sent).into_iter();
+        let sources = sources.map(|round| self.order.source(self.me, round));
+        sources.chain(targets.map(|round| self.order.target(self.me, round)))
     }
 
     pub(super) fn inbound_blocks(&self) -> usize {
@@ -501,8 +508,11 @@ impl Exchange {
     }
 
     /// The other side says that the block cannot be.
-    pub(super) fn refused(&mut self, from: Rank) {
-        self.fail(Error::SizeMismatch { rank: from });
+    pub(super) fn refused(&mut self, from: Rank, gone: bool) {
+        self.fail(match gone {
+            true => Error::Withdrawn(from),
+            false => Error::SizeMismatch { rank: from },
+        });
     }
 
     fn refuse(&self, to: Rank, gone: bool, io: &mut Io<'_>) {

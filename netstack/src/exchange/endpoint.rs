@@ -15,14 +15,16 @@ use super::alltoall::{Exchange, Io};
 use super::barrier::Barrier;
 use super::credit::Credit;
 use super::grants::{Grants, Train};
-use super::incoming::{self, Receiving};
+use super::incoming::Receiving;
 use super::letters::{Letters, Sending};
 use super::liveness::{Liveness, Verdict};
-use super::message::{BlockId, Body, Item, NOBODY, NUMBER_MASK, Packet, next};
+use super::message::{BlockId, Body, Item, NOBODY, NUMBER_MASK, Packet};
+use super::numbers::{Line, Numbers};
 use super::order::Order;
 use super::outbox::Outbox;
+use super::own::Purpose;
 use super::{
-    Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, Gone, Layout, MAX_BLOCK,
+    BufferId, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, Layout, MAX_BLOCK,
     MAX_CONTEXTS, MAX_OPS, MAX_RANKS, Memory, Op, OpId, PostError, Side, wire,
 };
 use crate::ids::Rank;
@@ -32,8 +34,8 @@ use crate::wire::key::Key;
 
 /// Tokens of barriers that this rank has not reached, by context and number.
 const MAX_EARLY_TOKENS: usize = 256;
-/// Exchanges that failed or were cancelled and are remembered, so that peers hear of it.
-const MAX_SPOILED: usize = 16;
+/// Looks at who is there after which an exchange has others watched.
+const WATCH_TURN: u32 = 4;
 /// After the last operation: time in which peers that missed the last answers ask for them.
 const LINGER: Micros = Micros::from_millis(40);
 
@@ -47,13 +49,11 @@ pub struct Endpoint {
     exchanges: Vec<Exchange>,
     barriers: Vec<Barrier>,
     letters: Letters,
-    /// Number of the next exchange and of the next barrier of each context.
-    numbers: BTreeMap<u16, (u32, u32)>,
+    numbers: Numbers,
     /// Ranks that are ready for an exchange that this one has not begun, and the bytes of their blocks.
     early: BTreeMap<(u16, u32, Rank), u64>,
     /// Stages whose token came before this rank reached the barrier.
     early_tokens: BTreeMap<(u16, u32), u32>,
-    spoiled: VecDeque<(u16, u32)>,
     lost: BTreeMap<Rank, ()>,
     left: bool,
     quiet_at: Instant,
@@ -61,6 +61,7 @@ pub struct Endpoint {
     grants: Grants,
     credit: Credit,
     liveness: Liveness,
+    looks: u32,
     counters: Counters,
     events: VecDeque<Event>,
     rng: Rng,
@@ -103,11 +104,10 @@ impl Endpoint {
             next_op: 0,
             exchanges: Vec::new(),
             barriers: Vec::new(),
-            letters: Letters::new(eager as usize),
-            numbers: BTreeMap::new(),
+            letters: Letters::new(eager as usize, config.size),
+            numbers: Numbers::default(),
             early: BTreeMap::new(),
             early_tokens: BTreeMap::new(),
-            spoiled: VecDeque::new(),
             lost: BTreeMap::new(),
             left: false,
             quiet_at: Instant::ZERO,
@@ -115,6 +115,7 @@ impl Endpoint {
             grants: Grants::default(),
             credit: Credit::new(config.rate, config.port_buffer),
             liveness: Liveness::new(),
+            looks: 0,
             counters: Counters::default(),
             events: VecDeque::new(),
             rng: Rng::new(config.seed ^ u64::from(config.me.0) << 32),
@@ -187,10 +188,11 @@ impl Endpoint {
                 context,
                 send,
                 receive,
-            } => self.begin_exchange(now, id, context as u16, send, receive, memory),
+            } => self.begin_exchange(now, id, context as u16, send, receive),
             Op::Barrier { context } => self.begin_barrier(now, id, context as u16),
         }
         self.liveness.start(now);
+        self.copy_own(memory);
         self.settle(now);
         Ok(id)
     }
@@ -202,7 +204,7 @@ impl Endpoint {
         };
         let context = match *op {
             Op::Send { to, context, .. } => rank(to).map(|()| context),
-            Op::Receive { from, context, .. } => rank(from).map(|()| context),
+            Op::Receive { from, context, .. } => from.map_or(Ok(()), rank).map(|()| context),
             Op::AllToAll { context, .. } | Op::Barrier { context } => Ok(context),
         }?;
         if context >= MAX_CONTEXTS {
@@ -216,10 +218,22 @@ impl Endpoint {
             Op::Send { to, .. } if self.lost.contains_key(to) => Err(PostError::Lost(*to)),
             Op::Receive {
                 from, context, tag, ..
-            } if self.lost.contains_key(from) => {
-                match self.letters.incoming.has(*from, *context as u16, *tag) {
-                    true => Ok(()),
-                    false => Err(PostError::Lost(*from)),
+            } => {
+                let lost = match from {
+                    Some(from) => self.lost.contains_key(from).then_some(*from),
+                    None => self.lost.keys().next().copied(),
+                };
+                let receiving = Receiving {
+                    op: OpId(0),
+                    from: *from,
+                    context: *context as u16,
+                    tag: *tag,
+                    buffer: BufferId(0),
+                    capacity: 0,
+                };
+                match lost.filter(|_| !self.letters.incoming.has(&receiving)) {
+                    Some(rank) => Err(PostError::Lost(rank)),
+                    None => Ok(()),
                 }
             }
             Op::AllToAll { send, receive, .. } => {
@@ -232,7 +246,7 @@ impl Endpoint {
                 self.nobody_is_lost()
             }
             Op::Barrier { .. } => self.nobody_is_lost(),
-            Op::Send { .. } | Op::Receive { .. } => Ok(()),
+            Op::Send { .. } => Ok(()),
         }
     }
 
@@ -261,28 +275,19 @@ impl Endpoint {
             .map_or(Ok(()), |rank| Err(PostError::Lost(*rank)))
     }
 
-    fn begin_exchange(
-        &mut self,
-        now: Instant,
-        op: OpId,
-        context: u16,
-        send: Side,
-        receive: Side,
-        memory: &mut dyn Memory,
-    ) {
+    fn begin_exchange(&mut self, now: Instant, op: OpId, context: u16, send: Side, receive: Side) {
         let me = self.config.me;
-        let (number, _) = self.numbers.entry(context).or_default();
-        let id = (context, *number);
-        *number = next(*number);
+        let id = (context, self.numbers.begin(context, Line::Exchanges));
         let (from, to) = (send.layout.part(me), receive.layout.part(me));
         let places = ((send.buffer, from.offset), (receive.buffer, to.offset));
-        let own = incoming::copy(memory, places.0, places.1, from.bytes);
         let io = io!(self, now);
         let mut exchange =
             Exchange::new(op, id, (send, receive), self.order, self.config.scheme, io);
         exchange.received_bytes = from.bytes;
-        if own == Err(Gone) {
-            exchange.fail(Error::Gone);
+        if from.bytes > 0 {
+            exchange.copies_own = true;
+            let own = &mut self.letters.incoming.own;
+            own.add(Purpose::Block(op), places.0, places.1, from.bytes);
         }
         let first = (id.0, id.1, Rank(0));
         let last = (id.0, id.1, NOBODY);
@@ -297,38 +302,63 @@ impl Endpoint {
     }
 
     fn begin_barrier(&mut self, now: Instant, op: OpId, context: u16) {
-        let (_, number) = self.numbers.entry(context).or_default();
-        let id = (context, *number);
-        *number = next(*number);
+        let id = (context, self.numbers.begin(context, Line::Barriers));
         let arrived = self.early_tokens.remove(&id).unwrap_or(0);
         let io = io!(self, now);
         self.barriers
             .push(Barrier::new(op, id, self.config.size, arrived, io));
     }
 
+    /// Copies a piece of what this rank sends to itself.
+    fn copy_own(&mut self, memory: &mut dyn Memory) {
+        let (letters, me) = (&mut self.letters, self.config.me);
+        let own = &mut letters.incoming.own;
+        let Some((op, result)) = own.step(me, memory, &mut letters.events) else {
+            return;
+        };
+        let mut exchanges = self.exchanges.iter_mut();
+        if let Some(exchange) = exchanges.find(|exchange| exchange.op == op) {
+            exchange.copies_own = false;
+            if result.is_err() {
+                exchange.fail(Error::Gone);
+            }
+        }
+    }
+
     /// Ends an operation without an event: its memory is not touched again. Peers that wait for it hear that it does
-    /// not come; of a send that is under way, also those that follow it do not come.
+    /// not come; of a message that nobody has begun to receive they never hear.
     pub fn cancel(&mut self, now: Instant, op: OpId) {
         self.letters.cancel(op, io!(self, now));
         if let Some(at) = self.exchanges.iter().position(|exchange| exchange.op == op) {
             self.remove_exchange(at, true);
         }
-        self.barriers.retain(|barrier| barrier.op != op);
+        if let Some(at) = self.barriers.iter().position(|barrier| barrier.op == op) {
+            self.remove_barrier(at, true);
+        }
         self.settle(now);
     }
 
     fn remove_exchange(&mut self, at: usize, spoiled: bool) {
         let exchange = self.exchanges.remove(at);
         exchange.release(&mut self.credit);
-        let id = (exchange.context, exchange.number);
+        let (context, number) = (exchange.context, exchange.number);
         self.grants
-            .retain(|_, block| block != BlockId::Exchange(id.0, id.1));
+            .retain(|_, block| block != BlockId::Exchange(context, number));
+        let (letters, me) = (&mut self.letters, self.config.me);
+        let own = &mut letters.incoming.own;
+        own.cancel(exchange.op, me, &mut letters.events);
         if spoiled {
-            if self.spoiled.len() >= MAX_SPOILED {
-                self.spoiled.pop_front();
-            }
-            self.spoiled.push_back(id);
+            self.numbers.spoil(context, Line::Exchanges, number);
         }
+    }
+
+    fn remove_barrier(&mut self, at: usize, spoiled: bool) -> Barrier {
+        let barrier = self.barriers.remove(at);
+        if spoiled {
+            self.numbers
+                .spoil(barrier.context, Line::Barriers, barrier.number);
+        }
+        barrier
     }
 
     /// The caller knows that a rank is lost.
@@ -369,22 +399,19 @@ impl Endpoint {
             return;
         }
         self.left = true;
-        let waiting: Vec<Rank> = self.early.keys().map(|&(.., rank)| rank).collect();
-        for rank in waiting {
-            self.outbox.push(rank, Item::Lost(self.config.me));
-        }
+        let me = self.config.me;
+        let mut waiting: Vec<Rank> = self.early.keys().map(|&(.., rank)| rank).collect();
         while !self.exchanges.is_empty() {
-            let waits: Vec<Rank> = self.exchanges[0].waits_for().collect();
-            for rank in waits {
-                self.outbox.push(rank, Item::Lost(self.config.me));
-            }
+            waiting.extend(self.exchanges[0].waits_for(0));
             self.remove_exchange(0, true);
         }
-        for barrier in self.barriers.drain(..) {
-            let (from, me) = (barrier.waits_for(self.config.me), self.config.me);
-            if from != me {
-                self.outbox.push(from, Item::Lost(me));
-            }
+        while !self.barriers.is_empty() {
+            waiting.push(self.remove_barrier(0, true).waits_for(me));
+        }
+        // Who has a message of this rank to come hears of the end afterwards, when it asks.
+        waiting.retain(|rank| *rank != me && !self.letters.has_for(*rank));
+        for rank in waiting {
+            self.outbox.push(rank, Item::Lost(me));
         }
         self.early.clear();
         self.early_tokens.clear();
@@ -400,8 +427,15 @@ impl Endpoint {
     /// Nothing that peers need of this rank is left: its datagrams are sent, its messages acknowledged, and nobody has
     /// asked for a lost answer for a while.
     pub fn drained(&self, now: Instant) -> bool {
-        let is_sent = self.outbox.len() == 0 && self.grants.len() == 0 && !self.letters.has_short();
-        is_sent && self.letters.unacknowledged() == 0 && now >= self.quiet_at
+        !self.sends() && self.letters.unacknowledged() == 0 && now >= self.quiet_at
+    }
+
+    /// Something waits to be sent or copied.
+    fn sends(&self) -> bool {
+        self.outbox.len() > 0
+            || self.grants.len() > 0
+            || self.letters.has_short()
+            || self.letters.incoming.own.is_pending()
     }
 
     /// Operations that are posted and not done.
@@ -433,7 +467,7 @@ impl Endpoint {
                 at += 1;
                 continue;
             };
-            let op = self.barriers.remove(at).op;
+            let op = self.remove_barrier(at, result.is_err()).op;
             self.finish(now, op, result);
         }
         self.events.append(&mut self.letters.events);
@@ -483,13 +517,17 @@ impl Endpoint {
 
     fn check_liveness(&mut self, now: Instant) {
         let me = self.config.me;
-        let exchanges = self.exchanges.iter().flat_map(Exchange::waits_for);
+        let turn = self.looks / WATCH_TURN;
+        self.looks = self.looks.wrapping_add(1);
+        let exchanges = self.exchanges.iter();
+        let exchanges = exchanges.flat_map(|exchange| exchange.waits_for(turn));
         let barriers = self.barriers.iter().map(|barrier| barrier.waits_for(me));
         let all = exchanges.chain(barriers).chain(self.letters.waits_for());
-        let verdicts = self.liveness.tick(now, all.filter(|rank| *rank != me));
+        let all = all.filter(|rank| *rank != me);
+        let verdicts = self.liveness.tick(now, all, &mut self.rng);
         for verdict in verdicts {
             match verdict {
-                Verdict::Ask(rank) => self.outbox.push(rank, Item::Ping),
+                Verdict::Ask(rank, question) => self.outbox.push(rank, Item::Ping { question }),
                 Verdict::Lost(rank) => self.lose(now, rank, rank),
             }
         }
@@ -510,12 +548,16 @@ impl Endpoint {
     /// Control and short messages.
     fn next_first(&mut self, now: Instant, memory: &mut dyn Memory) -> Option<(Rank, Body)> {
         self.tick(now);
+        if self.letters.incoming.own.is_pending() {
+            self.copy_own(memory);
+            self.settle(now);
+        }
         self.pull(now);
         if let Some((to, items)) = self.outbox.pop() {
             self.counters.control_sent += 1;
             return Some((to, Body::Control(items)));
         }
-        let short = self.letters.next_short(memory);
+        let short = self.letters.next_short(memory, io!(self, now));
         self.events.append(&mut self.letters.events);
         short
     }
@@ -590,10 +632,7 @@ impl Endpoint {
     fn unreadable(&mut self, now: Instant, to: Rank, block: BlockId) {
         let io = io!(self, now);
         match block {
-            BlockId::Message(number) => {
-                self.letters.gone(to, number);
-                io.outbox.push(to, Item::Refuse { block, gone: true });
-            }
+            BlockId::Message(number) => self.letters.gone(to, number, io),
             BlockId::Exchange(context, number) => {
                 if let Some(exchange) = find(&mut self.exchanges, (context, number)) {
                     exchange.memory_gone(to, io);
@@ -605,9 +644,12 @@ impl Endpoint {
 
     /// When to poll again; None: nothing is under way.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let sends = self.outbox.len() > 0 || self.grants.len() > 0 || self.letters.has_short();
-        let mut at = if sends { Instant::ZERO } else { self.next_tick };
-        if self.left {
+        let mut at = match self.sends() {
+            true => Instant::ZERO,
+            false => self.next_tick,
+        };
+        // Until its messages are acknowledged the end of the quiet is not the end.
+        if self.left && self.letters.unacknowledged() == 0 {
             at = at.min(self.quiet_at);
         }
         (at != Instant::FAR_FUTURE).then_some(at)

@@ -1,9 +1,14 @@
 //! The receiving end of messages: posted receives, messages that nobody has posted one for, and those that are being
 //! pulled.
 //!
-//! Neighbour: [`super::letters`] has the sending end.
+//! A short message that nobody waits for is kept with its bytes as long as there is room for them. Then only what it is
+//! is kept, and it is pulled like a long one when its receive is posted: so messages that are not received yet never hold up those
+//! behind them.
 //!
-//! Invariant: messages of a pair are matched in the order of their numbers; the bytes of those that wait are bounded.
+//! Neighbours: [`super::letters`] has the sending end; [`super::own`] copies what a rank sends to itself.
+//!
+//! Invariant: messages of a pair are matched in the order of their numbers, and receives in the order in which they were posted; the
+//! bytes of messages that wait are bounded.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -12,7 +17,10 @@ use super::alltoall::Io;
 use super::credit::Waits;
 use super::inbound::Inbound;
 use super::letters::{Sending, WINDOW};
-use super::message::{BlockId, Data, Item, Offer, is_before, next, packet_bytes, packets};
+use super::message::{
+    BlockId, Data, Item, NUMBER_MASK, Offer, is_before, next, packet_bytes, packets,
+};
+use super::own::{OwnCopies, Purpose};
 use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
 use crate::ids::Rank;
 use crate::time::Instant;
@@ -26,26 +34,63 @@ const SENDERS: usize = 2;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receiving {
     pub op: OpId,
-    pub from: Rank,
+    /// None: from any rank.
+    pub from: Option<Rank>,
     pub context: u16,
-    pub tag: u32,
+    /// None: with any tag.
+    pub tag: Option<u32>,
     pub buffer: BufferId,
     pub capacity: u64,
+}
+
+impl Receiving {
+    fn takes(&self, sender: Rank, offer: &Offer) -> bool {
+        self.from.is_none_or(|from| from == sender)
+            && self.context == offer.context
+            && self.tag.is_none_or(|tag| tag == offer.tag)
+    }
+}
+
+/// Where the bytes of a message that waits are.
+#[derive(Debug)]
+enum Content {
+    /// Here.
+    Here(Box<[u8]>),
+    /// At its sender, which is asked for them.
+    There,
+    /// In this rank's own memory, which has sent it.
+    Own(OpId, BufferId),
+    /// Nowhere: it was taken back, but its number is still to come.
+    Withdrawn,
 }
 
 /// A message that waits.
 #[derive(Debug)]
 struct Letter {
     offer: Offer,
-    payload: Option<Box<[u8]>>,
-    /// This rank's own send, whose bytes are still in its memory.
-    own: Option<(OpId, BufferId)>,
+    content: Content,
+    /// Its place among those of all senders.
+    arrival: u64,
+}
+
+impl Letter {
+    fn kept_bytes(&self) -> usize {
+        match &self.content {
+            Content::Here(bytes) => bytes.len(),
+            _ => 0,
+        }
+    }
+
+    fn is_there(&self, number: u32) -> bool {
+        self.offer.number == number && matches!(self.content, Content::There)
+    }
 }
 
 /// A message that is being pulled.
 #[derive(Debug)]
 struct Transfer {
     receiving: Receiving,
+    tag: u32,
     bytes: u64,
     inbound: Inbound,
 }
@@ -58,7 +103,6 @@ struct From {
     /// Later ones, which must wait for those between.
     early: BTreeMap<u32, Letter>,
     unexpected: VecDeque<Letter>,
-    posted: VecDeque<Receiving>,
     transfers: BTreeMap<u32, Transfer>,
 }
 
@@ -66,19 +110,29 @@ struct From {
 #[derive(Debug)]
 pub(super) struct Incoming {
     from: BTreeMap<Rank, From>,
+    /// In the order in which they were posted.
+    posted: VecDeque<Receiving>,
+    pub own: OwnCopies,
     kept: usize,
     kept_most: usize,
     waiting: usize,
+    arrivals: u64,
+    /// Ranks of the job.
+    size: u32,
 }
 
 impl Incoming {
-    /// With so many bytes for messages that wait.
-    pub(super) fn new(bytes: usize) -> Self {
+    /// With so many bytes for messages that wait, of a job of so many ranks.
+    pub(super) fn new(bytes: usize, size: u32) -> Self {
         Incoming {
             from: BTreeMap::new(),
+            posted: VecDeque::new(),
+            own: OwnCopies::default(),
             kept: 0,
             kept_most: bytes,
             waiting: 0,
+            arrivals: 0,
+            size,
         }
     }
 
@@ -90,6 +144,26 @@ impl Incoming {
         self.from.values().map(|from| from.transfers.len()).sum()
     }
 
+    /// The message that a receive would take now: its sender and its place among those of its sender.
+    fn first_for(&self, receiving: &Receiving) -> Option<(Rank, usize)> {
+        let senders = match receiving.from {
+            Some(from) => self.from.range(from..=from),
+            None => self.from.range(..),
+        };
+        let firsts = senders.filter_map(|(&sender, from)| {
+            let mut waiting = from.unexpected.iter().enumerate();
+            let (at, letter) =
+                waiting.find(|(_, letter)| receiving.takes(sender, &letter.offer))?;
+            Some((letter.arrival, sender, at))
+        });
+        firsts.min().map(|(_, sender, at)| (sender, at))
+    }
+
+    /// A receive could be served from what is here, whoever is lost.
+    pub(super) fn has(&self, receiving: &Receiving) -> bool {
+        self.first_for(receiving).is_some()
+    }
+
     /// Posts a receive.
     pub(super) fn post(
         &mut self,
@@ -98,20 +172,28 @@ impl Incoming {
         io: &mut Io<'_>,
         events: &mut VecDeque<Event>,
     ) {
-        let from = self.from.entry(receiving.from).or_default();
-        let mut waiting = from.unexpected.iter();
-        let at = waiting.position(|letter| matches(&receiving, &letter.offer));
-        match at.and_then(|at| from.unexpected.remove(at)) {
-            None => from.posted.push_back(receiving),
-            Some(letter) => {
+        let found = self.first_for(&receiving).and_then(|(sender, at)| {
+            let letter = self.from.get_mut(&sender)?.unexpected.remove(at)?;
+            Some((sender, letter))
+        });
+        match found {
+            None => self.posted.push_back(receiving),
+            Some((sender, letter)) => {
                 self.waiting -= 1;
-                self.kept -= letter.payload.as_ref().map_or(0, |payload| payload.len());
-                self.deliver(receiving, letter, memory, io, events);
+                self.kept -= letter.kept_bytes();
+                self.deliver(sender, receiving, letter, memory, io, events);
             }
         }
     }
 
-    /// A message of this rank to itself. False: it is to be kept with a copy of its bytes, but has no room.
+    /// Takes the receive that a message is for, if it is posted.
+    fn take_posted(&mut self, sender: Rank, offer: &Offer) -> Option<Receiving> {
+        let mut posted = self.posted.iter();
+        let at = posted.position(|receiving| receiving.takes(sender, offer))?;
+        self.posted.remove(at)
+    }
+
+    /// A message of this rank to itself.
     pub(super) fn send_to_self(
         &mut self,
         sending: Sending,
@@ -119,28 +201,24 @@ impl Incoming {
         io: &mut Io<'_>,
         events: &mut VecDeque<Event>,
     ) {
-        let from = self.from.entry(sending.to).or_default();
         let offer = Offer {
             number: 0,
             context: sending.context,
             tag: sending.tag,
             bytes: sending.bytes,
         };
-        let letter = Letter {
+        let mut letter = Letter {
             offer,
-            payload: None,
-            own: Some((sending.op, sending.buffer)),
+            content: Content::Own(sending.op, sending.buffer),
+            arrival: 0,
         };
-        let mut posted = from.posted.iter();
-        let at = posted.position(|receiving| matches(receiving, &offer));
-        if let Some(receiving) = at.and_then(|at| from.posted.remove(at)) {
-            return self.deliver(receiving, letter, memory, io, events);
+        if let Some(receiving) = self.take_posted(sending.to, &offer) {
+            return self.deliver(sending.to, receiving, letter, memory, io, events);
         }
         let bytes = sending.bytes as usize;
         let is_kept = sending.bytes <= SHORT as u64
             && self.kept + bytes <= self.kept_most
             && self.waiting < MAX_UNEXPECTED;
-        let mut letter = letter;
         if is_kept {
             let mut payload = alloc::vec![0; bytes].into_boxed_slice();
             if bytes > 0 && memory.read(sending.buffer, 0, &mut payload).is_err() {
@@ -149,9 +227,7 @@ impl Incoming {
                     error: Error::Gone,
                 });
             }
-            letter.payload = Some(payload);
-            letter.own = None;
-            self.kept += bytes;
+            letter.content = Content::Here(payload);
             events.push_back(Event::Done {
                 op: sending.op,
                 bytes: sending.bytes,
@@ -159,8 +235,17 @@ impl Incoming {
                 tag: sending.tag,
             });
         }
-        from.unexpected.push_back(letter);
+        self.keep(sending.to, letter);
+    }
+
+    /// Keeps a message that nobody waits for, as the last one of its sender.
+    fn keep(&mut self, sender: Rank, mut letter: Letter) {
+        self.kept += letter.kept_bytes();
         self.waiting += 1;
+        self.arrivals += 1;
+        letter.arrival = self.arrivals;
+        let from = self.from.entry(sender).or_default();
+        from.unexpected.push_back(letter);
     }
 
     /// A message is offered, perhaps with its bytes.
@@ -174,54 +259,60 @@ impl Incoming {
         events: &mut VecDeque<Event>,
     ) {
         let from = self.from.entry(sender).or_default();
-        if is_before(offer.number, from.next) || from.early.contains_key(&offer.number) {
+        let expected = from.next;
+        if is_before(offer.number, expected) || from.early.contains_key(&offer.number) {
+            let mut waiting = from.unexpected.iter().chain(from.early.values());
             let is_pending = from.transfers.contains_key(&offer.number)
-                || waits_without_bytes(from.unexpected.iter(), offer.number)
-                || waits_without_bytes(from.early.values(), offer.number);
+                || waiting.any(|letter| letter.is_there(offer.number));
             return answer(sender, offer.number, !is_pending, io);
         }
-        let bytes = payload.as_ref().map_or(0, |payload| payload.len());
-        let has_bytes = payload.is_some();
-        let letter = Letter {
+        let is_next = offer.number == expected;
+        let mut letter = Letter {
             offer,
-            payload,
-            own: None,
+            content: payload.map_or(Content::There, Content::Here),
+            arrival: 0,
         };
-        if offer.number != from.next {
-            // Those before it must still have room, so it has half of it.
-            let is_far = !is_before(
-                offer.number,
-                from.next.wrapping_add(2 * WINDOW) & super::message::NUMBER_MASK,
-            );
-            if is_far
-                || self.kept + bytes > self.kept_most / 2
-                || self.waiting >= MAX_UNEXPECTED / 2
-            {
-                return;
-            }
-            self.kept += bytes;
-            self.waiting += 1;
-            from.early.insert(offer.number, letter);
-            return answer(sender, offer.number, has_bytes, io);
+        let posted = match is_next {
+            true => self.take_posted(sender, &offer),
+            false => None,
+        };
+        if let Some(receiving) = posted {
+            self.pass(sender);
+            let is_here = matches!(letter.content, Content::Here(_));
+            answer(sender, offer.number, is_here, io);
+            self.deliver(sender, receiving, letter, memory, io, events);
+            return self.catch_up(sender, memory, io, events);
         }
-        let mut posted = from.posted.iter();
-        if let Some(at) = posted.position(|receiving| matches(receiving, &offer)) {
-            from.next = next(from.next);
-            if let Some(receiving) = from.posted.remove(at) {
-                answer(sender, offer.number, has_bytes, io);
-                self.deliver(receiving, letter, memory, io, events);
-            }
+        // Those before it must still have room, so one that is early has half of it.
+        let share = if is_next { 1 } else { 2 };
+        if is_far(offer.number, expected) || self.waiting >= MAX_UNEXPECTED / share {
+            return;
+        }
+        if self.kept + letter.kept_bytes() > self.kept_most / share {
+            letter.content = Content::There;
+        }
+        let is_here = matches!(letter.content, Content::Here(_));
+        answer(sender, offer.number, is_here, io);
+        if is_next {
+            self.pass(sender);
+            self.keep(sender, letter);
+            self.catch_up(sender, memory, io, events);
         } else {
-            if self.kept + bytes > self.kept_most || self.waiting >= MAX_UNEXPECTED {
-                return;
-            }
-            self.kept += bytes;
-            self.waiting += 1;
-            from.next = next(from.next);
-            from.unexpected.push_back(letter);
-            answer(sender, offer.number, has_bytes, io);
+            self.keep_early(sender, letter);
         }
-        self.catch_up(sender, memory, io, events);
+    }
+
+    /// The message that is expected next of a sender is known now.
+    fn pass(&mut self, sender: Rank) {
+        let from = self.from.entry(sender).or_default();
+        from.next = next(from.next);
+    }
+
+    fn keep_early(&mut self, sender: Rank, letter: Letter) {
+        self.kept += letter.kept_bytes();
+        self.waiting += 1;
+        let from = self.from.entry(sender).or_default();
+        from.early.insert(letter.offer.number, letter);
     }
 
     /// Matches those that waited for a message between.
@@ -237,15 +328,14 @@ impl Incoming {
                 return;
             };
             from.next = next(from.next);
-            let mut posted = from.posted.iter();
-            let at = posted.position(|receiving| matches(receiving, &letter.offer));
-            match at.and_then(|at| from.posted.remove(at)) {
-                None => from.unexpected.push_back(letter),
-                Some(receiving) => {
-                    self.waiting -= 1;
-                    self.kept -= letter.payload.as_ref().map_or(0, |payload| payload.len());
-                    self.deliver(receiving, letter, memory, io, events);
-                }
+            self.waiting -= 1;
+            self.kept -= letter.kept_bytes();
+            if matches!(letter.content, Content::Withdrawn) {
+                continue;
+            }
+            match self.take_posted(sender, &letter.offer) {
+                None => self.keep(sender, letter),
+                Some(receiving) => self.deliver(sender, receiving, letter, memory, io, events),
             }
         }
     }
@@ -253,6 +343,7 @@ impl Incoming {
     /// A message meets its receive.
     fn deliver(
         &mut self,
+        sender: Rank,
         receiving: Receiving,
         letter: Letter,
         memory: &mut dyn Memory,
@@ -263,43 +354,56 @@ impl Incoming {
         let done = |op| Event::Done {
             op,
             bytes: offer.bytes,
-            peer: receiving.from,
+            peer: sender,
             tag: offer.tag,
         };
         let failed = |error| Event::Failed {
             op: receiving.op,
             error,
         };
-        if let Some((op, _)) = letter.own {
-            events.push_back(done(op));
-        }
         if offer.bytes > receiving.capacity {
-            if letter.own.is_none() {
-                answer(receiving.from, offer.number, true, io);
+            match letter.content {
+                Content::Own(op, _) => events.push_back(done(op)),
+                _ => answer(sender, offer.number, true, io),
             }
             return events.push_back(failed(Error::Truncated { sent: offer.bytes }));
         }
-        let written = match (&letter.payload, letter.own) {
-            (Some(payload), _) if payload.is_empty() => Ok(()),
-            (Some(payload), _) => memory.write(receiving.buffer, 0, payload),
-            (None, Some((_, source))) => {
-                copy(memory, (source, 0), (receiving.buffer, 0), offer.bytes)
+        match letter.content {
+            Content::Here(payload) => {
+                let written = match payload.is_empty() {
+                    true => Ok(()),
+                    false => memory.write(receiving.buffer, 0, &payload),
+                };
+                events.push_back(match written {
+                    Ok(()) => done(receiving.op),
+                    Err(Gone) => failed(Error::Gone),
+                });
             }
-            (None, None) => {
+            Content::Own(send, source) => self.own.add(
+                Purpose::Message {
+                    send,
+                    receive: receiving.op,
+                    tag: offer.tag,
+                },
+                (source, 0),
+                (receiving.buffer, 0),
+                offer.bytes,
+            ),
+            Content::There | Content::Withdrawn if offer.bytes == 0 => {
+                answer(sender, offer.number, true, io);
+                events.push_back(done(receiving.op));
+            }
+            Content::There | Content::Withdrawn => {
                 let transfer = Transfer {
                     receiving,
+                    tag: offer.tag,
                     bytes: offer.bytes,
                     inbound: Inbound::new(packets(offer.bytes), 0, io.now),
                 };
-                let from = self.from.entry(receiving.from).or_default();
+                let from = self.from.entry(sender).or_default();
                 from.transfers.insert(offer.number, transfer);
-                return;
             }
-        };
-        events.push_back(match written {
-            Ok(()) => done(receiving.op),
-            Err(Gone) => failed(Error::Gone),
-        });
+        }
     }
 
     /// Packets of a message have come.
@@ -361,7 +465,7 @@ impl Incoming {
                 op: receiving.op,
                 bytes: transfer.bytes,
                 peer: sender,
-                tag: receiving.tag,
+                tag: transfer.tag,
             },
             Ok(()) => return,
         };
@@ -381,28 +485,56 @@ impl Incoming {
         }
     }
 
-    /// The sender says that a message does not come: its receive fails, or it is forgotten.
+    /// The sender says that a message does not come. `gone`: its memory is not there, which is told again to whoever asks for it;
+    /// else it was taken back, and is as if it had never been sent.
     pub(super) fn refused(
         &mut self,
         sender: Rank,
-        number: u32,
+        (number, gone): (u32, bool),
+        memory: &mut dyn Memory,
         io: &mut Io<'_>,
         events: &mut VecDeque<Event>,
     ) {
-        let Some(from) = self.from.get_mut(&sender) else {
-            return;
-        };
+        let from = self.from.entry(sender).or_default();
         if let Some(transfer) = from.transfers.remove(&number) {
             io.credit.change(transfer.inbound.outstanding(), 0);
             events.push_back(Event::Failed {
                 op: transfer.receiving.op,
-                error: Error::RankLost(sender),
+                error: Error::Withdrawn(sender),
             });
+            return answer(sender, number, true, io);
         }
-        let before = from.unexpected.len();
-        from.unexpected
-            .retain(|letter| letter.offer.number != number || letter.payload.is_some());
-        self.waiting -= before - from.unexpected.len();
+        if gone {
+            return;
+        }
+        if is_before(number, from.next) {
+            let before = from.unexpected.len();
+            from.unexpected.retain(|letter| !letter.is_there(number));
+            self.waiting -= before - from.unexpected.len();
+        } else if number == from.next {
+            self.pass(sender);
+            self.catch_up(sender, memory, io, events);
+        } else if let Some(letter) = from.early.get_mut(&number) {
+            if letter.is_there(number) {
+                letter.content = Content::Withdrawn;
+            }
+        } else if is_far(number, from.next) || self.waiting >= MAX_UNEXPECTED / 2 {
+            return;
+        } else {
+            let offer = Offer {
+                number,
+                context: 0,
+                tag: 0,
+                bytes: 0,
+            };
+            let letter = Letter {
+                offer,
+                content: Content::Withdrawn,
+                arrival: 0,
+            };
+            self.keep_early(sender, letter);
+        }
+        answer(sender, number, true, io);
     }
 
     /// Asks for packets, as far as the credit goes.
@@ -439,53 +571,52 @@ impl Incoming {
         }
     }
 
-    /// Senders of messages that are waited for.
+    /// Senders of messages that are waited for: all ranks where a receive takes one of any.
     pub(super) fn waits_for(&self) -> impl Iterator<Item = Rank> {
-        let waits = |from: &&From| !from.posted.is_empty() || !from.transfers.is_empty();
-        let all = self.from.iter();
-        all.filter(move |(_, from)| waits(from))
-            .map(|(rank, _)| *rank)
+        let any = self.posted.iter().any(|receiving| receiving.from.is_none());
+        let posted = self.posted.iter().filter_map(|receiving| receiving.from);
+        let pulled = self.from.iter();
+        let pulled = pulled.filter(|(_, from)| !from.transfers.is_empty());
+        let all = 0..if any { self.size } else { 0 };
+        posted
+            .chain(pulled.map(|(rank, _)| *rank))
+            .chain(all.map(Rank))
     }
 
-    /// A rank is lost: what was to come from it fails. Short messages that are here can still be received.
+    /// A rank is lost: what was to come from it fails, and receives from any rank, which might wait for it. Short messages that are
+    /// here can still be received.
     pub(super) fn lose(&mut self, rank: Rank, io: &mut Io<'_>, events: &mut VecDeque<Event>) {
+        let error = Error::RankLost(rank);
+        self.posted.retain(|receiving| {
+            let stays = receiving.from.is_some_and(|from| from != rank);
+            if !stays {
+                let op = receiving.op;
+                events.push_back(Event::Failed { op, error });
+            }
+            stays
+        });
         let Some(from) = self.from.get_mut(&rank) else {
             return;
         };
-        let transfers = core::mem::take(&mut from.transfers).into_values();
-        let outstanding = |transfer: &Transfer| transfer.inbound.outstanding();
-        let ops: alloc::vec::Vec<OpId> = transfers
-            .inspect(|transfer| io.credit.change(outstanding(transfer), 0))
-            .map(|transfer| transfer.receiving.op)
-            .chain(from.posted.drain(..).map(|receiving| receiving.op))
-            .collect();
+        for transfer in core::mem::take(&mut from.transfers).into_values() {
+            io.credit.change(transfer.inbound.outstanding(), 0);
+            let op = transfer.receiving.op;
+            events.push_back(Event::Failed { op, error });
+        }
         let before = from.unexpected.len();
         from.unexpected
-            .retain(|letter| letter.payload.is_some() || letter.own.is_some());
+            .retain(|letter| !matches!(letter.content, Content::There));
         self.waiting -= before - from.unexpected.len();
-        events.extend(ops.into_iter().map(|op| Event::Failed {
-            op,
-            error: Error::RankLost(rank),
-        }));
-    }
-
-    /// A receive could be served from what is here, whoever is lost.
-    pub(super) fn has(&self, from: Rank, context: u16, tag: u32) -> bool {
-        let mut waiting = self
-            .from
-            .get(&from)
-            .into_iter()
-            .flat_map(|from| from.unexpected.iter());
-        waiting.any(|letter| letter.offer.context == context && letter.offer.tag == tag)
     }
 
     /// An operation is not wanted any more.
-    pub(super) fn cancel(&mut self, op: OpId, io: &mut Io<'_>) {
+    pub(super) fn cancel(&mut self, op: OpId, io: &mut Io<'_>, events: &mut VecDeque<Event>) {
+        self.posted.retain(|receiving| receiving.op != op);
+        self.own.cancel(op, io.me, events);
         for (sender, from) in &mut self.from {
-            from.posted.retain(|receiving| receiving.op != op);
             let before = from.unexpected.len();
             from.unexpected
-                .retain(|letter| letter.own.is_none_or(|(own, _)| own != op));
+                .retain(|letter| !matches!(letter.content, Content::Own(own, _) if own == op));
             self.waiting -= before - from.unexpected.len();
             let mut transfers = from.transfers.iter();
             let number = transfers
@@ -502,33 +633,27 @@ impl Incoming {
     /// Operations that are posted and not done.
     pub(super) fn operations(&self) -> usize {
         let of = |from: &From| {
-            let own = from
-                .unexpected
-                .iter()
-                .filter(|letter| letter.own.is_some())
-                .count();
-            own + from.posted.len() + from.transfers.len()
+            let own = from.unexpected.iter();
+            let own = own.filter(|letter| matches!(letter.content, Content::Own(..)));
+            own.count() + from.transfers.len()
         };
-        self.from.values().map(of).sum()
+        self.posted.len() + self.own.operations() + self.from.values().map(of).sum::<usize>()
     }
 
     /// The program has ended: everything is forgotten, and those whose messages wait are told.
     pub(super) fn leave(&mut self, io: &mut Io<'_>) {
         for (sender, from) in core::mem::take(&mut self.from) {
-            let outstanding: u32 = from
-                .transfers
-                .values()
-                .map(|transfer| transfer.inbound.outstanding())
-                .sum();
-            io.credit.change(outstanding, 0);
-            let pending = from
-                .unexpected
-                .iter()
-                .any(|letter| letter.payload.is_none());
+            let transfers = from.transfers.values();
+            let outstanding = transfers.map(|transfer| transfer.inbound.outstanding());
+            io.credit.change(outstanding.sum(), 0);
+            let mut waiting = from.unexpected.iter().chain(from.early.values());
+            let pending = waiting.any(|letter| matches!(letter.content, Content::There));
             if sender != io.me && (pending || !from.transfers.is_empty()) {
                 io.outbox.push(sender, Item::Lost(io.me));
             }
         }
+        self.posted.clear();
+        self.own = OwnCopies::default();
         (self.kept, self.waiting) = (0, 0);
     }
 
@@ -558,12 +683,9 @@ impl Incoming {
     }
 }
 
-fn matches(receiving: &Receiving, offer: &Offer) -> bool {
-    receiving.context == offer.context && receiving.tag == offer.tag
-}
-
-fn waits_without_bytes<'a>(mut letters: impl Iterator<Item = &'a Letter>, number: u32) -> bool {
-    letters.any(|letter| letter.offer.number == number && letter.payload.is_none())
+/// So far ahead of the next one that its sender has not offered it yet.
+fn is_far(number: u32, expected: u32) -> bool {
+    !is_before(number, expected.wrapping_add(2 * WINDOW) & NUMBER_MASK)
 }
 
 /// Tells a sender that its message is here, or known.
@@ -575,23 +697,4 @@ fn answer(to: Rank, number: u32, is_here: bool, io: &mut Io<'_>) {
         Item::Known { number }
     };
     io.outbox.push(to, item);
-}
-
-/// Copies between two places of the program's memory.
-pub(super) fn copy(
-    memory: &mut dyn Memory,
-    (source, from): (BufferId, u64),
-    (target, to): (BufferId, u64),
-    bytes: u64,
-) -> Result<(), Gone> {
-    let mut piece = [0; PACKET];
-    let mut done = 0;
-    while done < bytes {
-        let count = (bytes - done).min(PACKET as u64);
-        let piece = &mut piece[..count as usize];
-        memory.read(source, from + done, piece)?;
-        memory.write(target, to + done, piece)?;
-        done += count;
-    }
-    Ok(())
 }

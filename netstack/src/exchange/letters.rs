@@ -3,7 +3,10 @@
 //! A message of up to [`SHORT`] bytes goes with the datagram that offers it. A longer one is offered, and pulled by its
 //! receiver once a receive is posted for it. Messages of a pair have numbers and are matched in their order, so that none
 //! overtakes another with the same tag. What nobody has posted a receive for yet waits: offers as such, short messages
-//! with their bytes as far as these have room; else the sender offers again later.
+//! with their bytes as far as these have room; else they are pulled, too.
+//!
+//! A message that was taken back, or whose memory is gone, keeps its number: the receiver waits for it before it looks at later
+//! ones. So it stays here until the receiver has said that it knows.
 //!
 //! Neighbours: [`super::endpoint`] drives it; `incoming` has the receiving end.
 //!
@@ -38,6 +41,17 @@ const fn charge(bytes: usize) -> usize {
     bytes + LETTER_COST
 }
 
+/// What a message that is to be sent has become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It is to be received.
+    Whole,
+    /// Its memory is not there: whoever receives it is told.
+    Gone,
+    /// It was taken back: its receiver passes it over.
+    Withdrawn,
+}
+
 /// A message on its way to its receiver.
 #[derive(Debug)]
 struct Outgoing {
@@ -47,6 +61,7 @@ struct Outgoing {
     /// A copy of its bytes.
     copy: Option<Box<[u8]>>,
     buffer: BufferId,
+    state: State,
     offered: bool,
     known: bool,
     due: Instant,
@@ -83,12 +98,29 @@ pub(super) struct Letters {
     pub events: VecDeque<Event>,
 }
 
+impl Outgoing {
+    /// It is not to be received any more; says when that is said again.
+    fn withdraw(&mut self, to: Rank, io: &mut Io<'_>) -> Instant {
+        self.state = State::Withdrawn;
+        let block = BlockId::Message(self.offer.number);
+        io.grants.remove((0, to, block));
+        if !self.offered {
+            // Its turn comes.
+            return Instant::FAR_FUTURE;
+        }
+        (self.known, self.doublings) = (false, 0);
+        io.outbox.push(to, Item::Refuse { block, gone: false });
+        self.due = io.now + io.credit.wait();
+        self.due
+    }
+}
+
 impl Letters {
-    /// With so many bytes for what is sent, and as many for what is received.
-    pub(super) fn new(bytes: usize) -> Self {
+    /// With so many bytes for what is sent, and as many for what is received; a job of so many ranks.
+    pub(super) fn new(bytes: usize, size: u32) -> Self {
         Letters {
             out: BTreeMap::new(),
-            incoming: Incoming::new(bytes),
+            incoming: Incoming::new(bytes, size),
             ready: VecDeque::new(),
             copied: 0,
             copies_most: bytes,
@@ -105,6 +137,12 @@ impl Letters {
     /// Messages of this rank whose receiver has not said that it has them.
     pub(super) fn unacknowledged(&self) -> usize {
         self.out.values().map(|out| out.letters.len()).sum()
+    }
+
+    /// A rank has something of this one still to receive.
+    pub(super) fn has_for(&self, rank: Rank) -> bool {
+        let out = self.out.get(&rank);
+        out.is_some_and(|out| !out.letters.is_empty())
     }
 
     /// Blocks that are being received.
@@ -132,6 +170,7 @@ impl Letters {
             op: (!is_done).then_some(sending.op),
             copy,
             buffer: sending.buffer,
+            state: State::Whole,
             offered: false,
             known: false,
             due: Instant::FAR_FUTURE,
@@ -199,12 +238,14 @@ impl Letters {
     }
 
     /// The next short message to send: its receiver and the datagram.
-    pub(super) fn next_short(&mut self, memory: &mut dyn Memory) -> Option<(Rank, Body)> {
+    pub(super) fn next_short(
+        &mut self,
+        memory: &mut dyn Memory,
+        io: &mut Io<'_>,
+    ) -> Option<(Rank, Body)> {
         while let Some((to, number)) = self.ready.pop_front() {
-            let letters = self.out.get(&to).map(|out| &out.letters);
-            let Some(letter) =
-                letters.and_then(|all| all.iter().find(|letter| letter.offer.number == number))
-            else {
+            let letter = outgoing(&mut self.out, to, number);
+            let Some(letter) = letter.filter(|letter| letter.state == State::Whole) else {
                 continue;
             };
             let offer = letter.offer;
@@ -213,8 +254,8 @@ impl Letters {
                 None => {
                     let mut payload = alloc::vec![0; offer.bytes as usize].into_boxed_slice();
                     if !payload.is_empty() && memory.read(letter.buffer, 0, &mut payload).is_err() {
-                        self.gone(to, number);
-                        // Its receiver waits for it, so it gets one without what should be in it.
+                        self.gone(to, number, io);
+                        continue;
                     }
                     payload
                 }
@@ -229,31 +270,36 @@ impl Letters {
         !self.ready.is_empty()
     }
 
-    /// The memory of a message that is to be sent is gone.
-    pub(super) fn gone(&mut self, to: Rank, number: u32) {
-        let letter = self.outgoing(to, number);
-        if let Some(op) = letter.and_then(|letter| letter.op.take()) {
+    /// The memory of a message that is to be sent is gone: its operation fails, and so will its receive.
+    pub(super) fn gone(&mut self, to: Rank, number: u32, io: &mut Io<'_>) {
+        let Some(letter) = outgoing(&mut self.out, to, number) else {
+            return;
+        };
+        letter.state = State::Gone;
+        let op = letter.op.take();
+        let block = BlockId::Message(number);
+        io.grants.remove((0, to, block));
+        // Who asks for it is told so; who does not know of it hears that there is one.
+        io.outbox.push(to, Item::Refuse { block, gone: true });
+        io.outbox.push(to, Item::Offer(letter.offer));
+        if let Some(op) = op {
             self.failed(op, Error::Gone);
         }
     }
 
-    fn outgoing(&mut self, to: Rank, number: u32) -> Option<&mut Outgoing> {
-        let out = self.out.get_mut(&to)?;
-        out.letters
-            .iter_mut()
-            .find(|letter| letter.offer.number == number)
-    }
-
     /// A receiver asks for packets of a message.
     pub(super) fn pulled(&mut self, from: Rank, number: u32, pull: Pull, io: &mut Io<'_>) {
-        let Some(letter) = self.outgoing(from, number) else {
-            return;
+        let block = BlockId::Message(number);
+        let letter = outgoing(&mut self.out, from, number);
+        let state = letter.as_ref().map_or(State::Gone, |letter| letter.state);
+        let Some(letter) = letter.filter(|letter| letter.state == State::Whole) else {
+            let gone = state == State::Gone;
+            return io.outbox.push(from, Item::Refuse { block, gone });
         };
         letter.known = true;
         letter.doublings = 0;
         letter.due = io.now + KNOWN_WAIT;
         let bytes = letter.offer.bytes;
-        let block = BlockId::Message(number);
         if let Some(serial) = io.grants.pull((0, from, block), bytes, pull) {
             io.outbox.push(from, Item::Served { block, serial });
         }
@@ -262,7 +308,7 @@ impl Letters {
 
     /// A receiver knows of a message.
     pub(super) fn known(&mut self, from: Rank, number: u32, io: &mut Io<'_>) {
-        if let Some(letter) = self.outgoing(from, number) {
+        if let Some(letter) = outgoing(&mut self.out, from, number) {
             letter.known = true;
             letter.doublings = 0;
             letter.due = io.now + KNOWN_WAIT;
@@ -301,7 +347,7 @@ impl Letters {
         out: &mut [u8],
         memory: &mut dyn Memory,
     ) -> Result<(), Gone> {
-        let letter = self.outgoing(to, number).ok_or(Gone)?;
+        let letter = outgoing(&mut self.out, to, number).ok_or(Gone)?;
         let offset = u64::from(packet) * PACKET as u64;
         match &letter.copy {
             Some(copy) => {
@@ -356,16 +402,13 @@ impl Letters {
     /// An operation is not wanted any more: its memory is not touched again.
     pub(super) fn cancel(&mut self, op: OpId, io: &mut Io<'_>) {
         for (to, out) in &mut self.out {
-            // Its receiver may wait for it and is told that it does not come.
-            if let Some(at) = out.letters.iter().position(|letter| letter.op == Some(op))
-                && let Some(letter) = out.letters.remove(at)
-            {
-                let block = BlockId::Message(letter.offer.number);
-                io.grants.remove((0, *to, block));
-                io.outbox.push(*to, Item::Refuse { block, gone: true });
+            let mut letters = out.letters.iter_mut();
+            if let Some(letter) = letters.find(|letter| letter.op == Some(op)) {
+                letter.op = None;
+                self.due = self.due.min(letter.withdraw(*to, io));
             }
         }
-        self.incoming.cancel(op, io);
+        self.incoming.cancel(op, io, &mut self.events);
     }
 
     /// Operations that are posted and not done.
@@ -374,33 +417,23 @@ impl Letters {
         letters.filter(|letter| letter.op.is_some()).count() + self.incoming.operations()
     }
 
-    /// The program has ended: what waits in its memory is forgotten; copies still go.
+    /// The program has ended: what waits in its memory is not to be received any more; copies still go.
     pub(super) fn leave(&mut self, io: &mut Io<'_>) {
         for (to, out) in &mut self.out {
-            let before = out.letters.len();
-            out.letters.retain(|letter| letter.copy.is_some());
-            if out.letters.len() < before {
+            let copies = out.letters.iter().any(|letter| letter.copy.is_some());
+            if !copies && !out.letters.is_empty() {
+                out.letters.clear();
+                io.grants
+                    .retain(|at, block| at != *to || !matches!(block, BlockId::Message(_)));
                 io.outbox.push(*to, Item::Lost(io.me));
+            }
+            // Copies that come behind them are still received.
+            for letter in out.letters.iter_mut().filter(|l| l.copy.is_none()) {
+                letter.op = None;
+                self.due = self.due.min(letter.withdraw(*to, io));
             }
         }
         self.incoming.leave(io);
-        self.ready.retain(|(to, number)| {
-            let out = self.out.get(to);
-            out.is_some_and(|out| {
-                out.letters
-                    .iter()
-                    .any(|letter| letter.offer.number == *number)
-            })
-        });
-        let out = &self.out;
-        io.grants.retain(|to, block| match block {
-            BlockId::Message(number) => (out.get(&to)).is_some_and(|out| {
-                out.letters
-                    .iter()
-                    .any(|letter| letter.offer.number == number)
-            }),
-            BlockId::Exchange(..) => true,
-        });
     }
 
     /// When something is due.
@@ -434,11 +467,21 @@ impl Letters {
     }
 }
 
-/// Sends an offer: with its bytes when these are few and the receiver does not have them.
+/// A message on its way.
+fn outgoing(out: &mut BTreeMap<Rank, Out>, to: Rank, number: u32) -> Option<&mut Outgoing> {
+    let mut letters = out.get_mut(&to)?.letters.iter_mut();
+    letters.find(|letter| letter.offer.number == number)
+}
+
+/// Sends an offer: with its bytes when these are few and the receiver does not know of it.
 fn offer(ready: &mut VecDeque<(Rank, u32)>, to: Rank, letter: &Outgoing, io: &mut Io<'_>) {
-    if letter.offer.bytes <= SHORT as u64 {
-        ready.push_back((to, letter.offer.number));
-    } else {
-        io.outbox.push(to, Item::Offer(letter.offer));
+    let number = letter.offer.number;
+    let block = BlockId::Message(number);
+    match letter.state {
+        State::Withdrawn => io.outbox.push(to, Item::Refuse { block, gone: false }),
+        State::Whole if letter.offer.bytes <= SHORT as u64 && !letter.known => {
+            ready.push_back((to, number));
+        }
+        State::Whole | State::Gone => io.outbox.push(to, Item::Offer(letter.offer)),
     }
 }

@@ -1,47 +1,73 @@
 //! Who is gone: a rank that something is waited for and that does not answer.
 //!
 //! The endpoint of a node answers whatever its program does, but a node that computes looks at its network only about
-//! once a second. So silence counts from [`QUIET`] on: the rank is asked, again and again, and after [`DEAD`] it is lost.
+//! once a second. So silence counts from [`QUIET`] on: the rank is asked, again and again, and after [`DEAD`] it is lost. Each
+//! question has a number drawn at random that its answer must have: what somebody recorded and sends again proves nothing, so
+//! whoever is heard of, but has not answered for [`PROVEN`], is asked too.
+//!
+//! A few ranks are watched at a time. Where more are waited for they take turns: they are asked at once, and whoever
+//! answers makes room for the next.
 //!
 //! Neighbour: [`super::endpoint`] says who is waited for and when somebody was heard.
 //!
-//! Invariant: nobody is lost without having been asked at least [`MIN_ASKED`] times.
+//! Invariant: nobody is lost without having been asked at least [`MIN_ASKED`] times, and whoever is waited for and dead is lost in
+//! the end.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::ids::Rank;
+use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
 /// How often it is looked at.
 const INTERVAL: Micros = Micros::from_millis(250);
 /// Silence after which a rank is asked.
 pub(super) const QUIET: Micros = Micros::from_millis(750);
+/// Time after which a rank is asked that is heard of, but has not answered.
+const PROVEN: Micros = Micros::from_millis(3_000);
 /// Silence after which it is lost: more than three times what a node that computes takes to look at its network.
 pub(super) const DEAD: Micros = Micros::from_millis(4_000);
 /// Questions that it does not answer before it is lost.
 pub(super) const MIN_ASKED: u32 = 5;
-/// Most ranks that are watched at a time: an operation waits for few of them at first.
+/// Most ranks that are watched at a time.
 const MAX_WATCHED: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Watch {
+    /// It has answered, or is watched since.
+    proven: Instant,
+    /// Something came from it; once it was asked nothing but the answer counts.
     heard: Instant,
     asked: u32,
+    question: u32,
+}
+
+impl Watch {
+    fn new(now: Instant) -> Self {
+        Watch {
+            proven: now,
+            heard: now,
+            asked: 0,
+            question: 0,
+        }
+    }
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Liveness {
     watched: BTreeMap<Rank, Watch>,
+    /// Whose turn it is where not all can be watched.
+    turn: u32,
     next: Instant,
 }
 
 /// What to do about a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Ask it whether it is there.
-    Ask(Rank),
+    /// Ask it whether it is there: the number of the question.
+    Ask(Rank, u32),
     /// It is lost.
     Lost(Rank),
 }
@@ -50,17 +76,25 @@ impl Liveness {
     pub(super) fn new() -> Self {
         Liveness {
             watched: BTreeMap::new(),
+            turn: 0,
             next: Instant::FAR_FUTURE,
         }
     }
 
     /// Something came from a rank.
     pub(super) fn heard(&mut self, rank: Rank, now: Instant) {
-        if let Some(watch) = self.watched.get_mut(&rank) {
-            *watch = Watch {
-                heard: now,
-                asked: 0,
-            };
+        if let Some(watch) = self.watched.get_mut(&rank).filter(|watch| watch.asked == 0) {
+            watch.heard = now;
+        }
+    }
+
+    /// A rank has answered a question.
+    pub(super) fn answered(&mut self, rank: Rank, question: u32, now: Instant) {
+        if let Some(watch) = self.watched.get_mut(&rank)
+            && watch.asked > 0
+            && watch.question == question
+        {
+            *watch = Watch::new(now);
         }
     }
 
@@ -81,23 +115,18 @@ impl Liveness {
         &mut self,
         now: Instant,
         waited_for: impl Iterator<Item = Rank>,
+        rng: &mut Rng,
     ) -> Vec<Verdict> {
         // A loop that was late itself has heard nobody: that is no silence of theirs.
         let late = now.saturating_since(self.next);
-        let before = core::mem::take(&mut self.watched);
-        for rank in waited_for {
-            if self.watched.len() < MAX_WATCHED {
-                let watch = before.get(&rank).copied();
-                let mut watch = watch.unwrap_or(Watch {
-                    heard: now,
-                    asked: 0,
-                });
-                if late > INTERVAL {
-                    watch.heard = (watch.heard + late).min(now);
-                }
-                self.watched.insert(rank, watch);
+        let mut before = core::mem::take(&mut self.watched);
+        if late > INTERVAL {
+            for watch in before.values_mut() {
+                watch.heard = (watch.heard + late).min(now);
+                watch.proven = (watch.proven + late).min(now);
             }
         }
+        let is_crowded = self.choose(now, &before, waited_for);
         self.next = match self.watched.is_empty() {
             true => Instant::FAR_FUTURE,
             false => now + INTERVAL,
@@ -105,14 +134,56 @@ impl Liveness {
         let mut verdicts = Vec::new();
         for (rank, watch) in &mut self.watched {
             let silence = now.saturating_since(watch.heard);
+            let unproven = now.saturating_since(watch.proven);
             if silence >= DEAD && watch.asked >= MIN_ASKED {
                 verdicts.push(Verdict::Lost(*rank));
-            } else if silence >= QUIET {
+            } else if watch.asked > 0 || silence >= QUIET || unproven >= PROVEN || is_crowded {
+                if watch.asked == 0 {
+                    watch.question = rng.next_u64() as u32;
+                }
                 watch.asked += 1;
-                verdicts.push(Verdict::Ask(*rank));
+                verdicts.push(Verdict::Ask(*rank, watch.question));
             }
         }
         verdicts
+    }
+
+    /// Who is watched until the next look: those that were asked and have not answered, and of the others that are waited for the
+    /// next ones by their number. Returns whether there was no room for all.
+    fn choose(
+        &mut self,
+        now: Instant,
+        before: &BTreeMap<Rank, Watch>,
+        waited_for: impl Iterator<Item = Rank>,
+    ) -> bool {
+        let asked = before.iter().filter(|(_, watch)| watch.asked > 0);
+        let asked: BTreeMap<Rank, Watch> = asked.map(|(rank, watch)| (*rank, *watch)).collect();
+        let room = MAX_WATCHED - asked.len();
+        let mut chosen = BTreeMap::new();
+        let (mut any, mut is_crowded) = (false, false);
+        for rank in waited_for {
+            any = true;
+            if !asked.contains_key(&rank) {
+                chosen.insert(rank.0.wrapping_sub(self.turn), rank);
+                if chosen.len() > room {
+                    chosen.pop_last();
+                    is_crowded = true;
+                }
+            }
+        }
+        if !any {
+            return false;
+        }
+        if is_crowded && let Some((_, last)) = chosen.last_key_value() {
+            self.turn = last.0 + 1;
+        }
+        self.watched = asked;
+        let fresh = chosen.into_values();
+        self.watched.extend(fresh.map(|rank| {
+            let watch = before.get(&rank).copied();
+            (rank, watch.unwrap_or(Watch::new(now)))
+        }));
+        is_crowded
     }
 }
 
@@ -120,32 +191,103 @@ impl Liveness {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_silent_rank_is_asked_and_then_lost() {
-        let mut liveness = Liveness::new();
+    /// Watches these ranks until one is lost or the time is over. `answers`: does this rank answer?
+    fn watch(
+        ranks: core::ops::Range<u32>,
+        most: Micros,
+        mut answers: impl FnMut(&mut Liveness, Rank, u32, Instant),
+    ) -> (Option<(Rank, Instant)>, u32) {
+        let (mut liveness, mut rng) = (Liveness::new(), Rng::new(1));
         let mut now = Instant::ZERO;
+        let mut asked = 0;
         liveness.start(now);
-        let (mut asked, mut lost_at) = (0, None);
-        while lost_at.is_none() && now < Instant::from_micros(10_000_000) {
+        while now < Instant::ZERO + most {
             now = liveness.deadline();
-            // Rank 2 answers.
-            for verdict in liveness.tick(now, [Rank(1), Rank(2)].into_iter()) {
+            for verdict in liveness.tick(now, ranks.clone().map(Rank), &mut rng) {
                 match verdict {
-                    Verdict::Ask(rank) => {
-                        asked += u32::from(rank == Rank(1));
-                        liveness.heard(Rank(2), now);
+                    Verdict::Ask(rank, question) => {
+                        asked += 1;
+                        answers(&mut liveness, rank, question, now);
                     }
-                    Verdict::Lost(rank) => {
-                        assert_eq!(rank, Rank(1));
-                        lost_at = Some(now);
-                    }
+                    Verdict::Lost(rank) => return (Some((rank, now)), asked),
                 }
             }
         }
+        (None, asked)
+    }
+
+    #[test]
+    fn a_silent_rank_is_asked_and_then_lost() {
+        // Rank 2 answers.
+        let (lost, asked) = watch(
+            1..3,
+            Micros::from_secs(10),
+            |liveness, rank, question, now| {
+                if rank == Rank(2) {
+                    liveness.answered(rank, question, now);
+                }
+            },
+        );
         assert!(asked >= MIN_ASKED);
-        let lost_at = lost_at.unwrap().as_micros();
-        assert!((4_000_000..=4_500_000).contains(&lost_at), "{lost_at}");
-        assert_eq!(liveness.tick(now, core::iter::empty()), []);
+        let (rank, at) = lost.unwrap();
+        assert_eq!(rank, Rank(1));
+        let at = at.as_micros();
+        assert!((4_000_000..=4_500_000).contains(&at), "{at}");
+        let mut liveness = Liveness::new();
+        let nobody = core::iter::empty();
+        assert_eq!(liveness.tick(Instant::ZERO, nobody, &mut Rng::new(1)), []);
         assert_eq!(liveness.deadline(), Instant::FAR_FUTURE);
+    }
+
+    #[test]
+    fn recorded_answers_prove_nothing() {
+        let mut first = None;
+        let (lost, _) = watch(
+            1..2,
+            Micros::from_secs(20),
+            |liveness, rank, question, now| {
+                // The first question is answered; somebody sends that answer again and again, and everything else.
+                let recorded = *first.get_or_insert(question);
+                liveness.answered(rank, recorded, now);
+                liveness.heard(rank, now);
+            },
+        );
+        let (_, at) = lost.expect("it is dead");
+        assert!(at < Instant::ZERO + Micros::from_secs(10), "{at}");
+    }
+
+    #[test]
+    fn many_that_are_waited_for_do_not_hide_one_that_is_dead() {
+        for dead in [0, 70, 999] {
+            let (lost, _) = watch(
+                0..1000,
+                Micros::from_secs(15),
+                |liveness, rank, question, now| {
+                    if rank != Rank(dead) {
+                        liveness.answered(rank, question, now);
+                    }
+                },
+            );
+            assert_eq!(lost.map(|(rank, _)| rank), Some(Rank(dead)));
+        }
+    }
+
+    #[test]
+    fn who_is_heard_is_asked_seldom() {
+        let (mut liveness, mut rng) = (Liveness::new(), Rng::new(1));
+        liveness.start(Instant::ZERO);
+        let mut asked = 0;
+        for step in 0..120 {
+            let now = Instant::ZERO + Micros::from_millis(step * 250);
+            liveness.heard(Rank(1), now);
+            for verdict in liveness.tick(now, core::iter::once(Rank(1)), &mut rng) {
+                let Verdict::Ask(rank, question) = verdict else {
+                    panic!("it is alive");
+                };
+                asked += 1;
+                liveness.answered(rank, question, now);
+            }
+        }
+        assert!((8..=11).contains(&asked), "{asked}");
     }
 }

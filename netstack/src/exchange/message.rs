@@ -128,11 +128,12 @@ pub enum Item {
         /// Of the last pull that wanted to be told.
         serial: u16,
     },
-    /// The block is not as long as the other side says, or its memory is gone.
+    /// The block does not come.
     Refuse {
         /// The block.
         block: BlockId,
-        /// The sender's memory is gone; else lengths differ.
+        /// Of an exchange: it failed or was cancelled here; else the block is not as long as the other side says. Of a message:
+        /// its memory is gone; else it was taken back, and is as if it had never been sent.
         gone: bool,
     },
     /// A message waits here.
@@ -161,14 +162,27 @@ pub enum Item {
         stage: u8,
     },
     /// Are you there?
-    Ping,
+    Ping {
+        /// A number drawn at random.
+        question: u32,
+    },
     /// I am.
-    Pong,
+    Pong {
+        /// That of the question.
+        question: u32,
+    },
     /// This rank is lost; if it is the sender, its program has ended.
     Lost(Rank),
     /// I serve somebody else, try again (random delay).
     Busy {
         /// Context of the exchange.
+        context: u16,
+        /// Its number.
+        number: u32,
+    },
+    /// This barrier failed or was cancelled here: it cannot be done.
+    Broken {
+        /// Its context.
         context: u16,
         /// Its number.
         number: u32,

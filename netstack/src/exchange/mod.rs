@@ -9,6 +9,7 @@
 //! - [`order`]: the rounds; [`published`]: the published schedule (active, passive and target queues).
 //! - [`message`], [`wire`]: what ranks say to one another, as values and as bytes.
 //! - `alltoall`, `letters`, `barrier`: the operations. `inbound`, `grants`: both ends of a block.
+//! - `own`: what a rank sends to itself. `numbers`: which operations have begun, and which failed.
 //! - `credit`: how much may be under way. `liveness`: who is gone.
 //!
 //! Invariant: payload is never kept here, but for short messages that wait to be received or acknowledged, whose
@@ -31,8 +32,10 @@ mod incoming;
 mod letters;
 mod liveness;
 pub mod message;
+mod numbers;
 pub mod order;
 mod outbox;
+mod own;
 pub mod published;
 mod scheme;
 mod steps;
@@ -134,14 +137,14 @@ pub enum Op {
         /// How many, at most [`MAX_BLOCK`].
         bytes: u64,
     },
-    /// A message from one rank, the first not yet received with this context and tag.
+    /// A message, the first not yet received with this context and tag from this rank.
     Receive {
-        /// The sender; may be this rank.
-        from: Rank,
+        /// The sender; may be this rank. None: any, the first that came.
+        from: Option<Rank>,
         /// Below [`MAX_CONTEXTS`].
         context: u32,
-        /// Matches the sender's.
-        tag: u32,
+        /// Matches the sender's; None: any.
+        tag: Option<u32>,
         /// Where its bytes go.
         buffer: BufferId,
         /// Most bytes it may have.
@@ -244,6 +247,8 @@ pub enum Error {
         /// The other rank.
         rank: Rank,
     },
+    /// This rank has taken back its part, or the memory of its part was not there.
+    Withdrawn(Rank),
     /// The program's memory was not there.
     Gone,
 }
@@ -277,6 +282,7 @@ impl fmt::Display for Error {
                 f,
                 "the block between this rank and rank {rank} has two lengths"
             ),
+            Error::Withdrawn(rank) => write!(f, "rank {rank} has taken back its part"),
             Error::Gone => f.write_str("the memory of the operation is not mapped"),
         }
     }

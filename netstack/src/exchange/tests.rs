@@ -8,6 +8,8 @@ use super::*;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
+mod endings;
+
 const FLIGHT: Micros = Micros(50);
 
 /// Memory of a rank: buffers by number.
@@ -465,9 +467,9 @@ fn send(to: u32, tag: u32, buffer: u64, bytes: u64) -> Op {
 
 fn receive(from: u32, tag: u32, buffer: u64, capacity: u64) -> Op {
     Op::Receive {
-        from: Rank(from),
+        from: Some(Rank(from)),
         context: 0,
-        tag,
+        tag: Some(tag),
         buffer: BufferId(buffer),
         capacity,
     }

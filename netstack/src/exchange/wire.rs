@@ -230,15 +230,14 @@ impl Packet {
 fn item_bytes(item: &Item) -> usize {
     1 + match item {
         Item::Ready { .. } => 2 + 4 + 8 + 1,
-        Item::WhoIsReady { .. } | Item::Busy { .. } => 2 + 4,
+        Item::WhoIsReady { .. } | Item::Busy { .. } | Item::Broken { .. } => 2 + 4,
         Item::Pull { .. } => BLOCK_LEN + 2 + 4 + 8 + 1,
         Item::Got { .. } => BLOCK_LEN,
         Item::Served { .. } => BLOCK_LEN + 2,
         Item::Refuse { .. } => BLOCK_LEN + 1,
         Item::Offer(_) => OFFER_LEN,
-        Item::Known { .. } | Item::Lost(_) => 4,
+        Item::Known { .. } | Item::Lost(_) | Item::Ping { .. } | Item::Pong { .. } => 4,
         Item::Arrived { .. } | Item::Ask { .. } => 2 + 4 + 1,
-        Item::Ping | Item::Pong => 0,
         Item::ToMaster { .. } => 2 + 4 + 4,
         Item::FromMaster { .. } => 2 + 4 + 4 + 2 + 2 + 4,
     }
@@ -294,11 +293,14 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
         } => {
             writer.u8(10).u16(context).u32(number).u8(stage);
         }
-        Item::Ping => {
-            writer.u8(11);
+        Item::Ping { question } => {
+            writer.u8(11).u32(question);
         }
-        Item::Pong => {
-            writer.u8(12);
+        Item::Pong { question } => {
+            writer.u8(12).u32(question);
+        }
+        Item::Broken { context, number } => {
+            writer.u8(17).u16(context).u32(number);
         }
         Item::Lost(rank) => {
             writer.u8(13).u32(rank.0);
@@ -374,8 +376,12 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             number: number(reader)?,
             stage: stage(reader)?,
         },
-        11 => Item::Ping,
-        12 => Item::Pong,
+        11 => Item::Ping {
+            question: reader.u32()?,
+        },
+        12 => Item::Pong {
+            question: reader.u32()?,
+        },
         13 => Item::Lost(rank(reader)?),
         14 => Item::ToMaster {
             context: reader.u16()?,
@@ -391,6 +397,10 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             to: rank(reader)?,
         },
         16 => Item::Busy {
+            context: reader.u16()?,
+            number: number(reader)?,
+        },
+        17 => Item::Broken {
             context: reader.u16()?,
             number: number(reader)?,
         },
@@ -523,8 +533,9 @@ mod tests {
                 stage
             }),
             (any::<u16>(), number()).prop_map(|(context, number)| Item::Busy { context, number }),
-            Just(Item::Ping),
-            Just(Item::Pong),
+            any::<u32>().prop_map(|question| Item::Ping { question }),
+            any::<u32>().prop_map(|question| Item::Pong { question }),
+            (any::<u16>(), number()).prop_map(|(context, number)| Item::Broken { context, number }),
             (0..MAX_RANKS).prop_map(|rank| Item::Lost(Rank(rank))),
             (any::<u16>(), number(), any::<u32>()).prop_map(|(context, number, step)| {
                 Item::ToMaster {
@@ -604,7 +615,7 @@ mod tests {
         let (mut out, mut answer) = ([0; crate::MAX_DATAGRAM], [0; crate::MAX_DATAGRAM]);
         let ping = Packet {
             from: Rank(2),
-            body: Body::Control(alloc::vec![Item::Ping]),
+            body: Body::Control(alloc::vec![Item::Ping { question: 9 }]),
         };
         let length = emit(&key, JOB, &ping, &mut out).unwrap();
         let (to, answered) =

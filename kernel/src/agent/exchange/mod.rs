@@ -48,6 +48,8 @@ use settings::Settings;
 pub const TABLE_WITHIN: Micros = Micros::from_secs(30);
 /// Jobs that have ended here of which late datagrams are answered.
 const ENDED_MAX: usize = 8;
+/// Datagrams in a row that nobody can be sent, after which others have their turn.
+const UNROUTED_MAX: usize = 64;
 /// Answers to datagrams of ended jobs that wait for the card; more are not worth it, since whoever asks asks again.
 const ANSWERS_MAX: usize = 8;
 
@@ -319,9 +321,10 @@ impl Exchange {
             return None;
         }
         let mut memory = ProgramMemory(self.view);
-        let found = loop {
+        let mut found = None;
+        for _ in 0..UNROUTED_MAX {
             let Some((rank, length)) = endpoint.poll_transmit(now, buffer, &mut memory) else {
-                break None;
+                break;
             };
             // No switch would bring it back.
             if rank == job.me {
@@ -336,9 +339,10 @@ impl Exchange {
             });
             // A rank that the table does not have is lost after a while, like one that does not answer.
             if let Some(route) = route {
-                break Some((route, length));
+                found = Some((route, length));
+                break;
             }
-        };
+        }
         self.take_events();
         found
     }
@@ -448,6 +452,7 @@ fn failure(error: Error) -> Status {
     let (errno, rank, bytes) = match error {
         Error::RankLost(rank) => (Errno::EHOSTDOWN, rank, 0),
         Error::SizeMismatch { rank } => (Errno::EPROTO, rank, 0),
+        Error::Withdrawn(rank) => (Errno::ECANCELED, rank, 0),
         Error::Truncated { sent } => (Errno::EMSGSIZE, Rank(0), sent),
         Error::Gone => (Errno::EFAULT, Rank(0), 0),
     };

@@ -1,19 +1,21 @@
 //! hearth_self, hearth_post, hearth_wait, hearth_cancel: data between the ranks of the job.
 //!
 //! An operation's pages are brought in when it is posted, as if the program had touched them; from then on the engine copies
-//! straight from and to them while the program computes or waits.
+//! straight from and to them while the program computes or waits. However long the buffers and lists are, they are gone through in
+//! pieces, between which the node does its own work and looks whether the program must end.
 //!
 //! Neighbours: `agent::exchange` has the operations, `hearth_abi::exchange` the structures.
 //!
-//! Invariant: nothing is taken from the list of finished operations before its status has reached the program.
+//! Invariant: nothing is taken from the list of finished operations before its status has reached the program; no operation takes
+//! the heap's last [`HEAP_KEPT_BYTES`].
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{
-    FOREVER, Identity, Kind, OPERATION_BYTES, OUTSTANDING_MAX, Operation, STATUS_BYTES, Status,
-    WAIT_ANY, WAIT_MAX, WAIT_SPIN,
+    ANY_RANK, ANY_TAG, FOREVER, Identity, Kind, OPERATION_BYTES, OUTSTANDING_MAX, Operation,
+    STATUS_BYTES, Status, WAIT_ANY, WAIT_MAX, WAIT_SPIN,
 };
 use kernel_core::fault::Access;
 use kernel_core::program::UserSlice;
@@ -27,10 +29,18 @@ use crate::agent::services::NodeServices;
 use crate::process::Process;
 use crate::process::ending::{Ending, Stop};
 use crate::process::hardware::Hardware;
-use crate::time;
+use crate::{mm, time};
 
 /// How long the end of a program waits for other ranks to have taken what it sent.
 const DRAINED_WITHIN: Micros = Micros::from_secs(2);
+/// Bytes of a buffer whose pages are looked at in one go.
+const PIECE: u64 = 1 << 20;
+/// Entries of a program's lists that are read in one go.
+const LISTED: usize = 64;
+/// What an exchange takes of the heap for each rank: which blocks have come and gone, who is ready.
+const RANK_BYTES: u64 = 16;
+/// What an exchange leaves of the heap to all else.
+const HEAP_KEPT_BYTES: u64 = 256 * 1024;
 
 impl Process {
     pub(super) fn hearth_self(
@@ -65,7 +75,19 @@ impl Process {
         if rank.0 >= self.spec.size {
             return Err(Errno::EINVAL.into());
         }
-        let Operation { context, tag, .. } = operation;
+        let Operation {
+            context,
+            tag,
+            flags,
+            ..
+        } = operation;
+        let allowed = match kind {
+            Kind::Receive => ANY_RANK | ANY_TAG,
+            _ => 0,
+        };
+        if flags & !allowed != 0 {
+            return Err(Errno::EINVAL.into());
+        }
         let op = match kind {
             Kind::Send => {
                 let from = UserSlice::new(operation.send, operation.send_bytes)?;
@@ -82,9 +104,9 @@ impl Process {
                 let to = UserSlice::new(operation.receive, operation.receive_bytes)?;
                 self.bring_in(services, to, Access::Write)?;
                 Op::Receive {
-                    from: rank,
+                    from: (flags & ANY_RANK == 0).then_some(rank),
                     context,
-                    tag,
+                    tag: (flags & ANY_TAG == 0).then_some(tag),
                     buffer: BufferId(operation.receive),
                     capacity: operation.receive_bytes,
                 }
@@ -109,6 +131,14 @@ impl Process {
             operation.receive_counts,
             operation.receive_offsets,
         ];
+        let listed = match lists {
+            [0, 0, 0, 0] => 0,
+            _ => 2 * size_of::<Part>() as u64,
+        };
+        let needed = u64::from(self.spec.size) * (RANK_BYTES + listed);
+        if needed + HEAP_KEPT_BYTES > mm::heap_room_bytes() {
+            return Err(Errno::ENOMEM.into());
+        }
         let (send, receive) = match lists {
             [0, 0, 0, 0] => {
                 let equal = |bytes: u64| Layout::Equal { bytes };
@@ -140,30 +170,27 @@ impl Process {
         counts: u64,
         offsets: u64,
     ) -> Result<Vec<Part>, Stop> {
-        let counts = self.list(services, counts)?;
-        let offsets = self.list(services, offsets)?;
+        let size = self.spec.size as usize;
         let mut parts = Vec::new();
-        parts
-            .try_reserve_exact(counts.len())
-            .map_err(|_| Errno::ENOMEM)?;
-        let pairs = counts.into_iter().zip(offsets);
-        parts.extend(pairs.map(|(bytes, offset)| Part { offset, bytes }));
+        parts.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
+        while parts.len() < size {
+            let length = (size - parts.len()).min(LISTED) * size_of::<u64>();
+            let done = (parts.len() * size_of::<u64>()) as u64;
+            let mut words = [[0; LISTED * size_of::<u64>()]; 2];
+            for (words, list) in words.iter_mut().zip([counts, offsets]) {
+                let start = list.checked_add(done).ok_or(Errno::EFAULT)?;
+                let from = UserSlice::new(start, length as u64)?;
+                self.read_user(services, from, &mut words[..length])?;
+            }
+            let [counts, offsets] = words.each_ref().map(|words| words[..length].as_chunks().0);
+            let pairs = counts.iter().zip(offsets);
+            parts.extend(pairs.map(|(bytes, offset)| Part {
+                offset: u64::from_le_bytes(*offset),
+                bytes: u64::from_le_bytes(*bytes),
+            }));
+            self.look_up(services)?;
+        }
         Ok(parts)
-    }
-
-    /// A list of one number for each rank.
-    fn list(&mut self, services: &mut dyn NodeServices, address: u64) -> Result<Vec<u64>, Stop> {
-        let length = self.spec.size as usize * size_of::<u64>();
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(length).map_err(|_| Errno::ENOMEM)?;
-        bytes.resize(length, 0);
-        self.read_user(
-            services,
-            UserSlice::new(address, length as u64)?,
-            &mut bytes,
-        )?;
-        let (words, _) = bytes.as_chunks();
-        Ok(words.iter().copied().map(u64::from_le_bytes).collect())
     }
 
     /// Brings in the blocks of one side.
@@ -192,9 +219,17 @@ impl Process {
         access: Access,
     ) -> Result<(), Stop> {
         let mut rest = range;
-        while let Some(address) = self.memory().lacks(&mut Hardware::new(), rest, access) {
-            self.fault_for_kernel(services, address, access)?;
-            rest = rest.after(address - rest.start());
+        while rest.length() > 0 {
+            let piece = rest.first(PIECE);
+            let missing = self.memory().lacks(&mut Hardware::new(), piece, access);
+            let there = match missing {
+                None => piece.length(),
+                Some(address) => {
+                    self.fault_for_kernel(services, address, access)?;
+                    address - rest.start()
+                }
+            };
+            rest = rest.after(there);
             self.look_up(services)?;
         }
         Ok(())

@@ -7,8 +7,9 @@
 use alloc::boxed::Box;
 
 use super::super::alltoall::Io;
-use super::super::message::{BlockId, Body, Data, Item, Offer, Packet, is_before};
-use super::super::{MAX_OPS, Memory, PACKET, wire};
+use super::super::message::{BlockId, Body, Data, Item, Offer, Packet};
+use super::super::numbers::Line;
+use super::super::{Error, MAX_OPS, Memory, PACKET, wire};
 use super::{Endpoint, MAX_EARLY_TOKENS, find};
 use crate::ids::Rank;
 use crate::time::Instant;
@@ -107,14 +108,13 @@ impl Endpoint {
 
     /// The exchange of this number is one that this rank has not begun.
     fn is_ahead(&self, context: u16, number: u32) -> bool {
-        let (begun, _) = self.numbers.get(&context).copied().unwrap_or_default();
-        !is_before(number, begun)
+        self.numbers.is_ahead(context, Line::Exchanges, number)
     }
 
     fn item(&mut self, now: Instant, from: Rank, item: Item, memory: &mut dyn Memory) {
         match item {
-            Item::Ping => return self.outbox.push(from, self.presence()),
-            Item::Pong => return,
+            Item::Ping { question } => return self.asked_presence(from, question),
+            Item::Pong { question } => return self.liveness.answered(from, question, now),
             Item::Lost(rank) => return self.lose(now, rank, from),
             Item::Offer(offer) => return self.offered(now, from, offer, None, memory),
             _ => {}
@@ -135,12 +135,13 @@ impl Endpoint {
             } => self.letters.incoming.served(from, number, serial, io),
             Item::Refuse {
                 block: BlockId::Message(number),
-                ..
+                gone,
             } => {
                 let letters = &mut self.letters;
+                let events = &mut letters.events;
                 letters
                     .incoming
-                    .refused(from, number, io, &mut letters.events);
+                    .refused(from, (number, gone), memory, io, events);
             }
             Item::Arrived {
                 context,
@@ -152,6 +153,13 @@ impl Endpoint {
                 number,
                 stage,
             } => self.asked_token(now, from, context, number, stage),
+            Item::Broken { context, number } => {
+                let mut barriers = self.barriers.iter_mut();
+                let id = (context, number);
+                if let Some(barrier) = barriers.find(|b| (b.context, b.number) == id) {
+                    barrier.fail(Error::Withdrawn(from));
+                }
+            }
             other => self.exchange_item(now, from, other),
         }
     }
@@ -188,7 +196,7 @@ impl Endpoint {
             Item::Pull { pull, .. } => exchange.pulled(from, pull, io),
             Item::Got { .. } => exchange.acknowledged(from, io),
             Item::Served { serial, .. } => exchange.served(from, serial, io),
-            Item::Refuse { .. } => exchange.refused(from),
+            Item::Refuse { gone, .. } => exchange.refused(from, gone),
             Item::Busy { .. } => exchange.busy(from, io),
             Item::ToMaster { step, .. } => exchange.hear_as_master(from, step, io),
             Item::FromMaster {
@@ -215,7 +223,7 @@ impl Endpoint {
             return;
         }
         self.linger(now);
-        let is_spoiled = self.spoiled.contains(&(context, number));
+        let is_spoiled = (self.numbers).is_spoiled(context, Line::Exchanges, number);
         match item {
             Item::Ready { .. } if !is_spoiled => self.outbox.push(from, Item::Got { block }),
             // The master has not heard that the step is done.
@@ -232,7 +240,8 @@ impl Endpoint {
                 if let Some(lost) = self.lost.keys().next() {
                     self.outbox.push(from, Item::Lost(*lost));
                 } else if is_spoiled || matches!(item, Item::WhoIsReady { .. }) {
-                    self.outbox.push(from, Item::Refuse { block, gone: false });
+                    let gone = is_spoiled;
+                    self.outbox.push(from, Item::Refuse { block, gone });
                 }
             }
             _ => {}
@@ -247,9 +256,9 @@ impl Endpoint {
         {
             return barrier.arrived(stage, io);
         }
-        let (_, begun) = self.numbers.get(&context).copied().unwrap_or_default();
+        let is_ahead = self.numbers.is_ahead(context, Line::Barriers, number);
         let is_known = self.early_tokens.contains_key(&(context, number));
-        if !is_before(number, begun) && (is_known || self.early_tokens.len() < MAX_EARLY_TOKENS) {
+        if is_ahead && (is_known || self.early_tokens.len() < MAX_EARLY_TOKENS) {
             *self.early_tokens.entry((context, number)).or_default() |= 1 << stage;
         }
     }
@@ -263,26 +272,32 @@ impl Endpoint {
         {
             return barrier.asked(from, stage, io);
         }
-        let (_, begun) = self.numbers.get(&context).copied().unwrap_or_default();
-        let token = Item::Arrived {
-            context,
-            number,
-            stage,
+        let is_spoiled = (self.numbers).is_spoiled(context, Line::Barriers, number);
+        let is_over = !self.numbers.is_ahead(context, Line::Barriers, number);
+        let lost = self.lost.keys().next();
+        let answer = match lost {
+            // This rank was in all of its stages.
+            _ if is_over && !is_spoiled => Item::Arrived {
+                context,
+                number,
+                stage,
+            },
+            _ if self.left => Item::Lost(self.config.me),
+            Some(lost) if is_spoiled => Item::Lost(*lost),
+            None if is_spoiled => Item::Broken { context, number },
+            _ => return,
         };
-        if is_before(number, begun) {
-            // It is over here: this rank was in all of its stages.
-            self.outbox.push(from, token);
-        } else if self.left {
-            self.outbox.push(from, Item::Lost(self.config.me));
-        }
+        self.outbox.push(from, answer);
     }
 
-    /// What a rank that asks is told.
-    fn presence(&self) -> Item {
-        match self.lost.keys().next() {
-            _ if self.left => Item::Lost(self.config.me),
-            Some(lost) => Item::Lost(*lost),
-            None => Item::Pong,
+    /// A rank asks whether this one is there. Who has a message to come from a program that has ended hears of the end after that.
+    fn asked_presence(&mut self, from: Rank, question: u32) {
+        if self.left && !self.letters.has_for(from) {
+            return self.outbox.push(from, Item::Lost(self.config.me));
         }
+        if let Some(lost) = self.lost.keys().next() {
+            self.outbox.push(from, Item::Lost(*lost));
+        }
+        self.outbox.push(from, Item::Pong { question });
     }
 }

@@ -1,0 +1,151 @@
+//! The numbers of exchanges and barriers of each context, and which of them did not come to a good end here.
+//!
+//! Who asks about one that failed or was cancelled must not be told that it is over: it would take for done what never will be.
+//!
+//! Neighbour: [`super::endpoint`] counts and asks.
+//!
+//! Invariant: a few words for each context, however many of its operations fail.
+
+use alloc::collections::BTreeMap;
+
+use super::message::{NUMBER_MASK, is_before, next};
+
+/// Numbers of which it is known one by one whether they failed.
+const KNOWN: u32 = 64;
+/// So many numbers later nobody asks any more, and numbers would begin to mean others.
+const FORGOTTEN: u32 = NUMBER_MASK / 4;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Line {
+    Exchanges,
+    Barriers,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    /// Number of the next one.
+    next: u32,
+    /// The last that failed, if the lowest bit is set; bit `i`: the one `i` before it failed.
+    last: u32,
+    failed: u64,
+    /// Some before those failed.
+    earlier: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(BTreeMap<(u16, Line), Count>);
+
+impl Numbers {
+    /// The number of an operation that begins.
+    pub(super) fn begin(&mut self, context: u16, line: Line) -> u32 {
+        let count = self.0.entry((context, line)).or_default();
+        let number = count.next;
+        count.next = next(number);
+        if since(number, count.last) > FORGOTTEN {
+            *count = Count {
+                next: count.next,
+                ..Count::default()
+            };
+        }
+        number
+    }
+
+    /// This rank has not begun the operation of this number.
+    pub(super) fn is_ahead(&self, context: u16, line: Line, number: u32) -> bool {
+        let begun = self.0.get(&(context, line)).map_or(0, |count| count.next);
+        !is_before(number, begun)
+    }
+
+    /// An operation that began has failed or was cancelled.
+    pub(super) fn spoil(&mut self, context: u16, line: Line, number: u32) {
+        let count = self.0.entry((context, line)).or_default();
+        if count.failed == 0 {
+            count.last = number;
+        }
+        if is_before(count.last, number) {
+            let by = since(number, count.last);
+            let stays = count.failed.checked_shl(by).unwrap_or(0);
+            count.earlier |= stays.count_ones() < count.failed.count_ones();
+            (count.failed, count.last) = (stays, number);
+        }
+        match since(count.last, number) {
+            back @ 0..KNOWN => count.failed |= 1 << back,
+            _ => count.earlier = true,
+        }
+    }
+
+    /// It failed or was cancelled here; of one that is long over also when that is not known any more.
+    pub(super) fn is_spoiled(&self, context: u16, line: Line, number: u32) -> bool {
+        let Some(count) = self.0.get(&(context, line)) else {
+            return false;
+        };
+        if count.failed == 0 || is_before(count.last, number) {
+            return false;
+        }
+        match since(count.last, number) {
+            back @ 0..KNOWN => count.failed >> back & 1 == 1,
+            _ => count.earlier,
+        }
+    }
+}
+
+/// How many numbers `b` is before `a`.
+fn since(a: u32, b: u32) -> u32 {
+    a.wrapping_sub(b) & NUMBER_MASK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use proptest::prelude::*;
+
+    const LINE: Line = Line::Barriers;
+
+    proptest! {
+        #[test]
+        fn what_failed_is_known(failures in prop::collection::vec((0u32..400, any::<bool>()), 0..300)) {
+            let mut numbers = Numbers::default();
+            let mut failed = BTreeSet::new();
+            for _ in 0..400 {
+                numbers.begin(3, LINE);
+            }
+            for (number, again) in failures {
+                numbers.spoil(3, LINE, number);
+                if again {
+                    numbers.spoil(3, LINE, number);
+                }
+                failed.insert(number);
+            }
+            let known = failed.last().map_or(0, |last| last.saturating_sub(KNOWN - 1));
+            for number in 0..400 {
+                let is_spoiled = numbers.is_spoiled(3, LINE, number);
+                if number >= known {
+                    prop_assert_eq!(is_spoiled, failed.contains(&number), "{}", number);
+                } else {
+                    // Rather one too many than one that is said to be over and is not.
+                    prop_assert!(is_spoiled || !failed.contains(&number), "{}", number);
+                }
+            }
+            prop_assert!(!numbers.is_spoiled(3, Line::Exchanges, 0) && !numbers.is_spoiled(4, LINE, 0));
+        }
+    }
+
+    #[test]
+    fn numbers_that_come_round_again_are_new() {
+        let mut numbers = Numbers::default();
+        numbers.spoil(
+            0,
+            LINE,
+            numbers.0.get(&(0, LINE)).map_or(0, |count| count.next),
+        );
+        assert!(numbers.is_spoiled(0, LINE, 0));
+        numbers.0.get_mut(&(0, LINE)).unwrap().next = FORGOTTEN + 1;
+        numbers.begin(0, LINE);
+        assert!(!numbers.is_spoiled(0, LINE, 0));
+        assert!(numbers.is_ahead(0, LINE, FORGOTTEN + 2));
+        assert!(!numbers.is_ahead(0, LINE, FORGOTTEN + 1));
+    }
+}
