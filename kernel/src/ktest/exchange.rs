@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use hearth_abi::exchange::{FOREVER, Kind, OPERATION_BYTES, Operation, Status};
+use hearth_abi::exchange::{ANY_RANK, ANY_TAG, FOREVER, Kind, OPERATION_BYTES, Operation, Status};
 use hearth_abi::linux::{map, prot};
 use hearth_abi::sysno;
 use netstack::exchange::{Event, Layout, Op, Part, Side};
@@ -341,6 +341,115 @@ pub fn no_table() -> Outcome {
     Ok(())
 }
 
+/// A receive of any rank and any tag says whose message it got; nothing else may have such a flag.
+pub fn from_any() -> Outcome {
+    let mut script = Script::new();
+    let any = Operation {
+        flags: ANY_RANK | ANY_TAG,
+        rank: 0,
+        tag: 0,
+        ..receive(BUFFER, 100)
+    };
+    post(&mut script, &any, 1);
+    wait(&mut script, &[1]);
+    let wrong = [
+        Operation {
+            flags: ANY_RANK,
+            ..send(DATA, 1)
+        },
+        Operation {
+            flags: 4,
+            ..receive(BUFFER, 100)
+        },
+    ];
+    for wrong in wrong {
+        let at = script.words(&words(&wrong));
+        let arguments = [at, OPERATION_BYTES as u64];
+        script.fails(sysno::HEARTH_POST, &arguments, Errno::EINVAL);
+    }
+    let mut control = control(script.program(), 3);
+    let others = ranks(&mut control);
+    let message = from_one(others, pattern(100, 4));
+    others.plan(time::now() + Micros::from_millis(20), 1, message);
+    let exit = run(&mut control)?;
+    expect(&exit.report, ExitStatus::Exited(0))?;
+    let output = control.output(1);
+    let status = Status::from_bytes(output.first_chunk().ok_or("no status")?);
+    let expected = Status {
+        error: 0,
+        rank: 1,
+        tag: TAG,
+        bytes: 100,
+    };
+    check!(status == expected, "{status:?}");
+    Ok(())
+}
+
+/// Exchanges of many ranks with lists take no more of the heap than there is: the one too many is refused, and afterwards all
+/// of it is there again.
+pub fn many_lists() -> Outcome {
+    const SIZE: u32 = 16_384;
+    const LIST: u64 = SIZE as u64 * 8;
+    let flags = map::PRIVATE | map::ANONYMOUS | map::FIXED;
+    let mapping = [
+        MAPPED,
+        2 * LIST,
+        prot::READ | prot::WRITE,
+        flags,
+        u64::MAX,
+        0,
+    ];
+    // A call that writes a 1: one byte goes to rank 1, which never takes it.
+    let one = [0, 8, MAPPED + 8];
+    let exchange = Operation {
+        kind: Kind::AllToAll as u16,
+        send: DATA,
+        receive: BUFFER,
+        send_counts: MAPPED,
+        send_offsets: MAPPED + LIST,
+        receive_counts: MAPPED + LIST,
+        receive_offsets: MAPPED + LIST,
+        ..Operation::default()
+    };
+    let alone = |program: Vec<u8>| {
+        let mut control = FakeControl::new(program);
+        control.set_size(SIZE);
+        control.exchange.set_key(KEY);
+        control
+    };
+    let mut script = Script::new();
+    script
+        .call(sysno::MMAP, &mapping, MAPPED)
+        .call(sysno::SCHED_GETAFFINITY, &one, 8);
+    post(&mut script, &exchange, 1);
+    let exit = run(&mut alone(script.program()))?;
+    expect(&exit.report, ExitStatus::Exited(0))?;
+    let room = mm::heap_room_bytes();
+    let mut table = Vec::new();
+    let mut call = |number: u64, arguments: &[u64]| {
+        table.push(number);
+        table.extend_from_slice(arguments);
+        table.resize(table.len().next_multiple_of(TABLE_WORDS), 0);
+    };
+    call(sysno::MMAP, &mapping);
+    call(sysno::SCHED_GETAFFINITY, &one);
+    for _ in 2..TABLE_CALLS {
+        let at = DATA + TABLE_CALLS * TABLE_WORDS as u64 * 8;
+        call(sysno::HEARTH_POST, &[at, OPERATION_BYTES as u64]);
+    }
+    table.extend(words(&exchange));
+    let data: Vec<u8> = table.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let exit = run(&mut alone(file_with(test_programs::call_table(), &data, 1)))?;
+    expect(&exit.report, ExitStatus::Exited(0))?;
+    drop((table, data));
+    let after = mm::heap_room_bytes();
+    check!(
+        after >= room,
+        "{after} bytes of the heap are left of {room}"
+    );
+    Ok(())
+}
+
 /// Random operations and waits end at worst the program, whatever comes from the other rank meanwhile.
 pub fn hostile() -> Outcome {
     const ROUNDS: u32 = 60;
@@ -385,6 +494,7 @@ pub fn hostile() -> Outcome {
             };
             structures.extend(words(&Operation {
                 kind: (random / 8 % 5) as u16,
+                flags: (random >> 56) as u16 % 4 * u16::from(random >> 58 & 3 == 0),
                 rank: (random / 64 % 4) as u32 % 3,
                 context: (random / 256 % 2) as u32,
                 tag: (random / 512 % 2) as u32,

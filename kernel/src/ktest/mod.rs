@@ -121,6 +121,8 @@ const TESTS: &[Test] = &[
     test("exchange-unmapped", exchange::unmapped),
     test("exchange-ended", exchange::ended),
     test("exchange-no-table", exchange::no_table),
+    test("exchange-any", exchange::from_any),
+    test("exchange-heap", exchange::many_lists),
     test("exchange-hostile", exchange::hostile),
     // The heap holds the file, which must fit a large page.
     test_that("large-text", warm::large_text, " memory=512M"),

@@ -55,7 +55,8 @@ struct hearth_status {
 
 /* Messages. A receive takes the messages of one rank with one tag, in the order in which they were sent. A send returns when its bytes may
  * be used again: of a message longer than a datagram when it has been received. status may be NULL. Instead of a rank or a tag a receive
- * may take any; status says whose message it was. One that takes any rank's fails with HEARTH_ELOST when a rank has ended. */
+ * may take any; status says whose message it was. One that takes any rank's fails with HEARTH_ELOST once for each rank
+ * that has ended. */
 #define HEARTH_ANY_RANK (-1)
 #define HEARTH_ANY_TAG UINT32_MAX /* not to be sent */
 int hearth_send(const void *data, size_t bytes, int to, uint32_t tag);

@@ -278,7 +278,7 @@ impl Rank {
                     .find(|((from, to, context, tag), line)| {
                         (*to, *context) == (me, operation.context)
                             && (has(ANY_RANK) || *from == operation.rank)
-                            && (has(ANY_TAG) || *tag == line_tag)
+                            && (has(ANY_TAG) && *tag <= u32::MAX.into() || *tag == line_tag)
                             && !line.is_empty()
                     });
                 let Some((line, waiting)) = found else {

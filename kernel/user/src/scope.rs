@@ -130,7 +130,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// Begins to receive the next message of a rank or of any, with a tag or with any; [`Received`] says whose it was. One that
-    /// takes any rank's fails when a rank has ended.
+    /// takes any rank's fails with [`crate::Error::Lost`] once for each rank that has ended.
     ///
     /// # Errors
     /// Those of [`Scope::receive`].

@@ -71,6 +71,31 @@ fn reductions_are_what_one_rank_would_compute() {
 }
 
 #[test]
+fn messages_of_any_rank_say_whose_they_are() {
+    for size in [1, 2, 5] {
+        run(size, |world| {
+            if world.rank() > 0 {
+                let me = world.rank();
+                world.send(0, 100 + me, &[u64::from(me); 3]).unwrap();
+                return world.barrier().unwrap();
+            }
+            let mut ranks: Vec<u32> = (1..size)
+                .map(|_| {
+                    let mut into = [0_u64; 5];
+                    let got = world.receive_any(None, None, &mut into).unwrap();
+                    assert_eq!((got.tag, got.count), (100 + got.rank, 3));
+                    assert_eq!(into, [1, 1, 1, 0, 0].map(|one| one * u64::from(got.rank)));
+                    got.rank
+                })
+                .collect();
+            ranks.sort_unstable();
+            assert!(ranks.into_iter().eq(1..size));
+            world.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
 fn all_ranks_get_the_same_bits_of_a_floating_point_sum() {
     for size in SIZES {
         for count in [3, 9_000] {

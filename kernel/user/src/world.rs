@@ -99,7 +99,7 @@ impl World {
     }
 
     /// Receives the next message of a rank or of any, with a tag or with any; what it gives says whose it was. One that takes any
-    /// rank's fails when a rank has ended.
+    /// rank's fails with [`crate::Error::Lost`] once for each rank that has ended.
     ///
     /// # Errors
     /// Those of [`World::receive`].

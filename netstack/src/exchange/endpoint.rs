@@ -16,7 +16,7 @@ use super::barrier::Barrier;
 use super::credit::Credit;
 use super::grants::{Grants, Train};
 use super::incoming::Receiving;
-use super::letters::{Letters, Sending};
+use super::letters::{Letters, MAX_WITHDRAWN, Sending};
 use super::liveness::{Liveness, Verdict};
 use super::message::{BlockId, Body, Item, NOBODY, NUMBER_MASK, Packet};
 use super::numbers::{Line, Numbers};
@@ -54,7 +54,8 @@ pub struct Endpoint {
     early: BTreeMap<(u16, u32, Rank), u64>,
     /// Stages whose token came before this rank reached the barrier.
     early_tokens: BTreeMap<(u16, u32), u32>,
-    lost: BTreeMap<Rank, ()>,
+    /// Ranks that are lost, and whether a receive from any rank has failed for it.
+    lost: BTreeMap<Rank, bool>,
     left: bool,
     quiet_at: Instant,
     outbox: Outbox,
@@ -135,7 +136,12 @@ impl Endpoint {
         op: Op,
         memory: &mut dyn Memory,
     ) -> Result<OpId, PostError> {
-        self.check(&op)?;
+        if let Err(error) = self.check(&op) {
+            if let (PostError::Lost(rank), Op::Receive { from: None, .. }) = (error, &op) {
+                self.lost.insert(rank, true);
+            }
+            return Err(error);
+        }
         let id = OpId(self.next_op);
         self.next_op = self.next_op.wrapping_add(1);
         match op {
@@ -221,7 +227,7 @@ impl Endpoint {
             } => {
                 let lost = match from {
                     Some(from) => self.lost.contains_key(from).then_some(*from),
-                    None => self.lost.keys().next().copied(),
+                    None => self.lost_of_any(),
                 };
                 let receiving = Receiving {
                     op: OpId(0),
@@ -246,8 +252,18 @@ impl Endpoint {
                 self.nobody_is_lost()
             }
             Op::Barrier { .. } => self.nobody_is_lost(),
+            Op::Send { .. } if self.letters.withdrawn() >= MAX_WITHDRAWN => Err(PostError::Full),
             Op::Send { .. } => Ok(()),
         }
+    }
+
+    /// For whose sake a receive from any rank fails now: once for each rank, so that a program that expects ranks to end can go
+    /// on; always where nobody is left.
+    fn lost_of_any(&self) -> Option<Rank> {
+        let is_alone = self.lost.len() + 1 == self.config.size as usize;
+        let mut lost = self.lost.iter();
+        lost.find(|(_, told)| is_alone || !**told)
+            .map(|(rank, _)| *rank)
     }
 
     fn check_layout(&self, layout: &Layout) -> Result<(), PostError> {
@@ -372,7 +388,6 @@ impl Endpoint {
         if rank == me || rank.0 >= size || self.lost.contains_key(&rank) {
             return;
         }
-        self.lost.insert(rank, ());
         // Others hear of it from this rank, in as many steps as the number of ranks has binary digits.
         let mut step = 1;
         while step < size {
@@ -383,7 +398,8 @@ impl Endpoint {
             step *= 2;
         }
         let io = io!(self, now);
-        self.letters.lose(rank, io);
+        let told = self.letters.lose(rank, io);
+        self.lost.insert(rank, told);
         self.exchanges
             .iter_mut()
             .for_each(|exchange| exchange.fail(Error::RankLost(rank)));

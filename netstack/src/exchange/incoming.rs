@@ -584,8 +584,14 @@ impl Incoming {
     }
 
     /// A rank is lost: what was to come from it fails, and receives from any rank, which might wait for it. Short messages that are
-    /// here can still be received.
-    pub(super) fn lose(&mut self, rank: Rank, io: &mut Io<'_>, events: &mut VecDeque<Event>) {
+    /// here can still be received. Returns whether a receive from any rank failed.
+    pub(super) fn lose(
+        &mut self,
+        rank: Rank,
+        io: &mut Io<'_>,
+        events: &mut VecDeque<Event>,
+    ) -> bool {
+        let any = self.posted.iter().any(|receiving| receiving.from.is_none());
         let error = Error::RankLost(rank);
         self.posted.retain(|receiving| {
             let stays = receiving.from.is_some_and(|from| from != rank);
@@ -596,7 +602,7 @@ impl Incoming {
             stays
         });
         let Some(from) = self.from.get_mut(&rank) else {
-            return;
+            return any;
         };
         for transfer in core::mem::take(&mut from.transfers).into_values() {
             io.credit.change(transfer.inbound.outstanding(), 0);
@@ -607,6 +613,7 @@ impl Incoming {
         from.unexpected
             .retain(|letter| !matches!(letter.content, Content::There));
         self.waiting -= before - from.unexpected.len();
+        any
     }
 
     /// An operation is not wanted any more.

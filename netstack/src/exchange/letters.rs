@@ -33,6 +33,9 @@ const KNOWN_WAIT: Micros = Micros::from_millis(100);
 /// Most that the wait doubles.
 const MAX_DOUBLINGS: u32 = 8;
 
+/// Messages that were taken back and whose receivers have not said that they know: who takes back more must wait.
+pub(super) const MAX_WITHDRAWN: usize = 1024;
+
 /// What a message that waits for its receiver costs beside its bytes, so that empty ones are bounded too.
 const LETTER_COST: usize = 64;
 
@@ -94,6 +97,7 @@ pub(super) struct Letters {
     ready: VecDeque<(Rank, u32)>,
     copied: usize,
     copies_most: usize,
+    withdrawn: usize,
     due: Instant,
     pub events: VecDeque<Event>,
 }
@@ -124,6 +128,7 @@ impl Letters {
             ready: VecDeque::new(),
             copied: 0,
             copies_most: bytes,
+            withdrawn: 0,
             due: Instant::FAR_FUTURE,
             events: VecDeque::new(),
         }
@@ -137,6 +142,11 @@ impl Letters {
     /// Messages of this rank whose receiver has not said that it has them.
     pub(super) fn unacknowledged(&self) -> usize {
         self.out.values().map(|out| out.letters.len()).sum()
+    }
+
+    /// Messages that were taken back, as far as their receivers have not said that they know.
+    pub(super) fn withdrawn(&self) -> usize {
+        self.withdrawn
     }
 
     /// A rank has something of this one still to receive.
@@ -330,6 +340,7 @@ impl Letters {
         };
         if let Some(letter) = out.letters.remove(at) {
             self.copied -= letter.copy.as_ref().map_or(0, |copy| charge(copy.len()));
+            self.withdrawn -= usize::from(letter.state == State::Withdrawn);
             io.grants.remove((0, from, BlockId::Message(number)));
             if let Some(op) = letter.op {
                 self.done(op, letter.offer.bytes, from, letter.offer.tag);
@@ -381,11 +392,12 @@ impl Letters {
             .chain(self.incoming.waits_for())
     }
 
-    /// A rank is lost: what needs it fails.
-    pub(super) fn lose(&mut self, rank: Rank, io: &mut Io<'_>) {
+    /// A rank is lost: what needs it fails. Returns whether a receive from any rank did.
+    pub(super) fn lose(&mut self, rank: Rank, io: &mut Io<'_>) -> bool {
         if let Some(out) = self.out.remove(&rank) {
             for letter in out.letters {
                 self.copied -= letter.copy.as_ref().map_or(0, |copy| charge(copy.len()));
+                self.withdrawn -= usize::from(letter.state == State::Withdrawn);
                 if let Some(op) = letter.op {
                     self.events.push_back(Event::Failed {
                         op,
@@ -394,9 +406,9 @@ impl Letters {
                 }
             }
         }
-        self.incoming.lose(rank, io, &mut self.events);
         io.grants
             .retain(|to, block| to != rank || !matches!(block, BlockId::Message(_)));
+        self.incoming.lose(rank, io, &mut self.events)
     }
 
     /// An operation is not wanted any more: its memory is not touched again.
@@ -405,6 +417,7 @@ impl Letters {
             let mut letters = out.letters.iter_mut();
             if let Some(letter) = letters.find(|letter| letter.op == Some(op)) {
                 letter.op = None;
+                self.withdrawn += 1;
                 self.due = self.due.min(letter.withdraw(*to, io));
             }
         }
@@ -422,14 +435,18 @@ impl Letters {
         for (to, out) in &mut self.out {
             let copies = out.letters.iter().any(|letter| letter.copy.is_some());
             if !copies && !out.letters.is_empty() {
+                let withdrawn = out.letters.iter().filter(|l| l.state == State::Withdrawn);
+                self.withdrawn -= withdrawn.count();
                 out.letters.clear();
                 io.grants
                     .retain(|at, block| at != *to || !matches!(block, BlockId::Message(_)));
                 io.outbox.push(*to, Item::Lost(io.me));
             }
             // Copies that come behind them are still received.
-            for letter in out.letters.iter_mut().filter(|l| l.copy.is_none()) {
+            let fresh = |l: &&mut Outgoing| l.copy.is_none() && l.state != State::Withdrawn;
+            for letter in out.letters.iter_mut().filter(fresh) {
                 letter.op = None;
+                self.withdrawn += 1;
                 self.due = self.due.min(letter.withdraw(*to, io));
             }
         }

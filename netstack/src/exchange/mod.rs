@@ -256,7 +256,7 @@ pub enum Error {
 /// Why an operation was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostError {
-    /// [`MAX_OPS`] operations are under way: wait for one.
+    /// [`MAX_OPS`] operations are under way, or too many messages were taken back at once: wait for one.
     Full,
     /// There is no such rank.
     BadRank,

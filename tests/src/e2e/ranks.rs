@@ -34,6 +34,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: misuse,
     },
     Scenario {
+        name: "ranks-hostile",
+        boot: Boot::Network,
+        run: hostile,
+    },
+    Scenario {
         name: "ranks-schemes",
         boot: Boot::Network,
         run: schemes,
@@ -105,6 +110,20 @@ fn misuse(cluster: &Cluster) -> Result<()> {
     for ranks in [2, 4] {
         let said = good(cluster, "ranks-misuse", ranks, &[])?;
         ensure!(said.contains("every mistake has its error"), "{said}");
+    }
+    Ok(())
+}
+
+/// What a program should not do harms neither its node nor the next job.
+fn hostile(cluster: &Cluster) -> Result<()> {
+    for ranks in [2, 4] {
+        let said = good(cluster, "ranks-hostile", ranks, &[])?;
+        ensure!(said.contains("the node goes on"), "{said}");
+        // It ends with everything outstanding, three times; then another program finds a node as good as new.
+        for _ in 0..3 {
+            good(cluster, "ranks-hostile", ranks, &["exit"])?;
+        }
+        examples(cluster, "c", ranks)?;
     }
     Ok(())
 }

@@ -118,6 +118,23 @@ fn what_is_taken_back_before_it_is_known_is_passed_over() {
 }
 
 #[test]
+fn only_so_many_can_be_taken_back_before_it_is_known() {
+    let mut net = pair(5_000, 0);
+    let mut posted = 0;
+    while let Ok(op) = net.ranks[0].post(net.now, send(1, 1, 0, 5_000), &mut net.memory[0]) {
+        net.cancel(0, op);
+        posted += 1;
+    }
+    assert_eq!(posted, letters::MAX_WITHDRAWN);
+    net.go_on(Micros::from_secs(3));
+    net.post(0, send(1, 1, 1, 5_000));
+    net.post(1, receive(0, 1, 1, 5_000));
+    net.run(1, Micros::from_secs(1));
+    assert_done(&net);
+    net.check_nothing_is_kept();
+}
+
+#[test]
 fn a_message_whose_memory_is_gone_is_not_delivered_as_zeros() {
     for loss in [0, 20] {
         let mut net = pair(700, loss);
@@ -428,13 +445,34 @@ fn a_receive_may_take_any_sender_and_any_tag() {
         assert_eq!(peers[0], 3, "{found:?}");
         assert_eq!(found.len(), 3);
         assert_eq!(net.memory[0].0[2][0], 3);
-        // Nobody is left who could send when a rank has ended.
+        // It fails for each rank that is lost, once.
         net.events[0].clear();
         let last = net.post(0, from_any(None, 5));
         net.dead[1] = true;
         net.go_on(Micros::from_secs(6));
         assert_eq!(net.events[0], [failed(last, Error::RankLost(Rank(1)))]);
-        let again = net.ranks[0].post(net.now, from_any(None, 5), &mut net.memory[0]);
-        assert_eq!(again, Err(PostError::Lost(Rank(1))));
+        net.events[0].clear();
+        let again = net.post(0, from_any(None, 5));
+        net.post(2, send(0, 7, 0, 100));
+        net.go_on(Micros::from_secs(1));
+        assert_eq!(net.events[0], [done(again, 100, 2, 7)]);
+        let now = net.now;
+        for rank in [2, 3] {
+            let memory = &mut net.memory[0];
+            net.ranks[0].fail(now, Rank(rank));
+            for _ in 0..2 {
+                let found = net.ranks[0].post(now, from_any(None, 5), memory);
+                match found {
+                    Err(error) => assert!(matches!(error, PostError::Lost(_))),
+                    // The second time; but for the last rank there is nobody left.
+                    Ok(op) => {
+                        assert_eq!(rank, 2);
+                        net.ranks[0].cancel(now, op);
+                    }
+                }
+            }
+        }
+        let nobody = net.ranks[0].post(now, from_any(None, 5), &mut net.memory[0]);
+        assert!(matches!(nobody, Err(PostError::Lost(_))));
     }
 }
