@@ -385,6 +385,19 @@ pub fn from_any() -> Outcome {
     Ok(())
 }
 
+/// Lets the heap grow as far as it may, so that its pages are not taken for those of a program.
+fn fill_heap() {
+    const PIECES: usize = 256;
+    let mut pieces: Vec<Vec<u8>> = Vec::with_capacity(PIECES);
+    while pieces.len() < PIECES {
+        let mut piece = Vec::new();
+        if piece.try_reserve_exact(32 << 10).is_err() {
+            break;
+        }
+        pieces.push(piece);
+    }
+}
+
 /// Exchanges of many ranks with lists take no more of the heap than there is: the one too many is refused, and afterwards all
 /// of it is there again.
 pub fn many_lists() -> Outcome {
@@ -417,6 +430,7 @@ pub fn many_lists() -> Outcome {
         control.exchange.set_key(KEY);
         control
     };
+    fill_heap();
     let mut script = Script::new();
     script
         .call(sysno::MMAP, &mapping, MAPPED)

@@ -56,6 +56,8 @@ pub struct Endpoint {
     early_tokens: BTreeMap<(u16, u32), u32>,
     /// Ranks that are lost, and whether a receive from any rank has failed for it.
     lost: BTreeMap<Rank, bool>,
+    /// The first of them: programs that end because of it are lost later, and it is the one to be named.
+    first_lost: Option<Rank>,
     left: bool,
     quiet_at: Instant,
     outbox: Outbox,
@@ -110,6 +112,7 @@ impl Endpoint {
             early: BTreeMap::new(),
             early_tokens: BTreeMap::new(),
             lost: BTreeMap::new(),
+            first_lost: None,
             left: false,
             quiet_at: Instant::ZERO,
             outbox: Outbox::default(),
@@ -285,10 +288,8 @@ impl Endpoint {
     }
 
     fn nobody_is_lost(&self) -> Result<(), PostError> {
-        self.lost
-            .keys()
-            .next()
-            .map_or(Ok(()), |rank| Err(PostError::Lost(*rank)))
+        self.first_lost
+            .map_or(Ok(()), |rank| Err(PostError::Lost(rank)))
     }
 
     fn begin_exchange(&mut self, now: Instant, op: OpId, context: u16, send: Side, receive: Side) {
@@ -400,6 +401,7 @@ impl Endpoint {
         let io = io!(self, now);
         let told = self.letters.lose(rank, io);
         self.lost.insert(rank, told);
+        self.first_lost.get_or_insert(rank);
         self.exchanges
             .iter_mut()
             .for_each(|exchange| exchange.fail(Error::RankLost(rank)));
@@ -427,13 +429,25 @@ impl Endpoint {
         // Who has a message of this rank to come hears of the end afterwards, when it asks.
         waiting.retain(|rank| *rank != me && !self.letters.has_for(*rank));
         for rank in waiting {
-            self.outbox.push(rank, Item::Lost(me));
+            self.tell_left(rank);
         }
         self.early.clear();
         self.early_tokens.clear();
         self.letters.leave(io!(self, now));
         self.linger(now);
         self.settle(now);
+    }
+
+    /// Tells a rank that the program has ended, and first of whom it had lost before.
+    fn tell_left(&mut self, to: Rank) {
+        for lost in self.first_lost.into_iter().chain([self.config.me]) {
+            self.outbox.push(to, Item::Lost(lost));
+        }
+    }
+
+    /// The rank that was lost first.
+    pub fn first_lost(&self) -> Option<Rank> {
+        self.first_lost
     }
 
     fn linger(&mut self, now: Instant) {

@@ -46,11 +46,11 @@ pub fn job_of(datagram: &[u8]) -> Option<JobId> {
 }
 
 /// For a job that has ended on this node: the answer to a datagram of one of its other ranks, which tells it that this one
-/// is gone. `peer_key` is the key that endpoints are given.
+/// is gone, and first whom it had lost before. `peer_key` is the key that endpoints are given.
 pub fn answer_gone(
     peer_key: &Key,
     epoch: u16,
-    me: Rank,
+    (me, lost): (Rank, Option<Rank>),
     datagram: &[u8],
     out: &mut [u8],
 ) -> Option<(Rank, usize)> {
@@ -67,7 +67,7 @@ pub fn answer_gone(
     }
     let gone = Packet {
         from: me,
-        body: Body::Control(alloc::vec![Item::Lost(me)]),
+        body: Body::Control(lost.into_iter().chain([me]).map(Item::Lost).collect()),
     };
     Some((packet.from, emit(&key, job, &gone, out)?))
 }
@@ -618,14 +618,27 @@ mod tests {
             body: Body::Control(alloc::vec![Item::Ping { question: 9 }]),
         };
         let length = emit(&key, JOB, &ping, &mut out).unwrap();
-        let (to, answered) =
-            answer_gone(&peer_key, epoch, Rank(6), &out[..length], &mut answer).unwrap();
+        let (to, answered) = answer_gone(
+            &peer_key,
+            epoch,
+            (Rank(6), Some(Rank(3))),
+            &out[..length],
+            &mut answer,
+        )
+        .unwrap();
         assert_eq!(to, Rank(2));
         let (packet, _) = parse(&key, JOB, &answer[..answered]).unwrap();
-        assert_eq!(packet.body, Body::Control(alloc::vec![Item::Lost(Rank(6))]));
+        let lost = alloc::vec![Item::Lost(Rank(3)), Item::Lost(Rank(6))];
+        assert_eq!(packet.body, Body::Control(lost));
         // The answer is not answered.
         assert_eq!(
-            answer_gone(&peer_key, epoch, Rank(2), &answer[..answered], &mut out),
+            answer_gone(
+                &peer_key,
+                epoch,
+                (Rank(2), None),
+                &answer[..answered],
+                &mut out
+            ),
             None
         );
     }

@@ -116,7 +116,8 @@ pub struct Exchange {
     unreachable: bool,
     /// An operation has finished since [`Self::take_news`].
     news: bool,
-    ended: VecDeque<(JobId, Rank, Key)>,
+    /// Jobs that have ended, with the rank that this was, the one that was lost first, and the key.
+    ended: VecDeque<(JobId, (Rank, Option<Rank>), Key)>,
     answers: VecDeque<Answer>,
 }
 
@@ -253,10 +254,10 @@ impl Exchange {
 
     /// The job is over on this node; the program's memory is not touched after this.
     pub fn close(&mut self) {
-        self.endpoint = None;
+        let lost = self.endpoint.take().and_then(|end| end.first_lost());
         if let Some(job) = self.job.take().filter(|job| job.size > 1) {
             self.ended.truncate(ENDED_MAX - 1);
-            self.ended.push_front((job.id, job.me, job.key));
+            self.ended.push_front((job.id, (job.me, lost), job.key));
         }
         self.view = None;
         self.posted.clear();
@@ -280,18 +281,18 @@ impl Exchange {
                 endpoint.handle_datagram(now, arrived.bytes, &mut memory);
             }
             self.take_events();
-        } else if let Some(&(_, me, key)) = self.ended.iter().find(|ended| ended.0 == id) {
-            self.answer(arrived, me, &key);
+        } else if let Some(&(_, ranks, key)) = self.ended.iter().find(|ended| ended.0 == id) {
+            self.answer(arrived, ranks, &key);
         }
     }
 
     /// Tells a rank of a job that has ended here that it need not wait.
-    fn answer(&mut self, arrived: &PeerDatagram<'_>, me: Rank, key: &Key) {
+    fn answer(&mut self, arrived: &PeerDatagram<'_>, ranks: (Rank, Option<Rank>), key: &Key) {
         if self.answers.len() >= ANSWERS_MAX {
             return;
         }
         let mut datagram = vec![0; MAX_DATAGRAM];
-        if let Some((_, length)) = answer_gone(key, 0, me, arrived.bytes, &mut datagram) {
+        if let Some((_, length)) = answer_gone(key, 0, ranks, arrived.bytes, &mut datagram) {
             datagram.truncate(length);
             let route = Route {
                 address: arrived.from,

@@ -59,7 +59,7 @@ impl Endpoint {
         memory: &mut dyn Memory,
     ) {
         if self.left {
-            return self.outbox.push(from, Item::Lost(self.config.me));
+            return self.tell_left(from);
         }
         let (letters, io) = (&mut self.letters, io!(self, now));
         letters
@@ -213,7 +213,7 @@ impl Endpoint {
     /// Of an exchange that this rank has not begun, or that is over here.
     fn stray_item(&mut self, now: Instant, from: Rank, (context, number): (u16, u32), item: Item) {
         if self.left && self.is_ahead(context, number) {
-            return self.outbox.push(from, Item::Lost(self.config.me));
+            return self.tell_left(from);
         }
         let block = BlockId::Exchange(context, number);
         if self.is_ahead(context, number) {
@@ -237,8 +237,8 @@ impl Endpoint {
             }
             // It is over here, so nothing was to be sent to that rank; or it failed.
             Item::Ready { .. } | Item::WhoIsReady { .. } | Item::Pull { .. } => {
-                if let Some(lost) = self.lost.keys().next() {
-                    self.outbox.push(from, Item::Lost(*lost));
+                if let Some(lost) = self.first_lost {
+                    self.outbox.push(from, Item::Lost(lost));
                 } else if is_spoiled || matches!(item, Item::WhoIsReady { .. }) {
                     let gone = is_spoiled;
                     self.outbox.push(from, Item::Refuse { block, gone });
@@ -274,16 +274,15 @@ impl Endpoint {
         }
         let is_spoiled = (self.numbers).is_spoiled(context, Line::Barriers, number);
         let is_over = !self.numbers.is_ahead(context, Line::Barriers, number);
-        let lost = self.lost.keys().next();
-        let answer = match lost {
+        let answer = match self.first_lost {
             // This rank was in all of its stages.
             _ if is_over && !is_spoiled => Item::Arrived {
                 context,
                 number,
                 stage,
             },
-            _ if self.left => Item::Lost(self.config.me),
-            Some(lost) if is_spoiled => Item::Lost(*lost),
+            _ if self.left => return self.tell_left(from),
+            Some(lost) if is_spoiled => Item::Lost(lost),
             None if is_spoiled => Item::Broken { context, number },
             _ => return,
         };
@@ -293,10 +292,10 @@ impl Endpoint {
     /// A rank asks whether this one is there. Who has a message to come from a program that has ended hears of the end after that.
     fn asked_presence(&mut self, from: Rank, question: u32) {
         if self.left && !self.letters.has_for(from) {
-            return self.outbox.push(from, Item::Lost(self.config.me));
+            return self.tell_left(from);
         }
-        if let Some(lost) = self.lost.keys().next() {
-            self.outbox.push(from, Item::Lost(*lost));
+        if let Some(lost) = self.first_lost {
+            self.outbox.push(from, Item::Lost(lost));
         }
         self.outbox.push(from, Item::Pong { question });
     }

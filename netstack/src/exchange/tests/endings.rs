@@ -299,6 +299,42 @@ fn messages_sent_before_the_end_are_received_though_others_were_outstanding() {
     );
 }
 
+#[test]
+fn the_first_rank_that_is_lost_is_named_though_others_end_because_of_it() {
+    let mut net = Net::new(4, Scheme::Default, 0, 1);
+    for rank in [0, 2] {
+        net.post(rank, Op::Barrier { context: 0 });
+    }
+    net.ranks[3].leave(net.now);
+    // Rank 1 hears of nothing yet.
+    net.dead[1] = true;
+    net.go_on(Micros::from_millis(900));
+    net.dead[1] = false;
+    for rank in [0, 2] {
+        let error = Error::RankLost(Rank(3));
+        assert_eq!(net.events[rank], [failed(OpId(0), error)], "rank {rank}");
+        net.ranks[rank].leave(net.now);
+    }
+    // Who comes late asks one that ended because of it.
+    net.dead[3] = true;
+    net.post(1, Op::Barrier { context: 0 });
+    net.go_on(Micros::from_secs(1));
+    let named = |event: &Event| {
+        matches!(
+            event,
+            Event::Failed {
+                error: Error::RankLost(Rank(3)),
+                ..
+            }
+        )
+    };
+    assert!(
+        net.events[1].len() == 1 && named(&net.events[1][0]),
+        "{:?}",
+        net.events[1]
+    );
+}
+
 /// Memory that counts what is read of it.
 struct Counted(Buffers, u64);
 
