@@ -272,6 +272,13 @@ impl Exchange {
         credit.change(outstanding, 0);
     }
 
+    /// Something is still to come from this rank, or to be taken by it.
+    pub(super) fn needs(&self, rank: Rank) -> bool {
+        let to = self.order.round(self.me, rank);
+        let from = self.order.round(rank, self.me);
+        !self.sent.contains(to) || !self.got.contains(from)
+    }
+
     /// Ranks that this one waits for: some in each direction, others in each turn.
     pub(super) fn waits_for(&self, turn: u32) -> impl Iterator<Item = Rank> {
         let rounds = self.order.rounds();

@@ -252,9 +252,12 @@ impl Endpoint {
                 if send.layout.part(me).bytes != receive.layout.part(me).bytes {
                     return Err(PostError::BadLayout);
                 }
-                self.nobody_is_lost()
+                let needs = |rank: &&Rank| {
+                    send.layout.part(**rank).bytes > 0 || receive.layout.part(**rank).bytes > 0
+                };
+                self.nobody_is_lost(self.lost.keys().any(|rank| needs(&rank)))
             }
-            Op::Barrier { .. } => self.nobody_is_lost(),
+            Op::Barrier { .. } => self.nobody_is_lost(!self.lost.is_empty()),
             Op::Send { .. } if self.letters.withdrawn() >= MAX_WITHDRAWN => Err(PostError::Full),
             Op::Send { .. } => Ok(()),
         }
@@ -287,9 +290,11 @@ impl Endpoint {
         }
     }
 
-    fn nobody_is_lost(&self) -> Result<(), PostError> {
-        self.first_lost
-            .map_or(Ok(()), |rank| Err(PostError::Lost(rank)))
+    fn nobody_is_lost(&self, needs_lost: bool) -> Result<(), PostError> {
+        match self.first_lost.filter(|_| needs_lost) {
+            Some(rank) => Err(PostError::Lost(rank)),
+            None => Ok(()),
+        }
     }
 
     fn begin_exchange(&mut self, now: Instant, op: OpId, context: u16, send: Side, receive: Side) {
@@ -402,12 +407,34 @@ impl Endpoint {
         let told = self.letters.lose(rank, io);
         self.lost.insert(rank, told);
         self.first_lost.get_or_insert(rank);
-        self.exchanges
-            .iter_mut()
-            .for_each(|exchange| exchange.fail(Error::RankLost(rank)));
-        self.barriers
-            .iter_mut()
-            .for_each(|barrier| barrier.fail(Error::RankLost(rank)));
+    }
+
+    /// What still needs a rank that is lost fails, with the first that was lost: whoever waits for a rank in which it failed
+    /// hears the same from that. A rank that had done its part and ended is no loss.
+    fn fail_without_lost(&mut self) {
+        let Some(first) = self.first_lost else {
+            return;
+        };
+        let me = self.config.me;
+        for exchange in &mut self.exchanges {
+            if self.lost.keys().any(|rank| exchange.needs(*rank)) {
+                exchange.fail(Error::RankLost(first));
+            }
+        }
+        for barrier in &mut self.barriers {
+            if barrier.result().is_none() && self.lost.contains_key(&barrier.waits_for(me)) {
+                barrier.fail(Error::RankLost(first));
+            }
+        }
+    }
+
+    /// Something under way needs this rank.
+    fn waits_for(&self, rank: Rank) -> bool {
+        let me = self.config.me;
+        let mut barriers = self.barriers.iter();
+        self.exchanges.iter().any(|exchange| exchange.needs(rank))
+            || barriers.any(|barrier| barrier.waits_for(me) == rank)
+            || self.letters.waits_for().any(|other| other == rank)
     }
 
     /// The program has ended: what is posted is cancelled, and peers that wait for this rank hear that it is gone. The
@@ -481,6 +508,7 @@ impl Endpoint {
     /// Takes the results of operations, and notes when something is due next.
     fn settle(&mut self, now: Instant) {
         self.eager = true;
+        self.fail_without_lost();
         let mut at = 0;
         while at < self.exchanges.len() {
             let Some(result) = self.exchanges[at].result() else {
@@ -554,7 +582,11 @@ impl Endpoint {
         let barriers = self.barriers.iter().map(|barrier| barrier.waits_for(me));
         let all = exchanges.chain(barriers).chain(self.letters.waits_for());
         let all = all.filter(|rank| *rank != me);
-        let verdicts = self.liveness.tick(now, all, &mut self.rng);
+        let all: Vec<Rank> = all.collect();
+        let asked = self.liveness.asked();
+        let done: Vec<Rank> = asked.filter(|rank| !self.waits_for(*rank)).collect();
+        self.liveness.forget(&done);
+        let verdicts = self.liveness.tick(now, all.into_iter(), &mut self.rng);
         for verdict in verdicts {
             match verdict {
                 Verdict::Ask(rank, question) => self.outbox.push(rank, Item::Ping { question }),

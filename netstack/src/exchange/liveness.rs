@@ -98,6 +98,17 @@ impl Liveness {
         }
     }
 
+    /// Ranks that were asked and have not answered.
+    pub(super) fn asked(&self) -> impl Iterator<Item = Rank> {
+        let asked = self.watched.iter().filter(|(_, watch)| watch.asked > 0);
+        asked.map(|(rank, _)| *rank)
+    }
+
+    /// Nothing is waited for from these any more: that they have ended is no loss.
+    pub(super) fn forget(&mut self, ranks: &[Rank]) {
+        self.watched.retain(|rank, _| !ranks.contains(rank));
+    }
+
     /// Something is waited for from now on, if it was not yet.
     pub(super) fn start(&mut self, now: Instant) {
         if self.next == Instant::FAR_FUTURE {

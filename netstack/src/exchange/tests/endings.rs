@@ -300,6 +300,33 @@ fn messages_sent_before_the_end_are_received_though_others_were_outstanding() {
 }
 
 #[test]
+fn a_rank_that_has_done_its_part_may_end() {
+    // Blocks from ranks 1 and 2 to rank 0 only, and rank 2 is late.
+    let mut net = Net::new(3, Scheme::Default, 0, 1);
+    let ops = exchange(&mut net, |_, to| if to == 0 { 9_000 } else { 0 });
+    net.post(0, ops[0].clone());
+    net.post(1, ops[1].clone());
+    net.go_on(Micros::from_millis(100));
+    assert_eq!(net.events[1].len(), 1);
+    net.ranks[1].leave(net.now);
+    // Somebody asks whether it is there.
+    net.ranks[0].fail(net.now, Rank(1));
+    net.go_on(Micros::from_millis(100));
+    assert_eq!(net.events[0], []);
+    net.post(2, ops[2].clone());
+    net.go_on(Micros::from_millis(300));
+    assert!(
+        net.events[0].iter().all(is_done) && net.events[0].len() == 1,
+        "{:?}",
+        net.events
+    );
+    check_received(&net, &ops[..1]);
+    // What needs it cannot be any more.
+    let barrier = net.ranks[0].post(net.now, Op::Barrier { context: 0 }, &mut net.memory[0]);
+    assert_eq!(barrier, Err(PostError::Lost(Rank(1))));
+}
+
+#[test]
 fn the_first_rank_that_is_lost_is_named_though_others_end_because_of_it() {
     let mut net = Net::new(4, Scheme::Default, 0, 1);
     for rank in [0, 2] {
