@@ -34,6 +34,8 @@ use crate::wire::key::Key;
 
 /// Tokens of barriers that this rank has not reached, by context and number.
 const MAX_EARLY_TOKENS: usize = 256;
+/// A barrier that is not done so long after a rank was lost needs that rank.
+const BARRIER_WITHIN: Micros = Micros::from_millis(500);
 /// Looks at who is there after which an exchange has others watched.
 const WATCH_TURN: u32 = 4;
 /// After the last operation: time in which peers that missed the last answers ask for them.
@@ -58,6 +60,7 @@ pub struct Endpoint {
     lost: BTreeMap<Rank, bool>,
     /// The first of them: programs that end because of it are lost later, and it is the one to be named.
     first_lost: Option<Rank>,
+    first_lost_at: Instant,
     left: bool,
     quiet_at: Instant,
     outbox: Outbox,
@@ -113,6 +116,7 @@ impl Endpoint {
             early_tokens: BTreeMap::new(),
             lost: BTreeMap::new(),
             first_lost: None,
+            first_lost_at: Instant::ZERO,
             left: false,
             quiet_at: Instant::ZERO,
             outbox: Outbox::default(),
@@ -132,7 +136,7 @@ impl Endpoint {
     /// Begins an operation. Short operations may be done at once; the event tells.
     ///
     /// # Errors
-    /// Why it was not taken; nothing has changed then.
+    /// Why it was not taken; nothing has changed then, but that one which needs a lost rank counts as posted and failed.
     pub fn post(
         &mut self,
         now: Instant,
@@ -140,8 +144,8 @@ impl Endpoint {
         memory: &mut dyn Memory,
     ) -> Result<OpId, PostError> {
         if let Err(error) = self.check(&op) {
-            if let (PostError::Lost(rank), Op::Receive { from: None, .. }) = (error, &op) {
-                self.lost.insert(rank, true);
+            if let PostError::Lost(rank) = error {
+                self.note_refused(&op, rank);
             }
             return Err(error);
         }
@@ -204,6 +208,21 @@ impl Endpoint {
         self.copy_own(memory);
         self.settle(now);
         Ok(id)
+    }
+
+    /// An operation was not taken because a rank is lost. Others that wait for this one in it are to hear of that.
+    fn note_refused(&mut self, op: &Op, lost: Rank) {
+        let (context, line) = match *op {
+            Op::Receive { from: None, .. } => {
+                self.lost.insert(lost, true);
+                return;
+            }
+            Op::AllToAll { context, .. } => (context, Line::Exchanges),
+            Op::Barrier { context } => (context, Line::Barriers),
+            Op::Send { .. } | Op::Receive { .. } => return,
+        };
+        let number = self.numbers.begin(context as u16, line);
+        self.numbers.spoil(context as u16, line, number);
     }
 
     fn check(&self, op: &Op) -> Result<(), PostError> {
@@ -406,12 +425,14 @@ impl Endpoint {
         let io = io!(self, now);
         let told = self.letters.lose(rank, io);
         self.lost.insert(rank, told);
-        self.first_lost.get_or_insert(rank);
+        if self.first_lost.is_none() {
+            (self.first_lost, self.first_lost_at) = (Some(rank), now);
+        }
     }
 
     /// What still needs a rank that is lost fails, with the first that was lost: whoever waits for a rank in which it failed
     /// hears the same from that. A rank that had done its part and ended is no loss.
-    fn fail_without_lost(&mut self) {
+    fn fail_without_lost(&mut self, now: Instant) {
         let Some(first) = self.first_lost else {
             return;
         };
@@ -421,8 +442,10 @@ impl Endpoint {
                 exchange.fail(Error::RankLost(first));
             }
         }
-        for barrier in &mut self.barriers {
-            if barrier.result().is_none() && self.lost.contains_key(&barrier.waits_for(me)) {
+        // One that all have reached is over by then.
+        let is_late = now >= self.first_lost_at + BARRIER_WITHIN;
+        for barrier in self.barriers.iter_mut().filter(|b| b.result().is_none()) {
+            if is_late || self.lost.contains_key(&barrier.waits_for(me)) {
                 barrier.fail(Error::RankLost(first));
             }
         }
@@ -508,7 +531,7 @@ impl Endpoint {
     /// Takes the results of operations, and notes when something is due next.
     fn settle(&mut self, now: Instant) {
         self.eager = true;
-        self.fail_without_lost();
+        self.fail_without_lost(now);
         let mut at = 0;
         while at < self.exchanges.len() {
             let Some(result) = self.exchanges[at].result() else {

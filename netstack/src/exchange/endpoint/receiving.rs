@@ -157,7 +157,9 @@ impl Endpoint {
                 let mut barriers = self.barriers.iter_mut();
                 let id = (context, number);
                 if let Some(barrier) = barriers.find(|b| (b.context, b.number) == id) {
-                    barrier.fail(Error::Withdrawn(from));
+                    // What that rank has lost is the reason, where there is such a one.
+                    let lost = self.first_lost.map(Error::RankLost);
+                    barrier.fail(lost.unwrap_or(Error::Withdrawn(from)));
                 }
             }
             other => self.exchange_item(now, from, other),
@@ -196,7 +198,11 @@ impl Endpoint {
             Item::Pull { pull, .. } => exchange.pulled(from, pull, io),
             Item::Got { .. } => exchange.acknowledged(from, io),
             Item::Served { serial, .. } => exchange.served(from, serial, io),
-            Item::Refuse { gone, .. } => exchange.refused(from, gone),
+            Item::Refuse { gone, .. } => match self.first_lost.filter(|_| gone) {
+                // What that rank has lost is the reason, where there is such a one.
+                Some(lost) => exchange.fail(Error::RankLost(lost)),
+                None => exchange.refused(from, gone),
+            },
             Item::Busy { .. } => exchange.busy(from, io),
             Item::ToMaster { step, .. } => exchange.hear_as_master(from, step, io),
             Item::FromMaster {
@@ -235,14 +241,21 @@ impl Endpoint {
                 };
                 self.outbox.push(from, again);
             }
-            // It is over here, so nothing was to be sent to that rank; or it failed.
-            Item::Ready { .. } | Item::WhoIsReady { .. } | Item::Pull { .. } => {
+            // It is over here: whatever this rank had for that one it has got.
+            Item::WhoIsReady { .. } if !is_spoiled => self.outbox.push(
+                from,
+                Item::Ready {
+                    context,
+                    number,
+                    bytes: 0,
+                    pushed: 0,
+                },
+            ),
+            Item::Ready { .. } | Item::WhoIsReady { .. } | Item::Pull { .. } if is_spoiled => {
                 if let Some(lost) = self.first_lost {
                     self.outbox.push(from, Item::Lost(lost));
-                } else if is_spoiled || matches!(item, Item::WhoIsReady { .. }) {
-                    let gone = is_spoiled;
-                    self.outbox.push(from, Item::Refuse { block, gone });
                 }
+                self.outbox.push(from, Item::Refuse { block, gone: true });
             }
             _ => {}
         }
@@ -274,19 +287,24 @@ impl Endpoint {
         }
         let is_spoiled = (self.numbers).is_spoiled(context, Line::Barriers, number);
         let is_over = !self.numbers.is_ahead(context, Line::Barriers, number);
-        let answer = match self.first_lost {
+        if is_over && !is_spoiled {
             // This rank was in all of its stages.
-            _ if is_over && !is_spoiled => Item::Arrived {
+            let token = Item::Arrived {
                 context,
                 number,
                 stage,
-            },
-            _ if self.left => return self.tell_left(from),
-            Some(lost) if is_spoiled => Item::Lost(lost),
-            None if is_spoiled => Item::Broken { context, number },
-            _ => return,
-        };
-        self.outbox.push(from, answer);
+            };
+            return self.outbox.push(from, token);
+        }
+        if self.left {
+            return self.tell_left(from);
+        }
+        if is_spoiled {
+            if let Some(lost) = self.first_lost {
+                self.outbox.push(from, Item::Lost(lost));
+            }
+            self.outbox.push(from, Item::Broken { context, number });
+        }
     }
 
     /// A rank asks whether this one is there. Who has a message to come from a program that has ended hears of the end after that.
