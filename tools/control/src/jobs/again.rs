@@ -18,6 +18,8 @@
 //! Invariant: a job keeps its number, its place in the queue and those that wait for it.
 
 use super::continued::Ranks;
+use std::collections::BTreeMap;
+
 use super::fabric::Fabric;
 use super::record::{Cause, Job};
 use super::{Runner, spec};
@@ -67,6 +69,17 @@ impl Runner {
             self.restore_one(now_us, job, programs);
         }
         self.restoring = false;
+        let programs = self.jobs.values().map(|job| &job.program);
+        let programs: BTreeMap<_, _> = programs
+            .map(|program| (program.hash(), program.clone()))
+            .collect();
+        // Nodes check pages against these lists at the end of a run; each is read from beside its program,
+        // or made from it. Nobody waits for that.
+        std::thread::spawn(move || {
+            for program in programs.into_values() {
+                drop(program.make_page_hashes());
+            }
+        });
     }
 
     fn restore_one(&mut self, now_us: u64, stored: Stored, programs: &ProgramStore) {
