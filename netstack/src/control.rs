@@ -326,10 +326,10 @@ impl Endpoint {
         self.jobs.adopt(spec, begun, ranks, node_limit)
     }
 
-    /// A node with an adopted rank is not waited for any longer; nothing happens if it has been heard. Should
-    /// it come back with the job, it is told to drop it.
-    pub fn abandon(&mut self, node: NodeId, job: JobId) {
-        self.jobs.abandon(node, job, &mut self.outbox);
+    /// A node with an adopted rank is not waited for any longer; false, and nothing happens, if it has been
+    /// heard. Should it come back with the job, it is told to drop it.
+    pub fn abandon(&mut self, node: NodeId, job: JobId) -> bool {
+        self.jobs.abandon(node, job, &mut self.outbox)
     }
 
     /// Asks a node to leave the cluster in good order and halt; it takes no job from now on.

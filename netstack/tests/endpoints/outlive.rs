@@ -233,7 +233,8 @@ fn a_node_that_does_not_come_back_is_given_up_and_drops_the_job_when_it_does() {
     adopted.expect("the endpoint is new");
     pair.advance(Micros::from_secs(60));
     assert_eq!(pair.take_control_events(), []);
-    pair.control.abandon(NodeId(3), JOB);
+    assert!(pair.control.abandon(NodeId(3), JOB));
+    assert!(!pair.control.abandon(NodeId(3), JOB));
     assert!(matches!(
         pair.take_control_events()[..],
         [control::Event::JobClosed { job: JOB }]

@@ -104,8 +104,8 @@ impl Fabric for EndpointFabric<'_> {
         adopted.map_err(not_launched)
     }
 
-    fn abandon(&mut self, node: NodeId, job: JobId) {
-        self.endpoint.abandon(node, job);
+    fn abandon(&mut self, node: NodeId, job: JobId) -> bool {
+        self.endpoint.abandon(node, job)
     }
 
     fn bring(&mut self, job: JobId, nodes: &[u32], files: &[JobFile]) -> Result<Brought, String> {

@@ -94,12 +94,15 @@ impl Jobs {
         }
     }
 
-    /// A node that was awaited does not come back in time. The rank is gone; nothing is told of it.
-    pub(crate) fn abandon(&mut self, node: NodeId, job: JobId, out: &mut Outbox) {
+    /// A node that was awaited does not come back in time. The rank is gone; nothing is told of it. False, and
+    /// nothing happens, when the node has been heard.
+    pub(crate) fn abandon(&mut self, node: NodeId, job: JobId, out: &mut Outbox) -> bool {
         let rank = rank_mut(&mut self.jobs, node, job);
-        if rank.is_some_and(|rank| rank.phase == Phase::Awaited) {
+        let is_awaited = rank.is_some_and(|rank| rank.phase == Phase::Awaited);
+        if is_awaited {
             self.gone(node, job, out);
         }
+        is_awaited
     }
 
     /// A node has a job that was claimed.

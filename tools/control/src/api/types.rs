@@ -275,6 +275,9 @@ pub struct JobInfo {
     /// How often it went on running over a restart of the control node.
     #[serde(default)]
     pub continued: u32,
+    /// It is ending and will be queued again then.
+    #[serde(default)]
+    pub runs_again: bool,
     /// Jobs that it still waits for.
     #[serde(default)]
     pub after: Vec<AfterJob>,

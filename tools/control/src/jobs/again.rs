@@ -11,7 +11,7 @@
 //! | pending | it waits on, in its place |
 //! | starting, all ranks together | nothing has run: it is queued again |
 //! | starting, each rank by itself; running | it goes on (`continued`) |
-//! | ending | it has ended as it was going to; its nodes drop it |
+//! | ending | it has ended as it was going to, or is queued again if it was going to; its nodes drop it |
 //!
 //! A job with a client waits for the client to read its output again.
 //!
@@ -77,7 +77,9 @@ impl Runner {
         // or made from it. Nobody waits for that.
         std::thread::spawn(move || {
             for program in programs.into_values() {
-                drop(program.make_page_hashes());
+                if program.make_page_hashes().is_err() {
+                    tracing::warn!("a program in the cache cannot be read");
+                }
             }
         });
     }
@@ -90,8 +92,7 @@ impl Runner {
             ranks,
         } = stored;
         let submission = spec::read(&info, spec.as_deref(), programs);
-        let nodes = ranks.nodes.iter().map(|(node, _)| *node);
-        let can_go_on = ranks.are_those_of(&info) && self.nodes.can_adopt(nodes);
+        let can_go_on = ranks.are_those_of(&info) && self.nodes.can_adopt(ranks.open());
         let fate = match (
             &submission,
             fate(&info, self.queueing.requeue_max, can_go_on),
@@ -128,7 +129,7 @@ impl Runner {
         }
         info.state = JobState::Pending;
         (info.started_unix_us, info.placement, info.load) = (None, None, None);
-        (info.at_once, info.ends_as) = (false, None);
+        (info.at_once, info.ends_as, info.runs_again) = (false, None, false);
         let limit_s = self.limits.return_limit_s;
         let job = self.enter(now_us, info, submission, limit_s);
         job.input_from = Some(0);
@@ -278,6 +279,7 @@ fn fate(info: &JobInfo, requeue_max: u32, can_go_on: bool) -> Fate {
                 info.restarts
             ),
         ),
+        JobState::Ending if info.runs_again && may => Fate::Again(CONTROL_ENDED),
         JobState::Ending => {
             let state = info.ends_as.unwrap_or(JobState::Failed);
             Fate::Over(state, format!("{}; {CONTROL_ENDED}", info.reason))

@@ -34,6 +34,18 @@ pub struct Ranks {
 }
 
 impl Ranks {
+    /// Nodes of the ranks that have not ended.
+    pub(super) fn open(&self) -> impl Iterator<Item = u32> + '_ {
+        let has_ended = |rank: usize| {
+            let its = |end: &&RankReport| end.rank as usize == rank && end.end.is_some();
+            self.ends.iter().any(|end| its(&end))
+        };
+        let nodes = self.nodes.iter().enumerate();
+        nodes
+            .filter(move |(rank, _)| !has_ended(*rank))
+            .map(|(_, (node, _))| *node)
+    }
+
     /// Whether a job can go on with them.
     pub(super) fn are_those_of(&self, info: &JobInfo) -> bool {
         let wanted = info.ranks_total as usize;
@@ -51,6 +63,7 @@ impl Runner {
         ranks: &Ranks,
     ) {
         let id = info.id;
+        let is_first = info.continued == 0;
         info.continued += 1;
         let (state, reason) = (info.state, std::mem::take(&mut info.reason));
         self.take_in(info, submission);
@@ -58,6 +71,7 @@ impl Runner {
         let nodes: Vec<u32> = ranks.nodes.iter().map(|(node, _)| *node).collect();
         job.place(&nodes);
         (job.info.state, job.info.reason, job.info.why) = (state, reason, None);
+        job.adopted = true;
         job.at_once = job.info.at_once;
         job.make_launch_blocks();
         for report in &ranks.ends {
@@ -84,14 +98,25 @@ impl Runner {
         let queued: queue::Job = self.queued(id);
         let started_ms = started_unix_us.unwrap_or_else(clock::unix_us) / 1_000;
         self.queue.adopt(&queued, started_ms);
-        let limit_us = self.limits.return_limit_s * 1_000_000;
-        self.deadlines.set(id, Some(now_us + limit_us));
-        self.adopted.push((id, ranks.clone()));
+        let mut ranks = ranks.clone();
+        // The boots are those that the run which launched it has seen last, and of no later run; and a rank that
+        // is launched now has another key to talk to the others with than they have.
+        if !is_first || ranks.nodes.len() > 1 {
+            ranks.nodes.iter_mut().for_each(|(_, boot)| *boot = None);
+        }
+        self.adopted.push((id, ranks));
+        // Before anything is asked: that this has been tried counts in the next run.
+        let job = self.jobs.get_mut(&id).expect("taken in above");
+        let record = job.record();
+        self.records.push(record);
     }
 
     /// Asks the nodes of jobs that go on for them.
     pub fn adopt(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+        // From now on, however long it took to read what the earlier run has left.
+        let limit_us = now_us + self.limits.return_limit_s * 1_000_000;
         for (id, ranks) in std::mem::take(&mut self.adopted) {
+            self.deadlines.set(id, Some(limit_us));
             let Some(job) = self.jobs.get(&id) else {
                 continue;
             };
@@ -152,6 +177,7 @@ impl Runner {
         if rank == 0 {
             job.source.resume(input_bytes);
             job.input_from = Some(input_bytes);
+            job.input_known = true;
             tell_input(job);
         }
         self.rank_returned(now_us, id, rank);
@@ -163,6 +189,12 @@ impl Runner {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
+        // One that begins only now has read nothing.
+        let begins = rank == 0 && job.adopted && job.ranks[rank].started_us.is_some();
+        if begins && !std::mem::replace(&mut job.input_known, true) {
+            job.input_from = Some(0);
+            tell_input(job);
+        }
         let was_awaited = std::mem::take(&mut job.ranks[rank].awaited);
         if !was_awaited || job.is_awaited() {
             return;
@@ -218,12 +250,17 @@ impl Runner {
         };
         let on_nodes = job.on_nodes();
         let away = job.ranks.iter();
-        let away: Vec<NodeId> = away
-            .filter(|rank| rank.awaited && rank.end.is_none())
-            .map(|rank| rank.node)
+        let away: Vec<(usize, NodeId)> = away
+            .enumerate()
+            .filter(|(_, rank)| rank.awaited && rank.end.is_none())
+            .map(|(place, rank)| (place, rank.node))
             .collect();
-        for node in away {
-            fabric.abandon(node, on_nodes);
+        for (rank, node) in away {
+            if !fabric.abandon(node, on_nodes) {
+                // It is there and has not answered yet: it has as long as a launch has.
+                self.rank_returned(now_us, id, rank);
+                continue;
+            }
             self.free_node(node.0, on_nodes);
             let reason = format!(
                 "{node} did not come back within {limit} s of the control node's restart (jobs.return_limit_s)"

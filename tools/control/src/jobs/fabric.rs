@@ -66,8 +66,9 @@ pub trait Fabric {
     /// # Errors
     /// Why it cannot be gone on with, for people.
     fn adopt(&mut self, launch: Launch, begun: bool, ranks: &[AdoptedRank]) -> Result<(), String>;
-    /// A node with an adopted rank is not waited for any longer.
-    fn abandon(&mut self, node: NodeId, job: JobId);
+    /// A node with an adopted rank is not waited for any longer; false, and nothing happens, when it has been
+    /// heard.
+    fn abandon(&mut self, node: NodeId, job: JobId) -> bool;
     /// Tells all nodes of a job to begin.
     fn start(&mut self, job: JobId);
     /// Tells all nodes of a job to end it with `signal`.

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -208,22 +208,27 @@ impl Outputs {
         let length = file.metadata()?.len();
         let mut end = 0;
         let mut calls = Calls::default();
+        let mut reader = BufReader::with_capacity(READ_BYTES, &file);
         loop {
             let mut header = [0; HEADER_BYTES];
-            if file.read_exact_at(&mut header, end).is_err() {
+            if reader.read_exact(&mut header).is_err() {
                 break;
             }
-            let after = end + (HEADER_BYTES + length_of(&header)) as u64;
+            let data = length_of(&header);
+            let after = end + (HEADER_BYTES + data) as u64;
             if after > length {
                 break;
             }
-            if header[0] == Kind::Call as u8 {
+            let mut rest = data;
+            if header[0] == Kind::Call as u8 && data >= CALL_BYTES {
                 let mut call = [0; CALL_BYTES];
-                file.read_exact_at(&mut call, end + HEADER_BYTES as u64)?;
+                reader.read_exact(&mut call)?;
+                rest -= CALL_BYTES;
                 let attempt = u16::from_le_bytes([header[2], header[3]]);
                 let call = u64::from_le_bytes(call);
                 calls.note(rank_of(&header), CallAt { attempt, call });
             }
+            reader.seek_relative(i64::try_from(rest).unwrap_or(i64::MAX))?;
             end = after;
         }
         file.set_len(end)?;

@@ -107,7 +107,6 @@ impl Runner {
         let Some(id) = self.present(job) else {
             return;
         };
-        let on_nodes = job;
         let job = self.jobs.get_mut(&id).expect("it is present");
         let Some(rank) = job.rank_on(node) else {
             return;
@@ -118,8 +117,38 @@ impl Runner {
         }
         job.set_ready(rank);
         if job.info.state == JobState::Starting && job.loading == 0 && !job.awaits_program {
-            fabric.start(on_nodes);
-            self.begin(now_us, id);
+            self.start_all(now_us, fabric, id);
+        }
+    }
+
+    /// All ranks of a job are ready: they start, unless that cannot be written down.
+    pub(super) fn start_all(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        if self.held_up.is_some() {
+            self.deadlines.set(id, None);
+            self.start_due.insert(id);
+            return;
+        }
+        fabric.start(job.on_nodes());
+        self.begin(now_us, id);
+    }
+
+    /// Goes on with jobs that have waited for the store to be written again.
+    pub(super) fn start_those_due(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+        if self.held_up.is_some() {
+            return;
+        }
+        for id in std::mem::take(&mut self.start_due) {
+            let Some(job) = self.jobs.get_mut(&id) else {
+                continue;
+            };
+            if std::mem::take(&mut job.bringing) {
+                self.launch_here(now_us, fabric, id);
+            } else if job.info.state == JobState::Starting && job.loading == 0 && !job.at_once {
+                self.start_all(now_us, fabric, id);
+            }
         }
     }
 
@@ -330,13 +359,11 @@ impl Runner {
             return;
         };
         let (state, reason, _) = job.verdict();
-        // One that will run again is one that runs, should the control node end.
         job.info.ends_as = Some(state);
         set_state(job, JobState::Ending, &reason);
-        if !job.goes_again() {
-            let record = job.record();
-            self.records.push(record);
-        }
+        job.info.runs_again = job.goes_again();
+        let record = job.record();
+        self.records.push(record);
         let grace_us = self.limits.cancel_grace_s * 1_000_000;
         self.deadlines.set(id, Some(now_us + grace_us));
     }

@@ -80,6 +80,10 @@ impl Runner {
         let Some(id) = self.present(job) else {
             return;
         };
+        if self.held_up.is_some() {
+            self.start_due.insert(id);
+            return;
+        }
         let job = self.jobs.get_mut(&id).expect("it is present");
         if std::mem::take(&mut job.bringing) {
             self.launch_here(now_us, fabric, id);
@@ -133,7 +137,7 @@ impl Runner {
     }
 
     /// Launches a job on its nodes, its files being there.
-    fn launch_here(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64) {
+    pub(super) fn launch_here(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -263,8 +267,7 @@ impl Runner {
             && job.info.state == JobState::Starting
             && job.loading == 0
         {
-            fabric.start(job.on_nodes());
-            self.begin(now_us, id);
+            self.start_all(now_us, fabric, id);
         }
     }
 }

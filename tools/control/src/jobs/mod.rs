@@ -134,6 +134,8 @@ pub struct Runner {
     stopping: bool,
     /// Why no job starts at present: what control does cannot be written down.
     held_up: Option<String>,
+    /// Jobs that would start or be launched but for that.
+    start_due: BTreeSet<u64>,
     wakeups: Arc<Wakeups>,
     outputs: Outputs,
     jobs: BTreeMap<u64, Job>,
@@ -178,6 +180,7 @@ impl Runner {
             last_pass_us: 0,
             stopping: false,
             held_up: None,
+            start_due: BTreeSet::new(),
             wakeups: Arc::default(),
             outputs: setup.outputs,
             jobs: BTreeMap::new(),
@@ -208,6 +211,7 @@ impl Runner {
     /// The end of a step: gives out the nodes that became free in it, once, however many ranks have
     /// ended.
     pub fn settle(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+        self.start_those_due(now_us, fabric);
         // A job whose launch fails at once makes another pass due; it does so a few times at most.
         while self.pass_at_us().is_some_and(|at_us| at_us <= now_us) {
             self.pass_due = Due::No;

@@ -183,6 +183,10 @@ pub struct Job {
     pub source: Source,
     /// The file with it, for a batch job.
     pub input: Option<Program>,
+    /// An earlier run of control launched the present attempt.
+    pub adopted: bool,
+    /// It is known how much standard input that attempt has read.
+    pub input_known: bool,
     /// After a restart of control: from where on its client is to send standard input, until it has been told.
     pub input_from: Option<u64>,
     /// After a restart of control: the last call of ranks whose output its client has.
@@ -209,7 +213,8 @@ impl Job {
 
     /// Whether some rank may have run.
     pub fn may_have_run(&self) -> bool {
-        self.started_us.is_some() || (self.at_once && self.launched_us.is_some())
+        let by_itself = self.at_once && self.launched_us.is_some();
+        self.started_us.is_some() || by_itself || self.adopted
     }
 
     /// Whether it runs again instead of ending, if it may once more: a node or the control node was
@@ -240,6 +245,9 @@ impl Job {
         (self.bringing, self.awaits_program, self.at_once) = (false, false, false);
         (self.launched_us, self.started_us) = (None, None);
         self.ran_before_us = 0;
+        self.info.runs_again = false;
+        (self.adopted, self.input_known, self.input_from) = (false, false, None);
+        self.received = BTreeMap::new();
         self.cause = None;
         self.discard_output = false;
     }

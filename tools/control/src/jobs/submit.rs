@@ -139,6 +139,8 @@ impl Runner {
             sink,
             source,
             input: submission.terms.input,
+            adopted: false,
+            input_known: false,
             input_from: None,
             received: BTreeMap::new(),
             attached: batch,

@@ -25,16 +25,14 @@ use crate::import;
 use crate::jobs::JOBS_MAX;
 use crate::jobs::again::Stored;
 use crate::jobs::continued::Ranks;
-use crate::nodes::NODES_MAX;
 use crate::stored;
 
 /// Jobs that can be under way or wait.
 #[expect(clippy::cast_possible_truncation, reason = "some 100,000")]
 const OPEN_JOBS_MAX: u32 = (JOBS_MAX + QUEUED_MAX) as u32;
 
-/// Ends of ranks whose jobs go on: fewer than there are nodes, which have one rank each.
-#[expect(clippy::cast_possible_truncation, reason = "some 10,000")]
-const RANK_ENDS_MAX: u32 = NODES_MAX as u32;
+/// Ends of ranks whose jobs go on: as many as there are, since one that is not read counts as open.
+const RANK_ENDS_MAX: u32 = u32::MAX;
 
 /// A ledger, and what an earlier run of control left in it.
 pub struct Opened {

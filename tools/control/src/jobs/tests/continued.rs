@@ -181,3 +181,129 @@ fn a_client_that_comes_back_gets_nothing_twice() {
     });
     assert_eq!(output.collect::<Vec<_>>(), ["three"]);
 }
+
+#[test]
+fn nodes_of_ranks_that_had_ended_belong_to_whoever_has_them_now() {
+    // Jobs are taken in by number: both orders.
+    for first_is_large in [true, false] {
+        let mut lab = Lab::with_nodes(2);
+        let mut hold = |ranks| {
+            let mut submission = lab.batch(ranks);
+            submission.terms.hold = true;
+            lab.submit_batch(submission)
+        };
+        let (large, small) = match first_is_large {
+            true => (hold(2), hold(1)),
+            false => {
+                let small = hold(1);
+                (hold(2), small)
+            }
+        };
+        lab.runner.release(large).unwrap();
+        lab.write_down();
+        lab.all_ready(large);
+        lab.exit(1, large, RankEnd::Exited(0));
+        lab.runner.release(small).unwrap();
+        lab.write_down();
+        lab.all_ready(small);
+        lab.restart(2);
+        for (id, node) in [(large, 0), (small, 1)] {
+            assert_eq!(lab.state(id), JobState::Running, "{first_is_large}");
+            assert_eq!(lab.runner.job_of(node), Some(id));
+        }
+    }
+}
+
+#[test]
+fn a_job_that_may_have_run_does_not_run_twice_without_being_asked_to() {
+    let mut lab = Lab::with_nodes(1);
+    let id = lab.submit_batch(lab.batch(1));
+    assert_eq!(lab.state(id), JobState::Starting);
+    lab.restart(1);
+    lab.pass_s(61);
+    assert_eq!(lab.state(id), JobState::NodeLost);
+    // Nor is its launch repeated in a later run: the boot may be another by then.
+    let mut lab = Lab::with_nodes(1);
+    let id = lab.submit_batch(lab.batch(1));
+    for launch_on in [Some(netstack::ids::BootEpoch(1)), None] {
+        lab.restart(1);
+        assert_eq!(lab.nodes.adopted[0].2, [AdoptedRank::Open { launch_on }]);
+        assert_eq!(lab.state(id), JobState::Starting);
+    }
+}
+
+#[test]
+fn a_node_that_was_heard_in_time_may_take_a_while_to_answer() {
+    let mut lab = Lab::with_nodes(1);
+    let id = lab.submit_batch(lab.batch(1));
+    lab.all_ready(id);
+    lab.restart(1);
+    lab.nodes.heard = vec![0];
+    lab.pass_s(61);
+    assert_eq!(lab.state(id), JobState::Running);
+    assert_eq!(lab.runner.job_of(0), Some(id), "nobody else gets it");
+    lab.claim(id);
+    lab.exit(0, id, RankEnd::Exited(0));
+    lab.write_down();
+    assert_eq!(lab.state(id), JobState::Completed);
+}
+
+#[test]
+fn a_job_that_was_ending_to_run_again_runs_again() {
+    let mut lab = Lab::with_nodes(2);
+    let mut submission = lab.batch(2);
+    submission.terms.requeue = true;
+    let id = lab.submit_batch(submission);
+    lab.all_ready(id);
+    lab.runner.node_down(
+        0,
+        &mut lab.nodes,
+        1,
+        "n1 was lost (nothing heard for 6.0 s)",
+    );
+    assert_eq!(lab.state(id), JobState::Ending);
+    lab.restart(2);
+    assert!(lab.nodes.adopted.is_empty());
+    let info = lab.of(id);
+    let stands = (info.state, info.restarts, info.runs_again);
+    assert_eq!(stands, (JobState::Starting, 1, false));
+}
+
+#[test]
+fn a_rank_that_begins_only_after_the_restart_gets_its_input_from_the_beginning() {
+    let mut lab = Lab::with_nodes(1);
+    let mut submission = lab.submission(1, None);
+    submission.stdin = true;
+    let (id, _reader) = lab.submit(submission);
+    assert_eq!(lab.state(id), JobState::Starting);
+    lab.restart(1);
+    let mut reader = lab.runner.attach(0, &mut lab.nodes, id).unwrap();
+    lab.runner.started(lab.now_us, JobId(id), NodeId(0));
+    let mut items = std::iter::from_fn(|| reader.try_next());
+    let told = |item: Item| matches!(item, Item::Frame(Frame::Input { from: 0 }));
+    assert!(items.any(told), "its client is told to send it");
+}
+
+#[test]
+fn nothing_starts_while_the_store_cannot_be_written() {
+    let mut lab = Lab::with_nodes(2);
+    let id = lab.submit_batch(lab.batch(2));
+    lab.runner.hold_up(Some("the disk is full"));
+    let job = lab.launch_of(id).job;
+    for node in [0, 1] {
+        lab.runner.ready(0, &mut lab.nodes, job, NodeId(node));
+    }
+    let waiting = lab.submit_batch(lab.batch(1));
+    lab.pass_s(100);
+    assert_eq!(
+        (lab.state(id), lab.nodes.started.len()),
+        (JobState::Starting, 0)
+    );
+    assert_eq!(lab.state(waiting), JobState::Pending);
+    lab.runner.hold_up(None);
+    lab.runner.settle(lab.now_us, &mut lab.nodes);
+    assert_eq!(
+        (lab.state(id), &lab.nodes.started[..]),
+        (JobState::Running, &[id][..])
+    );
+}

@@ -62,6 +62,8 @@ pub struct Nodes {
     pub launched: Vec<Launch>,
     pub adopted: Vec<(Launch, bool, Vec<AdoptedRank>)>,
     pub abandoned: Vec<(u32, u64)>,
+    /// Nodes with an adopted job that have been heard and have not answered.
+    pub heard: Vec<u32>,
     pub started: Vec<u64>,
     pub cancelled: Vec<(u64, i32)>,
     pub replies: VecDeque<(u32, u64, Reply)>,
@@ -96,8 +98,9 @@ impl Fabric for Nodes {
         self.adopted.push((launch, begun, ranks.to_vec()));
         Ok(())
     }
-    fn abandon(&mut self, node: NodeId, job: JobId) {
+    fn abandon(&mut self, node: NodeId, job: JobId) -> bool {
         self.abandoned.push((node.0, job.0));
+        !self.heard.contains(&node.0)
     }
     fn start(&mut self, job: JobId) {
         self.started.push(job.0);
@@ -155,6 +158,7 @@ impl Lab {
             launched: Vec::new(),
             adopted: Vec::new(),
             abandoned: Vec::new(),
+            heard: Vec::new(),
             started: Vec::new(),
             cancelled: Vec::new(),
             replies: VecDeque::new(),
