@@ -8,6 +8,7 @@
 //! | [`mm`] | frames, page tables, heap, stacks |
 //! | [`time`] | microseconds since the image was entered |
 //! | [`drivers`], [`net`] | PCI and virtio-net; smoltcp above it |
+//! | [`monitor`] | what the node counts about itself, for the overlay |
 //! | [`process`] | programs: loading, faults, system calls |
 //! | [`agent`] | the node's part of the protocol: joins, obeys, reports |
 //! | `ktest` | tests run inside the kernel in place of the agent (`hearth.test=NAME`); feature `ktest` only |
@@ -31,6 +32,7 @@ mod drivers;
 #[cfg(feature = "ktest")]
 mod ktest;
 mod mm;
+mod monitor;
 mod net;
 mod panic;
 mod process;

@@ -432,6 +432,12 @@ impl Endpoint {
         self.link.heartbeat_deadline()
     }
 
+    /// Sends a heartbeat now that would be due within `slack`: a program that is interrupted anyhow is not interrupted
+    /// again for it.
+    pub fn hasten_heartbeat(&mut self, now: Instant, slack: Micros) {
+        self.link.hasten_heartbeat(now, slack);
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.outbox.events.pop_front()

@@ -57,6 +57,8 @@ pub struct Vitals {
     pub interrupts_idle: InterruptCounts,
     /// Broadcasts.
     pub casts: CastVitals,
+    /// What the node keeps for the overlay: roles, links, messages, values, timers. 0 when the tree is down.
+    pub overlay_kept: u32,
 }
 
 /// Milestones of a boot as the kernel measured them, sent with HELLO. Zero: not measured.

@@ -10,5 +10,6 @@ pub mod errno;
 pub mod exchange;
 pub mod handoff;
 pub mod linux;
+pub mod monitor;
 pub mod peer;
 pub mod sysno;

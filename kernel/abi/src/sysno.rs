@@ -102,4 +102,5 @@ calls! {
     HEARTH_POST = 4098;
     HEARTH_WAIT = 4099;
     HEARTH_CANCEL = 4100;
+    HEARTH_COUNT = 4101;
 }

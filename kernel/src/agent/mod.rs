@@ -8,6 +8,7 @@
 //! | [`mailbox`] | what has arrived for the job |
 //! | [`cast`] | this node's part in broadcasts |
 //! | [`exchange`] | this node's part in the data that ranks of a job exchange |
+//! | [`overlay`] | this node's part in the monitoring overlay |
 //! | [`files`] | files in the node's memory, as the control node drops them |
 //! | [`warm`] | the warm programs, as the control node asks and is told |
 //! | [`vitals`] | what a heartbeat tells |
@@ -27,6 +28,7 @@ mod job;
 mod last_words;
 pub mod mailbox;
 mod node;
+mod overlay;
 pub mod services;
 pub mod vitals;
 pub mod warm;

@@ -7,6 +7,8 @@
 //! Invariant: completions are kept for the current job only; what arrives for a job that has
 //! ended is dropped, so a new job never sees another's data.
 
+mod monitoring;
+
 use alloc::collections::VecDeque;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
@@ -30,6 +32,7 @@ use super::files;
 use super::identity::Identity;
 use super::last_words;
 use super::mailbox::{Cancel, Mailbox};
+use super::overlay::Overlay;
 use super::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
 use super::vitals::vitals;
 use super::warm::{self, Images};
@@ -43,6 +46,8 @@ use crate::{arch, mm, net, time};
 pub const TICK: Micros = Micros::from_secs(1);
 /// Silence of the control node after which the operator is told, the first time.
 const FIRST_SILENCE: Micros = Micros::from_secs(3);
+/// A heartbeat that is due so soon goes with the interrupt of a tick of the overlay.
+const TICK_SLACK: Micros = Micros::from_millis(100);
 /// Rounds of one [`Node::pump`], each takes a burst of frames. Eight bursts of 32 are a full receive
 /// ring; what arrives beyond is left for the next call, so that a flood cannot keep a node from
 /// its program.
@@ -72,6 +77,7 @@ pub struct Node {
     objects: Objects,
     casts: Casts,
     exchange: Exchange,
+    overlay: Overlay,
     /// The card's transmit ring had no room for what casts or the exchange have to send.
     ring_full: bool,
     /// The program that runs, as far as others may read its pages.
@@ -109,6 +115,7 @@ impl Node {
             objects: Objects::new(Objects::default_limit(frames)),
             casts: Casts::default(),
             exchange: Exchange::new(TABLE_WITHIN),
+            overlay: Overlay::default(),
             ring_full: false,
             running: None,
             looked: Moment::now(),
@@ -131,10 +138,11 @@ impl Node {
         self.left
     }
 
-    /// Opens the mailbox of `job`, which runs `program`; events for it are kept from now on.
-    pub fn open_job(&mut self, job: JobId, program: ProgramId) {
+    /// Opens the mailbox of `job`, which runs `program` as `rank`; events for it are kept from now on.
+    pub fn open_job(&mut self, job: JobId, program: ProgramId, rank: Rank) {
         assert!(self.mailbox.is_none(), "one job at a time");
         self.mailbox = Some(Mailbox::new(job, program));
+        self.overlay.set_job(Some((job, rank)));
     }
 
     /// Closes the mailbox and forgets the job's page requests.
@@ -142,6 +150,7 @@ impl Node {
         let mailbox = self.mailbox.take().expect("a job is open");
         self.endpoint().cancel_requests(mailbox.job());
         self.casts.close_job(mailbox.job(), &mut self.objects);
+        self.overlay.set_job(None);
     }
 
     /// The endpoint; a job can only exist after it has joined.
@@ -188,6 +197,7 @@ impl Node {
         // A launch is answered when it is loaded: its first instruction comes a datagram earlier.
         if self.mailbox.is_some() || self.launches.is_empty() {
             self.send_due();
+            self.monitor();
         }
         self.report_silence(time::now());
     }
@@ -199,6 +209,7 @@ impl Node {
             endpoint,
             casts,
             exchange,
+            overlay,
             objects,
             warm,
             running,
@@ -218,6 +229,9 @@ impl Node {
             }
             net::Arrival::Peer(arrived) if Exchange::takes(arrived.bytes) => {
                 exchange.handle_datagram(now, &arrived);
+            }
+            net::Arrival::Peer(arrived) if Overlay::takes(arrived.bytes) => {
+                overlay.handle_datagram(now, arrived.from, arrived.bytes);
             }
             net::Arrival::Peer(arrived) => {
                 casts.handle_datagram(now, arrived.from, arrived.bytes, &mut places);
@@ -317,7 +331,8 @@ impl Node {
         let endpoint = self.endpoint.as_ref().filter(|_| self.stack.can_send());
         let due = endpoint.and_then(Endpoint::poll_timeout);
         let peers = self.peers_timeout(now);
-        let protocols = [due, self.stack.next_deadline(now), peers];
+        let overlay = self.overlay.poll_timeout(now);
+        let protocols = [due, self.stack.next_deadline(now), peers, overlay];
         let until = protocols.into_iter().flatten().fold(deadline, Instant::min);
         let looked = Moment::now();
         if until > now && !self.scrub_some() {
@@ -355,6 +370,7 @@ impl Node {
                 self.mailbox.as_ref().map(Mailbox::job),
                 self.joined,
                 self.casts.vitals(),
+                self.overlay.kept(),
             ));
         }
         // Ends when the endpoint has nothing to say or the stack's queue is full; the queue
@@ -436,6 +452,7 @@ impl Node {
                 self.welcome(now);
                 self.exchange.set_key(peer_key);
                 self.join_casts(peer_key, now);
+                self.join_overlay(peer_key, now);
             }
             Event::Refused { reason, text, .. } => {
                 error!(
@@ -446,6 +463,7 @@ impl Node {
             Event::ControlLost => warn!("agent", "the control node is silent; trying on"),
             Event::ControlBack => info!("agent", "the control node is back"),
             Event::Left => {
+                self.overlay.leave();
                 last_words::prepare(None);
                 self.left = true;
             }
@@ -528,6 +546,7 @@ impl Node {
             self.mailbox.as_ref().map(Mailbox::job),
             self.joined,
             self.casts.vitals(),
+            self.overlay.kept(),
         );
         self.endpoint().set_vitals(vitals);
         let reporter = self.endpoint().panic_reporter();
@@ -608,6 +627,9 @@ impl NodeServices for Node {
 
     fn poll(&mut self) {
         let (now, due) = (time::now(), self.tick());
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.hasten_heartbeat(now, TICK_SLACK);
+        }
         self.pump();
         if now >= due {
             self.last_tick = now;
@@ -624,7 +646,18 @@ impl NodeServices for Node {
             .endpoint
             .as_ref()
             .and_then(Endpoint::heartbeat_deadline);
-        heartbeat.map_or(earliest, |due| due.max(earliest))
+        let own = heartbeat.map_or(earliest, |due| due.max(earliest));
+        // The heartbeat goes with the overlay's tick, so that the two cost one interrupt.
+        let tick = self.overlay.slow_tick(earliest - TICK_SLACK, TICK);
+        tick.filter(|at| *at <= own + TICK).unwrap_or(own)
+    }
+
+    fn monitor_deadline(&self) -> Option<Instant> {
+        self.overlay.fast_tick(time::now(), TICK)
+    }
+
+    fn be_quiet(&mut self) {
+        self.overlay.set_quiet();
     }
 
     fn cancelled(&self) -> Option<u8> {

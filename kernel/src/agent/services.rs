@@ -69,6 +69,13 @@ pub trait NodeServices {
     /// in `agent::node::TICK`. The caller takes the earlier of this and the job's own limits.
     fn tick(&self) -> Instant;
 
+    /// When a computing program must be interrupted next for monitoring that somebody asked for, more often than
+    /// once in `agent::node::TICK`.
+    fn monitor_deadline(&self) -> Option<Instant>;
+
+    /// The job wants nothing to be measured of its node until its end.
+    fn be_quiet(&mut self);
+
     /// The signal with which the control node wants the job ended, once it has said so.
     fn cancelled(&self) -> Option<u8>;
 

@@ -10,7 +10,13 @@ use netstack::vitals::{CastVitals, InterruptCounts, Vitals};
 use crate::{arch, mm, time};
 
 /// State of the node now. `joined`: when it was first welcomed, and how long it had slept by then.
-pub fn vitals(job: Option<JobId>, joined: Option<(Instant, Micros)>, casts: CastVitals) -> Vitals {
+/// `overlay_kept`: what the overlay keeps.
+pub fn vitals(
+    job: Option<JobId>,
+    joined: Option<(Instant, Micros)>,
+    casts: CastVitals,
+    overlay_kept: u32,
+) -> Vitals {
     let memory = mm::stats();
     let interrupts = arch::interrupts::counts();
     let (joined_us, joined_idle_us) =
@@ -25,6 +31,7 @@ pub fn vitals(job: Option<JobId>, joined: Option<(Instant, Micros)>, casts: Cast
         interrupts_user: interrupt_counts(&interrupts.user),
         interrupts_idle: interrupt_counts(&interrupts.idle),
         casts,
+        overlay_kept,
         joined_us,
         joined_idle_us,
     }

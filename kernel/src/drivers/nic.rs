@@ -16,6 +16,10 @@ pub struct Counters {
     pub received: u64,
     /// Frames handed to the card.
     pub transmitted: u64,
+    /// Bytes of the frames handed to the stack.
+    pub received_bytes: u64,
+    /// Bytes of the frames handed to the card.
+    pub transmitted_bytes: u64,
     /// Received frames dropped: of impossible length.
     pub receive_errors: u64,
     /// Times the stack wanted to send and every transmit buffer was in use.

@@ -333,6 +333,12 @@ impl NodeServices for FakeControl {
         self.polled + Micros(self.tick_us)
     }
 
+    fn monitor_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn be_quiet(&mut self) {}
+
     fn cancelled(&self) -> Option<u8> {
         let by_polls = self
             .cancel_after_polls

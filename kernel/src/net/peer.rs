@@ -4,10 +4,10 @@
 //! thousands of datagrams through a node, from and to any other node and control: these are found by
 //! a look at fixed places of the frame, and are not copied, not summed and not put through a
 //! socket. Who sent one is decided by its contents: sealed with the cluster's peer key, or checked
-//! against a hash that is (`netstack::broadcast`, `netstack::exchange`), so that neither address nor checksum is believed.
+//! against a hash that is (`netstack::broadcast`, `netstack::exchange`, `netstack::overlay`), so that neither address nor checksum is believed.
 //!
-//! Neighbours: [`super::Stack`] takes them out before smoltcp sees the frame, `agent::cast` and
-//! `agent::exchange` get them.
+//! Neighbours: [`super::Stack`] takes them out before smoltcp sees the frame, `agent::cast`,
+//! `agent::exchange` and `agent::overlay` get them.
 //!
 //! Invariant: a frame that is anything but a whole, unfragmented datagram to this node's port, of a
 //! kind that is for peers, is left to the stack.
@@ -15,7 +15,7 @@
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use netstack::wire::datagram::HEADER_LEN;
-use netstack::{broadcast, exchange};
+use netstack::{broadcast, exchange, overlay};
 
 /// Where things stand in a frame: Ethernet II, an IPv4 header without options, UDP.
 const ETHERNET_SOURCE: usize = 6;
@@ -78,9 +78,11 @@ impl<'a> PeerDatagram<'a> {
     }
 }
 
-/// A kind that nodes exchange: of a cast, or between ranks of a job.
+/// A kind that nodes exchange: of a cast, between ranks of a job, or of the overlay.
 fn is_for_peers(datagram: &[u8]) -> bool {
-    broadcast::wire::is_cast(datagram) || exchange::is_exchange(datagram)
+    broadcast::wire::is_cast(datagram)
+        || exchange::is_exchange(datagram)
+        || overlay::wire::is_overlay(datagram)
 }
 
 fn word(frame: &[u8], at: usize) -> u16 {

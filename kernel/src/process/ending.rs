@@ -21,10 +21,10 @@ use crate::agent::cast::store::Running;
 use crate::agent::services::NodeServices;
 use crate::agent::vitals;
 use crate::arch::user::UserContext;
-use crate::mm;
 use crate::process::hardware::Hardware;
 use crate::time::Moment;
 use crate::{arch, time};
+use crate::{mm, monitor};
 
 /// Frames scrubbed between two looks at the network: about a millisecond's worth.
 const SCRUB_STEP: u64 = 1024;
@@ -135,6 +135,7 @@ impl Process {
     /// Takes the program's memory from it: what is provably the file's stays with the warm programs
     /// as the launch's policy says, everything else is given back and scrubbed.
     fn retire(&mut self, services: &mut dyn NodeServices) -> GivenBack {
+        monitor::end_program(self.cost());
         let memory = self.memory.take().expect("memory of a program that ends");
         mm::activate_kernel_table();
         services.exchange().close();

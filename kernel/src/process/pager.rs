@@ -44,6 +44,7 @@ impl Process {
         scrub_while_waiting();
         let step = time::now() + WAIT_STEP;
         let limit = self.clock.limit.unwrap_or(Instant::FAR_FUTURE);
+        self.publish();
         services.wait(deadline.min(step).min(limit));
         // Sleeping uses the one timer there is.
         self.clock.armed = false;
@@ -81,6 +82,7 @@ impl Process {
         let now = services.now();
         let peers = services.peers_deadline();
         if now >= services.tick() || peers.is_some_and(|due| now >= due) {
+            self.publish();
             services.poll();
             self.streams.collect(services);
         }

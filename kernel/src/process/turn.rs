@@ -7,13 +7,15 @@
 //! program asks for something that waits.
 
 use kernel_core::fault::{Access, Cause};
+use kernel_core::paging::entry::Protection;
+use kernel_core::program::{Faults, Memory};
 
 use super::Process;
 use super::ending::Ending;
 use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Class;
 use crate::arch::user::{self, Trap};
-use crate::{arch, time};
+use crate::{arch, monitor, time};
 
 impl Process {
     /// Runs the program until it ends.
@@ -47,6 +49,9 @@ impl Process {
             (own, class) if own < tick => (own, class),
             _ => (tick, Class::Heartbeat),
         };
+        if let Some(due) = services.monitor_deadline().filter(|due| *due < deadline) {
+            (deadline, class) = (due, Class::Monitor);
+        }
         if let Some(due) = services.peers_deadline().filter(|due| *due < deadline) {
             (deadline, class) = (due, Class::Cast);
         }
@@ -87,10 +92,40 @@ impl Process {
         }
         // The timer has fired and is silent now.
         self.clock.armed = false;
+        self.publish();
+        monitor::profile::sample(self.context.rip, || self.text_range());
         services.poll();
         self.streams.collect(services);
         self.push_output(services);
         self.look_for_end(services)
+    }
+
+    /// Tells what the program has cost so far.
+    pub(super) fn publish(&self) {
+        monitor::publish(self.cost());
+    }
+
+    /// What the program has cost so far.
+    pub(super) fn cost(&self) -> monitor::Program {
+        let memory = self.memory.as_ref();
+        monitor::Program {
+            user_counts: self.account.user_counts,
+            system_calls: self.account.system_calls,
+            faults: memory.map_or(Faults::NONE, Memory::faults),
+        }
+    }
+
+    /// Where the program's text begins and ends: all its executable segments.
+    fn text_range(&self) -> (u64, u64) {
+        let segments = self.memory.as_ref().map(|memory| &memory.image().segments);
+        let text = segments.into_iter().flatten();
+        let text = text.filter(|segment| segment.protection == Protection::ReadExecute);
+        let (mut start, mut end) = (u64::MAX, 0);
+        for segment in text {
+            start = start.min(segment.start);
+            end = end.max(segment.file_end);
+        }
+        if end > start { (start, end) } else { (0, 1) }
     }
 
     /// Moves the monitoring deadline to the next multiple of its period that lies ahead.

@@ -475,6 +475,13 @@ impl Link {
         [saying, leaving, heartbeat].into_iter().flatten().min()
     }
 
+    /// A heartbeat that is due within `slack` is due now.
+    pub(crate) fn hasten_heartbeat(&mut self, now: Instant, slack: Micros) {
+        if self.session.is_some() && self.heartbeat_at <= now + slack {
+            self.heartbeat_at = self.heartbeat_at.min(now);
+        }
+    }
+
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         if self.left {
             return None;

@@ -246,6 +246,26 @@ impl BackEnd {
         }
     }
 
+    /// The first tick not before `after` of the streams of this node whose period is in `periods`.
+    pub fn next_tick(&self, after: Instant, periods: core::ops::Range<u64>) -> Option<Instant> {
+        if self.quiet || self.taken_at.is_some() {
+            return None;
+        }
+        let clock = &self.uplink.clock;
+        let overlay = clock.overlay(after)?;
+        let stagger = self.uplink.stagger().0;
+        let specs = self.streams.iter().filter_map(|stream| {
+            let spec = stream.spec.as_ref()?;
+            let takes_part = spec.scope.includes(self.node, self.job);
+            (takes_part && periods.contains(&spec.period.0)).then_some((spec.period.0, stream.next))
+        });
+        let dues = specs.map(|(period, next)| {
+            let tick = overlay.saturating_sub(stagger).div_ceil(period).max(next);
+            tick.saturating_mul(period).saturating_add(stagger)
+        });
+        dues.min().and_then(|due| clock.local(due))
+    }
+
     /// Auxiliary service processes that run.
     pub fn running(&self) -> u32 {
         self.running.count_ones()

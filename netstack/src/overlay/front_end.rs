@@ -6,6 +6,8 @@
 //! Invariant: what a front end knows of the tree comes from the census and may be late; it never takes a
 //! process down because of it.
 
+mod candidates;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::fmt;
@@ -16,8 +18,7 @@ use super::clock::Clock;
 use super::filter::Acc;
 use super::hub::{Hub, Values};
 use super::message::{
-    BuildEntry, Candidate, CensusEntry, Hello, MAX_CANDIDATES, Message, Packet, Process, TreeEpoch,
-    TreeState,
+    BuildEntry, Candidate, CensusEntry, Hello, Message, Packet, Process, TreeEpoch, TreeState,
 };
 use super::metric::Counters;
 use super::metric::OverlayMetric;
@@ -36,8 +37,6 @@ use crate::wire::key::Key;
 pub const MAX_NODES: usize = 1 << 17;
 /// Events that wait. Beyond it ticks are dropped and counted.
 const MAX_EVENTS: usize = 65_536;
-/// Draws for candidates, each of which may hit one that is gone.
-const DRAWS: u32 = 24;
 
 /// What a front end needs to know of itself.
 #[derive(Clone, Debug)]
@@ -153,6 +152,17 @@ pub struct FrontEndStatus {
     pub streams: u32,
     /// Links, ticks, messages and events that are kept.
     pub kept: u32,
+}
+
+/// What a node may be in a tree that is built now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Nothing: it is gone, and forgotten until it says hello again.
+    None,
+    /// It has its back end, and hosts nothing else if others can: a program computes there.
+    BackEnd,
+    /// Whatever it offered.
+    Any,
 }
 
 /// Why a tree cannot be built.
@@ -331,15 +341,37 @@ impl FrontEnd {
     /// # Errors
     /// There is no such tree, or one stands already.
     pub fn build(&mut self, now: Instant, layout: &Layout) -> Result<&Plan, BuildError> {
+        self.build_among(now, layout, &mut |_| Part::Any)
+    }
+
+    /// The same with a say in what each node may be.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn build_among(
+        &mut self,
+        now: Instant,
+        layout: &Layout,
+        part: &mut dyn FnMut(NodeId) -> Part,
+    ) -> Result<&Plan, BuildError> {
         if self.standing.is_some() {
             return Err(BuildError::Standing);
         }
+        self.nodes.retain(|node, _| part(*node) != Part::None);
         let hosts: Vec<Host> = self
             .nodes
             .iter()
             .map(|(node, registered)| host(*node, &registered.hello))
             .collect();
-        let plan = Plan::make(&hosts, layout).map_err(BuildError::Plan)?;
+        let mut at_ease = hosts.clone();
+        for host in &mut at_ease {
+            if part(host.node) != Part::Any {
+                (host.factors.up, host.factors.cap) = (false, 0);
+            }
+        }
+        // Where too few are at ease all host what is to be hosted.
+        let plan = Plan::make(&at_ease, layout).or_else(|_| Plan::make(&hosts, layout));
+        let plan = plan.map_err(BuildError::Plan)?;
         self.tree = TreeEpoch(self.tree.0 + 1);
         self.state = TreeState::Up;
         self.views.clear();
@@ -489,6 +521,43 @@ impl FrontEnd {
     /// What is known of each process, by the census.
     pub fn views(&self) -> &BTreeMap<Process, NodeView> {
         &self.views
+    }
+
+    /// Every process of the tree as far as is known: the census where it has come, else the plan.
+    pub fn processes(&self) -> BTreeMap<Process, NodeView> {
+        let mut all = BTreeMap::new();
+        if let Some(Standing { plan, nodes, .. }) = &self.standing {
+            let name = |index: u32| {
+                let planned = plan.processes[index as usize];
+                let node = nodes[planned.host as usize];
+                let slot = planned.slot;
+                Process { node, slot }
+            };
+            for (index, planned) in (0..).zip(&plan.processes) {
+                let view = NodeView {
+                    parent: planned.parent.map_or(Process::FRONT_END, name),
+                    height: planned.height,
+                    back_ends: 0,
+                    lag_us: 0,
+                    gone: false,
+                    boot: BootEpoch(0),
+                    link: 0,
+                };
+                all.insert(name(index), view);
+            }
+        }
+        all.extend(self.views.iter().map(|(process, view)| (*process, *view)));
+        all
+    }
+
+    /// Nodes that said hello.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.keys().copied()
+    }
+
+    /// A tree stands, or is being taken down.
+    pub fn is_standing(&self) -> bool {
+        self.standing.is_some()
     }
 
     /// How the overlay stands.
@@ -669,96 +738,6 @@ impl FrontEnd {
         let state = self.state;
         let ack = Message::HelloAck { state, candidates };
         io!(self, now).send(Process::FRONT_END, (process, peer), 0, ack);
-    }
-
-    /// A node that comes back gets the communication processes again that the plan has for it.
-    fn restore(&mut self, now: Instant, node: NodeId) {
-        let Some(standing) = &self.standing else {
-            return;
-        };
-        let own = standing.plan.processes[..standing.plan.cps as usize].iter();
-        let own: Vec<_> = own
-            .filter(|process| standing.nodes[process.host as usize] == node)
-            .copied()
-            .collect();
-        let height = standing.plan.height;
-        for planned in own {
-            let parent = planned.parent.map(|parent| self.candidate(parent));
-            let parent = parent
-                .flatten()
-                .unwrap_or_else(|| self.own_candidate(height));
-            let child = BuildEntry {
-                depth: 1,
-                height: planned.height,
-                process: Process {
-                    node,
-                    slot: planned.slot,
-                },
-                peer: self.nodes[&node].peer,
-            };
-            if !self.hub.has_child(child.process) {
-                let mut io = io!(self, now);
-                self.hub.invite(&mut io, parent, child, Vec::new());
-            }
-        }
-    }
-
-    fn own_candidate(&self, height: u8) -> Candidate {
-        Candidate {
-            process: Process::FRONT_END,
-            peer: self.config.me,
-            height,
-            room: self.hub.room(),
-        }
-    }
-
-    /// A process of the plan as a candidate, unless it is known to be gone.
-    fn candidate(&self, index: u32) -> Option<Candidate> {
-        let standing = self.standing.as_ref()?;
-        let planned = standing.plan.processes[index as usize];
-        let node = standing.nodes[planned.host as usize];
-        let process = Process {
-            node,
-            slot: planned.slot,
-        };
-        let gone = self.views.get(&process).is_some_and(|view| view.gone);
-        (!gone).then(|| Candidate {
-            process,
-            peer: self.nodes[&node].peer,
-            height: planned.height,
-            room: 1,
-        })
-    }
-
-    /// Where the processes of a node can attach: where the plan has its back end, some others, and here.
-    fn candidates(&mut self, node: NodeId) -> Vec<Candidate> {
-        let Some(standing) = &self.standing else {
-            return Vec::new();
-        };
-        let (cps, height) = (standing.plan.cps, standing.plan.height);
-        let planned = standing
-            .back_end_of
-            .get(&node)
-            .and_then(|index| standing.plan.processes[*index as usize].parent);
-        let mut chosen: Vec<Candidate> = planned
-            .and_then(|parent| self.candidate(parent))
-            .into_iter()
-            .collect();
-        for _ in 0..DRAWS {
-            if chosen.len() >= MAX_CANDIDATES - 1 || cps == 0 {
-                break;
-            }
-            let index = self.rng.below(cps.into()) as u32;
-            if let Some(candidate) = self.candidate(index)
-                && chosen
-                    .iter()
-                    .all(|other| other.process != candidate.process)
-            {
-                chosen.push(candidate);
-            }
-        }
-        chosen.push(self.own_candidate(height));
-        chosen
     }
 }
 

@@ -16,9 +16,33 @@ pub struct MetricId(pub u16);
 impl MetricId {
     /// Metrics of auxiliary service processes have numbers from here on: 256 for each kind.
     pub const FIRST_AUXILIARY: u16 = 0x4000;
+    /// System calls by number: see [`MetricId::of_call`].
+    pub const FIRST_CALL: u16 = 0x1000;
+    /// Numbers of system calls that are counted one by one: Linux's, then Hearth's own.
+    pub const CALLS: usize = 512 + 16;
     /// Counters that programs add have numbers from here on.
     pub const FIRST_PROGRAM: u16 = 0x8000;
+
+    /// How often programs made the system call `number`; None: it is not counted by itself.
+    pub const fn of_call(number: u64) -> Option<MetricId> {
+        match Self::call_index(number) {
+            Some(index) => Some(MetricId(Self::FIRST_CALL + index as u16)),
+            None => None,
+        }
+    }
+
+    /// The place of a system call among those that are counted.
+    pub const fn call_index(number: u64) -> Option<usize> {
+        match number {
+            0..512 => Some(number as usize),
+            OWN_CALLS.. if number < OWN_CALLS + 16 => Some(512 + (number - OWN_CALLS) as usize),
+            _ => None,
+        }
+    }
 }
+
+/// Number of the first of Hearth's own system calls (`hearth_abi::sysno`).
+const OWN_CALLS: u64 = 4096;
 
 /// What a raw value counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,39 +245,88 @@ macro_rules! counters {
 counters! {
     /// What every node counts about itself.
     pub enum NodeMetric from 1 {
+        Uptime: "hearth_node_uptime", Gauge, Seconds, "Time since the node's kernel began";
         TimeUser: "hearth_node_user", Counter, Seconds, "Time in programs";
         TimeKernel: "hearth_node_kernel", Counter, Seconds, "Time in the kernel";
-        TimeIdle: "hearth_node_idle", Counter, Seconds, "Time halted";
-        Uptime: "hearth_node_uptime", Gauge, Seconds, "Time since the kernel's entry";
+        TimeIdle: "hearth_node_idle", Counter, Seconds, "Time that the node spent halted";
+        MemoryUsed: "hearth_node_memory_used", Gauge, Bytes, "Memory in use";
+        MemoryFree: "hearth_node_memory_free", Gauge, Bytes, "Memory that is free";
+        Job: "hearth_node_job", Gauge, Count, "Number of the node's job, 0 for none";
+        Rank: "hearth_node_rank", Gauge, Count, "Rank in the node's job";
         FaultsCode: "hearth_node_faults_code", Counter, Count, "Faults on pages of program text";
         FaultsReadonly: "hearth_node_faults_readonly", Counter, Count, "Faults on read-only file pages";
         FaultsData: "hearth_node_faults_data", Counter, Count, "Faults on file pages that are written to";
         FaultsZero: "hearth_node_faults_zero", Counter, Count, "Faults on anonymous pages";
         FaultsStack: "hearth_node_faults_stack", Counter, Count, "Faults on stack pages";
+        FaultsHeld: "hearth_node_faults_held", Counter, Count, "Faults on pages that were in memory already";
+        FaultsCopy: "hearth_node_faults_copy", Counter, Count, "Faults that copied a page that was in memory";
         PagesRetained: "hearth_node_pages_retained", Gauge, Count, "Pages held for programs that have ended";
         PagesScrubbed: "hearth_node_pages_scrubbed", Counter, Count, "Frames scrubbed before they changed owner";
-        MemoryFree: "hearth_node_memory_free", Gauge, Bytes, "Free memory";
-        MemoryUsed: "hearth_node_memory_used", Gauge, Bytes, "Memory in use";
         FramesReceived: "hearth_node_frames_received", Counter, Count, "Ethernet frames received";
         FramesSent: "hearth_node_frames_sent", Counter, Count, "Ethernet frames sent";
         BytesReceived: "hearth_node_received", Counter, Bytes, "Bytes of frames received";
         BytesSent: "hearth_node_sent", Counter, Bytes, "Bytes of frames sent";
-        FramesDropped: "hearth_node_frames_dropped", Counter, Count, "Frames that found no room";
-        RetransmissionsControl: "hearth_node_retransmissions_control", Counter, Count, "Datagrams to control sent again";
-        RetransmissionsPages: "hearth_node_retransmissions_pages", Counter, Count, "Page requests sent again";
+        FramesDropped: "hearth_node_frames_dropped", Counter, Count, "Frames of impossible length, and those that found no room to be sent";
+        RetransmissionsControl: "hearth_node_retransmissions_control", Counter, Count, "Datagrams to the control node sent again";
+        RetransmissionsCasts: "hearth_node_retransmissions_casts", Counter, Count, "Blocks of casts asked for again";
+        RetransmissionsExchange: "hearth_node_retransmissions_exchange", Counter, Count, "Packets between ranks asked for again";
         SystemCalls: "hearth_node_system_calls", Counter, Count, "System calls of programs";
-        InterruptsHeartbeat: "hearth_node_interrupts_heartbeat", Counter, Count, "Interrupts for heartbeats";
-        InterruptsTimeLimit: "hearth_node_interrupts_time_limit", Counter, Count, "Interrupts for time limits";
-        InterruptsMonitor: "hearth_node_interrupts_monitor", Counter, Count, "Interrupts for monitoring periods";
-        InterruptsNetwork: "hearth_node_interrupts_network", Counter, Count, "Interrupts of the network adapter";
-        InterruptsCast: "hearth_node_interrupts_cast", Counter, Count, "Interrupts for casts";
-        InterruptsSpurious: "hearth_node_interrupts_spurious", Counter, Count, "Interrupts that nobody asked for";
-        CastBlocksReceived: "hearth_node_cast_blocks_received", Counter, Count, "Blocks of casts received";
-        CastBlocksSent: "hearth_node_cast_blocks_sent", Counter, Count, "Blocks of casts sent";
+        UserHeartbeatInterrupts: "hearth_node_user_heartbeat_interrupts", Counter, Count, "Timer interrupts of a running program, for heartbeats and the ticks of the overlay with them";
+        UserTimeLimitInterrupts: "hearth_node_user_time_limit_interrupts", Counter, Count, "Timer interrupts of a running program, for its time limit";
+        UserMonitorInterrupts: "hearth_node_user_monitor_interrupts", Counter, Count, "Timer interrupts of a running program, for monitoring that was asked for";
+        UserNicInterrupts: "hearth_node_user_nic_interrupts", Counter, Count, "Network interrupts of a running program that waits for the network";
+        UserCastInterrupts: "hearth_node_user_cast_interrupts", Counter, Count, "Interrupts of a running program, for a cast or an exchange";
+        UserSpuriousInterrupts: "hearth_node_user_spurious_interrupts", Counter, Count, "Interrupts of a running program that nobody asked for";
+        IdleHeartbeatInterrupts: "hearth_node_idle_heartbeat_interrupts", Counter, Count, "Timer interrupts outside programs, for heartbeats";
+        IdleNicInterrupts: "hearth_node_idle_nic_interrupts", Counter, Count, "Network interrupts outside programs";
+        IdleCastInterrupts: "hearth_node_idle_cast_interrupts", Counter, Count, "Interrupts outside programs, for a cast";
+        IdleSpuriousInterrupts: "hearth_node_idle_spurious_interrupts", Counter, Count, "Interrupts outside programs that nobody asked for";
+        CastBlocksReceived: "hearth_node_cast_blocks_received", Counter, Count, "Blocks of casts received, checked and kept";
+        CastBlocksSent: "hearth_node_cast_blocks_sent", Counter, Count, "Blocks of casts sent to others";
         CastBlocksCorrupt: "hearth_node_cast_blocks_corrupt", Counter, Count, "Blocks of casts that were not what their hash says";
-        Job: "hearth_node_job", Gauge, Count, "Number of the node's job, 0 for none";
-        Rank: "hearth_node_rank", Gauge, Count, "Rank in the node's job";
+        CastDuplicates: "hearth_node_cast_duplicates", Counter, Count, "Fragments of casts that were there already";
+        OverlayBytesSent: "hearth_node_overlay_sent", Counter, Bytes, "Bytes of the overlay's datagrams, without UDP and below";
+        OverlayRoles: "hearth_node_overlay_roles", Gauge, Count, "Processes of the overlay that the node hosts";
     }
+}
+
+counters! {
+    /// What the auxiliary service process for the network adds (kind 0): why datagrams were not taken.
+    pub enum NetworkMetric from 0x4000 {
+        ControlReceived: "hearth_network_control_received", Counter, Count, "Datagrams of the control protocol received";
+        ControlSent: "hearth_network_control_sent", Counter, Count, "Datagrams of the control protocol sent";
+        BadLength: "hearth_network_bad_length", Counter, Count, "Shorter than a header and tag, or of a length that does not fit";
+        BadTag: "hearth_network_bad_tag", Counter, Count, "With a tag that does not match";
+        Replayed: "hearth_network_replayed", Counter, Count, "Seen before, or older than the window";
+        BadPayload: "hearth_network_bad_payload", Counter, Count, "Authentic, but of no sense";
+        Misdirected: "hearth_network_misdirected", Counter, Count, "For another node, boot or session";
+        Stale: "hearth_network_stale", Counter, Count, "Well-formed but of no use";
+        Overloaded: "hearth_network_overloaded", Counter, Count, "Not taken because a table was full";
+        PageTimeouts: "hearth_network_page_timeouts", Counter, Count, "Page requests given up";
+        Foreign: "hearth_network_foreign", Counter, Count, "Datagrams from another address than the control node's";
+        ReceiveErrors: "hearth_network_receive_errors", Counter, Count, "Frames of impossible length";
+        TransmitFull: "hearth_network_transmit_full", Counter, Count, "Times that no transmit buffer was free";
+        OverlayReceived: "hearth_network_overlay_received", Counter, Count, "Datagrams of the overlay received";
+        OverlaySent: "hearth_network_overlay_sent", Counter, Count, "Datagrams of the overlay sent";
+    }
+}
+
+counters! {
+    /// What the auxiliary service process for profiles adds (kind 1): the program's instruction pointer, sampled at
+    /// each tick while it computes. Bucket k of [`ProfileMetric::BUCKETS`] is metric `Buckets + k`.
+    pub enum ProfileMetric from 0x4100 {
+        Samples: "hearth_profile_samples", Counter, Count, "Samples taken of the program";
+        Pointer: "hearth_profile_pointer", Gauge, Count, "The instruction pointer as sampled last";
+        TextStart: "hearth_profile_text_start", Gauge, Count, "Where the program's text begins";
+        TextEnd: "hearth_profile_text_end", Gauge, Count, "Where the program's text ends";
+        Elsewhere: "hearth_profile_elsewhere", Counter, Count, "Samples outside the text";
+        Buckets: "hearth_profile_bucket", Counter, Count, "Samples in the first of the equal parts of the text";
+    }
+}
+
+impl ProfileMetric {
+    /// Equal parts into which the program's text is cut.
+    pub const BUCKETS: usize = 56;
 }
 
 counters! {
@@ -289,7 +362,13 @@ mod tests {
     #[test]
     fn names_are_what_open_metrics_wants() {
         let mut names = BTreeSet::new();
-        for def in NodeMetric::DEFS {
+        let tables = [
+            &NodeMetric::DEFS[..],
+            &NetworkMetric::DEFS,
+            &ProfileMetric::DEFS,
+            &OverlayMetric::DEFS,
+        ];
+        for def in tables.concat() {
             let name = def.open_metrics_name();
             assert!(
                 name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
@@ -304,10 +383,16 @@ mod tests {
             assert!(names.insert(name));
         }
         assert_eq!(
-            NodeMetric::DEFS[0].open_metrics_name(),
+            NodeMetric::DEFS[1].open_metrics_name(),
             "hearth_node_user_seconds_total"
         );
-        assert_eq!(NodeMetric::MemoryFree.id(), MetricId(12));
+        assert_eq!(NodeMetric::MemoryFree.id(), MetricId(6));
+        assert!(NodeMetric::COUNT <= crate::overlay::stream::MAX_METRICS);
+        let profile = ProfileMetric::Buckets as usize + ProfileMetric::BUCKETS;
+        assert!(profile <= crate::overlay::stream::MAX_METRICS);
+        assert_eq!(MetricId::of_call(1), Some(MetricId(0x1001)));
+        assert_eq!(MetricId::of_call(4097), Some(MetricId(0x1201)));
+        assert_eq!(MetricId::of_call(4096 + 16), None);
         assert!(
             NodeMetric::DEFS
                 .iter()

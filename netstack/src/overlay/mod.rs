@@ -53,11 +53,13 @@ pub mod wire;
 pub use books::Books;
 pub use filter::{Acc, Class, Filter, Reduced};
 pub use front_end::{
-    BuildError, FrontEnd, FrontEndConfig, FrontEndEvent, FrontEndStatus, NodeView, TickBody,
+    BuildError, FrontEnd, FrontEndConfig, FrontEndEvent, FrontEndStatus, NodeView, Part, TickBody,
     TickValue,
 };
 pub use message::{Candidate, Process, TreeEpoch};
-pub use metric::{MetricDef, MetricId, MetricKind, NodeMetric, OverlayMetric, Unit};
+pub use metric::{
+    MetricDef, MetricId, MetricKind, NetworkMetric, NodeMetric, OverlayMetric, ProfileMetric, Unit,
+};
 pub use node::{Collector, Footprint, Node, NodeConfig, NodeEvent, ProcessStatus};
 pub use section::{Body, Row};
 pub use stream::{Scope, StreamError, StreamId, StreamSpec, Sync};

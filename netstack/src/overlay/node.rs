@@ -277,6 +277,26 @@ impl Node {
         (at != Instant::FAR_FUTURE).then_some(at)
     }
 
+    /// For a node whose program computes: the first tick not before `after` among the streams with a period of
+    /// `least` or more. The node samples then, and need not be woken for anything else.
+    pub fn slow_tick(&self, after: Instant, least: Micros) -> Option<Instant> {
+        let back_end = self.back_end.as_ref()?;
+        back_end.next_tick(after, least.0..u64::MAX)
+    }
+
+    /// The same for streams with a shorter period: somebody asked for it. Also when a communication process of this
+    /// node must pass a tick on.
+    pub fn fast_tick(&self, after: Instant, below: Micros) -> Option<Instant> {
+        let back_end = self.back_end.as_ref();
+        let own = back_end.and_then(|back_end| back_end.next_tick(after, 0..below.0));
+        let open = self
+            .cps
+            .values()
+            .map(|cp| cp.hub.tick_deadline(Instant::FAR_FUTURE));
+        let open = open.min().filter(|at| *at != Instant::FAR_FUTURE);
+        [own, open].into_iter().flatten().min()
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<NodeEvent> {
         self.events.pop_front()

@@ -195,7 +195,7 @@ pub fn emit_heartbeat(vitals: &Vitals, writer: &mut Writer<'_>) {
     writer
         .u64(vitals.casts.corrupt)
         .u64(vitals.casts.duplicates);
-    writer.u8(vitals.unscrubbed.into());
+    writer.u8(vitals.unscrubbed.into()).u32(vitals.overlay_kept);
 }
 
 /// Reads HEARTBEAT.
@@ -218,6 +218,7 @@ pub fn parse_heartbeat(payload: &[u8]) -> Result<Vitals, Error> {
             duplicates: reader.u64()?,
         },
         unscrubbed: flag(reader.u8()?)?,
+        overlay_kept: reader.u32()?,
     };
     reader.finish()?;
     Ok(vitals)

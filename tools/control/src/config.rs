@@ -45,6 +45,8 @@ pub struct Config {
     pub store: Store,
     /// What nodes counted.
     pub monitor: Monitor,
+    /// How nodes' counters reach control.
+    pub overlay: Overlay,
     /// Defaults of `hearth run`.
     pub run: Run,
 }
@@ -348,6 +350,20 @@ pub struct Monitor {
     pub days: u64,
     /// Bound of all files together, in bytes.
     pub bytes: u64,
+}
+
+/// Section `[overlay]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Overlay {
+    /// Have nodes make a tree.
+    pub enabled: bool,
+    /// Most children of a process, as planned.
+    pub fan_out: u32,
+    /// `averaging`, `comprehensive` or a topology.
+    pub placement: String,
+    /// Time between two ticks, in milliseconds.
+    pub period_ms: u64,
 }
 
 /// Section `[run]`.

@@ -19,7 +19,7 @@ use std::time::Duration;
 use netstack::control::Endpoint;
 use netstack::ids::JobId;
 use netstack::time::Instant;
-use netstack::{broadcast, control as protocol};
+use netstack::{broadcast, control as protocol, overlay};
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
@@ -35,6 +35,7 @@ use crate::jobs::kept::Outputs;
 use crate::jobs::streams::Wakeups;
 use crate::ledger::Ledger;
 use crate::nodes::NodeTable;
+use crate::overlay::Overlay;
 use crate::programs::ProgramStore;
 use crate::udp;
 
@@ -65,6 +66,8 @@ pub struct Core {
     pub drops: Drops,
     /// What goes to many nodes at once.
     pub casts: Casts,
+    /// The monitoring overlay.
+    pub overlay: Overlay,
 }
 
 /// A boot that has joined.
@@ -176,12 +179,16 @@ impl Core {
         }
         self.with_runner(now, |runner, now_us, fabric| runner.settle(now_us, fabric));
         self.settle_casts(now);
+        self.overlay.settle(now, &self.endpoint);
         self.write_down(now);
         self.runner.tell_ended();
     }
 
     /// Writes down what has changed.
     fn write_down(&mut self, now: Instant) {
+        for event in self.overlay.take_events() {
+            self.events.push(event);
+        }
         for event in self.casts.take_events() {
             self.events.push(event);
         }
@@ -193,6 +200,7 @@ impl Core {
             let job = record.on_nodes.0;
             if record.attempt_over {
                 self.casts.job_over(now, job);
+                self.overlay.job_over(now, record.on_nodes);
             } else if record.info.state == JobState::Running && record.nodes.len() > 1 {
                 // Off the way of the launch: the first rank runs.
                 self.casts.cast_table(now, job, &record.nodes);
@@ -221,6 +229,8 @@ impl Core {
     fn handle_datagram(&mut self, now: Instant, from: SocketAddrV4, datagram: &[u8]) {
         if broadcast::wire::is_cast(datagram) {
             self.casts.handle_datagram(now, from, datagram);
+        } else if overlay::wire::is_overlay(datagram) {
+            self.overlay.handle_datagram(now, from, datagram);
         } else {
             self.endpoint.handle_datagram(now, from, datagram);
         }
@@ -278,7 +288,8 @@ impl Core {
         // rate, so something is left for the endpoint.
         outbox.collect(|out| {
             let cast = self.casts.poll_transmit(now, out);
-            cast.or_else(|| self.endpoint.poll_transmit(now, out))
+            let own = cast.or_else(|| self.endpoint.poll_transmit(now, out));
+            own.or_else(|| self.overlay.poll_transmit(now, out))
         });
         self.settle(now);
         let endpoint = self.endpoint.poll_timeout().map(Instant::as_micros);
@@ -287,7 +298,8 @@ impl Core {
             .then(|| now.as_micros() + u64::try_from(DRAIN_CHECK.as_micros()).expect("small"));
         let ledger = self.ledger.next_deadline_us();
         let casts = self.casts.poll_timeout().map(Instant::as_micros);
-        [endpoint, runner, draining, ledger, casts]
+        let overlay = self.overlay.poll_timeout(now).map(Instant::as_micros);
+        [endpoint, runner, draining, ledger, casts, overlay]
             .into_iter()
             .flatten()
             .min()

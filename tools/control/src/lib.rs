@@ -47,6 +47,7 @@ pub mod ledger;
 pub mod monitor;
 pub mod nodes;
 pub mod output;
+pub mod overlay;
 pub mod paths;
 pub mod programs;
 pub mod secrets;

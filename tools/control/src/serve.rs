@@ -34,9 +34,10 @@ use crate::jobs::kept::Outputs;
 use crate::jobs::{self, Runner};
 use crate::monitor::{self, Monitor};
 use crate::nodes::{Machine, NodeTable};
+use crate::overlay::Overlay;
 use crate::paths::StateDir;
 use crate::programs::ProgramStore;
-use crate::{config, ledger, secrets, udp};
+use crate::{config, ledger, overlay, secrets, udp};
 
 /// Number of the cluster secret in personalities. Secrets are not rotated yet.
 pub const KEY_ID: u32 = 1;
@@ -417,6 +418,16 @@ fn control_state(
     let now = netstack::time::Instant::from_micros(clock.now_us());
     let mut casts = Casts::new(setup, now);
     casts.resume(now, past.casts, &programs);
+    let setup = overlay::Setup {
+        me: Peer {
+            addr: listen,
+            mac: interface_mac(*listen.ip()),
+        },
+        key: peer_key,
+        seed: random_u64()?,
+        config: options.config.overlay.clone(),
+    };
+    let overlay = Overlay::new(setup, now).map_err(anyhow::Error::msg)?;
     let core = Core {
         endpoint,
         casts,
@@ -429,6 +440,7 @@ fn control_state(
         draining: std::collections::BTreeSet::new(),
         joined: Vec::new(),
         drops: Drops::default(),
+        overlay,
     };
     let shared = Shared::new(core, clock, programs, past.history, outputs);
     // What became of the jobs of the earlier run is written down before anybody asks.

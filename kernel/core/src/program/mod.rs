@@ -87,6 +87,18 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// None.
+    pub const NONE: Self = Self {
+        code: 0,
+        readonly: 0,
+        data: 0,
+        zero: 0,
+        stack: 0,
+        held: 0,
+        copy: 0,
+        stale: 0,
+    };
+
     /// Faults for which a page of the program file was fetched.
     pub const fn file(&self) -> u64 {
         self.code + self.readonly + self.data

@@ -257,6 +257,12 @@ impl Casts {
         }
     }
 
+    /// Blocks asked for again in this run of the control node.
+    pub fn asked_again(&self) -> u64 {
+        let member = self.member.as_ref();
+        member.map_or(0, |member| member.counters().repeated)
+    }
+
     /// Figures for the heartbeat.
     pub fn vitals(&self) -> CastVitals {
         let Some(counters) = self.member.as_ref().map(Member::counters) else {

@@ -119,6 +119,8 @@ pub struct Exchange {
     /// Jobs that have ended, with the rank that this was, the one that was lost first, and the key.
     ended: VecDeque<(JobId, (Rank, Option<Rank>), Key)>,
     answers: VecDeque<Answer>,
+    /// Packets that jobs which have ended asked for again.
+    asked_again: u64,
 }
 
 impl Exchange {
@@ -137,6 +139,7 @@ impl Exchange {
             news: false,
             ended: VecDeque::new(),
             answers: VecDeque::new(),
+            asked_again: 0,
         }
     }
 
@@ -254,6 +257,7 @@ impl Exchange {
 
     /// The job is over on this node; the program's memory is not touched after this.
     pub fn close(&mut self) {
+        self.asked_again = self.asked_again();
         let lost = self.endpoint.take().and_then(|end| end.first_lost());
         if let Some(job) = self.job.take().filter(|job| job.size > 1) {
             self.ended.truncate(ENDED_MAX - 1);
@@ -369,6 +373,12 @@ impl Exchange {
     /// Whether an operation has finished since the last call.
     pub fn take_news(&mut self) -> bool {
         core::mem::take(&mut self.news)
+    }
+
+    /// Packets asked for again since the node started.
+    pub fn asked_again(&self) -> u64 {
+        let endpoint = self.endpoint.as_ref();
+        self.asked_again + endpoint.map_or(0, |endpoint| endpoint.counters().asked_again)
     }
 
     /// Which job is open.

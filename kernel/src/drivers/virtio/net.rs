@@ -308,9 +308,10 @@ impl Nic for VirtioNet {
     }
 
     fn pass(&mut self) {
-        if let Some((slot, _)) = self.looked_at.take() {
+        if let Some((slot, len)) = self.looked_at.take() {
             self.lent = Some(slot);
             self.transmit.counters.received += 1;
+            self.transmit.counters.received_bytes += len as u64;
         }
     }
 
@@ -322,6 +323,7 @@ impl Nic for VirtioNet {
         let (slot, len) = self.next()?;
         self.lent = Some(slot);
         self.transmit.counters.received += 1;
+        self.transmit.counters.received_bytes += len as u64;
         let frame = &self.buffers.slot(usize::from(slot))[HEADER_BYTES..HEADER_BYTES + len];
         Some((frame, &mut self.transmit))
     }
@@ -391,6 +393,7 @@ impl Transmit for TransmitHalf {
         self.slots[usize::from(token)] = slot;
         self.lengths[usize::from(slot)] = (HEADER_BYTES + len) as u16;
         self.counters.transmitted += 1;
+        self.counters.transmitted_bytes += len as u64;
         if self.queue.should_notify() {
             self.transport.notify(QUEUE_TRANSMIT);
         }

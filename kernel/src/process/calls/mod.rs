@@ -25,6 +25,7 @@ use netstack::io::exit::MAX_UNKNOWN_CALLS;
 use super::Process;
 use super::ending::{Ending, Stop};
 use crate::agent::services::NodeServices;
+use crate::monitor;
 
 /// Number of the one process and of its one thread.
 const PID: u64 = 1;
@@ -42,6 +43,7 @@ impl Process {
     pub(super) fn system_call(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
         self.account.system_calls += 1;
         let number = self.context.rax;
+        monitor::count_call(number);
         let result = match number {
             // First what costs a program most when it is slow.
             sysno::GETPID | sysno::GETTID | sysno::SET_TID_ADDRESS => Ok(PID),
@@ -125,6 +127,10 @@ impl Process {
             sysno::HEARTH_CANCEL => self.hearth_cancel(services, args),
             sysno::HEARTH_SELF => self.hearth_self(services, args),
             sysno::HEARTH_PEER => self.hearth_peer(services, args),
+            sysno::HEARTH_COUNT => match monitor::set_counter(args[0], args[1] as i64) {
+                true => Ok(0),
+                false => Err(Errno::EINVAL.into()),
+            },
             sysno::SCHED_GETAFFINITY => self.sched_getaffinity(services, args),
             sysno::GETUID | sysno::GETEUID | sysno::GETGID | sysno::GETEGID => Ok(ROOT),
             sysno::EXIT | sysno::EXIT_GROUP => Err(Ending::Exited(args[0] as u8).into()),

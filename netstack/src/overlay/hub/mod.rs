@@ -297,6 +297,10 @@ impl Hub {
             tells: 0,
             taken: false,
         };
+        // One that had another parent before: the front end is to know soon where it is now.
+        if attach.link > 1 {
+            self.entries.push_back(child.entry(process, self.me, false));
+        }
         self.children.insert(process, child);
         self.transfers
             .retain(|transfer| transfer.child() != process || !transfer.is_done());

@@ -444,7 +444,7 @@ impl Hub {
         self.streams.iter().map(|stream| stream.ticks.len()).sum()
     }
 
-    pub(super) fn tick_deadline(&self, at: Instant) -> Instant {
+    pub(in crate::overlay) fn tick_deadline(&self, at: Instant) -> Instant {
         let ticks = self.streams.iter().flat_map(|stream| &stream.ticks);
         ticks.map(|tick| tick.deadline).fold(at, Instant::min)
     }

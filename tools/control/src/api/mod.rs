@@ -18,6 +18,7 @@ mod jobs;
 mod lists;
 pub mod monitor;
 mod nodes;
+mod overlay;
 mod past;
 mod programs;
 mod queue;
@@ -109,6 +110,11 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(casts::drop_file))
         .routes(routes!(casts::get))
         .routes(routes!(casts::cancel))
+        .routes(routes!(overlay::get))
+        .routes(routes!(overlay::down))
+        .routes(routes!(overlay::up))
+        .routes(routes!(overlay::open))
+        .routes(routes!(overlay::close))
         .routes(routes!(programs::exists, programs::put))
 }
 

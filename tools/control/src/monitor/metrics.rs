@@ -1,12 +1,31 @@
-//! What is measured of every node: one table of names, units, kinds and where the value comes from.
+//! What is measured of every node: names, units, kinds and where each value comes from.
 //!
-//! Key items: [`declared`], [`values`]. A new line here is a new column in the store, on the page, in
-//! `/metrics` and in `hearth top`; nothing else needs to know.
+//! Two tables of one form (`netstack::counters!`): what nodes count ([`NodeMetric`], the same definitions that the kernel
+//! counts by), and what control itself knows of a node ([`ControlMetric`]). A new line in one of them is a new column in
+//! the store, on the page, in `/metrics` and in `hearth top`; nothing else needs to know.
+//!
+//! Key items: [`declared`], [`values`]. Values of nodes come through the overlay; what a heartbeat says too is taken from
+//! there while they do not.
 //!
 //! Invariant: names and meanings never change; a metric that means something else gets another name.
 
 use hearth_monitor::Metric;
+use netstack::overlay::{MetricDef, MetricKind, NodeMetric, Unit};
 use netstack::vitals::Vitals;
+
+netstack::counters! {
+    /// What control knows of a node by itself. The numbers are not on any wire.
+    pub enum ControlMetric from 0x7000 {
+        Busy: "hearth_node_busy", Gauge, Ratio, "Share of its time that the node was not halted";
+        HasJob: "hearth_node_has_job", Gauge, Count, "1 while the node has a job";
+        WarmPrograms: "hearth_node_warm_programs", Gauge, Count, "Programs that the node keeps for their next launch";
+        Warm: "hearth_node_warm", Gauge, Bytes, "Memory of the programs that the node keeps";
+        HeartbeatAge: "hearth_node_heartbeat_age", Gauge, Seconds, "Time since the node was heard";
+    }
+}
+
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
 
 /// What control knows of a node, beside its heartbeat.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,50 +44,33 @@ pub struct Known {
     pub warm_pages: u64,
 }
 
-/// One line of the table.
-struct Declared {
-    metric: fn(&str, &str, f64, &str) -> Metric,
-    name: &'static str,
-    unit: &'static str,
-    scale: f64,
-    help: &'static str,
-    value: fn(&Known) -> Option<i64>,
+fn defs() -> impl Iterator<Item = &'static MetricDef> {
+    ControlMetric::DEFS.iter().chain(&NodeMetric::DEFS)
 }
 
-const fn gauge(
-    name: &'static str,
-    unit: &'static str,
-    scale: f64,
-    help: &'static str,
-    value: fn(&Known) -> Option<i64>,
-) -> Declared {
-    let metric = Metric::gauge;
-    Declared {
-        metric,
-        name,
+fn metric(def: &MetricDef) -> Metric {
+    let make = match def.kind {
+        MetricKind::Counter => Metric::counter,
+        MetricKind::Gauge => Metric::gauge,
+    };
+    let unit = match def.unit {
+        Unit::Count => "",
+        Unit::Bytes => "bytes",
+        Unit::Seconds => "seconds",
+        Unit::Ratio => "ratio",
+    };
+    let scale = 1.0 / f64::from(def.unit.scale());
+    make(
+        &def.open_metrics_name(),
         unit,
         scale,
-        help,
-        value,
-    }
+        &format!("{}.", def.help),
+    )
 }
 
-const fn counter(
-    name: &'static str,
-    unit: &'static str,
-    scale: f64,
-    help: &'static str,
-    value: fn(&Known) -> Option<i64>,
-) -> Declared {
-    let metric = Metric::counter;
-    Declared {
-        metric,
-        name,
-        unit,
-        scale,
-        help,
-        value,
-    }
+/// All metrics of a node, in the order of [`values`].
+pub fn declared() -> Vec<Metric> {
+    defs().map(metric).collect()
 }
 
 /// As the store has it; what is above is cut off, which takes a count of 292,000 years of microseconds.
@@ -76,70 +78,56 @@ fn stored(value: u64) -> Option<i64> {
     Some(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// Microseconds, as seconds.
-const MICRO: f64 = 1e-6;
-/// Pages, as bytes.
-const PAGE: f64 = 4096.0;
-
-#[rustfmt::skip]
-const TABLE: &[Declared] = &[
-    gauge("hearth_node_busy_ratio", "ratio", MICRO, "Share of its time that the node was not halted.",
-        |known| known.busy_ppm),
-    gauge("hearth_node_memory_used_bytes", "bytes", 1.0, "Memory in use.",
-        |known| stored(known.vitals.memory_used)),
-    gauge("hearth_node_memory_free_bytes", "bytes", 1.0, "Memory that is free.",
-        |known| stored(known.vitals.memory_free)),
-    gauge("hearth_node_has_job", "", 1.0, "1 while the node has a job.",
-        |known| Some(known.has_job.into())),
-    gauge("hearth_node_warm_programs", "", 1.0, "Programs that the node keeps for their next launch.",
-        |known| stored(known.warm_programs)),
-    gauge("hearth_node_warm_bytes", "bytes", PAGE, "Memory of the programs that the node keeps.",
-        |known| stored(known.warm_pages)),
-    gauge("hearth_node_heartbeat_age_seconds", "seconds", MICRO, "Time since the node was heard.",
-        |known| stored(known.silent_us)),
-    gauge("hearth_node_uptime_seconds", "seconds", MICRO, "Time since the node's kernel began.",
-        |known| stored(known.vitals.uptime_us)),
-    counter("hearth_node_idle_seconds_total", "seconds", MICRO, "Time that the node spent halted.",
-        |known| stored(known.vitals.idle_us)),
-    counter("hearth_node_user_heartbeat_interrupts_total", "", 1.0, "Timer interrupts of a running program, for heartbeats.",
-        |known| stored(known.vitals.interrupts_user.heartbeat)),
-    counter("hearth_node_user_time_limit_interrupts_total", "", 1.0, "Timer interrupts of a running program, for its time limit.",
-        |known| stored(known.vitals.interrupts_user.time_limit)),
-    counter("hearth_node_user_monitor_interrupts_total", "", 1.0, "Timer interrupts of a running program, for its own monitoring period.",
-        |known| stored(known.vitals.interrupts_user.monitor)),
-    counter("hearth_node_user_nic_interrupts_total", "", 1.0, "Network interrupts of a running program that waits for the network.",
-        |known| stored(known.vitals.interrupts_user.nic)),
-    counter("hearth_node_user_cast_interrupts_total", "", 1.0, "Interrupts of a running program, for a cast.",
-        |known| stored(known.vitals.interrupts_user.cast)),
-    counter("hearth_node_user_spurious_interrupts_total", "", 1.0, "Interrupts of a running program that nobody asked for.",
-        |known| stored(known.vitals.interrupts_user.spurious)),
-    counter("hearth_node_idle_heartbeat_interrupts_total", "", 1.0, "Timer interrupts outside programs, for heartbeats.",
-        |known| stored(known.vitals.interrupts_idle.heartbeat)),
-    counter("hearth_node_idle_nic_interrupts_total", "", 1.0, "Network interrupts outside programs.",
-        |known| stored(known.vitals.interrupts_idle.nic)),
-    counter("hearth_node_idle_cast_interrupts_total", "", 1.0, "Interrupts outside programs, for a cast.",
-        |known| stored(known.vitals.interrupts_idle.cast)),
-    counter("hearth_node_idle_spurious_interrupts_total", "", 1.0, "Interrupts outside programs that nobody asked for.",
-        |known| stored(known.vitals.interrupts_idle.spurious)),
-    counter("hearth_node_cast_blocks_received_total", "", 1.0, "Blocks of casts received, checked and kept.",
-        |known| stored(known.vitals.casts.blocks_in)),
-    counter("hearth_node_cast_blocks_sent_total", "", 1.0, "Blocks of casts sent to others.",
-        |known| stored(known.vitals.casts.blocks_out)),
-    counter("hearth_node_cast_blocks_corrupt_total", "", 1.0, "Blocks of casts that were not what their hash says.",
-        |known| stored(known.vitals.casts.corrupt)),
-    counter("hearth_node_cast_duplicates_total", "", 1.0, "Fragments of casts that were there already.",
-        |known| stored(known.vitals.casts.duplicates)),
-];
-
-/// All metrics of a node, in the order of [`values`].
-pub fn declared() -> Vec<Metric> {
-    let metric = |line: &Declared| (line.metric)(line.name, line.unit, line.scale, line.help);
-    TABLE.iter().map(metric).collect()
+/// A node's values, as the store has them. `row`: what came through the overlay, in the order of [`NodeMetric`], if that
+/// is fresh.
+pub fn values(known: &Known, row: Option<&[Option<i64>]>) -> Vec<Option<i64>> {
+    let own = [
+        known.busy_ppm,
+        Some(known.has_job.into()),
+        stored(known.warm_programs),
+        stored(known.warm_pages.saturating_mul(PAGE_BYTES)),
+        stored(known.silent_us),
+    ];
+    let of_node: Vec<Option<i64>> = match row.filter(|row| row.len() == NodeMetric::COUNT) {
+        Some(row) => row.to_vec(),
+        None => heartbeat(&known.vitals),
+    };
+    own.into_iter().chain(of_node).collect()
 }
 
-/// A node's values, as the store has them.
-pub fn values(known: &Known) -> Vec<Option<i64>> {
-    TABLE.iter().map(|line| (line.value)(known)).collect()
+/// What a heartbeat says of [`NodeMetric`].
+fn heartbeat(vitals: &Vitals) -> Vec<Option<i64>> {
+    let (user, idle, casts) = (
+        &vitals.interrupts_user,
+        &vitals.interrupts_idle,
+        &vitals.casts,
+    );
+    let mut values = vec![None; NodeMetric::COUNT];
+    let said = [
+        (NodeMetric::Uptime, vitals.uptime_us),
+        (NodeMetric::TimeIdle, vitals.idle_us),
+        (NodeMetric::MemoryUsed, vitals.memory_used),
+        (NodeMetric::MemoryFree, vitals.memory_free),
+        (NodeMetric::Job, vitals.job.map_or(0, |job| job.0)),
+        (NodeMetric::UserHeartbeatInterrupts, user.heartbeat),
+        (NodeMetric::UserTimeLimitInterrupts, user.time_limit),
+        (NodeMetric::UserMonitorInterrupts, user.monitor),
+        (NodeMetric::UserNicInterrupts, user.nic),
+        (NodeMetric::UserCastInterrupts, user.cast),
+        (NodeMetric::UserSpuriousInterrupts, user.spurious),
+        (NodeMetric::IdleHeartbeatInterrupts, idle.heartbeat),
+        (NodeMetric::IdleNicInterrupts, idle.nic),
+        (NodeMetric::IdleCastInterrupts, idle.cast),
+        (NodeMetric::IdleSpuriousInterrupts, idle.spurious),
+        (NodeMetric::CastBlocksReceived, casts.blocks_in),
+        (NodeMetric::CastBlocksSent, casts.blocks_out),
+        (NodeMetric::CastBlocksCorrupt, casts.corrupt),
+        (NodeMetric::CastDuplicates, casts.duplicates),
+    ];
+    for (metric, value) in said {
+        values[metric as usize] = stored(value);
+    }
+    values
 }
 
 #[cfg(test)]
@@ -168,6 +156,22 @@ mod tests {
             );
             assert!(metric.help.ends_with('.'), "{}", metric.name);
         }
-        assert_eq!(values(&Known::default()).len(), metrics.len());
+        assert_eq!(values(&Known::default(), None).len(), metrics.len());
+    }
+
+    #[test]
+    fn the_overlay_s_values_go_before_those_of_heartbeats() {
+        let known = Known {
+            vitals: Vitals {
+                memory_used: 7,
+                ..Vitals::default()
+            },
+            ..Known::default()
+        };
+        let place = ControlMetric::COUNT + NodeMetric::MemoryUsed as usize;
+        assert_eq!(values(&known, None)[place], Some(7));
+        let row = vec![Some(9); NodeMetric::COUNT];
+        assert_eq!(values(&known, Some(&row))[place], Some(9));
+        assert_eq!(values(&known, Some(&row[1..]))[place], Some(7));
     }
 }

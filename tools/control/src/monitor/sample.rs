@@ -22,8 +22,11 @@ use crate::clock;
 use crate::control::{Core, Shared};
 use crate::events::mac_text;
 
-/// Time between two pictures.
-pub const PERIOD: Duration = Duration::from_secs(1);
+/// Time between two pictures, in microseconds.
+const PERIOD_US: u64 = 1_000_000;
+/// A picture is taken so long after the begin of a tick of the overlay, which begin with the seconds of control's clock: a
+/// tick is handed over after at most the hold of each level.
+const AFTER_TICK_US: u64 = 160_000;
 /// Jobs that are over and still shown.
 const ENDED_MAX: usize = 100;
 /// Jobs that may begin and end between two pictures and still be seen.
@@ -53,10 +56,10 @@ struct Before {
 /// Publishes a picture every second, for as long as the process lives.
 pub async fn run(shared: Arc<Shared>, monitor: Arc<Monitor>) {
     let mut sampler = Sampler::begin(&shared.lock());
-    let mut ticks = tokio::time::interval(PERIOD);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
+        // By then a tick of the overlay has come that began with the second.
+        let past = shared.now().as_micros().wrapping_sub(AFTER_TICK_US) % PERIOD_US;
+        tokio::time::sleep(Duration::from_micros(PERIOD_US - past)).await;
         let now = shared.now();
         let picture = sampler.picture(&shared.lock(), now);
         monitor.publish(picture);
@@ -203,7 +206,7 @@ impl Sampler {
             mac: mac_text(status.mac),
             address: Some(status.addr.to_string()),
             values: if present {
-                metrics::values(&known)
+                metrics::values(&known, core.overlay.values(node, now))
             } else {
                 Vec::new()
             },

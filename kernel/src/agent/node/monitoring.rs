@@ -1,0 +1,55 @@
+//! The node and the monitoring overlay: joining it, and lending it what it reads.
+//!
+//! Invariant: the overlay's turn comes after everything that a job waits for.
+
+use core::net::SocketAddrV4;
+
+use netstack::broadcast::Peer;
+use netstack::ids::BootEpoch;
+use netstack::time::Instant;
+use netstack::wire::key::Key;
+
+use super::Node;
+use crate::agent::overlay::Identity;
+use crate::monitor::collector::Sources;
+use crate::time;
+
+impl Node {
+    /// Does what the overlay has due: after everything that a job waits for.
+    pub(super) fn monitor(&mut self) {
+        let now = time::now();
+        let (card, stack) = self.stack.counters();
+        let (overlay, footprint) = self.overlay.figures();
+        let mut sources = Sources {
+            endpoint: self.endpoint.as_ref(),
+            casts: self.casts.vitals(),
+            asked_again: (self.casts.asked_again(), self.exchange.asked_again()),
+            warm: &self.warm,
+            card,
+            stack,
+            job: self.overlay.job(),
+            overlay,
+            footprint,
+        };
+        let (stack, buffer) = (&mut self.stack, &mut self.buffer);
+        self.overlay.transmit(now, stack, buffer, &mut sources);
+    }
+
+    /// Takes part in the monitoring overlay from now on.
+    pub(super) fn join_overlay(&mut self, key: Key, now: Instant) {
+        let (Some(address), Some(control)) = (self.stack.address(), self.stack.control()) else {
+            return;
+        };
+        let identity = Identity {
+            node: self.node,
+            boot: BootEpoch(self.identity.boot_epoch),
+            me: Peer {
+                addr: SocketAddrV4::new(address.address(), netstack::NODE_PORT),
+                mac: self.stack.mac(),
+            },
+            control,
+            key,
+        };
+        self.overlay.join(&identity, now);
+    }
+}

@@ -1,0 +1,136 @@
+//! What the node counts about itself beyond what its parts keep for their own use.
+//!
+//! Key types: [`Program`], what a running program has cost so far, published by its process whenever the kernel may look
+//! at the network on its behalf; [`collector::Sources`], which reads any metric of `netstack::overlay::NodeMetric`.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`collector`] | from metric numbers to values |
+//! | [`profile`] | the auxiliary service process that samples a program's instruction pointer |
+//!
+//! Neighbours: `process` publishes here, `agent::overlay` reads.
+//!
+//! Invariant: counting costs a running program a few instructions a system call and nothing else; there is no text here,
+//! names and units are known to the control node alone.
+
+pub mod collector;
+pub mod profile;
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use kernel_core::program::Faults;
+use netstack::overlay::MetricId;
+use spin::Mutex;
+
+/// Counters that a program can have.
+pub const PROGRAM_COUNTERS: usize = hearth_abi::monitor::COUNTERS_MAX as usize;
+
+/// System calls by place (`MetricId::call_index`), wrapping. The kernel runs one thing at a time, so these need no
+/// exclusive access.
+static CALLS: [AtomicU32; MetricId::CALLS] = [const { AtomicU32::new(0) }; MetricId::CALLS];
+
+/// What programs have cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Program {
+    /// Time-stamp counts spent in ring 3.
+    pub user_counts: u64,
+    /// System calls made.
+    pub system_calls: u64,
+    /// Faults by what served them.
+    pub faults: Faults,
+}
+
+impl Program {
+    fn plus(&self, other: &Self) -> Self {
+        let (a, b) = (&self.faults, &other.faults);
+        Self {
+            user_counts: self.user_counts + other.user_counts,
+            system_calls: self.system_calls + other.system_calls,
+            faults: Faults {
+                code: a.code + b.code,
+                readonly: a.readonly + b.readonly,
+                data: a.data + b.data,
+                zero: a.zero + b.zero,
+                stack: a.stack + b.stack,
+                held: a.held + b.held,
+                copy: a.copy + b.copy,
+                stale: a.stale + b.stale,
+            },
+        }
+    }
+}
+
+struct State {
+    /// Of programs that have ended.
+    ended: Program,
+    /// Of the one that runs.
+    running: Program,
+    /// Values that the running program has set.
+    counters: [Option<i64>; PROGRAM_COUNTERS],
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    ended: Program {
+        user_counts: 0,
+        system_calls: 0,
+        faults: Faults::NONE,
+    },
+    running: Program {
+        user_counts: 0,
+        system_calls: 0,
+        faults: Faults::NONE,
+    },
+    counters: [None; PROGRAM_COUNTERS],
+});
+
+/// Counts a system call by its number.
+#[inline]
+pub fn count_call(number: u64) {
+    if let Some(index) = MetricId::call_index(number) {
+        let count = &CALLS[index];
+        let next = count.load(Ordering::Relaxed).wrapping_add(1);
+        count.store(next, Ordering::Relaxed);
+    }
+}
+
+/// The running program has cost this much so far.
+pub fn publish(program: Program) {
+    STATE.lock().running = program;
+}
+
+/// The running program has ended: what it cost stays.
+pub fn end_program(program: Program) {
+    let mut state = STATE.lock();
+    state.ended = state.ended.plus(&program);
+    state.running = Program::default();
+    profile::end_program();
+}
+
+/// What the last program set is forgotten: it has been told.
+pub fn clear_counters() {
+    STATE.lock().counters = [None; PROGRAM_COUNTERS];
+}
+
+/// Sets a counter of the running program. False: there is no such counter.
+pub fn set_counter(index: u64, value: i64) -> bool {
+    let mut state = STATE.lock();
+    let place = usize::try_from(index)
+        .ok()
+        .and_then(|index| state.counters.get_mut(index));
+    place.map(|place| *place = Some(value)).is_some()
+}
+
+/// What all programs of this boot have cost.
+fn total() -> Program {
+    let state = STATE.lock();
+    state.ended.plus(&state.running)
+}
+
+fn counter(index: usize) -> Option<i64> {
+    *STATE.lock().counters.get(index)?
+}
+
+fn calls(index: usize) -> Option<i64> {
+    let count = CALLS.get(index)?.load(Ordering::Relaxed);
+    Some(count.into())
+}

@@ -1,0 +1,114 @@
+//! Where processes without a parent can attach, and what a node that comes back hosts again.
+//!
+//! Invariant: the front end itself is the last of all candidates, so that everybody finds a parent.
+
+use alloc::vec::Vec;
+
+use super::FrontEnd;
+use crate::ids::NodeId;
+use crate::overlay::message::{BuildEntry, Candidate, MAX_CANDIDATES, Process};
+use crate::overlay::uplink::Io;
+use crate::time::Instant;
+
+/// Draws for candidates, each of which may hit one that is gone.
+const DRAWS: u32 = 24;
+
+impl FrontEnd {
+    /// A node that comes back gets the communication processes again that the plan has for it.
+    pub(super) fn restore(&mut self, now: Instant, node: NodeId) {
+        let Some(standing) = &self.standing else {
+            return;
+        };
+        let own = standing.plan.processes[..standing.plan.cps as usize].iter();
+        let own: Vec<_> = own
+            .filter(|process| standing.nodes[process.host as usize] == node)
+            .copied()
+            .collect();
+        let height = standing.plan.height;
+        for planned in own {
+            let parent = planned.parent.map(|parent| self.candidate(parent));
+            let parent = parent
+                .flatten()
+                .unwrap_or_else(|| self.own_candidate(height));
+            let child = BuildEntry {
+                depth: 1,
+                height: planned.height,
+                process: Process {
+                    node,
+                    slot: planned.slot,
+                },
+                peer: self.nodes[&node].peer,
+            };
+            if !self.hub.has_child(child.process) {
+                let mut io = Io {
+                    now,
+                    me: self.config.me,
+                    boot: crate::ids::BootEpoch(self.config.tree_base.0),
+                    tree: self.tree,
+                    outbox: &mut self.outbox,
+                    rng: &mut self.rng,
+                    counters: &mut self.counters,
+                };
+                self.hub.invite(&mut io, parent, child, Vec::new());
+            }
+        }
+    }
+
+    fn own_candidate(&self, height: u8) -> Candidate {
+        Candidate {
+            process: Process::FRONT_END,
+            peer: self.config.me,
+            height,
+            room: self.hub.room(),
+        }
+    }
+
+    /// A process of the plan as a candidate, unless it is known to be gone.
+    fn candidate(&self, index: u32) -> Option<Candidate> {
+        let standing = self.standing.as_ref()?;
+        let planned = standing.plan.processes[index as usize];
+        let node = standing.nodes[planned.host as usize];
+        let process = Process {
+            node,
+            slot: planned.slot,
+        };
+        let gone = self.views.get(&process).is_some_and(|view| view.gone);
+        (!gone).then(|| Candidate {
+            process,
+            peer: self.nodes[&node].peer,
+            height: planned.height,
+            room: 1,
+        })
+    }
+
+    /// Where the processes of a node can attach: where the plan has its back end, some others, and here.
+    pub(super) fn candidates(&mut self, node: NodeId) -> Vec<Candidate> {
+        let Some(standing) = &self.standing else {
+            return Vec::new();
+        };
+        let (cps, height) = (standing.plan.cps, standing.plan.height);
+        let planned = standing
+            .back_end_of
+            .get(&node)
+            .and_then(|index| standing.plan.processes[*index as usize].parent);
+        let mut chosen: Vec<Candidate> = planned
+            .and_then(|parent| self.candidate(parent))
+            .into_iter()
+            .collect();
+        for _ in 0..DRAWS {
+            if chosen.len() >= MAX_CANDIDATES - 1 || cps == 0 {
+                break;
+            }
+            let index = self.rng.below(cps.into()) as u32;
+            if let Some(candidate) = self.candidate(index)
+                && chosen
+                    .iter()
+                    .all(|other| other.process != candidate.process)
+            {
+                chosen.push(candidate);
+            }
+        }
+        chosen.push(self.own_candidate(height));
+        chosen
+    }
+}

@@ -1,0 +1,135 @@
+//! The monitoring overlay over HTTP: how it stands, further streams, taking the tree down and having it made.
+
+use axum::extract::{Json, Path, State};
+use axum::http::StatusCode;
+use netstack::overlay::{Filter, MetricId, Scope, StreamSpec};
+use netstack::time::Micros;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Api, Refusal};
+use crate::overlay::view::View;
+
+/// A stream that somebody asks for.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamRequest {
+    /// Numbers of the metrics; docs/overlay.md lists them.
+    pub metrics: Vec<u16>,
+    /// `sum`, `min`, `max`, `avg`, `concat`, `classes` or `histogram`.
+    pub filter: String,
+    /// Bounds of the histogram, rising.
+    #[serde(default)]
+    pub bounds: Vec<i64>,
+    /// Time between two ticks in milliseconds, 10 to 3600000.
+    pub period_ms: u64,
+    /// The nodes of this job only, until it ends.
+    #[serde(default)]
+    pub job: Option<u64>,
+}
+
+/// The number of a stream.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+pub struct StreamOpened {
+    /// It.
+    pub stream: u16,
+}
+
+/// How the overlay stands
+///
+/// The tree process by process, streams, books, losses, delays of the last ticks.
+#[utoipa::path(get, path = "/v1/overlay", tag = "monitor", responses((status = 200, body = View)))]
+pub async fn get(State(api): State<Api>) -> Json<View> {
+    let now = api.shared.now();
+    let core = api.shared.lock();
+    Json(core.overlay.view(now, &core.endpoint))
+}
+
+/// Take the tree down
+///
+/// Until it is brought up again; the page shows what heartbeats say meanwhile.
+#[utoipa::path(post, path = "/v1/overlay/down", tag = "monitor", responses((status = 204)))]
+pub async fn down(State(api): State<Api>) -> StatusCode {
+    let now = api.shared.now();
+    api.shared.lock().overlay.take_down(now);
+    api.shared.kick();
+    StatusCode::NO_CONTENT
+}
+
+/// Have a tree made again
+#[utoipa::path(post, path = "/v1/overlay/up", tag = "monitor", responses((status = 204)))]
+pub async fn up(State(api): State<Api>) -> StatusCode {
+    let now = api.shared.now();
+    api.shared.lock().overlay.bring_up(now);
+    api.shared.kick();
+    StatusCode::NO_CONTENT
+}
+
+/// Open a stream
+///
+/// Its values are in the answers of `GET /v1/overlay`. A job's stream ends with the job.
+#[utoipa::path(post, path = "/v1/overlay/streams", tag = "monitor", request_body = StreamRequest,
+    responses((status = 200, body = StreamOpened), (status = 400, body = super::types::ErrorBody)))]
+pub async fn open(
+    State(api): State<Api>,
+    Json(request): Json<StreamRequest>,
+) -> Result<Json<StreamOpened>, Refusal> {
+    let now = api.shared.now();
+    let mut core = api.shared.lock();
+    let scope = match request.job {
+        None => Scope::All,
+        // The job as its nodes know it in this attempt.
+        Some(job) => {
+            let known = core
+                .runner
+                .get(job)
+                .map_err(|error| Refusal::new(StatusCode::NOT_FOUND, "no-such-job", error))?;
+            Scope::Job(crate::jobs::attempt::on_nodes(job, known.restarts))
+        }
+    };
+    let filter = filter(&request.filter, request.bounds).map_err(Refusal::bad_request)?;
+    let metrics = request.metrics.into_iter().map(MetricId).collect();
+    let spec = StreamSpec {
+        scope,
+        ..StreamSpec::new(metrics, filter, Micros::from_millis(request.period_ms))
+    };
+    let opened = core.overlay.open(now, spec).map_err(Refusal::bad_request)?;
+    drop(core);
+    api.shared.kick();
+    Ok(Json(StreamOpened { stream: opened.0 }))
+}
+
+/// Close a stream
+#[utoipa::path(delete, path = "/v1/overlay/streams/{stream}", tag = "monitor", params(("stream" = u16, Path, description = "Its number")),
+    responses((status = 204), (status = 404, body = super::types::ErrorBody)))]
+pub async fn close(State(api): State<Api>, Path(stream): Path<u16>) -> Result<StatusCode, Refusal> {
+    let now = api.shared.now();
+    let stream = netstack::overlay::StreamId(stream);
+    let known = api.shared.lock().overlay.close(now, stream);
+    api.shared.kick();
+    match known {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            "no-such-stream",
+            "nobody asked for a stream of this number; GET /v1/overlay lists them",
+        )),
+    }
+}
+
+fn filter(name: &str, bounds: Vec<i64>) -> Result<Filter, String> {
+    Ok(match name {
+        "sum" => Filter::Sum,
+        "min" => Filter::Min,
+        "max" => Filter::Max,
+        "avg" => Filter::Avg,
+        "concat" => Filter::Concat,
+        "classes" => Filter::Classes,
+        "histogram" => Filter::Histogram(bounds),
+        _ => {
+            return Err(format!(
+                "there is no filter {name:?}; there are sum, min, max, avg, concat, classes, histogram"
+            ));
+        }
+    })
+}

@@ -1,0 +1,557 @@
+//! The front end of the monitoring overlay: has the nodes build their tree, opens streams, keeps the newest values.
+//!
+//! Key types: [`Overlay`], beside the endpoint and the casts behind the lock of `control`; [`view::View`], how it stands,
+//! for the API. Neighbours: `netstack::overlay::FrontEnd` decides, `monitor::sample` takes the values for its pictures.
+//!
+//! Invariant: nothing here waits and nobody waits for it: without a tree, pictures have what heartbeats say.
+
+pub mod view;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddrV4;
+
+use netstack::broadcast::Peer;
+use netstack::control::{self as protocol, NodeState};
+use netstack::ids::{JobId, NodeId};
+use netstack::overlay::placement::{Layout, Policy, Topology, fuzzy};
+use netstack::overlay::{
+    Filter, FrontEnd, FrontEndConfig, FrontEndEvent, MetricId, NodeMetric, Part, Process, Reduced,
+    Scope, StreamError, StreamId, StreamSpec, TickBody, TickValue, TreeEpoch,
+};
+use netstack::time::{Instant, Micros};
+use netstack::wire::key::Key;
+
+use crate::config;
+use crate::events::{Event, Severity};
+use view::Delay;
+
+/// A node's values count as present for so long.
+const FRESH: Micros = Micros::from_millis(2_500);
+/// No node has said hello for so long: those that will come with the others have.
+const SETTLED: Micros = Micros::from_millis(1_500);
+/// A tree that nodes have outgrown is made anew, but not sooner than this after the last.
+const REBUILD_AFTER: Micros = Micros::from_secs(15);
+/// How soon a layout that is not possible now is tried again.
+const RETRY: Micros = Micros::from_secs(5);
+/// Losses that are remembered.
+const LOSSES_MAX: usize = 64;
+/// Ticks whose delays are remembered: five minutes of seconds.
+const DELAYS_MAX: usize = 300;
+/// System calls whose number of all nodes together is asked for.
+const CALLS: [u64; 40] = [
+    0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 20, 28, 35, 39, 60, 72, 79, 96, 158,
+    186, 201, 202, 217, 218, 228, 230, 231, 257, 262, 318, 4098, 4099, 4101,
+];
+
+/// What it needs to start.
+#[derive(Debug)]
+pub struct Setup {
+    /// Where control is reached.
+    pub me: Peer,
+    /// The key that nodes share.
+    pub key: Key,
+    /// Seed of its random choices.
+    pub seed: u64,
+    /// Section `[overlay]`.
+    pub config: config::Overlay,
+}
+
+/// What a node sent last.
+#[derive(Debug, Clone, Default)]
+pub struct NodeRow {
+    /// When it arrived.
+    pub at: Instant,
+    /// Its tick.
+    pub tick: u64,
+    /// Values in the order of [`NodeMetric::DEFS`].
+    pub values: Vec<Option<i64>>,
+}
+
+/// Sums over all nodes of the last whole tick.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    /// The tick.
+    pub tick: u64,
+    /// Back ends in it.
+    pub covers: u32,
+    /// Back ends attached then.
+    pub attached: u32,
+    /// By metric.
+    pub sums: Vec<(MetricId, i128)>,
+}
+
+/// A process that was lost.
+#[derive(Debug, Clone)]
+pub struct Loss {
+    /// It.
+    pub process: Process,
+    /// When the front end heard of it.
+    pub at: Instant,
+    /// Those that had it for a parent then, and have no other yet.
+    orphans: BTreeSet<Process>,
+    /// How many they were.
+    pub children: usize,
+    /// When the last of them had another parent.
+    pub mended: Option<Instant>,
+}
+
+/// A stream that somebody asked for, and its newest rows or value.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// What it is.
+    pub spec: StreamSpec,
+    /// The last tick.
+    pub tick: u64,
+    /// Back ends in it.
+    pub covers: u32,
+    /// Ticks that have arrived.
+    pub ticks: u64,
+    /// Values of nodes, for concat.
+    pub rows: BTreeMap<NodeId, Vec<Option<i64>>>,
+    /// Reduced values.
+    pub values: Vec<netstack::overlay::Acc>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Waits for nodes.
+    Collecting,
+    /// A tree stands.
+    Standing,
+    /// It is taken down, to be made anew.
+    Renewing,
+    /// It was taken down because somebody wanted that.
+    Down,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Overlay {
+    front: FrontEnd,
+    config: config::Overlay,
+    layout: Layout,
+    state: State,
+    hello_at: Instant,
+    built_at: Instant,
+    try_at: Instant,
+    /// Nodes that the standing tree was made of.
+    planned: usize,
+    rows_stream: Option<StreamId>,
+    totals_stream: Option<StreamId>,
+    asked: BTreeMap<StreamId, Asked>,
+    rows: BTreeMap<NodeId, NodeRow>,
+    totals: Totals,
+    losses: VecDeque<Loss>,
+    delays: VecDeque<Delay>,
+    up_after: Option<Micros>,
+    down_after: Option<(Instant, Option<Instant>)>,
+    events: Vec<Event>,
+}
+
+/// The layout that a configuration names.
+///
+/// # Errors
+/// What is wrong with it, and what to do.
+pub fn layout(config: &config::Overlay) -> Result<Layout, String> {
+    let policy = match config.placement.as_str() {
+        "averaging" => Policy::Averaging,
+        "comprehensive" => Policy::Comprehensive(fuzzy::FuzzyConfig::default()),
+        text => Policy::Given(Topology::parse(text).map_err(|error| {
+            format!(
+                "overlay.placement is \"averaging\", \"comprehensive\" or a topology, as in \"k-ary 4 2\": {error}"
+            )
+        })?),
+    };
+    if !(2..=128).contains(&config.fan_out) {
+        return Err(format!(
+            "overlay.fan_out is {}: take 2 to 128",
+            config.fan_out
+        ));
+    }
+    if !(100..=60_000).contains(&config.period_ms) {
+        return Err(format!(
+            "overlay.period_ms is {}: take 100 to 60000",
+            config.period_ms
+        ));
+    }
+    Ok(Layout {
+        policy,
+        fan_out: config.fan_out,
+    })
+}
+
+impl Overlay {
+    /// A front end that waits for nodes.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub fn new(setup: Setup, now: Instant) -> Result<Self, String> {
+        let layout = layout(&setup.config)?;
+        let front = FrontEnd::new(
+            FrontEndConfig {
+                me: setup.me,
+                key: setup.key,
+                // Seconds since 1970 rise over restarts; far fewer trees are made in one second.
+                tree_base: TreeEpoch((crate::clock::unix_us() / 1_000_000) << 16),
+                seed: setup.seed,
+            },
+            now,
+        );
+        let mut overlay = Overlay {
+            front,
+            layout,
+            state: State::Collecting,
+            hello_at: now,
+            built_at: now,
+            try_at: now,
+            planned: 0,
+            rows_stream: None,
+            totals_stream: None,
+            asked: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            totals: Totals::default(),
+            losses: VecDeque::new(),
+            delays: VecDeque::new(),
+            up_after: None,
+            down_after: None,
+            events: Vec::new(),
+            config: setup.config,
+        };
+        overlay.open_own(now);
+        Ok(overlay)
+    }
+
+    /// The streams that are always open: values of all nodes one by one, and sums over all.
+    fn open_own(&mut self, now: Instant) {
+        let period = Micros::from_millis(self.config.period_ms);
+        let metrics = NodeMetric::DEFS.iter().map(|def| def.id).collect();
+        let rows = StreamSpec::new(metrics, Filter::Concat, period);
+        let calls = CALLS.iter().filter_map(|call| MetricId::of_call(*call));
+        let own = [
+            NodeMetric::SystemCalls,
+            NodeMetric::FramesReceived,
+            NodeMetric::FramesSent,
+            NodeMetric::BytesReceived,
+            NodeMetric::BytesSent,
+            NodeMetric::RetransmissionsControl,
+            NodeMetric::MemoryUsed,
+            NodeMetric::TimeUser,
+        ];
+        let metrics = own.iter().map(|metric| metric.id()).chain(calls).collect();
+        let totals = StreamSpec::new(metrics, Filter::Sum, period);
+        // Both are within all bounds: tested.
+        self.rows_stream = self.front.open(now, rows).ok();
+        self.totals_stream = self.front.open(now, totals).ok();
+    }
+
+    /// Takes a datagram of the overlay.
+    pub fn handle_datagram(&mut self, now: Instant, from: SocketAddrV4, datagram: &[u8]) {
+        self.front.handle_datagram(now, from, datagram);
+    }
+
+    /// The next datagram to send, and where to.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<(SocketAddrV4, usize)> {
+        let (peer, length) = self.front.poll_transmit(now, out)?;
+        Some((peer.addr, length))
+    }
+
+    /// When to act next.
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let own = match self.state {
+            State::Collecting if self.front.nodes().next().is_some() => {
+                Some((self.hello_at + SETTLED).max(self.try_at))
+            }
+            State::Standing if self.is_outgrown() => {
+                Some((self.built_at + REBUILD_AFTER).max(self.hello_at + SETTLED))
+            }
+            _ => None,
+        };
+        let own = own.map(|at| at.max(now + Micros(1)));
+        [own, self.front.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// What is to be told to people.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Acts on what has happened and on what is due.
+    pub fn settle(&mut self, now: Instant, endpoint: &protocol::Endpoint) {
+        while let Some(event) = self.front.poll_event() {
+            self.take(now, event);
+        }
+        self.mend_losses(now);
+        match self.state {
+            State::Collecting => self.build(now, endpoint),
+            State::Standing
+                if self.is_outgrown()
+                    && now >= self.built_at + REBUILD_AFTER
+                    && now >= self.hello_at + SETTLED =>
+            {
+                self.state = State::Renewing;
+                self.front.take_down(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Nodes have come that the tree was not made for, and it has more than one level or should have.
+    fn is_outgrown(&self) -> bool {
+        let nodes = self.front.nodes().count();
+        nodes > self.layout.fan_out as usize && nodes > self.planned + self.planned / 4
+    }
+
+    fn build(&mut self, now: Instant, endpoint: &protocol::Endpoint) {
+        let settled = now >= self.hello_at + SETTLED && now >= self.try_at;
+        if !self.config.enabled || !settled || self.front.nodes().next().is_none() {
+            return;
+        }
+        self.try_at = now + RETRY;
+        let part = &mut |node: NodeId| {
+            let status = endpoint.node(node);
+            match status.filter(|status| status.state == NodeState::Up) {
+                None => Part::None,
+                Some(status) if status.vitals.job.is_some() => Part::BackEnd,
+                Some(_) => Part::Any,
+            }
+        };
+        match self.front.build_among(now, &self.layout, part) {
+            Ok(_) => {
+                self.state = State::Standing;
+                self.built_at = now;
+                self.up_after = None;
+                self.planned = self.front.nodes().count();
+            }
+            Err(error) => self.tell(
+                Severity::Warning,
+                "overlay-not-built",
+                format!("the monitoring tree cannot be built: {error}"),
+            ),
+        }
+    }
+
+    fn tell(&mut self, severity: Severity, kind: &str, text: String) {
+        self.events.push(Event::new(severity, kind, text));
+    }
+
+    fn take(&mut self, now: Instant, event: FrontEndEvent) {
+        match event {
+            FrontEndEvent::Hello { .. } => self.hello_at = now,
+            FrontEndEvent::TreeUp { after, back_ends } => {
+                self.up_after = Some(after);
+                let status = self.front.status();
+                let text = format!(
+                    "the monitoring tree stands: {back_ends} nodes, {} processes between them and control, {} levels, {:.1} ms",
+                    status.cps_planned,
+                    status.height,
+                    after.as_micros() as f64 / 1e3
+                );
+                self.tell(Severity::Info, "overlay-up", text);
+            }
+            FrontEndEvent::Tick(value) => self.take_tick(now, value),
+            FrontEndEvent::Lost { process } => self.lost(now, process),
+            FrontEndEvent::Closed { stream } => {
+                self.asked.remove(&stream);
+            }
+            FrontEndEvent::TreeDown => {
+                if let Some((_, over)) = &mut self.down_after {
+                    *over = Some(now);
+                }
+                if self.state == State::Renewing {
+                    self.state = State::Collecting;
+                    self.try_at = now;
+                }
+                self.rows.clear();
+                self.losses.clear();
+            }
+        }
+    }
+
+    fn take_tick(&mut self, now: Instant, value: TickValue) {
+        let stream = Some(value.stream);
+        let period = Micros::from_millis(self.config.period_ms).as_micros();
+        if stream == self.totals_stream {
+            let begin = value.tick.saturating_mul(period);
+            if self.delays.len() == DELAYS_MAX {
+                self.delays.pop_front();
+            }
+            self.delays.push_back(Delay {
+                tick: value.tick,
+                covers: value.covers,
+                attached: value.attached,
+                handed_us: now.as_micros().saturating_sub(begin),
+            });
+            self.take_totals(&value);
+        } else if stream == self.rows_stream {
+            let TickBody::Rows(rows) = value.values else {
+                return;
+            };
+            for row in rows {
+                let known = self.rows.entry(row.node).or_default();
+                if known.tick <= value.tick {
+                    *known = NodeRow {
+                        at: now,
+                        tick: value.tick,
+                        values: row.values,
+                    };
+                }
+            }
+        } else if let Some(asked) = self.asked.get_mut(&value.stream) {
+            asked.ticks += u64::from(value.ends);
+            if value.tick > asked.tick {
+                (asked.tick, asked.covers) = (value.tick, 0);
+            }
+            asked.covers += value.covers;
+            match value.values {
+                TickBody::Reduced(values) => asked.values = values,
+                TickBody::Rows(rows) => asked
+                    .rows
+                    .extend(rows.into_iter().map(|row| (row.node, row.values))),
+            }
+        }
+    }
+
+    fn take_totals(&mut self, value: &TickValue) {
+        let TickBody::Reduced(accs) = &value.values else {
+            return;
+        };
+        // What comes late belongs to a tick that was shown already.
+        if value.tick <= self.totals.tick {
+            return;
+        }
+        let streams = self.front.streams();
+        let Some(spec) = self.totals_stream.and_then(|stream| streams.get(&stream)) else {
+            return;
+        };
+        let sum = |acc: &netstack::overlay::Acc| match acc.reduced {
+            Some(Reduced::Total(sum)) => Some(sum),
+            _ => None,
+        };
+        let sums = spec.metrics.iter().zip(accs);
+        self.totals = Totals {
+            tick: value.tick,
+            covers: value.covers,
+            attached: value.attached,
+            sums: sums
+                .filter_map(|(metric, acc)| Some((*metric, sum(acc)?)))
+                .collect(),
+        };
+    }
+
+    fn lost(&mut self, now: Instant, process: Process) {
+        let of_it = |(_, view): &(&Process, &netstack::overlay::NodeView)| view.parent == process;
+        let views = self.front.views().iter();
+        let elsewhere =
+            |(child, _): &(&Process, &netstack::overlay::NodeView)| child.node != process.node;
+        let orphans: BTreeSet<Process> = views
+            .filter(of_it)
+            .filter(elsewhere)
+            .map(|(child, _)| *child)
+            .collect();
+        let children = orphans.len();
+        if process.slot > 0 {
+            let text = format!(
+                "the monitoring tree lost {process}, the parent of {children} processes on other nodes"
+            );
+            self.tell(Severity::Warning, "overlay-lost", text);
+        }
+        if self.losses.len() == LOSSES_MAX {
+            self.losses.pop_front();
+        }
+        self.losses.push_back(Loss {
+            process,
+            at: now,
+            orphans,
+            children,
+            mended: None,
+        });
+    }
+
+    /// Which children of lost processes have another parent now.
+    fn mend_losses(&mut self, now: Instant) {
+        let views = self.front.views();
+        let mut told = Vec::new();
+        for loss in self.losses.iter_mut().filter(|loss| loss.mended.is_none()) {
+            let lost = loss.process;
+            loss.orphans.retain(|orphan| {
+                let view = views.get(orphan);
+                view.is_some_and(|view| view.parent == lost && !view.gone)
+            });
+            if loss.orphans.is_empty() {
+                loss.mended = Some(now);
+                if loss.children > 0 {
+                    told.push(format!(
+                        "the {} processes below {lost} have other parents, {:.1} ms after its loss was told",
+                        loss.children,
+                        now.saturating_since(loss.at).as_micros() as f64 / 1e3
+                    ));
+                }
+            }
+        }
+        for text in told {
+            self.tell(Severity::Info, "overlay-mended", text);
+        }
+    }
+
+    /// A node's newest values in the order of [`NodeMetric::DEFS`], while they are fresh.
+    pub fn values(&self, node: u32, now: Instant) -> Option<&[Option<i64>]> {
+        let row = self.rows.get(&NodeId(node))?;
+        (now.saturating_since(row.at) <= FRESH).then_some(&row.values[..])
+    }
+
+    /// Opens a stream that somebody asks for.
+    ///
+    /// # Errors
+    /// The specification is out of bounds, or as many are open as may be.
+    pub fn open(&mut self, now: Instant, spec: StreamSpec) -> Result<StreamId, StreamError> {
+        let id = self.front.open(now, spec.clone())?;
+        let asked = Asked {
+            spec,
+            tick: 0,
+            covers: 0,
+            ticks: 0,
+            rows: BTreeMap::new(),
+            values: Vec::new(),
+        };
+        self.asked.insert(id, asked);
+        Ok(id)
+    }
+
+    /// Closes a stream that somebody asked for. False: there is none of this number.
+    pub fn close(&mut self, now: Instant, stream: StreamId) -> bool {
+        let known = self.asked.remove(&stream).is_some();
+        if known {
+            self.front.close(now, stream);
+        }
+        known
+    }
+
+    /// A job is over on its nodes, and its streams with it.
+    pub fn job_over(&mut self, now: Instant, job: JobId) {
+        let of_job = |asked: &Asked| asked.spec.scope == Scope::Job(job);
+        self.asked.retain(|_, asked| !of_job(asked));
+        self.front.job_ended(now, job);
+    }
+
+    /// Takes the tree down, until [`Self::bring_up`].
+    pub fn take_down(&mut self, now: Instant) {
+        self.state = State::Down;
+        self.down_after = Some((now, (!self.front.is_standing()).then_some(now)));
+        self.front.take_down(now);
+    }
+
+    /// Has a tree made again.
+    pub fn bring_up(&mut self, now: Instant) {
+        if self.state == State::Down {
+            self.down_after = None;
+            self.state = match self.front.is_standing() {
+                true => State::Renewing,
+                false => State::Collecting,
+            };
+            self.try_at = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
