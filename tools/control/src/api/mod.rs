@@ -18,7 +18,7 @@ mod jobs;
 mod lists;
 pub mod monitor;
 mod nodes;
-mod overlay;
+pub mod overlay;
 mod past;
 mod programs;
 mod queue;

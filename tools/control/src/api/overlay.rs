@@ -3,11 +3,12 @@
 use axum::extract::{Json, Path, State};
 use axum::http::StatusCode;
 use netstack::overlay::{Filter, MetricId, Scope, StreamSpec};
-use netstack::time::Micros;
+use netstack::time::{Instant, Micros};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Api, Refusal};
+use crate::overlay::Overlay;
 use crate::overlay::view::View;
 
 /// A stream that somebody asks for.
@@ -48,21 +49,26 @@ pub async fn get(State(api): State<Api>) -> Json<View> {
 /// Take the tree down
 ///
 /// Until it is brought up again; the page shows what heartbeats say meanwhile.
-#[utoipa::path(post, path = "/v1/overlay/down", tag = "monitor", responses((status = 204)))]
-pub async fn down(State(api): State<Api>) -> StatusCode {
-    let now = api.shared.now();
-    api.shared.lock().overlay.take_down(now);
-    api.shared.kick();
-    StatusCode::NO_CONTENT
+#[utoipa::path(post, path = "/v1/overlay/down", tag = "monitor", responses((status = 200, body = View)))]
+pub async fn down(State(api): State<Api>) -> Json<View> {
+    changed(&api, |overlay, now| overlay.take_down(now))
 }
 
 /// Have a tree made again
-#[utoipa::path(post, path = "/v1/overlay/up", tag = "monitor", responses((status = 204)))]
-pub async fn up(State(api): State<Api>) -> StatusCode {
+#[utoipa::path(post, path = "/v1/overlay/up", tag = "monitor", responses((status = 200, body = View)))]
+pub async fn up(State(api): State<Api>) -> Json<View> {
+    changed(&api, |overlay, now| overlay.bring_up(now))
+}
+
+/// Changes the overlay and says how it stands then.
+fn changed(api: &Api, change: impl FnOnce(&mut Overlay, Instant)) -> Json<View> {
     let now = api.shared.now();
-    api.shared.lock().overlay.bring_up(now);
+    let mut core = api.shared.lock();
+    change(&mut core.overlay, now);
+    let view = core.overlay.view(now, &core.endpoint);
+    drop(core);
     api.shared.kick();
-    StatusCode::NO_CONTENT
+    Json(view)
 }
 
 /// Open a stream
@@ -80,10 +86,9 @@ pub async fn open(
         None => Scope::All,
         // The job as its nodes know it in this attempt.
         Some(job) => {
-            let known = core
-                .runner
-                .get(job)
-                .map_err(|error| Refusal::new(StatusCode::NOT_FOUND, "no-such-job", error))?;
+            let known = core.runner.get(job).map_err(|error| {
+                Refusal::new(StatusCode::NOT_FOUND, "no-such-job", error)
+            })?;
             Scope::Job(crate::jobs::attempt::on_nodes(job, known.restarts))
         }
     };
@@ -100,15 +105,17 @@ pub async fn open(
 }
 
 /// Close a stream
-#[utoipa::path(delete, path = "/v1/overlay/streams/{stream}", tag = "monitor", params(("stream" = u16, Path, description = "Its number")),
-    responses((status = 204), (status = 404, body = super::types::ErrorBody)))]
-pub async fn close(State(api): State<Api>, Path(stream): Path<u16>) -> Result<StatusCode, Refusal> {
-    let now = api.shared.now();
+#[utoipa::path(post, path = "/v1/overlay/streams/{stream}/close", tag = "monitor", params(("stream" = u16, Path, description = "Its number")),
+    responses((status = 200, body = View), (status = 404, body = super::types::ErrorBody)))]
+pub async fn close(
+    State(api): State<Api>,
+    Path(stream): Path<u16>,
+) -> Result<Json<View>, Refusal> {
     let stream = netstack::overlay::StreamId(stream);
-    let known = api.shared.lock().overlay.close(now, stream);
-    api.shared.kick();
+    let mut known = false;
+    let view = changed(&api, |overlay, now| known = overlay.close(now, stream));
     match known {
-        true => Ok(StatusCode::NO_CONTENT),
+        true => Ok(view),
         false => Err(Refusal::new(
             StatusCode::NOT_FOUND,
             "no-such-stream",

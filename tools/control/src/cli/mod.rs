@@ -18,6 +18,7 @@ mod lists;
 mod man;
 mod node;
 mod output;
+mod overlay;
 mod plan;
 mod programs;
 mod queue;
@@ -131,6 +132,8 @@ enum Command {
     Events(lists::EventsOptions),
     /// Watch nodes, jobs and events in the terminal.
     Top(top::Options),
+    /// Show the tree in which nodes send what they count, open streams, take it down.
+    Overlay(overlay::Options),
     /// Show how the boot of each machine went, step by step.
     Timeline(lists::TimelineOptions),
     /// Be the control node and boot service of a network.
@@ -206,6 +209,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Receive(options) => hosted::receive(&global, &options),
         Command::Exchange(options) => exchange::exchange(&global, &options),
         Command::Top(options) => top::main(&global, &options).map(done),
+        Command::Overlay(options) => overlay::main(&global, options).map(done),
         Command::Events(options) => lists::events(&global, &options).map(done),
         Command::Timeline(options) => lists::timeline(&global, &options).map(done),
         Command::Serve(options) => serve_command::main(&global, options).map(done),

@@ -91,8 +91,8 @@ pub struct StreamView {
     pub period_ms: f64,
     /// The job that it ends with.
     pub job: Option<u64>,
-    /// Numbers of its metrics.
-    pub metrics: Vec<u16>,
+    /// Names of its metrics.
+    pub metrics: Vec<String>,
     /// The last tick; only of streams that somebody asked for.
     pub tick: u64,
     /// Back ends in it.
@@ -298,7 +298,7 @@ impl Overlay {
                     Scope::Job(job) => Some(job.0),
                     _ => None,
                 },
-                metrics: spec.metrics.iter().map(|metric| metric.0).collect(),
+                metrics: spec.metrics.iter().map(|metric| shown_name(*metric)).collect(),
                 tick: asked.map_or(0, |asked| asked.tick),
                 covers: asked.map_or(0, |asked| asked.covers),
                 ticks: asked.map_or(0, |asked| asked.ticks),
@@ -366,6 +366,9 @@ pub fn name_of(metric: MetricId) -> Option<(String, u32)> {
     }
     if metric.0 >= MetricId::FIRST_PROGRAM {
         let index = metric.0 - MetricId::FIRST_PROGRAM;
+        if u64::from(index) >= hearth_abi::monitor::COUNTERS_MAX {
+            return None;
+        }
         return Some((format!("hearth_program_counter_{index}"), 1));
     }
     let index = metric.0.checked_sub(MetricId::FIRST_CALL)?;
@@ -376,6 +379,23 @@ pub fn name_of(metric: MetricId) -> Option<(String, u32)> {
     let name = hearth_abi::sysno::name(number)?;
     let name = name.to_lowercase();
     Some((format!("hearth_call_{name}_total"), 1))
+}
+
+/// The name of a metric, or its number where it has none.
+fn shown_name(metric: MetricId) -> String {
+    name_of(metric).map_or_else(|| metric.0.to_string(), |(name, _)| name)
+}
+
+/// The metric of a name, as [`name_of`] gives it, or of a number.
+pub fn metric_of(name: &str) -> Option<MetricId> {
+    if let Ok(number) = name.parse() {
+        return Some(MetricId(number));
+    }
+    let all = (1..=u16::MAX).map(MetricId);
+    all.into_iter().find(|metric| {
+        let found = name_of(*metric);
+        found.is_some_and(|(known, _)| known == name)
+    })
 }
 
 fn value_view(acc: &Acc) -> ValueView {

@@ -1,0 +1,169 @@
+//! `hearth overlay`: the monitoring tree, its streams, its end.
+//!
+//! Neighbours: `api::overlay` answers. Invariant: without a word behind it, it changes nothing.
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+
+use super::{Global, block_on, print_json, print_text, table};
+use crate::api::overlay::{StreamOpened, StreamRequest};
+use crate::overlay::view::{self, ProcessView, StreamView, View};
+
+/// Options of `hearth overlay`.
+#[derive(Debug, Args)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Take the tree down; nodes keep nothing of it.
+    Down,
+    /// Have the tree made again.
+    Up,
+    /// Open a further stream; `hearth overlay` shows its values.
+    Open(OpenOptions),
+    /// Close a stream that was opened.
+    Close {
+        /// Its number.
+        #[arg(value_name = "STREAM")]
+        stream: u16,
+    },
+}
+
+/// Options of `hearth overlay open`.
+#[derive(Debug, Args)]
+struct OpenOptions {
+    /// Metrics by name or number, separated by commas.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
+    metrics: Vec<String>,
+    /// How values are reduced: sum, min, max, avg, concat, classes, histogram.
+    #[arg(long, default_value = "sum", value_name = "FILTER")]
+    filter: String,
+    /// Bounds of a histogram, rising, separated by commas.
+    #[arg(
+        long,
+        value_name = "NUMBERS",
+        value_delimiter = ',',
+        allow_negative_numbers = true
+    )]
+    bounds: Vec<i64>,
+    /// Time between two ticks in milliseconds; below 1000 a computing program is interrupted for each.
+    #[arg(long, default_value_t = 1000, value_name = "MS")]
+    period: u64,
+    /// Only the nodes of this job, until it ends.
+    #[arg(long, value_name = "JOB")]
+    job: Option<u64>,
+}
+
+/// Does what the command line says.
+pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let view: View = match options.action {
+        None => block_on(async { Ok(client.get("/v1/overlay").await?) })?,
+        Some(Action::Down) => block_on(async { Ok(client.post("/v1/overlay/down", &()).await?) })?,
+        Some(Action::Up) => block_on(async { Ok(client.post("/v1/overlay/up", &()).await?) })?,
+        Some(Action::Open(options)) => {
+            let request = request(options)?;
+            let opened: StreamOpened =
+                block_on(async { Ok(client.post("/v1/overlay/streams", &request).await?) })?;
+            return match global.json {
+                true => print_json(&opened),
+                false => print_text(&format!("stream {}\n", opened.stream)),
+            };
+        }
+        Some(Action::Close { stream }) => {
+            let path = format!("/v1/overlay/streams/{stream}/close");
+            block_on(async { Ok(client.post(&path, &()).await?) })?
+        }
+    };
+    match global.json {
+        true => print_json(&view),
+        false => print_text(&text(&view)),
+    }
+}
+
+fn request(options: OpenOptions) -> anyhow::Result<StreamRequest> {
+    let number = |name: &String| {
+        let metric = view::metric_of(name);
+        let metric = metric.with_context(|| {
+            format!("there is no metric {name:?}; `hearth overlay --json` names those of the streams that are open")
+        })?;
+        Ok(metric.0)
+    };
+    Ok(StreamRequest {
+        metrics: options
+            .metrics
+            .iter()
+            .map(number)
+            .collect::<anyhow::Result<_>>()?,
+        filter: options.filter,
+        bounds: options.bounds,
+        period_ms: options.period,
+        job: options.job,
+    })
+}
+
+fn text(view: &View) -> String {
+    let mut text = format!(
+        "{}: {} of {} nodes attached, {} processes between them and control, fan-out {}\n",
+        view.state, view.attached, view.planned, view.cps, view.fan_out
+    );
+    let books = &view.books;
+    let lost = books.lost_link + books.lost_dropped + books.missing;
+    text += &format!(
+        "samples: {} sent = {} stored + {} reduced + {lost} lost or on their way\n",
+        books.sent, books.stored, books.filtered
+    );
+    if !view.processes.is_empty() {
+        let headings = ["PROCESS", "PARENT", "LEVEL", "CHILDREN", "NODES", "LAG"];
+        let mut shown = table::new(&headings);
+        for process in &view.processes {
+            shown.add_row(row(process));
+        }
+        text += &format!("\n{}", table::text(&shown));
+    }
+    for stream in view.streams.iter().filter(|stream| stream.ticks > 0) {
+        text += &stream_text(stream);
+    }
+    text
+}
+
+fn row(process: &ProcessView) -> Vec<String> {
+    let lag = match process.gone {
+        true => "lost".to_string(),
+        false => format!("{:.1} ms", f64::from(process.lag_us) / 1e3),
+    };
+    vec![
+        process.name.clone(),
+        process.parent.clone(),
+        process.height.to_string(),
+        process.children.to_string(),
+        process.back_ends.to_string(),
+        lag,
+    ]
+}
+
+fn stream_text(stream: &StreamView) -> String {
+    let mut text = format!(
+        "\nstream {}, {}, every {} ms, tick {} of {} nodes\n",
+        stream.stream, stream.filter, stream.period_ms, stream.tick, stream.covers
+    );
+    for (name, value) in stream.metrics.iter().zip(&stream.values) {
+        let shown = value.value.map_or_else(
+            || format!("{:?} {:?}", value.classes, value.buckets),
+            |value| value.to_string(),
+        );
+        text += &format!("  {name}: {shown} ({} nodes)\n", value.count);
+    }
+    for row in &stream.rows {
+        let values: Vec<String> = row
+            .values
+            .iter()
+            .map(|value| value.map_or("-".to_string(), |value| value.to_string()))
+            .collect();
+        text += &format!("  n{}: {}\n", row.node, values.join(" "));
+    }
+    text
+}
