@@ -44,6 +44,9 @@ double hearth_wtime(void);
 /* From now on whoever waits does not halt the processor (on = 1), which saves the time to wake up, or does (on = 0). */
 void hearth_spin(int on);
 
+/* Sets counter 0 to 15 of this rank. Who watches the job (hearth overlay open) sees the value that it has at each tick. */
+int hearth_count(int counter, int64_t value);
+
 /* How an operation ended. */
 struct hearth_status {
     int32_t error;  /* 0 or one of the list above */

@@ -137,6 +137,12 @@ extern "C" fn hearth_spin(on: c_int) {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn hearth_count(counter: c_int, value: i64) -> c_int {
+    // A negative number becomes one that is too large.
+    result(call::count(counter as u32, value))
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn hearth_named_rank() -> c_int {
     NAMED.load(Ordering::Relaxed)
 }

@@ -119,6 +119,18 @@ pub fn cancel(request: u32) -> Result<()> {
     Ok(())
 }
 
+/// Sets a counter of this program, which the node's monitoring sees.
+pub fn count(counter: u32, value: i64) -> Result<()> {
+    // SAFETY: the call has no pointer.
+    unsafe {
+        call(
+            sysno::HEARTH_COUNT,
+            [counter as usize, value as usize, 0, 0, 0],
+        )?
+    };
+    Ok(())
+}
+
 /// Seconds since the node's start.
 pub fn seconds() -> f64 {
     let mut time = [0_i64; 2];

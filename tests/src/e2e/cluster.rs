@@ -26,11 +26,13 @@ pub enum Boot {
     Traced,
     /// Four nodes behind links so slow that a cast takes seconds.
     Limited,
+    /// Sixteen nodes of 32 MiB that make a monitoring tree of two levels.
+    Overlay,
 }
 
 impl Boot {
     /// Every kind, in the order in which they are brought up.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Network,
         Self::Uefi,
         Self::Direct16,
@@ -38,6 +40,7 @@ impl Boot {
         Self::Published,
         Self::Traced,
         Self::Limited,
+        Self::Overlay,
     ];
 
     /// One line for people.
@@ -50,6 +53,7 @@ impl Boot {
             Self::Published => "2 nodes that keep one program warm, direct boot",
             Self::Traced => "1 node with a log of its exceptions, direct boot",
             Self::Limited => "4 nodes behind links of 20 Mbit/s, direct boot",
+            Self::Overlay => "16 nodes of 32 MiB, monitoring tree of fan-out 4, direct boot",
         }
     }
 
@@ -66,6 +70,7 @@ impl Boot {
             Self::Limited => &[
                 "--nodes", "4", "--direct", "--memory", "96M", "--rate", "20mbit",
             ],
+            Self::Overlay => &["--nodes", "16", "--direct", "--memory", "32M"],
         }
     }
 
@@ -73,6 +78,7 @@ impl Boot {
     fn configuration(self) -> Option<&'static str> {
         match self {
             Self::Published => Some("[retention]\nmode = \"published\"\n"),
+            Self::Overlay => Some("[overlay]\nfan_out = 4\n"),
             _ => None,
         }
     }

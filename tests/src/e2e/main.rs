@@ -4,7 +4,7 @@
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under a
 //! time limit, [`programs`], [`streams`], [`failures`], [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`],
-//! [`jobs`] hold the scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams that nobody on the network has sent.
+//! [`jobs`], [`overlay`] hold the scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams that nobody on the network has sent.
 //!
 //! Invariant: no scenario passes because something did not answer: every command has a time limit,
 //! and running into it is a failure.
@@ -18,6 +18,7 @@ mod forge;
 mod jobs;
 mod launched;
 mod nodes;
+mod overlay;
 mod placements;
 mod programs;
 mod ranks;
@@ -52,6 +53,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(cast_failures::SCENARIOS.iter());
     all.extend(ranks::SCENARIOS.iter());
     all.extend(jobs::SCENARIOS.iter());
+    all.extend(overlay::SCENARIOS.iter());
     all.iter()
         .map(|s| Scenario {
             name: s.name,

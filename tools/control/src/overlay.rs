@@ -236,6 +236,11 @@ impl Overlay {
             NodeMetric::RetransmissionsControl,
             NodeMetric::MemoryUsed,
             NodeMetric::TimeUser,
+            NodeMetric::FaultsCode,
+            NodeMetric::FaultsReadonly,
+            NodeMetric::FaultsData,
+            NodeMetric::FaultsZero,
+            NodeMetric::FaultsStack,
         ];
         let metrics = own.iter().map(|metric| metric.id()).chain(calls).collect();
         let totals = StreamSpec::new(metrics, Filter::Sum, period);

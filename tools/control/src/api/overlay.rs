@@ -86,9 +86,10 @@ pub async fn open(
         None => Scope::All,
         // The job as its nodes know it in this attempt.
         Some(job) => {
-            let known = core.runner.get(job).map_err(|error| {
-                Refusal::new(StatusCode::NOT_FOUND, "no-such-job", error)
-            })?;
+            let known = core
+                .runner
+                .get(job)
+                .map_err(|error| Refusal::new(StatusCode::NOT_FOUND, "no-such-job", error))?;
             Scope::Job(crate::jobs::attempt::on_nodes(job, known.restarts))
         }
     };
@@ -107,10 +108,7 @@ pub async fn open(
 /// Close a stream
 #[utoipa::path(post, path = "/v1/overlay/streams/{stream}/close", tag = "monitor", params(("stream" = u16, Path, description = "Its number")),
     responses((status = 200, body = View), (status = 404, body = super::types::ErrorBody)))]
-pub async fn close(
-    State(api): State<Api>,
-    Path(stream): Path<u16>,
-) -> Result<Json<View>, Refusal> {
+pub async fn close(State(api): State<Api>, Path(stream): Path<u16>) -> Result<Json<View>, Refusal> {
     let stream = netstack::overlay::StreamId(stream);
     let mut known = false;
     let view = changed(&api, |overlay, now| known = overlay.close(now, stream));

@@ -35,6 +35,9 @@ pub struct JobOptions {
     /// Give the job an environment variable; it gets no others than these and HEARTH_*.
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable())]
     env: Vec<OsString>,
+    /// Measure nothing on the job's nodes until it ends, and then once.
+    #[arg(long)]
+    quiet: bool,
     /// End the job after so long: seconds, 30s, 10m, 2h, 1d, or as M:SS, H:MM:SS, D-HH:MM:SS; 0: never
     /// [config: jobs.time_limit_s].
     #[arg(short = 't', long, value_name = "TIME", value_parser = time_limit)]
@@ -76,6 +79,9 @@ pub struct JobOptions {
     #[arg(long, hide = true)]
     no_precheck: bool,
 }
+
+/// What tells a node that its job wants silence (docs/abi.md).
+const QUIET: &str = "HEARTH_MONITOR=quiet";
 
 /// Options of a job that nobody waits for.
 #[derive(Debug, Clone, Default, Args)]
@@ -157,6 +163,7 @@ impl JobOptions {
             nodes,
             name: self.name.or(script.name),
             env: [script.env, self.env].concat(),
+            quiet: self.quiet || script.quiet,
             time_limit: self.time_limit.or(script.time_limit),
             priority: self.priority.or(script.priority),
             after: both(self.after, script.after),
@@ -199,13 +206,18 @@ impl JobOptions {
             let after = |&job| AfterJob { job, condition };
             jobs.iter().map(after).collect()
         };
+        let quiet = OsString::from(QUIET);
+        let mut env = last_of_each(&self.env);
+        if self.quiet {
+            env.push(&quiet);
+        }
         let program = secrets::encode_hex(&hash);
         files.insert(program.clone(), PathBuf::from(&command[0]));
         Ok(JobRequest {
             name: self.name.clone().unwrap_or_else(file_name),
             program,
             args: command.iter().map(encode).collect(),
-            env: last_of_each(&self.env).into_iter().map(encode).collect(),
+            env: env.into_iter().map(encode).collect(),
             ranks,
             nodes: self.nodes.clone(),
             time_limit_s: self.time_limit,

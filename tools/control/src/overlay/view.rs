@@ -298,7 +298,11 @@ impl Overlay {
                     Scope::Job(job) => Some(job.0),
                     _ => None,
                 },
-                metrics: spec.metrics.iter().map(|metric| shown_name(*metric)).collect(),
+                metrics: spec
+                    .metrics
+                    .iter()
+                    .map(|metric| shown_name(*metric))
+                    .collect(),
                 tick: asked.map_or(0, |asked| asked.tick),
                 covers: asked.map_or(0, |asked| asked.covers),
                 ticks: asked.map_or(0, |asked| asked.ticks),

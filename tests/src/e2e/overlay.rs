@@ -1,0 +1,394 @@
+//! The monitoring overlay between real kernels: it comes up, what it counts is what happened, it survives lost nodes, and
+//! nothing of it stays when it is taken down.
+//!
+//! Invariant: what the overlay says is compared with what came another way: reports of jobs, processes of this machine.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::Scenario;
+use crate::cluster::{Boot, Cluster, LIMIT};
+use crate::command;
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "overlay-sixteen",
+        boot: Boot::Overlay,
+        run: sixteen,
+    },
+    Scenario {
+        name: "overlay-jobs",
+        boot: Boot::Overlay,
+        run: jobs,
+    },
+    Scenario {
+        name: "overlay-teardown",
+        boot: Boot::Overlay,
+        run: teardown,
+    },
+    Scenario {
+        name: "overlay-stopped-node",
+        boot: Boot::Overlay,
+        run: stopped,
+    },
+    Scenario {
+        name: "overlay-cp-loss",
+        boot: Boot::Overlay,
+        run: cp_loss,
+    },
+];
+
+const NODES: u64 = 16;
+/// How often the overlay is looked at.
+const POLL: Duration = Duration::from_millis(50);
+
+fn view(cluster: &Cluster) -> Result<Value> {
+    cluster.json(&["overlay"])
+}
+
+/// Looks at the overlay until `wanted` gives something.
+fn until<T>(
+    cluster: &Cluster,
+    what: &str,
+    limit: Duration,
+    mut wanted: impl FnMut(&Value) -> Option<T>,
+) -> Result<T> {
+    let end = Instant::now() + limit;
+    loop {
+        let view = view(cluster)?;
+        if let Some(found) = wanted(&view) {
+            return Ok(found);
+        }
+        if Instant::now() > end {
+            bail!("waited {} s for {what}: {view}", limit.as_secs());
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Waits until the tree stands with every node attached, and for a tick that has all of them.
+fn whole(cluster: &Cluster) -> Result<Value> {
+    until(
+        cluster,
+        "a tree of all nodes",
+        Duration::from_secs(60),
+        |view| {
+            let all = view["state"] == "standing"
+                && view["attached"] == NODES
+                && view["totals"]["covers"] == NODES
+                && view["totals"]["attached"] == NODES;
+            all.then(|| view.clone())
+        },
+    )
+}
+
+/// The sum of a metric over all nodes, of a tick that is later than `after` and has all of them.
+fn totals_after(cluster: &Cluster, after: u64) -> Result<(u64, BTreeMap<String, f64>)> {
+    until(
+        cluster,
+        "a later tick of all nodes",
+        Duration::from_secs(30),
+        |view| {
+            let totals = &view["totals"];
+            let tick = totals["tick"].as_u64()?;
+            if tick <= after || totals["covers"] != NODES {
+                return None;
+            }
+            let sums = totals["sums"].as_array()?.iter();
+            let sums =
+                sums.filter_map(|pair| Some((pair[0].as_str()?.to_string(), pair[1].as_f64()?)));
+            Some((tick, sums.collect()))
+        },
+    )
+}
+
+/// Four processes between sixteen nodes and control, each on a node of its own with its own back end below it; sums
+/// that grow by exactly what the reports of a job say.
+fn sixteen(cluster: &Cluster) -> Result<()> {
+    let view = whole(cluster)?;
+    ensure!(
+        view["cps"] == 4 && view["height"] == 2 && view["local"] == 4,
+        "not four processes with their own nodes below: {view}"
+    );
+    ensure!(view["books"]["balanced"] == true, "{}", view["books"]);
+    let processes = view["processes"].as_array().context("no processes")?;
+    ensure!(
+        processes.len() == 20,
+        "{} processes instead of 16 and 4",
+        processes.len()
+    );
+    let (tick, before) = totals_after(cluster, view["totals"]["tick"].as_u64().unwrap_or(0))?;
+    let report = cluster.scratch("overlay-report.json");
+    let flag = format!("--report={report}");
+    let program = cluster.program("hello-c");
+    cluster
+        .hearth(&["run", "-n", "16", &flag, &program])?
+        .expect_code(0)?;
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&report)?)?;
+    let ranks = report["ranks"].as_array().context("no ranks")?;
+    // A tick that began while the job still ran does not have all of it: two later.
+    let (_, after) = totals_after(cluster, tick + 3)?;
+    let grown = |name: &str| {
+        let value = |sums: &BTreeMap<String, f64>| sums.get(name).copied();
+        let grown = value(&after).zip(value(&before));
+        grown
+            .map(|(after, before)| (after - before) as u64)
+            .with_context(|| format!("no sum of {name}"))
+    };
+    let said: u64 = ranks.iter().filter_map(|rank| rank["calls"].as_u64()).sum();
+    let counted = grown("hearth_node_system_calls_total")?;
+    ensure!(
+        said > 0 && counted == said,
+        "{counted} system calls by the overlay, {said} by the reports of the ranks"
+    );
+    for class in ["code", "readonly", "data", "zero", "stack"] {
+        let said: u64 = ranks
+            .iter()
+            .filter_map(|rank| rank["faults"][class].as_u64())
+            .sum();
+        let counted = grown(&format!("hearth_node_faults_{class}_total"))?;
+        ensure!(
+            counted == said,
+            "{counted} faults ({class}) by the overlay, {said} by the reports of the ranks"
+        );
+    }
+    // One call each that ends the program.
+    let ends = grown("hearth_call_exit_group_total")? + grown("hearth_call_exit_total")?;
+    ensure!(ends == NODES, "{ends} calls of exit from {NODES} ranks");
+    Ok(())
+}
+
+/// A stream of a job ends with the job, has its counters and its profile, and a job that wants silence is silent.
+fn jobs(cluster: &Cluster) -> Result<()> {
+    whole(cluster)?;
+    let count = cluster.program("count-c");
+    let run = |arguments: &[&str]| -> Result<std::process::Child> {
+        Ok(cluster
+            .command(arguments)
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()?)
+    };
+    let job = run(&["run", "--nodes", "n[4-6]", &count, "8"])?;
+    let number = until_running(cluster)?;
+    let open = |metrics: &str, filter: &str, period: &str| -> Result<u64> {
+        let (job, metrics) = (number.to_string(), format!("--metrics={metrics}"));
+        let arguments = [
+            "overlay", "open", &metrics, "--filter", filter, "--period", period, "--job", &job,
+        ];
+        let opened = cluster.json(&arguments)?;
+        opened["stream"].as_u64().context("no stream was opened")
+    };
+    let counters = "hearth_program_counter_0,hearth_program_counter_1";
+    let own = open(counters, "sum", "500")?;
+    let profile = open("hearth_profile_samples_total", "sum", "100")?;
+    let stream = |view: &Value, stream: u64| {
+        let all = view["streams"].as_array().into_iter().flatten();
+        all.into_iter()
+            .find(|known| known["stream"] == stream)
+            .cloned()
+    };
+    // Each rank sets counter 1 to its rank plus 100: three ranks make 303.
+    until(cluster, "the program's counters", LIMIT, |view| {
+        let own = stream(view, own)?;
+        let values = &own["values"];
+        let all = own["covers"] == 3 && values[1]["count"] == 3 && values[1]["value"] == 303.0;
+        (all && values[0]["value"].as_f64() > Some(0.0)).then_some(())
+    })?;
+    until(cluster, "samples of the program", LIMIT, |view| {
+        let samples = stream(view, profile)?["values"][0]["value"].as_f64()?;
+        (samples > 10.0).then_some(())
+    })?;
+    let output = job.wait_with_output()?;
+    ensure!(output.status.success(), "{output:?}");
+    until(
+        cluster,
+        "the streams to end with their job",
+        Duration::from_secs(10),
+        |view| (stream(view, own).is_none() && stream(view, profile).is_none()).then_some(()),
+    )?;
+    quiet(cluster)
+}
+
+/// The number of the job that runs.
+fn until_running(cluster: &Cluster) -> Result<u64> {
+    let end = Instant::now() + LIMIT;
+    loop {
+        let jobs = cluster.json(&["jobs", "--active"])?;
+        let all = jobs.as_array().or_else(|| jobs["jobs"].as_array());
+        let running = all
+            .into_iter()
+            .flatten()
+            .find(|job| job["state"] == "running");
+        if let Some(id) = running.and_then(|job| job["id"].as_u64()) {
+            return Ok(id);
+        }
+        ensure!(Instant::now() < end, "no job runs: {jobs}");
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Values of a node whose job wants silence do not come until its end; all others do.
+fn quiet(cluster: &Cluster) -> Result<()> {
+    let spin = cluster.program("spin");
+    let mut job = cluster
+        .command(&["run", "--quiet", "--nodes", "n9", &spin, "--", "7"])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()?;
+    until_running(cluster)?;
+    std::thread::sleep(Duration::from_secs(3));
+    let age = |view: &Value, name: &str| {
+        let all = view["processes"].as_array().into_iter().flatten();
+        let mut found = all.into_iter().filter(|process| process["name"] == name);
+        found.next().and_then(|process| process["age_ms"].as_f64())
+    };
+    let seen = view(cluster)?;
+    let (silent, other) = (age(&seen, "n9"), age(&seen, "n10"));
+    ensure!(
+        silent > Some(1_900.0) && other < Some(1_900.0),
+        "the node that shall be silent spoke {silent:?} ms ago, its neighbour {other:?} ms ago"
+    );
+    ensure!(job.wait()?.success(), "the job did not end well");
+    until(cluster, "the silent node to speak", LIMIT, |view| {
+        (age(view, "n9")? < 1_500.0).then_some(())
+    })?;
+    whole(cluster).map(drop)
+}
+
+/// Two seconds after the word nothing of the overlay is left on any node, by what each says itself in its heartbeat.
+fn teardown(cluster: &Cluster) -> Result<()> {
+    let before = whole(cluster)?;
+    let kept = |view: &Value| -> Option<Vec<u64>> {
+        let all = view["kept"].as_array()?.iter();
+        all.map(|node| node["kept"].as_u64()).collect()
+    };
+    let most = kept(&before).context("nothing is said of what nodes keep")?;
+    ensure!(
+        most.len() == NODES as usize && most.iter().all(|kept| *kept > 0),
+        "a standing tree keeps something on each node: {most:?}"
+    );
+    let began = Instant::now();
+    cluster.hearth(&["overlay", "down"])?.expect_code(0)?;
+    until(
+        cluster,
+        "nothing to be left on any node",
+        Duration::from_secs(20),
+        |view| (view["state"] == "down" && kept(view)?.iter().all(|kept| *kept == 0)).then_some(()),
+    )?;
+    let took = began.elapsed();
+    // Each says so once a second.
+    ensure!(
+        took < Duration::from_millis(3_500),
+        "it took {took:?} until every node said that nothing is left"
+    );
+    let after = view(cluster)?;
+    ensure!(
+        after["kept_here"] == 0 && after["taken_down_ms"].as_f64() < Some(2_000.0),
+        "something is left at the front end: {after}"
+    );
+    let books = &after["books"];
+    ensure!(
+        books["balanced"] == true && books["unheard"] == 0,
+        "books that do not add up: {books}"
+    );
+    println!(
+        "          left after {:.2} s: nothing; books {books}",
+        took.as_secs_f64()
+    );
+    cluster.hearth(&["overlay", "up"])?.expect_code(0)?;
+    whole(cluster).map(drop)
+}
+
+/// The node of a process that has others below it, from the end: the first ones host what is needed elsewhere.
+fn a_cp(view: &Value) -> Result<(String, String)> {
+    let all = view["processes"].as_array().context("no processes")?;
+    let with_children = all.iter().filter(|process| {
+        process["slot"].as_u64() > Some(0)
+            && process["gone"] == false
+            && process["children"].as_u64() > Some(2)
+    });
+    let last = with_children.last().context("no process has children")?;
+    let name = last["name"].as_str().context("a process without a name")?;
+    let node = name.split(':').next().context("a name without a node")?;
+    Ok((name.to_string(), node.to_string()))
+}
+
+fn signal(pid: &str, name: &str) -> Result<()> {
+    command::run("kill".as_ref(), &[name, pid], b"", LIMIT)?
+        .expect_code(0)
+        .map(drop)
+}
+
+/// The names of processes that are lost, and how many nodes are attached.
+fn losses(view: &Value) -> Vec<String> {
+    let all = view["losses"].as_array().into_iter().flatten();
+    all.filter_map(|loss| loss["process"].as_str().map(str::to_string))
+        .collect()
+}
+
+/// A machine that stands still for some seconds: its children move, nobody else is lost, and it comes back by itself.
+fn stopped(cluster: &Cluster) -> Result<()> {
+    let before = whole(cluster)?;
+    let (name, node) = a_cp(&before)?;
+    let machine = cluster.machine_pid(&node)?;
+    signal(&machine, "-STOP")?;
+    std::thread::sleep(Duration::from_secs(5));
+    signal(&machine, "-CONT")?;
+    let after = whole(cluster)?;
+    let known = losses(&before);
+    let others: Vec<String> = losses(&after)
+        .into_iter()
+        .filter(|lost| !known.contains(lost) && !lost.starts_with(&node))
+        .collect();
+    ensure!(
+        others.is_empty(),
+        "{name} stood still, and {others:?} were lost with it"
+    );
+    Ok(())
+}
+
+/// A machine is killed that hosts a process with others below it: noticed in 3 s, their values come again 1 s later.
+fn cp_loss(cluster: &Cluster) -> Result<()> {
+    let before = whole(cluster)?;
+    let (name, node) = a_cp(&before)?;
+    let known = losses(&before).len();
+    let machine = cluster.machine_pid(&node)?;
+    let killed = Instant::now();
+    signal(&machine, "-KILL")?;
+    let detected = until(
+        cluster,
+        "the loss to be noticed",
+        Duration::from_secs(15),
+        |view| (losses(view).len() > known).then(|| killed.elapsed()),
+    )?;
+    // All others, and nobody twice.
+    let rejoined = until(
+        cluster,
+        "the others to be attached",
+        Duration::from_secs(15),
+        |view| {
+            let whole = view["attached"] == NODES - 1;
+            (whole && view["totals"]["covers"] == NODES - 1).then(|| killed.elapsed())
+        },
+    )?;
+    println!(
+        "          {name}: noticed after {:.2} s, a tick of all others {:.2} s after that",
+        detected.as_secs_f64(),
+        (rejoined - detected).as_secs_f64()
+    );
+    // Five questions in three seconds; a tick lasts one more until it shows, and this machine is shared.
+    ensure!(
+        detected < Duration::from_secs(5) && rejoined < detected + Duration::from_secs(3),
+        "noticed after {detected:?}, whole again after {rejoined:?}"
+    );
+    cluster.hearth(&["node", "reset", &node])?.expect_code(0)?;
+    let after = whole(cluster)?;
+    ensure!(after["books"]["balanced"] == true, "{}", after["books"]);
+    cluster.all_nodes_idle()
+}
