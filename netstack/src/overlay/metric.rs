@@ -324,6 +324,12 @@ counters! {
     }
 }
 
+// Each table fits one stream.
+const _: () = assert!(NodeMetric::COUNT <= crate::overlay::stream::MAX_METRICS);
+const _: () = assert!(
+    ProfileMetric::Buckets as usize + ProfileMetric::BUCKETS <= crate::overlay::stream::MAX_METRICS
+);
+
 impl ProfileMetric {
     /// Equal parts into which the program's text is cut.
     pub const BUCKETS: usize = 56;
@@ -387,9 +393,6 @@ mod tests {
             "hearth_node_user_seconds_total"
         );
         assert_eq!(NodeMetric::MemoryFree.id(), MetricId(6));
-        assert!(NodeMetric::COUNT <= crate::overlay::stream::MAX_METRICS);
-        let profile = ProfileMetric::Buckets as usize + ProfileMetric::BUCKETS;
-        assert!(profile <= crate::overlay::stream::MAX_METRICS);
         assert_eq!(MetricId::of_call(1), Some(MetricId(0x1001)));
         assert_eq!(MetricId::of_call(4097), Some(MetricId(0x1201)));
         assert_eq!(MetricId::of_call(4096 + 16), None);

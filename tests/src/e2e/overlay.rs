@@ -308,12 +308,12 @@ fn teardown(cluster: &Cluster) -> Result<()> {
 /// The node of a process that has others below it, from the end: the first ones host what is needed elsewhere.
 fn a_cp(view: &Value) -> Result<(String, String)> {
     let all = view["processes"].as_array().context("no processes")?;
-    let with_children = all.iter().filter(|process| {
+    let mut with_children = all.iter().rev().filter(|process| {
         process["slot"].as_u64() > Some(0)
             && process["gone"] == false
             && process["children"].as_u64() > Some(2)
     });
-    let last = with_children.last().context("no process has children")?;
+    let last = with_children.next().context("no process has children")?;
     let name = last["name"].as_str().context("a process without a name")?;
     let node = name.split(':').next().context("a name without a node")?;
     Ok((name.to_string(), node.to_string()))
