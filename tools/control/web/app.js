@@ -1,6 +1,7 @@
 // The page as a whole: what is known, what is shown of it, and the stream that keeps it up to date.
 import { el, show, title } from "./format.js";
 import { Stream, save } from "./stream.js";
+import { Tree } from "./tree.js";
 import { Events, JobView, Jobs, NodeView, Nodes, Overview, Programs } from "./views.js";
 
 const WORDS = { i: "idle", b: "busy", s: "slow", t: "stale", l: "lost", x: "left", a: "absent" };
@@ -122,7 +123,7 @@ function badge() {
 }
 
 const ROUTES = {
-  overview: Overview, nodes: Nodes, node: NodeView, jobs: Jobs, job: JobView, programs: Programs, program: Programs, events: Events,
+  overview: Overview, nodes: Nodes, node: NodeView, jobs: Jobs, job: JobView, programs: Programs, program: Programs, tree: Tree, events: Events,
 };
 
 function route() {

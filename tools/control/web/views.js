@@ -8,19 +8,19 @@ const SPARK_TICKS = 60;
 // A name, not an address: nothing is fetched.
 const SVG = `${"http:"}//www.w3.org/2000/svg`;
 
-function panel(heading, ...children) {
+export function panel(heading, ...children) {
   const id = `h${heading.replaceAll(/[^a-zA-Z]/g, "")}`;
   return el("section", { class: "panel", "aria-labelledby": id }, el("h2", { id }, heading), ...children);
 }
 
-function facts(pairs) {
+export function facts(pairs) {
   const list = el("dl", { class: "facts" });
   for (const [name, value] of pairs) list.append(el("dt", {}, name), el("dd", {}, value instanceof Node ? value : String(value ?? "")));
   return list;
 }
 
 function state(word) { return el("span", { class: `state-${/^[a-z-]+$/.test(word) ? word : "other"}` }, word); }
-function nodeLink(number) { return el("a", { href: `#/node/${number}` }, `n${number}`); }
+export function nodeLink(number) { return el("a", { href: `#/node/${number}` }, `n${number}`); }
 function jobLink(job) { return job ? el("a", { href: `#/job/${job}` }, String(job)) : ""; }
 
 /** A line over time: mean of the nodes, with the smallest and largest around it. */

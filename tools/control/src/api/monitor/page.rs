@@ -32,7 +32,7 @@ const fn bundled(name: &'static str, kind: &'static str, text: &'static str) -> 
     }
 }
 
-static FILES: [File; 9] = [
+static FILES: [File; 10] = [
     bundled(
         "index.html",
         "text/html; charset=utf-8",
@@ -62,6 +62,11 @@ static FILES: [File; 9] = [
         "views.js",
         "text/javascript; charset=utf-8",
         include_str!("../../../web/views.js"),
+    ),
+    bundled(
+        "tree.js",
+        "text/javascript; charset=utf-8",
+        include_str!("../../../web/tree.js"),
     ),
     bundled(
         "format.js",

@@ -1,0 +1,81 @@
+// The view of the monitoring tree: who is below whom, how late each passes its values on, what was lost.
+import { el } from "./format.js";
+import { get } from "./stream.js";
+import { facts, nodeLink, panel } from "./views.js";
+
+const PERIOD_MS = 2000;
+const ROWS_MOST = 2000;
+
+const ms = (value) => (value === null || value === undefined ? "" : `${value.toFixed(1)} ms`);
+
+/** Processes in the order of the tree, each with its depth; a ring, which cannot be, would be left out. */
+function ordered(processes) {
+  const below = new Map();
+  for (const process of processes) {
+    const parent = process.gone ? "lost" : process.parent;
+    if (!below.has(parent)) below.set(parent, []);
+    below.get(parent).push(process);
+  }
+  const out = [];
+  const walk = (name, depth) => {
+    for (const process of (below.get(name) || []).sort((a, b) => b.height - a.height || a.node - b.node)) {
+      out.push([process, depth]);
+      walk(process.name, depth + 1);
+    }
+    below.delete(name);
+  };
+  walk("fe", 1);
+  walk("lost", 1);
+  return out;
+}
+
+export class Tree {
+  constructor(app) { this.app = app; this.asked = 0; }
+
+  open(main) {
+    this.about = el("div");
+    this.table = el("div");
+    this.lost = el("div");
+    main.append(panel("Monitoring tree", this.about), panel("Processes", this.table), panel("Lost processes", this.lost));
+    this.reset();
+  }
+
+  async reset() {
+    this.asked = Date.now();
+    let view;
+    try { view = await get("/v1/overlay"); } catch (error) { this.about.replaceChildren(error.message); return; }
+    const books = view.books;
+    const lost = books.lost_link + books.lost_dropped + books.missing;
+    const last = view.delays.at(-1);
+    const fans = view.processes.filter((process) => process.height > 0 && !process.gone).map((process) => process.children);
+    const direct = view.processes.filter((process) => !process.gone && process.parent === "fe").length;
+    this.about.replaceChildren(facts([
+      ["State", view.state], ["Nodes attached", `${view.attached} of ${view.planned}`], ["Depth", view.height], ["Fan-out", `${Math.max(direct, 0, ...fans)} at most, ${view.fan_out} as planned`],
+      ["Processes between", view.cps], ["Nodes below their own process", view.local], ["Built in", ms(view.built_ms)],
+      ["Last tick here after", last ? `${ms(last.handed_us / 1000)}, ${last.covers} of ${last.attached} nodes` : ""],
+      ["Samples", `${books.sent} sent = ${books.stored} stored + ${books.filtered} reduced + ${lost} lost or on their way`],
+    ]));
+    this.processes(view);
+    const losses = view.losses.slice(-20).reverse().map((loss) => el("tr", {}, el("td", {}, loss.process), el("td", {}, `${(loss.ago_ms / 1000).toFixed(0)} s ago`),
+      el("td", {}, String(loss.children)), el("td", {}, ms(loss.mended_ms))));
+    this.lost.replaceChildren(losses.length ? this.make(["Process", "When", "Below it then", "All moved after"], losses) : el("p", { class: "quiet" }, "None since this tree stands."));
+  }
+
+  processes(view) {
+    const rows = ordered(view.processes).slice(0, ROWS_MOST).map(([process, depth]) => {
+      const name = process.slot ? process.name : nodeLink(process.node);
+      return el("tr", { class: process.gone ? "seen" : "", "data-process": process.name }, el("td", { class: `depth${Math.min(depth, 8)}` }, name), el("td", {}, process.parent),
+        el("td", { class: "number" }, String(process.height)), el("td", { class: "number" }, process.height ? String(process.children) : ""),
+        el("td", { class: "number" }, process.gone ? "lost" : ms(process.lag_us / 1000)));
+    });
+    const hidden = view.processes.length - rows.length;
+    this.table.replaceChildren(rows.length ? this.make(["Process", "Parent", "Level", "Children", "Lag"], rows) : el("p", { class: "quiet" }, "No tree stands: values come with heartbeats."));
+    if (hidden > 0) this.table.append(el("p", { class: "quiet" }, `${hidden} more: see hearth overlay.`));
+  }
+
+  make(heads, rows) {
+    return el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, ...rows));
+  }
+
+  frame() { if (this.app.live && Date.now() - this.asked >= PERIOD_MS) this.reset(); }
+}
