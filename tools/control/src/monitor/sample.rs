@@ -57,12 +57,12 @@ struct Before {
 pub async fn run(shared: Arc<Shared>, monitor: Arc<Monitor>) {
     let mut sampler = Sampler::begin(&shared.lock());
     loop {
-        // By then a tick of the overlay has come that began with the second.
-        let past = shared.now().as_micros().wrapping_sub(AFTER_TICK_US) % PERIOD_US;
-        tokio::time::sleep(Duration::from_micros(PERIOD_US - past)).await;
         let now = shared.now();
         let picture = sampler.picture(&shared.lock(), now);
         monitor.publish(picture);
+        // By then a tick of the overlay has come that began with the second.
+        let past = (now.as_micros() + PERIOD_US - AFTER_TICK_US) % PERIOD_US;
+        tokio::time::sleep(Duration::from_micros(PERIOD_US - past)).await;
     }
 }
 
