@@ -8,12 +8,16 @@
 //! Invariant: at least one packet may always be under way. A wait that is too short costs a question, never a packet.
 
 use super::{DEFAULT_PORT_BUFFER, PACKET};
-use crate::broadcast::pacer::on_wire;
+use crate::broadcast::pacer::{Pacer, on_wire};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
 
 /// Bytes of a full data datagram on the wire.
 const FULL: u64 = on_wire(crate::MAX_DATAGRAM) as u64;
+/// Ethernet, IPv4 and UDP headers: what every limiter counts. Preamble and gap, which a wire counts too, are left to its queue.
+const HEADERS: usize = 14 + 20 + 8;
+/// Slower links than this are paced, in bytes a second: on faster ones a queue is gone before a timer fires.
+const PACED_BELOW: u64 = 125_000_000;
 /// Rate that is assumed until packets tell more, in bytes a second: 100 Mbit/s.
 const ASSUMED_RATE: u64 = 12_500_000;
 /// However often it doubled, the wait is no longer than this, or than one on a slow link.
@@ -61,6 +65,8 @@ pub(super) struct Credit {
     each: u32,
     total: u32,
     chunk: u32,
+    /// Holds what is sent to the rate, where that is known and slow.
+    pacer: Option<Pacer>,
 }
 
 /// How long to wait for packets that were asked for, until their sender is asked whether it sent them.
@@ -108,6 +114,9 @@ impl Credit {
             each: 1,
             total: 1,
             chunk: 1,
+            pacer: (1..PACED_BELOW)
+                .contains(&rate)
+                .then(|| Pacer::new(rate, Instant::ZERO)),
         };
         credit.resize();
         credit
@@ -176,6 +185,24 @@ impl Credit {
         }
         self.rate = self.most.0.max(self.most.1);
         self.resize();
+    }
+
+    /// Data may be sent now. What is handed to a slow link before its time waits in front of it, and what this rank
+    /// asks for waits behind that.
+    pub(super) fn may_send(&self, now: Instant) -> bool {
+        self.pacer.as_ref().is_none_or(|pacer| pacer.is_ready(now))
+    }
+
+    /// When data may be sent next.
+    pub(super) fn sends_at(&self) -> Instant {
+        (self.pacer.as_ref()).map_or(Instant::ZERO, Pacer::ready_at)
+    }
+
+    /// Datagrams were sent, of so many bytes in all.
+    pub(super) fn sent(&mut self, now: Instant, datagrams: u32, bytes: usize) {
+        if let Some(pacer) = &mut self.pacer {
+            pacer.charge(now, bytes + datagrams as usize * HEADERS);
+        }
     }
 
     /// Packets that may still be asked for, of all senders together.

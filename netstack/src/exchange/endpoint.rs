@@ -38,6 +38,8 @@ const MAX_EARLY_TOKENS: usize = 256;
 const BARRIER_WITHIN: Micros = Micros::from_millis(500);
 /// Looks at who is there after which an exchange has others watched.
 const WATCH_TURN: u32 = 4;
+/// Bytes of most control datagrams, for the pace.
+const CONTROL: usize = 48;
 /// After the last operation: time in which peers that missed the last answers ask for them.
 const LINGER: Micros = Micros::from_millis(40);
 
@@ -640,6 +642,7 @@ impl Endpoint {
         self.pull(now);
         if let Some((to, items)) = self.outbox.pop() {
             self.counters.control_sent += 1;
+            self.credit.sent(now, 1, CONTROL);
             return Some((to, Body::Control(items)));
         }
         let short = self.letters.next_short(memory, io!(self, now));
@@ -648,7 +651,13 @@ impl Endpoint {
     }
 
     fn next_train(&mut self, now: Instant, most: u32) -> Option<Train> {
+        if !self.credit.may_send(now) {
+            return None;
+        }
         let train = self.grants.next(most)?;
+        let count = train.data.packets.count_ones();
+        let bytes = train.data.bytes() + count as usize * wire::DATA_OVERHEAD;
+        self.credit.sent(now, count, bytes);
         self.counters.packets_sent += u64::from(train.data.packets.count_ones());
         let block = train.data.block;
         if let Some(serial) = train.tell {
@@ -729,9 +738,13 @@ impl Endpoint {
 
     /// When to poll again; None: nothing is under way.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let mut at = match self.sends() {
-            true => Instant::ZERO,
-            false => self.next_tick,
+        let mut at = match (self.sends(), self.outbox.len(), self.letters.has_short()) {
+            (false, ..) => self.next_tick,
+            // Packets that wait for their time.
+            (true, 0, false) if !self.letters.incoming.own.is_pending() => {
+                self.credit.sends_at().min(self.next_tick)
+            }
+            (true, ..) => Instant::ZERO,
         };
         // Until its messages are acknowledged the end of the quiet is not the end.
         if self.left && self.letters.unacknowledged() == 0 {

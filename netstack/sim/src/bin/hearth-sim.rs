@@ -27,6 +27,8 @@ const REVIEWED: &str = include_str!("../../reviewed.txt");
 const CHECK_CASTS: u64 = 600;
 /// Seeds of the swarm of overlays in a check.
 const CHECK_OVERLAYS: u64 = 300;
+/// Seeds of the swarm of exchanges in a check.
+const CHECK_EXCHANGES: u64 = 600;
 /// Seeds of every other scenario in a check.
 const CHECK_OTHERS: u64 = 5;
 
@@ -193,6 +195,7 @@ fn table() -> String {
         text.push_str(&line);
     }
     text.push_str(&broadcast::reviewed::table());
+    text.push_str(&exchange::reviewed::table());
     text.push_str(&overlay::reviewed::table());
     text
 }
@@ -240,33 +243,38 @@ fn check() -> ExitCode {
         total.passed += score.passed;
         total.failed += score.failed;
     }
-    let casts = cast_swarm();
-    total.passed += casts.passed;
-    total.failed += casts.failed;
-    let overlays = overlay_swarm();
-    total.passed += overlays.passed;
-    total.failed += overlays.failed;
+    let swarms: [(&str, u64, OneRun); 3] = [
+        ("casts", CHECK_CASTS, cast),
+        ("exchange", CHECK_EXCHANGES, all_to_all),
+        ("overlays", CHECK_OVERLAYS, overlay_run),
+    ];
+    for (name, seeds, run) in swarms {
+        let score = swarm(name, seeds, run);
+        total.passed += score.passed;
+        total.failed += score.failed;
+    }
     compare(&mut total);
     report(&total)
 }
 
-/// Small clusters with random casts and faults.
-fn cast_swarm() -> Score {
+/// The run of a seed, or what is wrong and how to see it again.
+type OneRun = fn(u64) -> Result<(), String>;
+
+/// Small clusters with random faults, one for each seed.
+fn swarm(name: &str, seeds: u64, run: OneRun) -> Score {
     let begin = Instant::now();
     let mut score = Score::default();
-    for seed in 1..=CHECK_CASTS {
-        let run = World::new(broadcast::swarm::setup(seed))
-            .and_then(|world| world.run().map_err(|failure| failure.what));
-        match run {
-            Ok(_) => score.passed += 1,
+    for seed in 1..=seeds {
+        match run(seed) {
+            Ok(()) => score.passed += 1,
             Err(what) => {
                 score.failed += 1;
-                println!("{what}\nreplay: {}", broadcast::swarm::replay(seed));
+                println!("{what}");
             }
         }
     }
     println!(
-        "casts    {} passed, {} failed, {:?}",
+        "{name:8} {} passed, {} failed, {:?}",
         score.passed,
         score.failed,
         begin.elapsed()
@@ -274,28 +282,27 @@ fn cast_swarm() -> Score {
     score
 }
 
-/// Small clusters with random streams and faults.
-fn overlay_swarm() -> Score {
-    let begin = Instant::now();
-    let mut score = Score::default();
-    for seed in 1..=CHECK_OVERLAYS {
-        let run = overlay::world::World::new(overlay::swarm::setup(seed))
-            .and_then(|world| world.run().map_err(|failure| failure.what));
-        match run {
-            Ok(_) => score.passed += 1,
-            Err(what) => {
-                score.failed += 1;
-                println!("{what}\nreplay: {}", overlay::swarm::replay(seed));
-            }
-        }
-    }
-    println!(
-        "overlays {} passed, {} failed, {:?}",
-        score.passed,
-        score.failed,
-        begin.elapsed()
-    );
-    score
+fn cast(seed: u64) -> Result<(), String> {
+    let run = World::new(broadcast::swarm::setup(seed))
+        .and_then(|world| world.run().map_err(|failure| failure.what));
+    replayable(run, broadcast::swarm::replay(seed))
+}
+
+fn all_to_all(seed: u64) -> Result<(), String> {
+    let run = exchange::world::World::new(exchange::swarm::setup(seed))
+        .and_then(|world| world.run().map_err(|failure| failure.what));
+    replayable(run, exchange::swarm::replay(seed))
+}
+
+fn overlay_run(seed: u64) -> Result<(), String> {
+    let run = overlay::world::World::new(overlay::swarm::setup(seed))
+        .and_then(|world| world.run().map_err(|failure| failure.what));
+    replayable(run, overlay::swarm::replay(seed))
+}
+
+fn replayable<T>(run: Result<T, String>, replay: String) -> Result<(), String> {
+    run.map(|_| ())
+        .map_err(|what| format!("{what}\nreplay: {replay}"))
 }
 
 fn report(score: &Score) -> ExitCode {

@@ -132,8 +132,11 @@ impl Memory for RankMemory {
         };
         let me = self.me;
         let expected = (self.receive[from].bytes - at).min(PACKET as u64);
-        let is_whole = at.is_multiple_of(PACKET as u64)
-            && (bytes.is_empty() || bytes.len() as u64 == expected);
+        // A rank's own block is copied in pieces of any length.
+        let is_own = from == me as usize;
+        let is_whole = is_own
+            || at.is_multiple_of(PACKET as u64)
+                && (bytes.is_empty() || bytes.len() as u64 == expected);
         let mut all = bytes.iter().zip(at..);
         let is_right = all.all(|(found, at)| *found == byte(from as u32, me, at));
         if !is_whole || !is_right {
@@ -142,7 +145,7 @@ impl Memory for RankMemory {
                 bytes.len()
             ));
         }
-        if from != me as usize {
+        if !is_own {
             let packet = self.starts[from] + (at / PACKET as u64) as u32;
             let (word, bit) = (packet as usize / 64, 1 << (packet % 64));
             if self.seen[word] & bit != 0 {

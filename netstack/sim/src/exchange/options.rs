@@ -79,6 +79,9 @@ pub struct Options {
     /// What a port's queue holds
     #[arg(long, default_value = "256KB", value_parser = size)]
     queue: u64,
+    /// A small job with random exchanges and faults; the seed decides everything
+    #[arg(long)]
+    swarm: bool,
     /// Real datagrams with real bytes
     #[arg(long)]
     real: bool,
@@ -116,6 +119,9 @@ impl Options {
     /// # Errors
     /// Which option makes no sense.
     pub fn setup(&self, seed: u64) -> Result<Setup, String> {
+        if self.swarm {
+            return Ok(super::swarm::setup(seed));
+        }
         if self.p < 2 || self.times == 0 {
             return Err("--p is 2 or more, --times 1 or more".into());
         }

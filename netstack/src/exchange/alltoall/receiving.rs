@@ -75,6 +75,11 @@ impl Exchange {
         }
         if self.got.contains(round) {
             io.counters.duplicates += u64::from(data.packets.count_ones());
+            if data.is_last {
+                // Its sender sends it again because it has not heard that it came.
+                let block = self.block();
+                io.outbox.push(from, Item::Got { block });
+            }
             return;
         }
         self.waiting.remove(&round);

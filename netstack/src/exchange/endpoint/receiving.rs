@@ -92,6 +92,13 @@ impl Endpoint {
                     let last = data.first + 63 - data.packets.leading_zeros();
                     let bytes = u64::from(last) * PACKET as u64 + u64::from(data.tail);
                     self.note_ready(from, id, bytes);
+                    if !self.is_ahead(context, number)
+                        && !(self.numbers).is_spoiled(context, Line::Exchanges, number)
+                    {
+                        // It came, and the sender has not heard so.
+                        let block = data.block;
+                        self.outbox.push(from, Item::Got { block });
+                    }
                 }
             }
         }
