@@ -147,7 +147,12 @@ impl Credit {
     /// Packets have come, this one first.
     pub(super) fn came(&mut self, now: Instant, from: Rank, packet: u32, count: u32) {
         self.came_at = now;
-        self.measure_rate(now, count);
+        if self.used == 0 {
+            // What comes unasked tells when its sender had it, not what the link carries.
+            self.counted = (now, 0);
+        } else {
+            self.measure_rate(now, count);
+        }
         let Some((asked_at, ..)) = self
             .probe
             .take_if(|(_, rank, first)| (*rank, *first) == (from, packet))
@@ -324,5 +329,17 @@ mod tests {
             );
         }
         assert_eq!(known.rate, 625_000);
+    }
+
+    #[test]
+    fn what_comes_unasked_does_not_tell_the_rate() {
+        let mut credit = Credit::new(0, 0);
+        let wait = credit.wait();
+        for step in 0..10_000 {
+            // A packet every 10 ms is no sign of a link of 1.2 Mbit/s.
+            let now = Instant::ZERO + Micros::from_millis(10 * step);
+            credit.came(now, Rank(1), step as u32, 1);
+        }
+        assert_eq!(credit.wait(), wait);
     }
 }
