@@ -5,12 +5,20 @@
 //! level ([`super::bound`]) and leaves as little behind as those bounds allow, no choice is
 //! better and nothing else needs to be looked at.
 //!
-//! Key function: [`choose`]. Neighbours: [`super`] calls it first; [`super::knapsack`] takes what
-//! it saves as the best known so far.
+//! [`dense`] is the same choice with an eye on warm nodes and on points that must be taken: it
+//! fills first the switches that are worth most for each of their points. It proves nothing, but
+//! the closer a known choice is to the best, the less has to be looked at.
 //!
-//! Invariant: only for questions in which no point must be taken (`need` 0 everywhere).
+//! Key functions: [`choose`], [`dense`]. Neighbours: [`super`] calls them first;
+//! [`super::knapsack`] takes what they are worth as the best known so far.
+//!
+//! Invariant: [`choose`] is only for questions in which no point must be taken (`need` 0
+//! everywhere).
 
-use super::tree::Tree;
+use std::cmp::Reverse;
+
+use super::tree::{Switch, Tree};
+use super::worth::{Value, Worth};
 
 /// Indices of `count` points, in order.
 pub(super) fn choose(tree: &Tree, count: usize) -> Vec<usize> {
@@ -32,7 +40,7 @@ fn fill(tree: &Tree, mut level: usize, mut index: usize, mut count: usize, taken
         level -= 1;
         let below = &tree.levels[level];
         let mut children: Vec<usize> = switch.below.clone().collect();
-        children.sort_by_key(|&child| std::cmp::Reverse(below[child].cap));
+        children.sort_by_key(|&child| Reverse(below[child].cap));
         let mut open = children.as_slice();
         while let Some((&largest, rest)) = open.split_first()
             && below[largest].cap <= count
@@ -49,5 +57,94 @@ fn fill(tree: &Tree, mut level: usize, mut index: usize, mut count: usize, taken
         let tightest = below[open[fits - 1]].cap;
         let first = open.partition_point(|&child| below[child].cap > tightest);
         index = open[first];
+    }
+}
+
+/// Who takes what is left when no further switch can be filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// The tightest that holds it.
+    Tightest,
+    /// The one whose points are worth most.
+    Densest,
+}
+
+/// Indices of `count` points, in order, with all that must be taken.
+pub(super) fn dense<V: Value>(
+    tree: &Tree,
+    worth: &Worth<V>,
+    count: usize,
+    rest: Rest,
+) -> Vec<usize> {
+    let mut gains: Vec<Vec<V>> = Vec::with_capacity(tree.levels.len());
+    for (level, switches) in tree.levels.iter().enumerate() {
+        let gain = |switch: &Switch| {
+            let here = worth.of_switch(switch.cap, switch.free())
+                - worth.of_switch(switch.need, switch.free());
+            if level == 0 {
+                return here + worth.weight * V::of(switch.weight.into());
+            }
+            let below = &gains[level - 1][switch.below.clone()];
+            below.iter().fold(here, |sum, gain| sum + *gain)
+        };
+        let here = switches.iter().map(gain).collect();
+        gains.push(here);
+    }
+    let mut taken = Vec::with_capacity(count);
+    let dense = Dense { tree, gains, rest };
+    dense.fill(tree.below_root(), 0, count, &mut taken);
+    taken.sort_unstable();
+    taken
+}
+
+struct Dense<'a, V> {
+    tree: &'a Tree,
+    /// By level and switch: what all its points are worth beyond those that must be taken.
+    gains: Vec<Vec<V>>,
+    rest: Rest,
+}
+
+impl<V: Value> Dense<'_, V> {
+    fn fill(&self, level: usize, index: usize, count: usize, taken: &mut Vec<usize>) {
+        let switch = &self.tree.levels[level][index];
+        if count == switch.cap {
+            return self.tree.take_all(level, index, taken);
+        }
+        if level == 0 {
+            return taken.extend(switch.points.clone().take(count));
+        }
+        let below = &self.tree.levels[level - 1];
+        let room = |child: usize| below[child].cap - below[child].need;
+        let density = |child: usize| {
+            let gain = self.gains[level - 1][child].wide();
+            gain / (room(child) as i128)
+        };
+        let open = switch.below.clone().filter(|&child| room(child) > 0);
+        let mut open: Vec<usize> = open.collect();
+        open.sort_by_cached_key(|&child| Reverse(density(child)));
+        let mut counts: Vec<usize> = switch
+            .below
+            .clone()
+            .map(|child| below[child].need)
+            .collect();
+        let mut rest = count - switch.need;
+        for (place, &child) in open.iter().enumerate() {
+            if room(child) > rest {
+                let holds = open[place..].iter().filter(|&&child| room(child) >= rest);
+                let child = match self.rest {
+                    Rest::Densest => Some(&child),
+                    Rest::Tightest => holds.min_by_key(|&&child| room(child)),
+                };
+                counts[child.expect("the first holds it") - switch.below.start] += rest;
+                break;
+            }
+            counts[child - switch.below.start] += room(child);
+            rest -= room(child);
+        }
+        for (child, count) in switch.below.clone().zip(counts) {
+            if count > 0 {
+                self.fill(level - 1, child, count, taken);
+            }
+        }
     }
 }

@@ -11,8 +11,8 @@
 //!    *threshold*. At a switch with thousands of free points little is left of the middle: it is
 //!    used hardly at all, or nearly full, or is the one that takes what remains.
 //!
-//! If the best choice found comes up to the threshold it is the best of all, for what was left
-//! out does not. If there is none, the caller tries a lower one.
+//! The threshold is what a known choice is worth. So some choice comes up to it, and the best of
+//! these is the best of all, for what was left out does not reach it.
 //!
 //! Tables are kept, and how a count is split is found again at the end by trying: that is done
 //! once for each merge on the way, and saves writing it down for every count.
@@ -40,8 +40,8 @@ pub(super) struct Knapsack<'a, V> {
     tree: &'a Tree,
     worth: Worth<V>,
     bounds: &'a Bounds,
-    /// Choices worth less are not looked for.
-    threshold: Option<V>,
+    /// What a known choice is worth; choices worth less are not looked for.
+    threshold: V,
     /// Bounds of the weight of a choice.
     weights: Weights,
     tables: Vec<Table<V>>,
@@ -87,14 +87,11 @@ enum Item {
 }
 
 impl<'a, V: Value> Knapsack<'a, V> {
-    /// The indices of the best points and what they are worth; none when every choice is worth
-    /// less than the threshold.
-    pub fn best(
-        tree: &'a Tree,
-        worth: Worth<V>,
-        bounds: &'a Bounds,
-        threshold: Option<V>,
-    ) -> Option<(V, Vec<usize>)> {
+    /// The indices of the best points; `threshold` is what some choice is worth.
+    ///
+    /// # Panics
+    /// When every choice is worth less than the threshold.
+    pub fn best(tree: &'a Tree, worth: Worth<V>, bounds: &'a Bounds, threshold: V) -> Vec<usize> {
         let heaviest = tree.points.iter().map(|point| point.weight).max();
         let mut knapsack = Knapsack {
             tree,
@@ -109,14 +106,12 @@ impl<'a, V: Value> Knapsack<'a, V> {
         };
         let count = bounds.count as usize;
         let root = knapsack.switch(tree.below_root(), 0, &Ranges::single(count));
-        let value = knapsack.tables[root].get(count)?;
-        if threshold.is_some_and(|threshold| value < threshold) {
-            return None;
-        }
+        let value = knapsack.tables[root].get(count);
+        assert!(value >= Some(threshold), "a known choice is worth as much");
         let mut taken = Vec::with_capacity(count);
         knapsack.collect(root, count, &mut taken);
         taken.sort_unstable();
-        Some((value, taken))
+        taken
     }
 
     fn push(&mut self, table: Table<V>) -> usize {
@@ -295,7 +290,7 @@ impl<'a, V: Value> Knapsack<'a, V> {
     /// Of these counts of a switch, those for which the bound comes up to the threshold.
     fn promising(&self, level: usize, index: usize, wanted: &Ranges) -> Ranges {
         let switch = &self.tree.levels[level][index];
-        let (Some(threshold), Some((_, most))) = (self.threshold, wanted.hull()) else {
+        let Some((_, most)) = wanted.hull() else {
             return wanted.clone();
         };
         if switch.cap < PRUNE_FROM {
@@ -319,7 +314,7 @@ impl<'a, V: Value> Knapsack<'a, V> {
                 together += self.both(lower, below[taken], rest);
             }
             together += self.levels_above(level);
-            self.bound(together, taken, switch.weight as i64) >= threshold
+            self.bound(together, taken, switch.weight as i64) >= self.threshold
         })
     }
 
@@ -351,9 +346,6 @@ impl<'a, V: Value> Knapsack<'a, V> {
 
     /// Leaves out of a table what cannot reach the threshold.
     fn prune(&mut self, table: usize, level: usize, items: &[Item]) {
-        let Some(threshold) = self.threshold else {
-            return;
-        };
         let size = self.tables[table].values.len();
         let here = &self.bounds.levels[level];
         if size < PRUNE_FROM || self.tree.levels[level].len() > PRUNE_EFFORT * size {
@@ -374,7 +366,7 @@ impl<'a, V: Value> Knapsack<'a, V> {
             let weight = total.min(heaviest * rest as i64);
             let bound = self.worth.together * V::of(together.into())
                 + self.worth.weight * V::of(weight.into());
-            found.values[taken - found.first] + bound >= threshold
+            found.values[taken - found.first] + bound >= self.threshold
         });
         self.tables[table].live = live;
     }

@@ -47,11 +47,6 @@ use worth::{Value, Worth};
 /// Most free points in one question; bounds the sums.
 pub const FREE_MAX: usize = 1 << 24;
 
-/// The first gap between the bound and what is looked for, as a part of the largest one.
-const FIRST_GAP: i128 = 16;
-/// By how much the gap grows when nothing was found.
-const GAP_GROWTH: i128 = 4;
-
 /// A node that the job could have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
@@ -285,30 +280,21 @@ fn search<V: Value>(
     }
     let bounds = Bounds::new(tree, count);
     let most_weight = heaviest(tree, count);
-    let most = worth.together * V::of(bounds.most().into()) + worth.weight * V::of(most_weight);
-    let mut known = None;
+    let mut known = V::DEAD;
     if tree.root().need == 0 {
         let taken = greedy::choose(tree, count);
         let measure = tree.measure(&taken);
         if is_certified(tree, &bounds, &measure, preference, most_weight) {
             return (taken, Certificate::LevelBounds);
         }
-        known = Some(worth.of(&measure));
+        known = worth.of(&measure);
     }
-    // Without a choice to begin with, all there is.
-    let widest = most - known.unwrap_or_else(|| V::of(0));
-    let mut gap = (widest.wide() / FIRST_GAP).max(worth.together.wide());
-    loop {
-        let threshold = most - V::of(gap.min(widest.wide()));
-        let threshold = known.map_or(threshold, |known| threshold.max(known));
-        let is_last = gap >= widest.wide();
-        let threshold = (!is_last || known.is_some()).then_some(threshold);
-        if let Some((_, taken)) = Knapsack::best(tree, *worth, &bounds, threshold) {
-            return (taken, Certificate::Knapsack);
-        }
-        assert!(!is_last, "there are enough points");
-        gap *= GAP_GROWTH;
+    for rest in [greedy::Rest::Tightest, greedy::Rest::Densest] {
+        let taken = greedy::dense(tree, worth, count, rest);
+        known = known.max(worth.of(&tree.measure(&taken)));
     }
+    let taken = Knapsack::best(tree, *worth, &bounds, known);
+    (taken, Certificate::Knapsack)
 }
 
 /// The greatest sum of weights of so many points.
