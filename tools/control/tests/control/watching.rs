@@ -209,7 +209,7 @@ fn feed(nodes: u32) -> Feed {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         for second in 0u64.. {
             ticks.tick().await;
-            feeding.publish(picture(nodes, second, feeding.metrics().len()));
+            feeding.publish(picture(nodes, second, &feeding));
         }
     });
     Feed {
@@ -220,7 +220,17 @@ fn feed(nodes: u32) -> Feed {
     }
 }
 
-fn picture(nodes: u32, second: u64, metrics: usize) -> Picture {
+fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
+    let place = |name: &str| {
+        monitor
+            .metric(name)
+            .unwrap_or_else(|| panic!("no metric {name}"))
+    };
+    let (busy_at, memory_at, uptime_at) = (
+        place("hearth_node_busy_ratio"),
+        place("hearth_node_memory_used_bytes"),
+        place("hearth_node_uptime_seconds"),
+    );
     let node = |node: u32| {
         let health = match node % 97 {
             13 => Health::Lost,
@@ -236,10 +246,10 @@ fn picture(nodes: u32, second: u64, metrics: usize) -> Picture {
         } else {
             ((phase.sin() + 1.0) * 5e5) as i64
         };
-        let mut values = vec![Some((second * u64::from(node)) as i64); metrics];
-        values[0] = Some(busy);
-        values[1] = Some(30_000_000 + i64::from(node) * 4_096);
-        values[7] = Some(second as i64 * 1_000_000);
+        let mut values = vec![Some((second * u64::from(node)) as i64); monitor.metrics().len()];
+        values[busy_at] = Some(busy);
+        values[memory_at] = Some(30_000_000 + i64::from(node) * 4_096);
+        values[uptime_at] = Some(second as i64 * 1_000_000);
         NodeNow {
             node,
             health,
