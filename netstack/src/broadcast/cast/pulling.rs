@@ -167,6 +167,9 @@ pub(crate) struct Pull {
     /// Blocks come slower than a link carries them: this member, or everything, is slow.
     narrow: bool,
     measured: (u32, Instant),
+    /// Least time between two blocks since then, and when the last one came.
+    least_gap: Micros,
+    last_came: Instant,
     /// How many times slower than a link carries them blocks come: waits are that much longer.
     slowdown: u64,
     /// The scheme has nothing left to ask for.
@@ -198,6 +201,8 @@ impl Pull {
             queued: 0,
             narrow: true,
             measured: (0, Instant::ZERO),
+            least_gap: LONGEST,
+            last_came: Instant::ZERO,
             slowdown: 1,
             last: false,
             soonest: u64::MAX,
@@ -261,16 +266,24 @@ impl Pull {
         self.arrived += 1;
         if self.arrived == 1 {
             self.measured = (1, now);
+        } else {
+            let gap = now.saturating_since(self.last_came);
+            self.least_gap = self.least_gap.min(gap);
         }
+        self.last_came = now;
         let (since, at) = self.measured;
         // At the end blocks come when those who are late have them, whatever the link carries.
         if self.arrived - since >= MEASURE_OVER && !self.last {
-            let took = now.saturating_since(at);
-            let normal = pace.blocks(MEASURE_OVER.into());
+            // A link that carries them slowly never brings two soon after one another. One that waits for others does, and
+            // must not wait longer still for it.
+            let took = now.saturating_since(at).0 / u64::from(MEASURE_OVER);
+            let took = Micros(took.min(self.least_gap.0));
+            let normal = pace.blocks(1);
             self.narrow = took > normal.saturating_mul(SLOW_FACTOR);
             let times = (took.0 / normal.0).min(MAX_SLOWDOWN);
             self.slowdown = if times < SLOWDOWN { 1 } else { times };
             self.measured = (self.arrived, now);
+            self.least_gap = LONGEST;
         }
     }
 
