@@ -419,7 +419,7 @@ fn a_stream_that_falls_behind_gets_a_new_snapshot() {
     // Not reading, while far more comes than fits anywhere.
     for second in 100..6_000 {
         feed.monitor
-            .publish(picture(64, second, feed.monitor.metrics().len()));
+            .publish(picture(64, second, &feed.monitor));
         if second % 100 == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
