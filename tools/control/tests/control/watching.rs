@@ -418,8 +418,7 @@ fn a_stream_that_falls_behind_gets_a_new_snapshot() {
     assert!(text.contains("event: snapshot") && text.contains("content-type: text/event-stream"));
     // Not reading, while far more comes than fits anywhere.
     for second in 100..6_000 {
-        feed.monitor
-            .publish(picture(64, second, &feed.monitor));
+        feed.monitor.publish(picture(64, second, &feed.monitor));
         if second % 100 == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
