@@ -134,7 +134,7 @@ pub fn hostile() -> Outcome {
         ("udp length too short", UDP + 4, &[0, 9]),
         ("magic", PAYLOAD, b"XX"),
         ("a kind below", PAYLOAD + 3, &[63]),
-        ("a kind above", PAYLOAD + 3, &[111]),
+        ("a kind above", PAYLOAD + 3, &[112]),
     ];
     for &(what, at, bytes) in changes {
         let mut bench = Bench::new();
