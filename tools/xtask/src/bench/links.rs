@@ -19,12 +19,22 @@ const HEADER_BYTES: u64 = 42;
 /// Most that waits in front of a limited link: the buffer of one port of a small switch.
 pub const PORT_BUFFER_BYTES: u64 = 256_000;
 /// With less than this share of the processors left over they were the bottleneck, not the links.
-pub const IDLE_LEAST: f64 = 0.10;
+const IDLE_LEAST: f64 = 0.10;
 
 /// Seconds that one link, limited by tc to `bits_per_second`, needs for `bytes` of payload in full datagrams.
 pub fn limit_s(bytes: u64, bits_per_second: u64) -> f64 {
     let charged = bytes + bytes.div_ceil(DATAGRAM_BYTES) * HEADER_BYTES;
     charged as f64 * 8.0 / bits_per_second as f64
+}
+
+/// Why a time of `ratio` limits says nothing of the links, if only the share `idle` of the processors was left over.
+pub fn busy(idle: f64, ratio: f64) -> Option<String> {
+    (idle < IDLE_LEAST).then(|| {
+        format!(
+            "the processors are the bottleneck: {:.0} % of their time was left over, ratio {ratio:.2}",
+            idle * 100.0
+        )
+    })
 }
 
 /// Both ends of every link of a cluster on one switch have the rate asked for and a queue no longer than a switch's.

@@ -6,7 +6,8 @@
 //! [`namespaces`] bring machines up, [`mpich`] starts a peer on them, [`links`] knows what limited links can do.
 //!
 //! Invariant: a row holds what was measured in this run; a case that could not be measured fairly says
-//! `refused` with the reason and misses its goal.
+//! `refused` with the reason and misses its goal. Busy processors can only lengthen a time, so a time that
+//! meets its goal on them stands ([`Row::time`]).
 
 mod alloc;
 mod boot;
@@ -97,6 +98,25 @@ impl Row {
             value: Err(reason),
             unit,
             goal: None,
+        }
+    }
+
+    /// A figure made of times. `busy` says that the processors were the bottleneck, which lengthens a time:
+    /// the figure is an upper bound then. It stands if it meets its goal even so, and is refused otherwise, as
+    /// are those without a goal: a peer is not shown slower than it is.
+    pub fn time(
+        case: &str,
+        metric: &str,
+        value: f64,
+        unit: &'static str,
+        most: Option<f64>,
+        busy: Option<String>,
+    ) -> Self {
+        match (most, busy) {
+            (Some(most), Some(reason)) if value > most => Self::refused(case, metric, unit, reason),
+            (None, Some(reason)) => Self::refused(case, metric, unit, reason),
+            (Some(most), _) => Self::goal(case, metric, value, unit, Goal::AtMost(most)),
+            (None, None) => Self::context(case, metric, value, unit),
         }
     }
 

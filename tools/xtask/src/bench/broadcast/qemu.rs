@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::super::cluster::Cluster;
-use super::super::links::{self, IDLE_LEAST, Processors, limit_s};
+use super::super::links::{self, Processors, limit_s};
 use super::super::{Goal, Report, Row, median, quiet};
 use super::{RATIO_MOST, payload};
 use crate::workspace::Workspace;
@@ -193,23 +193,9 @@ fn rows(report: &mut Report, kind: &Kind, scheme: &str, casts: &[Cast]) {
     let (seconds, idle) = (middle(|cast| cast.seconds), middle(|cast| cast.idle));
     let ratio = seconds / limit;
     let context = |metric, value, unit| Row::context(&case, metric, value, unit);
-    if idle < IDLE_LEAST {
-        let reason = format!(
-            "the processors are the bottleneck: {:.0} % of their time was left over, ratio {ratio:.2}",
-            idle * 100.0
-        );
-        report.row(Row::refused(&case, "ratio", "ratio", reason));
-    } else if scheme == SCHEMES[0].0 {
-        report.row(Row::goal(
-            &case,
-            "ratio",
-            ratio,
-            "ratio",
-            Goal::AtMost(RATIO_MOST),
-        ));
-    } else {
-        report.row(context("ratio", ratio, "ratio"));
-    }
+    let most = (scheme == SCHEMES[0].0).then_some(RATIO_MOST);
+    let busy = links::busy(idle, ratio);
+    report.row(Row::time(&case, "ratio", ratio, "ratio", most, busy));
     report.row(context("seconds", seconds, "s"));
     let copies = middle(|cast| cast.control_bytes) / limit_bytes;
     report.row(context("control_copies", copies, "copies"));

@@ -9,8 +9,8 @@
 use anyhow::{Context, Result, ensure};
 
 use super::super::cluster::Cluster;
-use super::super::links::{self, IDLE_LEAST, Processors};
-use super::super::{Goal, Report, Row, median, quiet};
+use super::super::links::{self, Processors};
+use super::super::{Report, Row, median, quiet};
 use super::limit_s;
 use crate::workspace::Workspace;
 
@@ -153,18 +153,9 @@ fn rows(report: &mut Report, kind: &Kind, scheme: &str, all: &[f64], idle: f64) 
     let limit = limit_s(kind.nodes, kind.bytes, kind.bits_per_second);
     let middle = median(all.iter().copied());
     let ratio = middle / limit;
-    if idle < IDLE_LEAST {
-        let reason = format!(
-            "the processors are the bottleneck: {:.0} % of their time was left over, ratio {ratio:.2}",
-            idle * 100.0
-        );
-        report.row(Row::refused(&case, "ratio", "ratio", reason));
-    } else if scheme == SCHEMES[0] {
-        let goal = Goal::AtMost(RATIO_MOST);
-        report.row(Row::goal(&case, "ratio", ratio, "ratio", goal));
-    } else {
-        report.row(Row::context(&case, "ratio", ratio, "ratio"));
-    }
+    let goal = (scheme == SCHEMES[0]).then_some(RATIO_MOST);
+    let busy = links::busy(idle, ratio);
+    report.row(Row::time(&case, "ratio", ratio, "ratio", goal, busy));
     let context = |metric, value, unit| Row::context(&case, metric, value, unit);
     let most = all.iter().copied().fold(0.0, f64::max);
     report.row(context("ratio_most", most / limit, "ratio"));

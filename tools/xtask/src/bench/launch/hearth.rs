@@ -384,14 +384,13 @@ impl Bench<'_, '_> {
         unit: &'static str,
         most: f64,
     ) -> Row {
-        if self.load > LOAD_MOST {
-            let reason = format!(
+        let busy = (self.load > LOAD_MOST).then(|| {
+            format!(
                 "load average {} before the first power-on: other work had the processors",
                 self.load
-            );
-            return Row::refused(case, metric, unit, reason);
-        }
-        Row::goal(case, metric, value, unit, Goal::AtMost(most))
+            )
+        });
+        Row::time(case, metric, value, unit, Some(most), busy)
     }
 }
 

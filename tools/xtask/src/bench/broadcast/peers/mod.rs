@@ -164,26 +164,23 @@ impl Bench<'_> {
         let middle = typical(runs);
         let context = |metric, value, unit| Row::context(&case, metric, value, unit);
         let free = unlimited.map(|run| run.data_s);
-        match free {
-            Some(data_s) if data_s <= middle.data_s * UNLIMITED_MOST => {
-                let ratio = middle.whole_s / limit;
-                report.row(if tool == Tool::Hearth {
-                    Row::goal(&case, "ratio", ratio, "ratio", Goal::AtMost(RATIO_MOST))
-                } else {
-                    context("ratio", ratio, "ratio")
-                });
-                report.row(context("data_ratio", middle.data_s / limit, "ratio"));
-            }
-            _ => {
-                let reason = match free {
-                    Some(data_s) => format!(
-                        "the processors are the bottleneck: {data_s:.2} s on links without limits, {:.2} s with them",
-                        middle.data_s
-                    ),
-                    None => "it does not work on links without limits, so what the processors cost is unknown".into(),
-                };
-                report.row(Row::refused(&case, "ratio", "ratio", reason));
-            }
+        let ratio = middle.whole_s / limit;
+        let busy = match free {
+            Some(data_s) if data_s <= middle.data_s * UNLIMITED_MOST => None,
+            Some(data_s) => Some(format!(
+                "the processors are the bottleneck: {data_s:.2} s on links without limits, {:.2} s with them, ratio {ratio:.2}",
+                middle.data_s
+            )),
+            None => Some(
+                "it does not work on links without limits, so what the processors cost is unknown"
+                    .into(),
+            ),
+        };
+        let most = (tool == Tool::Hearth).then_some(RATIO_MOST);
+        let fair = busy.is_none();
+        report.row(Row::time(&case, "ratio", ratio, "ratio", most, busy));
+        if fair {
+            report.row(context("data_ratio", middle.data_s / limit, "ratio"));
         }
         report.row(context("whole_s", middle.whole_s, "s"));
         let best = runs

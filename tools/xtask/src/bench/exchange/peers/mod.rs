@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::super::links::{IDLE_LEAST, Processors};
+use super::super::links::{self, Processors};
 use super::super::namespaces::{Network, address};
 use super::super::{Goal, Report, Row, median, mpich, quiet};
 use super::limit_s;
@@ -170,20 +170,13 @@ fn measure(
         let limit = limit_s(kind.ranks, kind.bytes, rate);
         let middle = median(all.iter().copied());
         let ratio = middle / limit;
-        report.row(match tool {
-            Tool::Hearth if idle < IDLE_LEAST => {
-                let reason = format!(
-                    "the processors are the bottleneck: {:.0} % of their time was left over, ratio {ratio:.2}",
-                    idle * 100.0
-                );
-                Row::refused(&case, "ratio", "ratio", reason)
-            }
-            Tool::Hearth => {
-                let most = if is_lossy { LOSSY_RATIO_MOST } else { RATIO_MOST };
-                Row::goal(&case, "ratio", ratio, "ratio", Goal::AtMost(most))
-            }
-            _ => Row::context(&case, "ratio", ratio, "ratio"),
-        });
+        let (most, busy) = match tool {
+            Tool::Hearth if is_lossy => (Some(LOSSY_RATIO_MOST), links::busy(idle, ratio)),
+            Tool::Hearth => (Some(RATIO_MOST), links::busy(idle, ratio)),
+            // MPICH polls: that its processors are busy says nothing.
+            _ => (None, None),
+        };
+        report.row(Row::time(&case, "ratio", ratio, "ratio", most, busy));
         let context = |metric, value, unit| Row::context(&case, metric, value, unit);
         let most = all.iter().copied().fold(0.0, f64::max);
         report.row(context("ratio_most", most / limit, "ratio"));
