@@ -26,6 +26,8 @@ const SIZES: [u32; 23] = [
     1, 2, 5, 8, 15, 16, 17, 33, 64, 100, 128, 250, 400, 512, 777, 1_024, 1_300, 1_600, 4_096,
     8_192, 12_000, 24_000, 32_768,
 ];
+/// What warm nodes count against hops: hardly anything, about as much, and more than most hops.
+const LAMBDAS_MILLI: [u32; 4] = [60, 200, 500, 2_000];
 /// The largest job of the goal for machines of 16,384 nodes.
 const SMALL_JOB_MAX: u32 = 1_600;
 /// Goals, in milliseconds.
@@ -132,7 +134,9 @@ fn measure(case: &Case, row: &mut dyn FnMut(Row)) {
         if is_large || size <= SMALL_JOB_MAX {
             cold.add(plain.0, size);
             warm.add(ask(Preference::HopsFirst).0, size);
-            weighted.add(ask(Preference::Weighted { milli: 500 }).0, size);
+            for milli in LAMBDAS_MILLI {
+                weighted.add(ask(Preference::Weighted { milli }).0, size);
+            }
             warm_first.add(ask(Preference::WarmFirst).0, size);
         }
     }

@@ -9,14 +9,20 @@
 //! fills first the switches that are worth most for each of their points. It proves nothing, but
 //! the closer a known choice is to the best, the less has to be looked at.
 //!
-//! Key functions: [`choose`], [`dense`]. Neighbours: [`super`] calls them first;
+//! [`steep`] goes by the slopes of the concave bounds ([`super::concave`]), which know that of one
+//! switch the warm points alone may be worth taking.
+//!
+//! Key functions: [`choose`], [`dense`], [`steep`]. Neighbours: [`super`] calls them first;
 //! [`super::knapsack`] takes what they are worth as the best known so far.
 //!
 //! Invariant: [`choose`] is only for questions in which no point must be taken (`need` 0
 //! everywhere).
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::Range;
 
+use super::concave::{Envelopes, Segment};
 use super::tree::{Switch, Tree};
 use super::worth::{Value, Worth};
 
@@ -144,6 +150,115 @@ impl<V: Value> Dense<'_, V> {
         for (child, count) in switch.below.clone().zip(counts) {
             if count > 0 {
                 self.fill(level - 1, child, count, taken);
+            }
+        }
+    }
+}
+
+/// Children of a switch that are tried for the points which do not fill a segment.
+const PARTLY_MAX: usize = 64;
+
+/// Indices of `count` points, in order: from the root down, the steepest segments first, and one child
+/// that takes what is left of whole segments.
+pub(super) fn steep<V: Value>(
+    tree: &Tree,
+    worth: &Worth<V>,
+    envelopes: &Envelopes<V>,
+    count: usize,
+) -> Vec<usize> {
+    let steep = Steep {
+        tree,
+        worth,
+        envelopes,
+    };
+    let mut taken = Vec::with_capacity(count);
+    let mut open = vec![(tree.below_root(), 0, count)];
+    while let Some((level, index, count)) = open.pop() {
+        let switch = &tree.levels[level][index];
+        if count == switch.free() || level == 0 {
+            taken.extend(switch.points.clone().take(count));
+            continue;
+        }
+        let counts = steep.split(level - 1, switch.below.clone(), count);
+        let used = switch.below.clone().zip(counts);
+        let used = used.filter(|(_, count)| *count > 0);
+        open.extend(used.map(|(child, count)| (level - 1, child, count)));
+    }
+    taken.sort_unstable();
+    taken
+}
+
+struct Steep<'a, V> {
+    tree: &'a Tree,
+    worth: &'a Worth<V>,
+    envelopes: &'a Envelopes<V>,
+}
+
+impl<V: Value> Steep<'_, V> {
+    /// How many points each of these switches of a level gives.
+    fn split(&self, level: usize, switches: Range<usize>, count: usize) -> Vec<usize> {
+        let mut segments: Vec<(Segment<V>, usize)> = Vec::new();
+        for switch in switches.clone() {
+            let of_switch = self.envelopes.of(level, switch).iter();
+            segments.extend(of_switch.map(|segment| (*segment, switch)));
+        }
+        // Stable: of one switch the steeper ones come first, of equals the lower numbers.
+        segments.sort_by_key(|(segment, _)| Reverse(segment.slope));
+        let (mut filled, mut whole) = (0, 0);
+        while whole < segments.len() && filled + segments[whole].0.length <= count {
+            filled += segments[whole].0.length;
+            whole += 1;
+        }
+        let mut counts = vec![0; switches.len()];
+        let mut give = |switch: usize, count: usize| counts[switch - switches.start] += count;
+        if filled == count {
+            for (segment, switch) in &segments[..whole] {
+                give(*switch, segment.length);
+            }
+            return counts;
+        }
+        let near = segments[whole..].iter().take(PARTLY_MAX / 2);
+        let near = near.chain(segments[..whole].iter().rev().take(PARTLY_MAX / 2));
+        let partly: BTreeSet<usize> = near.map(|(_, switch)| *switch).collect();
+        let best = partly.into_iter().filter_map(|partly| {
+            let (value, others, left) = self.best_with(level, partly, &segments, count)?;
+            Some((value, Reverse(partly), others, left))
+        });
+        let (_, Reverse(partly), others, left) = best.max().expect("the next one holds the rest");
+        let of_others = segments.iter().filter(|(_, switch)| *switch != partly);
+        for (segment, switch) in of_others.take(others) {
+            give(*switch, segment.length);
+        }
+        give(partly, left);
+        counts
+    }
+
+    /// With one switch that takes what whole segments of the others leave: about what that is worth, how many
+    /// of these segments there are, and what is left.
+    fn best_with(
+        &self,
+        level: usize,
+        partly: usize,
+        segments: &[(Segment<V>, usize)],
+        count: usize,
+    ) -> Option<(V, usize, usize)> {
+        let alone = self
+            .envelopes
+            .below(self.tree, self.worth, level, partly, count);
+        let mut others = segments.iter().filter(|(_, switch)| *switch != partly);
+        let (mut left, mut value, mut whole) = (count, V::of(0), 0);
+        let mut best = None;
+        loop {
+            if let Some(here) = alone.get(left) {
+                best = best.max(Some((value + *here, whole, left)));
+            }
+            match others.next() {
+                Some((segment, _)) if segment.length <= left => {
+                    left -= segment.length;
+                    value = value + segment.slope * V::of(segment.length as i128);
+                    whole += 1;
+                }
+                _ => return best,
             }
         }
     }

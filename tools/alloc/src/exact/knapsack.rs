@@ -11,6 +11,9 @@
 //!    *threshold*. At a switch with thousands of free points little is left of the middle: it is
 //!    used hardly at all, or nearly full, or is the one that takes what remains.
 //!
+//! Where warm nodes count against hops, the bound is the concave one ([`super::concave`]): each
+//! part is asked with what all outside of it is worth at most for each count.
+//!
 //! The threshold is what a known choice is worth. So some choice comes up to it, and the best of
 //! these is the best of all, for what was left out does not reach it.
 //!
@@ -25,6 +28,7 @@
 
 use super::bound::{Bounds, LevelBound, NEVER};
 use super::closed::{self, Leaves};
+use super::concave::{self, Beside, Envelopes};
 use super::leaf_pairs;
 use super::ranges::Ranges;
 use super::tree::Tree;
@@ -40,6 +44,8 @@ pub(super) struct Knapsack<'a, V> {
     tree: &'a Tree,
     worth: Worth<V>,
     bounds: &'a Bounds,
+    /// Concave bounds, where these say more.
+    envelopes: Option<&'a Envelopes<V>>,
     /// What a known choice is worth; choices worth less are not looked for.
     threshold: V,
     /// Bounds of the weight of a choice.
@@ -64,6 +70,25 @@ struct Table<V> {
     /// Free points of the switches just above, whose terms are in the values.
     above: Vec<usize>,
     origin: Origin,
+}
+
+/// What a part of the tree is asked.
+#[derive(Clone)]
+struct Asked<V> {
+    /// The counts wanted of it.
+    counts: Ranges,
+    /// What all outside of it is worth at most when it gives so many points, from the first of
+    /// these counts to the last; nothing where that is not known.
+    outside: Vec<V>,
+}
+
+impl<V: Value> Asked<V> {
+    /// For each count what all outside is worth at most; only where that is known.
+    fn outside(&self) -> impl Iterator<Item = (usize, V)> + '_ {
+        let first = self.counts.hull().map_or(0, |(first, _)| first);
+        let counts = self.counts.iter().filter(|_| !self.outside.is_empty());
+        counts.map(move |count| (count, self.outside[count - first]))
+    }
 }
 
 /// Where the points of a choice come from.
@@ -91,12 +116,19 @@ impl<'a, V: Value> Knapsack<'a, V> {
     ///
     /// # Panics
     /// When every choice is worth less than the threshold.
-    pub fn best(tree: &'a Tree, worth: Worth<V>, bounds: &'a Bounds, threshold: V) -> Vec<usize> {
+    pub fn best(
+        tree: &'a Tree,
+        worth: Worth<V>,
+        bounds: &'a Bounds,
+        envelopes: Option<&'a Envelopes<V>>,
+        threshold: V,
+    ) -> Vec<usize> {
         let heaviest = tree.points.iter().map(|point| point.weight).max();
         let mut knapsack = Knapsack {
             tree,
             worth,
             bounds,
+            envelopes,
             threshold,
             weights: Weights {
                 heaviest: heaviest.unwrap_or(0).into(),
@@ -105,7 +137,11 @@ impl<'a, V: Value> Knapsack<'a, V> {
             tables: Vec::new(),
         };
         let count = bounds.count as usize;
-        let root = knapsack.switch(tree.below_root(), 0, &Ranges::single(count));
+        let asked = Asked {
+            counts: Ranges::single(count),
+            outside: envelopes.map(|_| V::of(0)).into_iter().collect(),
+        };
+        let root = knapsack.switch(tree.below_root(), 0, &asked);
         let value = knapsack.tables[root].get(count);
         assert!(value >= Some(threshold), "a known choice is worth as much");
         let mut taken = Vec::with_capacity(count);
@@ -146,8 +182,8 @@ impl<'a, V: Value> Knapsack<'a, V> {
     }
 
     /// The table of a switch, with its own term unless it is the root.
-    fn switch(&mut self, level: usize, index: usize, wanted: &Ranges) -> usize {
-        let (tree, worth) = (self.tree, self.worth);
+    fn switch(&mut self, level: usize, index: usize, asked: &Asked<V>) -> usize {
+        let (tree, worth, wanted) = (self.tree, self.worth, &asked.counts);
         let switch = &tree.levels[level][index];
         if level == 0 {
             let mut weights = vec![0_i128];
@@ -170,7 +206,13 @@ impl<'a, V: Value> Knapsack<'a, V> {
             self.push(table)
         } else {
             let items = self.items(level, index);
-            self.part(level - 1, &items, wanted)
+            let mut below = asked.clone();
+            if !is_root && let Some((first, _)) = wanted.hull() {
+                for (place, outside) in below.outside.iter_mut().enumerate() {
+                    *outside = *outside + worth.of_switch(first + place, switch.free());
+                }
+            }
+            self.part(level - 1, &items, &below)
         };
         if !is_root {
             self.tables[table].add_switch(&worth, switch.free());
@@ -223,12 +265,19 @@ impl<'a, V: Value> Knapsack<'a, V> {
     }
 
     /// The table of some children, which are of `level`.
-    fn part(&mut self, level: usize, items: &[Item], wanted: &Ranges) -> usize {
+    fn part(&mut self, level: usize, items: &[Item], asked: &Asked<V>) -> usize {
+        let wanted = &asked.counts;
         match items {
             [Item::One(child)] => {
                 let child = *child;
-                let wanted = self.promising(level, child, wanted);
-                self.switch(level, child, &wanted)
+                if self.envelopes.is_some() {
+                    return self.switch(level, child, asked);
+                }
+                let asked = Asked {
+                    counts: self.promising(level, child, wanted),
+                    outside: Vec::new(),
+                };
+                self.switch(level, child, &asked)
             }
             [Item::Whole(weight, children)] => {
                 let (tree, worth, weight) = (self.tree, self.worth, *weight);
@@ -239,15 +288,76 @@ impl<'a, V: Value> Knapsack<'a, V> {
                 let (some, others) = items.split_at(items.len() / 2);
                 let ((need_a, cap_a), (need_b, cap_b)) =
                     (self.limits(level, some), self.limits(level, others));
-                let wanted_a = wanted.minus(&[(need_b, cap_b)], need_a, cap_a);
-                let a = self.part(level, some, &wanted_a);
-                let wanted_b = wanted.minus(self.tables[a].live.as_slice(), need_b, cap_b);
-                let b = self.part(level, others, &wanted_b);
+                let of_a = wanted.minus(&[(need_b, cap_b)], need_a, cap_a);
+                let of_a = self.asked(level, some, of_a, asked, |knapsack, most| {
+                    (0, knapsack.most(level, others, most))
+                });
+                let a = self.part(level, some, &of_a);
+                let of_b = wanted.minus(self.tables[a].live.as_slice(), need_b, cap_b);
+                let of_b = self.asked(level, others, of_b, asked, |knapsack, _| {
+                    let Table {
+                        first,
+                        values,
+                        live,
+                        ..
+                    } = &knapsack.tables[a];
+                    let start = live.hull().map_or(0, |(first, _)| first);
+                    (start, concave::over(live, |count| values[count - first]))
+                });
+                let b = self.part(level, others, &of_b);
                 let table = self.merge(a, b, wanted);
-                self.prune(table, level, items);
+                self.prune(table, level, items, asked);
                 table
             }
         }
+    }
+
+    /// What some items are worth at most, for 0, 1, 2, ... points.
+    fn most(&self, level: usize, items: &[Item], most: usize) -> Vec<V> {
+        let children = items.iter().flat_map(|item| match item {
+            Item::One(child) => std::slice::from_ref(child),
+            Item::Whole(_, children) => children.as_slice(),
+        });
+        let envelopes = self.envelopes.expect("asked only where there are some");
+        envelopes.table(level, children.copied(), most)
+    }
+
+    /// What some items of a part are asked: of these counts those that can be part of an answer.
+    /// `beside` are the first count and the values of a concave bound of the other items.
+    fn asked(
+        &self,
+        level: usize,
+        items: &[Item],
+        counts: Ranges,
+        part: &Asked<V>,
+        beside: impl FnOnce(&Self, usize) -> (usize, Vec<V>),
+    ) -> Asked<V> {
+        let hull = counts.hull().zip(part.counts.hull());
+        let Some(((from, to), (_, last))) =
+            hull.filter(|((from, to), _)| to - from >= PRUNE_FROM && !part.outside.is_empty())
+        else {
+            return Asked {
+                counts,
+                outside: Vec::new(),
+            };
+        };
+        let (first, others) = beside(self, last);
+        let beside = Beside {
+            part: part.outside().collect(),
+            others: &others,
+            first,
+        };
+        let outside = concave::rest(&beside, from, to);
+        let most = self.most(level, items, to);
+        let counts = counts.filter(|count| {
+            let outside = outside[count - from];
+            outside.is_live() && most[count] + outside >= self.threshold
+        });
+        let outside = match counts.hull() {
+            Some((first, last)) => outside[first - from..=last - from].to_vec(),
+            None => Vec::new(),
+        };
+        Asked { counts, outside }
     }
 
     /// The best ways to put counts together from two tables.
@@ -345,7 +455,25 @@ impl<'a, V: Value> Knapsack<'a, V> {
     }
 
     /// Leaves out of a table what cannot reach the threshold.
-    fn prune(&mut self, table: usize, level: usize, items: &[Item]) {
+    fn prune(&mut self, table: usize, level: usize, items: &[Item], asked: &Asked<V>) {
+        if self.envelopes.is_some() {
+            let Table {
+                first,
+                values,
+                live,
+                ..
+            } = &mut self.tables[table];
+            let mut outside = asked.outside().peekable();
+            if outside.peek().is_some() {
+                *live = live.filter(|count| {
+                    let (_, outside) = outside
+                        .find(|(wanted, _)| *wanted == count)
+                        .expect("what is there was wanted");
+                    values[count - *first] + outside >= self.threshold
+                });
+            }
+            return;
+        }
         let size = self.tables[table].values.len();
         let here = &self.bounds.levels[level];
         if size < PRUNE_FROM || self.tree.levels[level].len() > PRUNE_EFFORT * size {

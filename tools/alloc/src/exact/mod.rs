@@ -30,6 +30,7 @@
 
 mod bound;
 mod closed;
+mod concave;
 mod greedy;
 mod knapsack;
 mod leaf_pairs;
@@ -39,6 +40,7 @@ mod worth;
 
 use crate::topology::Topology;
 use bound::Bounds;
+use concave::Envelopes;
 use knapsack::Knapsack;
 pub use tree::Point;
 use tree::{Measure, Tree};
@@ -293,7 +295,14 @@ fn search<V: Value>(
         let taken = greedy::dense(tree, worth, count, rest);
         known = known.max(worth.of(&tree.measure(&taken)));
     }
-    let taken = Knapsack::best(tree, *worth, &bounds, known);
+    // Against hops, what warm nodes count is seen only together with what hops count.
+    let is_against = matches!(preference, Preference::Weighted { .. });
+    let envelopes = is_against.then(|| Envelopes::new(tree, worth, count));
+    if let Some(envelopes) = &envelopes {
+        let taken = greedy::steep(tree, worth, envelopes, count);
+        known = known.max(worth.of(&tree.measure(&taken)));
+    }
+    let taken = Knapsack::best(tree, *worth, &bounds, envelopes.as_ref(), known);
     (taken, Certificate::Knapsack)
 }
 

@@ -29,6 +29,8 @@ pub(super) trait Value:
     fn wide(self) -> i128;
     /// Whether it is what a choice is worth.
     fn is_live(self) -> bool;
+    /// Divided by a count of at least one, rounded up.
+    fn per(self, count: usize) -> Self;
 }
 
 impl Value for i64 {
@@ -46,6 +48,10 @@ impl Value for i64 {
     fn is_live(self) -> bool {
         self > -(1 << 60)
     }
+
+    fn per(self, count: usize) -> i64 {
+        -(-self).div_euclid(count as i64)
+    }
 }
 
 impl Value for i128 {
@@ -62,6 +68,10 @@ impl Value for i128 {
 
     fn is_live(self) -> bool {
         self > -(1 << 124)
+    }
+
+    fn per(self, count: usize) -> i128 {
+        -(-self).div_euclid(count as i128)
     }
 }
 
