@@ -469,11 +469,14 @@ impl Node {
             }
             // An open job has been cancelled by now, or the endpoint would not say so; the launch
             // waits for its end.
-            Event::Launch { spec, block } => self.launches.push_back(Launch {
-                spec,
-                block,
-                arrived: self.looked,
-            }),
+            Event::Launch { spec, block } => {
+                self.exchange.launched(spec.job);
+                self.launches.push_back(Launch {
+                    spec,
+                    block,
+                    arrived: self.looked,
+                });
+            }
             Event::Retain {
                 job,
                 program,

@@ -13,6 +13,7 @@ use netstack::exchange::{Event, Layout, Op, Part, Side};
 use netstack::ids::Rank;
 use netstack::io::ExitStatus;
 use netstack::time::Micros;
+use netstack::wire::key::{KEY_LEN, Key};
 
 use super::control::FakeControl;
 use super::fake_ranks::{FakeRanks, KEY};
@@ -382,6 +383,27 @@ pub fn from_any() -> Outcome {
         bytes: 100,
     };
     check!(status == expected, "{status:?}");
+    Ok(())
+}
+
+/// A node that joins another run of the control node between the launch and the end of loading speaks to the other ranks
+/// under the key of the run that launched them all.
+pub fn joined_while_loading() -> Outcome {
+    let mut script = Script::new();
+    post(&mut script, &receive(BUFFER, 100), 1);
+    wait(&mut script, &[1]);
+    let mut control = control(script.program(), 2);
+    let job = control.spec().job;
+    control.exchange.launched(job);
+    control.exchange.set_key(Key([0x77; KEY_LEN]));
+    let others = ranks(&mut control);
+    let message = from_one(others, pattern(100, 5));
+    others.plan(time::now() + Micros::from_millis(20), 1, message);
+    let exit = run(&mut control)?;
+    expect(&exit.report, ExitStatus::Exited(0))?;
+    let output = control.output(1);
+    let status = Status::from_bytes(output.first_chunk().ok_or("no status")?);
+    check!((status.error, status.bytes) == (0, 100), "{status:?}");
     Ok(())
 }
 

@@ -122,6 +122,7 @@ const TESTS: &[Test] = &[
     test("exchange-ended", exchange::ended),
     test("exchange-no-table", exchange::no_table),
     test("exchange-any", exchange::from_any),
+    test("exchange-joined", exchange::joined_while_loading),
     test("exchange-heap", exchange::many_lists),
     test("exchange-hostile", exchange::hostile),
     // The heap holds the file, which must fit a large page.

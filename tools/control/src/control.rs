@@ -35,6 +35,7 @@ use crate::jobs::kept::Outputs;
 use crate::jobs::streams::Wakeups;
 use crate::ledger::Ledger;
 use crate::nodes::NodeTable;
+use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
 use crate::programs::ProgramStore;
 use crate::udp;
@@ -68,6 +69,8 @@ pub struct Core {
     pub casts: Casts,
     /// The monitoring overlay.
     pub overlay: Overlay,
+    /// What leaves once it is written down.
+    pub outgoing: Outgoing,
 }
 
 /// A boot that has joined.
@@ -163,6 +166,7 @@ impl Core {
             endpoint: &mut self.endpoint,
             warm: &self.ledger.warm,
             casts: &mut self.casts,
+            outgoing: &mut self.outgoing,
             now,
         };
         change(&mut self.runner, now.as_micros(), &mut fabric)
@@ -181,11 +185,45 @@ impl Core {
         self.settle_casts(now);
         self.overlay.settle(now, &self.endpoint);
         self.write_down(now);
+        // A launch that fails makes other jobs start; that ends as the runner's passes do.
+        while !self.outgoing.is_empty() {
+            self.let_go(now);
+            self.write_down(now);
+        }
         self.runner.tell_ended();
     }
 
+    /// What was decided is written down: nodes are told. Where it could not be, it is taken back.
+    fn let_go(&mut self, now: Instant) {
+        let Outgoing {
+            launches,
+            starts,
+            withdrawn,
+        } = std::mem::take(&mut self.outgoing);
+        let is_written = self.ledger.failing().is_none();
+        self.with_runner(now, |runner, now_us, fabric| {
+            for job in withdrawn {
+                runner.not_sent(now_us, fabric, job, None);
+            }
+            for launch in launches {
+                let job = launch.job;
+                if !is_written {
+                    runner.take_back(job);
+                } else if let Err(reason) = fabric.send_launch(launch) {
+                    runner.not_sent(now_us, fabric, job, Some(reason));
+                }
+            }
+            for job in starts {
+                match is_written {
+                    true => fabric.endpoint.start(now, job),
+                    false => runner.start_later(job),
+                }
+            }
+        });
+    }
+
     /// Writes down what has changed.
-    fn write_down(&mut self, now: Instant) {
+    pub fn write_down(&mut self, now: Instant) {
         for event in self.overlay.take_events() {
             self.events.push(event);
         }

@@ -29,6 +29,7 @@ use crate::jobs::allocator::WarmNodes;
 use crate::jobs::attempt;
 use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
 use crate::jobs::lifecycle::Blame;
+use crate::outgoing::Outgoing;
 use crate::programs::{NoList, short_id};
 use crate::warm;
 
@@ -43,6 +44,8 @@ pub struct EndpointFabric<'a> {
     pub warm: &'a warm::Index,
     /// What goes to many nodes at once.
     pub casts: &'a mut Casts,
+    /// What leaves once it is written down.
+    pub outgoing: &'a mut Outgoing,
     /// The time at which things are said.
     pub now: Instant,
 }
@@ -55,6 +58,16 @@ impl EndpointFabric<'_> {
             .filter_map(|node| Some(self.endpoint.node(*node)?.memory_bytes));
         let pages = memory.min().unwrap_or(0) / 100 * u64::from(percent) / PAGE_BYTES;
         u32::try_from(pages).unwrap_or(u32::MAX)
+    }
+
+    /// Tells the nodes of a job to prepare.
+    ///
+    /// # Errors
+    /// Why no node was told anything, for people.
+    pub fn send_launch(&mut self, launch: Launch) -> Result<(), String> {
+        let spec = self.job_spec(launch);
+        let launched = self.endpoint.launch(self.now, spec);
+        launched.map_err(not_launched)
     }
 
     /// A job as the endpoint sees it.
@@ -93,9 +106,8 @@ impl Fabric for EndpointFabric<'_> {
     }
 
     fn launch(&mut self, launch: Launch) -> Result<(), String> {
-        let spec = self.job_spec(launch);
-        let launched = self.endpoint.launch(self.now, spec);
-        launched.map_err(not_launched)
+        self.outgoing.launches.push(launch);
+        Ok(())
     }
 
     fn adopt(&mut self, launch: Launch, begun: bool, ranks: &[AdoptedRank]) -> Result<(), String> {
@@ -123,12 +135,14 @@ impl Fabric for EndpointFabric<'_> {
     }
 
     fn start(&mut self, job: JobId) {
-        self.endpoint.start(self.now, job);
+        self.outgoing.starts.push(job);
     }
 
     fn cancel(&mut self, job: JobId, signal: i32) {
-        self.endpoint
-            .cancel(self.now, job, u8::try_from(signal).unwrap_or(9));
+        if self.outgoing.cancel(job) {
+            let signal = u8::try_from(signal).unwrap_or(9);
+            self.endpoint.cancel(self.now, job, signal);
+        }
     }
 
     fn reply(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply) {

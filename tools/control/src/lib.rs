@@ -7,6 +7,7 @@
 //! | [`serve`] | starts the control node: state directory, sockets, tasks |
 //! | [`control`] | the one task that owns the protocol endpoint, the job runner and the node table |
 //! | [`control_events`] | translation between endpoint and runner |
+//! | [`outgoing`] | launches and starts that are not written down yet |
 //! | [`jobs`] | the job runner, a state machine without sockets or clock |
 //! | [`api`] | the HTTP API on the unix socket and on TCP |
 //! | [`nodes`] | numbers, names and addresses of nodes, kept over a restart |
@@ -46,6 +47,7 @@ pub mod jobs;
 pub mod ledger;
 pub mod monitor;
 pub mod nodes;
+pub mod outgoing;
 pub mod output;
 pub mod overlay;
 pub mod paths;

@@ -34,6 +34,7 @@ use crate::jobs::kept::Outputs;
 use crate::jobs::{self, Runner};
 use crate::monitor::{self, Monitor};
 use crate::nodes::{Machine, NodeTable};
+use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
 use crate::paths::StateDir;
 use crate::programs::ProgramStore;
@@ -441,10 +442,12 @@ fn control_state(
         joined: Vec::new(),
         drops: Drops::default(),
         overlay,
+        outgoing: Outgoing::default(),
     };
     let shared = Shared::new(core, clock, programs, past.history, outputs);
     // What became of the jobs of the earlier run is written down before anybody asks.
     let mut core = shared.lock();
+    core.write_down(now);
     core.with_runner(now, |runner, now_us, fabric| runner.adopt(now_us, fabric));
     core.settle(now);
     drop(core);

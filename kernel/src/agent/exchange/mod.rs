@@ -104,6 +104,9 @@ pub struct Exchange {
     table_within: Micros,
     /// Of the present run of the control node.
     key: Option<Key>,
+    /// A job that the node was told to launch, until its program has been loaded, and the key of then: the control node may
+    /// be another one when that is done, and the job's other ranks are not told so.
+    launched: Option<(JobId, Key)>,
     job: Option<Job>,
     /// Made when the program posts its first operation or the first datagram of the job comes.
     endpoint: Option<Endpoint>,
@@ -129,6 +132,7 @@ impl Exchange {
         Self {
             table_within,
             key: None,
+            launched: None,
             job: None,
             endpoint: None,
             view: None,
@@ -148,10 +152,17 @@ impl Exchange {
         self.key = Some(key);
     }
 
+    /// The node was told to launch a job: its ranks speak under the key of now.
+    pub fn launched(&mut self, id: JobId) {
+        self.launched = self.key.map(|key| (id, key));
+    }
+
     /// A program has been loaded as a rank of a job of `size`.
     pub fn open(&mut self, now: Instant, id: JobId, me: Rank, size: u32, settings: Settings) {
+        let launched = self.launched.take_if(|(job, _)| *job == id);
+        let key = launched.map(|(_, key)| key).or(self.key);
         // A node without a key has not joined, and has no job.
-        let key = self.key.unwrap_or(Key([0; netstack::wire::key::KEY_LEN]));
+        let key = key.unwrap_or(Key([0; netstack::wire::key::KEY_LEN]));
         self.job = Some(Job {
             id,
             me,

@@ -118,7 +118,8 @@ pub async fn submit(
         }
         error => Refusal::bad_request(error),
     })?;
-    Ok(Json(JobAccepted { id }))
+    let look_for_s = api.shared.lock().runner.look_for_s();
+    Ok(Json(JobAccepted { id, look_for_s }))
 }
 
 /// Hands a job to the runner. A batch job is taken only if that is written down: nobody waits for it, and who

@@ -419,6 +419,10 @@ pub struct Size {
 pub struct JobAccepted {
     /// The job's number.
     pub id: u64,
+    /// Seconds for which a client that has lost the control node is to look for it: nodes keep a job without
+    /// one for as long, and one that was started again waits for clients (`jobs.without_control_s`,
+    /// `jobs.return_limit_s`).
+    pub look_for_s: u64,
 }
 
 /// Why the API did not do what was asked; the body of every error answer.

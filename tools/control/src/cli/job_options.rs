@@ -345,15 +345,19 @@ pub fn hash_program(program: &Path) -> Result<programs::Hash, (u8, String)> {
         .map_err(|error| (exit::BAD_PROGRAM, format!("cannot read {path}: {error}")))
 }
 
-/// Hands the job in; sends files first that control does not have. Gives the job's number.
+/// Hands the job in; sends files first that control does not have.
 ///
 /// # Errors
 /// [`RequestError`] where control refuses; a file that cannot be read.
-pub async fn hand_in(client: &Client, request: &JobRequest, files: &Files) -> anyhow::Result<u64> {
+pub async fn hand_in(
+    client: &Client,
+    request: &JobRequest,
+    files: &Files,
+) -> anyhow::Result<JobAccepted> {
     let accepted: Result<JobAccepted, RequestError> = client.post("/v1/jobs", request).await;
     match accepted {
         Err(error) if error.code() == Some("unknown-program") => {}
-        accepted => return Ok(accepted?.id),
+        accepted => return Ok(accepted?),
     }
     for (object, path) in files {
         let known: Result<serde_json::Value, RequestError> =
@@ -365,8 +369,7 @@ pub async fn hand_in(client: &Client, request: &JobRequest, files: &Files) -> an
             known => drop(known?),
         }
     }
-    let accepted: JobAccepted = client.post("/v1/jobs", request).await?;
-    Ok(accepted.id)
+    Ok(client.post("/v1/jobs", request).await?)
 }
 
 #[cfg(test)]

@@ -92,8 +92,8 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()?;
     let result = runtime.block_on(async {
-        let id = hand_in(&client, &request, &files).await?;
-        run_session::follow(&client, id, settings).await
+        let job = hand_in(&client, &request, &files).await?;
+        run_session::follow(&client, &job, settings).await
     });
     // Reading standard input cannot be interrupted; the end of the process ends it.
     runtime.shutdown_background();

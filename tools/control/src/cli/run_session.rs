@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::run_input::Input;
-use crate::api::types::{CancelRequest, Frame, JobInfo, JobState};
+use crate::api::types::{CancelRequest, Frame, JobAccepted, JobInfo, JobState};
 use crate::client::{self, Client, RequestError};
 use crate::output::{self, Printer};
 
@@ -32,10 +32,6 @@ const LINE_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// Control sends something every five seconds; after this long it is gone.
 const SILENCE_LIMIT: Duration = Duration::from_secs(30);
-
-/// How long a client looks for its job after it has lost the control node: as long as that, started again,
-/// waits for clients (`jobs.return_limit_s`).
-const RETURN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Longest path of a request, in bytes; servers take 64 KiB.
 const PATH_MAX_BYTES: usize = 60_000;
@@ -104,14 +100,32 @@ pub async fn show(
     }
 }
 
-/// Follows job `id` to its end.
-pub async fn follow(client: &Client, id: u64, settings: Settings) -> anyhow::Result<Outcome> {
-    let output = output_of(client, id, &BTreeMap::new()).await?;
+/// Follows a job that was accepted to its end.
+pub async fn follow(
+    client: &Client,
+    job: &JobAccepted,
+    settings: Settings,
+) -> anyhow::Result<Outcome> {
+    let id = job.id;
+    let nothing = BTreeMap::new();
+    let output = match output_of(client, id, &nothing).await {
+        Err(lost) if lost.is_gone() => match come_back(client, job, &nothing, lost).await? {
+            Back::Output(output) => output,
+            Back::Over(job) => return Ok(Outcome::Ended(job)),
+        },
+        output => output?,
+    };
     let input = settings.stdin.then(|| Input::of(tokio::io::stdin()));
     let (frames, queue) = mpsc::channel(QUEUE_FRAMES);
     let (report, mut printed) = mpsc::channel(2);
     std::thread::spawn(move || print(queue, &report, settings));
-    let mut reading = tokio::spawn(read_to_end(client.clone(), id, output, input, frames));
+    let mut reading = tokio::spawn(read_to_end(
+        client.clone(),
+        job.clone(),
+        output,
+        input,
+        frames,
+    ));
     let mut read: Option<Result<(), RequestError>> = None;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -179,11 +193,12 @@ async fn output_of(
 /// Hands on frames until the job has ended, also over restarts of the control node.
 async fn read_to_end(
     client: Client,
-    id: u64,
+    job: JobAccepted,
     mut output: Incoming,
     mut input: Option<Input>,
     frames: mpsc::Sender<Frame>,
 ) -> Result<(), RequestError> {
+    let id = job.id;
     if let Some(input) = &mut input {
         input.send(&client, id, 0);
     }
@@ -218,7 +233,7 @@ async fn read_to_end(
             Err(error) if error.is_gone() => error,
             Err(error) => return Err(error),
         };
-        output = match come_back(&client, id, &received, broken).await? {
+        output = match come_back(&client, &job, &received, broken).await? {
             Back::Output(output) => output,
             Back::Over(job) => {
                 drop(frames.send(Frame::End { job }).await);
@@ -239,17 +254,17 @@ enum Back {
 /// Waits for the control node to be back, and for the job there.
 async fn come_back(
     client: &Client,
-    id: u64,
+    job: &JobAccepted,
     received: &BTreeMap<u32, u64>,
     lost: RequestError,
 ) -> Result<Back, RequestError> {
-    let limit_s = RETURN_LIMIT.as_secs();
+    let JobAccepted { id, look_for_s } = job;
     output::say_line(format_args!(
-        "the control node does not answer; job {id} goes on where it can, trying for {limit_s} s to reach it"
+        "the control node does not answer; job {id} goes on where it can, trying for {look_for_s} s to reach it"
     ));
-    let until = tokio::time::Instant::now() + RETURN_LIMIT;
+    let until = tokio::time::Instant::now() + Duration::from_secs(*look_for_s);
     while tokio::time::Instant::now() < until {
-        match output_of(client, id, received).await {
+        match output_of(client, *id, received).await {
             Ok(output) => return Ok(Back::Output(output)),
             Err(error) if error.is_gone() => {}
             Err(error) => match error.code() {

@@ -94,7 +94,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     asked.queue.complete(&mut request, &mut files)?;
     let client = global.client()?;
     let id = match block_on(async { hand_in(&client, &request, &files).await }) {
-        Ok(id) => id,
+        Ok(job) => job.id,
         Err(error) => {
             let refused = error.downcast_ref::<RequestError>();
             if refused.and_then(RequestError::code) != Some("bad-program") {

@@ -17,9 +17,11 @@
 //!
 //! Invariant: a job keeps its number, its place in the queue and those that wait for it.
 
-use super::continued::Ranks;
 use std::collections::BTreeMap;
 
+use netstack::ids::JobId;
+
+use super::continued::Ranks;
 use super::fabric::Fabric;
 use super::record::{Cause, Job};
 use super::{Runner, spec};
@@ -234,6 +236,26 @@ impl Runner {
         let text = format!("job {id} is queued again: {why}");
         self.event(Severity::Warning, "job-requeued", id, text);
         true
+    }
+
+    /// What was decided of a job could not be written down, so its launch has not left the control node: it
+    /// waits again, in its place, and that was no attempt.
+    pub fn take_back(&mut self, job: JobId) {
+        let Some(id) = self.present(job) else {
+            return;
+        };
+        self.release_nodes(id);
+        let job = self.jobs.get_mut(&id).expect("it is present");
+        let mut over = job.record();
+        over.attempt_over = true;
+        job.begin_again();
+        job.info.restarts -= 1;
+        over.info = job.record().info;
+        self.records.push(over);
+        self.deadlines.set(id, None);
+        self.queue.withdraw(id);
+        self.enqueue(id);
+        self.say_held_up(id);
     }
 
     /// The control node is about to end: no job starts any more, those that have nodes end, batch jobs

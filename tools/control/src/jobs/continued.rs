@@ -120,8 +120,10 @@ impl Runner {
             let Some(job) = self.jobs.get(&id) else {
                 continue;
             };
-            // Where each rank begins by itself, one that has not begun may be told to.
-            let launch_on = |boot: Option<u64>| boot.map(BootEpoch).filter(|_| job.at_once);
+            // Where each rank begins by itself, one that has not begun may be told to: once, so the store
+            // must know that this was tried.
+            let may = job.at_once && self.held_up.is_none();
+            let launch_on = |boot: Option<u64>| boot.map(BootEpoch).filter(|_| may);
             let standing = job.ranks.iter().zip(&ranks.nodes);
             let standing: Vec<AdoptedRank> = standing
                 .map(|(rank, (_, boot))| match rank.end {

@@ -135,6 +135,24 @@ impl Runner {
         self.begin(now_us, id);
     }
 
+    /// That a job begins could not be written down, so its nodes were not told: it starts when it can be.
+    pub fn start_later(&mut self, job: JobId) {
+        let Some(id) = self.present(job) else {
+            return;
+        };
+        let job = self.jobs.get_mut(&id).expect("it is present");
+        if job.info.state != JobState::Running {
+            return;
+        }
+        (job.started_us, job.info.started_unix_us) = (None, None);
+        let text = "starts when the control node can write its store again";
+        set_state(job, JobState::Starting, text);
+        let record = job.record();
+        self.records.push(record);
+        self.deadlines.set(id, None);
+        self.start_due.insert(id);
+    }
+
     /// Goes on with jobs that have waited for the store to be written again.
     pub(super) fn start_those_due(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
         if self.held_up.is_some() {

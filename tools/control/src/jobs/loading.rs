@@ -109,6 +109,28 @@ impl Runner {
         }
     }
 
+    /// The launch of a job has not left the control node: it was cancelled before, or for this reason.
+    pub fn not_sent(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        job: JobId,
+        reason: Option<String>,
+    ) {
+        let Some(id) = self.present(job) else {
+            return;
+        };
+        self.jobs.get_mut(&id).expect("it is present").launched_us = None;
+        match reason {
+            Some(reason) => self.not_launched(now_us, fabric, id, Cause::NodeFailed(reason)),
+            None => {
+                self.release_nodes(id);
+                self.finish_if_ended(id);
+            }
+        }
+        self.settle(now_us, fabric);
+    }
+
     /// No node was told anything of a job: it ends, and they are free.
     pub(super) fn not_launched(
         &mut self,

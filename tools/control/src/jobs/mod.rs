@@ -301,6 +301,12 @@ impl Runner {
         found.cloned().ok_or(JobError::Unknown(id))
     }
 
+    /// Seconds for which a client that has lost the control node may find its job again.
+    pub fn look_for_s(&self) -> u64 {
+        let limits = &self.limits;
+        limits.without_control_s.max(limits.return_limit_s)
+    }
+
     /// Whether a job is not over.
     pub fn is_open(&self, id: u64) -> bool {
         self.jobs.contains_key(&id)

@@ -231,6 +231,18 @@ fn a_client_that_does_not_come_back_is_not_waited_for_for_ever() {
 }
 
 #[test]
+fn a_client_looks_for_the_control_node_as_long_as_nodes_keep_jobs() {
+    let mut lab = Lab::configured("[jobs]\nwithout_control_s = 4\nreturn_limit_s = 2\n");
+    lab.add_nodes(0..1);
+    let child = lab.run_command(&[], "wait\n").spawn().unwrap();
+    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
+    lab.stop_control(true);
+    let (code, _, err) = parts(&finish(child));
+    assert_eq!(code, 125, "{err}");
+    assert!(err.contains("trying for 4 s"), "{err}");
+}
+
+#[test]
 fn an_orderly_stop_keeps_the_queue() {
     let mut lab = Lab::with_nodes(1);
     let once = submit(&lab, &[], "wait\n");

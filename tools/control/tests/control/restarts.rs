@@ -165,6 +165,42 @@ fn a_store_of_a_newer_version_is_not_touched() {
     assert_eq!(version, 99);
 }
 
+/// The step in which the store fails first: what it decided has not left the control node, so that after a kill
+/// nothing runs for a second time.
+#[test]
+fn a_start_that_cannot_be_written_down_is_not_sent() {
+    let mut lab = Lab::with_nodes(2);
+    let deaf = |lab: &Lab, deaf| {
+        let watch = &lab.nodes[1].watch;
+        watch.deaf.store(deaf, std::sync::atomic::Ordering::Relaxed);
+    };
+    deaf(&lab, true);
+    let running = lab.run_command(&["-n", "2"], "out begun\n").spawn();
+    let running = running.unwrap();
+    lab.eventually("it is launched", |lab| {
+        lab.last_job()["state"] == "starting"
+    });
+    let locked = store(&lab);
+    locked.execute_batch("BEGIN IMMEDIATE").unwrap();
+    deaf(&lab, false);
+    let waits = |lab: &Lab| {
+        let job = lab.last_job();
+        let reason = job["reason"].as_str().unwrap_or_default();
+        job["state"] == "starting" && reason.contains("write its store")
+    };
+    lab.eventually("all ranks are ready and wait", waits);
+    assert!(lab.has_event("store-failed", "end the other program"));
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    assert!(waits(&lab), "none was told to start");
+    // What the store knows is that it was about to start: it begins again, once.
+    lab.stop_control(true);
+    locked.execute_batch("COMMIT").unwrap();
+    lab.start_control();
+    let (code, out, err) = parts(&finish(running));
+    assert_eq!((code, &*out), (0, "begun\nbegun\n"), "{err}");
+    assert_eq!(lab.last_job()["restarts"], 1);
+}
+
 /// As a full disk, but for the words: nothing can be written while another process holds the lock.
 #[test]
 fn no_job_starts_while_the_store_cannot_be_written_and_those_that_run_go_on() {

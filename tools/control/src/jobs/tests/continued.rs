@@ -307,3 +307,32 @@ fn nothing_starts_while_the_store_cannot_be_written() {
         (JobState::Running, &[id][..])
     );
 }
+
+#[test]
+fn a_launch_that_could_not_be_written_down_is_taken_back() {
+    let mut lab = Lab::with_nodes(2);
+    let id = lab.submit_batch(lab.batch(2));
+    let job = lab.launch_of(id).job;
+    lab.runner.hold_up(Some("the disk is full"));
+    lab.runner.take_back(job);
+    lab.write_down();
+    let info = lab.runner.get(id).unwrap();
+    assert_eq!((info.state, info.restarts), (JobState::Pending, 0));
+    assert!(
+        info.reason.contains("cannot write its store"),
+        "{}",
+        info.reason
+    );
+    assert_eq!((lab.runner.job_of(0), lab.runner.job_of(1)), (None, None));
+    assert_eq!(lab.written[&id].0.state, JobState::Pending);
+    lab.nodes.launched.clear();
+    lab.runner.hold_up(None);
+    lab.write_down();
+    assert_eq!(lab.launch_of(id).job, job, "no node has heard that number");
+    let nodes = &mut lab.nodes;
+    lab.runner.cancel(0, nodes, id, 15, "enough").unwrap();
+    assert_eq!(lab.state(id), JobState::Ending);
+    lab.runner.not_sent(0, &mut lab.nodes, job, None);
+    assert_eq!(lab.state(id), JobState::Cancelled);
+    assert_eq!(lab.runner.job_of(0), None);
+}
