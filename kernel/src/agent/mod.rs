@@ -28,7 +28,7 @@ mod job;
 mod last_words;
 pub mod mailbox;
 mod node;
-mod overlay;
+pub mod overlay;
 pub mod services;
 pub mod vitals;
 pub mod warm;

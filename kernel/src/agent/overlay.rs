@@ -51,6 +51,21 @@ pub struct Job {
     pub quiet: bool,
 }
 
+/// What the overlay has done on this node, and what it keeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Datagrams received.
+    pub received: u64,
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Bytes of these.
+    pub sent_bytes: u64,
+    /// Samples given up.
+    pub dropped: u64,
+    /// What is kept.
+    pub footprint: overlay::Footprint,
+}
+
 /// The overlay on this node.
 #[derive(Default)]
 pub struct Overlay {
@@ -111,20 +126,24 @@ impl Overlay {
         self.job.id
     }
 
-    /// Datagrams received and sent, bytes sent; and what is kept.
-    pub fn figures(&self) -> ((u64, u64, u64), overlay::Footprint) {
+    /// What it has moved and dropped, and what it keeps.
+    pub fn figures(&self) -> Figures {
         let Some(node) = &self.node else {
-            return Default::default();
+            return Figures::default();
         };
         let of = |metric: OverlayMetric| node.counters().get(metric as usize);
-        let sent = (of(OverlayMetric::Sent), of(OverlayMetric::SentBytes));
-        let received = of(OverlayMetric::Received);
-        ((received, sent.0, sent.1), node.footprint())
+        Figures {
+            received: of(OverlayMetric::Received),
+            sent: of(OverlayMetric::Sent),
+            sent_bytes: of(OverlayMetric::SentBytes),
+            dropped: node.given_up(),
+            footprint: node.footprint(),
+        }
     }
 
     /// What is kept of roles, links, messages, values and timers; 0 when the tree is down.
     pub fn kept(&self) -> u32 {
-        let kept = self.figures().1;
+        let kept = self.figures().footprint;
         let counts = kept.roles + kept.entries + kept.queued + kept.streams;
         counts as u32 + kept.auxiliary + u32::from(kept.timer)
     }
@@ -139,6 +158,22 @@ impl Overlay {
         if let Some(node) = &mut self.node {
             node.handle_datagram(now, from, datagram);
         }
+    }
+
+    /// Something is due, or the roles are to hear of a job.
+    pub fn is_due(&self, now: Instant) -> bool {
+        let Some(node) = &self.node else {
+            return false;
+        };
+        let due = node.poll_timeout().is_some_and(|at| at <= now);
+        due || self.ring_full || self.told != self.job
+    }
+
+    /// A role or a timer is here.
+    pub fn is_at_work(&self) -> bool {
+        self.node
+            .as_ref()
+            .is_some_and(|node| node.poll_timeout().is_some())
     }
 
     /// Acts on what is due and sends while the card's ring has room.

@@ -9,10 +9,11 @@ use kernel_core::interrupts::Class;
 use kernel_core::retention::WarmTable;
 use netstack::ids::{JobId, Rank};
 use netstack::node::Endpoint;
-use netstack::overlay::{Collector, Footprint, MetricId, NetworkMetric, NodeMetric};
+use netstack::overlay::{Collector, MetricId, NetworkMetric, NodeMetric};
 use netstack::vitals::CastVitals;
 
 use super::{Program, profile};
+use crate::agent::overlay::Figures;
 use crate::drivers::nic;
 use crate::{arch, mm, net, time};
 
@@ -38,10 +39,8 @@ pub struct Sources<'a> {
     pub stack: net::Counters,
     /// The job that the node has, and its rank in it.
     pub job: Option<(JobId, Rank)>,
-    /// The overlay's own datagrams received, sent, bytes sent.
-    pub overlay: (u64, u64, u64),
-    /// What the overlay keeps.
-    pub footprint: Footprint,
+    /// What the overlay itself has done, and what it keeps.
+    pub overlay: Figures,
 }
 
 impl Collector for Sources<'_> {
@@ -134,8 +133,10 @@ impl Sources<'_> {
             CastBlocksSent => self.casts.blocks_out,
             CastBlocksCorrupt => self.casts.corrupt,
             CastDuplicates => self.casts.duplicates,
-            OverlayBytesSent => self.overlay.2,
-            OverlayRoles => self.footprint.roles as u64,
+            OverlayBytesSent => self.overlay.sent_bytes,
+            OverlayRoles => self.overlay.footprint.roles as u64,
+            OverlayMemory => self.overlay.footprint.bytes as u64,
+            OverlayDropped => self.overlay.dropped,
         }))
     }
 
@@ -155,8 +156,8 @@ impl Sources<'_> {
             Foreign => self.stack.foreign,
             ReceiveErrors => self.card.receive_errors,
             TransmitFull => self.card.transmit_full,
-            OverlayReceived => self.overlay.0,
-            OverlaySent => self.overlay.1,
+            OverlayReceived => self.overlay.received,
+            OverlaySent => self.overlay.sent,
         }))
     }
 }

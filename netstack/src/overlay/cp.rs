@@ -30,15 +30,26 @@ impl Cp {
             room: self.hub.room(),
             back_ends,
             cps: cps.saturating_add(1),
-            dropped: self.hub.dropped + self.uplink.dropped,
+            dropped: self.dropped(),
             lag_us: self.hub.lag_us,
             ..Standing::default()
         }
     }
 
+    /// Samples given up.
+    pub fn dropped(&self) -> u64 {
+        self.hub.dropped + self.uplink.dropped
+    }
+
+    /// Bytes that are held, as counted against the bounds of [`super::room`].
+    pub fn bytes(&self) -> usize {
+        let below = self.below.capacity() * size_of::<BuildEntry>();
+        self.hub.bytes() + self.uplink.bytes() + below
+    }
+
     /// Gives what the hub has to the uplink, which acts.
     pub fn pass_up(&mut self, io: &mut Io<'_>) {
-        while let Some(flushed) = self.hub.flushed.pop_front() {
+        while let Some(flushed) = self.hub.next_flushed() {
             flushed.encode(&mut |section| self.uplink.push(section));
         }
         while let Some(entry) = self.hub.entries.pop_front() {

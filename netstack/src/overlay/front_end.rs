@@ -7,6 +7,9 @@
 //! process down because of it.
 
 mod candidates;
+mod tree;
+
+pub use tree::NodeView;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -16,12 +19,13 @@ use core::net::SocketAddrV4;
 use super::books::{Books, Keeper};
 use super::clock::Clock;
 use super::filter::Acc;
-use super::hub::{Hub, Values};
+use super::hub::{Hub, Room, Values};
 use super::message::{
-    BuildEntry, Candidate, CensusEntry, Hello, Message, Packet, Process, TreeEpoch, TreeState,
+    BuildEntry, Candidate, Hello, Message, Packet, Process, TreeEpoch, TreeState,
 };
 use super::metric::Counters;
 use super::metric::OverlayMetric;
+use super::outbox::Outbox;
 use super::placement::{Host, HostFactors, Layout, Plan, PlanError};
 use super::section::Row;
 use super::stream::{MAX_STREAMS, Scope, StreamError, StreamId, StreamSpec};
@@ -35,6 +39,8 @@ use crate::wire::key::Key;
 
 /// Most nodes.
 pub const MAX_NODES: usize = 1 << 17;
+/// Bytes of messages that wait to be sent: the lists of the largest tree, to be sent at once.
+const OUTBOX_BYTES: usize = 64 * 1024 * 1024;
 /// Events that wait. Beyond it ticks are dropped and counted.
 const MAX_EVENTS: usize = 65_536;
 
@@ -110,23 +116,6 @@ pub enum FrontEndEvent {
     },
     /// The tree is down.
     TreeDown,
-}
-
-/// What is known of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeView {
-    /// Its parent.
-    pub parent: Process,
-    /// Its height.
-    pub height: u8,
-    /// Back ends below it.
-    pub back_ends: u32,
-    /// Lag of the last tick in microseconds.
-    pub lag_us: u32,
-    /// Its last parent lost it.
-    pub gone: bool,
-    boot: BootEpoch,
-    link: u32,
 }
 
 /// How the overlay stands.
@@ -220,7 +209,7 @@ pub struct FrontEnd {
     keeper: Keeper,
     /// Samples of ticks that found no room among the events.
     dropped: u64,
-    outbox: VecDeque<(Peer, Packet)>,
+    outbox: Outbox,
     events: VecDeque<FrontEndEvent>,
     counters: Counters<{ OverlayMetric::COUNT }>,
     rng: Rng,
@@ -241,14 +230,14 @@ macro_rules! io {
 }
 
 fn no_hub(io: &mut Io<'_>, height: u8) -> Hub {
-    Hub::new(Process::FRONT_END, height, MAX_FRONT_END_CHILDREN, io)
+    Hub::new(Process::FRONT_END, height, Room::OF_FRONT_END, io)
 }
 
 impl FrontEnd {
     /// A front end that collects nodes.
     pub fn new(config: FrontEndConfig, now: Instant) -> Self {
         let mut rng = Rng::new(config.seed);
-        let (mut outbox, mut counters) = (VecDeque::new(), Counters::new());
+        let (mut outbox, mut counters) = (Outbox::new(OUTBOX_BYTES), Counters::new());
         let mut io = Io {
             now,
             me: config.me,
@@ -518,38 +507,6 @@ impl FrontEnd {
         self.keeper.submitted(Process::back_end(node), boot)
     }
 
-    /// What is known of each process, by the census.
-    pub fn views(&self) -> &BTreeMap<Process, NodeView> {
-        &self.views
-    }
-
-    /// Every process of the tree as far as is known: the census where it has come, else the plan.
-    pub fn processes(&self) -> BTreeMap<Process, NodeView> {
-        let mut all = BTreeMap::new();
-        if let Some(Standing { plan, nodes, .. }) = &self.standing {
-            let name = |index: u32| {
-                let planned = plan.processes[index as usize];
-                let node = nodes[planned.host as usize];
-                let slot = planned.slot;
-                Process { node, slot }
-            };
-            for (index, planned) in (0..).zip(&plan.processes) {
-                let view = NodeView {
-                    parent: planned.parent.map_or(Process::FRONT_END, name),
-                    height: planned.height,
-                    back_ends: 0,
-                    lag_us: 0,
-                    gone: false,
-                    boot: BootEpoch(0),
-                    link: 0,
-                };
-                all.insert(name(index), view);
-            }
-        }
-        all.extend(self.views.iter().map(|(process, view)| (*process, *view)));
-        all
-    }
-
     /// Nodes that said hello.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes.keys().copied()
@@ -589,7 +546,7 @@ impl FrontEnd {
         self.hub.tick(&mut io, &clock);
         self.take_flushed(now);
         while let Some(entry) = self.hub.entries.pop_front() {
-            self.note(&entry);
+            self.note(now, &entry);
         }
         let (back_ends, _) = self.hub.below();
         if let Some(standing) = &mut self.standing {
@@ -616,7 +573,7 @@ impl FrontEnd {
 
     fn take_flushed(&mut self, now: Instant) {
         let (attached, _) = self.hub.below();
-        while let Some(flushed) = self.hub.flushed.pop_front() {
+        while let Some(flushed) = self.hub.next_flushed() {
             let (values, count) = match flushed.values {
                 Values::Reduced(accs) => (TickBody::Reduced(accs), u32::from(flushed.covers > 0)),
                 Values::Rows(rows) => {
@@ -636,32 +593,6 @@ impl FrontEnd {
                 at: now,
                 values,
             }));
-        }
-    }
-
-    /// A line of the census.
-    fn note(&mut self, entry: &CensusEntry) {
-        self.keeper.note(entry);
-        let known = self.views.get(&entry.process);
-        let news = known.is_none_or(|view| view.boot != entry.boot || view.link <= entry.link);
-        if !news {
-            return;
-        }
-        let was_gone = known
-            .is_some_and(|view| view.gone && view.link == entry.link && view.boot == entry.boot);
-        let view = NodeView {
-            parent: entry.parent,
-            height: entry.height,
-            back_ends: entry.back_ends,
-            lag_us: entry.lag_us,
-            gone: entry.gone || was_gone,
-            boot: entry.boot,
-            link: entry.link,
-        };
-        self.views.insert(entry.process, view);
-        if entry.gone && !was_gone {
-            let process = entry.process;
-            self.tell(FrontEndEvent::Lost { process });
         }
     }
 
@@ -705,7 +636,7 @@ impl FrontEnd {
                         0,
                         Message::CensusAck { number },
                     );
-                    entries.iter().for_each(|entry| self.note(entry));
+                    entries.iter().for_each(|entry| self.note(now, entry));
                 }
             }
             _ => self.count(OverlayMetric::Misdirected, 1),

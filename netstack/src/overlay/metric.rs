@@ -22,6 +22,8 @@ impl MetricId {
     pub const CALLS: usize = 512 + 16;
     /// Counters that programs add have numbers from here on.
     pub const FIRST_PROGRAM: u16 = 0x8000;
+    /// Counters that a program can have (`hearth_abi::monitor::COUNTERS_MAX`).
+    pub const PROGRAM: usize = 16;
 
     /// How often programs made the system call `number`; None: it is not counted by itself.
     pub const fn of_call(number: u64) -> Option<MetricId> {
@@ -287,6 +289,8 @@ counters! {
         CastDuplicates: "hearth_node_cast_duplicates", Counter, Count, "Fragments of casts that were there already";
         OverlayBytesSent: "hearth_node_overlay_sent", Counter, Bytes, "Bytes of the overlay's datagrams, without UDP and below";
         OverlayRoles: "hearth_node_overlay_roles", Gauge, Count, "Processes of the overlay that the node hosts";
+        OverlayMemory: "hearth_node_overlay_memory", Gauge, Bytes, "Memory that the overlay holds on the node, as counted against its bounds";
+        OverlayDropped: "hearth_node_overlay_dropped_samples", Counter, Count, "Samples that the node's processes of the overlay gave up for lack of room";
     }
 }
 
@@ -324,8 +328,8 @@ counters! {
     }
 }
 
-// Each table fits one stream.
-const _: () = assert!(NodeMetric::COUNT <= crate::overlay::stream::MAX_METRICS);
+// Each table fits one stream, that of nodes together with the counters of their programs.
+const _: () = assert!(NodeMetric::COUNT + MetricId::PROGRAM <= crate::overlay::stream::MAX_METRICS);
 const _: () = assert!(
     ProfileMetric::Buckets as usize + ProfileMetric::BUCKETS <= crate::overlay::stream::MAX_METRICS
 );
@@ -356,6 +360,8 @@ counters! {
         Refused: "hearth_overlay_refused", Counter, Count, "Processes that a node would not host";
         Unbuilt: "hearth_overlay_unbuilt", Counter, Count, "Processes given up while the tree was built";
         Stalled: "hearth_overlay_local_stalls", Counter, Count, "Turns with more messages inside the node than expected";
+        OverBound: "hearth_overlay_over_bound_samples", Counter, Count, "Samples that found no room in the memory of a process";
+        Level: "hearth_overlay_level", Gauge, Seconds, "Time that the last tick took here beyond its slowest child, or beyond the wait for it";
     }
 }
 

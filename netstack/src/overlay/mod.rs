@@ -21,7 +21,7 @@
 //! | take down | `hub` |
 //!
 //! Also here: [`metric`] (the `counters!` table), [`stream`], [`books`] (accounting), [`clock`] (the time that
-//! all processes share), [`message`] and [`wire`].
+//! all processes share), [`message`] and [`wire`], [`room`] (what a process may hold).
 //!
 //! Source of the method: tree-based overlay networks for performance data (roles, placement policies,
 //! filters, synchronisation); `docs/overlay.md` says where Hearth differs.
@@ -42,7 +42,9 @@ mod hub;
 pub mod message;
 pub mod metric;
 mod node;
+mod outbox;
 pub mod placement;
+pub mod room;
 pub mod section;
 pub mod stream;
 #[cfg(test)]

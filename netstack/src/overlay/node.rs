@@ -5,25 +5,31 @@
 //!
 //! Invariant: without a tree there is no role, no timer and nothing queued.
 
+mod status;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
 use super::back_end::BackEnd;
 use super::cp::Cp;
-use super::hub::Hub;
+use super::hub::{Hub, Room};
 use super::message::{
     Build, BuildEntry, Candidate, Hello, Message, Packet, Process, TreeEpoch, TreeState,
 };
 use super::metric::{Counters, MetricId, OverlayMetric};
+use super::outbox::Outbox;
+use super::room::{MAX_SUBTREE, OUTBOX_BYTES};
 use super::uplink::{Io, Told, Uplink};
-use super::{MAX_CHILDREN, MAX_CPS, wire};
+use super::{MAX_CPS, wire};
 use crate::backoff::Backoff;
 use crate::broadcast::Peer;
 use crate::ids::{BootEpoch, JobId, NodeId};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::wire::key::Key;
+
+pub use status::{Footprint, ProcessStatus};
 
 /// Time over which nodes spread their first HELLO.
 const HELLO_SPREAD: Micros = Micros::from_secs(1);
@@ -33,8 +39,6 @@ const HELLO: Backoff = Backoff::new(Micros::from_millis(250), Micros::from_secs(
 const INVITED_WITHIN: Micros = Micros::from_secs(6);
 /// Events that wait; the oldest is dropped for the next.
 const MAX_EVENTS: usize = 64;
-/// Longest list of a subtree.
-const MAX_SUBTREE: usize = 16_384;
 /// Messages between processes of this node in one turn: each is the answer to another one.
 const LOCAL_MOST: usize = 4_096;
 
@@ -92,40 +96,6 @@ pub enum NodeEvent {
     },
 }
 
-/// How a process stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessStatus {
-    /// Its slot.
-    pub slot: u8,
-    /// Its height.
-    pub height: u8,
-    /// Its parent.
-    pub parent: Option<Process>,
-    /// Its children.
-    pub children: u32,
-    /// From the begin of the last tick until it was passed on, in microseconds.
-    pub lag_us: u32,
-    /// Ticks passed on.
-    pub forwarded: u64,
-}
-
-/// What is kept at present; all zero without a tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Footprint {
-    /// Roles: the back end if it has a tree, and communication processes.
-    pub roles: usize,
-    /// Links, transfers, open ticks and values.
-    pub entries: usize,
-    /// Messages and values that wait to be sent.
-    pub queued: usize,
-    /// Streams that are known.
-    pub streams: usize,
-    /// Auxiliary service processes that run.
-    pub auxiliary: u32,
-    /// A time is set.
-    pub timer: bool,
-}
-
 /// A communication process whose list is coming in.
 #[derive(Clone, Debug)]
 struct Assembly {
@@ -160,7 +130,7 @@ pub struct Node {
     back_end: Option<BackEnd>,
     cps: BTreeMap<u8, Cp>,
     assemblies: BTreeMap<u8, Assembly>,
-    outbox: VecDeque<(Peer, Packet)>,
+    outbox: Outbox,
     events: VecDeque<NodeEvent>,
     counters: Counters<{ OverlayMetric::COUNT }>,
     rng: Rng,
@@ -168,6 +138,8 @@ pub struct Node {
     job: (Option<JobId>, bool),
     submitted: u64,
     dropped: u64,
+    /// Samples that communication processes gave up that have ended.
+    ended_dropped: u64,
 }
 
 macro_rules! io {
@@ -197,13 +169,14 @@ impl Node {
             back_end: None,
             cps: BTreeMap::new(),
             assemblies: BTreeMap::new(),
-            outbox: VecDeque::new(),
+            outbox: Outbox::new(OUTBOX_BYTES),
             events: VecDeque::new(),
             counters: Counters::new(),
             rng,
             job: (None, false),
             submitted: 0,
             dropped: 0,
+            ended_dropped: 0,
         }
     }
 
@@ -343,64 +316,6 @@ impl Node {
         self.greeting = Greeting::Saying { tries: 0, at };
     }
 
-    /// Figures since the start, in the order of [`OverlayMetric`].
-    pub fn counters(&self) -> &Counters<{ OverlayMetric::COUNT }> {
-        &self.counters
-    }
-
-    /// Samples submitted in this boot.
-    pub fn submitted(&self) -> u64 {
-        self.submitted
-            + self
-                .back_end
-                .as_ref()
-                .map_or(0, |back_end| back_end.submitted)
-    }
-
-    /// What is kept at present.
-    pub fn footprint(&self) -> Footprint {
-        let mut footprint = Footprint {
-            roles: self.cps.len() + usize::from(self.back_end.is_some()),
-            queued: self.outbox.len(),
-            entries: self.assemblies.len(),
-            timer: self.poll_timeout().is_some(),
-            ..Footprint::default()
-        };
-        for cp in self.cps.values() {
-            footprint.entries += cp.hub.kept();
-            footprint.queued += cp.uplink.queued();
-            footprint.streams += cp.hub.open_streams();
-        }
-        if let Some(back_end) = &self.back_end {
-            footprint.queued += back_end.uplink.queued();
-            footprint.streams += back_end.open_streams();
-            footprint.auxiliary = back_end.running();
-        }
-        footprint
-    }
-
-    /// How the node's processes stand.
-    pub fn status(&self) -> impl Iterator<Item = ProcessStatus> + '_ {
-        let parent = |uplink: &Uplink| uplink.parent().map(|parent| parent.process);
-        let back_end = self.back_end.iter().map(move |back_end| ProcessStatus {
-            slot: 0,
-            height: 0,
-            parent: parent(&back_end.uplink),
-            children: 0,
-            lag_us: back_end.lag_us,
-            forwarded: back_end.submitted,
-        });
-        let cps = self.cps.iter().map(move |(slot, cp)| ProcessStatus {
-            slot: *slot,
-            height: cp.hub.height(),
-            parent: parent(&cp.uplink),
-            children: cp.hub.children() as u32,
-            lag_us: cp.hub.lag_us,
-            forwarded: cp.hub.forwarded,
-        });
-        back_end.chain(cps)
-    }
-
     fn process(&self, slot: u8) -> Process {
         Process {
             node: self.config.node,
@@ -498,7 +413,8 @@ impl Node {
     }
 
     fn end_cp(&mut self, slot: u8) {
-        if self.cps.remove(&slot).is_some() {
+        if let Some(cp) = self.cps.remove(&slot) {
+            self.ended_dropped += cp.dropped();
             self.tell(NodeEvent::RoleEnded { slot });
         }
     }
@@ -696,7 +612,7 @@ impl Node {
         }
         let me = self.process(slot);
         let mut io = io!(self, now);
-        let mut hub = Hub::new(me, build.height, MAX_CHILDREN, &mut io);
+        let mut hub = Hub::new(me, build.height, Room::OF_CP, &mut io);
         hub.kin = alloc::vec![build.parent];
         let mut uplink = Uplink::new(me, build.height, now);
         uplink.attach_to(&mut io, build.parent);

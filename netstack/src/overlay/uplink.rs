@@ -21,6 +21,8 @@ use super::message::{
     Process, Standing, TreeEpoch,
 };
 use super::metric::OverlayMetric;
+use super::outbox::Outbox;
+use super::room::{CENSUS_BYTES, MAX_CENSUS, MAX_PENDING, PENDING_BYTES};
 use super::section::Encoded;
 use super::wire::SECTIONS_ROOM;
 use super::{ASK_AGAIN, ASKS_LEAST, BEAT_EVERY, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST, STAGGER};
@@ -30,10 +32,6 @@ use crate::ids::BootEpoch;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
-/// Sections that wait for a parent; the oldest is dropped for the next.
-const MAX_PENDING: usize = 128;
-/// Entries of the census that wait: four subtrees of a thousand back ends.
-const MAX_CENSUS: usize = 4_096;
 /// Attempts to attach to one candidate.
 const ATTACH_TRIES: u32 = 4;
 /// How soon a census message is repeated.
@@ -42,8 +40,6 @@ const CENSUS_AGAIN: Micros = Micros::from_millis(20);
 const CENSUS_SLOWEST: Micros = Micros::from_millis(500);
 /// How soon a parent hears that the number of processes below has changed: those of one moment together.
 const TELL_WITHIN: Micros = Micros::from_millis(5);
-/// Messages that wait to be sent by one node.
-const MAX_OUTBOX: usize = 16_384;
 
 const ATTACHING: Backoff = Backoff::new(RETRY_FIRST, RETRY_SLOWEST);
 const CENSUS: Backoff = Backoff::new(CENSUS_AGAIN, CENSUS_SLOWEST);
@@ -54,7 +50,7 @@ pub(super) struct Io<'a> {
     pub me: Peer,
     pub boot: BootEpoch,
     pub tree: TreeEpoch,
-    pub outbox: &'a mut VecDeque<(Peer, Packet)>,
+    pub outbox: &'a mut Outbox,
     pub rng: &'a mut Rng,
     pub counters: &'a mut super::metric::Counters<{ OverlayMetric::COUNT }>,
 }
@@ -62,10 +58,6 @@ pub(super) struct Io<'a> {
 impl Io<'_> {
     /// Sends a message. When too many wait it is dropped: everything that matters is repeated.
     pub fn send(&mut self, from: Process, to: (Process, Peer), seq: u64, message: Message) {
-        if self.outbox.len() >= MAX_OUTBOX {
-            self.count(OverlayMetric::Overflowed, 1);
-            return;
-        }
         let packet = Packet {
             from,
             boot: self.boot,
@@ -75,7 +67,9 @@ impl Io<'_> {
             seq,
             message,
         };
-        self.outbox.push_back((to.1, packet));
+        if !self.outbox.push(to.1, packet) {
+            self.count(OverlayMetric::Overflowed, 1);
+        }
     }
 
     pub fn count(&mut self, metric: OverlayMetric, more: u64) {
@@ -212,6 +206,12 @@ impl Uplink {
         self.pending.len() + self.census.len()
     }
 
+    /// Bytes that wait, as counted against the bound of the process.
+    pub fn bytes(&self) -> usize {
+        self.pending.len() * (PENDING_BYTES / MAX_PENDING)
+            + self.census.len() * (CENSUS_BYTES / MAX_CENSUS)
+    }
+
     /// Attaches to this process, unless it has a parent or is at it.
     pub fn attach_to(&mut self, io: &mut Io<'_>, parent: Candidate) {
         if matches!(self.state, State::Loose) && parent.height > self.height {
@@ -285,7 +285,7 @@ impl Uplink {
         };
     }
 
-    /// Gives values to send. Without a parent they wait, within bounds.
+    /// Gives values to send. Without a parent they wait, within bounds: the oldest are dropped for the newest.
     pub fn push(&mut self, section: Encoded) {
         if self.pending.len() >= MAX_PENDING
             && let Some(oldest) = self.pending.pop_front()

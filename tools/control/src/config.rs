@@ -362,6 +362,12 @@ pub struct Overlay {
     pub fan_out: u32,
     /// `averaging`, `comprehensive` or a topology.
     pub placement: String,
+    /// Nodes that host the processes between nodes and control, as a hostlist; empty: those without a job.
+    pub dedicated: String,
+    /// Nodes whose collector of network detail runs all the time, as a hostlist, or `all`.
+    pub network: String,
+    /// Nodes whose sampling profile of programs runs all the time.
+    pub profile: String,
     /// Time between two ticks, in milliseconds.
     pub period_ms: u64,
 }

@@ -15,8 +15,9 @@ use netstack::control::{self as protocol, NodeState};
 use netstack::ids::{JobId, NodeId};
 use netstack::overlay::placement::{Layout, Policy, Topology, fuzzy};
 use netstack::overlay::{
-    Filter, FrontEnd, FrontEndConfig, FrontEndEvent, MetricId, NodeMetric, Part, Process, Reduced,
-    Scope, StreamError, StreamId, StreamSpec, TickBody, TickValue, TreeEpoch,
+    Filter, FrontEnd, FrontEndConfig, FrontEndEvent, MetricId, NetworkMetric, NodeMetric, Part,
+    Process, ProfileMetric, Reduced, Row, Scope, StreamError, StreamId, StreamSpec, TickBody,
+    TickValue, TreeEpoch,
 };
 use netstack::time::{Instant, Micros};
 use netstack::wire::key::Key;
@@ -31,6 +32,14 @@ const FRESH: Micros = Micros::from_millis(2_500);
 const SETTLED: Micros = Micros::from_millis(1_500);
 /// A tree that nodes have outgrown is made anew, but not sooner than this after the last.
 const REBUILD_AFTER: Micros = Micros::from_secs(15);
+/// A tree whose processes got jobs beside them is made anew, but not sooner than this after the last.
+const REPLAN_AFTER: Micros = Micros::from_secs(30);
+/// How long such a job has been there by then: short ones are not worth it.
+const DISTURBED_FOR: Micros = Micros::from_secs(3);
+/// How often it is looked whether there are such.
+const LOOK_EVERY: Micros = Micros::from_secs(1);
+/// A child that moved so shortly before its parent's loss was told did so because of it.
+const LOSS_TOLD_WITHIN: Micros = Micros::from_secs(5);
 /// How soon a layout that is not possible now is tried again.
 const RETRY: Micros = Micros::from_secs(5);
 /// Losses that are remembered.
@@ -67,6 +76,13 @@ pub struct NodeRow {
     pub values: Vec<Option<i64>>,
 }
 
+impl NodeRow {
+    /// It is shown as present.
+    pub fn is_fresh(&self, now: Instant) -> bool {
+        now.saturating_since(self.at) <= FRESH
+    }
+}
+
 /// Sums over all nodes of the last whole tick.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
@@ -87,9 +103,9 @@ pub struct Loss {
     pub process: Process,
     /// When the front end heard of it.
     pub at: Instant,
-    /// Those that had it for a parent then, and have no other yet.
+    /// Those of its children that have no other parent yet.
     orphans: BTreeSet<Process>,
-    /// How many they were.
+    /// All that it was the parent of on other nodes, those that had noticed before the front end did included.
     pub children: usize,
     /// When the last of them had another parent.
     pub mended: Option<Instant>,
@@ -110,6 +126,16 @@ pub struct Asked {
     pub rows: BTreeMap<NodeId, Vec<Option<i64>>>,
     /// Reduced values.
     pub values: Vec<netstack::overlay::Acc>,
+}
+
+/// A collector that runs all the time on some nodes, and its newest values.
+#[derive(Debug, Clone)]
+pub struct Collector {
+    stream: StreamId,
+    /// Its metrics, in the order of the values.
+    pub metrics: Vec<MetricId>,
+    /// Values by node.
+    pub rows: BTreeMap<NodeId, NodeRow>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,8 +162,15 @@ pub struct Overlay {
     try_at: Instant,
     /// Nodes that the standing tree was made of.
     planned: usize,
+    /// Since when nodes with jobs host processes though others could.
+    disturbed_at: Option<Instant>,
+    look_at: Instant,
+    /// Nodes that host communication processes before all others: section `[overlay]`.
+    dedicated: BTreeSet<u32>,
     rows_stream: Option<StreamId>,
     totals_stream: Option<StreamId>,
+    /// Streams of collectors that the configuration triggers.
+    collectors: Vec<Collector>,
     asked: BTreeMap<StreamId, Asked>,
     rows: BTreeMap<NodeId, NodeRow>,
     totals: Totals,
@@ -180,6 +213,41 @@ pub fn layout(config: &config::Overlay) -> Result<Layout, String> {
     })
 }
 
+/// Keeps the newest values of each node.
+fn keep_rows(known: &mut BTreeMap<NodeId, NodeRow>, now: Instant, tick: u64, rows: Vec<Row>) {
+    for row in rows {
+        let known = known.entry(row.node).or_default();
+        if known.tick <= tick {
+            *known = NodeRow {
+                at: now,
+                tick,
+                values: row.values,
+            };
+        }
+    }
+}
+
+/// Nodes as ranges, both ends included.
+fn ranges(nodes: &BTreeSet<u32>) -> Vec<(NodeId, NodeId)> {
+    let mut ranges: Vec<(NodeId, NodeId)> = Vec::new();
+    for node in nodes {
+        match ranges.last_mut() {
+            Some((_, last)) if last.0 + 1 == *node => last.0 = *node,
+            _ => ranges.push((NodeId(*node), NodeId(*node))),
+        }
+    }
+    ranges
+}
+
+/// The nodes that a key of the configuration lists.
+fn nodes_of(key: &str, list: &str) -> Result<BTreeSet<u32>, String> {
+    if list.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let nodes = crate::hostlist::parse(list).map_err(|error| format!("{key}: {error}"))?;
+    Ok(nodes.into_iter().collect())
+}
+
 impl Overlay {
     /// A front end that waits for nodes.
     ///
@@ -205,8 +273,12 @@ impl Overlay {
             built_at: now,
             try_at: now,
             planned: 0,
+            disturbed_at: None,
+            look_at: now,
+            dedicated: nodes_of("overlay.dedicated", &setup.config.dedicated)?,
             rows_stream: None,
             totals_stream: None,
+            collectors: Vec::new(),
             asked: BTreeMap::new(),
             rows: BTreeMap::new(),
             totals: Totals::default(),
@@ -218,14 +290,17 @@ impl Overlay {
             config: setup.config,
         };
         overlay.open_own(now);
+        overlay.open_collectors(now)?;
         Ok(overlay)
     }
 
     /// The streams that are always open: values of all nodes one by one, and sums over all.
     fn open_own(&mut self, now: Instant) {
         let period = Micros::from_millis(self.config.period_ms);
-        let metrics = NodeMetric::DEFS.iter().map(|def| def.id).collect();
-        let rows = StreamSpec::new(metrics, Filter::Concat, period);
+        let of_node = NodeMetric::DEFS.iter().map(|def| def.id);
+        let of_program =
+            (0..MetricId::PROGRAM as u16).map(|index| MetricId(MetricId::FIRST_PROGRAM + index));
+        let rows = StreamSpec::new(of_node.chain(of_program).collect(), Filter::Concat, period);
         let calls = CALLS.iter().filter_map(|call| MetricId::of_call(*call));
         let own = [
             NodeMetric::SystemCalls,
@@ -247,6 +322,51 @@ impl Overlay {
         // Both are within all bounds: tested.
         self.rows_stream = self.front.open(now, rows).ok();
         self.totals_stream = self.front.open(now, totals).ok();
+    }
+
+    /// The streams of collectors that the configuration triggers.
+    fn open_collectors(&mut self, now: Instant) -> Result<(), String> {
+        let network = NetworkMetric::DEFS.iter().map(|def| def.id).collect();
+        let profile = 0..ProfileMetric::Buckets as u16 + ProfileMetric::BUCKETS as u16;
+        let profile = profile.map(|index| MetricId(ProfileMetric::FIRST + index));
+        let wanted: [(&str, String, Vec<MetricId>); 2] = [
+            ("overlay.network", self.config.network.clone(), network),
+            (
+                "overlay.profile",
+                self.config.profile.clone(),
+                profile.collect(),
+            ),
+        ];
+        for (key, nodes, metrics) in wanted {
+            let scope = match nodes.as_str() {
+                "" => continue,
+                "all" => Scope::All,
+                list => Scope::Nodes(ranges(&nodes_of(key, list)?)),
+            };
+            let period = Micros::from_millis(self.config.period_ms);
+            let spec = StreamSpec {
+                scope,
+                ..StreamSpec::new(metrics.clone(), Filter::Concat, period)
+            };
+            let stream = self.front.open(now, spec);
+            let stream = stream.map_err(|error| format!("{key}: {error}"))?;
+            self.collectors.push(Collector {
+                stream,
+                metrics,
+                rows: BTreeMap::new(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Collectors that the configuration triggers.
+    pub fn collectors(&self) -> &[Collector] {
+        &self.collectors
+    }
+
+    /// Sums over all nodes.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
     }
 
     /// Takes a datagram of the overlay.
@@ -293,11 +413,55 @@ impl Overlay {
                     && now >= self.built_at + REBUILD_AFTER
                     && now >= self.hello_at + SETTLED =>
             {
-                self.state = State::Renewing;
-                self.front.take_down(now);
+                self.renew(now);
+            }
+            State::Standing if now >= (self.built_at + REPLAN_AFTER).max(self.look_at) => {
+                self.look_at = now + LOOK_EVERY;
+                if !self.is_disturbed(endpoint) {
+                    self.disturbed_at = None;
+                } else if now >= *self.disturbed_at.get_or_insert(now) + DISTURBED_FOR {
+                    self.renew(now);
+                }
             }
             _ => {}
         }
+    }
+
+    /// Takes the tree down, to make another.
+    fn renew(&mut self, now: Instant) {
+        self.state = State::Renewing;
+        self.disturbed_at = None;
+        self.front.take_down(now);
+    }
+
+    /// What a node may be in a tree that is made now.
+    fn part(&self, endpoint: &protocol::Endpoint, node: NodeId) -> Part {
+        let status = endpoint.node(node);
+        let Some(status) = status.filter(|status| status.state == NodeState::Up) else {
+            return Part::None;
+        };
+        let at_ease = match self.dedicated.is_empty() {
+            true => status.vitals.job.is_none(),
+            false => self.dedicated.contains(&node.0),
+        };
+        match at_ease {
+            true => Part::Any,
+            false => Part::BackEnd,
+        }
+    }
+
+    /// Processes run beside jobs, and nodes that are at ease could host all of them.
+    fn is_disturbed(&self, endpoint: &protocol::Endpoint) -> bool {
+        let at_ease = |node: &NodeId| self.part(endpoint, *node) == Part::Any;
+        let busy = |node: NodeId| self.part(endpoint, node) == Part::BackEnd;
+        if matches!(self.layout.policy, Policy::Given(Topology::Explicit(_)))
+            || !self.front.hosts().any(busy)
+        {
+            return false;
+        }
+        let room = self.front.nodes().filter(at_ease);
+        let room: u32 = room.map(|node| self.front.offers(node)).sum();
+        room >= self.front.status().cps_planned
     }
 
     /// Nodes have come that the tree was not made for, and it has more than one level or should have.
@@ -312,14 +476,12 @@ impl Overlay {
             return;
         }
         self.try_at = now + RETRY;
-        let part = &mut |node: NodeId| {
-            let status = endpoint.node(node);
-            match status.filter(|status| status.state == NodeState::Up) {
-                None => Part::None,
-                Some(status) if status.vitals.job.is_some() => Part::BackEnd,
-                Some(_) => Part::Any,
-            }
-        };
+        let parts = self
+            .front
+            .nodes()
+            .map(|node| (node, self.part(endpoint, node)));
+        let parts: BTreeMap<NodeId, Part> = parts.collect();
+        let part = &mut |node: NodeId| parts.get(&node).copied().unwrap_or(Part::None);
         match self.front.build_among(now, &self.layout, part) {
             Ok(_) => {
                 self.state = State::Standing;
@@ -362,11 +524,14 @@ impl Overlay {
                 if let Some((_, over)) = &mut self.down_after {
                     *over = Some(now);
                 }
-                if self.state == State::Renewing {
-                    self.state = State::Collecting;
-                    self.try_at = now;
+                match self.state {
+                    State::Renewing => {
+                        self.state = State::Collecting;
+                        self.try_at = now;
+                    }
+                    // The next tree goes on where this one ended; without one there are no values.
+                    _ => self.rows.clear(),
                 }
-                self.rows.clear();
                 self.losses.clear();
             }
         }
@@ -385,21 +550,19 @@ impl Overlay {
                 covers: value.covers,
                 attached: value.attached,
                 handed_us: now.as_micros().saturating_sub(begin),
+                level_us: self.front.level_us(),
             });
             self.take_totals(&value);
         } else if stream == self.rows_stream {
             let TickBody::Rows(rows) = value.values else {
                 return;
             };
-            for row in rows {
-                let known = self.rows.entry(row.node).or_default();
-                if known.tick <= value.tick {
-                    *known = NodeRow {
-                        at: now,
-                        tick: value.tick,
-                        values: row.values,
-                    };
-                }
+            keep_rows(&mut self.rows, now, value.tick, rows);
+        } else if let Some(collector) =
+            (self.collectors.iter_mut()).find(|collector| collector.stream == value.stream)
+        {
+            if let TickBody::Rows(rows) = value.values {
+                keep_rows(&mut collector.rows, now, value.tick, rows);
             }
         } else if let Some(asked) = self.asked.get_mut(&value.stream) {
             asked.ticks += u64::from(value.ends);
@@ -444,16 +607,14 @@ impl Overlay {
     }
 
     fn lost(&mut self, now: Instant, process: Process) {
-        let of_it = |(_, view): &(&Process, &netstack::overlay::NodeView)| view.parent == process;
-        let views = self.front.views().iter();
-        let elsewhere =
-            |(child, _): &(&Process, &netstack::overlay::NodeView)| child.node != process.node;
-        let orphans: BTreeSet<Process> = views
-            .filter(of_it)
-            .filter(elsewhere)
-            .map(|(child, _)| *child)
-            .collect();
-        let children = orphans.len();
+        let since =
+            Instant::from_micros(now.as_micros().saturating_sub(LOSS_TOLD_WITHIN.as_micros()));
+        let children = self.front.children_of(process, since).into_iter();
+        let mut children: BTreeMap<Process, bool> = children.collect();
+        children.retain(|child, _| child.node != process.node);
+        let still = |(child, has): (&Process, &bool)| has.then_some(*child);
+        let orphans: BTreeSet<Process> = children.iter().filter_map(still).collect();
+        let children = children.len();
         if process.slot > 0 {
             let text = format!(
                 "the monitoring tree lost {process}, the parent of {children} processes on other nodes"
@@ -474,13 +635,13 @@ impl Overlay {
 
     /// Which children of lost processes have another parent now.
     fn mend_losses(&mut self, now: Instant) {
-        let views = self.front.views();
+        let front = &self.front;
         let mut told = Vec::new();
         for loss in self.losses.iter_mut().filter(|loss| loss.mended.is_none()) {
             let lost = loss.process;
             loss.orphans.retain(|orphan| {
-                let view = views.get(orphan);
-                view.is_some_and(|view| view.parent == lost && !view.gone)
+                let gone = front.views().get(orphan).is_some_and(|view| view.gone);
+                !gone && front.parent_of(*orphan) == Some(lost)
             });
             if loss.orphans.is_empty() {
                 loss.mended = Some(now);
@@ -498,10 +659,16 @@ impl Overlay {
         }
     }
 
-    /// A node's newest values in the order of [`NodeMetric::DEFS`], while they are fresh.
-    pub fn values(&self, node: u32, now: Instant) -> Option<&[Option<i64>]> {
-        let row = self.rows.get(&NodeId(node))?;
-        (now.saturating_since(row.at) <= FRESH).then_some(&row.values[..])
+    /// A node's newest values, while they are fresh.
+    pub fn values(&self, node: u32, now: Instant) -> Option<&NodeRow> {
+        let row = self.rows.get(&NodeId(node));
+        row.filter(|row| row.is_fresh(now))
+    }
+
+    /// Microseconds since the tick of a node's newest values began: they are as old as that.
+    pub fn age_us(&self, row: &NodeRow, now: Instant) -> u64 {
+        let period = Micros::from_millis(self.config.period_ms).as_micros();
+        (now.as_micros()).saturating_sub(row.tick.saturating_mul(period))
     }
 
     /// Opens a stream that somebody asks for.

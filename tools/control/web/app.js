@@ -9,7 +9,7 @@ const FIRST_METRIC = "hearth_node_busy_ratio";
 const byId = (id) => document.getElementById(id);
 
 const app = {
-  nodes: [], values: [], letters: "", jobOf: [], jobs: [], events: [], seen: new Set(), metrics: [], tree: [], all: null,
+  nodes: [], values: [], letters: "", jobOf: [], drained: {}, counters: {}, jobs: [], events: [], seen: new Set(), metrics: [], tree: [], all: null,
   metric: { name: FIRST_METRIC, unit: "ratio", help: "", counter: false }, strip: { healths: {}, active: 0, loss: 0 },
   at: Date.now(), live: true, seconds: 900, custom: null, ready: false,
 
@@ -21,7 +21,7 @@ const app = {
   },
 
   columns() {
-    return { nodes: this.nodes, values: this.values, healths: [...this.letters].map((letter) => WORDS[letter] || "unknown"), jobs: this.jobOf };
+    return { nodes: this.nodes, values: this.values, healths: [...this.letters].map((letter) => WORDS[letter] || "unknown"), jobs: this.jobOf, drained: this.drained };
   },
 
   saw(numbers) { this.seen = new Set(numbers); badge(); },
@@ -61,6 +61,8 @@ function frame(kind, body) {
   // The layout belongs to the time that an update takes.
   document.body.dataset.height = String(byId("main").offsetHeight);
   document.body.dataset.updateMs = (performance.now() - began).toFixed(2);
+  // How old the values are now that they are on the screen: from the begin of the tick in which the oldest was read.
+  if (body.read) { document.body.dataset.read = String(body.read); document.body.dataset.ageMs = String(Date.now() - body.read); }
   document.body.dataset.frames = String(Number(document.body.dataset.frames || 0) + 1);
 }
 
@@ -70,6 +72,8 @@ function take(body) {
   app.letters = body.h;
   app.strip = body.strip;
   app.all = body.all || null;
+  app.counters = body.counters || {};
+  if (body.d) app.drained = body.d;
   if (body.jobs) app.jobs = body.jobs;
   if (body.job) app.jobOf = body.job;
   if (body.events) app.events = body.events;
@@ -99,7 +103,7 @@ function strip() {
   const entries = [
     ["Up", up, up ? "good" : ""], ["Busy", healths.busy || 0, ""], ["Slow", healths.slow || 0, healths.slow ? "warn" : ""],
     ["Stale", healths.stale || 0, healths.stale ? "warn" : ""], ["Lost", healths.lost || 0, healths.lost ? "bad" : ""],
-    ["Absent", (healths.absent || 0) + (healths.left || 0), ""], ["Loss", show(app.strip.loss, { unit: "ratio" }), app.strip.loss > 0.01 ? "warn" : ""],
+    ["Absent", (healths.absent || 0) + (healths.left || 0), ""], ["Drained", Object.keys(app.drained).length, Object.keys(app.drained).length ? "warn" : ""], ["Loss", show(app.strip.loss, { unit: "ratio" }), app.strip.loss > 0.01 ? "warn" : ""],
     ["Jobs", app.strip.active, ""],
   ];
   const box = byId("strip");

@@ -54,16 +54,17 @@ export class Grid {
     this.focused = 0;
   }
 
-  /** New values; only cells that look different are touched. */
-  update(values, letters, metric) {
+  /** New values; only cells that look different are touched. `drained` says why a node gets no jobs. */
+  update(values, letters, metric, drained) {
     this.values = values;
     this.letters = letters;
     this.metric = metric;
+    this.drained = drained;
     let most = metric.unit === "ratio" || (metric.unit === "seconds" && metric.counter) ? 1 : 0;
     if (!most) for (const value of values) if (value > most) most = value;
     for (let index = 0; index < this.cells.length; index += 1) {
       const value = values[index];
-      const name = `cell ${value === null || value === undefined ? "nd" : `c${step(value, most)}`} h${letters[index]}`;
+      const name = `cell ${value === null || value === undefined ? "nd" : `c${step(value, most)}`} h${letters[index]}${this.nodes[index].n in drained ? " dr" : ""}`;
       if (name !== this.classes[index]) { this.classes[index] = name; this.cells[index].className = name; }
     }
     const legend = `${metric.name}:${most}`;
@@ -76,11 +77,11 @@ export class Grid {
     const sample = (name) => el("span", { class: `cell ${name}`, "aria-hidden": "true" });
     this.legend.replaceChildren(
       el("span", {}, show(0, this.metric)), scale, el("span", {}, show(most, this.metric)),
-      el("span", {}, sample("nd"), " no data"), el("span", {}, sample("nd ht"), " slow or stale"), el("span", {}, sample("nd hl"), " lost"));
+      el("span", {}, sample("nd"), " no data"), el("span", {}, sample("nd ht"), " slow or stale"), el("span", {}, sample("nd hl"), " lost"), el("span", {}, sample("c0 dr"), " drained"));
   }
 
   label(index) {
-    return `${this.nodes[index].name}: ${show(this.values[index], this.metric)}, ${WORDS[this.letters[index]] || "unknown"}`;
+    return `${this.nodes[index].name}: ${show(this.values[index], this.metric)}, ${WORDS[this.letters[index]] || "unknown"}${this.nodes[index].n in this.drained ? ", drained" : ""}`;
   }
 
   tell(target) {

@@ -5,6 +5,7 @@ import { Grid } from "./grid.js";
 
 const ROWS_MOST = 200;
 const SPARK_TICKS = 60;
+const COUNTERS = 16;
 // A name, not an address: nothing is fetched.
 const SVG = `${"http:"}//www.w3.org/2000/svg`;
 
@@ -19,9 +20,15 @@ export function facts(pairs) {
   return list;
 }
 
-function state(word) { return el("span", { class: `state-${/^[a-z-]+$/.test(word) ? word : "other"}` }, word); }
+function state(word) {
+  const first = word.split(",")[0];
+  return el("span", { class: `state-${/^[a-z-]+$/.test(first) ? first : "other"}` }, word);
+}
 export function nodeLink(number) { return el("a", { href: `#/node/${number}` }, `n${number}`); }
 function jobLink(job) { return job ? el("a", { href: `#/job/${job}` }, String(job)) : ""; }
+
+/** What a program calls its counter. */
+function counterName(job, counter) { return (job && job.counters && job.counters[counter]) || `Counter ${counter}`; }
 
 /** A line over time: mean of the nodes, with the smallest and largest around it. */
 export class Chart {
@@ -155,16 +162,16 @@ export class Overview {
 
   /** Live values, or those at the end of a range of the past. */
   async past() {
-    if (this.app.live) { this.grid.update(this.app.values, this.app.letters, this.app.metric); return; }
+    if (this.app.live) { this.grid.update(this.app.values, this.app.letters, this.app.metric, this.app.drained); return; }
     try {
       const answer = await get(`/v1/monitor/at?${new URLSearchParams({ metric: this.app.metric.name, time: this.app.range().to })}`);
-      if (!this.app.live) this.grid.update(this.app.nodes.map((node) => answer.values[node.n] ?? null), "i".repeat(this.app.nodes.length), this.app.metric);
+      if (!this.app.live) this.grid.update(this.app.nodes.map((node) => answer.values[node.n] ?? null), "i".repeat(this.app.nodes.length), this.app.metric, {});
     } catch { /* the chart says it */ }
   }
 
   frame() {
     if (!this.app.live) return;
-    this.grid.update(this.app.values, this.app.letters, this.app.metric);
+    this.grid.update(this.app.values, this.app.letters, this.app.metric, this.app.drained);
     this.chart.frame();
   }
 
@@ -218,9 +225,9 @@ export class Nodes {
   }
 
   list() {
-    const { nodes, values, healths, jobs } = this.app.columns();
+    const { nodes, values, healths, jobs, drained } = this.app.columns();
     const words = (this.filter ? this.filter.value : "").toLowerCase().split(/[\s,]+/).filter(Boolean);
-    const rows = nodes.map((node, index) => ({ node, value: values[index], health: healths[index], job: jobs[index] }));
+    const rows = nodes.map((node, index) => ({ node, value: values[index], health: node.n in drained ? `${healths[index]}, drained` : healths[index], job: jobs[index] }));
     const has = (row, word) => row.node.name === word || row.health.includes(word) || (row.node.mac || "").includes(word)
       || (row.node.address || "").includes(word) || (word.length > 1 && row.node.name.startsWith(word)) || `job${row.job}` === word;
     return words.length ? rows.filter((row) => words.some((word) => has(row, word))) : rows;
@@ -298,7 +305,14 @@ export class NodeView {
     if (index < 0) { this.about.replaceChildren(`There is no node n${this.number}.`); return; }
     const node = this.app.nodes[index];
     const { healths, jobs } = this.app.columns();
-    this.about.replaceChildren(facts([["State", state(healths[index])], ["Job", jobLink(jobs[index])], ["Address", node.address], ["MAC", node.mac]]));
+    const why = this.app.drained[this.number];
+    const pairs = [["State", state(healths[index])], ["Job", jobLink(jobs[index])], ["Address", node.address], ["MAC", node.mac]];
+    if (why !== undefined) pairs.splice(1, 0, ["Drained", why]);
+    const job = this.app.jobs.find((known) => known.id === jobs[index]);
+    (this.app.counters[this.number] || []).forEach((value, counter) => {
+      if (value !== null) pairs.push([counterName(job, counter), String(value)]);
+    });
+    this.about.replaceChildren(facts(pairs));
     const all = this.app.all || [];
     this.values.replaceChildren(...this.app.metrics.map((metric, place) => el("tr", {}, el("td", {}, title(metric)),
       el("td", { class: "number" }, show(all[place], metric)), el("td", { class: "wide quiet" }, metric.help))));
@@ -348,7 +362,7 @@ export class Jobs {
 
 /** One job. */
 export class JobView {
-  constructor(app, id) { this.app = app; this.id = Number(id); this.chart = null; }
+  constructor(app, id) { this.app = app; this.id = Number(id); this.chart = null; this.counting = el("div"); }
 
   open(main) {
     this.about = el("div");
@@ -367,7 +381,9 @@ export class JobView {
     const ms = (us) => when(us ? us / 1000 : 0);
     const program = el("a", { href: `#/program/${encodeURIComponent(job.program)}` }, job.name);
     this.about.replaceChildren(facts([["Program", program], ["State", state(job.state)], ["Why", job.reason], ["User", job.user], ["Ranks", job.ranks], ["Nodes", nodes],
-      ["Submitted", ms(job.submitted_unix_us)], ["Started", ms(job.started_unix_us)], ["Ended", ms(job.ended_unix_us)], ["Exit status", job.exit_status]]));
+      ["Submitted", ms(job.submitted_unix_us)], ["Started", ms(job.started_unix_us)], ["Ended", ms(job.ended_unix_us)], ["Exit status", job.exit_status]]), this.counting);
+    this.job = job;
+    this.count();
     if (!this.chart && job.nodes) {
       this.chart = new Chart(this.app, job.nodes);
       this.box.replaceChildren(...this.chart.element());
@@ -375,7 +391,26 @@ export class JobView {
     if (this.chart) this.chart.load();
   }
 
-  frame(changed) { if (changed.jobs) this.reset(); else if (this.chart) this.chart.frame(); }
+  /** What its program counts: least, sum and most of the ranks. */
+  count() {
+    const of = (counter) => hostlist(this.job.nodes).map((node) => (this.app.counters[node] || [])[counter]).filter((value) => value !== null && value !== undefined);
+    const rows = [];
+    for (let counter = 0; counter < COUNTERS; counter += 1) {
+      const values = of(counter);
+      if (!values.length) continue;
+      const cells = [values.length, Math.min(...values), values.reduce((sum, value) => sum + value, 0), Math.max(...values)];
+      rows.push(el("tr", {}, el("td", {}, counterName(this.job, counter)), ...cells.map((value) => el("td", { class: "number" }, String(value)))));
+    }
+    const heads = ["Counter", "Ranks", "Least", "Sum", "Most"].map((text, index) => el("th", { scope: "col", class: index ? "number" : "" }, text));
+    this.counting.replaceChildren(...(rows.length ? [el("table", { id: "counters" }, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows))] : []));
+  }
+
+  frame(changed) {
+    if (changed.jobs) { this.reset(); return; }
+    if (this.job && this.app.live) this.count();
+    if (this.chart) this.chart.frame();
+  }
+
   close() { if (this.chart) this.chart.close(); }
 }
 

@@ -9,7 +9,7 @@ use netstack::ids::BootEpoch;
 use netstack::time::Instant;
 use netstack::wire::key::Key;
 
-use super::Node;
+use super::{Node, TICK};
 use crate::agent::overlay::Identity;
 use crate::monitor::collector::Sources;
 use crate::time;
@@ -18,8 +18,12 @@ impl Node {
     /// Does what the overlay has due: after everything that a job waits for.
     pub(super) fn monitor(&mut self) {
         let now = time::now();
+        if !self.overlay.is_due(now) {
+            return;
+        }
+        let was_at_work = self.overlay.is_at_work();
         let (card, stack) = self.stack.counters();
-        let (overlay, footprint) = self.overlay.figures();
+        let overlay = self.overlay.figures();
         let mut sources = Sources {
             endpoint: self.endpoint.as_ref(),
             casts: self.casts.vitals(),
@@ -29,10 +33,16 @@ impl Node {
             stack,
             job: self.overlay.job(),
             overlay,
-            footprint,
         };
         let (stack, buffer) = (&mut self.stack, &mut self.buffer);
         self.overlay.transmit(now, stack, buffer, &mut sources);
+        // That nothing is left is said at once: nobody has to wait for the next heartbeat to know.
+        if was_at_work
+            && !self.overlay.is_at_work()
+            && let Some(endpoint) = &mut self.endpoint
+        {
+            endpoint.hasten_heartbeat(now, TICK);
+        }
     }
 
     /// Takes part in the monitoring overlay from now on.

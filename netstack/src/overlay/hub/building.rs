@@ -43,6 +43,11 @@ impl Transfer {
         self.entries.len().div_ceil(BUILD_ENTRIES).max(1) as u16
     }
 
+    /// Bytes of the list.
+    pub fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<BuildEntry>() + size_of::<Transfer>()
+    }
+
     pub fn is_done(&self) -> bool {
         self.wanted >= self.parts()
     }

@@ -7,9 +7,8 @@
 //! - `reducing`: streams, open ticks, what is passed on.
 //! - `leaving`: the tree is taken down.
 //!
-//! Invariant: what a hub keeps is bounded by its fan-in times the metrics of its streams: at most
-//! [`MAX_CHILDREN`](super::MAX_CHILDREN) links, [`MAX_STREAMS`](super::stream::MAX_STREAMS) streams with
-//! [`reducing::MAX_OPEN_TICKS`] ticks of [`MAX_TICK_BYTES`](super::stream::MAX_TICK_BYTES) each.
+//! Invariant: what a hub keeps is bounded, in links ([`Room::children`]) and in bytes of open ticks ([`Room::ticks`]); see
+//! [`super::room`].
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -20,6 +19,7 @@ use super::message::{
     Process, Standing,
 };
 use super::metric::OverlayMetric;
+use super::room::{CHILD_BYTES, STREAM_BYTES};
 use super::section::Section;
 use super::stream::StreamId;
 use super::uplink::Io;
@@ -40,6 +40,28 @@ pub(super) use leaving::Leaving;
 pub(super) use reducing::{Flushed, Values};
 
 use reducing::Stream;
+
+/// How much a hub may keep.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Most children.
+    pub children: usize,
+    /// Most bytes of ticks that are open, or to be passed on.
+    pub ticks: usize,
+}
+
+impl Room {
+    /// Of a communication process in a node's kernel.
+    pub const OF_CP: Room = Room {
+        children: super::MAX_CHILDREN,
+        ticks: super::room::TICKS_BYTES,
+    };
+    /// Of a front end, which has a whole machine.
+    pub const OF_FRONT_END: Room = Room {
+        children: super::MAX_FRONT_END_CHILDREN,
+        ticks: usize::MAX,
+    };
+}
 
 /// BEATs until candidates are told again.
 const KIN_EVERY: u32 = 8;
@@ -81,6 +103,10 @@ impl Marks {
         (word * 64) as u16 + bit as u16
     }
 }
+
+/// Bytes of a child's record, without the streams that it knows.
+#[cfg(test)]
+pub(super) const CHILD_SIZE: usize = size_of::<Child>();
 
 /// A child.
 #[derive(Clone, Debug)]
@@ -127,34 +153,40 @@ impl Child {
 pub(super) struct Hub {
     me: Process,
     height: u8,
-    capacity: usize,
+    room: Room,
     children: BTreeMap<Process, Child>,
     places: Marks,
     transfers: Vec<Transfer>,
     streams: Vec<Stream>,
+    /// Bytes of open ticks and of what is to be passed on.
+    held: usize,
     /// Where children go when this process is lost.
     pub kin: Vec<Candidate>,
     next_census: Instant,
     acted_at: Instant,
     /// Ticks that are to be passed on.
-    pub flushed: VecDeque<Flushed>,
+    flushed: VecDeque<Flushed>,
     /// News of children for the front end.
     pub entries: VecDeque<CensusEntry>,
     /// Samples given up here.
     pub dropped: u64,
     /// From the begin of the last tick until it was passed on.
     pub lag_us: u32,
+    /// When the last ticks began that were passed on, and the most that one of them took here beyond its slowest child.
+    level: (u64, u32),
     /// Ticks passed on.
     pub forwarded: u64,
     pub leaving: Option<Leaving>,
 }
 
 impl Hub {
-    pub fn new(me: Process, height: u8, capacity: usize, io: &mut Io<'_>) -> Self {
+    pub fn new(me: Process, height: u8, room: Room, io: &mut Io<'_>) -> Self {
         Hub {
             me,
             height,
-            capacity,
+            room,
+            held: 0,
+            level: (0, 0),
             children: BTreeMap::new(),
             places: Marks::default(),
             transfers: Vec::new(),
@@ -191,7 +223,8 @@ impl Hub {
     pub fn room(&self) -> u16 {
         match self.leaving {
             None => self
-                .capacity
+                .room
+                .children
                 .saturating_sub(self.children.len())
                 .min(usize::from(u16::MAX)) as u16,
             Some(_) => 0,
@@ -213,6 +246,22 @@ impl Hub {
     /// What is kept, in entries: links, transfers, ticks, values to be passed on.
     pub fn kept(&self) -> usize {
         self.children.len() + self.transfers.len() + self.open_ticks() + self.flushed.len()
+    }
+
+    /// Bytes that are held, as counted against the bounds of [`super::room`].
+    pub fn bytes(&self) -> usize {
+        let lists = self.transfers.iter().map(Transfer::bytes);
+        self.held
+            + self.children.len() * CHILD_BYTES
+            + self.streams.len() * STREAM_BYTES
+            + lists.sum::<usize>()
+    }
+
+    /// The next tick, or part of one, that is to be passed on.
+    pub fn next_flushed(&mut self) -> Option<Flushed> {
+        let flushed = self.flushed.pop_front()?;
+        self.held -= flushed.held;
+        Some(flushed)
     }
 
     /// A child asks to be taken. `open`: this process has a parent, or will have its first.
@@ -241,7 +290,7 @@ impl Hub {
             AttachAnswer::Gone
         } else if !open || clock.overlay(io.now).is_none() {
             AttachAnswer::Loose
-        } else if known.is_none() && self.children.len() >= self.capacity {
+        } else if known.is_none() && self.children.len() >= self.room.children {
             AttachAnswer::Full
         } else {
             self.take_child(io, from, attach);
@@ -255,7 +304,7 @@ impl Hub {
             link: attach.link,
             answer,
             index: child.map_or(0, |child| child.index),
-            places: self.capacity.min(super::MAX_CHILDREN) as u16,
+            places: self.room.children.min(super::MAX_CHILDREN) as u16,
             echo: attach.time,
             overlay: clock.overlay(io.now).unwrap_or(0),
             kin: child.map_or_else(Vec::new, |_| self.kin.clone()),
@@ -270,7 +319,7 @@ impl Hub {
         attach: Attach,
     ) {
         if self.children.contains_key(&process) {
-            self.lose_child(process);
+            self.lose_child(io, process);
         }
         let index = self.places.first_free();
         self.places.set(index);
@@ -299,7 +348,7 @@ impl Hub {
         };
         // One that had another parent before: the front end is to know soon where it is now.
         if attach.link > 1 {
-            self.entries.push_back(child.entry(process, self.me, false));
+            self.tell_of(io, child.entry(process, self.me, false));
         }
         self.children.insert(process, child);
         self.transfers
@@ -307,11 +356,19 @@ impl Hub {
     }
 
     /// A child is gone: its last word goes to the front end, and nobody waits for it.
-    fn lose_child(&mut self, process: Process) {
+    fn lose_child(&mut self, io: &mut Io<'_>, process: Process) {
         if let Some(child) = self.children.remove(&process) {
             self.places.clear(child.index);
             self.forget_place(child.index);
-            self.entries.push_back(child.entry(process, self.me, true));
+            self.tell_of(io, child.entry(process, self.me, true));
+        }
+    }
+
+    /// Something is to be told to the front end soon. Twice as much as there may be children finds room.
+    fn tell_of(&mut self, io: &mut Io<'_>, entry: CensusEntry) {
+        match self.entries.len() < 2 * self.room.children {
+            true => self.entries.push_back(entry),
+            false => io.count(OverlayMetric::Overflowed, 1),
         }
     }
 
@@ -471,7 +528,7 @@ impl Hub {
             .collect();
         for process in lost {
             io.count(OverlayMetric::ChildrenLost, 1);
-            self.lose_child(process);
+            self.lose_child(io, process);
         }
     }
 

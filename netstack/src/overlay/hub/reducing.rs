@@ -15,6 +15,7 @@ use crate::overlay::clock::Clock;
 use crate::overlay::filter::{Acc, Filter};
 use crate::overlay::message::{Message, Process};
 use crate::overlay::metric::OverlayMetric;
+use crate::overlay::room;
 use crate::overlay::section::{self, Body, ROWS_ROOM, Row, Section};
 use crate::overlay::stream::{MAX_STREAMS, Scope, StreamId, StreamSpec, Sync};
 use crate::overlay::uplink::Io;
@@ -26,6 +27,8 @@ pub const MAX_OPEN_TICKS: usize = 4;
 const MAX_REMEMBERED: usize = 2 * MAX_STREAMS;
 /// How long values that come too late wait for others.
 const LATE_HOLD: Micros = Micros::from_millis(5);
+/// Bytes of the marks of a tick's children, with what a block of the heap takes.
+const MARKS_BYTES: usize = crate::overlay::MAX_CHILDREN / 8 + 64;
 /// A tick number that lies further ahead of the clock is not believed.
 const AHEAD: u64 = 2;
 
@@ -47,6 +50,8 @@ pub(in crate::overlay) struct Flushed {
     /// No more of it is expected.
     pub ends: bool,
     pub values: Values,
+    /// Bytes that it holds, by [`room`].
+    pub held: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -56,7 +61,13 @@ struct Tick {
     values: Values,
     /// Bytes of the rows as they are sent.
     bytes: usize,
+    /// Bytes that it holds, by [`room`].
+    held: usize,
     reported: Marks,
+    /// From its begin until the last child so far had submitted it or passed it on, by that child.
+    slowest_us: u32,
+    /// Every child that is waited for has sent it.
+    complete: bool,
     /// When it is passed on at the latest.
     deadline: Instant,
     /// It was passed on before: this is the rest.
@@ -210,7 +221,15 @@ impl Hub {
             return;
         };
         let number = section.tick;
-        let place = self.tick_place(io, at, number, clock);
+        let Some(place) = self.tick_place(io, at, (number, &section.body), clock) else {
+            self.dropped += u64::from(samples);
+            io.count(OverlayMetric::OverBound, samples.into());
+            return;
+        };
+        let lag_us = self
+            .children
+            .get(&process)
+            .map(|child| child.standing.lag_us);
         let tick = &mut self.streams[at].ticks[place];
         let covers = match &section.body {
             Body::Reduced(0, _) => section.covers,
@@ -219,6 +238,7 @@ impl Hub {
         };
         if section.last {
             tick.reported.set(index);
+            tick.slowest_us = tick.slowest_us.max(lag_us.unwrap_or(0));
         }
         match (section.body, &mut tick.values) {
             (Body::Reduced(first, theirs), Values::Reduced(ours)) => {
@@ -233,7 +253,8 @@ impl Hub {
             _ => {}
         }
         if section.last && self.is_complete(at, place) {
-            self.streams[at].ticks[place].deadline = io.now;
+            let tick = &mut self.streams[at].ticks[place];
+            (tick.deadline, tick.complete) = (io.now, true);
         }
     }
 
@@ -259,20 +280,34 @@ impl Hub {
         inside && spec.filter.code() == section.filter
     }
 
-    /// The place of a tick among the open ones; it is opened if need be.
-    fn tick_place(&mut self, io: &mut Io<'_>, at: usize, number: u64, clock: &Clock) -> usize {
-        if let Some(place) = self.streams[at]
-            .ticks
-            .iter()
-            .position(|tick| tick.number == number)
-        {
-            return place;
+    /// The place of a tick among the open ones, with room for what is to be merged into it; it is opened if need be.
+    /// None: there is no room.
+    fn tick_place(
+        &mut self,
+        io: &mut Io<'_>,
+        at: usize,
+        (number, body): (u64, &Body),
+        clock: &Clock,
+    ) -> Option<usize> {
+        let more = match body {
+            Body::Rows(rows) => rows.iter().map(room::row_bytes).sum(),
+            Body::Reduced(..) => 0,
+        };
+        let mut ticks = self.streams[at].ticks.iter();
+        if let Some(place) = ticks.position(|tick| tick.number == number) {
+            return self.has_room(more).then_some(place);
         }
+        let spec = self.streams[at].spec.as_ref()?;
+        let held = room::tick_bytes(spec, size_of::<Tick>() + MARKS_BYTES);
+        if !self.has_room(held + more) {
+            return None;
+        }
+        self.held += held;
         if self.streams[at].ticks.len() >= MAX_OPEN_TICKS
             && let Some(oldest) = self.streams[at].ticks.pop_front()
         {
             io.count(OverlayMetric::Forced, 1);
-            self.note_lag(at, oldest.number, io.now, clock);
+            self.note_lag(io, at, &oldest, clock);
             self.pass_on(at, oldest);
         }
         let height = u64::from(self.height);
@@ -300,12 +335,19 @@ impl Hub {
             covers: 0,
             values,
             bytes: 0,
+            held,
             reported: Marks::default(),
+            slowest_us: 0,
+            complete: false,
             deadline,
             late,
         };
         stream.ticks.insert(place, tick);
-        place
+        Some(place)
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        bytes <= self.room.ticks.saturating_sub(self.held)
     }
 
     /// Rows are passed on as soon as a frame is full; one is kept back, for the end of the tick.
@@ -322,15 +364,21 @@ impl Hub {
             } else {
                 Vec::new()
             };
+            let memory = room::row_bytes(&row);
             rows.push(row);
             tick.covers += 1;
             tick.bytes += size;
+            tick.held += memory;
+            self.held += memory;
             if full {
                 tick.bytes = size;
                 let covers = ready.len() as u32;
                 tick.covers -= covers;
+                // What it takes to be open stays with the tick.
+                let held = ready.iter().map(room::row_bytes).sum();
+                tick.held -= held;
                 let number = tick.number;
-                self.queue(at, number, covers, Values::Rows(ready), false);
+                self.queue(at, (number, covers, held), Values::Rows(ready), false);
             }
         }
     }
@@ -362,7 +410,8 @@ impl Hub {
             for place in 0..self.streams[at].ticks.len() {
                 self.streams[at].ticks[place].reported.clear(index);
                 if self.is_complete(at, place) {
-                    self.streams[at].ticks[place].deadline = Instant::ZERO;
+                    let tick = &mut self.streams[at].ticks[place];
+                    (tick.deadline, tick.complete) = (Instant::ZERO, true);
                 }
             }
         }
@@ -376,10 +425,9 @@ impl Hub {
                     place += 1;
                     continue;
                 }
-                let number = tick.number;
                 if let Some(tick) = self.streams[at].ticks.remove(place) {
                     if !tick.late {
-                        self.note_lag(at, number, io.now, clock);
+                        self.note_lag(io, at, &tick, clock);
                     }
                     self.pass_on(at, tick);
                 }
@@ -396,17 +444,34 @@ impl Hub {
         }
     }
 
-    fn note_lag(&mut self, at: usize, number: u64, now: Instant, clock: &Clock) {
+    /// Notes how late a tick is passed on, and how much of that is this process's: what it took beyond its slowest child, or
+    /// beyond the wait for one that did not send it in time.
+    fn note_lag(&mut self, io: &mut Io<'_>, at: usize, tick: &Tick, clock: &Clock) {
         let stream = &mut self.streams[at];
-        let (Some(overlay), Some(spec)) = (clock.overlay(now), &stream.spec) else {
+        let (Some(overlay), Some(spec)) = (clock.overlay(io.now), &stream.spec) else {
             return;
         };
-        let begin = number.saturating_mul(spec.period.0);
-        if number <= overlay / spec.period.0 + AHEAD {
-            stream.passed = stream.passed.max(Some(number));
-            self.lag_us = overlay.saturating_sub(begin).min(u64::from(u32::MAX)) as u32;
-            self.forwarded += 1;
+        let begin = tick.number.saturating_mul(spec.period.0);
+        if tick.number > overlay / spec.period.0 + AHEAD {
+            return;
         }
+        stream.passed = stream.passed.max(Some(tick.number));
+        self.lag_us = overlay.saturating_sub(begin).min(u64::from(u32::MAX)) as u32;
+        self.forwarded += 1;
+        let own = match tick.complete {
+            true => self.lag_us.saturating_sub(tick.slowest_us),
+            false => {
+                let beyond = io.now.saturating_since(tick.deadline).as_micros();
+                beyond.min(u64::from(u32::MAX)) as u32
+            }
+        };
+        let most = match self.level.0 == begin {
+            true => self.level.1.max(own),
+            false => own,
+        };
+        self.level = (begin, most);
+        io.counters
+            .set(OverlayMetric::Level as usize, u64::from(most));
     }
 
     fn pass_on(&mut self, at: usize, tick: Tick) {
@@ -418,15 +483,24 @@ impl Hub {
             Values::Reduced(accs) => tick.covers == 0 && accs.iter().all(|acc| acc.count == 0),
             Values::Rows(rows) => rows.is_empty(),
         };
-        if !empty {
-            self.queue(at, tick.number, tick.covers, tick.values, true);
+        match empty {
+            false => self.queue(at, (tick.number, tick.covers, tick.held), tick.values, true),
+            true => self.held -= tick.held,
         }
     }
 
-    fn queue(&mut self, at: usize, tick: u64, covers: u32, values: Values, ends: bool) {
+    /// Puts a tick, the back ends it covers and the bytes it holds among those to be passed on.
+    fn queue(
+        &mut self,
+        at: usize,
+        (tick, covers, held): (u64, u32, usize),
+        values: Values,
+        ends: bool,
+    ) {
         let stream = &self.streams[at];
         let Some(spec) = &stream.spec else {
             self.dropped += u64::from(covers);
+            self.held -= held;
             return;
         };
         self.flushed.push_back(Flushed {
@@ -437,6 +511,7 @@ impl Hub {
             metrics: spec.metrics.len() as u8,
             ends,
             values,
+            held,
         });
     }
 

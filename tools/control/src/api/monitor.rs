@@ -38,7 +38,7 @@ use utoipa_axum::routes;
 
 use super::Refusal;
 use crate::hostlist;
-use crate::monitor::picture::{Health, JobNow};
+use crate::monitor::picture::{Health, JobNow, NodeNow, Picture};
 use crate::monitor::{Monitor, Shown};
 
 /// Span of a question that does not say: a quarter of an hour.
@@ -114,6 +114,12 @@ pub struct NodeView {
     pub mac: String,
     /// Address of its control traffic.
     pub address: Option<String>,
+    /// Why it gets no jobs, if it is drained.
+    #[serde(default)]
+    pub drained: Option<String>,
+    /// Counters that its program has set, by their numbers; empty without any.
+    #[serde(default)]
+    pub counters: Vec<Option<i64>>,
     /// Its values by the order of the metrics, in base units, counters as rates; `null`: no data.
     pub values: Vec<Option<f64>>,
 }
@@ -123,6 +129,9 @@ pub struct NodeView {
 pub struct Now {
     /// Milliseconds since 1970.
     pub at_ms: u64,
+    /// Milliseconds since 1970 at which the oldest of the nodes' values were read; `null`: they are those of heartbeats.
+    #[serde(default)]
+    pub read_ms: Option<u64>,
     /// Version of control.
     pub version: String,
     /// Widths of the fat tree from the leaves up; empty: one switch.
@@ -160,18 +169,21 @@ pub fn healths(shown: &Shown) -> BTreeMap<String, usize> {
 async fn now(State(monitor): State<Arc<Monitor>>) -> Json<Now> {
     let shown = monitor.now();
     let picture = &shown.picture;
-    let node = |(node, values): (&crate::monitor::picture::NodeNow, &Vec<Option<f64>>)| NodeView {
+    let node = |(node, values): (&NodeNow, &Vec<Option<f64>>)| NodeView {
         node: node.node,
         name: hostlist::name(node.node),
         health: node.health,
         job: node.job,
         mac: node.mac.clone(),
         address: node.address.clone(),
+        drained: node.drained.clone(),
+        counters: node.counters.clone(),
         values: values.clone(),
     };
     let (trouble, lost_ticks) = monitor.trouble();
     Json(Now {
         at_ms: picture.at_ms,
+        read_ms: picture.read_ms,
         version: monitor.setup().version.clone(),
         tree: monitor.setup().tree.clone(),
         metrics: monitor.metrics().iter().map(MetricInfo::from).collect(),
@@ -561,6 +573,52 @@ async fn metrics(State(monitor): State<Arc<Monitor>>) -> Response {
             }
         }
     }
+    further_metrics(&mut text, picture);
     let head = [(header::CONTENT_TYPE, openmetrics::CONTENT_TYPE)];
     (head, text.finish()).into_response()
+}
+
+/// What not every node has: drained marks, sums over all nodes, values of further collectors, counters of programs.
+fn further_metrics(text: &mut openmetrics::Text, picture: &Picture) {
+    let help = "1 for a node that gets no jobs.";
+    text.family("hearth_node_drained", Kind::Gauge, "", help);
+    for node in &picture.nodes {
+        let value = f64::from(u8::from(node.drained.is_some()));
+        text.sample(&[("node", &hostlist::name(node.node))], value);
+    }
+    for further in &picture.further {
+        let kind = match further.counter {
+            true => Kind::Counter,
+            false => Kind::Gauge,
+        };
+        text.family(&further.name, kind, &further.unit, &further.help);
+        for (node, value) in &further.values {
+            match node {
+                Some(node) => text.sample(&[("node", &hostlist::name(*node))], *value),
+                None => text.sample(&[], *value),
+            }
+        }
+    }
+    let nodes = picture
+        .nodes
+        .iter()
+        .filter(|node| !node.counters.is_empty());
+    let nodes: Vec<&NodeNow> = nodes.collect();
+    if nodes.is_empty() {
+        return;
+    }
+    let help = "Counters that programs set, by the names that they gave them.";
+    text.family("hearth_program_counter", Kind::Gauge, "", help);
+    for node in nodes {
+        let (name, job) = (hostlist::name(node.node), node.job.unwrap_or(0).to_string());
+        let job_now = picture.jobs.iter().find(|known| Some(known.id) == node.job);
+        for (index, value) in node.counters.iter().enumerate() {
+            if let Some(value) = value {
+                let given = job_now.and_then(|job| job.counters.get(index));
+                let counter = given.cloned().unwrap_or_else(|| index.to_string());
+                let labels = [("node", &name[..]), ("job", &job), ("counter", &counter)];
+                text.sample(&labels, *value as f64);
+            }
+        }
+    }
 }

@@ -226,8 +226,13 @@ impl View {
             .map(|(word, count)| format!("{count} {word}"))
             .collect();
         let loss = self.now.loss * 100.0;
+        let drained = self.now.nodes.iter().filter(|node| node.drained.is_some());
+        let drained = match drained.count() {
+            0 => String::new(),
+            count => format!(" ({count} drained)"),
+        };
         format!(
-            "{}; {} jobs; loss {loss:.1} %",
+            "{}{drained}; {} jobs; loss {loss:.1} %",
             if counts.is_empty() {
                 "no nodes".into()
             } else {
@@ -245,13 +250,23 @@ impl View {
         for node in self.rows() {
             rows.add_row([
                 crate::output::plain(&node.name),
-                node.health.word().to_string(),
+                state(node),
                 table::or_dash(node.job),
                 metric.map_or_else(String::new, |metric| shown(self.value(node), metric)),
             ]);
         }
         format!("{}\n{}", self.strip(), table::text(&rows))
     }
+}
+
+/// How a node does, and whether it gets jobs.
+fn state(node: &NodeView) -> String {
+    let drained = if node.drained.is_some() {
+        ", drained"
+    } else {
+        ""
+    };
+    format!("{}{drained}", node.health.word())
 }
 
 /// A value in the words of its metric.
@@ -311,11 +326,14 @@ mod tests {
             job: (number == 3).then_some(7),
             mac: String::new(),
             address: None,
+            drained: (number == 3).then(|| "disk\x1b".into()),
+            counters: Vec::new(),
             values: vec![(number != 2).then_some(f64::from(number) * 1e6)],
         };
         View {
             now: Now {
                 at_ms: 1,
+                read_ms: None,
                 version: "0".into(),
                 tree: vec![4, 2],
                 metrics: vec![metric],
@@ -342,6 +360,10 @@ mod tests {
         let text = view(4).text();
         assert!(text.contains("no data") && text.contains("0 B"), "{text}");
         assert!(text.contains("3 MB") && !text.contains('\x1b'), "{text}");
+        assert!(
+            text.contains("idle, drained") && text.contains("(1 drained)"),
+            "{text}"
+        );
     }
 
     #[test]

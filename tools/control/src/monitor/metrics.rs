@@ -78,8 +78,8 @@ fn stored(value: u64) -> Option<i64> {
     Some(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// A node's values, as the store has them. `row`: what came through the overlay, in the order of [`NodeMetric`], if that
-/// is fresh.
+/// A node's values, as the store has them. `row`: what came through the overlay, in the order of [`NodeMetric`] and then more,
+/// if that is fresh.
 pub fn values(known: &Known, row: Option<&[Option<i64>]>) -> Vec<Option<i64>> {
     let own = [
         known.busy_ppm,
@@ -88,7 +88,7 @@ pub fn values(known: &Known, row: Option<&[Option<i64>]>) -> Vec<Option<i64>> {
         stored(known.warm_pages.saturating_mul(PAGE_BYTES)),
         stored(known.silent_us),
     ];
-    let of_node: Vec<Option<i64>> = match row.filter(|row| row.len() == NodeMetric::COUNT) {
+    let of_node: Vec<Option<i64>> = match row.and_then(|row| row.get(..NodeMetric::COUNT)) {
         Some(row) => row.to_vec(),
         None => heartbeat(&known.vitals),
     };

@@ -89,8 +89,27 @@ pub struct NodeNow {
     pub mac: String,
     /// Address of its control traffic.
     pub address: Option<String>,
+    /// Why it gets no jobs, if it is drained.
+    pub drained: Option<String>,
     /// Values as the store has them; empty without any.
     pub values: Vec<Option<i64>>,
+    /// Counters that its program has set, by their numbers; empty without any.
+    pub counters: Vec<Option<i64>>,
+}
+
+/// Values beside those that every node has: of a collector that some nodes run, or sums over all nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Further {
+    /// Its name in OpenMetrics text.
+    pub name: String,
+    /// Whether it only grows.
+    pub counter: bool,
+    /// Its base unit; empty for plain counts.
+    pub unit: String,
+    /// One sentence.
+    pub help: String,
+    /// The node, None: all together; and the value in the base unit.
+    pub values: Vec<(Option<u32>, f64)>,
 }
 
 /// A job, without the reports of its ranks.
@@ -126,6 +145,9 @@ pub struct JobNow {
     pub expected_start_unix_us: Option<u64>,
     /// Highest exit status of its ranks.
     pub exit_status: Option<i32>,
+    /// Names that its program gave to its counters, in their order.
+    #[serde(default)]
+    pub counters: Vec<String>,
 }
 
 impl From<&JobInfo> for JobNow {
@@ -146,6 +168,7 @@ impl From<&JobInfo> for JobNow {
             ended_unix_us: info.ended_unix_us,
             expected_start_unix_us: info.expected_start_unix_us,
             exit_status: info.exit_status,
+            counters: Vec::new(),
         }
     }
 }
@@ -167,6 +190,10 @@ pub struct Picture {
     pub sent: u64,
     /// Of these, repetitions.
     pub repeated: u64,
+    /// Milliseconds since 1970 at which the oldest of the nodes' values were read, of those that came through the overlay.
+    pub read_ms: Option<u64>,
+    /// What only `/metrics` has.
+    pub further: Vec<Further>,
 }
 
 /// Most jobs in a picture.

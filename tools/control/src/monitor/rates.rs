@@ -118,7 +118,9 @@ mod tests {
             boot,
             mac: String::new(),
             address: None,
+            drained: None,
             values,
+            counters: Vec::new(),
         };
         Picture {
             nodes: vec![node],

@@ -10,17 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netstack::control::{NodeState, NodeStatus};
+use netstack::overlay::{MetricId, NodeMetric};
 use netstack::time::Instant;
 
 use super::Monitor;
 use super::metrics::{self, Known};
 use super::picture::{
-    EVENTS_MAX, Health, JOBS_MAX, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US,
+    EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US,
 };
 use crate::api::types::{JobInfo, JobState};
 use crate::clock;
 use crate::control::{Core, Shared};
 use crate::events::mac_text;
+use crate::overlay::{NodeRow, view};
 
 /// Time between two pictures, in microseconds.
 const PERIOD_US: u64 = 1_000_000;
@@ -66,6 +68,52 @@ pub async fn run(shared: Arc<Shared>, monitor: Arc<Monitor>) {
     }
 }
 
+/// Why a node gets no jobs.
+fn drained(core: &Core, node: u32) -> Option<String> {
+    core.runner
+        .drained(node)
+        .map(|drained| drained.reason.clone())
+}
+
+/// Sums over all nodes that are not the sum of a metric of each, and values of collectors that some nodes run.
+fn further(core: &Core, now: Instant) -> Vec<Further> {
+    let mut further = Vec::new();
+    let mut add = |metric: MetricId, values: Vec<(Option<u32>, i128)>| {
+        let Some(described) = view::described(metric).filter(|_| !values.is_empty()) else {
+            return;
+        };
+        let scale = f64::from(described.scale);
+        let values = values.into_iter();
+        further.push(Further {
+            values: values
+                .map(|(node, value)| (node, value as f64 / scale))
+                .collect(),
+            name: described.name,
+            counter: described.counter,
+            unit: described.unit.to_string(),
+            help: described.help,
+        });
+    };
+    let is_call =
+        |metric: &MetricId| (MetricId::FIRST_CALL..MetricId::FIRST_AUXILIARY).contains(&metric.0);
+    for (metric, sum) in &core.overlay.totals().sums {
+        if is_call(metric) {
+            add(*metric, vec![(None, *sum)]);
+        }
+    }
+    for collector in core.overlay.collectors() {
+        for (place, metric) in collector.metrics.iter().enumerate() {
+            let fresh = collector.rows.iter().filter(|(_, row)| row.is_fresh(now));
+            let value = |(node, row): (&netstack::ids::NodeId, &NodeRow)| {
+                let value = row.values.get(place).copied().flatten()?;
+                Some((Some(node.0), i128::from(value)))
+            };
+            add(*metric, fresh.filter_map(value).collect());
+        }
+    }
+    further
+}
+
 impl Sampler {
     /// With the jobs that memory remembers.
     pub fn begin(core: &Core) -> Self {
@@ -96,9 +144,13 @@ impl Sampler {
             .map(|event| (*event).clone())
             .collect();
         let (jobs, active_jobs) = self.jobs(core);
+        let at_us = clock::unix_us();
+        let (nodes, age_us) = self.nodes(core, now);
         Picture {
-            at_ms: clock::unix_us() / 1_000,
-            nodes: self.nodes(core, now),
+            at_ms: at_us / 1_000,
+            nodes,
+            read_ms: age_us.map(|age| at_us.saturating_sub(age) / 1_000),
+            further: further(core, now),
             jobs,
             active_jobs,
             events,
@@ -139,7 +191,8 @@ impl Sampler {
         (jobs, self.active.len())
     }
 
-    fn nodes(&mut self, core: &Core, now: Instant) -> Vec<NodeNow> {
+    /// The nodes, and the age in microseconds of the oldest values that came through the overlay.
+    fn nodes(&mut self, core: &Core, now: Instant) -> (Vec<NodeNow>, Option<u64>) {
         let mut warm: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for row in core.ledger.warm.iter() {
             let (programs, pages) = warm.entry(row.node).or_default();
@@ -153,19 +206,24 @@ impl Sampler {
             boot: 0,
             mac: mac_text(machine.mac),
             address: machine.address.map(|address| address.to_string()),
+            drained: drained(core, machine.node),
             values: Vec::new(),
+            counters: Vec::new(),
         };
         let listed = core
             .table
             .machines()
             .map(|machine| (machine.node, absent(machine)));
         let mut nodes: BTreeMap<u32, NodeNow> = listed.collect();
+        let mut oldest = None;
         for status in core.endpoint.nodes() {
             let kept = warm.get(&status.node.0).copied().unwrap_or_default();
-            nodes.insert(status.node.0, self.node(core, &status, now, kept));
+            let (node, age) = self.node(core, &status, now, kept);
+            nodes.insert(status.node.0, node);
+            oldest = oldest.max(age);
         }
         self.before.retain(|node, _| nodes.contains_key(node));
-        nodes.into_values().collect()
+        (nodes.into_values().collect(), oldest)
     }
 
     fn node(
@@ -174,7 +232,7 @@ impl Sampler {
         status: &NodeStatus,
         now: Instant,
         warm: (u64, u64),
-    ) -> NodeNow {
+    ) -> (NodeNow, Option<u64>) {
         let node = status.node.0;
         let job = core.runner.job_of(node);
         let silent_us = now
@@ -198,19 +256,25 @@ impl Sampler {
             warm_programs: warm.0,
             warm_pages: warm.1,
         };
-        NodeNow {
+        let row = core.overlay.values(node, now).filter(|_| present);
+        let values = row.map(|row| &row.values[..]);
+        let counters = values.and_then(|values| values.get(NodeMetric::COUNT..));
+        let counters = counters.filter(|counters| counters.iter().any(Option::is_some));
+        let shown = NodeNow {
             node,
             health,
             job: job.filter(|_| status.state == NodeState::Up),
             boot: status.epoch.0,
             mac: mac_text(status.mac),
             address: Some(status.addr.to_string()),
-            values: if present {
-                metrics::values(&known, core.overlay.values(node, now))
-            } else {
-                Vec::new()
+            drained: drained(core, node),
+            values: match present {
+                true => metrics::values(&known, values),
+                false => Vec::new(),
             },
-        }
+            counters: counters.map_or_else(Vec::new, <[_]>::to_vec),
+        };
+        (shown, row.map(|row| core.overlay.age_us(row, now)))
     }
 
     /// Parts in a million of the time between the last two heartbeats that the node was not halted.

@@ -2,7 +2,9 @@
 //!
 //! Key type: [`View`]. Invariant: a copy; nothing here refers to the control state.
 
-use netstack::overlay::{Acc, MetricId, OverlayMetric, Process, Reduced, Scope};
+use netstack::overlay::{
+    Acc, MetricId, MetricKind, OverlayMetric, Process, ProfileMetric, Reduced, Scope,
+};
 use netstack::time::{Instant, Micros};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -166,8 +168,11 @@ pub struct BooksView {
 pub struct LossView {
     /// Who.
     pub process: String,
-    /// Its children on other nodes.
+    /// All that it was the parent of on other nodes.
     pub children: u32,
+    /// Of these, those that have no other parent yet.
+    #[serde(default)]
+    pub orphans: u32,
     /// When it was told, in milliseconds ago.
     pub ago_ms: f64,
     /// From then until all of these had another parent.
@@ -185,6 +190,9 @@ pub struct Delay {
     pub attached: u32,
     /// From its begin until control had it, in microseconds.
     pub handed_us: u64,
+    /// Of this, what it took in control beyond the slowest process below, or beyond the wait for one that was late.
+    #[serde(default)]
+    pub level_us: u64,
 }
 
 /// What a node keeps.
@@ -338,6 +346,7 @@ impl Overlay {
         let view = |loss: &super::Loss| LossView {
             process: loss.process.to_string(),
             children: u32::try_from(loss.children).unwrap_or(u32::MAX),
+            orphans: u32::try_from(loss.orphans.len()).unwrap_or(u32::MAX),
             ago_ms: ms(now.saturating_since(loss.at)),
             mended_ms: loss
                 .mended
@@ -353,36 +362,77 @@ impl Overlay {
     }
 }
 
-/// The name of a metric in base units, and raw units in one of these.
-pub fn name_of(metric: MetricId) -> Option<(String, u32)> {
+/// A metric as people and other systems see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// Its name in base units.
+    pub name: String,
+    /// Whether it only grows.
+    pub counter: bool,
+    /// Its base unit; empty for plain counts.
+    pub unit: &'static str,
+    /// Raw units in one base unit.
+    pub scale: u32,
+    /// One sentence.
+    pub help: String,
+}
+
+/// What is known of a metric by its number.
+pub fn described(metric: MetricId) -> Option<Described> {
     let tables = [
         &netstack::overlay::NodeMetric::DEFS[..],
         &OverlayMetric::DEFS,
         &netstack::overlay::NetworkMetric::DEFS,
-        &netstack::overlay::ProfileMetric::DEFS,
+        &ProfileMetric::DEFS,
     ];
     let found = tables
         .iter()
         .flat_map(|table| table.iter())
         .find(|def| def.id == metric);
     if let Some(def) = found {
-        return Some((def.open_metrics_name(), def.unit.scale()));
+        return Some(Described {
+            name: def.open_metrics_name(),
+            counter: def.kind == MetricKind::Counter,
+            unit: def.unit.suffix().trim_start_matches('_'),
+            scale: def.unit.scale(),
+            help: format!("{}.", def.help),
+        });
     }
-    if metric.0 >= MetricId::FIRST_PROGRAM {
-        let index = metric.0 - MetricId::FIRST_PROGRAM;
-        if u64::from(index) >= hearth_abi::monitor::COUNTERS_MAX {
-            return None;
-        }
-        return Some((format!("hearth_program_counter_{index}"), 1));
+    let count = |name: String, counter: bool, help: String| Described {
+        name,
+        counter,
+        unit: "",
+        scale: 1,
+        help,
+    };
+    let buckets = ProfileMetric::FIRST + ProfileMetric::Buckets as u16;
+    if let Some(part) = metric.0.checked_sub(buckets)
+        && usize::from(part) < ProfileMetric::BUCKETS
+    {
+        let name = format!("hearth_profile_bucket_{part}_total");
+        let parts = ProfileMetric::BUCKETS;
+        let help =
+            format!("Samples in part {part} of the {parts} equal parts of the text, from 0.");
+        return Some(count(name, true, help));
+    }
+    if let Some(index) = metric.0.checked_sub(MetricId::FIRST_PROGRAM) {
+        let known = u64::from(index) < hearth_abi::monitor::COUNTERS_MAX;
+        let help = format!("Counter {index} of the program.");
+        return known.then(|| count(format!("hearth_program_counter_{index}"), false, help));
     }
     let index = metric.0.checked_sub(MetricId::FIRST_CALL)?;
     let number = match u64::from(index) {
         index @ 0..512 => index,
         index => index - 512 + 4096,
     };
-    let name = hearth_abi::sysno::name(number)?;
-    let name = name.to_lowercase();
-    Some((format!("hearth_call_{name}_total"), 1))
+    let name = hearth_abi::sysno::name(number)?.to_lowercase();
+    let help = format!("Times that programs called {name}, over all nodes.");
+    Some(count(format!("hearth_call_{name}_total"), true, help))
+}
+
+/// The name of a metric in base units, and raw units in one of these.
+pub fn name_of(metric: MetricId) -> Option<(String, u32)> {
+    described(metric).map(|described| (described.name, described.scale))
 }
 
 /// The name of a metric, or its number where it has none.

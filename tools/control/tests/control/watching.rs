@@ -257,7 +257,12 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
             boot: 1,
             mac: format!("52:54:00:07:{:02x}:{:02x}", node >> 8, node & 0xff),
             address: Some(HOSTILE.into()),
+            drained: (node == 21).then(|| HOSTILE.into()),
             values: if silent { Vec::new() } else { values },
+            counters: match node {
+                1 => vec![Some(7), Some(8)],
+                _ => Vec::new(),
+            },
         }
     };
     let job = |id: u64, state: &str| JobNow {
@@ -276,6 +281,7 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
         ended_unix_us: None,
         expected_start_unix_us: None,
         exit_status: None,
+        counters: vec![HOSTILE.into()],
     };
     let mut event = Event::new(Severity::Warning, "test", HOSTILE);
     event.seq = 1 + second / 5;
@@ -290,6 +296,8 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
         events: vec![event],
         sent: second * 1_000,
         repeated: second * 5,
+        read_ms: None,
+        further: Vec::new(),
     }
 }
 

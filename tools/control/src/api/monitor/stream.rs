@@ -9,12 +9,16 @@
 //! | `v` | both | the metric's value of each node in the snapshot's order; `null`: no data |
 //! | `h` | both | a letter for each node: idle, busy, slow, stale (t), lost, left (x), absent |
 //! | `all` | both | all values of the node asked for |
+//! | `read` | both | milliseconds since 1970 at which the oldest of the values were read; `null`: they are those of heartbeats |
+//! | `d` | both | why nodes get no jobs, by number; in a tick only when that changed |
+//! | `counters` | both | what programs count, by the number of the node; absent when no program does |
 //! | `strip` | both | how many nodes do how, `loss`, `active` jobs, `trouble` of the store |
 //! | `jobs`, `events`, `seen` | both | jobs, newest events, acknowledged ones; in a tick only when they changed |
 //! | `version`, `started`, `tree`, `metrics`, `nodes` | snapshot | what does not change from second to second |
 //!
 //! Invariant: a stream holds one frame; what it misses it does not get later.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -29,6 +33,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::{MetricInfo, healths};
 use crate::api::Refusal;
 use crate::hostlist;
+use crate::monitor::picture::Picture;
 use crate::monitor::{Monitor, STREAMS_MAX, Shown};
 
 /// Query of `GET /v1/monitor/stream`.
@@ -124,6 +129,7 @@ impl Viewer {
         let mut body = Map::new();
         let mut put = |name: &str, value: Value| drop(body.insert(name.into(), value));
         put("at", json!(picture.at_ms));
+        put("read", json!(picture.read_ms));
         let values = shown.values.iter();
         put(
             "v",
@@ -146,7 +152,20 @@ impl Viewer {
         if let Some(place) = self.node.and_then(place) {
             put("all", json!(shown.values[place]));
         }
+        let counting = picture
+            .nodes
+            .iter()
+            .filter(|node| !node.counters.is_empty());
+        let counting: Map<String, Value> = counting
+            .map(|node| (node.node.to_string(), json!(node.counters)))
+            .collect();
+        if !counting.is_empty() {
+            put("counters", Value::Object(counting));
+        }
         let sent = self.sent.as_deref().map(|sent| &sent.picture);
+        if sent.is_none_or(|sent| drained(sent) != drained(picture)) {
+            put("d", json!(drained(picture)));
+        }
         let of_nodes =
             || -> Vec<Option<u64>> { picture.nodes.iter().map(|node| node.job).collect() };
         if sent.is_none_or(|sent| sent.jobs != picture.jobs) {
@@ -186,6 +205,14 @@ impl Viewer {
         }
         body
     }
+}
+
+/// Why nodes get no jobs.
+fn drained(picture: &Picture) -> BTreeMap<u32, &str> {
+    let nodes = picture.nodes.iter();
+    nodes
+        .filter_map(|node| Some((node.node, node.drained.as_deref()?)))
+        .collect()
 }
 
 /// Six digits: more than a colour or a line shows, and shorter to send.

@@ -8,7 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Table};
 
-use super::{View, shown};
+use super::{View, shown, state};
 use crate::events::Severity;
 use crate::monitor::picture::Health;
 use crate::{clock, output};
@@ -51,7 +51,7 @@ pub fn draw(frame: &mut Frame, view: &View) {
         .split(areas[3]);
     jobs(frame, below[0], view);
     events(frame, below[1], view);
-    let keys = "q end   m/M metric   s order   arrows, page keys: scroll";
+    let keys = "q end   m/M metric   s order   arrows, page keys: scroll   underlined: drained";
     frame.render_widget(
         Paragraph::new(keys).style(Style::new().fg(Color::DarkGray)),
         areas[4],
@@ -107,7 +107,10 @@ fn grid(view: &View, width: u16) -> Vec<Line<'static>> {
             Some(value) if value <= 0.0 || most <= 0.0 => STEPS[0],
             Some(value) => STEPS[((value / most * 8.0).ceil() as usize).clamp(1, 8)],
         };
-        let style = Style::new().fg(colour(node.health));
+        let mut style = Style::new().fg(colour(node.health));
+        if node.drained.is_some() {
+            style = style.add_modifier(Modifier::UNDERLINED);
+        }
         lines
             .last_mut()
             .expect("not empty")
@@ -132,12 +135,12 @@ fn nodes(frame: &mut Frame, area: Rect, view: &View) {
                 .map_or_else(|| "-".to_string(), |job| job.to_string());
             let name = output::plain(&node.name);
             let address = output::plain(node.address.as_deref().unwrap_or("-"));
-            Row::new([name, node.health.word().to_string(), job, value, address])
+            Row::new([name, state(node), job, value, address])
                 .style(Style::new().fg(colour(node.health)))
         });
     let widths = [
         Constraint::Length(9),
-        Constraint::Length(8),
+        Constraint::Length(15),
         Constraint::Length(9),
         Constraint::Length(16),
         Constraint::Min(12),
