@@ -1,1 +1,7 @@
-//! End-to-end scenarios (`src/e2e/`) and what the tests on real kernels share.
+//! What tests of several crates share.
+//!
+//! - [`browser`]: a headless Chromium, for the page of the control node with fake nodes and with real ones.
+//!
+//! Invariant: nothing here knows what is tested.
+
+pub mod browser;

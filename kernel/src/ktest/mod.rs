@@ -16,6 +16,7 @@ mod fake_cast;
 mod fake_ranks;
 mod files;
 mod memory;
+mod monitoring;
 mod network;
 mod peer;
 mod program;
@@ -37,7 +38,7 @@ struct Test {
     name: &'static str,
     run: fn() -> Outcome,
     /// What the runner must know: `memory=SIZE` for a guest of another size, `nic=DEVICE` for a
-    /// card on QEMU's user network (there is none otherwise), `expects=TEXT`, always last, for a
+    /// card on QEMU's user network (there is none otherwise), `clock=instructions` for a clock that counts them, `expects=TEXT`, always last, for a
     /// test that ends in a report holding the text, and the status for failure.
     demands: &'static str,
 }
@@ -146,6 +147,11 @@ const TESTS: &[Test] = &[
         "card-transitional",
         network::card,
         " nic=virtio-net-pci,disable-modern=off",
+    ),
+    test_that(
+        "overlay-cost",
+        monitoring::cost,
+        " memory=128M clock=instructions",
     ),
     test_that("panic", panics, " expects=on purpose"),
     test_that("stack-overflow", overflows, " expects=page fault"),

@@ -79,10 +79,12 @@ pub const MAX_HEIGHT: u8 = 8;
 
 /// How often a process wants to hear its parent.
 const BEAT_EVERY: Micros = Micros::from_secs(1);
+/// How long after values would have gone a question goes alone: those that go with values cost no message.
+const BEAT_LATE: Micros = Micros::from_millis(125);
 /// How soon it asks again when it does not.
 const ASK_AGAIN: Micros = Micros::from_millis(300);
-/// Silence after which a parent or child counts as lost.
-pub const LOST_AFTER: Micros = Micros::from_secs(3);
+/// Silence after which a parent or child counts as lost: whoever waits for it knows within three seconds.
+pub const LOST_AFTER: Micros = Micros::from_millis(2_800);
 /// Questions in vain before a parent counts as lost: a process that was not running itself asks first.
 const ASKS_LEAST: u32 = 4;
 /// A process that was not asked to do anything for so long was not running; it blames nobody for it.
@@ -101,4 +103,5 @@ const TAKE_DOWN_PATIENCE: Micros = Micros::from_millis(1_200);
 pub const STAGGER: Micros = Micros::from_millis(2);
 
 const _: () = assert!(TAKE_DOWN_PATIENCE.0 + LINGER.0 < 2_000_000);
-const _: () = assert!(ASK_AGAIN.0 * (ASKS_LEAST as u64) < LOST_AFTER.0);
+const _: () =
+    assert!(BEAT_EVERY.0 + BEAT_LATE.0 + ASK_AGAIN.0 * (ASKS_LEAST as u64) < LOST_AFTER.0);

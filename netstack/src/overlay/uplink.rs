@@ -25,7 +25,9 @@ use super::outbox::Outbox;
 use super::room::{CENSUS_BYTES, MAX_CENSUS, MAX_PENDING, PENDING_BYTES};
 use super::section::Encoded;
 use super::wire::SECTIONS_ROOM;
-use super::{ASK_AGAIN, ASKS_LEAST, BEAT_EVERY, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST, STAGGER};
+use super::{
+    ASK_AGAIN, ASKS_LEAST, BEAT_EVERY, BEAT_LATE, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST, STAGGER,
+};
 use crate::backoff::Backoff;
 use crate::broadcast::Peer;
 use crate::ids::BootEpoch;
@@ -86,6 +88,8 @@ struct Link {
     place: (u16, u16),
     heard_at: Instant,
     ask_at: Instant,
+    /// When values went to it last.
+    values_at: Option<Instant>,
     /// Questions since it was heard.
     asks: u32,
     seq: u64,
@@ -406,6 +410,9 @@ impl Uplink {
                 sections.extend_from_slice(&next.bytes);
                 self.pending.pop_front();
             }
+            if !sections.is_empty() {
+                link.values_at = Some(io.now);
+            }
             // A question that is nearly due goes with the values: one message less.
             let answer = !self.mute && link.ask_at <= io.now + Micros(BEAT_EVERY.0 / 4);
             if answer {
@@ -488,6 +495,7 @@ impl Uplink {
             place: (ack.index, ack.places),
             heard_at: io.now,
             ask_at: io.now + io.rng.jitter(BEAT_EVERY),
+            values_at: None,
             asks: 0,
             seq: 0,
             handed: 0,
@@ -511,7 +519,10 @@ impl Uplink {
         }
         link.heard_at = io.now;
         link.asks = 0;
-        link.ask_at = io.now + BEAT_EVERY;
+        // The next question is to go with the next values. So all children of a parent are as far when it is lost.
+        let with_values = link.values_at.map(|at| at + BEAT_EVERY + BEAT_LATE);
+        let recent = with_values.filter(|at| *at > io.now + BEAT_LATE);
+        link.ask_at = recent.unwrap_or(io.now + BEAT_EVERY);
         self.mute = self.quiet_since.is_some_and(|since| since <= beat.echo);
         self.clock.learn(io.now, beat.echo, beat.overlay);
         self.learn_kin(&beat.kin);
@@ -558,6 +569,9 @@ impl Uplink {
                     link.ask_at
                 };
                 let mut at = ask_at.min(self.tell_at);
+                if link.asks >= ASKS_LEAST && !self.mute {
+                    at = at.min(link.heard_at + LOST_AFTER);
+                }
                 if self.under_way.is_some() {
                     at = at.min(self.census_at);
                 } else if !self.census.is_empty() {

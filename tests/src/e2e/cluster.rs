@@ -133,6 +133,11 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Path of a built test program.
     pub fn program(&self, name: &str) -> String {
         self.programs.join(name).to_string_lossy().into_owned()

@@ -4,7 +4,7 @@
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under a
 //! time limit, [`programs`], [`streams`], [`failures`], [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`],
-//! [`jobs`], [`overlay`] hold the scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams that nobody on the network has sent.
+//! [`jobs`], [`overlay`], [`page`] hold the scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams that nobody on the network has sent.
 //!
 //! Invariant: no scenario passes because something did not answer: every command has a time limit,
 //! and running into it is a failure.
@@ -19,6 +19,7 @@ mod jobs;
 mod launched;
 mod nodes;
 mod overlay;
+mod page;
 mod placements;
 mod programs;
 mod ranks;
@@ -54,6 +55,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(ranks::SCENARIOS.iter());
     all.extend(jobs::SCENARIOS.iter());
     all.extend(overlay::SCENARIOS.iter());
+    all.extend(page::SCENARIOS.iter());
     all.iter()
         .map(|s| Scenario {
             name: s.name,
@@ -61,6 +63,11 @@ fn scenarios() -> Vec<Scenario> {
             run: s.run,
         })
         .collect()
+}
+
+/// Prints what a scenario has measured, in the form that `cargo xtask bench` reads.
+pub fn figure(case: &str, metric: &str, value: f64, unit: &str) {
+    println!("figure {case} {metric} {value:.3} {unit}");
 }
 
 fn main() -> ExitCode {

@@ -41,16 +41,18 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-const NODES: u64 = 16;
+/// Nodes of the cluster.
+pub const NODES: u64 = 16;
 /// How often the overlay is looked at.
 const POLL: Duration = Duration::from_millis(50);
 
-fn view(cluster: &Cluster) -> Result<Value> {
+/// How the overlay stands.
+pub fn view(cluster: &Cluster) -> Result<Value> {
     cluster.json(&["overlay"])
 }
 
 /// Looks at the overlay until `wanted` gives something.
-fn until<T>(
+pub fn until<T>(
     cluster: &Cluster,
     what: &str,
     limit: Duration,
@@ -70,7 +72,7 @@ fn until<T>(
 }
 
 /// Waits until the tree stands with every node attached, and for a tick that has all of them.
-fn whole(cluster: &Cluster) -> Result<Value> {
+pub fn whole(cluster: &Cluster) -> Result<Value> {
     until(
         cluster,
         "a tree of all nodes",
@@ -261,6 +263,9 @@ fn quiet(cluster: &Cluster) -> Result<()> {
     whole(cluster).map(drop)
 }
 
+/// When nothing may be left any more.
+const DOWN_WITHIN: Duration = Duration::from_secs(2);
+
 /// Two seconds after the word nothing of the overlay is left on any node, by what each says itself in its heartbeat.
 fn teardown(cluster: &Cluster) -> Result<()> {
     let before = whole(cluster)?;
@@ -275,14 +280,25 @@ fn teardown(cluster: &Cluster) -> Result<()> {
     );
     let began = Instant::now();
     cluster.hearth(&["overlay", "down"])?.expect_code(0)?;
+    let mut left_over = NODES;
     until(
         cluster,
         "nothing to be left on any node",
         Duration::from_secs(20),
-        |view| (view["state"] == "down" && kept(view)?.iter().all(|kept| *kept == 0)).then_some(()),
+        |view| {
+            let kept = kept(view)?;
+            let left = kept.iter().filter(|kept| **kept > 0).count() as u64;
+            if began.elapsed() <= DOWN_WITHIN {
+                left_over = left;
+            }
+            (view["state"] == "down" && left == 0).then_some(())
+        },
     )?;
     let took = began.elapsed();
-    // Each says so once a second.
+    let ms = took.as_secs_f64() * 1e3;
+    crate::figure("qemu-16/teardown", "left_over", left_over as f64, "nodes");
+    crate::figure("qemu-16/teardown", "nothing_left_ms", ms, "ms");
+    // Each says so at once; the machine is shared.
     ensure!(
         took < Duration::from_millis(3_500),
         "it took {took:?} until every node said that nothing is left"
@@ -306,7 +322,7 @@ fn teardown(cluster: &Cluster) -> Result<()> {
 }
 
 /// The node of a process that has others below it, from the end: the first ones host what is needed elsewhere.
-fn a_cp(view: &Value) -> Result<(String, String)> {
+pub fn a_cp(view: &Value) -> Result<(String, String)> {
     let all = view["processes"].as_array().context("no processes")?;
     let mut with_children = all.iter().rev().filter(|process| {
         process["slot"].as_u64() > Some(0)
@@ -319,17 +335,24 @@ fn a_cp(view: &Value) -> Result<(String, String)> {
     Ok((name.to_string(), node.to_string()))
 }
 
-fn signal(pid: &str, name: &str) -> Result<()> {
+/// Sends a signal to a process.
+pub fn signal(pid: &str, name: &str) -> Result<()> {
     command::run("kill".as_ref(), &[name, pid], b"", LIMIT)?
         .expect_code(0)
         .map(drop)
 }
 
 /// The names of processes that are lost, and how many nodes are attached.
-fn losses(view: &Value) -> Vec<String> {
+pub fn losses(view: &Value) -> Vec<String> {
     let all = view["losses"].as_array().into_iter().flatten();
     all.filter_map(|loss| loss["process"].as_str().map(str::to_string))
         .collect()
+}
+
+/// The last loss of a process.
+fn loss_of<'a>(view: &'a Value, name: &str) -> Option<&'a Value> {
+    let losses = view["losses"].as_array()?;
+    losses.iter().rev().find(|loss| loss["process"] == name)
 }
 
 /// A machine that stands still for some seconds: its children move, nobody else is lost, and it comes back by itself.
@@ -357,7 +380,6 @@ fn stopped(cluster: &Cluster) -> Result<()> {
 fn cp_loss(cluster: &Cluster) -> Result<()> {
     let before = whole(cluster)?;
     let (name, node) = a_cp(&before)?;
-    let known = losses(&before).len();
     let machine = cluster.machine_pid(&node)?;
     let killed = Instant::now();
     signal(&machine, "-KILL")?;
@@ -365,7 +387,13 @@ fn cp_loss(cluster: &Cluster) -> Result<()> {
         cluster,
         "the loss to be noticed",
         Duration::from_secs(15),
-        |view| (losses(view).len() > known).then(|| killed.elapsed()),
+        |view| {
+            let ago_ms = loss_of(view, &name)?["ago_ms"].as_f64()?;
+            // A process of this name may have been lost before.
+            killed
+                .elapsed()
+                .checked_sub(Duration::from_secs_f64(ago_ms / 1e3))
+        },
     )?;
     // All others, and nobody twice.
     let rejoined = until(
@@ -377,10 +405,22 @@ fn cp_loss(cluster: &Cluster) -> Result<()> {
             (whole && view["totals"]["covers"] == NODES - 1).then(|| killed.elapsed())
         },
     )?;
-    println!(
-        "          {name}: noticed after {:.2} s, a tick of all others {:.2} s after that",
-        detected.as_secs_f64(),
-        (rejoined - detected).as_secs_f64()
+    let (children, reattached_ms) = until(cluster, "its children's parents", LIMIT, |view| {
+        let loss = loss_of(view, &name)?;
+        Some((loss["children"].as_u64()?, loss["mended_ms"].as_f64()?))
+    })?;
+    let ms = |span: Duration| span.as_secs_f64() * 1e3;
+    let case = "qemu-16/cp-loss";
+    crate::figure(case, "detect_ms", ms(detected), "ms");
+    crate::figure(case, "reattach_ms", reattached_ms, "ms");
+    crate::figure(case, "whole_tick_ms", ms(rejoined - detected), "ms");
+    // Its own back end went with it; the others below it are named, also those that had moved already.
+    let below = before["processes"].as_array().into_iter().flatten();
+    let below = below.filter(|child| child["parent"] == name[..]);
+    let below = below.filter(|child| child["name"] != node[..]).count() as u64;
+    ensure!(
+        children == below,
+        "{name} had {below} children on other nodes, {children} are named"
     );
     // Five questions in three seconds; a tick lasts one more until it shows, and this machine is shared.
     ensure!(

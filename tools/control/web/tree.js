@@ -5,6 +5,8 @@ import { facts, nodeLink, panel } from "./views.js";
 
 const PERIOD_MS = 2000;
 const ROWS_MOST = 2000;
+/** Ticks that are shown: with one a second, two minutes. */
+const TICKS = 120;
 
 const ms = (value) => (value === null || value === undefined ? "" : `${value.toFixed(1)} ms`);
 
@@ -34,9 +36,10 @@ export class Tree {
 
   open(main) {
     this.about = el("div");
+    this.ticks = el("div");
     this.table = el("div");
     this.lost = el("div");
-    main.append(panel("Monitoring tree", this.about), panel("Processes", this.table), panel("Lost processes", this.lost));
+    main.append(panel("Monitoring tree", this.about), panel("Last ticks", this.ticks), panel("Processes", this.table), panel("Lost processes", this.lost));
     this.reset();
   }
 
@@ -55,10 +58,34 @@ export class Tree {
       ["Last tick here after", last ? `${ms(last.handed_us / 1000)}, ${last.covers} of ${last.attached} nodes` : ""],
       ["Samples", `${books.sent} sent = ${books.stored} stored + ${books.filtered} reduced + ${lost} lost or on their way`],
     ]));
+    this.covered(view);
     this.processes(view);
     const losses = view.losses.slice(-20).reverse().map((loss) => el("tr", {}, el("td", {}, loss.process), el("td", {}, `${(loss.ago_ms / 1000).toFixed(0)} s ago`),
       el("td", {}, String(loss.children)), el("td", {}, ms(loss.mended_ms))));
     this.lost.replaceChildren(losses.length ? this.make(["Process", "When", "Below it then", "All moved after"], losses) : el("p", { class: "quiet" }, "None since this tree stands."));
+  }
+
+  /** A bar for each of the last ticks, as high as the share of nodes in it: a lost process is a gap. */
+  covered(view) {
+    if (!view.delays.length) { this.ticks.replaceChildren(el("p", { class: "quiet" }, "No tick has come yet.")); return; }
+    // What came late of a tick has a line of its own.
+    const by = new Map();
+    for (const delay of view.delays) by.set(delay.tick, (by.get(delay.tick) || 0) + delay.covers);
+    const newest = Math.max(...by.keys());
+    const first = Math.max(Math.min(...by.keys()), newest - TICKS + 1);
+    const bars = [];
+    let whole = 0;
+    let least = view.planned;
+    for (let tick = first; tick <= newest; tick += 1) {
+      const covers = by.get(tick) || 0;
+      if (covers >= view.planned) whole += 1;
+      least = Math.min(least, covers);
+      const bar = el("span", { class: covers >= view.planned ? "whole" : covers ? "part" : "none", title: `tick ${tick}: ${covers} of ${view.planned} nodes` });
+      bar.style.height = `${Math.max(8, (covers / Math.max(1, view.planned)) * 100)}%`;
+      bars.push(bar);
+    }
+    const text = `${whole} of the last ${bars.length} ticks have all ${view.planned} nodes${whole < bars.length ? `, the poorest has ${least}` : ""}.`;
+    this.ticks.replaceChildren(el("div", { class: "ticks", role: "img", "aria-label": text }, ...bars), el("p", { class: "quiet" }, text));
   }
 
   processes(view) {

@@ -3,7 +3,6 @@
 
 mod access;
 mod api;
-mod browser;
 mod casts;
 mod ends;
 mod fake_memory;

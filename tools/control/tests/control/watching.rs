@@ -9,9 +9,9 @@ use hearth_control::api::monitor;
 use hearth_control::events::{Event, Severity};
 use hearth_control::monitor::picture::{Health, JobNow, NodeNow, Picture};
 use hearth_control::monitor::{Monitor, Setup};
+use hearth_tests::browser::Browser;
 use serde_json::Value;
 
-use crate::browser::Browser;
 use crate::lab::{Lab, parts};
 
 /// A name that does harm wherever it is not escaped.

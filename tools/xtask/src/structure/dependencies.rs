@@ -43,6 +43,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "hearth-monitor",
             "hearth-qemu",
             "hearth-store",
+            // Its tests: the browser that looks at the page.
+            "hearth-tests",
             "kernel-core",
             "netstack",
         ],

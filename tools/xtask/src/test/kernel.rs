@@ -36,6 +36,8 @@ struct Test {
     memory: String,
     /// Its network card, as QEMU calls it, on QEMU's own network; none otherwise.
     card: Option<String>,
+    /// Its clock counts instructions.
+    counted: bool,
     /// What the console must show when the test is to end in a crash.
     expects: Option<String>,
 }
@@ -46,7 +48,7 @@ pub fn run(workspace: &Workspace) -> Result<Checks> {
     let mut checks = Checks::default();
     for test in &tests {
         match run_one(workspace, test) {
-            Ok(()) => {
+            Ok(_) => {
                 eprintln!("    ok      {}", test.name);
                 checks.passed += 1;
             }
@@ -76,7 +78,7 @@ fn list(workspace: &Workspace) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// `HEARTH-TEST name NAME [memory=SIZE] [nic=DEVICE] [expects=TEXT to the end of the line]`.
+/// `HEARTH-TEST name NAME [memory=SIZE] [nic=DEVICE] [clock=instructions] [expects=TEXT to the end of the line]`.
 fn parse_listed(line: &str) -> Option<Test> {
     let (_, rest) = line.split_once("HEARTH-TEST name ")?;
     let (rest, expects) = match rest.split_once(" expects=") {
@@ -88,12 +90,14 @@ fn parse_listed(line: &str) -> Option<Test> {
         name: words.next()?.to_owned(),
         memory: MEMORY.to_owned(),
         card: None,
+        counted: false,
         expects,
     };
     for word in words {
         match word.split_once('=') {
             Some(("memory", size)) => test.memory = size.to_owned(),
             Some(("nic", device)) => test.card = Some(device.to_owned()),
+            Some(("clock", "instructions")) => test.counted = true,
             // Newer than this runner: without what it demands it fails, and shows its console.
             _ => eprintln!("    {}: demand `{word}` is not known here", test.name),
         }
@@ -107,11 +111,23 @@ fn listing() -> Test {
         name: "list".to_owned(),
         memory: MEMORY.to_owned(),
         card: None,
+        counted: false,
         expects: None,
     }
 }
 
-fn run_one(workspace: &Workspace, test: &Test) -> Result<()> {
+/// Runs one test, which must pass; the lines of its console.
+///
+/// # Errors
+/// There is no such test, or it failed.
+pub fn console_of(workspace: &Workspace, name: &str) -> Result<Vec<String>> {
+    let tests = list(workspace).context("asking the kernel for the list of its tests")?;
+    let test = tests.iter().find(|test| test.name == name);
+    let test = test.with_context(|| format!("the kernel has no test {name}"))?;
+    run_one(workspace, test)
+}
+
+fn run_one(workspace: &Workspace, test: &Test) -> Result<Vec<String>> {
     let finished = boot(workspace, test)?;
     let (marker, status) = match &test.expects {
         None => (format!("HEARTH-TEST ok {}", test.name), SUCCESS_STATUS),
@@ -127,7 +143,7 @@ fn run_one(workspace: &Workspace, test: &Test) -> Result<()> {
             end(&finished)
         );
     }
-    Ok(())
+    Ok(finished.lines)
 }
 
 fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
@@ -156,6 +172,9 @@ fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
             "-append",
             &format!("hearth.test={} hearth.console=ttyS0", test.name),
         ]);
+    if test.counted {
+        command.args(["-icount", "shift=0,sleep=off"]);
+    }
     match &test.card {
         // QEMU's own network answers DHCP and leads nowhere.
         Some(card) => command

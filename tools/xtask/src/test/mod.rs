@@ -7,7 +7,7 @@
 //! could not run counts as failed.
 
 mod counts;
-mod kernel;
+pub mod kernel;
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;
