@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+hearth::counters!("steps", "rank plus 100");
+
 fn main() -> Result<(), hearth::Error> {
     let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok());
     let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(10));

@@ -47,6 +47,14 @@ void hearth_spin(int on);
 /* Sets counter 0 to 15 of this rank. Who watches the job (hearth overlay open) sees the value that it has at each tick. */
 int hearth_count(int counter, int64_t value);
 
+/* What the counters are called, for whoever watches: HEARTH_COUNTERS("steps,residual"); once, outside functions. The names stand in
+ * the program's file, in the order of the counters; letters, digits and _-./ and blanks, up to 32 for each. */
+#define HEARTH_COUNTERS(names)                                                                          \
+    __attribute__((used, aligned(4), section(".note.hearth"))) static const struct {                    \
+        uint32_t owner_bytes, bytes, type;                                                              \
+        char owner[8], text[sizeof(names)];                                                             \
+    } hearth_counters_note = {7, sizeof(names), 1, "Hearth", names}
+
 /* How an operation ended. */
 struct hearth_status {
     int32_t error;  /* 0 or one of the list above */

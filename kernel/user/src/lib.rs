@@ -26,6 +26,7 @@
 //! | `collective` | all-to-all, broadcast, gather, scatter, reductions |
 //! | [`Data`], [`Number`] (`data`) | what can be sent, what can be reduced |
 //! | [`Error`] (`error`) | what can go wrong |
+//! | [`counters!`] (`names`) | what a program calls its counters |
 //! | `call` | the system calls |
 //! | `c` | the functions of `hearth.h`, with the feature `c` |
 //!
@@ -46,6 +47,7 @@ mod call;
 mod collective;
 mod data;
 mod error;
+mod names;
 mod scope;
 mod world;
 

@@ -25,6 +25,16 @@ pub const SCENARIOS: &[Scenario] = &[
         run: jobs,
     },
     Scenario {
+        name: "overlay-interrupts",
+        boot: Boot::Overlay,
+        run: interrupts,
+    },
+    Scenario {
+        name: "overlay-moves",
+        boot: Boot::Overlay,
+        run: moves,
+    },
+    Scenario {
         name: "overlay-teardown",
         boot: Boot::Overlay,
         run: teardown,
@@ -175,7 +185,7 @@ fn jobs(cluster: &Cluster) -> Result<()> {
             .stderr(std::process::Stdio::piped())
             .spawn()?)
     };
-    let job = run(&["run", "--nodes", "n[4-6]", &count, "8"])?;
+    let job = run(&["run", "--nodes", "n[4-6]", &count, "12"])?;
     let number = until_running(cluster)?;
     let open = |metrics: &str, filter: &str, period: &str| -> Result<u64> {
         let (job, metrics) = (number.to_string(), format!("--metrics={metrics}"));
@@ -201,6 +211,29 @@ fn jobs(cluster: &Cluster) -> Result<()> {
         let all = own["covers"] == 3 && values[1]["count"] == 3 && values[1]["value"] == 303.0;
         (all && values[0]["value"].as_f64() > Some(0.0)).then_some(())
     })?;
+    // By name and for each node, as page and /metrics have them.
+    let end = Instant::now() + LIMIT;
+    loop {
+        let now = cluster.json(&["top"])?;
+        let jobs = now["jobs"].as_array().into_iter().flatten();
+        let mut own = jobs.filter(|job| job["id"] == number);
+        let nodes = now["nodes"].as_array().into_iter().flatten();
+        let of_n5 = nodes
+            .filter(|node| node["name"] == "n5")
+            .map(|node| node["counters"][1].clone());
+        let named = own
+            .next()
+            .is_some_and(|job| job["counters"] == serde_json::json!(["steps", "rank plus 100"]));
+        if named && of_n5.last() == Some(101.into()) {
+            break;
+        }
+        ensure!(
+            Instant::now() < end,
+            "no counters by their names: {}",
+            now["jobs"]
+        );
+        std::thread::sleep(POLL);
+    }
     until(cluster, "samples of the program", LIMIT, |view| {
         let samples = stream(view, profile)?["values"][0]["value"].as_f64()?;
         (samples > 10.0).then_some(())
@@ -265,6 +298,112 @@ fn quiet(cluster: &Cluster) -> Result<()> {
 
 /// When nothing may be left any more.
 const DOWN_WITHIN: Duration = Duration::from_secs(2);
+
+/// The nodes that host processes between nodes and control.
+fn hosts(view: &Value) -> Vec<u64> {
+    let all = view["processes"].as_array().into_iter().flatten();
+    let between = all.filter(|process| process["slot"].as_u64() > Some(0));
+    let here = between.filter(|process| process["gone"] == false);
+    here.filter_map(|process| process["node"].as_u64())
+        .collect()
+}
+
+/// Interrupts of the one rank of a job by class, and its seconds, from its report.
+fn interrupts_of(report: &str) -> Result<(BTreeMap<String, u64>, f64)> {
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(report)?)?;
+    let rank = &report["ranks"][0];
+    let classes = rank["interrupts"].as_object().context("no interrupts")?;
+    let count = |(class, count): (&String, &Value)| Some((class.clone(), count.as_u64()?));
+    let seconds = rank["wall_ms"].as_f64().context("no wall_ms")? / 1e3;
+    Ok((classes.iter().filter_map(count).collect(), seconds))
+}
+
+/// A computing program is interrupted for the ticks of the period that was asked for, and for nothing else: with the two
+/// streams that are always open once a second, together with the heartbeat; with one of 100 ms ten times a second more.
+fn interrupts(cluster: &Cluster) -> Result<()> {
+    let view = whole(cluster)?;
+    let hosts = hosts(&view);
+    let node = (0..NODES).find(|node| !hosts.contains(node));
+    let node = format!("n{}", node.context("every node hosts a process")?);
+    let report = cluster.scratch("overlay-interrupts.json");
+    let flag = format!("--report={report}");
+    let spin = cluster.program("spin");
+    let arguments = ["run", "--nodes", &node, &flag, &spin, "--", "8"];
+    cluster.hearth(&arguments)?.expect_code(0)?;
+    let judge = |least: f64, most: f64| -> Result<()> {
+        let (mut classes, seconds) = interrupts_of(&report)?;
+        let heartbeat = classes.remove("heartbeat").unwrap_or(0) as f64;
+        let monitor = classes.remove("monitor").unwrap_or(0) as f64;
+        let others: u64 = classes.values().sum();
+        ensure!(
+            seconds >= 8.0 && (heartbeat - seconds).abs() <= 2.0 && others == 0,
+            "{heartbeat} heartbeat interrupts in {seconds:.1} s, others {classes:?}"
+        );
+        ensure!(
+            (least * seconds..=most * seconds).contains(&monitor),
+            "{monitor} monitor interrupts in {seconds:.1} s, not {least} to {most} a second"
+        );
+        println!(
+            "          {node}: {heartbeat} heartbeat, {monitor} monitor interrupts in {seconds:.1} s, no others"
+        );
+        Ok(())
+    };
+    judge(0.0, 0.0)?;
+    let mut job = cluster
+        .command(&arguments)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()?;
+    let number = until_running(cluster)?.to_string();
+    let metrics = "--metrics=hearth_node_memory_used_bytes";
+    let open = [
+        "overlay", "open", metrics, "--period", "100", "--job", &number,
+    ];
+    cluster.hearth(&open)?.expect_code(0)?;
+    ensure!(job.wait()?.success(), "the job failed");
+    // The stream is there some seconds later than the job.
+    judge(3.0, 11.0)
+}
+
+/// Processes move away from nodes that got a job, once they have had it for a while and others are idle.
+fn moves(cluster: &Cluster) -> Result<()> {
+    let before = hosts(&whole(cluster)?);
+    let nodes = format!("n{},n{}", before[0], before[1]);
+    let mut job = cluster
+        .command(&[
+            "run",
+            "--nodes",
+            &nodes,
+            &cluster.program("spin"),
+            "--",
+            "90",
+        ])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()?;
+    let number = until_running(cluster)?.to_string();
+    let began = Instant::now();
+    let outcome = until(
+        cluster,
+        "processes on idle nodes only",
+        Duration::from_secs(60),
+        |view| {
+            let now = hosts(view);
+            let moved =
+                now.len() == before.len() && before[..2].iter().all(|node| !now.contains(node));
+            (moved && view["totals"]["covers"] == NODES).then(|| began.elapsed())
+        },
+    );
+    cluster.hearth(&["cancel", &number])?.expect_code(0)?;
+    job.wait()?;
+    println!(
+        "          {nodes}: without processes after {:.1} s",
+        outcome?.as_secs_f64()
+    );
+    whole(cluster).map(drop)
+}
 
 /// Two seconds after the word nothing of the overlay is left on any node, by what each says itself in its heartbeat.
 fn teardown(cluster: &Cluster) -> Result<()> {

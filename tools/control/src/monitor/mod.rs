@@ -7,6 +7,7 @@
 //! | [`sample`] | takes it from the control state |
 //! | [`rates`] | what is shown: base units, counters as rates |
 //! | [`keeping`] | writes pictures to the store, on threads of its own |
+//! | [`counter_names`] | what programs call their counters |
 //! | [`acknowledged`] | events that somebody has seen |
 //!
 //! Key type: [`Monitor`]. Neighbours: `api::monitor` (page, stream, queries), `hearth_monitor` (files).
@@ -16,6 +17,7 @@
 //! slow reader of the stream gets a new picture instead of what it missed.
 
 pub mod acknowledged;
+pub mod counter_names;
 pub mod keeping;
 pub mod metrics;
 pub mod picture;

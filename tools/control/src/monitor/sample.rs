@@ -14,6 +14,7 @@ use netstack::overlay::{MetricId, NodeMetric};
 use netstack::time::Instant;
 
 use super::Monitor;
+use super::counter_names::Names;
 use super::metrics::{self, Known};
 use super::picture::{
     EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US,
@@ -58,10 +59,23 @@ struct Before {
 /// Publishes a picture every second, for as long as the process lives.
 pub async fn run(shared: Arc<Shared>, monitor: Arc<Monitor>) {
     let mut sampler = Sampler::begin(&shared.lock());
+    let mut names = Names::default();
     loop {
         let now = shared.now();
-        let picture = sampler.picture(&shared.lock(), now);
-        monitor.publish(picture);
+        let mut picture = sampler.picture(&shared.lock(), now);
+        names.put(&mut picture.jobs);
+        // Names of new programs come with the next picture: nobody waits for a file.
+        if names.lack(&picture.jobs) {
+            let (jobs, files) = (picture.jobs.clone(), shared.clone());
+            let learnt = tokio::task::spawn_blocking(move || {
+                names.learn(&jobs, &files.programs);
+                names
+            });
+            monitor.publish(picture);
+            names = learnt.await.unwrap_or_default();
+        } else {
+            monitor.publish(picture);
+        }
         // By then a tick of the overlay has come that began with the second.
         let past = (now.as_micros() + PERIOD_US - AFTER_TICK_US) % PERIOD_US;
         tokio::time::sleep(Duration::from_micros(PERIOD_US - past)).await;
