@@ -84,8 +84,8 @@ impl Overlay {
     /// The node has joined a run of the control node. Roles of an earlier run are over.
     pub fn join(&mut self, identity: &Identity, now: Instant) {
         let same = self.key == Some(identity.key) && self.control == Some(identity.control);
-        if same && self.node.is_some() {
-            return;
+        if let Some(node) = self.node.as_mut().filter(|_| same) {
+            return node.rejoin(now);
         }
         self.leave();
         let config = NodeConfig {
@@ -109,6 +109,7 @@ impl Overlay {
     pub fn leave(&mut self) {
         self.node = None;
         crate::monitor::profile::switch(false);
+        crate::monitor::clear_counters();
     }
 
     /// The node has this job now, or none. What is told of it goes with the next turn.
@@ -188,10 +189,12 @@ impl Overlay {
             return;
         };
         if self.told != self.job {
+            let before = self.told.id.map(|(id, _)| id);
             self.told = self.job;
             let id = self.job.id.map(|(id, _)| id);
             node.set_job(now, id, self.job.quiet, sources as &mut dyn Collector);
-            if id.is_none() {
+            // What the program before has set was told just now, and is not the next one's.
+            if before != id {
                 crate::monitor::clear_counters();
             }
         }

@@ -103,12 +103,12 @@ pub fn end_program(program: Program) {
     let mut state = STATE.lock();
     state.ended = state.ended.plus(&program);
     state.running = Program::default();
-    profile::end_program();
 }
 
-/// What the last program set is forgotten: it has been told.
+/// What the last program set, and where it was, is forgotten: it has been told.
 pub fn clear_counters() {
     STATE.lock().counters = [None; PROGRAM_COUNTERS];
+    profile::end_program();
 }
 
 /// Sets a counter of the running program. False: there is no such counter.

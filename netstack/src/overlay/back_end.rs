@@ -14,7 +14,7 @@ use super::metric::MetricId;
 use super::metric::OverlayMetric;
 use super::node::Collector;
 use super::section::{self, Row};
-use super::stream::{MAX_STREAMS, StreamId, StreamSpec};
+use super::stream::{MAX_STREAMS, Scope, StreamId, StreamSpec};
 use super::uplink::{Io, Uplink};
 use crate::ids::{JobId, NodeId};
 use crate::time::Instant;
@@ -22,7 +22,7 @@ use crate::time::Instant;
 /// Metrics of one kind of auxiliary service process.
 const AUXILIARY_METRICS: u16 = 256;
 /// Kinds of auxiliary service processes.
-const AUXILIARY_KINDS: u16 = 32;
+pub(super) const AUXILIARY_KINDS: u16 = 32;
 /// Closed streams that are remembered, so that a late word does not open them again.
 const MAX_REMEMBERED: usize = 2 * MAX_STREAMS;
 
@@ -72,7 +72,8 @@ impl BackEnd {
     pub fn standing(&self) -> Standing {
         Standing {
             quiet: self.quiet,
-            back_ends: 1,
+            back_ends: u32::from(!self.quiet),
+            quiet_below: self.quiet.into(),
             submitted: self.submitted,
             dropped: self.uplink.dropped,
             lag_us: self.lag_us,
@@ -167,8 +168,15 @@ impl BackEnd {
                 continue;
             };
             let period = spec.period.0;
-            let tick = overlay.saturating_sub(stagger) / period;
-            if !spec.scope.includes(self.node, self.job) || tick < stream.next {
+            let mut tick = overlay.saturating_sub(stagger) / period;
+            if !spec.scope.includes(self.node, self.job) {
+                continue;
+            }
+            // The last values of a job go with the tick that would have been next: its streams end with it.
+            if now_or_never && matches!(spec.scope, Scope::Job(_)) {
+                tick = tick.max(stream.next);
+            }
+            if tick < stream.next {
                 continue;
             }
             // A stream that was just heard of begins with the next whole tick.
@@ -177,7 +185,8 @@ impl BackEnd {
             if first && !now_or_never {
                 continue;
             }
-            self.lag_us = (overlay - tick * period).min(u64::from(u32::MAX)) as u32;
+            let begin = tick.saturating_mul(period);
+            self.lag_us = overlay.saturating_sub(begin).min(u64::from(u32::MAX)) as u32;
             let (node, id) = (self.node, stream.id);
             let counters = &*io.counters;
             let values = spec.metrics.iter().map(|metric| {
@@ -238,12 +247,13 @@ impl BackEnd {
         self.running = wanted;
     }
 
-    /// The role ends: nothing keeps running.
-    pub fn stop(&mut self, now: Instant, collector: Option<&mut dyn Collector>) {
+    /// The role ends: nothing keeps running. Without the collector, those that do are given: they are to be stopped.
+    pub fn stop(&mut self, now: Instant, collector: Option<&mut dyn Collector>) -> u32 {
         self.taken_at.get_or_insert(now);
         if let Some(collector) = collector {
             self.trigger(collector);
         }
+        self.running
     }
 
     /// The first tick not before `after` of the streams of this node whose period is in `periods`.

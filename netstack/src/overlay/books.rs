@@ -11,14 +11,14 @@
 //!   of a parent or of room, or because its stream had ended.
 //! - What remains is on its way, or **died** with a process: that had taken it in and not passed it on.
 //!
-//! While no process dies, nothing may remain once the tree is down: links and processes count every
+//! While no process dies, nothing may remain once the tree is down ([`Books::is_settled`]): links and processes count every
 //! sample, independently of what back ends say. The simulator checks that.
 //!
 //! Invariant: figures only grow, so that messages about them can be lost, repeated and overtaken.
 
 use alloc::collections::BTreeMap;
 
-use super::message::{CensusEntry, Process};
+use super::message::{CensusEntry, Process, TreeEpoch};
 use crate::ids::BootEpoch;
 
 /// Boots of processes on the books: twice the largest partition planned for.
@@ -51,9 +51,10 @@ impl Books {
         self.lost_link + self.lost_dropped + self.missing
     }
 
-    /// They add up. Always so, unless something counts what is not there.
-    pub fn balance(&self) -> bool {
-        self.sent + self.unheard == self.stored + self.filtered + self.lost()
+    /// Every sample that was sent has arrived or its loss was counted, and nothing else has arrived. So it must be when a tree is
+    /// down of which no process died.
+    pub fn is_settled(&self) -> bool {
+        self.missing == 0 && self.unheard == 0
     }
 }
 
@@ -63,7 +64,8 @@ struct Account {
     dropped: u64,
     /// Handed and received of links that are too old to be told apart.
     closed: (u64, u64),
-    links: BTreeMap<u32, (u64, u64)>,
+    /// By tree and number: numbers begin anew in each tree.
+    links: BTreeMap<(TreeEpoch, u32), (u64, u64)>,
 }
 
 /// Keeps the books of a front end.
@@ -78,8 +80,8 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Notes what a parent says of a child.
-    pub fn note(&mut self, entry: &CensusEntry) {
+    /// Notes what a parent of this tree says of a child.
+    pub fn note(&mut self, tree: TreeEpoch, entry: &CensusEntry) {
         let key = (entry.process, entry.boot);
         if self.accounts.len() >= MAX_ACCOUNTS && !self.accounts.contains_key(&key) {
             self.refused += 1;
@@ -89,18 +91,19 @@ impl Keeper {
         account.submitted = account.submitted.max(entry.submitted);
         account.dropped = account.dropped.max(entry.dropped);
         let oldest = account.links.keys().next().copied();
-        let room = account.links.len() < MAX_LINKS || account.links.contains_key(&entry.link);
+        let link = (tree, entry.link);
+        let room = account.links.len() < MAX_LINKS || account.links.contains_key(&link);
         if let Some(oldest) = oldest
             && !room
         {
-            if entry.link < oldest {
+            if link < oldest {
                 return;
             }
             let (handed, received) = account.links.remove(&oldest).unwrap_or_default();
             account.closed.0 += handed;
             account.closed.1 += received;
         }
-        let (handed, received) = account.links.entry(entry.link).or_default();
+        let (handed, received) = account.links.entry(link).or_default();
         *handed = entry.handed.max(*handed);
         *received = entry.received.max(*received);
     }
@@ -142,7 +145,8 @@ impl Keeper {
             let links = account.links.values();
             let (handed, received) =
                 links.fold(account.closed, |sum, link| (sum.0 + link.0, sum.1 + link.1));
-            books.lost_link += handed - received;
+            // A child that says that it handed up less than arrived counts wrong.
+            books.lost_link += handed.saturating_sub(received);
         }
         let known = self.arrived + books.lost_link + books.lost_dropped;
         books.missing = books.sent.saturating_sub(known);
@@ -155,6 +159,8 @@ impl Keeper {
 mod tests {
     use super::*;
     use crate::ids::NodeId;
+
+    const TREE: TreeEpoch = TreeEpoch(7);
 
     fn entry(node: u32, link: u32, handed: u64, received: u64, submitted: u64) -> CensusEntry {
         CensusEntry {
@@ -178,7 +184,7 @@ mod tests {
             entry(0, 2, 5, 5, 16),
             entry(1, 1, 4, 4, 4),
         ] {
-            keeper.note(&entry);
+            keeper.note(TREE, &entry);
         }
         keeper.arrived(3, 17);
         let books = keeper.books(0);
@@ -191,7 +197,7 @@ mod tests {
             ..Books::default()
         };
         assert_eq!(books, expected);
-        assert!(books.balance());
+        assert!(!books.is_settled());
         assert_eq!(books.lost(), 3);
     }
 
@@ -199,11 +205,25 @@ mod tests {
     fn many_links_are_added_up() {
         let mut keeper = Keeper::default();
         for link in 1..=20 {
-            keeper.note(&entry(0, link, 10, 9, u64::from(link) * 10));
+            keeper.note(TREE, &entry(0, link, 10, 9, u64::from(link) * 10));
         }
-        keeper.note(&entry(0, 1, 10, 9, 10));
+        keeper.note(TREE, &entry(0, 1, 10, 9, 10));
         let books = keeper.books(0);
         assert_eq!((books.sent, books.lost_link), (200, 20));
+    }
+
+    #[test]
+    fn the_same_link_of_another_tree_is_another_link() {
+        let mut keeper = Keeper::default();
+        keeper.note(TREE, &entry(0, 1, 100, 100, 100));
+        keeper.note(TreeEpoch(8), &entry(0, 1, 50, 40, 150));
+        keeper.arrived(140, 140);
+        let books = keeper.books(0);
+        assert_eq!((books.lost_link, books.sent), (10, 150));
+        assert!(books.is_settled(), "{books:?}");
+        // Nonsense does not bring the books down.
+        keeper.note(TREE, &entry(1, 1, 0, u64::MAX, 0));
+        assert_eq!(keeper.books(0).lost_link, 10);
     }
 
     #[test]
@@ -212,6 +232,6 @@ mod tests {
         keeper.arrived(1, 5);
         let books = keeper.books(2);
         assert_eq!((books.unheard, books.missing), (7, 0));
-        assert!(books.balance());
+        assert!(!books.is_settled());
     }
 }

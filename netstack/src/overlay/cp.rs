@@ -25,11 +25,12 @@ pub(super) struct Cp {
 
 impl Cp {
     fn standing(&self) -> Standing {
-        let (back_ends, cps) = self.hub.below();
+        let below = self.hub.below();
         Standing {
             room: self.hub.room(),
-            back_ends,
-            cps: cps.saturating_add(1),
+            back_ends: below.back_ends,
+            quiet_below: below.quiet,
+            cps: below.cps.saturating_add(1),
             dropped: self.dropped(),
             lag_us: self.hub.lag_us,
             ..Standing::default()

@@ -39,6 +39,11 @@ use crate::wire::key::Key;
 
 /// Most nodes.
 pub const MAX_NODES: usize = 1 << 17;
+/// How long after its begin a tree is looked at for nodes without a parent, and how often then: by then all have been in a census.
+const INVITE_AFTER: Micros = Micros::from_secs(12);
+const INVITE_EVERY: Micros = Micros::from_secs(5);
+/// Nodes that are told in one turn.
+const INVITED_AT_ONCE: usize = 256;
 /// Bytes of messages that wait to be sent: the lists of the largest tree, to be sent at once.
 const OUTBOX_BYTES: usize = 64 * 1024 * 1024;
 /// Events that wait. Beyond it ticks are dropped and counted.
@@ -67,7 +72,7 @@ pub struct TickValue {
     pub tick: u64,
     /// Back ends covered.
     pub covers: u32,
-    /// Back ends that are attached and could have been.
+    /// Back ends that are attached and could have been: those whose job wants silence are not among them.
     pub attached: u32,
     /// Nothing more of the tick is expected; values that come late are told nevertheless.
     pub ends: bool,
@@ -129,6 +134,8 @@ pub struct FrontEndStatus {
     pub cps_planned: u32,
     /// Back ends attached.
     pub back_ends: u32,
+    /// Of these, those whose job wants silence.
+    pub quiet: u32,
     /// Communication processes attached.
     pub cps: u32,
     /// Back ends of the plan whose leaf is on their own node.
@@ -190,6 +197,8 @@ struct Standing {
     back_end_of: BTreeMap<NodeId, u32>,
     begun: Instant,
     told_up: bool,
+    /// When nodes that nobody has attached are told again where they can.
+    invite_at: Instant,
 }
 
 /// The front end.
@@ -305,7 +314,10 @@ impl FrontEnd {
         if !self.outbox.is_empty() {
             return Some(Instant::ZERO);
         }
-        let at = self.hub.deadline();
+        let mut at = self.hub.deadline();
+        if let Some(standing) = self.standing.as_ref().filter(|_| self.lacks_back_ends()) {
+            at = at.min(standing.invite_at);
+        }
         (at != Instant::FAR_FUTURE).then_some(at)
     }
 
@@ -397,6 +409,7 @@ impl FrontEnd {
             back_end_of,
             begun: now,
             told_up: false,
+            invite_at: now + INVITE_AFTER,
         });
         Ok(&standing.plan)
     }
@@ -483,6 +496,13 @@ impl FrontEnd {
         &self.streams
     }
 
+    /// Tells nodes to be silent until there is a tree.
+    pub fn stay_down(&mut self) {
+        if self.standing.is_none() {
+            self.state = TreeState::Down;
+        }
+    }
+
     /// Takes the tree down; [`FrontEndEvent::TreeDown`] says when it is.
     pub fn take_down(&mut self, now: Instant) {
         if self.standing.is_some() {
@@ -498,7 +518,10 @@ impl FrontEnd {
         let mut hub = self.hub.clone();
         hub.entries.clear();
         hub.take_census();
-        hub.entries.iter().for_each(|entry| keeper.note(entry));
+        let tree = self.tree;
+        hub.entries
+            .iter()
+            .for_each(|entry| keeper.note(tree, entry));
         keeper.books(self.hub.dropped + self.dropped)
     }
 
@@ -519,7 +542,7 @@ impl FrontEnd {
 
     /// How the overlay stands.
     pub fn status(&self) -> FrontEndStatus {
-        let (back_ends, cps) = self.hub.below();
+        let below = self.hub.below();
         let plan = self.standing.as_ref().map(|standing| &standing.plan);
         FrontEndStatus {
             nodes: self.nodes.len() as u32,
@@ -527,8 +550,9 @@ impl FrontEnd {
             cps_planned: plan.map_or(0, |plan| plan.cps),
             local: plan.map_or(0, |plan| plan.local),
             height: plan.map_or(0, |plan| plan.height),
-            back_ends,
-            cps,
+            back_ends: below.attached(),
+            quiet: below.quiet,
+            cps: below.cps,
             children: self.hub.children() as u32,
             streams: self.streams.len() as u32,
             kept: (self.hub.kept() + self.outbox.len()) as u32,
@@ -548,7 +572,8 @@ impl FrontEnd {
         while let Some(entry) = self.hub.entries.pop_front() {
             self.note(now, &entry);
         }
-        let (back_ends, _) = self.hub.below();
+        self.invite_missing(now);
+        let back_ends = self.hub.below().attached();
         if let Some(standing) = &mut self.standing {
             let planned = standing.plan.processes.len() as u32 - standing.plan.cps;
             if !standing.told_up && back_ends >= planned {
@@ -572,7 +597,7 @@ impl FrontEnd {
     }
 
     fn take_flushed(&mut self, now: Instant) {
-        let (attached, _) = self.hub.below();
+        let attached = self.hub.below().back_ends;
         while let Some(flushed) = self.hub.next_flushed() {
             let (values, count) = match flushed.values {
                 Values::Reduced(accs) => (TickBody::Reduced(accs), u32::from(flushed.covers > 0)),
@@ -650,6 +675,10 @@ impl FrontEnd {
         hello: Hello,
     ) {
         let node = process.node;
+        // Nobody has the front end's own number.
+        if node == Process::FRONT_END.node {
+            return self.count(OverlayMetric::Misdirected, 1);
+        }
         let known = self.nodes.get(&node);
         if known.is_none() && self.nodes.len() >= MAX_NODES {
             return self.count(OverlayMetric::Overflowed, 1);

@@ -184,8 +184,10 @@ pub struct Standing {
     pub quiet: bool,
     /// Children it can still take.
     pub room: u16,
-    /// Back ends attached below, itself included.
+    /// Back ends attached below, itself included, but for those that send nothing until their job ends.
     pub back_ends: u32,
+    /// Those that send nothing.
+    pub quiet_below: u32,
     /// Communication processes attached below, itself included.
     pub cps: u32,
     /// Samples handed up on this link, those of this message included.

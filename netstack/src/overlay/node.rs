@@ -11,7 +11,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use super::back_end::BackEnd;
+use super::back_end::{AUXILIARY_KINDS, BackEnd};
 use super::cp::Cp;
 use super::hub::{Hub, Room};
 use super::message::{
@@ -37,6 +37,8 @@ const HELLO_SPREAD: Micros = Micros::from_secs(1);
 const HELLO: Backoff = Backoff::new(Micros::from_millis(250), Micros::from_secs(8));
 /// How long a node that was heard waits to be invited before it says HELLO again.
 const INVITED_WITHIN: Micros = Micros::from_secs(6);
+/// Trees that a front end can have made since it was heard: far more than it does in a year.
+const TREES_AHEAD: u64 = 1 << 20;
 /// Events that wait; the oldest is dropped for the next.
 const MAX_EVENTS: usize = 64;
 /// Messages between processes of this node in one turn: each is the answer to another one.
@@ -138,8 +140,12 @@ pub struct Node {
     job: (Option<JobId>, bool),
     submitted: u64,
     dropped: u64,
-    /// Samples that communication processes gave up that have ended.
-    ended_dropped: u64,
+    /// Samples that communication processes gave up that have ended, by slot: one boot has one count, whatever trees come and go.
+    ended_dropped: BTreeMap<u8, u64>,
+    /// Auxiliary service processes that run though nobody wants them: roles ended when the collector was not at hand.
+    unsettled: u32,
+    /// The newest tree that the front end itself has told of.
+    heard_tree: TreeEpoch,
 }
 
 macro_rules! io {
@@ -176,7 +182,9 @@ impl Node {
             job: (None, false),
             submitted: 0,
             dropped: 0,
-            ended_dropped: 0,
+            ended_dropped: BTreeMap::new(),
+            unsettled: 0,
+            heard_tree: TreeEpoch::default(),
         }
     }
 
@@ -230,7 +238,7 @@ impl Node {
     /// When to call `poll_transmit` again without other cause; a time that has passed means at once. None:
     /// nothing is under way. A node whose program computes may call later: at the period that was asked for.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if !self.outbox.is_empty() {
+        if !self.outbox.is_empty() || self.unsettled != 0 {
             return Some(Instant::ZERO);
         }
         let mut at = match self.greeting {
@@ -311,6 +319,14 @@ impl Node {
         self.greet(now);
     }
 
+    /// The node has joined the control node again. Without a role it says HELLO again: it may be away from a tree by now.
+    pub fn rejoin(&mut self, now: Instant) {
+        let idle = self.back_end.is_none() && self.cps.is_empty();
+        if idle && matches!(self.greeting, Greeting::Off) {
+            self.greet(now);
+        }
+    }
+
     fn greet(&mut self, now: Instant) {
         let at = now + Micros(self.rng.below(HELLO_SPREAD.0));
         self.greeting = Greeting::Saying { tries: 0, at };
@@ -324,6 +340,10 @@ impl Node {
     }
 
     fn tick(&mut self, now: Instant, collector: &mut dyn Collector) {
+        for kind in (0..AUXILIARY_KINDS as u8).filter(|kind| self.unsettled & 1 << kind != 0) {
+            collector.trigger(kind, false);
+        }
+        self.unsettled = 0;
         self.say_hello(now);
         if let Some(back_end) = &mut self.back_end {
             let mut io = io!(self, now);
@@ -405,7 +425,7 @@ impl Node {
 
     fn end_back_end(&mut self, now: Instant, collector: Option<&mut dyn Collector>) {
         if let Some(mut back_end) = self.back_end.take() {
-            back_end.stop(now, collector);
+            self.unsettled |= back_end.stop(now, collector);
             self.submitted += back_end.submitted;
             self.dropped += back_end.uplink.dropped;
             self.tell(NodeEvent::RoleEnded { slot: 0 });
@@ -414,7 +434,7 @@ impl Node {
 
     fn end_cp(&mut self, slot: u8) {
         if let Some(cp) = self.cps.remove(&slot) {
-            self.ended_dropped += cp.dropped();
+            self.ended_dropped.insert(slot, cp.dropped());
             self.tell(NodeEvent::RoleEnded { slot });
         }
     }
@@ -439,10 +459,18 @@ impl Node {
         let from = (packet.from, packet.boot, peer);
         match packet.message {
             Message::HelloAck { state, candidates } => {
+                let front_end = packet.from == Process::FRONT_END;
+                if !front_end || peer.addr != self.config.front_end.addr {
+                    return self.count(OverlayMetric::Misdirected, 1);
+                }
+                self.heard_tree = self.heard_tree.max(packet.tree);
                 self.hello_ack(now, packet.tree, state, &candidates)
             }
             Message::Build(build) => {
-                if packet.tree >= self.tree && packet.tree > self.down {
+                // A tree that the front end cannot have made since it was heard is nobody's.
+                if packet.tree.0 > self.heard_tree.0.saturating_add(TREES_AHEAD) {
+                    self.count(OverlayMetric::Misdirected, 1);
+                } else if packet.tree >= self.tree && packet.tree > self.down {
                     self.move_to(now, packet.tree);
                     self.build(now, from, packet.to_slot, build);
                 }
@@ -613,6 +641,7 @@ impl Node {
         let me = self.process(slot);
         let mut io = io!(self, now);
         let mut hub = Hub::new(me, build.height, Room::OF_CP, &mut io);
+        hub.dropped = self.ended_dropped.remove(&slot).unwrap_or(0);
         hub.kin = alloc::vec![build.parent];
         let mut uplink = Uplink::new(me, build.height, now);
         uplink.attach_to(&mut io, build.parent);

@@ -132,8 +132,13 @@ pub(super) struct Uplink {
     mute: bool,
     quiet_since: Option<u64>,
     /// Processes below as the parent was told last.
-    told: (u32, u32),
+    told: (u32, u32, u32),
     tell_at: Instant,
+}
+
+/// Processes below, as a parent is told of them.
+fn below_of(standing: &Standing) -> (u32, u32, u32) {
+    (standing.back_ends, standing.quiet_below, standing.cps)
 }
 
 /// What a parent told, for the owner of the uplink.
@@ -164,7 +169,7 @@ impl Uplink {
             was_up: false,
             mute: false,
             quiet_since: None,
-            told: (0, 0),
+            told: (0, 0, 0),
             tell_at: Instant::FAR_FUTURE,
         }
     }
@@ -367,7 +372,7 @@ impl Uplink {
                 link.ask_at = io.now;
             }
         }
-        if self.told != (standing.back_ends, standing.cps) {
+        if self.told != below_of(standing) {
             self.tell_at = self.tell_at.min(io.now + TELL_WITHIN);
         }
     }
@@ -400,7 +405,7 @@ impl Uplink {
             if self.pending.is_empty() && !due && self.tell_at > io.now {
                 return;
             }
-            self.told = (base.back_ends, base.cps);
+            self.told = below_of(&base);
             self.tell_at = Instant::FAR_FUTURE;
             let mut sections = Vec::new();
             while let Some(next) = self.pending.front()
@@ -503,7 +508,11 @@ impl Uplink {
         self.was_up = true;
         self.mute = self.quiet_since.is_some();
         // What a parent takes for granted of a new child.
-        self.told = if self.height == 0 { (1, 0) } else { (0, 1) };
+        self.told = match (self.height, self.mute) {
+            (0, false) => (1, 0, 0),
+            (0, true) => (0, 1, 0),
+            _ => (0, 0, 1),
+        };
         self.tell_at = Instant::FAR_FUTURE;
         self.tried.clear();
         self.learn_kin(&ack.kin);

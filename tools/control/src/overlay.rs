@@ -44,6 +44,10 @@ const LOSS_TOLD_WITHIN: Micros = Micros::from_secs(5);
 const RETRY: Micros = Micros::from_secs(5);
 /// Losses that are remembered.
 const LOSSES_MAX: usize = 64;
+/// Streams that ended and are remembered.
+const ENDED_MAX: usize = 16;
+/// How long after a job's end its last values come at the latest: a hold for each level.
+const LAST_VALUES: Micros = Micros::from_millis(500);
 /// Ticks whose delays are remembered: five minutes of seconds.
 const DELAYS_MAX: usize = 300;
 /// System calls whose number of all nodes together is asked for.
@@ -172,6 +176,10 @@ pub struct Overlay {
     /// Streams of collectors that the configuration triggers.
     collectors: Vec<Collector>,
     asked: BTreeMap<StreamId, Asked>,
+    /// Jobs that are over, and when their streams are closed.
+    ending: Vec<(Instant, JobId)>,
+    /// The last streams that ended with their jobs or were closed, with their last values.
+    ended: VecDeque<(StreamId, Asked)>,
     rows: BTreeMap<NodeId, NodeRow>,
     totals: Totals,
     losses: VecDeque<Loss>,
@@ -179,6 +187,43 @@ pub struct Overlay {
     up_after: Option<Micros>,
     down_after: Option<(Instant, Option<Instant>)>,
     events: Vec<Event>,
+}
+
+impl Asked {
+    fn new(spec: StreamSpec) -> Self {
+        Asked {
+            spec,
+            tick: 0,
+            covers: 0,
+            ticks: 0,
+            rows: BTreeMap::new(),
+            values: Vec::new(),
+        }
+    }
+
+    /// Takes values of a tick, or what came late of the newest one. The rest of an older tick changes nothing any more.
+    fn take(&mut self, value: TickValue) {
+        if value.tick < self.tick {
+            return;
+        }
+        if value.tick > self.tick {
+            (self.tick, self.covers) = (value.tick, 0);
+            self.ticks += 1;
+            self.values.clear();
+        }
+        self.covers = self.covers.saturating_add(value.covers);
+        match value.values {
+            TickBody::Reduced(values) if self.values.len() == values.len() => {
+                for (own, more) in self.values.iter_mut().zip(values) {
+                    own.merge(more);
+                }
+            }
+            TickBody::Reduced(values) => self.values = values,
+            TickBody::Rows(rows) => self
+                .rows
+                .extend(rows.into_iter().map(|row| (row.node, row.values))),
+        }
+    }
 }
 
 /// The layout that a configuration names.
@@ -280,6 +325,8 @@ impl Overlay {
             totals_stream: None,
             collectors: Vec::new(),
             asked: BTreeMap::new(),
+            ending: Vec::new(),
+            ended: VecDeque::new(),
             rows: BTreeMap::new(),
             totals: Totals::default(),
             losses: VecDeque::new(),
@@ -289,6 +336,10 @@ impl Overlay {
             events: Vec::new(),
             config: setup.config,
         };
+        if !overlay.config.enabled {
+            // Nodes ask who is there; they are told to be silent.
+            overlay.front.stay_down();
+        }
         overlay.open_own(now);
         overlay.open_collectors(now)?;
         Ok(overlay)
@@ -383,7 +434,7 @@ impl Overlay {
     /// When to act next.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let own = match self.state {
-            State::Collecting if self.front.nodes().next().is_some() => {
+            State::Collecting if self.config.enabled && self.front.nodes().next().is_some() => {
                 Some((self.hello_at + SETTLED).max(self.try_at))
             }
             State::Standing if self.is_outgrown() => {
@@ -391,6 +442,8 @@ impl Overlay {
             }
             _ => None,
         };
+        let ending = self.ending.iter().map(|(at, _)| *at).min();
+        let own = [own, ending].into_iter().flatten().min();
         let own = own.map(|at| at.max(now + Micros(1)));
         [own, self.front.poll_timeout()].into_iter().flatten().min()
     }
@@ -405,6 +458,7 @@ impl Overlay {
         while let Some(event) = self.front.poll_event() {
             self.take(now, event);
         }
+        self.end_streams(now);
         self.mend_losses(now);
         match self.state {
             State::Collecting => self.build(now, endpoint),
@@ -518,7 +572,13 @@ impl Overlay {
             FrontEndEvent::Tick(value) => self.take_tick(now, value),
             FrontEndEvent::Lost { process } => self.lost(now, process),
             FrontEndEvent::Closed { stream } => {
-                self.asked.remove(&stream);
+                let ended = self.asked.remove(&stream);
+                if let Some(ended) = ended.filter(|asked| asked.ticks > 0) {
+                    if self.ended.len() == ENDED_MAX {
+                        self.ended.pop_front();
+                    }
+                    self.ended.push_back((stream, ended));
+                }
             }
             FrontEndEvent::TreeDown => {
                 if let Some((_, over)) = &mut self.down_after {
@@ -565,17 +625,7 @@ impl Overlay {
                 keep_rows(&mut collector.rows, now, value.tick, rows);
             }
         } else if let Some(asked) = self.asked.get_mut(&value.stream) {
-            asked.ticks += u64::from(value.ends);
-            if value.tick > asked.tick {
-                (asked.tick, asked.covers) = (value.tick, 0);
-            }
-            asked.covers += value.covers;
-            match value.values {
-                TickBody::Reduced(values) => asked.values = values,
-                TickBody::Rows(rows) => asked
-                    .rows
-                    .extend(rows.into_iter().map(|row| (row.node, row.values))),
-            }
+            asked.take(value);
         }
     }
 
@@ -677,15 +727,7 @@ impl Overlay {
     /// The specification is out of bounds, or as many are open as may be.
     pub fn open(&mut self, now: Instant, spec: StreamSpec) -> Result<StreamId, StreamError> {
         let id = self.front.open(now, spec.clone())?;
-        let asked = Asked {
-            spec,
-            tick: 0,
-            covers: 0,
-            ticks: 0,
-            rows: BTreeMap::new(),
-            values: Vec::new(),
-        };
-        self.asked.insert(id, asked);
+        self.asked.insert(id, Asked::new(spec));
         Ok(id)
     }
 
@@ -698,11 +740,25 @@ impl Overlay {
         known
     }
 
-    /// A job is over on its nodes, and its streams with it.
+    /// A job is over on its nodes, and its streams with it, as soon as the last values can have come.
     pub fn job_over(&mut self, now: Instant, job: JobId) {
         let of_job = |asked: &Asked| asked.spec.scope == Scope::Job(job);
-        self.asked.retain(|_, asked| !of_job(asked));
-        self.front.job_ended(now, job);
+        if self.asked.values().any(of_job) {
+            self.ending.push((now + LAST_VALUES, job));
+        }
+    }
+
+    /// Closes streams of jobs that are over. The last values stay to be seen.
+    fn end_streams(&mut self, now: Instant) {
+        let due = self.ending.iter().filter(|(at, _)| *at <= now);
+        let due: Vec<JobId> = due.map(|(_, job)| *job).collect();
+        self.ending.retain(|(at, _)| *at > now);
+        for job in due {
+            self.front.job_ended(now, job);
+            while let Some(event) = self.front.poll_event() {
+                self.take(now, event);
+            }
+        }
     }
 
     /// Takes the tree down, until [`Self::bring_up`].

@@ -99,9 +99,6 @@ pub(super) fn end(world: &World) -> Result<(), String> {
 
 fn books(world: &World) -> Result<(), String> {
     let books = world.front.books();
-    if !books.balance() {
-        return Err(format!("the books do not add up: {books:?}"));
-    }
     let mut sent = 0;
     let mut unknown = 0;
     for node in 0..world.setup.nodes {

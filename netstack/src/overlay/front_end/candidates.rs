@@ -4,9 +4,9 @@
 
 use alloc::vec::Vec;
 
-use super::FrontEnd;
+use super::{FrontEnd, INVITE_EVERY, INVITED_AT_ONCE};
 use crate::ids::NodeId;
-use crate::overlay::message::{BuildEntry, Candidate, MAX_CANDIDATES, Process};
+use crate::overlay::message::{BuildEntry, Candidate, MAX_CANDIDATES, Message, Process};
 use crate::overlay::uplink::Io;
 use crate::time::Instant;
 
@@ -51,6 +51,55 @@ impl FrontEnd {
                 };
                 self.hub.invite(&mut io, parent, child, Vec::new());
             }
+        }
+    }
+
+    /// Back ends of the plan have no parent, as far as is known.
+    pub(super) fn lacks_back_ends(&self) -> bool {
+        let attached = self.hub.below().attached();
+        (self.standing.as_ref()).is_some_and(|standing| {
+            (attached as usize) < standing.back_end_of.len() && self.hub.leaving.is_none()
+        })
+    }
+
+    /// Tells nodes that have no parent where they can attach. A node whose parent was given up while the tree was built, or
+    /// that was away then, waits for that: it had no reason to say HELLO.
+    pub(super) fn invite_missing(&mut self, now: Instant) {
+        let lacks = self.lacks_back_ends();
+        let Some(standing) = self.standing.as_mut().filter(|_| lacks) else {
+            return;
+        };
+        if standing.invite_at > now {
+            return;
+        }
+        standing.invite_at = now + INVITE_EVERY;
+        let attached = |node: NodeId| {
+            let process = Process::back_end(node);
+            let known = self.views.get(&process);
+            self.hub.has_child(process) || known.is_some_and(|view| !view.gone)
+        };
+        let missing = standing.back_end_of.keys().copied();
+        let missing: Vec<NodeId> = missing
+            .filter(|node| !attached(*node))
+            .take(INVITED_AT_ONCE)
+            .collect();
+        for node in missing {
+            let Some(peer) = self.nodes.get(&node).map(|known| known.peer) else {
+                continue;
+            };
+            let candidates = self.candidates(node);
+            let state = self.state;
+            let ack = Message::HelloAck { state, candidates };
+            let mut io = Io {
+                now,
+                me: self.config.me,
+                boot: crate::ids::BootEpoch(self.config.tree_base.0),
+                tree: self.tree,
+                outbox: &mut self.outbox,
+                rng: &mut self.rng,
+                counters: &mut self.counters,
+            };
+            io.send(Process::FRONT_END, (Process::back_end(node), peer), 0, ack);
         }
     }
 

@@ -4,12 +4,15 @@
 
 use alloc::collections::BTreeMap;
 
-use super::{FrontEnd, FrontEndEvent, Standing};
+use super::{FrontEnd, FrontEndEvent, MAX_NODES, Standing};
 use crate::ids::{BootEpoch, NodeId};
 use crate::overlay::MAX_CPS;
 use crate::overlay::message::{CensusEntry, Process};
 use crate::overlay::metric::OverlayMetric;
 use crate::time::Instant;
+
+/// Processes that are known: as many as all nodes together can host.
+const MAX_VIEWS: usize = MAX_NODES * (MAX_CPS as usize + 1);
 
 /// What is known of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +131,11 @@ impl FrontEnd {
 
     /// A line of the census.
     pub(super) fn note(&mut self, now: Instant, entry: &CensusEntry) {
-        self.keeper.note(entry);
+        self.keeper.note(self.tree, entry);
+        if self.views.len() >= MAX_VIEWS && !self.views.contains_key(&entry.process) {
+            self.counters.add(OverlayMetric::Overflowed as usize, 1);
+            return;
+        }
         let known = self.views.get(&entry.process);
         let news = known.is_none_or(|view| view.boot != entry.boot || view.link <= entry.link);
         if !news {

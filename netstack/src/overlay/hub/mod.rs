@@ -138,13 +138,34 @@ impl Child {
             last: self.taken,
             quiet: self.standing.quiet,
             height: self.height,
-            back_ends: self.standing.back_ends,
+            back_ends: self
+                .standing
+                .back_ends
+                .saturating_add(self.standing.quiet_below),
             submitted: self.standing.submitted,
             dropped: self.standing.dropped,
             handed: self.standing.handed,
             received: self.received,
             lag_us: self.standing.lag_us,
         }
+    }
+}
+
+/// How many processes there are below a hub.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Below {
+    /// Back ends, but for the quiet ones.
+    pub back_ends: u32,
+    /// Back ends that send nothing until their job ends.
+    pub quiet: u32,
+    /// Communication processes.
+    pub cps: u32,
+}
+
+impl Below {
+    /// All back ends that have a parent.
+    pub fn attached(&self) -> u32 {
+        self.back_ends.saturating_add(self.quiet)
     }
 }
 
@@ -231,15 +252,16 @@ impl Hub {
         }
     }
 
-    /// Back ends and communication processes below.
-    pub fn below(&self) -> (u32, u32) {
+    /// Processes below.
+    pub fn below(&self) -> Below {
         let children = self.children.values();
-        children.fold((0, 0), |(back_ends, cps), child| {
+        children.fold(Below::default(), |below, child| {
             let standing = &child.standing;
-            (
-                back_ends.saturating_add(standing.back_ends),
-                cps.saturating_add(standing.cps),
-            )
+            Below {
+                back_ends: below.back_ends.saturating_add(standing.back_ends),
+                quiet: below.quiet.saturating_add(standing.quiet_below),
+                cps: below.cps.saturating_add(standing.cps),
+            }
         })
     }
 
@@ -323,7 +345,8 @@ impl Hub {
         }
         let index = self.places.first_free();
         self.places.set(index);
-        let below = u32::from(attach.height == 0);
+        let below = u32::from(attach.height == 0 && !attach.quiet);
+        let quiet_below = u32::from(attach.height == 0 && attach.quiet);
         let child = Child {
             peer,
             boot,
@@ -335,7 +358,8 @@ impl Hub {
                 quiet: attach.quiet,
                 room: attach.room,
                 back_ends: below,
-                cps: 1 - below,
+                quiet_below,
+                cps: u32::from(attach.height > 0),
                 ..Standing::default()
             },
             received: 0,
@@ -478,6 +502,9 @@ impl Hub {
             return;
         };
         child.heard_at = io.now;
+        if self.streams.iter().all(|stream| !stream.is(id)) {
+            return;
+        }
         child.known.retain(|(known, _)| *known != id);
         child.known.push((id, version));
         child.tells = 0;

@@ -88,6 +88,13 @@ pub(in crate::overlay) struct Stream {
     active: Marks,
 }
 
+impl Stream {
+    /// It has this number.
+    pub(super) fn is(&self, id: StreamId) -> bool {
+        self.id == id
+    }
+}
+
 impl Hub {
     /// Opens or closes a stream, if this is news.
     pub fn set_stream(
@@ -242,7 +249,7 @@ impl Hub {
         }
         match (section.body, &mut tick.values) {
             (Body::Reduced(first, theirs), Values::Reduced(ours)) => {
-                tick.covers += covers;
+                tick.covers = tick.covers.saturating_add(covers);
                 for (ours, theirs) in ours.iter_mut().skip(first.into()).zip(theirs) {
                     if !ours.merge(theirs) {
                         io.count(OverlayMetric::BadSections, 1);

@@ -64,7 +64,7 @@ impl Node {
         let back_end = self.back_end.as_ref();
         let back_end = back_end.map_or(0, |back_end| back_end.uplink.dropped);
         let cps: u64 = self.cps.values().map(Cp::dropped).sum();
-        cps + back_end + self.dropped + self.ended_dropped
+        cps + back_end + self.dropped + self.ended_dropped.values().sum::<u64>()
     }
 
     /// What is kept at present.
@@ -74,6 +74,7 @@ impl Node {
             queued: self.outbox.len(),
             entries: self.assemblies.len(),
             timer: self.poll_timeout().is_some(),
+            auxiliary: self.unsettled.count_ones(),
             ..Footprint::default()
         };
         let lists = self.assemblies.values().map(|list| list.entries.capacity());
@@ -88,7 +89,7 @@ impl Node {
             footprint.bytes += back_end.uplink.bytes();
             footprint.queued += back_end.uplink.queued();
             footprint.streams += back_end.open_streams();
-            footprint.auxiliary = back_end.running();
+            footprint.auxiliary += back_end.running();
         }
         footprint
     }

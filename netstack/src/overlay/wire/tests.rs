@@ -52,7 +52,7 @@ prop_compose! {
         link: u32, time: u64, answer: bool, quiet: bool, room: u16, back_ends: u32, cps: u32,
         handed: u64, submitted: u64, dropped: u64, lag_us: u32,
     ) -> Standing {
-        Standing { link, time, answer, quiet, room, back_ends, cps, handed, submitted, dropped, lag_us }
+        Standing { link, time, answer, quiet, room, back_ends, quiet_below: cps / 2, cps, handed, submitted, dropped, lag_us }
     }
 }
 

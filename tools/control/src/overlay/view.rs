@@ -3,13 +3,14 @@
 //! Key type: [`View`]. Invariant: a copy; nothing here refers to the control state.
 
 use netstack::overlay::{
-    Acc, MetricId, MetricKind, OverlayMetric, Process, ProfileMetric, Reduced, Scope,
+    Acc, MetricId, MetricKind, OverlayMetric, Process, ProfileMetric, Reduced, Scope, StreamId,
+    StreamSpec,
 };
 use netstack::time::{Instant, Micros};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Overlay, State};
+use super::{Asked, Overlay, State};
 
 /// The monitoring overlay.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -23,6 +24,8 @@ pub struct View {
     pub planned: u32,
     /// Back ends attached.
     pub attached: u32,
+    /// Of these, those whose job wants silence: nobody waits for them.
+    pub quiet: u32,
     /// Of the plan, those whose leaf is on their own node.
     pub local: u32,
     /// Communication processes of the plan.
@@ -39,6 +42,8 @@ pub struct View {
     pub processes: Vec<ProcessView>,
     /// Streams that are open.
     pub streams: Vec<StreamView>,
+    /// The last streams that ended, with their last values.
+    pub ended: Vec<StreamView>,
     /// Sums over all nodes.
     pub totals: TotalsView,
     /// What was sent, arrived and was lost.
@@ -159,8 +164,8 @@ pub struct BooksView {
     pub missing: u64,
     /// Arrived though nobody said that they were sent.
     pub unheard: u64,
-    /// Sent and unheard are the sum of all others.
-    pub balanced: bool,
+    /// Nothing is missing, and nothing arrived that nobody sent: so it is when a tree is down of which no process died.
+    pub settled: bool,
 }
 
 /// A loss.
@@ -236,6 +241,7 @@ impl Overlay {
             nodes: status.nodes,
             planned: status.planned,
             attached: status.back_ends,
+            quiet: status.quiet,
             local: status.local,
             cps: status.cps_planned,
             fan_out: self.layout.fan_out,
@@ -246,6 +252,11 @@ impl Overlay {
                 .and_then(|(begun, over)| Some(ms(over?.saturating_since(begun)))),
             processes: self.processes(now),
             streams: self.streams(),
+            ended: self
+                .ended
+                .iter()
+                .map(|(id, asked)| stream_view(*id, &asked.spec, Some(asked)))
+                .collect(),
             totals: self.totals_view(),
             books: BooksView {
                 sent: books.sent,
@@ -255,7 +266,7 @@ impl Overlay {
                 lost_dropped: books.lost_dropped,
                 missing: books.missing,
                 unheard: books.unheard,
-                balanced: books.balance(),
+                settled: books.is_settled(),
             },
             losses: self.losses_view(now),
             delays: self.delays.iter().copied().collect(),
@@ -291,41 +302,10 @@ impl Overlay {
     }
 
     fn streams(&self) -> Vec<StreamView> {
-        let view = |(id, spec): (&netstack::overlay::StreamId, &netstack::overlay::StreamSpec)| {
-            let asked = self.asked.get(id);
-            let rows = asked.into_iter().flat_map(|asked| &asked.rows);
-            StreamView {
-                stream: id.0,
-                filter: format!("{:?}", spec.filter)
-                    .split('(')
-                    .next()
-                    .unwrap_or_default()
-                    .to_lowercase(),
-                period_ms: ms(spec.period),
-                job: match spec.scope {
-                    Scope::Job(job) => Some(job.0),
-                    _ => None,
-                },
-                metrics: spec
-                    .metrics
-                    .iter()
-                    .map(|metric| shown_name(*metric))
-                    .collect(),
-                tick: asked.map_or(0, |asked| asked.tick),
-                covers: asked.map_or(0, |asked| asked.covers),
-                ticks: asked.map_or(0, |asked| asked.ticks),
-                values: asked.map_or_else(Vec::new, |asked| {
-                    asked.values.iter().map(value_view).collect()
-                }),
-                rows: rows
-                    .map(|(node, values)| RowView {
-                        node: node.0,
-                        values: values.clone(),
-                    })
-                    .collect(),
-            }
-        };
-        self.front.streams().iter().map(view).collect()
+        let streams = self.front.streams().iter();
+        streams
+            .map(|(id, spec)| stream_view(*id, spec, self.asked.get(id)))
+            .collect()
     }
 
     fn totals_view(&self) -> TotalsView {
@@ -359,6 +339,34 @@ impl Overlay {
     #[cfg(test)]
     pub fn known(&self) -> Vec<netstack::ids::NodeId> {
         self.rows.keys().copied().collect()
+    }
+}
+
+fn stream_view(id: StreamId, spec: &StreamSpec, asked: Option<&Asked>) -> StreamView {
+    let rows = asked.into_iter().flat_map(|asked| &asked.rows);
+    let row = |(node, values): (&netstack::ids::NodeId, &Vec<Option<i64>>)| RowView {
+        node: node.0,
+        values: values.clone(),
+    };
+    let filter = format!("{:?}", spec.filter);
+    let filter = filter.split('(').next().unwrap_or_default();
+    let metrics = spec.metrics.iter();
+    StreamView {
+        stream: id.0,
+        filter: filter.to_lowercase(),
+        period_ms: ms(spec.period),
+        job: match spec.scope {
+            Scope::Job(job) => Some(crate::jobs::attempt::number(job)),
+            _ => None,
+        },
+        metrics: metrics.map(|metric| shown_name(*metric)).collect(),
+        tick: asked.map_or(0, |asked| asked.tick),
+        covers: asked.map_or(0, |asked| asked.covers),
+        ticks: asked.map_or(0, |asked| asked.ticks),
+        values: asked.map_or_else(Vec::new, |asked| {
+            asked.values.iter().map(value_view).collect()
+        }),
+        rows: rows.map(row).collect(),
     }
 }
 
