@@ -10,6 +10,7 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -29,6 +30,10 @@ pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// Largest answer that is read as one JSON document.
 const ANSWER_MAX_BYTES: usize = 256 * 1024 * 1024;
+
+/// How long a question waits for the next control node when one has died over it, and how often it asks.
+const RETURN_LIMIT: Duration = Duration::from_secs(10);
+const RETURN_PAUSE: Duration = Duration::from_millis(200);
 
 /// Why a request was not answered as hoped.
 #[derive(Debug, thiserror::Error)]
@@ -81,12 +86,26 @@ impl Client {
         Client { socket }
     }
 
-    /// GET of a JSON document.
+    /// GET of a JSON document. It changes nothing, so where the control node dies over it the next one is
+    /// asked, if it is there in time.
     ///
     /// # Errors
     /// [`RequestError`].
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
-        read_json(self.send(Method::GET, path, empty()).await?).await
+        let begun = Instant::now();
+        let mut has_died = false;
+        loop {
+            let answer = match self.send(Method::GET, path, empty()).await {
+                Ok(response) => read_json(response).await,
+                Err(error) => Err(error),
+            };
+            has_died |= matches!(answer, Err(RequestError::Broken(_)));
+            match answer {
+                Err(error) if has_died && error.is_gone() && begun.elapsed() < RETURN_LIMIT => {}
+                answer => return answer,
+            }
+            tokio::time::sleep(RETURN_PAUSE).await;
+        }
     }
 
     /// POST of a JSON document, answered by another.
@@ -334,6 +353,34 @@ mod tests {
             r#"{"error":"disk is full","code":"store"}"#
         ));
         assert_eq!(error.to_string(), "disk is full");
+    }
+
+    #[test]
+    fn a_question_is_asked_again_when_the_control_node_died_over_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let path = socket.clone();
+        let server = std::thread::spawn(move || {
+            drop(listener.accept().unwrap());
+            drop(listener);
+            // For a moment there is none.
+            std::fs::remove_file(&path).unwrap();
+            std::thread::sleep(RETURN_PAUSE * 2);
+            let (mut stream, _) = UnixListener::bind(&path).unwrap().accept().unwrap();
+            let answer = "HTTP/1.1 200 OK\r\ncontent-length: 1\r\nconnection: close\r\n\r\n7";
+            stream.write_all(answer.as_bytes()).unwrap();
+            // Read until the client closes, so that nothing is reset before it has the answer.
+            drop(std::io::copy(&mut stream, &mut std::io::sink()));
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let answer: Result<u32, RequestError> = runtime.block_on(Client::new(socket).get("/v1/x"));
+        assert_eq!(answer.unwrap(), 7);
+        drop(runtime);
+        server.join().unwrap();
     }
 
     #[test]

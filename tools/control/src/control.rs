@@ -71,6 +71,32 @@ pub struct Core {
     pub overlay: Overlay,
     /// What leaves once it is written down.
     pub outgoing: Outgoing,
+    /// Scheduling passes of this run.
+    pub passes: Passes,
+}
+
+/// How many scheduling passes there were, and how long they took: with what is written down before and after,
+/// which is as long as everybody else waits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Passes {
+    /// So many.
+    pub count: u64,
+    /// The last one, in microseconds.
+    pub last_us: u64,
+    /// The longest one.
+    pub longest_us: u64,
+    /// What those of the present step have taken so far.
+    present: Duration,
+}
+
+impl Passes {
+    /// The step's passes are over and written down.
+    fn note(&mut self, took: Duration) {
+        self.count += 1;
+        self.present = Duration::ZERO;
+        self.last_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.longest_us = self.longest_us.max(self.last_us);
+    }
 }
 
 /// A boot that has joined.
@@ -169,7 +195,12 @@ impl Core {
             outgoing: &mut self.outgoing,
             now,
         };
-        change(&mut self.runner, now.as_micros(), &mut fabric)
+        let (passes, begun) = (self.runner.passes(), std::time::Instant::now());
+        let result = change(&mut self.runner, now.as_micros(), &mut fabric);
+        if self.runner.passes() > passes {
+            self.passes.present += begun.elapsed();
+        }
+        result
     }
 
     /// The end of a step: handles all events of the endpoint, keeps those for people, writes down
@@ -179,12 +210,18 @@ impl Core {
             control_events::handle(self, now, event);
         }
         if self.runner.is_pass_due(now.as_micros()) {
+            let begun = std::time::Instant::now();
             self.write_down(now);
+            self.passes.present += begun.elapsed();
         }
         self.with_runner(now, |runner, now_us, fabric| runner.settle(now_us, fabric));
         self.settle_casts(now);
         self.overlay.settle(now, &self.endpoint);
+        let begun = std::time::Instant::now();
         self.write_down(now);
+        if self.passes.present > Duration::ZERO {
+            self.passes.note(self.passes.present + begun.elapsed());
+        }
         // A launch that fails makes other jobs start; that ends as the runner's passes do.
         while !self.outgoing.is_empty() {
             self.let_go(now);

@@ -443,6 +443,7 @@ fn control_state(
         drops: Drops::default(),
         overlay,
         outgoing: Outgoing::default(),
+        passes: control::Passes::default(),
     };
     let shared = Shared::new(core, clock, programs, past.history, outputs);
     // What became of the jobs of the earlier run is written down before anybody asks.

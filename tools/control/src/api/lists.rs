@@ -42,6 +42,9 @@ pub async fn status(State(api): State<Api>) -> Json<Status> {
         ("cast_blocks_repeated", core.casts.counters().repeated),
         ("event_lines_lost", core.events.lost_lines()),
         ("changes_unwritten", core.ledger.unwritten() as u64),
+        ("passes", core.passes.count),
+        ("pass_last_us", core.passes.last_us),
+        ("pass_longest_us", core.passes.longest_us),
     ];
     status.counters = named
         .into_iter()

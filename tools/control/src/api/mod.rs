@@ -25,6 +25,8 @@ mod queue;
 pub mod types;
 pub mod warm;
 
+pub use past::PAGE_MAX;
+
 use std::sync::Arc;
 
 use axum::Router;

@@ -22,7 +22,7 @@ use crate::jobs::JobError;
 const PAGE: u32 = 1_000;
 
 /// Most jobs or events in an answer.
-const PAGE_MAX: u32 = 10_000;
+pub const PAGE_MAX: u32 = 10_000;
 
 /// Query of `GET /v1/jobs`.
 #[derive(Debug, Default, Deserialize, IntoParams)]

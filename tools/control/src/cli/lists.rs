@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::{Global, block_on, print_json, print_text, table};
+use crate::api::PAGE_MAX;
 use crate::api::types::{BootTimeline, JobInfo, NodeInfo, Status};
 use crate::client::{Client, RequestError};
 use crate::events::Event;
@@ -191,7 +192,7 @@ pub fn jobs(global: &Global, options: &JobsOptions) -> anyhow::Result<()> {
     let client = global.client()?;
     let jobs: Vec<JobInfo> = block_on(async move {
         if options.jobs.is_empty() {
-            return Ok(client.get(&jobs_path(options)).await?);
+            return Ok(listed(&client, options).await?);
         }
         let mut jobs = Vec::new();
         for id in &options.jobs {
@@ -249,13 +250,35 @@ pub fn print_faults(job: &JobInfo) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn jobs_path(options: &JobsOptions) -> String {
+async fn listed(client: &Client, options: &JobsOptions) -> Result<Vec<JobInfo>, RequestError> {
     if options.active {
-        return "/v1/jobs".to_string();
+        return client.get("/v1/jobs").await;
     }
-    let before = options.before.map(|before| format!("&before={before}"));
-    let before = before.unwrap_or_default();
-    format!("/v1/jobs?all=true&limit={}{before}", options.limit)
+    newest_jobs(client, "/v1/jobs?all=true", options.limit, options.before).await
+}
+
+/// The newest `limit` jobs with numbers below `before`, by number, in as many answers as that takes.
+pub async fn newest_jobs(
+    client: &Client,
+    path: &str,
+    limit: u32,
+    before: Option<u64>,
+) -> Result<Vec<JobInfo>, RequestError> {
+    let (mut left, mut before) = (limit, before);
+    let mut pages: Vec<Vec<JobInfo>> = Vec::new();
+    loop {
+        let size = left.min(PAGE_MAX);
+        let below = before.map(|before| format!("&before={before}"));
+        let below = below.unwrap_or_default();
+        let page: Vec<JobInfo> = client.get(&format!("{path}&limit={size}{below}")).await?;
+        left -= size;
+        let is_last = left == 0 || page.len() < size as usize;
+        before = page.first().map(|job| job.id);
+        pages.push(page);
+        if is_last {
+            return Ok(pages.into_iter().rev().flatten().collect());
+        }
+    }
 }
 
 /// Prints events, and with `--follow` goes on doing so.

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::Global;
 use crate::api::types::{Done, DrainRequest, NodeInfo, NodeState, ResumeRequest};
+use crate::client::Client;
 use crate::hostlist;
 
 /// How long nodes may take to leave: longer than control goes on asking.
@@ -76,21 +77,34 @@ pub fn drain(global: &Global, options: &DrainOptions) -> anyhow::Result<()> {
         reason: options.reason.clone(),
         by: crate::user::name(),
     };
+    change(global, client, "/v1/nodes/drain", &options.nodes, &request)
+}
+
+/// Changes something about nodes; says with `--json` of which.
+fn change(
+    global: &Global,
+    client: Client,
+    path: &str,
+    nodes: &str,
+    request: &impl serde::Serialize,
+) -> anyhow::Result<()> {
     super::block_on(async move {
-        let _: Done = client.post("/v1/nodes/drain", &request).await?;
+        let _: Done = client.post(path, request).await?;
         Ok(())
-    })
+    })?;
+    if global.json {
+        super::print_json(&serde_json::json!({ "nodes": nodes }))?;
+    }
+    Ok(())
 }
 
 /// Has drained nodes get jobs again.
 pub fn resume(global: &Global, options: &ResumeOptions) -> anyhow::Result<()> {
     let client = global.client()?;
-    let nodes = options.nodes.clone();
-    super::block_on(async move {
-        let request = ResumeRequest { nodes };
-        let _: Done = client.post("/v1/nodes/resume", &request).await?;
-        Ok(())
-    })
+    let request = ResumeRequest {
+        nodes: options.nodes.clone(),
+    };
+    change(global, client, "/v1/nodes/resume", &options.nodes, &request)
 }
 
 /// Does it.

@@ -20,6 +20,9 @@ pub struct Which {
     /// Only jobs of these users, separated by commas.
     #[arg(short = 'u', long, value_name = "USERS")]
     user: Option<String>,
+    /// Only jobs of the user who asks.
+    #[arg(long, conflicts_with = "user")]
+    me: bool,
     /// Only jobs with these names, separated by commas.
     #[arg(long, value_name = "NAMES")]
     name: Option<String>,
@@ -30,19 +33,23 @@ pub struct Which {
 
 impl Which {
     fn is_any(&self) -> bool {
-        self.user.is_none() && self.name.is_none() && self.state.is_none()
+        self.user.is_none() && !self.me && self.name.is_none() && self.state.is_none()
     }
 
     /// As the query of a request.
     fn query(&self) -> Vec<(&'static str, String)> {
+        let user = match self.me {
+            true => Some(crate::user::name()),
+            false => self.user.clone(),
+        };
         let all = [
-            ("user", &self.user),
-            ("name", &self.name),
-            ("state", &self.state),
+            ("user", user),
+            ("name", self.name.clone()),
+            ("state", self.state.clone()),
         ];
         let given = all
             .into_iter()
-            .filter_map(|(key, value)| Some((key, value.clone()?)));
+            .filter_map(|(key, value)| Some((key, value?)));
         given.collect()
     }
 }
@@ -69,7 +76,7 @@ pub struct QueueOptions {
 #[derive(Debug, Args)]
 pub struct CancelOptions {
     /// Jobs to end.
-    #[arg(value_name = "JOB", required_unless_present_any = ["user", "name", "state"], conflicts_with_all = ["user", "name", "state"])]
+    #[arg(value_name = "JOB", required_unless_present_any = ["user", "me", "name", "state"], conflicts_with_all = ["user", "me", "name", "state"])]
     jobs: Vec<u64>,
     #[command(flatten)]
     which: Which,
@@ -201,6 +208,24 @@ fn queue_text(jobs: &[QueuedJob], now_us: u64) -> String {
     rows.text()
 }
 
+/// What became of a change of some jobs.
+#[derive(Debug, Default, serde::Serialize)]
+struct Changed {
+    /// Those it was done to.
+    jobs: Vec<u64>,
+    /// Those it was not.
+    refused: Vec<NotChanged>,
+}
+
+/// A job that was not changed, and why.
+#[derive(Debug, serde::Serialize)]
+struct NotChanged {
+    job: u64,
+    /// A stable word.
+    code: String,
+    error: String,
+}
+
 /// Asks control for something about each job; tells every refusal.
 fn for_each(
     global: &Global,
@@ -208,23 +233,31 @@ fn for_each(
     what: impl AsyncFn(&Client, u64) -> Result<Done, RequestError>,
 ) -> anyhow::Result<ExitCode> {
     let client = global.client()?;
+    let mut changed = Changed::default();
     block_on(async {
-        let mut refused = 0;
         for job in jobs {
             match what(&client, *job).await {
-                Ok(_) => {}
+                Ok(_) => changed.jobs.push(*job),
                 Err(error) if error.is_gone() => return Err(error.into()),
                 Err(error) => {
-                    output::say_line(error);
-                    refused += 1;
+                    output::say_line(&error);
+                    changed.refused.push(NotChanged {
+                        job: *job,
+                        code: error.code().unwrap_or_default().to_string(),
+                        error: error.to_string(),
+                    });
                 }
             }
         }
-        Ok(match refused {
-            0 => ExitCode::SUCCESS,
-            all if all == jobs.len() => ExitCode::from(exit::CONTROL),
-            _ => ExitCode::from(exit::PARTLY),
-        })
+        Ok(())
+    })?;
+    if global.json {
+        print_json(&changed)?;
+    }
+    Ok(match changed.refused.len() {
+        0 => ExitCode::SUCCESS,
+        all if all == jobs.len() => ExitCode::from(exit::CONTROL),
+        _ => ExitCode::from(exit::PARTLY),
     })
 }
 
@@ -395,11 +428,11 @@ pub fn history(global: &Global, options: &HistoryOptions) -> anyhow::Result<()> 
     let client = global.client()?;
     let mut query = options.which.query();
     query.extend([("all", "true".to_string()), ("brief", "true".to_string())]);
-    query.push(("limit", options.limit.to_string()));
     query.extend(options.since.map(|at| ("since_unix_us", at.to_string())));
     query.extend(options.until.map(|at| ("until_unix_us", at.to_string())));
     let path = path("/v1/jobs", &query);
-    let jobs: Vec<JobInfo> = block_on(async move { Ok(client.get(&path).await?) })?;
+    let jobs = super::lists::newest_jobs(&client, &path, options.limit, None);
+    let jobs = block_on(async move { Ok(jobs.await?) })?;
     if global.json {
         return print_json(&jobs);
     }

@@ -128,6 +128,8 @@ pub struct Runner {
     nodes: Nodes,
     /// Whether something happened after which a job may start.
     pass_due: Due,
+    /// Passes so far.
+    passes: u64,
     /// When the last pass ran, in microseconds of the control clock.
     last_pass_us: u64,
     /// The control node is about to end: no job starts any more.
@@ -177,6 +179,7 @@ impl Runner {
             retention: setup.retention,
             broadcast: setup.broadcast,
             pass_due: Due::No,
+            passes: 0,
             last_pass_us: 0,
             stopping: false,
             held_up: None,
@@ -216,6 +219,7 @@ impl Runner {
         while self.pass_at_us().is_some_and(|at_us| at_us <= now_us) {
             self.pass_due = Due::No;
             self.last_pass_us = now_us;
+            self.passes += 1;
             self.pass(now_us, fabric);
         }
     }
@@ -229,6 +233,11 @@ impl Runner {
             Due::Soon => Some(self.last_pass_us.saturating_add(ARRIVALS_PERIOD_US)),
             Due::Now => Some(self.last_pass_us.saturating_add(ENDS_PERIOD_US)),
         }
+    }
+
+    /// Scheduling passes so far.
+    pub fn passes(&self) -> u64 {
+        self.passes
     }
 
     /// Through which streams wake the runner; see [`Runner::streams_changed`].

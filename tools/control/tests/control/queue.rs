@@ -105,15 +105,21 @@ fn the_queue_shows_who_waits_for_what() {
         lab.eventually("all others ran", |lab| state(lab, id) == "completed");
     }
     assert_eq!(lab.json(&["queue"]), serde_json::json!([]));
+    let mine = lab.json(&["history", "--me"]);
+    assert_eq!(mine.as_array().unwrap().len(), 4, "{mine}");
     // A job that is over cannot be held, and the others are done all the same.
     let (code, _, err) = parts(&lab.hearth(&["hold", &waits, "998"]));
     assert_eq!(code, 125);
     assert!(err.contains(&waits) && err.contains("998"), "{err}");
     let last = submit(&lab, &["--hold"], "exit 0\n");
+    let (code, out, _) = parts(&lab.hearth(&["release", "998", &last, "--json"]));
+    assert_eq!(code, 1);
+    let done: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(
-        lab.hearth(&["release", "998", &last]).status.code(),
-        Some(1)
+        done["jobs"],
+        serde_json::json!([last.parse::<u64>().unwrap()])
     );
+    assert_eq!(done["refused"][0]["code"], "no-such-job", "{done}");
     lab.eventually("it ran", |lab| state(lab, &last) == "completed");
 }
 
@@ -241,7 +247,8 @@ fn drained_nodes_get_no_jobs_and_the_tree_shows_it() {
     let (code, _, err) = parts(&lab.hearth(&["resume", "n0"]));
     assert_eq!(code, 125);
     assert!(err.contains("n0"), "{err}");
-    assert_eq!(lab.hearth(&["resume", "n1"]).status.code(), Some(0));
+    let resumed = lab.json(&["resume", "n1"]);
+    assert_eq!(resumed, serde_json::json!({ "nodes": "n1" }));
     lab.eventually("it ran", |lab| state(lab, &id) == "completed");
     let (code, _, err) = parts(&lab.hearth(&["drain", "n7", "--reason", "fan"]));
     assert_eq!(code, 125);
@@ -290,16 +297,17 @@ fn history_is_filtered_by_state_and_time() {
 /// Jobs that wait at most by default (`jobs.queue_max`).
 const MANY: usize = 10_000;
 
-/// Hands in jobs over one connection, as a script would.
+/// Hands in jobs of 3 to 26 nodes over one connection, as a script would.
 fn submit_many(lab: &Lab, program: &str, count: usize) {
     let mut stream = std::os::unix::net::UnixStream::connect(lab.socket()).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap());
-    let body = serde_json::json!({
-        "name": "one-of-many", "program": program, "args": ["LmFwcA=="], "ranks": 1,
-        "batch": true, "no_precheck": true, "user": "eva", "time_limit_s": 600,
-    });
-    let body = body.to_string();
-    for _ in 0..count {
+    for number in 0..count {
+        let body = serde_json::json!({
+            "name": "one-of-many", "program": program, "args": ["LmFwcA=="], "ranks": 3 + number % 24,
+            "batch": true, "no_precheck": true, "user": "eva", "time_limit_s": 600 + number % 60,
+            "priority": number % 10,
+        });
+        let body = body.to_string();
         let length = body.len();
         let head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
         write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
@@ -323,31 +331,67 @@ fn submit_many(lab: &Lab, program: &str, count: usize) {
     }
 }
 
-/// Not a gate on time: `cargo test --release -p hearth-control --test control -- --ignored ten_thousand --nocapture`
-/// prints how long the command takes with a full queue.
+/// What `cargo xtask bench queue` runs: figures of a control node with a full queue, one JSON object a line.
 #[test]
-#[ignore = "takes a minute; prints a figure"]
+#[ignore = "takes a minute; prints figures"]
 fn ten_thousand_jobs_are_listed() {
-    let lab = Lab::with_nodes(1);
-    let runs = submit(&lab, &[], "wait\n");
+    let mut lab = Lab::configured("[serve]\ntree = \"8x4\"\n");
+    lab.add_nodes(0..32);
+    let runs = submit(&lab, &["-n", "30", "-t", "1h"], "wait\n");
     lab.eventually("it runs", |lab| state(lab, &runs) == "running");
     let program = lab.json(&["job", &runs])["program"]
         .as_str()
         .unwrap()
         .to_string();
+    let figure = |metric: &str, unit: &str, value: f64| {
+        println!(
+            "{}",
+            serde_json::json!({ "metric": metric, "unit": unit, "value": value })
+        );
+    };
     let began = Instant::now();
     submit_many(&lab, &program, MANY);
-    println!("{MANY} jobs submitted in {:?}", began.elapsed());
-    for _ in 0..5 {
+    figure(
+        "submit_each_ms",
+        "ms",
+        began.elapsed().as_secs_f64() * 1e3 / MANY as f64,
+    );
+    let mut listed = Vec::new();
+    for _ in 0..9 {
         let began = Instant::now();
         let (code, text, _) = parts(&lab.hearth(&["queue"]));
-        println!("hearth queue: {:?}, {} bytes", began.elapsed(), text.len());
+        listed.push(began.elapsed().as_secs_f64() * 1e3);
         assert_eq!((code, text.lines().count()), (0, 1 + MANY + 1));
     }
-    let began = Instant::now();
+    listed.sort_by(f64::total_cmp);
+    figure("queue_command_median_ms", "ms", listed[4]);
+    figure("queue_command_worst_ms", "ms", listed[8]);
+    let all = lab.json(&["jobs", "--limit", "20000"]);
     assert_eq!(
-        lab.hearth(&["queue", "--user", "nobody"]).status.code(),
-        Some(0)
+        all.as_array().unwrap().len(),
+        1 + MANY,
+        "answers have a page each"
     );
-    println!("hearth queue --user nobody: {:?}", began.elapsed());
+    // Passes as when jobs end, and between them nothing.
+    let counter = |lab: &Lab, name: &str| lab.get("/v1/status")["counters"][name].as_u64().unwrap();
+    let mut passes = Vec::new();
+    let some = (runs.parse::<u64>().unwrap() + 7).to_string();
+    for _ in 0..10 {
+        for command in ["hold", "release"] {
+            let before = counter(&lab, "passes");
+            assert_eq!(lab.hearth(&[command, &some]).status.code(), Some(0));
+            lab.eventually("a pass has run", |lab| counter(lab, "passes") > before);
+            passes.push(counter(&lab, "pass_last_us") as f64 / 1e3);
+        }
+    }
+    passes.sort_by(f64::total_cmp);
+    figure("pass_median_ms", "ms", passes[10]);
+    figure("pass_worst_ms", "ms", passes[19]);
+    figure(
+        "pass_longest_ms",
+        "ms",
+        counter(&lab, "pass_longest_us") as f64 / 1e3,
+    );
+    figure("queued_jobs", "jobs", MANY as f64);
+    assert_eq!(lab.get("/v1/status")["store"], serde_json::Value::Null);
 }

@@ -2,7 +2,7 @@
 //!
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every figure is a
 //! ratio taken in one run or a count; seconds stand beside them as context. Neighbours: [`alloc`], [`boot`], [`broadcast`],
-//! [`call`], [`exchange`], [`launch`], [`overlay`] measure; [`linux`] prepares the peer that they compare with, [`cluster`] and
+//! [`call`], [`exchange`], [`launch`], [`overlay`], [`queue`] measure; [`linux`] prepares the peer that they compare with, [`cluster`] and
 //! [`namespaces`] bring machines up, [`mpich`] starts a peer on them, [`links`] knows what limited links can do.
 //!
 //! Invariant: a row holds what was measured in this run; a case that could not be measured fairly says
@@ -21,6 +21,7 @@ mod linux;
 mod mpich;
 mod namespaces;
 mod overlay;
+mod queue;
 
 use std::time::{Duration, Instant};
 
@@ -153,7 +154,7 @@ impl Row {
 /// What the command line asks of a benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Benchmark: alloc, boot, broadcast, call, exchange, launch or overlay.
+    /// Benchmark: alloc, boot, broadcast, call, exchange, launch, overlay or queue.
     pub name: String,
     /// Only this case, or all cases whose names begin with this and a slash.
     #[arg(long, value_name = "CASE")]
@@ -185,9 +186,10 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         "exchange" => exchange::run(workspace, &mut report)?,
         "launch" => launch::run(workspace, &mut report)?,
         "overlay" => overlay::run(workspace, &mut report)?,
+        "queue" => queue::run(workspace, &mut report)?,
         other => {
             bail!(
-                "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, exchange, launch, overlay"
+                "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, exchange, launch, overlay, queue"
             )
         }
     }

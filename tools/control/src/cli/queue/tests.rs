@@ -123,6 +123,7 @@ fn history_lines_up() {
 #[test]
 fn queries_are_written_for_a_path() {
     let which = Which {
+        me: false,
         user: Some("eva,i da&x=1".into()),
         name: None,
         state: Some("PD".into()),
