@@ -19,7 +19,7 @@ use super::event::{CastCounters, EndReason, FailReason, Progress};
 use super::message::{Answer, Blocks, MemberIndex, Message, PAGE_PEERS, Packet, Range, Setup};
 use super::pacer::Pace;
 use super::plan::{self, Planner, View};
-use super::roster::Roster;
+use super::roster::{self, Roster};
 use super::suspects::Suspects;
 use super::{MAX_MEMBERS, Part, Peer, Store};
 use crate::ids::CastId;
@@ -33,8 +33,14 @@ use spreading::Spread;
 const MAX_OUTBOX: usize = 8192;
 /// Blocks of time until an unanswered request for a page of the roster is repeated.
 const ROSTER_AGAIN: u64 = 100;
-/// How often a parent is asked for a page before the source is.
-const ROSTER_TRIES: u32 = 2;
+/// How often a parent is asked for a page before another member is, and how often before the source is.
+const PARENT_TRIES: u32 = 2;
+const SOURCE_AFTER: u32 = 4;
+/// Draws of another member that may have a page.
+const PAGE_DRAWS: u32 = 8;
+/// Pages that a member learns beside those that its place needs, once somebody it asked is late or silent: those who
+/// are on them stand in. Some hundreds of members, others for each.
+const SPARE_PAGES: u32 = 8;
 /// With nothing heard from anybody for so long a member gives a cast up. Longer than a restart of the
 /// control node takes to be noticed.
 const GIVE_UP: Micros = Micros::from_secs(30);
@@ -93,6 +99,8 @@ pub(crate) struct Cast {
     /// When a block came last.
     progressed: Instant,
     pub roster: Roster,
+    /// Pages asked for so far only to know more members.
+    spare_pages: u32,
     suspects: Suspects,
     planner: Box<dyn Planner>,
     pub pull: Pull,
@@ -133,6 +141,7 @@ impl Cast {
             heard: now,
             progressed: now,
             roster,
+            spare_pages: 0,
             suspects: Suspects::default(),
             planner,
             pull,
@@ -279,19 +288,49 @@ impl Cast {
 
     /// Asks for a page of the roster unless it is here or under way.
     pub(super) fn need_page(&mut self, page: u32, io: &mut Io<'_>) {
-        let again = io.now + self.pace.blocks(ROSTER_AGAIN);
-        if let Some(times) = self.roster.need(page, io.now, again) {
-            // A parent may be dead; the source has every page, but must not be everybody's choice.
-            let parent = self.spread.parent.filter(|_| times < ROSTER_TRIES);
-            let parent = parent.unwrap_or(MemberIndex::SOURCE);
+        let wait = self.pace.blocks(ROSTER_AGAIN);
+        if let Some(times) = self.roster.need(page, io.now, wait) {
+            let whom = self.page_holder(times, io.rng);
             let pages = Blocks::one(page);
-            self.send(parent, Message::RosterRead { pages }, io);
+            self.send(whom, Message::RosterRead { pages }, io);
         }
+    }
+
+    /// Whom to ask for a page that was asked for so often in vain. The parent may be dead or slow; the source has every
+    /// page, but must not be everybody's choice: with slow members in the upper tree thousands would ask it.
+    fn page_holder(&self, times: u32, rng: &mut Rng) -> MemberIndex {
+        if times >= SOURCE_AFTER {
+            return MemberIndex::SOURCE;
+        }
+        let answers = times < PARENT_TRIES && self.roster.missed() < PARENT_TRIES;
+        let parent = self.spread.parent.filter(|_| answers);
+        let somebody = || {
+            let answers = |member: &MemberIndex| {
+                *member != self.me && self.suspects.silent().binary_search(member).is_err()
+            };
+            let pages = self.roster.pages();
+            let mut drawn = (0..PAGE_DRAWS).filter_map(|_| roster::any_known(pages, rng));
+            drawn.find(answers)
+        };
+        parent.or_else(somebody).unwrap_or(MemberIndex::SOURCE)
+    }
+
+    /// Somebody is late or silent: learns a page of members that can stand in, up to some.
+    pub(super) fn learn_others(&mut self, io: &mut Io<'_>) {
+        let pages = self.roster.pages().len() as u32;
+        if self.spare_pages >= SPARE_PAGES.min(pages) {
+            return;
+        }
+        self.spare_pages += 1;
+        let page = io.rng.below(pages.into()) as u32;
+        self.need_page(page, io);
     }
 
     fn roster_read(&mut self, from: MemberIndex, pages: &Blocks, io: &mut Io<'_>) {
         for page in pages.as_slice().iter().copied() {
             match self.roster.page(page).cloned() {
+                // Whoever asks again while the page waits to be sent gets it once.
+                Some(_) if self.is_queued(from, page, io) => {}
                 Some(peers) => {
                     self.send(from, Message::RosterPage { page, peers }, io);
                 }
@@ -302,6 +341,17 @@ impl Cast {
                 None => io.counters.bad += 1,
             }
         }
+    }
+
+    /// This page waits to be sent to this member.
+    fn is_queued(&self, to: MemberIndex, page: u32, io: &Io<'_>) -> bool {
+        let peer = self.roster.get(to);
+        let mut queued = io.outbox.iter();
+        queued.any(|(at, packet)| {
+            matches!(packet.message, Message::RosterPage { page: other, .. } if other == page)
+                && Some(*at) == peer
+                && packet.cast == self.id
+        })
     }
 
     fn roster_page(&mut self, page: u32, peers: Arc<[Peer]>, io: &mut Io<'_>) {

@@ -10,6 +10,7 @@ use alloc::sync::Arc;
 use super::bitmap::Bitmap;
 use super::message::{MemberIndex, PAGE_PEERS, Setup};
 use super::published::{self, Published};
+use super::roster;
 use super::{Peer, Scheme};
 use crate::rng::Rng;
 use crate::time::Instant;
@@ -55,6 +56,11 @@ impl View<'_> {
     pub fn is_known(&self, member: MemberIndex) -> bool {
         let page = self.pages.get((member.0 / PAGE_PEERS) as usize);
         page.is_some_and(Option::is_some)
+    }
+
+    /// A random member whose address is known.
+    pub fn any_known(&mut self) -> Option<MemberIndex> {
+        roster::any_known(self.pages, self.rng)
     }
 
     /// The member does not answer at all at present, or gave wrong data.

@@ -9,13 +9,27 @@ use core::net::SocketAddrV4;
 
 use super::message::{MemberIndex, PAGE_PEERS};
 use super::{MAX_MEMBERS, Peer};
-use crate::time::Instant;
+use crate::rng::Rng;
+use crate::time::{Instant, Micros};
 
 /// Members that may differ from the roster, or spoke before their page was here. As many as a head of
 /// a row has children, with room.
 const MAX_LEARNED: usize = 2048;
-/// Pages of the roster that others wait for here.
-const MAX_WAITING: usize = 256;
+/// Pages of the roster that others wait for here: four children, every page of a membership of 16,512.
+const MAX_WAITING: usize = 1024;
+/// Doublings of the wait for a page.
+const MAX_DOUBLINGS: u32 = 6;
+
+/// A random member of those whose page is known: of the page drawn, or of the next one that is known.
+pub(crate) fn any_known(pages: &[Option<Arc<[Peer]>>], rng: &mut Rng) -> Option<MemberIndex> {
+    let drawn = rng.below(pages.len() as u64 * u64::from(PAGE_PEERS)) as usize;
+    let (page, place) = (drawn / PAGE_PEERS as usize, drawn % PAGE_PEERS as usize);
+    let numbered = (page..pages.len()).chain(0..page);
+    let mut known = numbered.filter_map(|page| Some((page, pages[page].as_ref()?)));
+    let (page, peers) = known.next()?;
+    let place = place % peers.len().max(1);
+    Some(MemberIndex(page as u32 * PAGE_PEERS + place as u32))
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -131,24 +145,30 @@ impl Roster {
         }
     }
 
-    /// A page is needed. How often it, or others since the parent gave one, were asked for in vain, if it is time to ask (again).
-    pub(crate) fn need(&mut self, page: u32, now: Instant, again: Instant) -> Option<u32> {
+    /// A page is needed. How often it was asked for in vain, if it is time to ask (again): after `wait`, doubled every
+    /// time. Whoever answers late is not asked by thousands again and again.
+    pub(crate) fn need(&mut self, page: u32, now: Instant, wait: Micros) -> Option<u32> {
         if page as usize >= self.pages.len() || self.page(page).is_some() {
             return None;
         }
         match self.asked.iter_mut().find(|(asked, ..)| *asked == page) {
             Some((_, at, _)) if *at > now => None,
             Some((_, at, times)) => {
-                *at = again;
-                *times += 1;
+                *times = times.saturating_add(1);
+                *at = now + wait.saturating_mul(1 << (*times).min(MAX_DOUBLINGS));
                 self.missed = self.missed.saturating_add(1);
-                Some(self.missed.max(*times))
+                Some(*times)
             }
             None => {
-                self.asked.push((page, again, 0));
-                Some(self.missed)
+                self.asked.push((page, now + wait, 0));
+                Some(0)
             }
         }
+    }
+
+    /// Pages were asked for again so often since the parent gave one.
+    pub(crate) fn missed(&self) -> u32 {
+        self.missed
     }
 
     /// The parent gave a page.

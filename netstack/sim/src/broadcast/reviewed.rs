@@ -22,6 +22,9 @@ const LINES: &[&str] = &[
     "--nodes 64 --bytes 4MB --cancel 2ms",
     "--nodes 64 --bytes 4MB --crash-control 2ms --restart-control 3ms",
     "--nodes 300 --bytes 2MB --loss 1% --kill 2%",
+    "--nodes 272 --bytes 20MB --loss 1%",
+    "--nodes 272 --bytes 20MB --kill first-layer",
+    "--nodes 1056 --bytes 8MB --scheme grid --slow 2%",
     "--nodes 64 --bytes 4MB --scheme tree",
     "--nodes 16 --bytes 2MB --scheme direct",
 ];

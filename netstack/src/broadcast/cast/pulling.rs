@@ -697,6 +697,9 @@ impl Cast {
         let instead = self.plan(io.now, io.rng, |planner, view| {
             planner.instead(view, block, from, trouble, attempt)
         });
+        if matches!(trouble, Trouble::Silent | Trouble::Late) {
+            self.learn_others(io);
+        }
         if matches!(trouble, Trouble::Silent | Trouble::Late) && instead != Some(from) {
             io.counters.moved += 1;
             self.send(from, Message::Cancel(Blocks::one(block)), io);

@@ -36,8 +36,10 @@ const DEPUTY_ROUNDS: u32 = 4;
 const MAX_STRIKES: u32 = 6;
 /// Rows whose head is known to be late. All rows of the largest mesh and of most grids.
 const MAX_LATE_ROWS: usize = 256;
-/// Draws of a member that might stand in for somebody else's, in search of one whose address is known.
-const DRAWS: u32 = 6;
+/// Draws of a member that might stand in for somebody else's, outside the own column at first: where one is late, all of
+/// its column lack what it serves.
+const DRAWS: u32 = 12;
+const OTHER_COLUMNS: u32 = 8;
 /// Attempts at one deputy before the next one is tried.
 const DEPUTY_ATTEMPTS: u32 = 3;
 /// Members that are looked at in search of one that answers.
@@ -283,20 +285,41 @@ impl Rotation {
     }
 
     /// Somebody who is likely to have a block that everybody gets, whatever its row: so the load of those who are late
-    /// or dead falls on all alike, not on the few others of their row.
+    /// or dead falls on all alike, not on the few others of their row. Only of those whose address is known: to ask for
+    /// one that is not costs more than the block, and everybody would learn every address. Heads, whose addresses more
+    /// members know, are left out.
     fn anybody(&self, view: &mut View<'_>) -> Option<MemberIndex> {
-        let mut found = None;
-        for _ in 0..DRAWS {
-            let member = MemberIndex(view.rng.below(self.layout.cold.into()) as u32);
-            if member == self.me || view.is_silent(member) {
+        let column = self.coordinates().map(|(_, column)| column);
+        for draw in 0..DRAWS {
+            let member = view.any_known()?;
+            let Place::Child { column: other, .. } = self.layout.place(member) else {
                 continue;
-            }
-            found = Some(member);
-            if view.is_known(member) {
-                break;
+            };
+            let near = draw < OTHER_COLUMNS && Some(other) == column;
+            if member != self.me && !near && !view.is_silent(member) {
+                return Some(member);
             }
         }
-        found
+        None
+    }
+
+    /// Another child of a block's row whose address is known, a different one for each asker and round.
+    fn row_mate(
+        &self,
+        view: &View<'_>,
+        block: u32,
+        my: (u32, u32),
+        attempt: u32,
+    ) -> Option<MemberIndex> {
+        let row = self.layout.row(block);
+        let height = self.layout.height(row);
+        let first = my.0 + my.1 + row + self.layout.round(block) + attempt * 7;
+        (0..height).find_map(|step| {
+            let column = (first + step) % height;
+            let member = self.layout.child(row, column)?;
+            let other = column != my.1 && member != self.me;
+            (other && view.is_known(member) && !view.is_silent(member)).then_some(member)
+        })
     }
 
     /// Whom to ask for a block of another row.
@@ -327,25 +350,25 @@ impl Rotation {
         let height = self.layout.height(row);
         // Heads beyond the columns are served by heads, which then have fewer children than slots.
         let beyond = matches!(self.place, Place::Head(_)) && my_row >= self.layout.columns();
-        for step in attempt..attempt + PEER_ATTEMPTS {
-            let member = if height == 0 || (beyond && step == 0) {
+        if attempt == 0 {
+            let usual = if height == 0 || beyond {
                 head
-            } else if step == 0 && my_column < height {
+            } else if my_column < height {
                 self.layout.child(row, my_column).unwrap_or(head)
             } else {
-                // Another one each round, so that nobody stands in for long.
-                let skip = my_row + my_column + row + self.layout.round(block) + step * 7;
-                let column = (my_column + 1 + skip % (height - 1).max(1)) % height;
-                self.layout.child(row, column).unwrap_or(head)
+                // The row has no child in the last column: another one each round, so that nobody stands in for long.
+                let turn = my_row + row + self.layout.round(block);
+                self.layout.child(row, turn % height).unwrap_or(head)
             };
-            if member != self.me && !view.is_silent(member) {
+            if usual != self.me && !view.is_silent(usual) {
+                return usual;
+            }
+            if let Some(member) = self.anybody(view) {
                 return member;
             }
-            if step == 0
-                && let Some(member) = self.anybody(view)
-            {
-                return member;
-            }
+        }
+        if let Some(member) = self.row_mate(view, block, (my_row, my_column), attempt) {
+            return member;
         }
         if view.is_silent(head) || head == self.me {
             self.deputy(view, block, attempt)
