@@ -197,8 +197,9 @@ struct Standing {
     back_end_of: BTreeMap<NodeId, u32>,
     begun: Instant,
     told_up: bool,
-    /// When nodes that nobody has attached are told again where they can.
+    /// When nodes that nobody has attached are told again where they can, and the last one that was.
     invite_at: Instant,
+    invited: NodeId,
 }
 
 /// The front end.
@@ -410,6 +411,7 @@ impl FrontEnd {
             begun: now,
             told_up: false,
             invite_at: now + INVITE_AFTER,
+            invited: NodeId(0),
         });
         Ok(&standing.plan)
     }

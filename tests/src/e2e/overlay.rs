@@ -275,7 +275,9 @@ fn quiet(cluster: &Cluster) -> Result<()> {
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .spawn()?;
-    until_running(cluster)?;
+    let number = until_running(cluster)?.to_string();
+    let metrics = "--metrics=hearth_node_system_calls_total";
+    let opened = cluster.json(&["overlay", "open", metrics, "--job", &number])?;
     std::thread::sleep(Duration::from_secs(3));
     let age = |view: &Value, name: &str| {
         let all = view["processes"].as_array().into_iter().flatten();
@@ -291,6 +293,13 @@ fn quiet(cluster: &Cluster) -> Result<()> {
     ensure!(job.wait()?.success(), "the job did not end well");
     until(cluster, "the silent node to speak", LIMIT, |view| {
         (age(view, "n9")? < 1_500.0).then_some(())
+    })?;
+    // Its own stream has the one word that it said at its end.
+    until(cluster, "the job's last values", LIMIT, |view| {
+        let ended = view["ended"].as_array()?.iter();
+        let mut own = ended.filter(|stream| stream["stream"] == opened["stream"]);
+        let value = &own.next()?["values"][0];
+        (value["count"] == 1 && value["value"].as_f64() > Some(0.0)).then_some(())
     })?;
     whole(cluster).map(drop)
 }

@@ -26,7 +26,7 @@ use crate::config;
 use crate::events::{Event, Severity};
 use view::Delay;
 
-/// A node's values count as present for so long.
+/// A node's values count as present for so long, or for two and a half periods if that is longer.
 const FRESH: Micros = Micros::from_millis(2_500);
 /// No node has said hello for so long: those that will come with the others have.
 const SETTLED: Micros = Micros::from_millis(1_500);
@@ -78,13 +78,6 @@ pub struct NodeRow {
     pub tick: u64,
     /// Values in the order of [`NodeMetric::DEFS`].
     pub values: Vec<Option<i64>>,
-}
-
-impl NodeRow {
-    /// It is shown as present.
-    pub fn is_fresh(&self, now: Instant) -> bool {
-        now.saturating_since(self.at) <= FRESH
-    }
 }
 
 /// Sums over all nodes of the last whole tick.
@@ -712,7 +705,13 @@ impl Overlay {
     /// A node's newest values, while they are fresh.
     pub fn values(&self, node: u32, now: Instant) -> Option<&NodeRow> {
         let row = self.rows.get(&NodeId(node));
-        row.filter(|row| row.is_fresh(now))
+        row.filter(|row| self.is_fresh(row, now))
+    }
+
+    /// Values are shown as present.
+    pub fn is_fresh(&self, row: &NodeRow, now: Instant) -> bool {
+        let periods = Micros::from_millis(self.config.period_ms * 5 / 2);
+        now.saturating_since(row.at) <= FRESH.max(periods)
     }
 
     /// Microseconds since the tick of a node's newest values began: they are as old as that.

@@ -4,6 +4,8 @@ import { get } from "./stream.js";
 import { facts, nodeLink, panel } from "./views.js";
 
 const PERIOD_MS = 2000;
+/** Columns of numbers. */
+const NUMBERS = new Set(["Level", "Children", "Lag"]);
 const ROWS_MOST = 2000;
 /** Ticks that are shown: with one a second, two minutes. */
 const TICKS = 120;
@@ -56,7 +58,7 @@ export class Tree {
       ["State", view.state], ["Nodes attached", `${view.attached} of ${view.planned}`], ["Depth", view.height], ["Fan-out", `${Math.max(direct, 0, ...fans)} at most, ${view.fan_out} as planned`],
       ["Processes between", view.cps], ["Nodes below their own process", view.local], ["Built in", ms(view.built_ms)],
       ["Last tick here after", last ? `${ms(last.handed_us / 1000)}, ${last.covers} of ${last.attached} nodes` : ""],
-      ["Samples", `${books.sent} sent = ${books.stored} stored + ${books.filtered} reduced + ${lost} lost or on their way`],
+      ["Samples", `${books.sent} sent = ${books.stored} stored + ${books.filtered} reduced + ${lost} lost or on their way${books.unheard ? ` - ${books.unheard} that are there before their nodes have said so` : ""}`],
     ]));
     this.covered(view);
     this.processes(view);
@@ -101,7 +103,7 @@ export class Tree {
   }
 
   make(heads, rows) {
-    return el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, ...rows));
+    return el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col", class: NUMBERS.has(text) ? "number" : "" }, text)))), el("tbody", {}, ...rows));
   }
 
   frame() { if (this.app.live && Date.now() - this.asked >= PERIOD_MS) this.reset(); }

@@ -79,10 +79,12 @@ impl FrontEnd {
             self.hub.has_child(process) || known.is_some_and(|view| !view.gone)
         };
         let missing = standing.back_end_of.keys().copied();
-        let missing: Vec<NodeId> = missing
-            .filter(|node| !attached(*node))
-            .take(INVITED_AT_ONCE)
-            .collect();
+        let mut missing: Vec<NodeId> = missing.filter(|node| !attached(*node)).collect();
+        // In turns: those that are gone for good keep nobody else out.
+        let before = missing.partition_point(|node| *node <= standing.invited);
+        missing.rotate_left(before);
+        missing.truncate(INVITED_AT_ONCE);
+        standing.invited = missing.last().copied().unwrap_or(NodeId(0));
         for node in missing {
             let Some(peer) = self.nodes.get(&node).map(|known| known.peer) else {
                 continue;

@@ -113,9 +113,13 @@ fn text(view: &View) -> String {
     let books = &view.books;
     let lost = books.lost_link + books.lost_dropped + books.missing;
     text += &format!(
-        "samples: {} sent = {} stored + {} reduced + {lost} lost or on their way\n",
+        "samples: {} sent = {} stored + {} reduced + {lost} lost or on their way",
         books.sent, books.stored, books.filtered
     );
+    text += &match books.unheard {
+        0 => "\n".to_string(),
+        unheard => format!(" - {unheard} that are there before their nodes have said so\n"),
+    };
     if !view.processes.is_empty() {
         let headings = ["PROCESS", "PARENT", "LEVEL", "CHILDREN", "NODES", "LAG"];
         let mut shown = table::new(&headings);
@@ -125,7 +129,10 @@ fn text(view: &View) -> String {
         text += &format!("\n{}", table::text(&shown));
     }
     for stream in view.streams.iter().filter(|stream| stream.ticks > 0) {
-        text += &stream_text(stream);
+        text += &stream_text(stream, "");
+    }
+    for stream in &view.ended {
+        text += &stream_text(stream, " has ended");
     }
     text
 }
@@ -145,9 +152,9 @@ fn row(process: &ProcessView) -> Vec<String> {
     ]
 }
 
-fn stream_text(stream: &StreamView) -> String {
+fn stream_text(stream: &StreamView, ended: &str) -> String {
     let mut text = format!(
-        "\nstream {}, {}, every {} ms, tick {} of {} nodes\n",
+        "\nstream {}{ended}, {}, every {} ms, tick {} of {} nodes\n",
         stream.stream, stream.filter, stream.period_ms, stream.tick, stream.covers
     );
     for (name, value) in stream.metrics.iter().zip(&stream.values) {

@@ -117,7 +117,10 @@ fn further(core: &Core, now: Instant) -> Vec<Further> {
     }
     for collector in core.overlay.collectors() {
         for (place, metric) in collector.metrics.iter().enumerate() {
-            let fresh = collector.rows.iter().filter(|(_, row)| row.is_fresh(now));
+            let fresh = collector
+                .rows
+                .iter()
+                .filter(|(_, row)| core.overlay.is_fresh(row, now));
             let value = |(node, row): (&netstack::ids::NodeId, &NodeRow)| {
                 let value = row.values.get(place).copied().flatten()?;
                 Some((Some(node.0), i128::from(value)))

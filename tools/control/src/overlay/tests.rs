@@ -35,6 +35,133 @@ fn the_streams_that_are_always_open_are_within_bounds() {
     assert!(overlay.known().is_empty());
 }
 
+/// Values of a tick as the front end gives them.
+fn tick(stream: StreamId, tick: u64, covers: u32, values: TickBody) -> TickValue {
+    TickValue {
+        stream,
+        tick,
+        covers,
+        attached: 16,
+        ends: true,
+        at: Instant::ZERO,
+        values,
+    }
+}
+
+fn sum(value: i128, count: u32) -> TickBody {
+    TickBody::Reduced(vec![netstack::overlay::Acc {
+        count,
+        reduced: Some(Reduced::Total(value)),
+    }])
+}
+
+#[test]
+fn what_comes_late_of_a_tick_is_added_and_of_an_older_one_is_not() {
+    let mut overlay = overlay(config()).unwrap();
+    let spec = StreamSpec::new(vec![MetricId(1)], Filter::Sum, Micros::from_secs(1));
+    let stream = overlay.open(Instant::ZERO, spec).unwrap();
+    for (number, covers, value) in [(99, 16, 1_600), (100, 15, 1_500), (100, 1, 100), (99, 1, 7)] {
+        let value = tick(stream, number, covers, sum(value, covers));
+        overlay.take(Instant::ZERO, FrontEndEvent::Tick(value));
+    }
+    let asked = &overlay.asked[&stream];
+    assert_eq!((asked.tick, asked.covers, asked.ticks), (100, 16, 2));
+    assert_eq!(asked.values[0].count, 16);
+    assert_eq!(asked.values[0].reduced, Some(Reduced::Total(1_600)));
+}
+
+#[test]
+fn a_front_end_that_is_switched_off_has_nothing_to_do() {
+    let config = config::Overlay {
+        enabled: false,
+        ..config()
+    };
+    let mut overlay = overlay(config).unwrap();
+    let hello = netstack::overlay::message::Packet {
+        from: Process::back_end(NodeId(3)),
+        boot: netstack::ids::BootEpoch(1),
+        mac: [0; 6],
+        to_slot: 0,
+        tree: TreeEpoch(0),
+        seq: 0,
+        message: netstack::overlay::message::Message::Hello(netstack::overlay::message::Hello {
+            back_end: true,
+            cps: 1,
+            auxiliary: 0,
+            job: None,
+            factors: [netstack::overlay::fixed::Fixed::ONE; 4],
+        }),
+    };
+    let mut out = [0; netstack::MAX_DATAGRAM];
+    let length = netstack::overlay::wire::emit(&Key([1; 16]), &hello, &mut out);
+    let from = "10.0.0.3:7118".parse().unwrap();
+    overlay.handle_datagram(Instant::ZERO, from, &out[..length]);
+    assert_eq!(overlay.front.nodes().count(), 1);
+    let now = Instant::from_micros(5_000_000);
+    assert!(
+        overlay.poll_transmit(now, &mut out).is_some(),
+        "the node is told"
+    );
+    assert_eq!(overlay.poll_transmit(now, &mut out), None);
+    assert_eq!(overlay.poll_timeout(now), None);
+}
+
+#[test]
+fn values_of_a_long_period_stay_until_the_next() {
+    let config = config::Overlay {
+        period_ms: 10_000,
+        ..config()
+    };
+    let mut overlay = overlay(config).unwrap();
+    let row = Row {
+        node: NodeId(3),
+        node_time_us: 1,
+        values: vec![Some(1)],
+    };
+    let stream = overlay.rows_stream.unwrap();
+    let value = tick(stream, 1, 1, TickBody::Rows(vec![row]));
+    overlay.take(Instant::from_micros(10_000_000), FrontEndEvent::Tick(value));
+    let at = |seconds: u64| Instant::from_micros(seconds * 1_000_000);
+    assert!(overlay.values(3, at(30)).is_some());
+    assert!(overlay.values(3, at(36)).is_none());
+    let row = overlay.values(3, at(30)).unwrap();
+    assert_eq!(overlay.age_us(row, at(30)), 20_000_000);
+}
+
+#[test]
+fn nodes_of_the_configuration_are_read() {
+    for (dedicated, network, named) in [
+        ("n[0-", "", "overlay.dedicated"),
+        ("", "nonsense", "overlay.network"),
+        ("", "n[0,2,4,6,8,10,12,14,16]", "overlay.network"),
+    ] {
+        let config = config::Overlay {
+            dedicated: dedicated.to_string(),
+            network: network.to_string(),
+            ..config()
+        };
+        let error = overlay(config).unwrap_err();
+        assert!(error.contains(named), "{error}");
+    }
+    let config = config::Overlay {
+        dedicated: "n[0-3]".to_string(),
+        network: "n[1-2,7]".to_string(),
+        profile: "all".to_string(),
+        ..config()
+    };
+    let overlay = overlay(config).unwrap();
+    assert_eq!(overlay.dedicated.len(), 4);
+    assert_eq!(overlay.collectors().len(), 2);
+    let scopes: Vec<&Scope> = overlay
+        .front
+        .streams()
+        .values()
+        .map(|spec| &spec.scope)
+        .collect();
+    let ranges = vec![(NodeId(1), NodeId(2)), (NodeId(7), NodeId(7))];
+    assert!(scopes.contains(&&Scope::Nodes(ranges)), "{scopes:?}");
+}
+
 #[test]
 fn a_configuration_that_makes_no_sense_is_refused() {
     for (placement, fan_out, period_ms, named) in [
