@@ -70,7 +70,7 @@ fn names(head: &[u8]) -> Vec<String> {
 }
 
 fn note(head: &[u8]) -> Option<Vec<String>> {
-    let ident = parse_ident::<AnyEndian>(head).ok()?;
+    let ident = parse_ident::<AnyEndian>(head.get(..16)?).ok()?;
     let (endian, class) = (ident.0, ident.1);
     let header = FileHeader::parse_tail(ident, head.get(16..64)?).ok()?;
     let begin = usize::try_from(header.e_phoff).ok()?;
