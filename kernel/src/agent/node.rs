@@ -260,6 +260,9 @@ impl Node {
         let casts_wait = self.casts.transmit(now, stack, buffer, &mut places);
         let (tables, objects) = (self.casts.tables(), &self.objects);
         let job = self.exchange.job().filter(|job| tables.of(*job).is_some());
+        if let Some(rate) = job.and_then(|job| tables.rate(job)) {
+            self.exchange.set_link(now, rate);
+        }
         let look_up = job.map(|job| move |rank: Rank| tables.entry(job, rank, objects));
         let table = look_up
             .as_ref()

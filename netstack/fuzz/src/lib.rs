@@ -1,5 +1,5 @@
 //! What the fuzz targets do with their input. `cargo +nightly fuzz run node` (or `control`,
-//! `personality`, `cast`) from `netstack/` runs one.
+//! `personality`, `cast`, `exchange`) from `netstack/` runs one.
 //!
 //! An endpoint's input is a list of records: one byte of mode, one of kind, two of length
 //! (little-endian), then so many bytes. Mode 0 delivers the bytes as they are, mode 1 as the
@@ -7,6 +7,10 @@
 //! mode 2 lets time pass, mode 3 has the node hold a program or drop it, mode 4 has the control node
 //! ask it to, any other lets the endpoints send. The only thing asked of the endpoints is that they
 //! neither panic nor stop.
+
+mod exchange;
+
+pub use exchange::attack_exchange;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

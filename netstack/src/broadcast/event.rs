@@ -17,6 +17,8 @@ pub enum MemberEvent {
         purpose: Purpose,
         /// The job that waits for it.
         job: Option<JobId>,
+        /// Rate of every link in bytes a second, framing included, as the source has been told.
+        rate: u64,
     },
     /// A data block was given to the store.
     Stored {

@@ -202,6 +202,7 @@ impl Member {
             object: setup.object.clone(),
             purpose: setup.purpose.clone(),
             job: setup.job,
+            rate: setup.rate,
         });
         true
     }

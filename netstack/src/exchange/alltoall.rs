@@ -39,7 +39,7 @@ const TELL_AGAIN: u8 = 2;
 /// The same where the whole block was sent.
 const TELL_AGAIN_SENT: u8 = 6;
 /// Senders that should be ready and are not, that are known one by one.
-const MAX_OVERDUE: usize = 64;
+pub(super) const MAX_OVERDUE: usize = 64;
 /// Senders that hear twice that their block has come.
 const LAST: usize = 8;
 /// Ranks that are told again, or asked, at a time.
@@ -371,7 +371,8 @@ impl Exchange {
 
     /// The master names a target (step, place, targets in all, rank).
     pub(super) fn told_by_master(&mut self, told: (u32, u16, u16, Rank), io: &mut Io<'_>) {
-        let is_possible = told.3.0 < self.order.rounds() && told.3 != self.me;
+        let (rounds, (.., count, to)) = (self.order.rounds(), told);
+        let is_possible = to.0 < rounds && to != self.me && u32::from(count) <= rounds;
         if let Some(steps) = self.steps.as_mut().filter(|_| is_possible) {
             steps.told(told, io);
             self.advance_steps(io);

@@ -2,8 +2,10 @@
 //!
 //! All senders together have no more than two thirds of what the port of a switch holds, and no more than eight times what the
 //! link carries in a round trip: many of them are busy with others when they are asked. One alone has three quarters of
-//! that. The round trip is the shortest of what was seen lately between a pull and its first packet; the rate, where it
-//! was not given, is the most that came lately in a period. Both are forgotten again, in favour of what comes later.
+//! that. The round trip is the shortest of what was seen lately between a pull and its first packet, less what was under way
+//! before that; the rate, where it was not given, is the most that came lately in a period. Both are forgotten again, in favour
+//! of what comes later. Until the rate is known windows are small: on a slow link an answer that waits behind the first window would
+//! look like a long round trip, and the window that fits that one would wait for itself ever after.
 //!
 //! Invariant: at least one packet may always be under way. A wait that is too short costs a question, never a packet.
 
@@ -17,9 +19,11 @@ const FULL: u64 = on_wire(crate::MAX_DATAGRAM) as u64;
 /// Ethernet, IPv4 and UDP headers: what every limiter counts. Preamble and gap, which a wire counts too, are left to its queue.
 const HEADERS: usize = 14 + 20 + 8;
 /// Slower links than this are paced, in bytes a second: on faster ones a queue is gone before a timer fires.
-const PACED_BELOW: u64 = 125_000_000;
+pub(super) const PACED_BELOW: u64 = 125_000_000;
 /// Rate that is assumed until packets tell more, in bytes a second: 100 Mbit/s.
 const ASSUMED_RATE: u64 = 12_500_000;
+/// What waits in front of a link that is slow for its port, unless told otherwise.
+const DEFAULT_QUEUE: Micros = Micros::from_millis(50);
 /// However often it doubled, the wait is no longer than this, or than one on a slow link.
 const LONGEST_WAIT: Micros = Micros::from_millis(500);
 /// So often a sender is asked before the wait doubles: a few losses in a row are no sign that nobody is there.
@@ -45,12 +49,13 @@ const MAX_PACKETS: u64 = 120;
 #[derive(Clone, Debug)]
 pub(super) struct Credit {
     rate: u64,
-    port: u64,
+    /// Bytes that a port holds; 0: not told.
+    told_port: u64,
     /// The shortest answer of these and of those before, and how many these are.
     shortest: (Micros, Micros),
     answers: u32,
-    /// The pull whose first packet tells the round trip: when it left, to whom, which packet.
-    probe: Option<(Instant, Rank, u32)>,
+    /// The pull whose first packet tells the round trip.
+    probe: Option<Probe>,
     /// The last packet, of any sender.
     came_at: Instant,
     /// The rate was given.
@@ -67,6 +72,16 @@ pub(super) struct Credit {
     chunk: u32,
     /// Holds what is sent to the rate, where that is known and slow.
     pacer: Option<Pacer>,
+}
+
+/// A pull whose first packet is waited for.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    at: Instant,
+    from: Rank,
+    packet: u32,
+    /// Packets that were under way before.
+    used: u32,
 }
 
 /// How long to wait for packets that were asked for, until their sender is asked whether it sent them.
@@ -94,19 +109,14 @@ impl Waits {
 
 impl Credit {
     pub(super) fn new(rate: u64, port_buffer: u32) -> Self {
-        let port = if port_buffer == 0 {
-            DEFAULT_PORT_BUFFER
-        } else {
-            port_buffer
-        };
         let mut credit = Credit {
-            rate: if rate == 0 { ASSUMED_RATE } else { rate },
-            port: port.into(),
+            rate: ASSUMED_RATE,
+            told_port: port_buffer.into(),
             shortest: (MAX_RTT, MAX_RTT),
             answers: 0,
             probe: None,
             came_at: Instant::ZERO,
-            is_known: rate != 0,
+            is_known: false,
             counted: (Instant::ZERO, 0),
             most: (0, 0),
             periods: 0,
@@ -114,22 +124,43 @@ impl Credit {
             each: 1,
             total: 1,
             chunk: 1,
-            pacer: (1..PACED_BELOW)
-                .contains(&rate)
-                .then(|| Pacer::new(rate, Instant::ZERO)),
+            pacer: None,
         };
-        credit.resize();
+        credit.set_rate(Instant::ZERO, rate);
         credit
+    }
+
+    /// The rate is this, in bytes a second; 0: not known.
+    pub(super) fn set_rate(&mut self, now: Instant, rate: u64) {
+        self.is_known = rate != 0;
+        if self.is_known {
+            self.rate = rate;
+        }
+        let is_paced = (1..PACED_BELOW).contains(&rate);
+        self.pacer = is_paced.then(|| Pacer::new(rate, now));
+        self.resize();
     }
 
     fn resize(&mut self) {
         let rtt = self.round_trip();
-        let product = u128::from(self.rate) * u128::from(rtt.0) / 1_000_000 / u128::from(FULL);
+        let product = match self.is_known || self.most != (0, 0) {
+            true => u128::from(self.rate) * u128::from(rtt.0) / 1_000_000 / u128::from(FULL),
+            false => 0,
+        };
         let product = product.clamp(2, MAX_PACKETS.into()) as u64;
-        let most = (self.port * 2 / 3 / FULL).clamp(2, MAX_PACKETS);
+        let most = (self.port() * 2 / 3 / FULL).clamp(2, MAX_PACKETS);
         self.total = (8 * product + SPARE).min(most) as u32;
         self.chunk = CHUNK.min(self.total.div_ceil(4));
         self.each = (self.total * 3 / 4).max(1);
+    }
+
+    /// Bytes that the port in front of this rank holds.
+    fn port(&self) -> u64 {
+        let in_time = u128::from(self.rate) * u128::from(DEFAULT_QUEUE.0) / 1_000_000;
+        match self.told_port {
+            0 => in_time.min(DEFAULT_PORT_BUFFER.into()) as u64,
+            told => told,
+        }
     }
 
     /// A pull leaves now, for this packet first.
@@ -138,9 +169,14 @@ impl Credit {
             // What was idle tells nothing of the rate.
             self.counted = (now, 0);
         }
-        let is_old = |(at, ..): (Instant, Rank, u32)| now.saturating_since(at) > MAX_RTT;
+        let is_old = |probe: Probe| now.saturating_since(probe.at) > MAX_RTT;
         if self.used == 0 || self.probe.is_none_or(is_old) {
-            self.probe = Some((now, from, packet));
+            self.probe = Some(Probe {
+                at: now,
+                from,
+                packet,
+                used: self.used,
+            });
         }
     }
 
@@ -153,16 +189,13 @@ impl Credit {
         } else {
             self.measure_rate(now, count);
         }
-        let Some((asked_at, ..)) = self
-            .probe
-            .take_if(|(_, rank, first)| (*rank, *first) == (from, packet))
-        else {
+        let is_answer = |probe: &mut Probe| (probe.from, probe.packet) == (from, packet);
+        let Some(probe) = self.probe.take_if(is_answer) else {
             return;
         };
-        let took = now
-            .saturating_since(asked_at)
-            .0
-            .clamp(ASSUMED_RTT.0, MAX_RTT.0);
+        let took = now.saturating_since(probe.at).0;
+        let behind = if probe.used > 0 { self.takes(probe.used.into()).0 } else { 0 };
+        let took = took.saturating_sub(behind).clamp(ASSUMED_RTT.0, MAX_RTT.0);
         // Most answers wait at a sender that is busy with others.
         self.shortest.0 = self.shortest.0.min(Micros(took));
         self.answers += 1;
@@ -198,9 +231,11 @@ impl Credit {
         self.pacer.as_ref().is_none_or(|pacer| pacer.is_ready(now))
     }
 
-    /// When data may be sent next.
+    /// When somebody has to look whether data may be sent. Most look anyway before that, because a packet comes; the pacer has
+    /// room for what is late.
     pub(super) fn sends_at(&self) -> Instant {
-        (self.pacer.as_ref()).map_or(Instant::ZERO, Pacer::ready_at)
+        let slack = self.takes(1);
+        (self.pacer.as_ref()).map_or(Instant::ZERO, |pacer| pacer.ready_at() + slack)
     }
 
     /// Datagrams were sent, of so many bytes in all.
@@ -243,7 +278,7 @@ impl Credit {
 
     /// Most bytes that are sent unasked and not acknowledged.
     pub(super) fn blind_bytes(&self) -> u64 {
-        self.port / 2
+        self.port() / 2
     }
 
     /// How long an answer takes at most when nothing is lost: windows in front of it at both ends, and round trips.
@@ -296,18 +331,43 @@ mod tests {
         let slow = Credit::new(625_000, 32_000);
         assert_eq!((slow.total, slow.each, slow.chunk), (13, 9, 4));
         assert!(slow.wait() > slow.takes(21));
+        // Nobody says what the port holds: 50 ms.
+        let slow = Credit::new(625_000, 0);
+        assert_eq!((slow.total, slow.each, slow.chunk), (13, 9, 4));
+        assert_eq!(slow.blind_bytes(), 15_625);
+    }
+
+    #[test]
+    fn what_waits_behind_a_window_is_no_round_trip() {
+        // 5 Mbit/s: a packet each 2.4 ms, 15 of them before the first that was pulled.
+        let mut credit = Credit::new(0, 0);
+        let mut now = Instant::ZERO;
+        credit.change(0, 15);
+        for packet in 15..2_000 {
+            credit.asked(now, Rank(1), packet);
+            credit.change(15, 16);
+            now += Micros(2_420);
+            credit.came(now, Rank(1), packet - 15, 1);
+            credit.change(16, 15);
+            assert!(credit.total <= 20, "{credit:?}");
+        }
+        assert!((600_000..660_000).contains(&credit.rate), "{credit:?}");
+        assert!(credit.round_trip() < Micros(4_000), "{credit:?}");
+        assert_eq!(credit.total, 13);
     }
 
     #[test]
     fn rate_and_round_trip_are_measured_where_they_are_not_given() {
         let mut credit = Credit::new(0, 0);
         assert_eq!((credit.rate, credit.total), (ASSUMED_RATE, 20));
-        // 100 packets a millisecond, each 300 us after its pull.
+        // 100 packets a millisecond, each 300 us after its pull, and always one more under way.
         let mut now = Instant::ZERO;
+        credit.change(0, 1);
         for packet in 0..10_000 {
             credit.asked(now, Rank(1), packet);
             credit.change(0, 1);
             credit.came(now + Micros(300), Rank(1), packet, 1);
+            credit.change(1, 0);
             now += Micros(10);
         }
         let rate = 100_000 * FULL;
@@ -316,7 +376,8 @@ mod tests {
             "{}",
             credit.rate
         );
-        assert_eq!(credit.round_trip(), Micros(300));
+        let rtt = credit.round_trip();
+        assert!((Micros(285)..=Micros(300)).contains(&rtt), "{rtt:?}");
         assert_eq!(credit.total, 110);
         // It was told: it does not change.
         let mut known = Credit::new(625_000, 0);

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use super::alltoall::{Exchange, Io};
 use super::barrier::Barrier;
-use super::credit::Credit;
+use super::credit::{Credit, PACED_BELOW};
 use super::grants::{Grants, Train};
 use super::incoming::Receiving;
 use super::letters::{Letters, MAX_WITHDRAWN, Sending};
@@ -404,6 +404,13 @@ impl Endpoint {
         barrier
     }
 
+    /// Somebody says how many bytes a second the rank's link carries, framing included; 0: not known. That is believed of links
+    /// that are slow enough to be paced; others are measured, as if nothing were known.
+    pub fn set_rate(&mut self, now: Instant, rate: u64) {
+        self.credit.set_rate(now, if rate < PACED_BELOW { rate } else { 0 });
+        self.settle(now);
+    }
+
     /// The caller knows that a rank is lost.
     pub fn fail(&mut self, now: Instant, rank: Rank) {
         self.lose(now, rank, self.config.me);
@@ -702,7 +709,7 @@ impl Endpoint {
                     from: self.config.me,
                     body,
                 };
-                return wire::emit(&self.key, self.config.job, &packet, out)
+                return wire::emit(&self.key, self.config.job, to, &packet, out)
                     .map(|length| (to, length));
             }
             let Train { to, data, .. } = self.next_train(now, 1)?;
@@ -715,7 +722,7 @@ impl Endpoint {
                     .is_some_and(|exchange| exchange.fill(to, data.first, room, memory).is_ok()),
             };
             let (job, me) = (self.config.job, self.config.me);
-            if let Some(length) = wire::emit_data(&self.key, job, me, &data, out, fill) {
+            if let Some(length) = wire::emit_data(&self.key, job, (me, to), &data, out, fill) {
                 return Some((to, length));
             }
             self.unreadable(now, to, data.block);

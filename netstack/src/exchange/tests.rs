@@ -9,6 +9,7 @@ use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
 mod endings;
+mod hostile;
 
 const FLIGHT: Micros = Micros(50);
 
@@ -45,6 +46,8 @@ struct Net {
     flights: VecDeque<(Instant, usize, Vec<u8>)>,
     dead: Vec<bool>,
     loss_percent: u64,
+    /// Somebody who sees every datagram, and sends what it makes of them.
+    stranger: Option<hostile::Stranger>,
     rng: Rng,
     now: Instant,
 }
@@ -73,6 +76,7 @@ impl Net {
             flights: VecDeque::new(),
             dead: vec![false; size as usize],
             loss_percent,
+            stranger: None,
             rng: Rng::new(seed),
             now: Instant::ZERO,
         }
@@ -94,9 +98,15 @@ impl Net {
             while let Some((to, length)) =
                 self.ranks[rank].poll_transmit(self.now, &mut out, &mut self.memory[rank])
             {
+                let arrives = self.now + FLIGHT;
                 if self.rng.below(100) >= self.loss_percent {
-                    let flight = (self.now + FLIGHT, to.0 as usize, out[..length].to_vec());
+                    let flight = (arrives, to.0 as usize, out[..length].to_vec());
                     self.flights.push_back(flight);
+                }
+                if let Some(stranger) = &mut self.stranger {
+                    let forged = stranger.answer(&out[..length], self.ranks.len());
+                    let forged = forged.map(|(to, bytes)| (arrives, to, bytes));
+                    self.flights.extend(forged);
                 }
             }
             while let Some(event) = self.ranks[rank].poll_event() {

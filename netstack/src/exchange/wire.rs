@@ -3,7 +3,8 @@
 //! All have the envelope of [`crate::wire::datagram`] with a short tag; its node number is the sender's rank, its epoch
 //! the job, and the key is derived from the peer key, the job and the number of the member list, so that what belongs to another
 //! job or another list does not open. The sequence number of a data packet is packet (24 bits), number of the block
-//! (24 bits) and context (16 bits); else it is 0.
+//! (24 bits) and context (16 bits); else it is the receiver's rank. All ranks have the key: so the receiver's rank is in every
+//! datagram, and what is sent on to another is not taken by that one.
 //!
 //! Neighbours: [`super::message`] has what comes out; `docs/protocol.md` has every byte.
 //!
@@ -22,14 +23,19 @@ use crate::wire::key::Key;
 
 /// Bytes around every payload.
 const OVERHEAD: usize = HEADER_LEN + SHORT_TAG_LEN;
-/// Bytes of a data datagram beyond its packet: the envelope, channel, flags, reserved.
+/// Bytes of a data datagram beyond its packet: the envelope, channel, flags, receiver.
 pub const DATA_OVERHEAD: usize = OVERHEAD + DATA_HEAD;
 const DATA_HEAD: usize = 4;
 const OFFER_LEN: usize = 4 + 2 + 4 + 8;
 const BLOCK_LEN: usize = 1 + 2 + 4;
+/// Flag of a data packet: it is the last of its block.
+const LAST: u8 = 1;
+/// Flag of a data packet: bit 16 of its receiver's rank, of which the other bits have a field.
+const RECEIVER_HIGH: u8 = 2;
 /// Bytes of the longest item.
 const MAX_ITEM: usize = 1 + BLOCK_LEN + 2 + 4 + 8;
 
+const _: () = assert!(MAX_RANKS <= 1 << 17);
 const _: () = assert!(PACKET + DATA_OVERHEAD == crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + 1 + MAX_ITEMS * MAX_ITEM <= crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + OFFER_LEN + SHORT <= crate::MAX_DATAGRAM);
@@ -56,7 +62,7 @@ pub fn answer_gone(
 ) -> Option<(Rank, usize)> {
     let job = job_of(datagram)?;
     let key = peer_key.exchange_key(job, epoch);
-    let (packet, _) = parse(&key, job, datagram).ok()?;
+    let (packet, _) = parse(&key, job, me, datagram).ok()?;
     let answers = match &packet.body {
         // Nobody answers an answer: two nodes would never stop.
         Body::Control(items) => items.iter().any(|item| !matches!(item, Item::Lost(_))),
@@ -69,18 +75,18 @@ pub fn answer_gone(
         from: me,
         body: Body::Control(lost.into_iter().chain([me]).map(Item::Lost).collect()),
     };
-    Some((packet.from, emit(&key, job, &gone, out)?))
+    Some((packet.from, emit(&key, job, packet.from, &gone, out)?))
 }
 
-/// Writes a datagram, any but data, to the front of `out`, which has [`crate::MAX_DATAGRAM`] bytes; gives its length.
+/// Writes a datagram for a rank, any but data, to the front of `out`, which has [`crate::MAX_DATAGRAM`] bytes; gives its length.
 /// None for data.
-pub fn emit(key: &Key, job: JobId, packet: &Packet, out: &mut [u8]) -> Option<usize> {
+pub fn emit(key: &Key, job: JobId, to: Rank, packet: &Packet, out: &mut [u8]) -> Option<usize> {
     let kind = match &packet.body {
         Body::Data(_) => return None,
         Body::Control(_) => Kind::ExchangeControl,
         Body::Short { .. } => Kind::ExchangeMessage,
     };
-    datagram::emit_short(header(kind, job, packet.from, 0), key, out, |room| {
+    datagram::emit_short(header(kind, job, packet.from, to.0.into()), key, out, |room| {
         let mut writer = Writer::new(room);
         match &packet.body {
             Body::Data(_) => return None,
@@ -99,12 +105,12 @@ pub fn emit(key: &Key, job: JobId, packet: &Packet, out: &mut [u8]) -> Option<us
     })
 }
 
-/// Writes the datagram of the first packet of `data`, whose bytes `fill` puts in their place; None when it had none
+/// Writes the datagram of the first packet of `data` from a rank to a rank, whose bytes `fill` puts in their place; None when it had none
 /// after all.
 pub fn emit_data(
     key: &Key,
     job: JobId,
-    from: Rank,
+    (from, to): (Rank, Rank),
     data: &Data,
     out: &mut [u8],
     fill: impl FnOnce(&mut [u8]) -> bool,
@@ -129,10 +135,9 @@ pub fn emit_data(
         out,
         |room| {
             let mut writer = Writer::new(room);
-            writer
-                .u8(channel)
-                .u8((is_only && data.is_last).into())
-                .u16(0);
+            let last = if is_only && data.is_last { LAST } else { 0 };
+            let high = if to.0 >> 16 != 0 { RECEIVER_HIGH } else { 0 };
+            writer.u8(channel).u8(last | high).u16(to.0 as u16);
             fill(&mut room[DATA_HEAD..DATA_HEAD + length]).then_some(DATA_HEAD + length)
         },
     )
@@ -147,10 +152,11 @@ fn header(kind: Kind, job: JobId, from: Rank, seq: u64) -> Header {
     }
 }
 
-/// Reads a datagram of a job, and for data the packet's bytes.
+/// Reads a datagram of a job that is for this rank, and for data the packet's bytes.
 pub fn parse<'a>(
     key: &Key,
     job: JobId,
+    me: Rank,
     bytes: &'a [u8],
 ) -> Result<(Packet, Option<&'a [u8]>), Error> {
     let (header, payload) = datagram::open_short(key, bytes)?;
@@ -159,9 +165,12 @@ pub fn parse<'a>(
     }
     let from = Rank(header.node.0);
     let mut reader = Reader::new(payload);
+    if header.kind != Kind::ExchangeData && header.seq != u64::from(me.0) {
+        return Err(Error::BadValue);
+    }
     let body = match header.kind {
         Kind::ExchangeData => {
-            let (data, bytes) = parse_data(header.seq, &mut reader)?;
+            let (data, bytes) = parse_data(header.seq, me, &mut reader)?;
             let body = Body::Data(data);
             return Ok((Packet { from, body }, Some(bytes)));
         }
@@ -193,8 +202,14 @@ pub fn parse<'a>(
     Ok((Packet { from, body }, None))
 }
 
-fn parse_data<'a>(seq: u64, reader: &mut Reader<'a>) -> Result<(Data, &'a [u8]), Error> {
-    let (channel, is_last, reserved) = (reader.u8()?, flag(reader.u8()?)?, reader.u16()?);
+fn parse_data<'a>(
+    seq: u64,
+    me: Rank,
+    reader: &mut Reader<'a>,
+) -> Result<(Data, &'a [u8]), Error> {
+    let (channel, flags, low) = (reader.u8()?, reader.u8()?, reader.u16()?);
+    let is_last = flags & LAST != 0;
+    let to = u32::from(flags & RECEIVER_HIGH) << 15 | u32::from(low);
     let (context, number) = (seq as u16, (seq >> 16) as u32 & NUMBER_MASK);
     let block = match (channel, context) {
         (0, _) => BlockId::Exchange(context, number),
@@ -203,7 +218,7 @@ fn parse_data<'a>(seq: u64, reader: &mut Reader<'a>) -> Result<(Data, &'a [u8]),
     };
     let bytes = reader.rest();
     let possible = (1..=PACKET).contains(&bytes.len()) && (is_last || bytes.len() == PACKET);
-    if !possible || reserved != 0 {
+    if !possible || flags & !(LAST | RECEIVER_HIGH) != 0 || to != me.0 {
         return Err(Error::BadValue);
     }
     let data = Data {
@@ -566,45 +581,53 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(items in prop::collection::vec(item(), 1..=MAX_ITEMS), from in 0..MAX_RANKS) {
+        fn what_is_written_is_read(items in prop::collection::vec(item(), 1..=MAX_ITEMS), from in 0..MAX_RANKS, to in 0..MAX_RANKS) {
+            let to = Rank(to);
             let packet = Packet { from: Rank(from), body: Body::Control(items) };
             let mut out = [0; crate::MAX_DATAGRAM];
-            let length = emit(&KEY, JOB, &packet, &mut out).unwrap();
+            let length = emit(&KEY, JOB, to, &packet, &mut out).unwrap();
             prop_assert_eq!(length, packet.wire_bytes());
-            prop_assert_eq!(parse(&KEY, JOB, &out[..length]), Ok((packet, None)));
+            prop_assert_eq!(parse(&KEY, JOB, to, &out[..length]), Ok((packet, None)));
+            // It is for nobody else.
+            prop_assert_eq!(parse(&KEY, JOB, Rank(to.0 ^ 1), &out[..length]), Err(Error::BadValue));
             // Another list of members has another key.
             let other = KEY.exchange_key(JOB, 1);
-            prop_assert_eq!(parse(&other, JOB, &out[..length]), Err(Error::BadTag));
+            prop_assert_eq!(parse(&other, JOB, to, &out[..length]), Err(Error::BadTag));
             for end in 0..length {
-                prop_assert!(parse(&KEY, JOB, &out[..end]).is_err());
+                prop_assert!(parse(&KEY, JOB, to, &out[..end]).is_err());
             }
         }
 
         #[test]
-        fn a_packet_of_a_block_is_read(block in block(), first in 0..=NUMBER_MASK, bytes in 1usize..=PACKET, flip in 0usize..1472) {
+        fn a_packet_of_a_block_is_read(block in block(), first in 0..=NUMBER_MASK, bytes in 1usize..=PACKET, flip in 0usize..1472, to in 0..MAX_RANKS) {
+            let to = Rank(to);
             let data = Data { block, first, packets: 1, tail: bytes as u16, is_last: true };
             let mut out = [0; crate::MAX_DATAGRAM];
             let fill = |room: &mut [u8]| { room.fill(9); true };
-            let length = emit_data(&KEY, JOB, Rank(5), &data, &mut out, fill).unwrap();
+            let length = emit_data(&KEY, JOB, (Rank(5), to), &data, &mut out, fill).unwrap();
             prop_assert_eq!(length, bytes + DATA_OVERHEAD);
-            let (packet, payload) = parse(&KEY, JOB, &out[..length]).unwrap();
+            for other in [1, 1 << 16] {
+                let other = Rank(to.0 ^ other);
+                prop_assert_eq!(parse(&KEY, JOB, other, &out[..length]), Err(Error::BadValue));
+            }
+            let (packet, payload) = parse(&KEY, JOB, to, &out[..length]).unwrap();
             prop_assert_eq!(packet, Packet { from: Rank(5), body: Body::Data(data) });
             prop_assert_eq!(payload.unwrap(), &alloc::vec![9; bytes][..]);
             out[flip % length] ^= 1;
-            prop_assert!(parse(&KEY, JOB, &out[..length]).is_err());
+            prop_assert!(parse(&KEY, JOB, to, &out[..length]).is_err());
         }
 
         #[test]
-        fn nothing_that_arrives_panics(kind in 80u8..=82, body in prop::collection::vec(any::<u8>(), 0..1400)) {
+        fn nothing_that_arrives_panics(kind in 80u8..=82, to in 0u32..4, body in prop::collection::vec(any::<u8>(), 0..1400)) {
             // Sealed rightly, so that the body is looked at.
             let mut out = [0; crate::MAX_DATAGRAM];
             let kind = Kind::from_wire(kind).unwrap();
-            let header = header(kind, JOB, Rank(1), u64::MAX / 3);
+            let header = header(kind, JOB, Rank(1), to.into());
             let length = datagram::emit_short(header, &KEY, &mut out, |room| {
                 room[..body.len()].copy_from_slice(&body);
                 Some(body.len())
             });
-            let _ = parse(&KEY, JOB, &out[..length.unwrap()]);
+            let _ = parse(&KEY, JOB, Rank(to), &out[..length.unwrap()]);
         }
     }
 
@@ -617,7 +640,7 @@ mod tests {
             from: Rank(2),
             body: Body::Control(alloc::vec![Item::Ping { question: 9 }]),
         };
-        let length = emit(&key, JOB, &ping, &mut out).unwrap();
+        let length = emit(&key, JOB, Rank(6), &ping, &mut out).unwrap();
         let (to, answered) = answer_gone(
             &peer_key,
             epoch,
@@ -627,7 +650,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(to, Rank(2));
-        let (packet, _) = parse(&key, JOB, &answer[..answered]).unwrap();
+        let (packet, _) = parse(&key, JOB, Rank(2), &answer[..answered]).unwrap();
         let lost = alloc::vec![Item::Lost(Rank(3)), Item::Lost(Rank(6))];
         assert_eq!(packet.body, Body::Control(lost));
         // The answer is not answered.

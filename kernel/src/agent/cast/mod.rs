@@ -67,7 +67,8 @@ pub struct Entry {
 enum Kind {
     Program,
     File,
-    Table(JobId),
+    /// Of a job, and bytes a second of its nodes' links.
+    Table(JobId, u64),
 }
 
 /// Where a page of a program's image is.
@@ -183,8 +184,9 @@ impl Casts {
                     cast,
                     object,
                     purpose,
+                    rate,
                     ..
-                } => self.announced(now, cast, &object, &purpose, places),
+                } => self.announced(now, cast, &object, (&purpose, rate), places),
                 MemberEvent::Stored { .. } => {
                     self.stored += 1;
                     self.news = true;
@@ -282,13 +284,13 @@ impl Casts {
         now: Instant,
         cast: CastId,
         object: &Object,
-        purpose: &Purpose,
+        (purpose, rate): (&Purpose, u64),
         places: &mut Places<'_>,
     ) {
         let kind = match purpose {
             Purpose::Program => Kind::Program,
             Purpose::File { .. } => Kind::File,
-            Purpose::Table { job } => Kind::Table(*job),
+            Purpose::Table { job } => Kind::Table(*job, rate),
         };
         let id = ObjectId(object.id);
         // A cast that is announced anew goes on with what is here.
@@ -356,9 +358,9 @@ impl Casts {
         entry.complete = true;
         self.news = true;
         match (entry.kind, entry.held.take()) {
-            (Kind::Table(job), Some(held)) => self.tables.put(job, held, wanted),
+            (Kind::Table(job, rate), Some(held)) => self.tables.put((job, rate), held, wanted),
             // An image may go from now on; files stay by themselves.
-            (Kind::Program | Kind::File, _) | (Kind::Table(_), None) => {}
+            (Kind::Program | Kind::File, _) | (Kind::Table(..), None) => {}
         }
     }
 
@@ -368,7 +370,7 @@ impl Casts {
         };
         if !entry.complete {
             give_back(entry, &self.entries, objects);
-        } else if let Kind::Table(job) = entry.kind
+        } else if let Kind::Table(job, _) = entry.kind
             && !wanted(job)
         {
             self.tables.close(job, objects);
@@ -444,7 +446,7 @@ fn place(places: &mut Places<'_>, object: &Object, kind: Kind) -> Result<(), obj
     let id = ObjectId(object.id);
     let mut kept = match kind {
         Kind::File => Kept::File,
-        Kind::Program | Kind::Table(_) => Kept::Image,
+        Kind::Program | Kind::Table(..) => Kept::Image,
     };
     if let Some(view) = places.objects.find(&id) {
         // What is a file stays one, also when the same bytes are cast as a program.

@@ -21,15 +21,32 @@ use crate::process::Hardware;
 /// Tables that a node keeps: of the job it has, and of some that are about to be launched.
 const TABLES_MAX: usize = 4;
 
+/// A job's table in the store.
+#[derive(Debug)]
+struct Held {
+    job: JobId,
+    /// Bytes a second of the links of the job's nodes, as the control node says.
+    rate: u64,
+    object: InUse,
+}
+
 /// Tables by job.
 #[derive(Debug, Default)]
-pub struct Tables(Vec<(JobId, InUse)>);
+pub struct Tables(Vec<Held>);
 
 impl Tables {
     /// The table of a job, if it has come.
     pub fn of(&self, job: JobId) -> Option<&InUse> {
-        let found = self.0.iter().find(|(of, _)| *of == job);
-        found.map(|(_, held)| held)
+        self.find(job).map(|held| &held.object)
+    }
+
+    /// Bytes a second of the links of a job's nodes, if its table has come.
+    pub fn rate(&self, job: JobId) -> Option<u64> {
+        self.find(job).map(|held| held.rate)
+    }
+
+    fn find(&self, job: JobId) -> Option<&Held> {
+        self.0.iter().find(|held| held.job == job)
     }
 
     /// How a rank of a job is reached: looked up in the table where it lies.
@@ -46,24 +63,29 @@ impl Tables {
     }
 
     /// Keeps a table; when there are too many the oldest goes of a job that nobody waits for.
-    pub(super) fn put(&mut self, job: JobId, held: InUse, wanted: &dyn Fn(JobId) -> bool) {
-        self.0.retain(|(of, _)| *of != job);
+    pub(super) fn put(
+        &mut self,
+        (job, rate): (JobId, u64),
+        object: InUse,
+        wanted: &dyn Fn(JobId) -> bool,
+    ) {
+        self.0.retain(|held| held.job != job);
         if self.0.len() >= TABLES_MAX {
-            let unwanted = self.0.iter().position(|(of, _)| !wanted(*of));
+            let unwanted = self.0.iter().position(|held| !wanted(held.job));
             self.0.remove(unwanted.unwrap_or(0));
         }
-        self.0.push((job, held));
+        self.0.push(Held { job, rate, object });
     }
 
     /// Gives the table of a job back.
     pub(super) fn close(&mut self, job: JobId, objects: &mut Objects) {
-        let Some(index) = self.0.iter().position(|(of, _)| *of == job) else {
+        let Some(index) = self.0.iter().position(|held| held.job == job) else {
             return;
         };
-        let (_, held) = self.0.remove(index);
+        let held = self.0.remove(index).object;
         let id = *held.id();
         // Another job may have the very same table, or somebody a file of the same bytes.
-        let shared = self.0.iter().any(|(_, other)| *other.id() == id)
+        let shared = self.0.iter().any(|other| *other.object.id() == id)
             || objects
                 .find(&id)
                 .is_some_and(|view| view.kept == Kept::File);

@@ -115,6 +115,8 @@ pub struct Exchange {
     /// Number of the last request.
     last_request: u32,
     routes: Routes,
+    /// Bytes a second of the node's link, as the control node says with the connection table; 0: not known.
+    link: u64,
     /// The connection table has not come in time.
     unreachable: bool,
     /// An operation has finished since [`Self::take_news`].
@@ -139,6 +141,7 @@ impl Exchange {
             posted: Vec::new(),
             last_request: 0,
             routes: Routes::default(),
+            link: 0,
             unreachable: false,
             news: false,
             ended: VecDeque::new(),
@@ -277,6 +280,7 @@ impl Exchange {
         self.view = None;
         self.posted.clear();
         self.routes.clear();
+        self.link = 0;
         self.unreachable = false;
     }
 
@@ -314,6 +318,18 @@ impl Exchange {
                 mac: arrived.mac,
             };
             self.answers.push_back(Answer { route, datagram });
+        }
+    }
+
+    /// The control node has said with the connection table how many bytes a second the links of the job's nodes carry. What a
+    /// launch says goes before that.
+    pub fn set_link(&mut self, now: Instant, rate: u64) {
+        let is_told = self.job.is_some_and(|job| job.settings.rate != 0);
+        if rate != self.link && !is_told {
+            self.link = rate;
+            if let Some(endpoint) = &mut self.endpoint {
+                endpoint.set_rate(now, rate);
+            }
         }
     }
 
@@ -401,6 +417,7 @@ impl Exchange {
     fn endpoint(&mut self, now: Instant) -> Option<&mut Endpoint> {
         // Larger jobs run, but their ranks cannot talk.
         let job = self.job.filter(|job| job.size <= MAX_RANKS)?;
+        let link = Some(self.link).filter(|_| job.settings.rate == 0);
         Some(self.endpoint.get_or_insert_with(|| {
             let config = Config {
                 job: job.id,
@@ -415,7 +432,11 @@ impl Exchange {
                 eager_bytes: 0,
                 seed: job.seed,
             };
-            Endpoint::new(config, now)
+            let mut endpoint = Endpoint::new(config, now);
+            if let Some(rate) = link {
+                endpoint.set_rate(now, rate);
+            }
+            endpoint
         }))
     }
 

@@ -143,6 +143,8 @@ pub struct Fabric {
     card_free: Vec<u64>,
     /// When each port has delivered all it took.
     port_free: Vec<u64>,
+    /// Cards take everything, see [`Fabric::set_limiters`].
+    limiters: bool,
     /// The trunks of levels that are narrower than full bisection.
     trunks: Vec<Level>,
     /// Part of the network each node is in.
@@ -189,6 +191,7 @@ impl Fabric {
             ps_per_byte: vec![ps_per_byte; ends],
             card_free: vec![0; ends],
             port_free: vec![0; ends],
+            limiters: false,
             trunks,
             part: vec![0; ends],
             parts: false,
@@ -204,6 +207,12 @@ impl Fabric {
     pub fn set_noise(&mut self, noise: Noise) {
         self.noise = noise;
         self.until_loss = self.draw_loss();
+    }
+
+    /// Links are limited behind the cards, as those of emulated machines by tc: a card takes everything at once, and what finds
+    /// the queue in front of the node's link full is lost without the node knowing it.
+    pub fn set_limiters(&mut self, on: bool) {
+        self.limiters = on;
     }
 
     /// Makes a node's link, both ways, `factor` times slower than the others.
@@ -224,6 +233,9 @@ impl Fabric {
 
     /// When the card of a node takes more: now or later.
     pub fn card_takes_at(&self, node: u32) -> u64 {
+        if self.limiters {
+            return 0;
+        }
         let behind = self.wiring.card_bytes * u64::from(self.ps_per_byte[node as usize]) / 1000;
         self.card_free[node as usize].saturating_sub(behind)
     }
@@ -238,12 +250,22 @@ impl Fabric {
         mut train: Train,
     ) -> (Train, Option<u64>, Option<u64>) {
         let free = &mut self.card_free[from as usize];
-        let takes = serialization(train.wire, self.ps_per_byte[from as usize]);
-        let at = now.max(*free) + takes;
-        *free = at;
         let count = train.datagrams.count_ones();
         self.tally.datagrams += u64::from(count);
         self.tally.bytes += u64::from(train.wire);
+        let ps_per_byte = self.ps_per_byte[from as usize];
+        if self.limiters {
+            let waiting = free.saturating_sub(now) * 1000 / u64::from(ps_per_byte);
+            let over = (waiting + u64::from(train.wire)).saturating_sub(self.wiring.queue_bytes);
+            self.tally.overflowed += shorten(&mut train, over);
+            if train.datagrams == 0 {
+                return (train, None, None);
+            }
+        }
+        let takes = serialization(train.wire, ps_per_byte);
+        let at = now.max(*free) + takes;
+        *free = at;
+        let count = train.datagrams.count_ones();
         train.sent_in = takes as u32;
         if self.parts && self.part[from as usize] != self.part[to as usize] {
             self.tally.cut += u64::from(count);
@@ -479,6 +501,21 @@ mod tests {
         assert_eq!(fabric.card_takes_at(0), 7_200);
         let mut train = train;
         assert_eq!(fabric.arrive(13_200, 0, 1, &mut train), Arrival::Now);
+    }
+
+    #[test]
+    fn a_limiter_behind_a_card_drops_what_finds_no_room() {
+        let mut fabric = Fabric::new(wiring(&[8]), 8, 1).unwrap();
+        fabric.set_limiters(true);
+        let mut kept = 0;
+        for _ in 0..40 {
+            assert_eq!(fabric.card_takes_at(0), 0);
+            let (train, first, _) = fabric.send(0, 0, 1, block());
+            assert_eq!(first.is_some(), train.datagrams != 0);
+            kept += train.datagrams.count_ones();
+        }
+        // 256,000 bytes.
+        assert_eq!((kept, fabric.tally.overflowed), (170, 240 - 170));
     }
 
     #[test]

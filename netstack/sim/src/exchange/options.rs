@@ -79,6 +79,12 @@ pub struct Options {
     /// What a port's queue holds
     #[arg(long, default_value = "256KB", value_parser = size)]
     queue: u64,
+    /// The ranks are told neither the rate of the links nor what a port holds, and find out
+    #[arg(long)]
+    untold: bool,
+    /// Links are limited behind the cards, as those of emulated machines: cards take everything, and full queues lose it
+    #[arg(long)]
+    limiters: bool,
     /// A small job with random exchanges and faults; the seed decides everything
     #[arg(long)]
     swarm: bool,
@@ -159,6 +165,8 @@ impl Options {
             setup.deaths = vec![(half, rank)];
         }
         setup.knows_leaves = self.leaves;
+        setup.untold = self.untold;
+        setup.limiters = self.limiters;
         setup.real = self.real;
         setup.times = self.times;
         Ok(setup)

@@ -50,6 +50,10 @@ pub struct Setup {
     pub deaths: Vec<(u64, u32)>,
     /// The ranks know which leaf switch they are on.
     pub knows_leaves: bool,
+    /// The ranks are told neither the rate of the links nor what a port holds.
+    pub untold: bool,
+    /// Links are limited behind the cards, as those of emulated machines.
+    pub limiters: bool,
     /// Real datagrams with real bytes.
     pub real: bool,
     /// Exchanges one after the other.
@@ -82,6 +86,8 @@ impl Setup {
             late_ns: 0,
             deaths: Vec::new(),
             knows_leaves: false,
+            untold: false,
+            limiters: false,
             real: false,
             times: 1,
             train: 4,

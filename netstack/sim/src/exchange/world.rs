@@ -110,6 +110,7 @@ impl World {
         }
         let mut fabric = Fabric::new(setup.wiring.clone(), setup.ranks, setup.seed)?;
         fabric.set_noise(setup.noise);
+        fabric.set_limiters(setup.limiters);
         let mut rng = Rng::new(setup.seed ^ 0x7061_7573_6573);
         let stations = (0..setup.ranks)
             .map(|me| station(&setup, me, &mut rng))
@@ -522,14 +523,16 @@ fn station(setup: &Setup, me: u32, rng: &mut Rng) -> Station {
     let received: Vec<u64> = (0..setup.ranks)
         .map(|from| setup.block_bytes(from, me))
         .collect();
+    let told = |figure: u64| if setup.untold { 0 } else { figure };
+    let queue_bytes = setup.wiring.queue_bytes.min(u64::from(u32::MAX));
     let config = Config {
         job: JobId(1),
         epoch: 1,
         me: Rank(me),
         size: setup.ranks,
         key: Key(*b"simulated ranks."),
-        rate: setup.wiring.rate / 8,
-        port_buffer: setup.wiring.queue_bytes.min(u64::from(u32::MAX)) as u32,
+        rate: told(setup.wiring.rate / 8),
+        port_buffer: told(queue_bytes) as u32,
         leaf: if setup.knows_leaves {
             setup.wiring.tree[0]
         } else {

@@ -17,7 +17,7 @@ use crate::time::Instant;
 impl Endpoint {
     /// Takes a datagram. Bad ones are counted.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8], memory: &mut dyn Memory) {
-        match wire::parse(&self.key, self.config.job, datagram) {
+        match wire::parse(&self.key, self.config.job, self.config.me, datagram) {
             Ok((packet, bytes)) => self.handle_packet(now, packet, bytes, memory),
             Err(_) => self.counters.bad += 1,
         }

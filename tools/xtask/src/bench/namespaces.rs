@@ -167,7 +167,7 @@ impl Network {
             self.batch(holder, "ip", &link)?;
             let rules = format!(
                 "table inet loss {{ chain input {{ type filter hook input priority 0; \
-                 iifname \"{INTERFACE}\" numgen random mod {packets} == 0 drop; }} }}"
+                 iifname \"{INTERFACE}\" numgen random mod {packets} == 0 drop; }}; }}"
             );
             let status = self.enter(holder, &["-n"]).args(["nft", &rules]).status();
             let status = status.context("starting nft; `cargo xtask setup` installs it")?;

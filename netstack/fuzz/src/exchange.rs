@@ -1,0 +1,189 @@
+//! Hostile datagrams into the ranks of a job, which exchange blocks and messages meanwhile.
+//!
+//! Invariant: besides not panicking, no rank writes outside of the memory of its operations.
+
+use netstack::MAX_DATAGRAM;
+use netstack::exchange::{
+    BufferId, Config, Endpoint, Gone, Layout, MAX_OPS, Memory, Op, PACKET, Scheme, Side,
+};
+use netstack::ids::{BootEpoch, JobId, NodeId, Rank};
+use netstack::time::{Instant, Micros};
+use netstack::wire::datagram::{self, HEADER_LEN, Header, Kind, SHORT_TAG_LEN};
+use netstack::wire::key::Key;
+
+const KEY: Key = Key(*b"a secret to fuzz");
+const JOB: JobId = JobId(1);
+const RANKS: u32 = 3;
+/// Bytes of each block.
+const BLOCK: u64 = 9_000;
+/// Bytes of each message.
+const MESSAGE: u64 = 3_000;
+const RECEIVED: BufferId = BufferId(1);
+const LETTER: BufferId = BufferId(2);
+
+/// Memory that gives zeros, and panics where something is written that no operation has.
+struct Bounds;
+
+impl Memory for Bounds {
+    fn read(&mut self, _: BufferId, _: u64, out: &mut [u8]) -> Result<(), Gone> {
+        out.fill(0);
+        Ok(())
+    }
+
+    fn write(&mut self, buffer: BufferId, offset: u64, bytes: &[u8]) -> Result<(), Gone> {
+        let most = match buffer {
+            RECEIVED => BLOCK * u64::from(RANKS),
+            LETTER => MESSAGE,
+            other => panic!("{other:?} is not written to"),
+        };
+        assert!(offset + bytes.len() as u64 <= most, "beyond the end");
+        Ok(())
+    }
+}
+
+struct Job {
+    ranks: Vec<Endpoint>,
+    now: Instant,
+}
+
+impl Job {
+    fn new(scheme: Scheme) -> Self {
+        let now = Instant::from_micros(1);
+        let rank = |me| {
+            let config = Config {
+                job: JOB,
+                epoch: 0,
+                me: Rank(me),
+                size: RANKS,
+                key: KEY,
+                rate: 0,
+                port_buffer: 0,
+                leaf: 0,
+                scheme,
+                eager_bytes: 4_096,
+                seed: 1,
+            };
+            Endpoint::new(config, now)
+        };
+        Job {
+            ranks: (0..RANKS).map(rank).collect(),
+            now,
+        }
+    }
+
+    /// Each rank posts one of everything, as far as it still may.
+    fn post(&mut self) {
+        let side = |buffer| Side {
+            buffer,
+            layout: Layout::Equal { bytes: BLOCK },
+        };
+        for (me, rank) in (0..).zip(&mut self.ranks) {
+            let ops = [
+                Op::AllToAll {
+                    context: 0,
+                    send: side(BufferId(0)),
+                    receive: side(RECEIVED),
+                },
+                Op::Barrier { context: 0 },
+                Op::Send {
+                    to: Rank((me + 1) % RANKS),
+                    context: 0,
+                    tag: 0,
+                    buffer: BufferId(0),
+                    bytes: MESSAGE,
+                },
+                Op::Receive {
+                    from: None,
+                    context: 0,
+                    tag: None,
+                    buffer: LETTER,
+                    capacity: MESSAGE,
+                },
+            ];
+            for op in ops {
+                // Refused once too many wait, or a rank is lost.
+                let _ = rank.post(self.now, op, &mut Bounds);
+            }
+        }
+    }
+
+    fn deliver(&mut self, to: usize, datagram: &[u8]) {
+        self.ranks[to].handle_datagram(self.now, datagram, &mut Bounds);
+        assert!(self.ranks[to].footprint().ops <= MAX_OPS);
+    }
+
+    /// Carries what the ranks have to say for a while.
+    fn settle(&mut self) {
+        let mut out = [0; MAX_DATAGRAM];
+        for _ in 0..100 {
+            let mut is_quiet = true;
+            for from in 0..self.ranks.len() {
+                while self.ranks[from].poll_event().is_some() {}
+                let sent = self.ranks[from].poll_transmit(self.now, &mut out, &mut Bounds);
+                if let Some((to, length)) = sent {
+                    is_quiet = false;
+                    self.deliver(to.0 as usize, &out[..length]);
+                }
+            }
+            if is_quiet {
+                return;
+            }
+        }
+    }
+}
+
+/// Records as in the other targets: mode 0 delivers bytes as they are, mode 1 as the payload of a datagram under the job's key,
+/// mode 2 lets time pass, mode 3 lets the ranks speak, mode 4 has them post more. The first byte chooses the scheme, the upper
+/// bits of a record's mode sender and receiver; the first 8 bytes of a sealed payload are its sequence number.
+pub fn attack_exchange(input: &[u8]) {
+    let Some((&first, mut rest)) = input.split_first() else {
+        return;
+    };
+    let mut job = Job::new(match first % 5 {
+        0 => Scheme::Default,
+        1 => Scheme::Published { active: 2 },
+        2 => Scheme::AtOnce,
+        3 => Scheme::RandomDelay,
+        _ => Scheme::Priority,
+    });
+    job.post();
+    job.settle();
+    let key = KEY.exchange_key(JOB, 0);
+    while let Some((&[mode, kind, low, high], tail)) = rest.split_first_chunk::<4>() {
+        let length = usize::from(u16::from_le_bytes([low, high])).min(tail.len());
+        let (bytes, tail) = tail.split_at(length);
+        rest = tail;
+        let (to, from) = (usize::from(mode >> 3 & 3) % 3, u32::from(mode >> 5));
+        match mode % 8 {
+            0 => job.deliver(to, bytes),
+            1 => {
+                let Some((seq, payload)) = bytes.split_first_chunk::<8>() else {
+                    continue;
+                };
+                let Ok(kind) = Kind::from_wire(80 + kind % 3) else {
+                    continue;
+                };
+                let header = Header {
+                    kind,
+                    node: NodeId(from),
+                    epoch: BootEpoch(JOB.0),
+                    seq: u64::from_le_bytes(*seq),
+                };
+                let most = (MAX_DATAGRAM - HEADER_LEN - SHORT_TAG_LEN).min(PACKET + 4);
+                let payload = &payload[..payload.len().min(most)];
+                let mut out = [0; MAX_DATAGRAM];
+                let length = datagram::emit_short(header, &key, &mut out, |room| {
+                    room[..payload.len()].copy_from_slice(payload);
+                    Some(payload.len())
+                });
+                if let Some(length) = length {
+                    job.deliver(to, &out[..length]);
+                }
+            }
+            2 => job.now += Micros(u64::from(kind) * 5_000),
+            4 => job.post(),
+            _ => job.settle(),
+        }
+    }
+    job.settle();
+}
