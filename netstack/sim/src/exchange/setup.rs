@@ -2,12 +2,14 @@
 //!
 //! Invariant: a run is a function of its setup.
 
+use netstack::MAX_DATAGRAM;
 use netstack::exchange::Scheme;
 use netstack::rng::Rng;
 
-use crate::broadcast::fabric::{Noise, Wiring};
+use super::world::LIMITER_HEADERS;
+use crate::broadcast::fabric::{Noise, Wiring, frame_bytes};
 use crate::broadcast::setup::{CARD_BYTES, QUEUE_BYTES, RATE, default_tree};
-use crate::broadcast::summary::limit_ns;
+use crate::broadcast::summary;
 
 /// One-way delay across the whole tree unless told otherwise: a round trip of 20 us.
 pub const LATENCY_NS: u64 = 10_000;
@@ -113,6 +115,13 @@ impl Setup {
     /// Nanoseconds that the link that has most to carry needs for its blocks in full datagrams, those of a rank to
     /// itself left out.
     pub fn limit_ns(&self) -> f64 {
+        // Of full datagrams; tc counts no preamble, check sequence and gap.
+        let full = MAX_DATAGRAM as u32;
+        let share = match self.limiters {
+            true => f64::from(full + LIMITER_HEADERS) / f64::from(frame_bytes(full)),
+            false => 1.0,
+        };
+        let limit_ns = |bytes, rate| share * summary::limit_ns(bytes, rate);
         let others = |me: u32| (0..self.ranks).filter(move |other| *other != me);
         match self.sizes {
             Sizes::Equal(bytes) => f64::from(self.ranks - 1) * limit_ns(bytes, self.wiring.rate),

@@ -29,6 +29,8 @@ pub const NEVER: u64 = u64::MAX;
 const REST_NS: u64 = 2_000_000_000;
 /// A rank that dies is named by all others within this time.
 const LOST_NS: u64 = 8_000_000_000;
+/// What tc charges for a datagram beyond its bytes: headers of Ethernet, IPv4 and UDP.
+pub const LIMITER_HEADERS: u32 = 14 + 20 + 8;
 /// Datagrams that a rank may send at one point of time: far more than its card takes.
 const DATAGRAMS_AT_ONCE: u32 = 100_000;
 
@@ -449,8 +451,10 @@ impl World {
             };
             let bytes = &self.buffer[..length];
             let is_data = bytes[3] == Kind::ExchangeData as u8;
-            let train = self.traffic.charge(is_data, 1, frame_bytes(length as u32));
-            (to, train, Load::Datagram(bytes.into()))
+            let datagram = Box::from(bytes);
+            let wire = self.frame(length as u32);
+            let train = self.traffic.charge(is_data, 1, wire);
+            (to, train, Load::Datagram(datagram))
         } else {
             let Some((to, packet)) =
                 station
@@ -459,17 +463,32 @@ impl World {
             else {
                 return false;
             };
-            let train = match &packet.body {
-                Body::Data(data) => self.traffic.charge(true, data.packets, data_wire(data)),
-                _ => self
-                    .traffic
-                    .charge(false, 1, frame_bytes(packet.wire_bytes() as u32)),
+            let (packets, wire) = match &packet.body {
+                Body::Data(data) => (data.packets, self.data_wire(data)),
+                _ => (1, self.frame(packet.wire_bytes() as u32)),
             };
+            let is_data = matches!(packet.body, Body::Data(_));
+            let train = self.traffic.charge(is_data, packets, wire);
             (to, train, Load::Packet(packet))
         };
         assert!(to.0 < self.setup.ranks, "rank {rank} sends to nowhere");
         self.launch(rank, to.0, train, load);
         true
+    }
+
+    /// What a datagram of this many bytes takes of a link.
+    fn frame(&self, datagram: u32) -> u32 {
+        match self.setup.limiters {
+            true => datagram + LIMITER_HEADERS,
+            false => frame_bytes(datagram),
+        }
+    }
+
+    /// What packets of a block take of a link.
+    fn data_wire(&self, data: &Data) -> u32 {
+        let full = data.packets.count_ones() - 1;
+        let frame = |bytes: usize| self.frame((bytes + DATA_OVERHEAD) as u32);
+        full * frame(PACKET) + frame(data.tail.into())
     }
 
     fn launch(&mut self, from: u32, to: u32, train: Train, load: Load) {
@@ -552,13 +571,6 @@ fn station(setup: &Setup, me: u32, rng: &mut Rng) -> Station {
         done_at: 0,
         lost: None,
     }
-}
-
-/// Bytes on the wire of packets of a block.
-fn data_wire(data: &Data) -> u32 {
-    let full = data.packets.count_ones() - 1;
-    let frame = |bytes: usize| frame_bytes((bytes + DATA_OVERHEAD) as u32);
-    full * frame(PACKET) + frame(data.tail.into())
 }
 
 /// Takes the packets out that did not come.

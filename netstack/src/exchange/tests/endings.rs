@@ -5,7 +5,7 @@ use super::*;
 
 impl Net {
     /// Goes on for so long, whatever happens; gives how often anybody had to look.
-    fn go_on(&mut self, time: Micros) -> u32 {
+    pub(super) fn go_on(&mut self, time: Micros) -> u32 {
         let end = self.now + time;
         let mut looks = 0;
         loop {

@@ -3,7 +3,7 @@
 //! Invariant: no datagram panics an endpoint, has it write outside of the memory of its operations, put the bytes of one
 //! rank where another's belong, or keep more than its limits.
 
-use proptest::prelude::*;
+use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 
 use super::super::alltoall::MAX_OVERDUE;
 use super::super::letters::WINDOW;
