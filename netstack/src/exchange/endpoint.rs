@@ -407,7 +407,8 @@ impl Endpoint {
     /// Somebody says how many bytes a second the rank's link carries, framing included; 0: not known. That is believed of links
     /// that are slow enough to be paced; others are measured, as if nothing were known.
     pub fn set_rate(&mut self, now: Instant, rate: u64) {
-        self.credit.set_rate(now, if rate < PACED_BELOW { rate } else { 0 });
+        self.credit
+            .set_rate(now, if rate < PACED_BELOW { rate } else { 0 });
         self.settle(now);
     }
 

@@ -80,6 +80,10 @@ impl Grants {
         if pull.tell {
             grant.tell = Some(serial);
         }
+        // What is sent makes room at the end.
+        let sent = grant.mask.trailing_zeros() % SPAN;
+        grant.mask >>= sent;
+        grant.base += sent;
         if grant.mask == 0 {
             grant.base = first;
         } else if first < grant.base {
@@ -210,6 +214,27 @@ mod tests {
         );
         assert_eq!((train.data.is_last, train.ended), (true, true));
         assert_eq!(grants.len(), 0);
+    }
+
+    #[test]
+    fn a_block_that_never_runs_dry_is_sent_whole() {
+        let mut grants = Grants::default();
+        let key = (1, Rank(3), BLOCK);
+        let bytes = 1_000 * PACKET as u64;
+        grants.pull(key, bytes, pull(1, 0, u64::MAX));
+        let mut next = 0;
+        for serial in 0..74 {
+            grants.pull(
+                key,
+                bytes,
+                pull(serial + 2, 64 + 12 * u32::from(serial), 0xfff),
+            );
+            for _ in 0..3 {
+                let train = grants.next(4).unwrap();
+                assert_eq!((train.data.first, train.data.packets), (next, 0b1111));
+                next += 4;
+            }
+        }
     }
 
     #[test]

@@ -86,23 +86,28 @@ pub fn emit(key: &Key, job: JobId, to: Rank, packet: &Packet, out: &mut [u8]) ->
         Body::Control(_) => Kind::ExchangeControl,
         Body::Short { .. } => Kind::ExchangeMessage,
     };
-    datagram::emit_short(header(kind, job, packet.from, to.0.into()), key, out, |room| {
-        let mut writer = Writer::new(room);
-        match &packet.body {
-            Body::Data(_) => return None,
-            Body::Control(items) => {
-                assert!(items.len() <= MAX_ITEMS, "more items than fit");
-                writer.u8(items.len() as u8);
-                items.iter().for_each(|item| emit_item(item, &mut writer));
+    datagram::emit_short(
+        header(kind, job, packet.from, to.0.into()),
+        key,
+        out,
+        |room| {
+            let mut writer = Writer::new(room);
+            match &packet.body {
+                Body::Data(_) => return None,
+                Body::Control(items) => {
+                    assert!(items.len() <= MAX_ITEMS, "more items than fit");
+                    writer.u8(items.len() as u8);
+                    items.iter().for_each(|item| emit_item(item, &mut writer));
+                }
+                Body::Short { offer, payload } => {
+                    assert!(payload.len() <= SHORT, "a short message is too long");
+                    emit_offer(offer, &mut writer);
+                    writer.bytes(payload);
+                }
             }
-            Body::Short { offer, payload } => {
-                assert!(payload.len() <= SHORT, "a short message is too long");
-                emit_offer(offer, &mut writer);
-                writer.bytes(payload);
-            }
-        }
-        Some(writer.written())
-    })
+            Some(writer.written())
+        },
+    )
 }
 
 /// Writes the datagram of the first packet of `data` from a rank to a rank, whose bytes `fill` puts in their place; None when it had none
@@ -202,11 +207,7 @@ pub fn parse<'a>(
     Ok((Packet { from, body }, None))
 }
 
-fn parse_data<'a>(
-    seq: u64,
-    me: Rank,
-    reader: &mut Reader<'a>,
-) -> Result<(Data, &'a [u8]), Error> {
+fn parse_data<'a>(seq: u64, me: Rank, reader: &mut Reader<'a>) -> Result<(Data, &'a [u8]), Error> {
     let (channel, flags, low) = (reader.u8()?, reader.u8()?, reader.u16()?);
     let is_last = flags & LAST != 0;
     let to = u32::from(flags & RECEIVER_HIGH) << 15 | u32::from(low);
