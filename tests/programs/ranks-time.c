@@ -18,9 +18,31 @@ static void must(int error, const char *what)
     }
 }
 
-static unsigned char byte_of(int from, int to, size_t at, int round)
+/* The word at this place of a block: told apart by sender, receiver, place and round. */
+static unsigned long word_of(int from, int to, size_t at, int round)
 {
-    return (unsigned char)((unsigned)from * 41 + (unsigned)to * 17 + at * 7 + (at >> 8) * 3 + (unsigned)round);
+    unsigned long who = (unsigned long)from << 40 | (unsigned long)to << 20 | (unsigned long)round;
+    return (who + 1) * 0x9e3779b97f4a7c15ul + at * 0xc2b2ae3d27d4eb4ful;
+}
+
+/* Fills a block, or compares it: the first byte that is another, or its length. A word at a time: sixteen machines on two
+ * processors spend more on this than on the exchange. */
+static void fill(unsigned char *block, size_t bytes, int from, int to, int round)
+{
+    for (size_t at = 0; at < bytes; at += sizeof(long)) {
+        unsigned long word = word_of(from, to, at, round);
+        memcpy(block + at, &word, bytes - at < sizeof word ? bytes - at : sizeof word);
+    }
+}
+
+static size_t compare(const unsigned char *block, size_t bytes, int from, int to, int round)
+{
+    for (size_t at = 0; at < bytes; at += sizeof(long)) {
+        unsigned long word = word_of(from, to, at, round);
+        if (memcmp(block + at, &word, bytes - at < sizeof word ? bytes - at : sizeof word) != 0)
+            return at;
+    }
+    return bytes;
 }
 
 static double latency(int rank, int size)
@@ -57,19 +79,19 @@ static double exchange(int rank, int size, size_t bytes, int round)
     if (!send || !receive)
         must(HEARTH_ENOMEM, "blocks");
     for (int to = 0; to < size; to++)
-        for (size_t at = 0; at < bytes; at++)
-            send[(size_t)to * bytes + at] = byte_of(rank, to, at, round);
+        fill(send + (size_t)to * bytes, bytes, rank, to, round);
     memset(receive, 0, all);
     must(hearth_barrier(), "barrier");
     double began = hearth_wtime();
     must(hearth_alltoall(send, receive, bytes), "exchange");
     double took = hearth_wtime() - began;
-    for (int from = 0; from < size; from++)
-        for (size_t at = 0; at < bytes; at++)
-            if (receive[(size_t)from * bytes + at] != byte_of(from, rank, at, round)) {
-                fprintf(stderr, "ranks-time: byte %zu from rank %d is another\n", at, from);
-                exit(1);
-            }
+    for (int from = 0; from < size; from++) {
+        size_t at = compare(receive + (size_t)from * bytes, bytes, from, rank, round);
+        if (at < bytes) {
+            fprintf(stderr, "ranks-time: byte %zu from rank %d, or one of the seven after it, is another\n", at, from);
+            exit(1);
+        }
+    }
     free(send);
     free(receive);
     return took;

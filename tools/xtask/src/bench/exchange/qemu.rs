@@ -64,7 +64,7 @@ const KINDS: [Kind; 4] = [
 ];
 
 /// Schemes as cases and `HEARTH_EXCHANGE` name them; ours first.
-const SCHEMES: [&str; 3] = ["default", "at-once", "published"];
+const SCHEMES: [&str; 4] = ["default", "at-once", "published", "published-L=4"];
 
 /// Operations whose latency is measured.
 const SMALL: [&str; 2] = ["latency", "barrier"];

@@ -240,7 +240,13 @@ fn seconds(
             for rank in network.nodes() {
                 let mut command = network.on(rank);
                 command.arg(&program).args([mode, &rank.to_string()]);
-                command.args([kind.bytes.to_string(), REPEATS.to_string()]);
+                // As it comes it loses the end of every block in the queue, and waits for its timer.
+                let window = if tool == Tool::TcpPairwise {
+                    kind.queue_bytes / 2
+                } else {
+                    0
+                };
+                command.args([kind.bytes, REPEATS as u64, window].map(|figure| figure.to_string()));
                 command.args(network.nodes().map(|node| address(node).to_string()));
                 spawn(&rank.to_string(), &mut command)?;
             }
