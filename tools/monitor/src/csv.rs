@@ -5,6 +5,7 @@
 //! stay numbers.
 
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 
 use crate::reader::{Level, Nodes, Reader, Span};
 use crate::rollup::Rollup;
@@ -61,7 +62,7 @@ pub enum ExportError {
 
 /// Writes `metrics` of `nodes` over `span`: a head line, then a row a node and step with the mean of each
 /// gauge and the last count of each counter, in base units; nothing where there is no data. `name` gives
-/// nodes their names. Gives the number of rows.
+/// nodes their names. Gives the number of rows. `out` may be slow: nothing of the files is held meanwhile.
 ///
 /// # Errors
 /// [`ExportError`].
@@ -83,9 +84,6 @@ pub fn export(
     let (mut rows, mut failed) = (0, None);
     let mut line = String::new();
     reader.visit(level, span, nodes, metrics, &mut |at, node, rollups| {
-        if failed.is_some() {
-            return;
-        }
         line.clear();
         line.push_str(&time(at));
         line.push(',');
@@ -98,8 +96,14 @@ pub fn export(
         }
         line.push_str("\r\n");
         match out.write_all(line.as_bytes()) {
-            Ok(()) => rows += 1,
-            Err(error) => failed = Some(error),
+            Ok(()) => {
+                rows += 1;
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
         }
     })?;
     match failed {

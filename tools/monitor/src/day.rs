@@ -265,9 +265,11 @@ impl Day {
     }
 }
 
-/// Tables of roll-ups.
+/// Tables with a row a node and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Table {
+    /// Ticks.
+    Samples,
     /// Minutes.
     Minutes,
     /// Hours.
@@ -278,6 +280,7 @@ impl Table {
     /// Its name in SQL.
     pub fn name(self) -> &'static str {
         match self {
+            Table::Samples => "samples",
             Table::Minutes => "minutes",
             Table::Hours => "hours",
         }

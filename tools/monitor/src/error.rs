@@ -50,6 +50,11 @@ pub enum MonitorError {
         /// Metrics declared.
         metrics: usize,
     },
+    /// An answer that would take too much memory.
+    #[error(
+        "the answer has more than {0} values: ask for fewer nodes, a shorter time or a coarser level"
+    )]
+    TooMuch(usize),
     /// More metrics than a file can hold.
     #[error("{0} metrics are more than the {max} that a file can hold", max = crate::METRICS_MAX)]
     TooManyMetrics(usize),

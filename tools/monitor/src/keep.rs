@@ -1,6 +1,9 @@
-//! Limits by age and by size; checkpoints. To be called every few seconds, by a thread that takes in nothing.
+//! Limits by days and by size; checkpoints. To be called every few seconds, by a thread that takes in nothing.
 //!
-//! Invariant: whole files go, the oldest first, never the newest; the writer does not wait for any of it.
+//! Days are counted by files, not by the clock: a clock that is wrong for a moment would make all of them too old at once.
+//!
+//! Invariant: whole files go, the oldest first, never the newest nor that of the present day; the writer does not wait
+//! for any of it.
 
 use std::path::{Path, PathBuf};
 
@@ -12,9 +15,9 @@ use crate::day::{days_in, failed};
 /// What may be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Days, the one under way included; at least 1.
+    /// Days that have a file, the one under way included; at least 1.
     pub days: u64,
-    /// Bytes of all files together; the newest file stays even where it is larger.
+    /// Bytes of all files together; those of the newest and of the present day stay even where they are larger.
     pub bytes: u64,
 }
 
@@ -27,28 +30,35 @@ pub struct Kept {
     pub removed: Vec<PathBuf>,
 }
 
-/// Moves the write-ahead logs of the two newest files into them and removes files beyond `limits`.
-/// `now_ms`: milliseconds since 1970.
+/// Moves the write-ahead logs of the two newest files and of the present day's into them and removes files beyond
+/// `limits`. `now_ms`: milliseconds since 1970.
 ///
 /// # Errors
 /// [`MonitorError`]; what was not removed is tried again by the next call.
 pub fn keep(dir: &Path, limits: Limits, now_ms: u64) -> Result<Kept, MonitorError> {
     let days = days_in(dir)?;
-    for (_, path) in days.iter().rev().take(2) {
-        checkpoint(path)?;
+    let today = crate::day::day_of(now_ms);
+    let newest = days.len().saturating_sub(1);
+    for (place, (day, path)) in days.iter().enumerate() {
+        if place + 1 >= newest || *day == today {
+            checkpoint(path)?;
+        }
     }
     let sizes: Vec<u64> = days.iter().map(|(_, path)| size(path)).collect();
     let mut kept = Kept {
         bytes: sizes.iter().sum(),
         removed: Vec::new(),
     };
-    let oldest = crate::day::day_of(now_ms).saturating_sub(limits.days.max(1) - 1);
-    let candidates = days.len().saturating_sub(1);
-    for ((day, path), bytes) in days.into_iter().zip(sizes).take(candidates) {
-        if day >= oldest && kept.bytes <= limits.bytes {
+    let mut too_many = (days.len() as u64).saturating_sub(limits.days.max(1));
+    for ((day, path), bytes) in days.into_iter().zip(sizes).take(newest) {
+        if too_many == 0 && kept.bytes <= limits.bytes {
             break;
         }
+        if day == today {
+            continue;
+        }
         remove(&path)?;
+        too_many = too_many.saturating_sub(1);
         kept.bytes -= bytes;
         kept.removed.push(path);
     }

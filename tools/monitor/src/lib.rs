@@ -8,6 +8,7 @@
 //! | `day` | one SQLite file: a day of one cluster, in UTC |
 //! | [`writer`] | taking ticks in: one transaction a tick |
 //! | [`reader`] | queries: a series, the values of one instant, rows for export |
+//! | `rows` | rows of a table, a batch at a time |
 //! | [`keep`] | limits by age and size; moving the write-ahead logs into the files |
 //! | [`csv`] | export for spreadsheets |
 //! | [`openmetrics`] | the text format that monitoring systems read |
@@ -30,6 +31,7 @@ pub mod openmetrics;
 pub mod pack;
 pub mod reader;
 pub mod rollup;
+mod rows;
 pub mod writer;
 
 pub use error::MonitorError;

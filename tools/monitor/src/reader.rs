@@ -4,18 +4,22 @@
 //! enough points: ticks, minutes, or hours.
 //!
 //! Invariants: a reader changes nothing; a missing file is a gap and no error; a row that cannot be decoded
-//! is skipped and counted ([`Reader::unreadable`]); memory is bounded by nodes times the points asked for.
+//! is skipped and counted ([`Reader::unreadable`]); an answer has at most [`VALUES_MAX`] values; no snapshot of a
+//! file is held while a visitor looks at rows.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use rusqlite::types::ValueRef;
-
-use crate::day::{self, Day, Table, failed, key, unkey};
+use crate::day::{self, Day, Table, failed};
 use crate::metric::Kind;
 use crate::rollup::Rollup;
-use crate::{DAY_MS, HOUR_MS, MINUTE_MS, Metric, MonitorError, NODES_MAX, pack, rollup};
+use crate::{DAY_MS, HOUR_MS, MINUTE_MS, Metric, MonitorError, pack, rollup, rows};
+
+/// Most values of an answer that is kept in memory, of all nodes together: [`Reader::series`] and
+/// [`Reader::by_node`]. 16 bytes each.
+pub const VALUES_MAX: usize = 1_000_000;
 
 /// Instants from one on and before another, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +94,7 @@ pub enum Nodes<'a> {
 }
 
 impl Nodes<'_> {
-    fn has(&self, node: u32) -> bool {
+    pub(crate) fn has(&self, node: u32) -> bool {
         match self {
             Nodes::All => true,
             Nodes::Only(nodes) => nodes.binary_search(&node).is_ok(),
@@ -109,10 +113,12 @@ pub type ReducedRow = (u64, u32, u32, Vec<Option<i64>>);
 pub struct Reader {
     dir: PathBuf,
     unreadable: Cell<u64>,
+    values_max: usize,
 }
 
-/// What a visitor gets for each node and step: time, node, a roll-up for each metric asked for.
-type Visit<'a> = dyn FnMut(u64, u32, &[Rollup]) + 'a;
+/// What a visitor gets for each node and step: time, node, a roll-up for each metric asked for. It says
+/// whether to go on.
+type Visit<'a> = dyn FnMut(u64, u32, &[Rollup]) -> ControlFlow<()> + 'a;
 
 impl Reader {
     /// Of the folder `dir`, which may be empty or missing still.
@@ -120,6 +126,16 @@ impl Reader {
         Reader {
             dir: dir.to_path_buf(),
             unreadable: Cell::new(0),
+            values_max: VALUES_MAX,
+        }
+    }
+
+    /// With another bound than [`VALUES_MAX`].
+    #[must_use]
+    pub fn at_most(self, values: usize) -> Self {
+        Reader {
+            values_max: values,
+            ..self
         }
     }
 
@@ -146,8 +162,8 @@ impl Reader {
     }
 
     /// Calls `visit` for each node and step of `span` that has data, by time, within a step by node, with
-    /// the roll-ups of `metrics`; a metric without data there has an empty one. The steps of days are
-    /// those of UTC.
+    /// the roll-ups of `metrics`, until it says to stop; a metric without data there has an empty one. The
+    /// steps of days are those of UTC. `visit` may take its time: nothing waits for it.
     ///
     /// # Errors
     /// [`MonitorError`].
@@ -177,7 +193,9 @@ impl Reader {
                 to: (span.to_ms - day.began_ms).min(DAY_MS),
                 unreadable: &self.unreadable,
             };
-            ask.visit(level, visit)?;
+            if ask.visit(level, visit)?.is_break() {
+                break;
+            }
         }
         Ok(())
     }
@@ -186,7 +204,7 @@ impl Reader {
     /// A node that booted again in between gives no rate for that step.
     ///
     /// # Errors
-    /// [`MonitorError`].
+    /// [`MonitorError`]; [`MonitorError::TooMuch`] for more than [`VALUES_MAX`] points.
     pub fn series(
         &self,
         metric: &Metric,
@@ -218,14 +236,16 @@ impl Reader {
                     rollup.count as f64,
                 );
             }
+            go_on_if(gather.points.len() <= self.values_max)
         })?;
+        self.bounded(gather.points.len())?;
         Ok(gather.finish())
     }
 
     /// One metric of every node over time: for small charts. Values as in [`Reader::series`], means.
     ///
     /// # Errors
-    /// [`MonitorError`].
+    /// [`MonitorError`]; [`MonitorError::TooMuch`] for more than [`VALUES_MAX`] values.
     pub fn by_node(
         &self,
         metric: &Metric,
@@ -234,6 +254,7 @@ impl Reader {
         nodes: Nodes,
     ) -> Result<BTreeMap<u32, Vec<(u64, f64)>>, MonitorError> {
         let mut lists: BTreeMap<u32, Vec<(u64, f64)>> = BTreeMap::new();
+        let mut count = 0;
         let mut rates = Rates::default();
         let metrics = [metric.clone()];
         let wider = widened(metric, level, span);
@@ -248,8 +269,11 @@ impl Reader {
             {
                 let list = lists.entry(node).or_default();
                 list.push((at, value * metric.scale));
+                count += 1;
             }
+            go_on_if(count <= self.values_max)
         })?;
+        self.bounded(count)?;
         Ok(lists)
     }
 
@@ -277,6 +301,7 @@ impl Reader {
             &mut |at, node, rollups| {
                 let value = |rollup: &Rollup| (rollup.count > 0).then_some(rollup.max);
                 found.insert(node, (at, rollups.iter().map(value).collect()));
+                ControlFlow::Continue(())
             },
         )?;
         Ok(found)
@@ -325,6 +350,13 @@ impl Reader {
         Ok(found)
     }
 
+    fn bounded(&self, values: usize) -> Result<(), MonitorError> {
+        match values > self.values_max {
+            true => Err(MonitorError::TooMuch(self.values_max)),
+            false => Ok(()),
+        }
+    }
+
     /// The files of a span, the oldest first.
     fn days(&self, span: Span) -> Result<Vec<Day>, MonitorError> {
         if span.to_ms <= span.from_ms || !self.dir.exists() {
@@ -353,149 +385,135 @@ struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    fn visit(&self, level: Level, visit: &mut Visit) -> Result<(), MonitorError> {
+    fn visit(&self, level: Level, visit: &mut Visit) -> Result<ControlFlow<()>, MonitorError> {
         let (table, coarse, fine) = match level {
             Level::Tick => return self.ticks(visit).map_err(failed("read", &self.day.path)),
             Level::Minute => (Table::Minutes, MINUTE_MS, Level::Tick),
             Level::Hour => (Table::Hours, HOUR_MS, Level::Minute),
         };
-        let closed = self
-            .day
-            .last_time(table)?
-            .map_or(0, |time| (time + 1) * coarse);
-        self.rolled(table, coarse, visit)
-            .map_err(failed("read", &self.day.path))?;
+        let closed = |table, coarse| {
+            let last = self.day.last_time(table);
+            last.map(|last| last.map_or(0, |time| (time + 1) * coarse))
+        };
+        // An hour that was closed by a clock that was ahead for a while goes on: its minutes say so.
+        let closed =
+            closed(table, coarse)?.min(closed(Table::Minutes, MINUTE_MS)? / coarse * coarse);
+        // What is rolled up meanwhile comes from the finer level, once.
+        let rolled = Ask {
+            to: self.to.min(closed),
+            ..*self
+        };
+        let flow = rolled.rolled(table, coarse, visit);
+        if flow.map_err(failed("read", &self.day.path))?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
         // The rest is not rolled up yet: from the finer level, a step at a time.
         let rest = Ask {
             from: self.from.max(closed),
             ..*self
         };
         if rest.from >= rest.to {
-            return Ok(());
+            return Ok(ControlFlow::Continue(()));
         }
         let mut under_way: BTreeMap<u32, Vec<Rollup>> = BTreeMap::new();
         let mut step = 0;
         let began = self.day.began_ms;
-        rest.visit(fine, &mut |at, node, rollups| {
+        let flow = rest.visit(fine, &mut |at, node, rollups| {
             let now = (at - began) / coarse;
             if now != step {
                 for (node, rolled) in std::mem::take(&mut under_way) {
-                    visit(began + step * coarse, node, &rolled);
+                    visit(began + step * coarse, node, &rolled)?;
                 }
                 step = now;
             }
             rollup::merge_all(under_way.entry(node).or_default(), rollups);
+            ControlFlow::Continue(())
         })?;
+        if flow.is_break() {
+            return Ok(flow);
+        }
         for (node, rolled) in under_way {
-            visit(began + step * coarse, node, &rolled);
+            if visit(began + step * coarse, node, &rolled).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
-    fn rolled(&self, table: Table, step: u64, visit: &mut Visit) -> rusqlite::Result<()> {
-        let text = format!(
-            "SELECT key, packed FROM {} WHERE key >= ?1 AND key < ?2 ORDER BY key",
-            table.name()
-        );
-        let mut statement = self.day.connection.prepare(&text)?;
-        let (from, to) = (self.from.div_ceil(step), self.to.div_ceil(step));
+    fn rolled(
+        &self,
+        table: Table,
+        step: u64,
+        visit: &mut Visit,
+    ) -> rusqlite::Result<ControlFlow<()>> {
+        let times = self.from.div_ceil(step)..self.to.div_ceil(step);
         let mut all = Vec::new();
-        let mut row = |time: u64, node: u32, packed: &[u8]| {
-            if rollup::decode(packed, &mut all).is_none() {
-                self.unreadable.set(self.unreadable.get() + 1);
-                return;
-            }
-            let pick = |place: &Option<usize>| {
-                place
-                    .and_then(|place| all.get(place).copied())
-                    .unwrap_or(Rollup::EMPTY)
-            };
-            let picked: Vec<Rollup> = self.places.iter().map(pick).collect();
-            if picked.iter().any(|rollup| rollup.count > 0) {
-                visit(self.day.began_ms + time * step, node, &picked);
-            }
-        };
-        if let Nodes::Only(nodes) = self.nodes {
-            let text = format!("SELECT packed FROM {} WHERE key = ?1", table.name());
-            let mut one = self.day.connection.prepare(&text)?;
-            for time in from..to {
-                for &node in nodes.iter().filter(|&&node| node < NODES_MAX) {
-                    let mut rows = one.query([key(time, node)])?;
-                    if let Some(found) = rows.next()? {
-                        row(time, node, found.get_ref(0)?.as_blob()?);
-                    }
+        rows::visit(
+            self.day,
+            table,
+            times,
+            self.nodes,
+            &mut |time, node, packed| {
+                if rollup::decode(packed, &mut all).is_none() {
+                    self.unreadable.set(self.unreadable.get() + 1);
+                    return ControlFlow::Continue(());
                 }
-            }
-            return Ok(());
-        }
-        let mut rows = statement.query([key(from, 0), key(to, 0)])?;
-        while let Some(found) = rows.next()? {
-            let (time, node) = unkey(found.get(0)?);
-            row(time, node, found.get_ref(1)?.as_blob()?);
-        }
-        Ok(())
+                let pick = |place: &Option<usize>| {
+                    place
+                        .and_then(|place| all.get(place).copied())
+                        .unwrap_or(Rollup::EMPTY)
+                };
+                let picked: Vec<Rollup> = self.places.iter().map(pick).collect();
+                match picked.iter().any(|rollup| rollup.count > 0) {
+                    true => visit(self.day.began_ms + time * step, node, &picked),
+                    false => ControlFlow::Continue(()),
+                }
+            },
+        )
     }
 
-    fn ticks(&self, visit: &mut Visit) -> rusqlite::Result<()> {
+    fn ticks(&self, visit: &mut Visit) -> rusqlite::Result<ControlFlow<()>> {
         let minute = self.from - self.from % MINUTE_MS;
         let mut bases: BTreeMap<u32, (u64, Vec<i64>)> = BTreeMap::new();
         let mut values = Vec::new();
-        let mut row = |at: u64, node: u32, packed: ValueRef| -> rusqlite::Result<()> {
-            let (last, base) = bases.entry(node).or_default();
-            // A row that continues one of another minute would be nonsense.
-            if *last != at / MINUTE_MS {
-                base.clear();
-                *last = at / MINUTE_MS;
-            }
-            if pack::decode(packed.as_blob()?, base, &mut values).is_none() {
-                self.unreadable.set(self.unreadable.get() + 1);
-                return Ok(());
-            }
-            if at >= self.from {
+        let times = minute..self.to;
+        rows::visit(
+            self.day,
+            Table::Samples,
+            times,
+            self.nodes,
+            &mut |at, node, packed| {
+                let (last, base) = bases.entry(node).or_default();
+                // A row that continues one of another minute would be nonsense.
+                if *last != at / MINUTE_MS {
+                    base.clear();
+                    *last = at / MINUTE_MS;
+                }
+                if pack::decode(packed, base, &mut values).is_none() {
+                    self.unreadable.set(self.unreadable.get() + 1);
+                    return ControlFlow::Continue(());
+                }
+                if at < self.from {
+                    return ControlFlow::Continue(());
+                }
                 let pick = |place: &Option<usize>| {
                     let value = place.and_then(|place| *values.get(place)?);
                     value.map_or(Rollup::EMPTY, Rollup::one)
                 };
                 let picked: Vec<Rollup> = self.places.iter().map(pick).collect();
-                if picked.iter().any(|rollup| rollup.count > 0) {
-                    visit(self.day.began_ms + at, node, &picked);
+                match picked.iter().any(|rollup| rollup.count > 0) {
+                    true => visit(self.day.began_ms + at, node, &picked),
+                    false => ControlFlow::Continue(()),
                 }
-            }
-            Ok(())
-        };
-        // A few nodes: by key, tick by tick. Many: everything in its order.
-        const FEW: usize = 64;
-        match self.nodes {
-            Nodes::Only(nodes) if nodes.len() <= FEW => {
-                let connection = &self.day.connection;
-                let mut ticks = connection
-                    .prepare("SELECT at FROM ticks WHERE at >= ?1 AND at < ?2 ORDER BY at")?;
-                let mut one = connection.prepare("SELECT packed FROM samples WHERE key = ?1")?;
-                let mut ticks = ticks.query([minute as i64, self.to as i64])?;
-                while let Some(tick) = ticks.next()? {
-                    let at = tick.get::<_, i64>(0)? as u64;
-                    for &node in nodes.iter().filter(|&&node| node < NODES_MAX) {
-                        let mut rows = one.query([key(at, node)])?;
-                        if let Some(found) = rows.next()? {
-                            row(at, node, found.get_ref(0)?)?;
-                        }
-                    }
-                }
-            }
-            nodes => {
-                let text =
-                    "SELECT key, packed FROM samples WHERE key >= ?1 AND key < ?2 ORDER BY key";
-                let mut statement = self.day.connection.prepare(text)?;
-                let mut rows = statement.query([key(minute, 0), key(self.to, 0)])?;
-                while let Some(found) = rows.next()? {
-                    let (at, node) = unkey(found.get(0)?);
-                    if nodes.has(node) {
-                        row(at, node, found.get_ref(1)?)?;
-                    }
-                }
-            }
-        }
-        Ok(())
+            },
+        )
+    }
+}
+
+fn go_on_if(so: bool) -> ControlFlow<()> {
+    match so {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
     }
 }
 

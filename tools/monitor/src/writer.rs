@@ -5,8 +5,13 @@
 //! memory and written when the first tick arrives that is [`GRACE_MS`] past their end; after a crash they
 //! are made again from the ticks.
 //!
+//! A clock that was set back: the files are taken up anew where they are. What is older than what they hold is
+//! late; a day without a file begins one. So seconds in a wrong year cost these seconds, not the time until then.
+//!
 //! Invariants: ticks of one node ascend; a tick older than the minute under way and its grace is counted
-//! as late and not stored, so that written roll-ups stay true. Nothing is read on the way in.
+//! as late and not stored, so that written roll-ups stay true. No row continues one that came after a later tick,
+//! so whoever reads in the order of time, a part at a time, cannot miss what a row continues. Minutes leave memory when they are
+//! in the file, not before. Nothing is read on the way in.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -58,6 +63,8 @@ pub struct Writer {
     days: BTreeMap<u64, Open>,
     /// Samples of before this instant are late.
     floor_ms: u64,
+    /// The last tick.
+    last_ms: u64,
 }
 
 /// Roll-ups of one minute or hour, by node.
@@ -79,6 +86,8 @@ struct Open {
     in_order: bool,
     /// Millisecond of the day before which roll-ups were written by an earlier run.
     floor: u64,
+    /// Millisecond of the day of the last tick, and one; 0: none.
+    newest: u64,
     nodes: Vec<Node>,
     minutes: BTreeMap<u64, Rolled>,
     hours: BTreeMap<u64, Rolled>,
@@ -100,11 +109,12 @@ impl Writer {
             metrics: metrics.to_vec(),
             days: BTreeMap::new(),
             floor_ms: 0,
+            last_ms: 0,
         })
     }
 
     /// Stores what nodes had at `at_ms`, in milliseconds since 1970. Of two ticks the later one may come
-    /// first, by [`GRACE_MS`] at most.
+    /// first, by [`GRACE_MS`] at most; a longer way back is a clock that was set.
     ///
     /// # Errors
     /// [`MonitorError`]; nothing of the tick is stored then.
@@ -120,6 +130,11 @@ impl Writer {
                 });
             }
         }
+        if at_ms.saturating_add(GRACE_MS) < self.last_ms {
+            self.days.clear();
+            self.floor_ms = 0;
+        }
+        self.last_ms = at_ms;
         if at_ms < self.floor_ms {
             return Ok(Appended {
                 stored: 0,
@@ -209,6 +224,7 @@ impl Open {
             places,
             in_order,
             floor: 0,
+            newest: 0,
             nodes: Vec::new(),
             minutes: BTreeMap::new(),
             hours: BTreeMap::new(),
@@ -225,7 +241,9 @@ impl Open {
         let closed = self.day.last_time(Table::Minutes)?;
         let from = closed.map_or(0, |minute| (minute + 1) * MINUTE_MS);
         self.floor = from;
+        // The hour under way may be written already, if the clock was ahead for a while.
         let hour = self.day.last_time(Table::Hours)?.map_or(0, |hour| hour + 1);
+        let hour = hour.min(from / HOUR_MS);
         let connection = &self.day.connection;
         let mut rows = connection
             .prepare("SELECT key, packed FROM minutes WHERE key >= ?1 ORDER BY key")
@@ -262,6 +280,7 @@ impl Open {
                 self.nodes.resize_with(node as usize + 1, Node::default);
             }
             self.nodes[node as usize].last = at + 1;
+            self.newest = at + 1;
         }
         // So that the next row is a key row although its minute has rows: no row continues a base that
         // is not in memory.
@@ -332,6 +351,9 @@ impl Open {
                 packed.clear();
                 let key_row = first || node.base.is_empty();
                 pack::encode(values, &mut node.base, key_row, &mut packed);
+                if at < self.newest {
+                    node.base.clear();
+                }
                 insert.execute(rusqlite::params![key(at, sample.node), packed])?;
                 node.last = at + 1;
                 rollup::add_all(rolled.entry(sample.node).or_default(), values);
@@ -343,6 +365,7 @@ impl Open {
         let written = write();
         self.nodes = nodes;
         self.minutes.insert(minute, rolled);
+        self.newest = self.newest.max(at + 1);
         written.map_err(fail)?;
         Ok(appended)
     }
@@ -353,25 +376,23 @@ impl Open {
         let path = self.day.path.clone();
         let fail = failed("write", &path);
         let mut packed = Vec::new();
-        while let Some(entry) = self.minutes.first_entry() {
-            if *entry.key() >= floor / MINUTE_MS {
-                break;
-            }
-            let (minute, rolled) = entry.remove_entry();
-            self.write(Table::Minutes, minute, &rolled, &mut packed)
+        // In the file first: what cannot be written now is written with the next tick.
+        while let Some((&minute, rolled)) = self.minutes.first_key_value()
+            && minute < floor / MINUTE_MS
+        {
+            self.write(Table::Minutes, minute, rolled, &mut packed)
                 .map_err(&fail)?;
             let hour = self.hours.entry(minute / 60).or_default();
-            for (node, rollups) in &rolled {
-                rollup::merge_all(hour.entry(*node).or_default(), rollups);
+            for (node, rollups) in self.minutes.remove(&minute).unwrap_or_default() {
+                rollup::merge_all(hour.entry(node).or_default(), &rollups);
             }
         }
-        while let Some(entry) = self.hours.first_entry() {
-            if *entry.key() >= floor / HOUR_MS {
-                break;
-            }
-            let (hour, rolled) = entry.remove_entry();
-            self.write(Table::Hours, hour, &rolled, &mut packed)
+        while let Some((&hour, rolled)) = self.hours.first_key_value()
+            && hour < floor / HOUR_MS
+        {
+            self.write(Table::Hours, hour, rolled, &mut packed)
                 .map_err(&fail)?;
+            self.hours.remove(&hour);
         }
         Ok(())
     }

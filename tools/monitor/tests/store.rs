@@ -1,6 +1,7 @@
 //! The files as a whole: what goes in comes out, live and later, over restarts, midnight and limits.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use hearth_monitor::reader::Nodes;
@@ -34,7 +35,10 @@ fn put(writer: &mut Writer, at: u64, rows: &[(u32, [Option<i64>; 2])]) -> (u64, 
 
 fn rows(dir: &Path, level: Level, span: Span, nodes: Nodes) -> Vec<(u64, u32, Vec<Rollup>)> {
     let mut rows = Vec::new();
-    let mut visit = |at, node, rollups: &[Rollup]| rows.push((at, node, rollups.to_vec()));
+    let mut visit = |at, node, rollups: &[Rollup]| {
+        rows.push((at, node, rollups.to_vec()));
+        ControlFlow::Continue(())
+    };
     Reader::new(dir)
         .visit(level, span, nodes, &metrics(), &mut visit)
         .unwrap();
@@ -389,4 +393,227 @@ fn a_metric_that_changes_its_meaning_gets_a_column_of_its_own() {
     assert_eq!(found[&0].1, [Some(7), Some(8)]);
     let found = reader.at(MIDNIGHT, 0, &metrics()).unwrap();
     assert_eq!(found[&0].1, [Some(1), Some(2)]);
+}
+
+#[test]
+fn a_reader_that_takes_its_time_holds_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    for second in 0..3 {
+        put(
+            &mut writer,
+            MIDNIGHT + second * 1_000,
+            &[(0, [Some(1), None]), (1, [Some(2), None])],
+        );
+    }
+    let file = dir.path().join("2026-11-22.metrics");
+    let checkpointed = || {
+        let connection = rusqlite::Connection::open(&file).unwrap();
+        let whole = |row: &rusqlite::Row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+        connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], whole)
+            .unwrap()
+    };
+    let mut at = MIDNIGHT + 10_000;
+    for nodes in [Nodes::All, Nodes::Only(&[0, 1])] {
+        let mut visited = 0;
+        Reader::new(dir.path())
+            .visit(Level::Tick, DAY, nodes, &metrics(), &mut |_, _, _| {
+                visited += 1;
+                // Ticks come in while somebody looks, and all of the log goes into the file.
+                at += 1;
+                assert_eq!(put(&mut writer, at, &[(2, [Some(3), None])]), (1, 0));
+                assert_eq!(checkpointed(), (0, 0), "a statement is open");
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert!(visited >= 6, "{visited}");
+    }
+}
+
+/// Reading in parts while a tick comes in behind what was read: what is read later is right all the same.
+#[test]
+fn a_tick_behind_the_reader_does_no_harm_to_later_ones() {
+    const MANY: u32 = 5_000;
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    let all = |value| -> Vec<_> { (0..MANY).map(|node| (node, [Some(value), None])).collect() };
+    put(&mut writer, MIDNIGHT, &[(MANY, [Some(100), None])]);
+    put(&mut writer, MIDNIGHT + 2_000, &all(1));
+    let mut found = Vec::new();
+    let mut came = false;
+    Reader::new(dir.path())
+        .visit(
+            Level::Tick,
+            DAY,
+            Nodes::All,
+            &metrics(),
+            &mut |at, node, rollups| {
+                if node == MANY {
+                    found.push((at, rollups[0].max));
+                } else if !came {
+                    came = true;
+                    // One tick of a node late, another one in its order.
+                    let late = put(
+                        &mut writer,
+                        MIDNIGHT + 1_000,
+                        &[(MANY, [Some(5_000), None])],
+                    );
+                    assert_eq!(late, (1, 0));
+                    put(
+                        &mut writer,
+                        MIDNIGHT + 3_000,
+                        &[(MANY, [Some(5_001), None])],
+                    );
+                }
+                ControlFlow::Continue(())
+            },
+        )
+        .unwrap();
+    assert_eq!(found, [(MIDNIGHT, 100), (MIDNIGHT + 3_000, 5_001)]);
+    let now = rows(dir.path(), Level::Tick, DAY, Nodes::Only(&[MANY]));
+    let values: Vec<i64> = now.iter().map(|(_, _, rollups)| rollups[0].max).collect();
+    assert_eq!(values, [100, 5_000, 5_001]);
+}
+
+#[test]
+fn an_answer_has_a_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    for second in 0..10 {
+        let rows = [0, 1, 2, 3].map(|node| (node, [Some(1), Some(second)]));
+        put(&mut writer, MIDNIGHT + second as u64 * 1_000, &rows);
+    }
+    let ask = |values: usize, nodes| {
+        let reader = Reader::new(dir.path()).at_most(values);
+        let lists = reader.by_node(&metrics()[0], Level::Tick, DAY, nodes);
+        lists.map(|lists| lists.values().map(Vec::len).sum::<usize>())
+    };
+    assert_eq!(ask(40, Nodes::All).unwrap(), 40);
+    assert!(matches!(
+        ask(39, Nodes::All),
+        Err(MonitorError::TooMuch(39))
+    ));
+    assert_eq!(ask(39, Nodes::Only(&[0, 2])).unwrap(), 20);
+    let points = |values: usize| {
+        let reader = Reader::new(dir.path()).at_most(values);
+        reader.series(&metrics()[0], Level::Tick, DAY, Nodes::All)
+    };
+    assert_eq!(points(10).unwrap().len(), 10);
+    assert!(matches!(points(9), Err(MonitorError::TooMuch(9))));
+}
+
+#[test]
+fn a_roll_up_that_cannot_be_written_is_written_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    let value = |value| [(0, [Some(value), None])];
+    put(&mut writer, MIDNIGHT, &value(1));
+    put(&mut writer, MIDNIGHT + 30_000, &value(2));
+    // Somebody else writes for longer than the writer waits.
+    let other = rusqlite::Connection::open(dir.path().join("2026-11-22.metrics")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let values = [Some(3), None];
+    let sample = Sample {
+        node: 0,
+        values: &values,
+    };
+    writer.append(MIDNIGHT + 70_000, &[sample]).unwrap_err();
+    other.execute_batch("ROLLBACK").unwrap();
+    put(&mut writer, MIDNIGHT + 71_000, &value(4));
+    put(&mut writer, MIDNIGHT + HOUR_MS + 71_000, &value(5));
+    for writer in [Some(writer), None] {
+        let found: Vec<_> = rows(dir.path(), Level::Minute, DAY, Nodes::All)
+            .into_iter()
+            .map(|(at, _, rollups)| (at - MIDNIGHT, rollups[0].sum))
+            .collect();
+        assert_eq!(found, [(0, 3), (MINUTE_MS, 4), (HOUR_MS + MINUTE_MS, 5)]);
+        let hours = rows(dir.path(), Level::Hour, DAY, Nodes::All);
+        assert_eq!(hours[0].2[0].sum, 7);
+        drop(writer);
+    }
+}
+
+#[test]
+fn a_clock_that_was_ahead_costs_nothing_but_that_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    let value = |value| [(0, [Some(value), None])];
+    for day in 0..5 {
+        put(&mut writer, MIDNIGHT + day * DAY_MS, &value(1));
+    }
+    // Five seconds in another year, then back.
+    let (now, wrong) = (MIDNIGHT + 4 * DAY_MS + 600_000, MIDNIGHT + 1_500 * DAY_MS);
+    put(&mut writer, now, &value(2));
+    for second in 0..5 {
+        put(&mut writer, wrong + second * 1_000, &value(9));
+    }
+    let limits = Limits {
+        days: 30,
+        bytes: u64::MAX,
+    };
+    assert!(keep(dir.path(), limits, wrong).unwrap().removed.is_empty());
+    // The minute under way was closed by then; the next one is kept.
+    assert_eq!(put(&mut writer, now + 6_000, &value(3)), (0, 1));
+    for minute in 1..60 {
+        let at = now + minute * MINUTE_MS;
+        assert_eq!(put(&mut writer, at, &value(4)), (1, 0), "minute {minute}");
+    }
+    let span = Span {
+        from_ms: MIDNIGHT,
+        to_ms: MIDNIGHT + 5 * DAY_MS,
+    };
+    let hour = |from: usize| {
+        let hours = rows(dir.path(), Level::Hour, span, Nodes::All);
+        hours[from].2[0].sum
+    };
+    // Ticks at 0:00 and 0:10, and one in each minute from 0:11 to 0:59; the hour was closed at 0:10.
+    assert_eq!(hour(4), 1 + 2 + 49 * 4);
+    drop(writer);
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    put(&mut writer, now + HOUR_MS, &value(4));
+    put(&mut writer, now + 2 * HOUR_MS, &value(4));
+    assert_eq!(hour(4), 1 + 2 + 49 * 4);
+    // In a year long past: the file of that day is new, and stays as long as it is today's.
+    assert_eq!(put(&mut writer, DAY_MS, &value(7)), (1, 0));
+    let two = Limits { days: 2, ..limits };
+    let kept = keep(dir.path(), two, DAY_MS).unwrap();
+    assert_eq!(kept.removed.len(), 5);
+    assert!(dir.path().join("1970-01-02.metrics").exists());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever the clock does, roll-ups are those of the ticks that are there.
+    #[test]
+    fn roll_ups_are_true_under_any_clock(
+        steps in proptest::collection::vec((0u32..12, 1u64..100_000, 0u32..3), 1..60),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+        let mut at = MIDNIGHT + 12 * HOUR_MS;
+        let mut stored = 0;
+        for (index, (kind, apart, node)) in steps.into_iter().enumerate() {
+            at = match kind {
+                0 => at - apart * 30,
+                1 => at + apart * 30,
+                2 => at - apart * 2_000,
+                3 => at + apart * 2_000,
+                _ => at + apart,
+            };
+            stored += put(&mut writer, at, &[(node, [Some(index as i64 * 1_000), Some(1)])]).0;
+        }
+        let span = Span { from_ms: 0, to_ms: MIDNIGHT + 400 * DAY_MS };
+        let ticks = rows(dir.path(), Level::Tick, span, Nodes::All);
+        prop_assert_eq!(ticks.len() as u64, stored);
+        let kept = ticks.into_iter().map(|(at, node, row)| {
+            prop_assert_eq!(row[1].max, 1);
+            Ok(((at, node), [Some(row[0].max), Some(1)]))
+        });
+        let kept = kept.collect::<Result<BTreeMap<_, _>, TestCaseError>>()?;
+        for (level, step) in [(Level::Minute, MINUTE_MS), (Level::Hour, HOUR_MS)] {
+            prop_assert_eq!(rows(dir.path(), level, span, Nodes::All), model(&kept, step));
+        }
+    }
 }

@@ -8,29 +8,31 @@
 //! | `GET /v1/monitor/series?metric=NAME[&nodes=LIST][&from=MS][&to=MS][&points=N]` | [`Series`] |
 //! | `GET /v1/monitor/nodes?metric=NAME[&nodes=LIST][&from=MS][&to=MS][&points=N]` | [`ByNode`] |
 //! | `GET /v1/monitor/at?time=MS` | [`At`]: values of the past |
-//! | `GET /v1/monitor/csv?[metrics=A,B][&nodes=LIST][&from=MS][&to=MS][&level=tick,minute,hour]` | the same as CSV |
+//! | `GET /v1/monitor/csv?[metrics=A,B][&nodes=LIST][&from=MS][&to=MS][&level=tick,minute,hour]` | the same as CSV ([`export`]) |
 //! | `POST /v1/monitor/acknowledge` | takes [`Acknowledge`] |
 //! | `GET /metrics` | OpenMetrics |
 //!
 //! Times are milliseconds since 1970. Neighbours: `crate::monitor`, `hearth_monitor`.
 //!
-//! Invariants: questions to the files run outside the async threads, a few at a time, each with a bound;
-//! nothing here takes the lock of the control state.
+//! Invariants: questions to the files run outside the async threads, a few at a time, each with a bound on its
+//! time to wait and its values; downloads, whose clients may sleep, have places of their own. Nothing here takes the
+//! lock of the control state.
 
+pub mod export;
 pub mod page;
 pub mod stream;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Json, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use hearth_monitor::reader::Nodes;
+use hearth_monitor::reader::{Nodes, VALUES_MAX};
 use hearth_monitor::{DAY_MS, Kind, Level, Metric, MonitorError, Reader, Span, csv, openmetrics};
 use serde::{Deserialize, Serialize};
 use utoipa_axum::router::OpenApiRouter;
@@ -45,8 +47,10 @@ use crate::monitor::{Monitor, Shown};
 const SPAN_MS: u64 = 900_000;
 /// Points of an answer that does not say.
 const POINTS: u64 = 600;
-/// Most points of an answer.
+/// Most points of an answer, but for hours.
 const POINTS_MAX: u64 = 5_000;
+/// How long a question waits until others are answered.
+const ASK_WAIT: Duration = Duration::from_secs(10);
 /// Longest span of a question.
 const SPAN_MAX_MS: u64 = 400 * DAY_MS;
 /// How far back [`at`] looks for a node's last value.
@@ -71,7 +75,7 @@ pub fn described() -> OpenApiRouter<Arc<Monitor>> {
         .routes(routes!(series))
         .routes(routes!(by_node))
         .routes(routes!(at))
-        .routes(routes!(export))
+        .routes(routes!(export::export))
         .routes(routes!(acknowledge))
 }
 
@@ -266,6 +270,21 @@ impl Question {
         })
     }
 
+    /// For an answer that is made in memory: refuses a level that is too fine for the span.
+    fn bounded(self, monitor: &Monitor) -> Result<Checked, Refusal> {
+        let checked = self.check(monitor)?;
+        let Span { from_ms, to_ms } = checked.span;
+        let points = (to_ms - from_ms) / checked.level.step_ms();
+        if points > POINTS_MAX && checked.level != Level::Hour {
+            let text = format!(
+                "{points} points of level {} are more than {POINTS_MAX}: ask for a shorter time or a coarser level, or for CSV",
+                checked.level.word()
+            );
+            return Err(Refusal::bad_request(text));
+        }
+        Ok(checked)
+    }
+
     fn one(&self, monitor: &Monitor) -> Result<Metric, Refusal> {
         let name = self.metric.as_deref().unwrap_or_default();
         pick(monitor, name)
@@ -293,14 +312,20 @@ async fn ask<T: Send + 'static>(
     monitor: &Monitor,
     question: impl FnOnce() -> Result<T, MonitorError> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let place = monitor.questions.clone().acquire_owned().await;
+    let place = monitor.questions.clone().acquire_owned();
+    let place = tokio::time::timeout(ASK_WAIT, place).await;
+    let busy = "other questions to the files take long: ask again later, or for a shorter time";
+    let place = place.map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", busy))?;
     let place = place.expect("the semaphore is never closed");
     let answer = tokio::task::spawn_blocking(move || {
         let _place = place;
         question()
     });
     let answer = answer.await.expect("the question does not panic");
-    answer.map_err(|error| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store-failed", error))
+    answer.map_err(|error| match error {
+        MonitorError::TooMuch(_) => Refusal::bad_request(error),
+        _ => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store-failed", error),
+    })
 }
 
 /// What `GET /v1/monitor/series` answers.
@@ -326,7 +351,8 @@ async fn series(
     State(monitor): State<Arc<Monitor>>,
     Query(question): Query<Question>,
 ) -> Result<Json<Series>, Refusal> {
-    let (checked, metric) = (question.check(&monitor)?, question.one(&monitor)?);
+    let metric = question.one(&monitor)?;
+    let checked = question.bounded(&monitor)?;
     let level = checked.level.word();
     let points = ask(&monitor, move || {
         let reader = Reader::new(&checked.dir);
@@ -358,9 +384,17 @@ pub struct ByNode {
 #[utoipa::path(get, path = "/v1/monitor/nodes", tag = "monitor", params(("metric" = String, Query, description = "Name of a metric"), ("nodes" = Option<String>, Query, description = "A node list; none: all"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("points" = Option<u64>, Query, description = "At most so many"), ("level" = Option<String>, Query, description = "tick, minute or hour")), responses((status = 200, body = Object)))]
 async fn by_node(
     State(monitor): State<Arc<Monitor>>,
-    Query(question): Query<Question>,
+    Query(mut question): Query<Question>,
 ) -> Result<Json<ByNode>, Refusal> {
-    let (checked, metric) = (question.check(&monitor)?, question.one(&monitor)?);
+    let metric = question.one(&monitor)?;
+    // All nodes together have as many values as an answer may.
+    let nodes = match question.nodes.as_deref() {
+        None | Some("") => monitor.now().picture.nodes.len(),
+        Some(list) => hostlist::parse(list).map_err(Refusal::bad_request)?.len(),
+    };
+    let room = (VALUES_MAX / nodes.max(1)) as u64;
+    question.points = Some(question.points.unwrap_or(POINTS).min(room));
+    let checked = question.bounded(&monitor)?;
     let level = checked.level;
     let nodes = ask(&monitor, move || {
         let reader = Reader::new(&checked.dir);
@@ -413,88 +447,6 @@ async fn at(
     Ok(Json(At {
         values: lists.await?.into_iter().filter_map(last).collect(),
     }))
-}
-
-/// Pieces of an export that may wait for a slow reader.
-const EXPORT_PIECES: usize = 8;
-/// Bytes of a piece.
-const EXPORT_PIECE_BYTES: usize = 64 * 1024;
-
-/// Ticks or roll-ups as CSV.
-#[utoipa::path(get, path = "/v1/monitor/csv", tag = "monitor", params(("metrics" = Option<String>, Query, description = "Names, separated by commas; none: all"), ("nodes" = Option<String>, Query, description = "A node list; none: all"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("points" = Option<u64>, Query, description = "At most so many"), ("level" = Option<String>, Query, description = "tick, minute or hour")), responses((status = 200, body = String, content_type = "text/csv")))]
-async fn export(
-    State(monitor): State<Arc<Monitor>>,
-    Query(question): Query<Question>,
-) -> Result<Response, Refusal> {
-    let (checked, metrics) = (question.check(&monitor)?, question.several(&monitor)?);
-    let (sender, pieces) = tokio::sync::mpsc::channel(EXPORT_PIECES);
-    let place = monitor.questions.clone().acquire_owned().await;
-    let place = place.expect("the semaphore is never closed");
-    tokio::task::spawn_blocking(move || {
-        let _place = place;
-        let pipe = Pipe(sender);
-        let mut out = std::io::BufWriter::with_capacity(EXPORT_PIECE_BYTES, pipe);
-        let reader = Reader::new(&checked.dir);
-        let (level, span) = (checked.level, checked.span);
-        let done = csv::export(
-            &reader,
-            level,
-            span,
-            checked.nodes(),
-            &metrics,
-            &hostlist::name,
-            &mut out,
-        );
-        let done = done.and_then(|_| Ok(std::io::Write::flush(&mut out)?));
-        if let Err(csv::ExportError::Read(error)) = done {
-            // The answer has begun: it ends as a broken one.
-            let broken = std::io::Error::other(error.to_string());
-            drop(out.get_ref().0.blocking_send(Err(broken)));
-        }
-    });
-    let body = Body::from_stream(tokio_stream(pieces));
-    let name = format!(
-        "attachment; filename=\"hearth-{}.csv\"",
-        csv::time(checked_name(&question, &monitor)).replace([':', '.'], "-")
-    );
-    let head = [
-        (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_string()),
-        (header::CONTENT_DISPOSITION, name),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_string()),
-    ];
-    Ok((head, body).into_response())
-}
-
-/// The instant in the name of an export.
-fn checked_name(question: &Question, monitor: &Monitor) -> u64 {
-    question.to.unwrap_or(monitor.now().picture.at_ms)
-}
-
-type Piece = Result<bytes::Bytes, std::io::Error>;
-
-fn tokio_stream(
-    pieces: tokio::sync::mpsc::Receiver<Piece>,
-) -> impl futures_util::Stream<Item = Piece> {
-    futures_util::stream::unfold(pieces, |mut pieces| async move {
-        let piece = pieces.recv().await?;
-        Some((piece, pieces))
-    })
-}
-
-/// Bytes to the body of an answer.
-struct Pipe(tokio::sync::mpsc::Sender<Piece>);
-
-impl std::io::Write for Pipe {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let piece = bytes::Bytes::copy_from_slice(bytes);
-        let sent = self.0.blocking_send(Ok(piece));
-        sent.map_err(|_| std::io::ErrorKind::BrokenPipe)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 /// What `POST /v1/monitor/acknowledge` takes.

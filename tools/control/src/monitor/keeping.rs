@@ -3,7 +3,8 @@
 //! Key type: [`Keeper`]. One thread takes ticks in; another makes checkpoints and removes old files, so that
 //! neither a disk that is slow nor a large file holds up what arrives.
 //!
-//! Invariant: what does not fit into the queue is counted and left out; nobody waits.
+//! Invariant: what does not fit into the queue, cannot be written, or is older than what is there already, is counted
+//! and left out; nobody waits.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hearth_monitor::{Limits, Metric, MonitorError, Sample, Writer};
+use hearth_monitor::{Appended, Limits, Metric, MonitorError, Sample, Writer, csv};
 
 use super::Shown;
 use crate::clock;
@@ -38,13 +39,12 @@ struct State {
 
 impl State {
     /// Says once what is wrong, and once that it is right again.
-    fn note(&self, result: Result<(), MonitorError>) {
+    fn note(&self, result: Result<(), String>) {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(()) if trouble.take().is_some() => tracing::info!("metrics are kept again"),
             Ok(()) => {}
-            Err(error) => {
-                let text = error.to_string();
+            Err(text) => {
                 if trouble.as_ref() != Some(&text) {
                     tracing::warn!("metrics are not kept: {text}");
                 }
@@ -93,8 +93,11 @@ impl Keeper {
 
 fn write(dir: &Path, metrics: &[Metric], ticks: &Receiver<Arc<Shown>>, state: &State) {
     let mut writer = None;
+    // The newest tick that is kept.
+    let mut newest_ms = 0;
     while let Ok(shown) = ticks.recv() {
-        let mut append = || {
+        let at_ms = shown.picture.at_ms;
+        let mut append = || -> Result<Appended, MonitorError> {
             let writer = match &mut writer {
                 Some(writer) => writer,
                 none => none.insert(Writer::open(dir, metrics)?),
@@ -110,13 +113,34 @@ fn write(dir: &Path, metrics: &[Metric], ticks: &Receiver<Arc<Shown>>, state: &S
                     values: &node.values,
                 })
                 .collect();
-            writer.append(shown.picture.at_ms, &samples).map(drop)
+            writer.append(at_ms, &samples)
         };
-        let result = append();
+        let result = match append() {
+            Ok(appended) if appended.late > 0 => Err(late(at_ms, newest_ms)),
+            Ok(_) => {
+                newest_ms = at_ms;
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        };
         if result.is_err() {
             state.lost.fetch_add(1, Ordering::Relaxed);
         }
         state.note(result);
+    }
+}
+
+/// Why a tick was not taken. The same text for as long as the reason holds.
+fn late(at_ms: u64, newest_ms: u64) -> String {
+    match at_ms < newest_ms {
+        true => format!(
+            "the clock was set back; values are there until {} and go on from then",
+            csv::time(newest_ms)
+        ),
+        false => {
+            "the clock was set back: values of its time are there already, or its minute is over"
+                .into()
+        }
     }
 }
 
@@ -134,5 +158,63 @@ fn keep(dir: &Path, limits: Limits, end: &Receiver<()>) {
             }
             Err(error) => tracing::warn!("{error}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::picture::{Health, NodeNow, Picture};
+
+    fn shown(at_ms: u64) -> Arc<Shown> {
+        let node = NodeNow {
+            node: 3,
+            health: Health::Idle,
+            job: None,
+            boot: 1,
+            mac: String::new(),
+            address: None,
+            drained: None,
+            values: vec![Some(7)],
+            counters: Vec::new(),
+        };
+        let picture = Picture {
+            at_ms,
+            nodes: vec![node],
+            ..Picture::default()
+        };
+        Arc::new(Shown {
+            picture,
+            ..Shown::default()
+        })
+    }
+
+    #[test]
+    fn ticks_that_a_clock_costs_are_counted_and_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let metrics = [Metric::gauge("used_bytes", "bytes", 1.0, ".")];
+        let state = State::default();
+        let said = |ticks: &[u64]| {
+            let (sender, waiting) = sync_channel(WAITING_MAX);
+            for at_ms in ticks {
+                sender.send(shown(*at_ms)).unwrap();
+            }
+            drop(sender);
+            write(dir.path(), &metrics, &waiting, &state);
+            let trouble = state.trouble.lock().unwrap().clone();
+            (state.lost.load(Ordering::Relaxed), trouble)
+        };
+        const NOON: u64 = 20_779 * hearth_monitor::DAY_MS + 12 * hearth_monitor::HOUR_MS;
+        assert_eq!(said(&[NOON, NOON + 1_000]), (0, None));
+        // An hour back: three ticks are lost.
+        let hour = NOON - hearth_monitor::HOUR_MS;
+        let (lost, trouble) = said(&[NOON + 2_000, hour, hour + 1_000, hour + 2_000]);
+        let trouble = trouble.expect("somebody says so");
+        assert_eq!(lost, 3);
+        assert!(trouble.contains("2026-11-22T12:00:02.000Z"), "{trouble}");
+        // Past it again.
+        assert_eq!(said(&[NOON + 3_000]), (3, None));
+        // A day back, of which nothing is there: it goes on at once.
+        assert_eq!(said(&[NOON - hearth_monitor::DAY_MS]), (3, None));
     }
 }

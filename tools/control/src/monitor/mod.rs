@@ -41,6 +41,8 @@ const BEHIND_MAX: usize = 8;
 pub const STREAMS_MAX: usize = 256;
 /// Questions to the files at a time.
 const QUESTIONS_MAX: usize = 2;
+/// Downloads of values at a time.
+pub const EXPORTS_MAX: usize = 2;
 
 /// A picture with what is shown of its values.
 #[derive(Debug, Default)]
@@ -83,6 +85,8 @@ pub struct Monitor {
     pub streams: Arc<Semaphore>,
     /// Places for questions to the files.
     pub questions: Arc<Semaphore>,
+    /// Places for downloads.
+    pub exports: Arc<Semaphore>,
 }
 
 impl Monitor {
@@ -108,6 +112,7 @@ impl Monitor {
             keeper,
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+            exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
         })
     }
 

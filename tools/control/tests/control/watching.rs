@@ -408,6 +408,86 @@ fn a_thousand_nodes_are_drawn_in_time_and_names_stay_text() {
     assert_eq!(feed.monitor.now().picture.nodes.len(), 1_024);
 }
 
+/// Downloads whose clients sleep, and questions meanwhile.
+#[test]
+fn downloads_that_stall_are_in_no_question_s_way() {
+    const NODES: u32 = 256;
+    const TICKS: u64 = 40;
+    const BEGAN: u64 = 20_000 * hearth_monitor::DAY_MS;
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let monitor = Monitor::new(Setup {
+        dir: Some(dir.path().to_path_buf()),
+        ..Setup::default()
+    });
+    let metrics = monitor.metrics();
+    let mut writer = hearth_monitor::Writer::open(dir.path(), metrics).unwrap();
+    let values = vec![Some(1_234_567_890_123_456); metrics.len()];
+    let sample = |node| hearth_monitor::Sample {
+        node,
+        values: &values,
+    };
+    let samples: Vec<_> = (0..NODES).map(sample).collect();
+    for second in 0..TICKS {
+        writer.append(BEGAN + second * 1_000, &samples).unwrap();
+    }
+    let routes = monitor::router(monitor.clone());
+    let listener = runtime
+        .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+        .unwrap();
+    let http = listener.local_addr().unwrap().to_string();
+    runtime.spawn(async move { axum::serve(listener, routes).await });
+    let span = |seconds: u64| format!("from={BEGAN}&to={}", BEGAN + seconds * 1_000);
+    let csv = format!("/v1/monitor/csv?level=tick&{}", span(TICKS));
+    // More than all buffers on the way hold; nobody reads further than the head.
+    let stalled = [(); 2].map(|()| {
+        let mut stream = TcpStream::connect(&http).unwrap();
+        write!(stream, "GET {csv} HTTP/1.0\r\nHost: {http}\r\n\r\n").unwrap();
+        let mut head = [0; 13];
+        stream.read_exact(&mut head).unwrap();
+        assert!(head.ends_with(b"200 "), "{head:?}");
+        stream
+    });
+    let metric = "metric=hearth_node_memory_used_bytes";
+    for path in ["series", "nodes"] {
+        let path = format!("/v1/monitor/{path}?{metric}&{}", span(TICKS));
+        let (head, _) = fetch(&http, &path);
+        assert!(head.contains(" 200 "), "{path}: {head}");
+    }
+    let (head, text) = fetch(&http, &csv);
+    assert!(
+        head.contains(" 503 ") && text.contains("under way"),
+        "{head}"
+    );
+    // Who reads on after all gets everything.
+    let [mut late, gone] = stalled;
+    drop(gone);
+    let mut answer = String::new();
+    late.read_to_string(&mut answer).unwrap();
+    assert_eq!(
+        answer.matches("\r\n2024-").count() as u64,
+        TICKS * u64::from(NODES)
+    );
+    // An answer that is made in memory has a bound, at whatever level.
+    for (path, wrong) in [
+        (format!("series?{metric}&level=tick&{}", span(5_000)), false),
+        (format!("series?{metric}&level=tick&{}", span(5_001)), true),
+        (format!("nodes?{metric}&level=tick&{}", span(5_001)), true),
+        (
+            format!("nodes?{metric}&level=minute&{}", span(30 * 86_400)),
+            true,
+        ),
+        (
+            format!("series?{metric}&level=hour&{}", span(400 * 86_400)),
+            false,
+        ),
+    ] {
+        let (head, text) = fetch(&http, &format!("/v1/monitor/{path}"));
+        assert_eq!(head.contains(" 400 "), wrong, "{path}: {head} {text}");
+        assert!(!wrong || text.contains("coarser level"), "{text}");
+    }
+}
+
 #[test]
 fn a_stream_that_falls_behind_gets_a_new_snapshot() {
     let feed = feed(64);
