@@ -4,14 +4,18 @@
 //! counts by), and what control itself knows of a node ([`ControlMetric`]). A new line in one of them is a new column in
 //! the store, on the page, in `/metrics` and in `hearth top`; nothing else needs to know.
 //!
-//! Key items: [`declared`], [`values`]. Values of nodes come through the overlay; what a heartbeat says too is taken from
-//! there while they do not.
+//! Key items: [`declared`], [`values`]. Values of nodes come through the overlay ([`row`]); what a heartbeat says too is taken
+//! from there while they do not ([`heartbeat`]); [`super::newest`] says which.
 //!
-//! Invariant: names and meanings never change; a metric that means something else gets another name.
+//! Invariants: names and meanings never change; a metric that means something else gets another name. A job has the
+//! number that people know, not that of its attempt.
 
 use hearth_monitor::Metric;
+use netstack::ids::JobId;
 use netstack::overlay::{MetricDef, MetricKind, NodeMetric, Unit};
 use netstack::vitals::Vitals;
+
+use crate::jobs::attempt;
 
 netstack::counters! {
     /// What control knows of a node by itself. The numbers are not on any wire.
@@ -30,8 +34,6 @@ const PAGE_BYTES: u64 = 4096;
 /// What control knows of a node, beside its heartbeat.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known {
-    /// The last heartbeat.
-    pub vitals: Vitals,
     /// Parts in a million of the time between the last two heartbeats that it was not halted.
     pub busy_ppm: Option<i64>,
     /// Microseconds since it was heard.
@@ -78,9 +80,8 @@ fn stored(value: u64) -> Option<i64> {
     Some(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// A node's values, as the store has them. `row`: what came through the overlay, in the order of [`NodeMetric`] and then more,
-/// if that is fresh.
-pub fn values(known: &Known, row: Option<&[Option<i64>]>) -> Vec<Option<i64>> {
+/// A node's values, as the store has them. `of_node`: those of [`NodeMetric`].
+pub fn values(known: &Known, of_node: Vec<Option<i64>>) -> Vec<Option<i64>> {
     let own = [
         known.busy_ppm,
         Some(known.has_job.into()),
@@ -88,15 +89,25 @@ pub fn values(known: &Known, row: Option<&[Option<i64>]>) -> Vec<Option<i64>> {
         stored(known.warm_pages.saturating_mul(PAGE_BYTES)),
         stored(known.silent_us),
     ];
-    let of_node: Vec<Option<i64>> = match row.and_then(|row| row.get(..NodeMetric::COUNT)) {
-        Some(row) => row.to_vec(),
-        None => heartbeat(&known.vitals),
-    };
     own.into_iter().chain(of_node).collect()
 }
 
+/// A job as the store has it; 0: none.
+fn job(known_to_nodes: Option<JobId>) -> Option<i64> {
+    stored(known_to_nodes.map_or(0, attempt::number))
+}
+
+/// What a row of the overlay, in the order of [`NodeMetric`] and then more, says of [`NodeMetric`]; `None` for one that is
+/// too short.
+pub fn row(row: &[Option<i64>]) -> Option<Vec<Option<i64>>> {
+    let mut values = row.get(..NodeMetric::COUNT)?.to_vec();
+    let place = &mut values[NodeMetric::Job as usize];
+    *place = place.and_then(|number| job(u64::try_from(number).ok().map(JobId)));
+    Some(values)
+}
+
 /// What a heartbeat says of [`NodeMetric`].
-fn heartbeat(vitals: &Vitals) -> Vec<Option<i64>> {
+pub fn heartbeat(vitals: &Vitals) -> Vec<Option<i64>> {
     let (user, idle, casts) = (
         &vitals.interrupts_user,
         &vitals.interrupts_idle,
@@ -108,7 +119,6 @@ fn heartbeat(vitals: &Vitals) -> Vec<Option<i64>> {
         (NodeMetric::TimeIdle, vitals.idle_us),
         (NodeMetric::MemoryUsed, vitals.memory_used),
         (NodeMetric::MemoryFree, vitals.memory_free),
-        (NodeMetric::Job, vitals.job.map_or(0, |job| job.0)),
         (NodeMetric::UserHeartbeatInterrupts, user.heartbeat),
         (NodeMetric::UserTimeLimitInterrupts, user.time_limit),
         (NodeMetric::UserMonitorInterrupts, user.monitor),
@@ -127,6 +137,7 @@ fn heartbeat(vitals: &Vitals) -> Vec<Option<i64>> {
     for (metric, value) in said {
         values[metric as usize] = stored(value);
     }
+    values[NodeMetric::Job as usize] = job(vitals.job);
     values
 }
 
@@ -156,22 +167,24 @@ mod tests {
             );
             assert!(metric.help.ends_with('.'), "{}", metric.name);
         }
-        assert_eq!(values(&Known::default(), None).len(), metrics.len());
+        let of_node = heartbeat(&Vitals::default());
+        assert_eq!(values(&Known::default(), of_node).len(), metrics.len());
     }
 
     #[test]
-    fn the_overlay_s_values_go_before_those_of_heartbeats() {
-        let known = Known {
-            vitals: Vitals {
-                memory_used: 7,
-                ..Vitals::default()
-            },
-            ..Known::default()
+    fn a_job_s_number_is_its_own_whatever_the_attempt() {
+        let place = NodeMetric::Job as usize;
+        let vitals = |job| Vitals {
+            job,
+            ..Vitals::default()
         };
-        let place = ControlMetric::COUNT + NodeMetric::MemoryUsed as usize;
-        assert_eq!(values(&known, None)[place], Some(7));
-        let row = vec![Some(9); NodeMetric::COUNT];
-        assert_eq!(values(&known, Some(&row))[place], Some(9));
-        assert_eq!(values(&known, Some(&row[1..]))[place], Some(7));
+        let again = attempt::on_nodes(7, 33);
+        assert_eq!(heartbeat(&vitals(Some(again)))[place], Some(7));
+        assert_eq!(heartbeat(&vitals(None))[place], Some(0));
+        let mut values = vec![Some(1); NodeMetric::COUNT + 2];
+        values[place] = Some(again.0 as i64);
+        let values = row(&values).unwrap();
+        assert_eq!((values.len(), values[place]), (NodeMetric::COUNT, Some(7)));
+        assert_eq!(row(&values[1..]), None);
     }
 }

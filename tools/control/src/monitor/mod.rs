@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`metrics`] | the table of what is measured |
 //! | [`picture`] | the whole cluster in one instant |
+//! | [`newest`] | which of a node's values are shown |
 //! | [`sample`] | takes it from the control state |
 //! | [`rates`] | what is shown: base units, counters as rates |
 //! | [`keeping`] | writes pictures to the store, on threads of its own |
@@ -20,6 +21,7 @@ pub mod acknowledged;
 pub mod counter_names;
 pub mod keeping;
 pub mod metrics;
+pub mod newest;
 pub mod picture;
 pub mod rates;
 pub mod sample;

@@ -1,7 +1,7 @@
 //! Values as they are shown: in base units, counters as rates a second.
 //!
-//! Invariant: a rate is over the time between two heartbeats that the node itself counted, so that a
-//! heartbeat that comes late is no jump.
+//! Invariant: a rate is over the time between two of a metric's values that the node itself counted, so that what
+//! comes late is no jump, and a metric that is missing in some pictures goes on where it was.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,17 @@ pub struct Rates {
 #[derive(Debug)]
 struct Before {
     boot: u64,
-    values: Vec<Option<i64>>,
-    shown: Vec<Option<f64>>,
+    /// By metric.
+    last: Vec<Last>,
+}
+
+/// A counter's last value.
+#[derive(Debug, Clone, Copy, Default)]
+struct Last {
+    /// The node's clock then, in microseconds, and the value.
+    read: Option<(i64, i64)>,
+    /// The rate that was shown with it.
+    rate: Option<f64>,
 }
 
 impl Rates {
@@ -68,38 +77,35 @@ impl Rates {
             self.before.remove(&node.node);
             return vec![None; self.metrics.len()];
         }
-        let before = self
-            .before
-            .get(&node.node)
-            .filter(|before| before.boot == node.boot);
-        let clock = |values: &[Option<i64>]| self.clock.and_then(|place| *values.get(place)?);
-        // Seconds between the two heartbeats; the clock counts microseconds.
-        let apart_s = before
-            .and_then(|before| Some((clock(&node.values)? - clock(&before.values)?) as f64 / 1e6));
-        let shown = |(place, metric): (usize, &Metric)| {
-            let value = *node.values.get(place)?;
-            if metric.kind == Kind::Gauge {
-                return value.map(|value| csv::scaled(value as f64, metric.scale));
-            }
-            let before = before?;
-            match apart_s? {
-                // The same heartbeat as in the picture before.
-                0.0 => before.shown[place],
-                apart_s => {
-                    let grown = value?.checked_sub(before.values[place]?)?;
-                    (grown >= 0).then(|| csv::scaled(grown as f64, metric.scale) / apart_s)
-                }
-            }
-        };
-        let shown: Vec<Option<f64>> = self.metrics.iter().enumerate().map(shown).collect();
-        self.before.insert(
-            node.node,
-            Before {
+        let before = self.before.remove(&node.node);
+        let mut before = before
+            .filter(|before| before.boot == node.boot)
+            .unwrap_or_else(|| Before {
                 boot: node.boot,
-                values: node.values.clone(),
-                shown: shown.clone(),
-            },
-        );
+                last: vec![Last::default(); self.metrics.len()],
+            });
+        let clock = self.clock.and_then(|place| *node.values.get(place)?);
+        let metrics = self.metrics.iter().zip(&mut before.last).enumerate();
+        let shown = metrics.map(|(place, (metric, last))| {
+            let value = (*node.values.get(place)?)?;
+            if metric.kind == Kind::Gauge {
+                return Some(csv::scaled(value as f64, metric.scale));
+            }
+            let clock = clock?;
+            last.rate = match last.read {
+                // The same values as in the picture before.
+                Some((then, _)) if then == clock => last.rate,
+                Some((then, was)) if then < clock && was <= value => {
+                    let apart_s = (clock - then) as f64 / 1e6;
+                    Some(csv::scaled((value - was) as f64, metric.scale) / apart_s)
+                }
+                _ => None,
+            };
+            last.read = Some((clock, value));
+            last.rate
+        });
+        let shown = shown.collect();
+        self.before.insert(node.node, before);
         shown
     }
 }
@@ -157,5 +163,28 @@ mod tests {
             ..Picture::default()
         };
         assert_eq!(rates.show(gone).values[0], [None; 3]);
+    }
+
+    #[test]
+    fn a_counter_that_some_pictures_lack_goes_on_where_it_was() {
+        let metrics = [
+            Metric::gauge("used_bytes", "bytes", 1.0, "."),
+            Metric::gauge("hearth_node_uptime_seconds", "seconds", 1e-6, "."),
+            Metric::counter("calls_total", "", 1.0, "."),
+        ];
+        let mut rates = Rates::new(&metrics);
+        let mut calls = |uptime, calls| {
+            let mut picture = picture(1, uptime, 0);
+            picture.nodes[0].values[2] = calls;
+            rates.show(picture).values[0][2]
+        };
+        assert_eq!(calls(1_000_000, Some(10)), None);
+        for second in 2..11 {
+            assert_eq!(calls(second * 1_000_000, None), None);
+        }
+        assert_eq!(calls(11_000_000, Some(30)), Some(2.0));
+        assert_eq!(calls(11_000_000, Some(30)), Some(2.0));
+        assert_eq!(calls(12_000_000, Some(29)), None, "it went back");
+        assert_eq!(calls(13_000_000, Some(30)), Some(1.0));
     }
 }

@@ -16,6 +16,7 @@ use netstack::time::Instant;
 use super::Monitor;
 use super::counter_names::Names;
 use super::metrics::{self, Known};
+use super::newest::Newest;
 use super::picture::{
     EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US,
 };
@@ -41,6 +42,7 @@ pub struct Sampler {
     /// By node: boot, time up and time idle of the last two different heartbeats' first, and the busy share
     /// that came of them.
     before: BTreeMap<u32, Before>,
+    newest: Newest,
     ended: VecDeque<JobNow>,
     /// Jobs that were not over in the last picture.
     active: Vec<u64>,
@@ -240,6 +242,7 @@ impl Sampler {
             oldest = oldest.max(age);
         }
         self.before.retain(|node, _| nodes.contains_key(node));
+        self.newest.retain(|node| nodes.contains_key(&node));
         (nodes.into_values().collect(), oldest)
     }
 
@@ -266,17 +269,23 @@ impl Sampler {
         };
         let present = matches!(health, Health::Idle | Health::Busy | Health::Slow);
         let known = Known {
-            vitals: status.vitals,
             busy_ppm: self.busy(node, status),
             silent_us,
             has_job: job.is_some(),
             warm_programs: warm.0,
             warm_pages: warm.1,
         };
-        let row = core.overlay.values(node, now).filter(|_| present);
+        // What came before it was in service is of the boot before.
+        let in_service = |row: &&NodeRow| present && row.at >= status.since;
+        let row = core.overlay.values(node, now).filter(in_service);
         let values = row.map(|row| &row.values[..]);
         let counters = values.and_then(|values| values.get(NodeMetric::COUNT..));
         let counters = counters.filter(|counters| counters.iter().any(Option::is_some));
+        let mut of_node = || {
+            let row = values.and_then(metrics::row);
+            let heartbeat = metrics::heartbeat(&status.vitals);
+            self.newest.of(node, status.epoch.0, row, heartbeat)
+        };
         let shown = NodeNow {
             node,
             health,
@@ -286,7 +295,7 @@ impl Sampler {
             address: Some(status.addr.to_string()),
             drained: drained(core, node),
             values: match present {
-                true => metrics::values(&known, values),
+                true => metrics::values(&known, of_node()),
                 false => Vec::new(),
             },
             counters: counters.map_or_else(Vec::new, <[_]>::to_vec),
