@@ -67,6 +67,8 @@ pub struct Serve {
     pub http: String,
     /// Widths of the network's tree from the leaves up, as in 4x4x4; empty: one switch.
     pub tree: String,
+    /// Links upwards of one switch of each level below the root, from the leaves up; empty: as many as it has downwards.
+    pub uplinks: Vec<u32>,
     /// State directory.
     pub state_dir: PathBuf,
 }

@@ -138,6 +138,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         interface: options.interface.clone(),
         proxy_dhcp: options.proxy_dhcp,
         tree: widths(options.tree.as_ref()),
+        uplinks: topology(&options)?.map_or_else(Vec::new, |tree| tree.uplinks().to_vec()),
         started_unix_us: clock::unix_us(),
         store: None,
         counters: std::collections::BTreeMap::new(),
@@ -391,7 +392,7 @@ fn control_state(
         queue: options.config.queue.clone(),
         retention: options.config.retention.clone(),
         broadcast: options.config.broadcast.clone(),
-        topology: topology(options.tree.as_ref())?,
+        topology: topology(options)?,
         outputs: outputs.clone(),
         next_job: past.next_job.max(outputs.highest() + 1),
     };
@@ -475,12 +476,23 @@ fn interface_mac(address: Ipv4Addr) -> [u8; 6] {
 }
 
 /// The tree that jobs are placed in: the one whose places the nodes' personalities have.
-fn topology(tree: Option<&Tree>) -> anyhow::Result<Option<Topology>> {
-    let Some(tree) = tree else {
+fn topology(options: &Options) -> anyhow::Result<Option<Topology>> {
+    let uplinks = &options.config.serve.uplinks;
+    let Some(tree) = &options.tree else {
+        if !uplinks.is_empty() {
+            bail!(
+                "serve.uplinks in the configuration needs a tree: set serve.tree, or give --tree"
+            );
+        }
         return Ok(None);
     };
     let topology = Topology::new(&widths(Some(tree))).with_context(|| format!("--tree {tree}"))?;
-    Ok(Some(topology))
+    Ok(Some(match uplinks.is_empty() {
+        true => topology,
+        false => topology
+            .with_uplinks(uplinks)
+            .with_context(|| format!("serve.uplinks in the configuration, for --tree {tree}"))?,
+    }))
 }
 
 fn widths(tree: Option<&Tree>) -> Vec<u32> {

@@ -506,6 +506,9 @@ pub struct Status {
     /// Widths of the tree that jobs are placed in, from the leaves up; empty: one switch.
     #[serde(default)]
     pub tree: Vec<u32>,
+    /// Links upwards of one switch of each level of it below the root, from the leaves up.
+    #[serde(default)]
+    pub uplinks: Vec<u32>,
     /// Microseconds since 1970 at which control started.
     pub started_unix_us: u64,
     /// Why what happens is not written down at present, and what to do about it.

@@ -111,7 +111,7 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
     if options.tree {
         let client = client_again;
         let status: Status = block_on(async move { Ok(client.get("/v1/status").await?) })?;
-        return super::tree::print(global, &status.tree, &nodes, options.unfold);
+        return super::tree::print(global, &status, &nodes, options.unfold);
     }
     if global.json {
         return print_json(&nodes);

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::{Global, print_json, print_text};
-use crate::api::types::NodeInfo;
+use crate::api::types::{NodeInfo, Status};
 use crate::hostlist;
 
 /// Most lines before switches are folded that are not alike inside.
@@ -28,6 +28,9 @@ struct Switch {
     /// Which nodes are in which state; of leaf switches.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     nodes_by_state: BTreeMap<&'static str, String>,
+    /// Links to the switch above it; none for the root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uplinks: Option<u32>,
     /// Jobs on nodes below it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     jobs: Vec<u64>,
@@ -36,18 +39,48 @@ struct Switch {
     children: Vec<Switch>,
 }
 
-/// Prints the tree of `widths` (from the leaves up; empty: one switch).
+/// Prints the tree of a control node (one switch where it has none).
 pub fn print(
     global: &Global,
-    widths: &[u32],
+    status: &Status,
     nodes: &[NodeInfo],
     unfold: bool,
 ) -> anyhow::Result<()> {
-    let root = root(widths, nodes);
+    let widths = &status.tree;
+    let mut root = root(widths, nodes);
+    let levels = status.uplinks.len();
+    root.children
+        .iter_mut()
+        .for_each(|child| child.link(&status.uplinks, levels));
     if global.json {
         return print_json(&root);
     }
-    print_text(&text(&root, widths, unfold))
+    print_text(&text(&root, widths, unfold))?;
+    let full = widths
+        .split_last()
+        .map_or(&[][..], |(_, below_root)| below_root);
+    if !status.uplinks.is_empty() && status.uplinks != full {
+        let each = status.uplinks.iter().zip(full);
+        let each: Vec<String> = each.map(|(up, down)| format!("{up} for {down}")).collect();
+        let each = each.join(", ");
+        print_text(&format!(
+            "\nLinks upwards for those downwards, from the leaf switches up: {each}\n"
+        ))?;
+    }
+    Ok(())
+}
+
+impl Switch {
+    /// Says how many links it and those below it have upwards, of which it is on the given level.
+    fn link(&mut self, uplinks: &[u32], level: usize) {
+        let Some(level) = level.checked_sub(1) else {
+            return;
+        };
+        self.uplinks = uplinks.get(level).copied();
+        self.children
+            .iter_mut()
+            .for_each(|child| child.link(uplinks, level));
+    }
 }
 
 fn root(widths: &[u32], nodes: &[NodeInfo]) -> Switch {
@@ -98,6 +131,7 @@ fn below(switch: String, widths: &[u32], nodes: &[&NodeInfo]) -> Switch {
         nodes: hostlist::format(&numbers),
         states,
         nodes_by_state,
+        uplinks: None,
         jobs,
         children,
     }

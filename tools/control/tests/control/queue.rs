@@ -256,6 +256,20 @@ fn drained_nodes_get_no_jobs_and_the_tree_shows_it() {
 }
 
 #[test]
+fn the_tree_and_its_links_come_from_the_configuration() {
+    let mut lab = Lab::configured("[serve]\ntree = \"2x2\"\nuplinks = [1]\n");
+    lab.add_nodes(0..3);
+    let (_, tree, _) = parts(&lab.hearth(&["nodes", "--tree"]));
+    assert!(
+        tree.ends_with("from the leaf switches up: 1 for 2\n"),
+        "{tree}"
+    );
+    let tree = lab.json(&["nodes", "--tree"]);
+    assert_eq!(tree["children"][1]["uplinks"], 1, "{tree}");
+    assert_eq!(lab.get("/v1/status")["uplinks"], serde_json::json!([1]));
+}
+
+#[test]
 fn history_is_filtered_by_state_and_time() {
     let lab = Lab::with_nodes(1);
     let good = submit(&lab, &["--name", "good"], "exit 0\n");
