@@ -555,10 +555,6 @@ fn a_clock_that_was_ahead_costs_nothing_but_that_time() {
     assert!(keep(dir.path(), limits, wrong).unwrap().removed.is_empty());
     // The minute under way was closed by then; the next one is kept.
     assert_eq!(put(&mut writer, now + 6_000, &value(3)), (0, 1));
-    for minute in 1..60 {
-        let at = now + minute * MINUTE_MS;
-        assert_eq!(put(&mut writer, at, &value(4)), (1, 0), "minute {minute}");
-    }
     let span = Span {
         from_ms: MIDNIGHT,
         to_ms: MIDNIGHT + 5 * DAY_MS,
@@ -567,6 +563,13 @@ fn a_clock_that_was_ahead_costs_nothing_but_that_time() {
         let hours = rows(dir.path(), Level::Hour, span, Nodes::All);
         hours[from].2[0].sum
     };
+    for minute in 1..60 {
+        let at = now + minute * MINUTE_MS;
+        assert_eq!(put(&mut writer, at, &value(4)), (1, 0), "minute {minute}");
+        if minute == 30 {
+            assert_eq!(hour(4), 1 + 2 + 30 * 4, "an hour that was closed goes on");
+        }
+    }
     // Ticks at 0:00 and 0:10, and one in each minute from 0:11 to 0:59; the hour was closed at 0:10.
     assert_eq!(hour(4), 1 + 2 + 49 * 4);
     drop(writer);
