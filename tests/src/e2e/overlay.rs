@@ -216,14 +216,12 @@ fn jobs(cluster: &Cluster) -> Result<()> {
         let now = cluster.json(&["top"])?;
         let jobs = now["jobs"].as_array().into_iter().flatten();
         let mut own = jobs.filter(|job| job["id"] == number);
-        let nodes = now["nodes"].as_array().into_iter().flatten();
-        let of_n5 = nodes
-            .filter(|node| node["name"] == "n5")
-            .map(|node| node["counters"][1].clone());
+        let mut nodes = now["nodes"].as_array().into_iter().flatten();
+        let of_n5 = nodes.any(|node| node["name"] == "n5" && node["counters"][1] == 101);
         let named = own
             .next()
             .is_some_and(|job| job["counters"] == serde_json::json!(["steps", "rank plus 100"]));
-        if named && of_n5.last() == Some(101.into()) {
+        if named && of_n5 {
             break;
         }
         ensure!(
