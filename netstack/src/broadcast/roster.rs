@@ -204,3 +204,55 @@ impl Roster {
         Some(self.waiting.swap_remove(at).1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(member: u32) -> Peer {
+        let port = 1 + member as u16;
+        Peer {
+            addr: SocketAddrV4::new([10, 0, 0, 1].into(), port),
+            mac: [0; 6],
+        }
+    }
+
+    fn page(members: core::ops::Range<u32>) -> Arc<[Peer]> {
+        members.map(peer).collect()
+    }
+
+    #[test]
+    fn a_page_is_asked_for_again_after_waits_that_double() {
+        let mut roster = Roster::new(1000, peer(2000));
+        let wait = Micros(700);
+        assert_eq!(roster.need(3, Instant::ZERO, wait), Some(0));
+        let mut asked = alloc::vec::Vec::new();
+        for micros in 0..100_000 {
+            if let Some(times) = roster.need(3, Instant::from_micros(micros), wait) {
+                asked.push((times, micros));
+            }
+        }
+        let due = [700, 2_100, 4_900, 10_500, 21_700, 44_100, 88_900];
+        let due: alloc::vec::Vec<_> = (1..).zip(due).collect();
+        assert_eq!(asked, due);
+        assert_eq!(roster.missed(), 7);
+        assert!(roster.put(3, page(192..256)));
+        assert_eq!(roster.need(3, Instant::from_micros(200_000), wait), None);
+        assert_eq!(roster.deadline(), Instant::FAR_FUTURE);
+    }
+
+    #[test]
+    fn only_members_whose_page_is_known_are_drawn() {
+        let mut roster = Roster::new(1000, peer(2000));
+        let mut rng = Rng::new(1);
+        assert_eq!(any_known(roster.pages(), &mut rng), None);
+        assert!(roster.put(2, page(128..192)) && roster.put(15, page(960..1000)));
+        let mut drawn = [0; 1000];
+        for _ in 0..20_000 {
+            let member = any_known(roster.pages(), &mut rng).expect("two pages are known");
+            drawn[member.0 as usize] += 1;
+        }
+        let known = |member: &usize| (128..192).contains(member) || *member >= 960;
+        assert!((0..1000).all(|member| known(&member) == (drawn[member] > 0)));
+    }
+}

@@ -343,9 +343,11 @@ fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: boo
         addr: status.addr,
         mac,
     };
+    // Asked before they hear of it: one that lacked only this node ends then.
+    let wanted = core.casts.wanted_on(node.0);
     core.casts
         .node_joined(now, node.0, status.epoch.0, peer, status.memory_bytes);
-    drops::node_joined(core, now, node.0, rejoined);
+    drops::node_joined(core, now, node.0, rejoined, &wanted);
     let kernel_ms = status.vitals.joined_us as f64 / 1e3;
     let (kind, text) = if rejoined {
         ("node-back", format!("{node} is heard again"))

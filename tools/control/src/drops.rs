@@ -7,9 +7,9 @@
 //!
 //! Invariants: every answer that is waited for comes, or its channel closes because the node is
 //! silent; a node that comes back from silence is told what it was to be told, unless control was
-//! restarted meanwhile.
+//! restarted meanwhile, but never to let go of what a cast under way gives it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use netstack::control::DropRefused;
 use netstack::ids::{NodeId, ProgramId};
@@ -98,13 +98,41 @@ fn is_away(core: &Core, node: u32, program: Option<&Hash>) -> bool {
     file || core.ledger.warm.is_away(node, program)
 }
 
-/// A node is in service: it is told what it is owed, unless it has booted since.
-pub fn node_joined(core: &mut Core, now: Instant, node: u32, same_boot: bool) {
+/// A node is in service: it is told what it is owed, unless it has booted since. What is `wanted` there by casts that were
+/// under way when it came back stays: whoever began these wants it there, whatever was dropped before.
+pub fn node_joined(
+    core: &mut Core,
+    now: Instant,
+    node: u32,
+    same_boot: bool,
+    wanted: &BTreeSet<Hash>,
+) {
     let owed = core.drops.owed.remove(&node).unwrap_or_default();
-    for program in owed.into_iter().filter(|_| same_boot) {
+    if !same_boot {
+        return;
+    }
+    let held = || {
+        let programs = core.ledger.warm.of_node(node).map(|warm| warm.program);
+        programs.chain(core.casts.files.held_on(node)).collect()
+    };
+    for program in still_owed(owed, wanted, held) {
         // Nobody waits for the answer any more.
         drop(ask(core, now, node, program));
     }
+}
+
+/// What of `owed` a node is told to let go of while `wanted` stays; `held` says what it holds.
+fn still_owed(
+    owed: Vec<Option<Hash>>,
+    wanted: &BTreeSet<Hash>,
+    held: impl FnOnce() -> BTreeSet<Hash>,
+) -> Vec<Option<Hash>> {
+    if owed == [None] && !wanted.is_empty() {
+        return held().difference(wanted).copied().map(Some).collect();
+    }
+    let stays = |program: &Option<Hash>| program.is_some_and(|object| wanted.contains(&object));
+    let told = owed.into_iter().filter(|program| !stays(program));
+    told.collect()
 }
 
 impl Drops {
@@ -181,6 +209,19 @@ mod tests {
         assert_eq!(void.try_recv(), Ok(Answer::Void));
         drops.node_gone(1, true);
         assert!(drops.owed.is_empty() && drops.waiting.is_empty());
+    }
+
+    #[test]
+    fn what_a_cast_gives_again_is_owed_no_more() {
+        let (one, two, three) = ([1; 32], [2; 32], [3; 32]);
+        let held = || BTreeSet::from([one, two, three]);
+        let wanted = BTreeSet::from([two]);
+        let owed = vec![Some(one), Some(two)];
+        assert_eq!(still_owed(owed, &wanted, held), [Some(one)]);
+        // Everything, but for what is wanted.
+        let rest = still_owed(vec![None], &wanted, held);
+        assert_eq!(rest, [Some(one), Some(three)]);
+        assert_eq!(still_owed(vec![None], &BTreeSet::new(), held), [None]);
     }
 
     #[test]

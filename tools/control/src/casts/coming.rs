@@ -4,6 +4,8 @@
 //!
 //! Invariant: what a node forgot is not counted as held; a cast that waits for a node hears of it.
 
+use std::collections::BTreeSet;
+
 use netstack::broadcast::Peer;
 use netstack::ids::NodeId;
 use netstack::time::Instant;
@@ -60,6 +62,14 @@ impl Casts {
             }
         }
         self.changed();
+    }
+
+    /// What casts under way give to this node, or found with it.
+    pub fn wanted_on(&self, node: u32) -> BTreeSet<Hash> {
+        let casts = self.under_way.values();
+        let to_it =
+            casts.filter(|cast| cast.cancelled.is_none() && cast.nodes.contains_key(&node));
+        to_it.map(|cast| cast.described.object.id).collect()
     }
 
     /// All of these nodes were told to let go of a file, or will be when they are heard again. If nobody else has it, its

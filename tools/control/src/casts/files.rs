@@ -207,13 +207,18 @@ impl Files {
         }
     }
 
+    /// What a node in service holds.
+    pub fn held_on(&self, node: u32) -> impl Iterator<Item = Hash> + use<'_> {
+        let rows = self.held.iter();
+        let of_node = rows.filter(move |((_, of), row)| *of == node && self.is_believed(row));
+        of_node.map(|((object, _), _)| *object)
+    }
+
     /// What a node in service holds that has no name any more: it was to let go of it when it was away.
     pub fn nameless_on(&self, node: u32) -> Vec<Hash> {
         let named: BTreeSet<&Hash> = self.names.values().map(|row| &row.object).collect();
-        let rows = self.held.iter().filter(|((object, of), row)| {
-            *of == node && self.is_believed(row) && !named.contains(object)
-        });
-        rows.map(|((object, _), _)| *object).collect()
+        let held = self.held_on(node);
+        held.filter(|object| !named.contains(object)).collect()
     }
 
     /// Forgets names of contents that nobody holds, but for those that `wanted` says.

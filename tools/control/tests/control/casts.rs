@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::atomic::Ordering;
 
 use netstack::broadcast::table::Table;
@@ -101,6 +102,48 @@ fn a_file_is_cast_once_and_found_by_jobs_until_it_is_dropped() {
     assert_eq!(code, 0, "{err}");
     assert_eq!(out.matches("what the file says").count(), 3);
     assert!(lab.has_event("cast-started", "data.txt") && lab.has_event("cast-ended", "data.txt"));
+}
+
+/// What was dropped while a node was silent stays there when it comes back, if it was cast again meanwhile.
+#[test]
+fn a_drop_that_is_owed_gives_way_to_a_new_cast() {
+    let lab = Lab::with_nodes(2);
+    let data = file(&lab, "data.txt", "again", 100_000);
+    let other = file(&lab, "other.txt", "other", 1_000);
+    for path in [&data, &other] {
+        assert_eq!(cast(&lab, &[path]).0, 0);
+    }
+    let watch = &lab.nodes[1].watch;
+    let cut = |cut| {
+        watch.deaf.store(cut, Ordering::Relaxed);
+        watch.mute.store(cut, Ordering::Relaxed);
+    };
+    cut(true);
+    lab.eventually("n1 is silent", |lab| {
+        lab.json(&["casts"])["files"][0]["nodes"] == "n0"
+    });
+    for name in ["data.txt", "other.txt"] {
+        let dropped = lab.json(&["casts", "drop", name]);
+        assert_eq!(dropped["nodes"][1]["outcome"], "away", "{dropped}");
+    }
+    assert_eq!(files_on(&lab.nodes[0]), 0);
+    watch.take_told();
+    let again = lab
+        .command(&["cast", "--json", "--wait", &data, "n[0-1]"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    lab.eventually("it is cast again", |lab| {
+        lab.json(&["casts"])["casts"][0]["nodes"] == "n[0-1]" || files_on(&lab.nodes[0]) == 1
+    });
+    cut(false);
+    assert!(finish(again).status.success());
+    lab.eventually("n1 has let go of the other one", |lab| {
+        files_on(&lab.nodes[1]) == 1
+    });
+    assert_eq!(watch.take_told(), ["drop"], "of other.txt alone");
+    assert_eq!(lab.json(&["casts"])["files"][0]["nodes"], "n[0-1]");
+    assert_eq!(lab.json(&["casts"])["files"][0]["name"], "data.txt");
 }
 
 #[test]
