@@ -80,7 +80,7 @@ pub struct NodeRow {
     pub values: Vec<Option<i64>>,
 }
 
-/// Sums over all nodes of the last whole tick.
+/// Sums over all nodes of a tick: of the last one that is whole, or that the next one has followed.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     /// The tick.
@@ -91,6 +91,20 @@ pub struct Totals {
     pub attached: u32,
     /// By metric.
     pub sums: Vec<(MetricId, i128)>,
+}
+
+impl Totals {
+    /// Takes what came late of the same tick.
+    fn add(&mut self, late: Totals) {
+        self.covers = self.covers.saturating_add(late.covers);
+        self.attached = late.attached;
+        for (metric, more) in late.sums {
+            match self.sums.iter_mut().find(|(of, _)| *of == metric) {
+                Some((_, sum)) => *sum = sum.saturating_add(more),
+                None => self.sums.push((metric, more)),
+            }
+        }
+    }
 }
 
 /// A process that was lost.
@@ -175,6 +189,9 @@ pub struct Overlay {
     ended: VecDeque<(StreamId, Asked)>,
     rows: BTreeMap<NodeId, NodeRow>,
     totals: Totals,
+    /// Of the tick that is coming in, where not all have reported yet. Nobody sees it: a sum of fewer nodes would be a
+    /// counter that goes back.
+    coming: Option<Totals>,
     losses: VecDeque<Loss>,
     delays: VecDeque<Delay>,
     up_after: Option<Micros>,
@@ -322,6 +339,7 @@ impl Overlay {
             ended: VecDeque::new(),
             rows: BTreeMap::new(),
             totals: Totals::default(),
+            coming: None,
             losses: VecDeque::new(),
             delays: VecDeque::new(),
             up_after: None,
@@ -626,10 +644,6 @@ impl Overlay {
         let TickBody::Reduced(accs) = &value.values else {
             return;
         };
-        // What comes late belongs to a tick that was shown already.
-        if value.tick <= self.totals.tick {
-            return;
-        }
         let streams = self.front.streams();
         let Some(spec) = self.totals_stream.and_then(|stream| streams.get(&stream)) else {
             return;
@@ -639,7 +653,7 @@ impl Overlay {
             _ => None,
         };
         let sums = spec.metrics.iter().zip(accs);
-        self.totals = Totals {
+        let part = Totals {
             tick: value.tick,
             covers: value.covers,
             attached: value.attached,
@@ -647,6 +661,23 @@ impl Overlay {
                 .filter_map(|(metric, acc)| Some((*metric, sum(acc)?)))
                 .collect(),
         };
+        // Of a tick that was shown already, or that another has followed.
+        let newest = self.coming.as_ref().map_or(0, |coming| coming.tick);
+        if part.tick <= self.totals.tick || part.tick < newest {
+            return;
+        }
+        match &mut self.coming {
+            Some(coming) if coming.tick == part.tick => coming.add(part),
+            coming => {
+                if let Some(last) = coming.replace(part) {
+                    self.totals = last;
+                }
+            }
+        }
+        let is_whole = |coming: &mut Totals| coming.covers >= coming.attached;
+        if let Some(whole) = self.coming.take_if(is_whole) {
+            self.totals = whole;
+        }
     }
 
     fn lost(&mut self, now: Instant, process: Process) {

@@ -67,8 +67,7 @@ impl Casts {
     /// What casts under way give to this node, or found with it.
     pub fn wanted_on(&self, node: u32) -> BTreeSet<Hash> {
         let casts = self.under_way.values();
-        let to_it =
-            casts.filter(|cast| cast.cancelled.is_none() && cast.nodes.contains_key(&node));
+        let to_it = casts.filter(|cast| cast.cancelled.is_none() && cast.nodes.contains_key(&node));
         to_it.map(|cast| cast.described.object.id).collect()
     }
 

@@ -71,6 +71,31 @@ fn what_comes_late_of_a_tick_is_added_and_of_an_older_one_is_not() {
 }
 
 #[test]
+fn sums_over_all_nodes_are_shown_when_they_are_whole_or_superseded() {
+    let mut overlay = overlay(config()).unwrap();
+    let stream = overlay.totals_stream.unwrap();
+    let mut take = |number, covers, value| {
+        let value = tick(stream, number, covers, sum(value, covers));
+        overlay.take(Instant::ZERO, FrontEndEvent::Tick(value));
+        let totals = overlay.totals();
+        (
+            totals.tick,
+            totals.covers,
+            totals.sums.first().map(|of| of.1),
+        )
+    };
+    assert_eq!(take(99, 16, 1_600), (99, 16, Some(1_600)));
+    assert_eq!(take(100, 14, 1_500), (99, 16, Some(1_600)));
+    assert_eq!(take(100, 1, 100), (99, 16, Some(1_600)));
+    assert_eq!(take(100, 1, 101), (100, 16, Some(1_701)));
+    assert_eq!(take(100, 1, 100), (100, 16, Some(1_701)));
+    // Two never come.
+    assert_eq!(take(101, 14, 1_600), (100, 16, Some(1_701)));
+    assert_eq!(take(102, 14, 1_700), (101, 14, Some(1_600)));
+    assert_eq!(take(101, 2, 200), (101, 14, Some(1_600)));
+}
+
+#[test]
 fn a_front_end_that_is_switched_off_has_nothing_to_do() {
     let config = config::Overlay {
         enabled: false,
