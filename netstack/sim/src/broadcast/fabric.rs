@@ -79,6 +79,8 @@ pub struct Train {
     pub wire: u32,
     /// Nanoseconds that the sender's link takes for them.
     pub sent_in: u32,
+    /// Places on its way through the tree that it has passed: a trunk up and one down at each level.
+    pub passed: u8,
 }
 
 /// What became of what was sent.
@@ -105,6 +107,8 @@ pub struct Tally {
 /// When a train reaches its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
+    /// It waits in a trunk until then, and arrives at the next place on its way.
+    Passes(u64),
     /// Now.
     Now,
     /// Other traffic is in front of it: at this time.
@@ -284,26 +288,26 @@ impl Fabric {
         (train, Some(first), again)
     }
 
-    /// Takes a train whose last bit is at the last switch now through trunks and port of `to`. What finds no
-    /// room is taken off its end.
+    /// Takes a train whose last bit is at the first switch now, or has left the trunk it was in, through trunks and port of `to`.
+    /// What finds no room is taken off its end.
     pub fn arrive(&mut self, now: u64, from: u32, to: u32, train: &mut Train) -> Arrival {
-        let mut at = now;
-        if !self.trunks.is_empty() {
-            at = self.pass_trunks(now, from, to, train);
-        }
+        let passes_at = self.pass_trunks(now, from, to, train);
         if train.datagrams == 0 {
             return Arrival::Never;
         }
+        if passes_at > now {
+            return Arrival::Passes(passes_at);
+        }
         let ps_per_byte = self.ps_per_byte[to as usize];
         let free = self.port_free[to as usize];
-        let mut passage = passage(at, free, train, ps_per_byte);
+        let mut passage = passage(now, free, train, ps_per_byte);
         if passage.waiting > self.wiring.queue_bytes {
             let room = self.wiring.queue_bytes;
             self.tally.overflowed += shorten(train, passage.waiting - room);
             if train.datagrams == 0 {
                 return Arrival::Never;
             }
-            passage = self::passage(at, free, train, ps_per_byte);
+            passage = self::passage(now, free, train, ps_per_byte);
         }
         self.tally.port_backlog = self.tally.port_backlog.max(passage.waiting);
         self.port_free[to as usize] = passage.out_at;
@@ -325,11 +329,14 @@ impl Fabric {
         u64::from(hops + 1) * self.link_ns
     }
 
+    /// Takes a train through the trunks that it can pass now. When it is through, or through the one where it has to wait: who
+    /// comes to the next place before that goes there before it.
     fn pass_trunks(&mut self, now: u64, from: u32, to: u32, train: &mut Train) -> u64 {
         let control = (self.card_free.len() - 1) as u32;
         let ps_per_byte = 8_000_000_000_000_u64.div_ceil(self.wiring.rate);
-        let mut at = now;
-        for level in &mut self.trunks {
+        while let Some(level) = self.trunks.get_mut(usize::from(train.passed / 2)) {
+            let is_up = train.passed % 2 == 0;
+            train.passed += 1;
             let above = |node: u32| {
                 (node != control).then(|| self.topology.switch_above(node, level.level) as usize)
             };
@@ -337,29 +344,32 @@ impl Fabric {
             if source == destination {
                 continue;
             }
-            let ends = [
-                source.map(|switch| &mut level.up[switch]),
-                destination.map(|switch| &mut level.down[switch]),
-            ];
-            for trunk in ends.into_iter().flatten() {
-                // Many links are one fast one; a train still takes its own time on one of them.
-                let fast = (ps_per_byte / u64::from(level.links)).max(1) as u32;
-                let room = self.wiring.queue_bytes * u64::from(level.links);
-                let mut out = passage(at, trunk.free_at, train, fast);
-                if out.waiting > room {
-                    self.tally.overflowed += shorten(train, out.waiting - room);
-                    if train.datagrams == 0 {
-                        return at;
-                    }
-                    out = passage(at, trunk.free_at, train, fast);
+            let trunk = match is_up {
+                true => source.map(|switch| &mut level.up[switch]),
+                false => destination.map(|switch| &mut level.down[switch]),
+            };
+            let Some(trunk) = trunk else {
+                continue;
+            };
+            // Many links are one fast one; a train still takes its own time on one of them.
+            let fast = (ps_per_byte / u64::from(level.links)).max(1) as u32;
+            let room = self.wiring.queue_bytes * u64::from(level.links);
+            let mut out = passage(now, trunk.free_at, train, fast);
+            if out.waiting > room {
+                self.tally.overflowed += shorten(train, out.waiting - room);
+                if train.datagrams == 0 {
+                    return now;
                 }
-                let each = out.waiting / u64::from(level.links);
-                self.tally.trunk_backlog = self.tally.trunk_backlog.max(each);
-                trunk.free_at = out.out_at;
-                at = out.out_at;
+                out = passage(now, trunk.free_at, train, fast);
+            }
+            let each = out.waiting / u64::from(level.links);
+            self.tally.trunk_backlog = self.tally.trunk_backlog.max(each);
+            trunk.free_at = out.out_at;
+            if out.out_at > now {
+                return out.out_at;
             }
         }
-        at
+        now
     }
 
     /// Takes the datagrams that are lost out of a train.
@@ -470,6 +480,7 @@ mod tests {
             datagrams: 0b11_1111,
             wire: 6 * 1_500,
             sent_in: 0,
+            passed: 0,
         }
     }
 
@@ -593,12 +604,34 @@ mod tests {
         let mut last = 0;
         for node in 0..4 {
             let (mut train, at, _) = fabric.send(0, node, node + 4, block());
-            match fabric.arrive(at.unwrap(), node, node + 4, &mut train) {
-                Arrival::At(at) => last = last.max(at),
-                Arrival::Now => {}
-                Arrival::Never => panic!("there is room"),
+            let mut at = at.unwrap();
+            loop {
+                match fabric.arrive(at, node, node + 4, &mut train) {
+                    Arrival::Passes(later) => at = later,
+                    Arrival::At(later) => break last = last.max(later),
+                    Arrival::Now => break last = last.max(at),
+                    Arrival::Never => panic!("there is room"),
+                }
             }
         }
         assert_eq!(last, 6_000 + 4 * 7_200);
+    }
+
+    #[test]
+    fn what_waits_in_a_trunk_holds_up_nobody_at_the_port() {
+        let mut wiring = wiring(&[4, 2]);
+        wiring.taper = vec![4];
+        let mut fabric = Fabric::new(wiring, 8, 1).unwrap();
+        let (mut far, at, _) = fabric.send(0, 1, 4, block());
+        assert_eq!(fabric.arrive(at.unwrap(), 1, 4, &mut far), Arrival::Now);
+        let (mut far, at, _) = fabric.send(0, 0, 4, block());
+        let at = at.unwrap();
+        let Arrival::Passes(_) = fabric.arrive(at, 0, 4, &mut far) else {
+            panic!("it waits for the one before");
+        };
+        // The one before has left the port; its neighbour is there before the one that waits.
+        let later = at + 7_200;
+        let (mut near, _, _) = fabric.send(later - 9_200, 5, 4, block());
+        assert_eq!(fabric.arrive(later, 5, 4, &mut near), Arrival::Now);
     }
 }

@@ -57,6 +57,7 @@ impl Traffic {
                 datagrams: *fragments,
                 wire,
                 sent_in: 0,
+                passed: 0,
             };
         }
         let wire = frame_bytes(wire::message_bytes(packet));
@@ -65,6 +66,7 @@ impl Traffic {
             datagrams: 1,
             wire,
             sent_in: 0,
+            passed: 0,
         }
     }
 
@@ -85,6 +87,7 @@ impl Traffic {
             datagrams: 1,
             wire,
             sent_in: 0,
+            passed: 0,
         }
     }
 

@@ -63,7 +63,7 @@ pub struct Failure {
 /// Something that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A flight is at the last switch.
+    /// A flight is at a switch.
     Arrive(u32),
     /// A flight is at this station.
     Deliver(u32),
@@ -283,6 +283,10 @@ impl World {
                 match arrival {
                     Arrival::Now => self.put_in(number, self.now),
                     Arrival::At(at) => self.put_in(number, at),
+                    Arrival::Passes(at) => {
+                        self.queue.push(at, Event::Arrive(number));
+                        Ok(())
+                    }
                     Arrival::Never => {
                         self.land(number);
                         Ok(())

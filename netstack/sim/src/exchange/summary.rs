@@ -41,6 +41,7 @@ impl Traffic {
             datagrams,
             wire,
             sent_in: 0,
+            passed: 0,
         }
     }
 }

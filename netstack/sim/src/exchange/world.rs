@@ -46,7 +46,7 @@ pub struct Failure {
 /// Something that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// A flight is at the last switch.
+    /// A flight is at a switch.
     Arrive(u32),
     /// A flight is at its destination.
     Deliver(u32),
@@ -259,6 +259,10 @@ impl World {
                     Arrival::Now => self.deliver(number),
                     Arrival::At(at) => {
                         self.queue.push(at, Due::Deliver(number));
+                        Ok(())
+                    }
+                    Arrival::Passes(at) => {
+                        self.queue.push(at, Due::Arrive(number));
                         Ok(())
                     }
                     Arrival::Never => {

@@ -228,6 +228,10 @@ impl World {
                         self.queue.push(at, Event::Deliver(number));
                         Ok(())
                     }
+                    Arrival::Passes(at) => {
+                        self.queue.push(at, Event::Arrive(number));
+                        Ok(())
+                    }
                     Arrival::Never => {
                         self.land(number);
                         Ok(())
@@ -353,6 +357,7 @@ impl World {
             datagrams: 1,
             wire: frame_bytes(length as u32),
             sent_in: 0,
+            passed: 0,
         };
         let (train, first, again) = self.fabric.send(self.now, station, to, train);
         for at in first.into_iter().chain(again) {
