@@ -238,6 +238,9 @@ impl BackEnd {
             }
         }
         let wanted = wanted & self.auxiliary;
+        if wanted == self.running {
+            return;
+        }
         for kind in 0..AUXILIARY_KINDS as u8 {
             let bit = 1 << kind;
             if (wanted ^ self.running) & bit != 0 {

@@ -315,7 +315,7 @@ impl FrontEnd {
         if !self.outbox.is_empty() {
             return Some(Instant::ZERO);
         }
-        let mut at = self.hub.deadline();
+        let mut at = self.hub.deadline(Instant::FAR_FUTURE);
         if let Some(standing) = self.standing.as_ref().filter(|_| self.lacks_back_ends()) {
             at = at.min(standing.invite_at);
         }

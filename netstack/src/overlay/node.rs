@@ -253,7 +253,7 @@ impl Node {
             }
         }
         for cp in self.cps.values() {
-            at = at.min(cp.hub.deadline()).min(cp.uplink.deadline());
+            at = cp.hub.deadline(at.min(cp.uplink.deadline()));
         }
         (at != Instant::FAR_FUTURE).then_some(at)
     }

@@ -89,6 +89,12 @@ pub struct Encoded {
 
 /// Appends a number of 7 bits a byte.
 pub fn put(out: &mut Vec<u8>, mut value: u128) {
+    while value > u64::MAX.into() {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    // What is left fits one register, as nearly all numbers do from the start.
+    let mut value = value as u64;
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -104,7 +110,29 @@ fn unzigzag(raw: u128) -> i128 {
     (raw >> 1) as i128 ^ -((raw & 1) as i128)
 }
 
+/// Bytes of a number that fit 64 bits without a look at what is shifted out.
+const SHORT: usize = 9;
+
+/// Numbers of up to [`SHORT`] bytes, which nearly all are, are put together in one register.
 fn take(reader: &mut Reader<'_>) -> Result<u128, Error> {
+    let mut ahead = reader.clone();
+    let bytes = ahead.rest();
+    let mut value = 0_u64;
+    for (index, byte) in bytes.iter().take(SHORT).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if *byte < 0x80 {
+            // One way to write each number.
+            if *byte == 0 && index > 0 {
+                return Err(Error::BadValue);
+            }
+            reader.bytes(index + 1)?;
+            return Ok(value.into());
+        }
+    }
+    take_long(reader)
+}
+
+fn take_long(reader: &mut Reader<'_>) -> Result<u128, Error> {
     let mut value = 0_u128;
     for shift in (0..).step_by(7) {
         let byte = u128::from(reader.u8()?);

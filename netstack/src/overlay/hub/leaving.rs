@@ -79,7 +79,7 @@ impl Hub {
         if let Some(child) = self.children.get_mut(&process).filter(own)
             && self.leaving.is_some()
         {
-            super::hear(child, standing);
+            super::hear(child, standing, &mut self.sums);
             child.taken = true;
         }
     }

@@ -128,6 +128,11 @@ pub(super) struct Child {
 }
 
 impl Child {
+    /// It is lost when it falls silent.
+    fn must_report(&self) -> bool {
+        !self.standing.quiet && !self.taken
+    }
+
     fn entry(&self, process: Process, parent: Process, gone: bool) -> CensusEntry {
         CensusEntry {
             process,
@@ -169,6 +174,28 @@ impl Below {
     }
 }
 
+/// Sums over the children, which cannot overflow: the children are few.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    back_ends: u64,
+    quiet: u64,
+    cps: u64,
+}
+
+impl Sums {
+    fn add(&mut self, standing: &Standing) {
+        self.back_ends += u64::from(standing.back_ends);
+        self.quiet += u64::from(standing.quiet_below);
+        self.cps += u64::from(standing.cps);
+    }
+
+    fn remove(&mut self, standing: &Standing) {
+        self.back_ends -= u64::from(standing.back_ends);
+        self.quiet -= u64::from(standing.quiet_below);
+        self.cps -= u64::from(standing.cps);
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Hub {
@@ -176,6 +203,12 @@ pub(super) struct Hub {
     height: u8,
     room: Room,
     children: BTreeMap<Process, Child>,
+    /// Sums of what they say of processes below.
+    sums: Sums,
+    /// No child that must report was heard before: until it is long ago, nobody needs to look at all of them.
+    heard_floor: Instant,
+    /// Every child knows every stream as it is.
+    all_know: bool,
     places: Marks,
     transfers: Vec<Transfer>,
     streams: Vec<Stream>,
@@ -209,6 +242,9 @@ impl Hub {
             held: 0,
             level: (0, 0),
             children: BTreeMap::new(),
+            sums: Sums::default(),
+            heard_floor: io.now,
+            all_know: false,
             places: Marks::default(),
             transfers: Vec::new(),
             streams: Vec::new(),
@@ -254,15 +290,12 @@ impl Hub {
 
     /// Processes below.
     pub fn below(&self) -> Below {
-        let children = self.children.values();
-        children.fold(Below::default(), |below, child| {
-            let standing = &child.standing;
-            Below {
-                back_ends: below.back_ends.saturating_add(standing.back_ends),
-                quiet: below.quiet.saturating_add(standing.quiet_below),
-                cps: below.cps.saturating_add(standing.cps),
-            }
-        })
+        let whole = |sum: u64| sum.min(u64::from(u32::MAX)) as u32;
+        Below {
+            back_ends: whole(self.sums.back_ends),
+            quiet: whole(self.sums.quiet),
+            cps: whole(self.sums.cps),
+        }
     }
 
     /// What is kept, in entries: links, transfers, ticks, values to be passed on.
@@ -374,6 +407,8 @@ impl Hub {
         if attach.link > 1 {
             self.tell_of(io, child.entry(process, self.me, false));
         }
+        self.sums.add(&child.standing);
+        self.all_know = false;
         self.children.insert(process, child);
         self.transfers
             .retain(|transfer| transfer.child() != process || !transfer.is_done());
@@ -382,6 +417,7 @@ impl Hub {
     /// A child is gone: its last word goes to the front end, and nobody waits for it.
     fn lose_child(&mut self, io: &mut Io<'_>, process: Process) {
         if let Some(child) = self.children.remove(&process) {
+            self.sums.remove(&child.standing);
             self.places.clear(child.index);
             self.forget_place(child.index);
             self.tell_of(io, child.entry(process, self.me, true));
@@ -423,7 +459,7 @@ impl Hub {
         }
         if child.window.accept(seq) {
             let index = child.index;
-            hear(child, standing);
+            hear(child, standing, &mut self.sums);
             let mut reader = Reader::new(sections);
             let mut samples = 0;
             while !reader.clone().rest().is_empty() {
@@ -505,6 +541,7 @@ impl Hub {
         if self.streams.iter().all(|stream| !stream.is(id)) {
             return;
         }
+        self.all_know = false;
         child.known.retain(|(known, _)| *known != id);
         child.known.push((id, version));
         child.tells = 0;
@@ -544,10 +581,11 @@ impl Hub {
 
     fn lose_silent(&mut self, io: &mut Io<'_>) {
         let now = io.now;
+        if now.saturating_since(self.heard_floor) <= Micros(patience().0 / 2) {
+            return;
+        }
         let silent = |child: &Child| {
-            !child.standing.quiet
-                && !child.taken
-                && now.saturating_since(child.heard_at) > patience()
+            child.must_report() && now.saturating_since(child.heard_at) > patience()
         };
         let lost: Vec<Process> = (self.children.iter())
             .filter(|(_, child)| silent(child))
@@ -557,25 +595,29 @@ impl Hub {
             io.count(OverlayMetric::ChildrenLost, 1);
             self.lose_child(io, process);
         }
+        let left = self.children.values().filter(|child| child.must_report());
+        self.heard_floor = left.map(|child| child.heard_at).fold(now, Instant::min);
     }
 
-    /// When to act next.
-    pub fn deadline(&self) -> Instant {
-        let mut at = if self.children.is_empty() {
-            Instant::FAR_FUTURE
-        } else {
-            self.next_census
-        };
+    /// When to act next, or `at` if that is earlier.
+    pub fn deadline(&self, mut at: Instant) -> Instant {
         if !self.flushed.is_empty() || !self.entries.is_empty() {
             return Instant::ZERO;
         }
-        for child in self.children.values() {
-            if !child.standing.quiet && !child.taken {
-                at = at.min(child.heard_at + patience() + Micros(1));
-            }
-            if self.lacks_stream(child) {
-                at = at.min(child.tell_at);
-            }
+        if !self.children.is_empty() {
+            at = at.min(self.next_census);
+        }
+        let silent_at = |heard_at: Instant| heard_at + patience() + Micros(1);
+        if silent_at(self.heard_floor) < at {
+            let children = self.children.values().filter(|child| child.must_report());
+            at = children.fold(at, |at, child| at.min(silent_at(child.heard_at)));
+        }
+        if !self.all_know {
+            let lacking = self
+                .children
+                .values()
+                .filter(|child| self.lacks_stream(child));
+            at = lacking.fold(at, |at, child| at.min(child.tell_at));
         }
         at = self
             .transfers
@@ -595,8 +637,10 @@ fn patience() -> Micros {
     LOST_AFTER
 }
 
-fn hear(child: &mut Child, standing: Standing) {
+fn hear(child: &mut Child, standing: Standing, sums: &mut Sums) {
     let old = child.standing;
+    sums.remove(&old);
+    sums.add(&standing);
     child.standing = Standing {
         handed: standing.handed.max(old.handed),
         submitted: standing.submitted.max(old.submitted),

@@ -131,6 +131,7 @@ impl Hub {
                 active: Marks::default(),
             });
         }
+        self.all_know = false;
         for child in self.children.values_mut() {
             child.tell_at = now;
             child.tells = 0;
@@ -172,6 +173,13 @@ impl Hub {
     }
 
     pub(super) fn tell_streams(&mut self, io: &mut Io<'_>) {
+        if self.all_know {
+            return;
+        }
+        self.all_know = !self.children.values().any(|child| self.lacks_stream(child));
+        if self.all_know {
+            return;
+        }
         let me = self.me;
         let streams = &self.streams;
         for (process, child) in &mut self.children {
