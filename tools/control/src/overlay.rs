@@ -5,6 +5,7 @@
 //!
 //! Invariant: nothing here waits and nobody waits for it: without a tree, pictures have what heartbeats say.
 
+mod totals;
 pub mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,6 +25,8 @@ use netstack::wire::key::Key;
 
 use crate::config;
 use crate::events::{Event, Severity};
+
+pub use totals::Totals;
 use view::Delay;
 
 /// A node's values count as present for so long, or for two and a half periods if that is longer.
@@ -78,33 +81,6 @@ pub struct NodeRow {
     pub tick: u64,
     /// Values in the order of [`NodeMetric::DEFS`].
     pub values: Vec<Option<i64>>,
-}
-
-/// Sums over all nodes of a tick: of the last one that is whole, or that the next one has followed.
-#[derive(Debug, Clone, Default)]
-pub struct Totals {
-    /// The tick.
-    pub tick: u64,
-    /// Back ends in it.
-    pub covers: u32,
-    /// Back ends attached then.
-    pub attached: u32,
-    /// By metric.
-    pub sums: Vec<(MetricId, i128)>,
-}
-
-impl Totals {
-    /// Takes what came late of the same tick.
-    fn add(&mut self, late: Totals) {
-        self.covers = self.covers.saturating_add(late.covers);
-        self.attached = late.attached;
-        for (metric, more) in late.sums {
-            match self.sums.iter_mut().find(|(of, _)| *of == metric) {
-                Some((_, sum)) => *sum = sum.saturating_add(more),
-                None => self.sums.push((metric, more)),
-            }
-        }
-    }
 }
 
 /// A process that was lost.
@@ -188,10 +164,7 @@ pub struct Overlay {
     /// The last streams that ended with their jobs or were closed, with their last values.
     ended: VecDeque<(StreamId, Asked)>,
     rows: BTreeMap<NodeId, NodeRow>,
-    totals: Totals,
-    /// Of the tick that is coming in, where not all have reported yet. Nobody sees it: a sum of fewer nodes would be a
-    /// counter that goes back.
-    coming: Option<Totals>,
+    totals: totals::Gathering,
     losses: VecDeque<Loss>,
     delays: VecDeque<Delay>,
     up_after: Option<Micros>,
@@ -338,8 +311,7 @@ impl Overlay {
             ending: Vec::new(),
             ended: VecDeque::new(),
             rows: BTreeMap::new(),
-            totals: Totals::default(),
-            coming: None,
+            totals: totals::Gathering::default(),
             losses: VecDeque::new(),
             delays: VecDeque::new(),
             up_after: None,
@@ -428,7 +400,7 @@ impl Overlay {
 
     /// Sums over all nodes.
     pub fn totals(&self) -> &Totals {
-        &self.totals
+        self.totals.shown()
     }
 
     /// Takes a datagram of the overlay.
@@ -653,31 +625,14 @@ impl Overlay {
             _ => None,
         };
         let sums = spec.metrics.iter().zip(accs);
-        let part = Totals {
+        self.totals.take(Totals {
             tick: value.tick,
             covers: value.covers,
             attached: value.attached,
             sums: sums
                 .filter_map(|(metric, acc)| Some((*metric, sum(acc)?)))
                 .collect(),
-        };
-        // Of a tick that was shown already, or that another has followed.
-        let newest = self.coming.as_ref().map_or(0, |coming| coming.tick);
-        if part.tick <= self.totals.tick || part.tick < newest {
-            return;
-        }
-        match &mut self.coming {
-            Some(coming) if coming.tick == part.tick => coming.add(part),
-            coming => {
-                if let Some(last) = coming.replace(part) {
-                    self.totals = last;
-                }
-            }
-        }
-        let is_whole = |coming: &mut Totals| coming.covers >= coming.attached;
-        if let Some(whole) = self.coming.take_if(is_whole) {
-            self.totals = whole;
-        }
+        });
     }
 
     fn lost(&mut self, now: Instant, process: Process) {

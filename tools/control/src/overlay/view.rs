@@ -309,7 +309,7 @@ impl Overlay {
     }
 
     fn totals_view(&self) -> TotalsView {
-        let totals = &self.totals;
+        let totals = self.totals.shown();
         let named = |(metric, sum): &(MetricId, i128)| {
             let (name, scale) = name_of(*metric)?;
             Some((name, *sum as f64 / f64::from(scale)))
