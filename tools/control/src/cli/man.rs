@@ -38,7 +38,7 @@ const FILES: &[(&str, &str)] = &[
   hearth man --of run | man -l -           the page of a command
   hearth man ~/.local/share/man/man1       all pages, where `man hearth-run` finds them")]
 pub struct ManOptions {
-    /// Write a page for each command into this directory, instead of printing one.
+    /// Write a page for each command into this directory, which is made if it is not there, instead of printing one.
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Print the page of this command: run, or "node reset" [default: hearth itself].
@@ -62,6 +62,7 @@ pub struct CompletionsOptions {
 pub fn man(global: &Global, command: Command, options: &ManOptions) -> anyhow::Result<()> {
     let command = built(command);
     if let Some(dir) = &options.dir {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let mut written = Vec::new();
         write_pages(&command, dir, &mut written)?;
         return match global.json {
@@ -104,7 +105,7 @@ fn write_pages(command: &Command, dir: &Path, written: &mut Vec<PathBuf>) -> any
     }
     let path = dir.join(Man::new(command.clone()).get_filename());
     std::fs::write(&path, page(command)?)
-        .with_context(|| format!("cannot write {}; does the directory exist?", path.display()))?;
+        .with_context(|| format!("cannot write {}", path.display()))?;
     written.push(path);
     Ok(())
 }

@@ -142,7 +142,7 @@ enum Command {
     Doctor(doctor::Options),
     /// Start a cluster of QEMU nodes on this machine.
     Up(cluster::UpOptions),
-    /// Stop a cluster of QEMU nodes and remove what it needed.
+    /// Stop a cluster of QEMU nodes and remove what it needed, its jobs, their history and kept output with it.
     Down(cluster::DownOptions),
     /// List the clusters that run here.
     List(cluster::ListOptions),
