@@ -144,9 +144,9 @@ static void thousands(void)
     go_on("after cancelled operations");
     for (int turn = 0; turn < 10; turn++) {
         for (int at = 0; at < AT_ONCE / 2; at++)
-            expect("post", hearth_irecv(room[at], sizeof room[at], previous, (uint32_t)at, &requests[at]), 0);
+            expect("post", hearth_irecv(room[at], sizeof room[at], previous, 100 + (uint32_t)at, &requests[at]), 0);
         for (int at = 0; at < AT_ONCE / 2; at++)
-            expect("post", hearth_isend(room[AT_ONCE / 2 + at], 64, next, (uint32_t)at, &requests[AT_ONCE / 2 + at]), 0);
+            expect("post", hearth_isend(room[AT_ONCE / 2 + at], 64, next, 100 + (uint32_t)at, &requests[AT_ONCE / 2 + at]), 0);
         expect("all", hearth_waitall(AT_ONCE, requests, NULL), 0);
     }
     /* A cancelled barrier and a cancelled exchange end with an error at all others, in a context of their own. */
