@@ -413,16 +413,21 @@ fn moves(cluster: &Cluster) -> Result<()> {
 
 /// Two seconds after the word nothing of the overlay is left on any node, by what each says itself in its heartbeat.
 fn teardown(cluster: &Cluster) -> Result<()> {
-    let before = whole(cluster)?;
+    whole(cluster)?;
     let kept = |view: &Value| -> Option<Vec<u64>> {
         let all = view["kept"].as_array()?.iter();
         all.map(|node| node["kept"].as_u64()).collect()
     };
-    let most = kept(&before).context("nothing is said of what nodes keep")?;
-    ensure!(
-        most.len() == NODES as usize && most.iter().all(|kept| *kept > 0),
-        "a standing tree keeps something on each node: {most:?}"
-    );
+    // Nodes say so with their heartbeats, which may be older than the tree.
+    until(
+        cluster,
+        "a standing tree to keep something on each node",
+        Duration::from_secs(10),
+        |view| {
+            let most = kept(view)?;
+            (most.len() == NODES as usize && most.iter().all(|kept| *kept > 0)).then_some(())
+        },
+    )?;
     let began = Instant::now();
     cluster.hearth(&["overlay", "down"])?.expect_code(0)?;
     let mut left_over = NODES;
