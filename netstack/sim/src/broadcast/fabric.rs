@@ -335,7 +335,7 @@ impl Fabric {
         let control = (self.card_free.len() - 1) as u32;
         let ps_per_byte = 8_000_000_000_000_u64.div_ceil(self.wiring.rate);
         while let Some(level) = self.trunks.get_mut(usize::from(train.passed / 2)) {
-            let is_up = train.passed % 2 == 0;
+            let is_up = train.passed.is_multiple_of(2);
             train.passed += 1;
             let above = |node: u32| {
                 (node != control).then(|| self.topology.switch_above(node, level.level) as usize)
