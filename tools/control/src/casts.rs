@@ -24,7 +24,7 @@
 //! that was cancelled leaves nothing on the nodes that did not hold it before.
 
 pub mod cast;
-mod coming;
+pub mod coming;
 mod ending;
 pub mod figures;
 pub mod files;
@@ -228,6 +228,7 @@ impl Casts {
             began_unix_us: clock::unix_us(),
             patient: order.patient,
             holds_until_us: None,
+            returning: BTreeMap::new(),
             cancelled: None,
         };
         if let What::File { name, .. } = &cast.what {
@@ -431,12 +432,11 @@ impl Casts {
 
     /// When there is something to do without other cause.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let held = self
-            .under_way
-            .values()
-            .filter_map(|cast| cast.holds_until_us);
-        let held = held.min().map(Instant::from_micros);
-        [self.source.poll_timeout(), held]
+        let casts = self.under_way.values();
+        let waits =
+            casts.flat_map(|cast| cast.holds_until_us.iter().chain(cast.returning.values()));
+        let waits = waits.min().copied().map(Instant::from_micros);
+        [self.source.poll_timeout(), waits]
             .into_iter()
             .flatten()
             .min()
@@ -472,6 +472,7 @@ impl Casts {
             self.end_if_settled(now, id);
             self.changed();
         }
+        self.give_up_returning(now);
     }
 
     fn handle(&mut self, now: Instant, event: SourceEvent) {
@@ -531,7 +532,8 @@ impl Casts {
         let Some(cast) = self.under_way.get_mut(&id) else {
             return;
         };
-        let patient = cast.patient && reason == MemberFailure::Lost;
+        let awaited = cast.patient || cast.returning.contains_key(&node);
+        let patient = awaited && reason == MemberFailure::Lost;
         let name = cast.what.name();
         let Some(fate) = cast.nodes.get_mut(&node) else {
             return;

@@ -21,6 +21,7 @@ use crate::api::types::{
     RetainedCounts, UnknownCall, WireCounts,
 };
 use crate::casts::Casts;
+use crate::casts::coming::Departure;
 use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
 use crate::control::{Core, Joined};
 use crate::drops;
@@ -193,6 +194,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 kind: "node-lost",
                 severity: Severity::Error,
                 forgets: reason != LostReason::Silent,
+                returns: reason == LostReason::Rebooted,
             };
             node_gone(core, now, node, &why, gone);
         }
@@ -202,6 +204,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 kind: "node-left",
                 severity: Severity::Info,
                 forgets: true,
+                returns: false,
             };
             node_gone(core, now, node, &why, gone);
         }
@@ -383,13 +386,19 @@ struct Gone {
     severity: Severity,
     /// What it held is gone with it, whatever comes back.
     forgets: bool,
+    /// A new boot of it is joining.
+    returns: bool,
 }
 
 fn node_gone(core: &mut Core, now: Instant, node: NodeId, why: &str, gone: Gone) {
     core.draining.remove(&node.0);
     core.drops.node_gone(node.0, gone.forgets);
     core.ledger.gone(node.0, gone.forgets);
-    core.casts.node_gone(now, node.0, gone.forgets);
+    let departure = Departure {
+        forgets: gone.forgets,
+        returns: gone.returns,
+    };
+    core.casts.node_gone(now, node.0, departure);
     core.events
         .push(Event::new(gone.severity, gone.kind, why).node(node.0));
     core.with_runner(now, |runner, now_us, fabric| {

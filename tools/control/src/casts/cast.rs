@@ -127,6 +127,9 @@ pub struct Cast {
     pub patient: bool,
     /// Microseconds of the control clock until which nodes are waited for before it is announced.
     pub holds_until_us: Option<u64>,
+    /// Nodes that booted again in the middle and have not joined yet: microseconds of the control clock until which they
+    /// are waited for.
+    pub returning: BTreeMap<u32, u64>,
     /// Why it was cancelled.
     pub cancelled: Option<String>,
 }

@@ -15,6 +15,19 @@ use super::order::Outcome;
 use super::{Casts, Up};
 use crate::programs::Hash;
 
+/// So long a cast of a file waits for a node whose new boot has been heard. It has its address by then: what is left is the confirmation of
+/// its session, which takes a few milliseconds, and its repetitions where datagrams are lost.
+const RETURN_PATIENCE_US: u64 = 10_000_000;
+
+/// How a node went out of service, as far as casts care.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Departure {
+    /// What it held is gone.
+    pub forgets: bool,
+    /// A new boot of it is joining.
+    pub returns: bool,
+}
+
 impl Casts {
     /// A node is in service.
     pub fn node_joined(
@@ -37,6 +50,7 @@ impl Casts {
             let Some(fate) = cast.nodes.get_mut(&node) else {
                 continue;
             };
+            cast.returning.remove(&node);
             if holds {
                 if matches!(fate, Fate::Absent | Fate::Failed(_)) {
                     *fate = Fate::Held;
@@ -83,19 +97,51 @@ impl Casts {
         self.changed();
     }
 
-    /// A node is out of service; `forgets`: and what it held is gone.
-    pub fn node_gone(&mut self, now: Instant, node: u32, forgets: bool) {
+    /// A node is out of service. A cast of a file waits for one that booted again in the middle: it gets the rest, also when all
+    /// others have theirs already.
+    pub fn node_gone(&mut self, now: Instant, node: u32, departure: Departure) {
         self.up.remove(&node);
-        self.files.gone(node, forgets);
-        self.source.lost(now, NodeId(node));
+        self.files.gone(node, departure.forgets);
         for cast in self.under_way.values_mut() {
-            if cast.wire.is_none()
-                && let Some(fate @ Fate::Coming) = cast.nodes.get_mut(&node)
-            {
+            let Some(fate @ Fate::Coming) = cast.nodes.get_mut(&node) else {
+                continue;
+            };
+            if cast.wire.is_none() {
                 *fate = Fate::Absent;
             }
+            if departure.returns && cast.what.is_file() {
+                let until = now.as_micros() + RETURN_PATIENCE_US;
+                cast.returning.insert(node, until);
+            }
         }
+        self.source.lost(now, NodeId(node));
         self.changed();
+    }
+
+    /// Casts do not wait longer for nodes that were to come back.
+    pub(super) fn give_up_returning(&mut self, now: Instant) {
+        let now_us = now.as_micros();
+        let casts = self.under_way.values();
+        let due = casts.filter(|cast| cast.returning.values().any(|until| *until <= now_us));
+        let due: Vec<u64> = due.map(|cast| cast.id).collect();
+        for id in due {
+            let Some(cast) = self.under_way.get_mut(&id) else {
+                continue;
+            };
+            let (patient, nodes) = (cast.patient, &mut cast.nodes);
+            cast.returning.retain(|node, until| {
+                let waits = *until > now_us;
+                if let Some(fate @ Fate::Absent) = nodes.get_mut(node)
+                    && !waits
+                    && !patient
+                {
+                    *fate = Fate::Failed("booted again and did not come back".to_string());
+                }
+                waits
+            });
+            self.end_if_settled(now, id);
+            self.changed();
+        }
     }
 
     /// A node has let go of a file.

@@ -63,6 +63,7 @@ impl Casts {
                 began_unix_us: row.began_unix_us,
                 patient: row.patient,
                 holds_until_us: Some(now.as_micros() + RESUME_PATIENCE_US),
+                returning: std::collections::BTreeMap::new(),
                 cancelled: None,
             };
             self.under_way.insert(row.id, cast);

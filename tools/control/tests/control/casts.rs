@@ -286,6 +286,29 @@ fn a_node_that_is_lost_in_the_middle_is_named_and_the_others_finish() {
 }
 
 #[test]
+fn a_node_that_boots_again_in_the_middle_gets_it_also_when_all_others_have_it() {
+    let mut lab = Lab::with_nodes(3);
+    // Over well before the earlier boot has been silent for long enough to let the new one in.
+    let data = file(&lab, "data", "x", 600_000);
+    let child = lab
+        .command(&["cast", &data, "--rate", "4mbit", "--json"])
+        .spawn()
+        .unwrap();
+    lab.eventually("it is under way", |lab| {
+        lab.nodes[2].watch.incomplete.load(Ordering::Relaxed) == 1
+    });
+    lab.nodes[2].stop();
+    let identity = lab.identity(2, 2);
+    lab.nodes[2] = FakeNode::start(identity, lab.address);
+    let (code, out, err) = parts(&finish(child));
+    let info: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &info["state"]), (0, &json!("done")), "{out}{err}");
+    assert_eq!(&info["nodes_done"], &json!("n[0-2]"), "{out}");
+    assert!(lab.has_event("node-lost", "n2"));
+    assert!(lab.nodes.iter().all(|node| files_on(node) == 1));
+}
+
+#[test]
 fn who_sends_damaged_blocks_is_an_event_and_nobody_keeps_them() {
     let lab = Lab::with_nodes(3);
     lab.nodes[1].watch.corrupt.store(true, Ordering::Relaxed);
