@@ -300,6 +300,14 @@ fn a_node_that_boots_again_in_the_middle_gets_it_also_when_all_others_have_it() 
     lab.nodes[2].stop();
     let identity = lab.identity(2, 2);
     lab.nodes[2] = FakeNode::start(identity, lab.address);
+    // Its new boot is heard, and the others are done, before it is in service.
+    lab.nodes[2].watch.deaf.store(true, Ordering::Relaxed);
+    lab.eventually("the cast waits for it alone", |lab| {
+        let listed = lab.json(&["casts"]);
+        let cast = &listed["casts"][0];
+        cast["state"] == "waiting" && cast["nodes_absent"] == "n2" && cast["done"] == 2
+    });
+    lab.nodes[2].watch.deaf.store(false, Ordering::Relaxed);
     let (code, out, err) = parts(&finish(child));
     let info: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &info["state"]), (0, &json!("done")), "{out}{err}");
