@@ -153,6 +153,7 @@ const TESTS: &[Test] = &[
         monitoring::cost,
         " memory=128M clock=instructions",
     ),
+    test("overlay-counters", monitoring::counters_of_jobs),
     test_that("panic", panics, " expects=on purpose"),
     test_that("stack-overflow", overflows, " expects=page fault"),
     test_that(

@@ -14,7 +14,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use kernel_core::retention::WarmTable;
 use netstack::MAX_DATAGRAM;
 use netstack::broadcast::Peer;
-use netstack::ids::{BootEpoch, NodeId};
+use netstack::ids::{BootEpoch, JobId, NodeId, Rank};
 use netstack::overlay::fixed::Fixed;
 use netstack::overlay::message::{Attach, CensusEntry, Hello, Message, Packet, Process, Standing};
 use netstack::overlay::placement::{Layout, Policy, Topology};
@@ -36,7 +36,7 @@ use crate::drivers::nic::FRAME_MAX;
 use crate::monitor::collector::Sources;
 use crate::net::frame::UdpFrame;
 use crate::net::{self, Arrival, Stack};
-use crate::{arch, console, mm};
+use crate::{arch, console, mm, monitor};
 
 const KEY: Key = Key(*b"overlay's ktest!");
 const CONTROL: SocketAddrV4 =
@@ -185,16 +185,7 @@ impl Net {
             }
         }) {}
         if self.overlay.is_due(now) {
-            let mut sources = Sources {
-                endpoint: None,
-                casts: CastVitals::default(),
-                asked_again: (0, 0),
-                warm: &self.warm,
-                card: nic::Counters::default(),
-                stack: net::Counters::default(),
-                job: None,
-                overlay: self.overlay.figures(),
-            };
+            let mut sources = sources(&self.warm, &self.overlay);
             let mut buffer = [0; MAX_DATAGRAM];
             self.overlay
                 .transmit(now, &mut self.stack, &mut buffer, &mut sources);
@@ -303,6 +294,20 @@ impl Net {
     }
 }
 
+/// Where the node's collector looks.
+fn sources<'a>(warm: &'a WarmTable, overlay: &Overlay) -> Sources<'a> {
+    Sources {
+        endpoint: None,
+        casts: CastVitals::default(),
+        asked_again: (0, 0),
+        warm,
+        card: nic::Counters::default(),
+        stack: net::Counters::default(),
+        job: None,
+        overlay: overlay.figures(),
+    }
+}
+
 /// No process between nodes and the front end.
 fn flat() -> Layout {
     Layout {
@@ -367,6 +372,32 @@ pub fn cost() -> Outcome {
     check!(back_end < counts, "a process costs nothing");
     check!(counts <= MOST, "{counts} instructions a second");
     check!(held <= MAX_CP_BYTES as u64, "{held} bytes held");
+    Ok(())
+}
+
+/// What a program has counted is not the next one's, also where the node hears of the end of one job and the begin of the
+/// next in one turn.
+pub fn counters_of_jobs() -> Outcome {
+    let mut net = Net::new(0);
+    let first = MetricId(MetricId::FIRST_PROGRAM);
+    let shown = |net: &Net| sources(&net.warm, &net.overlay).read(first);
+    let job = |number: u64| Some((JobId(number), Rank(0)));
+    net.overlay.set_job(job(1));
+    net.turn();
+    check!(monitor::set_counter(0, 42), "there is no counter 0");
+    net.turn();
+    check!(shown(&net) == Some(42), "job 1 shows {:?}", shown(&net));
+    net.overlay.set_job(None);
+    net.overlay.set_job(job(2));
+    net.turn();
+    check!(shown(&net).is_none(), "job 2 shows {:?}", shown(&net));
+    monitor::set_counter(0, 7);
+    // That it is silent is no news of another job.
+    net.overlay.set_quiet();
+    net.turn();
+    check!(shown(&net) == Some(7), "job 2 shows {:?}", shown(&net));
+    net.overlay.leave();
+    check!(shown(&net).is_none(), "without a job {:?}", shown(&net));
     Ok(())
 }
 

@@ -16,8 +16,9 @@ use super::node::Collector;
 use super::section::{self, Row};
 use super::stream::{MAX_STREAMS, Scope, StreamId, StreamSpec};
 use super::uplink::{Io, Uplink};
+use super::{STAGGER, STAGGERS_A_HOLD};
 use crate::ids::{JobId, NodeId};
-use crate::time::Instant;
+use crate::time::{Instant, Micros};
 
 /// Metrics of one kind of auxiliary service process.
 const AUXILIARY_METRICS: u16 = 256;
@@ -84,6 +85,15 @@ impl BackEnd {
     /// The node has this job already.
     pub fn adopt_job(&mut self, job: Option<JobId>, quiet: bool) {
         (self.job, self.quiet) = (job, quiet);
+    }
+
+    /// How long after the begin of a tick this back end acts on it: the same for all streams, so that they share an
+    /// interrupt of a program that computes.
+    fn stagger(&self) -> u64 {
+        let specs = self.streams.iter().flat_map(|stream| &stream.spec);
+        let hold = specs.map(|spec| spec.hold.0 / STAGGERS_A_HOLD).min();
+        let round = hold.map_or(STAGGER, |hold| STAGGER.min(Micros(hold)));
+        self.uplink.turn(round).0
     }
 
     /// Number of streams that are open.
@@ -157,10 +167,9 @@ impl BackEnd {
         if self.quiet || self.taken_at.is_some() {
             return;
         }
-        let stagger = if now_or_never {
-            0
-        } else {
-            self.uplink.stagger().0
+        let stagger = match now_or_never {
+            true => 0,
+            false => self.stagger(),
         };
         for at in 0..self.streams.len() {
             let stream = &mut self.streams[at];
@@ -179,12 +188,12 @@ impl BackEnd {
             if tick < stream.next {
                 continue;
             }
-            // A stream that was just heard of begins with the next whole tick.
-            let first = stream.next == 0;
-            stream.next = tick + 1;
-            if first && !now_or_never {
+            // A stream that was just heard of begins with the next whole tick, whenever this node's turn is.
+            if stream.next == 0 && !now_or_never {
+                stream.next = overlay / period + 1;
                 continue;
             }
+            stream.next = tick + 1;
             let begin = tick.saturating_mul(period);
             self.lag_us = overlay.saturating_sub(begin).min(u64::from(u32::MAX)) as u32;
             let (node, id) = (self.node, stream.id);
@@ -266,7 +275,7 @@ impl BackEnd {
         }
         let clock = &self.uplink.clock;
         let overlay = clock.overlay(after)?;
-        let stagger = self.uplink.stagger().0;
+        let stagger = self.stagger();
         let specs = self.streams.iter().filter_map(|stream| {
             let spec = stream.spec.as_ref()?;
             let takes_part = spec.scope.includes(self.node, self.job);
@@ -290,7 +299,7 @@ impl BackEnd {
         if self.quiet || self.taken_at.is_some() {
             return at;
         }
-        let stagger = self.uplink.stagger().0;
+        let stagger = self.stagger();
         for stream in &self.streams {
             let Some(spec) = &stream.spec else {
                 continue;

@@ -97,6 +97,7 @@ impl Cp {
             Message::AttachAck(ack) => {
                 if let Told::Attached = self.uplink.attach_ack(io, process, ack) {
                     self.renew_kin(&[]);
+                    self.hub.shift = self.uplink.shift_below();
                     let own = Candidate {
                         process: self.hub.me(),
                         peer: io.me,

@@ -161,8 +161,8 @@ pub struct AttachAck {
     pub answer: AttachAnswer,
     /// The child's place among the children, from 0.
     pub index: u16,
-    /// Places there are.
-    pub places: u16,
+    /// Where the turns of the parent's children begin, in 65,536ths of a round.
+    pub shift: u16,
     /// The `time` of the ATTACH.
     pub echo: u64,
     /// The overlay's clock, in microseconds.

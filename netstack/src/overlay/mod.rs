@@ -99,8 +99,11 @@ const RETRY_SLOWEST: Micros = Micros::from_secs(2);
 const LINGER: Micros = Micros::from_millis(500);
 /// How long a process waits for the processes below it to be down.
 const TAKE_DOWN_PATIENCE: Micros = Micros::from_millis(1_200);
-/// Time over which the children of one parent spread a tick's reports.
-pub const STAGGER: Micros = Micros::from_millis(2);
+/// Time over which the back ends of a tree spread their work for a tick, at most: none waits for another's on the wire, in
+/// a parent, or for a processor that emulates several of them.
+pub const STAGGER: Micros = Micros::from_millis(10);
+/// Shortest hold of the streams that are open, in staggers: most of the hold is left for what is late.
+const STAGGERS_A_HOLD: u64 = 5;
 
 const _: () = assert!(TAKE_DOWN_PATIENCE.0 + LINGER.0 < 2_000_000);
 const _: () =

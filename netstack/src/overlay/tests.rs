@@ -232,7 +232,7 @@ fn nodes_form_a_tree_and_their_sum_arrives() {
         );
         assert_eq!(accs[1].count, 10, "odd nodes do not have it");
         let late = value.at.as_micros() - value.tick * 1_000_000;
-        assert!(late < 10_000, "{late} us after the tick's begin");
+        assert!(late < STAGGER.0 + 1_000, "{late} us after the tick's begin");
     }
     assert!((3..=4).contains(&net.ticks(sum).len()));
     let nodes: Vec<u32> = (net.ticks(rows).iter())
@@ -246,6 +246,50 @@ fn nodes_form_a_tree_and_their_sum_arrives() {
     assert!((0..20).all(|node| nodes.contains(&node)));
     let books = net.front.books();
     assert_eq!(books.lost(), 0, "{books:?}");
+}
+
+/// When the sixteen nodes of a tree with four leaves read their values of a tick, from its begin on, in order.
+fn turns(net: &mut Net, spec: StreamSpec) -> Vec<u64> {
+    let period = spec.period.0;
+    let stream = net.open(spec);
+    net.run(4_000_000);
+    let ticks = net.ticks(stream);
+    // One that is over by now.
+    let wanted = ticks.last().unwrap().tick - 1;
+    let tick = ticks.iter().filter(|value| value.tick == wanted);
+    let rows = tick.flat_map(|value| match &value.values {
+        TickBody::Rows(rows) => rows.clone(),
+        TickBody::Reduced(_) => panic!("rows"),
+    });
+    // All clocks are one here.
+    let mut turns: Vec<u64> = rows.map(|row| row.node_time_us % period).collect();
+    turns.sort_unstable();
+    turns
+}
+
+#[test]
+fn back_ends_take_turns_whoever_their_parent_is() {
+    let mut net = Net::built(16);
+    let slow = turns(&mut net, second(&[1], Filter::Concat));
+    assert_eq!(slow.len(), 16);
+    assert!(slow[15] <= STAGGER.0, "{slow:?}");
+    assert!(slow[15] - slow[0] > STAGGER.0 * 7 / 10, "{slow:?}");
+    // In any sixteenth of the round no more than two of sixteen.
+    let crowd = |from: u64| {
+        let round = from..from + STAGGER.0 / 16;
+        slow.iter().filter(|at| round.contains(at)).count()
+    };
+    assert!(slow.iter().all(|from| crowd(*from) <= 2), "{slow:?}");
+    // Where the hold is short, turns are.
+    let period = Micros::from_millis(10);
+    let quick = StreamSpec {
+        period,
+        hold: period,
+        ..second(&[1], Filter::Concat)
+    };
+    let quick = turns(&mut net, quick);
+    assert_eq!(quick.len(), 16);
+    assert!(quick[15] <= period.0 / STAGGERS_A_HOLD, "{quick:?}");
 }
 
 #[test]
@@ -323,8 +367,11 @@ fn taken_down_nothing_is_left() {
     assert_eq!(net.front.status().back_ends, 20);
     // What a link of this tree loses is counted as that, whatever links of the same number the last tree had.
     for _ in 0..2 {
-        net.run(1_000_000 - net.now % 1_000_000 + 40);
-        net.flights.clear();
+        net.run(1_000_000 - net.now % 1_000_000);
+        for _ in 0..=STAGGER.0 / 40 {
+            net.run(40);
+            net.flights.clear();
+        }
     }
     net.run(1_000_000);
     net.front.take_down(Instant::from_micros(net.now));
@@ -427,7 +474,7 @@ fn a_leaf_of_quiet_nodes_is_not_waited_for() {
     for value in &ticks[mark..] {
         let late = value.at.as_micros() - value.tick * 1_000_000;
         assert_eq!((value.covers, value.attached), (20 - quiet, 20 - quiet));
-        assert!(late < 10_000, "{late} us after the tick's begin");
+        assert!(late < STAGGER.0 + 1_000, "{late} us after the tick's begin");
     }
 }
 

@@ -25,9 +25,7 @@ use super::outbox::Outbox;
 use super::room::{CENSUS_BYTES, MAX_CENSUS, MAX_PENDING, PENDING_BYTES};
 use super::section::Encoded;
 use super::wire::SECTIONS_ROOM;
-use super::{
-    ASK_AGAIN, ASKS_LEAST, BEAT_EVERY, BEAT_LATE, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST, STAGGER,
-};
+use super::{ASK_AGAIN, ASKS_LEAST, BEAT_EVERY, BEAT_LATE, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST};
 use crate::backoff::Backoff;
 use crate::broadcast::Peer;
 use crate::ids::BootEpoch;
@@ -42,6 +40,13 @@ const CENSUS_AGAIN: Micros = Micros::from_millis(20);
 const CENSUS_SLOWEST: Micros = Micros::from_millis(500);
 /// How soon a parent hears that the number of processes below has changed: those of one moment together.
 const TELL_WITHIN: Micros = Micros::from_millis(5);
+
+/// The golden ratio and the reciprocal of the plastic number as fractions of 65,536. The multiples of either, without
+/// their whole part, lie evenly in a round however many there are, so nobody needs to know that.
+///
+/// Source: Knuth, The Art of Computer Programming 3, section 6.4, theorem S (three distances).
+const TURN_OF_CHILD: u16 = 40_503;
+const TURN_OF_PARENT: u16 = 49_471;
 
 const ATTACHING: Backoff = Backoff::new(RETRY_FIRST, RETRY_SLOWEST);
 const CENSUS: Backoff = Backoff::new(CENSUS_AGAIN, CENSUS_SLOWEST);
@@ -84,8 +89,10 @@ impl Io<'_> {
 struct Link {
     parent: Candidate,
     number: u32,
-    /// Place among the parent's children, and how many places there are.
-    place: (u16, u16),
+    /// Place among the parent's children.
+    index: u16,
+    /// Where the turns of the parent's children begin, in 65,536ths of a round.
+    shift: u16,
     heard_at: Instant,
     ask_at: Instant,
     /// When values went to it last.
@@ -195,14 +202,24 @@ impl Uplink {
         }
     }
 
-    /// Share of the stagger that lies before this process's turn.
-    pub fn stagger(&self) -> Micros {
+    /// This process's turn within `round`, over which the back ends of a tree spread what they send.
+    pub fn turn(&self, round: Micros) -> Micros {
+        let State::Up(link) = &self.state else {
+            return Micros::ZERO;
+        };
+        let turn = link
+            .shift
+            .wrapping_add(link.index.wrapping_mul(TURN_OF_CHILD));
+        Micros(round.0.saturating_mul(turn.into()) >> 16)
+    }
+
+    /// Where the turns of its own children begin: elsewhere than those of its siblings' children.
+    pub fn shift_below(&self) -> u16 {
         match &self.state {
-            State::Up(link) => {
-                let (index, places) = link.place;
-                Micros(STAGGER.0 * u64::from(index) / u64::from(places.max(1)))
-            }
-            _ => Micros::ZERO,
+            State::Up(link) => link
+                .shift
+                .wrapping_add(link.index.wrapping_mul(TURN_OF_PARENT)),
+            _ => 0,
         }
     }
 
@@ -497,7 +514,8 @@ impl Uplink {
         self.state = State::Up(Link {
             parent: to,
             number: ack.link,
-            place: (ack.index, ack.places),
+            index: ack.index,
+            shift: ack.shift,
             heard_at: io.now,
             ask_at: io.now + io.rng.jitter(BEAT_EVERY),
             values_at: None,

@@ -153,7 +153,7 @@ fn emit_message(message: &Message, writer: &mut Writer<'_>) {
             });
             writer
                 .u16(ack.index)
-                .u16(ack.places)
+                .u16(ack.shift)
                 .u64(ack.echo)
                 .u64(ack.overlay);
             emit_candidates(&ack.kin, writer);
@@ -433,7 +433,7 @@ fn parse_attach_ack(reader: &mut Reader<'_>) -> Result<AttachAck, Error> {
             _ => return Err(Error::BadValue),
         },
         index: reader.u16()?,
-        places: reader.u16()?,
+        shift: reader.u16()?,
         echo: reader.u64()?,
         overlay: reader.u64()?,
         kin: parse_candidates(reader)?,

@@ -14,26 +14,27 @@ use crate::time::{Instant, Micros};
 const AGAIN: Micros = Micros::from_millis(40);
 /// How long a process waits for those below it, for each level.
 const PATIENCE: Micros = Micros::from_millis(350);
-/// How long a process stays whose parent does not ask again.
-const GIVE_UP: Micros = Micros::from_secs(2);
+/// How long a process stays at most whose parent does not ask again.
+const GIVE_UP: Micros = Micros::from_millis(1_900);
 
 /// How far it is.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::overlay) struct Leaving {
-    since: Instant,
     again_at: Instant,
     /// All children are down, or were given up.
     pub below_down: bool,
     /// When the last word of it was heard, once it has answered.
     answered_at: Option<Instant>,
     deadline: Instant,
+    /// When it ends though its parent never asked for its answer: the parent has waited as long as it does.
+    give_up_at: Instant,
 }
 
 impl Leaving {
     pub fn deadline(&self) -> Instant {
         match (self.below_down, self.answered_at) {
             (_, Some(at)) => at + LINGER,
-            (true, None) => self.since + GIVE_UP,
+            (true, None) => self.give_up_at,
             (false, None) => self.again_at.min(self.deadline),
         }
     }
@@ -43,17 +44,12 @@ impl Leaving {
         let answered = self
             .answered_at
             .is_some_and(|at| now.saturating_since(at) >= LINGER);
-        answered || self.elapsed(now) >= GIVE_UP
+        answered || self.give_up_at <= now
     }
 
     /// Notes that the answer was sent.
     pub fn answered(&mut self, now: Instant) {
         self.answered_at = Some(now);
-    }
-
-    /// Microseconds since it began.
-    fn elapsed(&self, now: Instant) -> Micros {
-        now.saturating_since(self.since)
     }
 }
 
@@ -62,12 +58,14 @@ impl Hub {
     pub fn take_down(&mut self, io: &mut Io<'_>) {
         if self.leaving.is_none() {
             self.transfers.clear();
+            let height = u64::from(self.height);
+            let patience = |levels| PATIENCE.saturating_mul(levels);
             self.leaving = Some(Leaving {
-                since: io.now,
                 again_at: io.now,
                 below_down: false,
                 answered_at: None,
-                deadline: io.now + PATIENCE.saturating_mul(self.height.into()),
+                deadline: io.now + patience(height),
+                give_up_at: io.now + GIVE_UP.min(patience(height + 1) + LINGER),
             });
         }
     }

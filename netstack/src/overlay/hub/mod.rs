@@ -34,6 +34,8 @@ use crate::wire::field::Reader;
 mod building;
 mod leaving;
 mod reducing;
+#[cfg(test)]
+mod tests;
 
 pub(super) use building::Transfer;
 pub(super) use leaving::Leaving;
@@ -214,6 +216,8 @@ pub(super) struct Hub {
     streams: Vec<Stream>,
     /// Bytes of open ticks and of what is to be passed on.
     held: usize,
+    /// Where the children's turns begin, in 65,536ths of a round.
+    pub shift: u16,
     /// Where children go when this process is lost.
     pub kin: Vec<Candidate>,
     next_census: Instant,
@@ -248,6 +252,7 @@ impl Hub {
             places: Marks::default(),
             transfers: Vec::new(),
             streams: Vec::new(),
+            shift: 0,
             kin: Vec::new(),
             next_census: io.now + io.rng.jitter(CENSUS_EVERY),
             acted_at: io.now,
@@ -359,7 +364,7 @@ impl Hub {
             link: attach.link,
             answer,
             index: child.map_or(0, |child| child.index),
-            places: self.room.children.min(super::MAX_CHILDREN) as u16,
+            shift: self.shift,
             echo: attach.time,
             overlay: clock.overlay(io.now).unwrap_or(0),
             kin: child.map_or_else(Vec::new, |_| self.kin.clone()),

@@ -166,12 +166,12 @@ fn message() -> impl Strategy<Value = Message> {
                     AttachAnswer::Loose,
                     AttachAnswer::Gone,
                 ];
-                let (link, index, places, echo, overlay) = numbers;
+                let (link, index, shift, echo, overlay) = numbers;
                 Message::AttachAck(AttachAck {
                     link,
                     answer: answers[answer],
                     index,
-                    places,
+                    shift,
                     echo,
                     overlay,
                     kin,
@@ -364,7 +364,7 @@ fn payloads_are_as_long_as_documented() {
         link: 1,
         answer: AttachAnswer::Taken,
         index: 0,
-        places: 1,
+        shift: 1,
         echo: 0,
         overlay: 0,
         kin: Vec::new(),
