@@ -46,6 +46,7 @@ export class Chart {
   /** The nodes' list has changed. */
   async load() {
     const turn = (this.loading += 1);
+    const began = performance.now();
     const { from, to } = this.app.range();
     const query = new URLSearchParams({ metric: this.app.metric.name, from, to, points: 1000 });
     if (this.nodes !== null) query.set("nodes", this.nodes);
@@ -64,6 +65,14 @@ export class Chart {
     this.nodesNow = answer.nodes.at(-1) ?? 0;
     this.gaps();
     this.draw();
+    // What it took until the line could be seen, and how long the page has been open.
+    requestAnimationFrame((now) => {
+      const shown = document.body.dataset;
+      shown.chartMs = (now - began).toFixed(1);
+      shown.chartAtMs = now.toFixed(1);
+      shown.chartPoints = String(seconds.length);
+      shown.charts = String(Number(shown.charts || 0) + 1);
+    });
   }
 
   /** Breaks the lines where nothing was measured. */

@@ -8,6 +8,7 @@ mod ends;
 mod fake_memory;
 mod fake_node;
 mod hosted;
+mod hour;
 mod kills;
 mod lab;
 mod nodes;

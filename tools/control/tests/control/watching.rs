@@ -181,15 +181,15 @@ fn the_page_follows_a_cluster_and_outlives_its_control_node() {
 }
 
 /// A feed without control: 1,024 nodes on 64 leaf switches.
-struct Feed {
-    address: std::net::SocketAddr,
+pub struct Feed {
+    pub address: std::net::SocketAddr,
     monitor: Arc<Monitor>,
     _runtime: tokio::runtime::Runtime,
     _dir: tempfile::TempDir,
 }
 
-fn feed(nodes: u32) -> Feed {
-    let dir = tempfile::tempdir().unwrap();
+/// One whose files are in `dir`, with what is there already.
+pub fn feed(nodes: u32, dir: tempfile::TempDir) -> Feed {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let monitor = Monitor::new(Setup {
         dir: Some(dir.path().to_path_buf()),
@@ -304,7 +304,7 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
 #[test]
 #[ignore = "needs Chromium"]
 fn a_thousand_nodes_are_drawn_in_time_and_names_stay_text() {
-    let feed = feed(1_024);
+    let feed = feed(1_024, tempfile::tempdir().unwrap());
     let mut browser = Browser::start();
     browser.look(1280, 1000, "light");
     browser.open(&format!("http://{}/", feed.address));
@@ -490,7 +490,7 @@ fn downloads_that_stall_are_in_no_question_s_way() {
 
 #[test]
 fn a_stream_that_falls_behind_gets_a_new_snapshot() {
-    let feed = feed(64);
+    let feed = feed(64, tempfile::tempdir().unwrap());
     let mut stream = TcpStream::connect(feed.address).unwrap();
     write!(
         stream,

@@ -14,6 +14,7 @@ mod boot;
 mod broadcast;
 mod call;
 mod cluster;
+mod control_test;
 mod exchange;
 mod launch;
 mod links;

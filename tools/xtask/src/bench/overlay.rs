@@ -2,8 +2,9 @@
 //!
 //! | case | measured by |
 //! |---|---|
-//! | `qemu-16/...`, `page/...` | [`machines`]: end-to-end scenarios on real kernels, which print what they measure |
+//! | `qemu-16/...`, `page/bundle` | [`machines`]: end-to-end scenarios on real kernels, which print what they measure |
 //! | `kernel/1hz-32` | [`kernel`]: a test of the kernel's under a clock that counts instructions |
+//! | `page/1024x32` | [`page`]: the page in a browser, on an hour in the store |
 //! | `sim-16384/...` | [`sim`]: the simulator |
 //! | `store/...` | [`store`]: `monitor-bench` of `hearth-monitor`, in CPU time of its own process |
 //!
@@ -11,6 +12,7 @@
 
 mod kernel;
 mod machines;
+mod page;
 mod sim;
 mod store;
 
@@ -23,6 +25,7 @@ use crate::workspace::Workspace;
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     kernel::run(workspace, report)?;
     store::run(workspace, report)?;
+    page::run(workspace, report)?;
     sim::run(workspace, report)?;
     machines::run(workspace, report)
 }
