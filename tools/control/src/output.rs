@@ -5,7 +5,7 @@
 //!
 //! Invariants: bytes of one rank and stream come out in order and complete; with more than one
 //! rank a line is never cut by another rank's, unless it is longer than [`LINE_MAX_BYTES`]; a last
-//! line without an end stays without one when it is alone and gets one when labelled.
+//! line without an end stays without one, so that as many bytes come out as went in, unless it is labelled.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -104,9 +104,8 @@ impl<O: Write, E: Write> Printer<O, E> {
     /// When standard output or standard error cannot be written.
     pub fn finish(&mut self) -> io::Result<()> {
         let left = std::mem::take(&mut self.partial);
-        let several = left.len() > 1 || self.label;
         for ((rank, fd), mut line) in left {
-            if several {
+            if self.label {
                 line.push(b'\n');
             }
             self.line(rank, fd, &line)?;
@@ -186,10 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_kept_as_it_is() {
+    fn last_lines_are_kept_as_they_are() {
         assert_eq!(printed(false, 1, &[(0, 1, b"no end")]).0, "no end");
         assert_eq!(printed(false, 2, &[(0, 1, b"no end")]).0, "no end");
-        assert_eq!(printed(false, 2, &[(0, 1, b"a"), (1, 1, b"b")]).0, "a\nb\n");
+        assert_eq!(printed(false, 2, &[(0, 1, b"a"), (1, 1, b"b")]).0, "ab");
+        let pieces: [(u32, u32, &[u8]); 2] = [(0, 1, b"a"), (1, 1, b"b")];
+        assert_eq!(printed(true, 2, &pieces).0, "0: a\n1: b\n");
         assert_eq!(printed(true, 2, &[(0, 1, b"no end")]).0, "0: no end\n");
     }
 

@@ -113,8 +113,14 @@ pub async fn submit(
         SubmitError::UnknownDependency(_) | SubmitError::FailedDependency { .. } => {
             Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-dependency", error)
         }
-        SubmitError::UnknownNodes(_) | SubmitError::TooMany { .. } => {
+        SubmitError::UnknownNodes(_)
+        | SubmitError::TooMany { .. }
+        | SubmitError::NoPlaces { .. } => {
             Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "no-such-nodes", error)
+        }
+        // The request makes sense, and the configuration does not allow it.
+        SubmitError::UserNodes { .. } | SubmitError::NothingKept => {
+            Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "not-allowed", error)
         }
         error => Refusal::bad_request(error),
     })?;
@@ -238,6 +244,10 @@ pub struct OutputQuery {
     /// Of a job that goes on over a restart of the control node: for ranks the last `call` of their output that
     /// has arrived, as in `0:17,3:4`.
     received: Option<String>,
+    /// Of a batch job: leave out so many frames from its beginning, those that came before a connection broke; pings
+    /// are not counted.
+    #[serde(default)]
+    skip: u64,
 }
 
 impl OutputQuery {
@@ -275,7 +285,7 @@ pub async fn output(
         .with_runner(|runner, now_us, fabric| runner.attach_behind(now_us, fabric, id, received));
     let reader = match attached {
         Ok(reader) => OutputReader::Live(reader),
-        Err(error) => kept_output(&api, error, id, query.follow).await?,
+        Err(error) => kept_output(&api, error, id, &query).await?,
     };
     let stream = futures_util::stream::unfold(Some(reader), |reader| async move {
         let mut reader = reader?;
@@ -295,13 +305,16 @@ async fn kept_output(
     api: &Api,
     error: JobError,
     id: u64,
-    follow: bool,
+    query: &OutputQuery,
 ) -> Result<OutputReader, Refusal> {
     let job = past::find(api, id).await?;
     if !job.batch {
         return Err(job_refusal(error));
     }
-    let reader = api.shared.outputs.reader(id);
+    let mut reader = api.shared.outputs.reader(id);
+    if let Some(reader) = &mut reader {
+        reader.skip(query.skip);
+    }
     // A job that has written nothing has no file, which is not one that went.
     let is_silent = job
         .output
@@ -314,7 +327,7 @@ async fn kept_output(
     }
     Ok(OutputReader::Kept {
         reader,
-        follow,
+        follow: query.follow,
         api: api.clone(),
         job: Some(id),
     })

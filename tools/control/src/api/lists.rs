@@ -73,6 +73,10 @@ pub async fn nodes(State(api): State<Api>) -> Json<Vec<NodeInfo>> {
     }
     for info in list.values_mut() {
         info.drained = core.runner.drained(info.node).cloned();
+        if info.state == NodeState::Absent && core.runner.awaits(info.node) {
+            info.state = NodeState::Awaited;
+            info.job = core.runner.job_of(info.node);
+        }
     }
     Json(list.into_values().collect())
 }

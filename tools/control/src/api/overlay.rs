@@ -117,7 +117,7 @@ pub async fn close(State(api): State<Api>, Path(stream): Path<u16>) -> Result<Js
         false => Err(Refusal::new(
             StatusCode::NOT_FOUND,
             "no-such-stream",
-            "nobody asked for a stream of this number; GET /v1/overlay lists them",
+            "nobody asked for a stream of this number; `hearth overlay` lists them",
         )),
     }
 }

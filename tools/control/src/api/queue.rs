@@ -71,12 +71,21 @@ impl Wanted {
     }
 }
 
-/// The state that a word or Slurm's short form of it means.
+/// Slurm's words for states that have others here.
+const SLURM: [(&str, JobState); 4] = [
+    ("configuring", JobState::Starting),
+    ("completing", JobState::Ending),
+    ("timeout", JobState::TimeLimit),
+    ("node-fail", JobState::NodeLost),
+];
+
+/// The state that a word means, which may be Slurm's, or short.
 fn state_of(word: &str) -> Result<JobState, Refusal> {
-    let lower = word.to_ascii_lowercase();
+    let lower = word.to_ascii_lowercase().replace('_', "-");
     let mut all = JobState::ALL.into_iter();
     let found = all.find(|state| state.word() == lower || state.short() == word);
-    found.ok_or_else(|| {
+    let slurms = || SLURM.into_iter().find(|(known, _)| *known == lower);
+    found.or_else(|| Some(slurms()?.1)).ok_or_else(|| {
         let words: Vec<&str> = JobState::ALL.iter().map(|state| state.word()).collect();
         Refusal::bad_request(format!(
             "{word:?} is not a state of a job; states are {}",
@@ -201,5 +210,21 @@ mod tests {
         assert!(!has(None, None, Some("solv")));
         let error = Wanted::new(Some("walking"), None, None).unwrap_err();
         assert_eq!(error.code(), "bad-request");
+    }
+
+    #[test]
+    fn states_are_named_as_here_or_as_slurm_names_them() {
+        for (word, state) in [
+            ("running", JobState::Running),
+            ("PD", JobState::Pending),
+            ("time-limit", JobState::TimeLimit),
+            ("TIMEOUT", JobState::TimeLimit),
+            ("TO", JobState::TimeLimit),
+            ("node_fail", JobState::NodeLost),
+            ("COMPLETING", JobState::Ending),
+        ] {
+            assert_eq!(state_of(word).unwrap(), state, "{word}");
+        }
+        assert_eq!(state_of("nonsense").unwrap_err().code(), "bad-request");
     }
 }

@@ -47,6 +47,8 @@ pub enum NodeState {
     /// Known, but has not joined since control started.
     #[default]
     Absent,
+    /// The same while control has just started: what was in service before is heard again within seconds.
+    Awaited,
     /// Joined, and is not heard of any more.
     Lost,
     /// Took its leave.
@@ -60,6 +62,7 @@ impl NodeState {
             NodeState::Idle => "idle",
             NodeState::Busy => "busy",
             NodeState::Absent => "absent",
+            NodeState::Awaited => "awaited",
             NodeState::Lost => "lost",
             NodeState::Left => "left",
         }

@@ -155,9 +155,9 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
     }
     let joined = if wait { "joined" } else { "switched on" };
     print_text(&format!(
-        "cluster {}: {} nodes {joined} after {:.1} s; HTTP API at http://{}\n",
+        "cluster {}: {} {joined} after {:.1} s; HTTP API at http://{}\n",
         spec.name,
-        spec.nodes,
+        table::count(spec.nodes, "node"),
         began.elapsed().as_secs_f64(),
         record.http
     ))

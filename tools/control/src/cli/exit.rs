@@ -3,6 +3,10 @@
 //!
 //! Key constant: [`TABLE`].
 
+use crate::client::RequestError;
+use crate::paths::FindError;
+use crate::{hosted, hostlist};
+
 /// Done.
 pub const DONE: u8 = 0;
 /// A part of what was asked for was not done.
@@ -21,6 +25,29 @@ pub const BAD_PROGRAM: u8 = 126;
 pub const NO_PROGRAM: u8 = 127;
 /// Cancelled before any rank said how it ended (128 + SIGINT).
 pub const CANCELLED: u8 = 130;
+
+/// Something on the command line that only the command itself can tell to be wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// The status of a command that failed: that of the command line where a value on it makes no sense, whoever found that
+/// out.
+pub fn of_error(error: &anyhow::Error) -> u8 {
+    let is_usage = |cause: &(dyn std::error::Error + 'static)| {
+        let refused = cause.downcast_ref::<RequestError>();
+        refused.and_then(RequestError::code) == Some("bad-request")
+            || cause.is::<Usage>()
+            || cause.is::<hostlist::ParseError>()
+            || cause.is::<hosted::BadName>()
+            || matches!(cause.downcast_ref(), Some(FindError::BadName(_)))
+            || matches!(cause.downcast_ref(), Some(hearth_qemu::Error::Spec(_)))
+    };
+    match error.chain().any(is_usage) {
+        true => USAGE,
+        false => CONTROL,
+    }
+}
 
 /// Status and meaning.
 pub const TABLE: &[(u8, &str)] = &[
@@ -59,7 +86,27 @@ pub fn of_a_job() -> String {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::Context;
+
     use super::*;
+    use crate::api::types::ErrorBody;
+
+    #[test]
+    fn a_value_that_makes_no_sense_is_a_mistake_of_the_command_line() {
+        let refused = |code: &str| {
+            let body = ErrorBody {
+                code: code.to_string(),
+                error: "no".to_string(),
+            };
+            anyhow::Error::from(RequestError::Refused(body))
+        };
+        assert_eq!(of_error(&refused("bad-request")), USAGE);
+        assert_eq!(of_error(&refused("no-such-nodes")), CONTROL);
+        let list = hostlist::parse("nosuch").context("--nodes").unwrap_err();
+        assert_eq!(of_error(&list), USAGE);
+        assert_eq!(of_error(&Usage("no".to_string()).into()), USAGE);
+        assert_eq!(of_error(&anyhow::anyhow!("no")), CONTROL);
+    }
 
     #[test]
     fn the_manual_has_this_table() {

@@ -159,13 +159,14 @@ fn report_sent(
 ) -> anyhow::Result<ExitCode> {
     let object = &sender.described.object;
     let limit_us = figures::limit_us(object.bytes, options.rate.bytes_per_second());
-    let ratio = us as f64 / limit_us.max(1) as f64;
     let done = sender
         .receivers
         .iter()
         .filter(|(_, fate)| *fate == Fate::Done)
         .count();
     let all = sender.receivers.len();
+    // Of what nobody has there is none.
+    let ratio = (done > 0).then(|| us as f64 / limit_us.max(1) as f64);
     if global.json {
         let receivers: Vec<serde_json::Value> = sender
             .receivers
@@ -212,10 +213,12 @@ fn report_sent(
                 "{who} sent {blocks} damaged blocks; test its memory"
             ));
         }
-        output::say_line(format_args!(
-            "{done} of {all} receivers have it: {}",
-            figures::line(object.bytes, us, limit_us)
-        ));
+        // Where nobody has it there is nothing that took a time.
+        let figures = match done {
+            0 => String::new(),
+            _ => format!(": {}", figures::line(object.bytes, us, limit_us)),
+        };
+        output::say_line(format_args!("{done} of {all} receivers have it{figures}"));
     }
     Ok(match sender.ends {
         _ if done == all => ExitCode::SUCCESS,

@@ -78,6 +78,20 @@ pub struct JobOptions {
     /// Leave checking the program to the nodes (for tests of the nodes).
     #[arg(long, hide = true)]
     no_precheck: bool,
+    /// Slurm's number of nodes: refused with what to write instead.
+    #[arg(short = 'N', hide = true, value_name = "NODES", value_parser = as_ranks)]
+    slurm_nodes: Option<u32>,
+    /// Slurm's dependencies: refused in the same way.
+    #[arg(short = 'd', long = "dependency", hide = true, value_name = "LIST", value_parser = as_after)]
+    slurm_dependency: Option<u32>,
+}
+
+fn as_ranks(_: &str) -> Result<u32, &'static str> {
+    Err("a node has one rank; write -n N for N nodes, or --nodes LIST to name them")
+}
+
+fn as_after(_: &str) -> Result<u32, &'static str> {
+    Err("write --after JOBS for afterany, or --after-ok JOBS for afterok")
 }
 
 /// What tells a node that its job wants silence (docs/abi.md).
@@ -176,6 +190,9 @@ impl JobOptions {
             load: self.load.or(script.load),
             with: [script.with, self.with].concat(),
             no_precheck: self.no_precheck || script.no_precheck,
+            // Neither is ever taken.
+            slurm_nodes: None,
+            slurm_dependency: None,
         }
     }
 

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{Global, block_on, print_json, print_text, table};
 use crate::api::PAGE_MAX;
-use crate::api::types::{BootTimeline, JobInfo, NodeInfo, Status};
+use crate::api::types::{BootTimeline, JobInfo, NodeInfo, NodeState, Status};
 use crate::client::{Client, RequestError};
 use crate::events::Event;
 use crate::{clock, hostlist, paths};
@@ -82,6 +82,9 @@ pub struct EventsOptions {
     /// Only events with a number above this.
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     after: u64,
+    /// Only events since this time, of those that are listed: 2026-11-21, 2026-11-21T08:30 (UTC), or so long ago: 90m, 12h, 7d.
+    #[arg(short = 'S', long, value_name = "TIME", value_parser = super::queue::time)]
+    since: Option<u64>,
 }
 
 /// Options of `hearth timeline`.
@@ -143,7 +146,8 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
             table::or_dash(node.memory_bytes.map(table::mebibytes)),
             table::or_dash(node.memory_used_bytes.map(table::mebibytes)),
             table::or_dash(since),
-            node.boots.to_string(),
+            // Of a node that was not heard yet nothing is known, not even that it is there.
+            table::or_dash(Some(node.boots).filter(|_| node.state != NodeState::Awaited)),
             table::or_dash(node.kernel_ms.map(|ms| format!("{ms:.0}"))),
             node.warm.len().to_string(),
             pages.to_string(),
@@ -241,11 +245,17 @@ pub fn jobs(global: &Global, options: &JobsOptions) -> anyhow::Result<()> {
 
 /// What ended ranks that were ended by a fault.
 pub fn print_faults(job: &JobInfo) -> anyhow::Result<()> {
+    let mut faults = super::faults::Faults::default();
     for rank in &job.ranks {
-        if let Some(fault) = &rank.fault {
+        if let Some(fault) = &rank.fault
+            && faults.is_news(rank.rank, fault)
+        {
             let text = crate::output::plain(fault);
             print_text(&format!("\nrank {} on {}:\n{text}\n", rank.rank, rank.node))?;
         }
+    }
+    for line in faults.others() {
+        print_text(&format!("\n{}\n", crate::output::plain(&line)))?;
     }
     Ok(())
 }
@@ -291,6 +301,9 @@ pub fn events(global: &Global, options: &EventsOptions) -> anyhow::Result<()> {
     let wanted = |event: &Event| {
         let node = event.node.as_ref();
         options.job.is_none_or(|job| event.job == Some(job))
+            && options
+                .since
+                .is_none_or(|since| event.time_unix_us >= since)
             && names
                 .as_ref()
                 .is_none_or(|names| node.is_some_and(|node| names.contains(node)))

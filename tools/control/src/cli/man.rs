@@ -75,8 +75,10 @@ pub fn man(global: &Global, command: Command, options: &ManOptions) -> anyhow::R
         wanted = wanted
             .get_subcommands()
             .find(|command| command.get_name() == word && !command.is_hide_set())
-            .with_context(|| {
-                format!("there is no command {word:?}; `hearth --help` lists the commands")
+            .ok_or_else(|| {
+                exit::Usage(format!(
+                    "there is no command {word:?}; `hearth --help` lists the commands"
+                ))
             })?;
     }
     print_text(&page(wanted)?)

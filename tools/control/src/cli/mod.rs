@@ -12,6 +12,7 @@ mod config_command;
 mod doctor;
 mod exchange;
 pub mod exit;
+mod faults;
 mod hosted;
 mod job_options;
 mod lists;
@@ -26,6 +27,7 @@ mod report;
 mod run;
 mod run_input;
 mod run_session;
+mod screen;
 mod script;
 mod serve_command;
 mod submit;
@@ -60,12 +62,11 @@ pub struct Cli {
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
-    /// Cluster to talk to; not needed while only one runs.
+    /// Cluster to talk to; not needed while only one runs [env: HEARTH_CLUSTER].
     #[arg(
         long,
         global = true,
         help_heading = "Options of every command",
-        env = "HEARTH_CLUSTER",
         value_name = "NAME"
     )]
     cluster: Option<String>,
@@ -173,12 +174,16 @@ enum Command {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let mut cli = Cli::parse();
+    // Read here and not by the parser, whose texts would call it an argument that was given. Empty is none.
+    let named = || std::env::var("HEARTH_CLUSTER").ok();
+    let global = &mut cli.global;
+    global.cluster = (global.cluster.take()).or_else(|| named().filter(|name| !name.is_empty()));
     match dispatch(cli) {
         Ok(code) => code,
         Err(error) => {
             crate::output::say_line(format_args!("{error:#}"));
-            ExitCode::from(exit::CONTROL)
+            ExitCode::from(exit::of_error(&error))
         }
     }
 }

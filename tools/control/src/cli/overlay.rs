@@ -2,10 +2,9 @@
 //!
 //! Neighbours: `api::overlay` answers. Invariant: without a word behind it, it changes nothing.
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use super::{Global, block_on, print_json, print_text, table};
+use super::{Global, block_on, exit, print_json, print_text, table};
 use crate::api::overlay::{StreamOpened, StreamRequest};
 use crate::overlay::view::{self, ProcessView, StreamView, View};
 
@@ -87,8 +86,11 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
 fn request(options: OpenOptions) -> anyhow::Result<StreamRequest> {
     let number = |name: &String| {
         let metric = view::metric_of(name);
-        let metric = metric.with_context(|| {
-            format!("there is no metric {name:?}; `hearth overlay --json` names those of the streams that are open")
+        let metric = metric.ok_or_else(|| {
+            exit::Usage(format!(
+                "there is no metric {name:?}; there are:\n  {}",
+                view::names().join("\n  ")
+            ))
         })?;
         Ok(metric.0)
     };
@@ -107,7 +109,7 @@ fn request(options: OpenOptions) -> anyhow::Result<StreamRequest> {
 
 fn text(view: &View) -> String {
     let mut text = format!(
-        "{}: {} of {} nodes attached, {} processes between them and control, fan-out {}\n",
+        "{}: {} of {} nodes attached, {} communication processes between them and control, fan-out {}\n",
         view.state, view.attached, view.planned, view.cps, view.fan_out
     );
     let books = &view.books;

@@ -13,7 +13,7 @@ use hearth_alloc::exact::{self, Candidate, Preference};
 use hearth_alloc::topology::Topology;
 use serde::{Deserialize, Serialize};
 
-use super::{Global, print_text};
+use super::{Global, exit, print_text};
 use crate::config::queue::preference;
 use crate::hostlist;
 
@@ -34,8 +34,8 @@ pub struct Options {
     /// Widths of the tree from the leaves up, as in 4x4x4.
     #[arg(long, value_name = "WIDTHS", required_unless_present = "batch")]
     tree: Option<String>,
-    /// The free nodes: n0,n[3-5].
-    #[arg(long, value_name = "NODES", required_unless_present = "batch")]
+    /// The free nodes: n0,n[3-5] [default: all of the tree].
+    #[arg(long, value_name = "NODES")]
     free: Option<String>,
     /// How many are wanted.
     #[arg(
@@ -80,17 +80,24 @@ struct Answer {
 pub fn main(global: &Global, options: &Options) -> anyhow::Result<ExitCode> {
     if options.batch {
         if !global.json {
-            bail!("--batch reads and writes JSON; add --json");
+            return Err(
+                exit::Usage("--batch reads and writes JSON; add --json".to_string()).into(),
+            );
         }
         let (input, output) = (std::io::stdin().lock(), std::io::stdout().lock());
         return batch(input, output, options.prefer);
     }
-    let (Some(tree), Some(free), Some(count)) = (&options.tree, &options.free, options.count)
-    else {
-        bail!("name --tree, --free and -n, or use --batch");
+    let (Some(tree), Some(count)) = (&options.tree, options.count) else {
+        bail!("name --tree and -n, or use --batch");
     };
-    let topology: Topology = tree.parse().context("--tree")?;
-    let free = hostlist::parse(free).context("--free")?;
+    let topology: Topology = tree
+        .parse()
+        .map_err(|error| exit::Usage(format!("--tree: {error}")))?;
+    let free = match &options.free {
+        Some(free) => hostlist::parse(free).context("--free")?,
+        // One more than may be asked about is refused as such.
+        None => (0..topology.nodes().min(exact::FREE_MAX as u64 + 1) as u32).collect(),
+    };
     let warm = options.warm.as_deref().map(hostlist::parse);
     let warm = warm.transpose().context("--warm")?.unwrap_or_default();
     let answer = plan(&topology, free, &warm, count, options.prefer)?;

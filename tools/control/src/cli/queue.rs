@@ -131,7 +131,7 @@ pub struct HistoryOptions {
 }
 
 /// A point in time, in microseconds since 1970.
-fn time(text: &str) -> Result<u64, String> {
+pub(super) fn time(text: &str) -> Result<u64, String> {
     let wrong = || "write 2026-11-21, 2026-11-21T08:30, or so long ago: 90m, 12h, 7d".to_string();
     if let Some(at) = clock::parse_utc(text) {
         return Ok(at);

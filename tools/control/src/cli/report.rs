@@ -5,8 +5,8 @@
 
 use super::table;
 use crate::api::types::{
-    CastCounts, FaultCounts, JobInfo, LaunchTotals, LoadReport, RankReport, RetainedCounts,
-    WireCounts,
+    CastCounts, FaultCounts, JobInfo, LaunchTotals, LoadReport, RankEnd, RankReport,
+    RetainedCounts, WireCounts,
 };
 use crate::jobs::record;
 
@@ -205,14 +205,17 @@ fn row(rank: &RankReport) -> Vec<String> {
         interrupts.spurious,
         rank.frames_scrubbed,
     ];
+    // A node tells all of it when its rank has ended.
+    let told = rank.end.is_some_and(|end| end != RankEnd::NodeLost);
+    let shown = |text: String| table::or_dash(told.then_some(text));
     let mut row = vec![
         rank.rank.to_string(),
         rank.node.clone(),
         rank.end.map_or_else(|| "-".to_string(), record::short_end),
-        format!("{:.1}", rank.user_ms),
-        format!("{:.1}", rank.wall_ms),
+        shown(format!("{:.1}", rank.user_ms)),
+        shown(format!("{:.1}", rank.wall_ms)),
     ];
-    row.extend(numbers.iter().map(u64::to_string));
+    row.extend(numbers.iter().map(|number| shown(number.to_string())));
     row.push(if unknown.is_empty() {
         "-".to_string()
     } else {
@@ -224,7 +227,7 @@ fn row(rank: &RankReport) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::types::{JobState, RankEnd};
+    use crate::api::types::JobState;
 
     fn job() -> JobInfo {
         let mut job = crate::cli::run::tests::job(JobState::Completed, Some(0));
@@ -257,6 +260,19 @@ mod tests {
             line.contains("interrupts 6 heartbeat, 0 time limit"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn what_a_rank_that_runs_has_done_is_not_known() {
+        let mut job = job();
+        (job.ranks[0].end, job.ranks[1].end) = (None, Some(RankEnd::NodeLost));
+        let text = text(&job);
+        let words = |line: usize| -> Vec<&str> {
+            text.lines().nth(line).unwrap().split_whitespace().collect()
+        };
+        assert_eq!(words(1)[3..], ["-"; 16], "{text}");
+        assert_eq!(words(2)[3..], ["-"; 16], "{text}");
+        assert_eq!(words(3)[3..6], ["0.0", "2000.0", "0"], "{text}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::job_options::{Files, JobOptions, hand_in, hash_program};
-use super::{Global, exit, run_session};
+use super::{Global, exit, run_session, screen};
 use crate::api::types::{JobInfo, JobState, RankEnd};
 use crate::client::RequestError;
 use crate::output;
@@ -81,7 +81,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     let mut files = Files::new();
     let mut request = options.job.request(&command, hash, &mut files)?;
     request.stdin = !options.no_input;
-    let settings = run_session::Settings {
+    let settings = screen::Settings {
         label: options.label || config.run.label,
         json: global.json,
         ranks: request.ranks,
@@ -147,7 +147,9 @@ pub(super) fn finish_quietly(global: &Global, job: &JobInfo) -> anyhow::Result<E
             ));
         }
     }
+    // One that booted again by itself is there, or on its way.
     if job.state == JobState::NodeLost
+        && !job.reason.contains("booted again")
         && let Ok(state) = global.find()
         && !super::cluster::power_on_unix_ms(&state).is_empty()
     {

@@ -1,18 +1,15 @@
 //! The streams of a job that `hearth run` handed in: its output to the terminal, standard input
 //! to it, Ctrl-C to an end of it.
 //!
-//! Key types: [`Settings`], [`Outcome`], [`follow`]. Neighbours: `output` (lines and labels),
-//! `client`.
+//! Key types: [`Outcome`], [`follow`]. Neighbours: `screen` (prints the frames), `client`; `output` follows
+//! batch jobs by the same frames.
 //!
 //! Invariants: frames are taken from the connection only as fast as they are printed, so a slow
 //! reader holds the program back; signals are heard even while printing waits.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
@@ -20,12 +17,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::run_input::Input;
-use crate::api::types::{CancelRequest, Frame, JobAccepted, JobInfo, JobState};
+use super::screen::{self, Printed, Settings};
+use crate::api::types::{CancelRequest, Frame, JobAccepted, JobInfo};
 use crate::client::{self, Client, RequestError};
-use crate::output::{self, Printer};
+use crate::output;
 
 /// Frames between the connection and the terminal.
-const QUEUE_FRAMES: usize = 64;
+pub(super) const QUEUE_FRAMES: usize = 64;
 
 /// Longest line of the stream: a fault report or the end of a job of thousands of ranks.
 const LINE_MAX_BYTES: usize = 64 * 1024 * 1024;
@@ -36,21 +34,8 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(30);
 /// Longest path of a request, in bytes; servers take 64 KiB.
 const PATH_MAX_BYTES: usize = 60_000;
 
-/// How often it looks.
-const RETURN_PAUSE: Duration = Duration::from_millis(200);
-
-/// How output is shown.
-#[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    /// Label lines with ranks.
-    pub label: bool,
-    /// Print frames as JSON.
-    pub json: bool,
-    /// Number of ranks; 0: not known yet.
-    pub ranks: u32,
-    /// Pass standard input.
-    pub stdin: bool,
-}
+/// How often a client that has lost its control node looks for the next one.
+pub(super) const RETURN_PAUSE: Duration = Duration::from_millis(200);
 
 /// How following a job ended.
 #[derive(Debug)]
@@ -59,45 +44,6 @@ pub enum Outcome {
     Ended(Box<JobInfo>),
     /// The user left before; with this exit status.
     Left(u8),
-}
-
-/// What the printing thread says.
-enum Printed {
-    End(Box<JobInfo>),
-    /// Standard output has no reader any more.
-    Broken(std::io::Error),
-}
-
-/// Prints what a batch job has written, and with `follow` what it writes until it has ended. Gives the
-/// job if it has.
-pub async fn show(
-    client: &Client,
-    id: u64,
-    follow: bool,
-    settings: Settings,
-) -> anyhow::Result<Option<Box<JobInfo>>> {
-    let path = format!("/v1/jobs/{id}/output?follow={follow}");
-    let output = client.send(Method::GET, &path, client::empty()).await?;
-    let (frames, queue) = mpsc::channel(QUEUE_FRAMES);
-    let (report, mut printed) = mpsc::channel(2);
-    std::thread::spawn(move || print(queue, &report, settings));
-    let reading = tokio::spawn(read_frames(output.into_body(), move |frame| {
-        let frames = frames.clone();
-        async move { frames.send(frame).await }
-    }));
-    match printed.recv().await {
-        Some(Printed::End(job)) => Ok(Some(job)),
-        // A reader that has gone wants no more.
-        Some(Printed::Broken(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(None),
-        Some(Printed::Broken(error)) => Err(error.into()),
-        None => {
-            reading.await??;
-            match follow {
-                true => Err(RequestError::Broken("it ended early".to_string()).into()),
-                false => Ok(None),
-            }
-        }
-    }
 }
 
 /// Follows a job that was accepted to its end.
@@ -118,7 +64,7 @@ pub async fn follow(
     let input = settings.stdin.then(|| Input::of(tokio::io::stdin()));
     let (frames, queue) = mpsc::channel(QUEUE_FRAMES);
     let (report, mut printed) = mpsc::channel(2);
-    std::thread::spawn(move || print(queue, &report, settings));
+    std::thread::spawn(move || screen::print(queue, &report, settings));
     let mut reading = tokio::spawn(read_to_end(
         client.clone(),
         job.clone(),
@@ -297,7 +243,7 @@ async fn cancel(client: &Client, id: u64, signal: i32, reason: &str) {
 }
 
 /// Cuts the stream into frames and hands them on, as long as somebody takes them.
-async fn read_frames<F>(
+pub(super) async fn read_frames<F>(
     mut body: Incoming,
     mut hand_on: impl FnMut(Frame) -> F,
 ) -> Result<(), RequestError>
@@ -335,150 +281,4 @@ where
             ));
         }
     }
-}
-
-/// Prints frames on a thread of its own, since writing to a terminal or pipe may wait.
-fn print(mut queue: mpsc::Receiver<Frame>, report: &mpsc::Sender<Printed>, settings: Settings) {
-    let mut screen = Screen::new(settings);
-    while let Some(frame) = queue.blocking_recv() {
-        let shown = match frame {
-            Frame::End { job } => {
-                let shown = screen.end(&job);
-                let printed = shown.map_or_else(Printed::Broken, |()| Printed::End(job));
-                drop(report.blocking_send(printed));
-                return;
-            }
-            frame => screen.show(&frame),
-        };
-        if let Err(error) = shown {
-            drop(report.blocking_send(Printed::Broken(error)));
-            return;
-        }
-    }
-    // The end of what there is so far, perhaps in the middle of a line.
-    if let Err(error) = screen.finish() {
-        drop(report.blocking_send(Printed::Broken(error)));
-    }
-}
-
-/// Standard output, standard error and the progress line between them.
-struct Screen {
-    settings: Settings,
-    printer: Option<Printer<std::io::Stdout, std::io::Stderr>>,
-    progress: Option<indicatif::ProgressBar>,
-}
-
-impl Screen {
-    fn new(settings: Settings) -> Self {
-        let shown = !settings.json && std::io::stderr().is_terminal();
-        let progress = shown.then(|| {
-            let bar = indicatif::ProgressBar::new_spinner();
-            bar.enable_steady_tick(Duration::from_millis(120));
-            bar
-        });
-        Screen {
-            settings,
-            printer: None,
-            progress,
-        }
-    }
-
-    fn show(&mut self, frame: &Frame) -> std::io::Result<()> {
-        if self.settings.json {
-            return if matches!(frame, Frame::Ping {} | Frame::Input { .. }) {
-                Ok(())
-            } else {
-                print_json(frame)
-            };
-        }
-        match frame {
-            Frame::State {
-                state,
-                reason,
-                nodes,
-            } => {
-                self.show_state(*state, reason, nodes);
-                Ok(())
-            }
-            Frame::Output { rank, fd, data, .. } => {
-                let data = STANDARD.decode(data).map_err(std::io::Error::other)?;
-                self.clear_progress();
-                self.printer().output(*rank, *fd, &data)
-            }
-            Frame::Fault { text, .. } => {
-                self.clear_progress();
-                self.message(text)
-            }
-            Frame::Notice { text } => self.message(text),
-            Frame::Input { .. } | Frame::Ping {} | Frame::End { .. } => Ok(()),
-        }
-    }
-
-    fn end(&mut self, job: &JobInfo) -> std::io::Result<()> {
-        self.clear_progress();
-        if self.settings.json {
-            return print_json(&Frame::End {
-                job: Box::new(job.clone()),
-            });
-        }
-        self.printer().finish()
-    }
-
-    fn finish(&mut self) -> std::io::Result<()> {
-        self.clear_progress();
-        match self.settings.json {
-            true => Ok(()),
-            false => self.printer().finish(),
-        }
-    }
-
-    fn printer(&mut self) -> &mut Printer<std::io::Stdout, std::io::Stderr> {
-        let Settings { label, ranks, .. } = self.settings;
-        self.printer
-            .get_or_insert_with(|| Printer::new(std::io::stdout(), std::io::stderr(), label, ranks))
-    }
-
-    fn show_state(&mut self, state: JobState, reason: &str, nodes: &str) {
-        if !nodes.is_empty() && self.settings.ranks == 0 {
-            // The number of ranks was left to the node list.
-            let named = crate::hostlist::parse(nodes).map_or(1, |nodes| nodes.len());
-            self.settings.ranks = u32::try_from(named).unwrap_or(u32::MAX);
-        }
-        let text = match state {
-            JobState::Pending if !reason.is_empty() => format!("waiting: {reason}"),
-            JobState::Starting => format!("starting on {nodes}"),
-            JobState::Ending => format!("ending: {reason}"),
-            _ => return self.clear_progress(),
-        };
-        match &self.progress {
-            Some(progress) => progress.set_message(output::plain(&text)),
-            // Without a terminal only what may take long is worth a line.
-            None if state == JobState::Pending => {
-                output::say_line(format_args!("the job is {text}"))
-            }
-            None => {}
-        }
-    }
-
-    fn clear_progress(&mut self) {
-        if let Some(progress) = self.progress.take() {
-            progress.finish_and_clear();
-        }
-    }
-
-    /// A line of ours on standard error, after what the program has written there.
-    fn message(&mut self, text: &str) -> std::io::Result<()> {
-        let text = output::plain(text);
-        let lines: String = text
-            .lines()
-            .map(|line| format!("hearth: {line}\n"))
-            .collect();
-        std::io::stderr().write_all(lines.as_bytes())
-    }
-}
-
-fn print_json(frame: &Frame) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(frame)?;
-    line.push(b'\n');
-    std::io::stdout().write_all(&line)
 }

@@ -7,7 +7,7 @@
 //! There is no shell on the nodes, so a script is not run: it is read. What only a shell could do is an
 //! error that says so.
 //!
-//! Invariant: what is not understood is refused with its line; nothing is passed over.
+//! Invariant: what is not understood is refused with its line; nothing is passed over without a word.
 
 use std::ffi::OsString;
 
@@ -16,6 +16,9 @@ pub const SCRIPT_MAX_BYTES: u64 = 256 * 1024;
 
 /// What marks a line of options.
 const MARK: &str = "#HEARTH";
+
+/// What marks one for Slurm.
+const SLURM_MARK: &str = "#SBATCH";
 
 /// What a script says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub struct Script {
     pub command: Vec<OsString>,
     /// Variables set before the program on its line.
     pub variables: Vec<OsString>,
+    /// Lines of options for Slurm, which are not read.
+    pub for_slurm: Vec<usize>,
 }
 
 /// Why a script cannot be taken.
@@ -74,6 +79,9 @@ pub fn parse(text: &str) -> Result<Script, ScriptError> {
             }
             script.options.push((number, words(options, number)?));
             continue;
+        }
+        if line.starts_with(SLURM_MARK) {
+            script.for_slurm.push(number);
         }
         // A line goes on where it ends in a backslash, as in a shell.
         let mut whole = line.to_string();
@@ -202,6 +210,15 @@ mod tests {
             of(&["./app", "--size", "100", "a  b", "c\"d", "e f"])
         );
         assert_eq!(script.variables, of(&["SIZE=3"]));
+    }
+
+    #[test]
+    fn lines_for_slurm_are_noticed() {
+        let script = parse("#!/bin/sh\n#SBATCH -n 2\n#HEARTH -n 2\n#SBATCH -t 5\n./app").unwrap();
+        assert_eq!(
+            (&script.for_slurm[..], script.options.len()),
+            (&[2, 4][..], 1)
+        );
     }
 
     #[test]

@@ -149,6 +149,12 @@ fn asked(
         )));
     }
     let path = Path::new(first);
+    if path.is_dir() {
+        return Err(NotAJob {
+            status: exit::BAD_PROGRAM,
+            text: format!("cannot run {}: it is not a file", path.display()),
+        });
+    }
     let head = head(path).map_err(|error| NotAJob {
         status: exit::NO_PROGRAM,
         text: format!("cannot submit {}: {error}", path.display()),
@@ -192,6 +198,9 @@ fn of_script(
             return Err(NotAJob::usage(format!("{name}: line {line}: {error}")));
         }
     }
+    if let Some(warning) = not_read(name, &script.for_slurm) {
+        output::say_line(warning);
+    }
     let words: Vec<&OsString> = script.options.iter().flat_map(|(_, words)| words).collect();
     let options = ScriptOptions::try_parse_from(words).map_err(|error| {
         NotAJob::usage(format!(
@@ -206,6 +215,20 @@ fn of_script(
         queue: queue.over(options.queue),
         command: script.command,
     })
+}
+
+/// What to say of lines that are Slurm's.
+fn not_read(name: &str, lines: &[usize]) -> Option<String> {
+    let numbers: Vec<String> = lines.iter().map(usize::to_string).collect();
+    let which = match numbers.len() {
+        0 => return None,
+        1 => "line",
+        _ => "lines",
+    };
+    Some(format!(
+        "{name}: {which} {}: #SBATCH options are not read; write them as #HEARTH lines, with the options of `hearth submit --help`",
+        numbers.join(", ")
+    ))
 }
 
 /// The first line of what clap says, without its prefix.
@@ -273,6 +296,13 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_slurm_are_named() {
+        assert_eq!(not_read("job.sh", &[]), None);
+        let text = not_read("job.sh", &[2, 4]).unwrap();
+        assert!(text.starts_with("job.sh: lines 2, 4: #SBATCH"), "{text}");
+    }
+
+    #[test]
     fn a_script_with_a_mistake_names_the_line() {
         let text = refusal("#HEARTH -n 2\n#HEARTH --hodl\n./app");
         assert!(
@@ -288,5 +318,7 @@ mod tests {
         );
         let text = refusal("#HEARTH ./app\n./app");
         assert!(text.contains("line 1"), "{text}");
+        let text = refusal("#HEARTH -N 2\n./app");
+        assert!(text.contains("line 1") && text.contains("-n"), "{text}");
     }
 }

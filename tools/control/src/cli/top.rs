@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEventKind};
 
-use super::{Global, block_on, print_json, print_text, table};
+use super::{Global, block_on, exit, print_json, print_text, table};
 use crate::api::monitor::{MetricInfo, NodeView, Now};
 use crate::client::Client;
 use crate::hostlist;
@@ -134,7 +134,9 @@ fn find(metrics: &[MetricInfo], name: &str) -> anyhow::Result<usize> {
             names.join("\n  ")
         )
     };
-    exact.or_else(part).with_context(known)
+    exact
+        .or_else(part)
+        .ok_or_else(|| exit::Usage(known()).into())
 }
 
 fn watch(

@@ -10,7 +10,7 @@ use netstack::ids::{CallId, JobId, NodeId};
 use super::Runner;
 use super::fabric::{Call, Exit, Fabric, Reply};
 use super::kept::CallAt;
-use super::record::{self, Job};
+use super::record::{self, Job, SIGNAL_XCPU};
 use super::streams::Taken;
 use crate::api::types::{Frame, RankEnd};
 use crate::clock;
@@ -118,9 +118,13 @@ impl Runner {
         }
         let on_nodes = job.on_nodes();
         let node = job.ranks[rank].node;
-        let fault = String::from_utf8_lossy(&job.ranks[rank].fault)
-            .trim_end()
-            .to_string();
+        let fault = String::from_utf8_lossy(&job.ranks[rank].fault);
+        let mut fault = fault.trim_end().to_string();
+        // The end of a rank's time is no fault of its program: where it was then is kept, and no more is told.
+        let is_time_up = exit.end == RankEnd::Signal(SIGNAL_XCPU);
+        if is_time_up {
+            fault.truncate(fault.find('\n').unwrap_or(fault.len()));
+        }
         let milliseconds = |at: Option<u64>| at.and_then(|at| job.since_launch_ms(at));
         let first_ms = milliseconds(job.ranks[rank].started_us);
         let exit_ms = milliseconds(job.ranks[rank].exited_us);
@@ -139,6 +143,8 @@ impl Runner {
         let damaged = report.retained.damaged;
         if !fault.is_empty() {
             report.fault = Some(fault.clone());
+        }
+        if !fault.is_empty() && !is_time_up {
             let heading = format!("rank {rank} on {node} {}", record::describe_end(exit.end));
             job.sink.frame(Frame::Fault {
                 rank: report.rank,

@@ -115,6 +115,7 @@ impl Runner {
     pub fn adopt(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
         // From now on, however long it took to read what the earlier run has left.
         let limit_us = now_us + self.limits.return_limit_s * 1_000_000;
+        self.awaiting_until_us = Some(limit_us);
         for (id, ranks) in std::mem::take(&mut self.adopted) {
             self.deadlines.set(id, Some(limit_us));
             let Some(job) = self.jobs.get(&id) else {

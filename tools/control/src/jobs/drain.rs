@@ -133,7 +133,7 @@ impl Runner {
     }
 
     /// A pass is due since nodes have come or gone, unless passes are as published.
-    fn nodes_changed(&mut self) {
+    pub(super) fn nodes_changed(&mut self) {
         if self.queueing.passes == Passes::Every {
             self.pass_due = Due::Now;
         }

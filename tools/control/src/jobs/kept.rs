@@ -140,14 +140,14 @@ impl Outputs {
     /// that counted the jobs, and it is gone.
     pub fn begin(&self, job: u64) -> Kept {
         drop(std::fs::remove_file(self.path(job)));
-        self.kept(job, 0, None, Calls::default())
+        self.kept(job, None)
     }
 
     /// What a job of an earlier run of control writes to, behind what it has written.
     pub fn go_on(&self, job: u64) -> Kept {
         match self.reopen(job) {
-            Ok((bytes, file, calls)) => self.kept(job, bytes, Some(file), calls),
-            Err(_) => self.kept(job, 0, None, Calls::default()),
+            Ok(found) => self.kept(job, Some(found)),
+            Err(_) => self.kept(job, None),
         }
     }
 
@@ -162,7 +162,11 @@ impl Outputs {
         self.index().files.get(&job).map(|entry| entry.bytes)
     }
 
-    fn kept(&self, job: u64, bytes: u64, file: Option<File>, calls: Calls) -> Kept {
+    fn kept(&self, job: u64, found: Option<Found>) -> Kept {
+        let (file, bytes, written, calls) = match found {
+            Some(found) => (Some(found.file), found.bytes, found.written, found.calls),
+            None => (None, 0, 0, Calls::default()),
+        };
         let mut index = self.index();
         let before = index.files.insert(job, Entry { bytes, open: true });
         index.total = index.total + bytes - before.map_or(0, |before| before.bytes);
@@ -173,6 +177,7 @@ impl Outputs {
             state: Mutex::new(State {
                 file,
                 bytes,
+                written,
                 calls,
                 dropped: 0,
                 told: false,
@@ -188,6 +193,7 @@ impl Outputs {
             job,
             file: None,
             offset: 0,
+            skip: 0,
             items: VecDeque::new(),
             changed,
         })
@@ -202,11 +208,11 @@ impl Outputs {
     }
 
     /// The file of a job as an earlier run of control left it, without a record that is not whole.
-    fn reopen(&self, job: u64) -> io::Result<(u64, File, Calls)> {
+    fn reopen(&self, job: u64) -> io::Result<Found> {
         let mut options = OpenOptions::new();
         let file = options.read(true).append(true).open(self.path(job))?;
         let length = file.metadata()?.len();
-        let mut end = 0;
+        let (mut end, mut written) = (0, 0);
         let mut calls = Calls::default();
         let mut reader = BufReader::with_capacity(READ_BYTES, &file);
         loop {
@@ -228,11 +234,19 @@ impl Outputs {
                 let call = u64::from_le_bytes(call);
                 calls.note(rank_of(&header), CallAt { attempt, call });
             }
+            if [Kind::Output as u8, Kind::Call as u8].contains(&header[0]) {
+                written += rest as u64;
+            }
             reader.seek_relative(i64::try_from(rest).unwrap_or(i64::MAX))?;
             end = after;
         }
         file.set_len(end)?;
-        Ok((end, file, calls))
+        Ok(Found {
+            file,
+            bytes: end,
+            written,
+            calls,
+        })
     }
 
     /// Whether there is room for so many bytes of a job that is not over; what others wrote that are
@@ -280,11 +294,22 @@ impl Outputs {
     }
 }
 
+/// What an earlier run of control has left of a job.
+struct Found {
+    file: File,
+    bytes: u64,
+    written: u64,
+    calls: Calls,
+}
+
 #[derive(Debug)]
 struct State {
     /// None until something is written.
     file: Option<File>,
+    /// Bytes of the file.
     bytes: u64,
+    /// Bytes in it that ranks wrote.
+    written: u64,
     calls: Calls,
     dropped: u64,
     /// The reader is told that something was dropped.
@@ -321,6 +346,7 @@ impl Kept {
             };
         state.calls.note(rank, at);
         if written {
+            state.written += data.len() as u64;
             return;
         }
         state.dropped += data.len() as u64;
@@ -359,7 +385,7 @@ impl Kept {
     pub fn sum(&self) -> KeptOutput {
         let state = self.state.lock().expect("no panic while held");
         KeptOutput {
-            bytes: state.bytes,
+            bytes: state.written,
             dropped_bytes: state.dropped,
         }
     }
@@ -425,6 +451,8 @@ pub struct KeptReader {
     job: u64,
     file: Option<File>,
     offset: u64,
+    /// Items that are left out.
+    skip: u64,
     items: VecDeque<Item>,
     changed: watch::Receiver<()>,
 }
@@ -445,12 +473,23 @@ impl KeptReader {
         }
     }
 
+    /// Leaves out so many items from where it is: somebody has them.
+    pub fn skip(&mut self, items: u64) {
+        self.skip = items;
+    }
+
     /// The next item, if it is there.
     pub fn try_next(&mut self) -> Option<Item> {
-        if self.items.is_empty() {
-            self.read();
+        loop {
+            if self.items.is_empty() {
+                self.read();
+            }
+            let item = self.items.pop_front();
+            if item.is_none() || self.skip == 0 {
+                return item;
+            }
+            self.skip -= 1;
         }
-        self.items.pop_front()
     }
 
     fn read(&mut self) {
@@ -565,6 +604,10 @@ mod tests {
         assert!(!follow.is_finished());
         kept.close();
         assert_eq!(follow.await.unwrap(), ["3/2 two\n", "fault 1 n4 SIGSEGV"]);
+        let mut later = outputs.reader(7).unwrap();
+        later.skip(1);
+        assert_eq!(text(later.try_next()), "fault 1 n4 SIGSEGV");
+        assert!(later.try_next().is_none());
         assert_eq!(all(&outputs, 7).len(), 2, "it can be read again");
     }
 
@@ -585,7 +628,7 @@ mod tests {
         let kept = outputs.go_on(1);
         kept.output(0, 1, NO_CALL, b"three");
         assert_eq!(all(&outputs, 1), ["0/1 one", "0/1 three"]);
-        assert_eq!(kept.sum().bytes, 2 * 12 + 8);
+        assert_eq!(kept.sum().bytes, 8, "what the program wrote");
     }
 
     #[test]
@@ -596,7 +639,12 @@ mod tests {
         for _ in 0..5 {
             kept.output(0, 1, NO_CALL, b"12345678");
         }
-        assert_eq!(kept.sum().dropped_bytes, 24);
+        let sum = kept.sum();
+        assert_eq!(
+            (sum.bytes, sum.dropped_bytes),
+            (16, 24),
+            "all that was written"
+        );
         let seen = all(&outputs, 1);
         assert_eq!(seen[..2], ["0/1 12345678", "0/1 12345678"]);
         assert!(
@@ -645,6 +693,7 @@ mod tests {
         kept.output(1, 1, at(1, 1), b"d");
         drop(kept);
         let kept = Outputs::open(dir.path(), 1_000, 10_000).unwrap().go_on(1);
+        assert_eq!(kept.sum().bytes, 4);
         kept.output(1, 1, at(1, 1), b"d");
         kept.output(0, 1, at(1, 1), b"e");
         assert_eq!(

@@ -161,6 +161,8 @@ pub struct Runner {
     drains: BTreeMap<u32, Option<Drained>>,
     /// Jobs that have ended, whose clients are told once that is written down.
     ended: Vec<(Sink, JobInfo)>,
+    /// Until then nodes that were not heard by this run of control are likely to be, in microseconds of its clock.
+    awaiting_until_us: Option<u64>,
 }
 
 impl Runner {
@@ -200,6 +202,7 @@ impl Runner {
             adopted: Vec::new(),
             drains: BTreeMap::new(),
             ended: Vec::new(),
+            awaiting_until_us: None,
         })
     }
 
@@ -215,6 +218,14 @@ impl Runner {
     /// ended.
     pub fn settle(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
         self.start_those_due(now_us, fabric);
+        if self
+            .awaiting_until_us
+            .is_some_and(|until_us| until_us <= now_us)
+        {
+            // Who waits for nodes that were not heard is told so.
+            self.awaiting_until_us = None;
+            self.nodes_changed();
+        }
         // A job whose launch fails at once makes another pass due; it does so a few times at most.
         while self.pass_at_us().is_some_and(|at_us| at_us <= now_us) {
             self.pass_due = Due::No;
@@ -367,6 +378,11 @@ impl Runner {
         self.nodes.knows(node)
     }
 
+    /// Whether a node has not been heard since this run of control began, which was a moment ago.
+    pub fn awaits(&self, node: u32) -> bool {
+        self.awaiting_until_us.is_some() && self.nodes.is_unheard(node)
+    }
+
     /// Makes a node known that has not joined.
     pub fn know_node(&mut self, node: u32) {
         self.nodes.know(node);
@@ -374,8 +390,12 @@ impl Runner {
 
     /// When [`Runner::tick`] must be called next, in microseconds of the control clock.
     pub fn next_deadline_us(&self) -> Option<u64> {
-        let of_jobs = self.deadlines.next_us();
-        of_jobs.into_iter().chain(self.pass_at_us()).min()
+        let dues = [
+            self.deadlines.next_us(),
+            self.pass_at_us(),
+            self.awaiting_until_us,
+        ];
+        dues.into_iter().flatten().min()
     }
 
     fn job_mut(&mut self, id: u64) -> Result<&mut Job, JobError> {

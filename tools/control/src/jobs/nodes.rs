@@ -47,6 +47,8 @@ pub enum NodeError {
 #[derive(Debug, Clone, Default)]
 struct Node {
     up: bool,
+    /// It was up since this run of control began.
+    heard: bool,
     /// The job that is over for control, and not for the node.
     stuck: Option<JobId>,
     drained: Option<Drained>,
@@ -118,10 +120,24 @@ impl Nodes {
     pub(super) fn set_up(&mut self, node: u32, up: bool) {
         let known = self.known.entry(node).or_default();
         known.up = up;
+        known.heard |= up;
         if !up {
             known.stuck = None;
         }
         self.refresh(node);
+    }
+
+    /// Whether it is known and was never up in this run of control.
+    pub(super) fn is_unheard(&self, node: u32) -> bool {
+        self.known.get(&node).is_some_and(|known| !known.heard)
+    }
+
+    /// How many nodes with a place are so.
+    pub(super) fn unheard(&self) -> usize {
+        let nodes = self.known.iter();
+        nodes
+            .filter(|(node, known)| !known.heard && self.has_place(**node))
+            .count()
     }
 
     /// The job of a node, if it has one.

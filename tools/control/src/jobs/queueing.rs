@@ -282,6 +282,7 @@ impl Runner {
     /// Says of each job that waits why.
     fn explain_waits(&mut self, fabric: &dyn Fabric) {
         let mut out: Option<(usize, String)> = None;
+        let unheard = self.awaiting_until_us.map_or(0, |_| self.nodes.unheard());
         let holders = Holders::new(fabric);
         let mut lacking: BTreeMap<([u8; 32], u32, Reason), (Why, String)> = BTreeMap::new();
         for waiting in self.queue.waiting() {
@@ -332,7 +333,15 @@ impl Runner {
                     let (up, out) =
                         out.get_or_insert_with(|| (self.nodes.in_service(), self.nodes.out()));
                     let text = job.want.misses(&self.nodes, *up, out);
+                    // Just after a start of control nobody knows yet how many there are.
+                    let is_awaited = unheard > 0 && job.want.ranks as usize <= *up + unheard;
                     match waiting.reason {
+                        _ if is_awaited => {
+                            let text = format!(
+                                "{text}; the control node has just started and waits to hear from {unheard} nodes"
+                            );
+                            (Why::ReqNodeNotAvail, text)
+                        }
                         Reason::NodesOut => (Why::ReqNodeNotAvail, text),
                         _ => (Why::PartitionNodeLimit, text),
                     }

@@ -407,6 +407,9 @@ pub fn describe_end(end: RankEnd) -> String {
     }
 }
 
+/// The signal of a rank whose time is up.
+pub const SIGNAL_XCPU: i32 = 24;
+
 /// Name of a Linux x86-64 signal.
 pub fn signal_name(number: i32) -> Option<&'static str> {
     Some(match number {
@@ -419,11 +422,27 @@ pub fn signal_name(number: i32) -> Option<&'static str> {
         7 => "SIGBUS",
         8 => "SIGFPE",
         9 => "SIGKILL",
+        10 => "SIGUSR1",
         11 => "SIGSEGV",
+        12 => "SIGUSR2",
         13 => "SIGPIPE",
         14 => "SIGALRM",
         15 => "SIGTERM",
-        24 => "SIGXCPU",
+        16 => "SIGSTKFLT",
+        17 => "SIGCHLD",
+        18 => "SIGCONT",
+        19 => "SIGSTOP",
+        20 => "SIGTSTP",
+        21 => "SIGTTIN",
+        22 => "SIGTTOU",
+        23 => "SIGURG",
+        SIGNAL_XCPU => "SIGXCPU",
+        25 => "SIGXFSZ",
+        26 => "SIGVTALRM",
+        27 => "SIGPROF",
+        28 => "SIGWINCH",
+        29 => "SIGIO",
+        30 => "SIGPWR",
         31 => "SIGSYS",
         _ => return None,
     })

@@ -475,6 +475,29 @@ fn a_node_that_refuses_after_its_job_was_given_up_is_free_again() {
 }
 
 #[test]
+fn the_end_of_a_ranks_time_is_no_fault_of_its_program() {
+    let mut lab = Lab::with_nodes(1);
+    let (id, mut reader) = lab.running(1);
+    let data = b"SIGXCPU: time limit reached, rip 0x401000\n  rax 0000000000000000\n".to_vec();
+    lab.call(0, id, Call::Report { offset: 0, data });
+    lab.exit(0, id, RankEnd::Signal(24));
+    while let Some(item) = reader.try_next() {
+        assert!(
+            !matches!(item, Item::Frame(Frame::Fault { .. })),
+            "{item:?}"
+        );
+    }
+    let kept = lab.runner.get(id).unwrap().ranks[0].fault.clone();
+    let kept = kept.unwrap();
+    assert_eq!(kept, "SIGXCPU: time limit reached, rip 0x401000");
+    let events = lab.runner.take_events();
+    assert!(
+        events.iter().all(|event| event.kind != "program-fault"),
+        "{events:?}"
+    );
+}
+
+#[test]
 fn a_launch_has_a_limit() {
     let mut lab = Lab::with_nodes(2);
     let submission = lab.submission(2, None);

@@ -460,6 +460,24 @@ pub fn metric_of(name: &str) -> Option<MetricId> {
     })
 }
 
+/// The names of all metrics, but for those of single system calls and parts of a program's text: of each of these one.
+pub fn names() -> Vec<String> {
+    let all = (1..=u16::MAX).filter_map(|number| described(MetricId(number)));
+    let names: Vec<String> = all.map(|described| described.name).collect();
+    let mut last_family = "";
+    let mut shown = Vec::new();
+    for name in &names {
+        let families = ["hearth_call_", "hearth_profile_bucket_"];
+        let family = families.into_iter().find(|family| name.starts_with(family));
+        let family = family.unwrap_or_default();
+        if family.is_empty() || family != last_family {
+            shown.push(name.clone());
+        }
+        last_family = family;
+    }
+    shown
+}
+
 fn value_view(acc: &Acc) -> ValueView {
     let mut view = ValueView {
         count: acc.count,

@@ -37,10 +37,19 @@ fn cast(lab: &Lab, args: &[&str]) -> (i32, Value) {
 
 /// `hearth cast ARGS`, which fails: its status and the message.
 fn refused(lab: &Lab, args: &[&str]) -> String {
+    refused_with(lab, 125, args)
+}
+
+/// Because of the command line itself.
+fn mistaken(lab: &Lab, args: &[&str]) -> String {
+    refused_with(lab, 2, args)
+}
+
+fn refused_with(lab: &Lab, status: i32, args: &[&str]) -> String {
     let mut all = vec!["cast"];
     all.extend(args);
     let (code, _, err) = parts(&lab.hearth(&all));
-    assert_eq!(code, 125, "{err}");
+    assert_eq!(code, status, "{err}");
     err
 }
 
@@ -168,11 +177,11 @@ fn mistakes_are_told_with_what_to_do() {
     let folder = refused(&lab, &[lab.path("").to_str().unwrap(), "--name", "x"]);
     assert!(folder.contains("tar"), "{folder}");
     for name in ["../x", "a/b", "..", "a\nb"] {
-        let bad = refused(&lab, &[&data, "--name", name]);
+        let bad = mistaken(&lab, &[&data, "--name", name]);
         assert!(bad.contains("--name"), "{bad}");
     }
     assert!(refused(&lab, &[&data, "n7"]).contains("unknown nodes: n7"));
-    assert!(refused(&lab, &[&data, "x7"]).contains("not a node name"));
+    assert!(mistaken(&lab, &[&data, "x7"]).contains("not a node name"));
     let large = lab.path("large");
     std::fs::File::create(&large)
         .unwrap()

@@ -194,7 +194,7 @@ fn wrong_command_lines_are_explained() {
         assert!(err.contains(word), "{err}");
     }
     let (code, _, err) = parts(&lab.run(&["--nodes", "n0,n0"], "out x\n"));
-    assert_eq!(code, 125);
+    assert_eq!(code, 2);
     assert!(err.contains("n0 is named twice"), "{err}");
 }
 

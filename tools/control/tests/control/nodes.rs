@@ -151,15 +151,17 @@ fn a_job_waits_for_busy_nodes_and_then_runs() {
 #[test]
 fn nodes_that_do_not_exist_are_refused_by_name() {
     let lab = Lab::with_nodes(1);
-    let refused = |options: &[&str], word: &str| {
+    let refused = |options: &[&str], status: i32, word: &str| {
         let (code, _, err) = parts(&lab.run(options, "out x\n"));
-        assert_eq!(code, 125, "{err}");
+        assert_eq!(code, status, "{err}");
         assert!(err.contains(word), "{err}");
     };
-    refused(&["-n", "9999"], "nodes");
-    refused(&["--nodes", "n77"], "n77");
-    refused(&["-n", "2", "--nodes", "n0"], "one rank a node");
-    refused(&["--nodes", "x"], "n[0-3,7]");
+    refused(&["-n", "9999"], 125, "nodes");
+    refused(&["--nodes", "n77"], 125, "n77");
+    refused(&["-n", "2", "--nodes", "n0"], 2, "one rank a node");
+    refused(&["--nodes", "x"], 2, "n[0-3,7]");
+    refused(&["-N", "2"], 2, "write -n N");
+    refused(&["--dependency", "afterok:3"], 2, "--after-ok");
 }
 
 #[test]

@@ -310,7 +310,8 @@ fn words_that_mean_no_program_or_several_are_refused() {
     refused(&["drop", "nonsense"], "hearth programs");
     refused(&["drop", "/no/such/file"], "cannot read /no/such/file");
     refused(&["drop", "--all", "n7"], "unknown nodes: n7");
-    refused(&["drop", "program", "n["], "n[");
+    let (code, _, err) = parts(&lab.hearth(&["drop", "program", "n["]));
+    assert!(code == 2 && err.contains("n["), "{err}");
     let id = lab.json(&["programs"])[0]["program"].as_str().unwrap()[..12].to_string();
     assert_eq!(lab.json(&["drop", &id])["nodes"][0]["outcome"], "dropped");
     assert_eq!(

@@ -56,7 +56,11 @@ fn a_batch_job_starts_without_a_client_and_its_output_is_kept() {
     lab.finish(id, 0);
     let info = lab.runner.get(id).unwrap();
     assert_eq!(info.state, JobState::Completed);
-    assert_eq!(info.output.map(|output| output.bytes), Some(12 + 8 + 6));
+    assert_eq!(
+        info.output.map(|output| output.bytes),
+        Some(6),
+        "as many as were written"
+    );
     let placement = info.placement.unwrap();
     assert_eq!((placement.hops, &*placement.free), (1, "n[0-1]"));
     assert!(
@@ -162,6 +166,30 @@ fn jobs_wait_for_others_to_end_or_to_end_well() {
     known.terms.after = after(50, AfterCondition::Ok);
     known.terms.known_ends = [(50, JobState::Completed)].into();
     assert!(lab.runner.submit(0, known).is_ok(), "the store knows it");
+}
+
+#[test]
+fn just_after_a_start_nodes_that_are_not_heard_are_awaited() {
+    let mut lab = Lab::with_nodes(0);
+    (0..3).for_each(|node| lab.runner.know_node(node));
+    lab.runner.adopt(lab.now_us, &mut lab.nodes);
+    lab.join(1);
+    let job = lab.queue(2, 0, 0);
+    let (why, text) = lab.why(job);
+    assert_eq!(why, Some(Why::ReqNodeNotAvail));
+    assert!(text.contains("waits to hear from 2 nodes"), "{text}");
+    assert!(lab.runner.awaits(1) && !lab.runner.awaits(0) && !lab.runner.awaits(7));
+    // As long as a node may take to come back to its job.
+    let limit_s = lab.config.jobs.return_limit_s;
+    let next_us = lab.runner.next_deadline_us().unwrap();
+    assert!(next_us <= limit_s * 1_000_000, "{next_us}");
+    lab.pass_s(limit_s);
+    assert!(!lab.runner.awaits(1));
+    let text = "2 nodes needed, 1 in service, n[1-2] not".to_string();
+    assert_eq!(lab.why(job), (Some(Why::PartitionNodeLimit), text));
+    lab.join(2);
+    lab.write_down();
+    assert_eq!(lab.state(job), JobState::Starting);
 }
 
 #[test]

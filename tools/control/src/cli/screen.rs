@@ -1,0 +1,207 @@
+//! What a job writes, on the terminal: its output, the progress line, and what is told of it.
+//!
+//! Key types: [`Settings`], [`Screen`]. Neighbours: `crate::output` (lines and labels); `run_session` and `output`
+//! (the command) hand the frames on.
+//!
+//! Invariant: what would be said again and again is said once: a reason for waiting, a fault that many ranks share.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tokio::sync::mpsc;
+
+use super::faults::Faults;
+use crate::api::types::{Frame, JobInfo, JobState};
+use crate::output::{self, Printer};
+
+/// How output is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Label lines with ranks.
+    pub label: bool,
+    /// Print frames as JSON.
+    pub json: bool,
+    /// Number of ranks; 0: not known yet.
+    pub ranks: u32,
+    /// Pass standard input.
+    pub stdin: bool,
+}
+
+/// What the printing thread says.
+pub enum Printed {
+    /// The job has ended, and all of it is printed.
+    End(Box<JobInfo>),
+    /// Standard output has no reader any more.
+    Broken(std::io::Error),
+}
+
+/// Prints frames on a thread of its own, since writing to a terminal or pipe may wait.
+pub fn print(mut queue: mpsc::Receiver<Frame>, report: &mpsc::Sender<Printed>, settings: Settings) {
+    let mut screen = Screen::new(settings);
+    while let Some(frame) = queue.blocking_recv() {
+        let shown = match frame {
+            Frame::End { job } => {
+                let shown = screen.end(&job);
+                let printed = shown.map_or_else(Printed::Broken, |()| Printed::End(job));
+                drop(report.blocking_send(printed));
+                return;
+            }
+            frame => screen.show(&frame),
+        };
+        if let Err(error) = shown {
+            drop(report.blocking_send(Printed::Broken(error)));
+            return;
+        }
+    }
+    // The end of what there is so far, perhaps in the middle of a line.
+    if let Err(error) = screen.finish() {
+        drop(report.blocking_send(Printed::Broken(error)));
+    }
+}
+
+/// Standard output, standard error and the progress line between them.
+struct Screen {
+    settings: Settings,
+    printer: Option<Printer<std::io::Stdout, std::io::Stderr>>,
+    progress: Option<indicatif::ProgressBar>,
+    /// Why the job waited when that was said last, without numbers.
+    waited: String,
+    faults: Faults,
+}
+
+impl Screen {
+    fn new(settings: Settings) -> Self {
+        let shown = !settings.json && std::io::stderr().is_terminal();
+        let progress = shown.then(|| {
+            let bar = indicatif::ProgressBar::new_spinner();
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        Screen {
+            settings,
+            printer: None,
+            progress,
+            waited: String::new(),
+            faults: Faults::default(),
+        }
+    }
+
+    fn show(&mut self, frame: &Frame) -> std::io::Result<()> {
+        if self.settings.json {
+            return if matches!(frame, Frame::Ping {} | Frame::Input { .. }) {
+                Ok(())
+            } else {
+                print_json(frame)
+            };
+        }
+        match frame {
+            Frame::State {
+                state,
+                reason,
+                nodes,
+            } => {
+                self.show_state(*state, reason, nodes);
+                Ok(())
+            }
+            Frame::Output { rank, fd, data, .. } => {
+                let data = STANDARD.decode(data).map_err(std::io::Error::other)?;
+                self.clear_progress();
+                self.printer().output(*rank, *fd, &data)
+            }
+            Frame::Fault { rank, text, .. } => {
+                self.clear_progress();
+                match self.faults.is_news(*rank, text) {
+                    true => self.message(text),
+                    false => Ok(()),
+                }
+            }
+            Frame::Notice { text } => self.message(text),
+            Frame::Input { .. } | Frame::Ping {} | Frame::End { .. } => Ok(()),
+        }
+    }
+
+    fn end(&mut self, job: &JobInfo) -> std::io::Result<()> {
+        self.clear_progress();
+        if self.settings.json {
+            return print_json(&Frame::End {
+                job: Box::new(job.clone()),
+            });
+        }
+        self.printer().finish()?;
+        self.tell_like_faults()
+    }
+
+    fn finish(&mut self) -> std::io::Result<()> {
+        self.clear_progress();
+        match self.settings.json {
+            true => Ok(()),
+            false => self
+                .printer()
+                .finish()
+                .and_then(|()| self.tell_like_faults()),
+        }
+    }
+
+    /// Ranks that ended as another one did.
+    fn tell_like_faults(&mut self) -> std::io::Result<()> {
+        let lines: Vec<String> = std::mem::take(&mut self.faults).others().collect();
+        lines.iter().try_for_each(|line| self.message(line))
+    }
+
+    fn printer(&mut self) -> &mut Printer<std::io::Stdout, std::io::Stderr> {
+        let Settings { label, ranks, .. } = self.settings;
+        self.printer
+            .get_or_insert_with(|| Printer::new(std::io::stdout(), std::io::stderr(), label, ranks))
+    }
+
+    fn show_state(&mut self, state: JobState, reason: &str, nodes: &str) {
+        if !nodes.is_empty() && self.settings.ranks == 0 {
+            // The number of ranks was left to the node list.
+            let named = crate::hostlist::parse(nodes).map_or(1, |nodes| nodes.len());
+            self.settings.ranks = u32::try_from(named).unwrap_or(u32::MAX);
+        }
+        let text = match state {
+            JobState::Pending if !reason.is_empty() => format!("waiting: {reason}"),
+            JobState::Starting => format!("starting on {nodes}"),
+            JobState::Ending => format!("ending: {reason}"),
+            _ => return self.clear_progress(),
+        };
+        match &self.progress {
+            Some(progress) => progress.set_message(output::plain(&text)),
+            // Without a terminal only what may take long is worth a line, and the same with other numbers is not.
+            None if state == JobState::Pending => {
+                let without_numbers: String =
+                    text.chars().filter(|c| !c.is_ascii_digit()).collect();
+                if self.waited != without_numbers {
+                    self.waited = without_numbers;
+                    output::say_line(format_args!("the job is {text}"));
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn clear_progress(&mut self) {
+        if let Some(progress) = self.progress.take() {
+            progress.finish_and_clear();
+        }
+    }
+
+    /// A line of ours on standard error, after what the program has written there.
+    fn message(&mut self, text: &str) -> std::io::Result<()> {
+        let text = output::plain(text);
+        let lines: String = text
+            .lines()
+            .map(|line| format!("hearth: {line}\n"))
+            .collect();
+        std::io::stderr().write_all(lines.as_bytes())
+    }
+}
+
+fn print_json(frame: &Frame) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(frame)?;
+    line.push(b'\n');
+    std::io::stdout().write_all(&line)
+}
