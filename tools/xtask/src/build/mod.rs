@@ -41,6 +41,14 @@ impl Options {
         }
     }
 
+    /// The image of the kernel's tests.
+    pub fn kernel_tests() -> Self {
+        Self {
+            only: vec![Part::TestImage],
+            no_setup: true,
+        }
+    }
+
     /// The same, and what the tests need.
     pub fn with_tests() -> Self {
         Self {

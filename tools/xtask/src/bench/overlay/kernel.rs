@@ -6,10 +6,13 @@
 //!
 //! Invariant: the figures are those of a test that passed.
 
-use anyhow::{Context, Result};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
 
 use super::super::{Goal, Report};
 use super::row;
+use crate::build;
 use crate::test::kernel;
 use crate::workspace::Workspace;
 
@@ -27,14 +30,16 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     if !report.wants(CASE) {
         return Ok(());
     }
+    // The image may be of an earlier state of the kernel.
+    let built = build::run(workspace, &build::Options::kernel_tests())?;
+    ensure!(
+        built == ExitCode::SUCCESS,
+        "the kernel's tests do not build"
+    );
     report.progress(&format!("{CASE}: the kernel's test {TEST}"));
     let lines = kernel::console_of(workspace, TEST)?;
-    let figure = |name: &str| -> Result<f64> {
-        let marker = format!("overlay-cost {name}=");
-        let found = lines.iter().find_map(|line| {
-            let (_, rest) = line.split_once(&marker)?;
-            rest.split_whitespace().next()?.parse().ok()
-        });
+    let figure = |name: &str| {
+        let found = lines.iter().find_map(|line| figure_of(line, name));
         found.with_context(|| format!("the test printed no {name}"))
     };
     let instructions = figure("instructions_per_s")?;
@@ -62,4 +67,25 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let most = Some(Goal::AtMost(BYTES_MOST));
     report.row(row(CASE, "bytes_when_flooded", full, "bytes", most));
     Ok(())
+}
+
+/// The figure of a name, of a line with some of them.
+fn figure_of(line: &str, name: &str) -> Option<f64> {
+    let (_, figures) = line.split_once("overlay-cost ")?;
+    let mut words = figures.split_whitespace();
+    words.find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_of_a_line_is_found() {
+        let line = "overlay-cost bytes=44144 full_bytes=499320";
+        assert_eq!(figure_of(line, "bytes"), Some(44_144.0));
+        assert_eq!(figure_of(line, "full_bytes"), Some(499_320.0));
+        assert_eq!(figure_of(line, "full"), None);
+        assert_eq!(figure_of("bytes=1", "bytes"), None);
+    }
 }
