@@ -66,6 +66,23 @@ fn losses_cost_little_more_than_their_own_repetition() {
 }
 
 #[test]
+fn ranks_that_begin_out_of_step_are_no_slower_than_they_were_late() {
+    // 20 us is a round trip: 0.006 of the limit.
+    let fast = simulate("--p 64 --bytes 64KB --late 40% --late-by 20us");
+    assert!(fast.ratio <= 1.065, "{}", fast.ratio);
+    for line in [
+        "--p 8 --bytes 256KB --rate 20Mbit --queue 256KB",
+        "--p 16 --bytes 64KB --rate 5Mbit --queue 32KB",
+    ] {
+        let slow = simulate(&format!(
+            "{line} --latency 100us --limiters --real --late 40% --late-by 1ms"
+        ));
+        assert!(slow.ratio <= 1.065, "{line}: {}", slow.ratio);
+        assert_eq!(slow.tally.overflowed, 0, "{line}");
+    }
+}
+
+#[test]
 fn a_short_block_whose_answer_is_lost_is_not_waited_for_long() {
     let summary = simulate("--p 64 --bytes 1KB --loss 1%");
     assert!(summary.ratio <= 5.0, "{}", summary.ratio);

@@ -104,8 +104,6 @@ pub(super) struct Exchange {
     /// Rounds whose sender is ready and whose block has not begun.
     waiting: BTreeSet<u32>,
     inbound: BTreeMap<u32, Inbound>,
-    /// A packet was lost: the rounds are not in step any more.
-    is_out_of_step: bool,
     /// The last rounds whose block came, and how many did.
     last: [u32; LAST],
     next_last: usize,
@@ -172,7 +170,6 @@ impl Exchange {
             got: Bitmap::new(rounds),
             waiting: BTreeSet::new(),
             inbound: BTreeMap::new(),
-            is_out_of_step: false,
             last: [0; LAST],
             next_last: 0,
             ask_at: Instant::FAR_FUTURE,
@@ -675,6 +672,18 @@ impl Exchange {
             .saturating_mul(1 << self.remind_doublings);
         self.remind_doublings = (self.remind_doublings + 1).min(MAX_DOUBLINGS);
         self.remind_at = io.now + io.rng.jitter(wait);
+    }
+
+    /// A rank is lost, whether this exchange needs it or not: the others may fail because of it, so who is waited for is asked soon,
+    /// however long it has been silent.
+    pub(super) fn hurry(&mut self, io: &mut Io<'_>) {
+        (self.ask_doublings, self.remind_doublings) = (0, 0);
+        let soon = io.now + io.credit.wait();
+        self.ask_at = self.ask_at.min(soon);
+        self.remind_at = self.remind_at.min(soon);
+        for (at, asked) in self.overdue.values_mut() {
+            (*at, *asked) = ((*at).min(soon), 0);
+        }
     }
 
     /// Asks some senders that have not said that they are ready.

@@ -2,7 +2,10 @@
 //!
 //! All senders together have no more than two thirds of what the port of a switch holds, and no more than eight times what the
 //! link carries in a round trip: many of them are busy with others when they are asked. One alone has three quarters of
-//! that. The round trip is the shortest of what was seen lately between a pull and its first packet; the rate, where it
+//! that. On a slow link one sender may have all of it, and all together what the port holds: what a rank asks for waits
+//! behind the data that its sender receives, so a window that is short stands still for a part of each turn. What
+//! was asked of later rounds, before an earlier one was ready, comes on top, up to half as much again, on slow links three times:
+//! its senders serve others first, and an earlier round must not wait for them. The round trip is the shortest of what was seen lately between a pull and its first packet; the rate, where it
 //! was not given, is the most that came lately in a period. Both are forgotten again, in favour of what comes later. Until the
 //! rate is known windows are small: on a slow link all of a large one would be lost before anything is known.
 //!
@@ -29,6 +32,10 @@ const LONGEST_WAIT: Micros = Micros::from_millis(500);
 const PATIENT_TRIES: u8 = 2;
 /// Packets under way beyond what round trips explain.
 const SPARE: u64 = 4;
+/// Packets of a round trip that are assumed at least, on links that are paced: there an answer waits for packets in both ends' links.
+const LEAST_PACED: u64 = 16;
+/// The link is idle for so many packets, and two round trips, until others than the sender that is waited for are asked.
+const QUIET_PACKETS: u64 = 4;
 /// Packets of a pull, where the window has room for them.
 const CHUNK: u32 = 12;
 /// Shortest round trip that counts.
@@ -70,6 +77,9 @@ pub(super) struct Credit {
     used: u32,
     each: u32,
     total: u32,
+    /// What `used` never exceeds, whatever was asked of later rounds.
+    bound: u32,
+    opening: u32,
     chunk: u32,
     /// Holds what is sent to the rate, where that is known and slow.
     pacer: Option<Pacer>,
@@ -78,7 +88,7 @@ pub(super) struct Credit {
 /// How long to wait for packets that were asked for, until their sender is asked whether it sent them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
-    /// Until a sender counts as silent, and others have its credit.
+    /// Until a sender counts as silent, and others have its credit: since it was heard, and since the link carried anything.
     pub quiet: Micros,
     /// Until it is asked for the first time, and at most later.
     pub first: Micros,
@@ -114,6 +124,8 @@ impl Credit {
             used: 0,
             each: 1,
             total: 1,
+            bound: 1,
+            opening: 1,
             chunk: 1,
             pacer: None,
         };
@@ -138,11 +150,25 @@ impl Credit {
             true => u128::from(self.rate) * u128::from(rtt.0) / 1_000_000 / u128::from(FULL),
             false => 0,
         };
-        let product = product.clamp(2, MAX_PACKETS.into()) as u64;
-        let most = (self.port() * 2 / 3 / FULL).clamp(2, MAX_PACKETS);
-        self.total = (8 * product + SPARE).min(most) as u32;
+        let is_paced = self.pacer.is_some();
+        let least = if is_paced { LEAST_PACED } else { 2 };
+        let product = product.clamp(least.into(), MAX_PACKETS.into()) as u64;
+        let port = self.port() / FULL;
+        let most = if is_paced { port } else { port * 2 / 3 };
+        self.total = (8 * product + SPARE).min(most.clamp(2, MAX_PACKETS)) as u32;
+        self.bound = match is_paced {
+            true => 4 * self.total,
+            false => self.total * 3 / 2,
+        };
         self.chunk = CHUNK.min(self.total.div_ceil(4));
-        self.each = (self.total * 3 / 4).max(1);
+        self.each = match is_paced {
+            true => self.total,
+            false => (self.total * 3 / 4).max(1),
+        };
+        self.opening = match is_paced {
+            true => SPARE as u32,
+            false => (product + SPARE) as u32,
+        };
     }
 
     /// Bytes that the port in front of this rank holds.
@@ -232,6 +258,16 @@ impl Credit {
         }
     }
 
+    /// Packets that may be under way, of all senders together.
+    pub(super) fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Packets that may still be asked for, whatever was asked of later rounds.
+    pub(super) fn room(&self) -> u32 {
+        self.bound.saturating_sub(self.used)
+    }
+
     /// Packets that may still be asked for, of all senders together.
     pub(super) fn left(&self) -> u32 {
         self.total.saturating_sub(self.used)
@@ -247,9 +283,10 @@ impl Credit {
         self.chunk
     }
 
-    /// Packets that are sent unasked when an exchange begins.
+    /// Packets that are sent unasked when an exchange begins: what the link carries until the first pull is there. A receiver that
+    /// has not begun drops them.
     pub(super) fn opening(&self) -> u32 {
-        self.each.min(64)
+        self.opening.min(self.each).min(64)
     }
 
     /// The packets under way were `before` and are `after`.
@@ -278,7 +315,7 @@ impl Credit {
         Waits {
             came_at: self.came_at,
             busy: self.takes(u64::from(self.total) * 5 / 8) + self.round_trip().saturating_mul(2),
-            quiet: self.takes(u64::from(self.each) / 2) + self.round_trip().saturating_mul(2),
+            quiet: self.takes(QUIET_PACKETS) + self.round_trip().saturating_mul(2),
             first: self.takes(u64::from(self.chunk) * 4 / 3) + self.round_trip().saturating_mul(2),
             longest: self.wait().max(LONGEST_WAIT),
         }
@@ -314,13 +351,15 @@ mod tests {
         // 10 Gbit/s and 20 us: 16 packets.
         let credit = Credit::new(1_250_000_000, 0);
         assert_eq!((credit.total, credit.each, credit.chunk), (110, 82, 12));
-        // 5 Mbit/s behind a queue of 32 KB: two thirds of it.
+        assert_eq!((credit.bound, credit.opening), (165, 20));
+        // 5 Mbit/s behind a queue of 32 KB: all of it, for one sender.
         let slow = Credit::new(625_000, 32_000);
-        assert_eq!((slow.total, slow.each, slow.chunk), (13, 9, 4));
+        assert_eq!((slow.total, slow.each, slow.chunk), (20, 20, 5));
+        assert_eq!((slow.bound, slow.opening), (80, 4));
         assert!(slow.wait() > slow.takes(21));
         // Nobody says what the port holds: 50 ms.
         let slow = Credit::new(625_000, 0);
-        assert_eq!((slow.total, slow.each, slow.chunk), (13, 9, 4));
+        assert_eq!((slow.total, slow.each, slow.chunk), (20, 20, 5));
         assert_eq!(slow.blind_bytes(), 15_625);
     }
 

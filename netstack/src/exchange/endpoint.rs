@@ -433,6 +433,7 @@ impl Endpoint {
             step *= 2;
         }
         let io = io!(self, now);
+        (self.exchanges.iter_mut()).for_each(|exchange| exchange.hurry(io));
         let told = self.letters.lose(rank, io);
         self.lost.insert(rank, told);
         if self.first_lost.is_none() {

@@ -61,10 +61,14 @@ impl Grants {
     pub(super) fn pull(&mut self, key: Key, bytes: u64, pull: Pull) -> Option<u16> {
         let Pull { serial, first, .. } = pull;
         let left = packets(bytes).saturating_sub(first);
-        let asked = match left {
+        let mut asked = match left {
             0..64 => u128::from(pull.packets) & ((1 << left) - 1),
             _ => u128::from(pull.packets),
         };
+        if let Some(grant) = self.waiting.get(&key) {
+            // What goes unasked in any case.
+            asked &= !span(first, &grant.run);
+        }
         if asked == 0 {
             let grant = self.waiting.get_mut(&key).filter(|_| pull.tell);
             return match grant {
@@ -173,6 +177,15 @@ impl Grants {
     }
 }
 
+/// The numbers of a run as bits, `first` being bit 0.
+fn span(first: u32, run: &Range<u32>) -> u128 {
+    let below = |number: u32| match number.saturating_sub(first) {
+        bits @ 0..SPAN => (1 << bits) - 1,
+        _ => u128::MAX,
+    };
+    below(run.end) & !below(run.start)
+}
+
 const _: () = assert!(PACKET <= u16::MAX as usize);
 
 #[cfg(test)]
@@ -214,6 +227,26 @@ mod tests {
         );
         assert_eq!((train.data.is_last, train.ended), (true, true));
         assert_eq!(grants.len(), 0);
+    }
+
+    #[test]
+    fn what_goes_unasked_goes_once() {
+        let mut grants = Grants::default();
+        let key = (1, Rank(3), BLOCK);
+        let bytes = 100 * PACKET as u64;
+        grants.push(key, bytes, 0..8);
+        assert_eq!(grants.next(3).unwrap().data.packets, 0b111);
+        // Its receiver had not begun when the first came, and asks for all.
+        assert_eq!(grants.pull(key, bytes, pull(1, 0, 0xfff)), None);
+        let mut left: u64 = 0xfff;
+        for (first, packets) in sent(&mut grants, 64) {
+            assert_eq!(left & packets << first, packets << first);
+            left &= !(packets << first);
+        }
+        assert_eq!(left, 0);
+        grants.push(key, bytes, 20..30);
+        assert_eq!(grants.pull(key, bytes, pull(2, 22, 0b11)), None);
+        assert_eq!(sent(&mut grants, 64), [(20, 0x3ff)]);
     }
 
     #[test]

@@ -207,7 +207,7 @@ impl Inbound {
         let due = waits.due(self.at, self.doublings);
         let quiet = match self.silent || self.pushed {
             true => due,
-            false => self.at + waits.quiet,
+            false => self.at.max(waits.came_at) + waits.quiet,
         };
         (self.asked != 0).then(|| due.min(quiet))
     }

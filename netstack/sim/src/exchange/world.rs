@@ -282,7 +282,11 @@ impl World {
             }
             Due::Begin(rank) => self.begin(rank),
             Due::Die(rank) => {
-                self.stations[rank as usize].alive = false;
+                let station = &mut self.stations[rank as usize];
+                station.alive = false;
+                // Only the living are waited for, so only they count.
+                let is_done = station.done == self.setup.times || station.lost.is_some();
+                self.traffic.finished -= u32::from(is_done);
                 Ok(())
             }
         }

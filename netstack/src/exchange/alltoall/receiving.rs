@@ -4,8 +4,6 @@
 //!
 //! Invariant: nothing is asked for beyond the credit of the endpoint.
 
-use alloc::vec::Vec;
-
 use super::super::inbound::Inbound;
 use super::super::message::{Data, Item, packet_bytes, packets};
 use super::super::{Error, Gone, Memory, PACKET, Scheme};
@@ -177,54 +175,58 @@ impl Exchange {
     }
 
     /// Asks for packets, as far as the credit goes, the earliest rounds first. Senders of the next rounds are asked ahead, so
-    /// that one that has nothing else to do need not wait to be asked; they serve their earlier rounds before this rank.
+    /// that one that has nothing else to do need not wait to be asked; they serve their earlier rounds before this rank. What is
+    /// asked of a later round takes nothing from an earlier one that becomes ready after it: else ranks that begin a little out of
+    /// step wait for senders that serve somebody else first.
     pub(in crate::exchange) fn pull(&mut self, io: &mut Io<'_>) {
         let mut active = self
             .inbound
             .values()
             .filter(|inbound| inbound.outstanding() > 0)
             .count();
-        let rounds: Vec<u32> = self.inbound.keys().copied().collect();
-        for round in rounds {
-            if io.credit.left() == 0 {
-                return;
+        let mut left = io.credit.total();
+        let mut at = 0;
+        while left > 0
+            && io.credit.room() > 0
+            && let Some(round) = self.next_source(at)
+        {
+            at = round + 1;
+            let begins = !self.inbound.contains_key(&round);
+            if begins {
+                let count = packets(self.receives(round));
+                if left < io.credit.chunk() || !Self::has_room(active, count, io) {
+                    return;
+                }
+                self.waiting.remove(&round);
+                self.inbound.insert(round, Inbound::new(count, 0, io.now));
             }
-            let is_active = self.inbound[&round].outstanding() > 0;
-            active += usize::from(self.pull_from(round, io) && !is_active);
-            // In step, two senders share the link only when the end of a block meets the beginning of the next.
+            let was_active = self.inbound[&round].outstanding() > 0;
+            active += usize::from(self.pull_from(round, left, io) && !was_active);
+            if begins {
+                self.look_back(round, io);
+            }
             let inbound = &self.inbound[&round];
-            if !self.is_out_of_step && inbound.outstanding() > 0 && inbound.wants() > 0 {
+            left = left.saturating_sub(inbound.outstanding());
+            // Two senders share the link only when the end of a block meets the beginning of the next, or while one is silent.
+            if inbound.outstanding() > 0 && inbound.wants() > 0 {
                 return;
             }
-        }
-        while io.credit.left() >= io.credit.chunk() {
-            let Some(round) = self.next_waiting() else {
-                return;
-            };
-            let count = packets(self.receives(round));
-            if !Self::has_room(active, count, io) {
-                return;
-            }
-            self.waiting.remove(&round);
-            let inbound = Inbound::new(count, 0, io.now);
-            self.inbound.insert(round, inbound);
-            active += usize::from(self.pull_from(round, io));
-            self.look_back(round, io);
         }
     }
 
-    /// The sender that is pulled from next: the earliest round, or whoever comes first where one excludes the others.
-    fn next_waiting(&self) -> Option<u32> {
+    /// The next sender, from this round on, whose block has begun or may begin.
+    fn next_source(&self, at: u32) -> Option<u32> {
+        let begun = self.inbound.range(at..).next().map(|(round, _)| *round);
         let by_weight =
             |weight: &dyn Fn(&u32) -> u64| self.waiting.iter().max_by_key(|round| weight(round));
-        match self.scheme {
+        let ready = match self.scheme {
+            // One excludes the others.
             _ if self.scheme.is_exclusive() && !self.inbound.is_empty() => None,
-            Scheme::Priority => {
-                by_weight(&|round| self.order.source(self.me, *round).0.into()).copied()
-            }
-            Scheme::Volume => by_weight(&|round| self.receives(*round)).copied(),
-            _ => self.waiting.first().copied(),
-        }
+            Scheme::Priority => by_weight(&|round| self.order.source(self.me, *round).0.into()),
+            Scheme::Volume => by_weight(&|round| self.receives(*round)),
+            _ => self.waiting.range(at..).next(),
+        };
+        begun.into_iter().chain(ready.copied()).min()
     }
 
     /// Another sender may begin: there are few, or their blocks are short.
@@ -233,7 +235,7 @@ impl Exchange {
     }
 
     /// Pulls from one sender; false when that is not worth a datagram yet.
-    fn pull_from(&mut self, round: u32, io: &mut Io<'_>) -> bool {
+    fn pull_from(&mut self, round: u32, left: u32, io: &mut Io<'_>) -> bool {
         let block = self.block();
         let Some(inbound) = self.inbound.get_mut(&round) else {
             return false;
@@ -242,7 +244,8 @@ impl Exchange {
         let wants = inbound.wants();
         let most = wants
             .min(io.credit.each().saturating_sub(before))
-            .min(io.credit.left());
+            .min(left.saturating_sub(before))
+            .min(io.credit.room());
         let is_worth = most >= io.credit.chunk() || most == wants || inbound.has_lost();
         if most == 0 || !is_worth {
             return false;
@@ -251,7 +254,6 @@ impl Exchange {
             return false;
         };
         io.counters.asked_again += u64::from(again);
-        self.is_out_of_step |= again > 0;
         let from = self.order.source(self.me, round);
         io.credit.asked(io.now, from, pull.first);
         io.credit.change(before, inbound.outstanding());
