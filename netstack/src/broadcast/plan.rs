@@ -130,8 +130,22 @@ pub trait Planner: core::fmt::Debug + Send {
         attempt: u32,
     ) -> Option<MemberIndex>;
 
-    /// A block arrived, was checked and stored.
-    fn arrived(&mut self, _view: &mut View<'_>, _block: u32, _from: MemberIndex) {}
+    /// A block arrived, was checked and stored. `late`: so many blocks came before it that were asked for after it; None if
+    /// it was asked for more than once.
+    fn arrived(
+        &mut self,
+        _view: &mut View<'_>,
+        _block: u32,
+        _from: MemberIndex,
+        _late: Option<u32>,
+    ) {
+    }
+
+    /// `asker` asks for a block that is not here yet. True: it does so because whoever usually serves the block is late or
+    /// silent and this member stands in; it must be fetched at once.
+    fn stands_in(&mut self, _view: &mut View<'_>, _asker: MemberIndex, _block: u32) -> bool {
+        false
+    }
 
     /// Whether `asker` is served this block. At the source: `view.me` is the source.
     fn service(&mut self, _view: &mut View<'_>, _asker: MemberIndex, _block: u32) -> Service {

@@ -238,11 +238,11 @@ impl Station {
     }
 
     /// The next train, of the cast whose turn it is.
-    fn next_train(&mut self) -> Option<(CastId, Peer, Train)> {
+    fn next_train(&mut self, now: Instant) -> Option<(CastId, Peer, Train)> {
         for _ in 0..self.casts.len() {
             self.turn = (self.turn + 1) % self.casts.len();
             let cast = &mut self.casts[self.turn];
-            while let Some(train) = cast.next_train() {
+            while let Some(train) = cast.next_train(now) {
                 if let Some(peer) = cast.roster.get(train.to) {
                     cast.blocks_sent += 1;
                     self.counters.trains += 1;
@@ -266,7 +266,7 @@ impl Station {
         if let Some(message) = self.poll_outbox(now, store) {
             return Some(message);
         }
-        let (id, peer, train) = self.next_train()?;
+        let (id, peer, train) = self.next_train(now)?;
         let cast = self.casts.iter_mut().find(|cast| cast.id == id)?;
         let message = Message::Data {
             block: train.block,
@@ -321,7 +321,7 @@ impl Station {
         loop {
             let (id, peer, mut train) = match self.train.take() {
                 Some(train) => train,
-                None => self.next_train()?,
+                None => self.next_train(now)?,
             };
             let Some(cast) = self.casts.iter_mut().find(|cast| cast.id == id) else {
                 continue;

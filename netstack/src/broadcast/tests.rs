@@ -383,6 +383,47 @@ fn data_from_another_address_than_its_sender_has_is_counted_and_dropped() {
     assert_eq!(member.counters().corrupt, 0);
 }
 
+/// Trains that the source sends when node 0 asks it again for a block that it has, so much later.
+fn trains_when_asked_again(after: Option<Micros>) -> u64 {
+    let mut net = Net::new(2, 5, 0);
+    net.cast(1, &content(1_500_000, 5), 13, Scheme::Mesh);
+    let held = |net: &Net, block| {
+        let (member, _) = net.members[0].as_ref().expect("it was booted");
+        member.holds(CastId(1), block)
+    };
+    // The list comes first: data block 19 is block 20, of row 0.
+    net.run_until(|net| held(net, 19));
+    if let Some(after) = after {
+        let until = net.now + after;
+        net.run_until(|net| net.now >= until);
+        let mut wants = message::Wants::default();
+        wants.push(message::WantedBlock {
+            block: 20,
+            fragments: net.contents[&CastId(1)].0.fragments(20),
+            urgent: false,
+        });
+        let packet = Packet {
+            cast: CastId(1),
+            from: MemberIndex(0),
+            mac: peer(0).mac,
+            message: Message::Request(wants),
+        };
+        net.source
+            .handle_message(net.now, peer(0).addr, packet, &mut net.source_memory);
+    }
+    net.run();
+    net.check(0, 1);
+    net.source.counters().trains
+}
+
+#[test]
+fn a_block_that_may_be_on_its_way_is_not_sent_again() {
+    let trains = trains_when_asked_again(None);
+    assert_eq!(trains_when_asked_again(Some(Micros(100))), trains);
+    // Thirty times what a block takes: it must have been lost.
+    assert_eq!(trains_when_asked_again(Some(Micros(2_100))), trains + 1);
+}
+
 /// How many blocks node 0 has stored before this one, which a program begins to wait for after 40.
 fn stored_before(scheme: Scheme, nodes: u32, block: u32, waits: bool) -> usize {
     let mut net = Net::new(nodes, 3, 0);

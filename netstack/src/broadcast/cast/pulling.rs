@@ -16,12 +16,14 @@
 
 mod receiving;
 mod repeating;
+mod waiting;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
 use super::{Cast, Consent, Io};
+use crate::broadcast::Part;
 use crate::broadcast::bitmap::Bitmap;
 use crate::broadcast::message::{
     Answer, Blocks, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants,
@@ -29,7 +31,6 @@ use crate::broadcast::message::{
 use crate::broadcast::pacer::Pace;
 use crate::broadcast::plan::{Next, Trouble};
 use crate::broadcast::suspects::Suspicion;
-use crate::broadcast::{Part, Scheme};
 use crate::time::{Instant, Micros};
 
 /// Requests without a sign of life, or flowing: half of what the port of a switch holds with blocks
@@ -61,16 +62,10 @@ const UNKNOWN_AGAIN: u64 = 24;
 const UNKNOWN_TRIES: u8 = 40;
 /// Doublings of that time, one for each peer that was asked in vain.
 const MAX_UNKNOWN_BACKOFF: u32 = 8;
-/// What a sign of life may be later than is normal, in block times.
-const MARGIN: u64 = 16;
-/// The same at the end, when all peers have little to do.
-const LAST_MARGIN: u64 = 32;
 /// It is the end when so many times what lacks has arrived.
 const LAST_SHARE: u32 = 16;
 /// Attempts at the end after which a peer that says nothing is left alone.
 const LAST_ATTEMPTS: u8 = 2;
-/// Factor that waits grow by at the end at most.
-const MAX_LAST_BACKOFF: u64 = 8;
 /// A block that is expected so many blocks before or after now may be on its way: it is not named again.
 const MAYBE_COMING: u32 = 20;
 /// Doublings of the time-out.
@@ -363,48 +358,6 @@ impl Pull {
 }
 
 impl Cast {
-    /// How long a request may go without a sign of life.
-    fn sign_timeout(&self, block: u32, from: MemberIndex, attempt: u32) -> Micros {
-        let backoff = 1 << attempt.min(MAX_BACKOFF);
-        if self.pull.last && self.pull.soonest < u64::MAX {
-            let wait = self
-                .blocks(LAST_MARGIN)
-                .saturating_mul(backoff.min(MAX_LAST_BACKOFF));
-            return Micros(2 * self.pull.soonest) + wait;
-        }
-        let patience = u64::from(self.planner.patience(block, from));
-        let normal = super::serving::KEPT_WAITING + patience + patience / 4;
-        let time = self.pull.timeout().max(self.blocks(normal)) + self.blocks(MARGIN);
-        let most = self.wait_timeout().saturating_mul(2).max(LONGEST).max(time);
-        time.saturating_mul(backoff).min(most)
-    }
-
-    /// How long a request may wait at a peer that lives.
-    fn wait_timeout(&self) -> Micros {
-        let late = u64::from(self.planner.late_after());
-        let rounds = if self.pull.last {
-            late + 16
-        } else {
-            self.longest_wait()
-        };
-        self.pull.timeout() + self.blocks(rounds)
-    }
-
-    /// The longest that a request waits at one peer, in block times: no longer than the whole cast takes.
-    pub(super) fn longest_wait(&self) -> u64 {
-        let late = u64::from(self.planner.late_after());
-        let whole = match self.setup.scheme {
-            Scheme::Tree { .. } | Scheme::Direct => u64::MAX,
-            _ => 4 * u64::from(self.have.length()) + 2 * u64::from(self.setup.members),
-        };
-        (2 * late + 64).min(whole.saturating_add(MARGIN))
-    }
-
-    /// The time of so many blocks as they come here.
-    pub(super) fn blocks(&self, count: u64) -> Micros {
-        self.pace.blocks(count.saturating_mul(self.pull.slowdown))
-    }
-
     /// Makes requests as the planner says, as far as the window has room. True if any were made.
     pub(crate) fn make_requests(&mut self, io: &mut Io<'_>) -> bool {
         let before = io.outbox.len();
@@ -727,6 +680,27 @@ impl Cast {
         }
     }
 
+    /// A block that others miss: it is fetched without its usual server.
+    pub(super) fn fetch_instead(&mut self, block: u32, io: &mut Io<'_>) {
+        if !self.lacks() {
+            return;
+        }
+        match self.pull.find(block) {
+            Some(at) => {
+                let entry = &self.pull.entries[at];
+                let idle = matches!(entry.state, State::Sent | State::Waiting { .. });
+                if idle && !entry.from.is_source() {
+                    self.trouble(at, Trouble::Late, io);
+                }
+            }
+            None if self.pull.wanted.len() < MAX_WANTED && !self.pull.wanted.contains(&block) => {
+                self.pull.wanted.push_back(block);
+                self.pull.eager = true;
+            }
+            None => {}
+        }
+    }
+
     /// PARKED, QUEUED, BUSY or NOT_HERE.
     pub(super) fn answered(
         &mut self,
@@ -750,7 +724,11 @@ impl Cast {
                     self.pull.entries[at].told = true;
                     if matches!(self.pull.entries[at].state, State::Sent) {
                         let queued = answer == Answer::Queued;
-                        let timeout = self.wait_timeout();
+                        let timeout = if queued {
+                            self.wait_timeout()
+                        } else {
+                            self.parked_timeout(self.pull.entries[at].attempt)
+                        };
                         self.pull.set_state(at, State::Waiting { queued });
                         self.pull.set_deadline(at, io.now + timeout);
                     }

@@ -20,6 +20,11 @@ pub(super) const KEPT_WAITING: u64 = 40;
 /// Requests kept for one cast: those of a row's children, or of a column, several blocks each; at
 /// the source those of the first layer.
 const MAX_WAITS: usize = 4096;
+/// Trains that are remembered, and for how many block times they may be on their way: against a block that is only named
+/// again, and against one that is asked for again.
+const MAX_SENT: usize = 64;
+const REMINDED: u64 = 40;
+const REPEATED: u64 = 24;
 /// The place of a request that a program waits for; a scheme's own order begins there at most.
 const URGENT: u64 = 0;
 /// No request is for this block.
@@ -57,6 +62,8 @@ pub(crate) struct Serve {
     ready_count: usize,
     /// Slots and generations in the order of arrival, until answered.
     unanswered: VecDeque<(Instant, u32, u32)>,
+    /// The last trains, and when they were sent.
+    sent: VecDeque<(Instant, MemberIndex, u32)>,
 }
 
 impl Serve {
@@ -166,6 +173,14 @@ impl Serve {
         }
     }
 
+    /// Notes a train that is sent.
+    fn sent(&mut self, now: Instant, asker: MemberIndex, block: u32) {
+        if self.sent.len() >= MAX_SENT {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((now, asker, block));
+    }
+
     /// When the oldest request is due for an answer; set by [`Cast::serve_tick`]'s rule.
     fn oldest(&self) -> Option<Instant> {
         self.unanswered.front().map(|(at, ..)| *at)
@@ -173,6 +188,24 @@ impl Serve {
 }
 
 impl Cast {
+    /// The whole block was sent to this member a moment ago: its request crossed the data.
+    fn is_on_its_way(
+        &self,
+        asker: MemberIndex,
+        block: u32,
+        fragments: u64,
+        place: usize,
+        now: Instant,
+    ) -> bool {
+        let all = self.setup.object.fragments(block);
+        let slots = if place > 0 { REMINDED } else { REPEATED };
+        let lately = self.pace.blocks(slots);
+        fragments == all
+            && all.count_ones() > 1
+            && (self.serve.sent.iter().rev())
+                .any(|(at, to, sent)| *to == asker && *sent == block && *at + lately > now)
+    }
+
     fn answer_after(&self) -> crate::time::Micros {
         let normal = u64::from(self.planner.kept_waiting());
         self.pace.blocks(KEPT_WAITING + normal)
@@ -215,6 +248,9 @@ impl Cast {
                 let wait = &mut self.serve.waits[slot];
                 wait.fragments = fragments;
                 let ready = wait.ready;
+                if !here && !want.urgent {
+                    self.stand_in(asker, block, io);
+                }
                 if want.urgent {
                     self.serve.hurry(slot as u32);
                     if !here {
@@ -232,6 +268,9 @@ impl Cast {
                 self.answer(asker, answer, Blocks::one(block), io);
                 continue;
             }
+            if here && self.is_on_its_way(asker, block, fragments, place, io.now) {
+                continue;
+            }
             if self.serve.blocks.len() - self.serve.free.len() >= MAX_WAITS {
                 self.answer(asker, Answer::Busy, Blocks::one(block), io);
                 continue;
@@ -246,7 +285,19 @@ impl Cast {
             if here {
                 let order = self.planner.order(block, asker);
                 self.serve.make_ready(slot, order);
+            } else if !want.urgent {
+                self.stand_in(asker, block, io);
             }
+        }
+    }
+
+    /// Fetches a block for others who miss its usual server.
+    fn stand_in(&mut self, asker: MemberIndex, block: u32, io: &mut Io<'_>) {
+        let stands_in = self.plan(io.now, io.rng, |planner, view| {
+            planner.stands_in(view, asker, block)
+        });
+        if stands_in {
+            self.fetch_instead(block, io);
         }
     }
 
@@ -278,7 +329,7 @@ impl Cast {
     }
 
     /// The next train to send.
-    pub(crate) fn next_train(&mut self) -> Option<Train> {
+    pub(crate) fn next_train(&mut self, now: Instant) -> Option<Train> {
         while let Some(Reverse((_, slot, generation))) = self.serve.ready.pop() {
             if !self.serve.is_current(slot, generation) {
                 continue;
@@ -287,6 +338,7 @@ impl Cast {
             let block = self.serve.blocks[slot as usize];
             self.serve.release(slot);
             if self.have.contains(block) {
+                self.serve.sent(now, wait.asker, block);
                 return Some(Train {
                     to: wait.asker,
                     block,

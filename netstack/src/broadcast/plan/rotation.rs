@@ -32,10 +32,19 @@ const CHILD_AHEAD: u32 = 1;
 const MOST_ASKED: u32 = 28;
 /// Rounds that deputies stand in for a head the first time; doubled with every time.
 const DEPUTY_ROUNDS: u32 = 4;
+/// The same in blocks, where rounds are short: to find out again that the head is late costs everybody some.
+const DEPUTY_BLOCKS: u32 = 128;
+/// Requests for one block of a row by its other members that make one of them ask the dealer: a single one may come of a
+/// request that was lost.
+const CALLS: u32 = 2;
+/// Blocks that may come so many others later than they were asked for: no row lags by that.
+const NO_LAG: u32 = 24;
 /// Times that doubles.
 const MAX_STRIKES: u32 = 6;
 /// Rows whose head is known to be late. All rows of the largest mesh and of most grids.
 const MAX_LATE_ROWS: usize = 256;
+/// Rows whose lag is known: more than the largest grid has.
+const MAX_LAG_ROWS: u32 = 512;
 /// Draws of a member that might stand in for somebody else's, outside the own column at first: where one is late, all of
 /// its column lack what it serves.
 const DRAWS: u32 = 12;
@@ -108,6 +117,23 @@ impl Layout {
         self.full_columns() + u32::from(self.children() % self.rows > row)
     }
 
+    /// The slot in which a member gets a block if nobody is late. None: no slot does.
+    fn held_from(&self, member: MemberIndex, block: u32) -> Option<u32> {
+        let (row, column) = match self.place(member) {
+            Place::Head(row) if self.children() == 0 => (row, 0),
+            Place::Child { row, column } => (row, column + 1),
+            _ => return None,
+        };
+        let from = self.row(block);
+        if row == from {
+            return Some(block + column);
+        }
+        // The first slot after that in which this row is served this block's.
+        let first = block + column + 1;
+        let turn = (row + self.rows - from) % self.rows;
+        Some(first + (turn + self.rows - first % self.rows) % self.rows)
+    }
+
     fn row(&self, block: u32) -> u32 {
         block % self.rows
     }
@@ -140,6 +166,10 @@ pub(crate) struct Rotation {
     /// After the last slot: blocks from here on may lack.
     sweep: u32,
     late: alloc::vec::Vec<LateRow>,
+    /// How late each row's blocks came last from whoever serves them to this member, in blocks.
+    lag: alloc::vec::Vec<u16>,
+    /// The block that others of its row missed last, who of them asked for it last, and how many did.
+    called: (u32, MemberIndex, u32),
 }
 
 impl Rotation {
@@ -160,6 +190,43 @@ impl Rotation {
             last_slot: (rounds + 3) * layout.rows + layout.columns() + 2,
             sweep: 0,
             late: alloc::vec::Vec::new(),
+            lag: alloc::vec![0; layout.rows.min(MAX_LAG_ROWS) as usize],
+            called: (u32::MAX, MemberIndex::SOURCE, 0),
+        }
+    }
+
+    /// Whether somebody else is asked for a block because its row lags: as many requests are as it takes to make up for it by the
+    /// end.
+    fn diverts(&self, view: &mut View<'_>, block: u32) -> bool {
+        let lag = self.lag.get(self.layout.row(block) as usize);
+        let lag = lag.map_or(0, |lag| u32::from(*lag));
+        let left = self.layout.blocks.saturating_sub(block).max(1);
+        lag > NO_LAG && view.rng.below(left.into()) < lag.into()
+    }
+
+    /// How much the row of a block lags, if `from` is who serves this row's blocks to this member.
+    fn lag_of(&mut self, block: u32, from: MemberIndex) -> Option<&mut u16> {
+        let at = self.coordinates()?;
+        let row = self.layout.row(block);
+        let usual = at.0 != row && from == self.usual(block, at);
+        self.lag.get_mut(row as usize).filter(|_| usual)
+    }
+
+    /// Who serves a block of another row to this member.
+    fn usual(&self, block: u32, (my_row, my_column): (u32, u32)) -> MemberIndex {
+        let row = self.layout.row(block);
+        let head = MemberIndex(row);
+        let height = self.layout.height(row);
+        // Heads beyond the columns are served by heads, which then have fewer children than slots.
+        let beyond = matches!(self.place, Place::Head(_)) && my_row >= self.layout.columns();
+        if height == 0 || beyond {
+            head
+        } else if my_column < height {
+            self.layout.child(row, my_column).unwrap_or(head)
+        } else {
+            // The row has no child in the last column: another one each round, so that nobody stands in for long.
+            let turn = my_row + row + self.layout.round(block);
+            self.layout.child(row, turn % height).unwrap_or(head)
         }
     }
 
@@ -210,16 +277,19 @@ impl Rotation {
     fn row_is_late(&mut self, block: u32) {
         let (row, round) = (self.layout.row(block), self.layout.round(block));
         let room = self.late.len() < MAX_LATE_ROWS;
+        // It takes some time to notice: the rounds count from now.
+        let now = round.max(self.slot / self.layout.rows);
+        let rounds = DEPUTY_ROUNDS.max(DEPUTY_BLOCKS / self.layout.rows);
         match self.late.iter_mut().find(|late| late.row == row) {
             Some(late) if round < late.until_round => {}
             Some(late) => {
                 late.strikes = (late.strikes + 1).min(MAX_STRIKES);
-                late.until_round = round + (DEPUTY_ROUNDS << late.strikes);
+                late.until_round = now + (rounds << late.strikes);
             }
             None if room => self.late.push(LateRow {
                 row,
                 strikes: 0,
-                until_round: round + DEPUTY_ROUNDS,
+                until_round: now + rounds,
             }),
             None => {}
         }
@@ -288,19 +358,31 @@ impl Rotation {
     /// or dead falls on all alike, not on the few others of their row. Only of those whose address is known: to ask for
     /// one that is not costs more than the block, and everybody would learn every address. Heads, whose addresses more
     /// members know, are left out.
-    fn anybody(&self, view: &mut View<'_>) -> Option<MemberIndex> {
+    fn anybody(&self, view: &mut View<'_>, block: u32) -> Option<MemberIndex> {
         let column = self.coordinates().map(|(_, column)| column);
+        let mut soonest: Option<(u32, MemberIndex)> = None;
         for draw in 0..DRAWS {
-            let member = view.any_known()?;
-            let Place::Child { column: other, .. } = self.layout.place(member) else {
-                continue;
+            let Some(member) = view.any_known() else {
+                break;
+            };
+            let other = match self.layout.place(member) {
+                Place::Child { column, .. } => column,
+                Place::Head(_) if self.is_mesh() => u32::MAX,
+                _ => continue,
             };
             let near = draw < OTHER_COLUMNS && Some(other) == column;
-            if member != self.me && !near && !view.is_silent(member) {
+            if member == self.me || near || view.is_silent(member) {
+                continue;
+            }
+            let from = self.layout.held_from(member, block).unwrap_or(u32::MAX);
+            if from <= self.slot {
                 return Some(member);
             }
+            if soonest.is_none_or(|(sooner, _)| from < sooner) {
+                soonest = Some((from, member));
+            }
         }
-        None
+        soonest.map(|(_, member)| member)
     }
 
     /// Another child of a block's row whose address is known, a different one for each asker and round.
@@ -334,6 +416,12 @@ impl Rotation {
         let head = MemberIndex(row);
         if self.is_mesh() {
             if attempt == 0 && !view.is_silent(head) && !self.is_late(block) {
+                if self.diverts(view, block)
+                    && let Some(member) = self.anybody(view, block)
+                    && self.layout.held_from(member, block) <= Some(self.slot)
+                {
+                    return member;
+                }
                 return head;
             }
             return self.deputy(view, block, attempt.saturating_sub(1));
@@ -343,27 +431,19 @@ impl Rotation {
         }
         // Everybody and those of the row in turn: nobody may have it yet but one of these.
         if !attempt.is_multiple_of(2)
-            && let Some(member) = self.anybody(view)
+            && let Some(member) = self.anybody(view, block)
         {
             return member;
         }
-        let height = self.layout.height(row);
-        // Heads beyond the columns are served by heads, which then have fewer children than slots.
-        let beyond = matches!(self.place, Place::Head(_)) && my_row >= self.layout.columns();
         if attempt == 0 {
-            let usual = if height == 0 || beyond {
-                head
-            } else if my_column < height {
-                self.layout.child(row, my_column).unwrap_or(head)
-            } else {
-                // The row has no child in the last column: another one each round, so that nobody stands in for long.
-                let turn = my_row + row + self.layout.round(block);
-                self.layout.child(row, turn % height).unwrap_or(head)
-            };
-            if usual != self.me && !view.is_silent(usual) {
+            let usual = self.usual(block, (my_row, my_column));
+            let usual = (usual != self.me && !view.is_silent(usual)).then_some(usual);
+            if let Some(usual) = usual
+                && !self.diverts(view, block)
+            {
                 return usual;
             }
-            if let Some(member) = self.anybody(view) {
+            if let Some(member) = self.anybody(view, block).or(usual) {
                 return member;
             }
         }
@@ -475,7 +555,49 @@ impl Planner for Rotation {
         if from == head && matches!(trouble, Trouble::Late | Trouble::Silent | Trouble::NotHere) {
             self.row_is_late(block);
         }
+        if attempt == 1 && trouble == Trouble::Late {
+            // It lags by so much at least; by more with each block that is late before one comes.
+            let least = self.late_after().min(u16::MAX.into()) as u16;
+            if let Some(lag) = self.lag_of(block, from) {
+                *lag = lag.saturating_mul(2).max(least);
+            }
+        }
         Some(self.from(view, block, attempt))
+    }
+
+    fn arrived(&mut self, _view: &mut View<'_>, block: u32, from: MemberIndex, late: Option<u32>) {
+        if let Some(late) = late
+            && let Some(lag) = self.lag_of(block, from)
+        {
+            *lag = late.min(u16::MAX.into()) as u16;
+        }
+    }
+
+    fn stands_in(&mut self, _view: &mut View<'_>, asker: MemberIndex, block: u32) -> bool {
+        let row = self.layout.row(block);
+        let called = match (self.place, self.layout.place(asker)) {
+            (Place::Child { row: mine, .. }, Place::Child { row: other, .. }) => {
+                mine == row && other == row
+            }
+            (Place::Head(mine), Place::Head(other)) if self.is_mesh() => {
+                mine != row && other != row
+            }
+            _ => false,
+        };
+        if !called {
+            return false;
+        }
+        let (last, by, times) = self.called;
+        let times = match last == block {
+            true => times + u32::from(by != asker),
+            false => 1,
+        };
+        self.called = (block, asker, times);
+        if times < CALLS {
+            return false;
+        }
+        self.row_is_late(block);
+        true
     }
 
     fn order(&self, block: u32, asker: MemberIndex) -> u64 {
@@ -498,7 +620,9 @@ impl Planner for Rotation {
     fn patience(&self, _block: u32, from: MemberIndex) -> u32 {
         match self.layout.place(from) {
             Place::Source | Place::Holder => (AHEAD + 1) * self.layout.rows,
-            Place::Head(_) => self.layout.rows + self.layout.columns(),
+            // It says after what is normal that it keeps a request, and the first request is made ahead.
+            Place::Head(_) if self.is_mesh() => self.layout.rows * 3 / 4,
+            Place::Head(_) => self.layout.columns() * 3 / 4,
             Place::Child { .. } => 0,
         }
     }
@@ -519,3 +643,6 @@ impl Planner for Rotation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -573,7 +573,7 @@ impl Planner for Published {
         }
     }
 
-    fn arrived(&mut self, view: &mut View<'_>, block: u32, _from: MemberIndex) {
+    fn arrived(&mut self, view: &mut View<'_>, block: u32, _from: MemberIndex, _late: Option<u32>) {
         self.count(view);
         self.chunks.arrived(block, view.have);
         self.settle_own();

@@ -133,14 +133,17 @@ impl Cast {
             self.fail(FailReason::NoRoom, io);
             return;
         }
+        let expected = self.pull.entries[at].expected;
+        let late = self.pull.arrived.saturating_sub(expected);
         let entry = self.pull.remove(at);
+        let late = (entry.attempt == 0).then_some(late);
         self.have.insert(block);
         self.progressed = io.now;
         io.counters.stored += 1;
         self.pull.count_arrival(io.now, self.pace);
         let from = entry.sender.unwrap_or(entry.from);
         self.plan(io.now, io.rng, |planner, view| {
-            planner.arrived(view, block, from);
+            planner.arrived(view, block, from, late);
         });
         if let Part::Data(data) = part {
             self.event(CastEvent::Stored(data), io);

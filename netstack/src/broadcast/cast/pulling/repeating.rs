@@ -21,10 +21,17 @@ impl Cast {
         if !self.pull.last {
             return;
         }
-        let soon = io.now + self.wait_timeout();
+        let queued_until = io.now + self.wait_timeout();
         for at in 0..self.pull.entries.len() {
             let entry = &self.pull.entries[at];
-            if matches!(entry.state, State::Waiting { .. }) && entry.deadline > soon {
+            let soon = match entry.state {
+                State::Waiting { queued: true } => queued_until,
+                State::Waiting { queued: false } | State::Sent => {
+                    io.now + self.parked_timeout(entry.attempt)
+                }
+                _ => continue,
+            };
+            if entry.deadline > soon {
                 self.pull.set_deadline(at, soon);
             }
         }

@@ -105,7 +105,7 @@ impl Node {
     fn receive(&mut self, block: u32, from: MemberIndex) {
         self.asked.remove(block);
         self.have.insert(block);
-        self.plan(|planner, view| planner.arrived(view, block, from));
+        self.plan(|planner, view| planner.arrived(view, block, from, None));
     }
 
     fn fails(&mut self, block: u32, from: MemberIndex, trouble: Trouble) -> Option<MemberIndex> {

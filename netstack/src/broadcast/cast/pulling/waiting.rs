@@ -1,0 +1,77 @@
+//! How long a request may wait, for a sign of life, at a peer that has the block, and at one that does not.
+//!
+//! Neighbour: [`super`] keeps the table of what was asked for.
+//!
+//! Invariant: every wait follows the rate that blocks come with here, and has a limit.
+
+use super::{LONGEST, MAX_BACKOFF};
+use crate::broadcast::Scheme;
+use crate::broadcast::cast::Cast;
+use crate::broadcast::message::MemberIndex;
+use crate::time::Micros;
+
+/// What a sign of life may be later than is normal, in block times.
+const MARGIN: u64 = 16;
+/// The same at the end, when all peers have little to do.
+const LAST_MARGIN: u64 = 32;
+/// Factor that waits grow by at the end at most.
+const MAX_LAST_BACKOFF: u64 = 8;
+/// How long a request may wait at the end at a peer that does not have the block, beside the way there and back.
+const LAST_PARKED: u64 = 16;
+
+impl Cast {
+    /// How long a request may go without a sign of life.
+    pub(super) fn sign_timeout(&self, block: u32, from: MemberIndex, attempt: u32) -> Micros {
+        let backoff = 1 << attempt.min(MAX_BACKOFF);
+        if self.pull.last && self.pull.soonest < u64::MAX {
+            let wait = self
+                .blocks(LAST_MARGIN)
+                .saturating_mul(backoff.min(MAX_LAST_BACKOFF));
+            return Micros(2 * self.pull.soonest) + wait;
+        }
+        let patience = u64::from(self.planner.patience(block, from));
+        let normal = super::super::serving::KEPT_WAITING + patience + patience / 4;
+        let time = self.pull.timeout().max(self.blocks(normal)) + self.blocks(MARGIN);
+        let most = self.wait_timeout().saturating_mul(2).max(LONGEST).max(time);
+        time.saturating_mul(backoff).min(most)
+    }
+
+    /// How long a request may wait at a peer that lives.
+    pub(super) fn wait_timeout(&self) -> Micros {
+        let late = u64::from(self.planner.late_after());
+        let rounds = if self.pull.last {
+            late + 16
+        } else {
+            self.longest_wait()
+        };
+        self.pull.timeout() + self.blocks(rounds)
+    }
+
+    /// How long a request may wait at a peer that does not have the block. At the end longer with each attempt, or all would
+    /// ask the source soon.
+    pub(super) fn parked_timeout(&self, attempt: u8) -> Micros {
+        if self.pull.last && self.pull.soonest < u64::MAX {
+            let backoff = 1 << u32::from(attempt).min(MAX_BACKOFF);
+            let wait = self
+                .blocks(LAST_PARKED)
+                .saturating_mul(backoff.min(MAX_LAST_BACKOFF));
+            return Micros(2 * self.pull.soonest) + wait;
+        }
+        self.wait_timeout()
+    }
+
+    /// The longest that a request waits at one peer, in block times: no longer than the whole cast takes.
+    pub(in crate::broadcast::cast) fn longest_wait(&self) -> u64 {
+        let late = u64::from(self.planner.late_after());
+        let whole = match self.setup.scheme {
+            Scheme::Tree { .. } | Scheme::Direct => u64::MAX,
+            _ => 4 * u64::from(self.have.length()) + 2 * u64::from(self.setup.members),
+        };
+        (2 * late + 64).min(whole.saturating_add(MARGIN))
+    }
+
+    /// The time of so many blocks as they come here.
+    pub(in crate::broadcast::cast) fn blocks(&self, count: u64) -> Micros {
+        self.pace.blocks(count.saturating_mul(self.pull.slowdown))
+    }
+}
