@@ -341,7 +341,9 @@ impl World {
                     (_, None) => {}
                 }
             }
-            Action::Fault(_) | Action::Hear(_) => unreachable!("handled by the world"),
+            Action::Fault(_) | Action::Hear(_) | Action::Lapse(..) => {
+                unreachable!("handled by the world")
+            }
         }
         self.drive(control)
     }

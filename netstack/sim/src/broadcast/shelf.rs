@@ -154,6 +154,15 @@ impl Shelf {
         }
     }
 
+    /// Takes away what is there of objects of which no cast is known: what came in an earlier run of the control node.
+    pub fn lapse(&mut self) {
+        for content in 0..self.contents.len() {
+            if !self.casts.iter().any(|open| open.content == content) {
+                self.drop_part(content);
+            }
+        }
+    }
+
     /// Whether a block is held.
     pub fn has(&self, content: usize, block: u32) -> bool {
         self.item(content)

@@ -42,6 +42,8 @@ fn slot_width_log2(nodes: u32) -> u32 {
 
 /// Until when after a restart of the control node its nodes have heard of it.
 const HEARS_NS: u64 = 50_000_000;
+/// How long a node keeps what it has of casts of an earlier run of the control node, as its kernel does.
+const LAPSE_NS: u64 = 60_000_000_000;
 /// How far the clocks of stations are apart at most, where they are: in microseconds, and parts per million.
 const OFFSET_MOST_US: u64 = 900_000_000;
 /// See [`OFFSET_MOST_US`].
@@ -115,6 +117,8 @@ pub(super) enum Action {
     Join(usize, u32),
     /// A node hears of the control node's new run.
     Hear(u32),
+    /// A node gives up what it has of casts of an earlier run, unless it has started again since.
+    Lapse(u32, u64),
 }
 
 /// A simulated network of nodes and the casts on it.
@@ -552,6 +556,12 @@ impl World {
         match action {
             Action::Fault(fault) => self.inflict(fault)?,
             Action::Hear(node) => self.hear_of_control(node),
+            Action::Lapse(node, boots) => {
+                let station = &mut self.stations[node as usize];
+                if station.engine.is_some() && station.boots == boots {
+                    station.shelf.lapse();
+                }
+            }
             other => self.operate(other)?,
         }
         Ok(())
@@ -641,6 +651,9 @@ impl World {
                 self.stations[node as usize].shelf.drop_part(plan);
             }
         }
+        // A cast of the new run goes on with what is here, if its announcement comes before it is cancelled.
+        let boots = self.stations[node as usize].boots;
+        self.schedule(self.now + LAPSE_NS, Action::Lapse(node, boots));
         self.rejoin(node);
     }
 }
