@@ -159,12 +159,20 @@ impl Network {
         0..self.nodes.len()
     }
 
+    /// Large segments are taken apart before they reach the limiter, as cards do.
+    pub fn take_segments_apart(&self) -> Result<()> {
+        let link = format!("link set dev {INTERFACE} gso_max_segs 1\n");
+        for holder in &self.nodes {
+            self.batch(holder, "ip", &link)?;
+        }
+        Ok(())
+    }
+
     /// Every node from now on loses one of so many packets that arrive, at random; and large segments are taken apart before, as
     /// cards do, so that a loss is that of a frame.
     pub fn lose_one_of(&self, packets: u32) -> Result<()> {
+        self.take_segments_apart()?;
         for holder in &self.nodes {
-            let link = format!("link set dev {INTERFACE} gso_max_segs 1\n");
-            self.batch(holder, "ip", &link)?;
             let rules = format!(
                 "table inet loss {{ chain input {{ type filter hook input priority 0; \
                  iifname \"{INTERFACE}\" numgen random mod {packets} == 0 drop; }}; }}"
