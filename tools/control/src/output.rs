@@ -39,6 +39,14 @@ pub fn plain(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
+/// `1 node`, `4 nodes`.
+pub fn count(count: impl TryInto<u64>, what: &str) -> String {
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {what}"),
+        many => format!("{many} {what}s"),
+    }
+}
+
 /// Which stream of which rank.
 type Key = (u32, u32);
 
@@ -174,6 +182,15 @@ mod tests {
     fn labels_are_aligned() {
         let pieces: [(u32, u32, &[u8]); 2] = [(3, 1, b"a\nb\n"), (11, 1, b"c\n")];
         assert_eq!(printed(true, 16, &pieces).0, " 3: a\n 3: b\n11: c\n");
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!(count(1_u32, "node"), "1 node");
+        assert_eq!(
+            (count(0_usize, "node"), count(4_u64, "node")),
+            ("0 nodes".into(), "4 nodes".into())
+        );
     }
 
     #[test]

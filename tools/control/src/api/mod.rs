@@ -23,6 +23,7 @@ mod past;
 mod programs;
 mod queue;
 pub mod types;
+mod unread;
 pub mod warm;
 
 pub use past::PAGE_MAX;
@@ -84,6 +85,7 @@ pub fn router(api: Api) -> Router {
         .layer(axum::Extension(description))
         .with_state(api)
         .merge(watching)
+        .layer(axum::middleware::map_response(unread::in_form))
 }
 
 /// Every route with its description.

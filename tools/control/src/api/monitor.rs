@@ -205,6 +205,7 @@ async fn now(State(monitor): State<Arc<Monitor>>) -> Json<Now> {
 
 /// Query of the questions to the files.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Question {
     metric: Option<String>,
     metrics: Option<String>,
@@ -409,6 +410,7 @@ async fn by_node(
 
 /// Query of `GET /v1/monitor/at`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AtQuery {
     time: u64,
     metric: String,

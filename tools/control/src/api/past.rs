@@ -27,6 +27,7 @@ pub const PAGE_MAX: u32 = 10_000;
 /// Query of `GET /v1/jobs`.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct JobsQuery {
     /// Jobs that are over as well.
     #[serde(default)]
@@ -148,6 +149,7 @@ pub(super) async fn find(api: &Api, id: u64) -> Result<JobInfo, Refusal> {
 /// Query of `GET /v1/events`.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct EventsQuery {
     /// Only events with a larger number.
     #[serde(default)]

@@ -157,7 +157,7 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
     print_text(&format!(
         "cluster {}: {} {joined} after {:.1} s; HTTP API at http://{}\n",
         spec.name,
-        table::count(spec.nodes, "node"),
+        crate::output::count(spec.nodes, "node"),
         began.elapsed().as_secs_f64(),
         record.http
     ))

@@ -122,8 +122,19 @@ fn variable() -> impl clap::builder::TypedValueParser<Value = OsString> {
     })
 }
 
-/// Seconds of a time: `90`, `30s`, `10m`, `2h`, `1d`, `M:SS`, `H:MM:SS`, `D-HH:MM:SS`.
+/// Longest time limit: a century, in seconds.
+const TIME_LIMIT_MOST_S: u64 = 36_525 * 86_400;
+
+/// Seconds of a time limit.
 fn time_limit(text: &str) -> Result<u64, &'static str> {
+    match seconds(text)? {
+        seconds if seconds > TIME_LIMIT_MOST_S => Err("at most 36525d; 0 is no limit"),
+        seconds => Ok(seconds),
+    }
+}
+
+/// Seconds of a time: `90`, `30s`, `10m`, `2h`, `1d`, `M:SS`, `H:MM:SS`, `D-HH:MM:SS`.
+fn seconds(text: &str) -> Result<u64, &'static str> {
     const WRONG: &str = "write seconds, or 30s, 10m, 2h, 1d, or M:SS, H:MM:SS, D-HH:MM:SS";
     let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
         true => text.parse::<u64>().map_err(|_| WRONG),
@@ -423,6 +434,8 @@ mod tests {
             "m",
             "99999999999999999999",
             "9999999999999999999d",
+            "99999999999999d",
+            "36526d",
         ] {
             assert!(time_limit(wrong).is_err(), "{wrong}");
         }

@@ -29,12 +29,13 @@ Nodes are chosen by the fewest hops between them, then the most warm ones, then 
 free space. With --batch each line of standard input is a question, and each line of output its answer:
   {\"tree\":[4,4,4],\"free\":[0,1,4],\"warm\":[4],\"count\":2}   widths from the leaves up, nodes from 0
   {\"nodes\":[0,1],\"hops\":1,\"certificate\":\"optimal: ...\"}  or {\"error\":\"...\"}
+A line has at most 16 MiB, and may name any number of nodes.
 Exit status: 0; 1 some line of a batch has no answer; 125 anything else.")]
 pub struct Options {
     /// Widths of the tree from the leaves up, as in 4x4x4.
     #[arg(long, value_name = "WIDTHS", required_unless_present = "batch")]
     tree: Option<String>,
-    /// The free nodes: n0,n[3-5] [default: all of the tree].
+    /// The free nodes: n0,n[3-5], at most 65,536 of them [default: all of the tree].
     #[arg(long, value_name = "NODES")]
     free: Option<String>,
     /// How many are wanted.

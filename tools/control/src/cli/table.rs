@@ -121,14 +121,6 @@ pub fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_string(), |value| value.to_string())
 }
 
-/// `1 node`, `4 nodes`.
-pub fn count(count: impl Into<u64>, what: &str) -> String {
-    match count.into() {
-        1 => format!("1 {what}"),
-        many => format!("{many} {what}s"),
-    }
-}
-
 /// The beginning of a program's id: enough to tell programs apart, and for `hearth drop`.
 pub fn program_id(program: &str) -> String {
     program.chars().take(12).collect()

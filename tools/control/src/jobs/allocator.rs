@@ -9,6 +9,7 @@ use hearth_alloc::queue::Tie;
 
 use super::nodes::{Nodes, sorted};
 use crate::hostlist;
+use crate::output::count;
 
 /// What a job asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +87,7 @@ impl Want {
                 hostlist::format(&held)
             ),
         };
-        let short = format!("{} warm nodes needed, but {which}", self.ranks);
+        let short = format!("{} needed, but {which}", count(self.ranks, "warm node"));
         // One that is drained or ends an old job comes back as one that is away does.
         let out = warm.held.iter().filter(|node| !in_service(node));
         let away: Vec<u32> = warm.away.iter().chain(out).copied().collect();
@@ -106,17 +107,20 @@ impl Want {
         }
         let free =
             |node: &&u32| nodes.machine.is_in_service(**node) && nodes.machine.is_free(**node);
-        match self.warm_only {
+        if self.warm_only {
+            let free = warm.held.iter().filter(free).count();
+            return format!("{} needed, {free} free", count(self.ranks, "warm node"));
+        }
+        let (machine, free) = (&nodes.machine, nodes.machine.free_nodes());
+        let text = format!("{} needed, {free} free", count(self.ranks, "node"));
+        // As many as it wants may be free, and no unit as a whole.
+        match free >= self.ranks as usize && machine.unit() > 1 {
             true => format!(
-                "{} warm nodes needed, {} free",
-                self.ranks,
-                warm.held.iter().filter(free).count()
+                "{text}, but nodes are given out in units of {}, of which {} are free",
+                machine.unit(),
+                machine.free_units()
             ),
-            false => format!(
-                "{} nodes needed, {} free",
-                self.ranks,
-                nodes.machine.free_nodes()
-            ),
+            false => text,
         }
     }
 
@@ -132,7 +136,7 @@ impl Want {
                 None => format!("{list} not in service"),
             };
         }
-        let reason = format!("{} nodes needed, {up} in service", self.ranks);
+        let reason = format!("{} needed, {up} in service", count(self.ranks, "node"));
         match out.is_empty() {
             true => reason,
             false => format!("{reason}, {out} not"),
@@ -175,6 +179,7 @@ mod tests {
         let mut nodes = cluster();
         let none = WarmNodes::default();
         assert_eq!(want(4, None).lacks(&nodes, &none), "4 nodes needed, 3 free");
+        assert_eq!(want(1, None).lacks(&nodes, &none), "1 node needed, 3 free");
         let named = want(2, Some(vec![1, 0]));
         assert_eq!(named.lacks(&nodes, &none), "n0 busy");
         let out = nodes.out();
@@ -193,6 +198,19 @@ mod tests {
         assert_eq!(
             want(1, Some(vec![2])).misses(&nodes, 4, ""),
             "n2 not in service (drained: fan)"
+        );
+    }
+
+    #[test]
+    fn free_nodes_that_are_no_unit_are_told() {
+        let tree = hearth_alloc::topology::Topology::new(&[4]).unwrap();
+        let mut nodes = Nodes::new(Some(tree), 2).unwrap();
+        (0..4).for_each(|node| nodes.set_up(node, true));
+        nodes.machine.take(9, &[0]);
+        nodes.machine.take(10, &[2]);
+        assert_eq!(
+            want(2, None).lacks(&nodes, &WarmNodes::default()),
+            "2 nodes needed, 2 free, but nodes are given out in units of 2, of which 0 are free"
         );
     }
 

@@ -156,3 +156,23 @@ fn the_description_is_a_valid_one() {
         assert_eq!(secured, !reads, "{route}");
     }
 }
+
+#[test]
+fn what_cannot_be_read_is_an_error_like_others() {
+    let lab = Lab::control();
+    for (method, path, expected, word) in [
+        ("GET", "/v1/jobs/abc", 400, "abc"),
+        ("GET", "/v1/jobs?limit=abc", 400, "limit"),
+        ("GET", "/v1/jobs?bogus=1", 400, "bogus"),
+        ("GET", "/v1/events?bogus=1", 400, "bogus"),
+        ("GET", "/v1/monitor/series?bogus=1", 400, "bogus"),
+        // A body without what a job needs.
+        ("POST", "/v1/jobs", 422, "name"),
+    ] {
+        let (status, _, body) = ask(&lab, method, path);
+        assert_eq!(status, expected, "{method} {path}: {body}");
+        let error: Value = serde_json::from_str(&body).unwrap_or_else(|_| panic!("{path}: {body}"));
+        assert_eq!(error["code"], "bad-request", "{body}");
+        assert!(error["error"].as_str().unwrap().contains(word), "{body}");
+    }
+}

@@ -134,7 +134,7 @@ fn a_job_waits_for_busy_nodes_and_then_runs() {
     lab.eventually("the second job waits", |lab| {
         lab.last_job()["state"] == "pending"
     });
-    assert_eq!(lab.last_job()["reason"], "1 nodes needed, 0 free");
+    assert_eq!(lab.last_job()["reason"], "1 node needed, 0 free");
     // A third is interrupted while it waits.
     let third = lab.run_command(&[], "out never\n").spawn().unwrap();
     lab.eventually("the third job waits", |lab| {

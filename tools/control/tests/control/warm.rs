@@ -182,7 +182,7 @@ fn a_warm_only_run_takes_warm_nodes_alone_and_waits_for_busy_ones() {
     lab.eventually("the second waits", |lab| {
         lab.last_job()["state"] == "pending"
     });
-    assert_eq!(lab.last_job()["reason"], "1 warm nodes needed, 0 free");
+    assert_eq!(lab.last_job()["reason"], "1 warm node needed, 0 free");
     assert_eq!(finish(first).status.code(), Some(0));
     assert_eq!(finish(second).status.code(), Some(0));
     assert_eq!(warm(&lab.last_job()), [true]);

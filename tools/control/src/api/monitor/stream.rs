@@ -38,6 +38,7 @@ use crate::monitor::{Monitor, STREAMS_MAX, Shown};
 
 /// Query of `GET /v1/monitor/stream`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct StreamQuery {
     metric: String,
     node: Option<u32>,

@@ -93,7 +93,7 @@ fn a_warm_only_job_fails_when_too_few_nodes_are_warm_and_waits_for_busy_ones() {
     let (second, mut reader) = lab.submit_reusing(1, Reuse::Require);
     assert_eq!(
         lab.runner.get(second).unwrap().reason,
-        "1 warm nodes needed, 0 free"
+        "1 warm node needed, 0 free"
     );
     // While it waited, n1 let go of the program.
     lab.nodes.warm.held.clear();
