@@ -317,8 +317,11 @@ mod tests {
         let socket = dir.path().join("control.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let (closed, wait) = std::sync::mpsc::channel();
+        let (begins, begun) = std::sync::mpsc::channel();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            // An answer before the request is one to nothing.
+            begun.recv().unwrap();
             stream.write_all(answer.as_bytes()).unwrap();
             drop(stream);
             closed.send(()).unwrap();
@@ -327,6 +330,7 @@ mod tests {
         // write has failed.
         let pieces = (0..64).map(move |number| {
             if number == 0 {
+                begins.send(()).unwrap();
                 wait.recv().unwrap();
             }
             Ok(hyper::body::Frame::data(Bytes::from(vec![0; 65536])))
