@@ -326,6 +326,12 @@ impl Machine {
             .count()
     }
 
+    /// Nodes in service by unit, whether jobs have them or not.
+    pub fn in_service_of_units(&self) -> impl Iterator<Item = u32> + '_ {
+        let units = self.nodes.chunks(self.unit as usize);
+        units.map(|nodes| nodes.iter().filter(|node| !is_lost(**node)).count() as u32)
+    }
+
     fn change_free(&mut self, node: u32, is_more: bool) {
         let unit = self.unit_of(node);
         let free = &mut self.free_in[unit];

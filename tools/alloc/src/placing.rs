@@ -116,6 +116,17 @@ impl Placing {
             }
     }
 
+    /// Whether it could give a job that is smaller than a unit a part of one of which nodes are out of service, if no
+    /// other job had any, or does so now.
+    pub fn fits_a_part(self, machine: &Machine, count: u32) -> bool {
+        let is_part = |in_service: u32| match self {
+            Placing::Published => in_service == count,
+            _ => in_service >= count,
+        };
+        count < machine.unit()
+            && (self.fits(machine, count) || machine.in_service_of_units().any(is_part))
+    }
+
     /// Chooses nodes; none when the job does not fit ([`Placing::fits`]).
     pub fn choose(self, machine: &Machine, wish: &Wish) -> Option<Given> {
         if wish.count == 0 || !self.fits(machine, wish.count) {
@@ -207,11 +218,16 @@ impl Placing {
             // The exact fit of the publication leaves busy units alone that would do.
             (None, None) => return None,
         };
-        Some(Given {
+        Some(self.part_of(machine, wish, unit))
+    }
+
+    /// Gives a part of this unit, which has enough free nodes.
+    pub(crate) fn part_of(self, machine: &Machine, wish: &Wish, unit: usize) -> Given {
+        Given {
             nodes: nodes_in(machine, wish, unit, wish.count),
             certificate: matches!(self, Placing::Published | Placing::Exact(_))
                 .then_some(Certificate::OneLeaf),
-        })
+        }
     }
 }
 

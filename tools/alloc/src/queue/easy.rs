@@ -5,7 +5,9 @@
 //! running job takes all its time. It is counted in what is really given out: in units, which are
 //! free again when the last of their jobs has ended, not in nodes. What will be free then and is
 //! more than the first job takes is *extra*. A job may go before it if it fits now and either ends
-//! by the shadow time or takes no more than the extra units.
+//! by the shadow time or takes no more than the extra units. A job that is tied to certain nodes takes the units that it breaks, of those
+//! that will be free then; any other as many as it needs (a small one counts as one unit, though it may find one that
+//! others break already).
 //!
 //! The others are tried the shortest first: by the time they may run, then in their order. That is
 //! a known variant of EASY (Tsafrir, Etsion and Feitelson, 2007, where it goes with predicted run
@@ -13,24 +15,48 @@
 //! had as well, for comparison. Nothing starves by that: the first job has its reservation, and
 //! every job becomes the first (see [`super`]).
 //!
-//! The first job is the first that is not tied to certain nodes; one that is keeps those of its nodes
-//! that are free, and needs no reservation.
+//! The first job is the first that is not tied to certain nodes. One before it that is keeps those of its nodes
+//! that are free, and has all of them until its time is over: the first job is counted on nothing of that ([`coming`](super::coming)).
+//!
+//! A first job smaller than a unit is counted on a whole one. Where none will ever be wholly free (nodes of each are out of service) it is counted
+//! on the first part that is large enough, and only what ends by then goes before it.
 //!
 //! Where the first job waits for jobs without a time limit there is no such time, and nothing goes
 //! before it: else it could wait for ever.
 //!
 //! Key function: [`run`]. Neighbour: [`super`].
 //!
-//! Invariant: as long as no job of higher priority arrives, the first job starts no later than the
-//! shadow time of every pass before.
+//! Invariant: as long as no job comes to stand before it and all nodes stay in service, the first job starts no later than the
+//! shadow time of every pass before. Programs that nodes drop while a job waits for nodes that hold its program are the exception: that job
+//! then waits for longer than was foreseen.
 
+use super::coming::Coming;
 use super::pass::{Pass, Tied};
-use super::{JobNumber, Time};
+use super::{JobNumber, Tie, Time};
+use crate::placing::Placing;
 
-/// When the first job will start at the latest, and how many units will be free beside it.
+/// When the first job will start at the latest, and what will be free beside it.
 struct Shadow {
     time: Time,
+    /// Units.
     extra: usize,
+    /// When each unit comes free, by unit.
+    units: Vec<Time>,
+}
+
+impl Shadow {
+    /// Units that a job which runs on beyond the shadow time takes of those that are free by then.
+    fn units_broken_by(&self, pass: &Pass, nodes: &[u32]) -> usize {
+        let units = units_of(pass, nodes);
+        units.filter(|unit| self.units[*unit] <= self.time).count()
+    }
+}
+
+/// The units of nodes that stand in order, each once.
+fn units_of(pass: &Pass, nodes: &[u32]) -> impl Iterator<Item = usize> {
+    let unit_of = |node: &u32| pass.machine.unit_of(*node);
+    let runs = nodes.chunk_by(move |a, b| unit_of(a) == unit_of(b));
+    runs.map(move |run| unit_of(&run[0]))
 }
 
 /// In which order others are tried.
@@ -63,16 +89,30 @@ pub(super) fn run(pass: &mut Pass, order: Others) {
         if !pass.fits(number) {
             continue;
         }
-        let ends_in_time = pass.end_of(number) <= shadow.time;
-        let units = pass.machine.units_for(pass.job(number).count);
-        if !ends_in_time && units > shadow.extra || !pass.is_within_limits(number) {
+        let end = pass.end_of(number);
+        let ends_in_time = end <= shadow.time;
+        let job = pass.job(number);
+        let units = pass.machine.units_for(job.count);
+        // One that names nodes can take fewer, of units that others break already, or more.
+        let is_too_large = units > shadow.extra && !matches!(job.tie, Tie::Named(_));
+        if !ends_in_time && is_too_large || !pass.is_within_limits(number) {
             continue;
         }
         let Some(given) = pass.choose(number) else {
             continue;
         };
         if !ends_in_time {
+            let units = match pass.is_tied(number) {
+                true => shadow.units_broken_by(pass, &given.nodes),
+                false => units,
+            };
+            if units > shadow.extra {
+                continue;
+            }
             shadow.extra -= units;
+            for unit in units_of(pass, &given.nodes) {
+                shadow.units[unit] = end.max(shadow.units[unit]);
+            }
         }
         pass.start(number, given);
         pass.queue.counters.backfilled += 1;
@@ -83,19 +123,27 @@ pub(super) fn run(pass: &mut Pass, order: Others) {
 fn shadow(pass: &Pass, number: JobNumber) -> Shadow {
     let count = pass.job(number).count;
     let wanted = pass.machine.units_for(count);
-    let mut free_at = pass.units_free_at();
-    free_at.sort_unstable();
-    let Some(&time) = free_at.get(wanted - 1) else {
-        // Too large; such a job is no candidate.
+    let mut coming = Coming::new(pass);
+    for &tied in &pass.tied {
+        coming.tie(pass, tied, pass.now);
+    }
+    let times = coming.times_of_units();
+    let time = times.get(wanted - 1).copied().unwrap_or(Time::MAX);
+    if time < Time::MAX {
+        let by_then = times.partition_point(|at| *at <= time);
         return Shadow {
-            time: Time::MAX,
-            extra: 0,
+            time,
+            extra: by_then - wanted,
+            units: coming.units(),
         };
-    };
-    let by_then = free_at.partition_point(|at| *at <= time);
+    }
+    // No unit will be wholly free; a small job may find a part of one. What goes before it has ended by then.
+    let is_small = count < pass.machine.unit() && pass.placing != Placing::Published;
+    let part = is_small.then(|| coming.part(count as usize)).flatten();
     Shadow {
-        time,
-        extra: by_then - wanted,
+        time: part.map_or(Time::MAX, |(time, _)| time),
+        extra: 0,
+        units: vec![pass.now; coming.units().len()],
     }
 }
 
@@ -108,7 +156,7 @@ impl super::Queue {
         machine: &mut super::Machine,
         placing: super::Placing,
     ) -> Option<(JobNumber, Time)> {
-        let candidates = self.candidates(now, machine, &|_| Default::default());
+        let candidates = self.candidates(now, machine, placing, &|_| Default::default());
         let first = *candidates.first()?;
         let pass = Pass {
             candidates,
@@ -118,6 +166,7 @@ impl super::Queue {
             warm: &|_| Default::default(),
             now,
             kept: Vec::new(),
+            tied: Vec::new(),
             kept_sets: std::collections::BTreeMap::new(),
             starts: Vec::new(),
         };

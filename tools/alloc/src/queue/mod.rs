@@ -31,6 +31,7 @@
 //! Invariant: a job is in one place only: queued or running; what waits does so for a reason that
 //! [`Queue::reason`] tells.
 
+mod coming;
 mod conservative;
 mod easy;
 mod pass;
@@ -557,13 +558,14 @@ impl Queue {
     ) -> Vec<Start> {
         self.counters.passes += 1;
         let mut pass = Pass {
-            candidates: self.candidates(now, machine, warm),
+            candidates: self.candidates(now, machine, placing, warm),
             warm,
             queue: self,
             machine,
             placing,
             now,
             kept: Vec::new(),
+            tied: Vec::new(),
             kept_sets: BTreeMap::new(),
             starts: Vec::new(),
         };
@@ -585,9 +587,12 @@ impl Queue {
         &mut self,
         now: Time,
         machine: &Machine,
+        placing: Placing,
         warm: &dyn Fn(&Job) -> Held,
     ) -> Vec<JobNumber> {
         let most = machine.usable_units();
+        // By count, so that the units are looked at once for each.
+        let mut fit_a_part: BTreeMap<u32, bool> = BTreeMap::new();
         let mut in_service: BTreeMap<*const BTreeSet<u32>, (Held, usize)> = BTreeMap::new();
         let mut candidates = self.order(now);
         candidates.retain(|number| {
@@ -602,7 +607,14 @@ impl Queue {
                 Reason::Dependency
             } else {
                 match &job.tie {
-                    Tie::None if machine.units_for(job.count) > most => Reason::TooLarge,
+                    Tie::None
+                        if machine.units_for(job.count) > most
+                            && !*fit_a_part
+                                .entry(job.count)
+                                .or_insert_with(|| placing.fits_a_part(machine, job.count)) =>
+                    {
+                        Reason::TooLarge
+                    }
                     Tie::Named(nodes) if !nodes.iter().all(|node| machine.is_in_service(*node)) => {
                         Reason::NodesOut
                     }

@@ -32,6 +32,8 @@ pub(super) struct Pass<'a> {
     pub(super) candidates: Vec<JobNumber>,
     /// Free nodes taken out of service for this pass: jobs that are tied to them wait for others.
     pub(super) kept: Vec<u32>,
+    /// The jobs that keep them, in order.
+    pub(super) tied: Vec<JobNumber>,
     /// Sets of holders of which all that was free is kept: they have none for another job.
     pub(super) kept_sets: BTreeMap<*const BTreeSet<u32>, Held>,
     pub(super) starts: Vec<Start>,
@@ -130,29 +132,27 @@ impl Pass<'_> {
         })
     }
 
-    /// Keeps the free ones of the nodes that a job is tied to for it; how many units are free no
-    /// more.
-    pub(super) fn keep_nodes_of(&mut self, number: JobNumber) -> usize {
+    /// Keeps the free ones of the nodes that a job is tied to for it.
+    pub(super) fn keep_nodes_of(&mut self, number: JobNumber) {
+        self.tied.push(number);
         let nodes: Vec<u32> = match &self.job(number).tie {
-            Tie::None => return 0,
+            Tie::None => return,
             Tie::Named(nodes) => nodes.clone(),
             Tie::Warm => {
                 let held = (self.warm)(self.job(number));
                 let set = Rc::as_ptr(&held);
                 if self.kept_sets.insert(set, held.clone()).is_some() {
-                    return 0;
+                    return;
                 }
                 held.iter().copied().collect()
             }
         };
-        let before = self.machine.free_units();
         for node in nodes {
             if self.machine.is_in_service(node) && self.machine.is_free(node) {
                 self.machine.set_in_service(node, false);
                 self.kept.push(node);
             }
         }
-        before - self.machine.free_units()
     }
 
     /// Starts a job on these nodes.
@@ -196,28 +196,5 @@ impl Pass<'_> {
     pub(super) fn end_of(&self, number: JobNumber) -> Time {
         let walltime = self.job(number).walltime;
         walltime.map_or(Time::MAX, |walltime| self.now.saturating_add(walltime))
-    }
-
-    /// When each unit will be free, by unit; now for those that are. A job whose time is over
-    /// ends in a moment.
-    pub(super) fn units_free_at(&self) -> Vec<Time> {
-        let mut free_at = vec![self.now; self.machine.free_in_units().len()];
-        for (number, nodes) in self.machine.jobs() {
-            let running = self.queue.running.get(&number);
-            let end = running.and_then(|running| running.ends_by);
-            let end = end.unwrap_or(Time::MAX).max(self.now.saturating_add(1));
-            for &node in nodes {
-                let unit = &mut free_at[self.machine.unit_of(node)];
-                *unit = end.max(*unit);
-            }
-        }
-        for (unit, at) in free_at.iter_mut().enumerate() {
-            let is_waited_for = *at > self.now;
-            if !is_waited_for && self.machine.free_in_units()[unit] < self.machine.unit() {
-                // Nodes out of service.
-                *at = Time::MAX;
-            }
-        }
-        free_at
     }
 }
