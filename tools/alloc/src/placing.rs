@@ -162,6 +162,7 @@ impl Placing {
                 Placing::Exact(preference) => preference,
                 _ => Preference::None,
             },
+            unit: machine.unit(),
         };
         Some(match self {
             Placing::Published | Placing::Exact(_) => {

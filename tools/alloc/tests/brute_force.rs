@@ -19,6 +19,8 @@ struct State {
     free: Vec<(u32, u32)>,
     count: usize,
     preference: Preference,
+    /// Nodes of a point.
+    unit: u32,
 }
 
 /// Hops by climbing: both go up one switch at a time until they meet.
@@ -68,8 +70,13 @@ fn cost(state: &State, nodes: &[u32]) -> [i64; 3] {
         Preference::WarmFirst => [-weight, hops, left],
         // Twice the cost, in thousandths, but for a constant.
         Preference::Weighted { milli } => {
-            let others = state.count as i64 - 1;
-            [2_000 * hops - i64::from(milli) * others * weight, left, 0]
+            let unit = i64::from(state.unit);
+            let others = state.count as i64 * unit - 1;
+            [
+                2_000 * unit * unit * hops - i64::from(milli) * others * weight,
+                left,
+                0,
+            ]
         }
     }
 }
@@ -96,6 +103,7 @@ fn found(state: &State) -> ([i64; 3], Certificate) {
         free: &free,
         count: state.count,
         preference: state.preference,
+        unit: state.unit,
     };
     let choice = exact::choose(&question).unwrap();
     assert_eq!(choice.numbers.len(), state.count);
@@ -148,6 +156,7 @@ fn state(seed: u64, preference: Preference, weight_max: u32) -> State {
         free,
         count: count as usize,
         preference,
+        unit: weight_max.max(1),
     }
 }
 

@@ -146,6 +146,7 @@ fn large_states_agree_with_a_plain_knapsack() {
             free: &free,
             count,
             preference,
+            unit: 1,
         };
         let choice = exact::choose(&question).unwrap();
         by_knapsack += usize::from(choice.certificate == Certificate::Knapsack);

@@ -43,7 +43,7 @@ struct Replay {
     /// Widths of the tree from the leaves up
     #[arg(long, value_name = "WIDTHS", default_value = "16x16x16")]
     topology: Topology,
-    /// Nodes in a scheduling unit [default: by the published rule]
+    /// Nodes in a scheduling unit; 0: by the published rule [default: 0]
     #[arg(long, value_name = "NODES")]
     unit: Option<u32>,
     /// Queue policy and placement, as in easy+exact; several with commas, `all` for all.
@@ -88,7 +88,8 @@ fn replay(options: &Replay) -> Result<()> {
         let settings: Result<Vec<_>, _> = settings.collect();
         settings.map_err(anyhow::Error::msg).context("--policy")?
     };
-    let unit = options.unit.unwrap_or_else(|| unit_size(&options.topology));
+    let unit = options.unit.filter(|unit| *unit > 0);
+    let unit = unit.unwrap_or_else(|| unit_size(&options.topology));
     let machine = Machine::new(options.topology.clone(), unit).context("--unit")?;
     let trace = trace::read(&options.trace)?;
     if !options.json {

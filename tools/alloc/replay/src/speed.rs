@@ -128,7 +128,7 @@ fn measure(case: &Case, row: &mut dyn FnMut(Row)) {
         if count > free.len() {
             continue;
         }
-        let ask = |preference| time(&tree, &free, count, preference);
+        let ask = |preference| time(&tree, &free, count, preference, case.unit);
         let plain = ask(Preference::None);
         any_size.add(plain.0, size);
         if is_large || size <= SMALL_JOB_MAX {
@@ -196,12 +196,14 @@ fn time(
     free: &[Point],
     count: usize,
     preference: Preference,
+    unit: u32,
 ) -> (f64, Certificate) {
     let question = Question {
         topology,
         free,
         count,
         preference,
+        unit,
     };
     let times = (0..REPEATS).map(|_| {
         let before = cpu_time();

@@ -17,6 +17,8 @@ use anyhow::{Context, Result, bail};
 
 /// Largest trace that is read, unpacked, in bytes: some million jobs.
 const BYTES_MAX: u64 = 1 << 30;
+/// Longest time in a trace, and latest, in seconds: 136 years. Sums over all jobs of a trace stay below 2^64.
+const TIME_MAX: u64 = 1 << 32;
 /// The first two bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -137,12 +139,19 @@ fn parse_line(line: &str) -> Result<Option<TraceJob>> {
         return Ok(None);
     };
     let run = run as u64;
+    let submit = get(field::SUBMIT).max(0) as u64;
+    let longest = run.max(submit).max(get(field::TIME).max(0) as u64);
+    if longest > TIME_MAX {
+        bail!(
+            "{longest} s is more than {TIME_MAX} s, the most for a time in a trace; correct the line or leave it out"
+        );
+    }
     let walltime = known(field::TIME).map_or(run, |time| time as u64);
     let count = u32::try_from(count).context("a machine has less than 2^32 nodes")?;
     let program = known(field::PROGRAM).ok_or((count, walltime));
     Ok(Some(TraceJob {
         number: get(field::NUMBER).max(0) as u64,
-        submit: get(field::SUBMIT).max(0) as u64,
+        submit,
         run,
         walltime: walltime.max(run),
         count,
@@ -184,5 +193,12 @@ mod tests {
         assert!(error("1 2 3").contains("line 1") && error("1 2 3").contains("18 numbers"));
         assert!(error("; only comments").contains("no job"));
         assert!(error("1 2 3 4 5 6 7 8 9\na b").contains("line 2"));
+        for line in [
+            "1 0 0 1e18 4 -1 -1 4 60",
+            "1 1e18 0 9 4 -1 -1 4 60",
+            "1 0 0 9 4 -1 -1 4 1e18",
+        ] {
+            assert!(error(line).contains("4294967296 s, the most"), "{line}");
+        }
     }
 }

@@ -215,7 +215,7 @@ struct Sums {
     of_two: u64,
     wait: u64,
     slowdown: f64,
-    node_seconds: u64,
+    node_seconds: u128,
     nodes: u64,
     warm: u64,
     last_end: u64,
@@ -235,7 +235,7 @@ impl Sums {
         self.wait += wait;
         let slowdown = (wait + job.run) as f64 / job.run.max(SLOWDOWN_BOUND_S) as f64;
         self.slowdown += slowdown.max(1.0);
-        self.node_seconds += count * job.run;
+        self.node_seconds += u128::from(count) * u128::from(job.run);
         self.nodes += count;
         self.last_end = self.last_end.max(now + job.run);
     }

@@ -123,6 +123,23 @@ fn the_command_reads_packed_traces_and_prints_json() {
     assert!(progress.contains("59 of 59 jobs have ended"), "{progress}");
 }
 
+/// Units of 0 nodes are those of the rule, as in the control node.
+#[test]
+fn units_of_no_nodes_are_those_of_the_rule() {
+    let header = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hearth-replay"));
+        let command = command.arg("replay").arg(trace_path());
+        let command = command.args(["--topology", "4x4"]).args(arguments);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().next().unwrap().to_owned()
+    };
+    assert!(header(&[]).contains("in units of 4"));
+    assert_eq!(header(&["--unit", "0"]), header(&[]));
+    assert!(header(&["--unit", "2"]).contains("in units of 2"));
+}
+
 #[test]
 fn what_cannot_be_done_is_said() {
     let run = |arguments: &[&str]| {

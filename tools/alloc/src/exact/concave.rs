@@ -325,7 +325,7 @@ mod tests {
             let preference = Preference::Weighted {
                 milli: 300 * numbers(9) as u32,
             };
-            let (worth, _) = Worth::new(&tree, 1 + points.len() / 2, preference);
+            let (worth, _) = Worth::new(&tree, 1 + points.len() / 2, preference, 1);
             let worth = worth.to::<i64>();
             let envelopes = Envelopes::new(&tree, &worth, points.len());
             for level in 0..tree.below_root() {

@@ -67,7 +67,8 @@ pub enum Preference {
     #[default]
     HopsFirst,
     /// Fewest of hops + lambda * (k - 1) / 2 * cold nodes: lambda is how much longer a node's
-    /// mean way to the others may be for it to be warm.
+    /// mean way to the others may be for it to be warm. Of points that stand for several nodes ([`Question::unit`]) these are the nodes'
+    /// hops, k and cold nodes, as if the job used all nodes of its points.
     Weighted {
         /// Lambda, in thousandths of a hop.
         milli: u32,
@@ -173,6 +174,7 @@ pub fn place_with(
         free: &points,
         count,
         preference,
+        unit: 1,
     };
     let choice = choose(&question)?;
     Some(Placement {
@@ -195,6 +197,9 @@ pub struct Question<'a> {
     pub count: usize,
     /// What their weights count.
     pub preference: Preference,
+    /// Nodes that a point stands for; at least 1. Only [`Preference::Weighted`] asks: it weighs hops between nodes against
+    /// cold nodes, and between two points there are as many pairs of nodes as this squared.
+    pub unit: u32,
 }
 
 /// The best choice; none when there are not enough points.
@@ -208,6 +213,7 @@ pub fn choose(question: &Question) -> Option<Choice> {
         free,
         count,
         mut preference,
+        unit,
     } = question;
     assert!(free.len() <= FREE_MAX, "at most {FREE_MAX} free points");
     let sorted = free.windows(2).all(|pair| pair[0].number < pair[1].number);
@@ -229,7 +235,7 @@ pub fn choose(question: &Question) -> Option<Choice> {
     }
     let heaviest_of = (preference == Preference::WarmFirst).then_some(count);
     let tree = Tree::new(topology, free, heaviest_of);
-    let (factors, most) = Worth::new(&tree, count, preference);
+    let (factors, most) = Worth::new(&tree, count, preference, unit);
     let (taken, certificate) = if most < i64::LIMIT {
         search::<i64>(&tree, &factors.to(), count, preference)
     } else {

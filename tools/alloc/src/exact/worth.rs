@@ -84,8 +84,8 @@ pub(super) struct Worth<V> {
 }
 
 impl Worth<i128> {
-    /// The factors for a choice of `count` points, and the highest sum that can come of them.
-    pub fn new(tree: &Tree, count: usize, preference: Preference) -> (Self, i128) {
+    /// The factors for a choice of `count` points of `unit` nodes each, and the highest sum that can come of them.
+    pub fn new(tree: &Tree, count: usize, preference: Preference, unit: u32) -> (Self, i128) {
         let levels = tree.below_root() as i128;
         let count_wide = count as i128;
         let most_left = levels * tree.points.len() as i128;
@@ -98,8 +98,12 @@ impl Worth<i128> {
             Preference::None | Preference::WarmFirst => (above_left, 0),
             Preference::HopsFirst => (above_left * (most_weight + 1), above_left),
             Preference::Weighted { milli } => {
-                let lambda = i128::from(milli) * (count_wide - 1).max(0);
-                (2_000 * above_left, lambda * above_left)
+                // Hops between nodes: the points' times the pairs of nodes of two points.
+                let unit = i128::from(unit);
+                let hops = 2_000 * unit * unit;
+                let lambda = i128::from(milli) * (count_wide * unit - 1).max(0);
+                let common = greatest_common_divisor(hops, lambda);
+                (hops / common * above_left, lambda / common * above_left)
             }
         };
         let worth = Worth {
@@ -119,6 +123,14 @@ impl Worth<i128> {
             left: V::of(self.left),
         }
     }
+}
+
+/// Of two numbers of which the first is not 0.
+fn greatest_common_divisor(mut a: i128, mut b: i128) -> i128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 impl<V: Value> Worth<V> {

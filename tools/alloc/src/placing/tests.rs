@@ -96,3 +96,32 @@ fn warm_nodes_weigh_in_units_too() {
     // One unit partly used keeps the warm node of it.
     assert_eq!(place(EXACT, &mut machine, 2, 3, &[4, 5, 7]), [4, 5, 7]);
 }
+
+/// Eight nodes: on two leaf switches below one switch for 32 hops fewer, or four of them warm farther off. Each cold node
+/// counts lambda * 7 / 2, in units of any size: the change is at lambda 16/7.
+#[test]
+fn lambda_counts_nodes_in_units_of_any_size() {
+    for unit in [1, 2, 4] {
+        let mut machine = machine("4x4x2", unit);
+        let busy: Vec<u32> = (8..16).chain(20..32).collect();
+        machine.take(9, &busy);
+        let warm: BTreeSet<u32> = (0..4).chain(16..20).collect();
+        for (milli, hops) in [
+            (500, 60),
+            (1_500, 60),
+            (2_285, 60),
+            (2_286, 92),
+            (5_000, 92),
+        ] {
+            let wish = Wish {
+                job: 1,
+                count: 8,
+                warm: &warm,
+            };
+            let placing = Placing::Exact(Preference::Weighted { milli });
+            let given = placing.choose(&machine, &wish).unwrap();
+            let got = machine.topology().sum_of_hops(&given.nodes);
+            assert_eq!(got, hops, "units of {unit}, lambda {milli}");
+        }
+    }
+}

@@ -6,7 +6,7 @@
 //! the owner gives its nodes back to the machine and tells the queue.
 //!
 //! Jobs are looked at in this order: those that have waited for longer than
-//! [`Limits::overdue_after`], then by priority, each in the order in which they came. So with any
+//! [`Limits::overdue_after`] (the time for which a job is held is no waiting), then by priority, each in the order in which they came. So with any
 //! policy a job waits behind others of its priority or higher for a limited time only, then
 //! behind those that came before it.
 //!
@@ -191,7 +191,8 @@ pub struct Limits {
     pub running_of_user: Option<u32>,
     /// Most nodes that the jobs of one user have.
     pub nodes_of_user: Option<u32>,
-    /// A job that has waited for longer goes before all priorities.
+    /// A job that has waited for longer goes before all priorities. For how long it was held is counted from pass to pass, and not
+    /// as waiting.
     pub overdue_after: Time,
 }
 
@@ -296,6 +297,29 @@ struct Waiting {
     /// When it starts at the latest, by the last pass.
     reserved: Option<Time>,
     has_failed_dependency: bool,
+    /// How long it was held, until it was last released.
+    held: Time,
+    /// When a pass first saw it held, if it is or was until now.
+    held_since: Option<Time>,
+}
+
+impl Waiting {
+    /// How long it has waited, without the time for which it was held.
+    fn waited(&self, now: Time) -> Time {
+        let until = self.held_since.unwrap_or(now);
+        until
+            .saturating_sub(self.job.submitted)
+            .saturating_sub(self.held)
+    }
+
+    /// A pass sees whether it is held.
+    fn see_held(&mut self, now: Time) {
+        if self.job.is_held {
+            self.held_since.get_or_insert(now);
+        } else if let Some(since) = self.held_since.take() {
+            self.held += now.saturating_sub(since);
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -366,6 +390,8 @@ impl Queue {
             reason: Reason::New,
             reserved: None,
             has_failed_dependency: false,
+            held: 0,
+            held_since: None,
             job,
         };
         let number = waiting.job.number;
@@ -534,9 +560,9 @@ impl Queue {
     /// The order in which queued jobs are looked at.
     pub fn order(&self, now: Time) -> Vec<JobNumber> {
         let mut order: Vec<(bool, i32, Time, JobNumber)> = Vec::with_capacity(self.waiting.len());
-        order.extend(self.waiting.values().map(|Waiting { job, .. }| {
-            let waited = now.saturating_sub(job.submitted);
-            let is_overdue = waited > self.limits.overdue_after;
+        order.extend(self.waiting.values().map(|waiting| {
+            let is_overdue = waiting.waited(now) > self.limits.overdue_after;
+            let job = &waiting.job;
             let priority = if is_overdue { 0 } else { job.priority };
             (is_overdue, priority, job.submitted, job.number)
         }));
@@ -594,6 +620,9 @@ impl Queue {
         // By count, so that the units are looked at once for each.
         let mut fit_a_part: BTreeMap<u32, bool> = BTreeMap::new();
         let mut in_service: BTreeMap<*const BTreeSet<u32>, (Held, usize)> = BTreeMap::new();
+        for waiting in self.waiting.values_mut() {
+            waiting.see_held(now);
+        }
         let mut candidates = self.order(now);
         candidates.retain(|number| {
             let waiting = self.waiting.get_mut(number).expect("queued");

@@ -395,6 +395,39 @@ fn every_job_starts_once_and_reservations_are_kept() {
     }
 }
 
+#[test]
+fn time_held_is_not_waited() {
+    let (mut queue, mut machine) = (queue(Policy::Easy), machine("1", 1));
+    let limits = Limits::default();
+    let late = limits.overdue_after + 10;
+    let held = Job {
+        is_held: true,
+        ..Job::new(1, 1, Some(10), 0)
+    };
+    queue.submit(held).unwrap();
+    queue.pass(0, &mut machine, EXACT, &COLD);
+    let first = Job {
+        priority: 1_000,
+        ..Job::new(2, 1, Some(10), late)
+    };
+    queue.submit(first).unwrap();
+    queue.release(1);
+    assert_eq!(numbers(&queue.pass(late, &mut machine, EXACT, &COLD)), [2]);
+    // Held again for a while, it waits for as long as the others from then on.
+    queue.hold(1);
+    queue.pass(late + 5, &mut machine, EXACT, &COLD);
+    queue.release(1);
+    queue.pass(late + 8, &mut machine, EXACT, &COLD);
+    let next = Job {
+        priority: 1_000,
+        ..Job::new(3, 1, Some(10), late + 9)
+    };
+    queue.submit(next).unwrap();
+    let overdue = late + 3 + limits.overdue_after;
+    assert_eq!(queue.order(overdue), [3, 1]);
+    assert_eq!(queue.order(overdue + 1), [1, 3]);
+}
+
 /// The whole machine is wanted by a job of low priority, while small ones of high priority keep
 /// coming: enough to fill the machine at any time.
 #[test]
