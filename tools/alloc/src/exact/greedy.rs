@@ -82,16 +82,25 @@ pub(super) fn dense<V: Value>(
     count: usize,
     rest: Rest,
 ) -> Vec<usize> {
-    let mut gains: Vec<Vec<V>> = Vec::with_capacity(tree.levels.len());
+    // All points below a switch can be worth more than any choice of `count` of them: these sums need room.
+    let [together, weight, left] = [worth.together, worth.weight, worth.left].map(V::wide);
+    let of_switch = |count: usize, free: usize| {
+        let saved = (count as i128) * (count as i128 - 1).max(0);
+        let left = left * (free - count) as i128;
+        together.saturating_mul(saved) - if count == 0 { 0 } else { left }
+    };
+    let mut gains: Vec<Vec<i128>> = Vec::with_capacity(tree.levels.len());
     for (level, switches) in tree.levels.iter().enumerate() {
         let gain = |switch: &Switch| {
-            let here = worth.of_switch(switch.cap, switch.free())
-                - worth.of_switch(switch.need, switch.free());
+            let free = switch.free();
+            let here = of_switch(switch.cap, free).saturating_sub(of_switch(switch.need, free));
             if level == 0 {
-                return here + worth.weight * V::of(switch.weight.into());
+                return here.saturating_add(weight.saturating_mul(switch.weight.into()));
             }
             let below = &gains[level - 1][switch.below.clone()];
-            below.iter().fold(here, |sum, gain| sum + *gain)
+            below
+                .iter()
+                .fold(here, |sum, gain| sum.saturating_add(*gain))
         };
         let here = switches.iter().map(gain).collect();
         gains.push(here);
@@ -103,14 +112,14 @@ pub(super) fn dense<V: Value>(
     taken
 }
 
-struct Dense<'a, V> {
+struct Dense<'a> {
     tree: &'a Tree,
     /// By level and switch: what all its points are worth beyond those that must be taken.
-    gains: Vec<Vec<V>>,
+    gains: Vec<Vec<i128>>,
     rest: Rest,
 }
 
-impl<V: Value> Dense<'_, V> {
+impl Dense<'_> {
     fn fill(&self, level: usize, index: usize, count: usize, taken: &mut Vec<usize>) {
         let switch = &self.tree.levels[level][index];
         if count == switch.cap {
@@ -121,10 +130,7 @@ impl<V: Value> Dense<'_, V> {
         }
         let below = &self.tree.levels[level - 1];
         let room = |child: usize| below[child].cap - below[child].need;
-        let density = |child: usize| {
-            let gain = self.gains[level - 1][child].wide();
-            gain / (room(child) as i128)
-        };
+        let density = |child: usize| self.gains[level - 1][child] / room(child) as i128;
         let open = switch.below.clone().filter(|&child| room(child) > 0);
         let mut open: Vec<usize> = open.collect();
         open.sort_by_cached_key(|&child| Reverse(density(child)));
