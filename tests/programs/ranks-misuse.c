@@ -19,6 +19,7 @@ static void expect(const char *what, long found, long wanted)
 {
     if (found != wanted) {
         printf("rank %d: %s: %ld instead of %ld\n", rank, what, found, wanted);
+        fflush(stdout);
         wrong = 1;
     }
 }
@@ -152,6 +153,8 @@ static void limits(void)
     expect("nothing was sent yet", done, 0);
     expect("statuses nowhere", raw(HEARTH_WAIT, requests, 1, NULL, 0, 0), 0);
     expect("cancel", hearth_cancel(&requests[MOST - 1]), 0);
+    /* Nobody sends before all have looked. */
+    expect("barrier", hearth_barrier(), 0);
     for (int at = MOST - 2; at >= 0; at--) {
         char byte = (char)at;
         /* One at a time: 256 are outstanding with the receives. */

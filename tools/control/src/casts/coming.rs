@@ -13,6 +13,8 @@ use netstack::time::Instant;
 use super::cast::Fate;
 use super::order::Outcome;
 use super::{Casts, Up};
+use crate::events::{Event, Severity};
+use crate::hostlist;
 use crate::programs::Hash;
 
 /// So long a cast of a file waits for a node whose new boot has been heard. It has its address by then: what is left is the confirmation of
@@ -129,13 +131,18 @@ impl Casts {
                 continue;
             };
             let (patient, nodes) = (cast.patient, &mut cast.nodes);
+            let (name, events) = (cast.what.name(), &mut self.events);
             cast.returning.retain(|node, until| {
                 let waits = *until > now_us;
                 if let Some(fate @ Fate::Absent) = nodes.get_mut(node)
                     && !waits
                     && !patient
                 {
-                    *fate = Fate::Failed("booted again and did not come back".to_string());
+                    let why = "booted again and did not come back";
+                    *fate = Fate::Failed(why.to_string());
+                    let text = format!("cast {id}: {} {why} ({name})", hostlist::name(*node));
+                    let event = Event::new(Severity::Warning, "cast-node-failed", text);
+                    events.push(event.node(*node));
                 }
                 waits
             });
