@@ -35,6 +35,10 @@ const ANSWER_MAX_BYTES: usize = 256 * 1024 * 1024;
 const RETURN_LIMIT: Duration = Duration::from_secs(10);
 const RETURN_PAUSE: Duration = Duration::from_millis(200);
 
+/// How long the answer to a question may take to begin, and one that is a document to end. Only questions: control answers
+/// them at once, while what it is asked to do takes as long as it takes.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
 /// Why a request was not answered as hoped.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
@@ -96,7 +100,7 @@ impl Client {
         let mut has_died = false;
         loop {
             let answer = match self.send(Method::GET, path, empty()).await {
-                Ok(response) => read_json(response).await,
+                Ok(response) => in_time(read_json(response)).await,
                 Err(error) => Err(error),
             };
             has_died |= matches!(answer, Err(RequestError::Broken(_)));
@@ -179,16 +183,34 @@ impl Client {
         let request = request
             .body(body)
             .expect("path and headers are well-formed");
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(|error| RequestError::Broken(error.to_string()))?;
+        let is_question = *request.method() == Method::GET;
+        let answer = async {
+            let answer = sender.send_request(request).await;
+            answer.map_err(|error| RequestError::Broken(error.to_string()))
+        };
+        let response = match is_question {
+            true => in_time(answer).await?,
+            false => answer.await?,
+        };
         if response.status().is_success() {
             Ok(response)
         } else {
             Err(refusal(response).await)
         }
     }
+}
+
+/// A part of an answer to a question, within [`ANSWER_LIMIT`]: a control node that hangs still takes connections.
+async fn in_time<T>(
+    answer: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
+    let late = |_| {
+        let limit = ANSWER_LIMIT.as_secs();
+        RequestError::Broken(format!("no answer for {limit} s"))
+    };
+    tokio::time::timeout(ANSWER_LIMIT, answer)
+        .await
+        .map_err(late)?
 }
 
 /// A connection whose end shows on the reading side alone. Control may answer and close before it

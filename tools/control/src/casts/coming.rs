@@ -105,13 +105,23 @@ impl Casts {
         self.up.remove(&node);
         self.files.gone(node, departure.forgets);
         for cast in self.under_way.values_mut() {
-            let Some(fate @ Fate::Coming) = cast.nodes.get_mut(&node) else {
+            let is_file = cast.what.is_file();
+            let Some(fate) = cast.nodes.get_mut(&node) else {
                 continue;
             };
-            if cast.wire.is_none() {
-                *fate = Fate::Absent;
+            match fate {
+                Fate::Coming if cast.wire.is_none() => *fate = Fate::Absent,
+                Fate::Coming => {}
+                // It had the file, and has it no longer.
+                Fate::Done | Fate::Held if is_file && departure.forgets => {
+                    *fate = match departure.returns || cast.patient {
+                        true => Fate::Absent,
+                        false => Fate::Failed("left, and what it held is gone".to_string()),
+                    }
+                }
+                _ => continue,
             }
-            if departure.returns && cast.what.is_file() {
+            if is_file && departure.returns {
                 let until = now.as_micros() + RETURN_PATIENCE_US;
                 cast.returning.insert(node, until);
             }

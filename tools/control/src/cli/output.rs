@@ -13,6 +13,7 @@ use clap::Args;
 use hyper::Method;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::run_session::{QUEUE_FRAMES, RETURN_PAUSE, read_frames};
 use super::screen::{self, Printed, Settings};
@@ -68,6 +69,7 @@ pub fn main(global: &Global, options: &Options) -> anyhow::Result<ExitCode> {
             id,
             follow: options.follow,
             seen: 0,
+            until: None,
         };
         show(kept, settings).await
     })?;
@@ -101,6 +103,8 @@ struct Follower {
     follow: bool,
     /// Frames that were handed on: what is kept has them in this order for ever.
     seen: u64,
+    /// Until when the control node is waited for, since it was lost and as long as nothing comes.
+    until: Option<Instant>,
 }
 
 impl Follower {
@@ -125,8 +129,9 @@ impl Follower {
     ) -> Result<(), RequestError> {
         loop {
             let mut is_over = false;
-            let seen = &mut self.seen;
+            let (seen, until) = (&mut self.seen, &mut self.until);
             let read = read_frames(output, |frame| {
+                *until = None;
                 is_over |= matches!(frame, Frame::End { .. });
                 // A ping is no part of what is kept.
                 *seen += u64::from(!matches!(frame, Frame::Ping {}));
@@ -146,26 +151,30 @@ impl Follower {
         }
     }
 
-    /// Waits for the control node to be back.
-    async fn come_back(&self, lost: RequestError) -> Result<Incoming, RequestError> {
-        let limit = match self.follow {
-            true => FOLLOW_LIMIT,
-            false => PRINT_LIMIT,
-        };
-        let id = self.id;
-        crate::output::say_line(format_args!(
-            "the control node does not answer; what job {id} writes is kept, trying for {} s to reach it",
-            limit.as_secs()
-        ));
-        let until = tokio::time::Instant::now() + limit;
-        loop {
+    /// Waits for the control node to be back. One limit holds until something comes again: streams that end at once are no
+    /// return.
+    async fn come_back(&mut self, lost: RequestError) -> Result<Incoming, RequestError> {
+        let until = self.until.unwrap_or_else(|| {
+            let limit = match self.follow {
+                true => FOLLOW_LIMIT,
+                false => PRINT_LIMIT,
+            };
+            crate::output::say_line(format_args!(
+                "the control node does not answer; what job {} writes is kept, trying for {} s to reach it",
+                self.id,
+                limit.as_secs()
+            ));
+            Instant::now() + limit
+        });
+        self.until = Some(until);
+        while Instant::now() < until {
             tokio::time::sleep(RETURN_PAUSE).await;
             match self.ask().await {
-                Err(error) if error.is_gone() && tokio::time::Instant::now() < until => {}
-                Err(error) if error.is_gone() => return Err(lost),
+                Err(error) if error.is_gone() => {}
                 answer => return answer,
             }
         }
+        Err(lost)
     }
 }
 
@@ -241,6 +250,7 @@ mod tests {
                 id: 7,
                 follow: true,
                 seen: 0,
+                until: None,
             };
             let (frames, mut queue) = mpsc::channel(QUEUE_FRAMES);
             let output = kept.ask().await.unwrap();

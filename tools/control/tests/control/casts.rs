@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
 
 use netstack::broadcast::table::Table;
@@ -51,6 +51,47 @@ fn refused_with(lab: &Lab, status: i32, args: &[&str]) -> String {
     let (code, _, err) = parts(&lab.hearth(&all));
     assert_eq!(code, status, "{err}");
     err
+}
+
+/// A cast of a file to all nodes, slow enough to be met under way: once this node has a part of it.
+fn cast_to(lab: &Lab, data: &str, node: usize) -> Child {
+    let child = lab
+        .command(&["cast", data, "--rate", "2mbit", "--json"])
+        .spawn()
+        .unwrap();
+    lab.eventually("it is under way", |lab| {
+        lab.nodes[node].watch.incomplete.load(Ordering::Relaxed) == 1
+    });
+    child
+}
+
+/// Another boot of a node. It is heard, and not in service before it hears.
+fn boot_again_deaf(lab: &mut Lab, node: usize) {
+    lab.nodes[node].stop();
+    let identity = lab.identity(node as u32, 2);
+    lab.nodes[node] = FakeNode::start(identity, lab.address);
+    hears(lab, node, false);
+}
+
+fn hears(lab: &Lab, node: usize, hears: bool) {
+    lab.nodes[node].watch.deaf.store(!hears, Ordering::Relaxed);
+}
+
+/// Until the only cast waits for exactly these nodes.
+fn waits_for(lab: &Lab, nodes: &str) {
+    lab.eventually(&format!("the cast waits for {nodes} alone"), |lab| {
+        let cast = &lab.json(&["casts"])["casts"][0];
+        cast["state"] == "waiting" && cast["nodes_absent"] == nodes
+    });
+}
+
+/// A cast that was waited for, and has reached all three nodes.
+fn reached_all(lab: &Lab, child: Child) {
+    let (code, out, err) = parts(&finish(child));
+    let info: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &info["state"]), (0, &json!("done")), "{out}{err}");
+    assert_eq!(&info["nodes_done"], &json!("n[0-2]"), "{out}");
+    assert!(lab.nodes.iter().all(|node| files_on(node) == 1));
 }
 
 fn files_on(node: &FakeNode) -> usize {
@@ -242,14 +283,8 @@ fn an_interrupt_cancels_and_leaves_nothing() {
 #[test]
 fn a_control_node_that_was_killed_goes_on_with_its_casts() {
     let mut lab = Lab::with_nodes(3);
-    let data = file(&lab, "data", "survives", 1_000_000);
-    let child = lab
-        .command(&["cast", &data, "--rate", "4mbit", "--json"])
-        .spawn()
-        .unwrap();
-    lab.eventually("it is under way", |lab| {
-        lab.nodes[0].watch.incomplete.load(Ordering::Relaxed) == 1
-    });
+    let data = file(&lab, "data", "survives", 500_000);
+    let child = cast_to(&lab, &data, 0);
     lab.stop_control(true);
     lab.start_control();
     let (code, out, err) = parts(&finish(child));
@@ -275,14 +310,8 @@ fn a_control_node_that_was_killed_goes_on_with_its_casts() {
 #[test]
 fn a_node_that_is_lost_in_the_middle_is_named_and_the_others_finish() {
     let mut lab = Lab::with_nodes(3);
-    let data = file(&lab, "data", "x", 1_500_000);
-    let child = lab
-        .command(&["cast", &data, "--rate", "4mbit", "--json"])
-        .spawn()
-        .unwrap();
-    lab.eventually("it is under way", |lab| {
-        lab.nodes[2].watch.incomplete.load(Ordering::Relaxed) == 1
-    });
+    let data = file(&lab, "data", "x", 750_000);
+    let child = cast_to(&lab, &data, 2);
     lab.nodes[2].stop();
     let (code, out, err) = parts(&finish(child));
     let info: Value = serde_json::from_str(&out).unwrap();
@@ -299,30 +328,30 @@ fn a_node_that_boots_again_in_the_middle_gets_it_also_when_all_others_have_it() 
     let mut lab = Lab::with_nodes(3);
     // Over well before the earlier boot has been silent for long enough to let the new one in.
     let data = file(&lab, "data", "x", 600_000);
-    let child = lab
-        .command(&["cast", &data, "--rate", "4mbit", "--json"])
-        .spawn()
-        .unwrap();
-    lab.eventually("it is under way", |lab| {
-        lab.nodes[2].watch.incomplete.load(Ordering::Relaxed) == 1
-    });
-    lab.nodes[2].stop();
-    let identity = lab.identity(2, 2);
-    lab.nodes[2] = FakeNode::start(identity, lab.address);
-    // Its new boot is heard, and the others are done, before it is in service.
-    lab.nodes[2].watch.deaf.store(true, Ordering::Relaxed);
-    lab.eventually("the cast waits for it alone", |lab| {
-        let listed = lab.json(&["casts"]);
-        let cast = &listed["casts"][0];
-        cast["state"] == "waiting" && cast["nodes_absent"] == "n2" && cast["done"] == 2
-    });
-    lab.nodes[2].watch.deaf.store(false, Ordering::Relaxed);
-    let (code, out, err) = parts(&finish(child));
-    let info: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((code, &info["state"]), (0, &json!("done")), "{out}{err}");
-    assert_eq!(&info["nodes_done"], &json!("n[0-2]"), "{out}");
+    let child = cast_to(&lab, &data, 2);
+    boot_again_deaf(&mut lab, 2);
+    waits_for(&lab, "n2");
+    assert_eq!(lab.json(&["casts"])["casts"][0]["done"], 2);
+    hears(&lab, 2, true);
+    reached_all(&lab, child);
     assert!(lab.has_event("node-lost", "n2"));
-    assert!(lab.nodes.iter().all(|node| files_on(node) == 1));
+}
+
+#[test]
+fn a_node_that_has_it_and_boots_again_while_others_are_waited_for_gets_it_again() {
+    let mut lab = Lab::with_nodes(3);
+    let data = file(&lab, "data", "x", 300_000);
+    let child = cast_to(&lab, &data, 2);
+    boot_again_deaf(&mut lab, 2);
+    lab.eventually("n0 and n1 have it", |lab| {
+        lab.json(&["casts"])["casts"][0]["done"] == 2
+    });
+    boot_again_deaf(&mut lab, 0);
+    waits_for(&lab, "n[0,2]");
+    hears(&lab, 2, true);
+    lab.eventually("n2 has it", |lab| files_on(&lab.nodes[2]) == 1);
+    hears(&lab, 0, true);
+    reached_all(&lab, child);
 }
 
 #[test]
