@@ -82,12 +82,16 @@ impl RequestError {
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
+    answer_limit: Duration,
 }
 
 impl Client {
     /// A client of the control node that listens at `socket`.
     pub fn new(socket: PathBuf) -> Self {
-        Client { socket }
+        Client {
+            socket,
+            answer_limit: ANSWER_LIMIT,
+        }
     }
 
     /// GET of a JSON document. It changes nothing, so where the control node dies over it the next one is
@@ -100,7 +104,7 @@ impl Client {
         let mut has_died = false;
         loop {
             let answer = match self.send(Method::GET, path, empty()).await {
-                Ok(response) => in_time(read_json(response)).await,
+                Ok(response) => self.in_time(read_json(response)).await,
                 Err(error) => Err(error),
             };
             has_died |= matches!(answer, Err(RequestError::Broken(_)));
@@ -189,7 +193,7 @@ impl Client {
             answer.map_err(|error| RequestError::Broken(error.to_string()))
         };
         let response = match is_question {
-            true => in_time(answer).await?,
+            true => self.in_time(answer).await?,
             false => answer.await?,
         };
         if response.status().is_success() {
@@ -198,19 +202,21 @@ impl Client {
             Err(refusal(response).await)
         }
     }
-}
 
-/// A part of an answer to a question, within [`ANSWER_LIMIT`]: a control node that hangs still takes connections.
-async fn in_time<T>(
-    answer: impl Future<Output = Result<T, RequestError>>,
-) -> Result<T, RequestError> {
-    let late = |_| {
-        let limit = ANSWER_LIMIT.as_secs();
-        RequestError::Broken(format!("no answer for {limit} s"))
-    };
-    tokio::time::timeout(ANSWER_LIMIT, answer)
-        .await
-        .map_err(late)?
+    /// A part of an answer to a question, in time: a control node that hangs still takes connections.
+    async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, RequestError>>,
+    ) -> Result<T, RequestError> {
+        let late = |_| {
+            let limit = self.answer_limit.as_secs_f32();
+            RequestError::Broken(format!(
+                "it runs, but has not answered for {limit} s; its log may say why"
+            ))
+        };
+        let answer = tokio::time::timeout(self.answer_limit, answer);
+        answer.await.map_err(late)?
+    }
 }
 
 /// A connection whose end shows on the reading side alone. Control may answer and close before it
@@ -407,6 +413,31 @@ mod tests {
         assert_eq!(answer.unwrap(), 7);
         drop(runtime);
         server.join().unwrap();
+    }
+
+    #[test]
+    fn a_question_to_a_control_node_that_hangs_has_a_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control.sock");
+        // It takes connections, as the system does for a program that is stopped, and says nothing.
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let client = Client {
+            socket,
+            answer_limit: Duration::from_millis(50),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let asks = client.send(Method::GET, "/v1/x", empty());
+        let answer = runtime.block_on(async {
+            tokio::time::timeout(std::time::Duration::from_secs(20), asks).await
+        });
+        let error = answer.expect("an end within the limit").unwrap_err();
+        assert!(
+            error.to_string().contains("has not answered for 0.05 s"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -44,7 +44,7 @@ const CANCEL_LIMIT: Duration = Duration::from_secs(15);
 The file stays in the nodes' memory until `hearth casts drop` or their next boot.
 Programs find it as /with/NAME, with `hearth run --with NAME`.
 Ctrl-C cancels, and leaves nothing on the nodes.
-Exit status: 0 every node has it; 1 some do not; 124 the time was up; 130 interrupted; 125 anything else.")]
+Exit status: 0 every node has it; 1 some do not; 124 the time was up; 130 interrupted; 2 a wrong option; 125 anything else.")]
 pub struct CastOptions {
     /// The file.
     #[arg(value_name = "FILE")]

@@ -21,7 +21,7 @@ use crate::{output, udp};
 #[command(after_help = "\
 Start it once on each machine, with the same list and key file and another --rank. Every rank sends a block to every
 other, which compares it; the time is from when all are ready until this rank has sent and received everything.
-Exit status: 0 every byte was right; 1 it failed; 125 anything else.")]
+Exit status: 0 every byte was right; 1 it failed; 2 a wrong option; 125 anything else.")]
 pub struct ExchangeOptions {
     /// All ranks: ADDRESS[:PORT] or HOST[:PORT], with commas between them.
     #[arg(long, value_name = "LIST", value_delimiter = ',', required = true)]

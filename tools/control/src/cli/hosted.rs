@@ -35,7 +35,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 The receivers pass on to one another what they get, so it takes little more than the time that one link
 needs, however many they are. Start `hearth receive` on each first, with the same key file.
 Exit status: 0 every receiver has it, checked; 1 some do not; 124 the time was up; 130 interrupted;
-125 anything else.")]
+2 a wrong option; 125 anything else.")]
 pub struct SendOptions {
     /// The file.
     #[arg(value_name = "FILE")]
@@ -70,7 +70,7 @@ Works on any Linux, by itself: no control node, no configuration, no other proce
 under a temporary name and gets its own when all of it is there and its BLAKE3 hash is right; an older
 file of that name is replaced.
 Exit status: 0 the files are there; 1 one could not be received; 124 the time was up; 130 interrupted;
-125 anything else.")]
+2 a wrong option; 125 anything else.")]
 pub struct ReceiveOptions {
     /// Address and port to listen at: ADDRESS[:PORT], of the network that the sender is on.
     #[arg(long, value_name = "ADDRESS")]

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `hearth_alloc::exact` answers, as it does for the control node.
 //!
-//! Invariant: in a batch every line of input has one line of output, in order.
+//! Invariant: in a batch every line of input that is not blank has one line of output, in order.
 
 use std::io::{BufRead, Read, Write};
 use std::process::ExitCode;
@@ -30,7 +30,7 @@ free space. With --batch each line of standard input is a question, and each lin
   {\"tree\":[4,4,4],\"free\":[0,1,4],\"warm\":[4],\"count\":2}   widths from the leaves up, nodes from 0
   {\"nodes\":[0,1],\"hops\":1,\"certificate\":\"optimal: ...\"}  or {\"error\":\"...\"}
 A line has at most 16 MiB, and may name any number of nodes.
-Exit status: 0; 1 some line of a batch has no answer; 125 anything else.")]
+Exit status: 0; 1 some line of a batch has no answer; 2 a wrong option; 125 anything else.")]
 pub struct Options {
     /// Widths of the tree from the leaves up, as in 4x4x4.
     #[arg(long, value_name = "WIDTHS", required_unless_present = "batch")]
