@@ -15,6 +15,8 @@ use netstack::broadcast::published::Policy;
 use netstack::broadcast::{self, PublishedOptions};
 use serde::{Deserialize, Serialize};
 
+use crate::jobs::{SubmitError, TIME_LIMIT_MOST_S};
+
 pub use queue::Queue;
 
 /// The documented defaults, printed by `hearth config --show-defaults`.
@@ -95,7 +97,8 @@ pub struct Boot {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jobs {
-    /// Default time limit in seconds, 0 for none.
+    /// Default time limit in seconds, 0 for none, a century at most.
+    #[serde(deserialize_with = "time_limit")]
     pub time_limit_s: u64,
     /// Bound of the queue.
     pub queue_max: usize,
@@ -164,6 +167,17 @@ pub enum Verify {
     Sample,
     /// All of them before each launch.
     Always,
+}
+
+fn time_limit<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let seconds = u64::deserialize(from)?;
+    if seconds > TIME_LIMIT_MOST_S {
+        let error = SubmitError::TimeLimit;
+        return Err(serde::de::Error::custom(format!(
+            "jobs.time_limit_s: {error}"
+        )));
+    }
+    Ok(seconds)
 }
 
 fn percent<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
@@ -540,6 +554,11 @@ mod tests {
                 .unwrap_err()
                 .to_string()
                 .contains("label")
+        );
+        let error = merged("[jobs]\ntime_limit_s = 3155760001").unwrap_err();
+        assert!(
+            error.to_string().contains("at most 3155760000 s"),
+            "{error}"
         );
         for value in [101, 500, -1] {
             let error = merged(&format!("[retention]\nlimit_percent = {value}"));

@@ -16,7 +16,7 @@ use std::time::Duration;
 use hearth_alloc::exact::{self, Candidate, Certificate, Point, Preference, Question};
 use hearth_alloc::machine::Machine;
 use hearth_alloc::placing::Placing;
-use hearth_alloc::queue::{Held, Job, Limits, Policy, Queue};
+use hearth_alloc::queue::{Held, Job, Limits, Policy, Queue, Tie};
 use hearth_alloc::topology::Topology;
 
 /// How often a question is asked.
@@ -37,6 +37,30 @@ const LARGE_WARM_GOAL_MS: f64 = 150.0;
 /// A pass over 10,000 queued jobs.
 const PASS_GOAL_MS: f64 = 50.0;
 const QUEUED: u64 = 10_000;
+/// Of jobs as they are, of jobs that name their nodes, and of many small ones that do.
+const JOBS: [(&str, Jobs); 3] = [
+    (
+        "",
+        Jobs {
+            name_nodes: false,
+            magnitudes: 12,
+        },
+    ),
+    (
+        "+named",
+        Jobs {
+            name_nodes: true,
+            magnitudes: 12,
+        },
+    ),
+    (
+        "+named-one",
+        Jobs {
+            name_nodes: true,
+            magnitudes: 1,
+        },
+    ),
+];
 
 /// CPU time of this thread so far.
 pub fn cpu_time() -> Duration {
@@ -57,6 +81,14 @@ pub struct Row {
     pub unit: &'static str,
     /// What it should be at most.
     pub goal: Option<f64>,
+}
+
+/// Jobs that are queued.
+#[derive(Clone, Copy)]
+struct Jobs {
+    name_nodes: bool,
+    /// Sizes are one node and less than so many powers of two.
+    magnitudes: u32,
 }
 
 /// A machine to ask.
@@ -106,9 +138,11 @@ pub fn run(wants: &dyn Fn(&str) -> bool, row: &mut dyn FnMut(Row)) {
         }
     }
     for policy in hearth_alloc::queue::POLICY_NAMES {
-        let case = format!("queue/{policy}");
-        if wants(&case) {
-            measure_pass(&case, policy.parse().expect("a policy"), row);
+        for (tied, jobs) in JOBS {
+            let case = format!("queue/{policy}{tied}");
+            if wants(&case) {
+                measure_pass(&case, policy.parse().expect("a policy"), jobs, row);
+            }
         }
     }
 }
@@ -253,18 +287,24 @@ fn free(tree: &Topology, case: &Case) -> Vec<Point> {
     points
 }
 
-/// One pass over many queued jobs on a full machine, in which few can start.
-fn measure_pass(case: &str, policy: Policy, row: &mut dyn FnMut(Row)) {
+/// One pass over many queued jobs on a full machine, in which few can start. Jobs that name their nodes have them in a
+/// row, from anywhere on.
+fn measure_pass(case: &str, policy: Policy, jobs: Jobs, row: &mut dyn FnMut(Row)) {
     let tree: Topology = "16x32x32".parse().expect("a tree");
+    let nodes = tree.nodes() as u32;
     let mut numbers = Numbers(5);
     let mut queue = Queue::new(policy, Limits::default());
     let mut machine = Machine::new(tree, 1).expect("units of one node");
     let placing = Placing::Exact(Preference::HopsFirst);
     let cold = |_: &Job| Held::default();
     for number in 0..QUEUED + 200 {
-        let count = 1 + numbers.magnitude(12);
+        let count = 1 + numbers.magnitude(jobs.magnitudes);
         let walltime = 60 * (1 + u64::from(numbers.below(1_440)));
-        let job = Job::new(number, count, Some(walltime), number);
+        let mut job = Job::new(number, count, Some(walltime), number);
+        if jobs.name_nodes {
+            let first = numbers.below(nodes - count);
+            job.tie = Tie::Named((first..first + count).collect());
+        }
         queue.submit(job).expect("within the limits");
         if number < 200 {
             queue.pass(number, &mut machine, placing, &cold);

@@ -18,6 +18,7 @@ use super::exit;
 use crate::api::types::{AfterCondition, AfterJob, JobAccepted, JobRequest, Reuse, WithFile};
 use crate::client::{Client, RequestError};
 use crate::config::{Load, Verify};
+use crate::jobs::TIME_LIMIT_MOST_S;
 use crate::{programs, secrets};
 
 /// Options of a job.
@@ -121,9 +122,6 @@ fn variable() -> impl clap::builder::TypedValueParser<Value = OsString> {
         }
     })
 }
-
-/// Longest time limit: a century, in seconds.
-const TIME_LIMIT_MOST_S: u64 = 36_525 * 86_400;
 
 /// Seconds of a time limit.
 fn time_limit(text: &str) -> Result<u64, &'static str> {

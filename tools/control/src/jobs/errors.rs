@@ -39,6 +39,9 @@ pub enum SubmitError {
     /// A name that is too long or has control characters.
     #[error("the name of a job has 1 to {max} bytes and no control characters; give one with --name", max = super::submit::NAME_MAX)]
     BadName,
+    /// A time limit of more than a century.
+    #[error("a time limit is at most {most} s; 0 is none", most = super::submit::TIME_LIMIT_MOST_S)]
+    TimeLimit,
     /// No user, or an odd one.
     #[error("{0:?} is not the name of a user; use 1 to 32 letters, digits, and - _ . @")]
     BadUser(String),

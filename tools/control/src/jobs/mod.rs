@@ -73,6 +73,7 @@ pub use nodes::NodeError;
 use nodes::Nodes;
 use record::{Job, RankRecord, Record};
 use streams::{Sink, Wakeups};
+pub use submit::TIME_LIMIT_MOST_S;
 use users::Users;
 
 /// Jobs that have nodes: as many as the protocol endpoint takes.

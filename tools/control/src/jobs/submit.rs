@@ -31,6 +31,9 @@ const SPEC_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Longest name of a job, in bytes: that of a file.
 pub(super) const NAME_MAX: usize = 255;
 
+/// Longest time limit: a century, in seconds. What ends later is taken never to end.
+pub const TIME_LIMIT_MOST_S: u64 = 36_525 * 86_400;
+
 /// The user of a job of which nobody said whose it is.
 const NOBODY: &str = "unknown";
 
@@ -204,6 +207,9 @@ impl Runner {
         }
         self.check_user(submission)?;
         self.check_want(&submission.want, submission.wait)?;
+        if submission.time_limit_s > Some(TIME_LIMIT_MOST_S) {
+            return Err(SubmitError::TimeLimit);
+        }
         if submission.terms.after.len() > DEPENDENCIES_MAX {
             return Err(SubmitError::Dependencies);
         }

@@ -1,5 +1,5 @@
 //! The CPU time of placement decisions and scheduling passes: cases `TREE/BUSY/KIND` and
-//! `queue/POLICY`.
+//! `queue/POLICY`, with `+named` and `+named-one` where jobs name their nodes.
 //!
 //! Neighbours: `hearth-replay` measures, in CPU time of its own thread, so that a busy machine
 //! does not count.

@@ -227,6 +227,18 @@ fn users_have_limits() {
 }
 
 #[test]
+fn a_time_limit_is_at_most_a_century() {
+    let mut lab = Lab::with_nodes(1);
+    let mut with_limit = |seconds| {
+        let mut submission = lab.batch(1);
+        submission.time_limit_s = Some(seconds);
+        lab.runner.submit(0, submission)
+    };
+    assert_eq!(with_limit(u64::MAX), Err(SubmitError::TimeLimit));
+    with_limit(36_525 * 86_400).unwrap();
+}
+
+#[test]
 fn a_drained_node_gets_no_job_and_the_one_it_has_goes_on() {
     let mut lab = Lab::with_nodes(2);
     let first = lab.queue(1, 0, 0);
