@@ -167,6 +167,8 @@ pub struct AttachAck {
     pub echo: u64,
     /// The overlay's clock, in microseconds.
     pub overlay: u64,
+    /// Round trips over which the sender knows it, together, in microseconds; 0: it is the front end.
+    pub trip_us: u32,
     /// Where to attach when this process is lost, at most [`MAX_CANDIDATES`].
     pub kin: Vec<Candidate>,
 }
@@ -209,6 +211,8 @@ pub struct Beat {
     pub echo: u64,
     /// The overlay's clock, in microseconds.
     pub overlay: u64,
+    /// Round trips over which the sender knows it, together, in microseconds; 0: it is the front end.
+    pub trip_us: u32,
     /// Samples received on the link.
     pub received: u64,
     /// News of whom to attach to when this process is lost; empty: no news.

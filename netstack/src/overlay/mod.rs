@@ -81,6 +81,8 @@ pub const MAX_HEIGHT: u8 = 8;
 const BEAT_EVERY: Micros = Micros::from_secs(1);
 /// How long after values would have gone a question goes alone: those that go with values cost no message.
 const BEAT_LATE: Micros = Micros::from_millis(125);
+/// How often a process that has just attached asks, until it knows the time from answers that had the way to themselves.
+const CLOCK_EVERY: Micros = Micros::from_millis(100);
 /// How soon it asks again when it does not.
 const ASK_AGAIN: Micros = Micros::from_millis(300);
 /// Silence after which a parent or child counts as lost: whoever waits for it knows within three seconds.

@@ -25,7 +25,10 @@ use super::outbox::Outbox;
 use super::room::{CENSUS_BYTES, MAX_CENSUS, MAX_PENDING, PENDING_BYTES};
 use super::section::Encoded;
 use super::wire::SECTIONS_ROOM;
-use super::{ASK_AGAIN, ASKS_LEAST, BEAT_EVERY, BEAT_LATE, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST};
+use super::{
+    ASK_AGAIN, ASKS_LEAST, BEAT_EVERY, BEAT_LATE, CLOCK_EVERY, LOST_AFTER, RETRY_FIRST,
+    RETRY_SLOWEST,
+};
 use crate::backoff::Backoff;
 use crate::broadcast::Peer;
 use crate::ids::BootEpoch;
@@ -510,14 +513,19 @@ impl Uplink {
             return Told::Nothing;
         }
         io.count(OverlayMetric::Attached, 1);
-        self.clock.learn(io.now, ack.echo, ack.overlay);
+        let told = (ack.overlay, ack.trip_us);
+        self.clock.learn(io.now, ack.echo, told);
+        let ask_every = match self.clock.is_settled() {
+            true => BEAT_EVERY,
+            false => CLOCK_EVERY,
+        };
         self.state = State::Up(Link {
             parent: to,
             number: ack.link,
             index: ack.index,
             shift: ack.shift,
             heard_at: io.now,
-            ask_at: io.now + io.rng.jitter(BEAT_EVERY),
+            ask_at: io.now + io.rng.jitter(ask_every),
             values_at: None,
             asks: 0,
             seq: 0,
@@ -549,9 +557,13 @@ impl Uplink {
         // The next question is to go with the next values. So all children of a parent are as far when it is lost.
         let with_values = link.values_at.map(|at| at + BEAT_EVERY + BEAT_LATE);
         let recent = with_values.filter(|at| *at > io.now + BEAT_LATE);
-        link.ask_at = recent.unwrap_or(io.now + BEAT_EVERY);
+        self.clock
+            .learn(io.now, beat.echo, (beat.overlay, beat.trip_us));
+        link.ask_at = match self.clock.is_settled() {
+            true => recent.unwrap_or(io.now + BEAT_EVERY),
+            false => io.now + io.rng.jitter(CLOCK_EVERY),
+        };
         self.mute = self.quiet_since.is_some_and(|since| since <= beat.echo);
-        self.clock.learn(io.now, beat.echo, beat.overlay);
         self.learn_kin(&beat.kin);
         Told::Siblings(beat.siblings)
     }

@@ -155,7 +155,8 @@ fn emit_message(message: &Message, writer: &mut Writer<'_>) {
                 .u16(ack.index)
                 .u16(ack.shift)
                 .u64(ack.echo)
-                .u64(ack.overlay);
+                .u64(ack.overlay)
+                .u32(ack.trip_us);
             emit_candidates(&ack.kin, writer);
         }
         Message::Report { standing, sections } => {
@@ -167,6 +168,7 @@ fn emit_message(message: &Message, writer: &mut Writer<'_>) {
                 .u32(beat.link)
                 .u64(beat.echo)
                 .u64(beat.overlay)
+                .u32(beat.trip_us)
                 .u64(beat.received);
             emit_candidates(&beat.kin, writer);
             emit_candidates(&beat.siblings, writer);
@@ -246,6 +248,7 @@ fn parse_message(kind: Kind, reader: &mut Reader<'_>) -> Result<Message, Error> 
             link: reader.u32()?,
             echo: reader.u64()?,
             overlay: reader.u64()?,
+            trip_us: reader.u32()?,
             received: reader.u64()?,
             kin: parse_candidates(reader)?,
             siblings: parse_candidates(reader)?,
@@ -436,6 +439,7 @@ fn parse_attach_ack(reader: &mut Reader<'_>) -> Result<AttachAck, Error> {
         shift: reader.u16()?,
         echo: reader.u64()?,
         overlay: reader.u64()?,
+        trip_us: reader.u32()?,
         kin: parse_candidates(reader)?,
     })
 }

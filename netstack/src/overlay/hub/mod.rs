@@ -367,6 +367,7 @@ impl Hub {
             shift: self.shift,
             echo: attach.time,
             overlay: clock.overlay(io.now).unwrap_or(0),
+            trip_us: clock.trip_us(),
             kin: child.map_or_else(Vec::new, |_| self.kin.clone()),
         };
         io.send(self.me, (process, peer), 0, Message::AttachAck(ack));
@@ -504,6 +505,7 @@ impl Hub {
             link: standing.link,
             echo: standing.time,
             overlay,
+            trip_us: clock.trip_us(),
             received,
             kin,
             siblings,

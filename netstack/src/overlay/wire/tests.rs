@@ -157,8 +157,12 @@ fn message() -> impl Strategy<Value = Message> {
                 quiet,
                 time
             })),
-        (any::<(u32, u16, u16, u64, u64)>(), 0_usize..5, candidates()).prop_map(
-            |(numbers, answer, kin)| {
+        (
+            any::<(u32, u16, u16, u64, u64, u32)>(),
+            0_usize..5,
+            candidates()
+        )
+            .prop_map(|(numbers, answer, kin)| {
                 let answers = [
                     AttachAnswer::Taken,
                     AttachAnswer::Full,
@@ -166,7 +170,7 @@ fn message() -> impl Strategy<Value = Message> {
                     AttachAnswer::Loose,
                     AttachAnswer::Gone,
                 ];
-                let (link, index, shift, echo, overlay) = numbers;
+                let (link, index, shift, echo, overlay, trip_us) = numbers;
                 Message::AttachAck(AttachAck {
                     link,
                     answer: answers[answer],
@@ -174,25 +178,29 @@ fn message() -> impl Strategy<Value = Message> {
                     shift,
                     echo,
                     overlay,
+                    trip_us,
                     kin,
                 })
-            }
-        ),
+            }),
         (standing(), vec_of(any::<u8>(), 0..=SECTIONS_ROOM))
             .prop_map(|(standing, sections)| Message::Report { standing, sections }),
-        (any::<(u32, u64, u64, u64)>(), candidates(), candidates()).prop_map(
-            |(numbers, kin, siblings)| {
-                let (link, echo, overlay, received) = numbers;
+        (
+            any::<(u32, u64, u64, u32, u64)>(),
+            candidates(),
+            candidates()
+        )
+            .prop_map(|(numbers, kin, siblings)| {
+                let (link, echo, overlay, trip_us, received) = numbers;
                 Message::Beat(Beat {
                     link,
                     echo,
                     overlay,
+                    trip_us,
                     received,
                     kin,
                     siblings,
                 })
-            }
-        ),
+            }),
         (any::<(u16, u32)>(), proptest::option::of(spec())).prop_map(|((id, version), spec)| {
             Message::Stream {
                 id: StreamId(id),
@@ -300,6 +308,7 @@ fn lists_at_their_limits_fit_a_frame() {
             link: 1,
             echo: 0,
             overlay: 0,
+            trip_us: 0,
             received: 0,
             kin: full.clone(),
             siblings: full,
@@ -367,12 +376,14 @@ fn payloads_are_as_long_as_documented() {
         shift: 1,
         echo: 0,
         overlay: 0,
+        trip_us: 0,
         kin: Vec::new(),
     };
     let beat = Beat {
         link: 1,
         echo: 0,
         overlay: 0,
+        trip_us: 0,
         received: 0,
         kin: Vec::new(),
         siblings: Vec::new(),
