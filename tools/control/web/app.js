@@ -1,10 +1,9 @@
 // The page as a whole: what is known, what is shown of it, and the stream that keeps it up to date.
-import { el, show, title } from "./format.js";
+import { el, health, show, title } from "./format.js";
 import { Stream, save } from "./stream.js";
 import { Tree } from "./tree.js";
 import { Events, JobView, Jobs, NodeView, Nodes, Overview, Programs } from "./views.js";
 
-const WORDS = { i: "idle", b: "busy", s: "slow", t: "stale", l: "lost", x: "left", a: "absent" };
 const FIRST_METRIC = "hearth_node_busy_ratio";
 const byId = (id) => document.getElementById(id);
 
@@ -21,7 +20,7 @@ const app = {
   },
 
   columns() {
-    return { nodes: this.nodes, values: this.values, healths: [...this.letters].map((letter) => WORDS[letter] || "unknown"), jobs: this.jobOf, drained: this.drained };
+    return { nodes: this.nodes, values: this.values, healths: [...this.letters].map(health), jobs: this.jobOf, drained: this.drained };
   },
 
   saw(numbers) { this.seen = new Set(numbers); badge(); },
@@ -103,16 +102,18 @@ function strip() {
   const entries = [
     ["Up", up, up ? "good" : ""], ["Busy", healths.busy || 0, ""], ["Slow", healths.slow || 0, healths.slow ? "warn" : ""],
     ["Stale", healths.stale || 0, healths.stale ? "warn" : ""], ["Lost", healths.lost || 0, healths.lost ? "bad" : ""],
-    ["Absent", (healths.absent || 0) + (healths.left || 0), ""], ["Drained", Object.keys(app.drained).length, Object.keys(app.drained).length ? "warn" : ""], ["Loss", show(app.strip.loss, { unit: "ratio" }), app.strip.loss > 0.01 ? "warn" : ""],
+    ["Awaited", healths.awaited || 0, ""], ["Absent", (healths.absent || 0) + (healths.left || 0), ""], ["Drained", Object.keys(app.drained).length, Object.keys(app.drained).length ? "warn" : ""], ["Loss", show(app.strip.loss, { unit: "ratio" }), app.strip.loss > 0.01 ? "warn" : ""],
     ["Jobs", app.strip.active, ""],
   ];
   const box = byId("strip");
   if (!box.children.length) box.append(...entries.map(([name]) => el("div", {}, el("dt", {}, name), el("dd", {}))));
-  entries.forEach(([, value, tone], index) => {
+  entries.forEach(([name, value, tone], index) => {
     const entry = box.children[index];
     const text = String(value);
     if (entry.lastChild.textContent !== text) entry.lastChild.textContent = text;
     if (entry.className !== tone) entry.className = tone;
+    // Only for seconds after control was started again.
+    if (name === "Awaited") entry.hidden = !value;
   });
   const trouble = app.strip.trouble;
   byId("trouble").hidden = !trouble;

@@ -12,6 +12,11 @@ export function el(tag, attributes = {}, ...children) {
   return node;
 }
 
+const HEALTHS = { i: "idle", b: "busy", s: "slow", t: "stale", l: "lost", x: "left", w: "awaited", a: "absent" };
+
+/** The word for the letter by which the stream says how a node does. */
+export function health(letter) { return HEALTHS[letter] || "unknown"; }
+
 const PREFIXES = ["", "k", "M", "G", "T", "P"];
 
 function scaled(value, unit) {

@@ -1,7 +1,6 @@
 // The nodes as cells, laid out as the fat tree: a box for each leaf switch, boxes around those of one switch above.
-import { el, show, step } from "./format.js";
+import { el, health, show, step } from "./format.js";
 
-const WORDS = { i: "idle", b: "busy", s: "slow", t: "stale", l: "lost", x: "left", a: "absent" };
 const FLAT_ROW = 32;
 
 export class Grid {
@@ -77,11 +76,11 @@ export class Grid {
     const sample = (name) => el("span", { class: `cell ${name}`, "aria-hidden": "true" });
     this.legend.replaceChildren(
       el("span", {}, show(0, this.metric)), scale, el("span", {}, show(most, this.metric)),
-      el("span", {}, sample("nd"), " no data"), el("span", {}, sample("nd ht"), " slow or stale"), el("span", {}, sample("nd hl"), " lost"), el("span", {}, sample("c0 dr"), " drained"));
+      el("span", {}, sample("nd"), " no data"), el("span", {}, sample("nd ht"), " slow or stale"), el("span", {}, sample("nd hl"), " lost"), el("span", {}, sample("nd hw"), " awaited"), el("span", {}, sample("c0 dr"), " drained"));
   }
 
   label(index) {
-    return `${this.nodes[index].name}: ${show(this.values[index], this.metric)}, ${WORDS[this.letters[index]] || "unknown"}${this.nodes[index].n in this.drained ? ", drained" : ""}`;
+    return `${this.nodes[index].name}: ${show(this.values[index], this.metric)}, ${health(this.letters[index])}${this.nodes[index].n in this.drained ? ", drained" : ""}`;
   }
 
   tell(target) {

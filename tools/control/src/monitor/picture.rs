@@ -31,19 +31,22 @@ pub enum Health {
     Lost,
     /// Took its leave.
     Left,
+    /// Was in service before control was started again, just now: it is heard within seconds.
+    Awaited,
     /// Known, and has not joined since control started.
     Absent,
 }
 
 impl Health {
     /// All, as the strip shows them.
-    pub const ALL: [Health; 7] = [
+    pub const ALL: [Health; 8] = [
         Health::Idle,
         Health::Busy,
         Health::Slow,
         Health::Stale,
         Health::Lost,
         Health::Left,
+        Health::Awaited,
         Health::Absent,
     ];
 
@@ -56,6 +59,7 @@ impl Health {
             Health::Stale => "stale",
             Health::Lost => "lost",
             Health::Left => "left",
+            Health::Awaited => "awaited",
             Health::Absent => "absent",
         }
     }
@@ -69,6 +73,7 @@ impl Health {
             Health::Stale => 't',
             Health::Lost => 'l',
             Health::Left => 'x',
+            Health::Awaited => 'w',
             Health::Absent => 'a',
         }
     }
@@ -203,7 +208,7 @@ pub const EVENTS_MAX: usize = 200;
 
 impl Picture {
     /// Nodes of each [`Health`], in the order of [`Health::ALL`].
-    pub fn healths(&self) -> [usize; 7] {
+    pub fn healths(&self) -> [usize; 8] {
         Health::ALL.map(|health| {
             self.nodes
                 .iter()

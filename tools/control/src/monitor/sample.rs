@@ -241,6 +241,12 @@ impl Sampler {
             nodes.insert(status.node.0, node);
             oldest = oldest.max(age);
         }
+        for node in nodes.values_mut() {
+            if node.health == Health::Absent && core.runner.awaits(node.node) {
+                node.health = Health::Awaited;
+                node.job = core.runner.job_of(node.node);
+            }
+        }
         self.before.retain(|node, _| nodes.contains_key(node));
         self.newest.retain(|node| nodes.contains_key(&node));
         (nodes.into_values().collect(), oldest)

@@ -117,6 +117,16 @@ fn numbers_in_files_of_an_earlier_version_go_on() {
     assert!(lab.has_event("store-imported", "1 nodes"));
     // It was there before, and nobody knows yet whether it is.
     assert_eq!(lab.json(&["nodes"])[0]["state"], "awaited");
+    lab.eventually("the picture says the same", |lab| {
+        let top = lab.json(&["top"]);
+        top["nodes"][0]["health"] == "awaited" && top["healths"]["awaited"] == 1
+    });
+    let (code, out, err) = parts(&lab.hearth(&["top", "--once"]));
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(
+        out.contains("1 awaited") && !out.contains("absent"),
+        "{out}"
+    );
     let identity = lab.identity(5, 1);
     lab.nodes
         .push(crate::fake_node::FakeNode::start(identity, lab.address));

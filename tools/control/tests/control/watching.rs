@@ -12,6 +12,7 @@ use hearth_control::monitor::{Monitor, Setup};
 use hearth_tests::browser::Browser;
 use serde_json::Value;
 
+use crate::fake_node::FakeNode;
 use crate::lab::{Lab, parts};
 
 /// A name that does harm wherever it is not escaped.
@@ -157,8 +158,19 @@ fn the_page_follows_a_cluster_and_outlives_its_control_node() {
     browser.until("document.getElementById('link').innerText === 'reconnecting'");
     browser.screenshot("reconnecting");
     lab.http_address.clone_from(&http);
+    // A node that is not heard at once is awaited, and not absent.
+    lab.nodes[3].stop();
     lab.start_control();
     browser.until("document.getElementById('link').innerText === 'live'");
+    browser.until("document.querySelector('#strip .good dd')?.innerText === '3'");
+    browser.click("nav a[href=\"#/overview\"]");
+    browser.until("document.querySelector('.cell[data-index=\"3\"]').className === 'cell nd hw'");
+    browser.until("/Awaited\\s*1/.test(document.getElementById('strip').innerText)");
+    browser.screenshot("awaited");
+    browser.click("nav a[href=\"#/nodes\"]");
+    browser.until("document.querySelector('main tbody').innerText.includes('awaited')");
+    let identity = lab.identity(3, 2);
+    lab.nodes[3] = FakeNode::start(identity, lab.address);
     browser.until("document.querySelector('#strip .good dd')?.innerText === '4'");
     // Acknowledging needs the token, which the page asks for.
     browser.click("nav a[href=\"#/events\"]");

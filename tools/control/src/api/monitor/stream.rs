@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `at` | both | milliseconds since 1970 |
 //! | `v` | both | the metric's value of each node in the snapshot's order; `null`: no data |
-//! | `h` | both | a letter for each node: idle, busy, slow, stale (t), lost, left (x), absent |
+//! | `h` | both | a letter for each node: idle, busy, slow, stale (t), lost, left (x), awaited (w), absent |
 //! | `all` | both | all values of the node asked for |
 //! | `read` | both | milliseconds since 1970 at which the oldest of the values were read; `null`: they are those of heartbeats |
 //! | `d` | both | why nodes get no jobs, by number; in a tick only when that changed |

@@ -24,6 +24,7 @@ fn colour(health: Health) -> Color {
         Health::Busy => Color::Cyan,
         Health::Slow | Health::Stale => Color::Yellow,
         Health::Lost => Color::Red,
+        Health::Awaited => Color::Blue,
         Health::Left | Health::Absent => Color::DarkGray,
     }
 }
