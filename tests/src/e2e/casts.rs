@@ -78,15 +78,8 @@ impl CastFile {
     /// Writes a file whose bytes do not repeat.
     pub fn write(cluster: &Cluster, name: &str, bytes: u64, seed: u64) -> Result<Self> {
         let path = cluster.scratch(name);
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut content = Vec::with_capacity(bytes as usize + 8);
-        while (content.len() as u64) < bytes {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            content.extend(state.to_le_bytes());
-        }
-        content.truncate(bytes as usize);
+        let mut content = vec![0; bytes as usize];
+        fastrand::Rng::with_seed(seed).fill(&mut content);
         fs::write(&path, content)?;
         Ok(Self {
             path,

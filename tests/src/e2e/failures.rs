@@ -123,13 +123,8 @@ fn bad_files(cluster: &Cluster) -> Result<()> {
 /// Fifty mutated programs on one node: each ends somehow, and the node stays.
 fn mutated(cluster: &Cluster, good: &[u8], folder: &std::path::Path) -> Result<()> {
     const COUNT: u64 = 50;
-    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed
-    };
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut next = move || random.u64(..);
     let before = boots(cluster, "n3")?;
     let mut codes = std::collections::BTreeMap::new();
     for index in 0..COUNT {

@@ -74,7 +74,7 @@ struct Seen {
 /// One lab and what happens to it.
 struct Trial {
     lab: Lab,
-    random: u64,
+    random: fastrand::Rng,
     seen: Arc<Seen>,
     /// The boot each node is in.
     boots: Vec<u64>,
@@ -91,20 +91,12 @@ impl Trial {
         eprintln!("lab {number}: seed {seed}");
         Trial {
             lab,
-            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            random: fastrand::Rng::with_seed(seed),
             seen: Arc::default(),
             boots: vec![1; NODES as usize],
             told: Told::default(),
             checked: 0,
         }
-    }
-
-    /// A number below `limit` (xorshift64, Marsaglia 2003).
-    fn below(&mut self, limit: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % limit
     }
 
     fn run(mut self) -> Told {
@@ -151,10 +143,10 @@ impl Trial {
     /// Lets the control node live until the moment has come.
     fn live(&mut self) {
         let deadline = Instant::now() + LIFE;
-        match self.below(6) {
-            0 => std::thread::sleep(Duration::from_micros(self.below(60_000))),
+        match self.random.u64(..6) {
+            0 => std::thread::sleep(Duration::from_micros(self.random.u64(..60_000))),
             1 => {
-                let end = Instant::now() + Duration::from_micros(self.below(1_000_000));
+                let end = Instant::now() + Duration::from_micros(self.random.u64(..1_000_000));
                 self.wait_until_it_answers();
                 while Instant::now() < end {
                     self.ask_what_is_warm();
@@ -168,7 +160,7 @@ impl Trial {
                 }
             }
             _ => {
-                let more = 1 + self.below(6) as usize;
+                let more = 1 + self.random.u64(..6) as usize;
                 let ends = self.seen.ends.lock().unwrap();
                 let wanted = ends.len() + more;
                 let too_few = |ends: &mut Vec<Value>| ends.len() < wanted;
@@ -178,8 +170,8 @@ impl Trial {
                         .wait_timeout_while(ends, LIFE, too_few)
                         .unwrap(),
                 );
-                if self.below(3) > 0 {
-                    std::thread::sleep(Duration::from_micros(self.below(700)));
+                if self.random.u64(..3) > 0 {
+                    std::thread::sleep(Duration::from_micros(self.random.u64(..700)));
                 }
             }
         }
@@ -242,7 +234,7 @@ impl Trial {
     /// Boots about every third node anew: it holds nothing then.
     fn reboot_some(&mut self) {
         for node in 0..NODES {
-            if self.below(3) > 0 {
+            if self.random.u64(..3) > 0 {
                 continue;
             }
             let boot = &mut self.boots[node as usize];

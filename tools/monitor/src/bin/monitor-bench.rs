@@ -46,26 +46,14 @@ fn print(metric: &str, value: f64, unit: &str, goal: &str) {
     );
 }
 
-/// Numbers that look random (Marsaglia, "Xorshift RNGs", 2003), the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> i64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound) as i64
-    }
-}
-
-fn step(values: &mut [Option<i64>], random: &mut Random) {
+fn step(values: &mut [Option<i64>], random: &mut fastrand::Rng) {
     for (index, value) in values.iter_mut().enumerate() {
         let value = value.get_or_insert(0);
         match index % 4 {
-            0 => *value += random.below(1_000_000),
-            1 => *value += random.below(2_000),
-            2 => *value = (*value + 4_096 * (random.below(513) - 256)).max(0),
-            _ => *value = random.below(1_000_001),
+            0 => *value += random.i64(..1_000_000),
+            1 => *value += random.i64(..2_000),
+            2 => *value = (*value + 4_096 * (random.i64(..513) - 256)).max(0),
+            _ => *value = random.i64(..1_000_001),
         }
     }
 }
@@ -76,7 +64,7 @@ fn measure(dir: &std::path::Path, seconds: u64) -> Result<(), Box<dyn std::error
         _ => Metric::gauge(&format!("gauge_{index}"), "", 1.0, ""),
     };
     let metrics: Vec<Metric> = (0..METRICS).map(declare).collect();
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = fastrand::Rng::with_seed(1);
     let mut values = vec![[None; METRICS]; NODES];
     let mut writer = Writer::open(dir, &metrics)?;
     let limits = Limits {

@@ -187,7 +187,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         "exchange" => exchange::run(workspace, &mut report)?,
         "launch" => launch::run(workspace, &mut report)?,
         "overlay" => overlay::run(workspace, &mut report)?,
-        "queue" => queue::run(workspace, &mut report)?,
+        "queue" => queue::CASE.run(workspace, &mut report)?,
         other => {
             bail!(
                 "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, exchange, launch, overlay, queue"

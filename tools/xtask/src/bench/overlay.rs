@@ -25,7 +25,7 @@ use crate::workspace::Workspace;
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     kernel::run(workspace, report)?;
     store::run(workspace, report)?;
-    page::run(workspace, report)?;
+    page::CASE.run(workspace, report)?;
     sim::run(workspace, report)?;
     machines::run(workspace, report)
 }

@@ -24,17 +24,10 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     qemu::run(workspace, report)
 }
 
-/// Bytes that do not compress and do not repeat, the same in every run (xorshift64).
+/// Bytes that do not compress and do not repeat, the same in every run.
 fn payload(bytes: u64) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut all = Vec::with_capacity(bytes as usize + 8);
-    while (all.len() as u64) < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        all.extend(state.to_le_bytes());
-    }
-    all.truncate(bytes as usize);
+    let mut all = vec![0; bytes as usize];
+    fastrand::Rng::with_seed(1).fill(&mut all);
     all
 }
 
