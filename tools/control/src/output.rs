@@ -28,15 +28,59 @@ pub fn say_line(text: impl std::fmt::Display) {
     say(&lines);
 }
 
+/// Whether a character changes what a terminal shows of others: control characters, and those that Unicode has for
+/// formatting (general categories Cf, Zl and Zp): direction of writing, joining, invisible ones, tags.
+pub fn steers(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            u32::from(character),
+            0xad | 0x600..=0x605
+                | 0x61c
+                | 0x6dd
+                | 0x70f
+                | 0x890..=0x891
+                | 0x8e2
+                | 0x180e
+                | 0x200b..=0x200f
+                | 0x2028..=0x202e
+                | 0x2060..=0x206f
+                | 0xfeff
+                | 0xfff9..=0xfffb
+                | 0x110bd
+                | 0x110cd
+                | 0x13430..=0x1343f
+                | 0x1bca0..=0x1bca3
+                | 0x1d173..=0x1d17a
+                | 0xe0000..=0xe007f
+        )
+}
+
 /// Text that others made (machines on the boot network, programs, users of the API) as it may be
-/// shown on a terminal: control characters but line ends and tabs are replaced.
+/// shown on a terminal: what [`steers`] it is replaced, but line ends and tabs.
 pub fn plain(text: &str) -> String {
     let shown = |character: char| match character {
         '\n' | '\t' => character,
-        control if control.is_control() => char::REPLACEMENT_CHARACTER,
+        other if steers(other) => char::REPLACEMENT_CHARACTER,
         other => other,
     };
     text.chars().map(shown).collect()
+}
+
+/// The same for JSON, which has control characters as numbers already: the others too, so that no value changes.
+pub fn plain_json(json: &str) -> String {
+    let mut plain = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            '\n' | '\t' | '\r' => plain.push(character),
+            other if steers(other) => {
+                for unit in other.encode_utf16(&mut [0; 2]) {
+                    plain += &format!("\\u{unit:04x}");
+                }
+            }
+            other => plain.push(other),
+        }
+    }
+    plain
 }
 
 /// `1 node`, `4 nodes`.
@@ -199,6 +243,14 @@ mod tests {
             plain("a\x1b[2Jb\u{9b}c\rd\te\n"),
             "a\u{fffd}[2Jb\u{fffd}c\u{fffd}d\te\n"
         );
+        assert_eq!(
+            plain("a\u{202e}gnp.exe\u{2066}\u{200f}\u{2028}\u{e0041} żółć 名"),
+            "a\u{fffd}gnp.exe\u{fffd}\u{fffd}\u{fffd}\u{fffd} żółć 名"
+        );
+        let name = "a\u{202e}b\u{e0041}c\u{1b}ż";
+        let json = plain_json(&serde_json::to_string(name).unwrap());
+        assert_eq!(json, "\"a\\u202eb\\udb40\\udc41c\\u001bż\"");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), name);
     }
 
     #[test]

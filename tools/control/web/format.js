@@ -17,6 +17,20 @@ const HEALTHS = { i: "idle", b: "busy", s: "slow", t: "stale", l: "lost", x: "le
 /** The word for the letter by which the stream says how a node does. */
 export function health(letter) { return HEALTHS[letter] || "unknown"; }
 
+const called = (element) => ["href", "aria-label", "id"].map((name) => element.getAttribute(name) || "").join(" ") + element.textContent;
+
+/** Gives `box` other children. What had the focus in it keeps it, if it is still there; nothing is touched if all is as before. */
+export function redraw(box, ...children) {
+  const fresh = el("div", {}, ...children);
+  const [old, now] = [[...box.childNodes], [...fresh.childNodes]];
+  if (old.length === now.length && old.every((node, index) => node.isEqualNode(now[index]) && !node.querySelector?.("button"))) return;
+  const focused = box.contains(document.activeElement) ? called(document.activeElement) : null;
+  box.replaceChildren(...now);
+  if (focused === null) return;
+  const again = [...box.querySelectorAll("a, button, input")].find((element) => called(element) === focused);
+  if (again) again.focus({ preventScroll: true });
+}
+
 const PREFIXES = ["", "k", "M", "G", "T", "P"];
 
 function scaled(value, unit) {

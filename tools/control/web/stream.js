@@ -28,11 +28,14 @@ function askToken() {
 async function request(path, options = {}) {
   const answer = await fetch(path, { ...options, headers: { ...headers(), ...(options.headers || {}) } });
   if (answer.status === 401 && await askToken()) return request(path, options);
-  if (!answer.ok) {
-    const body = await answer.json().catch(() => ({}));
-    throw new Error(body.error || `the control node answered ${answer.status}`);
-  }
+  if (!answer.ok) throw new Error(await reason(answer));
   return answer;
+}
+
+/** Why the control node refuses. */
+async function reason(answer) {
+  const body = await answer.json().catch(() => ({}));
+  return body.error || `the control node answered ${answer.status}`;
 }
 
 /** The answer of a question as an object. */
@@ -79,6 +82,7 @@ export class Stream {
     let wait = RETRY_FIRST_MS;
     while (!abort.signal.aborted) {
       let watch = 0;
+      let refused = "";
       const inner = new AbortController();
       const stop = () => inner.abort();
       abort.signal.addEventListener("abort", stop);
@@ -92,7 +96,7 @@ export class Stream {
           if (!await askToken()) { await pause(RETRY_MOST_MS); }
           continue;
         }
-        if (!answer.ok || !answer.body) throw new Error(`answer ${answer.status}`);
+        if (!answer.ok || !answer.body) { refused = await reason(answer); throw new Error(refused); }
         const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
         let text = "";
         for (;;) {
@@ -114,7 +118,7 @@ export class Stream {
         abort.signal.removeEventListener("abort", stop);
       }
       if (abort.signal.aborted) return;
-      this.state("bad", "reconnecting");
+      this.state("bad", refused || "reconnecting");
       await pause(wait);
       wait = Math.min(RETRY_MOST_MS, wait * 2);
     }

@@ -1,5 +1,5 @@
 // The view of the monitoring tree: who is below whom, how late each passes its values on, what was lost.
-import { el } from "./format.js";
+import { el, redraw } from "./format.js";
 import { get } from "./stream.js";
 import { facts, nodeLink, panel } from "./views.js";
 
@@ -98,8 +98,8 @@ export class Tree {
         el("td", { class: "number" }, process.gone ? "lost" : ms(process.lag_us / 1000)));
     });
     const hidden = view.processes.length - rows.length;
-    this.table.replaceChildren(rows.length ? this.make(["Process", "Parent", "Level", "Children", "Lag"], rows) : el("p", { class: "quiet" }, "No tree stands: values come with heartbeats."));
-    if (hidden > 0) this.table.append(el("p", { class: "quiet" }, `${hidden} more: see hearth overlay.`));
+    const more = hidden > 0 ? el("p", { class: "quiet" }, `${hidden} more: see hearth overlay.`) : null;
+    redraw(this.table, rows.length ? this.make(["Process", "Parent", "Level", "Children", "Lag"], rows) : el("p", { class: "quiet" }, "No tree stands: values come with heartbeats."), more);
   }
 
   make(heads, rows) {

@@ -1,5 +1,5 @@
 // The views: each is made when it is opened, and told of every frame while it is open.
-import { el, hostlist, show, span, title, when } from "./format.js";
+import { el, hostlist, redraw, show, span, title, when } from "./format.js";
 import { get, post } from "./stream.js";
 import { Grid } from "./grid.js";
 
@@ -135,7 +135,7 @@ export class Chart {
     this.key = key;
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
-    const value = (_, raw) => show(raw, metric);
+    const value = (_, raw) => (raw === null || raw === undefined ? "-" : show(raw, metric));
     const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
     this.plot = new uPlot({
       width, height: 220, cursor: { drag: { x: true, y: false } },
@@ -165,22 +165,18 @@ export class Overview {
 
   reset() {
     this.grid.build(this.app.nodes, this.app.tree);
-    this.past();
+    this.update();
     this.chart.load();
   }
 
-  /** Live values, or those at the end of a range of the past. */
-  async past() {
-    if (this.app.live) { this.grid.update(this.app.values, this.app.letters, this.app.metric, this.app.drained); return; }
-    try {
-      const answer = await get(`/v1/monitor/at?${new URLSearchParams({ metric: this.app.metric.name, time: this.app.range().to })}`);
-      if (!this.app.live) this.grid.update(this.app.nodes.map((node) => answer.values[node.n] ?? null), "i".repeat(this.app.nodes.length), this.app.metric, {});
-    } catch { /* the chart says it */ }
+  update() {
+    const { values, letters, drained } = this.app.shown();
+    this.grid.update(values, letters, this.app.metric, drained);
   }
 
   frame() {
     if (!this.app.live) return;
-    this.grid.update(this.app.values, this.app.letters, this.app.metric, this.app.drained);
+    this.update();
     this.chart.frame();
   }
 
@@ -193,7 +189,7 @@ export class Nodes {
     this.app = app;
     this.order = "name";
     this.down = false;
-    this.rows = new Map();
+    this.made = new Map();
   }
 
   open(main) {
@@ -219,7 +215,7 @@ export class Nodes {
   async past() {
     const shown = this.list().slice(0, ROWS_MOST).map((row) => row.node.n);
     if (!shown.length) return;
-    const to = this.app.range().to;
+    const to = this.app.instant() + 1;
     const query = new URLSearchParams({ metric: this.app.metric.name, nodes: `n[${shown.join(",")}]`, from: to - SPARK_TICKS * 1000, to, level: "tick" });
     const lines = this.lines;
     try {
@@ -249,23 +245,64 @@ export class Nodes {
     rows.sort((a, b) => ((key(a) > key(b)) - (key(a) < key(b))) * (this.down ? -1 : 1) || a.node.n - b.node.n);
     for (const [name, head] of Object.entries(this.heads)) head.setAttribute("aria-sort", name === this.order ? (this.down ? "descending" : "ascending") : "none");
     this.count.textContent = rows.length > ROWS_MOST ? `${ROWS_MOST} of ${rows.length} nodes shown: filter for others` : `${rows.length} nodes`;
-    this.body.replaceChildren(...rows.slice(0, ROWS_MOST).map((row) => this.row(row)));
+    this.place(rows.slice(0, ROWS_MOST).map((row) => this.row(row)));
   }
 
-  row(row) {
-    return el("tr", {}, el("td", {}, nodeLink(row.node.n)), el("td", {}, state(row.health)), el("td", {}, jobLink(row.job)),
-      el("td", {}, show(row.value, this.app.metric)), el("td", {}, this.spark(row.node.n)),
-      el("td", { class: "wide" }, row.node.address || ""), el("td", { class: "wide" }, row.node.mac || ""));
+  /** Puts the rows in their order. One that has the focus stays where it is and the others go around it: what is moved loses it. */
+  place(rows) {
+    const wanted = new Set(rows);
+    for (const row of [...this.body.children]) if (!wanted.has(row)) row.remove();
+    const held = rows.find((row) => row.contains(document.activeElement));
+    let at = this.body.firstChild;
+    for (const row of rows) {
+      if (row === held) while (at !== held) { const moved = at; at = at.nextSibling; this.body.append(moved); }
+      if (row === at) at = at.nextSibling; else this.body.insertBefore(row, at);
+    }
   }
 
-  spark(number) {
-    const line = this.lines.get(number) || [];
+  /** The row of a node, made once and changed after that: what has the focus in it keeps it. */
+  row({ node, health, job, value }) {
+    let made = this.made.get(node.n);
+    if (!made) {
+      const cells = Array.from({ length: 7 }, (_, place) => el("td", { class: place > 4 ? "wide" : "" }));
+      const { svg, path } = this.spark();
+      cells[0].append(nodeLink(node.n));
+      cells[4].append(svg);
+      made = { row: el("tr", { "data-node": node.n }, ...cells), cells, path, texts: [] };
+      this.made.set(node.n, made);
+    }
+    const put = (place, text, make) => {
+      if (made.texts[place] === text) return;
+      made.texts[place] = text;
+      const held = made.cells[place].contains(document.activeElement);
+      made.cells[place].replaceChildren(make ? make() : text);
+      // A link that is gone, to a job that is over, leaves the focus in its row.
+      if (held) made.cells[0].firstChild.focus({ preventScroll: true });
+    };
+    put(1, health, () => state(health));
+    put(2, String(job || ""), () => jobLink(job));
+    put(3, show(value, this.app.metric));
+    put(5, node.address || "");
+    put(6, node.mac || "");
+    const line = this.line(node.n);
+    if (made.texts[4] !== line) { made.texts[4] = line; made.path.setAttribute("d", line); }
+    return made.row;
+  }
+
+  spark() {
     const svg = document.createElementNS(SVG, "svg");
     svg.setAttribute("viewBox", `0 0 ${SPARK_TICKS} 20`);
     svg.setAttribute("preserveAspectRatio", "none");
     svg.setAttribute("class", "spark");
     svg.setAttribute("aria-hidden", "true");
     const path = document.createElementNS(svg.namespaceURI, "path");
+    svg.append(path);
+    return { svg, path };
+  }
+
+  /** The path of a node's last minute. */
+  line(number) {
+    const line = this.lines.get(number) || [];
     const most = Math.max(...line.filter((value) => value !== null), 0) || 1;
     let draw = "";
     let pen = "M";
@@ -274,9 +311,7 @@ export class Nodes {
       draw += `${pen}${index + SPARK_TICKS - line.length} ${(19 - (value / most) * 18).toFixed(1)}`;
       pen = "L";
     });
-    path.setAttribute("d", draw);
-    svg.append(path);
-    return svg;
+    return draw;
   }
 
   frame() {
@@ -287,48 +322,54 @@ export class Nodes {
       if (line.length > SPARK_TICKS) line.shift();
       this.lines.set(node.n, line);
     });
-    if (!this.body.contains(document.activeElement)) this.draw();
+    this.draw();
   }
 }
 
 /** One node. */
 export class NodeView {
-  constructor(app, number) {
+  constructor(app, name) {
     this.app = app;
-    this.number = Number(number);
-    this.chart = new Chart(app, `n${this.number}`);
+    this.name = name;
+    this.number = /^\d+$/.test(name) ? Number(name) : null;
+    this.chart = this.number === null ? null : new Chart(app, `n${this.number}`);
   }
 
   open(main) {
     this.about = el("div");
+    if (!this.chart) { main.append(panel("Node", this.about)); this.about.replaceChildren(`There is no node ${this.name}: nodes have numbers.`); return; }
     this.values = el("tbody");
     main.append(panel(`Node n${this.number}`, this.about), panel("Over time", ...this.chart.element()),
       panel("All values", el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Metric"), el("th", { scope: "col", class: "number" }, "Value"), el("th", { scope: "col", class: "wide" }, "Meaning"))), this.values)));
     this.reset();
   }
 
-  reset() { this.draw(); this.chart.load(); }
+  reset() { if (this.chart) { this.draw(); this.chart.load(); } }
 
   draw() {
     const index = this.app.nodes.findIndex((node) => node.n === this.number);
     if (index < 0) { this.about.replaceChildren(`There is no node n${this.number}.`); return; }
     const node = this.app.nodes[index];
-    const { healths, jobs } = this.app.columns();
-    const why = this.app.drained[this.number];
+    const { healths, jobs, drained } = this.app.columns();
+    const { all, own } = this.app.shown();
+    const why = drained[this.number];
     const pairs = [["State", state(healths[index])], ["Job", jobLink(jobs[index])], ["Address", node.address], ["MAC", node.mac]];
     if (why !== undefined) pairs.splice(1, 0, ["Drained", why]);
     const job = this.app.jobs.find((known) => known.id === jobs[index]);
-    (this.app.counters[this.number] || []).forEach((value, counter) => {
+    // What programs count is known of now, and of the instant of a pause.
+    const counters = this.app.live || own ? this.app.counters[this.number] || [] : [];
+    counters.forEach((value, counter) => {
       if (value !== null) pairs.push([counterName(job, counter), String(value)]);
     });
-    this.about.replaceChildren(facts(pairs));
-    const all = this.app.all || [];
+    redraw(this.about, facts(pairs));
+    // Until they have come nothing is said of them.
+    const value = (place, metric) => (all ? show(all[place], metric) : "");
     this.values.replaceChildren(...this.app.metrics.map((metric, place) => el("tr", {}, el("td", {}, title(metric)),
-      el("td", { class: "number" }, show(all[place], metric)), el("td", { class: "wide quiet" }, metric.help))));
+      el("td", { class: "number" }, value(place, metric)), el("td", { class: "wide quiet" }, metric.help))));
   }
 
-  frame() { if (this.app.live) { this.draw(); this.chart.frame(); } }
-  close() { this.chart.close(); }
+  frame() { if (this.app.live && this.chart) { this.draw(); this.chart.frame(); } }
+  close() { if (this.chart) this.chart.close(); }
 }
 
 function jobRow(job) {
@@ -358,12 +399,12 @@ export class Jobs {
     const waits = (job) => job.state === "pending";
     const order = (a, b) => b.priority - a.priority || a.id - b.id;
     const jobs = this.app.jobs;
-    this.parts.Running.replaceChildren(jobTable(jobs.filter((job) => !job.over && !waits(job)), "No job runs."));
+    redraw(this.parts.Running, jobTable(jobs.filter((job) => !job.over && !waits(job)), "No job runs."));
     const queue = jobs.filter(waits).sort(order);
-    this.parts.Queue.replaceChildren(jobTable(queue, "Nothing waits."));
     const hidden = this.app.strip.active - jobs.filter((job) => !job.over).length;
-    if (hidden > 0) this.parts.Queue.append(el("p", { class: "quiet" }, `${hidden} more: see hearth jobs.`));
-    this.parts.Ended.replaceChildren(jobTable(jobs.filter((job) => job.over).reverse(), "No job has ended yet."));
+    const more = hidden > 0 ? el("p", { class: "quiet" }, `${hidden} more: see hearth jobs.`) : null;
+    redraw(this.parts.Queue, jobTable(queue, "Nothing waits."), more);
+    redraw(this.parts.Ended, jobTable(jobs.filter((job) => job.over).reverse(), "No job has ended yet."));
   }
 
   frame(changed) { if (changed.jobs) this.reset(); }
@@ -371,16 +412,17 @@ export class Jobs {
 
 /** One job. */
 export class JobView {
-  constructor(app, id) { this.app = app; this.id = Number(id); this.chart = null; this.counting = el("div"); }
+  constructor(app, name) { this.app = app; this.name = name; this.id = Number(name); this.chart = null; this.counting = el("div"); }
 
   open(main) {
     this.about = el("div");
     this.box = el("div");
-    main.append(panel(`Job ${this.id}`, this.about), panel("Its nodes over time", this.box));
+    main.append(panel(`Job ${this.name}`, this.about, this.counting), panel("Its nodes over time", this.box));
     this.reset();
   }
 
   async reset() {
+    if (!/^\d+$/.test(this.name)) { this.about.replaceChildren(`There is no job ${this.name}: jobs have numbers.`); return; }
     let job = this.app.jobs.find((job) => job.id === this.id);
     if (!job) {
       try { job = { ...(await get(`/v1/jobs/${this.id}`)) }; job.ranks = job.ranks_total; } catch (error) { this.about.replaceChildren(error.message); return; }
@@ -389,8 +431,8 @@ export class JobView {
     for (const number of hostlist(job.nodes).slice(0, 256)) nodes.append(nodeLink(number), " ");
     const ms = (us) => when(us ? us / 1000 : 0);
     const program = el("a", { href: `#/program/${encodeURIComponent(job.program)}` }, job.name);
-    this.about.replaceChildren(facts([["Program", program], ["State", state(job.state)], ["Why", job.reason], ["User", job.user], ["Ranks", job.ranks], ["Nodes", nodes],
-      ["Submitted", ms(job.submitted_unix_us)], ["Started", ms(job.started_unix_us)], ["Ended", ms(job.ended_unix_us)], ["Exit status", job.exit_status]]), this.counting);
+    redraw(this.about, facts([["Program", program], ["State", state(job.state)], ["Why", job.reason], ["User", job.user], ["Ranks", job.ranks], ["Nodes", nodes],
+      ["Submitted", ms(job.submitted_unix_us)], ["Started", ms(job.started_unix_us)], ["Ended", ms(job.ended_unix_us)], ["Exit status", job.exit_status]]));
     this.job = job;
     this.count();
     if (!this.chart && job.nodes) {
@@ -400,18 +442,30 @@ export class JobView {
     if (this.chart) this.chart.load();
   }
 
-  /** What its program counts: least, sum and most of the ranks. */
+  /** What its program counts: least, sum and most of the ranks; of a job that is over what was last seen of it. */
   count() {
-    const of = (counter) => hostlist(this.job.nodes).map((node) => (this.app.counters[node] || [])[counter]).filter((value) => value !== null && value !== undefined);
-    const rows = [];
-    for (let counter = 0; counter < COUNTERS; counter += 1) {
-      const values = of(counter);
-      if (!values.length) continue;
-      const cells = [values.length, Math.min(...values), values.reduce((sum, value) => sum + value, 0), Math.max(...values)];
-      rows.push(el("tr", {}, el("td", {}, counterName(this.job, counter)), ...cells.map((value) => el("td", { class: "number" }, String(value)))));
-    }
+    const { job } = this;
+    const over = job.over ?? job.ended_unix_us > 0;
+    const counted = over ? job.counted || [] : this.counted();
+    const rows = counted.map(({ counter, ranks, least, sum, most }) => el("tr", {}, el("td", {}, counterName(job, counter)),
+      ...[ranks, least, sum, most].map((value) => el("td", { class: "number" }, String(value)))));
     const heads = ["Counter", "Ranks", "Least", "Sum", "Most"].map((text, index) => el("th", { scope: "col", class: index ? "number" : "" }, text));
-    this.counting.replaceChildren(...(rows.length ? [el("table", { id: "counters" }, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows))] : []));
+    const table = rows.length ? el("table", { id: "counters" }, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)) : null;
+    const note = over ? el("p", { class: "quiet", id: "counted" }, rows.length ? "It is over: its counters as they were last seen." : "It is over: nothing is known of counters.") : null;
+    redraw(this.counting, table, note);
+  }
+
+  /** From the nodes that have this job now. */
+  counted() {
+    const { nodes, counters, jobOf } = this.app;
+    const own = nodes.filter((_, index) => jobOf[index] === this.id).map((node) => counters[node.n] || []);
+    const counted = [];
+    for (let counter = 0; counter < COUNTERS; counter += 1) {
+      const values = own.map((values) => values[counter]).filter((value) => value !== null && value !== undefined);
+      if (!values.length) continue;
+      counted.push({ counter, ranks: values.length, least: Math.min(...values), sum: values.reduce((sum, value) => sum + value, 0), most: Math.max(...values) });
+    }
+    return counted;
   }
 
   frame(changed) {
@@ -441,14 +495,14 @@ export class Programs {
       if (!program) { this.box.replaceChildren("There is no such program."); return; }
       const nodes = el("span");
       for (const number of hostlist(program.nodes).slice(0, 256)) nodes.append(nodeLink(number), " ");
-      this.box.replaceChildren(facts([["Name", program.name], ["Id", program.program], ["Bytes", program.bytes], ["Kept on", nodes], ["Pages", program.pages],
+      redraw(this.box, facts([["Name", program.name], ["Id", program.program], ["Bytes", program.bytes], ["Kept on", nodes], ["Pages", program.pages],
         ["Launches", program.launches], ["On nodes that kept it", program.hits]]), jobTable(this.app.jobs.filter((job) => job.program === this.hash).reverse(), "None of the last jobs ran it."));
       return;
     }
     const heads = ["Program", "Bytes", "Kept on", "Launches", "Warm"].map((text) => el("th", { scope: "col" }, text));
     const rows = list.slice(0, ROWS_MOST).map((program) => el("tr", {}, el("td", {}, el("a", { href: `#/program/${encodeURIComponent(program.program)}` }, program.name || program.program.slice(0, 12))),
       el("td", {}, String(program.bytes)), el("td", {}, program.nodes), el("td", {}, String(program.launches)), el("td", {}, String(program.hits))));
-    this.box.replaceChildren(rows.length ? el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)) : el("p", { class: "quiet" }, "No program was launched yet."));
+    redraw(this.box, rows.length ? el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)) : el("p", { class: "quiet" }, "No program was launched yet."));
   }
 
   frame(changed) { if (changed.jobs) this.reset(); }
@@ -482,7 +536,7 @@ export class Events {
   }
 
   reset() {
-    this.body.replaceChildren(...this.list().map((event) => {
+    redraw(this.body, ...this.list().map((event) => {
       const seen = this.app.seen.has(event.seq);
       const act = seen ? "seen" : el("button", { type: "button", "aria-label": `Acknowledge event ${event.seq}`, onclick: () => this.acknowledge([event.seq]) }, "Acknowledge");
       return el("tr", { class: seen ? "seen" : "", "data-seq": event.seq }, el("td", {}, when(event.time_unix_us / 1000)), el("td", {}, state(event.severity), ` ${event.kind}`), el("td", {}, event.text), el("td", {}, act));

@@ -307,6 +307,43 @@ impl Reader {
         Ok(found)
     }
 
+    /// What nodes showed last at or before `at_ms`, not more than `age_ms` before: values in the order of `metrics`, in base
+    /// units, counters as rates a second.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    pub fn shown_at(
+        &self,
+        at_ms: u64,
+        age_ms: u64,
+        metrics: &[Metric],
+        nodes: Nodes,
+    ) -> Result<BTreeMap<u32, Vec<Option<f64>>>, MonitorError> {
+        let level = Level::Tick;
+        let span = Span {
+            from_ms: at_ms.saturating_sub(age_ms),
+            to_ms: at_ms.saturating_add(1),
+        };
+        let mut rates: Vec<Rates> = metrics.iter().map(|_| Rates::default()).collect();
+        let mut found: BTreeMap<u32, Vec<Option<f64>>> = BTreeMap::new();
+        self.visit(level, span, nodes, metrics, &mut |at, node, rollups| {
+            let values = found
+                .entry(node)
+                .or_insert_with(|| vec![None; metrics.len()]);
+            for (place, (metric, rollup)) in metrics.iter().zip(rollups).enumerate() {
+                let value = match metric.kind {
+                    Kind::Counter => rates[place].rate(at, node, rollup, level),
+                    Kind::Gauge => (rollup.count > 0).then_some(rollup.max as f64),
+                };
+                if let Some(value) = value {
+                    values[place] = Some(value * metric.scale);
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
     /// Values that were reduced on their way, with their coverage: time, nodes covered, nodes that should
     /// be, stored values in the order of `metrics`.
     ///

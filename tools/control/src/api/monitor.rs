@@ -7,7 +7,7 @@
 //! | `GET /v1/monitor/now` | [`Now`]: every node with all its values |
 //! | `GET /v1/monitor/series?metric=NAME[&nodes=LIST][&from=MS][&to=MS][&points=N]` | [`Series`] |
 //! | `GET /v1/monitor/nodes?metric=NAME[&nodes=LIST][&from=MS][&to=MS][&points=N]` | [`ByNode`] |
-//! | `GET /v1/monitor/at?time=MS` | [`At`]: values of the past |
+//! | `GET /v1/monitor/at?metric=NAME&time=MS[&node=N]` | [`At`]: what was known at an instant of the past |
 //! | `GET /v1/monitor/csv?[metrics=A,B][&nodes=LIST][&from=MS][&to=MS][&level=tick,minute,hour]` | the same as CSV ([`export`]) |
 //! | `POST /v1/monitor/acknowledge` | takes [`Acknowledge`] |
 //! | `GET /metrics` | OpenMetrics |
@@ -40,8 +40,8 @@ use utoipa_axum::routes;
 
 use super::Refusal;
 use crate::hostlist;
-use crate::monitor::picture::{Health, JobNow, NodeNow, Picture};
-use crate::monitor::{Monitor, Shown};
+use crate::monitor::picture::{Health, JobNow, NodeNow, Picture, SLOW_AFTER_US};
+use crate::monitor::{Monitor, Shown, metrics};
 
 /// Span of a question that does not say: a quarter of an hour.
 const SPAN_MS: u64 = 900_000;
@@ -69,7 +69,7 @@ pub fn described() -> OpenApiRouter<Arc<Monitor>> {
     OpenApiRouter::new()
         .route("/", get(page::index))
         .route("/web/{file}", get(page::file))
-        .routes(routes!(metrics))
+        .routes(routes!(open_metrics))
         .routes(routes!(now))
         .routes(routes!(stream::stream))
         .routes(routes!(series))
@@ -414,41 +414,68 @@ async fn by_node(
 pub struct AtQuery {
     time: u64,
     metric: String,
+    node: Option<u32>,
 }
 
-/// What `GET /v1/monitor/at` answers: gauges only, since a count of the past is no rate.
-#[derive(Debug, Serialize)]
+/// What `GET /v1/monitor/at` answers: what was known of the nodes then, of each what came last in the five seconds before.
+#[derive(Debug, Default, Serialize)]
 pub struct At {
-    /// By the node's number: the value in its base unit.
+    /// By the node's number: the value in its base unit, counters as rates.
     values: BTreeMap<u32, f64>,
+    /// By the node's number: how it did, as a letter as in the stream: idle, busy or slow. Others did not say anything.
+    letters: BTreeMap<u32, char>,
+    /// By the node's number: its job.
+    jobs: BTreeMap<u32, u64>,
+    /// All values of the node that was asked for, in the order of the metrics.
+    all: Option<Vec<Option<f64>>>,
 }
 
 /// Values of one moment of the past.
-#[utoipa::path(get, path = "/v1/monitor/at", tag = "monitor", params(("time" = u64, Query, description = "Milliseconds since 1970")), responses((status = 200, body = Object)))]
+#[utoipa::path(get, path = "/v1/monitor/at", tag = "monitor", params(("time" = u64, Query, description = "Milliseconds since 1970"), ("metric" = String, Query, description = "Name of a metric"), ("node" = Option<u32>, Query, description = "A node of which all values come")), responses((status = 200, body = Object)))]
 async fn at(
     State(monitor): State<Arc<Monitor>>,
     Query(query): Query<AtQuery>,
 ) -> Result<Json<At>, Refusal> {
     let metric = pick(&monitor, &query.metric)?;
-    let to_ms = query.time.saturating_add(1);
     let question = Question {
         metric: None,
         metrics: None,
         nodes: None,
-        from: Some(to_ms.saturating_sub(AT_AGE_MS)),
-        to: Some(to_ms),
+        from: Some(query.time.saturating_sub(AT_AGE_MS)),
+        to: Some(query.time.saturating_add(1)),
         points: None,
         level: Some("tick".into()),
     };
-    let checked = question.check(&monitor)?;
-    let lists = ask(&monitor, move || {
-        let reader = Reader::new(&checked.dir);
-        reader.by_node(&metric, checked.level, checked.span, Nodes::All)
+    let dir = question.check(&monitor)?.dir;
+    let declared = monitor.metrics().to_vec();
+    let AtQuery { time, node, .. } = query;
+    let answer = ask(&monitor, move || {
+        let reader = Reader::new(&dir);
+        let [has_job, job, silent] = metrics::of_state();
+        let metrics = [metric, has_job, job, silent];
+        let mut answer = At::default();
+        for (node, values) in reader.shown_at(time, AT_AGE_MS, &metrics, Nodes::All)? {
+            let letter = match (values[1], values[3]) {
+                (None, _) => continue,
+                (_, Some(silent)) if silent * 1e6 > SLOW_AFTER_US as f64 => Health::Slow.letter(),
+                (Some(has_job), _) if has_job > 0.0 => Health::Busy.letter(),
+                _ => Health::Idle.letter(),
+            };
+            answer.letters.insert(node, letter);
+            if let Some(value) = values[0] {
+                answer.values.insert(node, value);
+            }
+            if let Some(job) = values[2].filter(|job| *job > 0.0) {
+                answer.jobs.insert(node, job as u64);
+            }
+        }
+        if let Some(node) = node {
+            let mut of_node = reader.shown_at(time, AT_AGE_MS, &declared, Nodes::Only(&[node]))?;
+            answer.all = of_node.remove(&node);
+        }
+        Ok(answer)
     });
-    let last = |(node, list): (u32, Vec<(u64, f64)>)| Some((node, list.last()?.1));
-    Ok(Json(At {
-        values: lists.await?.into_iter().filter_map(last).collect(),
-    }))
+    Ok(Json(answer.await?))
 }
 
 /// What `POST /v1/monitor/acknowledge` takes.
@@ -481,7 +508,7 @@ async fn acknowledge(
 
 /// The present values as OpenMetrics, for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "monitor", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
-async fn metrics(State(monitor): State<Arc<Monitor>>) -> Response {
+async fn open_metrics(State(monitor): State<Arc<Monitor>>) -> Response {
     let shown = monitor.now();
     let picture = &shown.picture;
     let mut text = openmetrics::Text::default();

@@ -2,24 +2,25 @@
 
 use axum::extract::{Json, Path, State};
 use axum::http::StatusCode;
-use netstack::overlay::{Filter, MetricId, Scope, StreamSpec};
+use netstack::overlay::{MetricId, Scope, StreamSpec};
 use netstack::time::{Instant, Micros};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Api, Refusal};
 use crate::overlay::Overlay;
-use crate::overlay::view::View;
+use crate::overlay::view::{self, View};
 
 /// A stream that somebody asks for.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamRequest {
-    /// Numbers of the metrics; docs/overlay.md lists them.
-    pub metrics: Vec<u16>,
+    /// Metrics by name, as `hearth_node_memory_used_bytes`, or by number in decimal digits. The refusal of an unknown name
+    /// lists all names.
+    pub metrics: Vec<String>,
     /// `sum`, `min`, `max`, `avg`, `concat`, `classes` or `histogram`.
     pub filter: String,
-    /// Bounds of the histogram, rising.
+    /// Bounds of a histogram, rising; other filters have none.
     #[serde(default)]
     pub bounds: Vec<i64>,
     /// Time between two ticks in milliseconds, 10 to 3600000.
@@ -93,8 +94,9 @@ pub async fn open(
             Scope::Job(crate::jobs::attempt::on_nodes(job, known.restarts))
         }
     };
-    let filter = filter(&request.filter, request.bounds).map_err(Refusal::bad_request)?;
-    let metrics = request.metrics.into_iter().map(MetricId).collect();
+    let filter = view::filter_of(&request.filter, request.bounds).map_err(Refusal::bad_request)?;
+    let metrics: Result<Vec<MetricId>, Refusal> = request.metrics.iter().map(metric).collect();
+    let metrics = metrics?;
     let spec = StreamSpec {
         scope,
         ..StreamSpec::new(metrics, filter, Micros::from_millis(request.period_ms))
@@ -122,19 +124,13 @@ pub async fn close(State(api): State<Api>, Path(stream): Path<u16>) -> Result<Js
     }
 }
 
-fn filter(name: &str, bounds: Vec<i64>) -> Result<Filter, String> {
-    Ok(match name {
-        "sum" => Filter::Sum,
-        "min" => Filter::Min,
-        "max" => Filter::Max,
-        "avg" => Filter::Avg,
-        "concat" => Filter::Concat,
-        "classes" => Filter::Classes,
-        "histogram" => Filter::Histogram(bounds),
-        _ => {
-            return Err(format!(
-                "there is no filter {name:?}; there are sum, min, max, avg, concat, classes, histogram"
-            ));
-        }
+/// The metric that a request names.
+fn metric(name: &String) -> Result<MetricId, Refusal> {
+    let known = view::metric_of(name).filter(|metric| view::name_of(*metric).is_some());
+    known.ok_or_else(|| {
+        let names = view::names().join("\n  ");
+        Refusal::bad_request(format!(
+            "there is no metric {name:?}; there are:\n  {names}"
+        ))
     })
 }

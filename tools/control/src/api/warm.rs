@@ -18,7 +18,7 @@ use hearth_store::{ProgramRow, WarmRow};
 use netstack::time::Instant;
 use tokio::sync::oneshot;
 
-use super::types::{DropAnswer, DropOutcome, DropRequest, DroppedOn, ProgramInfo};
+use super::types::{DropAnswer, DropOutcome, DropRequest, DroppedOn, JobInfo, ProgramInfo};
 use super::{Api, Refusal};
 use crate::control::Core;
 use crate::drops::{self, Answer, NotTold};
@@ -30,6 +30,9 @@ use crate::{hostlist, secrets};
 /// Programs looked at: more than anybody reads, and as many as the store keeps by default.
 const PROGRAMS_MAX: u32 = 10_000;
 
+/// Jobs looked at for programs that no rank has told the end of yet.
+const RECENT_JOBS: usize = 1_000;
+
 /// How long nodes may take to answer a drop. One that computes looks at its network once a second.
 const DROP_LIMIT: Duration = Duration::from_secs(5);
 
@@ -39,16 +42,29 @@ pub(super) const PREFIX_MIN: usize = 4;
 /// Programs that were run or are held, the last used first.
 #[utoipa::path(get, path = "/v1/programs", tag = "programs", responses((status = 200, body = Vec<ProgramInfo>)))]
 pub async fn programs(State(api): State<Api>) -> Result<Json<Vec<ProgramInfo>>, Refusal> {
-    let rows = rows(&api).await?;
+    let mut rows = rows(&api).await?;
     let mut held: BTreeMap<Hash, Vec<Warm>> = BTreeMap::new();
-    for warm in api.shared.lock().ledger.warm.iter() {
-        held.entry(warm.program).or_default().push(warm);
+    let mut active = BTreeMap::new();
+    {
+        let core = api.shared.lock();
+        for warm in core.ledger.warm.iter() {
+            held.entry(warm.program).or_default().push(warm);
+        }
+        let recent = core.runner.highest(u64::MAX, RECENT_JOBS);
+        let used = |job: &&JobInfo| job.started_unix_us.is_some() || !job.state.is_final();
+        for job in recent.filter(used) {
+            if let Some(hash) = secrets::decode_hex::<32>(&job.program) {
+                let newest = active.entry(hash).or_insert((job.name.clone(), 0));
+                newest.1 = newest.1.max(job.started_unix_us.unwrap_or(0));
+            }
+        }
     }
+    rows.extend(first_runs(&api, &rows, active));
     let mut list: Vec<ProgramInfo> = rows
         .iter()
         .map(|row| info(row, held.remove(&row.hash).unwrap_or_default()))
         .collect();
-    // Held, but never seen to end: its first run is not over, or its row is gone.
+    // Held, and nothing else is known: its row is gone.
     for (hash, warm) in held {
         let row = ProgramRow {
             hash,
@@ -63,6 +79,31 @@ pub async fn programs(State(api): State<Api>) -> Result<Json<Vec<ProgramInfo>>, 
     }
     list.sort_by_key(|program| std::cmp::Reverse(program.last_used_unix_us));
     Ok(Json(list))
+}
+
+/// Programs of jobs that have no row yet: no rank of theirs has told how it ended. `active`: name of the first job
+/// and microseconds since 1970 at which the last one began, 0 for none.
+fn first_runs(
+    api: &Api,
+    rows: &[ProgramRow],
+    active: BTreeMap<Hash, (String, u64)>,
+) -> Vec<ProgramRow> {
+    let known: BTreeSet<Hash> = rows.iter().map(|row| row.hash).collect();
+    let first = active.into_iter().filter(|(hash, _)| !known.contains(hash));
+    let row = |(hash, (name, began)): (Hash, (String, u64))| ProgramRow {
+        hash,
+        names: vec![name],
+        bytes: api
+            .shared
+            .programs
+            .get(&hash)
+            .map_or(0, |program| program.bytes()),
+        first_used_unix_us: began,
+        last_used_unix_us: began,
+        launches: 0,
+        warm_launches: 0,
+    };
+    first.map(row).collect()
 }
 
 /// The last names of programs that are held; without the store the list is only poorer. Jobs that

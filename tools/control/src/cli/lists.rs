@@ -374,7 +374,8 @@ async fn new_events(client: &Client, after: &mut u64) -> anyhow::Result<Vec<Even
 
 fn print_event(event: &Event, json: bool) -> anyhow::Result<()> {
     if json {
-        return print_text(&(serde_json::to_string(event)? + "\n"));
+        let json = serde_json::to_string(event)? + "\n";
+        return print_text(&crate::output::plain_json(&json));
     }
     let severity = format!("{:?}", event.severity).to_lowercase();
     let time = clock::rfc3339(event.time_unix_us);

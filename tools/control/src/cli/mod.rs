@@ -266,7 +266,8 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
 
 /// Prints one JSON document.
 fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    print_text(&(serde_json::to_string_pretty(value)? + "\n"))
+    let json = serde_json::to_string_pretty(value)? + "\n";
+    print_text(&crate::output::plain_json(&json))
 }
 
 /// Prints to standard output; a reader that has gone is not an error.

@@ -4,9 +4,10 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Global, block_on, exit, print_json, print_text, table};
+use super::{Global, block_on, print_json, print_text, table};
 use crate::api::overlay::{StreamOpened, StreamRequest};
-use crate::overlay::view::{self, ProcessView, StreamView, View};
+use crate::output;
+use crate::overlay::view::{ProcessView, StreamView, ValueView, View};
 
 /// Options of `hearth overlay`.
 #[derive(Debug, Args)]
@@ -64,7 +65,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
         Some(Action::Down) => block_on(async { Ok(client.post("/v1/overlay/down", &()).await?) })?,
         Some(Action::Up) => block_on(async { Ok(client.post("/v1/overlay/up", &()).await?) })?,
         Some(Action::Open(options)) => {
-            let request = request(options)?;
+            let request = request(options);
             let opened: StreamOpened =
                 block_on(async { Ok(client.post("/v1/overlay/streams", &request).await?) })?;
             return match global.json {
@@ -83,28 +84,14 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
     }
 }
 
-fn request(options: OpenOptions) -> anyhow::Result<StreamRequest> {
-    let number = |name: &String| {
-        let metric = view::metric_of(name);
-        let metric = metric.ok_or_else(|| {
-            exit::Usage(format!(
-                "there is no metric {name:?}; there are:\n  {}",
-                view::names().join("\n  ")
-            ))
-        })?;
-        Ok(metric.0)
-    };
-    Ok(StreamRequest {
-        metrics: options
-            .metrics
-            .iter()
-            .map(number)
-            .collect::<anyhow::Result<_>>()?,
+fn request(options: OpenOptions) -> StreamRequest {
+    StreamRequest {
+        metrics: options.metrics,
         filter: options.filter,
         bounds: options.bounds,
         period_ms: options.period,
         job: options.job,
-    })
+    }
 }
 
 fn text(view: &View) -> String {
@@ -160,11 +147,9 @@ fn stream_text(stream: &StreamView, ended: &str) -> String {
         stream.stream, stream.filter, stream.period_ms, stream.tick, stream.covers
     );
     for (name, value) in stream.metrics.iter().zip(&stream.values) {
-        let shown = value.value.map_or_else(
-            || format!("{:?} {:?}", value.classes, value.buckets),
-            |value| value.to_string(),
-        );
-        text += &format!("  {name}: {shown} ({} nodes)\n", value.count);
+        let shown = value_text(value, &stream.bounds);
+        let nodes = output::count(value.count, "node");
+        text += &format!("  {name}: {shown} ({nodes})\n");
     }
     for row in &stream.rows {
         let values: Vec<String> = row
@@ -175,4 +160,73 @@ fn stream_text(stream: &StreamView, ended: &str) -> String {
         text += &format!("  n{}: {}\n", row.node, values.join(" "));
     }
     text
+}
+
+/// A reduced value in words.
+fn value_text(value: &ValueView, bounds: &[i64]) -> String {
+    if !value.classes.is_empty() {
+        let class = |(value, count, example): &(i64, u32, u32)| match count {
+            1 => format!("{value} on n{example}"),
+            count => format!("{value} on {count} nodes, n{example} among them"),
+        };
+        let mut classes: Vec<String> = value.classes.iter().map(class).collect();
+        if value.other > 0 {
+            let nodes = output::count(value.other, "node");
+            classes.push(format!("other values on {nodes}"));
+        }
+        return classes.join("; ");
+    }
+    if !value.buckets.is_empty() {
+        let bucket = |(index, count): (usize, &u32)| {
+            let above = index.checked_sub(1).and_then(|index| bounds.get(index));
+            let range = match (above, bounds.get(index)) {
+                (None, Some(to)) => format!("up to {to}"),
+                (Some(above), Some(to)) => format!("above {above} up to {to}"),
+                (Some(above), None) => format!("above {above}"),
+                (None, None) => "all".to_string(),
+            };
+            format!("{range}: {}", output::count(*count, "node"))
+        };
+        let buckets: Vec<String> = value.buckets.iter().enumerate().map(bucket).collect();
+        return buckets.join("; ");
+    }
+    value
+        .value
+        .map_or_else(|| "no data".to_string(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_and_buckets_are_said_in_words() {
+        let classes = ValueView {
+            count: 9,
+            classes: vec![(1_417_216, 3, 2), (1_421_312, 1, 5)],
+            other: 5,
+            ..ValueView::default()
+        };
+        assert_eq!(
+            value_text(&classes, &[]),
+            "1417216 on 3 nodes, n2 among them; 1421312 on n5; other values on 5 nodes"
+        );
+        let buckets = ValueView {
+            count: 6,
+            buckets: vec![0, 1, 5],
+            ..ValueView::default()
+        };
+        assert_eq!(
+            value_text(&buckets, &[-5, 10]),
+            "up to -5: 0 nodes; above -5 up to 10: 1 node; above 10: 5 nodes"
+        );
+        let mean = ValueView {
+            count: 4,
+            value: Some(2.5),
+            sum: Some(10.0),
+            ..ValueView::default()
+        };
+        assert_eq!(value_text(&mean, &[]), "2.5");
+        assert_eq!(value_text(&ValueView::default(), &[]), "no data");
+    }
 }

@@ -201,7 +201,6 @@ impl Screen {
 }
 
 fn print_json(frame: &Frame) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(frame)?;
-    line.push(b'\n');
-    std::io::stdout().write_all(&line)
+    let line = output::plain_json(&serde_json::to_string(frame)?) + "\n";
+    std::io::stdout().write_all(line.as_bytes())
 }

@@ -100,7 +100,7 @@ pub fn short_name(name: &str) -> String {
 }
 
 fn limited(name: &str, most: usize) -> String {
-    let shown = |character: char| match character.is_control() {
+    let shown = |character: char| match crate::output::steers(character) {
         true => char::REPLACEMENT_CHARACTER,
         false => character,
     };

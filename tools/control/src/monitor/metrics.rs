@@ -75,6 +75,16 @@ pub fn declared() -> Vec<Metric> {
     defs().map(metric).collect()
 }
 
+/// Those that say how a node did: whether it had a job, which one, and how long it had been silent.
+pub fn of_state() -> [Metric; 3] {
+    let defs = [
+        &ControlMetric::DEFS[ControlMetric::HasJob as usize],
+        &NodeMetric::DEFS[NodeMetric::Job as usize],
+        &ControlMetric::DEFS[ControlMetric::HeartbeatAge as usize],
+    ];
+    defs.map(metric)
+}
+
 /// As the store has it; what is above is cut off, which takes a count of 292,000 years of microseconds.
 fn stored(value: u64) -> Option<i64> {
     Some(i64::try_from(value).unwrap_or(i64::MAX))

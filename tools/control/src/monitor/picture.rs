@@ -5,6 +5,8 @@
 //!
 //! Invariant: a picture is never changed once it is published.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::api::types::JobInfo;
@@ -153,6 +155,48 @@ pub struct JobNow {
     /// Names that its program gave to its counters, in their order.
     #[serde(default)]
     pub counters: Vec<String>,
+    /// Once it is over: its counters as they were last seen, at most a tick before its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counted: Vec<Counted>,
+}
+
+/// One counter of a job's program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// Its number, 0 to 15.
+    pub counter: usize,
+    /// Ranks that have set it.
+    pub ranks: usize,
+    /// The smallest value of a rank.
+    pub least: i64,
+    /// All together, cut off at the bounds of its type.
+    pub sum: i64,
+    /// The largest value of a rank.
+    pub most: i64,
+}
+
+impl Counted {
+    /// Of the counters of each of a job's nodes, by number.
+    pub fn of<'a>(nodes: impl Iterator<Item = &'a [Option<i64>]>) -> Vec<Counted> {
+        let mut all: BTreeMap<usize, Counted> = BTreeMap::new();
+        for counters in nodes {
+            for (counter, value) in counters.iter().enumerate() {
+                let Some(value) = *value else { continue };
+                let counted = all.entry(counter).or_insert(Counted {
+                    counter,
+                    ranks: 0,
+                    least: value,
+                    sum: 0,
+                    most: value,
+                });
+                counted.ranks += 1;
+                counted.least = counted.least.min(value);
+                counted.sum = counted.sum.saturating_add(value);
+                counted.most = counted.most.max(value);
+            }
+        }
+        all.into_values().collect()
+    }
 }
 
 impl From<&JobInfo> for JobNow {
@@ -174,6 +218,7 @@ impl From<&JobInfo> for JobNow {
             expected_start_unix_us: info.expected_start_unix_us,
             exit_status: info.exit_status,
             counters: Vec::new(),
+            counted: Vec::new(),
         }
     }
 }
@@ -215,5 +260,28 @@ impl Picture {
                 .filter(|node| node.health == health)
                 .count()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_a_job_are_those_of_its_ranks_together() {
+        let nodes: [&[Option<i64>]; 3] = [&[Some(5), None, Some(-1)], &[], &[Some(-3)]];
+        let counted = |counter, ranks, least, sum, most| Counted {
+            counter,
+            ranks,
+            least,
+            sum,
+            most,
+        };
+        assert_eq!(
+            Counted::of(nodes.into_iter()),
+            [counted(0, 2, -3, 2, 5), counted(2, 1, -1, -1, -1)]
+        );
+        let most: [&[Option<i64>]; 2] = [&[Some(i64::MAX)], &[Some(1)]];
+        assert_eq!(Counted::of(most.into_iter())[0].sum, i64::MAX);
     }
 }

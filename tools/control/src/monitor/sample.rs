@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netstack::control::{NodeState, NodeStatus};
+use netstack::ids::JobId;
 use netstack::overlay::{MetricId, NodeMetric};
 use netstack::time::Instant;
 
@@ -18,12 +19,14 @@ use super::counter_names::Names;
 use super::metrics::{self, Known};
 use super::newest::Newest;
 use super::picture::{
-    EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US,
+    Counted, EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, NodeNow, Picture, SLOW_AFTER_US,
+    STALE_AFTER_US,
 };
 use crate::api::types::{JobInfo, JobState};
 use crate::clock;
 use crate::control::{Core, Shared};
 use crate::events::mac_text;
+use crate::jobs::attempt;
 use crate::overlay::{NodeRow, view};
 
 /// Time between two pictures, in microseconds.
@@ -43,6 +46,8 @@ pub struct Sampler {
     /// that came of them.
     before: BTreeMap<u32, Before>,
     newest: Newest,
+    /// By node: a job and what its program had counted when it was last seen there.
+    counted: BTreeMap<u32, (u64, Vec<Option<i64>>)>,
     ended: VecDeque<JobNow>,
     /// Jobs that were not over in the last picture.
     active: Vec<u64>,
@@ -146,7 +151,9 @@ impl Sampler {
         sampler
     }
 
-    fn keep_ended(&mut self, job: JobNow) {
+    fn keep_ended(&mut self, mut job: JobNow) {
+        let own = self.counted.values().filter(|(of, _)| *of == job.id);
+        job.counted = Counted::of(own.map(|(_, counters)| &counters[..]));
         if self.ended.len() == ENDED_MAX {
             self.ended.pop_front();
         }
@@ -248,6 +255,7 @@ impl Sampler {
             }
         }
         self.before.retain(|node, _| nodes.contains_key(node));
+        self.counted.retain(|node, _| nodes.contains_key(node));
         self.newest.retain(|node| nodes.contains_key(&node));
         (nodes.into_values().collect(), oldest)
     }
@@ -285,8 +293,18 @@ impl Sampler {
         let in_service = |row: &&NodeRow| present && row.at >= status.since;
         let row = core.overlay.values(node, now).filter(in_service);
         let values = row.map(|row| &row.values[..]);
-        let counters = values.and_then(|values| values.get(NodeMetric::COUNT..));
+        // A row can be of the job before.
+        let of_job = |values: &&[Option<i64>]| {
+            let number = values.get(NodeMetric::Job as usize).copied().flatten();
+            let number = number.and_then(|number| u64::try_from(number).ok());
+            job.is_some() && number.map(|number| attempt::number(JobId(number))) == job
+        };
+        let counters = values.filter(of_job);
+        let counters = counters.and_then(|values| values.get(NodeMetric::COUNT..));
         let counters = counters.filter(|counters| counters.iter().any(Option::is_some));
+        if let (Some(job), Some(counters)) = (job, counters) {
+            self.counted.insert(node, (job, counters.to_vec()));
+        }
         let mut of_node = || {
             let row = values.and_then(metrics::row);
             let heartbeat = metrics::heartbeat(&status.vitals);

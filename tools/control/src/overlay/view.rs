@@ -3,8 +3,8 @@
 //! Key type: [`View`]. Invariant: a copy; nothing here refers to the control state.
 
 use netstack::overlay::{
-    Acc, MetricId, MetricKind, OverlayMetric, Process, ProfileMetric, Reduced, Scope, StreamId,
-    StreamSpec,
+    Acc, Filter, MetricId, MetricKind, OverlayMetric, Process, ProfileMetric, Reduced, Scope,
+    StreamId, StreamSpec,
 };
 use netstack::time::{Instant, Micros};
 use serde::{Deserialize, Serialize};
@@ -100,6 +100,9 @@ pub struct StreamView {
     pub job: Option<u64>,
     /// Names of its metrics.
     pub metrics: Vec<String>,
+    /// Bounds of a histogram: bucket *i* has values up to bound *i* and above the one before.
+    #[serde(default)]
+    pub bounds: Vec<i64>,
     /// The last tick; only of streams that somebody asked for.
     pub tick: u64,
     /// Back ends in it.
@@ -117,11 +120,17 @@ pub struct StreamView {
 pub struct ValueView {
     /// Back ends in it.
     pub count: u32,
-    /// Their sum, least or most.
+    /// Their sum, mean, least or most, as the filter says.
     pub value: Option<f64>,
-    /// Classes: value, how many, and one of them.
+    /// For avg: their sum, of which `value` is the share of each.
+    #[serde(default)]
+    pub sum: Option<f64>,
+    /// Classes: value, how many back ends have it, and the lowest of these.
     pub classes: Vec<(i64, u32, u32)>,
-    /// Buckets of a histogram.
+    /// Back ends whose values have no class any more.
+    #[serde(default)]
+    pub other: u32,
+    /// Back ends in each bucket of a histogram.
     pub buckets: Vec<u32>,
 }
 
@@ -348,12 +357,15 @@ fn stream_view(id: StreamId, spec: &StreamSpec, asked: Option<&Asked>) -> Stream
         node: node.0,
         values: values.clone(),
     };
-    let filter = format!("{:?}", spec.filter);
-    let filter = filter.split('(').next().unwrap_or_default();
+    let bounds = match &spec.filter {
+        Filter::Histogram(bounds) => bounds.clone(),
+        _ => Vec::new(),
+    };
     let metrics = spec.metrics.iter();
     StreamView {
         stream: id.0,
-        filter: filter.to_lowercase(),
+        filter: word_of(&spec.filter).to_string(),
+        bounds,
         period_ms: ms(spec.period),
         job: match spec.scope {
             Scope::Job(job) => Some(crate::jobs::attempt::number(job)),
@@ -364,7 +376,8 @@ fn stream_view(id: StreamId, spec: &StreamSpec, asked: Option<&Asked>) -> Stream
         covers: asked.map_or(0, |asked| asked.covers),
         ticks: asked.map_or(0, |asked| asked.ticks),
         values: asked.map_or_else(Vec::new, |asked| {
-            asked.values.iter().map(value_view).collect()
+            let value = |acc| value_view(acc, &spec.filter);
+            asked.values.iter().map(value).collect()
         }),
         rows: rows.map(row).collect(),
     }
@@ -393,10 +406,12 @@ pub fn described(metric: MetricId) -> Option<Described> {
         &netstack::overlay::NetworkMetric::DEFS,
         &ProfileMetric::DEFS,
     ];
+    // Parts of a program's text have numbers in their names, the first one too.
+    let buckets = ProfileMetric::FIRST + ProfileMetric::Buckets as u16;
     let found = tables
         .iter()
         .flat_map(|table| table.iter())
-        .find(|def| def.id == metric);
+        .find(|def| def.id == metric && metric.0 != buckets);
     if let Some(def) = found {
         return Some(Described {
             name: def.open_metrics_name(),
@@ -413,7 +428,6 @@ pub fn described(metric: MetricId) -> Option<Described> {
         scale: 1,
         help,
     };
-    let buckets = ProfileMetric::FIRST + ProfileMetric::Buckets as u16;
     if let Some(part) = metric.0.checked_sub(buckets)
         && usize::from(part) < ProfileMetric::BUCKETS
     {
@@ -460,33 +474,96 @@ pub fn metric_of(name: &str) -> Option<MetricId> {
     })
 }
 
-/// The names of all metrics, but for those of single system calls and parts of a program's text: of each of these one.
+/// Families of metrics of which one line says the names: what all begin with, what is between, and what they end with.
+const FAMILIES: [(&str, &str); 3] = [
+    ("hearth_call_", "_total"),
+    ("hearth_profile_bucket_", "_total"),
+    ("hearth_program_counter_", ""),
+];
+
+/// The names of all metrics, a line for each; those of single system calls, parts of a program's text and counters of
+/// programs together in one line each.
 pub fn names() -> Vec<String> {
     let all = (1..=u16::MAX).filter_map(|number| described(MetricId(number)));
-    let names: Vec<String> = all.map(|described| described.name).collect();
-    let mut last_family = "";
-    let mut shown = Vec::new();
-    for name in &names {
-        let families = ["hearth_call_", "hearth_profile_bucket_"];
-        let family = families.into_iter().find(|family| name.starts_with(family));
-        let family = family.unwrap_or_default();
-        if family.is_empty() || family != last_family {
-            shown.push(name.clone());
+    let mut of_families: [Vec<String>; FAMILIES.len()] = Default::default();
+    let mut lines = Vec::new();
+    for name in all.map(|described| described.name) {
+        let inside = |(begin, end): &(&str, &str)| {
+            let rest = name.strip_prefix(begin)?.strip_suffix(end)?;
+            Some(rest.to_string())
+        };
+        let family = FAMILIES.iter().position(|family| inside(family).is_some());
+        match family {
+            Some(family) => of_families[family].extend(inside(&FAMILIES[family])),
+            None => lines.push(name),
         }
-        last_family = family;
     }
-    shown
+    for ((begin, end), members) in FAMILIES.iter().zip(of_families) {
+        let numbers = members.iter().all(|member| member.parse::<u32>().is_ok());
+        let members = match (numbers, &members[..]) {
+            (true, [first, .., last]) => format!("{first} to {last}"),
+            _ => members.join(", "),
+        };
+        lines.push(format!("{begin}X{end} with X one of {members}"));
+    }
+    lines
 }
 
-fn value_view(acc: &Acc) -> ValueView {
+/// The word for a filter.
+fn word_of(filter: &Filter) -> &'static str {
+    match filter {
+        Filter::Sum => "sum",
+        Filter::Min => "min",
+        Filter::Max => "max",
+        Filter::Avg => "avg",
+        Filter::Concat => "concat",
+        Filter::Classes => "classes",
+        Filter::Histogram(_) => "histogram",
+    }
+}
+
+/// The filter of a word; `bounds` are those of a histogram.
+///
+/// # Errors
+/// Which filters there are, or that another one has no bounds.
+pub fn filter_of(word: &str, bounds: Vec<i64>) -> Result<Filter, String> {
+    let plain = [
+        Filter::Sum,
+        Filter::Min,
+        Filter::Max,
+        Filter::Avg,
+        Filter::Concat,
+        Filter::Classes,
+    ];
+    if word == word_of(&Filter::Histogram(Vec::new())) {
+        return Ok(Filter::Histogram(bounds));
+    }
+    let found = plain.into_iter().find(|filter| word_of(filter) == word);
+    match found {
+        Some(_) if !bounds.is_empty() => Err(format!(
+            "only a histogram has bounds, not {word}: leave them out, or take the filter histogram"
+        )),
+        Some(filter) => Ok(filter),
+        None => Err(format!(
+            "there is no filter {word:?}; there are sum, min, max, avg, concat, classes, histogram"
+        )),
+    }
+}
+
+fn value_view(acc: &Acc, filter: &Filter) -> ValueView {
     let mut view = ValueView {
         count: acc.count,
         ..ValueView::default()
     };
     match &acc.reduced {
+        Some(Reduced::Total(sum)) if *filter == Filter::Avg => {
+            view.sum = Some(*sum as f64);
+            view.value = acc.mean_millionths().map(|mean| mean as f64 / 1e6);
+        }
         Some(Reduced::Total(sum)) => view.value = Some(*sum as f64),
         Some(Reduced::Least(value) | Reduced::Most(value)) => view.value = Some(*value as f64),
-        Some(Reduced::Classes { classes, .. }) => {
+        Some(Reduced::Classes { classes, other }) => {
+            view.other = *other;
             let class =
                 |class: &netstack::overlay::Class| (class.value, class.count, class.example.0);
             view.classes = classes.iter().map(class).collect();
@@ -495,4 +572,63 @@ fn value_view(acc: &Acc) -> ValueView {
         None => {}
     }
     view
+}
+
+#[cfg(test)]
+mod tests {
+    use netstack::ids::NodeId;
+
+    use super::*;
+
+    fn reduced(filter: &Filter, values: &[i64]) -> ValueView {
+        let mut acc = Acc::default();
+        for (node, value) in (0..).zip(values) {
+            assert!(acc.merge(Acc::of(filter, NodeId(node), *value)));
+        }
+        value_view(&acc, filter)
+    }
+
+    #[test]
+    fn avg_is_the_mean_with_the_sum_and_the_number_beside_it() {
+        let values = [2_000_000, 2_000_001, 2_000_005, 1];
+        let mean = reduced(&Filter::Avg, &values);
+        assert_eq!(
+            (mean.value, mean.sum, mean.count),
+            (Some(1_500_001.75), Some(6_000_007.0), 4)
+        );
+        let sum = reduced(&Filter::Sum, &values);
+        assert_eq!((sum.value, sum.sum), (Some(6_000_007.0), None));
+        assert_eq!(reduced(&Filter::Avg, &[]).value, None);
+    }
+
+    #[test]
+    fn filters_have_words_and_only_a_histogram_has_bounds() {
+        for word in ["sum", "min", "max", "avg", "concat", "classes"] {
+            assert_eq!(word_of(&filter_of(word, Vec::new()).unwrap()), word);
+            assert!(filter_of(word, vec![1]).unwrap_err().contains("bounds"));
+        }
+        let histogram = filter_of("histogram", vec![1, 2]).unwrap();
+        assert_eq!(histogram, Filter::Histogram(vec![1, 2]));
+        assert!(filter_of("mean", Vec::new()).unwrap_err().contains("avg"));
+    }
+
+    #[test]
+    fn every_name_that_is_listed_is_one_that_is_known() {
+        let listed = names().join("\n");
+        for number in 1..=u16::MAX {
+            let Some((name, _)) = name_of(MetricId(number)) else {
+                continue;
+            };
+            assert_eq!(metric_of(&name), Some(MetricId(number)), "{name}");
+            let of_family = FAMILIES.iter().any(|(begin, _)| name.starts_with(begin));
+            assert!(of_family || listed.contains(&name), "{name}");
+        }
+        for words in [
+            "hearth_call_X_total with X one of read, write,",
+            "hearth_profile_bucket_X_total with X one of 0 to 55",
+            "hearth_program_counter_X with X one of 0 to 15",
+        ] {
+            assert!(listed.contains(words), "{words} is missing in\n{listed}");
+        }
+    }
 }

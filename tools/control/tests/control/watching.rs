@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hearth_control::api::monitor;
 use hearth_control::events::{Event, Severity};
-use hearth_control::monitor::picture::{Health, JobNow, NodeNow, Picture};
+use hearth_control::monitor::picture::{Counted, Health, JobNow, NodeNow, Picture};
 use hearth_control::monitor::{Monitor, Setup};
 use hearth_tests::browser::Browser;
 use serde_json::Value;
@@ -232,12 +232,22 @@ pub fn feed(nodes: u32, dir: tempfile::TempDir) -> Feed {
     }
 }
 
+/// A node whose job ends.
+const LOSES_JOB: u32 = 2;
+/// The second of the feed in which it does.
+const LOST_JOB_AT: u64 = 12;
+
 fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
     let place = |name: &str| {
         monitor
             .metric(name)
             .unwrap_or_else(|| panic!("no metric {name}"))
     };
+    let (has_job_at, job_at, silent_at) = (
+        place("hearth_node_has_job"),
+        place("hearth_node_job"),
+        place("hearth_node_heartbeat_age_seconds"),
+    );
     let (busy_at, memory_at, uptime_at) = (
         place("hearth_node_busy_ratio"),
         place("hearth_node_memory_used_bytes"),
@@ -248,12 +258,14 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
             13 => Health::Lost,
             14 => Health::Stale,
             15 => Health::Slow,
-            _ if node.is_multiple_of(3) => Health::Idle,
+            _ if node.is_multiple_of(3) || node == LOSES_JOB && second >= LOST_JOB_AT => {
+                Health::Idle
+            }
             _ => Health::Busy,
         };
         let silent = matches!(health, Health::Lost | Health::Stale);
         let phase = f64::from(node) / 40.0 + second as f64 / 3.0;
-        let busy = if node.is_multiple_of(3) {
+        let busy = if health == Health::Idle {
             0
         } else {
             ((phase.sin() + 1.0) * 5e5) as i64
@@ -261,6 +273,9 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
         let mut values = vec![Some((second * u64::from(node)) as i64); monitor.metrics().len()];
         values[busy_at] = Some(busy);
         values[memory_at] = Some(30_000_000 + i64::from(node) * 4_096);
+        values[has_job_at] = Some((health == Health::Busy).into());
+        values[job_at] = Some((health == Health::Busy).into());
+        values[silent_at] = Some(100_000);
         values[uptime_at] = Some(second as i64 * 1_000_000);
         NodeNow {
             node,
@@ -294,6 +309,16 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
         expected_start_unix_us: None,
         exit_status: None,
         counters: vec![HOSTILE.into()],
+        counted: match id {
+            3 => vec![Counted {
+                counter: 0,
+                ranks: 3,
+                least: 10,
+                sum: 60,
+                most: 30,
+            }],
+            _ => Vec::new(),
+        },
     };
     let mut event = Event::new(Severity::Warning, "test", HOSTILE);
     event.seq = 1 + second / 5;
@@ -539,4 +564,153 @@ fn a_stream_that_falls_behind_gets_a_new_snapshot() {
     let (_, now) = fetch(&feed.address.to_string(), "/v1/monitor/now");
     let now: Value = serde_json::from_str(&now).unwrap();
     assert_eq!(now["version"], HOSTILE);
+}
+
+/// A range of the past shows what was then, in every view, or says what is of now.
+#[test]
+#[ignore = "needs Chromium"]
+fn what_is_past_is_shown_as_it_was() {
+    let feed = feed(16, tempfile::tempdir().unwrap());
+    let mut browser = Browser::start();
+    browser.look(1280, 1000, "light");
+    browser.open(&format!("http://{}/", feed.address));
+    browser.until("document.querySelectorAll('.cell[data-index]').length === 16");
+    let row = |node: u32| format!("document.querySelector('tr[data-node=\"{node}\"]').innerText");
+    // Live: its job is over.
+    browser.value("location.hash = '#/nodes'");
+    browser.until(&format!("/busy/.test({})", row(2)));
+    // Rates need two ticks.
+    let began = feed.monitor.now().picture.at_ms + 3_000;
+    browser.until(&format!("/idle\\s+[0-9]/.test({})", row(2)));
+    // A pause shows the instant of the pause, another metric and another view too.
+    browser.click("#live");
+    browser.until("document.getElementById('link').innerText === 'paused'");
+    assert!(
+        browser
+            .text("#then")
+            .contains("Paused: nodes, jobs and events are those of")
+    );
+    browser.choose("#metric", "hearth_node_memory_used_bytes");
+    browser.until(&format!("/30.0 MB/.test({})", row(2)));
+    // All but one each that is lost, stale and slow.
+    assert_eq!(browser.text("#strip .good dd"), "13");
+    browser.value("location.hash = '#/node/2'");
+    let values = "[...document.querySelectorAll('main td.number')].map((cell) => cell.innerText)";
+    browser.until(&format!("{values}.includes('30.0 MB')"));
+    assert_eq!(
+        browser.value(&format!("{values}.includes('no data')")),
+        false
+    );
+    browser.screenshot("paused-node");
+    // A range that ended while the job ran.
+    browser.choose("#range", "custom");
+    let set = |name: &str, ms: u64| {
+        format!(
+            "document.getElementById('{name}').value = \
+             new Date({ms} - new Date().getTimezoneOffset() * 60000).toISOString().slice(0, 19)"
+        )
+    };
+    browser.value(&set("from", began));
+    browser.value(&set("to", began - 60_000));
+    browser.click("#apply");
+    assert_eq!(browser.text("#wrong"), "From must be before To.");
+    browser.value(&set("from", began - 60_000));
+    browser.value(&set("to", began));
+    browser.click("#apply");
+    browser.until("document.getElementById('then').innerText.includes('the end of the range')");
+    assert_eq!(browser.text("#wrong"), "");
+    let facts = "document.querySelector('main dl.facts').innerText";
+    browser.until(&format!("/busy/.test({facts})"));
+    assert_eq!(
+        browser.value(&format!("{values}.includes('no data')")),
+        false
+    );
+    browser.screenshot("past-node");
+    browser.value("location.hash = '#/nodes'");
+    browser.until(&format!("/busy\\s+1\\s+30.0 MB/.test({})", row(2)));
+    browser.until(&format!("/unknown\\s+no data/.test({})", row(13)));
+    browser.screenshot("past-nodes");
+    browser.value("location.hash = '#/overview'");
+    browser.until("document.querySelector('.cell[data-index=\"2\"]')?.classList.contains('hb')");
+    browser.value("document.querySelector('.cell[data-index=\"2\"]').focus()");
+    browser.until("document.getElementById('readout').innerText === 'n2: 30.0 MB, busy'");
+    let strip = browser.text("#strip");
+    assert!(
+        strip.contains("Lost\n-") && strip.contains("Jobs\n1"),
+        "{strip}"
+    );
+    browser.screenshot("past-overview");
+    // And back to now.
+    browser.click("#live");
+    browser.until("document.getElementById('link').innerText === 'live'");
+    browser.until("document.querySelector('.cell[data-index=\"2\"]').classList.contains('hi')");
+    assert_eq!(
+        browser.value("document.getElementById('then').hidden"),
+        true
+    );
+    assert_eq!(browser.errors(), [""; 0]);
+}
+
+/// Who works with the keyboard sees values change under the focus, and keeps it; addresses that make no sense say so.
+#[test]
+#[ignore = "needs Chromium"]
+fn the_focus_stays_and_wrong_addresses_are_told() {
+    let feed = feed(16, tempfile::tempdir().unwrap());
+    let mut browser = Browser::start();
+    browser.open(&format!("http://{}/#/nodes", feed.address));
+    browser.until("document.querySelectorAll('tr[data-node]').length === 16");
+    // The order changes with every second.
+    browser.click("thead th:nth-child(4) button");
+    browser.value("document.querySelector('tr[data-node=\"4\"] a').focus()");
+    let row = "document.querySelector('tr[data-node=\"4\"]')";
+    let focused = format!("document.activeElement === {row}.querySelector('a')");
+    let sorted = "[...document.querySelectorAll('tr[data-node] td:nth-child(4)')].map((cell) => parseFloat(cell.innerText))\
+        .filter((value) => !isNaN(value)).every((value, index, all) => !index || all[index - 1] <= value)";
+    for _ in 0..3 {
+        let before = browser.value(&format!("{row}.innerText"));
+        browser.until(&format!("{row}.innerText !== {before}"));
+        assert_eq!(browser.value(&focused), true);
+        assert_eq!(browser.value(sorted), true);
+    }
+    // A job that is over has its own counters, not those of who runs on its nodes now.
+    browser.value("location.hash = '#/job/1'");
+    browser.until("/7\\s+7\\s+7/.test(document.getElementById('counters')?.innerText)");
+    browser.value("location.hash = '#/job/3'");
+    browser.until("document.getElementById('counted')?.innerText.includes('It is over')");
+    browser.until("/3\\s+10\\s+60\\s+30/.test(document.getElementById('counters')?.innerText)");
+    browser.screenshot("job-over");
+    browser.value("location.hash = '#/node/abc'");
+    browser.until("document.querySelector('main').innerText.includes('There is no node abc')");
+    browser.value("location.hash = '#/job/x'");
+    browser.until("document.querySelector('main').innerText.includes('There is no job x')");
+    browser.value("location.hash = '#/program/%ZZ'");
+    // The feed has no programs to list; the view is there.
+    browser.until("document.querySelector('main h2')?.innerText === 'Program'");
+    let errors = browser.errors();
+    assert!(
+        errors.iter().all(|error| !error.contains("URIError")),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn a_program_is_listed_while_its_first_job_runs() {
+    let lab = Lab::with_nodes(2);
+    let mut job = lab
+        .run_command(&["-n", "2"], "out x\nwait\n")
+        .spawn()
+        .unwrap();
+    lab.eventually("the job runs", |lab| {
+        let jobs = lab.get("/v1/jobs");
+        jobs[0]["state"] == "running"
+    });
+    let job_now = lab.get("/v1/jobs");
+    let listed = lab.get("/v1/programs");
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed[0]["program"], job_now[0]["program"]);
+    assert_eq!(listed[0]["name"], job_now[0]["name"]);
+    assert!(listed[0]["bytes"].as_u64() > Some(0) && listed[0]["launches"] == 0);
+    lab.hearth(&["cancel", "1"]);
+    job.wait().unwrap();
+    assert_eq!(lab.get("/v1/programs").as_array().unwrap().len(), 1);
 }

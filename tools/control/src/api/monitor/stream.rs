@@ -13,7 +13,7 @@
 //! | `d` | both | why nodes get no jobs, by number; in a tick only when that changed |
 //! | `counters` | both | what programs count, by the number of the node; absent when no program does |
 //! | `strip` | both | how many nodes do how, `loss`, `active` jobs, `trouble` of the store |
-//! | `jobs`, `events`, `seen` | both | jobs, newest events, acknowledged ones; in a tick only when they changed |
+//! | `jobs`, `job`, `events`, `seen` | both | jobs, the job of each node, newest events, acknowledged ones; in a tick only when they changed |
 //! | `version`, `started`, `tree`, `metrics`, `nodes` | snapshot | what does not change from second to second |
 //!
 //! Invariant: a stream holds one frame; what it misses it does not get later.
@@ -167,11 +167,11 @@ impl Viewer {
         if sent.is_none_or(|sent| drained(sent) != drained(picture)) {
             put("d", json!(drained(picture)));
         }
-        let of_nodes =
-            || -> Vec<Option<u64>> { picture.nodes.iter().map(|node| node.job).collect() };
         if sent.is_none_or(|sent| sent.jobs != picture.jobs) {
             put("jobs", json!(picture.jobs));
-            put("job", json!(of_nodes()));
+        }
+        if sent.is_none_or(|sent| of_nodes(sent) != of_nodes(picture)) {
+            put("job", json!(of_nodes(picture)));
         }
         let newest = |picture: &crate::monitor::picture::Picture| {
             picture.events.last().map(|event| event.seq)
@@ -206,6 +206,11 @@ impl Viewer {
         }
         body
     }
+}
+
+/// The nodes' jobs.
+fn of_nodes(picture: &Picture) -> Vec<Option<u64>> {
+    picture.nodes.iter().map(|node| node.job).collect()
 }
 
 /// Why nodes get no jobs.
