@@ -64,6 +64,8 @@ pub const LIST_BYTES: usize = LIST_ENTRIES as usize * HASH_BYTES;
 pub const MAX_MEMBERS: u32 = 1 << 17;
 /// Longest name of a file, in bytes.
 pub const MAX_NAME: usize = 128;
+/// Casts that a node has a part in at once: a program, its table and a few files. More are refused.
+pub const MEMBER_CASTS: usize = 16;
 
 const _: () = assert!((1usize << MAX_BLOCK_LOG2).div_ceil(FRAGMENT) <= 64);
 const _: () = assert!(LIST_BYTES <= 1 << MAX_BLOCK_LOG2);

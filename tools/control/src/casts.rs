@@ -7,6 +7,7 @@
 //! | [`cast`] | one cast: what, to whom, how far |
 //! | [`files`] | names of files, and which node holds which |
 //! | [`order`] | what is asked of casts, and what comes of it |
+//! | [`asking`] | who wants a cast, and leaves it |
 //! | [`coming`] | nodes that come and go while casts are under way |
 //! | [`resume`] | casts of an earlier run of control |
 //! | [`ending`] | how the end of a cast is told |
@@ -23,6 +24,7 @@
 //! at a time, but for those of jobs; who is cast a file holds it or is named with the reason; a cast
 //! that was cancelled leaves nothing on the nodes that did not hold it before.
 
+mod asking;
 pub mod cast;
 pub mod coming;
 mod ending;
@@ -35,13 +37,13 @@ mod resume;
 pub mod shelf;
 mod waits;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;
 
 use hearth_store::{Batch, CastRow};
 use netstack::broadcast::{
-    CastError, CastSpec, FailReason, MemberFailure, Peer, Progress, Purpose, Source, SourceConfig,
-    SourceEvent,
+    CastError, CastSpec, FailReason, MEMBER_CASTS, MemberFailure, Peer, Progress, Purpose, Source,
+    SourceConfig, SourceEvent,
 };
 use netstack::ids::{CastId, JobId, NodeId};
 use netstack::time::Instant;
@@ -66,6 +68,10 @@ const ENDED_MAX: usize = 64;
 
 /// Casts that are not over, those that wait for nodes included: the source's own bound.
 const CASTS_MAX: usize = 64;
+
+/// Casts that a node has a part in at once, as far as files are concerned: fewer than it takes, so that there is room for the
+/// programs and tables of jobs.
+const CASTS_ON_NODE_MAX: usize = MEMBER_CASTS - 4;
 
 /// Nodes outside of a cast that hold the content and are asked to serve it: each takes work off the
 /// control node, and a few are enough for that.
@@ -92,6 +98,7 @@ pub struct Casts {
     up: BTreeMap<u32, Up>,
     next_id: u64,
     next_wire: u64,
+    next_request: u64,
     outcomes: Vec<Outcome>,
     events: Vec<Event>,
     batch: Batch,
@@ -141,6 +148,7 @@ impl Casts {
             next_id: setup.next_id,
             // Rises over restarts, which the store need not know of.
             next_wire: (clock::unix_us() / 1_000_000) << 20,
+            next_request: (clock::unix_us() / 1_000_000) << 20,
             outcomes: Vec::new(),
             events: Vec::new(),
             batch: Batch::default(),
@@ -174,21 +182,13 @@ impl Casts {
                 }
                 named => named?,
             }
-            let same = self.under_way.values_mut().find(|cast| {
+            let same = self.under_way.values().find(|cast| {
                 cast.what.is_file()
                     && cast.described.object.id == object.id
                     && cast.cancelled.is_none()
             });
-            if let Some(cast) = same {
-                let id = cast.id;
-                // It is not one job's alone any more, and does not end with it.
-                if let What::File { job: owner, .. } = &mut cast.what
-                    && *owner != *job
-                {
-                    *owner = None;
-                }
-                self.add_nodes(now, id, &order.nodes, order.patient);
-                return Ok(id);
+            if let Some(id) = same.map(|cast| cast.id) {
+                return self.join(now, id, &order);
             }
         }
         if self.under_way.len() >= CASTS_MAX {
@@ -226,10 +226,13 @@ impl Casts {
             began_us: now.as_micros(),
             done_us: None,
             began_unix_us: clock::unix_us(),
+            earlier_us: None,
             patient: order.patient,
             holds_until_us: None,
             returning: BTreeMap::new(),
             cancelled: None,
+            askers: BTreeMap::from([(order.asker, order.nodes.iter().copied().collect())]),
+            unwanted: BTreeSet::new(),
         };
         if let What::File { name, .. } = &cast.what {
             let nodes: Vec<u32> = cast.nodes.keys().copied().collect();
@@ -325,6 +328,8 @@ impl Casts {
                 self.source.join(now, wire, NodeId(*node), up.peer);
             }
         }
+        // Where it waited for others alone, these are here.
+        self.announce_late(now, id);
         self.write_down(id);
         self.changed();
     }
@@ -358,6 +363,11 @@ impl Casts {
         if cast.wire.is_some() || !cast.nodes.values().any(|fate| *fate == Fate::Coming) {
             return Ok(());
         }
+        let cast = &self.under_way[&id];
+        if self.is_held_up(cast) {
+            return Ok(());
+        }
+        let cast = self.under_way.get_mut(&id).expect("looked at above");
         let member = |node: &u32, holds| {
             let up = self.up.get(node)?;
             Some((NodeId(*node), up.peer, holds))
@@ -550,7 +560,7 @@ impl Casts {
             MemberFailure::Reported(FailReason::NoRoom) => {
                 let memory = self.up.get(&node).map_or(0, |up| up.memory_bytes);
                 format!(
-                    "has no room for {} bytes: files may take half of its memory of {memory} bytes, and {} are taken; `hearth casts drop` lets go of files",
+                    "has no room for {} bytes beside the casts under way: files may take half of its memory of {memory} bytes, and {} are taken; `hearth casts drop` lets go of files",
                     cast.described.object.bytes,
                     self.files.bytes_on(node)
                 )
@@ -602,14 +612,17 @@ impl Casts {
         let info = cast.info(now.as_micros());
         if cast.what.is_file() {
             self.batch.end_cast(id);
+            let object = cast.described.object.id;
+            let mut letting_go = Vec::from_iter(cast.unwanted.iter().copied());
             if cast.cancelled.is_some() {
-                let object = cast.described.object.id;
                 // Also those that may have got all of it without having been heard.
                 let fates = |fate: &Fate| !matches!(fate, Fate::Held | Fate::Absent);
-                for node in cast.those(fates) {
-                    self.outcomes.push(Outcome::Drop(node, object));
-                }
+                letting_go.extend(cast.those(fates));
             }
+            let drops = letting_go
+                .into_iter()
+                .map(|node| Outcome::Drop(node, object));
+            self.outcomes.extend(drops);
         }
         if let Some(event) = ending::event(&cast, &info) {
             self.events.push(event);
@@ -620,6 +633,7 @@ impl Casts {
         }
         self.ended.push_back(info);
         self.tidy();
+        self.announce_next(now);
         self.changed();
     }
 

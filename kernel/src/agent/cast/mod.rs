@@ -25,7 +25,8 @@ use core::net::SocketAddrV4;
 use kernel_core::addr::PAGE_SIZE;
 use kernel_core::objects::{self, InUse, Kept, ObjectId, Objects, Spec};
 use netstack::broadcast::{
-    FailReason, Member, MemberConfig, MemberEvent, Object, Part, Purpose, RefuseReason, Want,
+    FailReason, MEMBER_CASTS, Member, MemberConfig, MemberEvent, Object, Part, Purpose,
+    RefuseReason, Want,
 };
 use netstack::ids::{CastId, JobId};
 use netstack::time::{Instant, Micros};
@@ -38,8 +39,6 @@ use crate::process::Hardware;
 use store::{CastStore, Places, part_of};
 use table::Tables;
 
-/// Casts that a node has a part in at once: a program, its table and a few files. More are refused.
-const CASTS_MAX: usize = 16;
 /// Reassembly buffers, one block each. What may arrive at any time for them is 96 fragments with
 /// blocks of 8 KiB, which a ring of 256 frames takes beside the answers to page requests; their
 /// memory is 1 MiB with the largest blocks.
@@ -299,7 +298,7 @@ impl Casts {
         // As if no buffer of the casts under way were there yet.
         let arriving = self.entries.iter().filter(|entry| !entry.complete);
         let promised: u64 = arriving.map(|entry| buffers(entry.block_log2)).sum();
-        let room = self.entries.len() < CASTS_MAX
+        let room = self.entries.len() < MEMBER_CASTS
             && self.entries.try_reserve(1).is_ok()
             && mm::heap_room_bytes() >= promised + buffers(object.block_log2) + HEAP_KEPT_BYTES;
         let want = match kind {
@@ -399,7 +398,7 @@ impl Casts {
         for entry in core::mem::take(&mut self.entries) {
             match entry {
                 Entry { complete: true, .. } => {}
-                _ if self.lapsed.len() < CASTS_MAX => {
+                _ if self.lapsed.len() < MEMBER_CASTS => {
                     self.lapsed.push((entry.id, now + REANNOUNCED_WITHIN));
                 }
                 _ => give_back(entry, &[], objects),

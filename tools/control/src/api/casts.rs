@@ -13,11 +13,11 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 
 use super::types::{
-    CancelRequest, CastAccepted, CastInfo, CastRequest, CastsInfo, Done, DropAnswer, DropOutcome,
-    DroppedOn, FileDropRequest, FileInfo, WithFile,
+    CastAccepted, CastCancelRequest, CastCancelled, CastInfo, CastRequest, CastsInfo, DropAnswer,
+    DropOutcome, DroppedOn, FileDropRequest, FileInfo, WithFile,
 };
 use super::{Api, Refusal, programs, warm};
-use crate::casts::cast::What;
+use crate::casts::cast::{Asker, What};
 use crate::casts::files::Named;
 use crate::casts::for_jobs::JobFile;
 use crate::casts::shelf::Content;
@@ -131,6 +131,7 @@ pub async fn begin(
         if !unknown.is_empty() {
             return Err(refuse_nodes(unknown));
         }
+        let number = core.casts.next_request();
         let order = Order {
             what: What::File {
                 name: request.name,
@@ -140,35 +141,43 @@ pub async fn begin(
             content: Content::Cached(file),
             holders: core.casts.files.holders(&hash),
             nodes,
+            asker: Asker::Request(number),
             patient: request.wait,
             scheme: request.scheme,
             rate: request.rate.map(LinkRate::bytes_per_second),
         };
         let begun = core.casts.begin(now, order);
         core.settle(now);
-        begun
+        begun.map(|id| CastAccepted {
+            id,
+            request: number,
+        })
     };
     api.shared.kick();
-    begun.map(|id| Json(CastAccepted { id })).map_err(refuse)
+    begun.map(Json).map_err(refuse)
 }
 
-/// End a cast; nodes that did not hold the file before let go of it.
-#[utoipa::path(post, path = "/v1/casts/{id}/cancel", tag = "casts", params(("id" = u64, Path, description = "Number of the cast")), request_body = CancelRequest, responses((status = 200, body = Done)))]
+/// End a cast, or take one request for it back; nodes that did not hold the file before let go of it.
+#[utoipa::path(post, path = "/v1/casts/{id}/cancel", tag = "casts", params(("id" = u64, Path, description = "Number of the cast")), request_body = CastCancelRequest, responses((status = 200, body = CastCancelled)))]
 pub async fn cancel(
     State(api): State<Api>,
     Path(id): Path<u64>,
-    Json(request): Json<CancelRequest>,
-) -> Result<Json<Done>, Refusal> {
+    Json(request): Json<CastCancelRequest>,
+) -> Result<Json<CastCancelled>, Refusal> {
     let why = request.reason.unwrap_or_else(|| "cancelled".to_string());
     let now = api.shared.now();
     let cancelled = {
         let mut core = api.shared.lock();
-        let cancelled = core.casts.cancel(now, id, &why);
+        let cancelled = match request.request.map(Asker::Request) {
+            Some(asker) => core.casts.withdraw(now, id, asker, &why),
+            None => core.casts.cancel(now, id, &why).map(|()| false),
+        };
         core.settle(now);
         cancelled
     };
     api.shared.kick();
-    cancelled.map(|()| Json(Done {})).map_err(refuse_unknown)
+    let answer = cancelled.map(|goes_on| Json(CastCancelled { goes_on }));
+    answer.map_err(refuse_unknown)
 }
 
 /// Have nodes let go of a file; waits for their answers.
@@ -314,6 +323,7 @@ fn refuse(refused: Refused) -> Refusal {
     let (status, code) = match &refused {
         Refused::BadName(_) => (StatusCode::BAD_REQUEST, "bad-name"),
         Refused::NameTaken { .. } => (StatusCode::CONFLICT, "name-taken"),
+        Refused::OtherTerms { .. } => (StatusCode::CONFLICT, "cast-otherwise"),
         Refused::NotUp(_) | Refused::NoNodes => (StatusCode::UNPROCESSABLE_ENTITY, "nodes-not-up"),
         Refused::TooLarge { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "too-large"),
         Refused::TooMany(_) | Refused::TooManyNames => {

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use casts::{
-    CastAccepted, CastFailure, CastInfo, CastKind, CastRequest, CastState, CastsInfo,
-    FileDropRequest, FileInfo, LoadReport, NodeCasts, WithFile,
+    CastAccepted, CastCancelRequest, CastCancelled, CastFailure, CastInfo, CastKind, CastRequest,
+    CastState, CastsInfo, FileDropRequest, FileInfo, LoadReport, NodeCasts, WithFile,
 };
 pub use held::{DropAnswer, DropOutcome, DropRequest, DroppedOn, ProgramInfo, WarmProgram};
 pub use launch::{

@@ -1,11 +1,11 @@
 //! One cast: what, to whom, how far.
 //!
-//! Key types: [`Cast`], [`What`], [`Fate`]. Neighbour: `casts` moves it on.
+//! Key types: [`Cast`], [`What`], [`Fate`], [`Asker`]. Neighbour: `casts` moves it on.
 //!
 //! Invariant: a cast is over when no node is [`Fate::Coming`] or [`Fate::Absent`] and the source knows
 //! nothing of it any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use netstack::broadcast::Progress;
@@ -123,6 +123,8 @@ pub struct Cast {
     pub done_us: Option<u64>,
     /// Microseconds since 1970 at which it began.
     pub began_unix_us: u64,
+    /// Microseconds that it took under an earlier run of control; what was sent then is not known.
+    pub earlier_us: Option<u64>,
     /// Nodes that are not in service are waited for.
     pub patient: bool,
     /// Microseconds of the control clock until which nodes are waited for before it is announced.
@@ -132,6 +134,19 @@ pub struct Cast {
     pub returning: BTreeMap<u32, u64>,
     /// Why it was cancelled.
     pub cancelled: Option<String>,
+    /// Who wants it, and on which nodes. Nobody where an earlier run of control began it: that is not written down.
+    pub askers: BTreeMap<Asker, BTreeSet<u32>>,
+    /// Nodes that get it though nobody wants it there any more; they let go of it at the end.
+    pub unwanted: BTreeSet<u32>,
+}
+
+/// Who wants a content cast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asker {
+    /// A client, by the number of its request.
+    Request(u64),
+    /// A job.
+    Job(u64),
 }
 
 impl Cast {
@@ -158,8 +173,7 @@ impl Cast {
         if self.cancelled.is_some() && self.wire.is_none() {
             return CastState::Cancelled;
         }
-        let coming = |fate: &Fate| *fate == Fate::Coming;
-        if self.wire.is_some() || self.nodes.values().any(coming) {
+        if self.wire.is_some() {
             return CastState::Running;
         }
         if !self.is_settled() {
@@ -175,7 +189,7 @@ impl Cast {
     /// Microseconds from its begin to `now_us`, or until the last node had it.
     fn us(&self, now_us: u64) -> u64 {
         let over = self.is_settled().then_some(self.done_us).flatten();
-        over.unwrap_or(now_us).saturating_sub(self.began_us)
+        over.unwrap_or(now_us).saturating_sub(self.began_us) + self.earlier_us.unwrap_or(0)
     }
 
     fn sent(&self) -> (u64, u64) {
@@ -226,6 +240,7 @@ impl Cast {
             nodes_absent: hostlist::format(&self.those(|fate| *fate == Fate::Absent)),
             failed: failed.collect(),
             began_unix_us: self.began_unix_us,
+            resumed: self.earlier_us.is_some(),
             ms: us as f64 / 1e3,
             limit_ms: limit_us as f64 / 1e3,
             ratio: (state.is_final() && moved && limit_us > 0).then(|| us as f64 / limit_us as f64),

@@ -109,12 +109,18 @@ impl Casts {
             let Some(fate) = cast.nodes.get_mut(&node) else {
                 continue;
             };
+            let waits = departure.returns || cast.patient || cast.holds_until_us.is_some();
             match fate {
-                Fate::Coming if cast.wire.is_none() => *fate = Fate::Absent,
+                Fate::Coming if cast.wire.is_none() => {
+                    *fate = match waits {
+                        true => Fate::Absent,
+                        false => Fate::Failed("left before it was sent".to_string()),
+                    }
+                }
                 Fate::Coming => {}
                 // It had the file, and has it no longer.
                 Fate::Done | Fate::Held if is_file && departure.forgets => {
-                    *fate = match departure.returns || cast.patient {
+                    *fate = match waits {
                         true => Fate::Absent,
                         false => Fate::Failed("left, and what it held is gone".to_string()),
                     }
@@ -127,6 +133,8 @@ impl Casts {
             }
         }
         self.source.lost(now, NodeId(node));
+        let ids: Vec<u64> = self.under_way.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.end_if_settled(now, id));
         self.changed();
     }
 

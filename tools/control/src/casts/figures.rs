@@ -16,12 +16,19 @@ pub fn limit_us(bytes: u64, rate: u64) -> u64 {
     u64::try_from(us).unwrap_or(u64::MAX)
 }
 
+/// Where one link needs less, the time is that of messages, and no multiple of it says anything.
+const RATIO_FROM_US: u64 = 10_000;
+
 /// `4194304 bytes in 0.72 s, 5.8 MB/s, 1.07 times what one link needs`.
 pub fn line(bytes: u64, us: u64, limit_us: u64) -> String {
     let seconds = us as f64 / 1e6;
     let rate = bytes as f64 / 1e6 / seconds.max(1e-6);
-    let ratio = us as f64 / limit_us.max(1) as f64;
-    format!("{bytes} bytes in {seconds:.2} s, {rate:.1} MB/s, {ratio:.2} times what one link needs")
+    let text = format!("{bytes} bytes in {seconds:.2} s, {rate:.1} MB/s");
+    if limit_us < RATIO_FROM_US {
+        return text;
+    }
+    let ratio = us as f64 / limit_us as f64;
+    format!("{text}, {ratio:.2} times what one link needs")
 }
 
 #[cfg(test)]
@@ -37,5 +44,6 @@ mod tests {
         );
         assert_eq!(limit_us(0, 1), 0);
         assert!(line(1_000_000, 500_000, 250_000).contains("0.50 s, 2.0 MB/s, 2.00 times"));
+        assert_eq!(line(6, 4_000, 10), "6 bytes in 0.00 s, 0.0 MB/s");
     }
 }

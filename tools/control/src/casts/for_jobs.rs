@@ -9,7 +9,7 @@ use netstack::broadcast::{Peer, table};
 use netstack::ids::NodeId;
 use netstack::time::Instant;
 
-use super::cast::What;
+use super::cast::{Asker, What};
 use super::shelf::Content;
 use super::{Casts, Order, sorted};
 use crate::api::types::LoadReport;
@@ -100,6 +100,7 @@ impl Casts {
                 content: Content::Cached(content),
                 holders: self.files.holders(&file.object),
                 nodes: missing.clone(),
+                asker: Asker::Job(job),
                 patient: false,
                 scheme: None,
                 rate: None,
@@ -122,11 +123,8 @@ impl Casts {
     /// A job waits for its files no more: what was cast for it alone is cancelled.
     pub fn give_up(&mut self, now: Instant, job: u64) {
         for id in self.waits.give_up(job) {
-            let own = self.under_way.get(&id);
-            if own.is_some_and(|cast| cast.what.job() == Some(job)) {
-                // Cannot fail: it is under way.
-                let _ = self.cancel(now, id, "its job has ended");
-            }
+            // Cannot fail but where it is over.
+            let _ = self.withdraw(now, id, Asker::Job(job), "its job has ended");
         }
     }
 
@@ -151,6 +149,7 @@ impl Casts {
             described,
             content: Content::Cached(of.program.clone()),
             nodes: of.cold.iter().chain(of.warm).copied().collect(),
+            asker: Asker::Job(of.job),
             holders,
             patient: false,
             scheme: None,
@@ -186,6 +185,7 @@ impl Casts {
             described: described.into(),
             content: Content::Bytes(bytes.into()),
             nodes: nodes.to_vec(),
+            asker: Asker::Job(job),
             holders: BTreeSet::new(),
             patient: false,
             scheme: None,

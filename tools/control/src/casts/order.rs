@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::cast::What;
+use super::cast::{Asker, What};
 use super::object::Described;
 use super::shelf::Content;
 use crate::api::types::LoadReport;
@@ -27,6 +27,8 @@ pub struct Order {
     pub content: Content,
     /// The nodes that are to have it.
     pub nodes: Vec<u32>,
+    /// Who wants it there.
+    pub asker: Asker,
     /// Further nodes that hold it.
     pub holders: BTreeSet<u32>,
     /// Wait for nodes that are not in service.
@@ -54,6 +56,20 @@ pub enum Refused {
         id: String,
         /// Where it is.
         on: String,
+    },
+    /// The same content is being cast in another way.
+    #[error(
+        "{name} is being cast with --scheme {scheme} at {rate} bytes a second already (cast {id}), and this would join it; leave these options out, or wait for its end"
+    )]
+    OtherTerms {
+        /// The file.
+        name: String,
+        /// The cast.
+        id: u64,
+        /// Its scheme.
+        scheme: &'static str,
+        /// Its rate, in bytes a second.
+        rate: u64,
     },
     /// Nodes that are not in service.
     #[error("{0} not in service; leave it out, or wait for it with --wait")]

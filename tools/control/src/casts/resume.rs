@@ -13,8 +13,8 @@ use super::Casts;
 use super::cast::{Cast, Fate, What};
 use super::shelf::Content;
 use crate::events::{Event, Severity};
-use crate::hostlist;
 use crate::programs::ProgramStore;
+use crate::{clock, hostlist};
 
 /// How long a cast that an earlier run of control had begun waits for its nodes before it goes on with
 /// those that are there, in microseconds: nodes are heard again within seconds.
@@ -61,10 +61,13 @@ impl Casts {
                 began_us: now.as_micros(),
                 done_us: None,
                 began_unix_us: row.began_unix_us,
+                earlier_us: Some(clock::unix_us().saturating_sub(row.began_unix_us)),
                 patient: row.patient,
                 holds_until_us: Some(now.as_micros() + RESUME_PATIENCE_US),
                 returning: std::collections::BTreeMap::new(),
                 cancelled: None,
+                askers: std::collections::BTreeMap::new(),
+                unwanted: std::collections::BTreeSet::new(),
             };
             self.under_way.insert(row.id, cast);
         }

@@ -31,16 +31,10 @@ impl Waits {
         self.jobs.insert(job, Wait { nodes, casts });
     }
 
-    /// A job waits no more; gives the casts that nobody else waits for.
-    pub fn give_up(&mut self, job: u64) -> Vec<u64> {
-        let Some(wait) = self.jobs.remove(&job) else {
-            return Vec::new();
-        };
-        let others = |cast: &u64| self.jobs.values().any(|wait| wait.casts.contains(cast));
-        wait.casts
-            .into_iter()
-            .filter(|cast| !others(cast))
-            .collect()
+    /// A job waits no more; gives the casts that it waited for.
+    pub fn give_up(&mut self, job: u64) -> BTreeSet<u64> {
+        let wait = self.jobs.remove(&job);
+        wait.map(|wait| wait.casts).unwrap_or_default()
     }
 
     /// A cast is over.

@@ -17,8 +17,8 @@ use super::{
     Global, block_on, hosted, print_json, print_text, programs as programs_command, table,
 };
 use crate::api::types::{
-    CancelRequest, CastAccepted, CastInfo, CastKind, CastRequest, CastState, CastsInfo, DropAnswer,
-    FileDropRequest,
+    CastAccepted, CastCancelRequest, CastCancelled, CastInfo, CastKind, CastRequest, CastState,
+    CastsInfo, DropAnswer, FileDropRequest,
 };
 use crate::casts::figures;
 use crate::client::{self, Client, RequestError};
@@ -43,7 +43,7 @@ const CANCEL_LIMIT: Duration = Duration::from_secs(15);
 #[command(after_help = "\
 The file stays in the nodes' memory until `hearth casts drop` or their next boot.
 Programs find it as /with/NAME, with `hearth run --with NAME`.
-Ctrl-C cancels, and leaves nothing on the nodes.
+Ctrl-C cancels, and leaves nothing on the nodes, but for those on which others asked for the same file.
 Exit status: 0 every node has it; 1 some do not; 124 the time was up; 130 interrupted; 2 a wrong option; 125 anything else.")]
 pub struct CastOptions {
     /// The file.
@@ -120,22 +120,24 @@ pub fn cast(global: &Global, options: &CastOptions) -> anyhow::Result<ExitCode> 
         wait: options.wait,
     };
     let client = global.client()?;
-    let (info, end) = block_on(async {
+    let (info, end, goes_on) = block_on(async {
         // Before anything is begun, so that an interrupt cannot leave it behind.
         let signals = Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
         };
-        let id = hand_in(&client, &request, &options.file).await?;
-        follow(&client, id, signals, (options.timeout, global.json)).await
+        let cast = hand_in(&client, &request, &options.file).await?;
+        follow(&client, &cast, signals, (options.timeout, global.json)).await
     })?;
     if global.json {
         print_json(&info)?;
     } else {
-        summary(&info).into_iter().for_each(output::say_line);
+        summary(&info, goes_on)
+            .into_iter()
+            .for_each(output::say_line);
     }
     Ok(match (info.state, end) {
-        (CastState::Done, _) => ExitCode::SUCCESS,
+        (CastState::Done, _) if !goes_on => ExitCode::SUCCESS,
         (_, End::Interrupted) => ExitCode::from(EXIT_INTERRUPTED),
         (_, End::TimeUp) => ExitCode::from(EXIT_TIME_UP),
         _ => ExitCode::from(EXIT_INCOMPLETE),
@@ -157,15 +159,14 @@ async fn hand_in(
     client: &Client,
     request: &CastRequest,
     file: &std::path::Path,
-) -> anyhow::Result<u64> {
+) -> anyhow::Result<CastAccepted> {
     let accepted: Result<CastAccepted, RequestError> = client.post("/v1/casts", request).await;
     match accepted {
         Err(error) if error.code() == Some("unknown-program") => {}
-        accepted => return Ok(accepted?.id),
+        accepted => return Ok(accepted?),
     }
     upload(client, &request.object, file).await?;
-    let accepted: CastAccepted = client.post("/v1/casts", request).await?;
-    Ok(accepted.id)
+    Ok(client.post("/v1/casts", request).await?)
 }
 
 /// Sends a file to control.
@@ -198,18 +199,19 @@ enum End {
     TimeUp,
 }
 
-/// Follows a cast to its end.
+/// Follows a cast to its end, or until it is taken back and goes on for others, which is told.
 async fn follow(
     client: &Client,
-    id: u64,
+    cast: &CastAccepted,
     mut signals: Signals,
     (timeout_s, quiet): (Option<f64>, bool),
-) -> anyhow::Result<(CastInfo, End)> {
+) -> anyhow::Result<(CastInfo, End, bool)> {
     let limit = timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let mut deadline = limit.map(|limit| tokio::time::Instant::now() + limit);
     let bar = Bar::new(quiet);
     let mut end = End::Over;
     let mut gone_since: Option<tokio::time::Instant> = None;
+    let id = cast.id;
     loop {
         let path = format!("/v1/casts/{id}?wait_ms={WAIT_MS}");
         let far = tokio::time::Instant::now() + Duration::from_secs(86_400);
@@ -231,7 +233,7 @@ async fn follow(
                 bar.show(&info);
                 if info.state.is_final() {
                     bar.clear();
-                    return Ok((info, end));
+                    return Ok((info, end, false));
                 }
                 continue;
             }
@@ -248,20 +250,30 @@ async fn follow(
             End::TimeUp => "its time was up",
             _ => "interrupted by its user",
         };
-        cancel_cast(client, id, reason).await?;
+        if take_back(client, cast, reason).await? {
+            bar.clear();
+            let info = client.get(&format!("/v1/casts/{id}")).await?;
+            return Ok((info, end, true));
+        }
     }
 }
 
-async fn cancel_cast(client: &Client, id: u64, reason: &str) -> Result<(), RequestError> {
-    let request = CancelRequest {
-        signal: None,
+/// Whether it goes on, for others.
+async fn take_back(
+    client: &Client,
+    cast: &CastAccepted,
+    reason: &str,
+) -> Result<bool, RequestError> {
+    let request = CastCancelRequest {
         reason: Some(reason.to_string()),
+        request: Some(cast.request),
     };
-    let path = format!("/v1/casts/{id}/cancel");
-    let answer: Result<serde_json::Value, RequestError> = client.post(&path, &request).await;
+    let path = format!("/v1/casts/{}/cancel", cast.id);
+    let answer: Result<CastCancelled, RequestError> = client.post(&path, &request).await;
     match answer {
-        Err(error) if error.code() != Some("cast-ended") => Err(error),
-        _ => Ok(()),
+        Ok(answer) => Ok(answer.goes_on),
+        Err(error) if error.code() == Some("cast-ended") => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -309,7 +321,12 @@ fn progress(info: &CastInfo) -> String {
 }
 
 /// How a cast ended, in lines.
-fn summary(info: &CastInfo) -> Vec<String> {
+fn summary(info: &CastInfo, goes_on: bool) -> Vec<String> {
+    if goes_on {
+        let name = &info.name;
+        let text = format!("the cast of {name} goes on, since others asked for it, too");
+        return vec![text];
+    }
     let mut lines = Vec::new();
     for failure in &info.failed {
         lines.push(format!("{} {}", failure.node, failure.reason));
@@ -320,12 +337,17 @@ fn summary(info: &CastInfo) -> Vec<String> {
         CastState::Done if info.held == all => format!("{name} was on {} already", info.nodes),
         CastState::Done | CastState::Partial => {
             let (us, limit_us) = ((info.ms * 1e3) as u64, (info.limit_ms * 1e3) as u64);
+            let figures = figures::line(info.bytes, us, limit_us);
+            let whence = match info.resumed {
+                true => "the control node was started again meanwhile".to_string(),
+                false => format!(
+                    "{} bytes came from the control node, {} from nodes",
+                    info.bytes_sent, info.bytes_from_nodes
+                ),
+            };
             format!(
-                "{name} is on {} of {all} nodes: {}; {} bytes came from the control node, {} from nodes",
-                info.done,
-                figures::line(info.bytes, us, limit_us),
-                info.bytes_sent,
-                info.bytes_from_nodes
+                "{name} is on {} of {all} nodes: {figures}; {whence}",
+                info.done
             )
         }
         CastState::Cancelled => format!("the cast of {name} was cancelled: {}", info.reason),
@@ -343,12 +365,9 @@ pub fn casts(global: &Global, options: &ListOptions) -> anyhow::Result<ExitCode>
             let client = global.client()?;
             let id = options.cast;
             block_on(async move {
-                let request = CancelRequest {
-                    signal: None,
-                    reason: None,
-                };
+                let request = CastCancelRequest::default();
                 let path = format!("/v1/casts/{id}/cancel");
-                let _: serde_json::Value = client.post(&path, &request).await?;
+                let _: CastCancelled = client.post(&path, &request).await?;
                 Ok(ExitCode::SUCCESS)
             })
         }
@@ -454,6 +473,7 @@ mod tests {
             nodes_done: String::new(),
             nodes_absent: String::new(),
             failed: Vec::new(),
+            resumed: false,
             began_unix_us: 0,
             ms: 720.0,
             limit_ms: 670.0,
@@ -479,7 +499,7 @@ mod tests {
 
     #[test]
     fn the_end_is_told_with_its_ratio_and_who_failed() {
-        let lines = summary(&info(CastState::Done, 4));
+        let lines = summary(&info(CastState::Done, 4), false);
         assert!(
             lines[0].contains("on 4 of 4 nodes") && lines[0].contains("1.07 times"),
             "{lines:?}"
@@ -489,13 +509,13 @@ mod tests {
             node: "n2".to_string(),
             reason: "was lost".to_string(),
         });
-        let lines = summary(&partial);
+        let lines = summary(&partial, false);
         assert_eq!((lines.len(), &lines[0][..]), (2, "n2 was lost"));
-        let lines = summary(&info(CastState::Cancelled, 0));
+        let lines = summary(&info(CastState::Cancelled, 0), false);
         assert!(lines[0].contains("interrupted"), "{lines:?}");
         let mut known = info(CastState::Done, 4);
         known.held = 4;
-        assert!(summary(&known)[0].contains("already"));
+        assert!(summary(&known, false)[0].contains("already"));
     }
 
     #[test]

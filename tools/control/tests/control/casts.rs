@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
+use netstack::broadcast::MEMBER_CASTS;
 use netstack::broadcast::table::Table;
 use netstack::ids::Rank;
 use serde_json::{Value, json};
@@ -285,10 +287,18 @@ fn a_control_node_that_was_killed_goes_on_with_its_casts() {
     let mut lab = Lab::with_nodes(3);
     let data = file(&lab, "data", "survives", 500_000);
     let child = cast_to(&lab, &data, 0);
+    let before = Duration::from_millis(1_200);
+    std::thread::sleep(before);
+    let killed = Instant::now();
     lab.stop_control(true);
     lab.start_control();
     let (code, out, err) = parts(&finish(child));
     assert_eq!(code, 0, "{out}{err}");
+    let info: Value = serde_json::from_str(&out).unwrap();
+    // The time before the kill counts, more than the client needs to hear of the end.
+    let since = killed.elapsed().as_secs_f64() * 1e3;
+    assert!(info["ms"].as_f64().unwrap() > since, "{since}: {out}");
+    assert_eq!(&info["resumed"], &json!(true));
     assert!(lab.nodes.iter().all(|node| files_on(node) == 1));
     // Who holds it is remembered, in the same boot.
     lab.stop_control(true);
@@ -335,6 +345,106 @@ fn a_node_that_boots_again_in_the_middle_gets_it_also_when_all_others_have_it() 
     hears(&lab, 2, true);
     reached_all(&lab, child);
     assert!(lab.has_event("node-lost", "n2"));
+}
+
+#[test]
+fn who_joined_a_cast_leaves_it_without_taking_it_from_others() {
+    let lab = Lab::with_nodes(4);
+    let data = file(&lab, "data", "wanted", 600_000);
+    let cast_of = |nodes: &str| {
+        let args = ["cast", &data, nodes, "--rate", "2mbit", "--json"];
+        lab.command(&args).spawn().unwrap()
+    };
+    let on_its_way = |node: usize| {
+        lab.eventually("it is on its way", |lab| {
+            lab.nodes[node].watch.incomplete.load(Ordering::Relaxed) == 1
+        });
+    };
+    let first = cast_of("n0");
+    on_its_way(0);
+    let second = cast_of("n[0-1]");
+    on_its_way(1);
+    let with = ["-n", "1", "--nodes", "n3", "--with", &data];
+    let job = lab.run_command(&with, "out here\n").spawn().unwrap();
+    on_its_way(3);
+    signal(&second, "INT");
+    let (code, out, err) = parts(&finish(second));
+    let info: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &info["state"]), (130, &json!("running")), "{err}");
+    let (code, out, err) = parts(&finish(first));
+    let info: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &info["state"]), (0, &json!("done")), "{out}{err}");
+    assert_eq!(&info["nodes_done"], &json!("n[0,3]"), "{out}");
+    let (code, out, err) = parts(&finish(job));
+    assert_eq!((code, out.trim()), (0, "here"), "{err}");
+    lab.eventually("nobody wants it on n1", |lab| files_on(&lab.nodes[1]) == 0);
+    assert_eq!((files_on(&lab.nodes[0]), files_on(&lab.nodes[3])), (1, 1));
+}
+
+#[test]
+fn a_cast_that_others_joined_ends_with_the_last_of_them() {
+    let lab = Lab::with_nodes(2);
+    let data = file(&lab, "data", "unwanted", 900_000);
+    let [first, second] = [0, 1].map(|node| {
+        let name = format!("n{node}");
+        let args = ["cast", &data, &name, "--rate", "2mbit", "--json"];
+        let child = lab.command(&args).spawn().unwrap();
+        lab.eventually("it is on its way", |lab| {
+            lab.nodes[node].watch.incomplete.load(Ordering::Relaxed) == 1
+        });
+        child
+    });
+    for (child, state) in [(second, "running"), (first, "cancelled")] {
+        signal(&child, "INT");
+        let (code, out, err) = parts(&finish(child));
+        let info: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((code, &info["state"]), (130, &json!(state)), "{out}{err}");
+    }
+    lab.eventually("nothing is left", |lab| {
+        let left =
+            |node: &FakeNode| files_on(node) as u64 + node.watch.incomplete.load(Ordering::Relaxed);
+        lab.nodes.iter().all(|node| left(node) == 0)
+    });
+}
+
+#[test]
+fn a_cast_is_not_joined_in_another_way_and_does_not_wait_for_the_absent_ones_of_others() {
+    let lab = Lab::with_nodes(2);
+    let data = file(&lab, "data", "x", 600_000);
+    let args = ["cast", &data, "n[0,7]", "--wait", "--rate", "2mbit"];
+    let first = lab.command(&args).spawn().unwrap();
+    waits_for(&lab, "n7");
+    let otherwise = refused(&lab, &[&data, "n1", "--rate", "1mbit"]);
+    assert!(otherwise.contains("leave these options out"), "{otherwise}");
+    let second = lab.command(&["cast", &data, "n1"]).spawn().unwrap();
+    lab.eventually("n1 has it", |lab| files_on(&lab.nodes[1]) == 1);
+    // Nobody is left who waits for n7.
+    signal(&first, "INT");
+    assert_eq!(parts(&finish(first)).0, 130);
+    assert_eq!(parts(&finish(second)).0, 0);
+    assert_eq!(files_on(&lab.nodes[1]), 1);
+}
+
+#[test]
+fn casts_beyond_what_a_node_takes_wait_for_others() {
+    let lab = Lab::with_nodes(2);
+    let children: Vec<Child> = (0..20)
+        .map(|number| {
+            let name = format!("data{number}");
+            let data = file(&lab, &name, &name, 20_000);
+            let args = ["cast", &data, "--rate", "200kbit", "--json"];
+            lab.command(&args).spawn().unwrap()
+        })
+        .collect();
+    lab.eventually("some wait", |lab| {
+        let casts = lab.json(&["casts"])["casts"].as_array().unwrap().clone();
+        let in_state = |state: &str| casts.iter().filter(|cast| cast["state"] == state).count();
+        in_state("running") == MEMBER_CASTS - 4 && in_state("waiting") > 0
+    });
+    for child in children {
+        let (code, out, err) = parts(&finish(child));
+        assert_eq!(code, 0, "{out}{err}");
+    }
 }
 
 #[test]

@@ -39,6 +39,28 @@ pub struct CastRequest {
 pub struct CastAccepted {
     /// The cast's number.
     pub id: u64,
+    /// The request's, to take it back with: others may have asked for the same cast.
+    pub request: u64,
+}
+
+/// Parameters of `POST /v1/casts/ID/cancel`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CastCancelRequest {
+    /// Who or what wanted it.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// The request that is not wanted any more, as it was answered: the cast goes on if others asked for it, too. Absent: it
+    /// ends for all.
+    #[serde(default)]
+    pub request: Option<u64>,
+}
+
+/// What `POST /v1/casts/ID/cancel` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CastCancelled {
+    /// It goes on, for others.
+    pub goes_on: bool,
 }
 
 /// What is cast.
@@ -68,7 +90,7 @@ impl CastKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CastState {
-    /// Waits for nodes that are not in service.
+    /// Waits for nodes that are not in service, or for other casts to the same nodes to end.
     Waiting,
     /// Is under way.
     Running,
@@ -150,6 +172,9 @@ pub struct CastInfo {
     pub failed: Vec<CastFailure>,
     /// Microseconds since 1970 at which it began.
     pub began_unix_us: u64,
+    /// The control node was started again meanwhile: what it sent before is in none of these counts.
+    #[serde(default)]
+    pub resumed: bool,
     /// Milliseconds from its begin until now, or until the last node had it.
     pub ms: f64,
     /// Milliseconds that one link needs for the data once.
