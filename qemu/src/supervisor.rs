@@ -39,6 +39,8 @@ const CONTROL_START_LIMIT: Duration = Duration::from_secs(60);
 const CONTROL_STOP_LIMIT: Duration = Duration::from_secs(5);
 /// A control node that ends unasked is started again so often; then it is left for a person.
 const MAX_CONTROL_RESTARTS: u32 = 3;
+/// Ends that lie further apart are counted anew.
+const CONTROL_RESTARTS_WITHIN: Duration = Duration::from_secs(60);
 /// A client of the supervisor sends its request within this time.
 const REQUEST_LIMIT: Duration = Duration::from_secs(2);
 /// How much of a log goes into an error.
@@ -107,6 +109,7 @@ struct Supervisor {
     requests: UnixListener,
     control: Option<Child>,
     control_restarts: u32,
+    control_ended_at: Option<Instant>,
     machines: Vec<Option<Child>>,
     /// Held as long as this process lives: others see by it that the cluster is up.
     _lock: File,
@@ -139,6 +142,7 @@ impl Supervisor {
             requests,
             control: None,
             control_restarts: 0,
+            control_ended_at: None,
             machines,
             _lock: lock,
         };
@@ -364,7 +368,16 @@ impl Supervisor {
             log(&format!("the control node ended unasked: {status}"));
             self.record.control = None;
             self.save_or_log();
-            if self.control_restarts < MAX_CONTROL_RESTARTS {
+            let before = self.control_ended_at.replace(Instant::now());
+            if before.is_none_or(|before| before.elapsed() > CONTROL_RESTARTS_WITHIN) {
+                self.control_restarts = 0;
+            }
+            if self.control_restarts == MAX_CONTROL_RESTARTS {
+                let within = CONTROL_RESTARTS_WITHIN.as_secs();
+                log(&format!(
+                    "it is not started again: it ended {MAX_CONTROL_RESTARTS} times before, each within {within} s of the last; its log says why, and `hearth down` and `hearth up` start the cluster anew"
+                ));
+            } else {
                 self.control_restarts += 1;
                 let removed = remove_if_there(&self.paths.control_socket());
                 match removed.and_then(|()| self.start_control()) {

@@ -48,7 +48,9 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// The bytes are not what the name says.
-    #[error("the program arrived damaged: its BLAKE3 hash is {found}, not {wanted}; send it again")]
+    #[error(
+        "the file arrived damaged, or changed while it was read: its BLAKE3 hash is {found}, not {wanted}; send it again, a file that others write to as a copy"
+    )]
     WrongHash {
         /// The hash in the request.
         wanted: String,

@@ -324,7 +324,8 @@ fn last_of_each(variables: &[OsString]) -> Vec<&OsString> {
 fn with_files(words: &[PathBuf], paths: &mut Files) -> anyhow::Result<Vec<WithFile>> {
     let mut files: Vec<WithFile> = Vec::with_capacity(words.len());
     for word in words {
-        let is_path = word.components().count() > 1 || word.is_file();
+        // A name may be that of a file that was cast, but not of a folder.
+        let is_path = word.components().count() > 1 || word.exists();
         let file = if is_path {
             let object = secrets::encode_hex(&super::casts::hash_file(word)?);
             let name = super::hosted::file_name(word)?;

@@ -24,6 +24,8 @@ mod namespaces;
 mod overlay;
 mod queue;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -178,6 +180,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         missed: Vec::new(),
         printed_header: false,
         rows: 0,
+        asked: RefCell::default(),
     };
     match options.name.as_str() {
         "alloc" => alloc::run(workspace, &mut report)?,
@@ -195,10 +198,11 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         }
     }
     if let (Some(only), 0) = (&options.only, report.rows) {
-        bail!(
-            "{} has no case {only:?}; run it without --only to see them",
-            options.name
-        );
+        let there_are = match Vec::from_iter(report.asked.take()).join(", ") {
+            none if none.is_empty() => "run it without --only to see them".to_string(),
+            cases => format!("there are: {cases}"),
+        };
+        bail!("{} has no case {only:?}; {there_are}", options.name);
     }
     if options.check && !report.missed.is_empty() {
         bail!("goals missed: {}", report.missed.join(", "));
@@ -212,11 +216,14 @@ pub struct Report<'a> {
     missed: Vec<String>,
     printed_header: bool,
     rows: usize,
+    /// Cases that were looked for, for who asked for one that there is not.
+    asked: RefCell<BTreeSet<String>>,
 }
 
 impl Report<'_> {
     /// Whether `case` was asked for.
     pub fn wants(&self, case: &str) -> bool {
+        self.asked.borrow_mut().insert(case.to_string());
         self.options.only.as_deref().is_none_or(|only| {
             case.strip_prefix(only)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
