@@ -14,7 +14,6 @@
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 
-use netstack::wire::datagram::HEADER_LEN;
 use netstack::{broadcast, exchange, overlay};
 
 /// Where things stand in a frame: Ethernet II, an IPv4 header without options, UDP.
@@ -30,6 +29,8 @@ const UDP: usize = IP + 20;
 const UDP_TARGET: usize = UDP + 2;
 const UDP_LENGTH: usize = UDP + 4;
 const PAYLOAD: usize = UDP + 8;
+/// Bytes of the shortest datagram of peers: an envelope of ranks.
+const SHORTEST: usize = exchange::wire::OVERHEAD;
 
 const IPV4: [u8; 2] = [8, 0];
 /// Version 4, five words of header.
@@ -52,7 +53,7 @@ pub struct PeerDatagram<'a> {
 impl<'a> PeerDatagram<'a> {
     /// The datagram in a received frame; `None` when it is not one for peers, or not for `own`.
     pub fn find(frame: &'a [u8], own: Ipv4Addr) -> Option<Self> {
-        if frame.len() < PAYLOAD + HEADER_LEN
+        if frame.len() < PAYLOAD + SHORTEST
             || frame[IP] != PLAIN_HEADER
             || frame[IP_PROTOCOL] != PROTOCOL_UDP
             || frame[ETHERTYPE..IP] != IPV4
@@ -64,7 +65,7 @@ impl<'a> PeerDatagram<'a> {
             return None;
         }
         let end = IP + usize::from(word(frame, IP_LENGTH));
-        let whole = end <= frame.len() && end >= PAYLOAD + HEADER_LEN;
+        let whole = end <= frame.len() && end >= PAYLOAD + SHORTEST;
         if !whole || usize::from(word(frame, UDP_LENGTH)) != end - UDP {
             return None;
         }

@@ -3,12 +3,14 @@
 //! Invariant: besides not panicking, no rank writes outside of the memory of its operations.
 
 use netstack::MAX_DATAGRAM;
+use netstack::exchange::envelope::{self, Head};
+use netstack::exchange::wire::OVERHEAD;
 use netstack::exchange::{
-    BufferId, Config, Endpoint, Gone, Layout, MAX_OPS, Memory, Op, PACKET, Scheme, Side,
+    BufferId, Config, Endpoint, Gone, Layout, MAX_OPS, Memory, Op, Scheme, Side,
 };
-use netstack::ids::{BootEpoch, JobId, NodeId, Rank};
+use netstack::ids::{JobId, Rank};
 use netstack::time::{Instant, Micros};
-use netstack::wire::datagram::{self, HEADER_LEN, Header, Kind, SHORT_TAG_LEN};
+use netstack::wire::datagram::Kind;
 use netstack::wire::key::Key;
 
 const KEY: Key = Key(*b"a secret to fuzz");
@@ -134,7 +136,7 @@ impl Job {
 
 /// Records as in the other targets: mode 0 delivers bytes as they are, mode 1 as the payload of a datagram under the job's key,
 /// mode 2 lets time pass, mode 3 lets the ranks speak, mode 4 has them post more. The first byte chooses the scheme, the upper
-/// bits of a record's mode sender and receiver; the first 8 bytes of a sealed payload are its sequence number.
+/// bits of a record's mode sender and receiver; the first byte of a sealed payload holds its flags.
 pub fn attack_exchange(input: &[u8]) {
     let Some((&first, mut rest)) = input.split_first() else {
         return;
@@ -157,22 +159,20 @@ pub fn attack_exchange(input: &[u8]) {
         match mode % 8 {
             0 => job.deliver(to, bytes),
             1 => {
-                let Some((seq, payload)) = bytes.split_first_chunk::<8>() else {
+                let Some((flags, payload)) = bytes.split_first() else {
                     continue;
                 };
                 let Ok(kind) = Kind::from_wire(80 + kind % 3) else {
                     continue;
                 };
-                let header = Header {
-                    kind,
-                    node: NodeId(from),
-                    epoch: BootEpoch(JOB.0),
-                    seq: u64::from_le_bytes(*seq),
+                let head = Head {
+                    is_message: flags & 1 != 0,
+                    is_last: flags & 2 != 0,
+                    ..Head::of(kind, Rank(from))
                 };
-                let most = (MAX_DATAGRAM - HEADER_LEN - SHORT_TAG_LEN).min(PACKET + 4);
-                let payload = &payload[..payload.len().min(most)];
-                let mut out = [0; MAX_DATAGRAM];
-                let length = datagram::emit_short(header, &key, &mut out, |room| {
+                let payload = &payload[..payload.len().min(MAX_DATAGRAM - OVERHEAD)];
+                let (me, mut out) = (Rank(to as u32), [0; MAX_DATAGRAM]);
+                let length = envelope::seal(&key, JOB, head, me, &mut out, |room| {
                     room[..payload.len()].copy_from_slice(payload);
                     Some(payload.len())
                 });

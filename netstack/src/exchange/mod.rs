@@ -7,7 +7,7 @@
 //!
 //! - [`Endpoint`]: one rank of one job; takes operations, datagrams and the time, gives datagrams and events.
 //! - [`order`]: the rounds; [`published`]: the published schedule (active, passive and target queues).
-//! - [`message`], [`wire`]: what ranks say to one another, as values and as bytes.
+//! - [`message`], [`wire`], [`envelope`]: what ranks say to one another, as values and as bytes.
 //! - `alltoall`, `letters`, `barrier`: the operations. `inbound`, `grants`: both ends of a block.
 //! - `own`: what a rank sends to itself. `numbers`: which operations have begun, and which failed.
 //! - `credit`: how much may be under way. `liveness`: who is gone.
@@ -26,6 +26,7 @@ mod alltoall;
 mod barrier;
 mod credit;
 mod endpoint;
+pub mod envelope;
 mod grants;
 mod inbound;
 mod incoming;
@@ -49,7 +50,7 @@ pub use scheme::Scheme;
 pub use wire::{answer_gone, is_exchange};
 
 /// Bytes of a full packet of a block: a multiple of 8, so that no element of an array is cut.
-pub const PACKET: usize = 1432;
+pub const PACKET: usize = 1448;
 /// Most bytes of a message that rides in the datagram that announces it. It is copied when it is posted.
 pub const SHORT: usize = 1384;
 /// Most ranks of a job.

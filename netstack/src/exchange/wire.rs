@@ -1,10 +1,8 @@
-//! Datagrams between ranks: kinds 80 to 82.
+//! Datagrams between ranks: kinds 80 to 82, each in an [`super::envelope`].
 //!
-//! All have the envelope of [`crate::wire::datagram`] with a short tag; its node number is the sender's rank, its epoch
-//! the job, and the key is derived from the peer key, the job and the number of the member list, so that what belongs to another
-//! job or another list does not open. The sequence number of a data packet is packet (24 bits), number of the block
-//! (24 bits) and context (16 bits); else it is the receiver's rank. All ranks have the key: so the receiver's rank is in every
-//! datagram, and what is sent on to another is not taken by that one.
+//! A data packet begins with the numbers of packet (24 bits), context (16 bits) and block (24 bits). All ranks have the key of
+//! the job, which is derived from the peer key, the job and the number of the member list: the tag covers the receiver's rank, so that what is sent on to another
+//! is not taken by that one.
 //!
 //! Neighbours: [`super::message`] has what comes out; `docs/protocol.md` has every byte.
 //!
@@ -12,55 +10,41 @@
 
 use alloc::vec::Vec;
 
+use super::envelope::{self, Head};
+pub use super::envelope::{is_exchange, may_be_of};
 use super::message::{BlockId, Body, Data, Item, MAX_ITEMS, NUMBER_MASK, Offer, Packet, Pull};
 use super::{MAX_BLOCK, MAX_RANKS, PACKET, SHORT};
-use crate::ids::{BootEpoch, JobId, NodeId, Rank};
+use crate::ids::{JobId, Rank};
 use crate::wire::Error;
-use crate::wire::datagram::{self, HEADER_LEN, Header, Kind, SHORT_TAG_LEN};
+use crate::wire::datagram::Kind;
 use crate::wire::field::{Reader, Writer};
 use crate::wire::join::flag;
 use crate::wire::key::Key;
 
-/// Bytes around every payload.
-const OVERHEAD: usize = HEADER_LEN + SHORT_TAG_LEN;
-/// Bytes of a data datagram beyond its packet: the envelope, channel, flags, receiver.
+/// Bytes around every body.
+pub const OVERHEAD: usize = envelope::HEAD + envelope::TAG;
+/// Bytes of a data datagram beyond its packet: the envelope, packet, context, block.
 pub const DATA_OVERHEAD: usize = OVERHEAD + DATA_HEAD;
-const DATA_HEAD: usize = 4;
+const DATA_HEAD: usize = 3 + 2 + 3;
 const OFFER_LEN: usize = 4 + 2 + 4 + 8;
 const BLOCK_LEN: usize = 1 + 2 + 4;
-/// Flag of a data packet: it is the last of its block.
-const LAST: u8 = 1;
-/// Flag of a data packet: bit 16 of its receiver's rank, of which the other bits have a field.
-const RECEIVER_HIGH: u8 = 2;
 /// Bytes of the longest item.
 const MAX_ITEM: usize = 1 + BLOCK_LEN + 2 + 4 + 8;
 
-const _: () = assert!(MAX_RANKS <= 1 << 17);
 const _: () = assert!(PACKET + DATA_OVERHEAD == crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + 1 + MAX_ITEMS * MAX_ITEM <= crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + OFFER_LEN + SHORT <= crate::MAX_DATAGRAM);
 
-/// The datagram is for an [`super::Endpoint`]. Anything else is for others that share its socket.
-pub fn is_exchange(datagram: &[u8]) -> bool {
-    matches!(datagram, [a, b, _, kind, ..] if [*a, *b] == datagram::MAGIC && (80..96).contains(kind))
-}
-
-/// The job that a datagram says it belongs to; not authenticated.
-pub fn job_of(datagram: &[u8]) -> Option<JobId> {
-    let (_, job, _) = datagram::Packet::foreign_sender(datagram)?;
-    is_exchange(datagram).then_some(JobId(job.0))
-}
-
 /// For a job that has ended on this node: the answer to a datagram of one of its other ranks, which tells it that this one
-/// is gone, and first whom it had lost before. `peer_key` is the key that endpoints are given.
+/// is gone, and first whom it had lost before; None when the datagram is of another job. `peer_key` is the key that endpoints
+/// are given.
 pub fn answer_gone(
     peer_key: &Key,
-    epoch: u16,
+    (job, epoch): (JobId, u16),
     (me, lost): (Rank, Option<Rank>),
     datagram: &[u8],
     out: &mut [u8],
 ) -> Option<(Rank, usize)> {
-    let job = job_of(datagram)?;
     let key = peer_key.exchange_key(job, epoch);
     let (packet, _) = parse(&key, job, me, datagram).ok()?;
     let answers = match &packet.body {
@@ -86,28 +70,24 @@ pub fn emit(key: &Key, job: JobId, to: Rank, packet: &Packet, out: &mut [u8]) ->
         Body::Control(_) => Kind::ExchangeControl,
         Body::Short { .. } => Kind::ExchangeMessage,
     };
-    datagram::emit_short(
-        header(kind, job, packet.from, to.0.into()),
-        key,
-        out,
-        |room| {
-            let mut writer = Writer::new(room);
-            match &packet.body {
-                Body::Data(_) => return None,
-                Body::Control(items) => {
-                    assert!(items.len() <= MAX_ITEMS, "more items than fit");
-                    writer.u8(items.len() as u8);
-                    items.iter().for_each(|item| emit_item(item, &mut writer));
-                }
-                Body::Short { offer, payload } => {
-                    assert!(payload.len() <= SHORT, "a short message is too long");
-                    emit_offer(offer, &mut writer);
-                    writer.bytes(payload);
-                }
+    let head = Head::of(kind, packet.from);
+    envelope::seal(key, job, head, to, out, |room| {
+        let mut writer = Writer::new(room);
+        match &packet.body {
+            Body::Data(_) => return None,
+            Body::Control(items) => {
+                assert!(items.len() <= MAX_ITEMS, "more items than fit");
+                writer.u8(items.len() as u8);
+                items.iter().for_each(|item| emit_item(item, &mut writer));
             }
-            Some(writer.written())
-        },
-    )
+            Body::Short { offer, payload } => {
+                assert!(payload.len() <= SHORT, "a short message is too long");
+                emit_offer(offer, &mut writer);
+                writer.bytes(payload);
+            }
+        }
+        Some(writer.written())
+    })
 }
 
 /// Writes the datagram of the first packet of `data` from a rank to a rank, whose bytes `fill` puts in their place; None when it had none
@@ -127,34 +107,23 @@ pub fn emit_data(
     } else {
         PACKET
     };
-    let (channel, context, block) = match data.block {
-        BlockId::Exchange(context, number) => (0, context, number),
-        BlockId::Message(number) => (1, 0, number),
+    let (is_message, context, block) = match data.block {
+        BlockId::Exchange(context, number) => (false, context, number),
+        BlockId::Message(number) => (true, 0, number),
     };
-    let seq = u64::from(number & NUMBER_MASK) << 40
-        | u64::from(block & NUMBER_MASK) << 16
-        | u64::from(context);
-    datagram::emit_short(
-        header(Kind::ExchangeData, job, from, seq),
-        key,
-        out,
-        |room| {
-            let mut writer = Writer::new(room);
-            let last = if is_only && data.is_last { LAST } else { 0 };
-            let high = if to.0 >> 16 != 0 { RECEIVER_HIGH } else { 0 };
-            writer.u8(channel).u8(last | high).u16(to.0 as u16);
-            fill(&mut room[DATA_HEAD..DATA_HEAD + length]).then_some(DATA_HEAD + length)
-        },
-    )
-}
-
-fn header(kind: Kind, job: JobId, from: Rank, seq: u64) -> Header {
-    Header {
-        kind,
-        node: NodeId(from.0),
-        epoch: BootEpoch(job.0),
-        seq,
-    }
+    let head = Head {
+        is_message,
+        is_last: is_only && data.is_last,
+        ..Head::of(Kind::ExchangeData, from)
+    };
+    let seq = u64::from(number & NUMBER_MASK)
+        | u64::from(context) << 24
+        | u64::from(block & NUMBER_MASK) << 40;
+    envelope::seal(key, job, head, to, out, |room| {
+        let (numbers, packet) = room.split_at_mut(DATA_HEAD);
+        numbers.copy_from_slice(&seq.to_le_bytes());
+        fill(&mut packet[..length]).then_some(DATA_HEAD + length)
+    })
 }
 
 /// Reads a datagram of a job that is for this rank, and for data the packet's bytes.
@@ -164,18 +133,16 @@ pub fn parse<'a>(
     me: Rank,
     bytes: &'a [u8],
 ) -> Result<(Packet, Option<&'a [u8]>), Error> {
-    let (header, payload) = datagram::open_short(key, bytes)?;
-    if header.epoch.0 != job.0 || header.node.0 >= MAX_RANKS {
+    let (head, body) = envelope::open(key, job, me, bytes)?;
+    let from = head.from;
+    let mut reader = Reader::new(body);
+    let is_data = head.kind == Kind::ExchangeData;
+    if !is_data && (head.is_message || head.is_last) {
         return Err(Error::BadValue);
     }
-    let from = Rank(header.node.0);
-    let mut reader = Reader::new(payload);
-    if header.kind != Kind::ExchangeData && header.seq != u64::from(me.0) {
-        return Err(Error::BadValue);
-    }
-    let body = match header.kind {
+    let body = match head.kind {
         Kind::ExchangeData => {
-            let (data, bytes) = parse_data(header.seq, me, &mut reader)?;
+            let (data, bytes) = parse_data(head, &mut reader)?;
             let body = Body::Data(data);
             return Ok((Packet { from, body }, Some(bytes)));
         }
@@ -207,27 +174,25 @@ pub fn parse<'a>(
     Ok((Packet { from, body }, None))
 }
 
-fn parse_data<'a>(seq: u64, me: Rank, reader: &mut Reader<'a>) -> Result<(Data, &'a [u8]), Error> {
-    let (channel, flags, low) = (reader.u8()?, reader.u8()?, reader.u16()?);
-    let is_last = flags & LAST != 0;
-    let to = u32::from(flags & RECEIVER_HIGH) << 15 | u32::from(low);
-    let (context, number) = (seq as u16, (seq >> 16) as u32 & NUMBER_MASK);
-    let block = match (channel, context) {
-        (0, _) => BlockId::Exchange(context, number),
-        (1, 0) => BlockId::Message(number),
-        _ => return Err(Error::BadValue),
+fn parse_data<'a>(head: Head, reader: &mut Reader<'a>) -> Result<(Data, &'a [u8]), Error> {
+    let seq = reader.u64()?;
+    let (first, number) = (seq as u32 & NUMBER_MASK, (seq >> 40) as u32);
+    let block = match (head.is_message, (seq >> 24) as u16) {
+        (false, context) => BlockId::Exchange(context, number),
+        (true, 0) => BlockId::Message(number),
+        (true, _) => return Err(Error::BadValue),
     };
     let bytes = reader.rest();
-    let possible = (1..=PACKET).contains(&bytes.len()) && (is_last || bytes.len() == PACKET);
-    if !possible || flags & !(LAST | RECEIVER_HIGH) != 0 || to != me.0 {
+    let possible = (1..=PACKET).contains(&bytes.len()) && (head.is_last || bytes.len() == PACKET);
+    if !possible {
         return Err(Error::BadValue);
     }
     let data = Data {
         block,
-        first: (seq >> 40) as u32,
+        first,
         packets: 1,
         tail: bytes.len() as u16,
-        is_last,
+        is_last: head.is_last,
     };
     Ok((data, bytes))
 }
@@ -589,8 +554,10 @@ mod tests {
             let length = emit(&KEY, JOB, to, &packet, &mut out).unwrap();
             prop_assert_eq!(length, packet.wire_bytes());
             prop_assert_eq!(parse(&KEY, JOB, to, &out[..length]), Ok((packet, None)));
-            // It is for nobody else.
-            prop_assert_eq!(parse(&KEY, JOB, Rank(to.0 ^ 1), &out[..length]), Err(Error::BadValue));
+            // It is for nobody else, and of no other job.
+            prop_assert_eq!(parse(&KEY, JOB, Rank(to.0 ^ 1), &out[..length]), Err(Error::BadTag));
+            prop_assert!(may_be_of(JOB, &out) && !may_be_of(JobId(JOB.0 + 1), &out));
+            prop_assert_eq!(parse(&KEY, JobId(JOB.0 + 1), to, &out[..length]), Err(Error::BadTag));
             // Another list of members has another key.
             let other = KEY.exchange_key(JOB, 1);
             prop_assert_eq!(parse(&other, JOB, to, &out[..length]), Err(Error::BadTag));
@@ -609,7 +576,7 @@ mod tests {
             prop_assert_eq!(length, bytes + DATA_OVERHEAD);
             for other in [1, 1 << 16] {
                 let other = Rank(to.0 ^ other);
-                prop_assert_eq!(parse(&KEY, JOB, other, &out[..length]), Err(Error::BadValue));
+                prop_assert_eq!(parse(&KEY, JOB, other, &out[..length]), Err(Error::BadTag));
             }
             let (packet, payload) = parse(&KEY, JOB, to, &out[..length]).unwrap();
             prop_assert_eq!(packet, Packet { from: Rank(5), body: Body::Data(data) });
@@ -619,12 +586,12 @@ mod tests {
         }
 
         #[test]
-        fn nothing_that_arrives_panics(kind in 80u8..=82, to in 0u32..4, body in prop::collection::vec(any::<u8>(), 0..1400)) {
+        fn nothing_that_arrives_panics(kind in 80u8..=82, to in 0u32..4, is_message: bool, is_last: bool, body in prop::collection::vec(any::<u8>(), 0..1400)) {
             // Sealed rightly, so that the body is looked at.
             let mut out = [0; crate::MAX_DATAGRAM];
             let kind = Kind::from_wire(kind).unwrap();
-            let header = header(kind, JOB, Rank(1), to.into());
-            let length = datagram::emit_short(header, &KEY, &mut out, |room| {
+            let head = Head { is_message, is_last, ..Head::of(kind, Rank(1)) };
+            let length = envelope::seal(&KEY, JOB, head, Rank(to), &mut out, |room| {
                 room[..body.len()].copy_from_slice(&body);
                 Some(body.len())
             });
@@ -644,7 +611,7 @@ mod tests {
         let length = emit(&key, JOB, Rank(6), &ping, &mut out).unwrap();
         let (to, answered) = answer_gone(
             &peer_key,
-            epoch,
+            (JOB, epoch),
             (Rank(6), Some(Rank(3))),
             &out[..length],
             &mut answer,
@@ -658,7 +625,7 @@ mod tests {
         assert_eq!(
             answer_gone(
                 &peer_key,
-                epoch,
+                (JOB, epoch),
                 (Rank(2), None),
                 &answer[..answered],
                 &mut out

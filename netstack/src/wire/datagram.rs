@@ -1,4 +1,5 @@
-//! The envelope of every datagram: a header of 28 bytes, the payload, a tag of 16 bytes.
+//! The envelope of every datagram but those between ranks ([`crate::exchange::envelope`]): a header of 28 bytes, the payload, a
+//! tag of 16 bytes.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -9,7 +10,7 @@
 //! | 8 | 8 | boot epoch of the node |
 //! | 16 | 8 | sequence number, strictly increasing per direction |
 //! | 24 | 2 | length of the payload |
-//! | 26 | 2 | flags: bit 0 = unsealed (the tag is zero), bit 1 = bulk (there is no tag), bit 2 = short tag (8 bytes) |
+//! | 26 | 2 | flags: bit 0 = unsealed (the tag is zero), bit 1 = bulk (there is no tag) |
 //! | 28 | n | payload |
 //! | 28+n | 16 | SipHash-2-4-128 of everything before it |
 //!
@@ -37,11 +38,6 @@ pub const FLAG_UNSEALED: u16 = 1;
 
 /// Flag: the datagram ends with its payload, which is checked in some other way.
 pub const FLAG_BULK: u16 = 2;
-
-/// Flag: a tag of [`SHORT_TAG_LEN`] bytes follows the payload.
-pub const FLAG_SHORT_TAG: u16 = 4;
-/// Bytes of a short tag: what is checked packet by packet at the rate of a link cannot carry 16.
-pub const SHORT_TAG_LEN: usize = 8;
 
 /// What a datagram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -325,46 +321,6 @@ pub fn parse_bulk(bytes: &[u8]) -> Result<Option<(Header, &[u8])>, Error> {
         payload if payload.len() == payload_length => Ok(Some((header, payload))),
         _ => Err(Error::Truncated),
     }
-}
-
-/// A datagram with a short tag: its header and payload, if the tag was made with `key`.
-pub fn open_short<'a>(key: &Key, bytes: &'a [u8]) -> Result<(Header, &'a [u8]), Error> {
-    if bytes.len() < HEADER_LEN + SHORT_TAG_LEN || bytes.len() > MAX_DATAGRAM {
-        return Err(Error::Truncated);
-    }
-    let (header, payload_length, flags) = parse_header(bytes)?;
-    if flags != FLAG_SHORT_TAG {
-        return Err(Error::BadValue);
-    }
-    let (sealed, tag) = bytes.split_at(bytes.len() - SHORT_TAG_LEN);
-    if sealed.len() != HEADER_LEN + payload_length {
-        return Err(Error::Truncated);
-    }
-    let expected = u64::from_le_bytes(key.short_mac(sealed));
-    let found = tag.iter().rev();
-    let found = found.fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
-    if core::hint::black_box(expected ^ found) != 0 {
-        return Err(Error::BadTag);
-    }
-    Ok((header, &sealed[HEADER_LEN..]))
-}
-
-/// Writes a datagram with a short tag; `payload` gives the length of what it put in its place. None
-/// when it could not. Invariant: it fits `out`, which has [`MAX_DATAGRAM`] bytes.
-pub fn emit_short(
-    header: Header,
-    key: &Key,
-    out: &mut [u8],
-    payload: impl FnOnce(&mut [u8]) -> Option<usize>,
-) -> Option<usize> {
-    let out = &mut out[..MAX_DATAGRAM];
-    let room = HEADER_LEN..MAX_DATAGRAM - SHORT_TAG_LEN;
-    let length = payload(&mut out[room])?;
-    emit_header(header, length, FLAG_SHORT_TAG, &mut out[..HEADER_LEN]);
-    let sealed = HEADER_LEN + length;
-    let tag = key.short_mac(&out[..sealed]);
-    out[sealed..sealed + SHORT_TAG_LEN].copy_from_slice(&tag);
-    Some(sealed + SHORT_TAG_LEN)
 }
 
 /// Writes a bulk datagram with a payload of `length` bytes, which `fill` writes in its place; None

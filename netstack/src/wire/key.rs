@@ -65,10 +65,12 @@ impl Key {
         hasher.finish128().as_bytes()
     }
 
-    /// SipHash-2-4 with its ordinary output of 64 bits, for tags of single packets of bulk data.
-    pub fn short_mac(&self, bytes: &[u8]) -> [u8; 8] {
+    /// SipHash-2-4 of `parts`, one after the other, with its ordinary output of 64 bits: for tags of single packets of bulk data.
+    pub fn short_mac(&self, parts: &[&[u8]]) -> [u8; 8] {
         let mut hasher = siphasher::sip::SipHasher24::new_with_key(&self.0);
-        hasher.write(bytes);
+        for part in parts {
+            hasher.write(part);
+        }
         hasher.finish().to_le_bytes()
     }
 

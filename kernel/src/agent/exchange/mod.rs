@@ -291,27 +291,37 @@ impl Exchange {
 
     /// Takes a datagram of a rank.
     pub fn handle_datagram(&mut self, now: Instant, arrived: &PeerDatagram<'_>) {
-        let Some(id) = wire::job_of(arrived.bytes) else {
-            return;
-        };
-        if self.job.is_some_and(|job| job.id == id) {
+        let is_current = |job: &Job| wire::may_be_of(job.id, arrived.bytes);
+        if self.job.as_ref().is_some_and(is_current) {
             let mut memory = ProgramMemory(self.view);
-            if let Some(endpoint) = self.endpoint(now) {
-                endpoint.handle_datagram(now, arrived.bytes, &mut memory);
-            }
+            let endpoint = self.endpoint(now);
+            let is_taken =
+                endpoint.is_some_and(|end| end.handle_datagram(now, arrived.bytes, &mut memory));
             self.take_events();
-        } else if let Some(&(_, ranks, key)) = self.ended.iter().find(|ended| ended.0 == id) {
-            self.answer(arrived, ranks, &key);
+            if is_taken {
+                return;
+            }
+        }
+        for at in 0..self.ended.len() {
+            let (job, ranks, key) = self.ended[at];
+            if wire::may_be_of(job, arrived.bytes) {
+                self.answer(arrived, (job, ranks), &key);
+            }
         }
     }
 
     /// Tells a rank of a job that has ended here that it need not wait.
-    fn answer(&mut self, arrived: &PeerDatagram<'_>, ranks: (Rank, Option<Rank>), key: &Key) {
+    fn answer(
+        &mut self,
+        arrived: &PeerDatagram<'_>,
+        (job, ranks): (JobId, (Rank, Option<Rank>)),
+        key: &Key,
+    ) {
         if self.answers.len() >= ANSWERS_MAX {
             return;
         }
         let mut datagram = vec![0; MAX_DATAGRAM];
-        if let Some((_, length)) = answer_gone(key, 0, ranks, arrived.bytes, &mut datagram) {
+        if let Some((_, length)) = answer_gone(key, (job, 0), ranks, arrived.bytes, &mut datagram) {
             datagram.truncate(length);
             let route = Route {
                 address: arrived.from,

@@ -4,7 +4,7 @@
 //!
 //! Invariant: a seed means the same run until this file changes.
 
-use netstack::exchange::Scheme;
+use netstack::exchange::{PACKET, Scheme};
 use netstack::rng::Rng;
 
 use super::setup::{Setup, Sizes};
@@ -40,7 +40,7 @@ pub fn setup(seed: u64) -> Setup {
     };
     let bytes = match rng.below(4) {
         0 => rng.below(6_000),
-        1 => 1432 << rng.below(6),
+        1 => (PACKET as u64) << rng.below(6),
         _ => rng.below(2 * BYTES_MOST / u64::from(ranks)),
     };
     let mut setup = Setup::new(seed, ranks, bytes, scheme);

@@ -359,7 +359,7 @@ impl World {
             Load::Datagram(bytes) => {
                 station
                     .endpoint
-                    .handle_datagram(now, bytes, &mut station.memory)
+                    .handle_datagram(now, bytes, &mut station.memory);
             }
             Load::Packet(packet) => {
                 if let Body::Data(data) = &mut packet.body {

@@ -15,11 +15,22 @@ use crate::ids::Rank;
 use crate::time::Instant;
 
 impl Endpoint {
-    /// Takes a datagram. Bad ones are counted.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8], memory: &mut dyn Memory) {
+    /// Takes a datagram. False: it is not one of this job for this rank, or makes no sense; that is counted.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        datagram: &[u8],
+        memory: &mut dyn Memory,
+    ) -> bool {
         match wire::parse(&self.key, self.config.job, self.config.me, datagram) {
-            Ok((packet, bytes)) => self.handle_packet(now, packet, bytes, memory),
-            Err(_) => self.counters.bad += 1,
+            Ok((packet, bytes)) => {
+                self.handle_packet(now, packet, bytes, memory);
+                true
+            }
+            Err(_) => {
+                self.counters.bad += 1;
+                false
+            }
         }
     }
 
