@@ -186,7 +186,9 @@ impl Credit {
             // What was idle tells nothing of the rate.
             self.counted = (now, 0);
         }
-        let is_old = |(at, ..): (Instant, Rank, u32)| now.saturating_since(at) > MAX_RTT;
+        // It or its answer was lost.
+        let longest = self.wait().min(MAX_RTT);
+        let is_old = |(at, ..): (Instant, Rank, u32)| now.saturating_since(at) > longest;
         if self.used == 0 || self.probe.is_none_or(is_old) {
             self.probe = Some((now, from, packet));
         }

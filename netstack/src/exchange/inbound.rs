@@ -14,7 +14,7 @@
 
 use super::credit::Waits;
 use super::message::Pull;
-use crate::time::Instant;
+use crate::time::{Instant, Micros};
 
 /// Packets that are known one by one.
 const SPAN: u32 = 128;
@@ -220,13 +220,23 @@ impl Inbound {
             return None;
         }
         self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
+        Some(self.question(now))
+    }
+
+    /// The sender says that it waits. It is asked whether it has sent all, where it could have done so.
+    pub(super) fn prompted(&mut self, now: Instant, round_trip: Micros) -> Option<Pull> {
+        let is_owed = self.asked != 0 && now >= self.at + round_trip;
+        is_owed.then(|| self.question(now))
+    }
+
+    fn question(&mut self, now: Instant) -> Pull {
         self.at = now;
-        Some(Pull {
+        Pull {
             serial: self.next_serial(),
             first: self.base,
             packets: 0,
             tell: true,
-        })
+        }
     }
 
     fn slide(&mut self) {
@@ -261,7 +271,6 @@ fn ones(count: u32) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Micros;
     use proptest::prelude::*;
 
     const NOW: Instant = Instant::ZERO;

@@ -32,7 +32,12 @@ impl Exchange {
             let block = self.block();
             return io.outbox.push(from, Item::Got { block });
         }
-        if self.inbound.contains_key(&round) {
+        if let Some(inbound) = self.inbound.get_mut(&round) {
+            // Its sender waits, and knows of nothing that it owes. If something was asked for a while ago, the pull was lost.
+            if let Some(pull) = inbound.prompted(io.now, io.credit.round_trip()) {
+                let block = self.block();
+                io.outbox.push(from, Item::Pull { block, pull });
+            }
             return;
         }
         self.ask_doublings = 0;
