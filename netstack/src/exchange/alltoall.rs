@@ -66,6 +66,17 @@ pub(super) struct Io<'a> {
     pub rng: &'a mut Rng,
 }
 
+impl Io<'_> {
+    /// Asks a sender for packets. Where packets are lost, a pull that no later one would show to be lost is said twice.
+    fn say_pull(&mut self, from: Rank, block: BlockId, pull: Pull) {
+        let item = Item::Pull { block, pull };
+        self.outbox.push(from, item);
+        if pull.tell && self.counters.asked_again > 0 {
+            self.outbox.push(from, item);
+        }
+    }
+}
+
 /// A receiver that was told, or whose block is on its way.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -81,6 +92,8 @@ struct Slot {
     pushed: u64,
     /// All that its receiver asked for was sent, the end of the block with it.
     sent: bool,
+    /// Number of the last pull.
+    serial: u16,
 }
 
 /// See the module.
@@ -426,6 +439,7 @@ impl Exchange {
             packets: packets(self.sends(round)),
             pushed,
             sent: false,
+            serial: 0,
         };
         self.told_packets += slot.packets;
         self.pushed_bytes += pushed;
@@ -458,6 +472,11 @@ impl Exchange {
         if bytes == 0 {
             return self.refuse(from, false, io);
         }
+        let heard = self.slots.get(&round).map_or(0, |slot| slot.serial);
+        if heard != 0 && heard.wrapping_sub(pull.serial) < 1 << 15 {
+            // The second copy of one on which much depends.
+            return;
+        }
         let mut due = io.now + self.patience(io.credit);
         if let Some(serial) = io.grants.pull(self.key(round), bytes, pull) {
             let block = self.block();
@@ -465,10 +484,12 @@ impl Exchange {
             due = io.now + io.credit.answer();
         }
         self.parked.remove(&round);
-        match self.slots.get_mut(&round) {
-            Some(slot) => (slot.due, slot.reminded, slot.sent) = (due, 0, false),
-            None if !self.sent.contains(round) => self.put_slot(round, due, 0),
-            None => {}
+        if !self.slots.contains_key(&round) && !self.sent.contains(round) {
+            self.put_slot(round, due, 0);
+        }
+        if let Some(slot) = self.slots.get_mut(&round) {
+            (slot.due, slot.reminded, slot.sent) = (due, 0, false);
+            slot.serial = pull.serial;
         }
     }
 
@@ -577,8 +598,7 @@ impl Exchange {
             if inbound.deadline(waits).is_some_and(|at| at <= io.now) {
                 let before = inbound.outstanding();
                 if let Some(pull) = inbound.time_out(io.now, waits) {
-                    let from = self.order.source(self.me, *round);
-                    io.outbox.push(from, Item::Pull { block, pull });
+                    io.say_pull(self.order.source(self.me, *round), block, pull);
                 }
                 io.credit.change(before, inbound.outstanding());
             }

@@ -37,7 +37,7 @@ const LEAST_PACED: u64 = 16;
 /// The link is idle for so many packets, and two round trips, until others than the sender that is waited for are asked.
 const QUIET_PACKETS: u64 = 4;
 /// Packets of a pull, where the window has room for them.
-const CHUNK: u32 = 12;
+const CHUNK: u32 = 16;
 /// Shortest round trip that counts.
 const LEAST_RTT: Micros = Micros(20);
 /// The round trip that is assumed at first: the time that so many packets take.
@@ -270,11 +270,6 @@ impl Credit {
         self.bound.saturating_sub(self.used)
     }
 
-    /// Packets that may still be asked for, of all senders together.
-    pub(super) fn left(&self) -> u32 {
-        self.total.saturating_sub(self.used)
-    }
-
     /// Most packets under way from one sender.
     pub(super) fn each(&self) -> u32 {
         self.each
@@ -350,7 +345,7 @@ mod tests {
     fn windows_fit_the_link_and_the_port() {
         // 10 Gbit/s and 20 us: 16 packets.
         let credit = Credit::new(1_250_000_000, 0);
-        assert_eq!((credit.total, credit.each, credit.chunk), (110, 82, 12));
+        assert_eq!((credit.total, credit.each, credit.chunk), (110, 82, 16));
         assert_eq!((credit.bound, credit.opening), (165, 20));
         // 5 Mbit/s behind a queue of 32 KB: all of it, for one sender.
         let slow = Credit::new(625_000, 32_000);

@@ -353,6 +353,21 @@ mod tests {
     }
 
     #[test]
+    fn a_sender_that_waits_is_asked_what_became_of_the_pull() {
+        let mut inbound = Inbound::new(4, 0, NOW);
+        let round_trip = Micros(20);
+        assert_eq!(inbound.prompted(NOW + Micros(99), round_trip), None);
+        let (pull, _) = inbound.ask(NOW, 4).unwrap();
+        // It may just have passed the pull.
+        assert_eq!(inbound.prompted(NOW + Micros(19), round_trip), None);
+        let question = inbound.prompted(NOW + Micros(20), round_trip).unwrap();
+        assert_eq!((question.packets, question.tell), (0, true));
+        assert!(question.serial > pull.serial);
+        inbound.served(NOW + Micros(40), question.serial);
+        assert_eq!(inbound.ask(NOW, 4).unwrap().0.packets, 0b1111);
+    }
+
+    #[test]
     fn a_block_that_is_pushed_needs_no_pull() {
         let mut inbound = Inbound::new(300, 300, NOW);
         assert_eq!(inbound.wants(), 0);

@@ -537,12 +537,15 @@ impl Incoming {
         answer(sender, number, true, io);
     }
 
-    /// Asks for packets, as far as the credit goes.
+    /// Asks for packets, as far as the credit goes. What exchanges have asked for of later rounds takes nothing from messages.
     pub(super) fn pull(&mut self, io: &mut Io<'_>) {
         let transfers = self.from.values().flat_map(|from| from.transfers.values());
-        let mut active = transfers
-            .filter(|transfer| transfer.inbound.outstanding() > 0)
-            .count();
+        let outstanding = transfers.map(|transfer| transfer.inbound.outstanding());
+        let (mut active, mut used) = (0, 0);
+        for packets in outstanding.filter(|packets| *packets > 0) {
+            active += 1;
+            used += packets;
+        }
         for (sender, from) in &mut self.from {
             for (number, transfer) in &mut from.transfers {
                 let inbound = &mut transfer.inbound;
@@ -553,7 +556,8 @@ impl Incoming {
                 let wants = inbound.wants();
                 let most = wants
                     .min(io.credit.each().saturating_sub(before))
-                    .min(io.credit.left());
+                    .min(io.credit.total().saturating_sub(used))
+                    .min(io.credit.room());
                 let is_worth = most >= io.credit.chunk() || most == wants || inbound.has_lost();
                 if most == 0 || !is_worth {
                     continue;
@@ -565,6 +569,7 @@ impl Incoming {
                 io.counters.asked_again += u64::from(again);
                 io.credit.asked(io.now, *sender, pull.first);
                 io.credit.change(before, inbound.outstanding());
+                used += inbound.outstanding() - before;
                 let block = BlockId::Message(*number);
                 io.outbox.push(*sender, Item::Pull { block, pull });
             }

@@ -659,3 +659,38 @@ fn what_cannot_be_is_refused() {
     }
     assert_eq!(post(receive(1, 0, 0, 1)), Err(PostError::Full));
 }
+
+#[test]
+fn a_pull_that_is_said_twice_is_served_once() {
+    let mut net = Net::new(2, Scheme::Default, 0, 1);
+    let op = exchange(&mut net, |_, _| 64_000).remove(0);
+    net.post(0, op);
+    let now = Instant::from_micros(10_000);
+    let (endpoint, memory) = (&mut net.ranks[0], &mut net.memory[0]);
+    let mut sent = |serial, packets| {
+        let pull = message::Pull {
+            serial,
+            first: 0,
+            packets,
+            tell: true,
+        };
+        let block = message::BlockId::Exchange(0, 0);
+        let body = Body::Control(vec![message::Item::Pull { block, pull }]);
+        let from = Rank(1);
+        endpoint.handle_packet(now, Packet { from, body }, None, memory);
+        let all = core::iter::from_fn(|| endpoint.poll_packet(now, 64, memory));
+        let data = all.filter_map(|(_, packet)| match packet.body {
+            Body::Data(data) => Some(data.packets.count_ones()),
+            _ => None,
+        });
+        data.sum::<u32>()
+    };
+    // The first ones went unasked.
+    let unasked = sent(1, 0);
+    assert!(unasked > 0);
+    assert_eq!(
+        (sent(2, 0b1111), sent(2, 0b1111), sent(1, 0b1111)),
+        (4, 0, 0)
+    );
+    assert_eq!(sent(3, 0b1), 1);
+}

@@ -35,8 +35,7 @@ impl Exchange {
         if let Some(inbound) = self.inbound.get_mut(&round) {
             // Its sender waits, and knows of nothing that it owes. If something was asked for a while ago, the pull was lost.
             if let Some(pull) = inbound.prompted(io.now, io.credit.round_trip()) {
-                let block = self.block();
-                io.outbox.push(from, Item::Pull { block, pull });
+                io.say_pull(from, self.block(), pull);
             }
             return;
         }
@@ -199,7 +198,8 @@ impl Exchange {
             let begins = !self.inbound.contains_key(&round);
             if begins {
                 let count = packets(self.receives(round));
-                if left < io.credit.chunk() || !Self::has_room(active, count, io) {
+                let room = left.min(io.credit.room());
+                if room < io.credit.chunk() || !Self::has_room(active, count, io) {
                     return;
                 }
                 self.waiting.remove(&round);
@@ -262,7 +262,7 @@ impl Exchange {
         let from = self.order.source(self.me, round);
         io.credit.asked(io.now, from, pull.first);
         io.credit.change(before, inbound.outstanding());
-        io.outbox.push(from, Item::Pull { block, pull });
+        io.say_pull(from, block, pull);
         true
     }
 }
