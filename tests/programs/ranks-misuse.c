@@ -107,6 +107,14 @@ static void buffers(void)
     offsets[size - 1] = SIZE_MAX - 16;
     expect("exchange beyond everything", hearth_alltoallv(memory, counts, offsets, memory, counts, counts), HEARTH_EFAULT);
     expect("lists nowhere", hearth_alltoallv(memory, (size_t *)nothing, offsets, memory, counts, counts), HEARTH_EFAULT);
+    expect("an exchange without lists", hearth_alltoallv(memory, NULL, NULL, memory, NULL, NULL), HEARTH_EFAULT);
+    expect("an exchange with three lists", hearth_alltoallv(memory, counts, offsets, memory, counts, NULL), HEARTH_EFAULT);
+    expect("a sum of nothing", hearth_allreduce(NULL, 1, HEARTH_DOUBLE, HEARTH_SUM), HEARTH_EFAULT);
+    expect("a sum of the kernel's", hearth_reduce(kernel, 1, HEARTH_DOUBLE, HEARTH_SUM, 0), HEARTH_EFAULT);
+    expect("a sum of all memory", hearth_reduce((void *)8, SIZE_MAX / 4, HEARTH_DOUBLE, HEARTH_SUM, 0), HEARTH_EINVAL);
+    expect("a sum into constants", hearth_allreduce((void *)constant, 8, HEARTH_DOUBLE, HEARTH_SUM), HEARTH_EFAULT);
+    expect("a large sum of nothing", hearth_allreduce(NULL, 100000, HEARTH_DOUBLE, HEARTH_SUM), HEARTH_EFAULT);
+    expect("a broadcast of nothing", hearth_bcast(NULL, 1, 0), HEARTH_EFAULT);
     go_on("after bad buffers");
 }
 
@@ -189,6 +197,8 @@ static void lengths(void)
         expect("send", hearth_isend(big, bytes, next, 3, &request), 0);
         expect("a message too long", hearth_recv(small, sizeof small, previous, 3, &status), HEARTH_EMSGSIZE);
         expect("its length", (long)status.bytes, (long)bytes);
+        expect("whose it was", status.rank, previous);
+        expect("its tag", status.tag, 3);
         hearth_wait(&request, NULL);
     }
     go_on("after long messages");

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | 0 | 4 | length of the structure, 96 |
 //! | 4 | 2 | kind, see [`Kind`] |
-//! | 6 | 2 | flags: [`ANY_RANK`], [`ANY_TAG`] of a receive, else zero |
+//! | 6 | 2 | flags: [`ANY_RANK`], [`ANY_TAG`] of a receive, [`CHECK`] of a send or receive, else zero |
 //! | 8 | 4 | rank: to whom, or from whom |
 //! | 12 | 4 | context: only operations of one context meet |
 //! | 16 | 4 | tag |
@@ -50,6 +50,9 @@ pub const FOREVER: u64 = u64::MAX;
 pub const ANY_RANK: u16 = 1;
 /// Flag of a receive: with any tag; the field for the tag is zero.
 pub const ANY_TAG: u16 = 2;
+/// Flag of a send or receive: only brings its memory in, as posting it would, and begins nothing. The number of the request is
+/// then 0.
+pub const CHECK: u16 = 4;
 
 /// `hearth_wait`: take one request that has finished and return its place in the list plus 1, with one status.
 pub const WAIT_ANY: u64 = 1;
@@ -65,7 +68,7 @@ pub enum Kind {
     /// Receives the bytes of a send of the same context and tag from a rank.
     Receive = 2,
     /// Sends bytes to each other rank and receives bytes from each: all ranks post it, in the same order
-    /// within a context. The rank's own block is not moved.
+    /// within a context. The rank's own block is copied.
     AllToAll = 3,
     /// Finished when all ranks have posted it.
     Barrier = 4,
@@ -89,7 +92,7 @@ impl Kind {
 pub struct Operation {
     /// Number of a [`Kind`].
     pub kind: u16,
-    /// [`ANY_RANK`], [`ANY_TAG`].
+    /// [`ANY_RANK`], [`ANY_TAG`], [`CHECK`].
     pub flags: u16,
     /// To whom or from whom.
     pub rank: u32,

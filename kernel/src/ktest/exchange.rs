@@ -6,7 +6,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use hearth_abi::exchange::{ANY_RANK, ANY_TAG, FOREVER, Kind, OPERATION_BYTES, Operation, Status};
+use hearth_abi::exchange::{
+    ANY_RANK, ANY_TAG, CHECK, FOREVER, Kind, OPERATION_BYTES, Operation, Status,
+};
 use hearth_abi::linux::{map, prot};
 use hearth_abi::sysno;
 use netstack::exchange::{Event, Layout, Op, Part, Side};
@@ -359,8 +361,13 @@ pub fn from_any() -> Outcome {
             ..send(DATA, 1)
         },
         Operation {
-            flags: 4,
+            flags: 8,
             ..receive(BUFFER, 100)
+        },
+        Operation {
+            flags: CHECK,
+            kind: Kind::Barrier as u16,
+            ..Operation::default()
         },
     ];
     for wrong in wrong {
@@ -368,21 +375,42 @@ pub fn from_any() -> Outcome {
         let arguments = [at, OPERATION_BYTES as u64];
         script.fails(sysno::HEARTH_POST, &arguments, Errno::EINVAL);
     }
+    // Memory that is only looked at: nothing begins.
+    let check = |operation| Operation {
+        flags: CHECK,
+        ..operation
+    };
+    post(&mut script, &check(receive(BUFFER, 100)), 0);
+    post(&mut script, &check(send(DATA, 100)), 0);
+    for wrong in [receive(0, 8), send(0x7000_0000, 1)] {
+        let at = script.words(&words(&check(wrong)));
+        let arguments = [at, OPERATION_BYTES as u64];
+        script.fails(sysno::HEARTH_POST, &arguments, Errno::EFAULT);
+    }
+    // One that does not fit says whose it was.
+    post(&mut script, &receive(BUFFER, 10), 2);
+    wait(&mut script, &[2]);
     let mut control = control(script.program(), 3);
     let others = ranks(&mut control);
     let message = from_one(others, pattern(100, 4));
+    others.plan(time::now() + Micros::from_millis(20), 1, message.clone());
     others.plan(time::now() + Micros::from_millis(20), 1, message);
     let exit = run(&mut control)?;
     expect(&exit.report, ExitStatus::Exited(0))?;
     let output = control.output(1);
-    let status = Status::from_bytes(output.first_chunk().ok_or("no status")?);
-    let expected = Status {
-        error: 0,
-        rank: 1,
-        tag: TAG,
-        bytes: 100,
-    };
-    check!(status == expected, "{status:?}");
+    let (statuses, _) = output.as_chunks();
+    let too_long = -i32::from(Errno::EMSGSIZE.number());
+    for (error, bytes) in [0, too_long].into_iter().zip(statuses) {
+        let expected = Status {
+            error,
+            rank: 1,
+            tag: TAG,
+            bytes: 100,
+        };
+        let status = Status::from_bytes(bytes);
+        check!(status == expected, "{status:?}");
+    }
+    check!(statuses.len() == 2, "{} statuses", statuses.len());
     Ok(())
 }
 
@@ -530,7 +558,7 @@ pub fn hostile() -> Outcome {
             };
             structures.extend(words(&Operation {
                 kind: (random / 8 % 5) as u16,
-                flags: (random >> 56) as u16 % 4 * u16::from(random >> 58 & 3 == 0),
+                flags: (random >> 56) as u16 % 8 * u16::from(random >> 58 & 3 == 0),
                 rank: (random / 64 % 4) as u32 % 3,
                 context: (random / 256 % 2) as u32,
                 tag: (random / 512 % 2) as u32,

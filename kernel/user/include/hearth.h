@@ -8,7 +8,8 @@
  * with HEARTH_ELOST in all other ranks, within seconds; hearth_named_rank says which it was.
  *
  * Collective functions (barrier to allreduce) are called by all ranks, in the same order, with matching lengths. Lengths are in
- * bytes where the pointer is to void, but for the reductions, which count values. */
+ * bytes where the pointer is to void, but for the reductions, which count values. Where lengths differ the ranks fail with
+ * HEARTH_EPROTO; those that had done their part before that was noticed may have succeeded. */
 #ifndef HEARTH_H
 #define HEARTH_H
 
@@ -59,7 +60,7 @@ int hearth_count(int counter, int64_t value);
 struct hearth_status {
     int32_t error;  /* 0 or one of the list above */
     uint32_t rank;  /* the other rank; with HEARTH_ELOST, HEARTH_EPROTO and HEARTH_ECANCELED the one at fault */
-    uint32_t tag;
+    uint32_t tag;   /* rank and tag are those of the message also with HEARTH_EMSGSIZE */
     uint32_t zero;
     uint64_t bytes; /* received; with HEARTH_EMSGSIZE the length of the message */
 };

@@ -12,7 +12,8 @@ use core::panic::PanicInfo;
 use core::slice;
 use core::sync::atomic::{AtomicI32, Ordering};
 
-use hearth_abi::exchange::{FOREVER, Kind, Operation, STATUS_BYTES, Status};
+use hearth_abi::errno::Errno;
+use hearth_abi::exchange::{CHECK, FOREVER, Kind, Operation, STATUS_BYTES, Status};
 
 use crate::call::{self, Patience};
 use crate::scope::{self, carry_out};
@@ -95,9 +96,10 @@ fn patience(micros: u64) -> Patience {
 /// The number that a C function returns for an error.
 fn code(error: Error) -> c_int {
     let named = match error {
-        Error::Lost(rank) | Error::Mismatch(rank) | Error::Withdrawn(rank) => {
-            i32::try_from(rank).unwrap_or(-1)
-        }
+        Error::Lost(rank)
+        | Error::Mismatch(rank)
+        | Error::Withdrawn(rank)
+        | Error::TooLong { rank, .. } => i32::try_from(rank).unwrap_or(-1),
         _ => -1,
     };
     NAMED.store(named, Ordering::Relaxed);
@@ -163,7 +165,7 @@ extern "C" fn hearth_strerror(error: c_int) -> *const c_char {
         Error::Other(number) if number == Error::Lost(0).number() => {
             c"a rank is lost (hearth_named_rank says which)"
         }
-        Error::Other(number) if number == Error::TooLong(0).number() => {
+        Error::Other(number) if number == i32::from(Errno::EMSGSIZE.number()) => {
             c"a message does not fit the receive"
         }
         Error::Other(number) if number == Error::Mismatch(0).number() => {
@@ -449,6 +451,10 @@ unsafe extern "C" fn hearth_alltoallv(
         receive_offsets: receive_offsets as u64,
         ..Operation::default()
     };
+    let lists = [send_counts, send_offsets, receive_counts, receive_offsets];
+    if lists.iter().any(|list| list.is_null()) {
+        return code(Error::BadAddress);
+    }
     // SAFETY: the lists have an entry for each rank and lie as C's size_t does, which has 64 bits; the blocks are the
     // caller's promise.
     result(world().and_then(|world| unsafe { carry_out(world, &operation).map(drop) }))
@@ -459,10 +465,11 @@ unsafe extern "C" fn hearth_alltoallv(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn hearth_bcast(data: *mut c_void, bytes: usize, root: c_int) -> c_int {
     // SAFETY: the caller has so many bytes there.
-    result(
-        world()
-            .and_then(|world| unsafe { world.broadcast::<u8>(rank(root)?, lent_mut(data, bytes)) }),
-    )
+    result(world().and_then(|world| unsafe {
+        let root = rank(root)?;
+        check(data, bytes, world.rank() != root)?;
+        world.broadcast::<u8>(root, lent_mut(data, bytes))
+    }))
 }
 
 /// # Safety
@@ -571,6 +578,9 @@ unsafe fn reduce(
         if values.addr() % align_of::<T>() != 0 {
             return Err(Error::Invalid);
         }
+        let bytes = count.checked_mul(size_of::<T>()).ok_or(Error::Invalid)?;
+        let is_written = root.is_none_or(|root| root == world.rank());
+        check(values, bytes, is_written)?;
         // SAFETY: the caller's promise; the alignment was looked at.
         let values = unsafe { lent_mut(values, count) };
         match root {
@@ -600,6 +610,24 @@ fn blocks(world: World, root: u32, bytes: usize) -> Result<usize> {
             .ok_or(Error::Invalid),
         false => Ok(0),
     }
+}
+
+/// Memory is the program's, to be written or only to be read: what is wrong is an error before anything else has begun.
+fn check(data: *const c_void, bytes: usize, is_written: bool) -> Result<()> {
+    let (address, bytes) = (data as u64, bytes as u64);
+    let mut operation = Operation {
+        flags: CHECK,
+        ..Operation::default()
+    };
+    if is_written {
+        operation.kind = Kind::Receive as u16;
+        (operation.receive, operation.receive_bytes) = (address, bytes);
+    } else {
+        operation.kind = Kind::Send as u16;
+        (operation.send, operation.send_bytes) = (address, bytes);
+    }
+    // SAFETY: it only looks.
+    unsafe { call::post(&operation).map(drop) }
 }
 
 /// # Safety

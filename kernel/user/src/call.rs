@@ -4,12 +4,17 @@
 //!
 //! Invariant: nothing else in this crate enters the kernel.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use hearth_abi::exchange::{
     FOREVER, IDENTITY_BYTES, Identity, Operation, STATUS_BYTES, Status, WAIT_ANY, WAIT_SPIN,
 };
 use hearth_abi::sysno;
 
 use crate::{Error, Result};
+
+/// Collective operations of letters that this program has begun.
+static COLLECTIVES: AtomicU32 = AtomicU32::new(0);
 
 /// CLOCK_MONOTONIC.
 const MONOTONIC: usize = 1;
@@ -129,6 +134,16 @@ pub fn count(counter: u32, value: i64) -> Result<()> {
         )?
     };
     Ok(())
+}
+
+/// How many collective operations of letters have begun.
+pub fn collectives() -> u32 {
+    COLLECTIVES.load(Ordering::Relaxed)
+}
+
+/// Another one begins.
+pub fn collective_begins() {
+    COLLECTIVES.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Seconds since the node's start.

@@ -11,8 +11,15 @@ use hearth_abi::exchange::Status;
 pub enum Error {
     /// This rank has ended or its node is gone. Operations that need it fail, now and later; others go on.
     Lost(u32),
-    /// A message of so many bytes did not fit the receive.
-    TooLong(u64),
+    /// A message did not fit the receive.
+    TooLong {
+        /// Its bytes.
+        bytes: u64,
+        /// Whose it was.
+        rank: u32,
+        /// Its tag.
+        tag: u32,
+    },
     /// This rank sends another number of bytes than is expected of it.
     Mismatch(u32),
     /// This rank has taken back its part of the operation, or unmapped it.
@@ -61,7 +68,11 @@ impl Error {
         if is(Errno::EHOSTDOWN) {
             Self::Lost(status.rank)
         } else if is(Errno::EMSGSIZE) {
-            Self::TooLong(status.bytes)
+            Self::TooLong {
+                bytes: status.bytes,
+                rank: status.rank,
+                tag: status.tag,
+            }
         } else if is(Errno::EPROTO) {
             Self::Mismatch(status.rank)
         } else if is(Errno::ECANCELED) {
@@ -75,7 +86,7 @@ impl Error {
     pub fn number(self) -> i32 {
         let errno = match self {
             Self::Lost(_) => Errno::EHOSTDOWN,
-            Self::TooLong(_) => Errno::EMSGSIZE,
+            Self::TooLong { .. } => Errno::EMSGSIZE,
             Self::Mismatch(_) => Errno::EPROTO,
             Self::Withdrawn(_) => Errno::ECANCELED,
             Self::Other(number) => return number,
@@ -92,8 +103,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost(rank) => write!(f, "rank {rank} is lost"),
-            Self::TooLong(bytes) => {
-                write!(f, "a message of {bytes} bytes does not fit the receive")
+            Self::TooLong { bytes, rank, .. } => {
+                write!(
+                    f,
+                    "a message of {bytes} bytes of rank {rank} does not fit the receive"
+                )
             }
             Self::Mismatch(rank) => {
                 write!(f, "rank {rank} sends another number of bytes than expected")

@@ -49,7 +49,9 @@ type Line = (u32, u32, u32, u64);
 
 #[derive(Default)]
 struct Job {
-    lines: HashMap<Line, Vec<Vec<u8>>>,
+    /// Messages with their places in the order of all.
+    lines: HashMap<Line, Vec<(u64, Vec<u8>)>>,
+    sent: u64,
     ended: Vec<bool>,
 }
 
@@ -57,6 +59,8 @@ struct Rank {
     job: Arc<(Mutex<Job>, Condvar)>,
     identity: Identity,
     next: u32,
+    /// Collective operations of letters that have begun.
+    begun: u32,
     posted: HashMap<u32, Operation>,
     /// Collectives posted in each context.
     rounds: HashMap<u32, u64>,
@@ -86,6 +90,7 @@ pub fn run<R: Send>(size: u32, program: impl Fn(crate::World) -> R + Sync) -> Ve
                         job: job.clone(),
                         identity,
                         next: 0,
+                        begun: 0,
                         posted: HashMap::new(),
                         rounds: HashMap::new(),
                         round_of: HashMap::new(),
@@ -113,6 +118,14 @@ fn with<R>(act: impl FnOnce(&mut Rank) -> R) -> Result<R> {
 
 pub fn identity() -> Result<Identity> {
     with(|rank| rank.identity)
+}
+
+pub fn collectives() -> u32 {
+    RANK.with_borrow(|rank| rank.as_ref().map_or(0, |rank| rank.begun))
+}
+
+pub fn collective_begins() {
+    let _ = with(|rank| rank.begun += 1);
 }
 
 pub fn seconds() -> f64 {
@@ -170,7 +183,9 @@ pub unsafe fn post(operation: &Operation) -> Result<u32> {
             // SAFETY: the caller's promise to the kernel.
             let message = unsafe { copy_of(operation.send + offset, bytes) };
             let line = (me, to, operation.context, line_tag);
-            job.lines.entry(line).or_default().push(message);
+            job.sent += 1;
+            let place = job.sent;
+            job.lines.entry(line).or_default().push((place, message));
         }
         rank.job.1.notify_all();
         drop(job);
@@ -283,12 +298,13 @@ impl Rank {
                 let found = job
                     .lines
                     .iter_mut()
-                    .find(|((from, to, context, tag), line)| {
+                    .filter(|((from, to, context, tag), line)| {
                         (*to, *context) == (me, operation.context)
                             && (has(ANY_RANK) || *from == operation.rank)
                             && (has(ANY_TAG) && *tag <= u32::MAX.into() || *tag == line_tag)
                             && !line.is_empty()
-                    });
+                    })
+                    .min_by_key(|(_, line)| line[0].0);
                 let Some((line, waiting)) = found else {
                     let mut ranks = 0..self.identity.size;
                     let ended = |from: &u32| {
@@ -299,7 +315,7 @@ impl Rank {
                     return Some(status);
                 };
                 (status.rank, status.tag) = (line.0, line.3 as u32);
-                let message = waiting.remove(0);
+                let (_, message) = waiting.remove(0);
                 status.bytes = message.len() as u64;
                 if status.bytes > operation.receive_bytes {
                     status.error = failed(Errno::EMSGSIZE);
@@ -320,7 +336,7 @@ impl Rank {
                     return None;
                 }
                 for from in 0..self.identity.size {
-                    let message = job.lines.get_mut(&line(from)).unwrap().remove(0);
+                    let (_, message) = job.lines.get_mut(&line(from)).unwrap().remove(0);
                     let (offset, bytes) = match kind {
                         Kind::AllToAll => block(
                             operation.receive_counts,

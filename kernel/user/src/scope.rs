@@ -29,9 +29,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// An operation that was posted.
+/// An operation that was posted. The scope waits for it at its end, unless somebody does before.
 #[derive(Debug)]
-#[must_use = "the scope waits for it at its end, unless somebody does before"]
 pub struct Request<'scope> {
     number: u32,
     element_bytes: usize,
@@ -232,7 +231,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// Waits for all that is left; fails with the first error, when all have finished.
-    fn finish(&self) -> Result<()> {
+    pub(crate) fn finish(&self) -> Result<()> {
         let mut left = self.posted.borrow_mut();
         let mut result = Ok(());
         let patience = Patience {
@@ -266,17 +265,32 @@ pub(crate) fn wait_one(number: u32, patience: Patience) -> Result<[u8; STATUS_BY
 /// # Safety
 /// What its addresses name must be readable, or writable and otherwise unused, while this runs.
 pub(crate) unsafe fn carry_out(world: World, operation: &Operation) -> Result<Status> {
+    // SAFETY: the caller's promise.
+    let status = unsafe { outcome(world, operation)? };
+    match status.error {
+        0 => Ok(status),
+        _ => Err(crate::Error::of_status(&status)),
+    }
+}
+
+/// Posts an operation and waits for it: how it ended.
+///
+/// # Safety
+/// As of [`carry_out`].
+pub(crate) unsafe fn outcome(world: World, operation: &Operation) -> Result<Status> {
     // SAFETY: the caller's promise; the request is finished or cancelled when this returns.
     let number = unsafe { call::post(operation)? };
-    let spin = world.spins();
-    match wait_one(
-        number,
-        Patience {
-            spin,
-            ..Patience::ALL
-        },
-    ) {
-        Ok(status) => call::status(&status),
+    finished(world, number)
+}
+
+/// Waits for a request: how it ended. When this fails it is cancelled.
+pub(crate) fn finished(world: World, number: u32) -> Result<Status> {
+    let patience = Patience {
+        spin: world.spins(),
+        ..Patience::ALL
+    };
+    match wait_one(number, patience) {
+        Ok(status) => Ok(Status::from_bytes(&status)),
         Err(error) => {
             let _ = call::cancel(number);
             Err(error)

@@ -199,7 +199,14 @@ fn a_shorter_message_leaves_the_rest_and_a_longer_one_is_an_error() {
             assert_eq!(world.receive(0, 1, &mut into).unwrap().count, 2);
             assert_eq!(into, [1, 2, 9]);
             let mut into = [9_u16];
-            assert_eq!(world.receive(0, 2, &mut into), Err(Error::TooLong(4)));
+            assert_eq!(
+                world.receive(0, 2, &mut into),
+                Err(Error::TooLong {
+                    bytes: 4,
+                    rank: 0,
+                    tag: 2
+                })
+            );
         }
     });
 }
@@ -302,4 +309,135 @@ fn operations_are_taken_as_they_finish() {
         assert_eq!(tags, [0, 1, 2, 3, 4]);
         assert_eq!(into, [[0], [1], [2], [3], [4]]);
     });
+}
+
+/// Each rank's error, once all that live have one; who has none yet when the time is over has `None`.
+fn errors_at_once(
+    size: u32,
+    ends: Option<u32>,
+    act: impl Fn(World) -> Result<(), Error> + Sync,
+) -> Vec<Option<Result<(), Error>>> {
+    let told = std::sync::Mutex::new(vec![None; size as usize]);
+    run(size, |world| {
+        let me = world.rank();
+        if ends == Some(me) {
+            return;
+        }
+        let result = act(world);
+        told.lock().unwrap()[me as usize] = Some(result);
+        // A rank that has its error goes on: nobody must need its end to get one.
+        for _ in 0..500 {
+            let told = told.lock().unwrap();
+            if (0..size).all(|rank| ends == Some(rank) || told[rank as usize].is_some()) {
+                return;
+            }
+            drop(told);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    });
+    told.into_inner().unwrap()
+}
+
+#[test]
+fn all_ranks_of_a_collective_hear_at_once_who_is_lost() {
+    for (size, lost) in [(5, 3), (5, 4), (8, 1), (13, 9), (13, 0)] {
+        for count in [1, 100, 9_000] {
+            let told = errors_at_once(size, Some(lost), |world| {
+                world.all_reduce(Combine::Sum, &mut vec![1_u64; count])
+            });
+            for (rank, told) in (0..).zip(told) {
+                let wanted = (rank != lost).then_some(Err(Error::Lost(lost)));
+                assert_eq!(told, wanted, "rank {rank} of {size}, {count} values");
+            }
+            let told = errors_at_once(size, Some(lost), |world| {
+                world.reduce(Combine::Sum, size - 1, &mut vec![1_u64; count])
+            });
+            for (rank, told) in (0..).zip(told) {
+                let wanted = (rank != lost).then_some(Err(Error::Lost(lost)));
+                assert_eq!(told, wanted, "rank {rank} of {size}, {count} values");
+            }
+        }
+    }
+    // In a broadcast those that get the data by way of the lost rank.
+    let told = errors_at_once(8, Some(4), |world| world.broadcast(0, &mut [1_u64; 3]));
+    for rank in 5..8 {
+        assert_eq!(told[rank], Some(Err(Error::Lost(4))), "rank {rank}");
+    }
+}
+
+#[test]
+fn lengths_that_differ_are_an_error_of_every_rank() {
+    // Values of the others and of one, of 8 bytes: both go by letters, one by exchanges, both.
+    for (count, other) in [
+        (100, 99),
+        (100, 0),
+        (1, 100),
+        (5_000, 2_500),
+        (2_500, 5_000),
+        (5_000, 6_000),
+        (5_000, 0),
+    ] {
+        for (size, odd) in [(2, 1), (5, 3), (5, 0), (5, 4), (8, 6)] {
+            let mine = |world: World| match world.rank() == odd {
+                true => vec![1_u64; other],
+                false => vec![1_u64; count],
+            };
+            let case = format!("{count} values, {other} at rank {odd} of {size}");
+            let reduced = errors_at_once(size, None, |world| {
+                let first = world.all_reduce(Combine::Sum, &mut mine(world));
+                // Nothing is left that the next one takes for its own.
+                let mut sum = [u64::from(world.rank()); 2];
+                world.all_reduce(Combine::Sum, &mut sum).unwrap();
+                assert_eq!(sum, [u64::from(size * (size - 1) / 2); 2]);
+                let mut sums = vec![1_u64; 5_000];
+                world.all_reduce(Combine::Sum, &mut sums).unwrap();
+                assert!(sums.iter().all(|&sum| sum == u64::from(size)));
+                first
+            });
+            for (rank, told) in reduced.into_iter().enumerate() {
+                assert!(
+                    matches!(told, Some(Err(Error::Mismatch(_)))),
+                    "all_reduce: rank {rank}: {told:?}, {case}"
+                );
+            }
+            let reduced = errors_at_once(size, None, |world| {
+                world.reduce(Combine::Sum, 0, &mut mine(world))
+            });
+            for (rank, told) in reduced.into_iter().enumerate() {
+                assert!(
+                    matches!(told, Some(Err(Error::Mismatch(_)))),
+                    "reduce: rank {rank}: {told:?}, {case}"
+                );
+            }
+            let root = 0;
+            let sent = errors_at_once(size, None, |world| {
+                let first = world.broadcast(root, &mut mine(world));
+                let mut data = [u64::from(world.rank()) + 1];
+                world.broadcast(root, &mut data).unwrap();
+                let mut large = vec![u64::from(world.rank()); 5_000];
+                world.broadcast(size - 1, &mut large).unwrap();
+                assert!(large.iter().all(|&value| value == u64::from(size - 1)) && data == [1]);
+                first
+            });
+            let from_root = if odd == root { other } else { count };
+            for (rank, told) in (0..).zip(sent) {
+                let is_other = (rank == odd) != (odd == root);
+                let fails = match from_root * 8 < 32 * 1024 {
+                    // Who has it has it.
+                    true => is_other,
+                    false => true,
+                };
+                match fails {
+                    true => assert!(
+                        matches!(told, Some(Err(Error::Mismatch(_)))),
+                        "broadcast: rank {rank}: {told:?}, {case}"
+                    ),
+                    false => assert!(
+                        told.is_some_and(|told| rank != root || told.is_ok()),
+                        "broadcast: rank {rank}, {case}"
+                    ),
+                }
+            }
+        }
+    }
 }

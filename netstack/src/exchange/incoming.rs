@@ -366,7 +366,11 @@ impl Incoming {
                 Content::Own(op, _) => events.push_back(done(op)),
                 _ => answer(sender, offer.number, true, io),
             }
-            return events.push_back(failed(Error::Truncated { sent: offer.bytes }));
+            return events.push_back(failed(Error::Truncated {
+                sent: offer.bytes,
+                from: sender,
+                tag: offer.tag,
+            }));
         }
         match letter.content {
             Content::Here(payload) => {

@@ -242,6 +242,10 @@ pub enum Error {
     Truncated {
         /// Bytes of the message.
         sent: u64,
+        /// Whose it is.
+        from: Rank,
+        /// Its tag.
+        tag: u32,
     },
     /// The block that this rank sends is not as long as the receiver expects it.
     SizeMismatch {
@@ -275,9 +279,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::RankLost(rank) => write!(f, "rank {rank} is lost"),
-            Error::Truncated { sent } => write!(
+            Error::Truncated { sent, from, .. } => write!(
                 f,
-                "the message has {sent} bytes, more than the receive has room for"
+                "the message of rank {from} has {sent} bytes, more than the receive has room for"
             ),
             Error::SizeMismatch { rank } => write!(
                 f,

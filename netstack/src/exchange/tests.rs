@@ -574,7 +574,11 @@ fn a_message_that_is_too_long_is_an_error_of_its_receive() {
             net.events[1][0],
             Event::Failed {
                 op: OpId(0),
-                error: Error::Truncated { sent: bytes }
+                error: Error::Truncated {
+                    sent: bytes,
+                    from: Rank(0),
+                    tag: 1
+                }
             }
         );
     }

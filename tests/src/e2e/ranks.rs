@@ -49,6 +49,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: ended,
     },
     Scenario {
+        name: "ranks-told",
+        boot: Boot::Network,
+        run: told,
+    },
+    Scenario {
         name: "ranks-lost-machine",
         boot: Boot::Network,
         run: lost,
@@ -162,6 +167,32 @@ fn ended(cluster: &Cluster) -> Result<()> {
             .hearth(&["run", "--nodes", "n[0-3]", &program, mode, "1"])?
             .expect_code(code)?;
         check_told(&done.out(), 1)?;
+    }
+    Ok(())
+}
+
+/// One rank does not do its part in a collective operation: all others hear at once and of whom, though none of them ends.
+fn told(cluster: &Cluster) -> Result<()> {
+    let program = cluster.program("ranks-told");
+    for (how, operation, rank, bytes) in [
+        ("end", "allreduce", "3", "800"),
+        ("end", "reduce", "1", "800"),
+        ("end", "allreduce", "2", "80000"),
+        ("size", "allreduce", "3", "40000"),
+        ("size", "reduce", "3", "800"),
+        ("size", "bcast", "3", "40000"),
+        ("size", "alltoall", "3", "1000"),
+    ] {
+        let arguments = ["run", "-n", "4", &program, how, operation, rank, bytes];
+        let done = cluster.hearth(&arguments)?;
+        let said = done.out();
+        let right = said.lines().filter(|line| !line.ends_with("wrong")).count();
+        let wanted = if how == "end" { 3 } else { 4 };
+        ensure!(
+            done.code() == 0 && right == wanted,
+            "{how} {operation} {bytes}: exit {}:\n{said}",
+            done.code()
+        );
     }
     Ok(())
 }

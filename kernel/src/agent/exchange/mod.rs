@@ -502,18 +502,21 @@ impl Exchange {
 }
 
 fn failure(error: Error) -> Status {
-    let (errno, rank, bytes) = match error {
-        Error::RankLost(rank) => (Errno::EHOSTDOWN, rank, 0),
-        Error::SizeMismatch { rank } => (Errno::EPROTO, rank, 0),
-        Error::Withdrawn(rank) => (Errno::ECANCELED, rank, 0),
-        Error::Truncated { sent } => (Errno::EMSGSIZE, Rank(0), sent),
-        Error::Gone => (Errno::EFAULT, Rank(0), 0),
-    };
-    Status {
+    let of = |errno, rank: Rank| Status {
         error: negative(errno),
         rank: rank.0,
-        tag: 0,
-        bytes,
+        ..Status::default()
+    };
+    match error {
+        Error::RankLost(rank) => of(Errno::EHOSTDOWN, rank),
+        Error::SizeMismatch { rank } => of(Errno::EPROTO, rank),
+        Error::Withdrawn(rank) => of(Errno::ECANCELED, rank),
+        Error::Truncated { sent, from, tag } => Status {
+            tag,
+            bytes: sent,
+            ..of(Errno::EMSGSIZE, from)
+        },
+        Error::Gone => of(Errno::EFAULT, Rank(0)),
     }
 }
 

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{
-    ANY_RANK, ANY_TAG, FOREVER, Identity, Kind, OPERATION_BYTES, OUTSTANDING_MAX, Operation,
+    ANY_RANK, ANY_TAG, CHECK, FOREVER, Identity, Kind, OPERATION_BYTES, OUTSTANDING_MAX, Operation,
     STATUS_BYTES, Status, WAIT_ANY, WAIT_MAX, WAIT_SPIN,
 };
 use kernel_core::fault::Access;
@@ -82,8 +82,9 @@ impl Process {
             ..
         } = operation;
         let allowed = match kind {
-            Kind::Receive => ANY_RANK | ANY_TAG,
-            _ => 0,
+            Kind::Receive => ANY_RANK | ANY_TAG | CHECK,
+            Kind::Send => CHECK,
+            Kind::AllToAll | Kind::Barrier => 0,
         };
         if flags & !allowed != 0 {
             return Err(Errno::EINVAL.into());
@@ -114,6 +115,9 @@ impl Process {
             Kind::AllToAll => self.all_to_all(services, &operation)?,
             Kind::Barrier => Op::Barrier { context },
         };
+        if flags & CHECK != 0 {
+            return Ok(0);
+        }
         let request = services.exchange().post(time::now(), op)?;
         services.poll();
         self.streams.collect(services);

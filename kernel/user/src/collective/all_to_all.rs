@@ -8,8 +8,8 @@ use core::ops::Range;
 use hearth_abi::exchange::{Kind, Operation};
 
 use super::COLLECTIVE;
-use crate::scope::carry_out;
-use crate::{Data, Error, Result, World};
+use crate::scope::{self, carry_out};
+use crate::{Data, Error, Result, World, call};
 
 /// Where the blocks for or from each rank are, in bytes from the start of a buffer.
 #[derive(Debug, Default)]
@@ -184,11 +184,62 @@ impl World {
             true => 0..0,
             false => block,
         };
-        let to = Blocks::new::<T>(size, |rank| other(rank, super::share(count, me, size)))?;
-        let from = Blocks::new::<T>(size, |rank| other(rank, super::share(count, rank, size)))?;
+        let to = Blocks::new::<T>(size, |rank| other(rank, super::share(count, me, size)));
+        let from = Blocks::new::<T>(size, |rank| other(rank, super::share(count, rank, size)));
         let data: *mut u8 = data.as_mut_ptr().cast();
         // SAFETY: shares lie inside the slice; the one that is sent is none of those that are received.
-        unsafe { self.move_blocks(data, &to, data, &from) }
+        unsafe { self.move_parts(data, to, data, from) }
+    }
+
+    /// An exchange that is part of an operation. It counts even where it cannot be posted, so that the others, who wait for
+    /// this rank, hear that it has nothing for them.
+    ///
+    /// # Safety
+    /// That of [`World::move_blocks`].
+    pub(super) unsafe fn move_parts(
+        self,
+        send: *const u8,
+        to: Result<Blocks>,
+        receive: *mut u8,
+        from: Result<Blocks>,
+    ) -> Result<()> {
+        let lists = to.and_then(|to| Ok((to, from?)));
+        let posted = lists.as_ref().map_err(|error| *error);
+        let posted = posted.and_then(|(to, from)| {
+            // SAFETY: the lists have an entry for each rank; the rest is the caller's promise, and the request is finished or cancelled
+            // below.
+            unsafe { call::post(&operation(send, to, receive, from)) }
+        });
+        let request = match posted {
+            Ok(request) => request,
+            Err(error) => {
+                self.sit_out(1);
+                return Err(error);
+            }
+        };
+        let status = scope::finished(self, request)?;
+        match status.error {
+            0 => Ok(()),
+            // Nobody can take back a part of this but by sitting it out.
+            _ => Err(match Error::of_status(&status) {
+                Error::Withdrawn(rank) => Error::Mismatch(rank),
+                error => error,
+            }),
+        }
+    }
+
+    /// Takes part in so many exchanges with nothing: ranks that expect something learn that it does not come.
+    pub(super) fn sit_out(self, exchanges: u32) {
+        for _ in 0..exchanges {
+            let nothing = Operation {
+                kind: Kind::AllToAll as u16,
+                context: COLLECTIVE,
+                ..Operation::default()
+            };
+            // The operation has failed already; that this one fails too is no news.
+            // SAFETY: it has no bytes.
+            let _ = unsafe { carry_out(self, &nothing) };
+        }
     }
 
     /// The kernel's exchange of blocks.
@@ -196,25 +247,29 @@ impl World {
     /// # Safety
     /// Blocks for ranks must be readable from `send` on, blocks from ranks writable from `receive` on and not overlap
     /// anything else that is used meanwhile.
-    pub(super) unsafe fn move_blocks(
+    unsafe fn move_blocks(
         self,
         send: *const u8,
         to: &Blocks,
         receive: *mut u8,
         from: &Blocks,
     ) -> Result<()> {
-        let operation = Operation {
-            kind: Kind::AllToAll as u16,
-            context: COLLECTIVE,
-            send: send as u64,
-            receive: receive as u64,
-            send_counts: to.counts.as_ptr() as u64,
-            send_offsets: to.offsets.as_ptr() as u64,
-            receive_counts: from.counts.as_ptr() as u64,
-            receive_offsets: from.offsets.as_ptr() as u64,
-            ..Operation::default()
-        };
+        let operation = operation(send, to, receive, from);
         // SAFETY: the lists have an entry for each rank; the rest is the caller's promise.
         unsafe { carry_out(self, &operation).map(drop) }
+    }
+}
+
+fn operation(send: *const u8, to: &Blocks, receive: *mut u8, from: &Blocks) -> Operation {
+    Operation {
+        kind: Kind::AllToAll as u16,
+        context: COLLECTIVE,
+        send: send as u64,
+        receive: receive as u64,
+        send_counts: to.counts.as_ptr() as u64,
+        send_offsets: to.offsets.as_ptr() as u64,
+        receive_counts: from.counts.as_ptr() as u64,
+        receive_offsets: from.offsets.as_ptr() as u64,
+        ..Operation::default()
     }
 }

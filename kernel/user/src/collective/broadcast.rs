@@ -1,21 +1,65 @@
 //! One rank's data to all.
 //!
-//! Small data goes along a binomial tree, ceil(log2 p) steps. Of large data the root deals a share to each rank, and then
-//! all ranks exchange their shares (van de Geijn's scatter and all-gather), both by the grouped exchange.
+//! Small data goes along a binomial tree, ceil(log2 p) steps. Of large data its length goes that way; then the root deals a
+//! share to each rank, and all ranks exchange their shares (van de Geijn's scatter and all-gather), both by the grouped
+//! exchange.
 
 use super::all_to_all::Blocks;
+use super::letters::{Heard, Kind, Letters, bytes_of, bytes_of_mut};
 use super::{LARGE_BYTES, share};
 use crate::{Data, Error, Result, World};
 
-/// Tag of a broadcast's messages.
-const TAG: u32 = 1;
+/// Most children that a rank has in the tree.
+const CHILDREN: usize = u32::BITS as usize;
+
+/// Bytes of the number that a length is.
+const LENGTH: usize = size_of::<u64>();
+
+/// Whom a rank hears of in the tree, and whom it sends to.
+struct Place {
+    parent: Option<u32>,
+    children: [u32; CHILDREN],
+    count: usize,
+}
+
+impl Place {
+    fn new(world: World, root: u32) -> Self {
+        let size = world.size();
+        // Numbered from the root on.
+        let me = (world.rank() + size - root) % size;
+        let name = |number: u32| ((u64::from(number) + u64::from(root)) % u64::from(size)) as u32;
+        // The lowest bit of my number says whom I hear it from; the root hears it from nobody.
+        let parent_bit = match me {
+            0 => size.next_power_of_two(),
+            _ => 1 << me.trailing_zeros(),
+        };
+        let mut place = Place {
+            parent: (me != 0).then(|| name(me - parent_bit)),
+            children: [0; CHILDREN],
+            count: 0,
+        };
+        let mut bit = parent_bit >> 1;
+        while bit > 0 {
+            if me + bit < size {
+                place.children[place.count] = name(me + bit);
+                place.count += 1;
+            }
+            bit >>= 1;
+        }
+        place
+    }
+
+    fn children(&self) -> &[u32] {
+        &self.children[..self.count]
+    }
+}
 
 impl World {
     /// Every rank's `data`, of the same length, becomes that of rank `root`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there is no such rank; [`Error::Mismatch`] or [`Error::TooLong`] when lengths differ;
-    /// [`Error::Lost`].
+    /// [`Error::Invalid`] when there is no such rank; [`Error::Mismatch`] when lengths differ: of data below 32 KiB in ranks whose
+    /// length is not the root's and those that hear of it from them, of more in all; [`Error::Lost`].
     pub fn broadcast<T: Data>(self, root: u32, data: &mut [T]) -> Result<()> {
         if root >= self.size() {
             return Err(Error::Invalid);
@@ -23,46 +67,33 @@ impl World {
         if self.size() == 1 {
             return Ok(());
         }
-        match size_of_val(data) < LARGE_BYTES {
-            true => self.broadcast_along_tree(root, data),
-            false => {
-                self.deal_shares(root, data)?;
-                self.spread_shares(data)
-            }
-        }
-    }
-
-    fn broadcast_along_tree<T: Data>(self, root: u32, data: &mut [T]) -> Result<()> {
-        let size = self.size();
-        // Numbered from the root on.
-        let me = (self.rank() + size - root) % size;
-        let name = |number: u32| (number + root) % size;
-        // The lowest bit of my number says whom I hear it from; the root hears it from nobody.
-        let parent_bit = match me {
-            0 => size.next_power_of_two(),
-            _ => 1 << me.trailing_zeros(),
+        let bytes = size_of_val(data);
+        let place = Place::new(self, root);
+        let mut letters = Letters::new(self, Kind::Broadcast);
+        let heard = match place.parent {
+            None if bytes < LARGE_BYTES => Ok(None),
+            None => Ok(Some(bytes as u64)),
+            Some(parent) => hear(&mut letters, parent, bytes_of_mut(data)),
         };
-        if me != 0 {
-            let parent = name(me - parent_bit);
-            let received = self.collective_scope(|scope| {
-                let request = scope.receive(parent, TAG, &mut *data)?;
-                scope.wait(request)
-            })?;
-            if received.count != data.len() {
-                return Err(Error::Mismatch(parent));
-            }
+        let length = match heard {
+            Ok(length) => length,
+            Err(why) => return Err(letters.give_up(why, place.children().iter().copied())),
+        };
+        let Some(length) = length else {
+            return letters.send(place.children(), false, bytes_of(data));
+        };
+        // The root's: who has another one is told by this rank, not by those who wait for it.
+        let told = letters.send(place.children(), true, &length.to_le_bytes());
+        if told.is_err() || length != bytes as u64 {
+            self.sit_out(2);
+            return told.and(Err(Error::Mismatch(root)));
         }
-        let data = &*data;
-        self.collective_scope(|scope| {
-            let mut bit = parent_bit >> 1;
-            while bit > 0 {
-                if me + bit < size {
-                    scope.send(name(me + bit), TAG, data).map(drop)?;
-                }
-                bit >>= 1;
-            }
-            Ok(())
-        })
+        let dealt = self.deal_shares(root, data);
+        if dealt.is_err() {
+            self.sit_out(1);
+            return dealt;
+        }
+        self.spread_shares(data)
     }
 
     /// Each rank gets its share of the root's data, where it belongs.
@@ -71,13 +102,30 @@ impl World {
         let to = Blocks::new::<T>(size, |rank| match me == root && rank != root {
             true => share(count, rank, size),
             false => 0..0,
-        })?;
+        });
         let from = Blocks::new::<T>(size, |rank| match rank == root && me != root {
             true => share(count, me, size),
             false => 0..0,
-        })?;
+        });
         let data: *mut u8 = data.as_mut_ptr().cast();
         // SAFETY: shares lie inside the slice; the root only sends, the others only receive.
-        unsafe { self.move_blocks(data, &to, data, &from) }
+        unsafe { self.move_parts(data, to, data, from) }
+    }
+}
+
+/// Takes small data from the parent, or hears how long large data is.
+fn hear(letters: &mut Letters, parent: u32, data: &mut [u8]) -> Result<Option<u64>> {
+    let mut length = [0; LENGTH];
+    let is_room = (LENGTH..LARGE_BYTES).contains(&data.len());
+    let heard = letters.receive(parent, if is_room { data } else { &mut length })?;
+    match heard {
+        Heard::Length(length) => Ok(Some(length)),
+        Heard::Values(bytes) if bytes == data.len() as u64 && bytes < LARGE_BYTES as u64 => {
+            if !is_room {
+                data.copy_from_slice(&length[..data.len()]);
+            }
+            Ok(None)
+        }
+        Heard::Values(_) => Err(Error::Mismatch(parent)),
     }
 }

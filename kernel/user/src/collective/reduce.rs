@@ -1,8 +1,9 @@
 //! Values of all ranks combined into one.
 //!
-//! Few values go up a binomial tree (to one rank) or by recursive doubling (to all): ceil(log2 p) steps. Of many
-//! values each rank combines a share: an all-to-all exchange brings it the others' values of it, and the results are
-//! gathered (Rabenseifner's reduce-scatter and gather, with the grouped exchange in place of halving).
+//! Few values go by recursive doubling, ceil(log2 p) steps, whether one rank wants the result or all: so every rank hears of a
+//! rank that is lost or has another number of values. Of many values their number goes that way; then each rank combines a share: an
+//! all-to-all exchange brings it the others' values of it, and the results are gathered (Rabenseifner's reduce-scatter and
+//! gather, with the grouped exchange in place of halving).
 //!
 //! Invariant: which values are combined in which order depends on the number of ranks and of values only, and all ranks of
 //! an all-reduce get the same bits.
@@ -10,15 +11,10 @@
 use alloc::vec::Vec;
 
 use super::all_to_all::Blocks;
+use super::letters::{Kind, Letters, bytes_of, bytes_of_mut};
 use super::{LARGE_BYTES, share};
 use crate::data::combine_into;
-use crate::{Combine, Error, Number, Result, World};
-
-/// Tags of a reduction's messages.
-const UP: u32 = 2;
-const FOLD: u32 = 3;
-const DOUBLE: u32 = 4;
-const UNFOLD: u32 = 5;
+use crate::{Combine, Data, Error, Number, Result, World};
 
 /// A copy of values, as a temporary buffer.
 fn copy<T: Number>(values: &[T]) -> Result<Vec<T>> {
@@ -33,8 +29,8 @@ impl World {
     /// Combines the values of all ranks, place by place, into `values` of rank `root`; the others' are unchanged.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there is no such rank; [`Error::Mismatch`] or [`Error::TooLong`] when lengths differ;
-    /// [`Error::Lost`], [`Error::NoMemory`].
+    /// [`Error::Invalid`] when there is no such rank; [`Error::Mismatch`], in all ranks, when lengths differ; [`Error::Lost`],
+    /// [`Error::NoMemory`].
     pub fn reduce<T: Number>(self, how: Combine, root: u32, values: &mut [T]) -> Result<()> {
         if root >= self.size() {
             return Err(Error::Invalid);
@@ -43,108 +39,134 @@ impl World {
             return Ok(());
         }
         if size_of_val(values) < LARGE_BYTES {
-            return self.reduce_up_tree(how, root, values);
+            if self.rank() == root {
+                return self.reduce_few(how, values);
+            }
+            return self.reduce_few(how, &mut copy(values)?);
         }
+        self.agree_on_length(size_of_val(values))?;
         let (me, size, count) = (self.rank(), self.size(), values.len());
-        let mut mine = self.reduce_share(how, values)?;
+        let mut mine = match self.reduce_share(how, values) {
+            Ok(mine) => mine,
+            Err(error) => {
+                self.sit_out(1);
+                return Err(error);
+            }
+        };
         let to = Blocks::new::<T>(size, |rank| match rank == root && me != root {
             true => 0..share(count, me, size).len(),
             false => 0..0,
-        })?;
+        });
         let from = Blocks::new::<T>(size, |rank| match me == root && rank != root {
             true => share(count, rank, size),
             false => 0..0,
-        })?;
+        });
         if me == root {
             values[share(count, me, size)].copy_from_slice(&mine);
         }
         let (send, receive) = (mine.as_mut_ptr().cast(), values.as_mut_ptr().cast());
         // SAFETY: a share is what `mine` has, and all shares lie inside `values`.
-        unsafe { self.move_blocks(send, &to, receive, &from) }
+        unsafe { self.move_parts(send, to, receive, from) }
     }
 
     /// Combines the values of all ranks, place by place, into `values` of every rank.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] or [`Error::TooLong`] when lengths differ; [`Error::Lost`], [`Error::NoMemory`].
+    /// [`Error::Mismatch`], in all ranks, when lengths differ; [`Error::Lost`], [`Error::NoMemory`].
     pub fn all_reduce<T: Number>(self, how: Combine, values: &mut [T]) -> Result<()> {
         if self.size() == 1 {
             return Ok(());
         }
         if size_of_val(values) < LARGE_BYTES {
-            return self.reduce_by_doubling(how, values);
+            return self.reduce_few(how, values);
         }
-        let mine = self.reduce_share(how, values)?;
+        self.agree_on_length(size_of_val(values))?;
+        let mine = match self.reduce_share(how, values) {
+            Ok(mine) => mine,
+            Err(error) => {
+                self.sit_out(1);
+                return Err(error);
+            }
+        };
         let own = share(values.len(), self.rank(), self.size());
         values[own].copy_from_slice(&mine);
         self.spread_shares(values)
     }
 
-    fn reduce_up_tree<T: Number>(self, how: Combine, root: u32, values: &mut [T]) -> Result<()> {
-        let size = self.size();
-        let me = (self.rank() + size - root) % size;
-        let name = |number: u32| (number + root) % size;
-        let mut sum = copy(values)?;
-        let mut part = copy(values)?;
-        let mut bit = 1;
-        while bit < size {
-            if me & bit != 0 {
-                let up = &sum[..];
-                return self.collective_scope(|scope| scope.send(name(me - bit), UP, up).map(drop));
-            }
-            if me + bit < size {
-                self.receive_values(name(me + bit), UP, &mut part)?;
-                combine_into(how, &mut sum, &part);
-            }
-            bit <<= 1;
-        }
-        values.copy_from_slice(&sum);
-        Ok(())
-    }
-
-    /// Recursive doubling among the largest power of two of the ranks; each rank beyond gives its values to one of
-    /// them first and gets the result at the end.
-    fn reduce_by_doubling<T: Number>(self, how: Combine, values: &mut [T]) -> Result<()> {
-        let (me, size) = (self.rank(), self.size());
-        let core = 1 << size.ilog2();
-        if me >= core {
-            let up = &*values;
-            self.collective_scope(|scope| scope.send(me - core, FOLD, up).map(drop))?;
-            return self.receive_values(me - core, UNFOLD, values);
-        }
-        let mut part = copy(values)?;
-        let beyond = (me + core < size).then_some(me + core);
-        if let Some(beyond) = beyond {
-            self.receive_values(beyond, FOLD, &mut part)?;
-            combine_into(how, values, &part);
-        }
-        let mut bit = 1;
-        while bit < core {
-            let other = me ^ bit;
-            let (own, into) = (&*values, &mut part[..]);
-            let received = self.collective_scope(|scope| {
-                let request = scope.receive(other, DOUBLE, into)?;
-                scope.send(other, DOUBLE, own).map(drop)?;
-                scope.wait(request)
-            })?;
-            if received.count != values.len() {
-                return Err(Error::Mismatch(other));
-            }
+    fn reduce_few<T: Number>(self, how: Combine, values: &mut [T]) -> Result<()> {
+        let (mut part, me) = (copy(values)?, self.rank());
+        self.double(false, values, &mut part, |other, values, part| {
             // Both sides combine in the same order, so that both get the same bits.
             if other < me {
-                for (value, lower) in values.iter_mut().zip(&part) {
+                for (value, lower) in values.iter_mut().zip(part) {
                     *value = T::combine(how, *lower, *value);
                 }
             } else {
-                combine_into(how, values, &part);
+                combine_into(how, values, part);
             }
-            bit <<= 1;
+            Ok(())
+        })
+    }
+
+    /// All ranks have values of so many bytes, which go by exchanges.
+    fn agree_on_length(self, bytes: usize) -> Result<()> {
+        let own = bytes as u64;
+        self.double(
+            true,
+            &mut [own.to_le()],
+            &mut [0],
+            |other, _, length| match length == [own.to_le()] {
+                true => Ok(()),
+                false => Err(Error::Mismatch(other)),
+            },
+        )
+    }
+
+    /// Recursive doubling among the largest power of two of the ranks; each rank beyond gives its values to one of
+    /// them first and gets the result at the end. `merge` takes the values of a rank into this one's.
+    ///
+    /// Where one rank has another length, or is lost, every rank fails: each pair compares, and a rank that has failed says so to those
+    /// of its later steps.
+    fn double<T: Data>(
+        self,
+        is_length: bool,
+        values: &mut [T],
+        part: &mut [T],
+        mut merge: impl FnMut(u32, &mut [T], &[T]) -> Result<()>,
+    ) -> Result<()> {
+        let (me, size, bytes) = (self.rank(), self.size(), size_of_val(values));
+        let core = 1 << size.ilog2();
+        let mut letters = Letters::new(self, Kind::Reduce);
+        if me >= core {
+            let (low, into) = (me - core, bytes_of_mut(values));
+            letters.send(&[low], is_length, into)?;
+            return letters.expect(low, is_length, bytes, into);
         }
+        let beyond = (me + core < size).then_some(me + core);
+        let mut first = 1;
+        let mut result = Ok(());
         if let Some(beyond) = beyond {
-            let down = &*values;
-            self.collective_scope(|scope| scope.send(beyond, UNFOLD, down).map(drop))?;
+            result = (letters.expect(beyond, is_length, bytes, bytes_of_mut(part)))
+                .and_then(|()| merge(beyond, values, part));
         }
-        Ok(())
+        while result.is_ok() && first < core {
+            let other = me ^ first;
+            result = (letters.swap(other, is_length, bytes_of(values), bytes_of_mut(part)))
+                .and_then(|()| merge(other, values, part));
+            if result.is_ok() {
+                first <<= 1;
+            }
+        }
+        match (result, beyond) {
+            (Ok(()), None) => Ok(()),
+            (Ok(()), Some(beyond)) => letters.send(&[beyond], is_length, bytes_of(values)),
+            (Err(why), beyond) => {
+                // Also the one of this step: it may not have this rank's letter.
+                let steps = (0..u32::BITS).map(|bit| 1 << bit);
+                let pairs = steps.filter(|bit| (first..core).contains(bit));
+                Err(letters.give_up(why, pairs.map(|bit| me ^ bit).chain(beyond)))
+            }
+        }
     }
 
     /// The combined values of this rank's share.
@@ -152,9 +174,10 @@ impl World {
         let (me, size, count) = (self.rank(), self.size(), values.len());
         let own = share(count, me, size);
         let mut parts = Vec::new();
-        parts
-            .try_reserve_exact(own.len() * size as usize)
-            .map_err(|_| Error::NoMemory)?;
+        if parts.try_reserve_exact(own.len() * size as usize).is_err() {
+            self.sit_out(1);
+            return Err(Error::NoMemory);
+        }
         for _ in 0..size {
             parts.extend_from_slice(&values[own.clone()]);
         }
@@ -162,14 +185,14 @@ impl World {
         let to = Blocks::new::<T>(size, |rank| match other(rank) {
             true => share(count, rank, size),
             false => 0..0,
-        })?;
+        });
         let from = Blocks::new::<T>(size, |rank| match other(rank) {
             true => rank as usize * own.len()..(rank as usize + 1) * own.len(),
             false => 0..0,
-        })?;
+        });
         let (send, receive) = (values.as_ptr().cast(), parts.as_mut_ptr().cast());
         // SAFETY: shares lie inside `values`, and `parts` has room for one of each rank.
-        unsafe { self.move_blocks(send, &to, receive, &from)? };
+        unsafe { self.move_parts(send, to, receive, from)? };
         let (first, rest) = parts.split_at_mut(own.len());
         if !own.is_empty() {
             for part in rest.chunks(own.len()) {
@@ -178,18 +201,5 @@ impl World {
         }
         parts.truncate(own.len());
         Ok(parts)
-    }
-
-    /// Receives exactly as many values.
-    fn receive_values<T: Number>(self, from: u32, tag: u32, into: &mut [T]) -> Result<()> {
-        let length = into.len();
-        let received = self.collective_scope(|scope| {
-            let request = scope.receive(from, tag, into)?;
-            scope.wait(request)
-        })?;
-        match received.count == length {
-            true => Ok(()),
-            false => Err(Error::Mismatch(from)),
-        }
     }
 }
