@@ -263,6 +263,10 @@ impl Node {
         if let Some(rate) = job.and_then(|job| tables.rate(job)) {
             self.exchange.set_link(now, rate);
         }
+        if let Some(job) = job.filter(|_| !self.exchange.knows_leaf()) {
+            self.exchange
+                .set_leaf(tables.leaf(job, objects).unwrap_or(0));
+        }
         let look_up = job.map(|job| move |rank: Rank| tables.entry(job, rank, objects));
         let table = look_up
             .as_ref()

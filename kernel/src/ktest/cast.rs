@@ -244,7 +244,7 @@ pub fn table() -> Outcome {
         port_id: 1,
     };
     let entries: Vec<Entry> = (0..RANKS).map(entry).collect();
-    let bytes = table::encode(&entries).map_err(|error| format!("{error}"))?;
+    let bytes = table::encode(&entries, 0).map_err(|error| format!("{error}"))?;
     let ask = |rank: u64, to: u64, size: u32, table: Option<&[u8]>, after: u32| {
         let words = [rank, to].map(u64::to_le_bytes);
         let mut control = FakeControl::new(file_with(

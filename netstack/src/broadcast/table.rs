@@ -8,9 +8,10 @@
 //! 0    magic "HRCT"      8   ranks, u32
 //! 4    version, 1        12  adapters, u32
 //! 5    columns, 10       16  for each column: kind u8, width u8, 0 u16, count u32, offset u64
-//! 6    0 u16             176 the columns' contents
+//! 6    leaf u16          176 the columns' contents
 //! ```
 //!
+//! Leaf: how many ranks share a leaf switch, where they are placed leaf after leaf; else 0 ([`crate::exchange::order`]).
 //! Columns of ranks: adapter, port, window id. Columns of adapters (in the order in which ranks
 //! first use them): node, IPv4, MAC, network id, logical id, LID mask control, port id. A column is
 //! *packed* (kind 1: `count` numbers of `width` bytes) or consists of *runs* (kind 2: `count` records of 28
@@ -157,8 +158,9 @@ impl core::fmt::Display for TooManyRanks {
 
 impl core::error::Error for TooManyRanks {}
 
-/// The compact form of the table whose ranks have these entries.
-pub fn encode(entries: &[Entry]) -> Result<Vec<u8>, TooManyRanks> {
+/// The compact form of the table whose ranks have these entries; `leaf` of them share each leaf switch (0: not known, or not
+/// the same everywhere).
+pub fn encode(entries: &[Entry], leaf: u16) -> Result<Vec<u8>, TooManyRanks> {
     if entries.len() > MAX_RANKS as usize {
         return Err(TooManyRanks);
     }
@@ -180,7 +182,7 @@ pub fn encode(entries: &[Entry]) -> Result<Vec<u8>, TooManyRanks> {
     let mut bytes = alloc::vec![0; HEADER_LEN];
     let descriptors = columns.map(|numbers| column::encode(&numbers, &mut bytes));
     let mut writer = Writer::new(&mut bytes[..HEADER_LEN]);
-    writer.bytes(&MAGIC).u8(VERSION).u8(COLUMNS as u8).u16(0);
+    writer.bytes(&MAGIC).u8(VERSION).u8(COLUMNS as u8).u16(leaf);
     writer.u32(entries.len() as u32).u32(known.len() as u32);
     for descriptor in descriptors {
         descriptor.emit(&mut writer);
@@ -194,6 +196,7 @@ pub type Read<'a> = dyn FnMut(u64, &mut [u8]) -> bool + 'a;
 /// A table that lies somewhere in its compact form, ready for lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
+    leaf: u16,
     ranks: u32,
     adapters: u32,
     columns: [Column; COLUMNS],
@@ -218,9 +221,9 @@ impl Table {
         if version != VERSION {
             return Err(Error::BadVersion(version));
         }
-        let shape = (reader.u8()?, reader.u16()?);
+        let (shape, leaf) = (reader.u8()?, reader.u16()?);
         let (ranks, adapters) = (reader.u32()?, reader.u32()?);
-        if shape != (COLUMNS as u8, 0) || ranks > MAX_RANKS || adapters > ranks {
+        if shape != COLUMNS as u8 || ranks > MAX_RANKS || adapters > ranks {
             return Err(Error::BadValue);
         }
         let mut columns = [Column::EMPTY; COLUMNS];
@@ -229,10 +232,16 @@ impl Table {
             *column = Column::parse(&mut reader, entries, bytes)?;
         }
         Ok(Table {
+            leaf,
             ranks,
             adapters,
             columns,
         })
+    }
+
+    /// How many ranks share each leaf switch, where they are placed leaf after leaf; else 0.
+    pub fn leaf(&self) -> u16 {
+        self.leaf
     }
 
     /// Number of ranks.

@@ -24,7 +24,7 @@ use super::message::{BlockId, Item, Pull, packets};
 use super::order::Order;
 use super::outbox::Outbox;
 use super::steps::Steps;
-use super::{Counters, Error, Gone, Memory, OpId, PACKET, Scheme, Side};
+use super::{Counters, Error, Gone, Layout, Memory, OpId, PACKET, Scheme, Side};
 use crate::broadcast::bitmap::Bitmap;
 use crate::ids::Rank;
 use crate::rng::Rng;
@@ -280,6 +280,14 @@ impl Exchange {
     pub(super) fn release(&self, credit: &mut Credit) {
         let outstanding = self.inbound.values().map(Inbound::outstanding).sum();
         credit.change(outstanding, 0);
+    }
+
+    /// Bytes for each rank, where they are equal.
+    pub(super) fn equal_bytes(&self) -> Option<u64> {
+        match self.send.layout {
+            Layout::Equal { bytes } => Some(bytes),
+            Layout::Parts(_) => None,
+        }
     }
 
     /// Something is still to come from this rank, or to be taken by it.

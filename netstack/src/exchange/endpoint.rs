@@ -93,6 +93,7 @@ macro_rules! io {
     };
 }
 
+mod endings;
 mod receiving;
 
 impl Endpoint {
@@ -412,54 +413,10 @@ impl Endpoint {
         self.settle(now);
     }
 
-    /// The caller knows that a rank is lost.
-    pub fn fail(&mut self, now: Instant, rank: Rank) {
-        self.lose(now, rank, self.config.me);
-        self.settle(now);
-    }
-
-    fn lose(&mut self, now: Instant, rank: Rank, told_by: Rank) {
-        let (me, size) = (self.config.me, self.config.size);
-        if rank == me || rank.0 >= size || self.lost.contains_key(&rank) {
-            return;
-        }
-        // Others hear of it from this rank, in as many steps as the number of ranks has binary digits.
-        let mut step = 1;
-        while step < size {
-            let to = Rank(((u64::from(me.0) + u64::from(step)) % u64::from(size)) as u32);
-            if to != rank && to != told_by {
-                self.outbox.push(to, Item::Lost(rank));
-            }
-            step *= 2;
-        }
-        let io = io!(self, now);
-        (self.exchanges.iter_mut()).for_each(|exchange| exchange.hurry(io));
-        let told = self.letters.lose(rank, io);
-        self.lost.insert(rank, told);
-        if self.first_lost.is_none() {
-            (self.first_lost, self.first_lost_at) = (Some(rank), now);
-        }
-    }
-
-    /// What still needs a rank that is lost fails, with the first that was lost: whoever waits for a rank in which it failed
-    /// hears the same from that. A rank that had done its part and ended is no loss.
-    fn fail_without_lost(&mut self, now: Instant) {
-        let Some(first) = self.first_lost else {
-            return;
-        };
-        let me = self.config.me;
-        for exchange in &mut self.exchanges {
-            if self.lost.keys().any(|rank| exchange.needs(*rank)) {
-                exchange.fail(Error::RankLost(first));
-            }
-        }
-        // One that all have reached is over by then.
-        let is_late = now >= self.first_lost_at + BARRIER_WITHIN;
-        for barrier in self.barriers.iter_mut().filter(|b| b.result().is_none()) {
-            if is_late || self.lost.contains_key(&barrier.waits_for(me)) {
-                barrier.fail(Error::RankLost(first));
-            }
-        }
+    /// How many ranks share each leaf switch, see [`Config::leaf`]: for exchanges that begin from now on. An exchange is right
+    /// whatever order each rank has.
+    pub fn set_leaf(&mut self, leaf: u32) {
+        self.order = Order::new(self.config.size, leaf);
     }
 
     /// Something under way needs this rank.
@@ -469,46 +426,6 @@ impl Endpoint {
         self.exchanges.iter().any(|exchange| exchange.needs(rank))
             || barriers.any(|barrier| barrier.waits_for(me) == rank)
             || self.letters.waits_for().any(|other| other == rank)
-    }
-
-    /// The program has ended: what is posted is cancelled, and peers that wait for this rank hear that it is gone. The
-    /// endpoint goes on until it is [`Endpoint::drained`].
-    pub fn leave(&mut self, now: Instant) {
-        if self.left {
-            return;
-        }
-        self.left = true;
-        let me = self.config.me;
-        let mut waiting: Vec<Rank> = self.early.keys().map(|&(.., rank)| rank).collect();
-        while !self.exchanges.is_empty() {
-            waiting.extend(self.exchanges[0].waits_for(0));
-            self.remove_exchange(0, true);
-        }
-        while !self.barriers.is_empty() {
-            waiting.push(self.remove_barrier(0, true).waits_for(me));
-        }
-        // Who has a message of this rank to come hears of the end afterwards, when it asks.
-        waiting.retain(|rank| *rank != me && !self.letters.has_for(*rank));
-        for rank in waiting {
-            self.tell_left(rank);
-        }
-        self.early.clear();
-        self.early_tokens.clear();
-        self.letters.leave(io!(self, now));
-        self.linger(now);
-        self.settle(now);
-    }
-
-    /// Tells a rank that the program has ended, and first of whom it had lost before.
-    fn tell_left(&mut self, to: Rank) {
-        for lost in self.first_lost.into_iter().chain([self.config.me]) {
-            self.outbox.push(to, Item::Lost(lost));
-        }
-    }
-
-    /// The rank that was lost first.
-    pub fn first_lost(&self) -> Option<Rank> {
-        self.first_lost
     }
 
     fn linger(&mut self, now: Instant) {
@@ -549,7 +466,12 @@ impl Endpoint {
                 at += 1;
                 continue;
             };
-            let op = self.exchanges[at].op;
+            let exchange = &self.exchanges[at];
+            let op = exchange.op;
+            if let Err(error) = result {
+                let id = (exchange.context, exchange.number);
+                self.numbers.note_fault(id, error, exchange.equal_bytes());
+            }
             self.remove_exchange(at, result.is_err());
             self.finish(now, op, result);
         }

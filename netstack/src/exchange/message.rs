@@ -187,6 +187,17 @@ pub enum Item {
         /// Its number.
         number: u32,
     },
+    /// This exchange failed here because of that rank's part in it.
+    Fault {
+        /// Context of the exchange.
+        context: u16,
+        /// Its number.
+        number: u32,
+        /// Whose part.
+        rank: Rank,
+        /// That rank took it back, or another did of whom it has heard; else its block has another length.
+        withdrawn: bool,
+    },
     /// Published scheme: this rank is ready for the exchange, or done with its part of a step.
     ToMaster {
         /// Context of the exchange.

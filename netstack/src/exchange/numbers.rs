@@ -6,12 +6,15 @@
 //!
 //! Invariant: a few words for each context, however many of its operations fail.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 
+use super::Error;
 use super::message::{NUMBER_MASK, is_before, next};
 
 /// Numbers of which it is known one by one whether they failed.
 const KNOWN: u32 = 64;
+/// Exchanges that failed of which it is known why.
+const FAULTS: usize = 16;
 /// So many numbers later nobody asks any more, and numbers would begin to mean others.
 const FORGOTTEN: u32 = NUMBER_MASK / 4;
 
@@ -33,11 +36,28 @@ struct Count {
     earlier: bool,
 }
 
+/// Why an exchange failed, and the bytes that this rank had for each other in it, where they were equal.
+type Fault = (Error, Option<u64>);
+
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Numbers(BTreeMap<(u16, Line), Count>);
+pub(super) struct Numbers(BTreeMap<(u16, Line), Count>, VecDeque<((u16, u32), Fault)>);
 
 impl Numbers {
+    /// An exchange has failed because of another rank's part in it; of other reasons there is nothing to say.
+    pub(super) fn note_fault(&mut self, id: (u16, u32), error: Error, equal_bytes: Option<u64>) {
+        if matches!(error, Error::SizeMismatch { .. } | Error::Withdrawn(_)) {
+            self.1.truncate(FAULTS - 1);
+            self.1.push_front((id, (error, equal_bytes)));
+        }
+    }
+
+    /// Why an exchange failed, if it was because of another rank's part.
+    pub(super) fn fault(&self, id: (u16, u32)) -> Option<Fault> {
+        let mut faults = self.1.iter();
+        faults.find(|fault| fault.0 == id).map(|fault| fault.1)
+    }
+
     /// The number of an operation that begins.
     pub(super) fn begin(&mut self, context: u16, line: Line) -> u32 {
         let count = self.0.entry((context, line)).or_default();

@@ -11,6 +11,8 @@
 //!
 //! Invariant: every ordered pair meets in exactly one round, and a round is a permutation of the ranks.
 
+use alloc::vec::Vec;
+
 use crate::ids::Rank;
 
 /// Rounds of `size` ranks. There are `size` of them; in one of them a rank meets itself.
@@ -81,6 +83,25 @@ impl Order {
     }
 }
 
+/// How many ranks share each leaf switch, where they are placed leaf after leaf, as many on each: what [`Order::new`] wants
+/// to know. `switches`: the leaf switch of each rank. 0 where it is not so, or all are on one.
+pub fn ranks_of_a_leaf(switches: &[u32]) -> u32 {
+    let mut leaves = switches.chunk_by(|a, b| a == b);
+    let Some(first) = leaves.next() else {
+        return 0;
+    };
+    let is_even = switches
+        .chunks(first.len())
+        .all(|leaf| leaf.len() == first.len() && leaf.iter().all(|switch| *switch == leaf[0]));
+    let mut heads: Vec<u32> = switches.iter().step_by(first.len()).copied().collect();
+    heads.sort_unstable();
+    let is_once = heads.windows(2).all(|pair| pair[0] != pair[1]);
+    match is_even && is_once && heads.len() > 1 {
+        true => first.len() as u32,
+        false => 0,
+    }
+}
+
 /// `a + b` modulo `n`, both at most `n`.
 fn modulo(a: u32, b: u32, n: u32) -> u32 {
     ((u64::from(a) + u64::from(b)) % u64::from(n)) as u32
@@ -91,6 +112,24 @@ mod tests {
     use super::*;
     use alloc::vec;
     use proptest::prelude::*;
+
+    #[test]
+    fn ranks_share_a_leaf_where_they_are_placed_leaf_after_leaf() {
+        let cases: [(&[u32], u32); 9] = [
+            (&[0, 0, 1, 1], 2),
+            (&[3, 3, 3, 0, 0, 0, 1, 1, 1], 3),
+            (&[0, 1, 2], 1),
+            (&[0, 0, 0], 0),
+            (&[0, 0, 1], 0),
+            (&[0, 1, 1], 0),
+            (&[0, 0, 1, 1, 0, 0], 0),
+            (&[0, 1, 0, 1], 0),
+            (&[], 0),
+        ];
+        for (switches, leaf) in cases {
+            assert_eq!(ranks_of_a_leaf(switches), leaf, "{switches:?}");
+        }
+    }
 
     proptest! {
         #[test]

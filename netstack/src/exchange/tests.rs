@@ -412,6 +412,71 @@ fn unequal_lengths_are_an_error() {
 }
 
 #[test]
+fn every_rank_names_the_one_whose_blocks_have_another_length() {
+    for (size, odd, loss) in [(5, 3, 0), (5, 0, 0), (8, 6, 3)] {
+        for seed in 0..8 {
+            let mut net = Net::new(size, Scheme::Default, loss, seed);
+            for rank in 0..size {
+                net.memory[rank as usize].0 = vec![vec![0; 100_000]; 2];
+                let bytes = if rank == odd { 500 } else { 1_000 };
+                let side = |buffer| Side {
+                    buffer: BufferId(buffer),
+                    layout: Layout::Equal { bytes },
+                };
+                let op = Op::AllToAll {
+                    context: 0,
+                    send: side(0),
+                    receive: side(1),
+                };
+                net.post(rank, op);
+            }
+            net.run(1, Micros::from_secs(5));
+            for (rank, events) in (0..).zip(&net.events) {
+                let named = match events[0] {
+                    Event::Failed {
+                        error: Error::SizeMismatch { rank },
+                        ..
+                    } => rank,
+                    event => panic!("rank {rank}: {event:?}"),
+                };
+                assert!(rank == odd || named == Rank(odd), "rank {rank}: {named}");
+            }
+        }
+    }
+}
+
+#[test]
+fn exchanges_begin_in_the_order_of_the_leaves_once_these_are_known() {
+    let told = |leaf: Option<u32>| {
+        let mut net = Net::new(8, Scheme::Blind, 0, 1);
+        net.memory[1].0 = vec![vec![0; 80_000]; 2];
+        if let Some(leaf) = leaf {
+            net.ranks[1].set_leaf(leaf);
+        }
+        let side = |buffer| Side {
+            buffer: BufferId(buffer),
+            layout: Layout::Equal { bytes: 10_000 },
+        };
+        let op = Op::AllToAll {
+            context: 0,
+            send: side(0),
+            receive: side(1),
+        };
+        let now = net.now;
+        net.ranks[1].post(now, op, &mut net.memory[1]).unwrap();
+        let mut order = Vec::new();
+        while let Some((to, packet)) = net.ranks[1].poll_packet(now, 1, &mut net.memory[1]) {
+            if matches!(packet.body, Body::Data(_)) && order.last() != Some(&to.0) {
+                order.push(to.0);
+            }
+        }
+        order
+    };
+    assert_eq!(told(None), [2, 3, 4, 5, 6, 7, 0]);
+    assert_eq!(told(Some(4)), [5, 6, 2, 7, 3, 4, 0]);
+}
+
+#[test]
 fn all_hear_of_a_rank_that_dies() {
     for late in [false, true] {
         let mut net = Net::new(9, Scheme::Default, 2, 5);

@@ -219,6 +219,7 @@ fn item_bytes(item: &Item) -> usize {
         Item::Offer(_) => OFFER_LEN,
         Item::Known { .. } | Item::Lost(_) | Item::Ping { .. } | Item::Pong { .. } => 4,
         Item::Arrived { .. } | Item::Ask { .. } => 2 + 4 + 1,
+        Item::Fault { .. } => 2 + 4 + 4 + 1,
         Item::ToMaster { .. } => 2 + 4 + 4,
         Item::FromMaster { .. } => 2 + 4 + 4 + 2 + 2 + 4,
     }
@@ -282,6 +283,15 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
         }
         Item::Broken { context, number } => {
             writer.u8(17).u16(context).u32(number);
+        }
+        Item::Fault {
+            context,
+            number,
+            rank,
+            withdrawn,
+        } => {
+            writer.u8(18).u16(context).u32(number);
+            writer.u32(rank.0).u8(withdrawn.into());
         }
         Item::Lost(rank) => {
             writer.u8(13).u32(rank.0);
@@ -384,6 +394,12 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
         17 => Item::Broken {
             context: reader.u16()?,
             number: number(reader)?,
+        },
+        18 => Item::Fault {
+            context: reader.u16()?,
+            number: number(reader)?,
+            rank: rank(reader)?,
+            withdrawn: flag(reader.u8()?)?,
         },
         _ => return Err(Error::BadValue),
     })
@@ -517,6 +533,14 @@ mod tests {
             any::<u32>().prop_map(|question| Item::Ping { question }),
             any::<u32>().prop_map(|question| Item::Pong { question }),
             (any::<u16>(), number()).prop_map(|(context, number)| Item::Broken { context, number }),
+            (any::<u16>(), number(), 0..MAX_RANKS, any::<bool>()).prop_map(
+                |(context, number, rank, withdrawn)| Item::Fault {
+                    context,
+                    number,
+                    rank: Rank(rank),
+                    withdrawn
+                }
+            ),
             (0..MAX_RANKS).prop_map(|rank| Item::Lost(Rank(rank))),
             (any::<u16>(), number(), any::<u32>()).prop_map(|(context, number, step)| {
                 Item::ToMaster {

@@ -96,6 +96,8 @@ pub struct Casts {
     pub files: Files,
     waits: Waits,
     up: BTreeMap<u32, Up>,
+    /// Nodes on each leaf switch; 0: there is no tree.
+    leaf_width: u32,
     next_id: u64,
     next_wire: u64,
     next_request: u64,
@@ -116,6 +118,8 @@ pub struct Setup {
     pub seed: u64,
     /// Section `[broadcast]`.
     pub config: config::Broadcast,
+    /// Nodes on each leaf switch of the network's tree; 0: there is none.
+    pub leaf_width: u32,
     /// Files as the store knows them.
     pub files: Files,
     /// Number of the next cast.
@@ -145,6 +149,7 @@ impl Casts {
             files: setup.files,
             waits: Waits::default(),
             up: BTreeMap::new(),
+            leaf_width: setup.leaf_width,
             next_id: setup.next_id,
             // Rises over restarts, which the store need not know of.
             next_wire: (clock::unix_us() / 1_000_000) << 20,

@@ -414,6 +414,7 @@ fn control_state(
         key: peer_key,
         seed: random_u64()?,
         config: options.config.broadcast.clone(),
+        leaf_width: widths(options.tree.as_ref()).first().copied().unwrap_or(0),
         files: past.files,
         next_id: past.next_cast,
     };

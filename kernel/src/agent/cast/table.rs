@@ -45,6 +45,15 @@ impl Tables {
         self.find(job).map(|held| held.rate)
     }
 
+    /// How many ranks of a job share each leaf switch, if its table has come; 0: not known, or not the same everywhere.
+    pub fn leaf(&self, job: JobId, objects: &Objects) -> Option<u32> {
+        let id = self.of(job)?.id();
+        let bytes = objects.find(id).map_or(0, |view| view.bytes);
+        let mut read =
+            |offset: u64, out: &mut [u8]| objects.read_bytes(&DirectMap, id, offset, out);
+        Table::open(bytes, &mut read).map(|table| table.leaf().into())
+    }
+
     fn find(&self, job: JobId) -> Option<&Held> {
         self.0.iter().find(|held| held.job == job)
     }

@@ -117,6 +117,8 @@ pub struct Exchange {
     routes: Routes,
     /// Bytes a second of the node's link, as the control node says with the connection table; 0: not known.
     link: u64,
+    /// How many ranks share each leaf switch, as the connection table says.
+    leaf: Option<u32>,
     /// The connection table has not come in time.
     unreachable: bool,
     /// An operation has finished since [`Self::take_news`].
@@ -142,6 +144,7 @@ impl Exchange {
             last_request: 0,
             routes: Routes::default(),
             link: 0,
+            leaf: None,
             unreachable: false,
             news: false,
             ended: VecDeque::new(),
@@ -281,6 +284,7 @@ impl Exchange {
         self.posted.clear();
         self.routes.clear();
         self.link = 0;
+        self.leaf = None;
         self.unreachable = false;
     }
 
@@ -340,6 +344,30 @@ impl Exchange {
             if let Some(endpoint) = &mut self.endpoint {
                 endpoint.set_rate(now, rate);
             }
+        }
+    }
+
+    /// Whether [`Self::set_leaf`] has been called for the open job.
+    pub fn knows_leaf(&self) -> bool {
+        self.leaf.is_some()
+    }
+
+    /// The connection table of the open job says how many ranks share each leaf switch; 0: not the same everywhere. Exchanges
+    /// that begin from now on go in the order that suits these. What a launch says goes before that.
+    pub fn set_leaf(&mut self, leaf: u32) {
+        let Some(job) = &self.job else {
+            return;
+        };
+        let leaf = job.settings.leaf.unwrap_or(leaf);
+        self.leaf = Some(leaf);
+        if leaf > 1 {
+            info!(
+                "exchange",
+                "job {}: rounds in the order of leaf switches of {leaf} ranks", job.id
+            );
+        }
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.set_leaf(leaf);
         }
     }
 
@@ -428,6 +456,7 @@ impl Exchange {
         // Larger jobs run, but their ranks cannot talk.
         let job = self.job.filter(|job| job.size <= MAX_RANKS)?;
         let link = Some(self.link).filter(|_| job.settings.rate == 0);
+        let leaf = self.leaf.unwrap_or(0);
         Some(self.endpoint.get_or_insert_with(|| {
             let config = Config {
                 job: job.id,
@@ -437,7 +466,7 @@ impl Exchange {
                 key: job.key,
                 rate: job.settings.rate,
                 port_buffer: job.settings.port_buffer,
-                leaf: 0,
+                leaf,
                 scheme: job.settings.scheme,
                 eager_bytes: 0,
                 seed: job.seed,

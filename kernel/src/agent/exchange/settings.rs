@@ -1,7 +1,7 @@
 //! What a launch says about the exchange, in the environment variable `HEARTH_EXCHANGE`: for measurements and for links
 //! that the node cannot know.
 //!
-//! The value is a list of `scheme=NAME`, `rate=BITS_PER_SECOND` and `port-buffer=BYTES`, separated by commas. All ranks of a job get
+//! The value is a list of `scheme=NAME`, `rate=BITS_PER_SECOND`, `port-buffer=BYTES` and `leaf=RANKS`, separated by commas. All ranks of a job get
 //! the same environment, and so the same settings.
 
 use netstack::exchange::Scheme;
@@ -18,6 +18,8 @@ pub struct Settings {
     pub rate: u64,
     /// Bytes that the port of a switch holds; 0: the usual number.
     pub port_buffer: u32,
+    /// Ranks on each leaf switch, 0 for the order of their numbers; none: as the connection table says.
+    pub leaf: Option<u32>,
 }
 
 impl Settings {
@@ -33,7 +35,7 @@ impl Settings {
             return Ok(Self::default());
         };
         const WRONG: &str = "HEARTH_EXCHANGE must be a list of scheme=NAME, rate=BITS_PER_SECOND, \
-                             port-buffer=BYTES";
+                             port-buffer=BYTES, leaf=RANKS";
         let value = core::str::from_utf8(value).map_err(|_| WRONG)?;
         let mut settings = Self::default();
         for entry in value.split(',').filter(|entry| !entry.is_empty()) {
@@ -48,6 +50,7 @@ impl Settings {
                 ("port-buffer", bytes) => {
                     settings.port_buffer = bytes.parse().map_err(|_| WRONG)?
                 }
+                ("leaf", ranks) => settings.leaf = Some(ranks.parse().map_err(|_| WRONG)?),
                 _ => return Err(WRONG),
             }
         }

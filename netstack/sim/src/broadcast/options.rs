@@ -317,7 +317,7 @@ fn table_bytes(entries: u32, seed: u64) -> Result<u64, String> {
         }
     };
     let entries: Vec<Entry> = (0..entries).map(entry).collect();
-    let bytes = table::encode(&entries).map_err(|_| "--table: so many ranks have no table")?;
+    let bytes = table::encode(&entries, 0).map_err(|_| "--table: so many ranks have no table")?;
     Ok(bytes.len() as u64)
 }
 

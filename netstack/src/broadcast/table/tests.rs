@@ -41,7 +41,7 @@ fn lookup(bytes: &[u8], rank: u32) -> Option<Entry> {
 /// Bytes that a million entries need, all of them looked up.
 fn bytes_of_a_million(entry: impl Fn(u32) -> Entry) -> usize {
     let entries: Vec<Entry> = (0..MILLION).map(&entry).collect();
-    let bytes = encode(&entries).expect("a million fits");
+    let bytes = encode(&entries, 0).expect("a million fits");
     let mut read = reader(&bytes);
     let table = Table::open(bytes.len() as u64, &mut read).expect("it is a table");
     assert_eq!(table.ranks(), MILLION);
@@ -74,7 +74,7 @@ fn a_million_entries_in_no_order_take_less_than_half_of_the_published_size() {
     // Nodes in a random order, each with an address of its own: an odd factor permutes them.
     let node = |rank: u32| rank.wrapping_mul(0x9e37_79b1) % (1 << 20);
     let entries: Vec<Entry> = (0..MILLION).map(|rank| bought(node(rank), 0)).collect();
-    let bytes = encode(&entries).expect("a million fits");
+    let bytes = encode(&entries, 0).expect("a million fits");
     let each = bytes.len() as f64 / f64::from(MILLION);
     assert!(each < 16.0, "{each} bytes an entry");
     assert!(each * 2.0 < Entry::LEN as f64);
@@ -127,7 +127,7 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
 proptest! {
     #[test]
     fn what_was_put_in_is_found(entries in entries()) {
-        let bytes = encode(&entries).expect("it is small");
+        let bytes = encode(&entries, 0).expect("it is small");
         for (rank, entry) in (0..).zip(&entries) {
             prop_assert_eq!(lookup(&bytes, rank), Some(*entry));
         }
@@ -145,7 +145,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         cut in any::<prop::sample::Index>(),
     ) {
-        let mut bytes = encode(&entries).expect("it is small");
+        let mut bytes = encode(&entries, 0).expect("it is small");
         let length = bytes.len();
         for (at, value) in changes {
             bytes[at.index(length)] = value;

@@ -191,6 +191,9 @@ impl Endpoint {
             }
             | Item::WhoIsReady { context, number }
             | Item::Busy { context, number }
+            | Item::Fault {
+                context, number, ..
+            }
             | Item::ToMaster {
                 context, number, ..
             }
@@ -222,6 +225,16 @@ impl Endpoint {
                 None => exchange.refused(from, gone),
             },
             Item::Busy { .. } => exchange.busy(from, io),
+            // What fails at both ends is the other's.
+            Item::Fault {
+                rank, withdrawn, ..
+            } => {
+                let rank = if rank == io.me { from } else { rank };
+                exchange.fail(match withdrawn {
+                    true => Error::Withdrawn(rank),
+                    false => Error::SizeMismatch { rank },
+                });
+            }
             Item::ToMaster { step, .. } => exchange.hear_as_master(from, step, io),
             Item::FromMaster {
                 step,
@@ -273,6 +286,7 @@ impl Endpoint {
                 if let Some(lost) = self.first_lost {
                     self.outbox.push(from, Item::Lost(lost));
                 }
+                self.tell_fault(from, (context, number));
                 self.outbox.push(from, Item::Refuse { block, gone: true });
             }
             _ => {}

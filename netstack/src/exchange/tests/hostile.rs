@@ -118,7 +118,7 @@ impl Wrong {
 
     fn item(&mut self) -> Item {
         let (context, number) = (self.context(), self.number());
-        match self.below(17) {
+        match self.below(18) {
             0 => Item::Ready {
                 context,
                 number,
@@ -168,6 +168,12 @@ impl Wrong {
             12 => Item::Pong { question: number },
             13 => Item::Busy { context, number },
             14 => Item::Broken { context, number },
+            16 => Item::Fault {
+                context,
+                number,
+                rank: Rank(self.below(u64::from(SIZE) + 2) as u32),
+                withdrawn: self.below(2) == 0,
+            },
             15 => Item::ToMaster {
                 context,
                 number,

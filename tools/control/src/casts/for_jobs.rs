@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use netstack::broadcast::{Peer, table};
+use netstack::exchange::order;
 use netstack::ids::NodeId;
 use netstack::time::Instant;
 
@@ -173,8 +174,9 @@ impl Casts {
         let Some(peers) = peers else {
             return;
         };
+        let entries: Vec<_> = peers.into_iter().map(entry).collect();
         // More ranks than a table can have are no job's.
-        let Ok(bytes) = table::encode(&peers.into_iter().map(entry).collect::<Vec<_>>()) else {
+        let Ok(bytes) = table::encode(&entries, self.ranks_of_a_leaf(nodes)) else {
             return;
         };
         let Ok(described) = super::Described::of_bytes(&bytes) else {
@@ -195,6 +197,13 @@ impl Casts {
         if let Err(refused) = self.begin(now, order) {
             tracing::warn!("connection table of job {job}: {refused}");
         }
+    }
+
+    /// How many of these ranks share each leaf switch of the network's tree, where that is the same everywhere.
+    fn ranks_of_a_leaf(&self, nodes: &[u32]) -> u16 {
+        let switch = |node: &u32| node.checked_div(self.leaf_width).unwrap_or(0);
+        let switches: Vec<u32> = nodes.iter().map(switch).collect();
+        u16::try_from(order::ranks_of_a_leaf(&switches)).unwrap_or(0)
     }
 
     /// A job is over: what is on its way for it is not needed.

@@ -44,6 +44,10 @@ pub struct ExchangeOptions {
     /// Bytes that may wait in front of a link.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     port_buffer: u32,
+    /// How many ranks of the list share each leaf switch, leaf after leaf: rounds then cross the tree's trunks evenly
+    /// [default: the order of their numbers].
+    #[arg(long, value_name = "RANKS", default_value_t = 0)]
+    leaf: u32,
     /// default, published, published-L=NUMBER, at-once, at-once-random, blind or barrier.
     #[arg(long, value_name = "SCHEME", default_value = "default", value_parser = scheme)]
     scheme: Scheme,
@@ -73,6 +77,13 @@ pub fn exchange(global: &Global, options: &ExchangeOptions) -> anyhow::Result<Ex
             ranks.len()
         );
     };
+    if options.leaf != 0 && !ranks.len().is_multiple_of(options.leaf as usize) {
+        bail!(
+            "--leaf {} does not divide the {} ranks; leave it out where leaf switches have different numbers of them",
+            options.leaf,
+            ranks.len()
+        );
+    }
     block_on(async {
         let clock = Clock::start();
         let socket = udp::open(listen).with_context(|| {
@@ -81,6 +92,7 @@ pub fn exchange(global: &Global, options: &ExchangeOptions) -> anyhow::Result<Ex
         let mut config = Order::config(options.rank, ranks.len(), key);
         config.rate = options.rate.map_or(0, LinkRate::bytes_per_second);
         config.port_buffer = options.port_buffer;
+        config.leaf = options.leaf;
         config.scheme = options.scheme;
         let order = Order {
             ranks,
