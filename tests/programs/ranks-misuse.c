@@ -220,6 +220,25 @@ static void lengths(void)
     go_on("after blocks of another length");
 }
 
+/* More messages that nobody receives than there is room for, and one behind them that somebody waits for. */
+static void flood(void)
+{
+    enum { MANY = 4300 };
+    static char big[5000];
+    if (rank == 1) {
+        for (int at = 0; at < MANY; at++)
+            expect("one of many", hearth_send(NULL, 0, 0, 7), 0);
+        expect("the one behind", hearth_send(big, sizeof big, 0, 8), 0);
+    }
+    if (rank == 0) {
+        expect("behind too many", hearth_recv(big, sizeof big, 1, 8, NULL), HEARTH_ENOBUFS);
+        for (int at = 0; at < MANY; at++)
+            expect("one of many", hearth_recv(NULL, 0, 1, 7, NULL), 0);
+        expect("behind none", hearth_recv(big, sizeof big, 1, 8, NULL), 0);
+    }
+    go_on("after a flood");
+}
+
 int main(void)
 {
     rank = hearth_rank();
@@ -233,6 +252,7 @@ int main(void)
     limits();
     lengths();
     unmapped();
+    flood();
     expect("barrier", hearth_barrier(), 0);
     if (!wrong && rank == 0)
         puts("every mistake has its error");

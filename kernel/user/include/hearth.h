@@ -28,7 +28,7 @@ extern "C" {
 #define HEARTH_ENODATA (-61)   /* the job's connection table has not come */
 #define HEARTH_EPROTO (-71)    /* a rank sends another number of bytes than is expected of it */
 #define HEARTH_EMSGSIZE (-90)  /* a message does not fit the receive */
-#define HEARTH_ENOBUFS (-105)  /* too many operations are outstanding: wait for some */
+#define HEARTH_ENOBUFS (-105)  /* too many operations are outstanding: wait for some; or too many messages wait here: receive some */
 #define HEARTH_ELOST (-112)    /* a rank has ended or its node is gone */
 #define HEARTH_ECANCELED (-125)/* a rank has taken back its part (hearth_named_rank says which) */
 

@@ -156,7 +156,7 @@ extern "C" fn hearth_strerror(error: c_int) -> *const c_char {
         Error::BadAddress => c"a buffer is not the program's memory",
         Error::Invalid => c"invalid argument",
         Error::NoTable => c"the job's connection table has not come",
-        Error::TooMany => c"too many operations are outstanding",
+        Error::TooMany => c"too many operations are outstanding, or too many messages wait here",
         Error::Cancelled => c"cancelled, here or by another rank",
         Error::NoMemory => c"no memory for a temporary buffer",
         Error::NotHearth => {

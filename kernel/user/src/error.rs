@@ -30,7 +30,8 @@ pub enum Error {
     Invalid,
     /// The job's connection table has not come: the ranks cannot reach each other.
     NoTable,
-    /// Too many operations are outstanding: wait for some.
+    /// Too many operations are outstanding: wait for some. Of a receive: so many messages wait here that the one it is for has no
+    /// room: receive some.
     TooMany,
     /// The operation was cancelled.
     Cancelled,
@@ -116,7 +117,9 @@ impl fmt::Display for Error {
             Self::BadAddress => f.write_str("a buffer is not the program's memory"),
             Self::Invalid => f.write_str("invalid argument"),
             Self::NoTable => f.write_str("the job's connection table has not come"),
-            Self::TooMany => f.write_str("too many operations are outstanding"),
+            Self::TooMany => {
+                f.write_str("too many operations are outstanding, or too many messages wait here")
+            }
             Self::Cancelled => f.write_str("cancelled"),
             Self::NoMemory => f.write_str("no memory for a temporary buffer"),
             Self::NotHearth => f.write_str(

@@ -104,6 +104,8 @@ struct From {
     early: BTreeMap<u32, Letter>,
     unexpected: VecDeque<Letter>,
     transfers: BTreeMap<u32, Transfer>,
+    /// There was no room for its next message, which nobody waits for: those behind it cannot be looked at.
+    is_held: bool,
 }
 
 /// See the module.
@@ -157,6 +159,15 @@ impl Incoming {
             Some((letter.arrival, sender, at))
         });
         firsts.min().map(|(_, sender, at)| (sender, at))
+    }
+
+    /// A posted receive cannot be matched before some of the messages that wait are received: they fill the room for them, and
+    /// one that nobody waits for is in front of whatever its sender has for it.
+    pub(super) fn is_stuck(&self, op: OpId) -> bool {
+        let mut posted = self.posted.iter();
+        let sender = posted.find(|receiving| receiving.op == op);
+        let sender = sender.and_then(|receiving| self.from.get(&receiving.from?));
+        self.waiting >= MAX_UNEXPECTED && sender.is_some_and(|from| from.is_held)
     }
 
     /// A receive could be served from what is here, whoever is lost.
@@ -286,6 +297,9 @@ impl Incoming {
         // Those before it must still have room, so one that is early has half of it.
         let share = if is_next { 1 } else { 2 };
         if is_far(offer.number, expected) || self.waiting >= MAX_UNEXPECTED / share {
+            if let Some(from) = self.from.get_mut(&sender) {
+                from.is_held |= is_next;
+            }
             return;
         }
         if self.kept + letter.kept_bytes() > self.kept_most / share {
@@ -306,6 +320,7 @@ impl Incoming {
     fn pass(&mut self, sender: Rank) {
         let from = self.from.entry(sender).or_default();
         from.next = next(from.next);
+        from.is_held = false;
     }
 
     fn keep_early(&mut self, sender: Rank, letter: Letter) {

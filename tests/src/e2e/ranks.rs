@@ -61,12 +61,23 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "ranks-eight",
         boot: Boot::Direct16,
-        run: |cluster| examples(cluster, "c", 8),
+        run: |cluster| {
+            examples(cluster, "c", 8)?;
+            examples(cluster, "rust", 8)
+        },
     },
     Scenario {
         name: "ranks-sixteen",
         boot: Boot::Direct16,
-        run: sixteen,
+        run: |cluster| {
+            examples(cluster, "c", 16)?;
+            examples(cluster, "rust", 16)
+        },
+    },
+    Scenario {
+        name: "ranks-leaves",
+        boot: Boot::Direct16,
+        run: leaves,
     },
     Scenario {
         name: "ranks-slow-links",
@@ -252,13 +263,30 @@ fn signal(pid: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn sixteen(cluster: &Cluster) -> Result<()> {
-    for name in ["transpose-rust", "join-rust", "cg-c"] {
-        let said = good(cluster, name, 16, &[])?;
-        ensure!(
-            said.contains("16 ranks") && said.trim_end().ends_with("ok"),
-            "{name}: {said}"
-        );
+/// Ranks learn how many of them share a leaf switch, where that is the same everywhere, and exchange in that order.
+fn leaves(cluster: &Cluster) -> Result<()> {
+    let program = cluster.program("ranks-time");
+    let said = || -> Result<Vec<String>> {
+        let log = cluster.hearth(&["console", "n4"])?.expect_code(0)?.out();
+        let lines = log
+            .lines()
+            .filter(|line| line.contains("in the order of leaf switches"));
+        Ok(lines.map(str::to_owned).collect())
+    };
+    // Nodes, and how many of them are on each leaf switch of four.
+    for (nodes, leaf) in [("n[0-15]", Some(4)), ("n[2-5]", Some(2)), ("n[0-4]", None)] {
+        let before = said()?.len();
+        cluster
+            .hearth(&["run", "--nodes", nodes, &program, "exchange", "20000", "2"])?
+            .expect_code(0)?;
+        let said = said()?;
+        let found: Vec<_> = said[before..].iter().map(|line| line.trim_end()).collect();
+        let wanted = leaf.map(|leaf| format!("leaf switches of {leaf} ranks"));
+        let is_right = match wanted {
+            None => found.is_empty(),
+            Some(wanted) => found.len() == 1 && found[0].ends_with(&wanted),
+        };
+        ensure!(is_right, "{nodes}: n4 says {found:?}");
     }
     Ok(())
 }

@@ -242,6 +242,29 @@ impl Exchange {
         }
     }
 
+    /// Whether a request is a receive that nothing can come for before messages that wait are received ([`Endpoint::is_stuck`]).
+    pub fn is_stuck(&self, request: u32) -> bool {
+        let mut posted = self.posted.iter();
+        let op = posted.find(|posted| posted.request == request);
+        let op = op.and_then(|posted| posted.op);
+        op.zip(self.endpoint.as_ref())
+            .is_some_and(|(op, endpoint)| endpoint.is_stuck(op))
+    }
+
+    /// Ends a request that is stuck, with ENOBUFS.
+    pub fn end_stuck(&mut self, now: Instant, request: u32) {
+        let mut posted = self.posted.iter_mut();
+        if let Some(posted) = posted.find(|posted| posted.request == request)
+            && let (Some(op), Some(endpoint)) = (posted.op, &mut self.endpoint)
+        {
+            endpoint.cancel(now, op);
+            posted.status = Some(Status {
+                error: negative(Errno::ENOBUFS),
+                ..Status::default()
+            });
+        }
+    }
+
     /// Forgets a request. When it was under way its memory is not touched any more. Returns whether there was such a request.
     pub fn forget(&mut self, now: Instant, request: u32) -> bool {
         let mut posted = self.posted.iter();

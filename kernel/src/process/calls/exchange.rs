@@ -33,6 +33,8 @@ use crate::{mm, time};
 
 /// How long the end of a program waits for other ranks to have taken what it sent.
 const DRAINED_WITHIN: Micros = Micros::from_secs(2);
+/// How long a program that waits for ever may have nothing to wait for but receives that are stuck.
+const STUCK_FOR: Micros = Micros::from_secs(2);
 /// Bytes of a buffer whose pages are looked at in one go.
 const PIECE: u64 = 1 << 20;
 /// Entries of a program's lists that are read in one go.
@@ -264,8 +266,10 @@ impl Process {
         };
         let any = flags & WAIT_ANY != 0;
         let mut looked = false;
+        let mut stuck_at = None;
         loop {
             let mut pending = 0;
+            let mut stuck = Vec::new();
             for (place, &request) in requests.iter().enumerate() {
                 match services.exchange().state(request) {
                     State::Finished(status) if any => {
@@ -273,7 +277,12 @@ impl Process {
                         services.exchange().forget(time::now(), request);
                         return Ok(place as u64 + 1);
                     }
-                    State::Pending => pending += 1,
+                    State::Pending => {
+                        pending += 1;
+                        if micros == FOREVER && services.exchange().is_stuck(request) {
+                            stuck.push(request);
+                        }
+                    }
                     State::Finished(_) | State::Unknown => {}
                 }
             }
@@ -285,6 +294,13 @@ impl Process {
                 self.flush(services)?;
             }
             looked = true;
+            // Who waits for all waits for ever when one is stuck, who waits for any when all are: only the program could help.
+            let is_stuck = !stuck.is_empty() && (!any || stuck.len() == pending);
+            stuck_at = stuck_at.filter(|_| is_stuck).or(is_stuck.then(time::now));
+            if stuck_at.is_some_and(|at| time::now() >= at + STUCK_FOR) {
+                services.exchange().end_stuck(time::now(), stuck[0]);
+                continue;
+            }
             if flags & WAIT_SPIN != 0 || micros == 0 {
                 services.poll();
                 self.streams.collect(services);

@@ -6,9 +6,9 @@
 
 use alloc::vec::Vec;
 
-use super::super::Error;
 use super::super::alltoall::Io;
 use super::super::message::Item;
+use super::super::{Error, OpId};
 use super::{BARRIER_WITHIN, Endpoint};
 use crate::ids::Rank;
 use crate::time::Instant;
@@ -62,6 +62,12 @@ impl Endpoint {
                 barrier.fail(Error::RankLost(first));
             }
         }
+    }
+
+    /// A posted receive waits for a message behind others that nobody receives and that fill the room there is: a program that waits
+    /// for nothing else waits for ever.
+    pub fn is_stuck(&self, op: OpId) -> bool {
+        self.letters.incoming.is_stuck(op)
     }
 
     /// The program has ended: what is posted is cancelled, and peers that wait for this rank hear that it is gone. The
