@@ -5,11 +5,12 @@ use netstack::broadcast::Scheme;
 use netstack_sim::broadcast::options::Options;
 use netstack_sim::broadcast::setup::{CastPlan, Fault, Payload, Setup};
 use netstack_sim::broadcast::summary::Summary;
-use netstack_sim::broadcast::swarm;
+use netstack_sim::broadcast::swarm::Swarm;
 use netstack_sim::broadcast::world::World;
 
-/// Seeds of the swarm; `cargo xtask sim check` runs more.
+/// Seeds of the plain swarm, and of the wide one; `cargo xtask sim check` runs more.
 const SWARM: u64 = 300;
+const WIDE: u64 = 200;
 
 fn run(setup: Setup) -> Result<Summary, String> {
     let world = World::new(setup)?;
@@ -26,19 +27,18 @@ fn simulate(line: &str) -> Summary {
 
 #[test]
 fn the_swarm_finds_nothing() {
-    let half = SWARM / 2;
     // Two threads: real bytes are hashed.
     std::thread::scope(|scope| {
-        for first in [1, 1 + half] {
-            scope.spawn(move || {
-                for seed in first..first + half {
-                    if let Err(what) = run(swarm::setup(seed)) {
-                        panic!("{what}\nreplay: {}", swarm::replay(seed));
-                    }
-                }
-            });
+        for (swarm, seeds) in [(Swarm::Plain, SWARM), (Swarm::Wide, WIDE)] {
+            scope.spawn(move || (1..=seeds).for_each(|seed| passes(swarm, seed)));
         }
     });
+}
+
+fn passes(swarm: Swarm, seed: u64) {
+    if let Err(what) = run(swarm.setup(seed)) {
+        panic!("{what}\nreplay: {}", swarm.replay(seed));
+    }
 }
 
 /// Seeds beyond those that found something once: a cast that was cancelled when control died, a published cast whose
@@ -51,15 +51,13 @@ const FOUND: [u64; 24] = [
 #[test]
 fn what_the_swarm_found_once_stays_mended() {
     for seed in FOUND {
-        if let Err(what) = run(swarm::setup(seed)) {
-            panic!("{what}\nreplay: {}", swarm::replay(seed));
-        }
+        passes(Swarm::Plain, seed);
     }
 }
 
 #[test]
 fn a_run_is_a_function_of_its_seed() {
-    let digest = |seed| run(swarm::setup(seed)).map(|summary| summary.digest);
+    let digest = |seed| run(Swarm::Plain.setup(seed)).map(|summary| summary.digest);
     assert_eq!(digest(7), digest(7));
     assert_ne!(digest(7), digest(8));
     let line = "--nodes 40 --bytes 1MB --loss 2%";
@@ -138,6 +136,25 @@ fn casts_at_once_share_the_link_fairly() {
             assert!(cast.ratio_max < most, "{casts} casts: {}", cast.ratio_max);
         }
     }
+}
+
+#[test]
+fn casts_of_different_rates_keep_to_their_own() {
+    let line = "--nodes 16 --bytes 4MB --rate 1Gbit";
+    let alone = simulate(line).casts[0].ratio_max;
+    // The slow one has nothing of the link but a fiftieth.
+    let summary = simulate(&format!("{line} --casts 2 --rates 1Gbit,20Mbit"));
+    let [fast, slow] = &summary.casts[..] else {
+        panic!("there are two casts");
+    };
+    assert!(fast.ratio_max < 1.06 * alone, "{} {alone}", fast.ratio_max);
+    assert!((0.99..1.1).contains(&slow.ratio_max), "{}", slow.ratio_max);
+}
+
+#[test]
+fn every_node_finds_the_ranks_of_a_table_that_it_got() {
+    let summary = simulate("--nodes 3 --table 20000 --real");
+    assert_eq!(summary.looked_up, 3 * 1002);
 }
 
 fn real(nodes: u32, bytes: u64) -> Setup {

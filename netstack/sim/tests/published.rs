@@ -2,7 +2,7 @@
 //! that the publication computes.
 
 use netstack::broadcast::estimate::Presence;
-use netstack::broadcast::header::{Deal, Sizes};
+use netstack::broadcast::header::{Deal, Place, Sizes};
 use netstack::broadcast::published::{Choice, Policy};
 use netstack::broadcast::{PublishedOptions, Scheme};
 use netstack_sim::broadcast::setup::{Fault, Payload, Setup};
@@ -66,6 +66,34 @@ fn every_variant_ends_for_everybody() {
             }
             let summary = run(setup);
             assert_eq!(summary.casts[0].healthy, nodes, "{options:?}");
+        }
+    }
+}
+
+/// With the middle or the highest candidate everybody asks the same ones first: they may all be dead.
+#[test]
+fn dead_favourites_hold_nobody_up_for_ever() {
+    for choice in [Choice::Middle, Choice::Highest] {
+        let options = PublishedOptions {
+            fan_out: 12,
+            policy: Policy::NodeFirst,
+            choice,
+            ..PublishedOptions::default()
+        };
+        let tree = options.tree(52).expect("it is in range");
+        let last = tree.children(Place {
+            layer: 1,
+            number: tree.first_layer() - 1,
+        });
+        for (dead, at_ns) in [(4, 900_000), (8, 0), (8, 900_000), (12, 300_000)] {
+            let mut setup = cast(52, options.clone());
+            let leaves = (last.start..last.end).rev().take(dead);
+            let places = leaves.map(|number| Place { layer: 2, number });
+            setup.faults = places
+                .map(|place| (at_ns, Fault::Die(tree.index(place))))
+                .collect();
+            // The checker takes a living member that was given up for a fault.
+            assert_eq!(run(setup).casts[0].healthy, 52 - dead as u32);
         }
     }
 }

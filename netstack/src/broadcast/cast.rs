@@ -17,7 +17,7 @@ use core::net::SocketAddrV4;
 use super::bitmap::Bitmap;
 use super::event::{CastCounters, EndReason, FailReason, Progress};
 use super::message::{Answer, Blocks, MemberIndex, Message, PAGE_PEERS, Packet, Range, Setup};
-use super::pacer::Pace;
+use super::pacer::{Pace, Pacer};
 use super::plan::{self, Planner, View};
 use super::roster::{self, Roster};
 use super::suspects::Suspects;
@@ -93,6 +93,8 @@ pub(crate) struct Cast {
     pub consent: Consent,
     pub have: Bitmap,
     pub pace: Pace,
+    /// Holds what this station sends of this cast to the cast's rate; the station's own holds all casts to that of the link.
+    pub pacer: Pacer,
     /// The source's clock minus this station's.
     clock_ahead: i64,
     heard: Instant,
@@ -137,6 +139,7 @@ impl Cast {
             consent: Consent::Asked,
             have,
             pace,
+            pacer: Pacer::new(rate, now),
             clock_ahead: 0,
             heard: now,
             progressed: now,

@@ -33,7 +33,8 @@ pub struct MemberConfig {
     pub control: Option<Peer>,
     /// The key of this run of the control node.
     pub key: Key,
-    /// Most bytes per second it sends, framing included; 0: as announced.
+    /// Most bytes per second it sends, framing included; 0: as announced, where several casts are under way as the fastest
+    /// of them.
     pub rate: u64,
     /// Reassembly buffers of a block each; 0: the usual number. Fragments that were asked for and may arrive at any time
     /// never exceed what these hold.
@@ -87,14 +88,9 @@ impl Store for NoStore {
 impl Member {
     /// A member of no cast.
     pub fn new(config: MemberConfig, now: Instant) -> Self {
-        // Before the first announcement nothing is sent but answers.
-        let rate = if config.rate == 0 {
-            1 << 27
-        } else {
-            config.rate
-        };
         Member {
-            station: Station::new(config.me, config.key, rate, config.seed, now),
+            // Its own rate bounds that of each cast, and the fastest cast's is the link's.
+            station: Station::new(config.me, config.key, None, config.seed, now),
             config,
             events: VecDeque::new(),
             rosters: VecDeque::new(),
@@ -182,7 +178,6 @@ impl Member {
             0 => setup.rate,
             own => own.min(setup.rate.max(1)),
         };
-        self.station.pacer.set_rate(rate);
         let mut cast = Cast::new(id, setup.clone(), me, now, self.config.buffers, rate);
         if let Some((_, pages)) = self.rosters.iter().find(|(id, _)| *id == setup.roster_id) {
             for (page, peers) in pages.iter().enumerate() {

@@ -8,7 +8,7 @@
 //! - [`Member`] and [`Source`] are the facades for a node and for the control node, beside
 //!   [`crate::node::Endpoint`] and [`crate::control::Endpoint`]: they share the socket, nothing
 //!   else.
-//! - `station`: what both are made of: casts, the outbox, the pacer.
+//! - `station`: what both are made of: casts, the outbox, the pacers.
 //! - [`message`]: typed messages; a train of DATA datagrams is one message.
 //! - `cast`: one cast at one station, made of `pull`, `serve`, `blocks`, `roster` and
 //!   `spread`.

@@ -70,7 +70,8 @@ pub struct CastSpec {
     pub members: Vec<(NodeId, Peer, bool)>,
     /// How it spreads.
     pub scheme: Scheme,
-    /// Rate of the members' links in bytes per second, framing included; 0: the source's.
+    /// Most bytes per second that each station sends of this cast, framing included: the rate of the members' links, or
+    /// less; 0: the source's.
     pub rate: u64,
 }
 
@@ -156,7 +157,7 @@ impl Source {
     /// A source of no cast.
     pub fn new(config: SourceConfig, now: Instant) -> Self {
         Source {
-            station: Station::new(config.me, config.key, config.rate, config.seed, now),
+            station: Station::new(config.me, config.key, Some(config.rate), config.seed, now),
             config,
             runs: Vec::new(),
             events: VecDeque::new(),

@@ -1,9 +1,12 @@
-//! What member and source have in common: casts, the queue of messages, the pacer, and the cutting
+//! What member and source have in common: casts, the queue of messages, the pacers, and the cutting
 //! of trains into datagrams.
 //!
-//! Messages go before data; casts take turns with data, train by train.
+//! Messages go before data; casts take turns with data, train by train. Each cast keeps to its own rate, all of
+//! them together to that of the link: a cast whose rate is used up is passed over, so that another may have what it
+//! leaves. A train that has begun is ended, at the link's rate.
 //!
-//! Invariant: everything that leaves is charged to the pacer.
+//! Invariant: everything that leaves is charged to the link's pacer and to that of its cast; no cast changes the rate of
+//! another.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -24,13 +27,18 @@ use crate::wire::key::Key;
 const MAX_ENDED: usize = 64;
 /// Answers to strangers that wait to be sent.
 const MAX_STRAY: usize = 256;
+/// Rate before the first cast where none is given: nothing is sent then but answers.
+const BEFORE_CASTS: u64 = 1 << 27;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Station {
     me: Peer,
     key: Key,
-    pub pacer: Pacer,
+    /// Of all casts together.
+    link: Pacer,
+    /// Nobody says how fast the link is: it carries what the fastest cast was announced with.
+    as_announced: bool,
     casts: Vec<Cast>,
     /// With the number that this station had in it.
     ended: VecDeque<(CastId, EndReason, MemberIndex)>,
@@ -46,11 +54,13 @@ pub(crate) struct Station {
 }
 
 impl Station {
-    pub(crate) fn new(me: Peer, key: Key, rate: u64, seed: u64, now: Instant) -> Self {
+    /// `rate` is that of the link; None: as fast as the fastest of the casts under way.
+    pub(crate) fn new(me: Peer, key: Key, rate: Option<u64>, seed: u64, now: Instant) -> Self {
         Station {
             me,
             key,
-            pacer: Pacer::new(rate, now),
+            link: Pacer::new(rate.unwrap_or(BEFORE_CASTS), now),
+            as_announced: rate.is_none(),
             casts: Vec::new(),
             ended: VecDeque::new(),
             outbox: VecDeque::new(),
@@ -75,6 +85,15 @@ impl Station {
         self.ended.retain(|(id, ..)| *id != cast.id);
         self.casts.push(cast);
         self.next_tick = Instant::ZERO;
+        self.rate_link();
+    }
+
+    /// Casts have come or gone. After the last one the rate stays, for what is still to be answered.
+    fn rate_link(&mut self) {
+        let rates = self.casts.iter().map(|cast| cast.pacer.rate());
+        if let Some(most) = rates.max().filter(|_| self.as_announced) {
+            self.link.set_rate(most);
+        }
     }
 
     pub(crate) fn has_ended(&self, id: CastId) -> bool {
@@ -219,6 +238,7 @@ impl Station {
             self.train = None;
         }
         self.turn = 0;
+        self.rate_link();
     }
 
     /// Forgets a cast at once.
@@ -237,11 +257,14 @@ impl Station {
         }
     }
 
-    /// The next train, of the cast whose turn it is.
+    /// The next train, of the cast whose turn it is and whose rate allows it.
     fn next_train(&mut self, now: Instant) -> Option<(CastId, Peer, Train)> {
         for _ in 0..self.casts.len() {
             self.turn = (self.turn + 1) % self.casts.len();
             let cast = &mut self.casts[self.turn];
+            if !cast.pacer.is_ready(now) {
+                continue;
+            }
             while let Some(train) = cast.next_train(now) {
                 if let Some(peer) = cast.roster.get(train.to) {
                     cast.blocks_sent += 1;
@@ -260,7 +283,7 @@ impl Station {
         store: &mut dyn Store,
     ) -> Option<(Peer, Packet)> {
         self.tick(now, store);
-        if !self.pacer.is_ready(now) {
+        if !self.link.is_ready(now) {
             return None;
         }
         if let Some(message) = self.poll_outbox(now, store) {
@@ -282,7 +305,8 @@ impl Station {
             wire += pacer::on_wire(length + wire::DATA_OVERHEAD);
             left &= left - 1;
         }
-        self.pacer.charge(now, wire);
+        self.link.charge(now, wire);
+        cast.pacer.charge(now, wire);
         cast.bytes_sent += bytes as u64;
         self.counters.data_bytes += bytes as u64;
         let packet = Packet {
@@ -300,7 +324,10 @@ impl Station {
         }
         let (peer, packet) = self.outbox.pop_front()?;
         let bytes = pacer::on_wire(packet.message.wire_bytes());
-        self.pacer.charge(now, bytes);
+        self.link.charge(now, bytes);
+        if let Some(cast) = self.casts.iter_mut().find(|cast| cast.id == packet.cast) {
+            cast.pacer.charge(now, bytes);
+        }
         Some((peer, packet))
     }
 
@@ -312,7 +339,7 @@ impl Station {
         store: &mut dyn Store,
     ) -> Option<(Peer, usize)> {
         self.tick(now, store);
-        if !self.pacer.is_ready(now) {
+        if !self.link.is_ready(now) {
             return None;
         }
         if let Some((peer, packet)) = self.poll_outbox(now, store) {
@@ -345,7 +372,8 @@ impl Station {
             };
             cast.bytes_sent += length as u64;
             self.counters.data_bytes += length as u64;
-            self.pacer.charge(now, pacer::on_wire(written));
+            self.link.charge(now, pacer::on_wire(written));
+            cast.pacer.charge(now, pacer::on_wire(written));
             train.fragments &= train.fragments - 1;
             if train.fragments != 0 {
                 self.train = Some((id, peer, train));
@@ -356,14 +384,22 @@ impl Station {
 
     /// When to poll again.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let mut at = self.next_tick;
+        let link = self.link.ready_at();
         let sends = !self.outbox.is_empty()
             || self.train.is_some()
-            || (self.casts.iter()).any(|cast| cast.serve.ready() > 0 || cast.is_eager());
-        if sends {
-            at = at.min(self.pacer.ready_at());
-        }
+            || self.casts.iter().any(Cast::is_eager);
+        let at = self.next_tick.min(match sends {
+            true => link,
+            false => self.next_train_at().max(link),
+        });
         (at != Instant::FAR_FUTURE).then_some(at)
+    }
+
+    /// When the rate of a cast allows its next train.
+    fn next_train_at(&self) -> Instant {
+        let serving = self.casts.iter().filter(|cast| cast.serve.ready() > 0);
+        let trains = serving.map(|cast| cast.pacer.ready_at());
+        trains.min().unwrap_or(Instant::FAR_FUTURE)
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<(CastId, CastEvent)> {

@@ -11,6 +11,8 @@ use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::wire::key::Key;
 
+mod rates;
+
 const KEY: Key = Key(*b"key of the tests");
 /// Gigabit Ethernet.
 const RATE: u64 = 125_000_000;
@@ -142,6 +144,10 @@ impl Net {
     }
 
     fn cast(&mut self, id: u64, bytes: &[u8], block_log2: u8, scheme: Scheme) {
+        self.cast_at(id, bytes, block_log2, scheme, RATE);
+    }
+
+    fn cast_at(&mut self, id: u64, bytes: &[u8], block_log2: u8, scheme: Scheme, rate: u64) {
         let id = CastId(id);
         let (object, lists) = object(bytes, block_log2);
         let hold = |memory: &mut Memory| {
@@ -171,7 +177,7 @@ impl Net {
             job: None,
             members,
             scheme,
-            rate: RATE,
+            rate,
         };
         self.source.cast(self.now, spec).expect("the cast begins");
     }

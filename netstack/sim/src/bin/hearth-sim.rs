@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use netstack_sim::broadcast::{self, world::World};
+use netstack_sim::broadcast::{self, swarm::Swarm, world::World};
 use netstack_sim::exchange;
 use netstack_sim::overlay;
 use netstack_sim::scenario::{ALL, Scenario};
@@ -25,6 +25,8 @@ const CHECK_SWARM: u64 = 300;
 const REVIEWED: &str = include_str!("../../reviewed.txt");
 /// Seeds of the swarm of casts in a check.
 const CHECK_CASTS: u64 = 600;
+/// Seeds of the swarm of casts with all options in a check.
+const CHECK_WIDE: u64 = 400;
 /// Seeds of the swarm of overlays in a check.
 const CHECK_OVERLAYS: u64 = 300;
 /// Seeds of the swarm of exchanges in a check.
@@ -36,11 +38,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == "broadcast") {
         // The name of the subcommand stands for that of the program.
-        return if broadcast::options::Options::parse_from(&arguments).run() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        };
+        return broadcast::options::Options::parse_from(&arguments).run(&arguments);
     }
     if arguments.first().is_some_and(|first| first == "exchange") {
         return if exchange::options::Options::parse_from(&arguments).run() {
@@ -243,8 +241,9 @@ fn check() -> ExitCode {
         total.passed += score.passed;
         total.failed += score.failed;
     }
-    let swarms: [(&str, u64, OneRun); 3] = [
+    let swarms: [(&str, u64, OneRun); 4] = [
         ("casts", CHECK_CASTS, cast),
+        ("wide casts", CHECK_WIDE, wide_cast),
         ("exchange", CHECK_EXCHANGES, all_to_all),
         ("overlays", CHECK_OVERLAYS, overlay_run),
     ];
@@ -283,9 +282,17 @@ fn swarm(name: &str, seeds: u64, run: OneRun) -> Score {
 }
 
 fn cast(seed: u64) -> Result<(), String> {
-    let run = World::new(broadcast::swarm::setup(seed))
-        .and_then(|world| world.run().map_err(|failure| failure.what));
-    replayable(run, broadcast::swarm::replay(seed))
+    cast_of(Swarm::Plain, seed)
+}
+
+fn wide_cast(seed: u64) -> Result<(), String> {
+    cast_of(Swarm::Wide, seed)
+}
+
+fn cast_of(swarm: Swarm, seed: u64) -> Result<(), String> {
+    let run =
+        World::new(swarm.setup(seed)).and_then(|world| world.run().map_err(|failure| failure.what));
+    replayable(run, swarm.replay(seed))
 }
 
 fn all_to_all(seed: u64) -> Result<(), String> {

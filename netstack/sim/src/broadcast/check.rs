@@ -6,7 +6,8 @@
 //! Invariant: a run that passes has every living node with exactly what was cast, or nothing of a cast
 //! that was cancelled.
 
-use super::setup::{Fault, Setup};
+use super::ranks;
+use super::setup::{Fault, Payload, Setup};
 use super::station::NEVER;
 use super::world::World;
 
@@ -24,6 +25,9 @@ pub fn plans(setup: &Setup) -> Result<(), String> {
         return Err(format!("1 to {NODES_MOST} nodes"));
     }
     for plan in &setup.casts {
+        if plan.rate == Some(0) {
+            return Err("a cast has a rate".into());
+        }
         if plan.bytes == 0 {
             return Err("a cast has 1 byte or more".into());
         }
@@ -82,6 +86,30 @@ pub fn missing(world: &World) -> String {
         ));
     }
     texts.join("; ")
+}
+
+/// Looks ranks up at every living node that has a connection table; gives how many were. None where only its length
+/// travelled.
+///
+/// # Errors
+/// Which node finds what is not so.
+pub fn tables(world: &World) -> Result<u64, String> {
+    let mut looked_up = 0;
+    for (plan, cast) in world.setup.casts.iter().enumerate() {
+        let Some(count) = cast.table.filter(|_| world.setup.payload == Payload::Real) else {
+            continue;
+        };
+        for node in 0..world.setup.nodes {
+            let shelf = &world.stations[node as usize].shelf;
+            if !world.lives(node) || !shelf.is_whole(plan) {
+                continue;
+            }
+            let mut read = |offset, out: &mut [u8]| shelf.read_at(plan, offset, out);
+            let found = ranks::look_up(count, world.setup.seed, node, cast.bytes, &mut read);
+            looked_up += found.map_err(|what| format!("n{node}: {what}"))?;
+        }
+    }
+    Ok(looked_up)
 }
 
 /// What must hold at the end.

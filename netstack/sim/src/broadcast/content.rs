@@ -1,4 +1,4 @@
-//! The objects of a run: random bytes with their hashes, or only what is known of an object.
+//! The objects of a run: random bytes or a connection table with their hashes, or only what is known of an object.
 //!
 //! Neighbour: [`super::shelf`] keeps them.
 //!
@@ -8,6 +8,7 @@ use netstack::broadcast::hashes::{self, Blake3};
 use netstack::broadcast::{Hash, Hasher, Object};
 use netstack::rng::Rng;
 
+use super::ranks;
 use super::setup::{Payload, Setup};
 use super::shelf::Content;
 
@@ -31,7 +32,10 @@ pub fn make_all(setup: &Setup) -> Result<Vec<Content>, String> {
             Payload::Real if plan.bytes > REAL_MOST => {
                 Err(format!("at most {REAL_MOST} bytes when they are real"))
             }
-            Payload::Real => make_real(plan.bytes, log2, &mut rng),
+            Payload::Real => match plan.table {
+                Some(count) => describe(&ranks::encode(count, setup.seed)?, log2),
+                None => describe(&random(plan.bytes, &mut rng), log2),
+            },
         }
     };
     setup.casts.iter().map(make).collect()
@@ -64,19 +68,24 @@ fn imagine(bytes: u64, block_log2: u8, rng: &mut Rng) -> Result<Content, String>
     })
 }
 
-/// An object of random bytes.
-fn make_real(bytes: u64, block_log2: u8, rng: &mut Rng) -> Result<Content, String> {
+/// Random bytes.
+fn random(bytes: u64, rng: &mut Rng) -> Vec<u8> {
     let mut data = vec![0; bytes as usize];
     for word in data.chunks_mut(8) {
         let drawn = rng.next_u64().to_le_bytes();
         word.copy_from_slice(&drawn[..word.len()]);
     }
-    let described = Object::describe(&data, block_log2, &mut Blake3);
+    data
+}
+
+/// An object of these bytes.
+fn describe(data: &[u8], block_log2: u8) -> Result<Content, String> {
+    let described = Object::describe(data, block_log2, &mut Blake3);
     let (object, lists) = described.map_err(|error| error.to_string())?;
     let mut blocks: Vec<u8> = (0..object.list_blocks())
         .flat_map(|index| lists.block(index).expect("there is such a list").to_vec())
         .collect();
-    blocks.extend_from_slice(&data);
+    blocks.extend_from_slice(data);
     Ok(Content { object, blocks })
 }
 
@@ -87,7 +96,7 @@ mod tests {
     #[test]
     fn the_blocks_of_an_object_make_its_hash() {
         for bytes in [1, 8192, 8193, 300_000, 5_000_000] {
-            let content = make_real(bytes, 13, &mut Rng::new(bytes)).unwrap();
+            let content = describe(&random(bytes, &mut Rng::new(bytes)), 13).unwrap();
             let object = &content.object;
             assert_eq!(object.check(&mut Blake3), Ok(()), "{bytes} bytes");
             let data: Vec<u8> = (object.list_blocks()..object.blocks())

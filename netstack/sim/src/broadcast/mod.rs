@@ -1,11 +1,12 @@
 //! Casts in the simulator: [`netstack::broadcast::Member`] and [`netstack::broadcast::Source`], as they ship, on a
 //! network of simulated links.
 //!
-//! - [`setup`]: what a run is made of; [`options`] reads one from a command line, [`swarm`] draws one from a seed.
+//! - [`setup`]: what a run is made of; [`options`] reads one from a command line ([`published`] what the published scheme
+//!   leaves open), [`swarm`] draws one from a seed.
 //! - [`world`]: the event loop; [`station`]: one engine and its memory; [`operator`]: the control node's user.
 //! - [`fabric`]: links, network cards, ports and trunks of a fat tree, and what goes wrong on them.
 //! - [`queue`]: events by time.
-//! - [`shelf`] and [`content`]: what is cast, and what each node has of it.
+//! - [`shelf`] and [`content`]: what is cast, and what each node has of it; [`ranks`]: a job's connection table.
 //! - [`reviewed`]: runs whose figures are looked at with every change.
 //! - [`check`]: what must hold; [`summary`]: what came out; [`progress`]: how far it is.
 //!
@@ -21,7 +22,9 @@ pub mod fabric;
 pub mod operator;
 pub mod options;
 pub mod progress;
+pub mod published;
 pub mod queue;
+pub mod ranks;
 pub mod reviewed;
 pub mod setup;
 pub mod shelf;

@@ -393,7 +393,7 @@ impl World {
             job: None,
             members,
             scheme,
-            rate: 0,
+            rate: self.setup.casts[plan].rate.unwrap_or(0) / 8,
         };
         let station = &mut self.stations[control as usize];
         station.shelf.open(id, plan);

@@ -4,24 +4,23 @@
 //!
 //! Invariant: the same command line gives the same run.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use netstack::NODE_PORT;
-use netstack::broadcast::header::{Sizes, Tree};
+use netstack::broadcast::header::Tree;
 use netstack::broadcast::published::Policy;
-use netstack::broadcast::table::{self, Entry};
-use netstack::broadcast::{PublishedOptions, Scheme, Shape, ShapeKind};
-use netstack::ids::NodeId;
+use netstack::broadcast::{Scheme, Shape, ShapeKind};
 use netstack::rng::Rng;
 
 use super::fabric::Noise;
+use super::published::{self, Published};
 use super::setup::{BUFFERS, CastPlan, Fault, Payload, Setup};
 use super::summary::{Cost, limit_ns};
-use super::swarm;
+use super::swarm::Swarm;
 use super::world::World;
+use super::{check, ranks};
 
 /// Nodes that die do so at this share of the limit at the earliest, where a first-layer node does exactly then.
 const FIRST_LAYER_DIES: f64 = 0.4;
@@ -41,7 +40,8 @@ pub struct Options {
     /// Length of what is cast
     #[arg(long, default_value = "50MB", value_parser = size)]
     bytes: u64,
-    /// Cast the connection table of a job with this many ranks instead
+    /// Cast the connection table of a job with this many ranks instead; with --real its bytes travel, and every node
+    /// looks ranks up in what it got
     #[arg(long, value_name = "ENTRIES")]
     table: Option<u32>,
     /// Bits a second of every link, each way
@@ -56,15 +56,17 @@ pub struct Options {
     /// Nodes of the first layer, with grid, tree and published; 0: as many as fit
     #[arg(long, default_value_t = 0)]
     n1: u32,
-    /// Chunks of the published scheme; 0: as many as nodes in the first layer
-    #[arg(long, default_value_t = 0)]
-    chunks: u32,
+    #[command(flatten)]
+    published: Published,
     /// Block size
     #[arg(long, value_parser = size)]
     block: Option<u64>,
     /// Casts at once, of the same length each, to the same nodes
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     casts: u32,
+    /// Rates of the casts, as in 10Gbit,100Mbit: the first one's first; others have the link's
+    #[arg(long, value_parser = rate, value_delimiter = ',')]
+    rates: Vec<u64>,
     /// Share of the nodes that hold it from the start
     #[arg(long, default_value = "0%", value_parser = share)]
     warm: f64,
@@ -114,10 +116,10 @@ pub struct Options {
     #[arg(long)]
     real: bool,
     /// A small cluster with random faults, drawn from the seed; other options do not count
-    #[arg(long)]
-    swarm: bool,
+    #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "plain")]
+    swarm: Option<Swarm>,
     /// As many runs, with seeds one after the other
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
     /// The figures as JSON, one object a line
     #[arg(long)]
@@ -128,34 +130,48 @@ pub struct Options {
 }
 
 impl Options {
-    /// Runs what was asked for and prints the figures; whether all runs passed.
-    pub fn run(&self) -> bool {
-        crate::seeds::each_seed(self.seed, self.runs, |seed| self.run_one(seed))
+    /// Runs what was asked for and prints the figures. `arguments` are those of the command line, for the command that
+    /// runs a failing seed again. The status is 0 when all runs passed, 1 when one did not, 2 when the options make no sense.
+    pub fn run(&self, arguments: &[String]) -> ExitCode {
+        let sense = match self.swarm {
+            Some(_) => Ok(()),
+            None => (self.setup(self.seed)).and_then(|setup| check::plans(&setup)),
+        };
+        if let Err(what) = sense {
+            eprintln!("{what}");
+            return ExitCode::from(2);
+        }
+        let run = |seed| self.run_one(seed, arguments);
+        match crate::seeds::each_seed(self.seed, self.runs, run) {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        }
     }
 
-    fn run_one(&self, seed: u64) -> Result<(), String> {
-        let setup = if self.swarm {
-            swarm::setup(seed)
-        } else {
-            self.setup(seed)?
+    fn run_one(&self, seed: u64, arguments: &[String]) -> Result<(), String> {
+        let setup = match self.swarm {
+            Some(which) => which.setup(seed),
+            None => self.setup(seed)?,
         };
-        if self.swarm && self.runs == 1 {
+        if self.swarm.is_some() && self.runs == 1 {
             eprintln!("{setup:#?}");
         }
         let begin = Instant::now();
         let summary = World::new(setup)?.run().map_err(|failure| {
             let at = failure.at_ns as f64 / 1e9;
-            let replay = if self.swarm {
-                format!("\nreplay: {}", swarm::replay(seed))
-            } else {
-                String::new()
+            let replay = match self.swarm {
+                Some(which) => which.replay(seed),
+                None => replay(arguments, seed),
             };
-            format!("seed {seed} failed at {at:.6} s: {}{replay}", failure.what)
+            format!(
+                "seed {seed} failed at {at:.6} s: {}\nreplay: {replay}",
+                failure.what
+            )
         })?;
         let cost = Cost::now(begin.elapsed().as_secs_f64());
         if self.json {
             println!("{}", summary.to_json(cost));
-        } else if !self.swarm || self.runs == 1 {
+        } else if self.swarm.is_none() || self.runs == 1 {
             print!("{}", summary.to_table(cost));
         }
         Ok(())
@@ -171,7 +187,7 @@ impl Options {
         }
         let scheme = self.scheme()?;
         let bytes = match self.table {
-            Some(entries) => table_bytes(entries, seed)?,
+            Some(entries) => ranks::encode(entries, seed)?.len() as u64,
             None => self.bytes,
         };
         let mut setup = Setup::one_cast(seed, self.nodes, bytes, scheme);
@@ -201,6 +217,7 @@ impl Options {
         setup.slow = some_nodes(&mut rng, self.nodes, self.slow);
         let plan = &mut setup.casts[0];
         plan.cancel_ns = self.cancel;
+        plan.table = self.table;
         plan.warm = some_nodes(&mut rng, self.nodes, self.warm);
         if let Some(block) = self.block {
             if !block.is_power_of_two() {
@@ -215,6 +232,17 @@ impl Options {
                 ..first.clone()
             });
         }
+        if self.rates.len() > setup.casts.len() {
+            return Err(
+                "--rates has more rates than there are casts: --casts says how many".into(),
+            );
+        }
+        for (plan, rate) in setup.casts.iter_mut().zip(&self.rates) {
+            if *rate < 8 {
+                return Err("--rates: a cast has 8 bits a second or more".into());
+            }
+            plan.rate = Some(*rate);
+        }
         setup.faults = self.deaths(&mut rng, bytes)?;
         if let Some(at) = self.crash_control {
             setup.faults.push((at, Fault::CrashControl));
@@ -225,6 +253,12 @@ impl Options {
     }
 
     fn scheme(&self) -> Result<Scheme, String> {
+        if self.published.is_given() && !self.scheme.starts_with("published") {
+            return Err(format!(
+                "--scheme {} has no chunks, layers, sizes, deal, choice, presence and fallback: these are options of the published ones",
+                self.scheme
+            ));
+        }
         Ok(match self.scheme.as_str() {
             "auto" => Scheme::Auto,
             "grid" => Scheme::Grid { n1: self.n1 },
@@ -239,16 +273,7 @@ impl Options {
     }
 
     fn published(&self, policy: Policy) -> Scheme {
-        let fan_out = match self.n1 {
-            0 => 0,
-            n1 => self.fan_out(n1),
-        };
-        Scheme::Published(PublishedOptions {
-            fan_out,
-            sizes: (self.chunks > 0).then_some(Sizes::Equal(self.chunks)),
-            policy,
-            ..PublishedOptions::default()
-        })
+        Scheme::Published(self.published.options(policy, self.nodes, self.n1))
     }
 
     /// Which nodes die, and when.
@@ -276,16 +301,11 @@ impl Options {
         let tree = match self.scheme()? {
             Scheme::Published(options) => options.tree(self.nodes),
             Scheme::Tree { n1: 0 } => Tree::balanced(self.nodes, 2),
-            Scheme::Tree { n1 } => Tree::new(self.nodes, self.fan_out(n1), 2),
+            Scheme::Tree { n1 } => Tree::new(self.nodes, published::fan_out(self.nodes, n1, 2), 2),
             _ => return Ok(None),
         };
         let tree = tree.map_err(|_| format!("no tree has {} nodes", self.nodes))?;
         Ok(Some(tree.heads()))
-    }
-
-    /// Children of each of so many first-layer nodes.
-    fn fan_out(&self, n1: u32) -> u32 {
-        self.nodes.saturating_sub(n1).div_ceil(n1)
     }
 
     /// Nodes in the first layer of other schemes: they have the lowest numbers.
@@ -300,25 +320,21 @@ impl Options {
     }
 }
 
-/// What the connection table of a job takes as it is sent: one rank a node, adapters with random addresses.
-fn table_bytes(entries: u32, seed: u64) -> Result<u64, String> {
-    let mut rng = Rng::new(seed);
-    let entry = |rank: u32| {
-        let [_, _, mac @ ..] = rng.next_u64().to_be_bytes();
-        Entry {
-            node: NodeId(rank),
-            addr: SocketAddrV4::new(Ipv4Addr::from(0x0a00_0000 + rank), NODE_PORT),
-            mac,
-            window: 0,
-            network: 1,
-            logical: rank as u16,
-            lid_mask: 0,
-            port_id: 1,
+/// The command that runs a seed of these arguments again, without those that say only how to tell.
+fn replay(arguments: &[String], seed: u64) -> String {
+    let mut words = vec!["cargo xtask sim".to_string()];
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.split_once('=').unwrap_or((argument, "")) {
+            ("--seed" | "--runs", "") => {
+                arguments.next();
+            }
+            ("--seed" | "--runs" | "--quiet" | "--json", _) => {}
+            _ => words.push(argument.clone()),
         }
-    };
-    let entries: Vec<Entry> = (0..entries).map(entry).collect();
-    let bytes = table::encode(&entries, 0).map_err(|_| "--table: so many ranks have no table")?;
-    Ok(bytes.len() as u64)
+    }
+    words.push(format!("--seed {seed}"));
+    words.join(" ")
 }
 
 /// A random choice of this share of the nodes, at least one when the share is not 0; in ascending order.
@@ -418,6 +434,21 @@ mod tests {
     }
 
     #[test]
+    fn casts_have_rates_of_their_own() {
+        let setup = options("--casts 3 --rates 1Gbit,100Mbit").setup(1).unwrap();
+        let rates: Vec<_> = setup.casts.iter().map(|cast| cast.rate).collect();
+        assert_eq!(rates, [Some(1_000_000_000), Some(100_000_000), None]);
+    }
+
+    #[test]
+    fn a_failing_run_says_how_it_is_run_again() {
+        let line = "broadcast --nodes 3 --seed 7 --runs=4 --loss 1% --quiet";
+        let words: Vec<String> = line.split_whitespace().map(String::from).collect();
+        let again = "cargo xtask sim broadcast --nodes 3 --loss 1% --seed 9";
+        assert_eq!(replay(&words, 9), again);
+    }
+
+    #[test]
     fn a_first_layer_node_is_killed() {
         let dies = |line| options(line).setup(1).unwrap().faults[0].1;
         let line = "--nodes 16512 --kill first-layer";
@@ -429,8 +460,23 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for line in ["--scheme fast", "--tree 4xx", "--kill soon", "--block 5000"] {
+        for line in [
+            "--scheme fast",
+            "--tree 4xx",
+            "--kill soon",
+            "--block 5000",
+            "--layers 3",
+            "--scheme mesh --choice highest",
+            "--rates 1Gbit,1Gbit",
+            "--table 0",
+            "--table 5000000",
+        ] {
             assert!(options(line).setup(1).is_err(), "{line}");
+        }
+        for line in ["--runs 0", "--swarm --runs 0", "--casts 0"] {
+            let words = std::iter::once("broadcast").chain(line.split_whitespace());
+            let error = Options::try_parse_from(words).expect_err(line);
+            assert_eq!(error.exit_code(), 2);
         }
         for (text, parse) in [
             ("5", rate as fn(&str) -> Result<u64, String>),

@@ -47,6 +47,10 @@ pub struct CastPlan {
     pub block_log2: Option<u8>,
     /// How it spreads.
     pub scheme: Scheme,
+    /// Bits a second that each station sends of it at most; None: the link's.
+    pub rate: Option<u64>,
+    /// It is the connection table of a job with so many ranks; `bytes` is its length.
+    pub table: Option<u32>,
     /// Who gets it, by number of the node.
     pub members: Vec<u32>,
     /// Which of them hold it from the start.
@@ -135,6 +139,8 @@ impl Setup {
                 bytes,
                 block_log2: None,
                 scheme,
+                rate: None,
+                table: None,
                 members: (0..nodes).collect(),
                 warm: Vec::new(),
                 cancel_ns: None,

@@ -169,6 +169,33 @@ impl Shelf {
             .is_some_and(|item| item.have[block as usize / 64] >> (block % 64) & 1 != 0)
     }
 
+    /// Reads bytes of an object, which may lie in several blocks, all of `out`. False: they are not all here.
+    pub fn read_at(&self, content: usize, offset: u64, mut out: &mut [u8]) -> bool {
+        let whole = &self.contents[content];
+        if whole.blocks.is_empty() {
+            return false;
+        }
+        let mut offset = offset;
+        while !out.is_empty() {
+            let data = u32::try_from(offset >> whole.object.block_log2).unwrap_or(u32::MAX);
+            if data >= whole.object.data_blocks() {
+                return false;
+            }
+            let block = whole.object.block_of(Part::Data(data));
+            let at = (offset - (u64::from(data) << whole.object.block_log2)) as usize;
+            let here = whole.block(block).get(at..).unwrap_or_default();
+            let length = here.len().min(out.len());
+            if length == 0 || !self.has(content, block) {
+                return false;
+            }
+            let (front, rest) = out.split_at_mut(length);
+            front.copy_from_slice(&here[..length]);
+            out = rest;
+            offset += length as u64;
+        }
+        true
+    }
+
     /// Blocks held of an object.
     pub fn held(&self, content: usize) -> u32 {
         self.item(content).map_or(0, |item| item.held)

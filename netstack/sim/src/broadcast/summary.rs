@@ -180,6 +180,8 @@ pub struct Summary {
     pub corrupt_senders: u32,
     /// Casts made anew, for members that an earlier one missed.
     pub recasts: u32,
+    /// Ranks that nodes looked up in the connection table that they got, and found right.
+    pub looked_up: u64,
     /// Virtual time at the end, in nanoseconds.
     pub ended_ns: u64,
 }
@@ -195,7 +197,7 @@ pub struct Cost {
 
 impl Summary {
     /// Of a run that has ended.
-    pub(super) fn of(world: &World) -> Self {
+    pub(super) fn of(world: &World, looked_up: u64) -> Self {
         let casts = (0..world.operator.runs.len())
             .map(|plan| cast_figures(world, plan))
             .collect();
@@ -224,6 +226,7 @@ impl Summary {
             recasts: (world.operator.runs.iter())
                 .map(|run| run.casts.saturating_sub(1))
                 .sum(),
+            looked_up,
             ended_ns: world.now(),
         }
     }
@@ -272,6 +275,7 @@ impl Summary {
             "source_objects": self.source_objects(),
             "corrupt_senders": self.corrupt_senders,
             "recasts": self.recasts,
+            "looked_up": self.looked_up,
             "virtual_s": self.ended_ns as f64 / 1e9,
             "wall_s": cost.wall_s,
             "memory_bytes": cost.memory_bytes,
@@ -305,12 +309,9 @@ impl Summary {
             }
             row(
                 "ratio to the limit, last healthy member",
-                format!("{:.4}", cast.ratio_max),
+                ratio_text(cast.ratio_max),
             );
-            row(
-                "ratio to the limit, median",
-                format!("{:.4}", cast.ratio_median),
-            );
+            row("ratio to the limit, median", ratio_text(cast.ratio_median));
             if cast.slow_ratio > 0.0 {
                 row(
                     "slow members, to their own limit",
@@ -357,6 +358,9 @@ impl Summary {
         if self.casts.len() > 1 {
             row("fairness (Jain)", format!("{:.4}", self.fairness));
         }
+        if self.looked_up > 0 {
+            row("ranks looked up at nodes", self.looked_up.to_string());
+        }
         row(
             "events, digest",
             format!("{}, {:016x}", self.events, self.digest),
@@ -381,10 +385,20 @@ impl Cost {
     }
 }
 
+/// A ratio for people: where nobody is left who could have it there is none.
+fn ratio_text(ratio: f64) -> String {
+    match ratio.is_nan() {
+        true => "none: no healthy member lacked it".into(),
+        false => format!("{ratio:.4}"),
+    }
+}
+
 fn cast_figures(world: &World, plan: usize) -> CastFigures {
     let (run, setup) = (&world.operator.runs[plan], &world.setup.casts[plan]);
     let object = &world.contents[plan].object;
-    let limit = limit_ns(object.bytes, world.setup.wiring.rate);
+    let link = world.setup.wiring.rate;
+    let rate = setup.rate.unwrap_or(link).min(link);
+    let limit = limit_ns(object.bytes, rate);
     let is_slow = |node: u32| world.setup.slow.contains(&node);
     let took = |node: u32| (run.complete_ns[node as usize] - setup.at_ns) as f64;
     let (mut healthy, mut slow): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
@@ -409,7 +423,7 @@ fn cast_figures(world: &World, plan: usize) -> CastFigures {
         members: setup.members.len() as u32,
         healthy: healthy.len() as u32,
         limit_ns: limit,
-        payload_limit_ns: object.bytes as f64 * 8e9 / world.setup.wiring.rate as f64,
+        payload_limit_ns: object.bytes as f64 * 8e9 / rate as f64,
         ratio_max: ratio(healthy.last()),
         ratio_median: ratio(healthy.get(healthy.len() / 2)),
         slow_ratio: slow.iter().fold(0.0, |most: f64, took| most.max(*took))

@@ -1,10 +1,13 @@
 //! Small clusters with random casts and faults: everything at once, drawn from a seed.
 //!
-//! Neighbour: `tests/broadcast.rs` runs hundreds of them.
+//! Key type: [`Swarm`], of which there are two. Neighbour: `tests/broadcast.rs` runs hundreds of each.
 //!
 //! Invariant: a seed means the same run until this file changes.
 
-use netstack::broadcast::published::Policy;
+use clap::ValueEnum;
+use netstack::broadcast::estimate::Presence;
+use netstack::broadcast::header::{Deal, Sizes};
+use netstack::broadcast::published::{Choice, Policy};
 use netstack::broadcast::{PublishedOptions, Scheme};
 use netstack::rng::Rng;
 
@@ -14,16 +17,94 @@ use super::summary::limit_ns;
 
 /// Most nodes of a cluster.
 const NODES_MOST: u64 = 40;
+/// How many times slower than the link a cast is at most.
+const SLOWER_MOST: u64 = 20;
 /// Bytes that all nodes of a run get together, about: hashing them is most of the work.
 const BYTES_MOST: u64 = 12_000_000;
 
-/// The command that runs a seed again.
-pub fn replay(seed: u64) -> String {
-    format!("cargo xtask sim broadcast --swarm --seed {seed}")
+/// What is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Swarm {
+    /// All schemes, the published one with its defaults; casts have the link's rate
+    Plain,
+    /// The same clusters and faults, most casts by the published scheme with any of its options; casts of different rates
+    Wide,
 }
 
-/// The run of a seed.
-pub fn setup(seed: u64) -> Setup {
+impl Swarm {
+    /// The command that runs a seed again.
+    pub fn replay(self, seed: u64) -> String {
+        let which = match self {
+            Swarm::Plain => "",
+            Swarm::Wide => "=wide",
+        };
+        format!("cargo xtask sim broadcast --swarm{which} --seed {seed}")
+    }
+
+    /// The run of a seed.
+    pub fn setup(self, seed: u64) -> Setup {
+        match self {
+            Swarm::Plain => plain(seed),
+            Swarm::Wide => wide(seed),
+        }
+    }
+}
+
+fn wide(seed: u64) -> Setup {
+    let mut setup = plain(seed);
+    let mut rng = Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7769_6465);
+    let quiet = setup.faults.is_empty();
+    for plan in &mut setup.casts {
+        if rng.below(4) != 0 {
+            plan.scheme = Scheme::Published(published(&mut rng, quiet));
+        }
+        if rng.below(3) == 0 {
+            plan.rate = Some(setup.wiring.rate / (1 + rng.below(SLOWER_MOST)));
+        }
+    }
+    setup.deadline_ns = deadline(limit(&setup));
+    setup
+}
+
+/// The published scheme with anything that it leaves open. Without faults also without the fallback: a dead node may keep
+/// such a cast from ending.
+fn published(rng: &mut Rng, quiet: bool) -> PublishedOptions {
+    let some = |rng: &mut Rng, most: u64| 1 + rng.below(most);
+    PublishedOptions {
+        fan_out: match rng.below(3) {
+            0 => 0,
+            _ => some(rng, 16) as u32,
+        },
+        layers: match rng.below(3) {
+            0 => 3 + rng.below(3) as u8,
+            _ => 2,
+        },
+        sizes: match rng.below(4) {
+            0 => None,
+            1 => {
+                let runs = some(rng, 4);
+                let run = |rng: &mut Rng| (some(rng, 6) as u16, some(rng, 9) as u16);
+                Some(Sizes::Given((0..runs).map(|_| run(rng)).collect()))
+            }
+            // Fewer than nodes in the first layer, or more.
+            _ => Some(Sizes::Equal(some(rng, 40) as u32)),
+        },
+        deal: match rng.below(4) {
+            0 => {
+                let chunks = some(rng, 4);
+                Deal::Chosen((0..chunks).map(|_| rng.below(8) as u16).collect())
+            }
+            1 => Deal::Rounds(some(rng, 5) as u32),
+            _ => Deal::Cyclic,
+        },
+        policy: [Policy::ChunkFirst, Policy::NodeFirst][rng.below(2) as usize],
+        choice: [Choice::Random, Choice::Middle, Choice::Highest][rng.below(3) as usize],
+        presence: [Presence::Served, Presence::Served, Presence::Always][rng.below(3) as usize],
+        fallback: !quiet || rng.below(2) == 0,
+    }
+}
+
+fn plain(seed: u64) -> Setup {
     let mut rng = Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x0073_7761_726d);
     let nodes = 1 + rng.below(NODES_MOST) as u32;
     let mut setup = Setup::one_cast(seed, nodes, 1, Scheme::Auto);
@@ -42,17 +123,28 @@ pub fn setup(seed: u64) -> Setup {
     }
     let casts = 1 + rng.below(8) / 6 + rng.below(8) / 7;
     setup.casts = (0..casts).map(|_| cast(&mut rng, nodes, casts)).collect();
-    let limit = (setup.casts.iter())
-        .map(|plan| limit_ns(plan.bytes, setup.wiring.rate) as u64)
-        .sum::<u64>()
-        .max(100_000);
+    let limit = limit(&setup);
     if rng.below(5) == 0 {
         let count = 1 + rng.below(1 + u64::from(nodes) / 8);
         setup.slow = nodes_of(&mut rng, nodes, count);
     }
     faults(&mut rng, &mut setup, limit);
-    setup.deadline_ns = 1_000 * limit + 900_000_000_000;
+    setup.deadline_ns = deadline(limit);
     setup
+}
+
+/// What all casts together take at their rates at least, in nanoseconds.
+fn limit(setup: &Setup) -> u64 {
+    let limit = |plan: &CastPlan| {
+        let rate = plan.rate.unwrap_or(setup.wiring.rate);
+        limit_ns(plan.bytes, rate) as u64
+    };
+    setup.casts.iter().map(limit).sum::<u64>().max(100_000)
+}
+
+/// When everything must be over.
+fn deadline(limit: u64) -> u64 {
+    1_000 * limit + 900_000_000_000
 }
 
 fn noise(rng: &mut Rng, latency_ns: u64) -> Noise {
@@ -109,6 +201,8 @@ fn cast(rng: &mut Rng, nodes: u32, casts: u64) -> CastPlan {
         bytes: bytes.min(1 << 20),
         block_log2: Some(12 + rng.below(5) as u8),
         scheme,
+        rate: None,
+        table: None,
         members,
         warm,
         cancel_ns: None,

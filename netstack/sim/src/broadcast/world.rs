@@ -213,8 +213,11 @@ impl World {
     /// # Errors
     /// What was found.
     pub fn run(mut self) -> Result<Summary, Failure> {
-        match self.run_to_rest().and_then(|()| check::end(&self)) {
-            Ok(()) => Ok(Summary::of(&self)),
+        let checked = (self.run_to_rest())
+            .and_then(|()| check::end(&self))
+            .and_then(|()| check::tables(&self));
+        match checked {
+            Ok(looked_up) => Ok(Summary::of(&self, looked_up)),
             Err(what) => Err(Failure {
                 what,
                 at_ns: self.now,

@@ -27,7 +27,7 @@ mod queue;
 mod wire;
 
 use super::estimate::Presence;
-use super::header::{Deal, MAX_CHUNKS, Sizes, Tree};
+use super::header::{Deal, MAX_CHOSEN, MAX_CHUNKS, MAX_ROUNDS, MAX_RUNS, Sizes, Tree};
 use super::message::Setup;
 use super::{FRAGMENT, Object, Scheme};
 
@@ -96,6 +96,24 @@ impl PublishedOptions {
     /// Most bytes of [`PublishedOptions::emit`].
     pub(super) const MAX_LEN: usize = wire::MAX_LEN;
 
+    /// They fit into an announcement, and give a tree.
+    fn is_sound(&self) -> bool {
+        let sizes = match &self.sizes {
+            None => true,
+            Some(Sizes::Equal(chunks)) => (1..=MAX_CHUNKS).contains(chunks),
+            Some(Sizes::Given(runs)) => {
+                runs.len() <= MAX_RUNS
+                    && runs.iter().all(|(count, blocks)| *count > 0 && *blocks > 0)
+            }
+        };
+        let deal = match &self.deal {
+            Deal::Cyclic => true,
+            Deal::Chosen(chunks) => (1..=MAX_CHOSEN).contains(&chunks.len()),
+            Deal::Rounds(rounds) => (1..=MAX_ROUNDS).contains(rounds),
+        };
+        sizes && deal && self.tree(1).is_ok()
+    }
+
     /// The options that make `tree` or `direct` of the published scheme: one chunk, which is passed on
     /// when it is whole, and nothing left to swap.
     fn whole(fan_out: u32) -> Self {
@@ -123,8 +141,13 @@ const DEALT_BYTES: usize = size_of::<super::estimate::Dealt>() + 2 * size_of::<u
 // A node has room for two such plans beside the buffers of its casts.
 const _: () = assert!(MAX_DEALT as usize * DEALT_BYTES <= 2 << 20);
 
-/// What a station keeps of the plan of such a cast is bounded. True for other schemes.
+/// The options make sense, and what a station keeps of the plan of such a cast is bounded. True for other schemes.
 pub(super) fn is_bounded(scheme: &Scheme, cold: u32, object: &Object) -> bool {
+    if let Scheme::Published(options) = scheme
+        && !options.is_sound()
+    {
+        return false;
+    }
     let Some((options, tree)) = options(scheme, cold) else {
         return true;
     };

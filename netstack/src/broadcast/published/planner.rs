@@ -364,15 +364,15 @@ impl Published {
             Choice::Middle => count / 2,
             Choice::Highest => count - 1,
         };
-        // Downwards from the choice: the next best where a number was asked for.
-        for step in 0..count.min(SWAP_TRIES) {
-            let from = MemberIndex(get((first + count - step) % count));
-            let avoided = self.options.fallback && view.is_silent(from);
-            if from != self.me && !avoided {
-                return Some(from);
-            }
-        }
-        None
+        // Downwards from the choice: the next best where a number was asked for. Each step names another, so after as many
+        // as are avoided, and this node, one is found if there is one.
+        let avoided = match self.options.fallback {
+            true => view.silent,
+            false => &[],
+        };
+        let most = (avoided.len() as u32).saturating_add(2).min(count);
+        let mut candidates = (0..most).map(|step| MemberIndex(get((first + count - step) % count)));
+        candidates.find(|from| *from != self.me && avoided.binary_search(from).is_err())
     }
 
     /// With the fallback: a chunk that somebody should hold by now, and all who should do not answer. Control has it.
