@@ -23,7 +23,8 @@ const EARLY_CHUNKS: u64 = 2;
 const EARLY: u64 = 2_000;
 /// With the fallback: times that a parent may not answer before control is asked.
 const PARENT_TRIES: u32 = 2;
-/// With the fallback: candidates that may not answer before control is asked for a chunk.
+/// With the fallback: candidates that may not answer, or not have the chunk when the estimate can be no later, before control
+/// is asked for it.
 const SWAP_TRIES: u32 = 8;
 /// With the fallback: an inner node whose children have asked for nothing for so many chunk times after
 /// the estimate says that they are served takes part in the swap.
@@ -60,8 +61,8 @@ pub(crate) struct Published {
     child_asked: Instant,
     cursor: u32,
     current: Option<Current>,
-    /// Candidates for the current chunk that did not answer.
-    silent: u32,
+    /// Candidates for the current chunk that were asked in vain.
+    in_vain: u32,
     queue: Queue,
 }
 
@@ -104,7 +105,7 @@ impl Published {
             child_asked: Instant::ZERO,
             cursor: 0,
             current: None,
-            silent: 0,
+            in_vain: 0,
             queue: Queue::default(),
         })
     }
@@ -415,9 +416,19 @@ impl Published {
         }
     }
 
+    /// Whoever was asked for the chunk is not asked any more; after so many in vain control is.
+    fn give_up(&mut self, chunk: u32, in_vain: bool) {
+        self.in_vain += u32::from(in_vain);
+        let forsaken = self.options.fallback && self.in_vain >= SWAP_TRIES;
+        self.current = forsaken.then_some(Current {
+            chunk,
+            from: MemberIndex::SOURCE,
+        });
+    }
+
     /// *Not here*: the whole distribution is later than thought, by one chunk more, up to as long as
-    /// it takes.
-    fn correct(&mut self, chunk: u32) {
+    /// it takes. False: that much later it was already.
+    fn correct(&mut self, chunk: u32) -> bool {
         let heads = self.estimate.tree().first_layer();
         let last = Place {
             layer: 1,
@@ -425,7 +436,9 @@ impl Published {
         };
         let most = self.estimate.ready(last, Presence::Served);
         let most = self.estimate.after_us(most);
-        self.correction = (self.correction + self.chunk_us(chunk)).min(most);
+        let before = self.correction;
+        self.correction = (before + self.chunk_us(chunk)).min(most);
+        self.correction > before
     }
 
     /// The block belongs to the own branch's distribution, which is not over here.
@@ -554,19 +567,16 @@ impl Planner for Published {
             Trouble::NotHere => {
                 // Once for all blocks of the request.
                 if let Some(current) = asked {
-                    self.correct(current.chunk);
-                    self.current = None;
+                    // Where the middle or the highest is chosen the same one would be asked again at once, for ever.
+                    let corrected = self.correct(current.chunk);
+                    self.give_up(current.chunk, !corrected && self.options.fallback);
                 }
                 None
             }
             _ if !self.options.fallback => Some(from),
             _ => {
                 if let Some(current) = asked {
-                    self.silent += u32::from(trouble != Trouble::Late);
-                    self.current = (self.silent >= SWAP_TRIES).then_some(Current {
-                        chunk: current.chunk,
-                        from: MemberIndex::SOURCE,
-                    });
+                    self.give_up(current.chunk, trouble != Trouble::Late);
                 }
                 None
             }
@@ -579,7 +589,7 @@ impl Planner for Published {
         self.settle_own();
         if (self.current).is_some_and(|current| self.chunks.is_held(current.chunk)) {
             self.current = None;
-            self.silent = 0;
+            self.in_vain = 0;
         }
     }
 

@@ -124,6 +124,11 @@ const CASES: &[Case] = &[
         1056,
         &[CHUNK_FIRST, DEATH],
     ),
+    case(
+        "sim-1056/published-chunk-first+dead1",
+        1056,
+        &[CHUNK_FIRST, DEAD],
+    ),
     case("sim-1056/published-node-first", 1056, &[NODE_FIRST]),
     case(
         "sim-1056/published-node-first+loss1",
@@ -139,6 +144,11 @@ const CASES: &[Case] = &[
         "sim-1056/published-node-first+first-layer-death",
         1056,
         &[NODE_FIRST, DEATH],
+    ),
+    case(
+        "sim-1056/published-node-first+dead1",
+        1056,
+        &[NODE_FIRST, DEAD],
     ),
     case("sim-1056/tree", 1056, &[TREE]),
     case("sim-16512/2MB/default", 16_512, &["--bytes=2MB"]).at_most(1.30),
