@@ -576,7 +576,9 @@ impl Planner for Published {
             _ if !self.options.fallback => Some(from),
             _ => {
                 if let Some(current) = asked {
-                    self.give_up(current.chunk, trouble != Trouble::Late);
+                    // Where the choice is no draw, who is late is chosen again: it may be dead, and the end near.
+                    let drawn = self.options.choice == Choice::Random;
+                    self.give_up(current.chunk, trouble != Trouble::Late || !drawn);
                 }
                 None
             }

@@ -82,6 +82,7 @@ const TREE: &str = "--scheme=tree";
 /// All runs, from cheap to dear.
 const CASES: &[Case] = &[
     case("sim-8/default", 8, &["--bytes", THOUSAND_BLOCKS]).at_most(1.10),
+    case("sim-8/table/default", 8, &["--table=1000000", "--real"]).at_most(1.10),
     case("sim-16/default", 16, &["--bytes", THOUSAND_BLOCKS]).at_most(1.10),
     case("sim-64/default", 64, &["--bytes", THOUSAND_BLOCKS]).at_most(1.10),
     case(
