@@ -166,7 +166,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         let routes = routes
             .clone()
             .layer(axum::middleware::from_fn_with_state(access, auth::check));
-        let tcp = bounded::Bounded::new(tcp, tcp_max);
+        let tcp = bounded::Bounded::tcp(tcp, tcp_max);
+        let routes = routes.into_make_service_with_connect_info::<bounded::Peer>();
         tokio::spawn(async move { axum::serve(tcp, routes).await });
     }
     // Before anybody can know that control runs, and end it.

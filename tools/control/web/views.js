@@ -63,6 +63,7 @@ export class Chart {
     const seconds = answer.at_ms.map((ms) => ms / 1000);
     this.data = [seconds, answer.mean, answer.min, answer.max];
     this.nodesNow = answer.nodes.at(-1) ?? 0;
+    this.damaged = answer.damaged?.length ? ` The files of ${answer.damaged.join(", ")} are damaged: what can be read of them is shown.` : "";
     this.gaps();
     this.draw();
     // What it took until the line could be seen, and how long the page has been open.
@@ -126,8 +127,8 @@ export class Chart {
   draw() {
     const metric = this.app.metric;
     this.note.textContent = this.data[0].length
-      ? `${title(metric)}: ${this.nodesNow === 1 ? "one node" : `mean, smallest and largest of ${this.nodesNow} nodes`}, by ${this.level}. ${metric.help}`
-      : this.note.textContent || "No data in this range.";
+      ? `${title(metric)}: ${this.nodesNow === 1 ? "one node" : `mean, smallest and largest of ${this.nodesNow} nodes`}, by ${this.level}. ${metric.help}${this.damaged || ""}`
+      : this.note.textContent || `No data in this range.${this.damaged || ""}`;
     const width = Math.max(240, this.box.clientWidth || 600);
     const key = `${metric.name} ${document.documentElement.dataset.theme} ${width}`;
     if (this.plot && this.key === key) { this.plot.setData(this.data); return; }

@@ -289,11 +289,22 @@ impl Table {
 
 /// Makes a [`MonitorError`] of what SQLite said.
 pub fn failed(operation: &'static str, path: &Path) -> impl Fn(rusqlite::Error) -> MonitorError {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
     let path = path.to_path_buf();
-    move |source| MonitorError::Sqlite {
-        operation,
-        path: path.clone(),
-        source,
+    move |source| {
+        let path = path.clone();
+        match source.sqlite_error_code() {
+            Some(DatabaseCorrupt | NotADatabase) => MonitorError::Damaged {
+                operation,
+                path,
+                source,
+            },
+            _ => MonitorError::Sqlite {
+                operation,
+                path,
+                source,
+            },
+        }
     }
 }
 

@@ -17,6 +17,18 @@ pub enum MonitorError {
         /// The cause.
         source: rusqlite::Error,
     },
+    /// The file is not what was written to it.
+    #[error(
+        "cannot {operation} {path}, which is damaged ({source}): move it away, with its -wal and -shm"
+    )]
+    Damaged {
+        /// What was tried.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What SQLite found.
+        source: rusqlite::Error,
+    },
     /// The system said no.
     #[error("cannot {operation} {path}: {source}")]
     Io {

@@ -22,32 +22,37 @@ pub struct Limits {
 }
 
 /// What was found and done.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Kept {
     /// Bytes of the files that remain.
     pub bytes: u64,
     /// Files that were removed.
     pub removed: Vec<PathBuf>,
+    /// Files whose log could not be moved into them, as errors; the others are as they should be.
+    pub troubles: Vec<MonitorError>,
 }
 
 /// Moves the write-ahead logs of the two newest files and of the present day's into them and removes files beyond
 /// `limits`. `now_ms`: milliseconds since 1970.
 ///
 /// # Errors
-/// [`MonitorError`]; what was not removed is tried again by the next call.
+/// [`MonitorError`]; what was not removed is tried again by the next call. A log that cannot be moved is no reason to keep
+/// files beyond the limits: see [`Kept::troubles`].
 pub fn keep(dir: &Path, limits: Limits, now_ms: u64) -> Result<Kept, MonitorError> {
     let days = days_in(dir)?;
     let today = crate::day::day_of(now_ms);
     let newest = days.len().saturating_sub(1);
+    let mut troubles = Vec::new();
     for (place, (day, path)) in days.iter().enumerate() {
         if place + 1 >= newest || *day == today {
-            checkpoint(path)?;
+            troubles.extend(checkpoint(path).err());
         }
     }
     let sizes: Vec<u64> = days.iter().map(|(_, path)| size(path)).collect();
     let mut kept = Kept {
         bytes: sizes.iter().sum(),
         removed: Vec::new(),
+        troubles,
     };
     let mut too_many = (days.len() as u64).saturating_sub(limits.days.max(1));
     for ((day, path), bytes) in days.into_iter().zip(sizes).take(newest) {

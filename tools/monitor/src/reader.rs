@@ -4,10 +4,11 @@
 //! enough points: ticks, minutes, or hours.
 //!
 //! Invariants: a reader changes nothing; a missing file is a gap and no error; a row that cannot be decoded
-//! is skipped and counted ([`Reader::unreadable`]); an answer has at most [`VALUES_MAX`] values; no snapshot of a
+//! is skipped and counted ([`Reader::unreadable`]); a damaged file costs what cannot be read of it and nothing of other
+//! days ([`Reader::damaged`]); an answer has at most [`VALUES_MAX`] values; no snapshot of a
 //! file is held while a visitor looks at rows.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -113,6 +114,7 @@ pub type ReducedRow = (u64, u32, u32, Vec<Option<i64>>);
 pub struct Reader {
     dir: PathBuf,
     unreadable: Cell<u64>,
+    damaged: RefCell<Vec<PathBuf>>,
     values_max: usize,
 }
 
@@ -126,6 +128,7 @@ impl Reader {
         Reader {
             dir: dir.to_path_buf(),
             unreadable: Cell::new(0),
+            damaged: RefCell::default(),
             values_max: VALUES_MAX,
         }
     }
@@ -144,6 +147,26 @@ impl Reader {
         self.unreadable.get()
     }
 
+    /// Files found so far that are damaged: an answer lacks what could not be read of them.
+    pub fn damaged(&self) -> Vec<PathBuf> {
+        self.damaged.borrow().clone()
+    }
+
+    /// What a file gave; `None` from where on it is damaged, which is remembered.
+    fn sound<T>(&self, given: Result<T, MonitorError>) -> Result<Option<T>, MonitorError> {
+        match given {
+            Ok(given) => Ok(Some(given)),
+            Err(MonitorError::Damaged { path, .. }) => {
+                let mut damaged = self.damaged.borrow_mut();
+                if !damaged.contains(&path) {
+                    damaged.push(path);
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The metrics of a span: of each name the newest declaration.
     ///
     /// # Errors
@@ -151,7 +174,7 @@ impl Reader {
     pub fn metrics(&self, span: Span) -> Result<Vec<Metric>, MonitorError> {
         let mut found: Vec<Metric> = Vec::new();
         for day in self.days(span)? {
-            for metric in day.metrics()? {
+            for metric in self.sound(day.metrics())?.unwrap_or_default() {
                 match found.iter_mut().find(|known| known.name == metric.name) {
                     Some(known) => *known = metric,
                     None => found.push(metric),
@@ -176,7 +199,9 @@ impl Reader {
         visit: &mut Visit,
     ) -> Result<(), MonitorError> {
         for day in self.days(span)? {
-            let known = day.metrics()?;
+            let Some(known) = self.sound(day.metrics())? else {
+                continue;
+            };
             let place = |metric: &Metric| {
                 known.iter().rposition(|known| {
                     known.name == metric.name
@@ -193,7 +218,8 @@ impl Reader {
                 to: (span.to_ms - day.began_ms).min(DAY_MS),
                 unreadable: &self.unreadable,
             };
-            if ask.visit(level, visit)?.is_break() {
+            let flow = self.sound(ask.visit(level, visit))?;
+            if flow.is_some_and(|flow| flow.is_break()) {
                 break;
             }
         }
@@ -357,7 +383,9 @@ impl Reader {
     ) -> Result<Vec<ReducedRow>, MonitorError> {
         let mut found = Vec::new();
         for day in self.days(span)? {
-            let known = day.metrics()?;
+            let Some(known) = self.sound(day.metrics())? else {
+                continue;
+            };
             let place = |metric: &Metric| known.iter().rposition(|known| known.name == metric.name);
             let places: Vec<Option<usize>> = metrics.iter().map(place).collect();
             let mut read = || {
@@ -382,7 +410,7 @@ impl Reader {
                 }
                 Ok(())
             };
-            read().map_err(failed("read", &day.path))?;
+            self.sound(read().map_err(failed("read", &day.path)))?;
         }
         Ok(found)
     }
@@ -404,7 +432,7 @@ impl Reader {
         // By what is there, so that a span of a thousand years costs nothing.
         for (number, _) in day::days_in(&self.dir)? {
             if (first..=last).contains(&number) {
-                days.extend(Day::open(&self.dir, number)?);
+                days.extend(self.sound(Day::open(&self.dir, number))?.flatten());
             }
         }
         Ok(days)

@@ -620,3 +620,79 @@ proptest! {
         }
     }
 }
+
+/// Writes noise over a part of a file.
+fn damage(path: &std::path::Path, from: usize, bytes: usize) {
+    let mut text = std::fs::read(path).unwrap();
+    let end = text.len().min(from + bytes);
+    for (index, byte) in text[from..end].iter_mut().enumerate() {
+        *byte = (index * 151 + 7) as u8;
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+#[test]
+fn a_damaged_day_costs_itself_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let metrics = metrics();
+    let metric = &metrics[0];
+    for day in 0..3 {
+        let mut writer = Writer::open(dir.path(), &metrics).unwrap();
+        let values = vec![Some(7); metrics.len()];
+        let samples = [Sample {
+            node: 1,
+            values: &values,
+        }];
+        for second in 0..200 {
+            writer
+                .append(MIDNIGHT + day * DAY_MS + second * 1_000, &samples)
+                .unwrap();
+        }
+    }
+    let limits = Limits {
+        days: 10,
+        bytes: u64::MAX,
+    };
+    let now = MIDNIGHT + 2 * DAY_MS;
+    assert!(keep(dir.path(), limits, now).unwrap().troubles.is_empty());
+    let span = Span {
+        from_ms: MIDNIGHT,
+        to_ms: MIDNIGHT + 3 * DAY_MS,
+    };
+    let count = |reader: &Reader| {
+        let points = reader.series(metric, Level::Tick, span, Nodes::All);
+        points.unwrap().len()
+    };
+    let reader = Reader::new(dir.path());
+    assert_eq!((count(&reader), reader.damaged().len()), (600, 0));
+    // The day in the middle from its head on, then the first one from its middle on.
+    let mut files: Vec<_> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "metrics"));
+    files.sort();
+    damage(&files[1], 0, 160_000);
+    let reader = Reader::new(dir.path());
+    assert_eq!(count(&reader), 400);
+    assert_eq!(reader.damaged(), [files[1].clone()]);
+    assert_eq!(reader.metrics(span).unwrap().len(), metrics.len());
+    // Its log cannot be moved, and files beyond the limits go nevertheless.
+    let limits = Limits { days: 2, ..limits };
+    let kept = keep(dir.path(), limits, now).unwrap();
+    assert_eq!((kept.removed.len(), kept.troubles.len()), (1, 1));
+    assert!(kept.troubles[0].to_string().contains("damaged"));
+    // Who writes to it is told what it is.
+    let mut writer = Writer::open(dir.path(), &metrics).unwrap();
+    let refused = writer.append(MIDNIGHT + DAY_MS + 300_000, &[]).unwrap_err();
+    assert!(
+        matches!(&refused, MonitorError::Damaged { path, .. } if *path == files[1]),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("move it away"), "{refused}");
+    // Damage inside a file costs what comes behind it.
+    damage(&files[2], 8_192, 1 << 20);
+    let reader = Reader::new(dir.path());
+    assert!(count(&reader) < 200);
+    assert!(reader.damaged().contains(&files[1]));
+}

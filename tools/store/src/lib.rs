@@ -31,7 +31,7 @@ pub use rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash,
     ProgramRow, ProgramUse, RankEndRow, SpecRow, WarmRow,
 };
-pub use sqlite::{Checkpointer, Opened, Sqlite};
+pub use sqlite::{Checkpointer, Opened, Sqlite, set_aside};
 
 /// A store that can be written.
 pub trait Store: Query + Send {

@@ -1,24 +1,37 @@
 //! A listener that holds at most so many connections: one more waits until one ends.
 //!
-//! Key types: [`Bounded`], [`limits`]. Neighbour: `serve` puts it around the API's listeners.
+//! Key types: [`Bounded`], [`limits`], [`Peer`]. Neighbours: `serve` puts it around the API's listeners;
+//! `monitor::stream` asks for [`Peer::hurry`].
 //!
-//! Invariant: connections over TCP and over the unix socket have bounds of their own, so that
-//! nobody on the network can keep the operator out.
+//! Invariants: connections over TCP and over the unix socket have bounds of their own, so that
+//! nobody on the network can keep the operator out; a connection that was told to hurry and takes nothing
+//! for [`PATIENCE`] ends.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
 
 /// Most connections over the unix socket: two for each of 4,096 jobs.
 const UNIX_MAX: usize = 8_192;
 /// Most connections over TCP: browsers and scripts that watch.
 const TCP_MAX: usize = 1_024;
+
+/// How long a client that was told to hurry may take nothing.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes that the system holds for a client over TCP: so few that one that takes nothing is soon found out.
+const SEND_BUFFER: usize = 32 * 1024;
 
 /// Connections over the unix socket and over TCP that the system's limit of open files has room
 /// for; raises that limit as far as it goes.
@@ -35,6 +48,7 @@ pub fn limits() -> (usize, usize) {
 pub struct Bounded<L> {
     listener: L,
     places: Arc<Semaphore>,
+    patience: Duration,
 }
 
 impl<L> Bounded<L> {
@@ -43,6 +57,42 @@ impl<L> Bounded<L> {
         Bounded {
             listener,
             places: Arc::new(Semaphore::new(connections)),
+            patience: PATIENCE,
+        }
+    }
+}
+
+impl Bounded<TcpListener> {
+    /// The same over TCP, with little room for clients that take nothing.
+    pub fn tcp(listener: TcpListener, connections: usize) -> Self {
+        // The listener's connections begin with its buffers. Without them such clients are found out later.
+        let socket = socket2::SockRef::from(&listener);
+        drop(socket.set_send_buffer_size(SEND_BUFFER));
+        Bounded::new(listener, connections)
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Its address.
+    pub address: IpAddr,
+    hurry: Arc<AtomicBool>,
+}
+
+impl Peer {
+    /// From now on the connection ends when nothing was taken for [`PATIENCE`].
+    pub fn hurry(&self) {
+        self.hurry.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Connected<IncomingStream<'_, Bounded<TcpListener>>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Bounded<TcpListener>>) -> Self {
+        let address: &SocketAddr = stream.remote_addr();
+        Peer {
+            address: address.ip(),
+            hurry: stream.io().hurry.clone(),
         }
     }
 }
@@ -55,7 +105,14 @@ impl<L: Listener> Listener for Bounded<L> {
         let place = self.places.clone().acquire_owned().await;
         let place = place.expect("the semaphore is never closed");
         let (io, address) = self.listener.accept().await;
-        (Held { io, _place: place }, address)
+        let held = Held {
+            io,
+            _place: place,
+            patience: self.patience,
+            hurry: Arc::default(),
+            waits: None,
+        };
+        (held, address)
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
@@ -68,6 +125,32 @@ impl<L: Listener> Listener for Bounded<L> {
 pub struct Held<I> {
     io: I,
     _place: OwnedSemaphorePermit,
+    patience: Duration,
+    hurry: Arc<AtomicBool>,
+    /// Until when the client may go on taking nothing; `None`: it takes what comes.
+    waits: Option<Pin<Box<Sleep>>>,
+}
+
+impl<I> Held<I> {
+    /// What came of a write, or an error if the client has taken nothing for too long.
+    fn taken<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() || !self.hurry.load(Ordering::Relaxed) {
+            self.waits = None;
+            return written;
+        }
+        let patience = self.patience;
+        let waits = self
+            .waits
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        waits.as_mut().poll(context).map(|()| {
+            let text = "the client has taken nothing for too long";
+            Err(io::Error::new(io::ErrorKind::TimedOut, text))
+        })
+    }
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Held<I> {
@@ -86,7 +169,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Held<I> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
+        let written = Pin::new(&mut self.io).poll_write(context, bytes);
+        self.taken(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -101,7 +185,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Held<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
 
     #[tokio::test]
     async fn one_more_connection_waits_for_a_place() {
@@ -113,9 +198,45 @@ mod tests {
             TcpStream::connect(address).await.unwrap(),
         );
         let (first, _) = bounded.accept().await;
-        let waits = tokio::time::timeout(std::time::Duration::from_millis(50), bounded.accept());
+        let waits = tokio::time::timeout(Duration::from_millis(50), bounded.accept());
         assert!(waits.await.is_err());
         drop(first);
         bounded.accept().await;
+    }
+
+    #[tokio::test]
+    async fn who_takes_nothing_for_too_long_loses_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut bounded = Bounded::tcp(listener, 4);
+        bounded.patience = Duration::from_millis(100);
+        let piece = [0; 4_096];
+        // One that reads, one that does not, and one that does not and was not told to.
+        for (reads, hurries) in [(true, true), (false, true), (false, false)] {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let (mut held, _) = bounded.accept().await;
+            held.hurry.store(hurries, Ordering::Relaxed);
+            let reading = tokio::spawn(async move {
+                let mut taken = [0; 65_536];
+                while reads && client.read(&mut taken).await.unwrap() > 0 {}
+                tokio::time::sleep(Duration::from_secs(60)).await;
+            });
+            let written = async {
+                // More than both ends hold.
+                for _ in 0..10_000 {
+                    held.write_all(&piece).await?;
+                }
+                Ok::<_, io::Error>(())
+            };
+            let written = tokio::time::timeout(Duration::from_secs(5), written);
+            match (reads, hurries, written.await) {
+                (true, _, Ok(Ok(()))) | (false, false, Err(_)) => {}
+                (false, true, Ok(Err(error))) => {
+                    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+                }
+                other => panic!("{other:?}"),
+            }
+            reading.abort();
+        }
     }
 }

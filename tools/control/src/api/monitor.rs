@@ -308,19 +308,25 @@ fn pick(monitor: &Monitor, name: &str) -> Result<Metric, Refusal> {
     Ok(monitor.metrics()[place].clone())
 }
 
-/// Runs a question outside the async threads, when there is a place.
+/// Runs a question to the files in `dir` outside the async threads, when there is a place. Files that it finds to be damaged
+/// are told as events.
 async fn ask<T: Send + 'static>(
-    monitor: &Monitor,
-    question: impl FnOnce() -> Result<T, MonitorError> + Send + 'static,
+    monitor: &Arc<Monitor>,
+    dir: PathBuf,
+    question: impl FnOnce(&Reader) -> Result<T, MonitorError> + Send + 'static,
 ) -> Result<T, Refusal> {
     let place = monitor.questions.clone().acquire_owned();
     let place = tokio::time::timeout(ASK_WAIT, place).await;
     let busy = "other questions to the files take long: ask again later, or for a shorter time";
     let place = place.map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", busy))?;
     let place = place.expect("the semaphore is never closed");
+    let telling = monitor.clone();
     let answer = tokio::task::spawn_blocking(move || {
         let _place = place;
-        question()
+        let reader = Reader::new(&dir);
+        let answer = question(&reader);
+        telling.tell_damaged(&reader.damaged());
+        answer
     });
     let answer = answer.await.expect("the question does not panic");
     answer.map_err(|error| match error {
@@ -344,6 +350,16 @@ pub struct Series {
     max: Vec<f64>,
     /// Nodes that each point covers.
     nodes: Vec<u32>,
+    /// Days whose files are damaged: what could not be read of them is missing.
+    damaged: Vec<String>,
+}
+
+/// The days of files, as `2026-11-22`.
+fn days(paths: &[PathBuf]) -> Vec<String> {
+    let stems = paths.iter().filter_map(|path| path.file_stem());
+    stems
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// One metric over time, over all nodes together.
@@ -355,13 +371,14 @@ async fn series(
     let metric = question.one(&monitor)?;
     let checked = question.bounded(&monitor)?;
     let level = checked.level.word();
-    let points = ask(&monitor, move || {
-        let reader = Reader::new(&checked.dir);
-        reader.series(&metric, checked.level, checked.span, checked.nodes())
+    let points = ask(&monitor, checked.dir.clone(), move |reader| {
+        let points = reader.series(&metric, checked.level, checked.span, checked.nodes())?;
+        Ok((points, days(&reader.damaged())))
     });
-    let points = points.await?;
+    let (points, damaged) = points.await?;
     Ok(Json(Series {
         level,
+        damaged,
         at_ms: points.iter().map(|point| point.at_ms).collect(),
         min: points.iter().map(|point| point.min).collect(),
         mean: points.iter().map(|point| point.mean).collect(),
@@ -397,8 +414,7 @@ async fn by_node(
     question.points = Some(question.points.unwrap_or(POINTS).min(room));
     let checked = question.bounded(&monitor)?;
     let level = checked.level;
-    let nodes = ask(&monitor, move || {
-        let reader = Reader::new(&checked.dir);
+    let nodes = ask(&monitor, checked.dir.clone(), move |reader| {
         reader.by_node(&metric, checked.level, checked.span, checked.nodes())
     });
     Ok(Json(ByNode {
@@ -449,8 +465,7 @@ async fn at(
     let dir = question.check(&monitor)?.dir;
     let declared = monitor.metrics().to_vec();
     let AtQuery { time, node, .. } = query;
-    let answer = ask(&monitor, move || {
-        let reader = Reader::new(&dir);
+    let answer = ask(&monitor, dir, move |reader| {
         let [has_job, job, silent] = metrics::of_state();
         let metrics = [metric, has_job, job, silent];
         let mut answer = At::default();

@@ -26,6 +26,11 @@ pub const NO_PROGRAM: u8 = 127;
 /// Cancelled before any rank said how it ended (128 + SIGINT).
 pub const CANCELLED: u8 = 130;
 
+/// The status of a command that a signal ended, once it has cleaned up.
+pub fn by_signal(number: u8) -> u8 {
+    number.saturating_add(128)
+}
+
 /// Something on the command line that only the command itself can tell to be wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

@@ -213,7 +213,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Send(options) => hosted::send(&global, &options),
         Command::Receive(options) => hosted::receive(&global, &options),
         Command::Exchange(options) => exchange::exchange(&global, &options),
-        Command::Top(options) => top::main(&global, &options).map(done),
+        Command::Top(options) => top::main(&global, &options).map(ExitCode::from),
         Command::Overlay(options) => overlay::main(&global, options).map(done),
         Command::Events(options) => lists::events(&global, &options).map(done),
         Command::Timeline(options) => lists::timeline(&global, &options).map(done),

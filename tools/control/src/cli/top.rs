@@ -1,19 +1,22 @@
 //! `hearth top`: the cluster in a terminal: nodes as a grid and as a table, jobs, events.
 //!
 //! Key types: [`Options`], [`View`] (what is shown, apart from the terminal). Neighbours: `api::monitor` answers
-//! once a second; [`draw`] draws.
+//! once a second, as [`asking`] hears; [`draw`] draws.
 //!
 //! Invariants: names from outside are shown without control characters; the terminal is as before at the
-//! end, however it ends.
+//! end, however it ends, but for SIGKILL; keys are taken whatever control does.
 
+mod asking;
 mod draw;
 
 use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEventKind};
+
+use asking::{Heard, Hearing};
 
 use super::{Global, block_on, exit, print_json, print_text, table};
 use crate::api::monitor::{MetricInfo, NodeView, Now};
@@ -61,8 +64,6 @@ impl Order {
     }
 }
 
-/// Time between two questions.
-const PERIOD: Duration = Duration::from_secs(1);
 /// Longest wait for a key; then the screen is looked at again.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
@@ -80,15 +81,16 @@ struct View {
     trouble: Option<String>,
 }
 
-/// Runs the command.
+/// Runs the command; its exit status.
 ///
 /// # Errors
 /// What keeps it from running.
-pub fn main(global: &Global, options: &Options) -> anyhow::Result<()> {
+pub fn main(global: &Global, options: &Options) -> anyhow::Result<u8> {
     let client = Client::new(global.find()?.socket());
     let wanted = options.nodes.as_deref().map(hostlist::parse).transpose()?;
     let now = ask(&client)?;
     let metric = find(&now.metrics, &options.metric)?;
+    known(&now, wanted.as_deref().unwrap_or_default())?;
     let mut view = View {
         now,
         metric,
@@ -105,18 +107,43 @@ pub fn main(global: &Global, options: &Options) -> anyhow::Result<()> {
                 .is_none_or(|wanted| wanted.contains(&node.node))
         };
         view.now.nodes.retain(keep);
-        return print_json(&view.now);
+        print_json(&view.now)?;
+        return Ok(exit::DONE);
     }
     if options.once {
-        return print_text(&view.text());
+        print_text(&view.text())?;
+        return Ok(exit::DONE);
     }
     if !std::io::stdout().is_terminal() {
         bail!("this is not a terminal; use `hearth top --once` or `hearth top --json`");
     }
+    let hearing = Hearing::begin(client).context("cannot ask the control node")?;
     let mut terminal = ratatui::try_init().context("cannot use this terminal")?;
-    let done = watch(&mut terminal, &client, &mut view);
-    ratatui::restore();
-    done
+    let _restored = Restored;
+    watch(&mut terminal, &hearing, &mut view)
+}
+
+/// Gives the terminal back as it was.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing.
+        drop(ratatui::try_restore());
+    }
+}
+
+/// Whether all nodes that the command line names are there.
+fn known(now: &Now, wanted: &[u32]) -> anyhow::Result<()> {
+    let unknown = |wanted: &&u32| now.nodes.iter().all(|node| node.node != **wanted);
+    let unknown: Vec<u32> = wanted.iter().filter(unknown).copied().collect();
+    match unknown.is_empty() {
+        true => Ok(()),
+        false => bail!(
+            "there is no node {}; `hearth nodes` lists them",
+            hostlist::format(&unknown)
+        ),
+    }
 }
 
 fn ask(client: &Client) -> anyhow::Result<Now> {
@@ -139,12 +166,12 @@ fn find(metrics: &[MetricInfo], name: &str) -> anyhow::Result<usize> {
         .ok_or_else(|| exit::Usage(known()).into())
 }
 
+/// Until a key or a signal ends it; the exit status.
 fn watch(
     terminal: &mut ratatui::DefaultTerminal,
-    client: &Client,
+    hearing: &Hearing,
     view: &mut View,
-) -> anyhow::Result<()> {
-    let mut asked = Instant::now();
+) -> anyhow::Result<u8> {
     loop {
         terminal.draw(|frame| draw::draw(frame, view))?;
         if event::poll(KEY_WAIT)?
@@ -154,15 +181,15 @@ fn watch(
             let control_c = key.modifiers.contains(event::KeyModifiers::CONTROL)
                 && key.code == KeyCode::Char('c');
             if control_c || !view.key(key.code) {
-                return Ok(());
+                return Ok(exit::DONE);
             }
         }
-        if asked.elapsed() >= PERIOD {
-            asked = Instant::now();
-            // A control node that starts again is waited for; the old picture stays.
-            match ask(client) {
-                Ok(now) => (view.now, view.trouble) = (now, None),
-                Err(error) => view.trouble = Some(format!("{error:#}")),
+        while let Some(heard) = hearing.next() {
+            match heard {
+                Heard::Picture(now) => (view.now, view.trouble) = (*now, None),
+                // A control node that starts again is waited for; the old picture stays.
+                Heard::Trouble(trouble) => view.trouble = Some(trouble),
+                Heard::Signal(number) => return Ok(exit::by_signal(number)),
             }
             view.metric = view.metric.min(view.now.metrics.len().saturating_sub(1));
         }
@@ -271,13 +298,17 @@ fn state(node: &NodeView) -> String {
     format!("{}{drained}", node.health.word())
 }
 
+/// Whether values are shares of the whole, up to 1: ratios, and seconds a second.
+fn is_share(metric: &MetricInfo) -> bool {
+    metric.unit == "ratio" || metric.unit == "seconds" && metric.counter
+}
+
 /// A value in the words of its metric.
 fn shown(value: Option<f64>, metric: &MetricInfo) -> String {
     let Some(value) = value else {
         return "no data".into();
     };
-    let share = metric.unit == "ratio" || metric.unit == "seconds" && metric.counter;
-    if share {
+    if is_share(metric) {
         return format!("{:.1} %", value * 100.0);
     }
     let unit = match metric.unit.as_str() {
@@ -366,6 +397,30 @@ mod tests {
             text.contains("idle, drained") && text.contains("(1 drained)"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn nodes_that_are_not_there_are_named() {
+        let view = view(4);
+        assert!(known(&view.now, &[0, 3]).is_ok());
+        let error = known(&view.now, &[1, 98, 99]).unwrap_err().to_string();
+        assert!(error.contains("no node n[98-99];"), "{error}");
+        // As the table of exit statuses has it: no such nodes.
+        assert_eq!(exit::of_error(&anyhow::anyhow!(error)), exit::CONTROL);
+    }
+
+    #[test]
+    fn shares_are_drawn_as_shares_of_the_whole() {
+        let mut view = view(2);
+        view.now.metrics[0].unit = "seconds".into();
+        view.now.metrics[0].counter = true;
+        view.now.nodes[0].values = vec![Some(0.002)];
+        view.now.nodes[1].values = vec![Some(0.001)];
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| draw::draw(frame, &view)).unwrap();
+        let screen = terminal.backend().to_string();
+        // The lowest step above nothing, and not the highest for the largest.
+        assert!(screen.contains("▁▁") && !screen.contains('█'), "{screen}");
     }
 
     #[test]

@@ -3,20 +3,26 @@
 //! Key type: [`Keeper`]. One thread takes ticks in; another makes checkpoints and removes old files, so that
 //! neither a disk that is slow nor a large file holds up what arrives.
 //!
+//! A file that is damaged is set aside, as that of jobs and events is, and another begun.
+//!
 //! Invariant: what does not fit into the queue, cannot be written, or is older than what is there already, is counted
 //! and left out; nobody waits.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hearth_monitor::{Appended, Limits, Metric, MonitorError, Sample, Writer, csv};
 
 use super::Shown;
 use crate::clock;
+use crate::events::{Event, Severity};
 
+/// Events that may wait for the log: one a second is taken, and there are few.
+const EVENTS_MAX: usize = 64;
 /// Ticks that may wait for the disk.
 const WAITING_MAX: usize = 30;
 /// Time between two checkpoints.
@@ -35,22 +41,72 @@ pub struct Keeper {
 struct State {
     lost: AtomicU64,
     trouble: Mutex<Option<String>>,
+    /// What people should know, for the log of events.
+    events: Mutex<Vec<Event>>,
+    /// Files whose damage was told.
+    damaged: Mutex<BTreeSet<PathBuf>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
     /// Says once what is wrong, and once that it is right again.
     fn note(&self, result: Result<(), String>) {
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trouble = locked(&self.trouble);
         match result {
-            Ok(()) if trouble.take().is_some() => tracing::info!("metrics are kept again"),
+            Ok(()) if trouble.take().is_some() => {
+                self.tell(
+                    Severity::Info,
+                    "metrics-kept",
+                    "values are kept again".into(),
+                );
+            }
             Ok(()) => {}
             Err(text) => {
-                if trouble.as_ref() != Some(&text) {
-                    tracing::warn!("metrics are not kept: {text}");
+                if trouble.is_none() {
+                    let told = format!("values are not kept: {text}");
+                    self.tell(Severity::Error, "metrics-not-kept", told);
                 }
                 *trouble = Some(text);
             }
         }
+    }
+
+    fn tell(&self, severity: Severity, kind: &'static str, text: String) {
+        let mut events = locked(&self.events);
+        if events.len() < EVENTS_MAX {
+            events.push(Event::new(severity, kind, text));
+        }
+    }
+
+    /// Tells once of each file.
+    fn tell_damaged(&self, path: &Path) {
+        if locked(&self.damaged).insert(path.to_path_buf()) {
+            let text = format!(
+                "{} is damaged: of its day only what can be read is shown; other days are whole",
+                path.display()
+            );
+            self.tell(Severity::Error, "metrics-damaged", text);
+        }
+    }
+
+    /// Sets a damaged file aside; whether another can be begun.
+    fn set_aside(&self, error: &MonitorError) -> bool {
+        let MonitorError::Damaged { path, source, .. } = error else {
+            return false;
+        };
+        let Ok(aside) = hearth_store::set_aside(path) else {
+            return false;
+        };
+        let text = format!(
+            "{} is damaged ({source}) and was set aside as {}; a new one was begun: the values of this day until now are not shown",
+            path.display(),
+            aside.display()
+        );
+        self.tell(Severity::Error, "metrics-damaged", text);
+        true
     }
 }
 
@@ -63,7 +119,8 @@ impl Keeper {
         let writer = (dir.to_path_buf(), metrics.to_vec(), state.clone());
         std::thread::spawn(move || write(&writer.0, &writer.1, &ticks, &writer.2));
         let dir = dir.to_path_buf();
-        std::thread::spawn(move || keep(&dir, limits, &end));
+        let keeping = state.clone();
+        std::thread::spawn(move || keep(&dir, limits, &end, &keeping));
         Keeper {
             waiting,
             state,
@@ -82,12 +139,18 @@ impl Keeper {
 
     /// What is wrong at present, and ticks that the files lack.
     pub fn trouble(&self) -> (Option<String>, u64) {
-        let trouble = self
-            .state
-            .trouble
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        (trouble.clone(), self.state.lost.load(Ordering::Relaxed))
+        let trouble = locked(&self.state.trouble).clone();
+        (trouble, self.state.lost.load(Ordering::Relaxed))
+    }
+
+    /// What people should know since the last call.
+    pub fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut *locked(&self.state.events))
+    }
+
+    /// Tells of files that a question found to be damaged, of each once.
+    pub fn tell_damaged(&self, paths: &[PathBuf]) {
+        paths.iter().for_each(|path| self.state.tell_damaged(path));
     }
 }
 
@@ -97,8 +160,8 @@ fn write(dir: &Path, metrics: &[Metric], ticks: &Receiver<Arc<Shown>>, state: &S
     let mut newest_ms = 0;
     while let Ok(shown) = ticks.recv() {
         let at_ms = shown.picture.at_ms;
-        let mut append = || -> Result<Appended, MonitorError> {
-            let writer = match &mut writer {
+        let append = |writer: &mut Option<Writer>| -> Result<Appended, MonitorError> {
+            let writer = match writer {
                 Some(writer) => writer,
                 none => none.insert(Writer::open(dir, metrics)?),
             };
@@ -115,7 +178,14 @@ fn write(dir: &Path, metrics: &[Metric], ticks: &Receiver<Arc<Shown>>, state: &S
                 .collect();
             writer.append(at_ms, &samples)
         };
-        let result = match append() {
+        let mut appended = append(&mut writer);
+        if let Err(error) = &appended
+            && state.set_aside(error)
+        {
+            writer = None;
+            appended = append(&mut writer);
+        }
+        let result = match appended {
             Ok(appended) if appended.late > 0 => Err(late(at_ms, newest_ms)),
             Ok(_) => {
                 newest_ms = at_ms;
@@ -144,7 +214,7 @@ fn late(at_ms: u64, newest_ms: u64) -> String {
     }
 }
 
-fn keep(dir: &Path, limits: Limits, end: &Receiver<()>) {
+fn keep(dir: &Path, limits: Limits, end: &Receiver<()>, state: &State) {
     use std::sync::mpsc::RecvTimeoutError::Timeout;
     while end.recv_timeout(KEEP_PERIOD) == Err(Timeout) {
         if !dir.exists() {
@@ -152,6 +222,12 @@ fn keep(dir: &Path, limits: Limits, end: &Receiver<()>) {
         }
         match hearth_monitor::keep(dir, limits, clock::unix_us() / 1_000) {
             Ok(kept) => {
+                for trouble in kept.troubles {
+                    match &trouble {
+                        MonitorError::Damaged { path, .. } => state.tell_damaged(path),
+                        other => tracing::warn!("{other}"),
+                    }
+                }
                 for path in kept.removed {
                     tracing::info!("{} was removed: [monitor] sets the bounds", path.display());
                 }
@@ -216,5 +292,58 @@ mod tests {
         assert_eq!(said(&[NOON + 3_000]), (3, None));
         // A day back, of which nothing is there: it goes on at once.
         assert_eq!(said(&[NOON - hearth_monitor::DAY_MS]), (3, None));
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_with_an_event_and_another_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let metrics = [Metric::gauge("used_bytes", "bytes", 1.0, ".")];
+        let state = State::default();
+        const NOON: u64 = 20_779 * hearth_monitor::DAY_MS + 12 * hearth_monitor::HOUR_MS;
+        let kept = |ticks: &[u64]| {
+            let (sender, waiting) = sync_channel(WAITING_MAX);
+            for at_ms in ticks {
+                sender.send(shown(*at_ms)).unwrap();
+            }
+            drop(sender);
+            write(dir.path(), &metrics, &waiting, &state);
+            let span = hearth_monitor::Span {
+                from_ms: NOON,
+                to_ms: NOON + 60_000,
+            };
+            let reader = hearth_monitor::Reader::new(dir.path());
+            let nodes = hearth_monitor::reader::Nodes::All;
+            let level = hearth_monitor::Level::Tick;
+            let points = reader.series(&metrics[0], level, span, nodes).unwrap();
+            (points.len(), state.lost.load(Ordering::Relaxed))
+        };
+        assert_eq!(kept(&[NOON, NOON + 1_000]), (2, 0));
+        let path = dir.path().join("2026-11-22.metrics");
+        std::fs::write(&path, [151; 160_000]).unwrap();
+        // As after a restart: the first tick is kept already.
+        assert_eq!(kept(&[NOON + 2_000, NOON + 3_000]), (2, 0));
+        assert!(dir.path().join("2026-11-22.metrics.damaged").exists());
+        let told: Vec<Event> = std::mem::take(&mut *locked(&state.events));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0].kind, "metrics-damaged");
+        assert!(
+            told[0].text.contains("2026-11-22.metrics.damaged"),
+            "{}",
+            told[0].text
+        );
+        // Trouble that cannot be helped is told once, and when it is over.
+        std::fs::remove_dir_all(dir.path()).unwrap();
+        std::fs::write(dir.path(), "a file where the folder was").unwrap();
+        let (sender, waiting) = sync_channel(WAITING_MAX);
+        for second in 4..7 {
+            sender.send(shown(NOON + second * 1_000)).unwrap();
+        }
+        drop(sender);
+        write(dir.path(), &metrics, &waiting, &state);
+        std::fs::remove_file(dir.path()).unwrap();
+        assert_eq!(kept(&[NOON + 7_000]), (1, 3));
+        let told = std::mem::take(&mut *locked(&state.events));
+        let kinds: Vec<&str> = told.iter().map(|event| &*event.kind).collect();
+        assert_eq!(kinds, ["metrics-not-kept", "metrics-kept"]);
     }
 }

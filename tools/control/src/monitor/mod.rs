@@ -10,6 +10,7 @@
 //! | [`keeping`] | writes pictures to the store, on threads of its own |
 //! | [`counter_names`] | what programs call their counters |
 //! | [`acknowledged`] | events that somebody has seen |
+//! | [`viewers`] | places for those who watch the stream |
 //!
 //! Key type: [`Monitor`]. Neighbours: `api::monitor` (page, stream, queries), `hearth_monitor` (files).
 //! [`Monitor::publish`] is where ticks come in, whoever takes them.
@@ -25,6 +26,7 @@ pub mod newest;
 pub mod picture;
 pub mod rates;
 pub mod sample;
+pub mod viewers;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -32,15 +34,15 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use hearth_monitor::{Limits, Metric};
 use tokio::sync::{Semaphore, broadcast};
 
+use crate::events::Event;
 use acknowledged::Acknowledged;
 use keeping::Keeper;
 use picture::Picture;
 use rates::Rates;
+use viewers::Viewers;
 
 /// Pictures that a reader of the stream may be behind.
 const BEHIND_MAX: usize = 8;
-/// Streams at a time.
-pub const STREAMS_MAX: usize = 256;
 /// Questions to the files at a time.
 const QUESTIONS_MAX: usize = 2;
 /// Downloads of values at a time.
@@ -84,7 +86,7 @@ pub struct Monitor {
     /// Events that were seen by somebody.
     pub acknowledged: Acknowledged,
     /// Places for streams.
-    pub streams: Arc<Semaphore>,
+    pub viewers: Viewers,
     /// Places for questions to the files.
     pub questions: Arc<Semaphore>,
     /// Places for downloads.
@@ -112,7 +114,7 @@ impl Monitor {
             now: RwLock::default(),
             ticks: broadcast::channel(BEHIND_MAX).0,
             keeper,
-            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            viewers: Viewers::default(),
             questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
         })
@@ -163,6 +165,19 @@ impl Monitor {
     /// Folder of the files.
     pub fn dir(&self) -> Option<&Path> {
         self.setup.dir.as_deref()
+    }
+
+    /// What people should know of the files since the last call, for the log of events.
+    pub fn take_events(&self) -> Vec<Event> {
+        let keeper = self.keeper.as_ref();
+        keeper.map_or_else(Vec::new, Keeper::take_events)
+    }
+
+    /// Tells of files that a question found to be damaged.
+    pub fn tell_damaged(&self, paths: &[PathBuf]) {
+        if let Some(keeper) = &self.keeper {
+            keeper.tell_damaged(paths);
+        }
     }
 
     /// Why nothing is kept at present, and how many ticks the files lack.

@@ -69,7 +69,12 @@ pub async fn run(shared: Arc<Shared>, monitor: Arc<Monitor>) {
     let mut names = Names::default();
     loop {
         let now = shared.now();
-        let mut picture = sampler.picture(&shared.lock(), now);
+        let told = monitor.take_events();
+        let mut picture = {
+            let mut core = shared.lock();
+            told.into_iter().for_each(|event| core.events.push(event));
+            sampler.picture(&core, now)
+        };
         names.put(&mut picture.jobs);
         // Names of new programs come with the next picture: nobody waits for a file.
         if names.lack(&picture.jobs) {

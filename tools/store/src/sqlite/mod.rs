@@ -36,7 +36,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 pub use checkpoint::Checkpointer;
-pub use open::Opened;
+pub use open::{Opened, set_aside};
 pub use schema::VERSION;
 
 use crate::batch::Batch;

@@ -179,8 +179,12 @@ fn check(connection: &Connection, path: &Path) -> Result<(), Unusable> {
     }
 }
 
-/// Renames the file and its log; gives the new name of the file.
-fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
+/// Renames a database's file and its log, so that another can begin in its place; gives the new name of the file, which
+/// ends in `.damaged`. One that was set aside before goes.
+///
+/// # Errors
+/// What the system says.
+pub fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
     let named = |ending: &str| {
         let mut name = path.as_os_str().to_os_string();
         name.push(ending);

@@ -55,6 +55,7 @@ pub async fn export(
         patience: PATIENCE,
         broken: false,
     };
+    let telling = monitor.clone();
     tokio::task::spawn_blocking(move || {
         let _place = place;
         let mut out = io::BufWriter::with_capacity(PIECE_BYTES, pipe);
@@ -63,6 +64,8 @@ pub async fn export(
         let (nodes, name) = (checked.nodes(), &hostlist::name);
         let done = csv::export(&reader, level, span, nodes, &metrics, name, &mut out);
         let done = done.map_err(io::Error::other).and_then(|_| out.flush());
+        // Whole but for files that are damaged, of which an event tells.
+        telling.tell_damaged(&reader.damaged());
         // Before the last piece is taken: the sender goes with `out`. Nobody waits for it: no error.
         drop(over.send(done));
     });

@@ -16,13 +16,14 @@
 //! | `jobs`, `job`, `events`, `seen` | both | jobs, the job of each node, newest events, acknowledged ones; in a tick only when they changed |
 //! | `version`, `started`, `tree`, `metrics`, `nodes` | snapshot | what does not change from second to second |
 //!
-//! Invariant: a stream holds one frame; what it misses it does not get later.
+//! Invariants: a stream holds one frame; what it misses it does not get later. One address cannot have all places
+//! (`monitor::viewers`); over TCP a client that takes nothing for half a minute loses its connection, and its place with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::{ConnectInfo, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -32,9 +33,11 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::{MetricInfo, healths};
 use crate::api::Refusal;
+use crate::api::bounded::Peer;
 use crate::hostlist;
 use crate::monitor::picture::Picture;
-use crate::monitor::{Monitor, STREAMS_MAX, Shown};
+use crate::monitor::viewers::{Full, STREAMS_MAX, STREAMS_OF_ONE_MAX};
+use crate::monitor::{Monitor, Shown};
 
 /// Query of `GET /v1/monitor/stream`.
 #[derive(Debug, Deserialize)]
@@ -49,19 +52,26 @@ pub struct StreamQuery {
 pub async fn stream(
     State(monitor): State<Arc<Monitor>>,
     Query(query): Query<StreamQuery>,
+    request: Request,
 ) -> Result<Response, Refusal> {
+    let peer = request.extensions().get::<ConnectInfo<Peer>>();
     let Some(place) = monitor.metric(&query.metric) else {
         let text = format!("no metric is called {:?}", query.metric);
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-metric", text));
     };
-    let Ok(permit) = monitor.streams.clone().try_acquire_owned() else {
-        let text = format!("{STREAMS_MAX} pages are open already; close one");
-        return Err(Refusal::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "too-many-streams",
-            text,
-        ));
-    };
+    let address = peer.map(|ConnectInfo(peer)| peer.address);
+    let permit = monitor.viewers.enter(address).map_err(|full| {
+        let text = match full {
+            Full::All => format!("{STREAMS_MAX} pages are open already: close one"),
+            Full::OfAddress => {
+                format!("{STREAMS_OF_ONE_MAX} pages of this address are open already: close one")
+            }
+        };
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-streams", text)
+    })?;
+    if let Some(ConnectInfo(peer)) = peer {
+        peer.hurry();
+    }
     let viewer = Viewer {
         ticks: monitor.subscribe(),
         monitor,

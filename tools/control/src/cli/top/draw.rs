@@ -8,7 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Table};
 
-use super::{View, shown, state};
+use super::{View, is_share, shown, state};
 use crate::events::Severity;
 use crate::monitor::picture::Health;
 use crate::{clock, output};
@@ -83,7 +83,7 @@ fn grid(view: &View, width: u16) -> Vec<Line<'static>> {
         .first()
         .map_or(FLAT_ROW, |&width| width.max(1) as usize);
     let values = view.now.nodes.iter().filter_map(|node| view.value(node));
-    let share = view.metric().is_some_and(|metric| metric.unit == "ratio");
+    let share = view.metric().is_some_and(is_share);
     let most = if share {
         1.0
     } else {
