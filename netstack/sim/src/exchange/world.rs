@@ -283,10 +283,10 @@ impl World {
             Due::Begin(rank) => self.begin(rank),
             Due::Die(rank) => {
                 let station = &mut self.stations[rank as usize];
-                station.alive = false;
-                // Only the living are waited for, so only they count.
+                let lived = core::mem::replace(&mut station.alive, false);
+                // Only the living are waited for, so only they count, and a death once.
                 let is_done = station.done == self.setup.times || station.lost.is_some();
-                self.traffic.finished -= u32::from(is_done);
+                self.traffic.finished -= u32::from(lived && is_done);
                 Ok(())
             }
         }
