@@ -1,8 +1,8 @@
 //! How much may be under way to a rank, and how long to wait for it.
 //!
-//! All senders together have no more than two thirds of what the port of a switch holds, and no more than eight times what the
-//! link carries in a round trip: many of them are busy with others when they are asked. One alone has three quarters of
-//! that. On a slow link one sender may have all of it, and all together what the port holds: what a rank asks for waits
+//! A rank has asked all its senders together for no more packets than fit two thirds of its port at the switch, so that nothing
+//! overflows there, and for no more than the link carries in eight round trips: that much, rather than one round trip, because
+//! most senders are busy with others when they are asked. One sender alone is asked for three quarters of that. On a slow link one sender may have all of it, and all together what the port holds: what a rank asks for waits
 //! behind the data that its sender receives, so a window that is short stands still for a part of each turn. What
 //! was asked of later rounds, before an earlier one was ready, comes on top, up to half as much again, on slow links three times:
 //! its senders serve others first, and an earlier round must not wait for them. The round trip is the shortest of what was seen lately between a pull and its first packet; the rate, where it
