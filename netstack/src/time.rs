@@ -55,6 +55,11 @@ impl Micros {
         self.0
     }
 
+    /// This duration without `other`, at least nothing.
+    pub const fn saturating_sub(self, other: Micros) -> Self {
+        Micros(self.0.saturating_sub(other.0))
+    }
+
     /// This duration times `factor`, saturating.
     pub const fn saturating_mul(self, factor: u64) -> Self {
         Micros(self.0.saturating_mul(factor))

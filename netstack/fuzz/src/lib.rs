@@ -432,12 +432,15 @@ pub fn attack_cast(input: &[u8]) {
             _ => {
                 let data = &bytes[..bytes.len().min(broadcast::FRAGMENT)];
                 let sender = broadcast::MemberIndex(u32::from(from).wrapping_sub(1));
-                let (block, fragment) = (u32::from(kind), low % 4);
+                let piece = broadcast::wire::Piece {
+                    block: u32::from(kind),
+                    fragment: low % 4,
+                    held: Micros(u64::from(low) * 100),
+                };
                 let length = broadcast::wire::emit_data(
                     CastId(1),
                     sender,
-                    block,
-                    fragment,
+                    piece,
                     data.len(),
                     &mut out,
                     |to| {

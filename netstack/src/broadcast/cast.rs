@@ -8,6 +8,7 @@
 pub(super) mod pulling;
 pub(super) mod serving;
 pub(super) mod spreading;
+mod way;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -28,6 +29,7 @@ use crate::time::{Instant, Micros};
 use pulling::Pull;
 use serving::Serve;
 use spreading::Spread;
+use way::Way;
 
 /// Messages that wait to be sent; more are dropped, for all are repeated.
 const MAX_OUTBOX: usize = 8192;
@@ -95,6 +97,7 @@ pub(crate) struct Cast {
     pub pace: Pace,
     /// Holds what this station sends of this cast to the cast's rate; the station's own holds all casts to that of the link.
     pub pacer: Pacer,
+    way: Way,
     /// The source's clock minus this station's.
     clock_ahead: i64,
     heard: Instant,
@@ -140,6 +143,7 @@ impl Cast {
             have,
             pace,
             pacer: Pacer::new(rate, now),
+            way: Way::new(),
             clock_ahead: 0,
             heard: now,
             progressed: now,
@@ -154,6 +158,12 @@ impl Cast {
             bytes_sent: 0,
             setup,
         }
+    }
+
+    /// Casts share this station's link as if so many had the rate of this one.
+    pub(crate) fn share(&mut self, crowd: u32) {
+        self.way.set_crowd(crowd);
+        self.pull.stretch(self.way.blocks(), crowd);
     }
 
     /// Sends a message if the receiver's address is known.
@@ -199,6 +209,7 @@ impl Cast {
             silent: self.suspects.silent(),
             gone: self.suspects.gone(),
             pages: self.roster.pages(),
+            farther: self.way.blocks(),
             rng,
         };
         act(self.planner.as_mut(), &mut view)

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::ids::{CastId, JobId};
+use crate::time::Micros;
 
 use super::event::{EndReason, FailReason};
 use super::{Object, Peer, Purpose, Scheme};
@@ -19,6 +20,8 @@ pub const PAGE_PEERS: u32 = 64;
 pub const INLINE_ROSTER: usize = 100;
 /// Ranges of members in one report.
 pub const MAX_RANGES: usize = 100;
+/// The longest that DATA says its request was held: about 17 s.
+pub const MAX_HELD: Micros = Micros((1 << 24) - 1);
 /// Single members (failed, or corrupt senders) in one report.
 pub const MAX_NAMED: usize = 32;
 
@@ -120,6 +123,9 @@ pub enum Message {
         block: u32,
         /// Bit i: fragment i is in the train.
         fragments: u64,
+        /// How long the request waited at the sender: what its asker waited beyond that is the way there and back.
+        /// [`MAX_HELD`] stands for that long or longer.
+        held: Micros,
     },
     /// How those at or below the sender in the spanning tree stand.
     Report(Arc<Report>),

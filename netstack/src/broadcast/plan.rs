@@ -37,6 +37,8 @@ pub struct View<'a> {
     pub gone: &'a [MemberIndex],
     /// Pages of the roster as far as they are known: who is on one of the others must be asked for first.
     pub(super) pages: &'a [Option<Arc<[Peer]>>],
+    /// So many blocks more than usual may be on their way to this member: the others are that far away.
+    pub farther: u32,
     /// For random choices.
     pub rng: &'a mut Rng,
 }

@@ -85,14 +85,22 @@ impl Station {
         self.ended.retain(|(id, ..)| *id != cast.id);
         self.casts.push(cast);
         self.next_tick = Instant::ZERO;
-        self.rate_link();
+        self.share_link();
     }
 
-    /// Casts have come or gone. After the last one the rate stays, for what is still to be answered.
-    fn rate_link(&mut self) {
-        let rates = self.casts.iter().map(|cast| cast.pacer.rate());
-        if let Some(most) = rates.max().filter(|_| self.as_announced) {
+    /// Casts have come or gone. After the last one the rate of the link stays, for what is still to be answered. Each is told
+    /// with how many others it shares the link; one of a lower rate counts as much less.
+    fn share_link(&mut self) {
+        let rates: Vec<u64> = self.casts.iter().map(|cast| cast.pacer.rate()).collect();
+        if let Some(most) = rates.iter().copied().max().filter(|_| self.as_announced) {
             self.link.set_rate(most);
+        }
+        let link = self.link.rate().max(1);
+        for cast in &mut self.casts {
+            let own = cast.pacer.rate();
+            let each = rates.iter().map(|rate| own.min(*rate));
+            let all = each.fold(link / 2, u64::saturating_add);
+            cast.share((all / link).clamp(1, rates.len() as u64) as u32);
         }
     }
 
@@ -153,10 +161,21 @@ impl Station {
     ) -> bool {
         let sender = packet.from;
         let found = self.with(now, packet.cast, store, |cast, io| {
-            if let Message::Data { block, fragments } = packet.message {
+            if let Message::Data {
+                block,
+                fragments,
+                held,
+            } = packet.message
+            {
                 // Nothing vouches for who sent DATA; at least it came from that member's address.
                 if cast.is_at(sender, from) {
-                    cast.receive(sender, block, fragments, fragment, io);
+                    let train = Train {
+                        to: sender,
+                        block,
+                        fragments,
+                        held,
+                    };
+                    cast.receive(train, fragment, io);
                 } else {
                     io.counters.bad += 1;
                 }
@@ -238,7 +257,7 @@ impl Station {
             self.train = None;
         }
         self.turn = 0;
-        self.rate_link();
+        self.share_link();
     }
 
     /// Forgets a cast at once.
@@ -294,6 +313,7 @@ impl Station {
         let message = Message::Data {
             block: train.block,
             fragments: train.fragments,
+            held: train.held,
         };
         let mut bytes = 0;
         let mut wire = 0;
@@ -361,8 +381,12 @@ impl Station {
             );
             let start = fragment as usize * super::FRAGMENT;
             let fill = |bytes: &mut [u8]| store.read(id, part, start, bytes);
-            let (block, me) = (train.block, cast.me);
-            let emitted = wire::emit_data(id, me, block, fragment as u8, length, out, fill);
+            let piece = wire::Piece {
+                block: train.block,
+                fragment: fragment as u8,
+                held: train.held,
+            };
+            let emitted = wire::emit_data(id, cast.me, piece, length, out, fill);
             let Some(written) = emitted else {
                 self.with(now, id, store, |cast, io| cast.not_held(train, io));
                 if let Some((peer, packet)) = self.poll_outbox(now, store) {

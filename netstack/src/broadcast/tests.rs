@@ -376,6 +376,7 @@ fn data_from_another_address_than_its_sender_has_is_counted_and_dropped() {
                     message: Message::Data {
                         block,
                         fragments: 1,
+                        held: Micros::ZERO,
                     },
                 };
                 member.handle_message(now, stranger, packet, Some(&[7; FRAGMENT]), memory);

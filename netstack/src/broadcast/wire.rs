@@ -18,12 +18,13 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 
 use super::event::{EndReason, FailReason};
 use super::message::{
-    Answer, Blocks, MAX_NAMED, MAX_RANGES, MemberIndex, Message, PAGE_PEERS, Packet, Range, Report,
-    Setup, WantedBlock, Wants,
+    Answer, Blocks, MAX_HELD, MAX_NAMED, MAX_RANGES, MemberIndex, Message, PAGE_PEERS, Packet,
+    Range, Report, Setup, WantedBlock, Wants,
 };
 use super::{MAX_BLOCK_LOG2, MAX_MEMBERS, Peer};
 use crate::ids::{BootEpoch, CastId, NodeId};
 use crate::page::FRAGMENT;
+use crate::time::Micros;
 use crate::wire::Error;
 use crate::wire::datagram::{self, HEADER_LEN, Header, Kind, MAX_PAYLOAD, OVERHEAD};
 use crate::wire::field::{Reader, Writer};
@@ -71,13 +72,23 @@ pub fn emit(key: &Key, packet: &Packet, out: &mut [u8]) -> usize {
     })
 }
 
-/// Writes a DATA datagram with fragment `fragment`, of `length` bytes, which `fill` puts in its
+/// Which fragment of which block a DATA datagram brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Number of the block.
+    pub block: u32,
+    /// Number of the fragment in it.
+    pub fragment: u8,
+    /// How long the request waited at the sender; [`MAX_HELD`] and more are written alike.
+    pub held: Micros,
+}
+
+/// Writes a DATA datagram with a fragment of `length` bytes, which `fill` puts in its
 /// place. Gives the datagram's length; None when `fill` had no such bytes after all.
 pub fn emit_data(
     cast: CastId,
     from: MemberIndex,
-    block: u32,
-    fragment: u8,
+    piece: Piece,
     length: usize,
     out: &mut [u8],
     fill: impl FnOnce(&mut [u8]) -> bool,
@@ -87,7 +98,9 @@ pub fn emit_data(
         kind: Kind::CastData,
         node: NodeId(from.0),
         epoch: BootEpoch(cast.0),
-        seq: u64::from(fragment) << 32 | u64::from(block),
+        seq: piece.held.min(MAX_HELD).0 << 40
+            | u64::from(piece.fragment) << 32
+            | u64::from(piece.block),
     };
     datagram::emit_bulk(header, length, out, fill)
 }
@@ -98,7 +111,7 @@ pub fn parse<'a>(key: &Key, bytes: &'a [u8]) -> Result<(Packet, Option<&'a [u8]>
         if header.kind != Kind::CastData {
             return Err(Error::BadKind(header.kind as u8));
         }
-        let fragment = header.seq >> 32;
+        let fragment = header.seq >> 32 & 0xff;
         let possible =
             fragment < u64::from(MAX_FRAGMENTS) && !data.is_empty() && data.len() <= FRAGMENT;
         if !possible {
@@ -107,6 +120,7 @@ pub fn parse<'a>(key: &Key, bytes: &'a [u8]) -> Result<(Packet, Option<&'a [u8]>
         let message = Message::Data {
             block: header.seq as u32,
             fragments: 1 << fragment,
+            held: Micros(header.seq >> 40),
         };
         return Ok((packet(&header, [0; 6], message), Some(data)));
     }

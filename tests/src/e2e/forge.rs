@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use netstack::broadcast::{CastId, FRAGMENT, MemberIndex, wire};
+use netstack::time::Micros;
 
 use crate::cluster::Cluster;
 
@@ -166,16 +167,13 @@ impl Data {
             bytes.fill(0x5a);
             true
         };
-        let bytes = wire::emit_data(
-            self.cast,
-            self.member,
+        let piece = wire::Piece {
             block,
-            FRAGMENT_FORGED,
-            FRAGMENT,
-            &mut payload,
-            fill,
-        )
-        .context("no datagram was made")?;
+            fragment: FRAGMENT_FORGED,
+            held: Micros::ZERO,
+        };
+        let bytes = wire::emit_data(self.cast, self.member, piece, FRAGMENT, &mut payload, fill)
+            .context("no datagram was made")?;
         let udp_bytes = bytes as u16 + 8;
         let mut packet = vec![0x45, 0];
         packet.extend((bytes as u16 + PACKET_HEADERS).to_be_bytes());

@@ -46,7 +46,13 @@ impl Traffic {
         packet: &Packet,
         object: Option<&Object>,
     ) -> Train {
-        if let (Message::Data { block, fragments }, Some(object)) = (&packet.message, object) {
+        if let (
+            Message::Data {
+                block, fragments, ..
+            },
+            Some(object),
+        ) = (&packet.message, object)
+        {
             let (payload, wire) = data_bytes(object, *block, *fragments);
             self.data_datagrams += u64::from(fragments.count_ones());
             self.data_wire_bytes += u64::from(wire);

@@ -425,7 +425,10 @@ impl World {
         }
         let mark = match &mut flight.load {
             Load::Message(packet) => {
-                if let Message::Data { block, fragments } = &mut packet.message {
+                if let Message::Data {
+                    block, fragments, ..
+                } = &mut packet.message
+                {
                     *fragments = flight.train.datagrams;
                     self.traffic.delivered_fragments += u64::from(fragments.count_ones());
                     u64::from(*block) << 32 ^ *fragments

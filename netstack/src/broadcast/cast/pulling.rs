@@ -14,6 +14,7 @@
 //!
 //! Invariant: no more blocks are asked for than there are reassembly buffers.
 
+mod answering;
 mod receiving;
 mod repeating;
 mod waiting;
@@ -25,16 +26,14 @@ use core::net::SocketAddrV4;
 use super::{Cast, Consent, Io};
 use crate::broadcast::Part;
 use crate::broadcast::bitmap::Bitmap;
-use crate::broadcast::message::{
-    Answer, Blocks, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants,
-};
+use crate::broadcast::message::{Blocks, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants};
 use crate::broadcast::pacer::Pace;
 use crate::broadcast::plan::{Next, Trouble};
 use crate::broadcast::suspects::Suspicion;
 use crate::time::{Instant, Micros};
 
 /// Requests without a sign of life, or flowing: half of what the port of a switch holds with blocks
-/// of 8 KiB, and enough for a round trip of ten block times.
+/// of 8 KiB, and enough for a round trip of ten block times. A longer one is covered by [`super::way`].
 const WINDOW: u32 = 16;
 /// The same for a member to which blocks come slowly, requests that wait for their turn included: what
 /// is sent to it at once must fit its port.
@@ -42,6 +41,8 @@ const NARROW_WINDOW: u32 = 10;
 /// Blocks come slowly when so many take longer than at a sixth of the rate.
 const MEASURE_OVER: u32 = 16;
 const SLOW_FACTOR: u64 = 6;
+/// What does not follow what was before it on the link comes later by more than so many parts of the time that it takes.
+const IDLE_GAP: (u64, u64) = (5, 4);
 /// Waits grow with the slowness of the link from so many times up to so many.
 const SLOWDOWN: u64 = 3;
 const MAX_SLOWDOWN: u64 = 32;
@@ -68,6 +69,13 @@ const LAST_SHARE: u32 = 16;
 const LAST_ATTEMPTS: u8 = 2;
 /// A block that is expected so many blocks before or after now may be on its way: it is not named again.
 const MAYBE_COMING: u32 = 20;
+/// Whoever is farther away than this, in blocks, is not taken for slow before it is measured.
+const FAR: u32 = 14;
+/// The least of the window and of what may be asked for where many casts share them.
+const LEAST_WINDOW: u32 = 2;
+const LEAST_ASKED: usize = 4;
+/// As long as nothing at all was heard the others may be this far away, there and back: before, no request is taken for lost.
+const FARTHEST: Micros = Micros::from_millis(20);
 /// Doublings of the time-out.
 const MAX_BACKOFF: u32 = 5;
 /// Longest time-out for a sign of life.
@@ -149,6 +157,13 @@ impl Asked {
     }
 }
 
+/// Fragments, and those of the whole block.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    fragments: u32,
+    of: u32,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Pull {
@@ -165,6 +180,9 @@ pub(crate) struct Pull {
     /// Least time between two blocks since then, and when the last one came.
     least_gap: Micros,
     last_came: Instant,
+    /// The least time between two blocks ever: what the link takes for one. Zero before the second.
+    link_block: Micros,
+    last_data: Instant,
     /// How many times slower than a link carries them blocks come: waits are that much longer.
     slowdown: u64,
     /// The scheme has nothing left to ask for.
@@ -174,7 +192,13 @@ pub(crate) struct Pull {
     /// Blocks that have arrived.
     arrived: u32,
     looked: u32,
+    /// Most blocks that are asked for, and what bounds them: the scheme, and the buffers.
     limit: usize,
+    most: usize,
+    buffers: usize,
+    window: u32,
+    crowd: u32,
+    farther: u32,
     wanted: VecDeque<u32>,
     spare: Vec<Vec<u8>>,
     next_deadline: Instant,
@@ -188,6 +212,10 @@ pub(crate) struct Pull {
 impl Pull {
     pub(super) fn new(blocks: u32, buffers: u32, pace: Pace) -> Self {
         let guess = pace.blocks(FIRST_GUESS).0;
+        let buffers = match buffers {
+            0 => USUAL_BUFFERS,
+            buffers => (buffers as usize).min(MAX_ASKED),
+        };
         Pull {
             blocks: Vec::new(),
             entries: Vec::new(),
@@ -198,16 +226,19 @@ impl Pull {
             measured: (0, Instant::ZERO),
             least_gap: LONGEST,
             last_came: Instant::ZERO,
+            link_block: Micros::ZERO,
+            last_data: Instant::ZERO,
             slowdown: 1,
             last: false,
             soonest: u64::MAX,
             arrived: 0,
             looked: 0,
-            limit: if buffers == 0 {
-                USUAL_BUFFERS
-            } else {
-                (buffers as usize).min(MAX_ASKED)
-            },
+            limit: buffers,
+            most: usize::MAX,
+            buffers,
+            window: WINDOW,
+            crowd: 1,
+            farther: 0,
             wanted: VecDeque::new(),
             spare: Vec::new(),
             next_deadline: Instant::FAR_FUTURE,
@@ -249,11 +280,21 @@ impl Pull {
 
     fn has_room(&self) -> bool {
         let room = if self.narrow {
-            self.in_window + self.queued < NARROW_WINDOW
+            let farther = u64::from(self.farther) / self.slowdown;
+            let window = NARROW_WINDOW / self.crowd + farther as u32;
+            self.in_window + self.queued < window.max(LEAST_WINDOW)
         } else {
-            self.in_window < WINDOW
+            self.in_window < self.window
         };
         room && self.entries.len() < self.limit
+    }
+
+    /// Data came, this part of a block. Whether nothing came before it for so long that nothing was in front of it on the link.
+    fn link_was_idle(&mut self, now: Instant, pace: Pace, part: Share) -> bool {
+        let gap = now.saturating_since(self.last_data);
+        self.last_data = now;
+        let took = pace.blocks(1).max(self.link_block).0 * u64::from(part.fragments);
+        gap.0 * u64::from(part.of) * IDLE_GAP.1 > took * IDLE_GAP.0
     }
 
     /// Measures how fast blocks come.
@@ -264,6 +305,10 @@ impl Pull {
         } else {
             let gap = now.saturating_since(self.last_came);
             self.least_gap = self.least_gap.min(gap);
+            self.link_block = match self.arrived {
+                2 => gap,
+                _ => self.link_block.min(gap),
+            };
         }
         self.last_came = now;
         let (since, at) = self.measured;
@@ -273,7 +318,7 @@ impl Pull {
             // must not wait longer still for it.
             let took = now.saturating_since(at).0 / u64::from(MEASURE_OVER);
             let took = Micros(took.min(self.least_gap.0));
-            let normal = pace.blocks(1);
+            let normal = pace.blocks(self.crowd.into());
             self.narrow = took > normal.saturating_mul(SLOW_FACTOR);
             let times = (took.0 / normal.0).min(MAX_SLOWDOWN);
             self.slowdown = if times < SLOWDOWN { 1 } else { times };
@@ -284,7 +329,21 @@ impl Pull {
 
     /// The scheme never has more under way.
     pub(super) fn bound(&mut self, most: u32) {
-        self.limit = self.limit.min(most.max(WINDOW) as usize);
+        self.most = most.max(WINDOW) as usize;
+        self.stretch(self.farther, self.crowd);
+    }
+
+    /// So many blocks more than usual may be on their way, and so many casts share what may.
+    pub(super) fn stretch(&mut self, farther: u32, crowd: u32) {
+        if farther > FAR && self.arrived < MEASURE_OVER {
+            // Whether blocks come slowly is not known before they come as fast as they can.
+            self.narrow = false;
+        }
+        self.farther = farther;
+        self.crowd = crowd;
+        self.window = ((WINDOW + farther) / crowd).max(LEAST_WINDOW);
+        let most = self.most.saturating_add(farther as usize).min(self.buffers);
+        self.limit = (most / crowd as usize).max(LEAST_ASKED).min(self.buffers);
     }
 
     /// A block that is asked for now comes after those that are asked for.
@@ -346,6 +405,11 @@ impl Pull {
     /// A first sign of life came after so long (RFC 6298).
     fn sample(&mut self, time: Micros) {
         let time = time.min(LONGEST).0;
+        if self.soonest == u64::MAX && time > self.timeout().0 {
+            // The guess was far too short.
+            self.smoothed = time;
+            self.variation = time / 2;
+        }
         self.soonest = self.soonest.min(time);
         self.variation = (3 * self.variation + self.smoothed.abs_diff(time)) / 4;
         self.smoothed = (7 * self.smoothed + time) / 8;
@@ -598,6 +662,12 @@ impl Cast {
                 self.repeat(at, from, io);
                 false
             }
+            State::Sent if self.pull.soonest == u64::MAX && io.now < entry.at + FARTHEST => {
+                // Nobody was heard yet: everybody may be far away.
+                let waited = io.now.saturating_since(entry.at);
+                self.pull.set_deadline(at, io.now + waited);
+                false
+            }
             State::Sent if self.pull.last => {
                 if entry.attempt < LAST_ATTEMPTS {
                     return self.trouble(at, Trouble::Late, io);
@@ -698,68 +768,6 @@ impl Cast {
                 self.pull.eager = true;
             }
             None => {}
-        }
-    }
-
-    /// PARKED, QUEUED, BUSY or NOT_HERE.
-    pub(super) fn answered(
-        &mut self,
-        from: MemberIndex,
-        answer: Answer,
-        blocks: &Blocks,
-        io: &mut Io<'_>,
-    ) {
-        for block in blocks.as_slice() {
-            let found = self.pull.find(*block);
-            let Some(at) = found.filter(|at| self.pull.entries[*at].from == from) else {
-                continue;
-            };
-            let entry = &self.pull.entries[at];
-            if entry.state == State::Sent && entry.attempt == 0 {
-                self.pull.sample(io.now.saturating_since(entry.at));
-            }
-            match answer {
-                Answer::Parked | Answer::Queued => {
-                    io.counters.parked += 1;
-                    self.pull.entries[at].told = true;
-                    if matches!(self.pull.entries[at].state, State::Sent) {
-                        let queued = answer == Answer::Queued;
-                        let timeout = if queued {
-                            self.wait_timeout()
-                        } else {
-                            self.parked_timeout(self.pull.entries[at].attempt)
-                        };
-                        self.pull.set_state(at, State::Waiting { queued });
-                        self.pull.set_deadline(at, io.now + timeout);
-                    }
-                }
-                Answer::Busy => {
-                    io.counters.busy += 1;
-                    self.trouble(at, Trouble::Busy, io);
-                }
-                Answer::NotHere => {
-                    io.counters.not_here += 1;
-                    self.trouble(at, Trouble::NotHere, io);
-                }
-            }
-        }
-    }
-
-    /// A peer does not know the cast: its announcement is still under way, or it has restarted.
-    pub(super) fn not_known_at(&mut self, from: MemberIndex, io: &mut Io<'_>) {
-        for at in 0..self.pull.entries.len() {
-            let entry = &mut self.pull.entries[at];
-            let settled = matches!(
-                entry.state,
-                State::Flowing | State::Unchecked | State::Unknown
-            );
-            if entry.from == from && !settled {
-                entry.repeats = entry.repeats.saturating_add(1);
-                let backoff = 1 << u32::from(entry.attempt).min(MAX_UNKNOWN_BACKOFF);
-                let again = self.blocks(UNKNOWN_AGAIN).saturating_mul(backoff);
-                self.pull.set_state(at, State::Unknown);
-                self.pull.set_deadline(at, io.now + again);
-            }
         }
     }
 }

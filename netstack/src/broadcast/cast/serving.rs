@@ -13,14 +13,14 @@ use core::cmp::Reverse;
 use super::{Cast, Consent, Io};
 use crate::broadcast::message::{Answer, Blocks, MemberIndex, Wants};
 use crate::broadcast::plan::Service;
-use crate::time::Instant;
+use crate::time::{Instant, Micros};
 
 /// Block times after which a request that waits is answered, over what the scheme says is normal.
 pub(super) const KEPT_WAITING: u64 = 40;
 /// Requests kept for one cast: those of a row's children, or of a column, several blocks each; at
 /// the source those of the first layer.
 const MAX_WAITS: usize = 4096;
-/// Trains that are remembered, and for how many block times they may be on their way: against a block that is only named
+/// Trains that are remembered (more where the others are far away), and for how many block times they may be on their way: against a block that is only named
 /// again, and against one that is asked for again.
 const MAX_SENT: usize = 64;
 const REMINDED: u64 = 40;
@@ -33,6 +33,8 @@ const FREE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     asker: MemberIndex,
+    /// When it came.
+    since: Instant,
     /// Tells uses of a slot apart.
     generation: u32,
     fragments: u64,
@@ -48,6 +50,8 @@ pub(crate) struct Train {
     pub to: MemberIndex,
     pub block: u32,
     pub fragments: u64,
+    /// How long its request waited.
+    pub held: Micros,
 }
 
 /// See the module.
@@ -98,6 +102,7 @@ impl Serve {
             self.blocks.push(FREE);
             self.waits.push(Wait {
                 asker,
+                since: now,
                 generation: 0,
                 fragments: 0,
                 ready: false,
@@ -109,6 +114,7 @@ impl Serve {
         self.blocks[slot as usize] = block;
         let wait = &mut self.waits[slot as usize];
         wait.asker = asker;
+        wait.since = now;
         wait.generation = wait.generation.wrapping_add(1);
         wait.fragments = fragments;
         wait.ready = false;
@@ -173,9 +179,9 @@ impl Serve {
         }
     }
 
-    /// Notes a train that is sent.
-    fn sent(&mut self, now: Instant, asker: MemberIndex, block: u32) {
-        if self.sent.len() >= MAX_SENT {
+    /// Notes a train that is sent; of those before it so many are remembered at most.
+    fn sent(&mut self, now: Instant, asker: MemberIndex, block: u32, most: usize) {
+        while self.sent.len() >= most {
             self.sent.pop_front();
         }
         self.sent.push_back((now, asker, block));
@@ -199,16 +205,22 @@ impl Cast {
     ) -> bool {
         let all = self.setup.object.fragments(block);
         let slots = if place > 0 { REMINDED } else { REPEATED };
-        let lately = self.pace.blocks(slots);
+        let lately = self.shared(slots) + self.way.beyond();
+        let mut sent = (self.serve.sent.iter().rev()).take_while(|(at, ..)| *at + lately > now);
         fragments == all
             && all.count_ones() > 1
-            && (self.serve.sent.iter().rev())
-                .any(|(at, to, sent)| *to == asker && *sent == block && *at + lately > now)
+            && sent.any(|(_, to, sent)| *to == asker && *sent == block)
     }
 
-    fn answer_after(&self) -> crate::time::Micros {
+    fn answer_after(&self) -> Micros {
         let normal = u64::from(self.planner.kept_waiting());
-        self.pace.blocks(KEPT_WAITING + normal)
+        self.shared(KEPT_WAITING + normal)
+    }
+
+    /// The time of so many blocks, as many as there are casts that share the link.
+    pub(super) fn shared(&self, count: u64) -> Micros {
+        let crowd = u64::from(self.way.crowd());
+        self.pace.blocks(count.saturating_mul(crowd))
     }
 
     pub(super) fn serving_deadline(&self) -> Instant {
@@ -338,11 +350,13 @@ impl Cast {
             let block = self.serve.blocks[slot as usize];
             self.serve.release(slot);
             if self.have.contains(block) {
-                self.serve.sent(now, wait.asker, block);
+                let remembered = MAX_SENT + self.way.blocks() as usize;
+                self.serve.sent(now, wait.asker, block, remembered);
                 return Some(Train {
                     to: wait.asker,
                     block,
                     fragments: wait.fragments,
+                    held: now.saturating_since(wait.since),
                 });
             }
         }

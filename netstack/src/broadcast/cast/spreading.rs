@@ -23,6 +23,8 @@ use crate::time::{Instant, Micros};
 const FAN_OUT: u64 = 4;
 /// Unanswered attempts after which a child's children are adopted, and after which it is given up.
 const ADOPT_AFTER: u32 = 3;
+/// The former as long as no child has answered: they may all be far away.
+const ADOPT_UNHEARD_AFTER: u32 = 6;
 const GIVE_UP_AFTER: u32 = 20;
 /// Block times until something unanswered is repeated; doubled with each attempt up to the longest. Those below a child
 /// that is dead from the start hear of the cast after seven of these.
@@ -91,6 +93,8 @@ struct Child {
     ended: bool,
     /// Its address was not known when something was to be sent.
     unsent: bool,
+    /// When it was announced to first.
+    announced: Option<Instant>,
     attempts: u32,
     deadline: Instant,
 }
@@ -274,6 +278,7 @@ impl Spread {
                 adopted: false,
                 ended: false,
                 unsent: false,
+                announced: None,
                 attempts: 0,
                 deadline: Instant::ZERO,
             }),
@@ -314,7 +319,7 @@ impl Spread {
 impl Cast {
     fn again(&self, attempts: u32) -> Micros {
         let (least, most) = AGAIN_BOUNDS;
-        let first = self.pace.blocks(AGAIN).clamp(least, most);
+        let first = self.shared(AGAIN).clamp(least, most) + self.way.beyond();
         first
             .saturating_mul(1 << attempts.min(MAX_DOUBLINGS))
             .min(SLOWEST)
@@ -348,6 +353,12 @@ impl Cast {
 
     /// Announces to those who have not answered, probes those who are quiet and not done.
     fn tend_children(&mut self, io: &mut Io<'_>) {
+        let mut children = self.spread.children.iter();
+        let heard = children.any(|child| child.stage != Stage::Announcing);
+        let adopt_after = match heard || !self.way.may_be_long() {
+            true => ADOPT_AFTER,
+            false => ADOPT_UNHEARD_AFTER,
+        };
         let mut at = 0;
         while at < self.spread.children.len() {
             let child = &self.spread.children[at];
@@ -363,7 +374,7 @@ impl Cast {
                 at += 1;
                 continue;
             }
-            if attempts == ADOPT_AFTER {
+            if attempts >= adopt_after {
                 self.spread.adopt(at);
             }
             if attempts >= GIVE_UP_AFTER {
@@ -382,6 +393,9 @@ impl Cast {
             let child = &mut self.spread.children[at];
             child.attempts += u32::from(sent);
             child.unsent = !sent;
+            if sent && child.announced.is_none() {
+                child.announced = Some(io.now);
+            }
             child.deadline = io.now + wait;
             self.not_before(io.now + wait);
             at += 1;
@@ -429,6 +443,11 @@ impl Cast {
             self.spread.wake();
         } else if matches!(child.stage, Stage::Announcing) {
             child.stage = Stage::Running;
+            let announced = child.announced.filter(|_| self.me.is_source());
+            if let Some(at) = announced {
+                let waited = io.now.saturating_since(at);
+                self.way.sample_at_most(waited, self.pace);
+            }
         } else if child.stage == Stage::Gone {
             // It was given up too early.
             child.stage = Stage::Running;

@@ -177,7 +177,7 @@ impl Flow {
         if self.group == 0 {
             // A message is not begun before it has room for all of its blocks.
             self.open.retain(|block| view.asked.contains(*block));
-            if self.open.len() as u32 + GROUP > AHEAD {
+            if self.open.len() as u32 + GROUP > AHEAD + view.farther / 2 {
                 return None;
             }
         }

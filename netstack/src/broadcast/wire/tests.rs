@@ -267,14 +267,16 @@ proptest! {
 
     #[test]
     fn data_reads_as_written(
-        cast: u64, from: u32, block: u32, fragment in 0_u8..48, data in vec_of(any::<u8>(), 1..=FRAGMENT),
+        cast: u64, from: u32, block: u32, fragment in 0_u8..48, held in 0_u64..1 << 25, data in vec_of(any::<u8>(), 1..=FRAGMENT),
     ) {
         let mut out = [0; MAX_DATAGRAM];
-        let length = emit_data(CastId(cast), MemberIndex(from), block, fragment, data.len(), &mut out, |to| {
+        let piece = Piece { block, fragment, held: Micros(held) };
+        let length = emit_data(CastId(cast), MemberIndex(from), piece, data.len(), &mut out, |to| {
             to.copy_from_slice(&data);
             true
         });
-        let message = Message::Data { block, fragments: 1 << fragment };
+        let held = Micros(held).min(MAX_HELD);
+        let message = Message::Data { block, fragments: 1 << fragment, held };
         let length = length.expect("there was data");
         prop_assert!(is_cast(&out[..length]));
         prop_assert_eq!(length, data.len() + message.wire_bytes());

@@ -7,10 +7,11 @@
 
 use alloc::vec::Vec;
 
-use super::{Asked, HOLES, STALLED, State};
+use super::{Asked, HOLES, STALLED, Share, State};
+use crate::broadcast::cast::serving::Train;
 use crate::broadcast::cast::{Cast, CastEvent, Consent, Io};
 use crate::broadcast::event::FailReason;
-use crate::broadcast::message::MemberIndex;
+use crate::broadcast::message::{MAX_HELD, MemberIndex};
 use crate::broadcast::plan::Trouble;
 use crate::broadcast::suspects::Suspicion;
 use crate::broadcast::{FRAGMENT, LIST_ENTRIES, Part};
@@ -18,14 +19,13 @@ use crate::time::Micros;
 
 impl Cast {
     /// A train, or one fragment with its bytes. True if the block is complete now.
-    pub(crate) fn receive(
-        &mut self,
-        from: MemberIndex,
-        block: u32,
-        fragments: u64,
-        bytes: Option<&[u8]>,
-        io: &mut Io<'_>,
-    ) {
+    pub(crate) fn receive(&mut self, train: Train, bytes: Option<&[u8]>, io: &mut Io<'_>) {
+        let Train {
+            to: from,
+            block,
+            fragments,
+            held,
+        } = train;
         let all = self.setup.object.fragments(block);
         let fragments = fragments & all;
         if fragments == 0 || !self.fits(block, fragments, bytes) {
@@ -45,6 +45,11 @@ impl Cast {
             io.counters.no_buffer += u64::from(fragments.count_ones());
             return;
         };
+        let share = Share {
+            fragments: fragments.count_ones(),
+            of: all.count_ones(),
+        };
+        let idle = self.pull.link_was_idle(io.now, self.pace, share);
         let entry = &mut self.pull.entries[at];
         let new = entry.missing & fragments;
         io.counters.duplicates += u64::from((fragments & !new).count_ones());
@@ -66,7 +71,12 @@ impl Cast {
             entry.bytes[start..start + bytes.len()].copy_from_slice(bytes);
         }
         if first_sign {
-            self.pull.sample(io.now.saturating_since(asked_at));
+            let waited = io.now.saturating_since(asked_at);
+            self.pull.sample(waited);
+            // Behind others' blocks on this link it says nothing about the way.
+            if held < MAX_HELD && idle {
+                self.way.sample(waited.saturating_sub(held));
+            }
         }
         self.suspects.clear(from);
         if missing == 0 {
@@ -134,13 +144,17 @@ impl Cast {
             return;
         }
         let expected = self.pull.entries[at].expected;
-        let late = self.pull.arrived.saturating_sub(expected);
+        let late = (self.pull.arrived).saturating_sub(expected.saturating_add(self.way.skew()));
         let entry = self.pull.remove(at);
         let late = (entry.attempt == 0).then_some(late);
         self.have.insert(block);
         self.progressed = io.now;
         io.counters.stored += 1;
         self.pull.count_arrival(io.now, self.pace);
+        if self.pull.arrived > 1 {
+            self.way.settle(self.pull.link_block, self.pace);
+            self.pull.stretch(self.way.blocks(), self.way.crowd());
+        }
         let from = entry.sender.unwrap_or(entry.from);
         self.plan(io.now, io.rng, |planner, view| {
             planner.arrived(view, block, from, late);

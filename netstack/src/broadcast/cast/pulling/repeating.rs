@@ -46,9 +46,10 @@ impl Cast {
             return;
         }
         let arrived = self.pull.arrived;
+        let farther = self.pull.farther;
         for (block, entry) in self.pull.blocks.iter().zip(&self.pull.entries) {
             let open = entry.is_unanswered() && entry.from == to && entry.at < now;
-            if !open || entry.expected.abs_diff(arrived) <= MAYBE_COMING {
+            if !open || entry.expected.abs_diff(arrived) <= MAYBE_COMING + farther {
                 continue;
             }
             let want = entry.wanted(*block);
@@ -94,7 +95,8 @@ impl Cast {
                 entry.at = io.now;
             }
         }
-        let timeout = self.pull.timeout() + self.blocks(super::super::serving::KEPT_WAITING + 8);
+        let kept = self.blocks(super::super::serving::KEPT_WAITING + 8);
+        let timeout = self.pull.timeout() + kept + self.way.beyond();
         self.pull.entries[first].at = io.now;
         self.pull.set_deadline(first, io.now + timeout);
         self.flush(Some((from, wants)), io);
@@ -104,7 +106,7 @@ impl Cast {
     pub(super) fn look_for_late(&mut self, io: &mut Io<'_>) {
         // Where all links are full everything is a little late: a share of what has arrived.
         let arrived = self.pull.arrived;
-        let late_after = self.planner.late_after() + arrived / LATE_SHARE;
+        let late_after = self.planner.late_after() + arrived / LATE_SHARE + self.way.skew();
         let mut at = 0;
         while at < self.pull.entries.len() {
             let entry = &self.pull.entries[at];

@@ -31,7 +31,8 @@ impl Cast {
         }
         let patience = u64::from(self.planner.patience(block, from));
         let normal = super::super::serving::KEPT_WAITING + patience + patience / 4;
-        let time = self.pull.timeout().max(self.blocks(normal)) + self.blocks(MARGIN);
+        let sign = self.blocks(normal) + self.way.beyond();
+        let time = self.pull.timeout().max(sign) + self.blocks(MARGIN);
         let most = self.wait_timeout().saturating_mul(2).max(LONGEST).max(time);
         time.saturating_mul(backoff).min(most)
     }
@@ -44,7 +45,7 @@ impl Cast {
         } else {
             self.longest_wait()
         };
-        self.pull.timeout() + self.blocks(rounds)
+        self.pull.timeout() + self.blocks(rounds) + self.way.beyond().saturating_mul(2)
     }
 
     /// How long a request may wait at a peer that does not have the block. At the end longer with each attempt, or all would
@@ -70,8 +71,8 @@ impl Cast {
         (2 * late + 64).min(whole.saturating_add(MARGIN))
     }
 
-    /// The time of so many blocks as they come here.
+    /// The time of so many blocks as they come here, between those of other casts.
     pub(in crate::broadcast::cast) fn blocks(&self, count: u64) -> Micros {
-        self.pace.blocks(count.saturating_mul(self.pull.slowdown))
+        self.shared(count.saturating_mul(self.pull.slowdown))
     }
 }

@@ -46,6 +46,7 @@ impl Alone {
             silent: &[],
             gone: &[],
             pages: &self.pages,
+            farther: 0,
             rng: &mut self.rng,
         };
         ask(&mut self.planner, &mut view)

@@ -88,6 +88,7 @@ impl Node {
             silent: &self.silent,
             gone: &self.silent,
             pages: &[],
+            farther: 0,
             rng: &mut self.rng,
         };
         ask(&mut self.planner, &mut view)
