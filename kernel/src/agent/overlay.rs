@@ -70,6 +70,8 @@ pub struct Figures {
 #[derive(Default)]
 pub struct Overlay {
     node: Option<overlay::Node>,
+    /// What was moved and dropped in earlier runs of the control node: no count goes back while the node is up.
+    earlier: Figures,
     key: Option<Key>,
     /// The control node, whose hardware address the stack knows.
     control: Option<SocketAddrV4>,
@@ -107,6 +109,10 @@ impl Overlay {
 
     /// The node takes no part any more: nothing of it stays.
     pub fn leave(&mut self) {
+        self.earlier = Figures {
+            footprint: overlay::Footprint::default(),
+            ..self.figures()
+        };
         self.node = None;
         crate::monitor::profile::switch(false);
         crate::monitor::clear_counters();
@@ -130,14 +136,14 @@ impl Overlay {
     /// What it has moved and dropped, and what it keeps.
     pub fn figures(&self) -> Figures {
         let Some(node) = &self.node else {
-            return Figures::default();
+            return self.earlier;
         };
         let of = |metric: OverlayMetric| node.counters().get(metric as usize);
         Figures {
-            received: of(OverlayMetric::Received),
-            sent: of(OverlayMetric::Sent),
-            sent_bytes: of(OverlayMetric::SentBytes),
-            dropped: node.given_up(),
+            received: self.earlier.received + of(OverlayMetric::Received),
+            sent: self.earlier.sent + of(OverlayMetric::Sent),
+            sent_bytes: self.earlier.sent_bytes + of(OverlayMetric::SentBytes),
+            dropped: self.earlier.dropped + node.given_up(),
             footprint: node.footprint(),
         }
     }

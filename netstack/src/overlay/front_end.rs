@@ -363,17 +363,12 @@ impl FrontEnd {
         let hosts: Vec<Host> = self
             .nodes
             .iter()
-            .map(|(node, registered)| host(*node, &registered.hello))
+            .map(|(node, registered)| Host {
+                reluctant: part(*node) != Part::Any,
+                ..host(*node, &registered.hello)
+            })
             .collect();
-        let mut at_ease = hosts.clone();
-        for host in &mut at_ease {
-            if part(host.node) != Part::Any {
-                (host.factors.up, host.factors.cap) = (false, 0);
-            }
-        }
-        // Where too few are at ease all host what is to be hosted.
-        let plan = Plan::make(&at_ease, layout).or_else(|_| Plan::make(&hosts, layout));
-        let plan = plan.map_err(BuildError::Plan)?;
+        let plan = Plan::make(&hosts, layout).map_err(BuildError::Plan)?;
         self.tree = TreeEpoch(self.tree.0 + 1);
         self.state = TreeState::Up;
         self.views.clear();
@@ -552,7 +547,8 @@ impl FrontEnd {
             cps_planned: plan.map_or(0, |plan| plan.cps),
             local: plan.map_or(0, |plan| plan.local),
             height: plan.map_or(0, |plan| plan.height),
-            back_ends: below.attached(),
+            // A child that stood still and is back may still count those that have gone elsewhere.
+            back_ends: below.attached().min(self.nodes.len() as u32),
             quiet: below.quiet,
             cps: below.cps,
             children: self.hub.children() as u32,
@@ -712,5 +708,6 @@ fn host(node: NodeId, hello: &Hello) -> Host {
             cap: hello.cps.min(MAX_CPS).into(),
             back_ends: hello.back_end.into(),
         },
+        reluctant: false,
     }
 }

@@ -243,7 +243,41 @@ fn jobs(cluster: &Cluster) -> Result<()> {
         Duration::from_secs(10),
         |view| (stream(view, own).is_none() && stream(view, profile).is_none()).then_some(()),
     )?;
+    // What the program has set is there after it.
+    let path = "/v1/monitor/csv?metrics=hearth_program_counter_1&level=tick&nodes=n5";
+    let kept = crate::page::fetch(cluster, path)?;
+    ensure!(kept.contains(",n5,101\r\n"), "{kept}");
+    some_nodes(cluster)?;
     quiet(cluster)
+}
+
+/// A stream of some nodes, which waits for all of them.
+fn some_nodes(cluster: &Cluster) -> Result<()> {
+    let opened = cluster.json(&[
+        "overlay",
+        "open",
+        "--metrics=hearth_node_uptime_seconds",
+        "--filter=min",
+        "--nodes=n[1-2,9]",
+        "--sync=all",
+        "--hold=20",
+    ])?;
+    until(cluster, "three nodes", LIMIT, |view| {
+        let mut streams = view["streams"].as_array().into_iter().flatten();
+        let stream = streams.find(|known| known["stream"] == opened["stream"])?;
+        let as_asked = stream["nodes"] == "n[1-2,9]"
+            && stream["sync"] == "all"
+            && stream["hold_ms"] == 20.0
+            && stream["covers"] == 3;
+        as_asked.then_some(())
+    })?;
+    let number = opened["stream"].to_string();
+    cluster
+        .hearth(&["overlay", "close", &number])?
+        .expect_code(0)?;
+    let refused = cluster.hearth(&["overlay", "open", "--metrics=1", "--sync=some"])?;
+    refused.expect_err("timeout, all, none")?;
+    Ok(())
 }
 
 /// The number of the job that runs.

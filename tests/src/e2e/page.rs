@@ -151,6 +151,18 @@ fn packed_bytes(address: &str, path: &str) -> Result<usize> {
     Ok(answer.len() - head - 4)
 }
 
+/// The body of a path of the cluster's HTTP address.
+pub fn fetch(cluster: &Cluster, path: &str) -> Result<String> {
+    let address = address(cluster)?;
+    let mut stream = TcpStream::connect(&address)?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    ensure!(head.contains(" 200 "), "{path}: {answer}");
+    Ok(body.to_string())
+}
+
 /// Everything that a browser loads for the page, as it is sent.
 fn bundle(cluster: &Cluster) -> Result<()> {
     let address = address(cluster)?;

@@ -378,6 +378,12 @@ pub struct Overlay {
     pub fan_out: u32,
     /// `averaging`, `comprehensive` or a topology.
     pub placement: String,
+    /// For `comprehensive`: what free cores, free memory, link speed and load count for; four numbers that sum to 1.
+    pub judge_weights: String,
+    /// The value of each that counts as none.
+    pub judge_low: String,
+    /// The value of each that counts as all there could be.
+    pub judge_high: String,
     /// Nodes that host the processes between nodes and control, as a hostlist; empty: those without a job.
     pub dedicated: String,
     /// Nodes whose collector of network detail runs all the time, as a hostlist, or `all`.

@@ -5,6 +5,7 @@
 //!
 //! Invariant: nothing here waits and nobody waits for it: without a tree, pictures have what heartbeats say.
 
+pub mod layout;
 mod totals;
 pub mod view;
 
@@ -14,7 +15,7 @@ use std::net::SocketAddrV4;
 use netstack::broadcast::Peer;
 use netstack::control::{self as protocol, NodeState};
 use netstack::ids::{JobId, NodeId};
-use netstack::overlay::placement::{Layout, Policy, Topology, fuzzy};
+use netstack::overlay::placement::{Layout, Policy, Topology};
 use netstack::overlay::{
     Filter, FrontEnd, FrontEndConfig, FrontEndEvent, MetricId, NetworkMetric, NodeMetric, Part,
     Process, ProfileMetric, Reduced, Row, Scope, StreamError, StreamId, StreamSpec, TickBody,
@@ -26,6 +27,7 @@ use netstack::wire::key::Key;
 use crate::config;
 use crate::events::{Event, Severity};
 
+use layout::{nodes_of, ranges};
 pub use totals::Totals;
 use view::Delay;
 
@@ -147,6 +149,8 @@ pub struct Overlay {
     hello_at: Instant,
     built_at: Instant,
     try_at: Instant,
+    /// Why a tree could not be made last, as it was told: once, though it is tried again and again.
+    not_built: Option<String>,
     /// Nodes that the standing tree was made of.
     planned: usize,
     /// Since when nodes with jobs host processes though others could.
@@ -209,38 +213,6 @@ impl Asked {
     }
 }
 
-/// The layout that a configuration names.
-///
-/// # Errors
-/// What is wrong with it, and what to do.
-pub fn layout(config: &config::Overlay) -> Result<Layout, String> {
-    let policy = match config.placement.as_str() {
-        "averaging" => Policy::Averaging,
-        "comprehensive" => Policy::Comprehensive(fuzzy::FuzzyConfig::default()),
-        text => Policy::Given(Topology::parse(text).map_err(|error| {
-            format!(
-                "overlay.placement is \"averaging\", \"comprehensive\" or a topology, as in \"k-ary 4 2\": {error}"
-            )
-        })?),
-    };
-    if !(2..=128).contains(&config.fan_out) {
-        return Err(format!(
-            "overlay.fan_out is {}: take 2 to 128",
-            config.fan_out
-        ));
-    }
-    if !(100..=60_000).contains(&config.period_ms) {
-        return Err(format!(
-            "overlay.period_ms is {}: take 100 to 60000",
-            config.period_ms
-        ));
-    }
-    Ok(Layout {
-        policy,
-        fan_out: config.fan_out,
-    })
-}
-
 /// Keeps the newest values of each node.
 fn keep_rows(known: &mut BTreeMap<NodeId, NodeRow>, now: Instant, tick: u64, rows: Vec<Row>) {
     for row in rows {
@@ -255,34 +227,13 @@ fn keep_rows(known: &mut BTreeMap<NodeId, NodeRow>, now: Instant, tick: u64, row
     }
 }
 
-/// Nodes as ranges, both ends included.
-fn ranges(nodes: &BTreeSet<u32>) -> Vec<(NodeId, NodeId)> {
-    let mut ranges: Vec<(NodeId, NodeId)> = Vec::new();
-    for node in nodes {
-        match ranges.last_mut() {
-            Some((_, last)) if last.0 + 1 == *node => last.0 = *node,
-            _ => ranges.push((NodeId(*node), NodeId(*node))),
-        }
-    }
-    ranges
-}
-
-/// The nodes that a key of the configuration lists.
-fn nodes_of(key: &str, list: &str) -> Result<BTreeSet<u32>, String> {
-    if list.is_empty() {
-        return Ok(BTreeSet::new());
-    }
-    let nodes = crate::hostlist::parse(list).map_err(|error| format!("{key}: {error}"))?;
-    Ok(nodes.into_iter().collect())
-}
-
 impl Overlay {
     /// A front end that waits for nodes.
     ///
     /// # Errors
     /// What is wrong with the configuration.
     pub fn new(setup: Setup, now: Instant) -> Result<Self, String> {
-        let layout = layout(&setup.config)?;
+        let layout = layout::of(&setup.config)?;
         let front = FrontEnd::new(
             FrontEndConfig {
                 me: setup.me,
@@ -300,6 +251,7 @@ impl Overlay {
             hello_at: now,
             built_at: now,
             try_at: now,
+            not_built: None,
             planned: 0,
             disturbed_at: None,
             look_at: now,
@@ -524,13 +476,16 @@ impl Overlay {
                 self.state = State::Standing;
                 self.built_at = now;
                 self.up_after = None;
+                self.not_built = None;
                 self.planned = self.front.nodes().count();
             }
-            Err(error) => self.tell(
-                Severity::Warning,
-                "overlay-not-built",
-                format!("the monitoring tree cannot be built: {error}"),
-            ),
+            Err(error) => {
+                let text = format!("the monitoring tree cannot be built: {error}");
+                if self.not_built.as_ref() != Some(&text) {
+                    self.not_built = Some(text.clone());
+                    self.tell(Severity::Warning, "overlay-not-built", text);
+                }
+            }
         }
     }
 

@@ -70,7 +70,7 @@ export function when(ms) {
 
 /** The name of a metric as people say it: hearth_node_busy_ratio is "busy". */
 export function title(metric) {
-  let name = metric.name.replace(/^hearth_node_/, "").replace(/_total$/, "");
+  let name = metric.name.replace(/^hearth_(node_)?/, "").replace(/_total$/, "");
   if (metric.unit && name.endsWith(`_${metric.unit}`)) name = name.slice(0, -metric.unit.length - 1);
   return name.replaceAll("_", " ");
 }

@@ -363,10 +363,11 @@ export class NodeView {
       if (value !== null) pairs.push([counterName(job, counter), String(value)]);
     });
     redraw(this.about, facts(pairs));
-    // Until they have come nothing is said of them.
-    const value = (place, metric) => (all ? show(all[place], metric) : "");
-    this.values.replaceChildren(...this.app.metrics.map((metric, place) => el("tr", {}, el("td", {}, title(metric)),
-      el("td", { class: "number" }, value(place, metric)), el("td", { class: "wide quiet" }, metric.help))));
+    // Until they have come nothing is said of them; counters that no program on the node sets are not said to lack data.
+    const isSet = ([metric, value]) => !metric.name.startsWith("hearth_program_counter_") || (value !== null && value !== undefined);
+    const shown = this.app.metrics.map((metric, place) => [metric, all ? all[place] : null]).filter(isSet);
+    this.values.replaceChildren(...shown.map(([metric, value]) => el("tr", {}, el("td", {}, title(metric)),
+      el("td", { class: "number" }, all ? show(value, metric) : ""), el("td", { class: "wide quiet" }, metric.help))));
   }
 
   frame() { if (this.app.live && this.chart) { this.draw(); this.chart.frame(); } }

@@ -94,8 +94,9 @@ pub struct Casts {
     stored: u64,
     /// A block was stored or a cast ended.
     news: bool,
-    /// Counts of members of earlier runs of the control node.
+    /// Counts of members of earlier runs of the control node, and blocks that these asked for again.
     earlier: CastVitals,
+    earlier_repeated: u64,
 }
 
 impl Casts {
@@ -107,6 +108,7 @@ impl Casts {
             Some(_) if self.key.as_ref() == Some(&key) => return,
             Some(_) => {
                 self.earlier = self.vitals();
+                self.earlier_repeated = self.asked_again();
                 self.lapse(now, objects);
             }
             None => {}
@@ -258,10 +260,10 @@ impl Casts {
         }
     }
 
-    /// Blocks asked for again in this run of the control node.
+    /// Blocks asked for again.
     pub fn asked_again(&self) -> u64 {
         let member = self.member.as_ref();
-        member.map_or(0, |member| member.counters().repeated)
+        self.earlier_repeated + member.map_or(0, |member| member.counters().repeated)
     }
 
     /// Figures for the heartbeat.

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::attachment::attach;
-use super::averaging::average;
+use super::averaging::average_within;
 use super::fuzzy::{self, FuzzyConfig, FuzzyError, HostFactors};
 use super::topology::{Named, Topology};
 use crate::ids::NodeId;
@@ -24,8 +24,10 @@ use crate::overlay::{MAX_CHILDREN, MAX_CPS, MAX_HEIGHT};
 pub struct Host {
     /// The node.
     pub node: NodeId,
-    /// What it is judged by. `back_ends` is 0 for a dedicated node, else 1.
+    /// What it is judged by, and how much it takes. `back_ends` is 0 for a dedicated node, else 1.
     pub factors: HostFactors,
+    /// It hosts processes where no others can: a program computes there, or others are dedicated to it.
+    pub reluctant: bool,
 }
 
 /// How communication processes get their hosts.
@@ -81,12 +83,19 @@ pub enum PlanError {
     FanOut(u32),
     /// Hosts could not be judged.
     Fuzzy(FuzzyError),
-    /// A host would get more processes than it may have.
+    /// The topology names a process that its host does not take.
     Crowded {
-        /// The host.
-        node: NodeId,
-        /// What it would get.
+        /// The process.
+        process: Named,
+        /// How many its host takes.
+        room: u32,
+    },
+    /// All hosts together take fewer processes than the tree has.
+    NoRoom {
+        /// Communication processes of the tree.
         processes: u32,
+        /// What the hosts take.
+        room: u32,
     },
     /// The topology names a node that is not there.
     NoSuchNode(NodeId),
@@ -108,9 +117,16 @@ impl fmt::Display for PlanError {
                 )
             }
             PlanError::Fuzzy(error) => error.fmt(f),
-            PlanError::Crowded { node, processes } => write!(
+            PlanError::Crowded {
+                process: (node, slot),
+                room,
+            } => write!(
                 f,
-                "{node} would get {processes} communication processes, {MAX_CPS} is the most: add nodes or take a larger fan-out"
+                "the topology names {node}:{slot}, and {node} has memory for {room} communication processes: name a process of another node, or give it more"
+            ),
+            PlanError::NoRoom { processes, room } => write!(
+                f,
+                "the tree has {processes} communication processes, and all nodes have memory for {room}: take fewer levels or a larger fan-out, add nodes, or give them more memory"
             ),
             PlanError::NoSuchNode(node) => {
                 write!(
@@ -194,31 +210,33 @@ fn levelled(hosts: &[Host], levels: &[u32], policy: &Policy) -> Result<Vec<Inner
     if count > 0 && usable.is_empty() {
         return Err(PlanError::NoHosts);
     }
-    let factors: Vec<HostFactors> = usable.iter().map(|&host| hosts[host].factors).collect();
-    let shares: Vec<u32> = match policy {
-        Policy::Comprehensive(config) => {
-            let judged = fuzzy::evaluate(config, &factors, count).map_err(PlanError::Fuzzy)?;
-            judged.iter().map(|host| host.processes).collect()
-        }
-        Policy::Averaging | Policy::Given(_) => {
-            let back_ends: Vec<u32> = factors.iter().map(|host| host.back_ends).collect();
-            average(&back_ends, count)
-        }
+    let at_ease = |host: &usize| !hosts[*host].reluctant;
+    let room = |of: &mut dyn Iterator<Item = &usize>| -> u32 {
+        of.map(|&host| room_of(&hosts[host])).sum()
     };
-    let mut places = Vec::new();
-    for (&host, &share) in usable.iter().zip(&shares) {
-        if share > u32::from(MAX_CPS) {
-            let node = hosts[host].node;
-            return Err(PlanError::Crowded {
-                node,
-                processes: share,
-            });
-        }
-        places.extend((1..=share as u8).map(|slot| (host as u32, slot)));
+    let (all, easy) = (
+        room(&mut usable.iter()),
+        room(&mut usable.iter().filter(|host| at_ease(host))),
+    );
+    if all < count {
+        return Err(PlanError::NoRoom {
+            processes: count,
+            room: all,
+        });
     }
-    // High processes go where no back end is, then to second places of a host.
+    // Those at ease get what they take; only what is left then goes to the others.
+    let mut shares = vec![0; hosts.len()];
+    let (first, rest): (Vec<usize>, Vec<usize>) = usable.into_iter().partition(at_ease);
+    share(hosts, &first, count.min(easy), policy, &mut shares)?;
+    share(hosts, &rest, count - count.min(easy), policy, &mut shares)?;
+    let mut places = Vec::new();
+    for (host, share) in (0..).zip(shares) {
+        places.extend((1..=share as u8).map(|slot| (host, slot)));
+    }
+    // High processes go where no program computes, then where no back end is, then to second places of a host.
     let quiet = |&(host, slot): &(u32, u8)| {
         (
+            hosts[host as usize].reluctant,
             hosts[host as usize].factors.back_ends,
             core::cmp::Reverse(slot),
             host,
@@ -243,6 +261,44 @@ fn levelled(hosts: &[Host], levels: &[u32], policy: &Policy) -> Result<Vec<Inner
     Ok(inner)
 }
 
+/// Processes that a host takes.
+fn room_of(host: &Host) -> u32 {
+    host.factors.cap.min(MAX_CPS.into())
+}
+
+/// Shares of `count` processes among some of the hosts, which have room for them.
+fn share(
+    hosts: &[Host],
+    among: &[usize],
+    count: u32,
+    policy: &Policy,
+    shares: &mut [u32],
+) -> Result<(), PlanError> {
+    if count == 0 {
+        return Ok(());
+    }
+    let factors = among.iter().map(|&host| HostFactors {
+        cap: room_of(&hosts[host]),
+        ..hosts[host].factors
+    });
+    let factors: Vec<HostFactors> = factors.collect();
+    let got: Vec<u32> = match policy {
+        Policy::Comprehensive(config) => {
+            let judged = fuzzy::evaluate(config, &factors, count).map_err(PlanError::Fuzzy)?;
+            judged.iter().map(|host| host.processes).collect()
+        }
+        Policy::Averaging | Policy::Given(_) => {
+            let back_ends: Vec<u32> = factors.iter().map(|host| host.back_ends).collect();
+            let caps: Vec<u32> = factors.iter().map(|host| host.cap).collect();
+            average_within(&back_ends, &caps, count).expect("there is room")
+        }
+    };
+    for (&host, got) in among.iter().zip(got) {
+        shares[host] = got;
+    }
+    Ok(())
+}
+
 fn explicit(hosts: &[Host], edges: &[(Named, Option<Named>)]) -> Result<Vec<Inner>, PlanError> {
     let host_of: BTreeMap<NodeId, u32> = (0..)
         .zip(hosts)
@@ -252,6 +308,14 @@ fn explicit(hosts: &[Host], edges: &[(Named, Option<Named>)]) -> Result<Vec<Inne
     let mut inner = Vec::new();
     for &((node, slot), parent) in edges {
         let host = *host_of.get(&node).ok_or(PlanError::NoSuchNode(node))?;
+        let room = match &hosts[host as usize] {
+            host if host.factors.up => room_of(host),
+            _ => 0,
+        };
+        if u32::from(slot) > room {
+            let process = (node, slot);
+            return Err(PlanError::Crowded { process, room });
+        }
         let parent = parent.and_then(|parent| index_of.get(&parent).copied());
         index_of.insert((node, slot), inner.len() as u32);
         inner.push(Inner { host, slot, parent });
@@ -332,7 +396,75 @@ mod tests {
                 cap: MAX_CPS.into(),
                 back_ends,
             },
+            reluctant: false,
         }
+    }
+
+    /// Node, slot and place in the tree of each communication process.
+    fn hosted(hosts: &[Host], plan: &Plan) -> Vec<(u32, u8, Option<u32>)> {
+        let cps = &plan.processes[..plan.cps as usize];
+        let of = cps.iter();
+        of.map(|process| {
+            (
+                hosts[process.host as usize].node.0,
+                process.slot,
+                process.parent,
+            )
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_node_gets_what_it_has_memory_for() {
+        // Fan-out 3: eight nodes need three processes.
+        let mut hosts: Vec<Host> = (0..8).map(|node| host(node, 1)).collect();
+        hosts.iter_mut().for_each(|host| host.factors.cap = 1);
+        // Two are dedicated: the third process goes to one of the others, and not beside another.
+        hosts[2..].iter_mut().for_each(|host| host.reluctant = true);
+        let plan = Plan::make(&hosts, &averaging(3)).unwrap();
+        assert_eq!(
+            hosted(&hosts, &plan),
+            [(0, 1, None), (1, 1, None), (2, 1, None)]
+        );
+        // Programs compute on all but one.
+        hosts[1].reluctant = true;
+        for policy in [
+            Policy::Averaging,
+            Policy::Comprehensive(FuzzyConfig::default()),
+        ] {
+            let plan = Plan::make(&hosts, &Layout { policy, fan_out: 3 }).unwrap();
+            let hosted = hosted(&hosts, &plan);
+            assert_eq!(hosted[0], (0, 1, None));
+            assert!(hosted.iter().all(|(_, slot, _)| *slot == 1), "{hosted:?}");
+        }
+        // Four take two: nobody who computes gets any.
+        hosts[..4].iter_mut().for_each(|host| {
+            (host.factors.cap, host.reluctant) = (2, false);
+        });
+        let plan = Plan::make(&hosts, &averaging(2)).unwrap();
+        assert_eq!(plan.cps, 6);
+        assert!(hosted(&hosts, &plan).iter().all(|(node, ..)| *node < 4));
+    }
+
+    #[test]
+    fn what_nobody_has_memory_for_is_refused() {
+        let mut hosts: Vec<Host> = (0..4).map(|node| host(node, 1)).collect();
+        hosts.iter_mut().for_each(|host| host.factors.cap = 1);
+        let error = |hosts: &[Host], text| {
+            let policy = Policy::Given(Topology::parse(text).unwrap());
+            let error = Plan::make(hosts, &Layout { policy, fan_out: 4 }).unwrap_err();
+            error.to_string()
+        };
+        let said = error(&hosts, "balanced 4x2");
+        assert!(
+            said.contains("12 communication processes") && said.contains("for 4:"),
+            "{said}"
+        );
+        let said = error(&hosts, "explicit\nfe => n0:1\nn0:1 => n0:2 n1:1");
+        assert!(said.contains("n0:2") && said.contains("for 1 "), "{said}");
+        hosts[0].factors.up = false;
+        let said = error(&hosts, "explicit\nfe => n0:1");
+        assert!(said.contains("n0:1") && said.contains("for 0 "), "{said}");
     }
 
     fn averaging(fan_out: u32) -> Layout {
@@ -408,7 +540,7 @@ mod tests {
         let plan = Plan::make(&hosts, &given("k-ary 2 2")).unwrap();
         assert_eq!((plan.cps, plan.height), (6, 3));
         let error = Plan::make(&hosts, &given("balanced 40")).unwrap_err();
-        assert!(error.to_string().contains("4 is the most"), "{error}");
+        assert!(error.to_string().contains("memory for 24"), "{error}");
         assert_eq!(
             Plan::make(&hosts, &averaging(1)).unwrap_err(),
             PlanError::FanOut(1)

@@ -560,7 +560,9 @@ async fn open_metrics(State(monitor): State<Arc<Monitor>>) -> Response {
         "Ticks that the files lack.",
     );
     text.sample(&[], lost as f64);
-    for (place, metric) in monitor.metrics().iter().enumerate() {
+    // Counters of programs come by their names, below.
+    let of_node = &monitor.metrics()[..crate::monitor::metrics::OF_NODE];
+    for (place, metric) in of_node.iter().enumerate() {
         text.family(&metric.name, metric.kind, &metric.unit, &metric.help);
         for node in &picture.nodes {
             if let Some(Some(value)) = node.values.get(place) {

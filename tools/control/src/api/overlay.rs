@@ -2,7 +2,7 @@
 
 use axum::extract::{Json, Path, State};
 use axum::http::StatusCode;
-use netstack::overlay::{MetricId, Scope, StreamSpec};
+use netstack::overlay::{MetricId, Scope, StreamSpec, Sync};
 use netstack::time::{Instant, Micros};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -28,6 +28,16 @@ pub struct StreamRequest {
     /// The nodes of this job only, until it ends.
     #[serde(default)]
     pub job: Option<u64>,
+    /// These nodes only, as a hostlist of at most eight ranges; not together with `job`.
+    #[serde(default)]
+    pub nodes: Option<String>,
+    /// When a process passes a tick on: `timeout` (when all below have sent it, at the latest after the hold for each level below;
+    /// the default), `all` (when all that live have) or `none` (as it comes).
+    #[serde(default)]
+    pub sync: Option<String>,
+    /// The hold in milliseconds, at most the period; 50 by default, or the period if that is shorter.
+    #[serde(default)]
+    pub hold_ms: Option<u64>,
 }
 
 /// The number of a stream.
@@ -83,10 +93,18 @@ pub async fn open(
 ) -> Result<Json<StreamOpened>, Refusal> {
     let now = api.shared.now();
     let mut core = api.shared.lock();
-    let scope = match request.job {
-        None => Scope::All,
+    let scope = match (request.job, &request.nodes) {
+        (None, None) => Scope::All,
+        (None, Some(list)) => {
+            crate::overlay::layout::nodes_scope(list).map_err(Refusal::bad_request)?
+        }
+        (Some(_), Some(_)) => {
+            return Err(Refusal::bad_request(
+                "a stream is of a job or of nodes: leave one of them out",
+            ));
+        }
         // The job as its nodes know it in this attempt.
-        Some(job) => {
+        (Some(job), None) => {
             let known = core
                 .runner
                 .get(job)
@@ -97,10 +115,14 @@ pub async fn open(
     let filter = view::filter_of(&request.filter, request.bounds).map_err(Refusal::bad_request)?;
     let metrics: Result<Vec<MetricId>, Refusal> = request.metrics.iter().map(metric).collect();
     let metrics = metrics?;
-    let spec = StreamSpec {
+    let mut spec = StreamSpec {
         scope,
+        sync: sync(request.sync.as_deref()).map_err(Refusal::bad_request)?,
         ..StreamSpec::new(metrics, filter, Micros::from_millis(request.period_ms))
     };
+    if let Some(hold_ms) = request.hold_ms {
+        spec.hold = Micros::from_millis(hold_ms);
+    }
     let opened = core.overlay.open(now, spec).map_err(Refusal::bad_request)?;
     drop(core);
     api.shared.kick();
@@ -132,5 +154,18 @@ fn metric(name: &String) -> Result<MetricId, Refusal> {
         Refusal::bad_request(format!(
             "there is no metric {name:?}; there are:\n  {names}"
         ))
+    })
+}
+
+fn sync(name: Option<&str>) -> Result<Sync, String> {
+    Ok(match name {
+        None | Some("timeout") => Sync::TimeOut,
+        Some("all") => Sync::WaitAll,
+        Some("none") => Sync::None,
+        Some(name) => {
+            return Err(format!(
+                "there is no synchronisation {name:?}; there are timeout, all, none"
+            ));
+        }
     })
 }

@@ -55,6 +55,15 @@ struct OpenOptions {
     /// Only the nodes of this job, until it ends.
     #[arg(long, value_name = "JOB")]
     job: Option<u64>,
+    /// Only these nodes, at most eight ranges.
+    #[arg(long, value_name = "LIST", conflicts_with = "job")]
+    nodes: Option<String>,
+    /// When a tick is passed on: timeout, all or none.
+    #[arg(long, default_value = "timeout", value_name = "HOW")]
+    sync: String,
+    /// How long a process waits for each level below it, in milliseconds [default: 50, or the period if that is shorter].
+    #[arg(long, value_name = "MS")]
+    hold: Option<u64>,
 }
 
 /// Does what the command line says.
@@ -91,6 +100,9 @@ fn request(options: OpenOptions) -> StreamRequest {
         bounds: options.bounds,
         period_ms: options.period,
         job: options.job,
+        nodes: options.nodes,
+        sync: Some(options.sync),
+        hold_ms: options.hold,
     }
 }
 

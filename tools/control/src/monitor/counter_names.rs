@@ -98,19 +98,26 @@ fn note(head: &[u8]) -> Option<Vec<String>> {
     None
 }
 
-/// Names as people can read them: at most sixteen, each of some plain characters; others stay numbers.
+/// Names as people can read them: at most sixteen, each of some plain characters and given once; others stay numbers, and so
+/// do names that are a number, for it may be another counter's.
 fn split(text: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(text);
     let text = text.trim_end_matches('\0');
     let most = usize::try_from(hearth_abi::monitor::COUNTERS_MAX).unwrap_or(usize::MAX);
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-. /".contains(c);
-    let name = |(index, name): (usize, &str)| match name.trim() {
-        name if !name.is_empty() && name.len() <= NAME_MAX && name.chars().all(plain) => {
-            name.to_string()
-        }
-        _ => index.to_string(),
-    };
-    text.split(',').take(most).enumerate().map(name).collect()
+    let mut names: Vec<String> = Vec::new();
+    for (index, name) in text.split(',').take(most).enumerate() {
+        let name = name.trim();
+        let is_plain = !name.is_empty() && name.len() <= NAME_MAX && name.chars().all(plain);
+        let is_number = name.chars().all(|c| c.is_ascii_digit());
+        names.push(
+            match is_plain && !is_number && !names.iter().any(|known| known == name) {
+                true => name.to_string(),
+                false => index.to_string(),
+            },
+        );
+    }
+    names
 }
 
 #[cfg(test)]
@@ -152,9 +159,15 @@ mod tests {
             found(&program("Hearth", 1, "a,<b>,,d")),
             ["a", "1", "2", "d"]
         );
+        // Labels of one node are never alike.
+        assert_eq!(
+            found(&program("Hearth", 1, "a,a, a ,7,0")),
+            ["a", "1", "2", "3", "4"]
+        );
         assert_eq!(found(&program("GNU", 1, "steps")), [""; 0]);
         assert_eq!(found(&program("Hearth", 2, "steps")), [""; 0]);
-        let many = vec!["n"; 40].join(",");
+        let many: Vec<String> = (0..40).map(|n| format!("n{n}")).collect();
+        let many = many.join(",");
         assert_eq!(found(&program("Hearth", 1, &many)).len(), 16);
         let whole = program("Hearth", 1, "steps");
         for cut in 0..whole.len() - 4 {

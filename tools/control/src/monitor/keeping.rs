@@ -169,7 +169,7 @@ fn write(dir: &Path, metrics: &[Metric], ticks: &Receiver<Arc<Shown>>, state: &S
                 .picture
                 .nodes
                 .iter()
-                .filter(|node| !node.values.is_empty());
+                .filter(|node| !node.values.is_empty() && !node.repeated);
             let samples: Vec<Sample> = nodes
                 .map(|node| Sample {
                     node: node.node,
@@ -252,6 +252,7 @@ mod tests {
             address: None,
             drained: None,
             values: vec![Some(7)],
+            repeated: false,
             counters: Vec::new(),
         };
         let picture = Picture {
@@ -263,6 +264,30 @@ mod tests {
             picture,
             ..Shown::default()
         })
+    }
+
+    #[test]
+    fn what_was_not_read_anew_is_not_stored_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let metrics = [Metric::gauge("used_bytes", "bytes", 1.0, ".")];
+        const NOON: u64 = 20_779 * hearth_monitor::DAY_MS + 12 * hearth_monitor::HOUR_MS;
+        let (sender, waiting) = sync_channel(WAITING_MAX);
+        for (after_ms, repeated) in [(0, false), (1_000, true), (2_000, false)] {
+            let mut tick = Arc::try_unwrap(shown(NOON + after_ms)).unwrap();
+            tick.picture.nodes[0].repeated = repeated;
+            sender.send(Arc::new(tick)).unwrap();
+        }
+        drop(sender);
+        write(dir.path(), &metrics, &waiting, &State::default());
+        let span = hearth_monitor::Span {
+            from_ms: NOON,
+            to_ms: NOON + 10_000,
+        };
+        let level = hearth_monitor::Level::Tick;
+        let reader = hearth_monitor::Reader::new(dir.path());
+        let all = hearth_monitor::reader::Nodes::All;
+        let lists = reader.by_node(&metrics[0], level, span, all).unwrap();
+        assert_eq!(lists[&3], [(NOON, 7.0), (NOON + 2_000, 7.0)]);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! counts by), and what control itself knows of a node ([`ControlMetric`]). A new line in one of them is a new column in
 //! the store, on the page, in `/metrics` and in `hearth top`; nothing else needs to know.
 //!
+//! After them come the counters that programs set, by number: what they are called is a matter of the job.
+//!
 //! Key items: [`declared`], [`values`]. Values of nodes come through the overlay ([`row`]); what a heartbeat says too is taken
 //! from there while they do not ([`heartbeat`]); [`super::newest`] says which.
 //!
@@ -12,7 +14,7 @@
 
 use hearth_monitor::Metric;
 use netstack::ids::JobId;
-use netstack::overlay::{MetricDef, MetricKind, NodeMetric, Unit};
+use netstack::overlay::{MetricDef, MetricId, MetricKind, NodeMetric, Unit};
 use netstack::vitals::Vitals;
 
 use crate::jobs::attempt;
@@ -70,9 +72,18 @@ fn metric(def: &MetricDef) -> Metric {
     )
 }
 
+/// Metrics that are not counters of a program: these are the first.
+pub const OF_NODE: usize = ControlMetric::COUNT + NodeMetric::COUNT;
+
 /// All metrics of a node, in the order of [`values`].
 pub fn declared() -> Vec<Metric> {
-    defs().map(metric).collect()
+    let of_program = (0..MetricId::PROGRAM).map(|index| {
+        let name = format!("hearth_program_counter_{index}");
+        let help =
+            format!("Counter {index} of the program on the node, as the program has set it.");
+        Metric::gauge(&name, "", 1.0, &help)
+    });
+    defs().map(metric).chain(of_program).collect()
 }
 
 /// Those that say how a node did: whether it had a job, which one, and how long it had been silent.
@@ -90,8 +101,14 @@ fn stored(value: u64) -> Option<i64> {
     Some(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// A node's values, as the store has them. `of_node`: those of [`NodeMetric`].
-pub fn values(known: &Known, of_node: Vec<Option<i64>>) -> Vec<Option<i64>> {
+/// A node's values, as the store has them. `of_node`: those of [`NodeMetric`]; `of_program`: what its program has set, empty
+/// for nothing.
+pub fn values(
+    known: &Known,
+    of_node: Vec<Option<i64>>,
+    of_program: &[Option<i64>],
+) -> Vec<Option<i64>> {
+    let set = of_program.iter().copied().chain(std::iter::repeat(None));
     let own = [
         known.busy_ppm,
         Some(known.has_job.into()),
@@ -99,7 +116,8 @@ pub fn values(known: &Known, of_node: Vec<Option<i64>>) -> Vec<Option<i64>> {
         stored(known.warm_pages.saturating_mul(PAGE_BYTES)),
         stored(known.silent_us),
     ];
-    own.into_iter().chain(of_node).collect()
+    let of_node = own.into_iter().chain(of_node);
+    of_node.chain(set.take(MetricId::PROGRAM)).collect()
 }
 
 /// A job as the store has it; 0: none.
@@ -178,7 +196,13 @@ mod tests {
             assert!(metric.help.ends_with('.'), "{}", metric.name);
         }
         let of_node = heartbeat(&Vitals::default());
-        assert_eq!(values(&Known::default(), of_node).len(), metrics.len());
+        let none = values(&Known::default(), of_node.clone(), &[]);
+        assert_eq!(none.len(), metrics.len());
+        assert_eq!(none[OF_NODE..], [None; MetricId::PROGRAM]);
+        let set = values(&Known::default(), of_node, &[Some(-7), None, Some(9)]);
+        assert_eq!(set.len(), metrics.len());
+        assert_eq!(set[OF_NODE..OF_NODE + 3], [Some(-7), None, Some(9)]);
+        assert_eq!(metrics[OF_NODE].name, "hearth_program_counter_0");
     }
 
     #[test]

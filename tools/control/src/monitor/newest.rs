@@ -7,7 +7,7 @@
 //! Invariant: in one boot of a node its clock does not go back, so no count does: a monitoring system would take that for
 //! a restart, and add the whole count once more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use netstack::overlay::NodeMetric;
 
@@ -19,6 +19,8 @@ type Values = Vec<Option<i64>>;
 pub struct Newest {
     /// By node: its boot, and the values.
     shown: BTreeMap<u32, (u64, Values)>,
+    /// Nodes of which the values that were asked for last are those that had been shown before.
+    old: BTreeSet<u32>,
 }
 
 impl Newest {
@@ -27,6 +29,7 @@ impl Newest {
     pub fn of(&mut self, node: u32, boot: u64, row: Option<Values>, heartbeat: Values) -> Values {
         let uptime = |values: &Values| values.get(NodeMetric::Uptime as usize).copied().flatten();
         let shown = self.shown.remove(&node).filter(|(of, _)| *of == boot);
+        self.old.remove(&node);
         let values = match shown {
             None => row.unwrap_or(heartbeat),
             Some((_, shown)) => {
@@ -34,15 +37,25 @@ impl Newest {
                 let row = row.filter(|row| uptime(row) >= floor);
                 // The same instant: what was shown has at least as much.
                 let heartbeat = Some(heartbeat).filter(|values| uptime(values) > floor);
-                row.or(heartbeat).unwrap_or(shown)
+                let newest = row.or(heartbeat).unwrap_or(shown);
+                if uptime(&newest) == floor {
+                    self.old.insert(node);
+                }
+                newest
             }
         };
         self.shown.insert(node, (boot, values.clone()));
         values
     }
 
+    /// The values that were given of a node last were read after those before.
+    pub fn is_new(&self, node: u32) -> bool {
+        !self.old.contains(&node)
+    }
+
     /// Forgets all nodes that are not `known`.
     pub fn retain(&mut self, known: impl Fn(u32) -> bool) {
+        self.old.retain(|node| known(*node));
         self.shown.retain(|node, _| known(*node));
     }
 }
@@ -66,9 +79,15 @@ mod tests {
         let beat = |uptime| values(uptime, None);
         assert_eq!(newest.of(3, 1, None, beat(5)), beat(5));
         assert_eq!(newest.of(3, 1, row(10), beat(96)), row(10).unwrap());
+        assert!(newest.is_new(3));
         // No row any more, and the heartbeat is older.
         assert_eq!(newest.of(3, 1, None, beat(9)), row(10).unwrap());
+        assert!(!newest.is_new(3));
+        // The same row once more.
+        assert_eq!(newest.of(3, 1, row(10), beat(9)), row(10).unwrap());
+        assert!(!newest.is_new(3));
         assert_eq!(newest.of(3, 1, None, beat(12)), beat(12));
+        assert!(newest.is_new(3));
         // A row that was held on its way.
         assert_eq!(newest.of(3, 1, row(11), beat(12)), beat(12));
         assert_eq!(newest.of(3, 1, row(13), beat(12)), row(13).unwrap());

@@ -126,6 +126,7 @@ mod tests {
             address: None,
             drained: None,
             values,
+            repeated: false,
             counters: Vec::new(),
         };
         Picture {

@@ -239,6 +239,7 @@ impl Sampler {
             address: machine.address.map(|address| address.to_string()),
             drained: drained(core, machine.node),
             values: Vec::new(),
+            repeated: false,
             counters: Vec::new(),
         };
         let listed = core
@@ -315,6 +316,7 @@ impl Sampler {
             let heartbeat = metrics::heartbeat(&status.vitals);
             self.newest.of(node, status.epoch.0, row, heartbeat)
         };
+        let counters = counters.map_or_else(Vec::new, <[_]>::to_vec);
         let shown = NodeNow {
             node,
             health,
@@ -324,10 +326,11 @@ impl Sampler {
             address: Some(status.addr.to_string()),
             drained: drained(core, node),
             values: match present {
-                true => metrics::values(&known, of_node()),
+                true => metrics::values(&known, of_node(), &counters),
                 false => Vec::new(),
             },
-            counters: counters.map_or_else(Vec::new, <[_]>::to_vec),
+            repeated: !self.newest.is_new(node),
+            counters,
         };
         (shown, row.map(|row| core.overlay.age_us(row, now)))
     }

@@ -1,5 +1,7 @@
 //! The front end with its configuration; what it does with nodes is tested with machines (`tests/src/e2e/overlay.rs`).
 
+use netstack::overlay::placement::fuzzy;
+
 use super::*;
 
 fn config() -> config::Overlay {
@@ -203,6 +205,30 @@ fn a_configuration_that_makes_no_sense_is_refused() {
         };
         let error = overlay(config).unwrap_err();
         assert!(error.contains(named), "{error}");
+    }
+    let judged = |weights: &str, high: &str| {
+        layout::of(&config::Overlay {
+            placement: "comprehensive".to_string(),
+            judge_weights: weights.to_string(),
+            judge_high: high.to_string(),
+            ..config()
+        })
+    };
+    let own = config();
+    let Policy::Comprehensive(found) = judged(&own.judge_weights, &own.judge_high).unwrap().policy
+    else {
+        panic!("comprehensive");
+    };
+    assert_eq!(found, fuzzy::FuzzyConfig::default());
+    for (weights, high, said) in [
+        ("0.5 0.5 0 0", "20 100 40", "3 numbers"),
+        ("0.5 0.5 0 x", "20 100 40 1", "judge_weights"),
+        ("0.5 0.5 0.5 0", "20 100 40 1", "sum to 1"),
+        ("1.5 -0.5 0 0", "20 100 40 1", "judge_weights"),
+        ("0.5 0.5 0 0", "20 100 0 1", "link speed"),
+    ] {
+        let error = judged(weights, high).unwrap_err();
+        assert!(error.contains(said), "{error}");
     }
     for placement in ["comprehensive", "k-ary 4 2", "balanced 4x16"] {
         let config = config::Overlay {

@@ -4,7 +4,7 @@
 
 use netstack::overlay::{
     Acc, Filter, MetricId, MetricKind, OverlayMetric, Process, ProfileMetric, Reduced, Scope,
-    StreamId, StreamSpec,
+    StreamId, StreamSpec, Sync,
 };
 use netstack::time::{Instant, Micros};
 use serde::{Deserialize, Serialize};
@@ -98,6 +98,12 @@ pub struct StreamView {
     pub period_ms: f64,
     /// The job that it ends with.
     pub job: Option<u64>,
+    /// Its nodes as a hostlist; empty: all, or those of the job.
+    pub nodes: String,
+    /// `timeout`, `all` or `none`.
+    pub sync: String,
+    /// How long a process waits for each level below it, in milliseconds.
+    pub hold_ms: f64,
     /// Names of its metrics.
     pub metrics: Vec<String>,
     /// Bounds of a histogram: bucket *i* has values up to bound *i* and above the one before.
@@ -371,6 +377,20 @@ fn stream_view(id: StreamId, spec: &StreamSpec, asked: Option<&Asked>) -> Stream
             Scope::Job(job) => Some(crate::jobs::attempt::number(job)),
             _ => None,
         },
+        nodes: match &spec.scope {
+            Scope::Nodes(ranges) => {
+                let nodes = ranges.iter().flat_map(|(first, last)| first.0..=last.0);
+                crate::hostlist::format(&nodes.collect::<Vec<_>>())
+            }
+            _ => String::new(),
+        },
+        sync: match spec.sync {
+            Sync::TimeOut => "timeout",
+            Sync::WaitAll => "all",
+            Sync::None => "none",
+        }
+        .into(),
+        hold_ms: ms(spec.hold),
         metrics: metrics.map(|metric| shown_name(*metric)).collect(),
         tick: asked.map_or(0, |asked| asked.tick),
         covers: asked.map_or(0, |asked| asked.covers),

@@ -286,6 +286,7 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
             address: Some(HOSTILE.into()),
             drained: (node == 21).then(|| HOSTILE.into()),
             values: if silent { Vec::new() } else { values },
+            repeated: false,
             counters: match node {
                 1 => vec![Some(7), Some(8)],
                 _ => Vec::new(),
