@@ -24,7 +24,7 @@ const FAN_OUT: u64 = 4;
 /// Unanswered attempts after which a child's children are adopted, and after which it is given up.
 const ADOPT_AFTER: u32 = 3;
 /// The former as long as no child has answered: they may all be far away.
-const ADOPT_UNHEARD_AFTER: u32 = 6;
+const ADOPT_UNHEARD_AFTER: u32 = 4;
 const GIVE_UP_AFTER: u32 = 20;
 /// Block times until something unanswered is repeated; doubled with each attempt up to the longest. Those below a child
 /// that is dead from the start hear of the cast after seven of these.
