@@ -48,10 +48,10 @@ fn fill(dir: &std::path::Path, seconds: u64) {
             for (index, value) in values.iter_mut().take(METRICS).enumerate() {
                 let value = value.get_or_insert(0);
                 match index % 4 {
-                    _ if index == shown => *value = random.i64(..1_000_001),
-                    0 => *value += random.i64(..1_000_000),
-                    1 => *value += random.i64(..2_000),
-                    _ => *value = (*value + 4_096 * (random.i64(..513) - 256)).max(0),
+                    _ if index == shown => *value = random.i64(0..1_000_001),
+                    0 => *value += random.i64(0..1_000_000),
+                    1 => *value += random.i64(0..2_000),
+                    _ => *value = (*value + 4_096 * (random.i64(0..513) - 256)).max(0),
                 }
             }
         }

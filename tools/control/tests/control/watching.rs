@@ -164,7 +164,7 @@ fn the_page_follows_a_cluster_and_outlives_its_control_node() {
     browser.until("document.getElementById('link').innerText === 'live'");
     browser.until("document.querySelector('#strip .good dd')?.innerText === '3'");
     browser.click("nav a[href=\"#/overview\"]");
-    browser.until("document.querySelector('.cell[data-index=\"3\"]').className === 'cell nd hw'");
+    browser.until("document.querySelector('.cell[data-index=\"3\"]')?.className === 'cell nd hw'");
     browser.until("/Awaited\\s*1/.test(document.getElementById('strip').innerText)");
     browser.screenshot("awaited");
     browser.click("nav a[href=\"#/nodes\"]");
@@ -354,7 +354,7 @@ fn a_thousand_nodes_are_drawn_in_time_and_names_stay_text() {
     );
     // Zero and no data do not look the same.
     browser.until("document.querySelector('.cell[data-index=\"0\"]').classList.contains('c0')");
-    browser.until("document.querySelector('.cell[data-index=\"13\"]').className === 'cell nd hl'");
+    browser.until("document.querySelector('.cell[data-index=\"13\"]')?.className === 'cell nd hl'");
     let mut times: Vec<f64> = Vec::new();
     let mut seen = 0.0;
     while times.len() < 12 {

@@ -50,10 +50,10 @@ fn step(values: &mut [Option<i64>], random: &mut fastrand::Rng) {
     for (index, value) in values.iter_mut().enumerate() {
         let value = value.get_or_insert(0);
         match index % 4 {
-            0 => *value += random.i64(..1_000_000),
-            1 => *value += random.i64(..2_000),
-            2 => *value = (*value + 4_096 * (random.i64(..513) - 256)).max(0),
-            _ => *value = random.i64(..1_000_001),
+            0 => *value += random.i64(0..1_000_000),
+            1 => *value += random.i64(0..2_000),
+            2 => *value = (*value + 4_096 * (random.i64(0..513) - 256)).max(0),
+            _ => *value = random.i64(0..1_000_001),
         }
     }
 }
