@@ -34,6 +34,7 @@ pub mod for_jobs;
 pub mod object;
 pub mod order;
 mod resume;
+mod room;
 pub mod shelf;
 mod waits;
 
@@ -42,8 +43,8 @@ use std::net::SocketAddrV4;
 
 use hearth_store::{Batch, CastRow};
 use netstack::broadcast::{
-    CastError, CastSpec, FailReason, MEMBER_CASTS, MemberFailure, Peer, Progress, Purpose, Source,
-    SourceConfig, SourceEvent,
+    CastError, CastSpec, FailReason, MemberFailure, Peer, Progress, Purpose, Source, SourceConfig,
+    SourceEvent,
 };
 use netstack::ids::{CastId, JobId, NodeId};
 use netstack::time::Instant;
@@ -56,7 +57,8 @@ use crate::events::{Event, Severity};
 use crate::hosted::{self, send};
 use crate::programs::{Hash, short_id};
 use crate::{clock, hostlist};
-use cast::{Cast, Fate, What};
+use cast::{Asker, Cast, Fate, What};
+use ending::Ended;
 use files::{Files, NotNamed};
 use object::Described;
 pub use order::{NotUnderWay, Order, Outcome, Refused};
@@ -68,10 +70,6 @@ const ENDED_MAX: usize = 64;
 
 /// Casts that are not over, those that wait for nodes included: the source's own bound.
 const CASTS_MAX: usize = 64;
-
-/// Casts that a node has a part in at once, as far as files are concerned: fewer than it takes, so that there is room for the
-/// programs and tables of jobs.
-const CASTS_ON_NODE_MAX: usize = MEMBER_CASTS - 4;
 
 /// Nodes outside of a cast that hold the content and are asked to serve it: each takes work off the
 /// control node, and a few are enough for that.
@@ -91,7 +89,7 @@ pub struct Casts {
     shelf: Shelf,
     config: config::Broadcast,
     under_way: BTreeMap<u64, Cast>,
-    ended: VecDeque<CastInfo>,
+    ended: VecDeque<Ended>,
     /// Names and holders of files.
     pub files: Files,
     waits: Waits,
@@ -101,6 +99,10 @@ pub struct Casts {
     next_id: u64,
     next_wire: u64,
     next_request: u64,
+    /// The first of this run.
+    first_request: u64,
+    /// Casts of which jobs are to hear at the next settling.
+    stirred: BTreeSet<u64>,
     outcomes: Vec<Outcome>,
     events: Vec<Event>,
     batch: Batch,
@@ -133,6 +135,7 @@ impl Casts {
             casts: CASTS_MAX,
             ..Default::default()
         };
+        let first_request = (clock::unix_us() / 1_000_000) << 20;
         let source = SourceConfig {
             me: setup.me,
             key: setup.key,
@@ -153,7 +156,9 @@ impl Casts {
             next_id: setup.next_id,
             // Rises over restarts, which the store need not know of.
             next_wire: (clock::unix_us() / 1_000_000) << 20,
-            next_request: (clock::unix_us() / 1_000_000) << 20,
+            next_request: first_request,
+            first_request,
+            stirred: BTreeSet::new(),
             outcomes: Vec::new(),
             events: Vec::new(),
             batch: Batch::default(),
@@ -178,6 +183,20 @@ impl Casts {
     pub fn begin(&mut self, now: Instant, mut order: Order) -> Result<u64, Refused> {
         self.check(&order)?;
         let object = order.described.object.clone();
+        let same = self.under_way.values().find(|cast| {
+            order.what.is_file()
+                && cast.what.is_file()
+                && cast.described.object.id == object.id
+                && cast.cancelled.is_none()
+        });
+        let same = same.map(|cast| cast.id);
+        match same.and_then(|id| self.under_way.get(&id)) {
+            Some(cast) => cast.can_be_joined(&order)?,
+            None if self.under_way.len() >= CASTS_MAX => {
+                return Err(Refused::TooMany(self.under_way.len()));
+            }
+            None => {}
+        }
         if let What::File { name, job } = &mut order.what {
             match self.name(name, &object.id, object.bytes) {
                 // A job finds its file by its content: an older one of that name may stay.
@@ -187,17 +206,11 @@ impl Casts {
                 }
                 named => named?,
             }
-            let same = self.under_way.values().find(|cast| {
-                cast.what.is_file()
-                    && cast.described.object.id == object.id
-                    && cast.cancelled.is_none()
-            });
-            if let Some(id) = same.map(|cast| cast.id) {
-                return self.join(now, id, &order);
-            }
+            self.spare(&order.nodes, &object.id);
         }
-        if self.under_way.len() >= CASTS_MAX {
-            return Err(Refused::TooMany(self.under_way.len()));
+        if let Some(id) = same {
+            self.join(now, id, &order);
+            return Ok(id);
         }
         let id = self.next_id;
         self.next_id += 1;
@@ -210,11 +223,13 @@ impl Casts {
         };
         let nodes: BTreeMap<u32, Fate> =
             order.nodes.iter().map(|node| (*node, fate(node))).collect();
-        let helpers = order
-            .holders
-            .iter()
-            .filter(|node| !nodes.contains_key(node));
-        let helpers = helpers.take(HELPERS_MAX).copied().collect();
+        let helpers = order.holders.iter().copied();
+        let helpers: Vec<u32> = helpers.filter(|node| !nodes.contains_key(node)).collect();
+        // Not always the same ones.
+        let first = (id as usize * HELPERS_MAX) % helpers.len().max(1);
+        let helpers = helpers.iter().cycle().skip(first);
+        let helpers = helpers.take(HELPERS_MAX.min(order.holders.len()));
+        let helpers = helpers.copied().collect();
         let cast = Cast {
             id,
             wire: None,
@@ -238,6 +253,8 @@ impl Casts {
             cancelled: None,
             askers: BTreeMap::from([(order.asker, order.nodes.iter().copied().collect())]),
             unwanted: BTreeSet::new(),
+            spared: BTreeSet::new(),
+            held_up: BTreeSet::new(),
         };
         if let What::File { name, .. } = &cast.what {
             let nodes: Vec<u32> = cast.nodes.keys().copied().collect();
@@ -317,6 +334,7 @@ impl Casts {
         };
         cast.patient |= patient;
         let object = cast.described.object.id;
+        let mut joining = Vec::new();
         for node in nodes {
             let up = self.up.get(node);
             let fate = match up {
@@ -329,9 +347,12 @@ impl Casts {
                 continue;
             }
             cast.nodes.insert(*node, fate.clone());
-            if let (Fate::Coming, Some(wire), Some(up)) = (fate, cast.wire, up) {
-                self.source.join(now, wire, NodeId(*node), up.peer);
-            }
+            joining.extend((fate == Fate::Coming).then_some(*node));
+        }
+        if cast.wire.is_some() {
+            joining
+                .into_iter()
+                .for_each(|node| self.join_source(now, id, node));
         }
         // Where it waited for others alone, these are here.
         self.announce_late(now, id);
@@ -362,19 +383,24 @@ impl Casts {
 
     /// Hands a cast to the source, if any node lacks it and is there.
     fn announce(&mut self, now: Instant, id: u64) -> Result<(), CastError> {
+        let Some(cast) = self.under_way.get(&id) else {
+            return Ok(());
+        };
+        if cast.wire.is_some() {
+            return Ok(());
+        }
+        let full = self.full(cast);
+        let coming = cast.those(|fate| *fate == Fate::Coming);
+        if coming.iter().all(|node| full.contains(node)) {
+            return Ok(());
+        }
         let Some(cast) = self.under_way.get_mut(&id) else {
             return Ok(());
         };
-        if cast.wire.is_some() || !cast.nodes.values().any(|fate| *fate == Fate::Coming) {
-            return Ok(());
-        }
-        let cast = &self.under_way[&id];
-        if self.is_held_up(cast) {
-            return Ok(());
-        }
-        let cast = self.under_way.get_mut(&id).expect("looked at above");
+        cast.held_up = coming.into_iter().collect();
+        cast.held_up.retain(|node| full.contains(node));
         let member = |node: &u32, holds| {
-            let up = self.up.get(node)?;
+            let up = self.up.get(node).filter(|_| !full.contains(node))?;
             Some((NodeId(*node), up.peer, holds))
         };
         let mut members = Vec::with_capacity(cast.nodes.len() + cast.helpers.len());
@@ -417,7 +443,7 @@ impl Casts {
     /// There is no such cast, or it is over.
     pub fn cancel(&mut self, now: Instant, id: u64, why: &str) -> Result<(), NotUnderWay> {
         let Some(cast) = self.under_way.get_mut(&id) else {
-            return Err(match self.ended.iter().any(|ended| ended.id == id) {
+            return Err(match self.ended.iter().any(|ended| ended.info.id == id) {
                 true => NotUnderWay::Ended(id),
                 false => NotUnderWay::Unknown(id),
             });
@@ -488,6 +514,10 @@ impl Casts {
             self.changed();
         }
         self.give_up_returning(now);
+        for id in std::mem::take(&mut self.stirred) {
+            self.tell_job(now, id, false);
+            self.hear(now, id);
+        }
     }
 
     fn handle(&mut self, now: Instant, event: SourceEvent) {
@@ -503,11 +533,10 @@ impl Casts {
             return;
         };
         let id = cast.id;
-        // A job hears of each step, not of each node: that would be the square of their number.
-        let step = matches!(
-            event,
-            SourceEvent::Progress { .. } | SourceEvent::Finished { .. }
-        );
+        // A job hears of each step, not of each node that has it: that would be the square of their number.
+        if !matches!(event, SourceEvent::MemberDone { .. }) {
+            self.stirred.insert(id);
+        }
         match event {
             SourceEvent::Progress { progress, .. } => cast.progress = progress,
             SourceEvent::MemberDone { node, .. } => {
@@ -536,9 +565,6 @@ impl Casts {
                 });
             }
             SourceEvent::Finished { .. } => self.finished(now, id),
-        }
-        if step {
-            self.tell_job(now, id, false);
         }
         self.changed();
     }
@@ -588,18 +614,23 @@ impl Casts {
         if let Some(wire) = cast.wire.take() {
             self.shelf.remove(wire);
         }
+        cast.held_up.clear();
         let progress = std::mem::take(&mut cast.progress);
         cast.sent_before.0 += progress.blocks_sent;
         cast.sent_before.1 += progress.bytes_sent;
         if cast.cancelled.is_some() {
-            return self.end(now, id);
+            self.end(now, id);
+        } else {
+            // Nodes that came while it was ending.
+            self.announce_late(now, id);
+            self.end_if_settled(now, id);
         }
-        // Nodes that came while it was ending.
-        self.announce_late(now, id);
-        self.end_if_settled(now, id);
+        self.announce_next(now);
     }
 
+    /// A cast whose nodes' fates have changed perhaps.
     fn end_if_settled(&mut self, now: Instant, id: u64) {
+        self.stirred.insert(id);
         let over = |cast: &Cast| cast.wire.is_none() && cast.is_settled();
         if self.under_way.get(&id).is_some_and(over) {
             self.end(now, id);
@@ -623,6 +654,7 @@ impl Casts {
                 // Also those that may have got all of it without having been heard.
                 let fates = |fate: &Fate| !matches!(fate, Fate::Held | Fate::Absent);
                 letting_go.extend(cast.those(fates));
+                letting_go.retain(|node| !cast.spared.contains(node));
             }
             let drops = letting_go
                 .into_iter()
@@ -632,14 +664,33 @@ impl Casts {
         if let Some(event) = ending::event(&cast, &info) {
             self.events.push(event);
         }
-        self.waits.ended(&cast, &mut self.outcomes);
+        let vain = self.waits.heard(&cast, true, &mut self.outcomes);
         if self.ended.len() >= ENDED_MAX {
             self.ended.pop_front();
         }
-        self.ended.push_back(info);
+        self.ended
+            .push_back(Ended::of(&cast, info, now.as_micros()));
         self.tidy();
-        self.announce_next(now);
+        self.take_back(now, vain);
         self.changed();
+    }
+
+    /// Jobs that wait for a file have it perhaps, though others still wait for it.
+    fn hear(&mut self, now: Instant, id: u64) {
+        if let Some(cast) = self.under_way.get(&id) {
+            let vain = self.waits.heard(cast, false, &mut self.outcomes);
+            self.take_back(now, vain);
+        }
+    }
+
+    /// Jobs wait in vain: their other casts are for nobody.
+    fn take_back(&mut self, now: Instant, vain: Vec<(u64, BTreeSet<u64>)>) {
+        for (job, casts) in vain {
+            for id in casts {
+                // Cannot fail but where it is over.
+                let _ = self.withdraw(now, id, Asker::Job(job), "its job has ended");
+            }
+        }
     }
 
     /// Tells a job how the cast of its program stands.
@@ -677,11 +728,14 @@ impl Casts {
         self.version.subscribe()
     }
 
-    /// One cast.
-    pub fn get(&self, now: Instant, id: u64) -> Option<CastInfo> {
-        let cast = self.under_way.get(&id);
-        let cast = cast.map(|cast| cast.info(now.as_micros()));
-        cast.or_else(|| self.ended.iter().find(|ended| ended.id == id).cloned())
+    /// One cast; where it is known who asks, as far as it is for them.
+    pub fn get(&self, now: Instant, id: u64, asker: Option<Asker>) -> Option<CastInfo> {
+        if let Some(cast) = self.under_way.get(&id) {
+            return Some(cast.info_for(asker, now.as_micros()));
+        }
+        let mut ended = self.ended.iter();
+        let ended = ended.find(|ended| ended.info.id == id);
+        ended.map(|ended| ended.info_for(asker).clone())
     }
 
     /// Casts that are under way and the last that ended, by number.
@@ -690,7 +744,8 @@ impl Casts {
             .under_way
             .values()
             .map(|cast| cast.info(now.as_micros()));
-        let mut list: Vec<CastInfo> = self.ended.iter().cloned().chain(running).collect();
+        let ended = self.ended.iter().map(|ended| ended.info.clone());
+        let mut list: Vec<CastInfo> = ended.chain(running).collect();
         list.sort_by_key(|cast| cast.id);
         list
     }

@@ -63,6 +63,8 @@ pub struct WaitQuery {
     /// Wait for news at most so long, unless the cast is over.
     #[serde(default)]
     wait_ms: u64,
+    /// The request whose nodes alone are meant, as `POST /v1/casts` gave it: others may have joined the cast, and wait for other nodes. What was sent is still that of the whole cast.
+    request: Option<u64>,
 }
 
 /// One cast; waits for news if asked to.
@@ -73,9 +75,10 @@ pub async fn get(
     Query(query): Query<WaitQuery>,
 ) -> Result<Json<CastInfo>, Refusal> {
     let mut news = api.shared.lock().casts.watch();
+    let asker = query.request.map(Asker::Request);
     let look = || {
         let core = api.shared.lock();
-        let found = core.casts.get(api.shared.now(), id);
+        let found = core.casts.get(api.shared.now(), id, asker);
         found.ok_or_else(|| refuse_unknown(NotUnderWay::Unknown(id)))
     };
     let first = look()?;
@@ -326,7 +329,7 @@ fn refuse(refused: Refused) -> Refusal {
         Refused::OtherTerms { .. } => (StatusCode::CONFLICT, "cast-otherwise"),
         Refused::NotUp(_) | Refused::NoNodes => (StatusCode::UNPROCESSABLE_ENTITY, "nodes-not-up"),
         Refused::TooLarge { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "too-large"),
-        Refused::TooMany(_) | Refused::TooManyNames => {
+        Refused::TooMany(_) | Refused::TooManyAskers(..) | Refused::TooManyNames => {
             (StatusCode::SERVICE_UNAVAILABLE, "too-many-casts")
         }
         Refused::Protocol(_) => (StatusCode::UNPROCESSABLE_ENTITY, "cannot-cast"),

@@ -12,9 +12,13 @@ use std::collections::BTreeSet;
 
 use netstack::time::Instant;
 
+use super::Casts;
 use super::cast::{Asker, Cast, Fate, What};
 use super::order::{NotUnderWay, Order, Refused};
-use super::{CASTS_ON_NODE_MAX, Casts};
+use crate::programs::Hash;
+
+/// Clients and jobs that want one content at once.
+const ASKERS_MAX: usize = 1024;
 
 impl Casts {
     /// The number of a client's request.
@@ -23,29 +27,42 @@ impl Casts {
         self.next_request
     }
 
-    /// An order for a content that is being cast joins that cast; its number.
-    ///
-    /// # Errors
-    /// It is to be cast in another way.
-    pub(super) fn join(&mut self, now: Instant, id: u64, order: &Order) -> Result<u64, Refused> {
-        let cast = self.under_way.get_mut(&id).expect("found by its number");
-        let same_scheme = order.scheme.is_none_or(|scheme| scheme == cast.scheme);
-        let same_rate = order.rate.is_none_or(|rate| rate == cast.rate);
-        if !same_scheme || !same_rate {
-            return Err(Refused::OtherTerms {
-                name: cast.what.name(),
-                id,
-                scheme: cast.scheme.word(),
-                rate: cast.rate,
-            });
-        }
+    /// An order for a content that is being cast joins that cast.
+    pub(super) fn join(&mut self, now: Instant, id: u64, order: &Order) {
+        let Some(cast) = self.under_way.get_mut(&id) else {
+            return;
+        };
         // It is not one job's alone any more, which is what its protocol and the store are told.
         cast.belongs_to_many(order.what.job());
         let wanted = cast.askers.entry(order.asker).or_default();
         wanted.extend(order.nodes.iter().copied());
-        cast.unwanted.retain(|node| !order.nodes.contains(node));
+        for node in &order.nodes {
+            // This cast has brought it there, and takes it back where it is cancelled.
+            let again = cast.unwanted.remove(node);
+            if again && self.files.holds(*node, &cast.described.object.id) {
+                cast.nodes.insert(*node, Fate::Done);
+            }
+        }
         self.add_nodes(now, id, &order.nodes, order.patient);
-        Ok(id)
+    }
+
+    /// Nodes do not let go of a file at the end of a cast that was cancelled: somebody wants it there.
+    pub(super) fn spare(&mut self, nodes: &[u32], object: &Hash) {
+        for cast in self.under_way.values_mut() {
+            if cast.described.object.id == *object && cast.cancelled.is_some() {
+                cast.spared.extend(nodes);
+                cast.unwanted.retain(|node| !nodes.contains(node));
+            }
+        }
+    }
+
+    /// Whether a cast under way has brought a file to this node, and could take it back.
+    pub(super) fn is_given(&self, node: u32, object: &Hash) -> bool {
+        self.under_way.values().any(|cast| {
+            let done = cast.nodes.get(&node) == Some(&Fate::Done);
+            let is_it = cast.what.is_file() && cast.described.object.id == *object;
+            is_it && cast.cancelled.is_none() && (done || cast.unwanted.contains(&node))
+        })
     }
 
     /// Somebody does not want a cast any more. Whether it goes on, for others.
@@ -62,63 +79,53 @@ impl Casts {
         let Some(cast) = self.under_way.get_mut(&id) else {
             return self.cancel(now, id, why).map(|()| false);
         };
-        let Some(nodes) = cast.askers.remove(&asker) else {
-            // Of an earlier run of control, or withdrawn before.
-            if cast.askers.is_empty() {
-                self.cancel(now, id, why)?;
-            }
-            return Ok(self
-                .under_way
-                .get(&id)
-                .is_some_and(|cast| cast.cancelled.is_none()));
-        };
+        let own = cast.askers.remove(&asker);
+        // Who asked an earlier run of control has a number of that run.
+        let earlier = matches!(asker, Asker::Request(number) if number < self.first_request);
+        let nodes = own.or_else(|| {
+            let earlier = earlier.then_some(Asker::Earlier)?;
+            cast.askers.remove(&earlier)
+        });
         if cast.askers.is_empty() {
             self.cancel(now, id, why)?;
             return Ok(false);
         }
-        cast.leave(&nodes);
+        let goes_on = cast.cancelled.is_none();
+        cast.leave(&nodes.unwrap_or_default());
+        // Those that go on have it already: nothing more is to be sent.
+        if let Some(wire) = cast.wire.filter(|_| cast.is_settled()) {
+            self.source.cancel(now, wire);
+        }
         self.write_down(id);
         self.end_if_settled(now, id);
+        self.announce_next(now);
         self.changed();
-        Ok(true)
-    }
-
-    /// Whether a cast has to wait: one of the nodes that lack it has a part in as many as it takes. What jobs have cast does not
-    /// wait, since they do.
-    pub(super) fn is_held_up(&self, cast: &Cast) -> bool {
-        cast.what.is_file()
-            && cast.those(|fate| *fate == Fate::Coming).iter().any(|node| {
-                let others = self.under_way.values();
-                let on_it = others.filter(|other| {
-                    other.wire.is_some() && other.id != cast.id && other.nodes.contains_key(node)
-                });
-                on_it.count() >= CASTS_ON_NODE_MAX
-            })
-    }
-
-    /// Casts that had to wait for others to end are announced, as far as there is room for them now.
-    pub(super) fn announce_next(&mut self, now: Instant) {
-        let waits = |cast: &&Cast| {
-            let coming = cast.nodes.values().any(|fate| *fate == Fate::Coming);
-            cast.wire.is_none()
-                && cast.cancelled.is_none()
-                && cast.holds_until_us.is_none()
-                && coming
-        };
-        let waiting: Vec<u64> = self
-            .under_way
-            .values()
-            .filter(waits)
-            .map(|cast| cast.id)
-            .collect();
-        for id in waiting {
-            self.announce_late(now, id);
-            self.end_if_settled(now, id);
-        }
+        Ok(goes_on)
     }
 }
 
 impl Cast {
+    /// Whether an order for the same content can join it.
+    ///
+    /// # Errors
+    /// It is to be cast in another way, or too many want it.
+    pub(super) fn can_be_joined(&self, order: &Order) -> Result<(), Refused> {
+        let same_scheme = order.scheme.is_none_or(|scheme| scheme == self.scheme);
+        let same_rate = order.rate.is_none_or(|rate| rate == self.rate);
+        if !same_scheme || !same_rate {
+            return Err(Refused::OtherTerms {
+                name: self.what.name(),
+                id: self.id,
+                scheme: self.scheme.word(),
+                rate: self.rate,
+            });
+        }
+        if self.askers.len() >= ASKERS_MAX && !self.askers.contains_key(&order.asker) {
+            return Err(Refused::TooManyAskers(self.askers.len(), self.id));
+        }
+        Ok(())
+    }
+
     /// It is this job's and others'.
     fn belongs_to_many(&mut self, joins: Option<u64>) {
         if let What::File { job, .. } = &mut self.what
@@ -135,7 +142,11 @@ impl Cast {
                 continue;
             }
             let fate = self.nodes.remove(node);
-            if matches!(fate, Some(Fate::Coming | Fate::Done)) {
+            if self.held_up.remove(node) {
+                continue;
+            }
+            // One that failed may have got all of it without having been heard.
+            if matches!(fate, Some(Fate::Coming | Fate::Done | Fate::Failed(_))) {
                 self.unwanted.insert(*node);
             }
         }

@@ -134,10 +134,14 @@ pub struct Cast {
     pub returning: BTreeMap<u32, u64>,
     /// Why it was cancelled.
     pub cancelled: Option<String>,
-    /// Who wants it, and on which nodes. Nobody where an earlier run of control began it: that is not written down.
+    /// Who wants it, and on which nodes.
     pub askers: BTreeMap<Asker, BTreeSet<u32>>,
     /// Nodes that get it though nobody wants it there any more; they let go of it at the end.
     pub unwanted: BTreeSet<u32>,
+    /// Nodes on which somebody else wants it since it was cancelled; they do not let go of it.
+    pub spared: BTreeSet<u32>,
+    /// Nodes that have a part in as many casts as they take; they join as soon as they have room.
+    pub held_up: BTreeSet<u32>,
 }
 
 /// Who wants a content cast.
@@ -147,6 +151,8 @@ pub enum Asker {
     Request(u64),
     /// A job.
     Job(u64),
+    /// Whoever asked an earlier run of control: that is not written down.
+    Earlier,
 }
 
 impl Cast {
@@ -249,6 +255,24 @@ impl Cast {
             bytes_sent: self.sent().1,
             bytes_from_nodes: self.bytes_from_nodes(),
             corrupt: self.corrupt,
+        }
+    }
+
+    /// How it stands for one who asked for it: over as soon as each of its own nodes has it or never will, whatever others wait for.
+    /// What was sent is that of all. All of it for whoever is not known, or alone.
+    pub fn info_for(&self, asker: Option<Asker>, now_us: u64) -> CastInfo {
+        let own = asker.and_then(|asker| self.askers.get(&asker));
+        let Some(own) = own.filter(|_| self.askers.len() > 1) else {
+            return self.info(now_us);
+        };
+        let mut part = self.clone();
+        part.nodes.retain(|node, _| own.contains(node));
+        if part.is_settled() {
+            part.wire = None;
+        }
+        CastInfo {
+            bytes_from_nodes: self.bytes_from_nodes(),
+            ..part.info(now_us)
         }
     }
 

@@ -60,10 +60,13 @@ impl Casts {
             } else {
                 // Late, or booted in the middle: it gets the rest.
                 *fate = Fate::Coming;
-                if let Some(wire) = cast.wire {
-                    self.source.join(now, wire, NodeId(node), peer);
+                if cast.wire.is_some() {
+                    self.join_source(now, id, node);
                 }
             }
+            let Some(cast) = self.under_way.get_mut(&id) else {
+                continue;
+            };
             let waits = cast.holds_until_us.is_some();
             let complete = !cast.nodes.values().any(|fate| *fate == Fate::Absent);
             if complete || !waits {
@@ -111,7 +114,7 @@ impl Casts {
             };
             let waits = departure.returns || cast.patient || cast.holds_until_us.is_some();
             match fate {
-                Fate::Coming if cast.wire.is_none() => {
+                Fate::Coming if cast.wire.is_none() || cast.held_up.remove(&node) => {
                     *fate = match waits {
                         true => Fate::Absent,
                         false => Fate::Failed("left before it was sent".to_string()),
@@ -135,6 +138,7 @@ impl Casts {
         self.source.lost(now, NodeId(node));
         let ids: Vec<u64> = self.under_way.keys().copied().collect();
         ids.into_iter().for_each(|id| self.end_if_settled(now, id));
+        self.announce_next(now);
         self.changed();
     }
 

@@ -1,8 +1,10 @@
-//! How the end of a cast is told.
+//! How the end of a cast is told, and what is remembered of it.
 //!
 //! Neighbours: `casts`, `events`. Invariant: who did not get something is named.
 
-use super::cast::Cast;
+use std::collections::BTreeMap;
+
+use super::cast::{Asker, Cast};
 use super::figures;
 use crate::api::types::{CastInfo, CastState};
 use crate::events::{Event, Severity};
@@ -45,4 +47,34 @@ pub fn event(cast: &Cast, info: &CastInfo) -> Option<Event> {
         Some(job) => event.job(job),
         None => event,
     })
+}
+
+/// A cast that is over.
+#[derive(Debug)]
+pub struct Ended {
+    /// All of it.
+    pub info: CastInfo,
+    /// As far as it was for each client, where it was not for one alone.
+    parts: BTreeMap<Asker, CastInfo>,
+}
+
+impl Ended {
+    /// What is kept of a cast.
+    pub fn of(cast: &Cast, info: CastInfo, now_us: u64) -> Self {
+        let clients = cast.askers.keys().copied();
+        let clients = clients.filter(|asker| matches!(asker, Asker::Request(_)));
+        let parts = match cast.askers.len() {
+            0 | 1 => BTreeMap::new(),
+            _ => clients
+                .map(|asker| (asker, cast.info_for(Some(asker), now_us)))
+                .collect(),
+        };
+        Ended { info, parts }
+    }
+
+    /// How it ended for one who asked for it.
+    pub fn info_for(&self, asker: Option<Asker>) -> &CastInfo {
+        let part = asker.and_then(|asker| self.parts.get(&asker));
+        part.unwrap_or(&self.info)
+    }
 }

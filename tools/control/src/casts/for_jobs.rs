@@ -74,59 +74,80 @@ impl Casts {
     ) -> Result<Brought, String> {
         let mut casts = BTreeSet::new();
         for file in files {
-            let missing: Vec<u32> = nodes
-                .iter()
-                .copied()
-                .filter(|node| !self.files.holds(*node, &file.object))
-                .collect();
-            if missing.is_empty() {
-                continue;
-            }
-            let lacking = || hostlist::format(&sorted(missing.clone()));
-            let content = file.content.clone();
-            let described = content.as_ref().and_then(Program::described);
-            let (Some(content), Some(described)) = (content, described) else {
-                return Err(format!(
-                    "{} not on {}, and the control node does not have its bytes any more; give the file's path with --with, or cast it to them first",
-                    file.name,
-                    lacking()
-                ));
-            };
-            let order = Order {
-                what: What::File {
-                    name: file.name.clone(),
-                    job: Some(job),
-                },
-                described,
-                content: Content::Cached(content),
-                holders: self.files.holders(&file.object),
-                nodes: missing.clone(),
-                asker: Asker::Job(job),
-                patient: false,
-                scheme: None,
-                rate: None,
-            };
-            let id = self
-                .begin(now, order)
-                .map_err(|refused| format!("{}: {refused}", file.name))?;
-            // A cast to nobody is over at once.
-            if self.under_way.contains_key(&id) {
-                casts.insert(id);
+            if let Err(text) = self.bring_one(now, job, nodes, file, &mut casts) {
+                self.take_back(now, vec![(job, casts)]);
+                return Err(text);
             }
         }
         if casts.is_empty() {
             return Ok(Brought::Here);
         }
-        self.waits.add(job, nodes, casts);
+        self.waits.add(job, nodes, casts.clone());
+        for id in casts {
+            self.hear(now, id);
+        }
         Ok(Brought::Coming)
+    }
+
+    fn bring_one(
+        &mut self,
+        now: Instant,
+        job: u64,
+        nodes: &[u32],
+        file: &JobFile,
+        casts: &mut BTreeSet<u64>,
+    ) -> Result<(), String> {
+        let missing: Vec<u32> = nodes
+            .iter()
+            .copied()
+            .filter(|node| {
+                // Where a cast has just brought it, the job joins that cast, so that nobody else can take it back.
+                let given = self.is_given(*node, &file.object);
+                given || !self.files.holds(*node, &file.object)
+            })
+            .collect();
+        self.spare(nodes, &file.object);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let lacking = || hostlist::format(&sorted(missing.clone()));
+        let content = file.content.clone();
+        let described = content.as_ref().and_then(Program::described);
+        let (Some(content), Some(described)) = (content, described) else {
+            return Err(format!(
+                "{} not on {}, and the control node does not have its bytes any more; give the file's path with --with, or cast it to them first",
+                file.name,
+                lacking()
+            ));
+        };
+        let order = Order {
+            what: What::File {
+                name: file.name.clone(),
+                job: Some(job),
+            },
+            described,
+            content: Content::Cached(content),
+            holders: self.files.holders(&file.object),
+            nodes: missing.clone(),
+            asker: Asker::Job(job),
+            patient: false,
+            scheme: None,
+            rate: None,
+        };
+        let id = self
+            .begin(now, order)
+            .map_err(|refused| format!("{}: {refused}", file.name))?;
+        // A cast to nobody is over at once.
+        if self.under_way.contains_key(&id) {
+            casts.insert(id);
+        }
+        Ok(())
     }
 
     /// A job waits for its files no more: what was cast for it alone is cancelled.
     pub fn give_up(&mut self, now: Instant, job: u64) {
-        for id in self.waits.give_up(job) {
-            // Cannot fail but where it is over.
-            let _ = self.withdraw(now, id, Asker::Job(job), "its job has ended");
-        }
+        let casts = self.waits.give_up(job);
+        self.take_back(now, vec![(job, casts)]);
     }
 
     /// Has the program of a job cast to its cold nodes; its warm ones and `holders` serve it.

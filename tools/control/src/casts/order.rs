@@ -94,6 +94,11 @@ pub enum Refused {
         "{0} casts are under way, which is the most there can be; wait for one to end, or cancel one"
     )]
     TooMany(usize),
+    /// Too many want the same content at once.
+    #[error(
+        "{0} clients and jobs wait for this content already (cast {1}), which is the most there can be; wait for its end"
+    )]
+    TooManyAskers(usize, u64),
     /// Too many names.
     #[error("nodes hold too many files; drop some with `hearth casts drop`")]
     TooManyNames,

@@ -5,12 +5,14 @@
 //!
 //! Invariant: a cast that cannot go on is an event and is forgotten.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use hearth_store::CastRow;
 use netstack::broadcast::Progress;
 use netstack::time::Instant;
 
 use super::Casts;
-use super::cast::{Cast, Fate, What};
+use super::cast::{Asker, Cast, Fate, What};
 use super::shelf::Content;
 use crate::events::{Event, Severity};
 use crate::programs::ProgramStore;
@@ -53,6 +55,7 @@ impl Casts {
                 content: Content::Cached(file),
                 scheme: scheme.unwrap_or(self.config.scheme),
                 rate: if row.rate == 0 { self.rate() } else { row.rate },
+                askers: BTreeMap::from([(Asker::Earlier, nodes.iter().copied().collect())]),
                 nodes: nodes.into_iter().map(|node| (node, Fate::Absent)).collect(),
                 helpers: Vec::new(),
                 progress: Progress::default(),
@@ -64,10 +67,11 @@ impl Casts {
                 earlier_us: Some(clock::unix_us().saturating_sub(row.began_unix_us)),
                 patient: row.patient,
                 holds_until_us: Some(now.as_micros() + RESUME_PATIENCE_US),
-                returning: std::collections::BTreeMap::new(),
+                returning: BTreeMap::new(),
                 cancelled: None,
-                askers: std::collections::BTreeMap::new(),
-                unwanted: std::collections::BTreeSet::new(),
+                unwanted: BTreeSet::new(),
+                spared: BTreeSet::new(),
+                held_up: BTreeSet::new(),
             };
             self.under_way.insert(row.id, cast);
         }

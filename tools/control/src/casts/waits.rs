@@ -1,6 +1,6 @@
 //! Jobs that wait for files on their nodes.
 //!
-//! Key type: [`Waits`]. Neighbours: `casts` says when a cast ends; the runner hears of it by
+//! Key type: [`Waits`]. Neighbours: `casts` says how its casts get on; the runner hears of it by
 //! [`Outcome`].
 //!
 //! Invariant: every wait ends with one outcome, or is given up by its job.
@@ -37,35 +37,47 @@ impl Waits {
         wait.map(|wait| wait.casts).unwrap_or_default()
     }
 
-    /// A cast is over.
-    pub fn ended(&mut self, cast: &Cast, outcomes: &mut Vec<Outcome>) {
+    /// A cast got further, or is `over`. Who joined it waits for nobody else's nodes. Gives the jobs that wait in vain, with
+    /// the other casts that they waited for.
+    pub fn heard(
+        &mut self,
+        cast: &Cast,
+        over: bool,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Vec<(u64, BTreeSet<u64>)> {
+        let mut vain = Vec::new();
         let mut done = Vec::new();
         for (job, wait) in &mut self.jobs {
-            if !wait.casts.remove(&cast.id) {
+            if !wait.casts.contains(&cast.id) {
                 continue;
             }
-            let missing = wait
-                .nodes
-                .iter()
-                .find_map(|node| match cast.nodes.get(node) {
-                    Some(Fate::Failed(why)) => Some((*node, why.clone())),
-                    Some(Fate::Coming | Fate::Absent) => {
-                        let why = "did not get it before the cast was cancelled";
-                        Some((*node, why.to_string()))
-                    }
-                    _ => None,
-                });
-            if let Some((node, why)) = missing {
+            let fates = || wait.nodes.iter().map(|node| (node, cast.nodes.get(node)));
+            let failed = fates().find_map(|(node, fate)| match fate {
+                Some(Fate::Failed(why)) => Some((*node, why.clone())),
+                _ => None,
+            });
+            let awaited = fates().find_map(|(node, fate)| match fate {
+                Some(Fate::Coming | Fate::Absent) => Some(*node),
+                _ => None,
+            });
+            let cancelled = "did not get it before the cast was cancelled";
+            let cancelled = awaited.map(|node| (node, cancelled.to_string()));
+            if let Some((node, why)) = failed.or(cancelled.filter(|_| over)) {
                 let text = format!("{}: {} {why}", cast.what.name(), hostlist::name(node));
                 outcomes.push(Outcome::FilesFailed(*job, text));
+                vain.push((*job, std::mem::take(&mut wait.casts)));
                 done.push(*job);
-            } else if wait.casts.is_empty() {
-                outcomes.push(Outcome::FilesHere(*job));
-                done.push(*job);
+            } else if awaited.is_none() {
+                wait.casts.remove(&cast.id);
+                if wait.casts.is_empty() {
+                    outcomes.push(Outcome::FilesHere(*job));
+                    done.push(*job);
+                }
             }
         }
         for job in done {
             self.jobs.remove(&job);
         }
+        vain
     }
 }

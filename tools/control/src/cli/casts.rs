@@ -213,7 +213,8 @@ async fn follow(
     let mut gone_since: Option<tokio::time::Instant> = None;
     let id = cast.id;
     loop {
-        let path = format!("/v1/casts/{id}?wait_ms={WAIT_MS}");
+        let request = cast.request;
+        let path = format!("/v1/casts/{id}?wait_ms={WAIT_MS}&request={request}");
         let far = tokio::time::Instant::now() + Duration::from_secs(86_400);
         let why = tokio::select! {
             answer = client.get::<CastInfo>(&path) => {
