@@ -7,6 +7,7 @@
 //! | [`cast`] | one cast: what, to whom, how far |
 //! | [`files`] | names of files, and which node holds which |
 //! | [`order`] | what is asked of casts, and what comes of it |
+//! | [`announcing`] | casts go to the source, to nodes that have room |
 //! | [`asking`] | who wants a cast, and leaves it |
 //! | [`coming`] | nodes that come and go while casts are under way |
 //! | [`resume`] | casts of an earlier run of control |
@@ -24,6 +25,7 @@
 //! at a time, but for those of jobs; who is cast a file holds it or is named with the reason; a cast
 //! that was cancelled leaves nothing on the nodes that did not hold it before.
 
+mod announcing;
 mod asking;
 pub mod cast;
 pub mod coming;
@@ -34,7 +36,6 @@ pub mod for_jobs;
 pub mod object;
 pub mod order;
 mod resume;
-mod room;
 pub mod shelf;
 mod waits;
 
@@ -43,10 +44,8 @@ use std::net::SocketAddrV4;
 
 use hearth_store::{Batch, CastRow};
 use netstack::broadcast::{
-    CastError, CastSpec, FailReason, MemberFailure, Peer, Progress, Purpose, Source, SourceConfig,
-    SourceEvent,
+    FailReason, MemberFailure, Peer, Progress, Source, SourceConfig, SourceEvent,
 };
-use netstack::ids::{CastId, JobId, NodeId};
 use netstack::time::Instant;
 use netstack::wire::key::Key;
 use tokio::sync::watch;
@@ -381,62 +380,6 @@ impl Casts {
         });
     }
 
-    /// Hands a cast to the source, if any node lacks it and is there.
-    fn announce(&mut self, now: Instant, id: u64) -> Result<(), CastError> {
-        let Some(cast) = self.under_way.get(&id) else {
-            return Ok(());
-        };
-        if cast.wire.is_some() {
-            return Ok(());
-        }
-        let full = self.full(cast);
-        let coming = cast.those(|fate| *fate == Fate::Coming);
-        if coming.iter().all(|node| full.contains(node)) {
-            return Ok(());
-        }
-        let Some(cast) = self.under_way.get_mut(&id) else {
-            return Ok(());
-        };
-        cast.held_up = coming.into_iter().collect();
-        cast.held_up.retain(|node| full.contains(node));
-        let member = |node: &u32, holds| {
-            let up = self.up.get(node).filter(|_| !full.contains(node))?;
-            Some((NodeId(*node), up.peer, holds))
-        };
-        let mut members = Vec::with_capacity(cast.nodes.len() + cast.helpers.len());
-        for (node, fate) in &cast.nodes {
-            match fate {
-                Fate::Coming => members.extend(member(node, false)),
-                Fate::Held | Fate::Done => members.extend(member(node, true)),
-                Fate::Absent | Fate::Failed(_) => {}
-            }
-        }
-        members.extend(cast.helpers.iter().filter_map(|node| member(node, true)));
-        let wire = CastId(self.next_wire);
-        self.next_wire += 1;
-        self.shelf
-            .put(wire, cast.described.clone(), cast.content.clone());
-        let spec = CastSpec {
-            id: wire,
-            object: cast.described.object.clone(),
-            purpose: match &cast.what {
-                What::File { name, .. } => Purpose::File { name: name.clone() },
-                What::Program { .. } => Purpose::Program,
-                What::Table { job } => Purpose::Table { job: JobId(*job) },
-            },
-            job: cast.what.job().map(JobId),
-            members,
-            scheme: cast.scheme.protocol(),
-            rate: cast.rate,
-        };
-        let begun = self.source.cast(now, spec);
-        match begun {
-            Ok(()) => cast.wire = Some(wire),
-            Err(_) => self.shelf.remove(wire),
-        }
-        begun
-    }
-
     /// Ends a cast before its time.
     ///
     /// # Errors
@@ -673,24 +616,6 @@ impl Casts {
         self.tidy();
         self.take_back(now, vain);
         self.changed();
-    }
-
-    /// Jobs that wait for a file have it perhaps, though others still wait for it.
-    fn hear(&mut self, now: Instant, id: u64) {
-        if let Some(cast) = self.under_way.get(&id) {
-            let vain = self.waits.heard(cast, false, &mut self.outcomes);
-            self.take_back(now, vain);
-        }
-    }
-
-    /// Jobs wait in vain: their other casts are for nobody.
-    fn take_back(&mut self, now: Instant, vain: Vec<(u64, BTreeSet<u64>)>) {
-        for (job, casts) in vain {
-            for id in casts {
-                // Cannot fail but where it is over.
-                let _ = self.withdraw(now, id, Asker::Job(job), "its job has ended");
-            }
-        }
     }
 
     /// Tells a job how the cast of its program stands.

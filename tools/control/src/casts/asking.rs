@@ -65,6 +65,24 @@ impl Casts {
         })
     }
 
+    /// Jobs that wait for a file have it perhaps, though others still wait for it.
+    pub(super) fn hear(&mut self, now: Instant, id: u64) {
+        if let Some(cast) = self.under_way.get(&id) {
+            let vain = self.waits.heard(cast, false, &mut self.outcomes);
+            self.take_back(now, vain);
+        }
+    }
+
+    /// Jobs wait in vain: their other casts are for nobody.
+    pub(super) fn take_back(&mut self, now: Instant, vain: Vec<(u64, BTreeSet<u64>)>) {
+        for (job, casts) in vain {
+            for id in casts {
+                // Cannot fail but where it is over.
+                let _ = self.withdraw(now, id, Asker::Job(job), "its job has ended");
+            }
+        }
+    }
+
     /// Somebody does not want a cast any more. Whether it goes on, for others.
     ///
     /// # Errors

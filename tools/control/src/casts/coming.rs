@@ -179,17 +179,4 @@ impl Casts {
         self.tidy();
         self.changed();
     }
-
-    /// Hands a cast to the source that could not be before; what the source does not take is over.
-    pub(super) fn announce_late(&mut self, now: Instant, id: u64) {
-        if let Err(error) = self.announce(now, id)
-            && let Some(cast) = self.under_way.get_mut(&id)
-        {
-            for fate in cast.nodes.values_mut() {
-                if matches!(fate, Fate::Coming | Fate::Absent) {
-                    *fate = Fate::Failed(error.to_string());
-                }
-            }
-        }
-    }
 }

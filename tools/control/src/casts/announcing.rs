@@ -1,4 +1,4 @@
-//! Room of nodes for casts: a node takes part in a bounded number at once.
+//! How casts are handed to the source, to those nodes that have room: a node takes part in a bounded number at once.
 //!
 //! Neighbours: `netstack::broadcast` (the bound), `asking` and `coming` (nodes join).
 //!
@@ -8,12 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netstack::broadcast::MEMBER_CASTS;
-use netstack::ids::NodeId;
+use netstack::broadcast::{CastError, CastSpec, MEMBER_CASTS, Purpose};
+use netstack::ids::{CastId, JobId, NodeId};
 use netstack::time::Instant;
 
 use super::Casts;
-use super::cast::{Cast, Fate};
+use super::cast::{Cast, Fate, What};
 
 /// Casts that a node has a part in at once, as far as files are concerned: fewer than it takes.
 const CASTS_ON_NODE_MAX: usize = MEMBER_CASTS - 4;
@@ -55,6 +55,75 @@ impl Casts {
         } else if let (Some(wire), Some(up)) = (cast.wire, self.up.get(&node)) {
             cast.held_up.remove(&node);
             self.source.join(now, wire, NodeId(node), up.peer);
+        }
+    }
+
+    /// Hands a cast to the source, if any node lacks it and is there.
+    pub(super) fn announce(&mut self, now: Instant, id: u64) -> Result<(), CastError> {
+        let Some(cast) = self.under_way.get(&id) else {
+            return Ok(());
+        };
+        if cast.wire.is_some() {
+            return Ok(());
+        }
+        let full = self.full(cast);
+        let coming = cast.those(|fate| *fate == Fate::Coming);
+        if coming.iter().all(|node| full.contains(node)) {
+            return Ok(());
+        }
+        let Some(cast) = self.under_way.get_mut(&id) else {
+            return Ok(());
+        };
+        cast.held_up = coming.into_iter().collect();
+        cast.held_up.retain(|node| full.contains(node));
+        let member = |node: &u32, holds| {
+            let up = self.up.get(node).filter(|_| !full.contains(node))?;
+            Some((NodeId(*node), up.peer, holds))
+        };
+        let mut members = Vec::with_capacity(cast.nodes.len() + cast.helpers.len());
+        for (node, fate) in &cast.nodes {
+            match fate {
+                Fate::Coming => members.extend(member(node, false)),
+                Fate::Held | Fate::Done => members.extend(member(node, true)),
+                Fate::Absent | Fate::Failed(_) => {}
+            }
+        }
+        members.extend(cast.helpers.iter().filter_map(|node| member(node, true)));
+        let wire = CastId(self.next_wire);
+        self.next_wire += 1;
+        self.shelf
+            .put(wire, cast.described.clone(), cast.content.clone());
+        let spec = CastSpec {
+            id: wire,
+            object: cast.described.object.clone(),
+            purpose: match &cast.what {
+                What::File { name, .. } => Purpose::File { name: name.clone() },
+                What::Program { .. } => Purpose::Program,
+                What::Table { job } => Purpose::Table { job: JobId(*job) },
+            },
+            job: cast.what.job().map(JobId),
+            members,
+            scheme: cast.scheme.protocol(),
+            rate: cast.rate,
+        };
+        let begun = self.source.cast(now, spec);
+        match begun {
+            Ok(()) => cast.wire = Some(wire),
+            Err(_) => self.shelf.remove(wire),
+        }
+        begun
+    }
+
+    /// Hands a cast to the source that could not be before; what the source does not take is over.
+    pub(super) fn announce_late(&mut self, now: Instant, id: u64) {
+        if let Err(error) = self.announce(now, id)
+            && let Some(cast) = self.under_way.get_mut(&id)
+        {
+            for fate in cast.nodes.values_mut() {
+                if matches!(fate, Fate::Coming | Fate::Absent) {
+                    *fate = Fate::Failed(error.to_string());
+                }
+            }
         }
     }
 
