@@ -109,6 +109,38 @@ const SCENES: &[Scene] = &[
         ],
     ),
     scene("Which files the nodes hold", &["casts"]),
+    scene(
+        "Ranks exchange data: a matrix is transposed by one all-to-all and checked (C)",
+        &["run", "-n", "*", "@transpose-c", "512"],
+    ),
+    scene(
+        "Conjugate gradient with reductions between the ranks, checked against a serial run (Rust)",
+        &["run", "-n", "*", "@cg-rust"],
+    ),
+    scene(
+        "Two nodes for a job: those with the fewest hops between them",
+        &["run", "-n", "2", "--label", "@hello-rust"],
+    ),
+    scene(
+        "The same question for a larger tree that is partly taken",
+        &[
+            "plan",
+            "--tree",
+            "4x4x4",
+            "--free",
+            "n[2-5,17-24]",
+            "-n",
+            "6",
+        ],
+    ),
+    scene(
+        "What the nodes count flows up a tree that they form themselves",
+        &["overlay"],
+    ),
+    scene(
+        "... and is seen live here, or in a browser at the address of the API",
+        &["top", "--once"],
+    ),
     Scene {
         says: "Arguments, environment and standard input reach the program; its exit status is \
                the number of arguments",
@@ -252,11 +284,21 @@ mod tests {
 
     #[test]
     fn every_program_of_the_show_is_built() {
-        let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs");
-        let stems: Vec<String> = std::fs::read_dir(sources)
-            .unwrap()
-            .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
-            .collect();
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let stems = |folder: &str, suffix: &str| -> Vec<String> {
+            let files = std::fs::read_dir(format!("{root}/{folder}")).unwrap();
+            let paths = files.map(|entry| entry.unwrap().path());
+            paths
+                .filter(|path| path.is_file())
+                .map(|path| format!("{}{suffix}", path.file_stem().unwrap().to_str().unwrap()))
+                .collect()
+        };
+        let stems = [
+            stems("tests/programs", ""),
+            stems("kernel/user/examples/c", "-c"),
+            stems("kernel/user/examples", "-rust"),
+        ]
+        .concat();
         let programs = SCENES
             .iter()
             .flat_map(|scene| scene.words)
