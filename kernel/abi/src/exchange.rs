@@ -9,10 +9,10 @@
 //! |---|---|---|
 //! | 0 | 4 | length of the structure, 96 |
 //! | 4 | 2 | kind, see [`Kind`] |
-//! | 6 | 2 | flags: [`ANY_RANK`], [`ANY_TAG`] of a receive, [`CHECK`] of a send or receive, else zero |
-//! | 8 | 4 | rank: to whom, or from whom |
+//! | 6 | 2 | flags: [`ANY_RANK`], [`ANY_TAG`] of a receive, [`CHECK`] of a send or receive, [`SIT_OUT`] of an all-to-all, else zero |
+//! | 8 | 4 | rank: to whom, or from whom; with [`SIT_OUT`] the rank at fault |
 //! | 12 | 4 | context: only operations of one context meet |
-//! | 16 | 4 | tag |
+//! | 16 | 4 | tag; with [`SIT_OUT`] why, see [`Why`] |
 //! | 20 | 4 | zero |
 //! | 24 | 8 | address of what is sent |
 //! | 32 | 8 | its bytes; of an all-to-all the bytes for each rank |
@@ -53,6 +53,9 @@ pub const ANY_TAG: u16 = 2;
 /// Flag of a send or receive: only brings its memory in, as posting it would, and begins nothing. The number of the request is
 /// then 0.
 pub const CHECK: u16 = 4;
+/// Flag of an all-to-all: this rank takes no part in it. The exchange counts here as begun and failed, and ranks that need this
+/// one in it are told why. Nothing is posted, and needs no room: the number of the request is then 0.
+pub const SIT_OUT: u16 = 8;
 
 /// `hearth_wait`: take one request that has finished and return its place in the list plus 1, with one status.
 pub const WAIT_ANY: u64 = 1;
@@ -87,18 +90,42 @@ impl Kind {
     }
 }
 
+/// Why a rank cannot do its part in what all take part in: that other rank's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Why {
+    /// It is lost.
+    Lost = 0,
+    /// It has another number of bytes.
+    Length = 1,
+    /// It has taken back its part.
+    Withdrawn = 2,
+}
+
+impl Why {
+    /// The reason with this number.
+    pub const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            0 => Some(Self::Lost),
+            1 => Some(Self::Length),
+            2 => Some(Self::Withdrawn),
+            _ => None,
+        }
+    }
+}
+
 /// An operation as the program describes it. Unused fields are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operation {
     /// Number of a [`Kind`].
     pub kind: u16,
-    /// [`ANY_RANK`], [`ANY_TAG`], [`CHECK`].
+    /// [`ANY_RANK`], [`ANY_TAG`], [`CHECK`], [`SIT_OUT`].
     pub flags: u16,
-    /// To whom or from whom.
+    /// To whom or from whom; with [`SIT_OUT`] the rank at fault.
     pub rank: u32,
     /// Only operations of one context meet.
     pub context: u32,
-    /// Only sends and receives of one tag meet.
+    /// Only sends and receives of one tag meet; with [`SIT_OUT`] the number of a [`Why`].
     pub tag: u32,
     /// Address of what is sent.
     pub send: u64,

@@ -9,7 +9,8 @@
  *
  * Collective functions (barrier to allreduce) are called by all ranks, in the same order, with matching lengths. Lengths are in
  * bytes where the pointer is to void, but for the reductions, which count values. Where lengths differ the ranks fail with
- * HEARTH_EPROTO; those that had done their part before that was noticed may have succeeded. */
+ * HEARTH_EPROTO, where one cannot go on with HEARTH_ECANCELED; those that had done their part before that was noticed, or before a
+ * rank was lost, may have succeeded. */
 #ifndef HEARTH_H
 #define HEARTH_H
 

@@ -16,6 +16,12 @@ use crate::{Error, Result};
 /// Collective operations of letters that this program has begun.
 static COLLECTIVES: AtomicU32 = AtomicU32::new(0);
 
+/// Requests that stay outstanding until the program ends, see [`may_stay`].
+static STAYING: AtomicU32 = AtomicU32::new(0);
+
+/// Most of them, of the 256 that may be outstanding.
+const STAYING_MAX: u32 = 16;
+
 /// CLOCK_MONOTONIC.
 const MONOTONIC: usize = 1;
 
@@ -144,6 +150,14 @@ pub fn collectives() -> u32 {
 /// Another one begins.
 pub fn collective_begins() {
     COLLECTIVES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Whether one more request may stay outstanding until the program ends, of which nobody knows any more; counts it.
+pub fn may_stay() -> bool {
+    let next = |staying| (staying < STAYING_MAX).then_some(staying + 1);
+    STAYING
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+        .is_ok()
 }
 
 /// Seconds since the node's start.

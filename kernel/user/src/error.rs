@@ -3,7 +3,7 @@
 use core::fmt;
 
 use hearth_abi::errno::Errno;
-use hearth_abi::exchange::Status;
+use hearth_abi::exchange::{Status, Why};
 
 /// Why an operation did not do what was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,26 @@ impl Error {
             Self::Withdrawn(status.rank)
         } else {
             Self::of_number(-status.error)
+        }
+    }
+
+    /// What the others of an operation of all ranks are told when this rank, `me`, has this error: why it cannot go on, and the rank at
+    /// fault.
+    pub(crate) fn reason(self, me: u32) -> (Why, u32) {
+        match self {
+            Self::Lost(rank) => (Why::Lost, rank),
+            Self::Mismatch(rank) => (Why::Length, rank),
+            Self::Withdrawn(rank) => (Why::Withdrawn, rank),
+            _ => (Why::Withdrawn, me),
+        }
+    }
+
+    /// The error for which another rank cannot go on.
+    pub(crate) fn of_reason(why: Why, rank: u32) -> Self {
+        match why {
+            Why::Lost => Self::Lost(rank),
+            Why::Length => Self::Mismatch(rank),
+            Why::Withdrawn => Self::Withdrawn(rank),
         }
     }
 

@@ -1,19 +1,22 @@
 //! The system calls for tests: ranks are threads of one process, messages are copied under one lock.
 //!
-//! It stands in the place of `call` and has its functions. Key type: [`run`], which runs a job.
+//! It stands in the place of `call` and has its functions. Key types: [`run`], which runs a job; [`Shortage`], what a rank of it
+//! can lack.
 //!
-//! Invariant: an operation that the kernel would refuse is refused here too.
+//! Invariant: an operation that the kernel would refuse is refused here too; an exchange needs the ranks that it has blocks for or
+//! from, and fails with the reason of the first of them that has failed in it or does not come.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr;
 use std::slice;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{
-    ANY_RANK, ANY_TAG, FOREVER, Identity, Kind, OUTSTANDING_MAX, Operation, STATUS_BYTES, Status,
+    ANY_RANK, ANY_TAG, FOREVER, Identity, Kind, OUTSTANDING_MAX, Operation, SIT_OUT, STATUS_BYTES,
+    Status, Why,
 };
 
 use crate::{Error, Result};
@@ -28,6 +31,21 @@ pub fn count(counter: u32, _value: i64) -> Result<()> {
 
 /// A test that waits longer than this has a deadlock.
 const LIMIT: Duration = Duration::from_secs(30);
+/// How long a rank sleeps that waits, if nothing happens.
+const LOOK: Duration = Duration::from_millis(5);
+/// Longer messages are sent when they have been received; of others a copy is.
+const SHORT: u64 = 1384;
+
+/// What a rank lacks.
+#[derive(Clone, Copy, Debug)]
+pub enum Shortage {
+    /// The next receive takes nothing for so long and then ends: messages before the one it is for fill the room.
+    Stuck(Duration),
+    /// There is no memory for an exchange, from now on or no more.
+    Exchanges(bool),
+    /// There is no room for copies of short messages.
+    Copies,
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
@@ -47,10 +65,17 @@ impl Patience {
 /// From, to, context, tag; messages of collectives have the kind and their number for a tag.
 type Line = (u32, u32, u32, u64);
 
+/// What one rank has for another.
+enum Content {
+    Bytes(Vec<u8>),
+    /// It has failed in this exchange, or sits it out.
+    Nothing(Error),
+}
+
 #[derive(Default)]
 struct Job {
     /// Messages with their places in the order of all.
-    lines: HashMap<Line, Vec<(u64, Vec<u8>)>>,
+    lines: HashMap<Line, Vec<(u64, Content)>>,
     sent: u64,
     ended: Vec<bool>,
 }
@@ -62,6 +87,14 @@ struct Rank {
     /// Collective operations of letters that have begun.
     begun: u32,
     posted: HashMap<u32, Operation>,
+    /// Where the messages of sends are.
+    places: HashMap<u32, (Line, u64)>,
+    /// Requests that may stay outstanding.
+    staying: usize,
+    /// A receive, and when it ends for want of room.
+    stuck: Option<(Option<u32>, Instant)>,
+    has_exchanges: bool,
+    has_copies: bool,
     /// Collectives posted in each context.
     rounds: HashMap<u32, u64>,
     round_of: HashMap<u32, u64>,
@@ -92,13 +125,19 @@ pub fn run<R: Send>(size: u32, program: impl Fn(crate::World) -> R + Sync) -> Ve
                         next: 0,
                         begun: 0,
                         posted: HashMap::new(),
+                        places: HashMap::new(),
+                        staying: 0,
+                        stuck: None,
+                        has_exchanges: true,
+                        has_copies: true,
                         rounds: HashMap::new(),
                         round_of: HashMap::new(),
                     };
                     RANK.set(Some(mine));
                     let result = program(crate::World::new().unwrap());
-                    let left = RANK.take().unwrap().posted.len();
-                    assert_eq!(left, 0, "rank {rank} left operations behind");
+                    let mine = RANK.take().unwrap();
+                    let left = mine.posted.len();
+                    assert_eq!(left, mine.staying, "rank {rank} left operations behind");
                     job.0.lock().unwrap().ended[rank as usize] = true;
                     job.1.notify_all();
                     result
@@ -128,6 +167,20 @@ pub fn collective_begins() {
     let _ = with(|rank| rank.begun += 1);
 }
 
+pub fn may_stay() -> bool {
+    let _ = with(|rank| rank.staying += 1);
+    true
+}
+
+/// This rank lacks something from now on.
+pub fn lack(shortage: Shortage) {
+    let _ = with(|rank| match shortage {
+        Shortage::Stuck(time) => rank.stuck = Some((None, Instant::now() + time)),
+        Shortage::Exchanges(is_short) => rank.has_exchanges = !is_short,
+        Shortage::Copies => rank.has_copies = false,
+    });
+}
+
 pub fn seconds() -> f64 {
     0.0
 }
@@ -146,13 +199,25 @@ pub unsafe fn post(operation: &Operation) -> Result<u32> {
     with(|rank| {
         let size = rank.identity.size;
         let kind = Kind::from_number(operation.kind).ok_or(Error::Invalid)?;
-        if operation.rank >= size {
+        let sits_out = operation.flags & SIT_OUT != 0;
+        if operation.rank >= size || sits_out && kind != Kind::AllToAll {
             return Err(Error::Invalid);
+        }
+        if sits_out {
+            let why = Why::from_number(operation.tag).ok_or(Error::Invalid)?;
+            rank.sit_out(operation.context, Error::of_reason(why, operation.rank));
+            return Ok(0);
         }
         if rank.posted.len() >= OUTSTANDING_MAX as usize {
             return Err(Error::TooMany);
         }
+        if kind == Kind::AllToAll && !rank.has_exchanges {
+            return Err(Error::NoMemory);
+        }
         rank.next += 1;
+        if let (Kind::Receive, Some((of @ None, _))) = (kind, &mut rank.stuck) {
+            *of = Some(rank.next);
+        }
         let me = rank.identity.rank;
         let round = rank.rounds.entry(operation.context).or_default();
         let line_tag = match kind {
@@ -185,7 +250,9 @@ pub unsafe fn post(operation: &Operation) -> Result<u32> {
             let line = (me, to, operation.context, line_tag);
             job.sent += 1;
             let place = job.sent;
-            job.lines.entry(line).or_default().push((place, message));
+            rank.places.insert(rank.next, (line, place));
+            let waiting = job.lines.entry(line).or_default();
+            waiting.push((place, Content::Bytes(message)));
         }
         rank.job.1.notify_all();
         drop(job);
@@ -221,6 +288,8 @@ pub fn wait(
         let shared = rank.job.clone();
         let mut job = shared.0.lock().unwrap();
         let mut finished = 0;
+        let began = Instant::now();
+        let most = Duration::from_micros(patience.micros).min(LIMIT);
         loop {
             let mut left = 0;
             for (number, status) in requests.iter_mut().zip(statuses.iter_mut()) {
@@ -236,12 +305,12 @@ pub fn wait(
                 *number = 0;
                 finished += 1;
             }
-            if left == 0 || patience.micros == 0 {
+            let is_late = began.elapsed() >= most;
+            if left == 0 || is_late && most < LIMIT {
                 return finished;
             }
-            let (guard, timed_out) = shared.1.wait_timeout(job, LIMIT).unwrap();
-            assert!(!timed_out.timed_out(), "deadlock");
-            job = guard;
+            assert!(!is_late, "deadlock");
+            job = shared.1.wait_timeout(job, LOOK).unwrap().0;
         }
     })
 }
@@ -272,15 +341,109 @@ pub fn wait_any(
 }
 
 pub fn cancel(request: u32) -> Result<()> {
-    with(|rank| match rank.posted.remove(&request) {
-        Some(_) => Ok(()),
-        None => Err(Error::Invalid),
+    with(|rank| {
+        let operation = rank.posted.remove(&request).ok_or(Error::Invalid)?;
+        let is_send = operation.kind == Kind::Send as u16;
+        if is_send && !rank.is_copied(&operation) {
+            // As if it had never been posted.
+            let (line, place) = rank.places[&request];
+            let mut job = rank.job.0.lock().unwrap();
+            let waiting = job.lines.get_mut(&line).unwrap();
+            waiting.retain(|(at, _)| *at != place);
+        }
+        Ok(())
     })?
 }
 
 impl Rank {
+    /// A send is done before its message has been received.
+    fn is_copied(&self, operation: &Operation) -> bool {
+        self.has_copies && operation.send_bytes <= SHORT
+    }
+
+    /// This rank takes no part in its next exchange of a context.
+    fn sit_out(&mut self, context: u32, why: Error) {
+        let round = self.rounds.entry(context).or_default();
+        *round += 1;
+        let line_tag = *round << 32;
+        let mut job = self.job.0.lock().unwrap();
+        for to in 0..self.identity.size {
+            let line = (self.identity.rank, to, context, line_tag);
+            job.lines.insert(line, vec![(0, Content::Nothing(why))]);
+        }
+        self.job.1.notify_all();
+    }
+
+    /// What a rank has for this one in an exchange that needs it: whether it is there, or why it does not come.
+    fn is_here(&self, job: &Job, from: u32, line: &Line) -> Result<bool> {
+        match job.lines.get(line).and_then(|line| line.first()) {
+            Some((_, Content::Bytes(_))) => Ok(true),
+            // What fails at both ends is the other's.
+            Some((_, Content::Nothing(Error::Mismatch(rank)))) if *rank == self.identity.rank => {
+                Err(Error::Mismatch(from))
+            }
+            Some((_, Content::Nothing(why))) => Err(*why),
+            None if job.ended[from as usize] => Err(Error::Lost(from)),
+            None => Ok(false),
+        }
+    }
+
+    /// How an exchange or barrier ended, if it has.
+    fn exchanged(&self, job: &mut Job, operation: &Operation, line_tag: u64) -> Option<Result<()>> {
+        let (me, size) = (self.identity.rank, self.identity.size);
+        let is_barrier = operation.kind == Kind::Barrier as u16;
+        let receives = |from| {
+            let Operation {
+                receive_counts,
+                receive_offsets,
+                receive_bytes,
+                ..
+            } = *operation;
+            block(receive_counts, receive_offsets, receive_bytes, from)
+        };
+        let sends = |to| {
+            let Operation {
+                send_counts,
+                send_offsets,
+                send_bytes,
+                ..
+            } = *operation;
+            block(send_counts, send_offsets, send_bytes, to).1
+        };
+        let needs = |rank: &u32| is_barrier || receives(*rank).1 > 0 || sends(*rank) > 0;
+        let line = |from: u32| (from, me, operation.context, line_tag);
+        let mut is_complete = true;
+        for from in (0..size).filter(needs) {
+            match self.is_here(job, from, &line(from)) {
+                Ok(is_here) => is_complete &= is_here,
+                Err(reason) => return Some(Err(reason)),
+            }
+        }
+        if !is_complete {
+            return None;
+        }
+        let mut result = Ok(());
+        for from in (0..size).filter(needs) {
+            let (_, content) = job.lines.get_mut(&line(from)).unwrap().remove(0);
+            let Content::Bytes(message) = content else {
+                unreachable!("it is here");
+            };
+            let (offset, bytes) = receives(from);
+            if is_barrier {
+                continue;
+            }
+            if bytes != message.len() as u64 {
+                result = Err(Error::Mismatch(from));
+                continue;
+            }
+            // SAFETY: the block has this length.
+            unsafe { put(operation.receive + offset, &message) };
+        }
+        Some(result)
+    }
+
     /// How an operation ended, if it has.
-    fn look(&self, job: &mut Job, number: u32) -> Option<Status> {
+    fn look(&mut self, job: &mut Job, number: u32) -> Option<Status> {
         let operation = self.posted[&number];
         let me = self.identity.rank;
         let line_tag = self.round_of[&number];
@@ -292,8 +455,27 @@ impl Rank {
         let failed = |errno: Errno| -i32::from(errno.number());
         let kind = Kind::from_number(operation.kind).unwrap();
         match kind {
-            Kind::Send => {}
+            Kind::Send => {
+                let (line, place) = self.places[&number];
+                let waiting = &job.lines[&line];
+                let is_taken = waiting.iter().all(|(at, _)| *at != place);
+                if !is_taken && job.ended[operation.rank as usize] {
+                    status.error = failed(Errno::EHOSTDOWN);
+                } else if !is_taken && !self.is_copied(&operation) {
+                    return None;
+                }
+            }
             Kind::Receive => {
+                if let Some((Some(of), until)) = self.stuck
+                    && of == number
+                {
+                    if Instant::now() < until {
+                        return None;
+                    }
+                    self.stuck = None;
+                    status.error = failed(Errno::ENOBUFS);
+                    return Some(status);
+                }
                 let has = |flag| operation.flags & flag != 0;
                 let found = job
                     .lines
@@ -315,7 +497,10 @@ impl Rank {
                     return Some(status);
                 };
                 (status.rank, status.tag) = (line.0, line.3 as u32);
-                let (_, message) = waiting.remove(0);
+                let (_, Content::Bytes(message)) = waiting.remove(0) else {
+                    unreachable!("messages have bytes");
+                };
+                self.job.1.notify_all();
                 status.bytes = message.len() as u64;
                 if status.bytes > operation.receive_bytes {
                     status.error = failed(Errno::EMSGSIZE);
@@ -325,34 +510,18 @@ impl Rank {
                 unsafe { put(operation.receive, &message) };
             }
             Kind::AllToAll | Kind::Barrier => {
-                let line = |from: u32| (from, me, operation.context, line_tag);
-                let here = |from: u32| job.lines.get(&line(from)).is_some_and(|l| !l.is_empty());
-                if let Some(missing) = (0..self.identity.size).find(|&from| !here(from)) {
-                    if job.ended[missing as usize] {
-                        status.error = failed(Errno::EHOSTDOWN);
-                        status.rank = missing;
-                        return Some(status);
+                if let Err(why) = self.exchanged(job, &operation, line_tag)? {
+                    (_, status.rank) = why.reason(me);
+                    status.error = -why.number();
+                    // Who still waits for this rank in it hears the same.
+                    for to in 0..self.identity.size {
+                        let line = (me, to, operation.context, line_tag);
+                        if let Some(waiting) = job.lines.get_mut(&line) {
+                            let reason = |(at, _): &_| (*at, Content::Nothing(why));
+                            *waiting = waiting.iter().map(reason).collect();
+                        }
                     }
-                    return None;
-                }
-                for from in 0..self.identity.size {
-                    let (_, message) = job.lines.get_mut(&line(from)).unwrap().remove(0);
-                    let (offset, bytes) = match kind {
-                        Kind::AllToAll => block(
-                            operation.receive_counts,
-                            operation.receive_offsets,
-                            operation.receive_bytes,
-                            from,
-                        ),
-                        _ => (0, 0),
-                    };
-                    if bytes != message.len() as u64 {
-                        status.error = failed(Errno::EPROTO);
-                        status.rank = from;
-                        continue;
-                    }
-                    // SAFETY: the block has this length.
-                    unsafe { put(operation.receive + offset, &message) };
+                    self.job.1.notify_all();
                 }
             }
         }

@@ -211,6 +211,13 @@ impl<'scope> Scope<'scope, '_> {
         Ok(Ok(Received::of(&status, request.element_bytes)))
     }
 
+    /// Takes an operation back; one that has finished is forgotten.
+    pub(crate) fn cancel(&self, request: Request<'scope>) {
+        // It has not been waited for, so the kernel knows it.
+        let _ = call::cancel(request.number);
+        self.forget(request.number);
+    }
+
     /// # Safety
     /// What the operation's addresses name must be lent to this scope.
     unsafe fn post(&self, operation: &Operation, element_bytes: usize) -> Result<Request<'scope>> {

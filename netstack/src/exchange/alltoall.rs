@@ -549,6 +549,17 @@ impl Exchange {
         });
     }
 
+    /// The exchange has failed at another rank, which says why, and how many bytes it had for each other where these are equal.
+    pub(super) fn failed_there(&mut self, from: Rank, error: Error, bytes: Option<u64>) {
+        let round = self.order.round(from, self.me);
+        let is_other =
+            |bytes| bytes != self.receives(round) && (bytes > 0 || !self.got.contains(round));
+        self.fail(match bytes.is_some_and(is_other) {
+            true => Error::SizeMismatch { rank: from },
+            false => error,
+        });
+    }
+
     fn refuse(&self, to: Rank, gone: bool, io: &mut Io<'_>) {
         let block = self.block();
         io.outbox.push(to, Item::Refuse { block, gone });

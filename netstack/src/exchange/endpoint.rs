@@ -96,6 +96,8 @@ macro_rules! io {
 mod endings;
 mod receiving;
 
+pub(super) use endings::reason;
+
 impl Endpoint {
     /// A rank that has done nothing yet. Invariant: the rank is below the size, and the size at most [`MAX_RANKS`].
     pub fn new(config: Config, _now: Instant) -> Self {
@@ -148,7 +150,7 @@ impl Endpoint {
     ) -> Result<OpId, PostError> {
         if let Err(error) = self.check(&op) {
             if let PostError::Lost(rank) = error {
-                self.note_refused(&op, rank);
+                self.note_refused(now, &op, rank);
             }
             return Err(error);
         }
@@ -214,18 +216,25 @@ impl Endpoint {
     }
 
     /// An operation was not taken because a rank is lost. Others that wait for this one in it are to hear of that.
-    fn note_refused(&mut self, op: &Op, lost: Rank) {
-        let (context, line) = match *op {
+    fn note_refused(&mut self, now: Instant, op: &Op, lost: Rank) {
+        match *op {
             Op::Receive { from: None, .. } => {
                 self.lost.insert(lost, true);
-                return;
             }
-            Op::AllToAll { context, .. } => (context, Line::Exchanges),
-            Op::Barrier { context } => (context, Line::Barriers),
-            Op::Send { .. } | Op::Receive { .. } => return,
-        };
-        let number = self.numbers.begin(context as u16, line);
-        self.numbers.spoil(context as u16, line, number);
+            Op::AllToAll { context, .. } => self.skip_exchange(now, context as u16, None),
+            Op::Barrier { context } => {
+                let number = self.numbers.begin(context as u16, Line::Barriers);
+                self.numbers.spoil(context as u16, Line::Barriers, number);
+            }
+            Op::Send { .. } | Op::Receive { .. } => {}
+        }
+    }
+
+    /// The ranks that are ready for an exchange which begins here now, and the bytes of their blocks.
+    fn take_early(&mut self, (context, number): (u16, u32)) -> Vec<(Rank, u64)> {
+        let all = (context, number, Rank(0))..=(context, number, NOBODY);
+        let early = self.early.extract_if(all, |_, _| true);
+        early.map(|((.., rank), bytes)| (rank, bytes)).collect()
     }
 
     fn check(&self, op: &Op) -> Result<(), PostError> {
@@ -322,6 +331,7 @@ impl Endpoint {
     fn begin_exchange(&mut self, now: Instant, op: OpId, context: u16, send: Side, receive: Side) {
         let me = self.config.me;
         let id = (context, self.numbers.begin(context, Line::Exchanges));
+        let ready = self.take_early(id);
         let (from, to) = (send.layout.part(me), receive.layout.part(me));
         let places = ((send.buffer, from.offset), (receive.buffer, to.offset));
         let io = io!(self, now);
@@ -333,13 +343,7 @@ impl Endpoint {
             let own = &mut self.letters.incoming.own;
             own.add(Purpose::Block(op), places.0, places.1, from.bytes);
         }
-        let first = (id.0, id.1, Rank(0));
-        let last = (id.0, id.1, NOBODY);
-        let ready: Vec<(Rank, u64)> = (self.early.range(first..=last))
-            .map(|(&(.., rank), bytes)| (rank, *bytes))
-            .collect();
         for (rank, bytes) in ready {
-            self.early.remove(&(id.0, id.1, rank));
             exchange.ready(rank, bytes, 0, io);
         }
         self.exchanges.push(exchange);
@@ -414,9 +418,15 @@ impl Endpoint {
     }
 
     /// How many ranks share each leaf switch, see [`Config::leaf`]: for exchanges that begin from now on. An exchange is right
-    /// whatever order each rank has.
-    pub fn set_leaf(&mut self, leaf: u32) {
-        self.order = Order::new(self.config.size, leaf);
+    /// whatever order each rank has. Whether they begin in another order than before.
+    pub fn set_leaf(&mut self, leaf: u32) -> bool {
+        let before = core::mem::replace(&mut self.order, Order::new(self.config.size, leaf));
+        before != self.order
+    }
+
+    /// How many ranks share each leaf switch, where exchanges that begin now go in the order that suits these.
+    pub fn leaf(&self) -> Option<u32> {
+        self.order.leaf()
     }
 
     /// Something under way needs this rank.

@@ -167,7 +167,12 @@ impl Incoming {
         let mut posted = self.posted.iter();
         let sender = posted.find(|receiving| receiving.op == op);
         let sender = sender.and_then(|receiving| self.from.get(&receiving.from?));
-        self.waiting >= MAX_UNEXPECTED && sender.is_some_and(|from| from.is_held)
+        self.is_full() && sender.is_some_and(|from| from.is_held)
+    }
+
+    /// There is no room for another message that waits.
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting >= MAX_UNEXPECTED
     }
 
     /// A receive could be served from what is here, whoever is lost.

@@ -187,7 +187,8 @@ pub enum Item {
         /// Its number.
         number: u32,
     },
-    /// This exchange failed here because of that rank's part in it.
+    /// This exchange failed here because of that rank's part in it. Nobody answers it: two ranks in which it has failed would never
+    /// stop.
     Fault {
         /// Context of the exchange.
         context: u16,
@@ -195,8 +196,10 @@ pub enum Item {
         number: u32,
         /// Whose part.
         rank: Rank,
-        /// That rank took it back, or another did of whom it has heard; else its block has another length.
-        withdrawn: bool,
+        /// What it was.
+        why: Why,
+        /// Bytes of this rank's block for each other, where they are equal.
+        bytes: Option<u64>,
     },
     /// Published scheme: this rank is ready for the exchange, or done with its part of a step.
     ToMaster {
@@ -222,6 +225,17 @@ pub enum Item {
         /// Whom to send to.
         to: Rank,
     },
+}
+
+/// What a rank has done to an exchange that failed because of it, or another of whom it has heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its block has another length.
+    Length,
+    /// It took its part back.
+    Withdrawn,
+    /// It is lost.
+    Lost,
 }
 
 /// No rank.

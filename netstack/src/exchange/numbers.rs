@@ -9,6 +9,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 
 use super::Error;
+use super::endpoint::reason;
 use super::message::{NUMBER_MASK, is_before, next};
 
 /// Numbers of which it is known one by one whether they failed.
@@ -44,15 +45,15 @@ type Fault = (Error, Option<u64>);
 pub(super) struct Numbers(BTreeMap<(u16, Line), Count>, VecDeque<((u16, u32), Fault)>);
 
 impl Numbers {
-    /// An exchange has failed because of another rank's part in it; of other reasons there is nothing to say.
+    /// An exchange has failed because of a rank's part in it; of other reasons there is nothing to say.
     pub(super) fn note_fault(&mut self, id: (u16, u32), error: Error, equal_bytes: Option<u64>) {
-        if matches!(error, Error::SizeMismatch { .. } | Error::Withdrawn(_)) {
+        if reason(error).is_some() {
             self.1.truncate(FAULTS - 1);
             self.1.push_front((id, (error, equal_bytes)));
         }
     }
 
-    /// Why an exchange failed, if it was because of another rank's part.
+    /// Why an exchange failed, if it was because of a rank's part.
     pub(super) fn fault(&self, id: (u16, u32)) -> Option<Fault> {
         let mut faults = self.1.iter();
         faults.find(|fault| fault.0 == id).map(|fault| fault.1)

@@ -33,6 +33,11 @@ impl Order {
         }
     }
 
+    /// Ranks of a leaf, where this is the order for leaves.
+    pub fn leaf(&self) -> Option<u32> {
+        (self.leaf != self.size).then_some(self.leaf)
+    }
+
     /// Number of rounds.
     pub fn rounds(&self) -> u32 {
         self.size

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use super::envelope::{self, Head};
 pub use super::envelope::{is_exchange, may_be_of};
-use super::message::{BlockId, Body, Data, Item, MAX_ITEMS, NUMBER_MASK, Offer, Packet, Pull};
+use super::message::{BlockId, Body, Data, Item, MAX_ITEMS, NUMBER_MASK, Offer, Packet, Pull, Why};
 use super::{MAX_BLOCK, MAX_RANKS, PACKET, SHORT};
 use crate::ids::{JobId, Rank};
 use crate::wire::Error;
@@ -28,8 +28,10 @@ pub const DATA_OVERHEAD: usize = OVERHEAD + DATA_HEAD;
 const DATA_HEAD: usize = 3 + 2 + 3;
 const OFFER_LEN: usize = 4 + 2 + 4 + 8;
 const BLOCK_LEN: usize = 1 + 2 + 4;
-/// Bytes of the longest item.
-const MAX_ITEM: usize = 1 + BLOCK_LEN + 2 + 4 + 8;
+/// Bytes of the longest item, a pull.
+const MAX_ITEM: usize = 1 + BLOCK_LEN + 2 + 4 + 8 + 1;
+/// In the flags of a fault, beside the number of its reason: bytes are given.
+const FAULT_BYTES: u8 = 4;
 
 const _: () = assert!(PACKET + DATA_OVERHEAD == crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + 1 + MAX_ITEMS * MAX_ITEM <= crate::MAX_DATAGRAM);
@@ -219,7 +221,7 @@ fn item_bytes(item: &Item) -> usize {
         Item::Offer(_) => OFFER_LEN,
         Item::Known { .. } | Item::Lost(_) | Item::Ping { .. } | Item::Pong { .. } => 4,
         Item::Arrived { .. } | Item::Ask { .. } => 2 + 4 + 1,
-        Item::Fault { .. } => 2 + 4 + 4 + 1,
+        Item::Fault { .. } => 2 + 4 + 4 + 1 + 8,
         Item::ToMaster { .. } => 2 + 4 + 4,
         Item::FromMaster { .. } => 2 + 4 + 4 + 2 + 2 + 4,
     }
@@ -288,10 +290,17 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
             context,
             number,
             rank,
-            withdrawn,
+            why,
+            bytes,
         } => {
-            writer.u8(18).u16(context).u32(number);
-            writer.u32(rank.0).u8(withdrawn.into());
+            let why = match why {
+                Why::Length => 0,
+                Why::Withdrawn => 1,
+                Why::Lost => 2,
+            };
+            let has_bytes = if bytes.is_some() { FAULT_BYTES } else { 0 };
+            writer.u8(18).u16(context).u32(number).u32(rank.0);
+            writer.u8(why | has_bytes).u64(bytes.unwrap_or(0));
         }
         Item::Lost(rank) => {
             writer.u8(13).u32(rank.0);
@@ -395,12 +404,28 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             context: reader.u16()?,
             number: number(reader)?,
         },
-        18 => Item::Fault {
-            context: reader.u16()?,
-            number: number(reader)?,
-            rank: rank(reader)?,
-            withdrawn: flag(reader.u8()?)?,
-        },
+        18 => {
+            let (context, number, rank) = (reader.u16()?, number(reader)?, rank(reader)?);
+            let flags = reader.u8()?;
+            let why = match flags & !FAULT_BYTES {
+                0 => Why::Length,
+                1 => Why::Withdrawn,
+                2 => Why::Lost,
+                _ => return Err(Error::BadValue),
+            };
+            let bytes = match (flags & FAULT_BYTES != 0, length(reader)?) {
+                (true, bytes) => Some(bytes),
+                (false, 0) => None,
+                (false, _) => return Err(Error::BadValue),
+            };
+            Item::Fault {
+                context,
+                number,
+                rank,
+                why,
+                bytes,
+            }
+        }
         _ => return Err(Error::BadValue),
     })
 }
@@ -533,14 +558,20 @@ mod tests {
             any::<u32>().prop_map(|question| Item::Ping { question }),
             any::<u32>().prop_map(|question| Item::Pong { question }),
             (any::<u16>(), number()).prop_map(|(context, number)| Item::Broken { context, number }),
-            (any::<u16>(), number(), 0..MAX_RANKS, any::<bool>()).prop_map(
-                |(context, number, rank, withdrawn)| Item::Fault {
+            (
+                any::<u16>(),
+                number(),
+                0..MAX_RANKS,
+                0..3usize,
+                prop::option::of(0..=MAX_BLOCK)
+            )
+                .prop_map(|(context, number, rank, why, bytes)| Item::Fault {
                     context,
                     number,
                     rank: Rank(rank),
-                    withdrawn
-                }
-            ),
+                    why: [Why::Length, Why::Withdrawn, Why::Lost][why],
+                    bytes
+                }),
             (0..MAX_RANKS).prop_map(|rank| Item::Lost(Rank(rank))),
             (any::<u16>(), number(), any::<u32>()).prop_map(|(context, number, step)| {
                 Item::ToMaster {
@@ -621,6 +652,26 @@ mod tests {
             });
             let _ = parse(&KEY, JOB, Rank(to), &out[..length.unwrap()]);
         }
+    }
+
+    #[test]
+    fn the_longest_item_is_a_pull() {
+        let pull = Pull {
+            serial: 1,
+            first: 0,
+            packets: 1,
+            tell: false,
+        };
+        let block = BlockId::Message(1);
+        let fault = Item::Fault {
+            context: 0,
+            number: 0,
+            rank: Rank(0),
+            why: Why::Lost,
+            bytes: None,
+        };
+        assert_eq!(item_bytes(&Item::Pull { block, pull }), MAX_ITEM);
+        assert!(item_bytes(&fault) < MAX_ITEM);
     }
 
     #[test]

@@ -189,6 +189,7 @@ fn told(cluster: &Cluster) -> Result<()> {
         ("end", "allreduce", "3", "800"),
         ("end", "reduce", "1", "800"),
         ("end", "allreduce", "2", "80000"),
+        ("end", "bcast", "2", "80000"),
         ("size", "allreduce", "3", "40000"),
         ("size", "reduce", "3", "800"),
         ("size", "bcast", "3", "40000"),
@@ -278,11 +279,19 @@ fn leaves(cluster: &Cluster) -> Result<()> {
             .filter(|line| line.contains("in the order of leaf switches"))
             .collect())
     };
-    // Nodes, and how many of them are on each leaf switch of four.
-    for (nodes, leaf) in [("n[0-15]", Some(4)), ("n[2-5]", Some(2)), ("n[0-4]", None)] {
+    // Nodes, what the launch says, and how many of them are on each leaf switch of four. The log names the order that is used.
+    for (nodes, setting, leaf) in [
+        ("n[0-15]", "", Some(4)),
+        ("n[2-5]", "", Some(2)),
+        ("n[0-4]", "", None),
+        ("n[0-7]", "leaf=2", Some(2)),
+        ("n[0-7]", "leaf=3", None),
+    ] {
         let before = said()?.len();
+        let setting = format!("HEARTH_EXCHANGE={setting}");
+        let arguments = ["run", "--nodes", nodes, "--env", &setting, &program];
         cluster
-            .hearth(&["run", "--nodes", nodes, &program, "exchange", "20000", "2"])?
+            .hearth(&[&arguments[..], &["exchange", "20000", "2"]].concat())?
             .expect_code(0)?;
         let said = said()?;
         let found = &said[before..];
@@ -291,7 +300,7 @@ fn leaves(cluster: &Cluster) -> Result<()> {
             None => found.is_empty(),
             Some(wanted) => found.len() == 1 && found[0].ends_with(&wanted),
         };
-        ensure!(is_right, "{nodes}: n4 says {found:?}");
+        ensure!(is_right, "{nodes} {setting}: n4 says {found:?}");
     }
     Ok(())
 }

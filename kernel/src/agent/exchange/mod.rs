@@ -26,7 +26,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use hearth_abi::exchange::{OUTSTANDING_MAX, Status};
+use hearth_abi::exchange::{OUTSTANDING_MAX, Status, Why};
 use kernel_core::program::UserView;
 use netstack::MAX_DATAGRAM;
 use netstack::exchange::{
@@ -229,6 +229,25 @@ impl Exchange {
         Ok(self.last_request)
     }
 
+    /// The program takes no part in the next all-to-all of a context, because of what a rank has done ([`Endpoint::sit_out`]).
+    ///
+    /// # Errors
+    /// EINVAL for a context that there is not, ENODATA when the job's ranks cannot be reached.
+    pub fn sit_out(
+        &mut self,
+        now: Instant,
+        context: u32,
+        (rank, why): (Rank, Why),
+    ) -> Result<(), Errno> {
+        let error = match why {
+            Why::Lost => Error::RankLost(rank),
+            Why::Length => Error::SizeMismatch { rank },
+            Why::Withdrawn => Error::Withdrawn(rank),
+        };
+        let endpoint = self.endpoint(now).ok_or(Errno::ENODATA)?;
+        (endpoint.sit_out(now, context, error)).map_err(|_| Errno::EINVAL)
+    }
+
     /// How a request stands.
     pub fn state(&self, request: u32) -> State {
         let mut posted = self.posted.iter();
@@ -240,6 +259,11 @@ impl Exchange {
                 ..
             }) => State::Finished(*status),
         }
+    }
+
+    /// Whether a receive may be stuck at all.
+    pub fn is_full(&self) -> bool {
+        self.endpoint.as_ref().is_some_and(Endpoint::is_full)
     }
 
     /// Whether a request is a receive that nothing can come for before messages that wait are received ([`Endpoint::is_stuck`]).
@@ -383,14 +407,10 @@ impl Exchange {
         };
         let leaf = job.settings.leaf.unwrap_or(leaf);
         self.leaf = Some(leaf);
-        if leaf > 1 {
-            info!(
-                "exchange",
-                "job {}: rounds in the order of leaf switches of {leaf} ranks", job.id
-            );
-        }
-        if let Some(endpoint) = &mut self.endpoint {
-            endpoint.set_leaf(leaf);
+        if let Some(endpoint) = &mut self.endpoint
+            && endpoint.set_leaf(leaf)
+        {
+            log_order(job.id, endpoint);
         }
     }
 
@@ -479,7 +499,7 @@ impl Exchange {
         // Larger jobs run, but their ranks cannot talk.
         let job = self.job.filter(|job| job.size <= MAX_RANKS)?;
         let link = Some(self.link).filter(|_| job.settings.rate == 0);
-        let leaf = self.leaf.unwrap_or(0);
+        let leaf = job.settings.leaf.or(self.leaf).unwrap_or(0);
         Some(self.endpoint.get_or_insert_with(|| {
             let config = Config {
                 job: job.id,
@@ -495,6 +515,7 @@ impl Exchange {
                 seed: job.seed,
             };
             let mut endpoint = Endpoint::new(config, now);
+            log_order(job.id, &endpoint);
             if let Some(rate) = link {
                 endpoint.set_rate(now, rate);
             }
@@ -550,6 +571,16 @@ impl Exchange {
                 self.news = true;
             }
         }
+    }
+}
+
+/// Says so where exchanges go in the order of leaf switches.
+fn log_order(job: JobId, endpoint: &Endpoint) {
+    if let Some(leaf) = endpoint.leaf() {
+        info!(
+            "exchange",
+            "job {job}: rounds in the order of leaf switches of {leaf} ranks"
+        );
     }
 }
 

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{
     ANY_RANK, ANY_TAG, CHECK, FOREVER, Identity, Kind, OPERATION_BYTES, OUTSTANDING_MAX, Operation,
-    STATUS_BYTES, Status, WAIT_ANY, WAIT_MAX, WAIT_SPIN,
+    SIT_OUT, STATUS_BYTES, Status, WAIT_ANY, WAIT_MAX, WAIT_SPIN, Why,
 };
 use kernel_core::fault::Access;
 use kernel_core::program::UserSlice;
@@ -86,10 +86,19 @@ impl Process {
         let allowed = match kind {
             Kind::Receive => ANY_RANK | ANY_TAG | CHECK,
             Kind::Send => CHECK,
-            Kind::AllToAll | Kind::Barrier => 0,
+            Kind::AllToAll => SIT_OUT,
+            Kind::Barrier => 0,
         };
         if flags & !allowed != 0 {
             return Err(Errno::EINVAL.into());
+        }
+        if flags & SIT_OUT != 0 {
+            let why = Why::from_number(tag).ok_or(Errno::EINVAL)?;
+            let exchange = services.exchange();
+            exchange.sit_out(time::now(), context, (rank, why))?;
+            services.poll();
+            self.streams.collect(services);
+            return Ok(0);
         }
         let op = match kind {
             Kind::Send => {
@@ -270,6 +279,8 @@ impl Process {
         loop {
             let mut pending = 0;
             let mut stuck = Vec::new();
+            // Of nearly all programs none ever is.
+            let may_be_stuck = micros == FOREVER && services.exchange().is_full();
             for (place, &request) in requests.iter().enumerate() {
                 match services.exchange().state(request) {
                     State::Finished(status) if any => {
@@ -279,7 +290,7 @@ impl Process {
                     }
                     State::Pending => {
                         pending += 1;
-                        if micros == FOREVER && services.exchange().is_stuck(request) {
+                        if may_be_stuck && services.exchange().is_stuck(request) {
                             stuck.push(request);
                         }
                     }

@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use hearth_abi::exchange::{Kind, Operation};
+use hearth_abi::exchange::{Kind, Operation, SIT_OUT};
 
 use super::COLLECTIVE;
 use crate::scope::{self, carry_out};
@@ -191,8 +191,8 @@ impl World {
         unsafe { self.move_parts(data, to, data, from) }
     }
 
-    /// An exchange that is part of an operation. It counts even where it cannot be posted, so that the others, who wait for
-    /// this rank, hear that it has nothing for them.
+    /// An exchange that is part of an operation. It counts even where it cannot be posted, and the others, who wait for this rank,
+    /// hear why.
     ///
     /// # Safety
     /// That of [`World::move_blocks`].
@@ -213,32 +213,32 @@ impl World {
         let request = match posted {
             Ok(request) => request,
             Err(error) => {
-                self.sit_out(1);
+                self.sit_out(1, error);
                 return Err(error);
             }
         };
         let status = scope::finished(self, request)?;
         match status.error {
             0 => Ok(()),
-            // Nobody can take back a part of this but by sitting it out.
-            _ => Err(match Error::of_status(&status) {
-                Error::Withdrawn(rank) => Error::Mismatch(rank),
-                error => error,
-            }),
+            _ => Err(Error::of_status(&status)),
         }
     }
 
-    /// Takes part in so many exchanges with nothing: ranks that expect something learn that it does not come.
-    pub(super) fn sit_out(self, exchanges: u32) {
+    /// Takes no part in the next so many exchanges, which count all the same: ranks that need this one in them hear why.
+    pub(super) fn sit_out(self, exchanges: u32, why: Error) {
+        let (why, rank) = why.reason(self.rank());
+        let absence = Operation {
+            kind: Kind::AllToAll as u16,
+            flags: SIT_OUT,
+            rank,
+            context: COLLECTIVE,
+            tag: why as u32,
+            ..Operation::default()
+        };
         for _ in 0..exchanges {
-            let nothing = Operation {
-                kind: Kind::AllToAll as u16,
-                context: COLLECTIVE,
-                ..Operation::default()
-            };
-            // The operation has failed already; that this one fails too is no news.
-            // SAFETY: it has no bytes.
-            let _ = unsafe { carry_out(self, &nothing) };
+            // It needs no room, and is refused only where the job's ranks cannot reach each other at all.
+            // SAFETY: no memory is involved.
+            let _ = unsafe { call::post(&absence) };
         }
     }
 

@@ -12,9 +12,6 @@ use crate::{Data, Error, Result, World};
 /// Most children that a rank has in the tree.
 const CHILDREN: usize = u32::BITS as usize;
 
-/// Bytes of the number that a length is.
-const LENGTH: usize = size_of::<u64>();
-
 /// Whom a rank hears of in the tree, and whom it sends to.
 struct Place {
     parent: Option<u32>,
@@ -77,21 +74,30 @@ impl World {
         };
         let length = match heard {
             Ok(length) => length,
-            Err(why) => return Err(letters.give_up(why, place.children().iter().copied())),
+            Err(why) => {
+                letters.give_up(why, place.children().iter().copied());
+                if bytes >= LARGE_BYTES {
+                    letters.sit_out(why);
+                }
+                return Err(why);
+            }
         };
         let Some(length) = length else {
             return letters.send(place.children(), false, bytes_of(data));
         };
         // The root's: who has another one is told by this rank, not by those who wait for it.
         let told = letters.send(place.children(), true, &length.to_le_bytes());
-        if told.is_err() || length != bytes as u64 {
-            self.sit_out(2);
-            return told.and(Err(Error::Mismatch(root)));
+        if let Err(why) = told {
+            letters.sit_out(why);
+            return Err(why);
         }
-        let dealt = self.deal_shares(root, data);
-        if dealt.is_err() {
-            self.sit_out(1);
-            return dealt;
+        if length != bytes as u64 {
+            self.sit_out(2, Error::Mismatch(self.rank()));
+            return Err(Error::Mismatch(root));
+        }
+        if let Err(why) = self.deal_shares(root, data) {
+            self.sit_out(1, why);
+            return Err(why);
         }
         self.spread_shares(data)
     }
@@ -115,17 +121,11 @@ impl World {
 
 /// Takes small data from the parent, or hears how long large data is.
 fn hear(letters: &mut Letters, parent: u32, data: &mut [u8]) -> Result<Option<u64>> {
-    let mut length = [0; LENGTH];
-    let is_room = (LENGTH..LARGE_BYTES).contains(&data.len());
-    let heard = letters.receive(parent, if is_room { data } else { &mut length })?;
-    match heard {
+    let is_large = data.len() >= LARGE_BYTES;
+    let room = if is_large { &mut [] } else { &mut *data };
+    match letters.receive(parent, room)? {
         Heard::Length(length) => Ok(Some(length)),
-        Heard::Values(bytes) if bytes == data.len() as u64 && bytes < LARGE_BYTES as u64 => {
-            if !is_room {
-                data.copy_from_slice(&length[..data.len()]);
-            }
-            Ok(None)
-        }
+        Heard::Values(bytes) if bytes == data.len() as u64 && !is_large => Ok(None),
         Heard::Values(_) => Err(Error::Mismatch(parent)),
     }
 }

@@ -19,6 +19,8 @@ mod all_to_all;
 mod broadcast;
 mod letters;
 mod reduce;
+#[cfg(test)]
+mod tests;
 
 use core::ops::Range;
 

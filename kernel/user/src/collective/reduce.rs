@@ -49,7 +49,7 @@ impl World {
         let mut mine = match self.reduce_share(how, values) {
             Ok(mine) => mine,
             Err(error) => {
-                self.sit_out(1);
+                self.sit_out(1, error);
                 return Err(error);
             }
         };
@@ -84,7 +84,7 @@ impl World {
         let mine = match self.reduce_share(how, values) {
             Ok(mine) => mine,
             Err(error) => {
-                self.sit_out(1);
+                self.sit_out(1, error);
                 return Err(error);
             }
         };
@@ -125,8 +125,9 @@ impl World {
     /// Recursive doubling among the largest power of two of the ranks; each rank beyond gives its values to one of
     /// them first and gets the result at the end. `merge` takes the values of a rank into this one's.
     ///
-    /// Where one rank has another length, or is lost, every rank fails: each pair compares, and a rank that has failed says so to those
-    /// of its later steps.
+    /// Where one rank has another length every rank fails: each pair compares, and a rank that has failed says so to those
+    /// of its later steps. Where one is lost every rank fails that needs what it has not given yet. Of a length two exchanges follow, which
+    /// a rank that has failed sits out.
     fn double<T: Data>(
         self,
         is_length: bool,
@@ -139,8 +140,13 @@ impl World {
         let mut letters = Letters::new(self, Kind::Reduce);
         if me >= core {
             let (low, into) = (me - core, bytes_of_mut(values));
-            letters.send(&[low], is_length, into)?;
-            return letters.expect(low, is_length, bytes, into);
+            let told = letters.send(&[low], is_length, into);
+            let result = told.and_then(|()| letters.expect(low, is_length, bytes, into));
+            return result.inspect_err(|why| {
+                if is_length {
+                    letters.sit_out(*why);
+                }
+            });
         }
         let beyond = (me + core < size).then_some(me + core);
         let mut first = 1;
@@ -157,16 +163,20 @@ impl World {
                 first <<= 1;
             }
         }
-        match (result, beyond) {
-            (Ok(()), None) => Ok(()),
-            (Ok(()), Some(beyond)) => letters.send(&[beyond], is_length, bytes_of(values)),
-            (Err(why), beyond) => {
+        match result {
+            Ok(()) => result = letters.send(beyond.as_slice(), is_length, bytes_of(values)),
+            Err(why) => {
                 // Also the one of this step: it may not have this rank's letter.
                 let steps = (0..u32::BITS).map(|bit| 1 << bit);
                 let pairs = steps.filter(|bit| (first..core).contains(bit));
-                Err(letters.give_up(why, pairs.map(|bit| me ^ bit).chain(beyond)))
+                letters.give_up(why, pairs.map(|bit| me ^ bit).chain(beyond));
             }
         }
+        result.inspect_err(|why| {
+            if is_length {
+                letters.sit_out(*why);
+            }
+        })
     }
 
     /// The combined values of this rank's share.
@@ -175,7 +185,7 @@ impl World {
         let own = share(count, me, size);
         let mut parts = Vec::new();
         if parts.try_reserve_exact(own.len() * size as usize).is_err() {
-            self.sit_out(1);
+            self.sit_out(1, Error::NoMemory);
             return Err(Error::NoMemory);
         }
         for _ in 0..size {

@@ -7,9 +7,10 @@
 use alloc::vec::Vec;
 
 use super::super::alltoall::Io;
-use super::super::message::Item;
-use super::super::{Error, OpId};
-use super::{BARRIER_WITHIN, Endpoint};
+use super::super::message::{BlockId, Item, Why};
+use super::super::numbers::Line;
+use super::super::{Error, MAX_CONTEXTS, OpId, PostError};
+use super::{BARRIER_WITHIN, Endpoint, find};
 use crate::ids::Rank;
 use crate::time::Instant;
 
@@ -70,6 +71,11 @@ impl Endpoint {
         self.letters.incoming.is_stuck(op)
     }
 
+    /// As many messages wait to be received as there is room for; else no receive is stuck.
+    pub fn is_full(&self) -> bool {
+        self.letters.incoming.is_full()
+    }
+
     /// The program has ended: what is posted is cancelled, and peers that wait for this rank hear that it is gone. The
     /// endpoint goes on until it is [`Endpoint::drained`].
     pub fn leave(&mut self, now: Instant) {
@@ -110,36 +116,90 @@ impl Endpoint {
         self.first_lost
     }
 
-    /// Why an exchange that has failed here has: that rank's part, and what this rank had for each other in it, so that who asks
-    /// sees for itself whether this one is at fault.
-    pub(super) fn tell_fault(&mut self, to: Rank, (context, number): (u16, u32)) {
-        let Some((error, bytes)) = self.numbers.fault((context, number)) else {
-            return;
-        };
-        let (rank, withdrawn) = match error {
-            Error::SizeMismatch { rank } => (rank, false),
-            Error::Withdrawn(rank) => (rank, true),
-            _ => return,
-        };
-        if let Some(bytes) = bytes {
-            self.outbox.push(
-                to,
-                Item::Ready {
-                    context,
-                    number,
-                    bytes,
-                    pushed: 0,
-                },
-            );
+    /// This rank takes no part in its next all-to-all of a context, because of `why`: it counts as begun and failed, and ranks that need this
+    /// one in it hear of the reason. That needs no room, so it can be done where the exchange cannot be posted.
+    ///
+    /// # Errors
+    /// There is no such context, or no such rank; nothing has changed then.
+    pub fn sit_out(&mut self, now: Instant, context: u32, why: Error) -> Result<(), PostError> {
+        if context >= MAX_CONTEXTS {
+            return Err(PostError::BadContext);
         }
-        self.outbox.push(
-            to,
-            Item::Fault {
+        if reason(why).is_none_or(|(rank, _)| rank.0 >= self.config.size) {
+            return Err(PostError::BadRank);
+        }
+        self.skip_exchange(now, context as u16, Some(why));
+        Ok(())
+    }
+
+    /// Counts an exchange that this rank does not begin. Who has said that it is ready waits for this rank, and hears at once.
+    pub(super) fn skip_exchange(&mut self, now: Instant, context: u16, why: Option<Error>) {
+        let number = self.numbers.begin(context, Line::Exchanges);
+        let id = (context, number);
+        self.numbers.spoil(context, Line::Exchanges, number);
+        if let Some(why) = why {
+            self.numbers.note_fault(id, why, None);
+        }
+        self.linger(now);
+        for (rank, _) in self.take_early(id) {
+            self.tell_spoiled(rank, id);
+        }
+    }
+
+    /// Tells a rank that an exchange has failed here, and why: whom this rank has lost, and whose part was at fault.
+    pub(super) fn tell_spoiled(&mut self, to: Rank, (context, number): (u16, u32)) {
+        if let Some(lost) = self.first_lost {
+            self.outbox.push(to, Item::Lost(lost));
+        }
+        // With what this rank had for each other in it, so that who asks sees for itself whether this one is at fault.
+        if let Some((error, bytes)) = self.numbers.fault((context, number))
+            && let Some((rank, why)) = reason(error)
+        {
+            let fault = Item::Fault {
                 context,
                 number,
                 rank,
-                withdrawn,
-            },
-        );
+                why,
+                bytes,
+            };
+            self.outbox.push(to, fault);
+        }
+        let block = BlockId::Exchange(context, number);
+        self.outbox.push(to, Item::Refuse { block, gone: true });
+    }
+
+    /// An exchange that this rank needs another in has failed there, which says why.
+    pub(super) fn told_fault(
+        &mut self,
+        from: Rank,
+        id: (u16, u32),
+        (rank, why): (Rank, Why),
+        bytes: Option<u64>,
+    ) {
+        if rank.0 >= self.config.size {
+            self.counters.bad += 1;
+            return;
+        }
+        let error = match why {
+            // What fails at both ends is the other's.
+            Why::Length if rank == self.config.me => Error::SizeMismatch { rank: from },
+            _ if rank == self.config.me => Error::Withdrawn(from),
+            Why::Length => Error::SizeMismatch { rank },
+            Why::Withdrawn => Error::Withdrawn(rank),
+            Why::Lost => Error::RankLost(rank),
+        };
+        if let Some(exchange) = find(&mut self.exchanges, id) {
+            exchange.failed_there(from, error, bytes);
+        }
+    }
+}
+
+/// The rank that is at fault when an exchange fails with this error, and what it has done; none where it is not another's part.
+pub(in crate::exchange) fn reason(error: Error) -> Option<(Rank, Why)> {
+    match error {
+        Error::SizeMismatch { rank } => Some((rank, Why::Length)),
+        Error::Withdrawn(rank) => Some((rank, Why::Withdrawn)),
+        Error::RankLost(rank) => Some((rank, Why::Lost)),
+        Error::Truncated { .. } | Error::Gone => None,
     }
 }

@@ -186,14 +186,18 @@ impl Endpoint {
 
     fn exchange_item(&mut self, now: Instant, from: Rank, item: Item) {
         let id = match item {
+            Item::Fault {
+                context,
+                number,
+                rank,
+                why,
+                bytes,
+            } => return self.told_fault(from, (context, number), (rank, why), bytes),
             Item::Ready {
                 context, number, ..
             }
             | Item::WhoIsReady { context, number }
             | Item::Busy { context, number }
-            | Item::Fault {
-                context, number, ..
-            }
             | Item::ToMaster {
                 context, number, ..
             }
@@ -225,16 +229,6 @@ impl Endpoint {
                 None => exchange.refused(from, gone),
             },
             Item::Busy { .. } => exchange.busy(from, io),
-            // What fails at both ends is the other's.
-            Item::Fault {
-                rank, withdrawn, ..
-            } => {
-                let rank = if rank == io.me { from } else { rank };
-                exchange.fail(match withdrawn {
-                    true => Error::Withdrawn(rank),
-                    false => Error::SizeMismatch { rank },
-                });
-            }
             Item::ToMaster { step, .. } => exchange.hear_as_master(from, step, io),
             Item::FromMaster {
                 step,
@@ -283,11 +277,7 @@ impl Endpoint {
                 },
             ),
             Item::Ready { .. } | Item::WhoIsReady { .. } | Item::Pull { .. } if is_spoiled => {
-                if let Some(lost) = self.first_lost {
-                    self.outbox.push(from, Item::Lost(lost));
-                }
-                self.tell_fault(from, (context, number));
-                self.outbox.push(from, Item::Refuse { block, gone: true });
+                self.tell_spoiled(from, (context, number));
             }
             _ => {}
         }

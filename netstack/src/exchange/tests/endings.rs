@@ -238,6 +238,146 @@ fn exchanges_that_were_taken_back_are_all_remembered() {
 }
 
 #[test]
+fn an_exchange_that_failed_everywhere_is_not_talked_about_any_more() {
+    for seed in 0..24 {
+        let bytes = [1_000, 9_000, 100_000][seed as usize % 3];
+        let mut net = Net::new(4, Scheme::Default, 0, seed);
+        for rank in 0..4 {
+            net.memory[rank].0 = vec![vec![0; 400_000]; 2];
+        }
+        for rank in 0..4 {
+            let side = |buffer| Side {
+                buffer: BufferId(buffer),
+                layout: Layout::Equal {
+                    bytes: if rank == 3 { bytes / 2 } else { bytes },
+                },
+            };
+            let (send, receive) = (side(0), side(1));
+            net.post(
+                rank,
+                Op::AllToAll {
+                    context: 0,
+                    send,
+                    receive,
+                },
+            );
+            let pause = Micros(net.rng.below(200));
+            net.go_on(pause);
+        }
+        net.go_on(Micros::from_secs(1));
+        for (rank, events) in net.events.iter().enumerate() {
+            let is_told = matches!(
+                events[..],
+                [Event::Failed {
+                    error: Error::SizeMismatch { .. },
+                    ..
+                }]
+            );
+            assert!(is_told, "rank {rank}: {events:?}");
+        }
+        let said = |net: &Net| -> u64 {
+            let all = net.ranks.iter();
+            all.map(|rank| rank.counters().control_sent).sum()
+        };
+        let before = said(&net);
+        net.go_on(Micros::from_secs(1));
+        let more = said(&net) - before;
+        assert!(
+            more == 0 && net.flights.is_empty(),
+            "{more} datagrams more, {} under way: {bytes} bytes, seed {seed}",
+            net.flights.len()
+        );
+        let now = net.now;
+        net.ranks.iter_mut().for_each(|rank| rank.leave(now));
+        net.go_on(Micros::from_millis(200));
+        assert!(net.ranks.iter().all(|rank| rank.drained(net.now)));
+    }
+}
+
+#[test]
+fn who_needs_a_rank_that_sits_out_hears_why_and_the_next_exchange_is_as_good_as_any() {
+    let fault = Rank(3);
+    for error in [
+        Error::SizeMismatch { rank: fault },
+        Error::Withdrawn(fault),
+        Error::RankLost(fault),
+    ] {
+        let mut net = Net::new(4, Scheme::Default, 0, 1);
+        let ops = exchange(&mut net, |_, _| 30_000);
+        // Rank 0 has said that it is ready before, the others do so afterwards.
+        net.post(0, ops[0].clone());
+        net.go_on(Micros::from_millis(20));
+        let now = net.now;
+        net.ranks[1].sit_out(now, 0, error).unwrap();
+        net.go_on(Micros(150));
+        assert_eq!(net.events[0], [failed(OpId(0), error)]);
+        net.post(2, ops[2].clone());
+        net.go_on(Micros::from_millis(50));
+        assert_eq!(net.events[2], [failed(OpId(0), error)]);
+        // Who is at fault in the eyes of another sees the fault in that one, and is itself not lost.
+        net.post(3, ops[3].clone());
+        net.go_on(Micros::from_millis(50));
+        let is_other = match net.events[3][..] {
+            [Event::Failed { error: found, .. }] => match found {
+                Error::SizeMismatch { rank } => rank != fault && error != Error::RankLost(fault),
+                Error::Withdrawn(rank) => rank != fault,
+                _ => false,
+            },
+            _ => false,
+        };
+        assert!(is_other, "{error:?}: {:?}", net.events[3]);
+        for rank in 0..4 {
+            net.events[rank as usize].clear();
+            net.post(rank, ops[rank as usize].clone());
+        }
+        net.run(1, Micros::from_secs(1));
+        assert_done(&net);
+        check_received(&net, &ops);
+    }
+    let mut net = Net::new(3, Scheme::Default, 0, 1);
+    let mut sit_out = |context, error| net.ranks[0].sit_out(Instant::ZERO, context, error);
+    let nobody = Error::Withdrawn(Rank(3));
+    assert_eq!(sit_out(0, nobody), Err(PostError::BadRank));
+    assert_eq!(sit_out(0, Error::Gone), Err(PostError::BadRank));
+    let error = Error::Withdrawn(Rank(0));
+    assert_eq!(sit_out(MAX_CONTEXTS, error), Err(PostError::BadContext));
+}
+
+#[test]
+fn a_fault_of_a_rank_that_the_job_does_not_have_is_passed_over() {
+    let mut net = Net::new(2, Scheme::Default, 0, 1);
+    let ops = exchange(&mut net, |_, _| 30_000);
+    net.post(0, ops[0].clone());
+    let fault = message::Item::Fault {
+        context: 0,
+        number: 0,
+        rank: Rank(2),
+        why: message::Why::Withdrawn,
+        bytes: None,
+    };
+    let packet = Packet {
+        from: Rank(1),
+        body: Body::Control(vec![fault]),
+    };
+    let now = net.now;
+    net.ranks[0].handle_packet(now, packet, None, &mut net.memory[0]);
+    assert_eq!(net.ranks[0].counters().bad, 1);
+    net.post(1, ops[1].clone());
+    net.run(1, Micros::from_secs(1));
+    assert_done(&net);
+}
+
+#[test]
+fn an_order_of_leaves_is_taken_where_they_divide_the_ranks() {
+    let mut net = Net::new(8, Scheme::Default, 0, 1);
+    let rank = &mut net.ranks[0];
+    assert!(!rank.set_leaf(3) && rank.leaf().is_none());
+    assert!(rank.set_leaf(4) && rank.leaf() == Some(4));
+    assert!(!rank.set_leaf(4) && rank.leaf() == Some(4));
+    assert!(rank.set_leaf(8) && rank.leaf().is_none());
+}
+
+#[test]
 fn a_program_that_has_ended_waits_for_acknowledgements_without_looking_all_the_time() {
     let mut net = pair(1_000, 0);
     net.post(0, send(1, 1, 0, 1_000));
@@ -559,6 +699,7 @@ fn a_receive_behind_more_messages_than_have_room_is_known_to_be_stuck() {
     net.go_on(Micros::from_secs(3));
     assert!(net.events[0].is_empty(), "{:?}", net.events[0]);
     assert!(net.ranks[0].is_stuck(wanted) && !net.ranks[0].is_stuck(other));
+    assert!(net.ranks[0].is_full() && !net.ranks[1].is_full());
     // Once some are received it comes.
     for _ in 0..360 {
         net.post(0, receive(1, 7, 0, 0));

@@ -8,7 +8,7 @@ use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 use super::super::alltoall::MAX_OVERDUE;
 use super::super::letters::WINDOW;
 use super::super::message::{BlockId, Body, MAX_ITEMS, NUMBER_MASK, Offer, Packet, Pull};
-use super::super::message::{Data, Item};
+use super::super::message::{Data, Item, Why};
 use super::super::{SHORT, wire};
 use super::*;
 
@@ -172,7 +172,8 @@ impl Wrong {
                 context,
                 number,
                 rank: Rank(self.below(u64::from(SIZE) + 2) as u32),
-                withdrawn: self.below(2) == 0,
+                why: [Why::Length, Why::Withdrawn, Why::Lost][self.below(3) as usize],
+                bytes: (self.below(2) == 0).then(|| self.bytes()),
             },
             15 => Item::ToMaster {
                 context,
@@ -335,6 +336,17 @@ proptest! {
         net.go_on(Micros::from_secs(10));
         for me in 0..WRONG.0 as usize {
             prop_assert_eq!(net.events[me].len(), 4, "rank {} has {:?}", me, &net.events[me]);
+            // Programs use the rank that is named as an index.
+            for event in &net.events[me] {
+                let named = match event {
+                    Event::Failed { error: Error::RankLost(rank) | Error::Withdrawn(rank), .. }
+                    | Event::Failed { error: Error::SizeMismatch { rank }, .. }
+                    | Event::Failed { error: Error::Truncated { from: rank, .. }, .. }
+                    | Event::Done { peer: rank, .. } => rank.0,
+                    Event::Failed { error: Error::Gone, .. } => 0,
+                };
+                prop_assert!(named < SIZE, "rank {} has {:?}", me, event);
+            }
             net.ranks[me].leave(net.now);
         }
         net.go_on(Micros::from_secs(10));
