@@ -248,6 +248,7 @@ unsafe extern "C" fn hearth_send(data: *const c_void, bytes: usize, to: c_int, t
     let mut request = 0;
     // SAFETY: the request is waited for before the caller gets its memory back.
     match unsafe { hearth_isend(data, bytes, to, tag, &mut request) } {
+        // SAFETY: the request is this function's own, and no status is wanted.
         0 => unsafe { hearth_wait(&mut request, core::ptr::null_mut()) },
         error => error,
     }
@@ -266,6 +267,7 @@ unsafe extern "C" fn hearth_recv(
     let mut request = 0;
     // SAFETY: the request is waited for before the caller gets its memory back.
     match unsafe { hearth_irecv(into, bytes, from, tag, &mut request) } {
+        // SAFETY: the request is this function's own; the status is the caller's, or null.
         0 => unsafe { hearth_wait(&mut request, status) },
         error => error,
     }
@@ -575,7 +577,7 @@ unsafe fn reduce(
         root: Option<u32>,
     ) -> Result<()> {
         let world = world()?;
-        if values.addr() % align_of::<T>() != 0 {
+        if !values.addr().is_multiple_of(align_of::<T>()) {
             return Err(Error::Invalid);
         }
         let bytes = count.checked_mul(size_of::<T>()).ok_or(Error::Invalid)?;
