@@ -5,6 +5,8 @@
 //! Invariant: parts speak to one another only through this type's methods; each keeps its own
 //! tables and bounds.
 
+#[cfg(test)]
+mod alone;
 pub(super) mod pulling;
 pub(super) mod serving;
 pub(super) mod spreading;
@@ -69,6 +71,8 @@ pub(crate) struct Io<'a> {
     pub mac: [u8; 6],
     pub outbox: &'a mut VecDeque<(Peer, Packet)>,
     pub store: &'a mut dyn Store,
+    /// When data of any cast that was not here yet came last: all of it comes over one link.
+    pub last_data: &'a mut Instant,
     pub rng: &'a mut Rng,
     pub counters: &'a mut CastCounters,
     pub events: &'a mut VecDeque<(CastId, CastEvent)>,

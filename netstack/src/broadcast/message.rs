@@ -70,7 +70,8 @@ pub enum Message {
     Announce {
         /// Number of the receiver among the members.
         index: MemberIndex,
-        /// Echoed by the acknowledgement.
+        /// Echoed by the acknowledgement. Its sender's clock, so that the echo says how long it took: in microseconds, the
+        /// low bits.
         number: u32,
         /// The source's clock when this was sent, as far as the sender knows it, in microseconds.
         clock: u64,
@@ -81,7 +82,7 @@ pub enum Message {
     },
     /// Answer to an announcement or a probe.
     AnnounceAck {
-        /// Of the announcement.
+        /// Of the announcement or the probe.
         number: u32,
         /// The receiver is the sender's parent in the spanning tree; else somebody else is by now.
         mine: bool,
@@ -89,7 +90,7 @@ pub enum Message {
     /// Parent to child that has not finished: still there? Answered by [`Message::AnnounceAck`],
     /// or by [`Message::Unknown`] when the member has restarted.
     Probe {
-        /// Echoed by the answer.
+        /// Echoed by the answer; a clock as that of an announcement.
         number: u32,
     },
     /// The sender does not know this cast.

@@ -48,6 +48,8 @@ pub(crate) struct Station {
     train: Option<(CastId, Peer, Train)>,
     /// The cast whose turn it is.
     turn: usize,
+    /// See [`Io`].
+    last_data: Instant,
     pub counters: CastCounters,
     rng: Rng,
     next_tick: Instant,
@@ -67,6 +69,7 @@ impl Station {
             events: VecDeque::new(),
             train: None,
             turn: 0,
+            last_data: Instant::ZERO,
             counters: CastCounters::default(),
             rng: Rng::new(seed),
             next_tick: Instant::FAR_FUTURE,
@@ -134,6 +137,7 @@ impl Station {
             mac: self.me.mac,
             outbox: &mut self.outbox,
             store,
+            last_data: &mut self.last_data,
             rng: &mut self.rng,
             counters: &mut self.counters,
             events: &mut self.events,

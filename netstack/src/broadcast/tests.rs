@@ -15,11 +15,11 @@ mod rates;
 
 const KEY: Key = Key(*b"key of the tests");
 /// Gigabit Ethernet.
-const RATE: u64 = 125_000_000;
+pub(super) const RATE: u64 = 125_000_000;
 const DELAY: Micros = Micros(20);
 
 #[derive(Default)]
-struct Memory {
+pub(super) struct Memory {
     parts: BTreeMap<(CastId, Part), Vec<u8>>,
 }
 
@@ -49,22 +49,22 @@ impl Store for Memory {
     }
 }
 
-fn peer(node: u32) -> Peer {
+pub(super) fn peer(node: u32) -> Peer {
     Peer {
         addr: SocketAddrV4::new(Ipv4Addr::from(0x0a00_0000 + node), 7118),
         mac: [2, 0, 0, 0, (node >> 8) as u8, node as u8],
     }
 }
 
-const CONTROL: u32 = 0xffff;
+pub(super) const CONTROL: u32 = 0xffff;
 
-fn content(length: usize, seed: u64) -> Vec<u8> {
+pub(super) fn content(length: usize, seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     (0..length).map(|_| rng.next_u64() as u8).collect()
 }
 
 /// An object of these bytes, and all its parts.
-fn object(bytes: &[u8], block_log2: u8) -> (Object, Lists) {
+pub(super) fn object(bytes: &[u8], block_log2: u8) -> (Object, Lists) {
     Object::describe(bytes, block_log2, &mut Memory::default()).expect("the object is small")
 }
 

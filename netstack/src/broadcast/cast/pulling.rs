@@ -17,6 +17,8 @@
 mod answering;
 mod receiving;
 mod repeating;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use alloc::collections::VecDeque;
@@ -177,19 +179,20 @@ pub(crate) struct Pull {
     /// Blocks come slower than a link carries them: this member, or everything, is slow.
     narrow: bool,
     measured: (u32, Instant),
+    /// Blocks whose last fragment has come, whether or not they could be checked then.
+    whole: u32,
     /// Least time between two blocks since then, and when the last one came.
     least_gap: Micros,
     last_came: Instant,
     /// The least time between two blocks ever: what the link takes for one. Zero before the second.
     link_block: Micros,
-    last_data: Instant,
     /// How many times slower than a link carries them blocks come: waits are that much longer.
     slowdown: u64,
     /// The scheme has nothing left to ask for.
     last: bool,
     /// The soonest sign of life so far, in microseconds.
     soonest: u64,
-    /// Blocks that have arrived.
+    /// Blocks that have arrived and were checked.
     arrived: u32,
     looked: u32,
     /// Most blocks that are asked for, and what bounds them: the scheme, and the buffers.
@@ -224,10 +227,10 @@ impl Pull {
             queued: 0,
             narrow: true,
             measured: (0, Instant::ZERO),
+            whole: 0,
             least_gap: LONGEST,
             last_came: Instant::ZERO,
             link_block: Micros::ZERO,
-            last_data: Instant::ZERO,
             slowdown: 1,
             last: false,
             soonest: u64::MAX,
@@ -286,26 +289,32 @@ impl Pull {
         } else {
             self.in_window < self.window
         };
-        room && self.entries.len() < self.limit
+        // The list that others wait for does not wait for them in turn: they are not under way, and the limit was higher once.
+        let waiting = |entry: &&Asked| entry.state == State::Unchecked;
+        let here = match self.wanted.is_empty() {
+            true => 0,
+            false => self.entries.iter().filter(waiting).count(),
+        };
+        room && self.entries.len() - here < self.limit && self.entries.len() < self.buffers
     }
 
-    /// Data came, this part of a block. Whether nothing came before it for so long that nothing was in front of it on the link.
-    fn link_was_idle(&mut self, now: Instant, pace: Pace, part: Share) -> bool {
-        let gap = now.saturating_since(self.last_data);
-        self.last_data = now;
+    /// Data came, this part of a block, so long after any data before it. Whether that is so long that nothing was in front of
+    /// it on the link.
+    fn link_was_idle(&self, gap: Micros, pace: Pace, part: Share) -> bool {
         let took = pace.blocks(1).max(self.link_block).0 * u64::from(part.fragments);
         gap.0 * u64::from(part.of) * IDLE_GAP.1 > took * IDLE_GAP.0
     }
 
-    /// Measures how fast blocks come.
-    fn count_arrival(&mut self, now: Instant, pace: Pace) {
-        self.arrived += 1;
-        if self.arrived == 1 {
+    /// The last fragment of a block came: measures how fast blocks come. Those that wait here for a list came before it,
+    /// not all at once with it.
+    fn count_whole(&mut self, now: Instant, pace: Pace) {
+        self.whole += 1;
+        if self.whole == 1 {
             self.measured = (1, now);
         } else {
             let gap = now.saturating_since(self.last_came);
             self.least_gap = self.least_gap.min(gap);
-            self.link_block = match self.arrived {
+            self.link_block = match self.whole {
                 2 => gap,
                 _ => self.link_block.min(gap),
             };
@@ -313,7 +322,7 @@ impl Pull {
         self.last_came = now;
         let (since, at) = self.measured;
         // At the end blocks come when those who are late have them, whatever the link carries.
-        if self.arrived - since >= MEASURE_OVER && !self.last {
+        if self.whole - since >= MEASURE_OVER && !self.last {
             // A link that carries them slowly never brings two soon after one another. One that waits for others does, and
             // must not wait longer still for it.
             let took = now.saturating_since(at).0 / u64::from(MEASURE_OVER);
@@ -322,7 +331,7 @@ impl Pull {
             self.narrow = took > normal.saturating_mul(SLOW_FACTOR);
             let times = (took.0 / normal.0).min(MAX_SLOWDOWN);
             self.slowdown = if times < SLOWDOWN { 1 } else { times };
-            self.measured = (self.arrived, now);
+            self.measured = (self.whole, now);
             self.least_gap = LONGEST;
         }
     }
@@ -335,7 +344,7 @@ impl Pull {
 
     /// So many blocks more than usual may be on their way, and so many casts share what may.
     pub(super) fn stretch(&mut self, farther: u32, crowd: u32) {
-        if farther > FAR && self.arrived < MEASURE_OVER {
+        if farther > FAR && self.whole < MEASURE_OVER {
             // Whether blocks come slowly is not known before they come as fast as they can.
             self.narrow = false;
         }
@@ -430,6 +439,8 @@ impl Cast {
             let wanted = self.next_wanted(io);
             let next = match wanted {
                 Some(next) => next,
+                // There was room for what is wanted alone, and it is here or asked for.
+                None if !self.may_ask() => break,
                 None => self.plan(io.now, io.rng, |planner, view| planner.next(view)),
             };
             let urgent = wanted.is_some();
@@ -694,8 +705,7 @@ impl Cast {
                 self.trouble(at, Trouble::Late, io)
             }
             State::Unchecked => {
-                let timeout = self.wait_timeout();
-                self.pull.set_deadline(at, io.now + timeout);
+                self.still_unchecked(at, io);
                 false
             }
         }

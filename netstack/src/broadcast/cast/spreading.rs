@@ -93,8 +93,6 @@ struct Child {
     ended: bool,
     /// Its address was not known when something was to be sent.
     unsent: bool,
-    /// When it was announced to first.
-    announced: Option<Instant>,
     attempts: u32,
     deadline: Instant,
 }
@@ -126,6 +124,12 @@ pub(crate) struct Spread {
     /// Nothing is left to do: the cast can be forgotten.
     pub(super) over: bool,
     next: Instant,
+}
+
+/// The number of an announcement or a probe: when it was sent, in microseconds, and of that the low bits, which come
+/// round after more than an hour.
+fn stamp(now: Instant) -> u32 {
+    now.as_micros() as u32
 }
 
 /// The children of a node of the heap.
@@ -278,7 +282,6 @@ impl Spread {
                 adopted: false,
                 ended: false,
                 unsent: false,
-                announced: None,
                 attempts: 0,
                 deadline: Instant::ZERO,
             }),
@@ -384,7 +387,10 @@ impl Cast {
             let leaf = self.spread.children[at].leaf;
             let sent = match stage {
                 Stage::Announcing => self.announce(member, leaf, io),
-                _ => self.send(member, Message::Probe { number: attempts }, io),
+                _ => {
+                    let number = stamp(io.now);
+                    self.send(member, Message::Probe { number }, io)
+                }
             };
             if !sent {
                 self.need_page(member.0 / PAGE_PEERS, io);
@@ -393,9 +399,6 @@ impl Cast {
             let child = &mut self.spread.children[at];
             child.attempts += u32::from(sent);
             child.unsent = !sent;
-            if sent && child.announced.is_none() {
-                child.announced = Some(io.now);
-            }
             child.deadline = io.now + wait;
             self.not_before(io.now + wait);
             at += 1;
@@ -417,7 +420,7 @@ impl Cast {
     fn announce(&mut self, member: MemberIndex, leaf: bool, io: &mut Io<'_>) -> bool {
         let message = Message::Announce {
             index: member,
-            number: self.spread.number,
+            number: stamp(io.now),
             clock: self.clock(io.now),
             leaf,
             setup: self.setup.clone(),
@@ -429,13 +432,18 @@ impl Cast {
     pub(super) fn child_answered(
         &mut self,
         from: MemberIndex,
-        _number: u32,
+        number: u32,
         mine: bool,
         io: &mut Io<'_>,
     ) {
         let Some(child) = self.spread.child(from) else {
             return;
         };
+        if self.me.is_source() {
+            // Of what was repeated the number says which was answered: those that were lost are no distance.
+            let waited = Micros(stamp(io.now).wrapping_sub(number).into());
+            self.way.sample_at_most(waited, self.pace);
+        }
         child.attempts = 0;
         child.deadline = io.now + PROBE_AFTER;
         if !mine {
@@ -443,11 +451,6 @@ impl Cast {
             self.spread.wake();
         } else if matches!(child.stage, Stage::Announcing) {
             child.stage = Stage::Running;
-            let announced = child.announced.filter(|_| self.me.is_source());
-            if let Some(at) = announced {
-                let waited = io.now.saturating_since(at);
-                self.way.sample_at_most(waited, self.pace);
-            }
         } else if child.stage == Stage::Gone {
             // It was given up too early.
             child.stage = Stage::Running;
@@ -705,6 +708,53 @@ impl Cast {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broadcast::Scheme;
+    use crate::broadcast::cast::alone::Alone;
+
+    /// The source of a cast to one node that hears nothing yet, and the numbers of its first announcements.
+    fn announced(times: usize) -> (Alone, Vec<u32>) {
+        let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, Scheme::Direct);
+        let mut numbers = Vec::new();
+        while numbers.len() < times {
+            alone.now = alone.now.max(alone.cast.spread.deadline());
+            alone.with(|cast, io| cast.tick(io));
+            numbers.extend(alone.sent().iter().map(|message| match message {
+                Message::Announce { number, .. } => *number,
+                other => panic!("{other:?}"),
+            }));
+        }
+        (alone, numbers)
+    }
+
+    #[test]
+    fn silence_is_not_distance() {
+        let (mut alone, numbers) = announced(5);
+        let ack = |number| Message::AnnounceAck { number, mine: true };
+        alone.after(60);
+        alone.hear(0, ack(numbers[4]));
+        assert_eq!(alone.cast.way.blocks(), 0);
+        // All came, but the node was busy: the last answer says how near it is.
+        let (mut alone, numbers) = announced(5);
+        alone.after(60);
+        numbers
+            .iter()
+            .for_each(|number| alone.hear(0, ack(*number)));
+        assert_eq!(alone.cast.way.blocks(), 0);
+    }
+
+    #[test]
+    fn a_long_way_is_known_although_announcements_are_repeated() {
+        let (mut alone, numbers) = announced(1);
+        let sent = alone.now;
+        alone.after(20_000);
+        alone.with(|cast, io| cast.tick(io));
+        assert!(!alone.sent().is_empty(), "it is repeated before");
+        let mine = true;
+        let number = numbers[0];
+        alone.hear(0, Message::AnnounceAck { number, mine });
+        let took = alone.now.saturating_since(sent).0 / 70;
+        assert_eq!(u64::from(alone.cast.way.blocks()), took);
+    }
 
     #[test]
     fn ranges_merge() {

@@ -3,8 +3,9 @@
 //!
 //! DATA says how long its request waited at the sender. What the asker waited beyond that is the way there and back, if
 //! nothing was in front of it on the asker's own link. The source, which asks for nothing, goes by the answers to its
-//! announcements. The window is the rate times the way, as far as the usual one does not cover it already: a way of
-//! few block times changes nothing, whatever is measured.
+//! announcements and probes. A way of up to [`COVERED`] block times changes nothing, whatever is measured: the usual window
+//! covers it. To a longer one belongs a window longer by twice what is beyond that, from twice [`COVERED`] on by all of the
+//! way, beside the usual one: requests wait at their peers, too.
 //!
 //! Neighbours: `pulling` and `serving` have the windows and waits, `crate::broadcast::station` says who shares the link.
 //!

@@ -23,8 +23,8 @@ const EARLY_CHUNKS: u64 = 2;
 const EARLY: u64 = 2_000;
 /// With the fallback: times that a parent may not answer before control is asked.
 const PARENT_TRIES: u32 = 2;
-/// With the fallback: candidates that may not answer, or not have the chunk when the estimate can be no later, before control
-/// is asked for it.
+/// With the fallback: candidates, of whichever chunks, that may one after the other not answer, or not have the chunk when the
+/// estimate can be no later, while no chunk comes: then control is asked for the last of these chunks.
 const SWAP_TRIES: u32 = 8;
 /// With the fallback: an inner node whose children have asked for nothing for so many chunk times after
 /// the estimate says that they are served takes part in the swap.
@@ -61,7 +61,7 @@ pub(crate) struct Published {
     child_asked: Instant,
     cursor: u32,
     current: Option<Current>,
-    /// Candidates for the current chunk that were asked in vain.
+    /// Candidates that were asked in vain since a chunk came last.
     in_vain: u32,
     queue: Queue,
 }
@@ -416,7 +416,7 @@ impl Published {
         }
     }
 
-    /// Whoever was asked for the chunk is not asked any more; after so many in vain control is.
+    /// Whoever was asked for the chunk is not asked any more; after so many in vain without a chunk that came control is.
     fn give_up(&mut self, chunk: u32, in_vain: bool) {
         self.in_vain += u32::from(in_vain);
         let forsaken = self.options.fallback && self.in_vain >= SWAP_TRIES;
@@ -587,11 +587,15 @@ impl Planner for Published {
 
     fn arrived(&mut self, view: &mut View<'_>, block: u32, _from: MemberIndex, _late: Option<u32>) {
         self.count(view);
+        let lacked = self.chunks.lacking().len();
         self.chunks.arrived(block, view.have);
+        if self.chunks.lacking().len() < lacked {
+            // Any: also one that was given up and came after all.
+            self.in_vain = 0;
+        }
         self.settle_own();
         if (self.current).is_some_and(|current| self.chunks.is_held(current.chunk)) {
             self.current = None;
-            self.in_vain = 0;
         }
     }
 

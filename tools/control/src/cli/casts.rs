@@ -58,7 +58,7 @@ pub struct CastOptions {
     /// How it spreads [config: broadcast.scheme].
     #[arg(long, value_enum, value_name = "SCHEME")]
     scheme: Option<Scheme>,
-    /// Rate of the nodes' links, as in 50mbit [config: broadcast.rate].
+    /// Most that control and each node send of this cast a second, as in 50mbit; at most the link's [config: broadcast.rate].
     #[arg(long, value_name = "RATE")]
     rate: Option<LinkRate>,
     /// Wait for nodes that are not in service instead of refusing.

@@ -18,7 +18,7 @@ use crate::broadcast::{FRAGMENT, LIST_ENTRIES, Part};
 use crate::time::Micros;
 
 impl Cast {
-    /// A train, or one fragment with its bytes. True if the block is complete now.
+    /// A train, or one fragment with its bytes.
     pub(crate) fn receive(&mut self, train: Train, bytes: Option<&[u8]>, io: &mut Io<'_>) {
         let Train {
             to: from,
@@ -49,7 +49,9 @@ impl Cast {
             fragments: fragments.count_ones(),
             of: all.count_ones(),
         };
-        let idle = self.pull.link_was_idle(io.now, self.pace, share);
+        let gap = io.now.saturating_since(*io.last_data);
+        *io.last_data = io.now;
+        let idle = self.pull.link_was_idle(gap, self.pace, share);
         let entry = &mut self.pull.entries[at];
         let new = entry.missing & fragments;
         io.counters.duplicates += u64::from((fragments & !new).count_ones());
@@ -60,7 +62,10 @@ impl Cast {
         entry.mixed |= entry.sender.is_some_and(|sender| sender != from);
         entry.sender = Some(from);
         let missing = entry.missing;
-        let first_sign = entry.state == State::Sent && entry.attempt == 0 && entry.repeats == 0;
+        // From somebody else, who was asked before, it is no answer to this request.
+        let first_sign = entry.state == State::Sent
+            && (entry.attempt, entry.repeats) == (0, 0)
+            && entry.from == from;
         let asked_at = entry.at;
         if let Some(bytes) = bytes {
             if entry.bytes.is_empty() {
@@ -73,13 +78,15 @@ impl Cast {
         if first_sign {
             let waited = io.now.saturating_since(asked_at);
             self.pull.sample(waited);
-            // Behind others' blocks on this link it says nothing about the way.
-            if held < MAX_HELD && idle {
+            // Behind others' blocks on this link it says nothing about the way, and nothing does that was held for longer than
+            // the request is old: it answers one before it.
+            if held < MAX_HELD && held <= waited && idle {
                 self.way.sample(waited.saturating_sub(held));
             }
         }
         self.suspects.clear(from);
         if missing == 0 {
+            self.pull.count_whole(io.now, self.pace);
             self.whole(at, bytes.is_some(), io);
             return;
         }
@@ -150,7 +157,7 @@ impl Cast {
         self.have.insert(block);
         self.progressed = io.now;
         io.counters.stored += 1;
-        self.pull.count_arrival(io.now, self.pace);
+        self.pull.arrived += 1;
         if self.pull.arrived > 1 {
             self.way.settle(self.pull.link_block, self.pace);
             self.pull.stretch(self.way.blocks(), self.way.crowd());
@@ -203,17 +210,10 @@ impl Cast {
 
     /// A block is here, its list is not: it waits, unless its buffer is needed for the list.
     fn lacks_list(&mut self, at: usize, io: &mut Io<'_>) {
-        let object = &self.setup.object;
-        if let Part::Data(data) = object.part(self.pull.blocks[at])
-            && let Some(list) = object.list_of(data)
-        {
-            let list = object.block_of(Part::List(list));
+        if let Some(list) = self.list_block_of(self.pull.blocks[at]) {
             // If it was here, the store has it no more.
             self.have.remove(list);
-            let wanted = &mut self.pull.wanted;
-            if !self.pull.asked.contains(list) && !wanted.contains(&list) {
-                wanted.push_front(list);
-            }
+            self.want_first(list);
         }
         if self.pull.entries.len() >= self.pull.limit {
             io.counters.no_buffer += 1;
@@ -224,6 +224,36 @@ impl Cast {
         self.pull.set_state(at, State::Unchecked);
         self.pull.set_deadline(at, io.now + timeout);
         self.pull.eager = true;
+    }
+
+    /// The block with the list that a data block is checked against.
+    fn list_block_of(&self, block: u32) -> Option<u32> {
+        let object = &self.setup.object;
+        let Part::Data(data) = object.part(block) else {
+            return None;
+        };
+        let list = object.list_of(data)?;
+        Some(object.block_of(Part::List(list)))
+    }
+
+    /// Blocks cannot be checked without this list: unless it is asked for already nothing is asked for before it.
+    fn want_first(&mut self, list: u32) {
+        let wanted = &mut self.pull.wanted;
+        if !self.pull.asked.contains(list) && !wanted.contains(&list) {
+            wanted.push_front(list);
+        }
+        self.pull.eager = true;
+    }
+
+    /// A block still waits for its list. Whoever was asked for it may have been given up.
+    pub(super) fn still_unchecked(&mut self, at: usize, io: &mut Io<'_>) {
+        if let Some(list) = self.list_block_of(self.pull.blocks[at])
+            && !self.have.contains(list)
+        {
+            self.want_first(list);
+        }
+        let timeout = self.wait_timeout();
+        self.pull.set_deadline(at, io.now + timeout);
     }
 
     /// A list came: blocks that waited for it are checked.

@@ -326,6 +326,29 @@ fn a_candidate_that_does_not_answer_is_replaced_and_control_is_last() {
 }
 
 #[test]
+fn a_chunk_that_was_given_up_and_came_was_not_asked_for_in_vain() {
+    let mut node = node_3_2(PublishedOptions::default());
+    let try_in_vain = |node: &mut Node| {
+        let Next::Ask { block, from, .. } = node.next() else {
+            panic!("there are candidates");
+        };
+        assert!(!from.is_source());
+        assert_eq!(node.fails(block, from, Trouble::Silent), None);
+        (block, from)
+    };
+    let mut last = None;
+    for _ in 1..SWAP_TRIES {
+        last = Some(try_in_vain(&mut node));
+    }
+    let (block, from) = last.expect("there were tries");
+    node.receive(block, from);
+    for _ in 0..SWAP_TRIES {
+        try_in_vain(&mut node);
+    }
+    assert!(matches!(node.next(), Next::Ask { from, .. } if from.is_source()));
+}
+
+#[test]
 fn tree_and_direct_ask_the_parent_for_everything() {
     for (scheme, parent) in [
         (Scheme::Tree { n1: HEADS }, named(3, 0)),

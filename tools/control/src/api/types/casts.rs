@@ -25,7 +25,7 @@ pub struct CastRequest {
     #[serde(default)]
     #[schema(value_type = Option<String>, example = "auto")]
     pub scheme: Option<Scheme>,
-    /// Rate of the nodes' links; absent: as configured.
+    /// Most that control and each node send of it a second; absent: as configured.
     #[serde(default)]
     #[schema(value_type = Option<String>, example = "50mbit")]
     pub rate: Option<LinkRate>,
@@ -154,7 +154,7 @@ pub struct CastInfo {
     /// How it spreads.
     #[schema(value_type = String, example = "tree")]
     pub scheme: Scheme,
-    /// Bytes a second of the nodes' links.
+    /// Most bytes that control and each node send of it a second.
     pub rate: u64,
     /// The nodes that are to have it, as a hostlist.
     pub nodes: String,

@@ -1,0 +1,137 @@
+//! One station of a cast, alone, for tests: the test is all the others, and the clock.
+//!
+//! Invariant: bytes, hashes and messages are real, and nothing happens by itself.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::serving::Train;
+use super::{Cast, CastEvent, Consent, Io};
+use crate::broadcast::event::CastCounters;
+use crate::broadcast::message::{MemberIndex, Message, Packet, Setup};
+use crate::broadcast::tests::{CONTROL, Memory, RATE, content, object, peer};
+use crate::broadcast::{FRAGMENT, Lists, Part, Peer, Purpose, Scheme};
+use crate::ids::CastId;
+use crate::rng::Rng;
+use crate::time::{Instant, Micros};
+
+/// Reassembly buffers of the station.
+const BUFFERS: u32 = 32;
+/// Blocks of 8 KiB.
+const BLOCK_LOG2: u8 = 13;
+
+/// See the module.
+pub(super) struct Alone {
+    pub cast: Cast,
+    pub now: Instant,
+    content: Vec<u8>,
+    lists: Lists,
+    last_data: Instant,
+    memory: Memory,
+    rng: Rng,
+    outbox: VecDeque<(Peer, Packet)>,
+    counters: CastCounters,
+    events: VecDeque<(CastId, CastEvent)>,
+}
+
+impl Alone {
+    /// `me`, which takes part, in a cast of so many bytes to so many members at [`RATE`].
+    pub(super) fn new(me: MemberIndex, members: u32, bytes: usize, scheme: Scheme) -> Self {
+        let content = content(bytes, 1);
+        let (object, lists) = object(&content, BLOCK_LOG2);
+        let setup = Setup {
+            object,
+            purpose: Purpose::Program,
+            job: None,
+            scheme,
+            members,
+            holders: 0,
+            rate: RATE,
+            start: 1,
+            control: peer(CONTROL),
+            roster_id: 1,
+            roster: (0..members).map(peer).collect(),
+        };
+        let now = Instant::from_micros(1_000_000);
+        let mut alone = Alone {
+            cast: Cast::new(CastId(1), Arc::new(setup), me, now, BUFFERS, RATE),
+            now,
+            content,
+            lists,
+            last_data: Instant::ZERO,
+            memory: Memory::default(),
+            rng: Rng::new(1),
+            outbox: VecDeque::new(),
+            counters: CastCounters::default(),
+            events: VecDeque::new(),
+        };
+        alone.with(|cast, io| match me.is_source() {
+            true => cast.consent = Consent::Given,
+            false => cast.accept(Consent::Given, &mut |_| false, io),
+        });
+        alone
+    }
+
+    pub(super) fn with<R>(&mut self, act: impl FnOnce(&mut Cast, &mut Io<'_>) -> R) -> R {
+        let mut io = Io {
+            now: self.now,
+            mac: [0; 6],
+            outbox: &mut self.outbox,
+            store: &mut self.memory,
+            last_data: &mut self.last_data,
+            rng: &mut self.rng,
+            counters: &mut self.counters,
+            events: &mut self.events,
+        };
+        act(&mut self.cast, &mut io)
+    }
+
+    /// Time passes; nothing else does.
+    pub(super) fn after(&mut self, micros: u64) {
+        self.now += Micros(micros);
+    }
+
+    /// The station acts on its deadlines, and asks for what it may.
+    pub(super) fn tick(&mut self) {
+        self.with(|cast, io| cast.tick(io));
+        self.with(|cast, io| cast.make_requests(io));
+    }
+
+    /// What was sent since the last call.
+    pub(super) fn sent(&mut self) -> Vec<Message> {
+        let sent = self.outbox.drain(..);
+        sent.map(|(_, packet)| packet.message).collect()
+    }
+
+    /// A member says something.
+    pub(super) fn hear(&mut self, from: u32, message: Message) {
+        let packet = Packet {
+            cast: self.cast.id,
+            from: MemberIndex(from),
+            mac: peer(from).mac,
+            message,
+        };
+        self.with(|cast, io| cast.message(peer(from).addr, packet, io));
+    }
+
+    /// A whole block comes, all its datagrams at once.
+    pub(super) fn block(&mut self, block: u32, from: MemberIndex, held: u64) {
+        let bytes = match self.cast.setup.object.part(block) {
+            Part::List(n) => self.lists.block(n).expect("the list exists").to_vec(),
+            Part::Data(n) => {
+                let mut blocks = self.content.chunks(1 << BLOCK_LOG2);
+                blocks.nth(n as usize).expect("it exists").to_vec()
+            }
+        };
+        for (index, fragment) in bytes.chunks(FRAGMENT).enumerate() {
+            let train = Train {
+                to: from,
+                block,
+                fragments: 1 << index,
+                held: Micros(held),
+            };
+            self.with(|cast, io| cast.receive(train, Some(fragment), io));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What a member concludes from what comes, and when.
+
+use alloc::vec::Vec;
+
+use super::*;
+use crate::broadcast::Scheme;
+use crate::broadcast::cast::alone::Alone;
+
+/// What a block of 8 KiB takes on the links of the tests, in microseconds.
+const BLOCK: u64 = 70;
+
+/// One of 8 members that serve each other; a list of hashes, block 0, and 184 blocks of data are cast.
+fn member() -> Alone {
+    Alone::new(MemberIndex(0), 8, 1_500_000, Scheme::Mesh)
+}
+
+/// What was asked for just now, and of whom, in the order of the blocks.
+fn asked(alone: &Alone) -> Vec<(u32, MemberIndex)> {
+    let pull = &alone.cast.pull;
+    let entries = pull.blocks.iter().zip(&pull.entries);
+    let new = entries.filter(|(_, entry)| entry.state == State::Sent && entry.at == alone.now);
+    let mut asked: Vec<_> = new.map(|(block, entry)| (*block, entry.from)).collect();
+    asked.sort();
+    asked
+}
+
+/// The blocks that are asked for in these messages.
+fn requested(messages: &[Message]) -> Vec<u32> {
+    let wants = messages.iter().filter_map(|message| match message {
+        Message::Request(wants) => Some(wants),
+        _ => None,
+    });
+    wants.flat_map(Wants::iter).map(|want| want.block).collect()
+}
+
+#[test]
+fn an_answer_to_an_earlier_request_says_nothing_of_the_way() {
+    let mut alone = member();
+    alone.tick();
+    let first = asked(&alone);
+    assert_eq!(first[0].0, 0, "the list first: {first:?}");
+    alone.after(2_000);
+    for (block, from) in &first[..2] {
+        alone.block(*block, *from, 0);
+        alone.after(BLOCK);
+    }
+    let far = alone.cast.way.blocks();
+    assert!((25..=30).contains(&far), "{far}");
+    let soonest = alone.cast.pull.soonest;
+
+    // The block is asked of somebody else, and whoever was asked before sends it after all: it kept the request for 50 ms.
+    alone.tick();
+    let (block, from) = asked(&alone)[0];
+    let former = (1..8).map(MemberIndex).find(|member| *member != from);
+    alone.after(1_000);
+    alone.block(block, former.expect("there are others"), 50_000);
+    assert_eq!(alone.cast.way.blocks(), far);
+    assert_eq!(alone.cast.pull.soonest, soonest);
+
+    // The same of the one that is asked anew.
+    alone.tick();
+    let (block, from) = asked(&alone)[0];
+    alone.after(1_000);
+    alone.block(block, from, 50_000);
+    assert_eq!(alone.cast.way.blocks(), far);
+
+    // A nearer one counts.
+    alone.tick();
+    let (block, from) = asked(&alone)[0];
+    alone.after(1_000);
+    alone.block(block, from, 900);
+    assert_eq!(alone.cast.way.blocks(), 0);
+}
+
+#[test]
+fn blocks_that_waited_for_their_list_did_not_come_at_once() {
+    let mut alone = member();
+    // A link of a tenth of the announced rate. The list comes last.
+    for block in (1..=17).chain([0]) {
+        alone.after(10 * BLOCK);
+        alone.block(block, MemberIndex(1), 0);
+    }
+    assert_eq!(alone.cast.have.count(), 18);
+    let pull = &alone.cast.pull;
+    assert_eq!(pull.link_block, Micros(10 * BLOCK));
+    assert!(pull.narrow, "blocks come slowly");
+    assert_eq!(pull.slowdown, 10);
+    // A block behind one block of another cast is not far away.
+    alone.tick();
+    let (block, from) = asked(&alone)[0];
+    alone.after(20 * BLOCK);
+    alone.block(block, from, 0);
+    assert_eq!(alone.cast.way.blocks(), 0);
+}
+
+#[test]
+fn a_list_is_asked_for_however_many_blocks_wait_for_it() {
+    let mut alone = member();
+    for block in 1..=10 {
+        alone.after(BLOCK);
+        alone.block(block, MemberIndex(1), 0);
+    }
+    // More casts begin: fewer blocks may be asked for than there are that wait.
+    alone.with(|cast, _| cast.share(16));
+    assert!(alone.cast.pull.limit < 10);
+    alone.tick();
+    assert_eq!(requested(&alone.sent()), [0]);
+    // Whoever was asked is given up, and the scheme names nobody else.
+    let at = alone.cast.pull.find(0).expect("it is asked for");
+    alone.cast.pull.remove(at);
+    let deadlines = alone.cast.pull.entries.iter().map(|entry| entry.deadline);
+    alone.now = deadlines.max().expect("blocks wait");
+    alone.tick();
+    assert_eq!(requested(&alone.sent()), [0]);
+    alone.after(BLOCK);
+    alone.block(0, MemberIndex::SOURCE, 0);
+    assert_eq!(alone.cast.have.count(), 11);
+}
