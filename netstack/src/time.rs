@@ -40,14 +40,14 @@ impl Micros {
     /// No time at all.
     pub const ZERO: Micros = Micros(0);
 
-    /// A duration of whole milliseconds.
+    /// A duration of whole milliseconds; one that is too long for the type is the longest.
     pub const fn from_millis(millis: u64) -> Self {
-        Micros(millis * 1_000)
+        Micros(millis.saturating_mul(1_000))
     }
 
-    /// A duration of whole seconds.
+    /// A duration of whole seconds; one that is too long for the type is the longest.
     pub const fn from_secs(secs: u64) -> Self {
-        Micros(secs * 1_000_000)
+        Micros(secs.saturating_mul(1_000_000))
     }
 
     /// The number of microseconds.
@@ -102,5 +102,21 @@ impl fmt::Display for Instant {
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06} s", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_that_is_too_long_for_the_type_is_the_longest() {
+        // Times a thousand, and cut to 64 bits, this would be 384 us.
+        assert_eq!(
+            Micros::from_millis(18_446_744_073_709_552),
+            Micros(u64::MAX)
+        );
+        assert_eq!(Micros::from_secs(u64::MAX), Micros(u64::MAX));
+        assert_eq!(Micros::from_millis(3), Micros(3_000));
     }
 }

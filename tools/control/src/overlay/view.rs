@@ -2,6 +2,9 @@
 //!
 //! Key type: [`View`]. Invariant: a copy; nothing here refers to the control state.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use netstack::overlay::{
     Acc, Filter, MetricId, MetricKind, OverlayMetric, Process, ProfileMetric, Reduced, Scope,
     StreamId, StreamSpec, Sync,
@@ -482,16 +485,19 @@ fn shown_name(metric: MetricId) -> String {
     name_of(metric).map_or_else(|| metric.0.to_string(), |(name, _)| name)
 }
 
+/// All metrics by their names.
+static BY_NAME: LazyLock<HashMap<String, MetricId>> = LazyLock::new(|| {
+    let all = (1..=u16::MAX).rev().map(MetricId);
+    let named = |metric| Some((name_of(metric)?.0, metric));
+    all.filter_map(named).collect()
+});
+
 /// The metric of a name, as [`name_of`] gives it, or of a number.
 pub fn metric_of(name: &str) -> Option<MetricId> {
-    if let Ok(number) = name.parse() {
-        return Some(MetricId(number));
+    match name.parse() {
+        Ok(number) => Some(MetricId(number)),
+        Err(_) => BY_NAME.get(name).copied(),
     }
-    let all = (1..=u16::MAX).map(MetricId);
-    all.into_iter().find(|metric| {
-        let found = name_of(*metric);
-        found.is_some_and(|(known, _)| known == name)
-    })
 }
 
 /// Families of metrics of which one line says the names: what all begin with, what is between, and what they end with.
@@ -501,9 +507,16 @@ const FAMILIES: [(&str, &str); 3] = [
     ("hearth_program_counter_", ""),
 ];
 
+/// The names of all metrics, in lines, as errors have them.
+static NAMES: LazyLock<String> = LazyLock::new(|| listed().join("\n  "));
+
 /// The names of all metrics, a line for each; those of single system calls, parts of a program's text and counters of
 /// programs together in one line each.
-pub fn names() -> Vec<String> {
+pub fn names() -> &'static str {
+    &NAMES
+}
+
+fn listed() -> Vec<String> {
     let all = (1..=u16::MAX).filter_map(|number| described(MetricId(number)));
     let mut of_families: [Vec<String>; FAMILIES.len()] = Default::default();
     let mut lines = Vec::new();
@@ -634,7 +647,7 @@ mod tests {
 
     #[test]
     fn every_name_that_is_listed_is_one_that_is_known() {
-        let listed = names().join("\n");
+        let listed = names();
         for number in 1..=u16::MAX {
             let Some((name, _)) = name_of(MetricId(number)) else {
                 continue;

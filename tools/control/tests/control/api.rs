@@ -176,3 +176,34 @@ fn what_cannot_be_read_is_an_error_like_others() {
         assert!(error["error"].as_str().unwrap().contains(word), "{body}");
     }
 }
+
+/// It would have no nodes, and nothing would ever end it.
+#[test]
+fn a_stream_of_a_job_that_is_over_is_refused() {
+    let lab = Lab::with_nodes(1);
+    lab.run(&[], "out x\n");
+    let mut request = serde_json::json!({
+        "metrics": ["hearth_node_uptime_seconds"], "filter": "min", "period_ms": 1_000, "job": 1,
+    });
+    let (status, answer) = lab.post("/v1/overlay/streams", &request);
+    assert_eq!(
+        (status, answer["code"].as_str()),
+        (409, Some("job-over")),
+        "{answer}"
+    );
+    assert_eq!(
+        lab.get("/v1/overlay")["streams"].as_array().unwrap().len(),
+        2
+    );
+    request["job"] = 99.into();
+    assert_eq!(lab.post("/v1/overlay/streams", &request).0, 404);
+    // A time that is too long for the type is no short one.
+    request["job"] = Value::Null;
+    request["hold_ms"] = 18_446_744_073_709_552u64.into();
+    let (status, answer) = lab.post("/v1/overlay/streams", &request);
+    assert_eq!(status, 400, "{answer}");
+    assert!(
+        answer["error"].as_str().unwrap().contains("the hold"),
+        "{answer}"
+    );
+}

@@ -249,6 +249,24 @@ impl Lab {
         serde_json::from_str(body).unwrap()
     }
 
+    /// POST over the unix socket, without the client under test: status and body.
+    pub fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let mut stream = UnixStream::connect(self.dir.path().join("run/control.sock")).unwrap();
+        let body = body.to_string();
+        let head = "Host: localhost\r\nContent-Type: application/json\r\nConnection: close";
+        let length = body.len();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        (status, serde_json::from_str(body).unwrap())
+    }
+
     /// Whether some event has this kind and text.
     pub fn has_event(&self, kind: &str, words: &str) -> bool {
         self.json(&["events"])
