@@ -78,18 +78,21 @@ pub struct Overlay {
     /// The job that it has, and the one that the roles know of.
     job: Job,
     told: Job,
+    /// The job whose program has set the counters that are kept.
+    counted: Option<JobId>,
     /// The card's transmit ring had no room.
     ring_full: bool,
 }
 
 impl Overlay {
-    /// The node has joined a run of the control node. Roles of an earlier run are over.
+    /// The node has joined a run of the control node. Roles of an earlier run are over; a program that goes on keeps what it
+    /// has set.
     pub fn join(&mut self, identity: &Identity, now: Instant) {
         let same = self.key == Some(identity.key) && self.control == Some(identity.control);
         if let Some(node) = self.node.as_mut().filter(|_| same) {
             return node.rejoin(now);
         }
-        self.leave();
+        self.end_roles();
         let config = NodeConfig {
             node: identity.node,
             boot: identity.boot,
@@ -105,17 +108,23 @@ impl Overlay {
         self.node = Some(overlay::Node::new(config, now));
         (self.key, self.control) = (Some(identity.key), Some(identity.control));
         self.told = Job::default();
+        count_for(&mut self.counted, self.job.id);
     }
 
     /// The node takes no part any more: nothing of it stays.
     pub fn leave(&mut self) {
+        self.end_roles();
+        self.counted = None;
+        crate::monitor::clear_counters();
+    }
+
+    fn end_roles(&mut self) {
         self.earlier = Figures {
             footprint: overlay::Footprint::default(),
             ..self.figures()
         };
         self.node = None;
         crate::monitor::profile::switch(false);
-        crate::monitor::clear_counters();
     }
 
     /// The node has this job now, or none. What is told of it goes with the next turn.
@@ -195,14 +204,11 @@ impl Overlay {
             return;
         };
         if self.told != self.job {
-            let before = self.told.id.map(|(id, _)| id);
             self.told = self.job;
             let id = self.job.id.map(|(id, _)| id);
             node.set_job(now, id, self.job.quiet, sources as &mut dyn Collector);
             // What the program before has set was told just now, and is not the next one's.
-            if before != id {
-                crate::monitor::clear_counters();
-            }
+            count_for(&mut self.counted, self.job.id);
         }
         self.ring_full = false;
         if node.poll_timeout().is_none_or(|at| at > now) {
@@ -246,6 +252,15 @@ impl Overlay {
     /// While a program computes: when it must be interrupted for a tick of a stream with a shorter period.
     pub fn fast_tick(&self, after: Instant, below: Micros) -> Option<Instant> {
         self.node.as_ref()?.fast_tick(after, below)
+    }
+}
+
+/// The counters are those of this job from now on, or of none.
+fn count_for(counted: &mut Option<JobId>, job: Option<(JobId, Rank)>) {
+    let job = job.map(|(job, _)| job);
+    if *counted != job {
+        *counted = job;
+        crate::monitor::clear_counters();
     }
 }
 

@@ -67,6 +67,17 @@ fn peer(node: u32, mac: [u8; 6]) -> Peer {
     }
 }
 
+/// The node that is measured, in a run of control that has this key.
+fn identity(key: Key) -> Identity {
+    Identity {
+        node: NodeId(0),
+        boot: BootEpoch(1),
+        me: peer(0, CARD_MAC),
+        control: CONTROL,
+        key,
+    }
+}
+
 struct Fake(u32);
 
 impl Collector for Fake {
@@ -104,14 +115,7 @@ impl Net {
         let mut stack = Stack::new(card, &config, Instant::from_micros(1));
         stack.set_control(CONTROL);
         let mut overlay = Overlay::default();
-        let identity = Identity {
-            node: NodeId(0),
-            boot: BootEpoch(1),
-            me: peer(0, CARD_MAC),
-            control: CONTROL,
-            key: KEY,
-        };
-        overlay.join(&identity, Instant::ZERO);
+        overlay.join(&identity(KEY), Instant::ZERO);
         let front_end = Peer {
             addr: CONTROL,
             mac: PEER_MAC,
@@ -376,7 +380,7 @@ pub fn cost() -> Outcome {
 }
 
 /// What a program has counted is not the next one's, also where the node hears of the end of one job and the begin of the
-/// next in one turn.
+/// next in one turn; it stays when control is started again while the program runs.
 pub fn counters_of_jobs() -> Outcome {
     let mut net = Net::new(0);
     let first = MetricId(MetricId::FIRST_PROGRAM);
@@ -396,6 +400,20 @@ pub fn counters_of_jobs() -> Outcome {
     net.overlay.set_quiet();
     net.turn();
     check!(shown(&net) == Some(7), "job 2 shows {:?}", shown(&net));
+    let now = net.instant();
+    net.overlay.join(&identity(Key([2; 16])), now);
+    check!(shown(&net) == Some(7), "control is back, {:?}", shown(&net));
+    net.turn();
+    check!(shown(&net) == Some(7), "and told, {:?}", shown(&net));
+    // Over while control was away.
+    net.overlay.set_job(None);
+    net.overlay.join(&identity(Key([3; 16])), now);
+    net.turn();
+    check!(shown(&net).is_none(), "without a job {:?}", shown(&net));
+    net.overlay.set_job(job(3));
+    net.turn();
+    monitor::set_counter(0, 8);
+    check!(shown(&net) == Some(8), "job 3 shows {:?}", shown(&net));
     net.overlay.leave();
     check!(shown(&net).is_none(), "without a job {:?}", shown(&net));
     Ok(())
