@@ -179,25 +179,43 @@ fn check(connection: &Connection, path: &Path) -> Result<(), Unusable> {
     }
 }
 
-/// Renames a database's file and its log, so that another can begin in its place; gives the new name of the file, which
-/// ends in `.damaged`. One that was set aside before goes.
+/// Most files that were set aside beside one database.
+const ASIDE_MAX: usize = 9;
+
+/// Renames a database's file and its log, so that another can begin in its place; gives the new name of the file:
+/// `NAME.damaged`, or `NAME.damaged-2` to `-9` where there are such already. Those stay for people to look at and remove; only
+/// the last one makes room for the next.
 ///
 /// # Errors
 /// What the system says.
 pub fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
-    let named = |ending: &str| {
+    let named = |path: &Path, ending: &str| {
         let mut name = path.as_os_str().to_os_string();
         name.push(ending);
         PathBuf::from(name)
     };
-    let aside = named(".damaged");
+    let numbered = (2..=ASIDE_MAX).map(|number| format!(".damaged-{number}"));
+    let mut asides = std::iter::once(".damaged".to_string()).chain(numbered);
+    let last = named(path, &format!(".damaged-{ASIDE_MAX}"));
+    let free = asides.find_map(|ending| Some(named(path, &ending)).filter(|name| !name.exists()));
+    let aside = free.unwrap_or(last);
+    // The log first belongs to the file; without it the file may be worth nothing. One that is there already belongs to a
+    // file that is gone.
+    for log in ["-wal", "-shm"] {
+        let gone = std::fs::remove_file(named(&aside, log));
+        ignore_missing(gone)?;
+    }
     std::fs::rename(path, &aside)?;
-    // The log first belongs to the file; without it the file may be worth nothing.
-    for (log, aside) in [("-wal", ".damaged-wal"), ("-shm", ".damaged-shm")] {
-        match std::fs::rename(named(log), named(aside)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+    for log in ["-wal", "-shm"] {
+        let renamed = std::fs::rename(named(path, log), named(&aside, log));
+        ignore_missing(renamed)?;
     }
     Ok(aside)
+}
+
+fn ignore_missing(done: std::io::Result<()>) -> std::io::Result<()> {
+    match done {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }

@@ -137,6 +137,46 @@ fn a_damaged_file_is_set_aside_and_a_new_one_begun() {
 }
 
 #[test]
+fn what_was_set_aside_stays_and_has_its_own_log() {
+    let (dir, path) = lab();
+    let file = |name: &str| dir.path().join(name);
+    // The log of one that somebody has removed.
+    std::fs::write(file("hearth.db.damaged-wal"), "of another").unwrap();
+    for (number, name) in (1..=11).zip([
+        "hearth.db.damaged",
+        "hearth.db.damaged-2",
+        "hearth.db.damaged-3",
+        "hearth.db.damaged-4",
+        "hearth.db.damaged-5",
+        "hearth.db.damaged-6",
+        "hearth.db.damaged-7",
+        "hearth.db.damaged-8",
+        "hearth.db.damaged-9",
+        // There is room for nine.
+        "hearth.db.damaged-9",
+        "hearth.db.damaged-9",
+    ]) {
+        std::fs::write(&path, number.to_string()).unwrap();
+        let has_log = number % 2 == 0;
+        if has_log {
+            std::fs::write(file("hearth.db-wal"), "its log").unwrap();
+        }
+        assert_eq!(super::set_aside(&path).unwrap(), file(name));
+        assert_eq!(
+            std::fs::read_to_string(file(name)).unwrap(),
+            number.to_string()
+        );
+        let log = file(&format!("{name}-wal"));
+        assert_eq!(log.exists(), has_log, "{number}");
+        assert!(!file("hearth.db-wal").exists());
+    }
+    assert_eq!(
+        std::fs::read_to_string(file("hearth.db.damaged")).unwrap(),
+        "1"
+    );
+}
+
+#[test]
 fn an_empty_file_is_a_new_store() {
     let (_dir, path) = lab();
     std::fs::write(&path, b"").unwrap();
