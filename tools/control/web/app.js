@@ -2,7 +2,7 @@
 import { el, health, show, title, when } from "./format.js";
 import { Stream, get, save } from "./stream.js";
 import { Tree } from "./tree.js";
-import { Events, JobView, Jobs, NodeView, Nodes, Overview, Programs } from "./views.js";
+import { Events, JobView, Jobs, NodeView, Nodes, Overview, Programs, damage } from "./views.js";
 
 const FIRST_METRIC = "hearth_node_busy_ratio";
 const byId = (id) => document.getElementById(id);
@@ -103,7 +103,7 @@ async function stand() {
     jobs: own ? app.jobOf : of(answer.jobs),
     drained: own ? app.drained : {},
     all: answer.all || (own && node && Number(node[1]) === app.allOf ? app.all : null),
-    own, why, none: !own && !Object.keys(answer.letters).length,
+    own, why, damaged: own ? [] : answer.damaged, none: !own && !Object.keys(answer.letters).length,
   };
   return true;
 }
@@ -121,12 +121,13 @@ function said() {
   const box = byId("then");
   box.hidden = app.live;
   if (app.live) return;
-  const { own, why, none } = app.then || { own: true };
+  const { own, why, none, damaged } = app.then || { own: true };
   const paused = when(app.pausedAt);
   let text = own ? `Paused: nodes, jobs and events are those of ${paused}. Programs and tree are those of now.`
     : `Nodes are those of ${when(app.instant())}, the end of the range. Jobs and events are those of ${paused}, programs and tree those of now.`;
   if (why) text += ` Values of then could not be read: ${why}.`;
   else if (none) text += " No node's values were kept at that instant.";
+  text += damage(damaged);
   if (box.textContent !== text) box.textContent = text;
 }
 

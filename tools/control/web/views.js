@@ -30,6 +30,9 @@ function jobLink(job) { return job ? el("a", { href: `#/job/${job}` }, String(jo
 /** What a program calls its counter. */
 function counterName(job, counter) { return (job && job.counters && job.counters[counter]) || `Counter ${counter}`; }
 
+/** What is to be said of damaged files in an answer, by their days. */
+export function damage(days) { return days?.length ? ` The files of ${days.join(", ")} are damaged: what can be read of them is shown.` : ""; }
+
 /** A line over time: mean of the nodes, with the smallest and largest around it. */
 export class Chart {
   constructor(app, nodes) {
@@ -39,6 +42,8 @@ export class Chart {
     this.note = el("p", { class: "quiet" });
     this.data = [[], [], [], []];
     this.loading = 0;
+    this.failed = "";
+    this.damaged = "";
   }
 
   element() { return [this.box, this.note]; }
@@ -52,18 +57,20 @@ export class Chart {
     if (this.nodes !== null) query.set("nodes", this.nodes);
     this.loaded = Date.now();
     let answer;
+    let failed = "";
     try {
       answer = await get(`/v1/monitor/series?${query}`);
     } catch (error) {
-      this.note.textContent = `No history: ${error.message}`;
+      failed = `No history: ${error.message}`;
       answer = { level: "tick", at_ms: [], min: [], mean: [], max: [], nodes: [] };
     }
     if (turn !== this.loading) return;
+    this.failed = failed;
     this.level = answer.level;
     const seconds = answer.at_ms.map((ms) => ms / 1000);
     this.data = [seconds, answer.mean, answer.min, answer.max];
     this.nodesNow = answer.nodes.at(-1) ?? 0;
-    this.damaged = answer.damaged?.length ? ` The files of ${answer.damaged.join(", ")} are damaged: what can be read of them is shown.` : "";
+    this.damaged = damage(answer.damaged);
     this.gaps();
     this.draw();
     // What it took until the line could be seen, and how long the page has been open.
@@ -127,8 +134,8 @@ export class Chart {
   draw() {
     const metric = this.app.metric;
     this.note.textContent = this.data[0].length
-      ? `${title(metric)}: ${this.nodesNow === 1 ? "one node" : `mean, smallest and largest of ${this.nodesNow} nodes`}, by ${this.level}. ${metric.help}${this.damaged || ""}`
-      : this.note.textContent || `No data in this range.${this.damaged || ""}`;
+      ? `${title(metric)}: ${this.nodesNow === 1 ? "one node" : `mean, smallest and largest of ${this.nodesNow} nodes`}, by ${this.level}. ${metric.help}${this.damaged}`
+      : this.failed || (this.level ? `No data in this range.${this.damaged}` : "");
     const width = Math.max(240, this.box.clientWidth || 600);
     const key = `${metric.name} ${document.documentElement.dataset.theme} ${width}`;
     if (this.plot && this.key === key) { this.plot.setData(this.data); return; }

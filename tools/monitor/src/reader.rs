@@ -103,8 +103,14 @@ impl Nodes<'_> {
     }
 }
 
-/// What a node had last: time, and stored values in the order of the metrics asked for.
-pub type Last = (u64, Vec<Option<i64>>);
+/// What a node showed at an instant.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ShownAt {
+    /// Time of its newest row with any of the metrics asked for, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The last value of each metric asked for, in their order, in base units; counters as rates a second.
+    pub values: Vec<Option<f64>>,
+}
 
 /// Values that were reduced on their way: time, nodes covered, nodes that should be, stored values.
 pub type ReducedRow = (u64, u32, u32, Vec<Option<i64>>);
@@ -303,38 +309,8 @@ impl Reader {
         Ok(lists)
     }
 
-    /// What nodes had last at or before `at_ms`, not more than `age_ms` before: time and stored values in
-    /// the order of `metrics`.
-    ///
-    /// # Errors
-    /// [`MonitorError`].
-    pub fn at(
-        &self,
-        at_ms: u64,
-        age_ms: u64,
-        metrics: &[Metric],
-    ) -> Result<BTreeMap<u32, Last>, MonitorError> {
-        let span = Span {
-            from_ms: at_ms.saturating_sub(age_ms),
-            to_ms: at_ms.saturating_add(1),
-        };
-        let mut found = BTreeMap::new();
-        self.visit(
-            Level::Tick,
-            span,
-            Nodes::All,
-            metrics,
-            &mut |at, node, rollups| {
-                let value = |rollup: &Rollup| (rollup.count > 0).then_some(rollup.max);
-                found.insert(node, (at, rollups.iter().map(value).collect()));
-                ControlFlow::Continue(())
-            },
-        )?;
-        Ok(found)
-    }
-
-    /// What nodes showed last at or before `at_ms`, not more than `age_ms` before: values in the order of `metrics`, in base
-    /// units, counters as rates a second.
+    /// What nodes showed last at or before `at_ms`, not more than `age_ms` before. Nodes without a row in this time are
+    /// left out.
     ///
     /// # Errors
     /// [`MonitorError`].
@@ -344,25 +320,25 @@ impl Reader {
         age_ms: u64,
         metrics: &[Metric],
         nodes: Nodes,
-    ) -> Result<BTreeMap<u32, Vec<Option<f64>>>, MonitorError> {
+    ) -> Result<BTreeMap<u32, ShownAt>, MonitorError> {
         let level = Level::Tick;
         let span = Span {
             from_ms: at_ms.saturating_sub(age_ms),
             to_ms: at_ms.saturating_add(1),
         };
         let mut rates: Vec<Rates> = metrics.iter().map(|_| Rates::default()).collect();
-        let mut found: BTreeMap<u32, Vec<Option<f64>>> = BTreeMap::new();
+        let mut found: BTreeMap<u32, ShownAt> = BTreeMap::new();
         self.visit(level, span, nodes, metrics, &mut |at, node, rollups| {
-            let values = found
-                .entry(node)
-                .or_insert_with(|| vec![None; metrics.len()]);
+            let shown = found.entry(node).or_default();
+            shown.at_ms = at;
+            shown.values.resize(metrics.len(), None);
             for (place, (metric, rollup)) in metrics.iter().zip(rollups).enumerate() {
                 let value = match metric.kind {
                     Kind::Counter => rates[place].rate(at, node, rollup, level),
                     Kind::Gauge => (rollup.count > 0).then_some(rollup.max as f64),
                 };
                 if let Some(value) = value {
-                    values[place] = Some(value * metric.scale);
+                    shown.values[place] = Some(value * metric.scale);
                 }
             }
             ControlFlow::Continue(())

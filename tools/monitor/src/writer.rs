@@ -113,6 +113,16 @@ impl Writer {
         })
     }
 
+    /// The file in the folder `dir` that a tick at `at_ms`, in milliseconds since 1970, is stored in.
+    pub fn file_of(dir: &Path, at_ms: u64) -> PathBuf {
+        day::path_of(dir, day::day_of(at_ms))
+    }
+
+    /// Lets go of a file that cannot be written any more. What it lacks of roll-ups is made from its ticks by whoever asks.
+    pub fn let_go(&mut self, path: &Path) {
+        self.days.retain(|_, open| open.day.path != path);
+    }
+
     /// Stores what nodes had at `at_ms`, in milliseconds since 1970. Of two ticks the later one may come
     /// first, by [`GRACE_MS`] at most; a longer way back is a clock that was set.
     ///

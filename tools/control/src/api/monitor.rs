@@ -22,7 +22,7 @@ pub mod export;
 pub mod page;
 pub mod stream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ use utoipa_axum::routes;
 
 use super::Refusal;
 use crate::hostlist;
-use crate::monitor::picture::{Health, JobNow, NodeNow, Picture, SLOW_AFTER_US};
+use crate::monitor::picture::{Health, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US};
 use crate::monitor::{Monitor, Shown, metrics};
 
 /// Span of a question that does not say: a quarter of an hour.
@@ -53,7 +53,7 @@ const POINTS_MAX: u64 = 5_000;
 const ASK_WAIT: Duration = Duration::from_secs(10);
 /// Longest span of a question.
 const SPAN_MAX_MS: u64 = 400 * DAY_MS;
-/// How far back [`at`] looks for a node's last value.
+/// How far back [`at`] looks for a node's last value: as long as a node is not stale, and a tick more for rates.
 const AT_AGE_MS: u64 = 5_000;
 /// Events that one request can acknowledge.
 const ACKNOWLEDGE_MAX: usize = 1_000;
@@ -396,6 +396,8 @@ pub struct ByNode {
     step_ms: u64,
     /// By the node's number: pairs of time and value.
     nodes: BTreeMap<u32, Vec<(u64, f64)>>,
+    /// Days whose files are damaged: what could not be read of them is missing.
+    damaged: Vec<String>,
 }
 
 /// One metric over time, node by node.
@@ -414,13 +416,16 @@ async fn by_node(
     question.points = Some(question.points.unwrap_or(POINTS).min(room));
     let checked = question.bounded(&monitor)?;
     let level = checked.level;
-    let nodes = ask(&monitor, checked.dir.clone(), move |reader| {
-        reader.by_node(&metric, checked.level, checked.span, checked.nodes())
+    let answer = ask(&monitor, checked.dir.clone(), move |reader| {
+        let nodes = reader.by_node(&metric, checked.level, checked.span, checked.nodes())?;
+        Ok((nodes, days(&reader.damaged())))
     });
+    let (nodes, damaged) = answer.await?;
     Ok(Json(ByNode {
         level: level.word(),
         step_ms: level.step_ms(),
-        nodes: nodes.await?,
+        nodes,
+        damaged,
     }))
 }
 
@@ -433,17 +438,37 @@ pub struct AtQuery {
     node: Option<u32>,
 }
 
-/// What `GET /v1/monitor/at` answers: what was known of the nodes then, of each what came last in the five seconds before.
+/// What `GET /v1/monitor/at` answers: what was known of the nodes then, of each what came last in the five seconds before, as
+/// long as it was not stale.
 #[derive(Debug, Default, Serialize)]
 pub struct At {
     /// By the node's number: the value in its base unit, counters as rates.
     values: BTreeMap<u32, f64>,
-    /// By the node's number: how it did, as a letter as in the stream: idle, busy or slow. Others did not say anything.
+    /// By the node's number: how it did, as a letter as in the stream: idle, busy or slow. Others had not been heard for longer
+    /// than that, or were not there.
     letters: BTreeMap<u32, char>,
     /// By the node's number: its job.
     jobs: BTreeMap<u32, u64>,
     /// All values of the node that was asked for, in the order of the metrics.
     all: Option<Vec<Option<f64>>>,
+    /// Days whose files are damaged: what could not be read of them is missing.
+    damaged: Vec<String>,
+}
+
+/// How a node did at `time`, in milliseconds since 1970, by its newest row of then: `has_job`, and how long it had been `silent`, in
+/// seconds, at the time of that row, which is shown until the next tick. `None`: it was stale by then, or the row does not
+/// say.
+fn health_then(time: u64, at_ms: u64, has_job: Option<f64>, silent: Option<f64>) -> Option<Health> {
+    let missed_ms = time
+        .saturating_sub(at_ms)
+        .saturating_sub(Level::Tick.step_ms());
+    let silent_us = silent.unwrap_or(0.0) * 1e6 + missed_ms as f64 * 1e3;
+    Some(match has_job? {
+        _ if silent_us > STALE_AFTER_US as f64 => return None,
+        _ if silent_us > SLOW_AFTER_US as f64 => Health::Slow,
+        has_job if has_job > 0.0 => Health::Busy,
+        _ => Health::Idle,
+    })
 }
 
 /// Values of one moment of the past.
@@ -469,14 +494,14 @@ async fn at(
         let [has_job, job, silent] = metrics::of_state();
         let metrics = [metric, has_job, job, silent];
         let mut answer = At::default();
-        for (node, values) in reader.shown_at(time, AT_AGE_MS, &metrics, Nodes::All)? {
-            let letter = match (values[1], values[3]) {
-                (None, _) => continue,
-                (_, Some(silent)) if silent * 1e6 > SLOW_AFTER_US as f64 => Health::Slow.letter(),
-                (Some(has_job), _) if has_job > 0.0 => Health::Busy.letter(),
-                _ => Health::Idle.letter(),
+        let mut stale = BTreeSet::new();
+        for (node, shown) in reader.shown_at(time, AT_AGE_MS, &metrics, Nodes::All)? {
+            let values = shown.values;
+            let Some(health) = health_then(time, shown.at_ms, values[1], values[3]) else {
+                stale.insert(node);
+                continue;
             };
-            answer.letters.insert(node, letter);
+            answer.letters.insert(node, health.letter());
             if let Some(value) = values[0] {
                 answer.values.insert(node, value);
             }
@@ -484,10 +509,11 @@ async fn at(
                 answer.jobs.insert(node, job as u64);
             }
         }
-        if let Some(node) = node {
+        if let Some(node) = node.filter(|node| !stale.contains(node)) {
             let mut of_node = reader.shown_at(time, AT_AGE_MS, &declared, Nodes::Only(&[node]))?;
-            answer.all = of_node.remove(&node);
+            answer.all = of_node.remove(&node).map(|shown| shown.values);
         }
+        answer.damaged = days(&reader.damaged());
         Ok(answer)
     });
     Ok(Json(answer.await?))
@@ -618,5 +644,25 @@ fn further_metrics(text: &mut openmetrics::Text, picture: &Picture) {
                 text.sample(&labels, *value as f64);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_of_the_past_is_judged_by_the_age_of_its_last_row() {
+        const ROW: u64 = 1_000_000;
+        let then = |after_ms: u64, has_job: f64, silent: f64| {
+            health_then(ROW + after_ms, ROW, Some(has_job), Some(silent))
+        };
+        assert_eq!(then(0, 0.0, 0.1), Some(Health::Idle));
+        assert_eq!(then(999, 1.0, 1.9), Some(Health::Busy));
+        assert_eq!(then(0, 0.0, 2.6), Some(Health::Slow));
+        // Nothing came in the ticks after that row.
+        assert_eq!(then(2_900, 1.0, 0.9), Some(Health::Slow));
+        assert_eq!(then(4_200, 1.0, 0.9), None);
+        assert_eq!(health_then(ROW, ROW, None, Some(0.1)), None);
     }
 }

@@ -18,7 +18,9 @@ use hearth_store::{ProgramRow, WarmRow};
 use netstack::time::Instant;
 use tokio::sync::oneshot;
 
-use super::types::{DropAnswer, DropOutcome, DropRequest, DroppedOn, JobInfo, ProgramInfo};
+use super::types::{
+    DropAnswer, DropOutcome, DropRequest, DroppedOn, JobInfo, JobState, ProgramInfo,
+};
 use super::{Api, Refusal};
 use crate::control::Core;
 use crate::drops::{self, Answer, NotTold};
@@ -30,7 +32,8 @@ use crate::{hostlist, secrets};
 /// Programs looked at: more than anybody reads, and as many as the store keeps by default.
 const PROGRAMS_MAX: u32 = 10_000;
 
-/// Jobs looked at for programs that no rank has told the end of yet.
+/// Jobs that wait or are over and are looked at for programs that no rank has told the end of yet. Those that have nodes are
+/// looked at anyhow: there are no more of them than nodes.
 const RECENT_JOBS: usize = 1_000;
 
 /// How long nodes may take to answer a drop. One that computes looks at its network once a second.
@@ -44,20 +47,16 @@ pub(super) const PREFIX_MIN: usize = 4;
 pub async fn programs(State(api): State<Api>) -> Result<Json<Vec<ProgramInfo>>, Refusal> {
     let mut rows = rows(&api).await?;
     let mut held: BTreeMap<Hash, Vec<Warm>> = BTreeMap::new();
-    let mut active = BTreeMap::new();
+    let mut active = Active::default();
     {
         let core = api.shared.lock();
         for warm in core.ledger.warm.iter() {
             held.entry(warm.program).or_default().push(warm);
         }
+        let has_nodes = |job: &&JobInfo| job.state != JobState::Pending;
         let recent = core.runner.highest(u64::MAX, RECENT_JOBS);
-        let used = |job: &&JobInfo| job.started_unix_us.is_some() || !job.state.is_final();
-        for job in recent.filter(used) {
-            if let Some(hash) = secrets::decode_hex::<32>(&job.program) {
-                let newest = active.entry(hash).or_insert((job.name.clone(), 0));
-                newest.1 = newest.1.max(job.started_unix_us.unwrap_or(0));
-            }
-        }
+        let jobs = core.runner.jobs().filter(has_nodes).chain(recent);
+        jobs.for_each(|job| active.take(job));
     }
     rows.extend(first_runs(&api, &rows, active));
     let mut list: Vec<ProgramInfo> = rows
@@ -81,25 +80,64 @@ pub async fn programs(State(api): State<Api>) -> Result<Json<Vec<ProgramInfo>>, 
     Ok(Json(list))
 }
 
-/// Programs of jobs that have no row yet: no rank of theirs has told how it ended. `active`: name of the first job
-/// and microseconds since 1970 at which the last one began, 0 for none.
-fn first_runs(
-    api: &Api,
-    rows: &[ProgramRow],
-    active: BTreeMap<Hash, (String, u64)>,
-) -> Vec<ProgramRow> {
+/// A program of jobs that no rank has told the end of yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FirstRun {
+    /// The lowest number of its jobs, and the program's name in that one.
+    job: u64,
+    name: String,
+    /// Microseconds since 1970 at which the first of them began, and the last; 0: none has.
+    first_unix_us: u64,
+    last_unix_us: u64,
+}
+
+/// Programs of jobs, however often and in whatever order a job is looked at.
+#[derive(Debug, Default)]
+struct Active(BTreeMap<Hash, FirstRun>);
+
+impl Active {
+    fn take(&mut self, job: &JobInfo) {
+        let began = job.started_unix_us;
+        let Some(hash) = secrets::decode_hex::<32>(&job.program) else {
+            return;
+        };
+        if began.is_none() && job.state.is_final() {
+            return;
+        }
+        let run = self.0.entry(hash).or_insert_with(|| FirstRun {
+            job: job.id,
+            name: job.name.clone(),
+            first_unix_us: 0,
+            last_unix_us: 0,
+        });
+        if job.id < run.job {
+            (run.job, run.name) = (job.id, job.name.clone());
+        }
+        if let Some(began) = began {
+            run.first_unix_us = match run.first_unix_us {
+                0 => began,
+                first => first.min(began),
+            };
+            run.last_unix_us = run.last_unix_us.max(began);
+        }
+    }
+}
+
+/// Programs of jobs that have no row yet: no rank of theirs has told how it ended.
+fn first_runs(api: &Api, rows: &[ProgramRow], active: Active) -> Vec<ProgramRow> {
     let known: BTreeSet<Hash> = rows.iter().map(|row| row.hash).collect();
-    let first = active.into_iter().filter(|(hash, _)| !known.contains(hash));
-    let row = |(hash, (name, began)): (Hash, (String, u64))| ProgramRow {
+    let active = active.0.into_iter();
+    let first = active.filter(|(hash, _)| !known.contains(hash));
+    let row = |(hash, run): (Hash, FirstRun)| ProgramRow {
         hash,
-        names: vec![name],
+        names: vec![run.name],
         bytes: api
             .shared
             .programs
             .get(&hash)
             .map_or(0, |program| program.bytes()),
-        first_used_unix_us: began,
-        last_used_unix_us: began,
+        first_used_unix_us: run.first_unix_us,
+        last_used_unix_us: run.last_unix_us,
         launches: 0,
         warm_launches: 0,
     };
@@ -441,6 +479,38 @@ mod tests {
         assert_eq!(code("work"), "ambiguous-program");
         for unknown in ["abc", "nonsense", "ffff", "", "hell"] {
             assert_eq!(code(unknown), "no-such-program", "{unknown}");
+        }
+    }
+
+    #[test]
+    fn a_program_has_the_name_and_the_time_of_its_first_job() {
+        let job = |id: u64, name: &str, began: Option<u64>, state: JobState| JobInfo {
+            id,
+            name: name.into(),
+            program: "ab".repeat(32),
+            started_unix_us: began,
+            state,
+            ..JobInfo::default()
+        };
+        let jobs = [
+            job(9, "later", None, JobState::Pending),
+            job(8, "second", Some(800), JobState::Running),
+            job(7, "first", Some(700), JobState::Running),
+            job(3, "never", None, JobState::Cancelled),
+        ];
+        // As they come, the other way round, and twice.
+        for order in [[0, 1, 2, 3], [3, 2, 1, 0]] {
+            let mut active = Active::default();
+            for index in order.into_iter().chain(order) {
+                active.take(&jobs[index]);
+            }
+            let run = FirstRun {
+                job: 7,
+                name: "first".into(),
+                first_unix_us: 700,
+                last_unix_us: 800,
+            };
+            assert_eq!(active.0.into_values().collect::<Vec<_>>(), [run]);
         }
     }
 

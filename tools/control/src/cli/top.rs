@@ -4,7 +4,7 @@
 //! once a second, as [`asking`] hears; [`draw`] draws.
 //!
 //! Invariants: names from outside are shown without control characters; the terminal is as before at the
-//! end, however it ends, but for SIGKILL; keys are taken whatever control does.
+//! end, however it ends, but for SIGKILL, and as far as it takes anything; keys are taken whatever control does.
 
 mod asking;
 mod draw;

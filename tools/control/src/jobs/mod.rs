@@ -340,7 +340,7 @@ impl Runner {
     }
 
     /// The number of the job that nodes know so, if that is its present attempt.
-    pub(super) fn present(&self, job: JobId) -> Option<u64> {
+    pub fn present(&self, job: JobId) -> Option<u64> {
         let id = attempt::number(job);
         (self.jobs.get(&id)?.on_nodes() == job).then_some(id)
     }

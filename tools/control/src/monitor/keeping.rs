@@ -3,11 +3,14 @@
 //! Key type: [`Keeper`]. One thread takes ticks in; another makes checkpoints and removes old files, so that
 //! neither a disk that is slow nor a large file holds up what arrives.
 //!
-//! A file that is damaged is set aside, as that of jobs and events is, and another begun.
+//! The file of the present day is set aside when it is damaged, as that of jobs and events is, and another begun, once in
+//! [`ASIDE_PERIOD_MS`] at most: a disk that damages each new one would fill the log of events. That of another day is left
+//! where it is, with an event: what can be read of it is shown.
 //!
 //! Invariant: what does not fit into the queue, cannot be written, or is older than what is there already, is counted
 //! and left out; nobody waits.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +20,7 @@ use std::time::Duration;
 
 use hearth_monitor::{Appended, Limits, Metric, MonitorError, Sample, Writer, csv};
 
-use super::Shown;
+use super::{Shown, metrics};
 use crate::clock;
 use crate::events::{Event, Severity};
 
@@ -25,6 +28,8 @@ use crate::events::{Event, Severity};
 const EVENTS_MAX: usize = 64;
 /// Ticks that may wait for the disk.
 const WAITING_MAX: usize = 30;
+/// Least time between two damaged files that are set aside, by the times of ticks.
+const ASIDE_PERIOD_MS: u64 = hearth_monitor::HOUR_MS;
 /// Time between two checkpoints.
 const KEEP_PERIOD: Duration = Duration::from_secs(5);
 
@@ -45,6 +50,8 @@ struct State {
     events: Mutex<Vec<Event>>,
     /// Files whose damage was told.
     damaged: Mutex<BTreeSet<PathBuf>>,
+    /// The tick at which a file was set aside last.
+    aside_at_ms: Mutex<Option<u64>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -92,14 +99,16 @@ impl State {
         }
     }
 
-    /// Sets a damaged file aside; whether another can be begun.
-    fn set_aside(&self, error: &MonitorError) -> bool {
-        let MonitorError::Damaged { path, source, .. } = error else {
+    /// Sets the damaged file of the day of a tick aside; whether another can be begun.
+    fn set_aside(&self, at_ms: u64, path: &Path, source: &str) -> bool {
+        let mut last = locked(&self.aside_at_ms);
+        if last.is_some_and(|last| at_ms.abs_diff(last) < ASIDE_PERIOD_MS) {
             return false;
-        };
+        }
         let Ok(aside) = hearth_store::set_aside(path) else {
             return false;
         };
+        *last = Some(at_ms);
         let text = format!(
             "{} is damaged ({source}) and was set aside as {}; a new one was begun: the values of this day until now are not shown",
             path.display(),
@@ -154,35 +163,50 @@ impl Keeper {
     }
 }
 
-fn write(dir: &Path, metrics: &[Metric], ticks: &Receiver<Arc<Shown>>, state: &State) {
+fn write(dir: &Path, declared: &[Metric], ticks: &Receiver<Arc<Shown>>, state: &State) {
     let mut writer = None;
     // The newest tick that is kept.
     let mut newest_ms = 0;
     while let Ok(shown) = ticks.recv() {
         let at_ms = shown.picture.at_ms;
+        let nodes = shown.picture.nodes.iter();
+        let rows: Vec<(u32, Cow<[Option<i64>]>)> = nodes
+            .filter(|node| !node.values.is_empty())
+            .map(|node| match node.repeated {
+                true => (node.node, metrics::of_control(&node.values).into()),
+                false => (node.node, Cow::from(&node.values)),
+            })
+            .collect();
+        let samples: Vec<Sample> = rows
+            .iter()
+            .map(|(node, values)| Sample {
+                node: *node,
+                values,
+            })
+            .collect();
         let append = |writer: &mut Option<Writer>| -> Result<Appended, MonitorError> {
             let writer = match writer {
                 Some(writer) => writer,
-                none => none.insert(Writer::open(dir, metrics)?),
+                none => none.insert(Writer::open(dir, declared)?),
             };
-            let nodes = shown
-                .picture
-                .nodes
-                .iter()
-                .filter(|node| !node.values.is_empty() && !node.repeated);
-            let samples: Vec<Sample> = nodes
-                .map(|node| Sample {
-                    node: node.node,
-                    values: &node.values,
-                })
-                .collect();
             writer.append(at_ms, &samples)
         };
         let mut appended = append(&mut writer);
-        if let Err(error) = &appended
-            && state.set_aside(error)
-        {
-            writer = None;
+        // The days that a tick touches: that before its own, and its own.
+        for _ in 0..2 {
+            let Err(MonitorError::Damaged { path, source, .. }) = &appended else {
+                break;
+            };
+            if *path != Writer::file_of(dir, at_ms) {
+                state.tell_damaged(path);
+                if let Some(writer) = &mut writer {
+                    writer.let_go(path);
+                }
+            } else if state.set_aside(at_ms, path, &source.to_string()) {
+                writer = None;
+            } else {
+                break;
+            }
             appended = append(&mut writer);
         }
         let result = match appended {
@@ -266,28 +290,153 @@ mod tests {
         })
     }
 
+    const NOON: u64 = 20_779 * hearth_monitor::DAY_MS + 12 * hearth_monitor::HOUR_MS;
+
+    /// Has ticks written, as one run of control does it.
+    fn written(dir: &Path, ticks: Vec<Arc<Shown>>, state: &State) {
+        let metrics = [Metric::gauge("used_bytes", "bytes", 1.0, ".")];
+        written_as(dir, &metrics, ticks, state);
+    }
+
+    fn written_as(dir: &Path, metrics: &[Metric], ticks: Vec<Arc<Shown>>, state: &State) {
+        let (sender, waiting) = std::sync::mpsc::sync_channel(ticks.len());
+        ticks
+            .into_iter()
+            .for_each(|tick| sender.send(tick).unwrap());
+        drop(sender);
+        write(dir, metrics, &waiting, state);
+    }
+
+    fn told(state: &State) -> Vec<Event> {
+        std::mem::take(&mut *locked(&state.events))
+    }
+
+    /// Of a node of which nothing comes the files have what control itself knows: how long it has been silent, above all.
     #[test]
     fn what_was_not_read_anew_is_not_stored_again() {
         let dir = tempfile::tempdir().unwrap();
-        let metrics = [Metric::gauge("used_bytes", "bytes", 1.0, ".")];
-        const NOON: u64 = 20_779 * hearth_monitor::DAY_MS + 12 * hearth_monitor::HOUR_MS;
-        let (sender, waiting) = sync_channel(WAITING_MAX);
-        for (after_ms, repeated) in [(0, false), (1_000, true), (2_000, false)] {
-            let mut tick = Arc::try_unwrap(shown(NOON + after_ms)).unwrap();
-            tick.picture.nodes[0].repeated = repeated;
-            sender.send(Arc::new(tick)).unwrap();
-        }
-        drop(sender);
-        write(dir.path(), &metrics, &waiting, &State::default());
+        let metrics = metrics::declared();
+        let place = |name: &str| {
+            metrics
+                .iter()
+                .position(|metric| metric.name == name)
+                .unwrap()
+        };
+        let silent = place("hearth_node_heartbeat_age_seconds");
+        let (busy, used) = (
+            place("hearth_node_busy_ratio"),
+            place("hearth_node_memory_used_bytes"),
+        );
+        let ticks = [
+            (100_000, false),
+            (1_100_000, true),
+            (2_100_000, true),
+            (50_000, false),
+        ];
+        let tick = |(second, (silent_us, repeated)): (u64, (i64, bool))| {
+            let mut tick = Arc::try_unwrap(shown(NOON + second * 1_000)).unwrap();
+            let node = &mut tick.picture.nodes[0];
+            node.values = vec![Some(7); metrics.len()];
+            node.values[silent] = Some(silent_us);
+            node.repeated = repeated;
+            Arc::new(tick)
+        };
+        let ticks = (0..).zip(ticks).map(tick).collect();
+        written_as(dir.path(), &metrics, ticks, &State::default());
         let span = hearth_monitor::Span {
             from_ms: NOON,
             to_ms: NOON + 10_000,
         };
         let level = hearth_monitor::Level::Tick;
         let reader = hearth_monitor::Reader::new(dir.path());
-        let all = hearth_monitor::reader::Nodes::All;
-        let lists = reader.by_node(&metrics[0], level, span, all).unwrap();
-        assert_eq!(lists[&3], [(NOON, 7.0), (NOON + 2_000, 7.0)]);
+        // Values in thousandths.
+        let of = |place: usize| -> Vec<(u64, f64)> {
+            let all = hearth_monitor::reader::Nodes::All;
+            let mut lists = reader.by_node(&metrics[place], level, span, all).unwrap();
+            let list = lists.remove(&3).unwrap();
+            list.into_iter()
+                .map(|(at, value)| (at - NOON, (value * 1e3).round()))
+                .collect()
+        };
+        assert_eq!(of(used), [(0, 7e3), (3_000, 7e3)]);
+        assert_eq!(of(busy).len(), 2);
+        assert_eq!(
+            of(silent),
+            [
+                (0, 100.0),
+                (1_000, 1_100.0),
+                (2_000, 2_100.0),
+                (3_000, 50.0)
+            ]
+        );
+    }
+
+    /// The roll-ups of yesterday's last hour are written just after midnight: its file is not the one that is begun anew.
+    #[test]
+    fn a_damaged_file_of_yesterday_stays_where_it_is() {
+        const MIDNIGHT: u64 = 20_780 * hearth_monitor::DAY_MS;
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::default();
+        let (sender, waiting) = sync_channel(0);
+        let path = dir.path().join("2026-11-22.metrics");
+        let damaging = path.clone();
+        let feeding = std::thread::spawn(move || {
+            sender.send(shown(MIDNIGHT - 1_000)).unwrap();
+            sender.send(shown(MIDNIGHT + 1_000)).unwrap();
+            // Both are in their files now, or the one before is and this is under way in its own.
+            sender.send(shown(MIDNIGHT + 2_000)).unwrap();
+            // All but its first page. Somebody else has written to it: what the writer has in memory is read anew.
+            let other = rusqlite::Connection::open(&damaging).unwrap();
+            let text = "INSERT INTO ticks VALUES (1); PRAGMA wal_checkpoint(TRUNCATE)";
+            other.execute_batch(text).unwrap();
+            drop(other);
+            let mut bytes = std::fs::read(&damaging).unwrap();
+            bytes[8_192..].fill(151);
+            std::fs::write(&damaging, bytes).unwrap();
+            sender.send(shown(MIDNIGHT + 8_000)).unwrap();
+            sender.send(shown(MIDNIGHT + 9_000)).unwrap();
+        });
+        let metrics = [Metric::gauge("used_bytes", "bytes", 1.0, ".")];
+        write(dir.path(), &metrics, &waiting, &state);
+        feeding.join().unwrap();
+        let told = told(&state);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].text.contains("of its day only what can be read"),
+            "{}",
+            told[0].text
+        );
+        assert!(path.exists() && !dir.path().join("2026-11-22.metrics.damaged").exists());
+        assert_eq!(state.lost.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_second_damage_of_a_day_leaves_what_was_set_aside_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::default();
+        let path = dir.path().join("2026-11-22.metrics");
+        let aside = dir.path().join("2026-11-22.metrics.damaged");
+        let damage = |byte: u8| std::fs::write(&path, [byte; 160_000]).unwrap();
+        let kinds =
+            || -> Vec<String> { told(&state).into_iter().map(|event| event.kind).collect() };
+        damage(151);
+        written(dir.path(), vec![shown(NOON)], &state);
+        assert_eq!(kinds(), ["metrics-damaged"]);
+        // Each new one is damaged: told once, and the first stays.
+        damage(152);
+        let ticks = (1..600)
+            .map(|second| shown(NOON + second * 1_000))
+            .collect();
+        written(dir.path(), ticks, &state);
+        assert_eq!(kinds(), ["metrics-not-kept"]);
+        assert_eq!(std::fs::read(&aside).unwrap()[0], 151);
+        assert_eq!(state.lost.load(Ordering::Relaxed), 599);
+        // An hour later it is tried again.
+        written(dir.path(), vec![shown(NOON + ASIDE_PERIOD_MS)], &state);
+        assert_eq!(kinds(), ["metrics-damaged", "metrics-kept"]);
+        assert_eq!(std::fs::read(&aside).unwrap()[0], 151);
+        let second = dir.path().join("2026-11-22.metrics.damaged-2");
+        assert_eq!(std::fs::read(&second).unwrap()[0], 152);
     }
 
     #[test]
@@ -305,7 +454,6 @@ mod tests {
             let trouble = state.trouble.lock().unwrap().clone();
             (state.lost.load(Ordering::Relaxed), trouble)
         };
-        const NOON: u64 = 20_779 * hearth_monitor::DAY_MS + 12 * hearth_monitor::HOUR_MS;
         assert_eq!(said(&[NOON, NOON + 1_000]), (0, None));
         // An hour back: three ticks are lost.
         let hour = NOON - hearth_monitor::HOUR_MS;
@@ -324,7 +472,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let metrics = [Metric::gauge("used_bytes", "bytes", 1.0, ".")];
         let state = State::default();
-        const NOON: u64 = 20_779 * hearth_monitor::DAY_MS + 12 * hearth_monitor::HOUR_MS;
         let kept = |ticks: &[u64]| {
             let (sender, waiting) = sync_channel(WAITING_MAX);
             for at_ms in ticks {

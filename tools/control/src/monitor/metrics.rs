@@ -120,6 +120,18 @@ pub fn values(
     of_node.chain(set.take(MetricId::PROGRAM)).collect()
 }
 
+/// Of a node of which nothing new has come: what control itself knows of it at that instant, of [`values`].
+pub fn of_control(values: &[Option<i64>]) -> Vec<Option<i64>> {
+    let own = values.iter().take(ControlMetric::COUNT);
+    let mut own: Vec<Option<i64>> = own.copied().collect();
+    // That is made of what the node says.
+    if let Some(busy) = own.get_mut(ControlMetric::Busy as usize) {
+        *busy = None;
+    }
+    own.resize(values.len(), None);
+    own
+}
+
 /// A job as the store has it; 0: none.
 fn job(known_to_nodes: Option<JobId>) -> Option<i64> {
     stored(known_to_nodes.map_or(0, attempt::number))

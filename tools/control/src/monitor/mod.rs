@@ -7,6 +7,7 @@
 //! | [`newest`] | which of a node's values are shown |
 //! | [`sample`] | takes it from the control state |
 //! | [`rates`] | what is shown: base units, counters as rates |
+//! | [`last_counted`] | counters of jobs as they were last seen |
 //! | [`keeping`] | writes pictures to the store, on threads of its own |
 //! | [`counter_names`] | what programs call their counters |
 //! | [`acknowledged`] | events that somebody has seen |
@@ -21,6 +22,7 @@
 pub mod acknowledged;
 pub mod counter_names;
 pub mod keeping;
+pub mod last_counted;
 pub mod metrics;
 pub mod newest;
 pub mod picture;

@@ -100,7 +100,7 @@ pub struct NodeNow {
     pub drained: Option<String>,
     /// Values as the store has them; empty without any.
     pub values: Vec<Option<i64>>,
-    /// The picture before had the same values: nothing was read since, and the files get nothing.
+    /// The picture before had the same values: nothing was read since, and the files get only what control itself knows.
     pub repeated: bool,
     /// Counters that its program has set, by their numbers; empty without any.
     pub counters: Vec<Option<i64>>,

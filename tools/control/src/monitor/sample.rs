@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use netstack::control::{NodeState, NodeStatus};
 use netstack::ids::JobId;
-use netstack::overlay::{MetricId, NodeMetric};
+use netstack::overlay::MetricId;
 use netstack::time::Instant;
 
 use super::Monitor;
 use super::counter_names::Names;
+use super::last_counted::{self, LastCounted};
 use super::metrics::{self, Known};
 use super::newest::Newest;
 use super::picture::{
-    Counted, EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, NodeNow, Picture, SLOW_AFTER_US,
-    STALE_AFTER_US,
+    EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US,
 };
 use crate::api::types::{JobInfo, JobState};
 use crate::clock;
@@ -46,8 +46,7 @@ pub struct Sampler {
     /// that came of them.
     before: BTreeMap<u32, Before>,
     newest: Newest,
-    /// By node: a job and what its program had counted when it was last seen there.
-    counted: BTreeMap<u32, (u64, Vec<Option<i64>>)>,
+    counted: LastCounted,
     ended: VecDeque<JobNow>,
     /// Jobs that were not over in the last picture.
     active: Vec<u64>,
@@ -150,15 +149,18 @@ impl Sampler {
         for info in core.runner.list(true) {
             sampler.last_job = sampler.last_job.max(info.id);
             if info.state.is_final() {
-                sampler.keep_ended(JobNow::from(&info));
+                sampler.keep_ended(&info);
             }
         }
         sampler
     }
 
-    fn keep_ended(&mut self, mut job: JobNow) {
-        let own = self.counted.values().filter(|(of, _)| *of == job.id);
-        job.counted = Counted::of(own.map(|(_, counters)| &counters[..]));
+    fn keep_ended(&mut self, info: &JobInfo) {
+        let last = attempt::on_nodes(info.id, info.restarts);
+        let job = JobNow {
+            counted: self.counted.of(last),
+            ..JobNow::from(info)
+        };
         if self.ended.len() == ENDED_MAX {
             self.ended.pop_front();
         }
@@ -207,7 +209,7 @@ impl Sampler {
             if let Ok(info) = core.runner.get(id)
                 && info.state.is_final()
             {
-                self.keep_ended(JobNow::from(&info));
+                self.keep_ended(&info);
             }
         }
         self.active = core.runner.jobs().map(|info| info.id).collect();
@@ -261,7 +263,7 @@ impl Sampler {
             }
         }
         self.before.retain(|node, _| nodes.contains_key(node));
-        self.counted.retain(|node, _| nodes.contains_key(node));
+        self.counted.retain(|node| nodes.contains_key(&node));
         self.newest.retain(|node| nodes.contains_key(&node));
         (nodes.into_values().collect(), oldest)
     }
@@ -299,24 +301,19 @@ impl Sampler {
         let in_service = |row: &&NodeRow| present && row.at >= status.since;
         let row = core.overlay.values(node, now).filter(in_service);
         let values = row.map(|row| &row.values[..]);
-        // A row can be of the job before.
-        let of_job = |values: &&[Option<i64>]| {
-            let number = values.get(NodeMetric::Job as usize).copied().flatten();
-            let number = number.and_then(|number| u64::try_from(number).ok());
-            job.is_some() && number.map(|number| attempt::number(JobId(number))) == job
-        };
-        let counters = values.filter(of_job);
-        let counters = counters.and_then(|values| values.get(NodeMetric::COUNT..));
-        let counters = counters.filter(|counters| counters.iter().any(Option::is_some));
-        if let (Some(job), Some(counters)) = (job, counters) {
-            self.counted.insert(node, (job, counters.to_vec()));
+        // A row can be of the job before, or of an earlier attempt of this one.
+        let is_present =
+            |(of, _): &(JobId, &[Option<i64>])| job.is_some() && core.runner.present(*of) == job;
+        let counters = values.and_then(last_counted::in_row).filter(is_present);
+        if let Some((of, counters)) = counters {
+            self.counted.take(node, of, counters);
         }
         let mut of_node = || {
             let row = values.and_then(metrics::row);
             let heartbeat = metrics::heartbeat(&status.vitals);
             self.newest.of(node, status.epoch.0, row, heartbeat)
         };
-        let counters = counters.map_or_else(Vec::new, <[_]>::to_vec);
+        let counters = counters.map_or_else(Vec::new, |(_, counters)| counters.to_vec());
         let shown = NodeNow {
             node,
             health,

@@ -16,6 +16,7 @@ mod outlive;
 mod queue;
 mod restarts;
 mod streams;
+mod terminal;
 mod up;
 mod warm;
 mod watching;

@@ -452,3 +452,32 @@ fn evictions_are_events_and_known() {
     assert!(lab.has_event("warm-dropped", "n0 does not hold first ("));
     assert_eq!(warm(&lab.report(&[], &first)), [false]);
 }
+
+/// However many jobs wait with higher numbers.
+#[test]
+fn a_program_that_runs_is_listed_behind_a_long_queue() {
+    let lab = Lab::with_nodes(1);
+    let mut job = lab.run_command(&[], "out x\nwait\n").spawn().unwrap();
+    lab.eventually("the job runs", |lab| {
+        lab.get("/v1/jobs")[0]["state"] == "running"
+    });
+    let running = lab.get("/v1/jobs")[0]["program"].clone();
+    let other = lab.program("other", "out y\n");
+    let (code, _, err) = parts(&lab.hearth(&["submit", "--no-precheck", &other]));
+    assert_eq!((code, err.as_str()), (0, ""));
+    let waits = lab.last_job()["program"].clone();
+    assert_ne!(waits, running);
+    let body = json!({"name": "other", "program": waits, "args": ["b3RoZXI="], "ranks": 1, "batch": true, "no_precheck": true});
+    for number in 0..1_000 {
+        let (status, answer) = lab.post("/v1/jobs", &body);
+        assert!(status < 300, "{number}: {status} {answer}");
+    }
+    let listed = lab.get("/v1/programs");
+    let has = |program: &Value| {
+        let all = listed.as_array().unwrap();
+        all.iter().any(|known| known["program"] == *program)
+    };
+    assert!(has(&running) && has(&waits), "{listed}");
+    lab.hearth(&["cancel", "1"]);
+    job.wait().unwrap();
+}

@@ -275,7 +275,10 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
         values[memory_at] = Some(30_000_000 + i64::from(node) * 4_096);
         values[has_job_at] = Some((health == Health::Busy).into());
         values[job_at] = Some((health == Health::Busy).into());
-        values[silent_at] = Some(100_000);
+        values[silent_at] = Some(match health {
+            Health::Slow => 3_000_000,
+            _ => 100_000,
+        });
         values[uptime_at] = Some(second as i64 * 1_000_000);
         NodeNow {
             node,
@@ -286,7 +289,8 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
             address: Some(HOSTILE.into()),
             drained: (node == 21).then(|| HOSTILE.into()),
             values: if silent { Vec::new() } else { values },
-            repeated: false,
+            // Nothing comes of it: the files have what control itself knows.
+            repeated: health == Health::Slow,
             counters: match node {
                 1 => vec![Some(7), Some(8)],
                 _ => Vec::new(),
@@ -630,6 +634,7 @@ fn what_is_past_is_shown_as_it_was() {
     browser.value("location.hash = '#/nodes'");
     browser.until(&format!("/busy\\s+1\\s+30.0 MB/.test({})", row(2)));
     browser.until(&format!("/unknown\\s+no data/.test({})", row(13)));
+    browser.until(&format!("/slow\\s+no data/.test({})", row(15)));
     browser.screenshot("past-nodes");
     browser.value("location.hash = '#/overview'");
     browser.until("document.querySelector('.cell[data-index=\"2\"]')?.classList.contains('hb')");
@@ -637,7 +642,7 @@ fn what_is_past_is_shown_as_it_was() {
     browser.until("document.getElementById('readout').innerText === 'n2: 30.0 MB, busy'");
     let strip = browser.text("#strip");
     assert!(
-        strip.contains("Lost\n-") && strip.contains("Jobs\n1"),
+        strip.contains("Lost\n-") && strip.contains("Jobs\n1") && strip.contains("Slow\n1"),
         "{strip}"
     );
     browser.screenshot("past-overview");
@@ -649,6 +654,42 @@ fn what_is_past_is_shown_as_it_was() {
         browser.value("document.getElementById('then').hidden"),
         true
     );
+    assert_eq!(browser.errors(), [""; 0]);
+}
+
+/// An empty range says why it is empty: nothing was kept, or the file is damaged.
+#[test]
+#[ignore = "needs Chromium"]
+fn a_range_without_values_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let damaged = dir.path().join("2026-01-02.metrics");
+    std::fs::write(&damaged, [151; 160_000]).unwrap();
+    let feed = feed(16, dir);
+    let mut browser = Browser::start();
+    browser.open(&format!("http://{}/", feed.address));
+    let note = "document.querySelector('main .chart + p')?.innerText";
+    browser.until(&format!("{note}?.includes('smallest and largest of')"));
+    browser.choose("#range", "custom");
+    let range = |browser: &mut Browser, day: u32| {
+        for (name, hour) in [("from", 10), ("to", 11)] {
+            browser.value(&format!(
+                "document.getElementById('{name}').value = '2026-01-{day:02}T{hour}:00:00'"
+            ));
+        }
+        browser.click("#apply");
+    };
+    // Within the day of the file, and on a day of which there is none.
+    range(&mut browser, 2);
+    browser.until(&format!(
+        "{note} === 'No data in this range. The files of 2026-01-02 are damaged: what can be read of them is shown.'"
+    ));
+    browser.until(
+        "document.getElementById('then').innerText.includes('The files of 2026-01-02 are damaged')",
+    );
+    browser.screenshot("past-damaged");
+    range(&mut browser, 4);
+    browser.until(&format!("{note} === 'No data in this range.'"));
+    browser.until("!document.getElementById('then').innerText.includes('damaged')");
     assert_eq!(browser.errors(), [""; 0]);
 }
 

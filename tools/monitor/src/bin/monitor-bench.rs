@@ -111,8 +111,9 @@ fn measure(dir: &std::path::Path, seconds: u64) -> Result<(), Box<dyn std::error
     open(dir, seconds)
 }
 
-/// What the page asks for when it is opened on the past hour: the metrics, everybody's last values, one
-/// metric over the hour for all nodes together, small charts of every node, and one node second by second.
+/// What the page asks for when it is opened on the past hour: the metrics, of everybody the last values of the four that a cell of the
+/// grid needs, all last values of one node, one metric over the hour for all nodes together, small charts of every node,
+/// and one node second by second.
 fn open(dir: &std::path::Path, seconds: u64) -> Result<(), Box<dyn std::error::Error>> {
     let span = Span {
         from_ms: BEGAN_MS,
@@ -125,7 +126,8 @@ fn open(dir: &std::path::Path, seconds: u64) -> Result<(), Box<dyn std::error::E
         .iter()
         .find(|metric| metric.kind == Kind::Gauge)
         .ok_or("no gauge")?;
-    let last = reader.at(span.to_ms, 5_000, &metrics)?;
+    let last = reader.shown_at(span.to_ms, 5_000, &metrics[..4], Nodes::All)?;
+    let of_one = reader.shown_at(span.to_ms, 5_000, &metrics, Nodes::Only(&[512]))?;
     let all = reader.series(chosen, Level::Minute, span, Nodes::All)?;
     let small = reader.by_node(chosen, Level::Minute, span, Nodes::All)?;
     let one = reader.series(chosen, Level::Tick, span, Nodes::Only(&[512]))?;
@@ -134,7 +136,12 @@ fn open(dir: &std::path::Path, seconds: u64) -> Result<(), Box<dyn std::error::E
         clock.elapsed().as_secs_f64() * 1e3,
     );
     let minutes = seconds.div_ceil(60) as usize;
+    let is_whole = |values: &[Option<f64>]| values.iter().all(Option::is_some);
     if (last.len(), all.len(), small.len(), one.len()) != (NODES, minutes, NODES, seconds as usize)
+        || !last.values().all(|shown| is_whole(&shown.values))
+        || !of_one
+            .get(&512)
+            .is_some_and(|shown| is_whole(&shown.values))
     {
         return Err("the hour did not come back whole".into());
     }
