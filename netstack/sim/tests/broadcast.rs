@@ -8,9 +8,10 @@ use netstack_sim::broadcast::summary::Summary;
 use netstack_sim::broadcast::swarm::Swarm;
 use netstack_sim::broadcast::world::World;
 
-/// Seeds of the plain swarm, and of the wide one; `cargo xtask sim check` runs more.
+/// Seeds of the plain swarm, of the wide one and of the far one; `cargo xtask sim check` runs more.
 const SWARM: u64 = 300;
 const WIDE: u64 = 200;
+const FAR: u64 = 100;
 
 fn run(setup: Setup) -> Result<Summary, String> {
     let world = World::new(setup)?;
@@ -27,9 +28,14 @@ fn simulate(line: &str) -> Summary {
 
 #[test]
 fn the_swarm_finds_nothing() {
-    // Two threads: real bytes are hashed.
+    // Real bytes are hashed: a thread for each.
+    let swarms = [
+        (Swarm::Plain, SWARM),
+        (Swarm::Wide, WIDE),
+        (Swarm::Far, FAR),
+    ];
     std::thread::scope(|scope| {
-        for (swarm, seeds) in [(Swarm::Plain, SWARM), (Swarm::Wide, WIDE)] {
+        for (swarm, seeds) in swarms {
             scope.spawn(move || (1..=seeds).for_each(|seed| passes(swarm, seed)));
         }
     });

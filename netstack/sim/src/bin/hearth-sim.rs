@@ -27,6 +27,8 @@ const REVIEWED: &str = include_str!("../../reviewed.txt");
 const CHECK_CASTS: u64 = 600;
 /// Seeds of the swarm of casts with all options in a check.
 const CHECK_WIDE: u64 = 400;
+/// Seeds of the swarm of many casts over long ways in a check.
+const CHECK_FAR: u64 = 200;
 /// Seeds of the swarm of overlays in a check.
 const CHECK_OVERLAYS: u64 = 300;
 /// Seeds of the swarm of exchanges in a check.
@@ -241,9 +243,10 @@ fn check() -> ExitCode {
         total.passed += score.passed;
         total.failed += score.failed;
     }
-    let swarms: [(&str, u64, OneRun); 4] = [
+    let swarms: [(&str, u64, OneRun); 5] = [
         ("casts", CHECK_CASTS, cast),
         ("wide casts", CHECK_WIDE, wide_cast),
+        ("far casts", CHECK_FAR, far_cast),
         ("exchange", CHECK_EXCHANGES, all_to_all),
         ("overlays", CHECK_OVERLAYS, overlay_run),
     ];
@@ -287,6 +290,10 @@ fn cast(seed: u64) -> Result<(), String> {
 
 fn wide_cast(seed: u64) -> Result<(), String> {
     cast_of(Swarm::Wide, seed)
+}
+
+fn far_cast(seed: u64) -> Result<(), String> {
+    cast_of(Swarm::Far, seed)
 }
 
 fn cast_of(swarm: Swarm, seed: u64) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! Small clusters with random casts and faults: everything at once, drawn from a seed.
 //!
-//! Key type: [`Swarm`], of which there are two. Neighbour: `tests/broadcast.rs` runs hundreds of each.
+//! Key type: [`Swarm`], of which there are three. Neighbour: `tests/broadcast.rs` runs hundreds of each.
 //!
 //! Invariant: a seed means the same run until this file changes.
 
@@ -21,6 +21,9 @@ const NODES_MOST: u64 = 40;
 const SLOWER_MOST: u64 = 20;
 /// Bytes that all nodes of a run get together, about: hashing them is most of the work.
 const BYTES_MOST: u64 = 12_000_000;
+/// Most casts at once and longest one-way latency of a cluster whose nodes are far apart.
+const FAR_CASTS: u64 = 8;
+const FAR_NS: u64 = 2_000_000;
 
 /// What is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -29,6 +32,8 @@ pub enum Swarm {
     Plain,
     /// The same clusters and faults, most casts by the published scheme with any of its options; casts of different rates
     Wide,
+    /// The same clusters and faults, farther apart: up to 2 ms one way, and up to 8 casts at once
+    Far,
 }
 
 impl Swarm {
@@ -37,6 +42,7 @@ impl Swarm {
         let which = match self {
             Swarm::Plain => "",
             Swarm::Wide => "=wide",
+            Swarm::Far => "=far",
         };
         format!("cargo xtask sim broadcast --swarm{which} --seed {seed}")
     }
@@ -46,6 +52,7 @@ impl Swarm {
         match self {
             Swarm::Plain => plain(seed),
             Swarm::Wide => wide(seed),
+            Swarm::Far => far(seed),
         }
     }
 }
@@ -61,6 +68,23 @@ fn wide(seed: u64) -> Setup {
         if rng.below(3) == 0 {
             plan.rate = Some(setup.wiring.rate / (1 + rng.below(SLOWER_MOST)));
         }
+    }
+    setup.deadline_ns = deadline(limit(&setup));
+    setup
+}
+
+fn far(seed: u64) -> Setup {
+    let mut setup = plain(seed);
+    let mut rng = Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x0066_6172);
+    let near = setup.wiring.latency_ns;
+    let latency = 1_000 + rng.below(FAR_NS);
+    setup.wiring.latency_ns = latency;
+    setup.noise.reorder_ns = setup.noise.reorder_ns / near * latency;
+    setup.noise.jitter_ns = setup.noise.jitter_ns / near * latency;
+    let casts = 2 + rng.below(FAR_CASTS - 1);
+    while (setup.casts.len() as u64) < casts {
+        let cast = cast(&mut rng, setup.nodes, casts);
+        setup.casts.push(cast);
     }
     setup.deadline_ns = deadline(limit(&setup));
     setup

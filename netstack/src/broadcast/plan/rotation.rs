@@ -10,7 +10,10 @@
 //! and goes on upwards. Then in every slot each member is sent to by exactly one and sends to
 //! exactly one: in slot `t` member `(r, j)` is served row `r - t`. A member asks in the order of these
 //! slots, so that few requests wait anywhere although nobody looks at a clock. All phases overlap:
-//! the whole takes `k + 2 n1` slots for `k` blocks.
+//! the whole takes `k + 2 n1` slots for `k` blocks, and some `k + 5/4 n1` with relays.
+//!
+//! In a large grid the head serves only the first columns, and a child there the child of its row some columns on ([`layout`]);
+//! the heads that have no column of their own then are served by heads, after their children: head `r` in place of column `r`.
 //!
 //! A head that is late or silent gets deputies: child `(i, round mod h)` asks the source instead of
 //! the head, the other children ask that child. In a mesh the deputies are the other members. For a
@@ -22,6 +25,9 @@
 
 use super::{Next, Planner, Trouble, View};
 use crate::broadcast::message::MemberIndex;
+use layout::{Layout, Place};
+
+mod layout;
 
 /// Rounds that a head asks for in advance: the next deal is at the source before its turn.
 const AHEAD: u32 = 2;
@@ -39,6 +45,8 @@ const DEPUTY_BLOCKS: u32 = 128;
 const CALLS: u32 = 2;
 /// Blocks that may come so many others later than they were asked for: no row lags by that.
 const NO_LAG: u32 = 24;
+/// In place of a row: the child of the own row that serves its blocks here.
+const RELAY: u32 = u32::MAX;
 /// Times that doubles.
 const MAX_STRIKES: u32 = 6;
 /// Rows whose head is known to be late. All rows of the largest mesh and of most grids.
@@ -55,93 +63,6 @@ const DEPUTY_ATTEMPTS: u32 = 3;
 const PEER_ATTEMPTS: u32 = 4;
 /// Attempts at other members before the source is asked, which must not become everybody's choice.
 const SOURCE_AFTER: u32 = 8;
-
-/// How members are laid out: heads `0..n1`, then children column by column, then holders.
-#[derive(Clone, Copy, Debug)]
-struct Layout {
-    rows: u32,
-    /// Cold members.
-    cold: u32,
-    /// All members: from `cold` on they held the object from the start.
-    members: u32,
-    blocks: u32,
-}
-
-/// Where a member is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Head(u32),
-    Child { row: u32, column: u32 },
-    Holder,
-    Source,
-}
-
-impl Layout {
-    fn children(&self) -> u32 {
-        self.cold - self.rows
-    }
-
-    /// Columns, the last one perhaps not full.
-    fn columns(&self) -> u32 {
-        self.children().div_ceil(self.rows)
-    }
-
-    fn full_columns(&self) -> u32 {
-        self.children() / self.rows
-    }
-
-    fn place(&self, member: MemberIndex) -> Place {
-        let index = member.0;
-        if member.is_source() {
-            Place::Source
-        } else if index < self.rows {
-            Place::Head(index)
-        } else if index < self.cold {
-            let child = index - self.rows;
-            Place::Child {
-                row: child % self.rows,
-                column: child / self.rows,
-            }
-        } else {
-            Place::Holder
-        }
-    }
-
-    fn child(&self, row: u32, column: u32) -> Option<MemberIndex> {
-        let index = self.rows + column * self.rows + row;
-        (column < self.columns() && index < self.cold).then_some(MemberIndex(index))
-    }
-
-    /// Children of a row.
-    fn height(&self, row: u32) -> u32 {
-        self.full_columns() + u32::from(self.children() % self.rows > row)
-    }
-
-    /// The slot in which a member gets a block if nobody is late. None: no slot does.
-    fn held_from(&self, member: MemberIndex, block: u32) -> Option<u32> {
-        let (row, column) = match self.place(member) {
-            Place::Head(row) if self.children() == 0 => (row, 0),
-            Place::Child { row, column } => (row, column + 1),
-            _ => return None,
-        };
-        let from = self.row(block);
-        if row == from {
-            return Some(block + column);
-        }
-        // The first slot after that in which this row is served this block's.
-        let first = block + column + 1;
-        let turn = (row + self.rows - from) % self.rows;
-        Some(first + (turn + self.rows - first % self.rows) % self.rows)
-    }
-
-    fn row(&self, block: u32) -> u32 {
-        block % self.rows
-    }
-
-    fn round(&self, block: u32) -> u32 {
-        block / self.rows
-    }
-}
 
 /// A late head.
 #[derive(Debug)]
@@ -168,18 +89,14 @@ pub(crate) struct Rotation {
     late: alloc::vec::Vec<LateRow>,
     /// How late each row's blocks came last from whoever serves them to this member, in blocks.
     lag: alloc::vec::Vec<u16>,
-    /// The block that others of its row missed last, who of them asked for it last, and how many did.
+    /// The block that others of its row missed last, who of them asked for it last, and how many did. Requests for several blocks
+    /// are not counted beside one another on purpose: deputies would act sooner, and cost more beside slow members.
     called: (u32, MemberIndex, u32),
 }
 
 impl Rotation {
     pub(crate) fn new(rows: u32, cold: u32, members: u32, blocks: u32, me: MemberIndex) -> Self {
-        let layout = Layout {
-            rows: rows.clamp(1, cold.max(1)),
-            cold: cold.max(1),
-            members,
-            blocks,
-        };
+        let layout = Layout::new(rows, cold, members, blocks);
         let rounds = blocks.div_ceil(layout.rows);
         Rotation {
             layout,
@@ -217,9 +134,7 @@ impl Rotation {
         let row = self.layout.row(block);
         let head = MemberIndex(row);
         let height = self.layout.height(row);
-        // Heads beyond the columns are served by heads, which then have fewer children than slots.
-        let beyond = matches!(self.place, Place::Head(_)) && my_row >= self.layout.columns();
-        if height == 0 || beyond {
+        if height == 0 || self.is_served_by_heads() {
             head
         } else if my_column < height {
             self.layout.child(row, my_column).unwrap_or(head)
@@ -233,10 +148,28 @@ impl Rotation {
     /// My row, and the column in which I take part in the exchange.
     fn coordinates(&self) -> Option<(u32, u32)> {
         match self.place {
-            Place::Head(row) => Some((row, row % self.layout.columns().max(1))),
+            Place::Head(row) => {
+                let column = self.layout.column_of_head(row);
+                let beside = || self.layout.column_before_head(row);
+                Some((row, column.unwrap_or_else(beside)))
+            }
             Place::Child { row, column } => Some((row, column)),
             Place::Holder | Place::Source => None,
         }
+    }
+
+    /// This member is a head that other heads serve after their children.
+    fn is_served_by_heads(&self) -> bool {
+        match self.place {
+            Place::Head(row) => self.layout.column_of_head(row).is_none(),
+            _ => false,
+        }
+    }
+
+    /// The block is of this member's row.
+    fn is_own(&self, block: u32) -> bool {
+        let own = self.coordinates().map(|(row, _)| row);
+        own == Some(self.layout.row(block))
     }
 
     fn is_mesh(&self) -> bool {
@@ -254,7 +187,11 @@ impl Rotation {
 
     /// Slots between the deal of a row's block and its first exchange.
     fn delay(&self, column: u32) -> u32 {
-        if self.is_mesh() { 1 } else { column + 2 }
+        if self.is_mesh() {
+            1
+        } else {
+            self.layout.lead(column) + 2
+        }
     }
 
     /// Where a head gets its row: the source and the holders in turn.
@@ -274,8 +211,17 @@ impl Rotation {
         late.any(|late| late.row == row && round < late.until_round)
     }
 
+    /// Whether the own row's block is not asked from the child of the row that usually serves it here.
+    fn relay_is_late(&self, block: u32) -> bool {
+        let round = self.layout.round(block);
+        (self.late.iter()).any(|late| late.row == RELAY && round < late.until_round)
+    }
+
     fn row_is_late(&mut self, block: u32) {
-        let (row, round) = (self.layout.row(block), self.layout.round(block));
+        self.is_late_from(self.layout.row(block), self.layout.round(block));
+    }
+
+    fn is_late_from(&mut self, row: u32, round: u32) {
         let room = self.late.len() < MAX_LATE_ROWS;
         // It takes some time to notice: the rounds count from now.
         let now = round.max(self.slot / self.layout.rows);
@@ -336,10 +282,19 @@ impl Rotation {
         match self.place {
             Place::Child { row, .. } => {
                 let head = MemberIndex(row);
-                if attempt == 0 && !view.is_silent(head) && !self.is_late(block) {
+                let relay = self.layout.relay(self.me);
+                if let Some(relay) = relay
+                    && attempt == 0
+                    && !view.is_silent(relay)
+                    && !self.relay_is_late(block)
+                {
+                    return relay;
+                }
+                let first = u32::from(relay.is_some());
+                if attempt <= first && !view.is_silent(head) && !self.is_late(block) {
                     head
                 } else {
-                    self.deputy(view, block, attempt.saturating_sub(1))
+                    self.deputy(view, block, attempt.saturating_sub(1 + first))
                 }
             }
             _ => {
@@ -478,6 +433,12 @@ impl Rotation {
     /// What is exchanged in the present slot.
     fn exchanged(&self, (row, column): (u32, u32)) -> Option<u32> {
         let rows = self.layout.rows;
+        if self.layout.relays() && self.is_served_by_heads() {
+            // As if it were a child of the column of its number.
+            let from = (self.slot + 2 * rows - row - 1) % rows;
+            let since = self.slot.checked_sub(from + row + 1)?;
+            return (from != row).then_some(since / rows * rows + from);
+        }
         let from = (row + rows - self.slot % rows) % rows;
         let since = self.slot.checked_sub(from + self.delay(column))?;
         (from != row).then_some(since / rows * rows + from)
@@ -492,7 +453,7 @@ impl Rotation {
                 (early % rows == row).then_some(early / rows * rows + row)
             }
             _ => {
-                let since = self.slot.checked_sub(row + column + 1)?;
+                let since = self.slot.checked_sub(row + self.layout.lead(column) + 1)?;
                 (since % rows == 0).then_some(since + row + CHILD_AHEAD * rows)
             }
         }
@@ -552,8 +513,12 @@ impl Planner for Rotation {
         attempt: u32,
     ) -> Option<MemberIndex> {
         let head = MemberIndex(self.layout.row(block));
-        if from == head && matches!(trouble, Trouble::Late | Trouble::Silent | Trouble::NotHere) {
-            self.row_is_late(block);
+        if matches!(trouble, Trouble::Late | Trouble::Silent | Trouble::NotHere) {
+            if from == head {
+                self.row_is_late(block);
+            } else if Some(from) == self.layout.relay(self.me) && self.is_own(block) {
+                self.is_late_from(RELAY, self.layout.round(block));
+            }
         }
         if attempt == 1 && trouble == Trouble::Late {
             // It lags by so much at least; by more with each block that is late before one comes.
@@ -577,7 +542,8 @@ impl Planner for Rotation {
         let row = self.layout.row(block);
         let called = match (self.place, self.layout.place(asker)) {
             (Place::Child { row: mine, .. }, Place::Child { row: other, .. }) => {
-                mine == row && other == row
+                // Whom this member relays to asks in any case.
+                mine == row && other == row && self.layout.relay(asker) != Some(self.me)
             }
             (Place::Head(mine), Place::Head(other)) if self.is_mesh() => {
                 mine != row && other != row
@@ -603,6 +569,10 @@ impl Planner for Rotation {
     fn order(&self, block: u32, asker: MemberIndex) -> u64 {
         let rows = self.layout.rows;
         let row = self.layout.row(block);
+        if self.is_own(block) && self.layout.relay(asker) == Some(self.me) {
+            // First of all: others wait for it there.
+            return block.into();
+        }
         let rank = match (self.place, self.layout.place(asker)) {
             // A head serves its children column by column.
             (Place::Head(_), Place::Child { column, .. }) if !self.is_mesh() => column,
@@ -610,8 +580,9 @@ impl Planner for Rotation {
                 (asker + 2 * rows - (2 * row + 1) % rows) % rows
             }
             (Place::Child { column, .. }, Place::Child { row: asker, .. } | Place::Head(asker)) => {
-                (asker + 3 * rows - (2 * row + column + 2) % rows) % rows
+                (asker + rows - (2 * row + self.delay(column)) % rows) % rows
             }
+            (Place::Head(_), Place::Head(asker)) if self.layout.relays() => asker,
             _ => rows,
         };
         u64::from(block) << 32 | u64::from(rank)

@@ -136,3 +136,61 @@ fn a_deputy_asks_the_source_when_two_others_miss_a_block() {
     let from = member.plan(|planner, view| planner.from(view, block, 1));
     assert_eq!(from, MemberIndex::SOURCE, "it is the deputy of round 0");
 }
+
+/// A grid of 64 rows and 64 columns, in chains of four children.
+const LARGE: (u32, u32) = (64, 64 + 64 * 64);
+
+#[test]
+fn in_a_large_grid_each_slot_has_one_sender_for_each_member_and_one_member_for_each_sender() {
+    let (rows, members) = LARGE;
+    // What is asked in the slots of one round, long after the start.
+    let mut sent = alloc::collections::BTreeMap::new();
+    // The other heads take turns that children have left over.
+    let front = rows / 4;
+    for me in front..members {
+        let mut member = Alone::new(rows, members, 5 * rows, me);
+        while let Some((block, from, slot)) = member.next() {
+            let own = block % rows == member.planner.coordinates().expect("it is cold").0;
+            if !own && (3 * rows..4 * rows).contains(&slot) {
+                *sent.entry((slot, from)).or_insert(0) += 1;
+            }
+        }
+    }
+    let pairs: u32 = sent.values().sum();
+    // A whole round, each one's own row left out.
+    assert_eq!(pairs, (members - front) * (rows - 1));
+    assert!(sent.values().all(|times| *times == 1));
+}
+
+#[test]
+fn children_of_the_last_columns_get_their_row_from_children() {
+    let (rows, members) = LARGE;
+    let own = |me, round| {
+        Alone::new(rows, members, 10 * rows, me).plan(|planner, view| {
+            let row = planner.coordinates().expect("it is cold").0;
+            planner.from(view, round * rows + row, 0)
+        })
+    };
+    let child = |row, column| rows + column * rows + row;
+    assert_eq!(own(child(5, 15), 0), MemberIndex(5));
+    for column in [16, 32, 63] {
+        let relay = MemberIndex(child(5, column - 16));
+        assert_eq!(own(child(5, column), 3), relay);
+    }
+    // One that is late is replaced by the head for some rounds, and its request is no call for a deputy.
+    let mut late = Alone::new(rows, members, 10 * rows, child(5, 16));
+    let relay = MemberIndex(child(5, 0));
+    let instead = late.plan(|planner, view| planner.instead(view, 5, relay, Trouble::Late, 1));
+    assert_eq!(instead, Some(MemberIndex(5)));
+    let next = |late: &mut Alone, round| {
+        late.plan(|planner, view| planner.from(view, round * rows + 5, 0))
+    };
+    assert_eq!(next(&mut late, 1), MemberIndex(5));
+    assert_eq!(next(&mut late, DEPUTY_ROUNDS + 1), relay);
+    let mut server = Alone::new(rows, members, 10 * rows, relay.0);
+    let mut calls =
+        |asker| server.plan(|planner, view| planner.stands_in(view, MemberIndex(asker), 5));
+    assert!(
+        !calls(child(5, 16)) && !calls(child(5, 1)) && !calls(child(5, 16)) && calls(child(5, 2))
+    );
+}
