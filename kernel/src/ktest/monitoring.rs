@@ -483,6 +483,7 @@ fn attach() -> Attach {
         height: 0,
         room: 0,
         quiet: false,
+        moved: false,
         time: 0,
     }
 }

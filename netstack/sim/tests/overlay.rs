@@ -32,6 +32,15 @@ fn the_swarm_finds_nothing() {
 }
 
 #[test]
+fn the_books_are_settled_whatever_moves() {
+    for seed in 1..=SWARM {
+        if let Err(what) = run(swarm::moving(seed)) {
+            panic!("{what}\nreplay: {}", swarm::replay_moving(seed));
+        }
+    }
+}
+
+#[test]
 fn a_run_is_a_function_of_its_seed() {
     let digest = |seed| run(swarm::setup(seed)).map(|summary| summary.digest);
     assert_eq!(digest(7), digest(7));

@@ -7,8 +7,9 @@
 //! - *Stored* are values that arrived at the front end, *filtered* the samples that were reduced into one of
 //!   these beyond the first.
 //! - *Lost* is counted where it happens. On a link: what the child says it handed over less what arrived,
-//!   told by the same REPORTs, so that no acknowledgement is needed. In a process: what it dropped for lack
-//!   of a parent or of room, or because its stream had ended.
+//!   told by the same REPORTs, so that no acknowledgement is needed; when the link is over, by the last word of either
+//!   end, which a node keeps until it has a tree to tell it in. In a process: what it dropped for lack of a parent or of
+//!   room, because its stream had ended, or because it ended itself.
 //! - What remains is on its way, or **died** with a process: that had taken it in and not passed it on.
 //!
 //! While no process dies, nothing may remain once the tree is down ([`Books::is_settled`]): links and processes count every
@@ -18,7 +19,7 @@
 
 use alloc::collections::BTreeMap;
 
-use super::message::{CensusEntry, Process, TreeEpoch};
+use super::message::{CensusEntry, Process};
 use crate::ids::BootEpoch;
 
 /// Boots of processes on the books: twice the largest partition planned for.
@@ -58,14 +59,38 @@ impl Books {
     }
 }
 
+/// Of one link: what its parent said, and its child.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    /// By one word of the parent, so that one belongs to the other.
+    handed: u64,
+    received: u64,
+    /// What was received is final.
+    ended: bool,
+    /// What the child handed up in all, once the link is over.
+    own: u64,
+}
+
+impl Link {
+    /// A parent that died may have received what it told nobody of: then only its own word counts. A child that says that it
+    /// handed up less than arrived counts wrong.
+    fn lost(&self) -> u64 {
+        let handed = match self.ended {
+            true => self.handed.max(self.own),
+            false => self.handed,
+        };
+        handed.saturating_sub(self.received)
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 struct Account {
     submitted: u64,
     dropped: u64,
-    /// Handed and received of links that are too old to be told apart.
-    closed: (u64, u64),
-    /// By tree and number: numbers begin anew in each tree.
-    links: BTreeMap<(TreeEpoch, u32), (u64, u64)>,
+    /// Lost on links that are too old to be told apart.
+    closed: u64,
+    /// By number: in a boot none comes twice.
+    links: BTreeMap<u32, Link>,
 }
 
 /// Keeps the books of a front end.
@@ -80,8 +105,8 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Notes what a parent of this tree says of a child.
-    pub fn note(&mut self, tree: TreeEpoch, entry: &CensusEntry) {
+    /// Notes what a parent says of a child, or a child of its link.
+    pub fn note(&mut self, entry: &CensusEntry) {
         let key = (entry.process, entry.boot);
         if self.accounts.len() >= MAX_ACCOUNTS && !self.accounts.contains_key(&key) {
             self.refused += 1;
@@ -91,7 +116,7 @@ impl Keeper {
         account.submitted = account.submitted.max(entry.submitted);
         account.dropped = account.dropped.max(entry.dropped);
         let oldest = account.links.keys().next().copied();
-        let link = (tree, entry.link);
+        let link = entry.link;
         let room = account.links.len() < MAX_LINKS || account.links.contains_key(&link);
         if let Some(oldest) = oldest
             && !room
@@ -99,13 +124,17 @@ impl Keeper {
             if link < oldest {
                 return;
             }
-            let (handed, received) = account.links.remove(&oldest).unwrap_or_default();
-            account.closed.0 += handed;
-            account.closed.1 += received;
+            let closed = account.links.remove(&oldest).unwrap_or_default();
+            account.closed += closed.lost();
         }
-        let (handed, received) = account.links.entry(link).or_default();
-        *handed = entry.handed.max(*handed);
-        *received = entry.received.max(*received);
+        let link = account.links.entry(link).or_default();
+        if entry.own {
+            link.own = link.own.max(entry.handed);
+            return;
+        }
+        link.ended |= entry.gone || entry.last;
+        link.handed = link.handed.max(entry.handed);
+        link.received = link.received.max(entry.received);
     }
 
     /// Notes what arrived: so many values that cover so many samples.
@@ -142,11 +171,8 @@ impl Keeper {
         for account in self.accounts.values() {
             books.sent += account.submitted;
             books.lost_dropped += account.dropped;
-            let links = account.links.values();
-            let (handed, received) =
-                links.fold(account.closed, |sum, link| (sum.0 + link.0, sum.1 + link.1));
-            // A child that says that it handed up less than arrived counts wrong.
-            books.lost_link += handed.saturating_sub(received);
+            books.lost_link += account.closed;
+            books.lost_link += account.links.values().map(Link::lost).sum::<u64>();
         }
         let known = self.arrived + books.lost_link + books.lost_dropped;
         books.missing = books.sent.saturating_sub(known);
@@ -159,8 +185,6 @@ impl Keeper {
 mod tests {
     use super::*;
     use crate::ids::NodeId;
-
-    const TREE: TreeEpoch = TreeEpoch(7);
 
     fn entry(node: u32, link: u32, handed: u64, received: u64, submitted: u64) -> CensusEntry {
         CensusEntry {
@@ -184,7 +208,7 @@ mod tests {
             entry(0, 2, 5, 5, 16),
             entry(1, 1, 4, 4, 4),
         ] {
-            keeper.note(TREE, &entry);
+            keeper.note(&entry);
         }
         keeper.arrived(3, 17);
         let books = keeper.books(0);
@@ -205,24 +229,50 @@ mod tests {
     fn many_links_are_added_up() {
         let mut keeper = Keeper::default();
         for link in 1..=20 {
-            keeper.note(TREE, &entry(0, link, 10, 9, u64::from(link) * 10));
+            keeper.note(&entry(0, link, 10, 9, u64::from(link) * 10));
         }
-        keeper.note(TREE, &entry(0, 1, 10, 9, 10));
+        keeper.note(&entry(0, 1, 10, 9, 10));
         let books = keeper.books(0);
         assert_eq!((books.sent, books.lost_link), (200, 20));
     }
 
     #[test]
-    fn the_same_link_of_another_tree_is_another_link() {
+    fn what_a_child_says_of_a_link_that_is_over_counts_when_its_parent_has_said_its_last() {
         let mut keeper = Keeper::default();
-        keeper.note(TREE, &entry(0, 1, 100, 100, 100));
-        keeper.note(TreeEpoch(8), &entry(0, 1, 50, 40, 150));
+        let own = CensusEntry {
+            own: true,
+            ..entry(0, 1, 12, 0, 12)
+        };
+        keeper.note(&entry(0, 1, 10, 9, 10));
+        keeper.note(&own);
+        // The parent may have received the last two, and passed them on.
+        keeper.arrived(1, 9);
+        assert_eq!(keeper.books(0).lost_link, 1);
+        assert_eq!(keeper.books(0).missing, 2);
+        for (gone, last) in [(true, false), (false, true)] {
+            let mut keeper = keeper.clone();
+            let ended = CensusEntry {
+                gone,
+                last,
+                ..entry(0, 1, 10, 9, 10)
+            };
+            keeper.note(&ended);
+            assert_eq!(keeper.books(0).lost_link, 3);
+            assert!(keeper.books(0).is_settled());
+        }
+    }
+
+    #[test]
+    fn links_of_a_later_tree_are_further_links() {
+        let mut keeper = Keeper::default();
+        keeper.note(&entry(0, 1, 100, 100, 100));
+        keeper.note(&entry(0, 2, 50, 40, 150));
         keeper.arrived(140, 140);
         let books = keeper.books(0);
         assert_eq!((books.lost_link, books.sent), (10, 150));
         assert!(books.is_settled(), "{books:?}");
         // Nonsense does not bring the books down.
-        keeper.note(TREE, &entry(1, 1, 0, u64::MAX, 0));
+        keeper.note(&entry(1, 1, 0, u64::MAX, 0));
         assert_eq!(keeper.books(0).lost_link, 10);
     }
 

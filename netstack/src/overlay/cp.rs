@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::MAX_CHILDREN;
 use super::hub::Hub;
-use super::message::{BuildEntry, Candidate, Message, Process, Standing};
+use super::message::{BuildEntry, Candidate, CensusEntry, Message, Process, Standing};
 use super::metric::OverlayMetric;
 use super::uplink::{Io, Told, Uplink};
 use crate::broadcast::Peer;
@@ -46,6 +46,15 @@ impl Cp {
     pub fn bytes(&self) -> usize {
         let below = self.below.capacity() * size_of::<BuildEntry>();
         self.hub.bytes() + self.uplink.bytes() + below
+    }
+
+    /// It ends: what it holds is given up and counted. Gives what the front end has not heard for certain.
+    pub fn end(&mut self, io: &mut Io<'_>) -> Vec<CensusEntry> {
+        self.hub.end();
+        let known = self.uplink.end(io);
+        // The newest word about a link is the one that counts.
+        let fresh = self.hub.entries.drain(..);
+        known.into_values().chain(fresh).collect()
     }
 
     /// Gives what the hub has to the uplink, which acts.

@@ -515,10 +515,7 @@ impl FrontEnd {
         let mut hub = self.hub.clone();
         hub.entries.clear();
         hub.take_census();
-        let tree = self.tree;
-        hub.entries
-            .iter()
-            .for_each(|entry| keeper.note(tree, entry));
+        hub.entries.iter().for_each(|entry| keeper.note(entry));
         keeper.books(self.hub.dropped + self.dropped)
     }
 

@@ -133,6 +133,8 @@ pub struct Attach {
     pub room: u16,
     /// It sends nothing until its job ends.
     pub quiet: bool,
+    /// It had another parent in this tree before.
+    pub moved: bool,
     /// Its clock, in microseconds; comes back.
     pub time: u64,
 }
@@ -221,21 +223,27 @@ pub struct Beat {
     pub siblings: Vec<Candidate>,
 }
 
-/// What a parent knows of a child, for the front end.
+/// What entries of a census are told apart by: the child, its boot, the link, and who speaks ([`CensusEntry::own`]).
+pub type CensusKey = (Process, BootEpoch, u32, bool);
+
+/// What a parent knows of a child, for the front end; or a child's own word about a link that is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CensusEntry {
     /// The child.
     pub process: Process,
     /// Its boot.
     pub boot: BootEpoch,
-    /// Who says so.
+    /// The other end of the link.
     pub parent: Process,
     /// Number of the link between them.
     pub link: u32,
-    /// The link is over.
+    /// The parent says that the link is over: what it received is final.
     pub gone: bool,
-    /// The link ended with the tree: these figures are final.
+    /// The link ended with the tree: what the parent received is final.
     pub last: bool,
+    /// The child itself says so: what it handed up on the link is final. For the books only; `received` and what stands for
+    /// the tree say nothing.
+    pub own: bool,
     /// The child sends nothing until its job ends.
     pub quiet: bool,
     /// Height of the child.
@@ -252,6 +260,13 @@ pub struct CensusEntry {
     pub received: u64,
     /// As in [`Standing`].
     pub lag_us: u32,
+}
+
+impl CensusEntry {
+    /// See [`CensusKey`].
+    pub fn key(&self) -> CensusKey {
+        (self.process, self.boot, self.link, self.own)
+    }
 }
 
 /// A message.

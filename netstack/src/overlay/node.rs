@@ -5,6 +5,7 @@
 //!
 //! Invariant: without a tree there is no role, no timer and nothing queued.
 
+mod ending;
 mod status;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -136,12 +137,16 @@ pub struct Node {
     events: VecDeque<NodeEvent>,
     counters: Counters<{ OverlayMetric::COUNT }>,
     rng: Rng,
-    /// Samples that went with roles that ended.
     job: (Option<JobId>, bool),
+    /// Samples that the back end submitted and gave up in trees that are over.
     submitted: u64,
     dropped: u64,
-    /// Samples that communication processes gave up that have ended, by slot: one boot has one count, whatever trees come and go.
-    ended_dropped: BTreeMap<u8, u64>,
+    /// Communication processes that have ended, by slot.
+    ended: BTreeMap<u8, ending::Ended>,
+    /// The number of the back end's next link.
+    next_link: u32,
+    /// What roles that ended could not tell any more.
+    words: ending::Words,
     /// Auxiliary service processes that run though nobody wants them: roles ended when the collector was not at hand.
     unsettled: u32,
     /// The newest tree that the front end itself has told of.
@@ -161,6 +166,7 @@ macro_rules! io {
         }
     };
 }
+use io;
 
 impl Node {
     /// A node that will say HELLO within a second.
@@ -182,7 +188,9 @@ impl Node {
             job: (None, false),
             submitted: 0,
             dropped: 0,
-            ended_dropped: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            next_link: 1,
+            words: ending::Words::default(),
             unsettled: 0,
             heard_tree: TreeEpoch::default(),
         }
@@ -255,6 +263,7 @@ impl Node {
         for cp in self.cps.values() {
             at = cp.hub.deadline(at.min(cp.uplink.deadline()));
         }
+        at = at.min(self.words_at());
         (at != Instant::FAR_FUTURE).then_some(at)
     }
 
@@ -307,6 +316,7 @@ impl Node {
             // The parent is to know that silence begins, and hears the last word.
             back_end.uplink.tick(&mut io, standing);
         }
+        self.spread_words(now);
     }
 
     /// The control node has a new key: every role ends, and the node says HELLO anew.
@@ -358,6 +368,7 @@ impl Node {
             cp.pass_up(&mut io);
         }
         self.end_what_is_over(now, collector);
+        self.tell_words(now);
         let stranded = self
             .back_end
             .as_ref()
@@ -395,56 +406,6 @@ impl Node {
         let (from, to) = (self.process(0), (Process::FRONT_END, self.config.front_end));
         let hello = Message::Hello(self.config.hello);
         io!(self, now).send(from, to, 0, hello);
-    }
-
-    /// Roles that were taken down and have lingered end.
-    fn end_what_is_over(&mut self, now: Instant, collector: &mut dyn Collector) {
-        let taken = self
-            .back_end
-            .as_ref()
-            .and_then(|back_end| back_end.taken_at);
-        if taken.is_some_and(|at| now.saturating_since(at) >= super::LINGER) {
-            self.end_back_end(now, Some(collector));
-        }
-        let over: Vec<u8> = (self.cps.iter())
-            .filter(|(_, cp)| {
-                cp.hub
-                    .leaving
-                    .as_ref()
-                    .is_some_and(|leaving| leaving.is_over(now))
-            })
-            .map(|(slot, _)| *slot)
-            .collect();
-        for slot in over {
-            self.end_cp(slot);
-        }
-        if taken.is_some() && self.back_end.is_none() && self.cps.is_empty() {
-            self.greeting = Greeting::Off;
-        }
-    }
-
-    fn end_back_end(&mut self, now: Instant, collector: Option<&mut dyn Collector>) {
-        if let Some(mut back_end) = self.back_end.take() {
-            self.unsettled |= back_end.stop(now, collector);
-            self.submitted += back_end.submitted;
-            self.dropped += back_end.uplink.dropped;
-            self.tell(NodeEvent::RoleEnded { slot: 0 });
-        }
-    }
-
-    fn end_cp(&mut self, slot: u8) {
-        if let Some(cp) = self.cps.remove(&slot) {
-            self.ended_dropped.insert(slot, cp.dropped());
-            self.tell(NodeEvent::RoleEnded { slot });
-        }
-    }
-
-    fn end_roles(&mut self, now: Instant, collector: Option<&mut dyn Collector>) {
-        self.end_back_end(now, collector);
-        while let Some(slot) = self.cps.keys().next().copied() {
-            self.end_cp(slot);
-        }
-        self.assemblies.clear();
     }
 
     /// Moves to a later tree. What belongs to an earlier one ends.
@@ -561,7 +522,7 @@ impl Node {
 
     fn begin_back_end(&mut self, now: Instant) {
         let me = self.process(0);
-        let uplink = Uplink::new(me, 0, now);
+        let uplink = Uplink::new(me, 0, self.next_link, now);
         let mut back_end = BackEnd::new(self.config.node, uplink, self.config.hello.auxiliary);
         // One boot has one count, whatever trees come and go.
         back_end.submitted = core::mem::take(&mut self.submitted);
@@ -641,9 +602,11 @@ impl Node {
         let me = self.process(slot);
         let mut io = io!(self, now);
         let mut hub = Hub::new(me, build.height, Room::OF_CP, &mut io);
-        hub.dropped = self.ended_dropped.remove(&slot).unwrap_or(0);
+        // One boot has one count, and numbers its links on, whatever trees come and go.
+        let ended = self.ended.remove(&slot).unwrap_or_default();
+        hub.dropped = ended.dropped;
         hub.kin = alloc::vec![build.parent];
-        let mut uplink = Uplink::new(me, build.height, now);
+        let mut uplink = Uplink::new(me, build.height, ended.next_link, now);
         uplink.attach_to(&mut io, build.parent);
         let below = entries;
         self.cps.insert(slot, Cp { hub, uplink, below });
@@ -661,6 +624,9 @@ impl Node {
         seq: u64,
         message: Message,
     ) {
+        if matches!(message, Message::TakeDown) {
+            self.tell_words_by(slot, from.0);
+        }
         if slot == 0 {
             return self.deliver_back_end(now, from, message);
         }
@@ -670,6 +636,7 @@ impl Node {
         };
         let mut io = io!(self, now);
         if let Some(parent) = cp.deliver(&mut io, from, seq, message) {
+            self.words.spread(now, &mut self.rng);
             self.tell(NodeEvent::Attached { slot, parent });
         }
     }
@@ -690,6 +657,7 @@ impl Node {
             Message::AttachAck(ack) => {
                 if let Told::Attached = back_end.uplink.attach_ack(&mut io, process, ack) {
                     self.greeting = Greeting::Off;
+                    self.words.spread(now, &mut self.rng);
                     self.tell(NodeEvent::Attached {
                         slot: 0,
                         parent: process,
@@ -700,6 +668,9 @@ impl Node {
                 back_end.uplink.beat(&mut io, process, beat);
             }
             Message::Detach { link } => back_end.uplink.detached(&mut io, process, link),
+            Message::CensusAck { number } if back_end.uplink.is_linked(process) => {
+                back_end.uplink.census_ack(number)
+            }
             Message::Stream { id, version, spec } if back_end.uplink.is_linked(process) => {
                 if back_end.set_stream(id, version, spec) && version > 0 {
                     io.send(me, (process, peer), 0, Message::StreamAck { id, version });
@@ -708,10 +679,12 @@ impl Node {
             Message::TakeDown if back_end.uplink.is_linked(process) => {
                 back_end.clear_streams();
                 back_end.taken_at = Some(now);
-                // What waits goes first, so that the last figures are the last.
+                // What waits goes first, so that the last figures are the last. Words that are under way: it is asked again.
                 let standing = back_end.standing();
                 back_end.uplink.tick(&mut io, standing);
-                if let Some(standing) = back_end.uplink.last_standing(now, standing) {
+                if back_end.uplink.is_drained()
+                    && let Some(standing) = back_end.uplink.last_standing(now, standing)
+                {
                     io.send(me, (process, peer), 0, Message::Taken { standing });
                 }
             }

@@ -10,6 +10,7 @@
 //! | [`TICKS_BYTES`] | open ticks and what was taken from them and not passed on yet |
 //! | [`PENDING_BYTES`] | values that wait for a parent |
 //! | [`CENSUS_BYTES`] | figures that wait to be told |
+//! | [`WORDS_BYTES`] | figures of roles that ended, of all of the node together, which wait for the next tree |
 //! | [`SUBTREE_BYTES`] | the list of what is to be built below |
 //! | [`OUTBOX_BYTES`] | messages on their way out, of all processes of the node together |
 //! | [`STREAM_BYTES`] for each stream that is remembered | specifications |
@@ -21,11 +22,10 @@ use core::mem::size_of;
 
 use super::MAX_CHILDREN;
 use super::filter::{Acc, Class, Filter, MAX_CLASSES};
-use super::message::{BuildEntry, CensusEntry, Message, Packet, Process};
+use super::message::{BuildEntry, CensusEntry, CensusKey, Message, Packet};
 use super::section::{MAX_SECTION, Row};
 use super::stream::{MAX_STREAMS, StreamSpec};
 use crate::broadcast::Peer;
-use crate::ids::BootEpoch;
 
 /// Most that a communication process may hold.
 pub const MAX_CP_BYTES: usize = 1024 * 1024;
@@ -44,10 +44,13 @@ pub const MAX_PENDING: usize = 128;
 /// Bytes of these.
 pub const PENDING_BYTES: usize = MAX_PENDING * (MAX_SECTION + BLOCK);
 /// Entries of the census that wait: a subtree of a thousand back ends, and some.
-pub const MAX_CENSUS: usize = 1_280;
+pub const MAX_CENSUS: usize = 1_152;
 /// Bytes of these.
-pub const CENSUS_BYTES: usize =
-    MAX_CENSUS * SLACK * size_of::<((Process, BootEpoch, u32), CensusEntry)>();
+pub const CENSUS_BYTES: usize = MAX_CENSUS * SLACK * size_of::<(CensusKey, CensusEntry)>();
+/// Words of roles that ended: of each of a node's own links, and of the children of a process that ended before it could tell.
+pub const MAX_WORDS: usize = 128;
+/// Bytes of these.
+pub const WORDS_BYTES: usize = MAX_WORDS * SLACK * size_of::<(CensusKey, CensusEntry)>();
 /// Longest list of a subtree.
 pub const MAX_SUBTREE: usize = 5_120;
 /// Bytes of it.
@@ -62,6 +65,7 @@ const _: () = assert!(
         + TICKS_BYTES
         + PENDING_BYTES
         + CENSUS_BYTES
+        + WORDS_BYTES
         + SUBTREE_BYTES
         + OUTBOX_BYTES
         + 2 * MAX_STREAMS * STREAM_BYTES
@@ -107,6 +111,7 @@ pub(super) fn message_bytes(message: &Message) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::message::Process;
     use super::*;
 
     #[test]

@@ -344,7 +344,15 @@ fn taken_down_nothing_is_left() {
     net.run(2_000_000);
     assert_eq!(net.events.last(), Some(&FrontEndEvent::TreeDown));
     for (node, fake) in &net.nodes {
-        assert_eq!(node.footprint(), Footprint::default(), "n{}", fake.node);
+        // What it handed up on its last links, for the next tree: no part of this one.
+        let kept = node.footprint();
+        let words = Footprint {
+            words: kept.words,
+            bytes: kept.bytes,
+            ..Footprint::default()
+        };
+        assert_eq!(kept, words, "n{}", fake.node);
+        assert!((1..=3).contains(&kept.words), "n{}: {kept:?}", fake.node);
         assert_eq!(fake.triggered, [(1, true), (1, false)]);
     }
     let books = net.front.books();
@@ -580,6 +588,38 @@ fn a_quiet_job_speaks_once_at_its_end() {
         net.front.views().values().all(|view| !view.gone),
         "and never taken for lost"
     );
+}
+
+/// A node that does not look while the tree is taken down has values in hand, and is in the next tree at once.
+#[test]
+fn what_a_node_missed_of_a_take_down_is_told_in_the_next_tree() {
+    let mut net = Net::built(20);
+    net.open(StreamSpec {
+        sync: Sync::WaitAll,
+        ..second(&[1], Filter::Sum)
+    });
+    net.run(2_500_000);
+    // A process, whose children send to it, and a child of another.
+    let away = [0, 19];
+    net.dead.extend(away);
+    net.run(1_200_000);
+    net.front.take_down(Instant::from_micros(net.now));
+    net.run(1_500_000);
+    assert_eq!(net.events.last(), Some(&FrontEndEvent::TreeDown));
+    net.dead.clear();
+    let layout = Layout {
+        policy: Policy::Averaging,
+        fan_out: 4,
+    };
+    let now = Instant::from_micros(net.now);
+    net.front.build(now, &layout).unwrap();
+    net.run(5_000_000);
+    net.front.take_down(Instant::from_micros(net.now));
+    net.run(2_000_000);
+    let books = net.front.books();
+    let sent: u64 = net.nodes.iter().map(|(node, _)| node.submitted()).sum();
+    assert_eq!(books.sent, sent, "{books:?}");
+    assert!(books.is_settled() && books.lost() > 0, "{books:?}");
 }
 
 #[test]

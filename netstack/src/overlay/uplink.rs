@@ -10,15 +10,16 @@
 //!
 //! Source: the overlay method, practice: a lost communication process.
 //!
-//! Invariant: each sample given to an uplink is handed up once or counted as dropped.
+//! Invariant: each sample given to an uplink is handed up once or counted as dropped. Of a link that is over the front end
+//! hears how much was handed up on it: what its parent does not know of is lost.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::clock::Clock;
 use super::message::{
-    Attach, AttachAck, AttachAnswer, Beat, CENSUS_ENTRIES, Candidate, CensusEntry, Message, Packet,
-    Process, Standing, TreeEpoch,
+    Attach, AttachAck, AttachAnswer, Beat, CENSUS_ENTRIES, Candidate, CensusEntry, CensusKey,
+    Message, Packet, Process, Standing, TreeEpoch,
 };
 use super::metric::OverlayMetric;
 use super::outbox::Outbox;
@@ -129,7 +130,7 @@ pub(super) struct Uplink {
     /// Candidates that did not take it since it was attached last.
     tried: Vec<Process>,
     pending: VecDeque<Encoded>,
-    census: BTreeMap<(Process, BootEpoch, u32), CensusEntry>,
+    census: BTreeMap<CensusKey, CensusEntry>,
     /// The census message under way: its number, what is in it, attempts.
     under_way: Option<(u32, Vec<CensusEntry>, u32)>,
     census_at: Instant,
@@ -161,12 +162,13 @@ pub(super) enum Told {
 }
 
 impl Uplink {
-    pub fn new(me: Process, height: u8, now: Instant) -> Self {
+    /// Its links are numbered from `next_link` on: in a boot of the node no number comes twice.
+    pub fn new(me: Process, height: u8, next_link: u32, now: Instant) -> Self {
         Uplink {
             me,
             height,
             state: State::Loose,
-            next_link: 1,
+            next_link,
             kin: Vec::new(),
             tried: Vec::new(),
             pending: VecDeque::new(),
@@ -224,6 +226,22 @@ impl Uplink {
                 .wrapping_add(link.index.wrapping_mul(TURN_OF_PARENT)),
             _ => 0,
         }
+    }
+
+    /// The number of its next link.
+    pub fn next_link(&self) -> u32 {
+        self.next_link
+    }
+
+    /// The process ends: what waits for a parent is given up. What the front end has not heard for certain is given, with the
+    /// last word of the link.
+    pub fn end(&mut self, io: &mut Io<'_>) -> BTreeMap<CensusKey, CensusEntry> {
+        let waiting = self.pending.drain(..);
+        self.dropped += waiting
+            .map(|section| u64::from(section.samples))
+            .sum::<u64>();
+        self.lose(io);
+        core::mem::take(&mut self.census)
     }
 
     /// Nothing waits: neither values nor figures.
@@ -326,12 +344,24 @@ impl Uplink {
 
     /// Gives an entry of the census to send.
     pub fn push_census(&mut self, io: &mut Io<'_>, entry: CensusEntry) {
-        let key = (entry.process, entry.boot, entry.link);
+        let key = entry.key();
         if self.census.len() >= MAX_CENSUS && !self.census.contains_key(&key) {
             io.count(OverlayMetric::Overflowed, 1);
             return;
         }
         self.census.insert(key, entry);
+    }
+
+    /// Gives words about links that are over to send, of this node's roles or of their children; gives how many found no room.
+    pub fn take_words(&mut self, words: impl IntoIterator<Item = CensusEntry>) -> u64 {
+        let mut refused = 0;
+        for word in words {
+            match self.census.len() < MAX_CENSUS {
+                true => drop(self.census.entry(word.key()).or_insert(word)),
+                false => refused += 1,
+            }
+        }
+        refused
     }
 
     /// Acts on what is due. `standing` is what the owner says of itself.
@@ -361,6 +391,7 @@ impl Uplink {
                 height: self.height,
                 room: standing.room,
                 quiet: standing.quiet,
+                moved: self.was_up,
                 time: io.now.as_micros(),
             };
             let to = (to.process, to.peer);
@@ -375,7 +406,7 @@ impl Uplink {
         if silent && link.asks >= ASKS_LEAST && !self.mute {
             let parent = link.parent.process;
             io.count(OverlayMetric::ParentsLost, 1);
-            self.lose();
+            self.lose(io);
             self.tried.push(parent);
             return self.tick(io, standing);
         }
@@ -398,18 +429,29 @@ impl Uplink {
     }
 
     /// The link is over; what waited waits on. The parent may be asked again.
-    fn lose(&mut self) {
+    fn lose(&mut self, io: &mut Io<'_>) {
         self.tried.clear();
         if let State::Up(link) = &self.state {
             let parent = link.parent;
+            let word = CensusEntry {
+                process: self.me,
+                boot: io.boot,
+                parent: parent.process,
+                link: link.number,
+                own: true,
+                height: self.height,
+                handed: link.handed,
+                ..CensusEntry::default()
+            };
+            if word.handed > 0 {
+                self.push_census(io, word);
+            }
             self.kin.retain(|kin| kin.process != parent.process);
             self.kin.insert(0, parent);
         }
         if let Some((_, entries, _)) = self.under_way.take() {
             for entry in entries {
-                self.census
-                    .entry((entry.process, entry.boot, entry.link))
-                    .or_insert(entry);
+                self.census.entry(entry.key()).or_insert(entry);
             }
         }
         self.state = State::Loose;
@@ -575,7 +617,7 @@ impl Uplink {
             && link.number == number
         {
             io.count(OverlayMetric::Detached, 1);
-            self.lose();
+            self.lose(io);
         }
     }
 

@@ -141,7 +141,8 @@ fn emit_message(message: &Message, writer: &mut Writer<'_>) {
         }
         Message::Attach(attach) => {
             writer.u32(attach.link).u8(attach.height).u16(attach.room);
-            writer.u8(attach.quiet.into()).u64(attach.time);
+            let flags = bit(attach.quiet, ATTACH_QUIET) | bit(attach.moved, ATTACH_MOVED);
+            writer.u8(flags).u64(attach.time);
         }
         Message::AttachAck(ack) => {
             writer.u32(ack.link).u8(match ack.answer {
@@ -229,13 +230,7 @@ fn parse_message(kind: Kind, reader: &mut Reader<'_>) -> Result<Message, Error> 
             next: reader.u16()?,
             refused: flag(reader.u8()?)?,
         },
-        Kind::OverlayAttach => Message::Attach(Attach {
-            link: reader.u32()?,
-            height: height(reader.u8()?)?,
-            room: reader.u16()?,
-            quiet: flag(reader.u8()?)?,
-            time: reader.u64()?,
-        }),
+        Kind::OverlayAttach => Message::Attach(parse_attach(reader)?),
         Kind::OverlayAttachAck => Message::AttachAck(parse_attach_ack(reader)?),
         Kind::OverlayReport => Message::Report {
             standing: parse_standing(reader)?,
@@ -424,6 +419,29 @@ fn parse_build(reader: &mut Reader<'_>) -> Result<Build, Error> {
     Ok(build)
 }
 
+const ATTACH_QUIET: u8 = 1;
+const ATTACH_MOVED: u8 = 2;
+
+fn bit(set: bool, bit: u8) -> u8 {
+    if set { bit } else { 0 }
+}
+
+fn parse_attach(reader: &mut Reader<'_>) -> Result<Attach, Error> {
+    let (link, height, room) = (reader.u32()?, height(reader.u8()?)?, reader.u16()?);
+    let flags = reader.u8()?;
+    if flags & !(ATTACH_QUIET | ATTACH_MOVED) != 0 {
+        return Err(Error::BadValue);
+    }
+    Ok(Attach {
+        link,
+        height,
+        room,
+        quiet: flags & ATTACH_QUIET != 0,
+        moved: flags & ATTACH_MOVED != 0,
+        time: reader.u64()?,
+    })
+}
+
 fn parse_attach_ack(reader: &mut Reader<'_>) -> Result<AttachAck, Error> {
     Ok(AttachAck {
         link: reader.u32()?,
@@ -448,7 +466,7 @@ const ANSWER: u8 = 1;
 const QUIET: u8 = 2;
 
 fn emit_standing(standing: &Standing, writer: &mut Writer<'_>) {
-    let flags = if standing.answer { ANSWER } else { 0 } | if standing.quiet { QUIET } else { 0 };
+    let flags = bit(standing.answer, ANSWER) | bit(standing.quiet, QUIET);
     writer
         .u32(standing.link)
         .u64(standing.time)
@@ -489,14 +507,15 @@ fn parse_standing(reader: &mut Reader<'_>) -> Result<Standing, Error> {
 const GONE: u8 = 1;
 const FINAL: u8 = 2;
 const ENTRY_QUIET: u8 = 4;
+const OWN: u8 = 8;
 
 fn emit_entry(entry: &CensusEntry, writer: &mut Writer<'_>) {
-    let bit = |set, bit| if set { bit } else { 0 };
     emit_process(entry.process, writer);
     writer.u64(entry.boot.0);
     emit_process(entry.parent, writer);
     writer.u32(entry.link);
-    writer.u8(bit(entry.gone, GONE) | bit(entry.last, FINAL) | bit(entry.quiet, ENTRY_QUIET));
+    let ended = bit(entry.gone, GONE) | bit(entry.last, FINAL);
+    writer.u8(ended | bit(entry.quiet, ENTRY_QUIET) | bit(entry.own, OWN));
     writer.u8(entry.height).u32(entry.back_ends);
     writer.u64(entry.submitted).u64(entry.dropped);
     writer
@@ -511,7 +530,7 @@ fn parse_entry(reader: &mut Reader<'_>) -> Result<CensusEntry, Error> {
     let parent = parse_process(reader)?;
     let link = reader.u32()?;
     let flags = reader.u8()?;
-    if flags & !(GONE | FINAL | ENTRY_QUIET) != 0 {
+    if flags & !(GONE | FINAL | ENTRY_QUIET | OWN) != 0 {
         return Err(Error::BadValue);
     }
     Ok(CensusEntry {
@@ -522,6 +541,7 @@ fn parse_entry(reader: &mut Reader<'_>) -> Result<CensusEntry, Error> {
         gone: flags & GONE != 0,
         last: flags & FINAL != 0,
         quiet: flags & ENTRY_QUIET != 0,
+        own: flags & OWN != 0,
         height: height(reader.u8()?)?,
         back_ends: reader.u32()?,
         submitted: reader.u64()?,

@@ -31,6 +31,8 @@ const CHECK_WIDE: u64 = 400;
 const CHECK_FAR: u64 = 200;
 /// Seeds of the swarm of overlays in a check.
 const CHECK_OVERLAYS: u64 = 300;
+/// Seeds of the swarm of overlays whose tree is made anew in a check.
+const CHECK_MOVES: u64 = 150;
 /// Seeds of the swarm of exchanges in a check.
 const CHECK_EXCHANGES: u64 = 600;
 /// Seeds of every other scenario in a check.
@@ -249,6 +251,7 @@ fn check() -> ExitCode {
         ("far casts", CHECK_FAR, far_cast),
         ("exchange", CHECK_EXCHANGES, all_to_all),
         ("overlays", CHECK_OVERLAYS, overlay_run),
+        ("moving overlays", CHECK_MOVES, overlay_moves),
     ];
     for (name, seeds, run) in swarms {
         let score = swarm(name, seeds, run);
@@ -312,6 +315,12 @@ fn overlay_run(seed: u64) -> Result<(), String> {
     let run = overlay::world::World::new(overlay::swarm::setup(seed))
         .and_then(|world| world.run().map_err(|failure| failure.what));
     replayable(run, overlay::swarm::replay(seed))
+}
+
+fn overlay_moves(seed: u64) -> Result<(), String> {
+    let run = overlay::world::World::new(overlay::swarm::moving(seed))
+        .and_then(|world| world.run().map_err(|failure| failure.what));
+    replayable(run, overlay::swarm::replay_moving(seed))
 }
 
 fn replayable<T>(run: Result<T, String>, replay: String) -> Result<(), String> {

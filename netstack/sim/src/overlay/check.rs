@@ -56,21 +56,31 @@ pub(super) fn before_down(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Living nodes on which something is left.
-pub(super) fn left_over(world: &World) -> u32 {
-    let nodes = (0..world.setup.nodes).filter(|&node| world.lives(node));
-    let left = |node: &u32| {
-        let machine = world.stations[*node as usize].node.as_ref();
-        machine.is_some_and(|machine| machine.footprint() != Footprint::default())
+/// What is left of a tree on a node that lives. Words for the next tree are no part of the last one.
+fn left_on(world: &World, node: u32) -> Option<Footprint> {
+    let machine = world.stations[node as usize].node.as_ref()?;
+    let kept = machine.footprint();
+    let words = Footprint {
+        words: kept.words,
+        bytes: kept.bytes,
+        ..Footprint::default()
     };
-    nodes.filter(left).count() as u32
+    let nothing = kept == words && (kept.words > 0 || kept.bytes == 0);
+    (world.lives(node) && !nothing).then_some(kept)
 }
 
-/// Something happened that can take samples with it without a trace.
+/// Living nodes on which something is left.
+pub(super) fn left_over(world: &World) -> u32 {
+    let left = |node: &u32| left_on(world, *node).is_some();
+    (0..world.setup.nodes).filter(left).count() as u32
+}
+
+/// Something happened that can take samples with it without a trace: a node died, or one was away and there is no later
+/// tree in which it could tell.
 fn is_troubled(world: &World) -> bool {
-    world.figures.kills > 0
-        || (world.setup.faults.iter())
-            .any(|(_, fault)| !matches!(fault, Fault::Noise(_) | Fault::KillCp(_)))
+    let away = |fault: &Fault| !matches!(fault, Fault::Noise(_) | Fault::KillCp(_));
+    let faults = &world.setup.faults;
+    world.figures.kills > 0 || !world.setup.settle && faults.iter().any(|(_, fault)| away(fault))
 }
 
 /// At the end.
@@ -80,14 +90,9 @@ pub(super) fn end(world: &World) -> Result<(), String> {
     }
     let left = left_over(world);
     if left > 0 {
-        let node = (0..world.setup.nodes).find(|&node| {
-            let machine = world.stations[node as usize].node.as_ref();
-            world.lives(node)
-                && machine.is_some_and(|machine| machine.footprint() != Footprint::default())
-        });
-        let what = node.and_then(|node| {
-            let machine = world.stations[node as usize].node.as_ref()?;
-            Some(format!("n{node}: {:?}", machine.footprint()))
+        let what = (0..world.setup.nodes).find_map(|node| {
+            let kept = left_on(world, node)?;
+            Some(format!("n{node}: {kept:?}"))
         });
         return Err(format!(
             "{left} nodes keep something of a tree that is down: {}",
@@ -142,7 +147,7 @@ fn books(world: &World) -> Result<(), String> {
     }
     // Those that went with processes: no more than these can have had in hand.
     let troubles = world.figures.kills + world.setup.faults.len() as u64;
-    let each: u64 = (world.setup.streams.iter())
+    let each: u64 = (world.setup.specs())
         .map(|spec| KEPT_NS / 1000 / spec.period.0 + 4)
         .sum();
     let most = troubles * u64::from(world.setup.nodes) * each;

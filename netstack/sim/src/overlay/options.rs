@@ -77,6 +77,9 @@ pub struct Options {
     /// A small cluster with random faults, drawn from the seed; other options do not count
     #[arg(long)]
     swarm: bool,
+    /// With --swarm: the tree is made anew again and again, while streams open and close and programs compute
+    #[arg(long, requires = "swarm")]
+    moving: bool,
     /// As many runs, with seeds one after the other
     #[arg(long, default_value_t = 1)]
     runs: u64,
@@ -95,10 +98,10 @@ impl Options {
     }
 
     fn run_one(&self, seed: u64) -> Result<(), String> {
-        let setup = if self.swarm {
-            swarm::setup(seed)
-        } else {
-            self.setup(seed)?
+        let setup = match (self.swarm, self.moving) {
+            (true, true) => swarm::moving(seed),
+            (true, false) => swarm::setup(seed),
+            (false, _) => self.setup(seed)?,
         };
         if self.swarm && self.runs == 1 {
             eprintln!("{setup:#?}");
@@ -106,10 +109,10 @@ impl Options {
         let begin = Instant::now();
         let summary = World::new(setup)?.run().map_err(|failure| {
             let at = failure.at_ns as f64 / 1e9;
-            let replay = if self.swarm {
-                format!("\nreplay: {}", swarm::replay(seed))
-            } else {
-                String::new()
+            let replay = match (self.swarm, self.moving) {
+                (true, true) => format!("\nreplay: {}", swarm::replay_moving(seed)),
+                (true, false) => format!("\nreplay: {}", swarm::replay(seed)),
+                (false, _) => String::new(),
             };
             format!("seed {seed} failed at {at:.6} s: {}{replay}", failure.what)
         })?;

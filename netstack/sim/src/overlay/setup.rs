@@ -18,6 +18,10 @@ pub const BUILD_NS: u64 = 1_500_000_000;
 pub const REST_NS: u64 = 20_000_000_000;
 /// How long taking down may take.
 pub const DOWN_NS: u64 = 2_000_000_000;
+/// How long the last tree of a run stands whose books are to be settled: nodes tell in it what they had no tree for.
+pub const SETTLING_NS: u64 = 15_000_000_000;
+/// How often a node whose program computes looks at the network.
+pub const LOOK_NS: u64 = 1_000_000_000;
 /// Bytes that may wait in a card before it takes nothing more: two full frames.
 const CARD_BYTES: u64 = 2 * 1538;
 
@@ -34,6 +38,12 @@ pub enum Fault {
     Stop(u32),
     /// It goes on.
     Continue(u32),
+    /// A node's program computes: it looks at the network once a second.
+    Compute(u32),
+    /// It ends.
+    Idle(u32),
+    /// The front end takes the tree down and makes another, which spares nodes whose programs compute.
+    Replan,
     /// A node's link is put into this part of the network; parts do not reach each other.
     Part(u32, u8),
     /// The noise changes.
@@ -61,10 +71,15 @@ pub struct Setup {
     pub streams: Vec<StreamSpec>,
     /// Which streams are closed early, and when.
     pub closes: Vec<(u64, usize)>,
+    /// Streams that are opened later, and when. They count after those of the begin.
+    pub opens: Vec<(u64, StreamSpec)>,
     /// How long values flow.
     pub flow_ns: u64,
     /// What happens, and when.
     pub faults: Vec<(u64, Fault)>,
+    /// After the tree was taken down another is made for a while, on a quiet network, before the books are looked at: if nobody
+    /// died, they are settled to the last sample.
+    pub settle: bool,
     /// Tell how far it is on standard error.
     pub progress: bool,
 }
@@ -93,10 +108,18 @@ impl Setup {
             },
             streams: vec![StreamSpec::new(metrics, filter, Micros::from_secs(1))],
             closes: Vec::new(),
+            opens: Vec::new(),
             flow_ns: 20_000_000_000,
             faults: Vec::new(),
+            settle: false,
             progress: false,
         }
+    }
+
+    /// All streams, in the order in which they are opened.
+    pub fn specs(&self) -> impl Iterator<Item = &StreamSpec> {
+        let later = self.opens.iter().map(|(_, spec)| spec);
+        self.streams.iter().chain(later)
     }
 
     /// Whether it makes sense.
@@ -110,20 +133,21 @@ impl Setup {
         if self.dedicated >= self.nodes {
             return Err("at least one node has a back end".into());
         }
-        for spec in &self.streams {
+        for spec in self.specs() {
             spec.check().map_err(|error| error.to_string())?;
         }
         if self
             .closes
             .iter()
-            .any(|&(_, stream)| stream >= self.streams.len())
+            .any(|&(_, stream)| stream >= self.specs().count())
         {
             return Err("a stream is closed that there is not".into());
         }
         let node_of = |fault| match fault {
             Fault::Kill(node) | Fault::Restart(node) | Fault::Stop(node) => Some(node),
             Fault::Continue(node) | Fault::Part(node, _) => Some(node),
-            Fault::KillCp(_) | Fault::Noise(_) => None,
+            Fault::Compute(node) | Fault::Idle(node) => Some(node),
+            Fault::KillCp(_) | Fault::Noise(_) | Fault::Replan => None,
         };
         let named = self.faults.iter().filter_map(|&(_, fault)| node_of(fault));
         for node in named {

@@ -46,6 +46,8 @@ pub struct Station {
     pub wake_at: u64,
     /// It stands still.
     pub stopped: bool,
+    /// Its program computes: when it looks at the network next.
+    pub look_at: Option<u64>,
     /// What arrived meanwhile.
     pub waiting: VecDeque<(u32, Box<[u8]>)>,
 }
@@ -60,6 +62,7 @@ impl Station {
             boots: 0,
             wake_at: NEVER,
             stopped: false,
+            look_at: None,
             waiting: VecDeque::new(),
         }
     }
@@ -72,7 +75,7 @@ impl Station {
     /// Switches it on.
     pub fn start(&mut self, seed: u64, front_end: u32, back_end: bool, now: Instant) {
         self.boots += 1;
-        self.stopped = false;
+        (self.stopped, self.look_at) = (false, None);
         self.waiting.clear();
         let number = self.gauges.node;
         // Hosts differ a little, so that comprehensive evaluation has something to judge.

@@ -1,4 +1,5 @@
-//! Small clusters with random streams and faults: everything at once, drawn from a seed.
+//! Small clusters with random streams and faults: everything at once, drawn from a seed ([`setup`]); and such whose tree is made
+//! anew again and again while streams open and close and programs compute ([`moving`]).
 //!
 //! Neighbour: `tests/overlay.rs` runs hundreds of them.
 //!
@@ -20,6 +21,66 @@ const NODES_MOST: u64 = 40;
 /// The command that runs a seed again.
 pub fn replay(seed: u64) -> String {
     format!("cargo xtask sim overlay --swarm --seed {seed}")
+}
+
+/// The command that runs a seed of [`moving`] again.
+pub fn replay_moving(seed: u64) -> String {
+    format!("cargo xtask sim overlay --swarm --moving --seed {seed}")
+}
+
+/// A run in which the tree is made anew again and again. In two of three nobody dies: its books are settled to the last sample.
+pub fn moving(seed: u64) -> Setup {
+    let mut rng = Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x6d6f_7669_6e67_2121);
+    let nodes = 4 + rng.below(24) as u32;
+    let mut setup = Setup::one_stream(seed, nodes, 2, Filter::Sum);
+    setup.settle = true;
+    setup.clocks = rng.below(2) == 0;
+    setup.layout.fan_out = 2 + rng.below(5) as u32;
+    setup.wiring.latency_ns = 1_000 + rng.below(1_000_000);
+    setup.noise.loss_ppm = [0, 10_000, 100_000][rng.below(3) as usize];
+    setup.flow_ns = 25_000_000_000;
+    let moment = |rng: &mut Rng| 1_000_000_000 + rng.below(22_000_000_000);
+    setup.streams = vec![waiting(&mut rng, nodes)];
+    for _ in 0..1 + rng.below(4) {
+        let (from, stream) = (moment(&mut rng), waiting(&mut rng, nodes));
+        setup.opens.push((from, stream));
+        if rng.below(4) > 0 {
+            let until = from + rng.below(6_000_000_000);
+            setup.closes.push((until, setup.opens.len()));
+        }
+    }
+    for _ in 0..1 + rng.below(4) {
+        setup.faults.push((moment(&mut rng), Fault::Replan));
+    }
+    for _ in 0..rng.below(1 + u64::from(nodes) / 2) {
+        let node = rng.below(nodes.into()) as u32;
+        let (from, length) = (moment(&mut rng), rng.below(9_000_000_000));
+        setup.faults.push((from, Fault::Compute(node)));
+        setup.faults.push((from + length, Fault::Idle(node)));
+    }
+    match rng.below(6) {
+        0 | 1 => {
+            let number = rng.below(6) as u32;
+            setup.faults.push((moment(&mut rng), Fault::KillCp(number)));
+        }
+        2 => {
+            let node = rng.below(nodes.into()) as u32;
+            let (from, length) = (moment(&mut rng), rng.below(8_000_000_000));
+            setup.faults.push((from, Fault::Stop(node)));
+            setup.faults.push((from + length, Fault::Continue(node)));
+        }
+        _ => {}
+    }
+    setup.faults.sort_by_key(|&(at, _)| at);
+    setup
+}
+
+/// A stream that holds values for long.
+fn waiting(rng: &mut Rng, nodes: u32) -> StreamSpec {
+    let mut spec = stream(rng, nodes);
+    spec.sync = [Sync::WaitAll, Sync::WaitAll, Sync::TimeOut][rng.below(3) as usize];
+    spec.hold = Micros(spec.period.0 / 2 + rng.below(spec.period.0 / 2)).max(Micros(1));
+    spec
 }
 
 /// The run of a seed.

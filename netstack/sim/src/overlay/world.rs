@@ -9,17 +9,18 @@
 
 use netstack::ids::NodeId;
 use netstack::overlay::{
-    FrontEnd, FrontEndConfig, FrontEndEvent, NodeEvent, OverlayMetric, Process, StreamId, TreeEpoch,
+    FrontEnd, FrontEndConfig, FrontEndEvent, NodeEvent, OverlayMetric, Part, Process, StreamId,
+    TreeEpoch,
 };
 use netstack::rng::Rng;
 use netstack::time::Instant;
 
 use super::check;
-use super::setup::{BUILD_NS, DOWN_NS, Fault, REST_NS, Setup};
+use super::setup::{BUILD_NS, DOWN_NS, Fault, LOOK_NS, REST_NS, SETTLING_NS, Setup};
 use super::station::Station;
 use super::summary::{Figures, Summary};
 use super::truth::Truth;
-use crate::broadcast::fabric::{Arrival, Fabric, Train, frame_bytes};
+use crate::broadcast::fabric::{Arrival, Fabric, Noise, Train, frame_bytes};
 use crate::broadcast::queue::Queue;
 use crate::broadcast::station::{Clock, NEVER, key, node_of, peer};
 
@@ -40,13 +41,18 @@ enum Event {
 enum Action {
     Start(u32),
     Build,
+    /// Another tree, of the nodes that live.
+    Rebuild,
     Fault(Fault),
+    Open(usize),
     Close(usize),
     /// The figures of the flow begin.
     Measure,
     TakeDown,
     /// Taking down should be over.
     Down,
+    /// The last tree is taken down, in which nodes told what they had no tree for.
+    Settled,
     End,
 }
 
@@ -78,7 +84,10 @@ pub struct World {
     pub(super) stations: Vec<Station>,
     pub(super) front: FrontEnd,
     front_wake: u64,
-    pub(super) streams: Vec<StreamId>,
+    /// By their places in [`Setup::specs`].
+    pub(super) streams: Vec<Option<StreamId>>,
+    /// The tree is taken down to be made anew.
+    replanning: bool,
     pub(super) truth: Truth,
     pub(super) figures: Figures,
     /// Where each process hangs, as it said last: index by node, slot.
@@ -129,6 +138,7 @@ impl World {
             front: FrontEnd::new(config, Instant::ZERO),
             front_wake: NEVER,
             streams: Vec::new(),
+            replanning: false,
             truth: Truth::default(),
             figures: Figures::default(),
             parents: vec![[None; 5]; nodes],
@@ -159,13 +169,23 @@ impl World {
         for (at, fault) in faults {
             self.schedule(BUILD_NS + at, Action::Fault(fault));
         }
+        for (place, (at, _)) in (self.setup.streams.len()..).zip(self.setup.opens.clone()) {
+            self.schedule(BUILD_NS + at, Action::Open(place));
+        }
         for (at, stream) in self.setup.closes.clone() {
             self.schedule(BUILD_NS + at, Action::Close(stream));
         }
         let end = BUILD_NS + self.setup.flow_ns.max(last);
         self.schedule(end, Action::TakeDown);
         self.schedule(end + DOWN_NS, Action::Down);
-        self.schedule(end + DOWN_NS + REST_NS, Action::End);
+        let mut over = end + DOWN_NS;
+        if self.setup.settle {
+            self.schedule(over + 1, Action::Fault(Fault::Noise(Noise::default())));
+            self.schedule(over + 2, Action::Rebuild);
+            self.schedule(over + SETTLING_NS, Action::Settled);
+            over += SETTLING_NS;
+        }
+        self.schedule(over + REST_NS, Action::End);
     }
 
     fn schedule(&mut self, at: u64, action: Action) {
@@ -277,7 +297,7 @@ impl World {
                 .handle_datagram(Instant::from_micros(self.now / 1000), from, &flight.bytes);
             return self.drive(flight.to);
         };
-        if station.stopped {
+        if station.stopped || station.look_at.is_some() {
             station.keep(flight.from, flight.bytes);
             return Ok(());
         }
@@ -297,6 +317,17 @@ impl World {
         {
             return Ok(());
         }
+        if let Some(look_at) = self.look_at(station) {
+            if look_at > self.now {
+                self.wake(station, look_at);
+                return Ok(());
+            }
+            // Half of them read their values before they look at what has arrived.
+            if station.is_multiple_of(2) {
+                while self.fabric.card_takes_at(station) <= self.now && self.send_next(station) {}
+            }
+            self.take_waiting(station);
+        }
         let mut sent = 0;
         let wake = loop {
             let takes_at = self.fabric.card_takes_at(station);
@@ -312,15 +343,45 @@ impl World {
             }
         };
         self.take_events(station)?;
-        let now = self.now;
-        if let Some(at) = wake {
-            let known = self.wake_of(station);
-            if at < *known || *known <= now {
-                *known = at;
-                self.queue.push(at, Event::Wake(station));
+        let wake = match self.look_at(station) {
+            // It looks on while its card is full.
+            Some(_) if wake.is_some_and(|at| at <= self.now) => wake,
+            Some(_) => {
+                let next = self.now + LOOK_NS;
+                self.stations[station as usize].look_at = Some(next);
+                Some(next)
             }
+            None => wake,
+        };
+        if let Some(at) = wake {
+            self.wake(station, at);
         }
         Ok(())
+    }
+
+    fn wake(&mut self, station: u32, at: u64) {
+        let now = self.now;
+        let known = self.wake_of(station);
+        if at < *known || *known <= now {
+            *known = at;
+            self.queue.push(at, Event::Wake(station));
+        }
+    }
+
+    fn look_at(&self, station: u32) -> Option<u64> {
+        self.stations.get(station as usize)?.look_at
+    }
+
+    /// A node takes what has arrived while it did not look.
+    fn take_waiting(&mut self, node: u32) {
+        let station = &mut self.stations[node as usize];
+        let now = station.clock.at(self.now);
+        let waiting = std::mem::take(&mut station.waiting);
+        if let Some(machine) = &mut station.node {
+            for (from, bytes) in waiting {
+                machine.handle_datagram(now, peer(from).addr, &bytes);
+            }
+        }
     }
 
     fn deadline_of(&self, station: u32) -> Option<u64> {
@@ -425,8 +486,9 @@ impl World {
     fn front_event(&mut self, event: FrontEndEvent) -> Result<(), String> {
         match event {
             FrontEndEvent::Tick(value) => {
-                let at = self.streams.iter().position(|id| *id == value.stream);
-                let spec = at.map(|at| &self.setup.streams[at]);
+                let opened = |id: &Option<StreamId>| *id == Some(value.stream);
+                let at = self.streams.iter().position(opened);
+                let spec = at.and_then(|at| self.setup.specs().nth(at));
                 self.truth
                     .take(&value, spec, self.setup.dedicated..self.setup.nodes)?;
                 if let Some(spec) = spec {
@@ -436,7 +498,13 @@ impl World {
                 }
             }
             FrontEndEvent::TreeUp { after, .. } => self.figures.build_us = Some(after.0),
-            FrontEndEvent::TreeDown => self.figures.down_at = Some(self.now),
+            FrontEndEvent::TreeDown if self.replanning => {
+                self.replanning = false;
+                self.schedule(self.now + 1, Action::Rebuild);
+            }
+            FrontEndEvent::TreeDown => {
+                self.figures.down_at.get_or_insert(self.now);
+            }
             FrontEndEvent::Lost { .. } => self.figures.lost_told += 1,
             FrontEndEvent::Hello { .. } | FrontEndEvent::Closed { .. } => {}
         }
@@ -455,17 +523,19 @@ impl World {
                     .build(at, &self.setup.layout)
                     .map_err(|error| error.to_string())?;
                 self.figures.status = self.front.status();
-                for spec in self.setup.streams.clone() {
-                    let id = self
-                        .front
-                        .open(at, spec)
-                        .map_err(|error| error.to_string())?;
-                    self.streams.push(id);
-                }
+                self.streams = vec![None; self.setup.specs().count()];
+                (0..self.setup.streams.len()).try_for_each(|place| self.open(place))?;
+                self.drive(self.setup.nodes)
+            }
+            Action::Rebuild => self.rebuild(),
+            Action::Open(place) => {
+                self.open(place)?;
                 self.drive(self.setup.nodes)
             }
             Action::Close(stream) => {
-                self.front.close(at, self.streams[stream]);
+                if let Some(stream) = self.streams[stream] {
+                    self.front.close(at, stream);
+                }
                 self.drive(self.setup.nodes)
             }
             Action::Measure => {
@@ -484,11 +554,42 @@ impl World {
                 self.figures.left_over = check::left_over(self);
                 Ok(())
             }
+            Action::Settled => {
+                self.front.take_down(at);
+                self.drive(self.setup.nodes)
+            }
             Action::End => {
                 self.over = true;
                 Ok(())
             }
         }
+    }
+
+    fn open(&mut self, place: usize) -> Result<(), String> {
+        let at = Instant::from_micros(self.now / 1000);
+        let spec = self.setup.specs().nth(place).expect("it is planned");
+        let id = self.front.open(at, spec.clone());
+        self.streams[place] = Some(id.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    /// Another tree of those that live; those whose programs compute host as little as may be.
+    fn rebuild(&mut self) -> Result<(), String> {
+        let at = Instant::from_micros(self.now / 1000);
+        let parts: Vec<Part> = (0..self.setup.nodes)
+            .map(|node| match self.lives(node) {
+                false => Part::None,
+                true if self.look_at(node).is_some() => Part::BackEnd,
+                true => Part::Any,
+            })
+            .collect();
+        if parts.iter().all(|part| *part == Part::None) {
+            return Ok(());
+        }
+        let part = &mut |node: NodeId| parts[node.0 as usize];
+        let plan = self.front.build_among(at, &self.setup.layout, part);
+        plan.map_err(|error| error.to_string())?;
+        self.drive(self.setup.nodes)
     }
 
     fn start(&mut self, node: u32) {
@@ -524,6 +625,7 @@ impl World {
     }
 
     fn inflict(&mut self, fault: Fault) -> Result<(), String> {
+        let at = Instant::from_micros(self.now / 1000);
         self.figures.last_fault = self.now;
         match fault {
             Fault::Kill(node) => self.switch_off(node),
@@ -540,16 +642,25 @@ impl World {
             }
             Fault::Stop(node) => self.stations[node as usize].stopped = true,
             Fault::Continue(node) => {
-                let station = &mut self.stations[node as usize];
-                station.stopped = false;
-                let now = station.clock.at(self.now);
-                let waiting = std::mem::take(&mut station.waiting);
-                if let Some(machine) = &mut station.node {
-                    for (from, bytes) in waiting {
-                        machine.handle_datagram(now, peer(from).addr, &bytes);
-                    }
-                }
+                self.stations[node as usize].stopped = false;
+                self.take_waiting(node);
                 self.drive(node)?;
+            }
+            Fault::Compute(node) => {
+                self.stations[node as usize].look_at = Some(self.now);
+                self.drive(node)?;
+            }
+            Fault::Idle(node) => {
+                self.stations[node as usize].look_at = None;
+                self.take_waiting(node);
+                self.drive(node)?;
+            }
+            Fault::Replan => {
+                if self.front.is_standing() && !self.replanning {
+                    self.replanning = true;
+                    self.front.take_down(at);
+                    self.drive(self.setup.nodes)?;
+                }
             }
             Fault::Part(node, part) => self.fabric.set_part(node, part),
             Fault::Noise(noise) => self.fabric.set_noise(noise),

@@ -131,7 +131,10 @@ impl FrontEnd {
 
     /// A line of the census.
     pub(super) fn note(&mut self, now: Instant, entry: &CensusEntry) {
-        self.keeper.note(self.tree, entry);
+        self.keeper.note(entry);
+        if entry.own {
+            return;
+        }
         if self.views.len() >= MAX_VIEWS && !self.views.contains_key(&entry.process) {
             self.counters.add(OverlayMetric::Overflowed as usize, 1);
             return;

@@ -143,6 +143,7 @@ impl Child {
             link: self.standing.link,
             gone,
             last: self.taken,
+            own: false,
             quiet: self.standing.quiet,
             height: self.height,
             back_ends: self
@@ -410,7 +411,7 @@ impl Hub {
             taken: false,
         };
         // One that had another parent before: the front end is to know soon where it is now.
-        if attach.link > 1 {
+        if attach.moved {
             self.tell_of(io, child.entry(process, self.me, false));
         }
         self.sums.add(&child.standing);
@@ -448,6 +449,7 @@ impl Hub {
         clock: &Clock,
     ) {
         let own = |child: &&mut Child| child.boot == boot && child.standing.link == standing.link;
+        let closed = self.is_closed();
         let Some(child) = self.children.get_mut(&process).filter(own) else {
             let message = Message::Detach {
                 link: standing.link,
@@ -455,12 +457,8 @@ impl Hub {
             return io.send(self.me, (process, peer), 0, message);
         };
         child.heard_at = io.now;
-        let closed = self
-            .leaving
-            .as_ref()
-            .is_some_and(|leaving| leaving.below_down);
         if closed {
-            // Its last figures are told already: what comes now counts as lost on the way.
+            // Its figures are told already: what comes now is lost on the way, and counts when the child tells of the link.
             return;
         }
         if child.window.accept(seq) {
@@ -558,11 +556,31 @@ impl Hub {
     /// Passes the children's figures to the front end.
     pub fn take_census(&mut self) {
         let me = self.me;
-        let entries = self
-            .children
-            .iter()
-            .map(|(process, child)| child.entry(*process, me, false));
+        // Nothing more is taken of those that have not answered either.
+        let closed = self.is_closed();
+        let entries = self.children.iter().map(|(process, child)| CensusEntry {
+            last: child.taken || closed,
+            ..child.entry(*process, me, false)
+        });
         self.entries.extend(entries);
+    }
+
+    /// It takes no values any more: what its children handed up is told.
+    fn is_closed(&self) -> bool {
+        (self.leaving.as_ref()).is_some_and(|leaving| leaving.below_down)
+    }
+
+    /// The process ends, in time or not: what it holds is given up, and its children's figures are final.
+    pub fn end(&mut self) {
+        if !self.is_closed() {
+            let me = self.me;
+            let entries = self.children.iter().map(|(process, child)| CensusEntry {
+                last: true,
+                ..child.entry(*process, me, false)
+            });
+            self.entries.extend(entries);
+        }
+        self.give_up();
     }
 
     /// Acts on what is due.

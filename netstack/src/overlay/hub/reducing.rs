@@ -459,6 +459,19 @@ impl Hub {
         }
     }
 
+    /// Gives up all that is open, or was to be passed on.
+    pub(super) fn give_up(&mut self) {
+        let open = self
+            .streams
+            .iter_mut()
+            .flat_map(|stream| stream.ticks.drain(..));
+        let open: u64 = open.map(|tick| u64::from(tick.covers)).sum();
+        let passed = self.flushed.drain(..);
+        let passed: u64 = passed.map(|flushed| u64::from(flushed.covers)).sum();
+        self.dropped += open + passed;
+        self.held = 0;
+    }
+
     /// Notes how late a tick is passed on, and how much of that is this process's: what it took beyond its slowest child, or
     /// beyond the wait for one that did not send it in time.
     fn note_lag(&mut self, io: &mut Io<'_>, at: usize, tick: &Tick, clock: &Clock) {

@@ -118,6 +118,7 @@ impl Bench {
             height: child.slot,
             room: 3,
             quiet: self.chance.below(5) == 0,
+            moved: self.chance.below(2) == 0,
             time: 0,
         };
         let from = (child, BootEpoch(1), peer(child.node.0));

@@ -25,7 +25,7 @@ pub struct ProcessStatus {
     pub forwarded: u64,
 }
 
-/// What is kept at present; all zero without a tree.
+/// What is kept at present. Without a tree there are `words` at most, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Roles: the back end if it has a tree, and communication processes.
@@ -40,6 +40,8 @@ pub struct Footprint {
     pub auxiliary: u32,
     /// A time is set.
     pub timer: bool,
+    /// What is known of links that are over and waits for a tree to be told in: no part of one that is down.
+    pub words: usize,
     /// Bytes of all of this, as counted against the bounds of [`super::room`].
     pub bytes: usize,
 }
@@ -64,7 +66,8 @@ impl Node {
         let back_end = self.back_end.as_ref();
         let back_end = back_end.map_or(0, |back_end| back_end.uplink.dropped);
         let cps: u64 = self.cps.values().map(Cp::dropped).sum();
-        cps + back_end + self.dropped + self.ended_dropped.values().sum::<u64>()
+        let ended = self.ended.values().map(|ended| ended.dropped);
+        cps + back_end + self.dropped + ended.sum::<u64>()
     }
 
     /// What is kept at present.
@@ -79,6 +82,8 @@ impl Node {
         };
         let lists = self.assemblies.values().map(|list| list.entries.capacity());
         footprint.bytes = self.outbox.bytes() + lists.sum::<usize>() * size_of::<BuildEntry>();
+        footprint.words = self.words.len();
+        footprint.bytes += self.words.bytes();
         for cp in self.cps.values() {
             footprint.bytes += cp.bytes();
             footprint.entries += cp.hub.kept();

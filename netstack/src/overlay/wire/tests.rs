@@ -58,11 +58,11 @@ prop_compose! {
 
 prop_compose! {
     fn entry()(
-        names in (process(), process()), boot: u64, link: u32, flags: (bool, bool, bool), height in 0..=MAX_HEIGHT,
+        names in (process(), process()), boot: u64, link: u32, flags: (bool, bool, bool, bool), height in 0..=MAX_HEIGHT,
         counts: (u32, u64, u64, u64, u64, u32),
     ) -> CensusEntry {
         CensusEntry {
-            process: names.0, boot: BootEpoch(boot), parent: names.1, link, gone: flags.0, last: flags.1,
+            process: names.0, boot: BootEpoch(boot), parent: names.1, link, gone: flags.0, last: flags.1, own: flags.3,
             quiet: flags.2, height, back_ends: counts.0, submitted: counts.1, dropped: counts.2,
             handed: counts.3, received: counts.4, lag_us: counts.5,
         }
@@ -148,15 +148,19 @@ fn message() -> impl Strategy<Value = Message> {
             0..=MAX_HEIGHT,
             any::<u16>(),
             any::<bool>(),
+            any::<bool>(),
             any::<u64>()
         )
-            .prop_map(|(link, height, room, quiet, time)| Message::Attach(Attach {
-                link,
-                height,
-                room,
-                quiet,
-                time
-            })),
+            .prop_map(
+                |(link, height, room, quiet, moved, time)| Message::Attach(Attach {
+                    link,
+                    height,
+                    room,
+                    quiet,
+                    moved,
+                    time
+                })
+            ),
         (
             any::<(u32, u16, u16, u64, u64, u32)>(),
             0_usize..5,
@@ -367,6 +371,7 @@ fn payloads_are_as_long_as_documented() {
         height: 0,
         room: 0,
         quiet: false,
+        moved: false,
         time: 0,
     };
     let ack = AttachAck {
