@@ -25,7 +25,7 @@ use crate::{mm, net};
 
 /// Free heap for each communication process that the node offers to host.
 const HEAP_FOR_CP: u64 = 1024 * 1024;
-/// Megabytes a gigabyte, and bits a second of a link where nobody knows: for judging hosts.
+/// The unit of memory that hosts are judged by.
 const GIB: u64 = 1 << 30;
 
 /// What the node must know to take part.
@@ -172,6 +172,10 @@ impl Overlay {
     /// Takes a datagram of another process.
     pub fn handle_datagram(&mut self, now: Instant, from: SocketAddrV4, datagram: &[u8]) {
         if let Some(node) = &mut self.node {
+            // A role that comes is weighed against the heap of now, not of the time of HELLO.
+            if node.status().next().is_none() {
+                node.offer(room_for_cps());
+            }
             node.handle_datagram(now, from, datagram);
         }
     }
@@ -264,16 +268,21 @@ fn count_for(counted: &mut Option<JobId>, job: Option<(JobId, Rank)>) {
     }
 }
 
-/// What the node says of itself: by free memory, one core, and no load, as it has just joined.
+/// How many communication processes the kernel's heap has room for.
+fn room_for_cps() -> u8 {
+    (mm::heap_room_bytes() / 2 / HEAP_FOR_CP).min(MAX_CPS.into()) as u8
+}
+
+/// What the node says of itself when it joins: one core, which is all that it uses, its free memory, no load. Its card does not
+/// say how fast its link is: 0. Control judges by the heartbeats, which are newer, and by the links' rate of its configuration.
 fn hello() -> Hello {
-    let cps = (mm::heap_room_bytes() / 2 / HEAP_FOR_CP).min(MAX_CPS.into()) as u8;
     let memory = mm::stats().free_bytes as i64;
     let gigabytes = Fixed((i128::from(memory) * i128::from(Fixed::ONE.0) / i128::from(GIB)) as i64);
     Hello {
         back_end: true,
-        cps,
+        cps: room_for_cps(),
         auxiliary: AUXILIARY,
         job: None,
-        factors: [Fixed::ONE, gigabytes, Fixed::ONE, Fixed::ZERO],
+        factors: [Fixed::ONE, gigabytes, Fixed::ZERO, Fixed::ZERO],
     }
 }

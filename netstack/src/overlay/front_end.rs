@@ -114,6 +114,12 @@ pub enum FrontEndEvent {
         /// The process.
         process: Process,
     },
+    /// A node has no room for this process of the plan. It counts as hosting fewer from now on; what would be below the process
+    /// finds other parents, or a place in the next tree.
+    Refused {
+        /// The process.
+        process: Process,
+    },
     /// A stream ended with its job, or was closed.
     Closed {
         /// The stream.
@@ -153,7 +159,7 @@ pub struct FrontEndStatus {
 /// What a node may be in a tree that is built now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Nothing: it is gone, and forgotten until it says hello again.
+    /// Nothing: it is gone, until it says hello again or [`FrontEnd::welcome_back`].
     None,
     /// It has its back end, and hosts nothing else if others can: a program computes there.
     BackEnd,
@@ -209,6 +215,8 @@ pub struct FrontEnd {
     tree: TreeEpoch,
     state: TreeState,
     nodes: BTreeMap<NodeId, Registered>,
+    /// Nodes that were gone when the tree was made, and are not known to have a parent in it since.
+    away: BTreeMap<NodeId, Registered>,
     standing: Option<Standing>,
     hub: Hub,
     clock: Clock,
@@ -263,6 +271,7 @@ impl FrontEnd {
             config,
             state: TreeState::Waiting,
             nodes: BTreeMap::new(),
+            away: BTreeMap::new(),
             standing: None,
             clock: Clock::front_end(),
             streams: BTreeMap::new(),
@@ -359,7 +368,20 @@ impl FrontEnd {
         if self.standing.is_some() {
             return Err(BuildError::Standing);
         }
-        self.nodes.retain(|node, _| part(*node) != Part::None);
+        let back = self
+            .away
+            .extract_if(.., |node, _| part(*node) != Part::None);
+        for (node, known) in back {
+            self.nodes.entry(node).or_insert(known);
+        }
+        let gone = self
+            .nodes
+            .extract_if(.., |node, _| part(*node) == Part::None);
+        self.away.extend(gone);
+        let most = MAX_NODES.saturating_sub(self.nodes.len());
+        while self.away.len() > most {
+            self.away.pop_first();
+        }
         let hosts: Vec<Host> = self
             .nodes
             .iter()
@@ -679,6 +701,7 @@ impl FrontEnd {
             return self.count(OverlayMetric::Overflowed, 1);
         }
         let fresh = known.is_none_or(|known| known.boot != boot);
+        self.away.remove(&node);
         self.nodes.insert(node, Registered { peer, boot, hello });
         if fresh {
             self.tell(FrontEndEvent::Hello { node });

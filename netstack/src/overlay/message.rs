@@ -246,6 +246,8 @@ pub struct CensusEntry {
     pub own: bool,
     /// The child sends nothing until its job ends.
     pub quiet: bool,
+    /// There is no child: its node has no room for such a process. The rest says nothing.
+    pub refused: bool,
     /// Height of the child.
     pub height: u8,
     /// Back ends below it.

@@ -319,6 +319,11 @@ impl Node {
         self.spread_words(now);
     }
 
+    /// It can host so many communication processes now; one for which there is no room any more is refused.
+    pub fn offer(&mut self, cps: u8) {
+        self.config.hello.cps = cps.min(MAX_CPS);
+    }
+
     /// The control node has a new key: every role ends, and the node says HELLO anew.
     pub fn set_key(&mut self, now: Instant, key: Key, collector: &mut dyn Collector) {
         self.config.key = key;
@@ -538,7 +543,8 @@ impl Node {
         let known = slot == 0 && self.back_end.is_some() || self.cps.contains_key(&slot);
         let may = match slot {
             0 => self.config.hello.back_end && build.height == 0,
-            slot => slot <= self.config.hello.cps.min(MAX_CPS) && build.height > 0,
+            // What it hosts already, it has room for.
+            slot => (known || slot <= self.config.hello.cps.min(MAX_CPS)) && build.height > 0,
         };
         let me = self.process(slot);
         let mut next = build.parts;

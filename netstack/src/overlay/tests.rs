@@ -622,6 +622,57 @@ fn what_a_node_missed_of_a_take_down_is_told_in_the_next_tree() {
     assert!(books.is_settled() && books.lost() > 0, "{books:?}");
 }
 
+/// A node that said that it has room for processes, and has none when they come.
+#[test]
+fn a_process_that_is_refused_is_told_and_the_next_tree_does_without_its_node() {
+    let mut net = Net::new(20);
+    net.run(1_500_000);
+    let layout = Layout {
+        policy: Policy::Averaging,
+        fan_out: 4,
+    };
+    let now = |net: &Net| Instant::from_micros(net.now);
+    let hosted = |net: &Net| -> BTreeSet<NodeId> { net.front.hosts().collect() };
+    net.front.build(now(&net), &layout).unwrap();
+    // One right below the front end, and one below another process.
+    let planned = net.front.processes().into_iter();
+    let inner = planned.filter(|(process, _)| process.slot > 0);
+    let inner: Vec<(Process, Process)> = inner
+        .map(|(process, view)| (process, view.parent))
+        .collect();
+    let below_front_end = |(_, parent): &&(Process, Process)| *parent == Process::FRONT_END;
+    let high = inner.iter().rfind(below_front_end).unwrap().0;
+    let mut low = inner.iter().filter(|of| !below_front_end(of));
+    let low = low.rfind(|(_, parent)| *parent != high).unwrap().0;
+    let tight: BTreeSet<Process> = [high, low].into();
+    for process in &tight {
+        net.nodes[process.node.0 as usize].0.offer(0);
+    }
+    net.run(1_000_000);
+    let refused = net.events.iter().filter_map(|event| match event {
+        FrontEndEvent::Refused { process } => Some(*process),
+        _ => None,
+    });
+    let refused: Vec<Process> = refused.collect();
+    assert_eq!(refused.len(), refused.iter().collect::<BTreeSet<_>>().len());
+    let wanted: BTreeSet<NodeId> = tight.iter().map(|process| process.node).collect();
+    assert!(hosted(&net).is_superset(&wanted));
+    assert_eq!(
+        refused
+            .iter()
+            .map(|process| process.node)
+            .collect::<BTreeSet<_>>(),
+        wanted
+    );
+    assert_eq!(net.front.offers(high.node), 0);
+    net.front.take_down(now(&net));
+    net.run(2_000_000);
+    net.front.build(now(&net), &layout).unwrap();
+    net.run(1_000_000);
+    assert!(hosted(&net).is_disjoint(&wanted));
+    assert_eq!(net.front.status().back_ends, 20);
+}
+
 #[test]
 fn a_node_under_another_key_is_not_heard() {
     let mut net = Net::built(4);

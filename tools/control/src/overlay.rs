@@ -5,16 +5,21 @@
 //!
 //! Invariant: nothing here waits and nobody waits for it: without a tree, pictures have what heartbeats say.
 
+mod asked;
+pub mod kept;
 pub mod layout;
+mod loads;
 mod totals;
 pub mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;
+use std::sync::Arc;
 
 use netstack::broadcast::Peer;
 use netstack::control::{self as protocol, NodeState};
 use netstack::ids::{JobId, NodeId};
+use netstack::overlay::fixed::Fixed;
 use netstack::overlay::placement::{Layout, Policy, Topology};
 use netstack::overlay::{
     Filter, FrontEnd, FrontEndConfig, FrontEndEvent, MetricId, NetworkMetric, NodeMetric, Part,
@@ -27,6 +32,8 @@ use netstack::wire::key::Key;
 use crate::config;
 use crate::events::{Event, Severity};
 
+pub use asked::Asked;
+use kept::StreamTick;
 use layout::{nodes_of, ranges};
 pub use totals::Totals;
 use view::Delay;
@@ -41,6 +48,8 @@ const REBUILD_AFTER: Micros = Micros::from_secs(15);
 const REPLAN_AFTER: Micros = Micros::from_secs(30);
 /// How long such a job has been there by then: short ones are not worth it.
 const DISTURBED_FOR: Micros = Micros::from_secs(3);
+/// One whose processes are on the node of a job that asked for silence is made anew as soon as that, if others can host them.
+const QUIET_AFTER: Micros = Micros::from_secs(2);
 /// How often it is looked whether there are such.
 const LOOK_EVERY: Micros = Micros::from_secs(1);
 /// A child that moved so shortly before its parent's loss was told did so because of it.
@@ -53,6 +62,8 @@ const LOSSES_MAX: usize = 64;
 const ENDED_MAX: usize = 16;
 /// How long after a job's end its last values come at the latest: a hold for each level.
 const LAST_VALUES: Micros = Micros::from_millis(500);
+/// Name of the stream of sums over all nodes in the files.
+pub const SUMS: &str = "sums";
 /// Ticks whose delays are remembered: five minutes of seconds.
 const DELAYS_MAX: usize = 300;
 /// System calls whose number of all nodes together is asked for.
@@ -72,6 +83,8 @@ pub struct Setup {
     pub seed: u64,
     /// Section `[overlay]`.
     pub config: config::Overlay,
+    /// Rate of every node's link, in bits a second: section `[broadcast]`.
+    pub link_rate: u64,
 }
 
 /// What a node sent last.
@@ -98,23 +111,6 @@ pub struct Loss {
     pub children: usize,
     /// When the last of them had another parent.
     pub mended: Option<Instant>,
-}
-
-/// A stream that somebody asked for, and its newest rows or value.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    /// What it is.
-    pub spec: StreamSpec,
-    /// The last tick.
-    pub tick: u64,
-    /// Back ends in it.
-    pub covers: u32,
-    /// Ticks that have arrived.
-    pub ticks: u64,
-    /// Values of nodes, for concat.
-    pub rows: BTreeMap<NodeId, Vec<Option<i64>>>,
-    /// Reduced values.
-    pub values: Vec<netstack::overlay::Acc>,
 }
 
 /// A collector that runs all the time on some nodes, and its newest values.
@@ -155,6 +151,11 @@ pub struct Overlay {
     planned: usize,
     /// Since when nodes with jobs host processes though others could.
     disturbed_at: Option<Instant>,
+    /// A node had no room for a process of the standing tree.
+    refused: bool,
+    /// What nodes are judged by, and the rate of their links in Gbit/s.
+    loads: loads::Loads,
+    link: Fixed,
     look_at: Instant,
     /// Nodes that host communication processes before all others: section `[overlay]`.
     dedicated: BTreeSet<u32>,
@@ -169,48 +170,15 @@ pub struct Overlay {
     ended: VecDeque<(StreamId, Asked)>,
     rows: BTreeMap<NodeId, NodeRow>,
     totals: totals::Gathering,
+    /// What is stored of the sums.
+    sums_columns: Arc<[hearth_monitor::Metric]>,
+    /// Ticks of streams that wait for the files.
+    kept: kept::Waiting,
     losses: VecDeque<Loss>,
     delays: VecDeque<Delay>,
     up_after: Option<Micros>,
     down_after: Option<(Instant, Option<Instant>)>,
     events: Vec<Event>,
-}
-
-impl Asked {
-    fn new(spec: StreamSpec) -> Self {
-        Asked {
-            spec,
-            tick: 0,
-            covers: 0,
-            ticks: 0,
-            rows: BTreeMap::new(),
-            values: Vec::new(),
-        }
-    }
-
-    /// Takes values of a tick, or what came late of the newest one. The rest of an older tick changes nothing any more.
-    fn take(&mut self, value: TickValue) {
-        if value.tick < self.tick {
-            return;
-        }
-        if value.tick > self.tick {
-            (self.tick, self.covers) = (value.tick, 0);
-            self.ticks += 1;
-            self.values.clear();
-        }
-        self.covers = self.covers.saturating_add(value.covers);
-        match value.values {
-            TickBody::Reduced(values) if self.values.len() == values.len() => {
-                for (own, more) in self.values.iter_mut().zip(values) {
-                    own.merge(more);
-                }
-            }
-            TickBody::Reduced(values) => self.values = values,
-            TickBody::Rows(rows) => self
-                .rows
-                .extend(rows.into_iter().map(|row| (row.node, row.values))),
-        }
-    }
 }
 
 /// Keeps the newest values of each node.
@@ -254,6 +222,9 @@ impl Overlay {
             not_built: None,
             planned: 0,
             disturbed_at: None,
+            refused: false,
+            loads: loads::Loads::default(),
+            link: loads::gbits(setup.link_rate),
             look_at: now,
             dedicated: nodes_of("overlay.dedicated", &setup.config.dedicated)?,
             rows_stream: None,
@@ -264,6 +235,8 @@ impl Overlay {
             ended: VecDeque::new(),
             rows: BTreeMap::new(),
             totals: totals::Gathering::default(),
+            sums_columns: Arc::new([]),
+            kept: kept::Waiting::default(),
             losses: VecDeque::new(),
             delays: VecDeque::new(),
             up_after: None,
@@ -307,6 +280,7 @@ impl Overlay {
         let totals = StreamSpec::new(metrics, Filter::Sum, period);
         // Both are within all bounds: tested.
         self.rows_stream = self.front.open(now, rows).ok();
+        self.sums_columns = kept::columns(&totals).unwrap_or_else(|| Arc::new([]));
         self.totals_stream = self.front.open(now, totals).ok();
     }
 
@@ -372,6 +346,7 @@ impl Overlay {
             State::Collecting if self.config.enabled && self.front.nodes().next().is_some() => {
                 Some((self.hello_at + SETTLED).max(self.try_at))
             }
+            State::Standing if self.refused => Some(self.built_at + SETTLED),
             State::Standing if self.is_outgrown() => {
                 Some((self.built_at + REBUILD_AFTER).max(self.hello_at + SETTLED))
             }
@@ -395,8 +370,21 @@ impl Overlay {
         }
         self.end_streams(now);
         self.mend_losses(now);
+        let looks = now >= self.look_at;
+        if looks {
+            self.look_at = now + LOOK_EVERY;
+            let back = |node: &NodeId| self.part(endpoint, *node) != Part::None;
+            let back: Vec<NodeId> = self.front.away().filter(back).collect();
+            back.into_iter()
+                .for_each(|node| self.front.welcome_back(now, node));
+            if matches!(self.layout.policy, Policy::Comprehensive(_)) {
+                let vitals = endpoint.nodes().map(|status| (status.node, status.vitals));
+                self.loads.look(vitals);
+            }
+        }
         match self.state {
             State::Collecting => self.build(now, endpoint),
+            State::Standing if self.refused && now >= self.built_at + SETTLED => self.renew(now),
             State::Standing
                 if self.is_outgrown()
                     && now >= self.built_at + REBUILD_AFTER
@@ -404,15 +392,23 @@ impl Overlay {
             {
                 self.renew(now);
             }
-            State::Standing if now >= (self.built_at + REPLAN_AFTER).max(self.look_at) => {
-                self.look_at = now + LOOK_EVERY;
-                if !self.is_disturbed(endpoint) {
-                    self.disturbed_at = None;
-                } else if now >= *self.disturbed_at.get_or_insert(now) + DISTURBED_FOR {
-                    self.renew(now);
-                }
+            State::Standing if looks && now >= self.built_at + QUIET_AFTER => {
+                self.look_after_jobs(now, endpoint);
             }
             _ => {}
+        }
+    }
+
+    /// Makes another tree when nodes with jobs host processes and others could: at once where a job asked for silence.
+    fn look_after_jobs(&mut self, now: Instant, endpoint: &protocol::Endpoint) {
+        if !self.is_disturbed(endpoint) {
+            self.disturbed_at = None;
+            return;
+        }
+        let since = *self.disturbed_at.get_or_insert(now);
+        let lasts = now >= since + DISTURBED_FOR && now >= self.built_at + REPLAN_AFTER;
+        if lasts || self.front.hosts().any(|node| self.front.is_quiet(node)) {
+            self.renew(now);
         }
     }
 
@@ -420,6 +416,7 @@ impl Overlay {
     fn renew(&mut self, now: Instant) {
         self.state = State::Renewing;
         self.disturbed_at = None;
+        self.refused = false;
         self.front.take_down(now);
     }
 
@@ -470,6 +467,11 @@ impl Overlay {
             .nodes()
             .map(|node| (node, self.part(endpoint, node)));
         let parts: BTreeMap<NodeId, Part> = parts.collect();
+        for node in parts.keys() {
+            if let Some(factors) = self.loads.factors(*node, self.link) {
+                self.front.judge(*node, factors);
+            }
+        }
         let part = &mut |node: NodeId| parts.get(&node).copied().unwrap_or(Part::None);
         match self.front.build_among(now, &self.layout, part) {
             Ok(_) => {
@@ -508,6 +510,15 @@ impl Overlay {
                 self.tell(Severity::Info, "overlay-up", text);
             }
             FrontEndEvent::Tick(value) => self.take_tick(now, value),
+            FrontEndEvent::Refused { process } => {
+                self.refused = true;
+                let text = format!(
+                    "{} has no memory for {process}, a process of the monitoring tree that it had room for before: another tree is made in which it hosts at most {}",
+                    process.node,
+                    process.slot.saturating_sub(1)
+                );
+                self.tell(Severity::Warning, "overlay-refused", text);
+            }
             FrontEndEvent::Lost { process } => self.lost(now, process),
             FrontEndEvent::Closed { stream } => {
                 let ended = self.asked.remove(&stream);
@@ -563,8 +574,17 @@ impl Overlay {
                 keep_rows(&mut collector.rows, now, value.tick, rows);
             }
         } else if let Some(asked) = self.asked.get_mut(&value.stream) {
+            let attached = value.attached;
             asked.take(value);
+            if let Some(tick) = asked.tick_kept(attached) {
+                self.kept.put(tick);
+            }
         }
+    }
+
+    /// Ticks of streams for the files, and how many found no room since the last call.
+    pub fn take_kept(&mut self) -> (Vec<StreamTick>, u64) {
+        self.kept.take()
     }
 
     fn take_totals(&mut self, value: &TickValue) {
@@ -580,6 +600,7 @@ impl Overlay {
             _ => None,
         };
         let sums = spec.metrics.iter().zip(accs);
+        let (before, period) = (self.totals.shown().tick, spec.period.0);
         self.totals.take(Totals {
             tick: value.tick,
             covers: value.covers,
@@ -588,6 +609,22 @@ impl Overlay {
                 .filter_map(|(metric, acc)| Some((*metric, sum(acc)?)))
                 .collect(),
         });
+        let shown = self.totals.shown();
+        if shown.tick > before {
+            let sum = |metric: &MetricId| {
+                let sum = shown.sums.iter().find(|(of, _)| of == metric)?.1;
+                i64::try_from(sum).ok()
+            };
+            let tick = StreamTick {
+                stream: SUMS.into(),
+                columns: self.sums_columns.clone(),
+                begin_us: shown.tick.saturating_mul(period),
+                covers: shown.covers,
+                nodes: shown.attached.max(shown.covers),
+                values: spec.metrics.iter().map(sum).collect(),
+            };
+            self.kept.put(tick);
+        }
     }
 
     fn lost(&mut self, now: Instant, process: Process) {
@@ -667,7 +704,7 @@ impl Overlay {
     /// The specification is out of bounds, or as many are open as may be.
     pub fn open(&mut self, now: Instant, spec: StreamSpec) -> Result<StreamId, StreamError> {
         let id = self.front.open(now, spec.clone())?;
-        self.asked.insert(id, Asked::new(spec));
+        self.asked.insert(id, Asked::new(id, spec));
         Ok(id)
     }
 

@@ -430,6 +430,7 @@ fn control_state(
         key: peer_key,
         seed: random_u64()?,
         config: options.config.overlay.clone(),
+        link_rate: options.config.broadcast.rate.bytes_per_second() * 8,
     };
     let overlay = Overlay::new(setup, now).map_err(anyhow::Error::msg)?;
     let core = Core {

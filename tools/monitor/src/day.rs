@@ -6,12 +6,14 @@
 //! | `ticks` | one a tick, so that one node's rows are found by their keys |
 //! | `samples` | one a node and tick: key = millisecond of the day << 20, or node; [`crate::pack`] |
 //! | `minutes`, `hours` | one a node and minute or hour: key = minute or hour << 20, or node; [`crate::rollup`] |
+//! | `streams` | one a stream of reduced values: its name, and the places of its metrics in its rows |
 //! | `reduced` | one a stream and tick: values that were reduced on the way, and how many nodes they cover |
 //!
 //! Keys ascend with time, so what arrives is appended at the end of its table's tree.
 //!
 //! Invariant: nothing here deletes a row or compacts the file.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -42,6 +44,12 @@ CREATE TABLE hours (key INTEGER PRIMARY KEY, packed BLOB NOT NULL) STRICT;
 CREATE TABLE reduced (stream INTEGER NOT NULL, at INTEGER NOT NULL, covers INTEGER NOT NULL,
     nodes INTEGER NOT NULL, packed BLOB NOT NULL, PRIMARY KEY (stream, at)) STRICT, WITHOUT ROWID;
 ";
+
+/// Younger than the other tables: a file that an earlier version began gets it when it is written to.
+const STREAMS: &str = "CREATE TABLE IF NOT EXISTS streams (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, places TEXT NOT NULL) STRICT;";
+
+/// A stream of reduced values: its number in the file, and the places of its metrics.
+pub type Stream = (i64, Vec<usize>);
 
 /// An open file.
 #[derive(Debug)]
@@ -136,6 +144,8 @@ impl Day {
             (APPLICATION_ID, SCHEMA) => {}
             _ => return Err(day.foreign(application, schema)),
         }
+        let streams = day.connection.execute_batch(STREAMS);
+        streams.map_err(failed("write", &day.path))?;
         Ok(day)
     }
 
@@ -254,6 +264,37 @@ impl Day {
             places.push(place);
         }
         Ok(places)
+    }
+
+    /// The stream of this name, with values of `metrics` from now on.
+    pub fn declare_stream(&self, name: &str, metrics: &[Metric]) -> Result<Stream, MonitorError> {
+        let places = self.declare(metrics)?;
+        let words: Vec<String> = places.iter().map(usize::to_string).collect();
+        let text = "INSERT INTO streams (name, places) VALUES (?1, ?2)
+            ON CONFLICT (name) DO UPDATE SET places = excluded.places RETURNING id";
+        let row = (name, words.join(","));
+        let id = self.connection.query_row(text, row, |row| row.get(0));
+        Ok((id.map_err(failed("write", &self.path))?, places))
+    }
+
+    /// The streams of the file by their names.
+    pub fn streams(&self) -> Result<BTreeMap<String, Stream>, MonitorError> {
+        let read = || {
+            let has = "SELECT count(*) FROM sqlite_schema WHERE name = 'streams'";
+            let has: i64 = self.connection.query_row(has, [], |row| row.get(0))?;
+            if has == 0 {
+                return Ok(BTreeMap::new());
+            }
+            let text = "SELECT name, id, places FROM streams";
+            let mut statement = self.connection.prepare(text)?;
+            let rows = statement.query_map([], |row| {
+                let places: String = row.get(2)?;
+                let places = places.split(',').filter_map(|place| place.parse().ok());
+                Ok((row.get(0)?, (row.get(1)?, places.collect())))
+            })?;
+            rows.collect::<Result<BTreeMap<String, Stream>, _>>()
+        };
+        read().map_err(failed("read", &self.path))
     }
 
     /// The largest time in the keys of a table; `None` when it is empty.

@@ -32,6 +32,7 @@ pub mod pack;
 pub mod reader;
 pub mod rollup;
 mod rows;
+pub mod streams;
 pub mod writer;
 
 pub use error::MonitorError;
@@ -39,6 +40,7 @@ pub use keep::{Limits, keep};
 pub use metric::{Kind, Metric};
 pub use reader::{Level, Point, Reader, Span};
 pub use rollup::Rollup;
+pub use streams::{ReducedTick, Reduction, StreamInfo};
 pub use writer::{Appended, Reduced, Sample, Writer};
 
 /// Nodes have numbers below this: 20 bits of a row's key.

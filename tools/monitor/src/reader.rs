@@ -112,16 +112,13 @@ pub struct ShownAt {
     pub values: Vec<Option<f64>>,
 }
 
-/// Values that were reduced on their way: time, nodes covered, nodes that should be, stored values.
-pub type ReducedRow = (u64, u32, u32, Vec<Option<i64>>);
-
 /// Reads the files of one folder.
 #[derive(Debug)]
 pub struct Reader {
     dir: PathBuf,
-    unreadable: Cell<u64>,
+    pub(crate) unreadable: Cell<u64>,
     damaged: RefCell<Vec<PathBuf>>,
-    values_max: usize,
+    pub(crate) values_max: usize,
 }
 
 /// What a visitor gets for each node and step: time, node, a roll-up for each metric asked for. It says
@@ -159,7 +156,10 @@ impl Reader {
     }
 
     /// What a file gave; `None` from where on it is damaged, which is remembered.
-    fn sound<T>(&self, given: Result<T, MonitorError>) -> Result<Option<T>, MonitorError> {
+    pub(crate) fn sound<T>(
+        &self,
+        given: Result<T, MonitorError>,
+    ) -> Result<Option<T>, MonitorError> {
         match given {
             Ok(given) => Ok(Some(given)),
             Err(MonitorError::Damaged { path, .. }) => {
@@ -346,52 +346,7 @@ impl Reader {
         Ok(found)
     }
 
-    /// Values that were reduced on their way, with their coverage: time, nodes covered, nodes that should
-    /// be, stored values in the order of `metrics`.
-    ///
-    /// # Errors
-    /// [`MonitorError`].
-    pub fn reduced(
-        &self,
-        stream: u32,
-        span: Span,
-        metrics: &[Metric],
-    ) -> Result<Vec<ReducedRow>, MonitorError> {
-        let mut found = Vec::new();
-        for day in self.days(span)? {
-            let Some(known) = self.sound(day.metrics())? else {
-                continue;
-            };
-            let place = |metric: &Metric| known.iter().rposition(|known| known.name == metric.name);
-            let places: Vec<Option<usize>> = metrics.iter().map(place).collect();
-            let mut read = || {
-                let text = "SELECT at, covers, nodes, packed FROM reduced
-                    WHERE stream = ?1 AND at >= ?2 AND at < ?3 ORDER BY at";
-                let mut statement = day.connection.prepare(text)?;
-                let from = span.from_ms.saturating_sub(day.began_ms) as i64;
-                let to = (span.to_ms - day.began_ms) as i64;
-                let mut rows = statement.query((stream, from, to))?;
-                let mut values = Vec::new();
-                while let Some(row) = rows.next()? {
-                    let packed = row.get_ref(3)?.as_blob()?;
-                    if pack::decode(packed, &mut Vec::new(), &mut values).is_none() {
-                        self.unreadable.set(self.unreadable.get() + 1);
-                        continue;
-                    }
-                    let value =
-                        |place: &Option<usize>| place.and_then(|place| *values.get(place)?);
-                    let at = day.began_ms + row.get::<_, i64>(0)? as u64;
-                    let picked = places.iter().map(value).collect();
-                    found.push((at, row.get(1)?, row.get(2)?, picked));
-                }
-                Ok(())
-            };
-            self.sound(read().map_err(failed("read", &day.path)))?;
-        }
-        Ok(found)
-    }
-
-    fn bounded(&self, values: usize) -> Result<(), MonitorError> {
+    pub(crate) fn bounded(&self, values: usize) -> Result<(), MonitorError> {
         match values > self.values_max {
             true => Err(MonitorError::TooMuch(self.values_max)),
             false => Ok(()),
@@ -399,7 +354,7 @@ impl Reader {
     }
 
     /// The files of a span, the oldest first.
-    fn days(&self, span: Span) -> Result<Vec<Day>, MonitorError> {
+    pub(crate) fn days(&self, span: Span) -> Result<Vec<Day>, MonitorError> {
         if span.to_ms <= span.from_ms || !self.dir.exists() {
             return Ok(Vec::new());
         }

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::day::{self, Day, Table, failed, key, unkey};
+use crate::day::{self, Day, Stream, Table, failed, key, unkey};
 use crate::rollup::{self, Rollup};
 use crate::{HOUR_MS, MINUTE_MS, Metric, MonitorError, NODES_MAX, pack};
 
@@ -33,16 +33,18 @@ pub struct Sample<'a> {
 }
 
 /// Values that were reduced on their way.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reduced {
-    /// Number of the stream they belong to: what reduced them, and how.
-    pub stream: u32,
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reduced<'a> {
+    /// Name of the stream they belong to: what reduced them, and how.
+    pub stream: &'a str,
+    /// What its values are; the same for as long as the name is.
+    pub metrics: &'a [Metric],
     /// Nodes that they cover.
     pub covers: u32,
     /// Nodes that they should cover.
     pub nodes: u32,
-    /// The values.
-    pub values: Vec<Option<i64>>,
+    /// The values in the order of the metrics.
+    pub values: &'a [Option<i64>],
 }
 
 /// What became of samples.
@@ -89,6 +91,8 @@ struct Open {
     /// Millisecond of the day of the last tick, and one; 0: none.
     newest: u64,
     nodes: Vec<Node>,
+    /// Streams of reduced values that this run has written.
+    streams: BTreeMap<String, Stream>,
     minutes: BTreeMap<u64, Rolled>,
     hours: BTreeMap<u64, Rolled>,
 }
@@ -167,9 +171,16 @@ impl Writer {
     /// # Errors
     /// [`MonitorError`].
     pub fn append_reduced(&mut self, at_ms: u64, reduced: &Reduced) -> Result<(), MonitorError> {
+        if reduced.values.len() > reduced.metrics.len() {
+            return Err(MonitorError::Values {
+                values: reduced.values.len(),
+                metrics: reduced.metrics.len(),
+            });
+        }
         let open = self.day(at_ms)?;
-        let mut packed = Vec::new();
-        let values = open.placed(&reduced.values);
+        let (stream, places) = open.stream(reduced)?;
+        let (mut values, mut packed) = (Vec::new(), Vec::new());
+        place(reduced.values, &places, &mut values);
         pack::encode(&values, &mut Vec::new(), true, &mut packed);
         let text =
             "INSERT INTO reduced (stream, at, covers, nodes, packed) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -183,7 +194,7 @@ impl Writer {
             .map_err(failed("write", &open.day.path))?;
         insert
             .execute(rusqlite::params![
-                reduced.stream,
+                stream,
                 at,
                 reduced.covers,
                 reduced.nodes,
@@ -221,6 +232,17 @@ impl Writer {
     }
 }
 
+/// Puts values at their places in the file's rows.
+fn place(values: &[Option<i64>], places: &[usize], placed: &mut Vec<Option<i64>>) {
+    placed.clear();
+    for (value, &place) in values.iter().zip(places) {
+        if placed.len() <= place {
+            placed.resize(place + 1, None);
+        }
+        placed[place] = *value;
+    }
+}
+
 impl Open {
     fn begin(dir: &Path, number: u64, metrics: &[Metric]) -> Result<Self, MonitorError> {
         let day = Day::create(dir, number)?;
@@ -236,6 +258,7 @@ impl Open {
             floor: 0,
             newest: 0,
             nodes: Vec::new(),
+            streams: BTreeMap::new(),
             minutes: BTreeMap::new(),
             hours: BTreeMap::new(),
         };
@@ -300,21 +323,15 @@ impl Open {
         Ok(())
     }
 
-    /// Values at their places in the file.
-    fn placed(&self, values: &[Option<i64>]) -> Vec<Option<i64>> {
-        let mut placed = Vec::new();
-        self.place(values, &mut placed);
-        placed
-    }
-
-    fn place(&self, values: &[Option<i64>], placed: &mut Vec<Option<i64>>) {
-        placed.clear();
-        for (value, &place) in values.iter().zip(&self.places) {
-            if placed.len() <= place {
-                placed.resize(place + 1, None);
-            }
-            placed[place] = *value;
+    /// The stream of reduced values in this file.
+    fn stream(&mut self, reduced: &Reduced) -> Result<Stream, MonitorError> {
+        if let Some(known) = self.streams.get(reduced.stream) {
+            return Ok(known.clone());
         }
+        let stream = self.day.declare_stream(reduced.stream, reduced.metrics)?;
+        self.streams
+            .insert(reduced.stream.to_string(), stream.clone());
+        Ok(stream)
     }
 
     fn append(&mut self, at_ms: u64, samples: &[Sample]) -> Result<Appended, MonitorError> {
@@ -354,7 +371,7 @@ impl Open {
                 let values = if self.in_order {
                     sample.values
                 } else {
-                    self.place(sample.values, &mut placed);
+                    place(sample.values, &self.places, &mut placed);
                     &placed
                 };
                 let first = node.last == 0 || (node.last - 1) / MINUTE_MS != minute;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use hearth_monitor::reader::Nodes;
 use hearth_monitor::{
-    DAY_MS, HOUR_MS, Level, Limits, MINUTE_MS, Metric, MonitorError, Reader, Reduced, Rollup,
-    Sample, Span, Writer, csv, keep,
+    DAY_MS, HOUR_MS, Level, Limits, MINUTE_MS, Metric, MonitorError, Reader, Reduced, ReducedTick,
+    Rollup, Sample, Span, Writer, csv, keep,
 };
 use proptest::prelude::*;
 
@@ -216,18 +216,60 @@ fn a_series_has_rates_of_counters_and_gaps_where_nodes_booted() {
 fn reduced_values_keep_their_coverage() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
-    let mut reduced = Reduced {
-        stream: 7,
-        covers: 3,
-        nodes: 4,
-        values: vec![Some(-5), None],
+    // One metric that nodes have, and one of its own.
+    let own = [metrics()[1].clone(), Metric::gauge("mean", "", 1e-6, ".")];
+    let put = |writer: &mut Writer, after_ms: u64, covers, values: &[Option<i64>]| {
+        let reduced = Reduced {
+            stream: "stream-3",
+            metrics: &own,
+            covers,
+            nodes: 4,
+            values,
+        };
+        writer
+            .append_reduced(MIDNIGHT + after_ms, &reduced)
+            .unwrap();
     };
-    writer.append_reduced(MIDNIGHT + 1_000, &reduced).unwrap();
-    reduced.covers = 2;
-    reduced.values[0] = Some(99);
-    writer.append_reduced(MIDNIGHT + 1_000, &reduced).unwrap();
-    let found = Reader::new(dir.path()).reduced(7, DAY, &metrics()).unwrap();
-    assert_eq!(found, [(MIDNIGHT + 1_000, 3, 4, vec![Some(-5), None])]);
+    put_nodes(&mut writer, 1_000);
+    put(&mut writer, 1_000, 3, &[Some(-5), None]);
+    put(&mut writer, 1_000, 2, &[Some(99), None]);
+    put(&mut writer, DAY_MS + 1_000, 4, &[None, Some(7)]);
+    put_nodes(&mut writer, DAY_MS + 1_000);
+    // As after a restart, of the same stream.
+    let mut writer = Writer::open(dir.path(), &metrics()).unwrap();
+    put(&mut writer, DAY_MS + 2_000, 4, &[Some(1), Some(8)]);
+    let reader = Reader::new(dir.path());
+    let span = Span {
+        from_ms: MIDNIGHT,
+        to_ms: MIDNIGHT + 2 * DAY_MS,
+    };
+    let tick = |after_ms, covers, values: [Option<i64>; 2]| ReducedTick {
+        at_ms: MIDNIGHT + after_ms,
+        covers,
+        nodes: 4,
+        values: values.to_vec(),
+    };
+    let found = reader.reduced("stream-3", span).unwrap().unwrap();
+    assert_eq!(found.metrics, own);
+    let expected = [
+        tick(1_000, 3, [Some(-5), None]),
+        tick(DAY_MS + 1_000, 4, [None, Some(7)]),
+        tick(DAY_MS + 2_000, 4, [Some(1), Some(8)]),
+    ];
+    assert_eq!(found.ticks, expected);
+    assert_eq!(reader.reduced("stream-4", span).unwrap(), None);
+    let streams = reader.streams(span).unwrap();
+    assert_eq!(streams.len(), 1);
+    assert_eq!((&streams[0].name[..], streams[0].ticks), ("stream-3", 3));
+    assert_eq!(streams[0].from_ms, MIDNIGHT + 1_000);
+    assert_eq!(streams[0].to_ms, MIDNIGHT + DAY_MS + 2_000);
+    // Rows of nodes are what they were.
+    let last = reader.at(MIDNIGHT + 1_500, 1_000, &metrics()).unwrap();
+    assert_eq!(last[&0].1, [Some(1), Some(2)]);
+}
+
+fn put_nodes(writer: &mut Writer, after_ms: u64) {
+    put(writer, MIDNIGHT + after_ms, &[(0, [Some(1), Some(2)])]);
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub enum Fault {
     Compute(u32),
     /// It ends.
     Idle(u32),
+    /// A node has no room for communication processes from now on; it said that it has, and refuses them.
+    Tight(u32),
     /// The front end takes the tree down and makes another, which spares nodes whose programs compute.
     Replan,
     /// A node's link is put into this part of the network; parts do not reach each other.
@@ -146,7 +148,7 @@ impl Setup {
         let node_of = |fault| match fault {
             Fault::Kill(node) | Fault::Restart(node) | Fault::Stop(node) => Some(node),
             Fault::Continue(node) | Fault::Part(node, _) => Some(node),
-            Fault::Compute(node) | Fault::Idle(node) => Some(node),
+            Fault::Compute(node) | Fault::Idle(node) | Fault::Tight(node) => Some(node),
             Fault::KillCp(_) | Fault::Noise(_) | Fault::Replan => None,
         };
         let named = self.faults.iter().filter_map(|&(_, fault)| node_of(fault));

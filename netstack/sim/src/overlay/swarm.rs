@@ -58,6 +58,11 @@ pub fn moving(seed: u64) -> Setup {
         setup.faults.push((from, Fault::Compute(node)));
         setup.faults.push((from + length, Fault::Idle(node)));
     }
+    // Nobody is left without a process above it while one node has room.
+    for _ in 0..rng.below(3) {
+        let node = 1 + rng.below(u64::from(nodes) - 1) as u32;
+        setup.faults.push((moment(&mut rng), Fault::Tight(node)));
+    }
     match rng.below(6) {
         0 | 1 => {
             let number = rng.below(6) as u32;

@@ -26,6 +26,10 @@ use crate::broadcast::station::{Clock, NEVER, key, node_of, peer};
 
 /// Messages of one station in one moment, beyond which something runs in a circle.
 const MESSAGES_AT_ONCE: u32 = 200_000;
+/// How soon control hears heartbeats of a node that goes on.
+const BACK_NS: u64 = 1_000_000_000;
+/// When another tree is made after a node has refused a process.
+const REFUSED_NS: u64 = 1_500_000_000;
 /// Binary logarithm of a queue slot in nanoseconds.
 const SLOT_LOG2: u32 = 12;
 
@@ -44,6 +48,8 @@ enum Action {
     /// Another tree, of the nodes that live.
     Rebuild,
     Fault(Fault),
+    /// Control hears the heartbeats of a node again.
+    Back(u32),
     Open(usize),
     Close(usize),
     /// The figures of the flow begin.
@@ -505,6 +511,11 @@ impl World {
             FrontEndEvent::TreeDown => {
                 self.figures.down_at.get_or_insert(self.now);
             }
+            // As control does: those that refuse at the same time are told together.
+            FrontEndEvent::Refused { .. } => {
+                let at = self.now + REFUSED_NS;
+                self.schedule(at, Action::Fault(Fault::Replan));
+            }
             FrontEndEvent::Lost { .. } => self.figures.lost_told += 1,
             FrontEndEvent::Hello { .. } | FrontEndEvent::Closed { .. } => {}
         }
@@ -528,6 +539,17 @@ impl World {
                 self.drive(self.setup.nodes)
             }
             Action::Rebuild => self.rebuild(),
+            Action::Back(node) => {
+                if self.lives(node) {
+                    self.front.welcome_back(at, NodeId(node));
+                    self.drive(self.setup.nodes)?;
+                }
+                // The one word that it is told may be lost: control looks every second.
+                if self.front.away().any(|away| away == NodeId(node)) {
+                    self.schedule(self.now + BACK_NS, Action::Back(node));
+                }
+                Ok(())
+            }
             Action::Open(place) => {
                 self.open(place)?;
                 self.drive(self.setup.nodes)
@@ -570,6 +592,17 @@ impl World {
         let spec = self.setup.specs().nth(place).expect("it is planned");
         let id = self.front.open(at, spec.clone());
         self.streams[place] = Some(id.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    /// Takes the tree down, to make another of those that live.
+    fn replan(&mut self) -> Result<(), String> {
+        if self.front.is_standing() && !self.replanning {
+            self.replanning = true;
+            let at = Instant::from_micros(self.now / 1000);
+            self.front.take_down(at);
+            self.drive(self.setup.nodes)?;
+        }
         Ok(())
     }
 
@@ -625,7 +658,6 @@ impl World {
     }
 
     fn inflict(&mut self, fault: Fault) -> Result<(), String> {
-        let at = Instant::from_micros(self.now / 1000);
         self.figures.last_fault = self.now;
         match fault {
             Fault::Kill(node) => self.switch_off(node),
@@ -645,6 +677,7 @@ impl World {
                 self.stations[node as usize].stopped = false;
                 self.take_waiting(node);
                 self.drive(node)?;
+                self.schedule(self.now + BACK_NS, Action::Back(node));
             }
             Fault::Compute(node) => {
                 self.stations[node as usize].look_at = Some(self.now);
@@ -655,13 +688,12 @@ impl World {
                 self.take_waiting(node);
                 self.drive(node)?;
             }
-            Fault::Replan => {
-                if self.front.is_standing() && !self.replanning {
-                    self.replanning = true;
-                    self.front.take_down(at);
-                    self.drive(self.setup.nodes)?;
+            Fault::Tight(node) => {
+                if let Some(machine) = &mut self.stations[node as usize].node {
+                    machine.offer(0);
                 }
             }
+            Fault::Replan => self.replan()?,
             Fault::Part(node, part) => self.fabric.set_part(node, part),
             Fault::Noise(noise) => self.fabric.set_noise(noise),
         }

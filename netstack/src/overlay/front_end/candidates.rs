@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::{FrontEnd, INVITE_EVERY, INVITED_AT_ONCE};
 use crate::ids::NodeId;
-use crate::overlay::message::{BuildEntry, Candidate, MAX_CANDIDATES, Message, Process};
+use crate::overlay::message::{BuildEntry, Candidate, MAX_CANDIDATES, Message, Process, TreeState};
 use crate::overlay::uplink::Io;
 use crate::time::Instant;
 
@@ -54,6 +54,33 @@ impl FrontEnd {
         }
     }
 
+    /// Nodes that were gone when the tree was made, and are not known to have a parent in it since.
+    pub fn away(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.away.keys().copied()
+    }
+
+    /// A node that was gone when the tree was made is there again, and may not know that there is another: it has heard the
+    /// last word of the one before at most. It is told where to attach; to be called again for as long as it is [`Self::away`].
+    pub fn welcome_back(&mut self, now: Instant, node: NodeId) {
+        let Some(known) = self.away.get(&node).copied() else {
+            return;
+        };
+        if !known.hello.back_end || self.is_attached(node) {
+            self.away.remove(&node);
+        }
+        self.nodes.entry(node).or_insert(known);
+        if self.state == TreeState::Up && !self.is_attached(node) {
+            self.invite_node(now, node);
+        }
+    }
+
+    /// The back end of a node has a parent, as far as is known.
+    fn is_attached(&self, node: NodeId) -> bool {
+        let process = Process::back_end(node);
+        let known = self.views.get(&process);
+        self.hub.has_child(process) || known.is_some_and(|view| !view.gone)
+    }
+
     /// Back ends of the plan have no parent, as far as is known.
     pub(super) fn lacks_back_ends(&self) -> bool {
         let attached = self.hub.below().attached();
@@ -73,36 +100,40 @@ impl FrontEnd {
             return;
         }
         standing.invite_at = now + INVITE_EVERY;
-        let attached = |node: NodeId| {
-            let process = Process::back_end(node);
-            let known = self.views.get(&process);
-            self.hub.has_child(process) || known.is_some_and(|view| !view.gone)
-        };
-        let missing = standing.back_end_of.keys().copied();
-        let mut missing: Vec<NodeId> = missing.filter(|node| !attached(*node)).collect();
+        let planned: Vec<NodeId> = standing.back_end_of.keys().copied().collect();
+        let invited = standing.invited;
+        let missing = planned.into_iter().filter(|node| !self.is_attached(*node));
+        let mut missing: Vec<NodeId> = missing.collect();
         // In turns: those that are gone for good keep nobody else out.
-        let before = missing.partition_point(|node| *node <= standing.invited);
+        let before = missing.partition_point(|node| *node <= invited);
         missing.rotate_left(before);
         missing.truncate(INVITED_AT_ONCE);
-        standing.invited = missing.last().copied().unwrap_or(NodeId(0));
-        for node in missing {
-            let Some(peer) = self.nodes.get(&node).map(|known| known.peer) else {
-                continue;
-            };
-            let candidates = self.candidates(node);
-            let state = self.state;
-            let ack = Message::HelloAck { state, candidates };
-            let mut io = Io {
-                now,
-                me: self.config.me,
-                boot: crate::ids::BootEpoch(self.config.tree_base.0),
-                tree: self.tree,
-                outbox: &mut self.outbox,
-                rng: &mut self.rng,
-                counters: &mut self.counters,
-            };
-            io.send(Process::FRONT_END, (Process::back_end(node), peer), 0, ack);
+        if let Some(standing) = &mut self.standing {
+            standing.invited = missing.last().copied().unwrap_or(NodeId(0));
         }
+        for node in missing {
+            self.invite_node(now, node);
+        }
+    }
+
+    /// Tells a node where its processes can attach.
+    fn invite_node(&mut self, now: Instant, node: NodeId) {
+        let Some(peer) = self.nodes.get(&node).map(|known| known.peer) else {
+            return;
+        };
+        let candidates = self.candidates(node);
+        let state = self.state;
+        let ack = Message::HelloAck { state, candidates };
+        let mut io = Io {
+            now,
+            me: self.config.me,
+            boot: crate::ids::BootEpoch(self.config.tree_base.0),
+            tree: self.tree,
+            outbox: &mut self.outbox,
+            rng: &mut self.rng,
+            counters: &mut self.counters,
+        };
+        io.send(Process::FRONT_END, (Process::back_end(node), peer), 0, ack);
     }
 
     fn own_candidate(&self, height: u8) -> Candidate {

@@ -9,6 +9,7 @@ use crate::ids::{BootEpoch, NodeId};
 use crate::overlay::MAX_CPS;
 use crate::overlay::message::{CensusEntry, Process};
 use crate::overlay::metric::OverlayMetric;
+use crate::overlay::placement::fuzzy::Factors;
 use crate::time::Instant;
 
 /// Processes that are known: as many as all nodes together can host.
@@ -27,6 +28,8 @@ pub struct NodeView {
     pub lag_us: u32,
     /// Its last parent lost it.
     pub gone: bool,
+    /// It sends nothing until its job ends.
+    pub quiet: bool,
     /// The parent that it had before, and when the front end heard of the change.
     pub before: Option<(Process, Instant)>,
     boot: BootEpoch,
@@ -56,6 +59,7 @@ impl FrontEnd {
                     back_ends: 0,
                     lag_us: 0,
                     gone: false,
+                    quiet: false,
                     before: None,
                     boot: BootEpoch(0),
                     link: 0,
@@ -124,6 +128,29 @@ impl FrontEnd {
         known.map_or(0, |known| known.hello.cps.min(MAX_CPS).into())
     }
 
+    /// A node has no room for a process of the plan, whatever it said: the next tree has it without.
+    fn note_refused(&mut self, process: Process) {
+        let known = self.nodes.get_mut(&process.node);
+        let room = process.slot.saturating_sub(1);
+        if let Some(known) = known.filter(|known| process.slot > 0 && known.hello.cps > room) {
+            known.hello.cps = room;
+            self.tell(FrontEndEvent::Refused { process });
+        }
+    }
+
+    /// The back end of a node is known to send nothing until its job ends.
+    pub fn is_quiet(&self, node: NodeId) -> bool {
+        let view = self.views.get(&Process::back_end(node));
+        view.is_some_and(|view| view.quiet && !view.gone)
+    }
+
+    /// What a node is judged by from now on, in place of what it said last.
+    pub fn judge(&mut self, node: NodeId, factors: Factors) {
+        if let Some(known) = self.nodes.get_mut(&node) {
+            known.hello.factors = factors;
+        }
+    }
+
     /// How long the last ticks took in the front end beyond its slowest child, in microseconds.
     pub fn level_us(&self) -> u64 {
         self.counters.get(OverlayMetric::Level as usize)
@@ -131,6 +158,9 @@ impl FrontEnd {
 
     /// A line of the census.
     pub(super) fn note(&mut self, now: Instant, entry: &CensusEntry) {
+        if entry.refused {
+            return self.note_refused(entry.process);
+        }
         self.keeper.note(entry);
         if entry.own {
             return;
@@ -161,6 +191,7 @@ impl FrontEnd {
             back_ends: entry.back_ends,
             lag_us: entry.lag_us,
             gone: entry.gone || was_gone,
+            quiet: entry.quiet,
             before,
             boot: entry.boot,
             link: entry.link,

@@ -2,13 +2,15 @@
 //!
 //! A list goes in parts of [`BUILD_ENTRIES`]; a few are under way at a time, and the answer names the part
 //! that is wanted next. A child that does not answer is given up: its own children find a place through
-//! the front end, which they ask when nobody invites them.
+//! the front end, which they ask when nobody invites them. Of one that refuses the front end is told: it makes another tree.
 
 use alloc::vec::Vec;
 
 use super::Hub;
 use crate::backoff::Backoff;
-use crate::overlay::message::{BUILD_ENTRIES, Build, BuildEntry, Candidate, Message, Process};
+use crate::overlay::message::{
+    BUILD_ENTRIES, Build, BuildEntry, Candidate, CensusEntry, Message, Process,
+};
 use crate::overlay::metric::OverlayMetric;
 use crate::overlay::uplink::Io;
 use crate::overlay::{RETRY_FIRST, RETRY_SLOWEST};
@@ -107,7 +109,13 @@ impl Hub {
             io.count(OverlayMetric::Refused, 1);
             self.transfers
                 .retain(|transfer| transfer.child() != process);
-            return;
+            let entry = CensusEntry {
+                process,
+                parent: self.me,
+                refused: true,
+                ..CensusEntry::default()
+            };
+            return self.tell_of(io, entry);
         }
         if next > transfer.wanted {
             transfer.wanted = next.min(transfer.parts());

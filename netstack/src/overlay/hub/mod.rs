@@ -144,6 +144,7 @@ impl Child {
             gone,
             last: self.taken,
             own: false,
+            refused: false,
             quiet: self.standing.quiet,
             height: self.height,
             back_ends: self
@@ -463,7 +464,13 @@ impl Hub {
         }
         if child.window.accept(seq) {
             let index = child.index;
+            let turned = child.standing.quiet != standing.quiet;
             hear(child, standing, &mut self.sums);
+            // Whoever plans is to know soon where silence is wanted.
+            let news = turned.then(|| child.entry(process, self.me, false));
+            if let Some(entry) = news {
+                self.tell_of(io, entry);
+            }
             let mut reader = Reader::new(sections);
             let mut samples = 0;
             while !reader.clone().rest().is_empty() {

@@ -9,6 +9,7 @@
 //! | `GET /v1/monitor/nodes?metric=NAME[&nodes=LIST][&from=MS][&to=MS][&points=N]` | [`ByNode`] |
 //! | `GET /v1/monitor/at?metric=NAME&time=MS[&node=N]` | [`At`]: what was known at an instant of the past |
 //! | `GET /v1/monitor/csv?[metrics=A,B][&nodes=LIST][&from=MS][&to=MS][&level=tick,minute,hour]` | the same as CSV ([`export`]) |
+//! | `GET /v1/monitor/streams`, `GET /v1/monitor/reduced?stream=NAME` | values of streams ([`streams`]) |
 //! | `POST /v1/monitor/acknowledge` | takes [`Acknowledge`] |
 //! | `GET /metrics` | OpenMetrics |
 //!
@@ -21,6 +22,7 @@
 pub mod export;
 pub mod page;
 pub mod stream;
+pub mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -75,6 +77,8 @@ pub fn described() -> OpenApiRouter<Arc<Monitor>> {
         .routes(routes!(series))
         .routes(routes!(by_node))
         .routes(routes!(at))
+        .routes(routes!(streams::streams))
+        .routes(routes!(streams::reduced))
         .routes(routes!(export::export))
         .routes(routes!(acknowledge))
 }

@@ -154,8 +154,12 @@ fn row(process: &ProcessView) -> Vec<String> {
 }
 
 fn stream_text(stream: &StreamView, ended: &str) -> String {
+    let kept = match &stream.name[..] {
+        "" => String::new(),
+        name => format!(", kept as {name}"),
+    };
     let mut text = format!(
-        "\nstream {}{ended}, {}, every {} ms, tick {} of {} nodes\n",
+        "\nstream {}{ended}, {}, every {} ms, tick {} of {} nodes{kept}\n",
         stream.stream, stream.filter, stream.period_ms, stream.tick, stream.covers
     );
     for (name, value) in stream.metrics.iter().zip(&stream.values) {

@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hearth_monitor::{Appended, Limits, Metric, MonitorError, Sample, Writer, csv};
+use hearth_monitor::{Appended, Limits, Metric, MonitorError, Reduced, Sample, Writer, csv};
 
 use super::{Shown, metrics};
 use crate::clock;
@@ -146,6 +146,11 @@ impl Keeper {
         }
     }
 
+    /// Counts ticks that never came here.
+    pub fn lose_ticks(&self, ticks: u64) {
+        self.state.lost.fetch_add(ticks, Ordering::Relaxed);
+    }
+
     /// What is wrong at present, and ticks that the files lack.
     pub fn trouble(&self) -> (Option<String>, u64) {
         let trouble = locked(&self.state.trouble).clone();
@@ -189,7 +194,19 @@ fn write(dir: &Path, declared: &[Metric], ticks: &Receiver<Arc<Shown>>, state: &
                 Some(writer) => writer,
                 none => none.insert(Writer::open(dir, declared)?),
             };
-            writer.append(at_ms, &samples)
+            let appended = writer.append(at_ms, &samples)?;
+            for kept in &shown.picture.streams {
+                let tick = &kept.tick;
+                let reduced = Reduced {
+                    stream: &tick.stream,
+                    metrics: &tick.columns,
+                    covers: tick.covers,
+                    nodes: tick.nodes,
+                    values: &tick.values,
+                };
+                writer.append_reduced(kept.at_ms, &reduced)?;
+            }
+            Ok(appended)
         };
         let mut appended = append(&mut writer);
         // The days that a tick touches: that before its own, and its own.

@@ -169,6 +169,13 @@ impl Monitor {
         self.setup.dir.as_deref()
     }
 
+    /// So many ticks of streams found no room on their way to the files.
+    pub fn lose_ticks(&self, ticks: u64) {
+        if let Some(keeper) = &self.keeper {
+            keeper.lose_ticks(ticks);
+        }
+    }
+
     /// What people should know of the files since the last call, for the log of events.
     pub fn take_events(&self) -> Vec<Event> {
         let keeper = self.keeper.as_ref();

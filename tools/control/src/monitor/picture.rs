@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::types::JobInfo;
 use crate::events::Event;
+use crate::overlay::kept::StreamTick;
 
 /// A node not heard for so long is slow: two heartbeats are missing.
 pub const SLOW_AFTER_US: u64 = 2_500_000;
@@ -225,6 +226,15 @@ impl From<&JobInfo> for JobNow {
     }
 }
 
+/// A tick of a stream, for the files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptTick {
+    /// When it began, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Its values.
+    pub tick: StreamTick,
+}
+
 /// Everything.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Picture {
@@ -246,6 +256,8 @@ pub struct Picture {
     pub read_ms: Option<u64>,
     /// What only `/metrics` has.
     pub further: Vec<Further>,
+    /// Ticks of streams since the last picture, for the files.
+    pub streams: Vec<KeptTick>,
 }
 
 /// Most jobs in a picture.

@@ -20,13 +20,15 @@ use super::last_counted::{self, LastCounted};
 use super::metrics::{self, Known};
 use super::newest::Newest;
 use super::picture::{
-    EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US,
+    EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, KeptTick, NodeNow, Picture, SLOW_AFTER_US,
+    STALE_AFTER_US,
 };
 use crate::api::types::{JobInfo, JobState};
 use crate::clock;
 use crate::control::{Core, Shared};
 use crate::events::mac_text;
 use crate::jobs::attempt;
+use crate::overlay::kept::StreamTick;
 use crate::overlay::{NodeRow, view};
 
 /// Time between two pictures, in microseconds.
@@ -34,6 +36,8 @@ const PERIOD_US: u64 = 1_000_000;
 /// A picture is taken so long after the begin of a tick of the overlay, which begin with the seconds of control's clock: a
 /// tick is handed over after at most the hold of each level.
 const AFTER_TICK_US: u64 = 160_000;
+/// A clock that differs by more was set.
+const CLOCK_SET_US: u64 = 500_000;
 /// Jobs that are over and still shown.
 const ENDED_MAX: usize = 100;
 /// Jobs that may begin and end between two pictures and still be seen.
@@ -52,6 +56,8 @@ pub struct Sampler {
     active: Vec<u64>,
     /// Highest number of a job seen.
     last_job: u64,
+    /// When control's clock began, in microseconds since 1970.
+    zero_us: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -72,7 +78,11 @@ pub async fn run(shared: Arc<Shared>, monitor: Arc<Monitor>) {
         let mut picture = {
             let mut core = shared.lock();
             told.into_iter().for_each(|event| core.events.push(event));
-            sampler.picture(&core, now)
+            let (streams, lost) = core.overlay.take_kept();
+            monitor.lose_ticks(lost);
+            let mut picture = sampler.picture(&core, now);
+            picture.streams = sampler.dated(streams, now);
+            picture
         };
         names.put(&mut picture.jobs);
         // Names of new programs come with the next picture: nobody waits for a file.
@@ -155,6 +165,22 @@ impl Sampler {
         sampler
     }
 
+    /// Ticks with the time at which they began: the same for all parts of a tick, and for each clock that control is set to.
+    fn dated(&mut self, ticks: Vec<StreamTick>, now: Instant) -> Vec<KeptTick> {
+        let zero_us = clock::unix_us().saturating_sub(now.as_micros());
+        if zero_us.abs_diff(self.zero_us) > CLOCK_SET_US {
+            self.zero_us = zero_us;
+        }
+        let at_ms = |tick: &StreamTick| self.zero_us.saturating_add(tick.begin_us) / 1_000;
+        let ticks = ticks.into_iter();
+        ticks
+            .map(|tick| KeptTick {
+                at_ms: at_ms(&tick),
+                tick,
+            })
+            .collect()
+    }
+
     fn keep_ended(&mut self, info: &JobInfo) {
         let last = attempt::on_nodes(info.id, info.restarts);
         let job = JobNow {
@@ -184,6 +210,7 @@ impl Sampler {
             nodes,
             read_ms: age_us.map(|age| at_us.saturating_sub(age) / 1_000),
             further: further(core, now),
+            streams: Vec::new(),
             jobs,
             active_jobs,
             events,

@@ -17,6 +17,7 @@ fn overlay(config: config::Overlay) -> Result<Overlay, String> {
         key: Key([1; 16]),
         seed: 1,
         config,
+        link_rate: 10_000_000_000,
     };
     Overlay::new(setup, Instant::ZERO)
 }

@@ -95,6 +95,9 @@ pub struct ProcessView {
 pub struct StreamView {
     /// Its number.
     pub stream: u16,
+    /// The name by which its values are in the files; empty: they are not kept.
+    #[serde(default)]
+    pub name: String,
     /// `sum`, `concat`, ...
     pub filter: String,
     /// Its period in milliseconds.
@@ -371,8 +374,10 @@ fn stream_view(id: StreamId, spec: &StreamSpec, asked: Option<&Asked>) -> Stream
         _ => Vec::new(),
     };
     let metrics = spec.metrics.iter();
+    let kept = asked.and_then(|asked| asked.kept.as_ref());
     StreamView {
         stream: id.0,
+        name: kept.map_or_else(String::new, |(name, _)| name.to_string()),
         filter: word_of(&spec.filter).to_string(),
         bounds,
         period_ms: ms(spec.period),
