@@ -339,6 +339,7 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
         sent: second * 1_000,
         repeated: second * 5,
         read_ms: None,
+        streams: Vec::new(),
         further: Vec::new(),
     }
 }
