@@ -149,20 +149,16 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange that begins now. `early`: ranks that are ready already.
+    /// An exchange that begins now. `reports`: what this rank has heard as the master already, in order.
     pub(super) fn new(
         op: OpId,
         (context, number): (u16, u32),
         (send, receive): (Side, Side),
-        order: Order,
-        scheme: Scheme,
+        (order, scheme): (Order, Scheme),
+        reports: Vec<(Rank, u32)>,
         io: &mut Io<'_>,
     ) -> Self {
         let rounds = order.rounds();
-        let steps = match scheme {
-            Scheme::Published { active } => Some(Steps::new((context, number), rounds, active, io)),
-            _ => None,
-        };
         let sequence = match scheme {
             Scheme::AtOnce => Some((0..rounds).map(|to| order.round(io.me, Rank(to))).collect()),
             Scheme::AtOnceRandom => Some(shuffled(rounds, io.rng)),
@@ -200,7 +196,7 @@ impl Exchange {
             remind_doublings: 0,
             remind_next: 0,
             slots_due: Instant::FAR_FUTURE,
-            steps,
+            steps: None,
         };
         for round in 0..rounds {
             if exchange.sends(round) == 0 {
@@ -211,6 +207,11 @@ impl Exchange {
             }
         }
         exchange.ask_at = io.now + exchange.patience(io.credit);
+        if let Scheme::Published { active } = scheme {
+            let has_blocks = !exchange.sent.is_full();
+            let id = (context, number);
+            exchange.steps = Some(Steps::new(id, (rounds, active), has_blocks, reports, io));
+        }
         exchange.advance(io);
         exchange
     }
@@ -263,7 +264,7 @@ impl Exchange {
     pub(super) fn result(&self) -> Option<Result<u64, Error>> {
         match self.failure {
             Some(error) => Some(Err(error)),
-            // The master goes on until all are done.
+            // The master goes on until all are done, the others until it knows that they are.
             None if self.steps.as_ref().is_some_and(|steps| !steps.is_over()) => None,
             None if self.copies_own => None,
             None if self.got.is_full() && self.sent.is_full() => Some(Ok(self.received_bytes)),
@@ -294,7 +295,10 @@ impl Exchange {
     pub(super) fn needs(&self, rank: Rank) -> bool {
         let to = self.order.round(self.me, rank);
         let from = self.order.round(rank, self.me);
-        !self.sent.contains(to) || !self.got.contains(from)
+        let steps = self.steps.as_ref();
+        !self.sent.contains(to)
+            || !self.got.contains(from)
+            || steps.is_some_and(|steps| steps.needs(rank))
     }
 
     /// Ranks that this one waits for: some in each direction, others in each turn.
@@ -317,7 +321,11 @@ impl Exchange {
         let sources = missing(&self.got).into_iter();
         let targets = missing(&self.sent).into_iter();
         let sources = sources.map(|round| self.order.source(self.me, round));
-        sources.chain(targets.map(|round| self.order.target(self.me, round)))
+        let steps = self.steps.as_ref();
+        let steps = steps.map(|steps| steps.waits_for(start, WATCHED as usize));
+        sources
+            .chain(targets.map(|round| self.order.target(self.me, round)))
+            .chain(steps.into_iter().flatten())
     }
 
     pub(super) fn inbound_blocks(&self) -> usize {
@@ -364,6 +372,9 @@ impl Exchange {
     /// Sends to the next target that the master has named.
     fn advance_steps(&mut self, io: &mut Io<'_>) {
         while let Some(steps) = &mut self.steps {
+            if self.sent.is_full() {
+                return steps.all_served(io);
+            }
             let Some(to) = steps.target() else {
                 return;
             };
@@ -715,7 +726,10 @@ impl Exchange {
 
     /// A rank is lost, whether this exchange needs it or not: the others may fail because of it, so who is waited for is asked soon,
     /// however long it has been silent.
-    pub(super) fn hurry(&mut self, io: &mut Io<'_>) {
+    pub(super) fn hurry(&mut self, lost: Rank, io: &mut Io<'_>) {
+        if let Some(steps) = &mut self.steps {
+            steps.lost(lost, io);
+        }
         (self.ask_doublings, self.remind_doublings) = (0, 0);
         let soon = io.now + io.credit.wait();
         self.ask_at = self.ask_at.min(soon);

@@ -23,6 +23,7 @@ use super::numbers::{Line, Numbers};
 use super::order::Order;
 use super::outbox::Outbox;
 use super::own::Purpose;
+use super::steps::EarlyReports;
 use super::{
     BufferId, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, Layout, MAX_BLOCK,
     MAX_CONTEXTS, MAX_OPS, MAX_RANKS, Memory, Op, OpId, PostError, Side, wire,
@@ -56,6 +57,8 @@ pub struct Endpoint {
     numbers: Numbers,
     /// Ranks that are ready for an exchange that this one has not begun, and the bytes of their blocks.
     early: BTreeMap<(u16, u32, Rank), u64>,
+    /// Published scheme, at the master: ranks that are ready for an exchange that it has not begun.
+    early_reports: EarlyReports,
     /// Stages whose token came before this rank reached the barrier.
     early_tokens: BTreeMap<(u16, u32), u32>,
     /// Ranks that are lost, and whether a receive from any rank has failed for it.
@@ -118,6 +121,7 @@ impl Endpoint {
             letters: Letters::new(eager as usize, config.size),
             numbers: Numbers::default(),
             early: BTreeMap::new(),
+            early_reports: EarlyReports::default(),
             early_tokens: BTreeMap::new(),
             lost: BTreeMap::new(),
             first_lost: None,
@@ -335,8 +339,9 @@ impl Endpoint {
         let (from, to) = (send.layout.part(me), receive.layout.part(me));
         let places = ((send.buffer, from.offset), (receive.buffer, to.offset));
         let io = io!(self, now);
-        let mut exchange =
-            Exchange::new(op, id, (send, receive), self.order, self.config.scheme, io);
+        let how = (self.order, self.config.scheme);
+        let reports = self.early_reports.take(id);
+        let mut exchange = Exchange::new(op, id, (send, receive), how, reports, io);
         exchange.received_bytes = from.bytes;
         if from.bytes > 0 {
             exchange.copies_own = true;

@@ -13,6 +13,9 @@ pub const NUMBER_MASK: u32 = (1 << 24) - 1;
 /// Most items of a control datagram: those to one rank that wait at the same time.
 pub const MAX_ITEMS: usize = 16;
 
+/// Published scheme: a rank that has done so many steps has nothing left to send.
+pub const ALL_STEPS: u32 = u32::MAX;
+
 /// A block, together with who sends it and who receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockId {
@@ -207,10 +210,11 @@ pub enum Item {
         context: u16,
         /// Its number.
         number: u32,
-        /// 0: its local part is finished; else so many steps are done.
+        /// 0: its local part is finished; [`ALL_STEPS`]: that, and all its blocks have come; else so many steps are done.
         step: u32,
     },
-    /// Published scheme: a target of this rank's queue in this step.
+    /// Published scheme: a target of this rank's queue in this step. Without targets: the master has heard the report with this
+    /// step.
     FromMaster {
         /// Context of the exchange.
         context: u16,

@@ -2,24 +2,33 @@
 //!
 //! A rank tells the master that its local part is finished. When the active queue is full the master tells each active
 //! rank the targets of its queue; the rank sends to one after the other and says when all have their blocks; when
-//! all active ranks have said so, the next step begins. What is lost is said again.
+//! all active ranks have said so, the next step begins. A rank whose blocks have all come says so, at once where it has none: it
+//! need not be told of further steps, and is done when the master knows.
+//!
+//! What is said is said again until the other side is heard: a rank repeats its report until the master names a target or answers
+//! it, the master names the targets of a step until their sender reports. A master that has not begun the exchange keeps
+//! what it hears, in order.
 //!
 //! Neighbours: [`super::published`] has the schedule, [`super::alltoall`] sends the blocks.
 //!
-//! Invariant: a rank sends only what it was told to, a target once.
+//! Invariant: a rank sends only what it was told to, a target once; nobody waits for the master without saying so again.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::alltoall::Io;
-use super::message::Item;
-use super::published::Schedule;
+use super::message::{ALL_STEPS, Item};
+use super::published::{Next, Schedule};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
 
 /// The rank that is the master.
 pub(super) const MASTER: Rank = Rank(0);
-/// Longest wait until something is said again.
-const LONGEST_WAIT: Micros = Micros::from_millis(50);
+/// Longest wait until something is said again that may be lost, unless an answer takes longer: well below the time for which an
+/// endpoint answers after its last operation.
+const LONGEST_WAIT: Micros = Micros::from_millis(10);
+/// The same while a rank waits for its turn: to hear of a master that has failed.
+const TURN_WAIT: Micros = Micros::from_millis(500);
 
 /// See the module.
 #[derive(Debug)]
@@ -32,8 +41,12 @@ pub(super) struct Steps {
     targets: Vec<Option<Rank>>,
     /// Of these, how many have their block.
     served: usize,
-    /// Something was heard of the exchange: the master need not be told again that the local part is finished.
+    /// The master was heard.
     heard: bool,
+    /// All blocks of this rank have come.
+    is_done: bool,
+    /// The master knows that, or nobody waits for its word any more.
+    is_known: bool,
     master: Option<Master>,
     again_at: Instant,
     wait: Micros,
@@ -41,33 +54,33 @@ pub(super) struct Steps {
 
 #[derive(Debug)]
 struct Master {
-    /// Ranks in the order in which they finished their local part.
-    finished: Vec<Rank>,
-    is_finished: Vec<bool>,
-    length: u32,
-    schedule: Option<Schedule>,
+    schedule: Schedule,
     step: u32,
     /// Senders of this step that are not done, and their targets.
     pending: Vec<(Rank, Vec<Rank>)>,
+    /// By rank: all its blocks have come. How many ranks that are not.
+    is_done: Vec<bool>,
+    left: u32,
     /// All steps are done.
     is_over: bool,
 }
 
 impl Steps {
-    /// At the beginning of an exchange of `size` ranks with `length` active (0: all).
+    /// At the beginning of an exchange of `size` ranks with `length` active (0: all), of which this one has blocks to send or not.
+    /// `reports`: what the master has heard of it.
     pub(super) fn new(
         (context, number): (u16, u32),
-        size: u32,
-        length: u32,
+        (size, length): (u32, u32),
+        has_blocks: bool,
+        reports: Vec<(Rank, u32)>,
         io: &mut Io<'_>,
     ) -> Self {
         let master = (io.me == MASTER).then(|| Master {
-            finished: Vec::new(),
-            is_finished: alloc::vec![false; size as usize],
-            length,
-            schedule: None,
+            schedule: Schedule::new(size, length),
             step: 0,
             pending: Vec::new(),
+            is_done: alloc::vec![false; size as usize],
+            left: size,
             is_over: false,
         });
         let mut steps = Steps {
@@ -77,21 +90,31 @@ impl Steps {
             targets: Vec::new(),
             served: 0,
             heard: false,
+            is_done: !has_blocks,
+            is_known: false,
             master,
             again_at: Instant::ZERO,
             wait: io.credit.wait(),
         };
-        steps.tell_master(0, io);
-        steps.say_again_later(io);
+        for (rank, step) in reports {
+            steps.master_hears(rank, step, io);
+        }
+        steps.report_anew(0, io);
         steps
     }
 
     fn say_again_later(&mut self, io: &mut Io<'_>) {
+        let longest = match self.master.is_none() && self.heard && !self.is_done {
+            true => TURN_WAIT,
+            false => LONGEST_WAIT.max(io.credit.wait()),
+        };
         self.again_at = io.now + self.wait;
-        self.wait = self.wait.saturating_mul(2).min(LONGEST_WAIT);
+        self.wait = self.wait.saturating_mul(2).min(longest);
     }
 
-    fn tell_master(&mut self, step: u32, io: &mut Io<'_>) {
+    /// Tells the master that so many steps are done, or that all blocks of this rank have come.
+    fn report(&mut self, step: u32, io: &mut Io<'_>) {
+        let step = if self.is_done { ALL_STEPS } else { step };
         if io.me == MASTER {
             return self.master_hears(MASTER, step, io);
         }
@@ -103,57 +126,59 @@ impl Steps {
         io.outbox.push(MASTER, item);
     }
 
-    /// The master hears that a rank has finished its local part (step 0), or this step.
+    /// The same, with something that the master has not heard yet.
+    fn report_anew(&mut self, step: u32, io: &mut Io<'_>) {
+        if self.master.is_none() {
+            self.wait = io.credit.wait();
+            self.say_again_later(io);
+        }
+        self.report(step, io);
+    }
+
+    /// The master hears that a rank has finished its local part (step 0), this step, or all that it has to send.
     pub(super) fn master_hears(&mut self, from: Rank, step: u32, io: &mut Io<'_>) {
+        let id = (self.context, self.number);
         let Some(master) = &mut self.master else {
             return;
         };
-        if step == 0 {
-            let is_new = !core::mem::replace(&mut master.is_finished[from.0 as usize], true);
-            if is_new {
-                master.finished.push(from);
-            }
-            let size = master.is_finished.len();
-            let length = if master.length == 0 {
-                size
-            } else {
-                size.min(master.length as usize)
-            };
-            if master.schedule.is_none() && master.finished.len() >= length {
-                let late = (0..size as u32)
-                    .map(Rank)
-                    .filter(|rank| !master.is_finished[rank.0 as usize]);
-                let order = master.finished.iter().copied().chain(late).collect();
-                master.schedule = Some(Schedule::new(order, master.length));
-                self.master_goes_on(io);
-            }
-        } else if step == master.step {
-            master.pending.retain(|(rank, _)| *rank != from);
-            self.master_goes_on(io);
+        let is_new = master.schedule.finish(from);
+        // Who says again that it is ready has heard nothing; who is done waits for the answer.
+        if from != MASTER && (step == ALL_STEPS || step == 0 && !is_new) {
+            io.outbox.push(from, answer(id, step));
         }
+        if step == ALL_STEPS && !core::mem::replace(&mut master.is_done[from.0 as usize], true) {
+            master.left -= 1;
+        }
+        if step == ALL_STEPS || step == master.step {
+            master.pending.retain(|(rank, _)| *rank != from);
+        }
+        self.master_goes_on(io);
     }
 
     /// Begins the next step if all are done with this one.
     fn master_goes_on(&mut self, io: &mut Io<'_>) {
-        while let Some(master) = &mut self.master {
-            let Some(schedule) = master
-                .schedule
-                .as_mut()
-                .filter(|_| master.pending.is_empty())
-            else {
-                return;
-            };
-            let Some(step) = schedule.next_step() else {
+        while let Some(master) = self.master.as_mut().filter(|master| !master.is_over) {
+            if master.left == 0 {
+                master.pending.clear();
                 master.is_over = true;
+            }
+            if !master.pending.is_empty() {
                 return;
-            };
-            master.step += 1;
-            master.pending = step
-                .into_iter()
-                .filter(|(_, targets)| !targets.is_empty())
-                .collect();
-            self.wait = io.credit.wait();
-            self.tell_senders(io);
+            }
+            match master.schedule.next_step() {
+                Next::Step(step) => {
+                    master.step += 1;
+                    let is_done = &master.is_done;
+                    master.pending = step
+                        .into_iter()
+                        .filter(|(rank, targets)| !targets.is_empty() && !is_done[rank.0 as usize])
+                        .collect();
+                    self.wait = io.credit.wait();
+                    self.tell_senders(io);
+                }
+                Next::Wait => return,
+                Next::Over => master.is_over = true,
+            }
         }
     }
 
@@ -187,13 +212,17 @@ impl Steps {
         }
     }
 
-    /// This rank is told a target (step, place, targets in all, rank).
+    /// This rank is told a target (step, place, targets in all, rank), or that the master has heard it.
     pub(super) fn told(
         &mut self,
         (step, place, count, to): (u32, u16, u16, Rank),
         io: &mut Io<'_>,
     ) {
         self.heard = true;
+        if step == ALL_STEPS {
+            self.is_known |= self.is_done;
+            return;
+        }
         if step < self.step || place >= count {
             return;
         }
@@ -202,19 +231,14 @@ impl Steps {
             self.targets = alloc::vec![None; count.into()];
             self.served = 0;
         }
-        let is_done = self.served == self.targets.len();
+        let is_served = self.served == self.targets.len();
         if let Some(target) = self.targets.get_mut(usize::from(place)) {
             *target = Some(to);
         }
-        if is_done {
+        if is_served || self.is_done {
             // The master has not heard of it.
-            self.tell_master(step, io);
+            self.report(step, io);
         }
-    }
-
-    /// Something of the exchange came.
-    pub(super) fn heard(&mut self) {
-        self.heard = true;
     }
 
     /// The next target that has no block yet, if the one before it has.
@@ -226,21 +250,61 @@ impl Steps {
     pub(super) fn target_served(&mut self, io: &mut Io<'_>) {
         self.served += 1;
         if self.served == self.targets.len() {
-            self.tell_master(self.step, io);
+            self.report_anew(self.step, io);
         }
     }
 
-    /// Nothing is left to do for the master; other ranks need not know.
+    /// All blocks of this rank have come.
+    pub(super) fn all_served(&mut self, io: &mut Io<'_>) {
+        if !core::mem::replace(&mut self.is_done, true) {
+            self.report_anew(ALL_STEPS, io);
+        }
+    }
+
+    /// A rank is lost. Who has sent all needs nothing more of the master.
+    pub(super) fn lost(&mut self, rank: Rank, io: &mut Io<'_>) {
+        self.is_known |= rank == MASTER && self.is_done;
+        // The exchange may have failed at the master because of it.
+        self.wait = io.credit.wait();
+        self.again_at = self.again_at.min(io.now + self.wait);
+    }
+
+    /// At the master all steps are done; other ranks are done with the method when it knows that they are.
     pub(super) fn is_over(&self) -> bool {
-        self.master.as_ref().is_none_or(|master| master.is_over)
+        (self.master.as_ref()).map_or(self.is_known, |master| master.is_over)
+    }
+
+    /// The method cannot go on without this rank.
+    pub(super) fn needs(&self, rank: Rank) -> bool {
+        match &self.master {
+            Some(master) => !master.is_over && !master.is_done[rank.0 as usize],
+            None => rank == MASTER && !self.is_done,
+        }
+    }
+
+    /// Whom it waits for: at the master those from this rank on that are not done, at most so many; else the master.
+    pub(super) fn waits_for(&self, start: u32, most: usize) -> Vec<Rank> {
+        match &self.master {
+            _ if self.is_over() => Vec::new(),
+            Some(master) => {
+                let size = master.is_done.len() as u32;
+                let ranks = (start..size).chain(0..start.min(size)).map(Rank);
+                let waits = |rank: &Rank| *rank != MASTER && !master.is_done[rank.0 as usize];
+                ranks.filter(waits).take(most).collect()
+            }
+            None => alloc::vec![MASTER],
+        }
     }
 
     /// When something is said again.
     pub(super) fn deadline(&self) -> Instant {
-        match &self.master {
-            Some(master) if !master.pending.is_empty() => self.again_at,
-            None if !self.heard => self.again_at,
-            _ => Instant::FAR_FUTURE,
+        let waits = match &self.master {
+            Some(master) => !master.pending.is_empty(),
+            None => !self.is_known && (self.is_done || self.target().is_none()),
+        };
+        match waits {
+            true => self.again_at,
+            false => Instant::FAR_FUTURE,
         }
     }
 
@@ -252,8 +316,68 @@ impl Steps {
         if self.master.is_some() {
             self.tell_senders(io);
         } else {
-            self.tell_master(0, io);
+            self.report(self.step, io);
             self.say_again_later(io);
         }
+    }
+}
+
+/// What the master answers to a report.
+pub(super) fn answer((context, number): (u16, u32), step: u32) -> Item {
+    Item::FromMaster {
+        context,
+        number,
+        step,
+        place: 0,
+        count: 0,
+        to: MASTER,
+    }
+}
+
+/// What the master heard of exchanges that it has not begun.
+#[derive(Debug, Default)]
+pub(super) struct EarlyReports {
+    /// By context, number and rank: the last report, behind its place in the order of the first ones.
+    reports: BTreeMap<(u16, u32, Rank), (u64, u32)>,
+    next: u64,
+}
+
+impl EarlyReports {
+    /// Keeps a report, while there are fewer than `most`; false when there is no room.
+    pub(super) fn keep(
+        &mut self,
+        (context, number): (u16, u32),
+        from: Rank,
+        step: u32,
+        most: usize,
+    ) -> bool {
+        let key = (context, number, from);
+        if self.reports.len() >= most && !self.reports.contains_key(&key) {
+            return false;
+        }
+        let place = self.next;
+        self.next += 1;
+        let report = self.reports.entry(key).or_insert((place, step));
+        report.1 = report.1.max(step);
+        true
+    }
+
+    /// Takes the reports of an exchange, in order.
+    pub(super) fn take(&mut self, (context, number): (u16, u32)) -> Vec<(Rank, u32)> {
+        let keys = (context, number, Rank(0))..=(context, number, Rank(u32::MAX));
+        let of_it = self.reports.range(keys);
+        let mut taken: Vec<_> = of_it.map(|(key, report)| (*report, key.2)).collect();
+        taken.sort_unstable();
+        for (_, rank) in &taken {
+            self.reports.remove(&(context, number, *rank));
+        }
+        let reports = taken.into_iter();
+        reports.map(|((_, step), rank)| (rank, step)).collect()
+    }
+
+    /// Forgets all; gives the ranks that wait.
+    pub(super) fn clear(&mut self) -> Vec<Rank> {
+        let reports = core::mem::take(&mut self.reports);
+        reports.into_keys().map(|(.., rank)| rank).collect()
     }
 }

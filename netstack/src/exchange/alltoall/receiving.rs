@@ -86,9 +86,6 @@ impl Exchange {
         }
         self.waiting.remove(&round);
         self.overdue.remove(&round);
-        if let Some(steps) = &mut self.steps {
-            steps.heard();
-        }
         let count = packets(expected);
         let inbound =
             (self.inbound.entry(round)).or_insert_with(|| Inbound::new(count, count, io.now));

@@ -36,7 +36,7 @@ impl Endpoint {
             step *= 2;
         }
         let io = io!(self, now);
-        (self.exchanges.iter_mut()).for_each(|exchange| exchange.hurry(io));
+        (self.exchanges.iter_mut()).for_each(|exchange| exchange.hurry(rank, io));
         let told = self.letters.lose(rank, io);
         self.lost.insert(rank, told);
         if self.first_lost.is_none() {
@@ -85,6 +85,7 @@ impl Endpoint {
         self.left = true;
         let me = self.config.me;
         let mut waiting: Vec<Rank> = self.early.keys().map(|&(.., rank)| rank).collect();
+        waiting.extend(self.early_reports.clear());
         while !self.exchanges.is_empty() {
             waiting.extend(self.exchanges[0].waits_for(0));
             self.remove_exchange(0, true);

@@ -7,9 +7,9 @@
 use alloc::boxed::Box;
 
 use super::super::alltoall::Io;
-use super::super::message::{BlockId, Body, Data, Item, Offer, Packet};
+use super::super::message::{ALL_STEPS, BlockId, Body, Data, Item, Offer, Packet};
 use super::super::numbers::Line;
-use super::super::{Error, MAX_OPS, Memory, PACKET, wire};
+use super::super::{Error, MAX_OPS, Memory, PACKET, Scheme, steps, wire};
 use super::{Endpoint, MAX_EARLY_TOKENS, find};
 use crate::ids::Rank;
 use crate::time::Instant;
@@ -121,6 +121,17 @@ impl Endpoint {
         let is_room = self.early.len() < 2 * self.config.size as usize + MAX_OPS;
         if is_room && self.is_ahead(context, number) {
             self.early.insert((context, number, from), bytes);
+        }
+    }
+
+    /// A rank reports to this one as the master of an exchange that it has not begun. Who is done with it needs an answer.
+    fn note_report(&mut self, from: Rank, id: (u16, u32), step: u32) {
+        let most = 2 * self.config.size as usize + MAX_OPS;
+        let is_kept = matches!(self.config.scheme, Scheme::Published { .. })
+            && self.config.me == steps::MASTER
+            && self.early_reports.keep(id, from, step, most);
+        if is_kept && step == ALL_STEPS {
+            self.outbox.push(from, steps::answer(id, step));
         }
     }
 
@@ -236,7 +247,7 @@ impl Endpoint {
                 count,
                 to,
                 ..
-            } => exchange.told_by_master((step, place, count, to), io),
+            } if from == steps::MASTER => exchange.told_by_master((step, place, count, to), io),
             _ => {}
         }
     }
@@ -248,8 +259,10 @@ impl Endpoint {
         }
         let block = BlockId::Exchange(context, number);
         if self.is_ahead(context, number) {
-            if let Item::Ready { bytes, .. } = item {
-                self.note_ready(from, (context, number), bytes);
+            match item {
+                Item::Ready { bytes, .. } => self.note_ready(from, (context, number), bytes),
+                Item::ToMaster { step, .. } => self.note_report(from, (context, number), step),
+                _ => {}
             }
             return;
         }
@@ -257,14 +270,12 @@ impl Endpoint {
         let is_spoiled = (self.numbers).is_spoiled(context, Line::Exchanges, number);
         match item {
             Item::Ready { .. } if !is_spoiled => self.outbox.push(from, Item::Got { block }),
-            // The master has not heard that the step is done.
-            Item::FromMaster { step, .. } if !is_spoiled => {
-                let again = Item::ToMaster {
-                    context,
-                    number,
-                    step,
-                };
-                self.outbox.push(from, again);
+            // This rank is done only when the master knows; the datagram is an old one, or says so again.
+            Item::FromMaster { .. } if !is_spoiled => {}
+            // The other has not heard that the master knows.
+            Item::ToMaster { step, .. } if !is_spoiled && step == ALL_STEPS => {
+                self.outbox
+                    .push(from, steps::answer((context, number), step));
             }
             // It is over here: whatever this rank had for that one it has got.
             Item::WhoIsReady { .. } if !is_spoiled => self.outbox.push(
@@ -276,7 +287,13 @@ impl Endpoint {
                     pushed: 0,
                 },
             ),
-            Item::Ready { .. } | Item::WhoIsReady { .. } | Item::Pull { .. } if is_spoiled => {
+            Item::Ready { .. }
+            | Item::WhoIsReady { .. }
+            | Item::Pull { .. }
+            | Item::ToMaster { .. }
+            | Item::FromMaster { .. }
+                if is_spoiled =>
+            {
                 self.tell_spoiled(from, (context, number));
             }
             _ => {}

@@ -37,7 +37,7 @@ impl Net {
         self.ranks[rank as usize].cancel(self.now, op);
     }
 
-    fn check_nothing_is_kept(&mut self) {
+    pub(super) fn check_nothing_is_kept(&mut self) {
         self.go_on(Micros::from_secs(2));
         for (rank, endpoint) in self.ranks.iter().enumerate() {
             assert_eq!(endpoint.footprint(), Footprint::default(), "rank {rank}");
@@ -45,7 +45,7 @@ impl Net {
     }
 }
 
-fn failed(op: OpId, error: Error) -> Event {
+pub(super) fn failed(op: OpId, error: Error) -> Event {
     Event::Failed { op, error }
 }
 
