@@ -6,7 +6,7 @@ use netstack::MAX_DATAGRAM;
 use netstack::exchange::envelope::{self, Head};
 use netstack::exchange::wire::OVERHEAD;
 use netstack::exchange::{
-    BufferId, Config, Endpoint, Gone, Layout, MAX_OPS, Memory, Op, Scheme, Side,
+    Active, BufferId, Config, Endpoint, Gone, Layout, MAX_OPS, Memory, Op, Scheme, Side,
 };
 use netstack::ids::{JobId, Rank};
 use netstack::time::{Instant, Micros};
@@ -143,7 +143,7 @@ pub fn attack_exchange(input: &[u8]) {
     };
     let mut job = Job::new(match first % 5 {
         0 => Scheme::Default,
-        1 => Scheme::Published { active: 2 },
+        1 => Scheme::Published { active: Active::Given(2) },
         2 => Scheme::AtOnce,
         3 => Scheme::RandomDelay,
         _ => Scheme::Priority,

@@ -97,7 +97,12 @@ fn late_ranks_hold_up_nobody_but_those_who_wait_for_their_blocks() {
 #[test]
 fn exchanges_without_a_byte_are_over() {
     for scheme in ["published", "published-L=2", "published-L=3", "default"] {
-        for fault in ["", "--loss 20%", "--late 40% --late-by 5ms", "--real --loss 5%"] {
+        for fault in [
+            "",
+            "--loss 20%",
+            "--late 40% --late-by 5ms",
+            "--real --loss 5%",
+        ] {
             let line = format!("--p 8 --bytes 0 --times 3 --scheme {scheme} {fault}");
             let summary = simulate(&line);
             assert_eq!(summary.traffic.data_datagrams, 0, "{line}");

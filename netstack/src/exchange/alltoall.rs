@@ -17,14 +17,15 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use super::active::Network;
 use super::credit::Credit;
 use super::grants::{Grants, Key};
 use super::inbound::Inbound;
 use super::message::{BlockId, Item, Pull, packets};
 use super::order::Order;
 use super::outbox::Outbox;
-use super::steps::Steps;
-use super::{Counters, Error, Gone, Layout, Memory, OpId, PACKET, Scheme, Side};
+use super::steps::{MASTER, Steps};
+use super::{Active, Counters, Error, Gone, Layout, Memory, OpId, PACKET, Scheme, Side};
 use crate::broadcast::bitmap::Bitmap;
 use crate::ids::Rank;
 use crate::rng::Rng;
@@ -149,12 +150,13 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange that begins now. `reports`: what this rank has heard as the master already, in order.
+    /// An exchange that begins now. `reports`: what this rank has heard as the master already, in order. `core`:
+    /// bytes a second that the network carries between the ranks, 0 where that is not known.
     pub(super) fn new(
         op: OpId,
         (context, number): (u16, u32),
         (send, receive): (Side, Side),
-        (order, scheme): (Order, Scheme),
+        (order, scheme, core): (Order, Scheme, u64),
         reports: Vec<(Rank, u32)>,
         io: &mut Io<'_>,
     ) -> Self {
@@ -210,7 +212,14 @@ impl Exchange {
         if let Scheme::Published { active } = scheme {
             let has_blocks = !exchange.sent.is_full();
             let id = (context, number);
-            exchange.steps = Some(Steps::new(id, (rounds, active), has_blocks, reports, io));
+            let length = match active {
+                Active::All => 0,
+                Active::Given(length) => length,
+                // The master alone needs to know.
+                Active::Computed if io.me == MASTER => exchange.network(core, io.credit).active(),
+                Active::Computed => 0,
+            };
+            exchange.steps = Some(Steps::new(id, (rounds, length), has_blocks, reports, io));
         }
         exchange.advance(io);
         exchange
@@ -229,6 +238,23 @@ impl Exchange {
         match self.order.source(self.me, round) {
             from if from == self.me => 0,
             from => self.receive.layout.part(from).bytes,
+        }
+    }
+
+    /// What the published method's L is computed from: this rank's blocks stand for all.
+    fn network(&self, core: u64, credit: &Credit) -> Network {
+        let ranks = self.order.rounds();
+        let blocks = 2 * u64::from(ranks - 1);
+        let bytes: u64 = (0..ranks)
+            .map(|round| self.sends(round) + self.receives(round))
+            .sum();
+        Network {
+            ranks,
+            block: bytes.checked_div(blocks).unwrap_or(0),
+            rate: credit.rate(),
+            round_trip: credit.round_trip(),
+            core,
+            port: credit.port(),
         }
     }
 

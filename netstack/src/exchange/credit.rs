@@ -172,7 +172,7 @@ impl Credit {
     }
 
     /// Bytes that the port in front of this rank holds.
-    fn port(&self) -> u64 {
+    pub(super) fn port(&self) -> u64 {
         let in_time = u128::from(self.rate) * u128::from(DEFAULT_QUEUE.0) / 1_000_000;
         match self.told_port {
             0 => in_time.min(DEFAULT_PORT_BUFFER.into()) as u64,
@@ -284,6 +284,11 @@ impl Credit {
     /// has not begun drops them.
     pub(super) fn opening(&self) -> u32 {
         self.opening.min(self.each).min(64)
+    }
+
+    /// Bytes a second that the link carries, as far as that is known.
+    pub(super) fn rate(&self) -> u64 {
+        self.rate
     }
 
     /// The packets under way were `before` and are `after`.

@@ -50,6 +50,8 @@ pub struct Endpoint {
     config: Config,
     key: Key,
     order: Order,
+    /// Bytes a second that the network carries, all ranks together; 0: not known.
+    core: u64,
     next_op: u32,
     exchanges: Vec<Exchange>,
     barriers: Vec<Barrier>,
@@ -115,6 +117,7 @@ impl Endpoint {
         Endpoint {
             key: config.key.exchange_key(config.job, config.epoch),
             order: Order::new(config.size, config.leaf),
+            core: 0,
             next_op: 0,
             exchanges: Vec::new(),
             barriers: Vec::new(),
@@ -339,7 +342,7 @@ impl Endpoint {
         let (from, to) = (send.layout.part(me), receive.layout.part(me));
         let places = ((send.buffer, from.offset), (receive.buffer, to.offset));
         let io = io!(self, now);
-        let how = (self.order, self.config.scheme);
+        let how = (self.order, self.config.scheme, self.core);
         let reports = self.early_reports.take(id);
         let mut exchange = Exchange::new(op, id, (send, receive), how, reports, io);
         exchange.received_bytes = from.bytes;
@@ -432,6 +435,12 @@ impl Endpoint {
     /// How many ranks share each leaf switch, where exchanges that begin now go in the order that suits these.
     pub fn leaf(&self) -> Option<u32> {
         self.order.leaf()
+    }
+
+    /// How many bytes a second the network carries between the ranks, all together; 0: as much as all links. It bounds what
+    /// [`super::Active::Computed`] comes to.
+    pub fn set_core(&mut self, core: u64) {
+        self.core = core;
     }
 
     /// Something under way needs this rank.

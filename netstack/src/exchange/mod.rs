@@ -6,7 +6,7 @@
 //! having to wait. Small blocks are sent unasked, in the order of the rounds.
 //!
 //! - [`Endpoint`]: one rank of one job; takes operations, datagrams and the time, gives datagrams and events.
-//! - [`order`]: the rounds; [`published`]: the published schedule (active, passive and target queues).
+//! - [`order`]: the rounds; [`published`]: the published schedule (active, passive and target queues); [`active`]: how many are active.
 //! - [`message`], [`wire`], [`envelope`]: what ranks say to one another, as values and as bytes.
 //! - `alltoall`, `letters`, `barrier`: the operations. `inbound`, `grants`: both ends of a block.
 //! - `own`: what a rank sends to itself. `numbers`: which operations have begun, and which failed.
@@ -22,6 +22,7 @@ use core::fmt;
 use crate::ids::{JobId, Rank};
 use crate::wire::key::Key;
 
+pub mod active;
 mod alltoall;
 mod barrier;
 mod credit;
@@ -46,7 +47,7 @@ pub mod wire;
 
 pub use endpoint::Endpoint;
 pub use message::{Body, Packet};
-pub use scheme::Scheme;
+pub use scheme::{Active, Scheme};
 pub use wire::{answer_gone, is_exchange};
 
 /// Bytes of a full packet of a block: a multiple of 8, so that no element of an array is cut.

@@ -13,7 +13,7 @@
 //! active that have not been yet.
 //!
 //! Source: the method of grouped exchange, steps a to g; its loop for target queues, which runs over the end, ends with the
-//! queue here. Neighbour: [`super::steps`] carries it out.
+//! queue here. Neighbours: [`super::steps`] carries it out, [`super::active`] computes an L.
 //!
 //! Invariant: in a step no rank receives from two; after the last, every ordered pair has met once; ranks are active in the order in
 //! which they finished.

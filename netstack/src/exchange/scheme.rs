@@ -8,8 +8,8 @@ pub enum Scheme {
     Default,
     /// The published method: rank 0 is the master and tells the ranks of the active queue whom to send to.
     Published {
-        /// Length of the active queue, L; 0: all ranks.
-        active: u32,
+        /// Length of the active queue, L.
+        active: Active,
     },
     /// Everything at once: each rank sends its blocks in the order of the ranks' numbers.
     AtOnce,
@@ -26,23 +26,38 @@ pub enum Scheme {
     Volume,
 }
 
+/// How many ranks are active at a time in the published method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Active {
+    /// All.
+    All,
+    /// So many, or all where there are fewer; 0 is all too.
+    Given(u32),
+    /// As many as links and ports suggest, see [`super::active`].
+    Computed,
+}
+
 impl Scheme {
-    /// The scheme with this name: `default`, `published`, `published-L=4`, `at-once`, `at-once-random`, `blind`,
+    /// The scheme with this name: `default`, `published`, `published-L=4`, `published-L=auto`, `at-once`, `at-once-random`, `blind`,
     /// `barrier`, `random-delay`, `priority` or `volume`.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "default" => Scheme::Default,
-            "published" => Scheme::Published { active: 0 },
+            // With all ranks active the published method is the rounds with a wait for all after each.
+            "published" | "barrier" => Scheme::Published {
+                active: Active::All,
+            },
+            "published-L=auto" => Scheme::Published {
+                active: Active::Computed,
+            },
             "at-once" => Scheme::AtOnce,
             "at-once-random" => Scheme::AtOnceRandom,
             "blind" => Scheme::BlindShift,
-            // With all ranks active the published method is the rounds with a wait for all after each.
-            "barrier" => Scheme::Published { active: 0 },
             "random-delay" => Scheme::RandomDelay,
             "priority" => Scheme::Priority,
             "volume" => Scheme::Volume,
             other => Scheme::Published {
-                active: other.strip_prefix("published-L=")?.parse().ok()?,
+                active: Active::Given(other.strip_prefix("published-L=")?.parse().ok()?),
             },
         })
     }
@@ -70,7 +85,15 @@ mod tests {
         assert_eq!(Scheme::parse("default"), Some(Scheme::Default));
         assert_eq!(
             Scheme::parse("published-L=16"),
-            Some(Scheme::Published { active: 16 })
+            Some(Scheme::Published {
+                active: Active::Given(16)
+            })
+        );
+        assert_eq!(
+            Scheme::parse("published-L=auto"),
+            Some(Scheme::Published {
+                active: Active::Computed
+            })
         );
         assert_eq!(Scheme::parse("published-L="), None);
         assert_eq!(Scheme::parse("fast"), None);

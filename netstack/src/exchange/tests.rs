@@ -255,8 +255,15 @@ fn blocks_come_whole_when_datagrams_are_lost() {
         Scheme::AtOnce,
         Scheme::AtOnceRandom,
         Scheme::BlindShift,
-        Scheme::Published { active: 0 },
-        Scheme::Published { active: 3 },
+        Scheme::Published {
+            active: Active::All,
+        },
+        Scheme::Published {
+            active: Active::Given(3),
+        },
+        Scheme::Published {
+            active: Active::Computed,
+        },
         Scheme::RandomDelay,
         Scheme::Priority,
         Scheme::Volume,

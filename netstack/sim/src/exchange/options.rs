@@ -34,7 +34,7 @@ pub struct Options {
     /// Blocks of different lengths: a quarter empty, the others up to twice --bytes
     #[arg(long)]
     unequal: bool,
-    /// How it is done: default, published, published-L=N, at-once, at-once-random, blind, barrier, random-delay, priority, volume
+    /// How it is done: default, published, published-L=N, published-L=auto, at-once, at-once-random, blind, barrier, random-delay, priority, volume
     #[arg(long, default_value = "default")]
     scheme: String,
     /// Exchanges one after the other
@@ -73,7 +73,7 @@ pub struct Options {
     /// How much narrower than full bisection the trunks above each level are, as in 2x2
     #[arg(long)]
     taper: Option<String>,
-    /// The ranks know the width of the leaf switches and order their rounds by them
+    /// The ranks know the width of the leaf switches, and order their rounds by them, and what the trunks carry
     #[arg(long)]
     leaves: bool,
     /// What a port's queue holds

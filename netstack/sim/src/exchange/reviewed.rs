@@ -28,6 +28,8 @@ const LINES: &[&str] = &[
     "--p 64 --bytes 64KB --scheme at-once",
     "--p 64 --bytes 64KB --scheme at-once-random",
     "--p 64 --bytes 64KB --scheme blind",
+    "--p 64 --bytes 64KB --scheme published",
+    "--p 64 --bytes 1KB --scheme published-L=auto",
 ];
 
 /// The figures of every line.

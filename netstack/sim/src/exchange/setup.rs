@@ -50,7 +50,7 @@ pub struct Setup {
     pub late_ns: u64,
     /// Ranks that die, and when.
     pub deaths: Vec<(u64, u32)>,
-    /// The ranks know which leaf switch they are on.
+    /// The ranks know which leaf switch they are on, and what the trunks carry.
     pub knows_leaves: bool,
     /// The ranks are told neither the rate of the links nor what a port holds.
     pub untold: bool,
@@ -95,6 +95,12 @@ impl Setup {
             train: 4,
             deadline_ns: 600_000_000_000,
         }
+    }
+
+    /// Bytes a second that the trunks of the narrowest level carry, all together.
+    pub fn core(&self) -> u64 {
+        let taper = self.wiring.taper.iter().copied().max().unwrap_or(1);
+        self.wiring.rate / 8 * u64::from(self.ranks) / u64::from(taper.max(1))
     }
 
     /// Bytes of the block from one rank to another.

@@ -4,7 +4,7 @@
 //!
 //! Invariant: a seed means the same run until this file changes.
 
-use netstack::exchange::{PACKET, Scheme};
+use netstack::exchange::{Active, PACKET, Scheme};
 use netstack::rng::Rng;
 
 use super::setup::{Setup, Sizes};
@@ -26,7 +26,10 @@ pub fn setup(seed: u64) -> Setup {
     let ranks = 2 + rng.below(RANKS_MOST - 1) as u32;
     let scheme = match rng.below(12) {
         0 => Scheme::Published {
-            active: rng.below(u64::from(ranks) + 1) as u32,
+            active: match rng.below(u64::from(ranks) + 1) as u32 {
+                0 => Active::Computed,
+                active => Active::Given(active),
+            },
         },
         1 => Scheme::AtOnce,
         2 => Scheme::AtOnceRandom,

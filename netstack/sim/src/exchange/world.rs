@@ -569,8 +569,12 @@ fn station(setup: &Setup, me: u32, rng: &mut Rng) -> Station {
         eager_bytes: 0,
         seed: setup.seed,
     };
+    let mut endpoint = Endpoint::new(config, Instant::ZERO);
+    if setup.knows_leaves {
+        endpoint.set_core(setup.core());
+    }
     Station {
-        endpoint: Endpoint::new(config, Instant::ZERO),
+        endpoint,
         memory: RankMemory::new(me, &sent, &received),
         alive: true,
         wake_at: NEVER,

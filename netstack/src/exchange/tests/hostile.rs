@@ -300,7 +300,7 @@ proptest! {
     fn a_rank_that_has_gone_wrong_spoils_nothing_but_its_own(seed: u64, scheme in 0usize..4) {
         let scheme = [
             Scheme::Default,
-            Scheme::Published { active: 0 },
+            Scheme::Published { active: Active::Computed },
             Scheme::AtOnce,
             Scheme::RandomDelay,
         ][scheme];

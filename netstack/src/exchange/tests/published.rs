@@ -6,7 +6,9 @@ use super::*;
 use crate::rng::Rng;
 use proptest::prelude::*;
 
-const SCHEME: fn(u32) -> Scheme = |active| Scheme::Published { active };
+const SCHEME: fn(u32) -> Scheme = |active| Scheme::Published {
+    active: Active::Given(active),
+};
 
 #[test]
 fn ranks_without_blocks_are_done_too() {
