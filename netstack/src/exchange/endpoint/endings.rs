@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use super::super::alltoall::Io;
-use super::super::message::{BlockId, Item, Why};
+use super::super::message::{ALL_STEPS, BlockId, Item, Why};
 use super::super::numbers::Line;
 use super::super::{Error, MAX_CONTEXTS, OpId, PostError};
 use super::{BARRIER_WITHIN, Endpoint, find};
@@ -142,7 +142,13 @@ impl Endpoint {
             self.numbers.note_fault(id, why, None);
         }
         self.linger(now);
-        for (rank, _) in self.take_early(id) {
+        let reports = self.early_reports.take(id).into_iter();
+        let reports = reports.filter(|(_, step)| *step != ALL_STEPS);
+        let waiting: Vec<Rank> = (self.take_early(id).into_iter())
+            .map(|(rank, _)| rank)
+            .chain(reports.map(|(rank, _)| rank))
+            .collect();
+        for rank in waiting {
             self.tell_spoiled(rank, id);
         }
     }
