@@ -245,7 +245,7 @@ fn check() -> ExitCode {
         total.passed += score.passed;
         total.failed += score.failed;
     }
-    let swarms: [(&str, u64, OneRun); 5] = [
+    let swarms: [(&str, u64, OneRun); 6] = [
         ("casts", CHECK_CASTS, cast),
         ("wide casts", CHECK_WIDE, wide_cast),
         ("far casts", CHECK_FAR, far_cast),
