@@ -264,8 +264,9 @@ fn reduced_values_keep_their_coverage() {
     assert_eq!(streams[0].from_ms, MIDNIGHT + 1_000);
     assert_eq!(streams[0].to_ms, MIDNIGHT + DAY_MS + 2_000);
     // Rows of nodes are what they were.
-    let last = reader.at(MIDNIGHT + 1_500, 1_000, &metrics()).unwrap();
-    assert_eq!(last[&0].1, [Some(1), Some(2)]);
+    let nodes = Nodes::Only(&[0]);
+    let rows = reader.by_node(&metrics()[0], Level::Tick, DAY, nodes);
+    assert_eq!(rows.unwrap()[&0], [(MIDNIGHT + 1_000, 1.0)]);
 }
 
 fn put_nodes(writer: &mut Writer, after_ms: u64) {
