@@ -226,9 +226,9 @@ impl Casts {
         let helpers: Vec<u32> = helpers.filter(|node| !nodes.contains_key(node)).collect();
         // Not always the same ones.
         let first = (id as usize * HELPERS_MAX) % helpers.len().max(1);
-        let helpers = helpers.iter().cycle().skip(first);
-        let helpers = helpers.take(HELPERS_MAX.min(order.holders.len()));
-        let helpers = helpers.copied().collect();
+        let in_turn = helpers.iter().cycle().skip(first);
+        let in_turn = in_turn.take(HELPERS_MAX.min(helpers.len()));
+        let helpers = in_turn.copied().collect();
         let cast = Cast {
             id,
             wire: None,

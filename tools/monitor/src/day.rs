@@ -22,6 +22,9 @@ use rusqlite::{Connection, OpenFlags};
 use crate::metric::{Kind, Metric};
 use crate::{DAY_MS, METRICS_MAX, MonitorError, NODE_BITS};
 
+/// Metrics of a file up to which those of streams are added; the rest is for nodes.
+const STREAM_METRICS_MAX: usize = METRICS_MAX * 3 / 4;
+
 /// "HeMo": tells the file from other programs' databases.
 const APPLICATION_ID: i32 = 0x4865_4d6f;
 /// Version of the tables.
@@ -268,6 +271,15 @@ impl Day {
 
     /// The stream of this name, with values of `metrics` from now on.
     pub fn declare_stream(&self, name: &str, metrics: &[Metric]) -> Result<Stream, MonitorError> {
+        // What is counted of nodes finds room whatever streams are opened.
+        let known = self.metrics()?;
+        let further = metrics
+            .iter()
+            .filter(|metric| !known.iter().any(|known| known.name == metric.name));
+        let all = known.len() + further.count();
+        if all > STREAM_METRICS_MAX && all > known.len() {
+            return Err(MonitorError::TooManyMetrics(all));
+        }
         let places = self.declare(metrics)?;
         let words: Vec<String> = places.iter().map(usize::to_string).collect();
         let text = "INSERT INTO streams (name, places) VALUES (?1, ?2)

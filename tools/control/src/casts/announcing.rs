@@ -6,7 +6,7 @@
 //! jobs, which do not wait, since they do; a node without room holds up no other node; what waits for room is looked at
 //! whenever some may have become free.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use netstack::broadcast::{CastError, CastSpec, MEMBER_CASTS, Purpose};
 use netstack::ids::{CastId, JobId, NodeId};
@@ -21,24 +21,15 @@ const CASTS_ON_NODE_MAX: usize = MEMBER_CASTS - 4;
 impl Casts {
     /// Nodes of a cast that have no room for it.
     pub(super) fn full(&self, cast: &Cast) -> BTreeSet<u32> {
-        let others = || {
-            let others = self.under_way.values();
-            others.filter(|other| other.wire.is_some() && other.id != cast.id)
-        };
-        if !cast.what.is_file() || others().count() < CASTS_ON_NODE_MAX {
-            return BTreeSet::new();
-        }
-        let mut parts: BTreeMap<u32, usize> = BTreeMap::new();
-        for other in others() {
-            let members = other.nodes.keys().chain(&other.helpers);
-            for node in members.chain(&other.unwanted) {
-                *parts.entry(*node).or_default() += 1;
-            }
-        }
-        let full = parts
-            .into_iter()
-            .filter(|(_, parts)| *parts >= CASTS_ON_NODE_MAX);
-        full.map(|(node, _)| node).collect()
+        let members = cast.nodes.keys().chain(&cast.helpers).copied();
+        members.filter(|node| !self.has_room(*node, cast)).collect()
+    }
+
+    /// Whether a node can take part in a cast beside the others at the source.
+    fn has_room(&self, node: u32, cast: &Cast) -> bool {
+        let others = self.under_way.values();
+        let others = others.filter(|other| other.id != cast.id && other.takes_part(node));
+        !cast.what.is_file() || others.count() < CASTS_ON_NODE_MAX
     }
 
     /// A node gets a cast that is at the source, as soon as it has room.
@@ -46,11 +37,11 @@ impl Casts {
         let Some(cast) = self.under_way.get(&id) else {
             return;
         };
-        let full = self.full(cast).contains(&node);
+        let has_room = self.has_room(node, cast);
         let Some(cast) = self.under_way.get_mut(&id) else {
             return;
         };
-        if full {
+        if !has_room {
             cast.held_up.insert(node);
         } else if let (Some(wire), Some(up)) = (cast.wire, self.up.get(&node)) {
             cast.held_up.remove(&node);
@@ -146,5 +137,17 @@ impl Casts {
         for (id, node) in held_up {
             self.join_source(now, id, node);
         }
+    }
+}
+
+impl Cast {
+    /// Whether a node has a part in it at the source.
+    fn takes_part(&self, node: u32) -> bool {
+        let member = match self.nodes.get(&node) {
+            Some(Fate::Coming | Fate::Done | Fate::Held) => !self.held_up.contains(&node),
+            Some(Fate::Absent | Fate::Failed(_)) | None => false,
+        };
+        let serves = || self.helpers.contains(&node) || self.unwanted.contains(&node);
+        self.wire.is_some() && (member || serves())
     }
 }

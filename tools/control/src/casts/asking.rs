@@ -5,7 +5,7 @@
 //!
 //! Neighbours: `api::casts` (clients), `for_jobs` (jobs).
 //!
-//! Invariants: who leaves takes no node from another; a node that nobody wants it on any more lets go of it at the end
+//! Invariants: who leaves takes no node from another (those who asked an earlier run of control are one to this); a node that nobody wants it on any more lets go of it at the end
 //! of the cast, if it did not hold it before.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use super::cast::{Asker, Cast, Fate, What};
 use super::order::{NotUnderWay, Order, Refused};
 use crate::programs::Hash;
 
-/// Clients and jobs that want one content at once.
+/// Clients and jobs that wait for one content at once.
 const ASKERS_MAX: usize = 1024;
 
 impl Casts {
@@ -34,6 +34,7 @@ impl Casts {
         };
         // It is not one job's alone any more, which is what its protocol and the store are told.
         cast.belongs_to_many(order.what.job());
+        cast.make_place();
         let wanted = cast.askers.entry(order.asker).or_default();
         wanted.extend(order.nodes.iter().copied());
         for node in &order.nodes {
@@ -138,10 +139,33 @@ impl Cast {
                 rate: self.rate,
             });
         }
-        if self.askers.len() >= ASKERS_MAX && !self.askers.contains_key(&order.asker) {
-            return Err(Refused::TooManyAskers(self.askers.len(), self.id));
+        let waiting = self.askers.values();
+        let waiting = waiting.filter(|nodes| !self.has_served(nodes)).count();
+        if self.askers.len() >= ASKERS_MAX && waiting >= ASKERS_MAX {
+            return Err(Refused::TooManyAskers(waiting, self.id));
         }
         Ok(())
+    }
+
+    /// None of these nodes is waited for.
+    fn has_served(&self, nodes: &BTreeSet<u32>) -> bool {
+        let waits = |node| matches!(self.nodes.get(node), Some(Fate::Coming | Fate::Absent));
+        !nodes.iter().any(waits)
+    }
+
+    /// Where there are as many askers as there can be, those that have it are one from now on.
+    fn make_place(&mut self) {
+        if self.askers.len() < ASKERS_MAX {
+            return;
+        }
+        let askers = std::mem::take(&mut self.askers);
+        for (asker, nodes) in askers {
+            let asker = match self.has_served(&nodes) {
+                true => Asker::Served,
+                false => asker,
+            };
+            self.askers.entry(asker).or_default().extend(nodes);
+        }
     }
 
     /// It is this job's and others'.

@@ -153,6 +153,8 @@ pub enum Asker {
     Job(u64),
     /// Whoever asked an earlier run of control: that is not written down.
     Earlier,
+    /// Those that have it already, where there are too many to keep each.
+    Served,
 }
 
 impl Cast {

@@ -204,7 +204,13 @@ fn write(dir: &Path, declared: &[Metric], ticks: &Receiver<Arc<Shown>>, state: &
                     nodes: tick.nodes,
                     values: &tick.values,
                 };
-                writer.append_reduced(kept.at_ms, &reduced)?;
+                match writer.append_reduced(kept.at_ms, &reduced) {
+                    // The day's file has no room for the metrics of this stream: that costs no other.
+                    Err(MonitorError::TooManyMetrics(_)) => {
+                        state.lost.fetch_add(1, Ordering::Relaxed);
+                    }
+                    stored => stored.map(drop)?,
+                }
             }
             Ok(appended)
         };

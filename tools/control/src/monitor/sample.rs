@@ -81,7 +81,8 @@ pub async fn run(shared: Arc<Shared>, monitor: Arc<Monitor>) {
             let (streams, lost) = core.overlay.take_kept();
             monitor.lose_ticks(lost);
             let mut picture = sampler.picture(&core, now);
-            picture.streams = sampler.dated(streams, now);
+            // Not the time before the lock was had: both clocks are read at once.
+            picture.streams = sampler.dated(streams, shared.now());
             picture
         };
         names.put(&mut picture.jobs);
