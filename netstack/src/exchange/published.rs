@@ -81,6 +81,14 @@ impl Schedule {
         !was_finished
     }
 
+    /// Ranks that have not finished their local part.
+    pub fn unfinished(&self) -> impl Iterator<Item = Rank> {
+        let numbers = (0..).map(Rank).zip(&self.is_finished);
+        numbers
+            .filter(|(_, is_finished)| !**is_finished)
+            .map(|(rank, _)| rank)
+    }
+
     /// Step f, then d; false when too few have finished.
     fn begin_round(&mut self) -> bool {
         let were_active = self.former.len() + self.active.len();
@@ -90,10 +98,8 @@ impl Schedule {
         }
         self.former.append(&mut self.active);
         self.active = self.finished.drain(..next).collect();
-        let numbers = (0..).map(Rank).zip(&self.is_finished);
-        let unfinished = numbers.filter(|(_, is_finished)| !**is_finished);
         let passive: Vec<Rank> = (self.finished.iter().copied())
-            .chain(unfinished.map(|(rank, _)| rank))
+            .chain(self.unfinished())
             .chain(self.former.iter().copied())
             .collect();
         self.queues = target_queues(&self.active, &passive);

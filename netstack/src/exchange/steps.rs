@@ -30,6 +30,9 @@ const LONGEST_WAIT: Micros = Micros::from_millis(10);
 /// The same while a rank waits for its turn: to hear of a master that has failed.
 const TURN_WAIT: Micros = Micros::from_millis(500);
 
+/// Ranks that the master speaks to at once while it waits for them.
+const ASKED_AT_ONCE: usize = 64;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Steps {
@@ -61,6 +64,9 @@ struct Master {
     /// By rank: all its blocks have come. How many ranks that are not.
     is_done: Vec<bool>,
     left: u32,
+    /// The next round waits for ranks that have not finished their local part, and whose turn it is to be spoken to.
+    is_waiting: bool,
+    asked: usize,
     /// All steps are done.
     is_over: bool,
 }
@@ -81,6 +87,8 @@ impl Steps {
             pending: Vec::new(),
             is_done: alloc::vec![false; size as usize],
             left: size,
+            is_waiting: false,
+            asked: 0,
             is_over: false,
         });
         let mut steps = Steps {
@@ -160,6 +168,7 @@ impl Steps {
         while let Some(master) = self.master.as_mut().filter(|master| !master.is_over) {
             if master.left == 0 {
                 master.pending.clear();
+                master.is_waiting = false;
                 master.is_over = true;
             }
             if !master.pending.is_empty() {
@@ -167,6 +176,7 @@ impl Steps {
             }
             match master.schedule.next_step() {
                 Next::Step(step) => {
+                    master.is_waiting = false;
                     master.step += 1;
                     let is_done = &master.is_done;
                     master.pending = step
@@ -176,7 +186,12 @@ impl Steps {
                     self.wait = io.credit.wait();
                     self.tell_senders(io);
                 }
-                Next::Wait => return,
+                Next::Wait => {
+                    if !core::mem::replace(&mut master.is_waiting, true) {
+                        self.again_at = io.now + TURN_WAIT;
+                    }
+                    return;
+                }
                 Next::Over => master.is_over = true,
             }
         }
@@ -299,7 +314,7 @@ impl Steps {
     /// When something is said again.
     pub(super) fn deadline(&self) -> Instant {
         let waits = match &self.master {
-            Some(master) => !master.pending.is_empty(),
+            Some(master) => master.is_waiting || !master.pending.is_empty(),
             None => !self.is_known && (self.is_done || self.target().is_none()),
         };
         match waits {
@@ -313,12 +328,33 @@ impl Steps {
         if self.deadline() > io.now {
             return;
         }
-        if self.master.is_some() {
+        if self.master.as_ref().is_some_and(|master| master.is_waiting) {
+            self.ask_unfinished(io);
+        } else if self.master.is_some() {
             self.tell_senders(io);
         } else {
-            self.report(self.step, io);
+            // Not a step of which targets are still to be heard.
+            let is_served = self.served == self.targets.len();
+            self.report(self.step - u32::from(!is_served), io);
             self.say_again_later(io);
         }
+    }
+
+    /// The master waits for ranks to finish their local part. Nothing shows that one does not take part, and nobody but the
+    /// master need ask it anything: so each is spoken to in turn, and one that has failed says so.
+    fn ask_unfinished(&mut self, io: &mut Io<'_>) {
+        let id = (self.context, self.number);
+        let Some(master) = &mut self.master else {
+            return;
+        };
+        let asked: Vec<Rank> = master.schedule.unfinished().collect();
+        let first = master.asked % asked.len().max(1);
+        let in_turn = asked.iter().cycle().skip(first);
+        for rank in in_turn.take(ASKED_AT_ONCE.min(asked.len())) {
+            io.outbox.push(*rank, answer(id, 0));
+        }
+        master.asked = first + ASKED_AT_ONCE;
+        self.again_at = io.now + TURN_WAIT;
     }
 }
 

@@ -244,6 +244,8 @@ pub struct CensusEntry {
     /// The child itself says so: what it handed up on the link is final. For the books only; `received` and what stands for
     /// the tree say nothing.
     pub own: bool,
+    /// Kept by a node after the parent's role ended, perhaps with an earlier tree: for the books only.
+    pub earlier: bool,
     /// The child sends nothing until its job ends.
     pub quiet: bool,
     /// There is no child: its node has no room for such a process. The rest says nothing.

@@ -509,6 +509,7 @@ const FINAL: u8 = 2;
 const ENTRY_QUIET: u8 = 4;
 const OWN: u8 = 8;
 const REFUSED: u8 = 16;
+const EARLIER: u8 = 32;
 
 fn emit_entry(entry: &CensusEntry, writer: &mut Writer<'_>) {
     emit_process(entry.process, writer);
@@ -516,7 +517,8 @@ fn emit_entry(entry: &CensusEntry, writer: &mut Writer<'_>) {
     emit_process(entry.parent, writer);
     writer.u32(entry.link);
     let ended = bit(entry.gone, GONE) | bit(entry.last, FINAL) | bit(entry.refused, REFUSED);
-    writer.u8(ended | bit(entry.quiet, ENTRY_QUIET) | bit(entry.own, OWN));
+    let said = bit(entry.quiet, ENTRY_QUIET) | bit(entry.own, OWN) | bit(entry.earlier, EARLIER);
+    writer.u8(ended | said);
     writer.u8(entry.height).u32(entry.back_ends);
     writer.u64(entry.submitted).u64(entry.dropped);
     writer
@@ -531,7 +533,7 @@ fn parse_entry(reader: &mut Reader<'_>) -> Result<CensusEntry, Error> {
     let parent = parse_process(reader)?;
     let link = reader.u32()?;
     let flags = reader.u8()?;
-    if flags & !(GONE | FINAL | ENTRY_QUIET | OWN | REFUSED) != 0 {
+    if flags & !(GONE | FINAL | ENTRY_QUIET | OWN | REFUSED | EARLIER) != 0 {
         return Err(Error::BadValue);
     }
     Ok(CensusEntry {
@@ -543,6 +545,7 @@ fn parse_entry(reader: &mut Reader<'_>) -> Result<CensusEntry, Error> {
         last: flags & FINAL != 0,
         quiet: flags & ENTRY_QUIET != 0,
         own: flags & OWN != 0,
+        earlier: flags & EARLIER != 0,
         refused: flags & REFUSED != 0,
         height: height(reader.u8()?)?,
         back_ends: reader.u32()?,

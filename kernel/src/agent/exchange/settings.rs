@@ -43,7 +43,7 @@ impl Settings {
                 ("scheme", name) => {
                     settings.scheme = Scheme::parse(name).ok_or(
                         "HEARTH_EXCHANGE names no scheme; there are default, published, \
-                         published-L=NUMBER, at-once, at-once-random, blind, barrier",
+                         published-L=NUMBER, published-L=auto, at-once, at-once-random, blind, barrier",
                     )?;
                 }
                 ("rate", bits) => settings.rate = bits.parse::<u64>().map_err(|_| WRONG)? / 8,

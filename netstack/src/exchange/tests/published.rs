@@ -29,6 +29,31 @@ fn ranks_without_blocks_are_done_too() {
 }
 
 #[test]
+fn a_step_of_many_targets_is_not_done_before_they_are_all_known() {
+    // 39 targets are in three datagrams.
+    for seed in 0..6 {
+        run_exchange(40, SCHEME(1), 20 + seed, |_, _| 600);
+    }
+}
+
+#[test]
+fn a_rank_that_sits_out_fails_those_that_wait_for_the_master() {
+    let why = Error::Withdrawn(Rank(3));
+    for loss in [0, 20] {
+        // Rank 3 has a block to receive only, as in a broadcast.
+        let mut net = Net::new(4, SCHEME(0), loss, 7);
+        let ops = exchange(&mut net, |from, _| if from == 0 { 9_000 } else { 0 });
+        let posted = [0, 1, 2].map(|me| (me, net.post(me, ops[me as usize].clone())));
+        let now = net.now;
+        net.ranks[3].sit_out(now, 0, why).unwrap();
+        net.go_on(Micros::from_secs(20));
+        for (me, op) in posted {
+            assert_eq!(net.events[me as usize][..], [failed(op, why)], "rank {me}");
+        }
+    }
+}
+
+#[test]
 fn a_gather_and_a_scatter_are_done() {
     for root in [0, 3] {
         run_exchange(5, SCHEME(2), 10, |_, to| if to == root { 5_000 } else { 0 });

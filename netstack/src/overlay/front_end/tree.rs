@@ -162,7 +162,7 @@ impl FrontEnd {
             return self.note_refused(entry.process);
         }
         self.keeper.note(entry);
-        if entry.own {
+        if entry.own || entry.earlier {
             return;
         }
         if self.views.len() >= MAX_VIEWS && !self.views.contains_key(&entry.process) {

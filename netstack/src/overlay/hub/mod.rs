@@ -144,6 +144,7 @@ impl Child {
             gone,
             last: self.taken,
             own: false,
+            earlier: false,
             refused: false,
             quiet: self.standing.quiet,
             height: self.height,
@@ -466,11 +467,6 @@ impl Hub {
             let index = child.index;
             let turned = child.standing.quiet != standing.quiet;
             hear(child, standing, &mut self.sums);
-            // Whoever plans is to know soon where silence is wanted.
-            let news = turned.then(|| child.entry(process, self.me, false));
-            if let Some(entry) = news {
-                self.tell_of(io, entry);
-            }
             let mut reader = Reader::new(sections);
             let mut samples = 0;
             while !reader.clone().rest().is_empty() {
@@ -481,8 +477,14 @@ impl Hub {
                 samples += u64::from(section.samples());
                 self.reduce(io, section, (process, index), clock);
             }
-            if let Some(child) = self.children.get_mut(&process) {
+            let me = self.me;
+            let news = self.children.get_mut(&process).and_then(|child| {
                 child.received += samples;
+                turned.then(|| child.entry(process, me, false))
+            });
+            // Whoever plans is to know soon where silence is wanted.
+            if let Some(entry) = news {
+                self.tell_of(io, entry);
             }
         } else {
             io.count(OverlayMetric::Repeated, 1);

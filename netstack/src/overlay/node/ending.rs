@@ -154,6 +154,7 @@ impl Node {
     ) {
         let mut told = false;
         for word in &mut words {
+            word.earlier = true;
             if word.process == process && word.own {
                 (word.submitted, word.dropped, told) = (submitted, dropped, true);
             }

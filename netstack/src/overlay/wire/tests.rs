@@ -58,12 +58,12 @@ prop_compose! {
 
 prop_compose! {
     fn entry()(
-        names in (process(), process()), boot: u64, link: u32, flags: (bool, bool, bool, bool, bool), height in 0..=MAX_HEIGHT,
+        names in (process(), process()), boot: u64, link: u32, flags: (bool, bool, bool, bool, bool, bool), height in 0..=MAX_HEIGHT,
         counts: (u32, u64, u64, u64, u64, u32),
     ) -> CensusEntry {
         CensusEntry {
             process: names.0, boot: BootEpoch(boot), parent: names.1, link, gone: flags.0, last: flags.1, own: flags.3, refused: flags.4,
-            quiet: flags.2, height, back_ends: counts.0, submitted: counts.1, dropped: counts.2,
+            quiet: flags.2, earlier: flags.5, height, back_ends: counts.0, submitted: counts.1, dropped: counts.2,
             handed: counts.3, received: counts.4, lag_us: counts.5,
         }
     }
