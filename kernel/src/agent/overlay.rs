@@ -130,6 +130,10 @@ impl Overlay {
     /// The node has this job now, or none. What is told of it goes with the next turn.
     pub fn set_job(&mut self, id: Option<(JobId, Rank)>) {
         self.job = Job { id, quiet: false };
+        // Before the program runs, which may set some at once; unless those of the one before are still to be told.
+        if self.told.id.is_none() {
+            count_for(&mut self.counted, id);
+        }
     }
 
     /// The job wants silence until its end.
