@@ -246,6 +246,7 @@ macro_rules! io {
         }
     };
 }
+use io;
 
 fn no_hub(io: &mut Io<'_>, height: u8) -> Hub {
     Hub::new(Process::FRONT_END, height, Room::OF_FRONT_END, io)

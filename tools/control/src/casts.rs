@@ -70,10 +70,6 @@ const ENDED_MAX: usize = 64;
 /// Casts that are not over, those that wait for nodes included: the source's own bound.
 const CASTS_MAX: usize = 64;
 
-/// Nodes outside of a cast that hold the content and are asked to serve it: each takes work off the
-/// control node, and a few are enough for that.
-const HELPERS_MAX: usize = 32;
-
 /// A node in service.
 #[derive(Debug, Clone, Copy)]
 struct Up {
@@ -222,13 +218,9 @@ impl Casts {
         };
         let nodes: BTreeMap<u32, Fate> =
             order.nodes.iter().map(|node| (*node, fate(node))).collect();
-        let helpers = order.holders.iter().copied();
-        let helpers: Vec<u32> = helpers.filter(|node| !nodes.contains_key(node)).collect();
-        // Not always the same ones.
-        let first = (id as usize * HELPERS_MAX) % helpers.len().max(1);
-        let in_turn = helpers.iter().cycle().skip(first);
-        let in_turn = in_turn.take(HELPERS_MAX.min(helpers.len()));
-        let helpers = in_turn.copied().collect();
+        let others = order.holders.iter().copied();
+        let others: Vec<u32> = others.filter(|node| !nodes.contains_key(node)).collect();
+        let helpers = announcing::helpers(&others, id);
         let cast = Cast {
             id,
             wire: None,

@@ -4,8 +4,8 @@
 
 use alloc::vec::Vec;
 
-use super::{FrontEnd, INVITE_EVERY, INVITED_AT_ONCE};
-use crate::ids::NodeId;
+use super::{FrontEnd, INVITE_EVERY, INVITED_AT_ONCE, io};
+use crate::ids::{BootEpoch, NodeId};
 use crate::overlay::message::{BuildEntry, Candidate, MAX_CANDIDATES, Message, Process, TreeState};
 use crate::overlay::uplink::Io;
 use crate::time::Instant;
@@ -40,16 +40,8 @@ impl FrontEnd {
                 peer: self.nodes[&node].peer,
             };
             if !self.hub.has_child(child.process) {
-                let mut io = Io {
-                    now,
-                    me: self.config.me,
-                    boot: crate::ids::BootEpoch(self.config.tree_base.0),
-                    tree: self.tree,
-                    outbox: &mut self.outbox,
-                    rng: &mut self.rng,
-                    counters: &mut self.counters,
-                };
-                self.hub.invite(&mut io, parent, child, Vec::new());
+                self.hub
+                    .invite(&mut io!(self, now), parent, child, Vec::new());
             }
         }
     }
@@ -124,16 +116,7 @@ impl FrontEnd {
         let candidates = self.candidates(node);
         let state = self.state;
         let ack = Message::HelloAck { state, candidates };
-        let mut io = Io {
-            now,
-            me: self.config.me,
-            boot: crate::ids::BootEpoch(self.config.tree_base.0),
-            tree: self.tree,
-            outbox: &mut self.outbox,
-            rng: &mut self.rng,
-            counters: &mut self.counters,
-        };
-        io.send(Process::FRONT_END, (Process::back_end(node), peer), 0, ack);
+        io!(self, now).send(Process::FRONT_END, (Process::back_end(node), peer), 0, ack);
     }
 
     fn own_candidate(&self, height: u8) -> Candidate {

@@ -18,6 +18,18 @@ use super::cast::{Cast, Fate, What};
 /// Casts that a node has a part in at once, as far as files are concerned: fewer than it takes.
 const CASTS_ON_NODE_MAX: usize = MEMBER_CASTS - 4;
 
+/// Nodes outside of a cast that hold the content and are asked to serve it: each takes work off the
+/// control node, and a few are enough for that.
+const HELPERS_MAX: usize = 32;
+
+/// Of the holders outside a cast those that serve it: not always the same ones, each once.
+pub(super) fn helpers(holders: &[u32], cast: u64) -> Vec<u32> {
+    let first = (cast as usize * HELPERS_MAX) % holders.len().max(1);
+    let in_turn = holders.iter().cycle().skip(first);
+    let in_turn = in_turn.take(HELPERS_MAX.min(holders.len()));
+    in_turn.copied().collect()
+}
+
 impl Casts {
     /// Nodes of a cast that have no room for it.
     pub(super) fn full(&self, cast: &Cast) -> BTreeSet<u32> {
@@ -149,5 +161,25 @@ impl Cast {
         };
         let serves = || self.helpers.contains(&node) || self.unwanted.contains(&node);
         self.wire.is_some() && (member || serves())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn helpers_are_bounded_and_each_is_one_once() {
+        for count in [0, 1, 2, 31, 32, 33, 100] {
+            let holders: Vec<u32> = (10..10 + count).collect();
+            for cast in 0..5 {
+                let chosen = helpers(&holders, cast);
+                let each: BTreeSet<u32> = chosen.iter().copied().collect();
+                assert_eq!(each.len(), chosen.len(), "{count} holders, cast {cast}");
+                assert_eq!(chosen.len(), HELPERS_MAX.min(holders.len()));
+            }
+        }
+        let holders: Vec<u32> = (0..100).collect();
+        assert_ne!(helpers(&holders, 1), helpers(&holders, 2));
     }
 }

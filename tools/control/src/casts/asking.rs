@@ -139,10 +139,12 @@ impl Cast {
                 rate: self.rate,
             });
         }
-        let waiting = self.askers.values();
-        let waiting = waiting.filter(|nodes| !self.has_served(nodes)).count();
-        if self.askers.len() >= ASKERS_MAX && waiting >= ASKERS_MAX {
-            return Err(Refused::TooManyAskers(waiting, self.id));
+        let waiting = || {
+            let askers = self.askers.values();
+            askers.filter(|nodes| !self.has_served(nodes)).count()
+        };
+        if self.askers.len() >= ASKERS_MAX && waiting() >= ASKERS_MAX {
+            return Err(Refused::TooManyAskers(ASKERS_MAX, self.id));
         }
         Ok(())
     }

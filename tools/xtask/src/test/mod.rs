@@ -164,6 +164,12 @@ fn lint(workspace: &Workspace) -> Result<()> {
         workspace,
         &["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"],
     )?;
+    // The functions of hearth.h.
+    let library = ["clippy", "--quiet", "-p", "hearth", "--features", "c"];
+    cargo(
+        workspace,
+        &[&library[..], &["--", "-D", "warnings"]].concat(),
+    )?;
     let bare_metal = ["--target", BARE_METAL_TARGET, "--profile", KERNEL_PROFILE];
     let mut arguments = vec!["clippy", "--quiet", "-p", "kernel", "-p", "bootstub"];
     arguments.extend(["--features", "kernel/ktest"]);
