@@ -351,10 +351,10 @@ fn note_levels(view: &Value, stream: u64, levels: &mut BTreeMap<(u64, u64), f64>
     for known in streams.filter(|known| known["stream"] == stream) {
         for row in known["rows"].as_array().into_iter().flatten() {
             let (node, tick) = (row["node"].as_u64(), known["tick"].as_u64());
-            if let (Some(node), Some(tick), Some(us)) = (node, tick, row["values"][0].as_f64())
+            if let (Some(node), Some(tick), Some(s)) = (node, tick, row["values"][0].as_f64())
                 && hosts.contains(&node)
             {
-                levels.insert((node, tick), us / 1e3);
+                levels.insert((node, tick), s * 1e3);
             }
         }
     }

@@ -10,6 +10,8 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +100,8 @@ pub struct EventLog {
     ring: VecDeque<Event>,
     ring_max: usize,
     next_seq: u64,
+    /// Number of the newest event, for who must not wait for what has the log.
+    newest: Arc<AtomicU64>,
     /// Events that nobody has written to the store.
     unstored: Vec<Event>,
     path: PathBuf,
@@ -115,6 +119,7 @@ impl EventLog {
             ring: VecDeque::new(),
             ring_max: ring_max.max(1),
             next_seq: 1,
+            newest: Arc::default(),
             unstored: Vec::new(),
             path: path.to_path_buf(),
             file: None,
@@ -135,6 +140,8 @@ impl EventLog {
     /// `next_seq`.
     pub fn resume(&mut self, events: Vec<Event>, next_seq: u64) {
         self.next_seq = next_seq;
+        self.newest
+            .store(next_seq.saturating_sub(1), Ordering::Relaxed);
         let surplus = events.len().saturating_sub(self.ring_max);
         self.ring.extend(events.into_iter().skip(surplus));
     }
@@ -148,6 +155,7 @@ impl EventLog {
     pub fn push(&mut self, mut event: Event) {
         event.seq = self.next_seq;
         self.next_seq += 1;
+        self.newest.store(event.seq, Ordering::Relaxed);
         event.text = crate::output::plain(&event.text);
         self.write(&event);
         match event.severity {
@@ -160,6 +168,11 @@ impl EventLog {
         }
         self.unstored.push(event.clone());
         self.ring.push_back(event);
+    }
+
+    /// Number of the newest event, as it is at any time; 0: there was none.
+    pub fn newest(&self) -> Arc<AtomicU64> {
+        self.newest.clone()
     }
 
     /// Number of the oldest event in memory.

@@ -97,6 +97,41 @@ pub fn format(nodes: &[u32]) -> String {
     }
 }
 
+/// Most ranges of nodes that an error names.
+const RANGES_SAID: usize = 16;
+
+/// The same for an error: of many ranges the first ones, and `, ...`.
+fn format_some(nodes: &[u32]) -> String {
+    let text = format(nodes);
+    match text.match_indices(',').nth(RANGES_SAID - 1) {
+        Some((at, _)) => format!("{},...]", &text[..at]),
+        None => text,
+    }
+}
+
+/// Why some of the nodes that somebody named cannot be meant: there are no such ones among `known`, which is sorted. None:
+/// there are.
+pub fn unknown(wanted: impl IntoIterator<Item = u32>, known: &[u32]) -> Option<String> {
+    let missing = wanted.into_iter();
+    let mut missing: Vec<u32> = missing
+        .filter(|node| known.binary_search(node).is_err())
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    missing.sort_unstable();
+    let there = match known {
+        [] => "no node has come yet".to_string(),
+        known => format!("there are {}", format_some(known)),
+    };
+    let verb = match missing.len() {
+        1 => "is no node",
+        _ => "are no nodes",
+    };
+    let missing = format_some(&missing);
+    Some(format!("there {verb} {missing}; {there} (`hearth nodes`)"))
+}
+
 /// The name of one node.
 pub fn name(node: u32) -> String {
     format!("n{node}")
@@ -164,6 +199,19 @@ mod tests {
         assert_eq!(parse("n[1-3"), Err(ParseError::Brackets("n[1-3".into())));
         assert_eq!(parse("n[0-4000000000]"), Err(ParseError::TooMany));
         assert_eq!(parse("n[1x]"), Err(ParseError::NotANode("n[1x]".into())));
+    }
+
+    #[test]
+    fn nodes_that_are_not_there_are_named_with_those_that_are() {
+        assert_eq!(unknown([1, 0], &[0, 1]), None);
+        assert_eq!(
+            unknown([7, 1, 6], &[0, 1]).unwrap(),
+            "there are no nodes n[6-7]; there are n[0-1] (`hearth nodes`)"
+        );
+        assert!(unknown([7], &[]).unwrap().contains("no node has come yet"));
+        let odd: Vec<u32> = (0..5_000).map(|node| node * 2 + 1).collect();
+        let text = unknown((0..5_000).map(|node| node * 2), &odd).unwrap();
+        assert!(text.len() < 200 && text.contains("n[1,3,"), "{text}");
     }
 
     #[test]

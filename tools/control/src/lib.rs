@@ -46,6 +46,7 @@ pub mod import;
 pub mod jobs;
 pub mod ledger;
 pub mod monitor;
+pub mod near;
 pub mod nodes;
 pub mod outgoing;
 pub mod output;

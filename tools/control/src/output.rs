@@ -85,9 +85,14 @@ pub fn plain_json(json: &str) -> String {
 
 /// `1 node`, `4 nodes`.
 pub fn count(count: impl TryInto<u64>, what: &str) -> String {
+    count_of(count, what, &format!("{what}s"))
+}
+
+/// `1 switch`, `4 switches`.
+pub fn count_of(count: impl TryInto<u64>, one: &str, many: &str) -> String {
     match count.try_into().unwrap_or(u64::MAX) {
-        1 => format!("1 {what}"),
-        many => format!("{many} {what}s"),
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
     }
 }
 

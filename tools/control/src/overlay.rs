@@ -6,6 +6,7 @@
 //! Invariant: nothing here waits and nobody waits for it: without a tree, pictures have what heartbeats say.
 
 mod asked;
+pub mod catalogue;
 pub mod kept;
 pub mod layout;
 mod loads;

@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -150,7 +151,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     if let Some(checkpointer) = checkpointer.clone() {
         tokio::spawn(ledger::checkpoints(checkpointer));
     }
-    let monitor = monitor(&options, &status);
+    let newest_event = shared.lock().events.newest();
+    let monitor = monitor(&options, &status, newest_event);
     tokio::spawn(monitor::sample::run(shared.clone(), monitor.clone()));
     let routes = api::router(Api {
         monitor,
@@ -235,7 +237,11 @@ async fn stop(shared: Arc<Shared>, mut signals: Signals) {
 }
 
 /// What shows and keeps pictures of this cluster.
-fn monitor(options: &Options, status: &api::types::Status) -> Arc<Monitor> {
+fn monitor(
+    options: &Options,
+    status: &api::types::Status,
+    newest_event: Arc<AtomicU64>,
+) -> Arc<Monitor> {
     let kept = &options.config.monitor;
     let widths = options.tree.as_ref().map(|tree| tree.widths().to_vec());
     Monitor::new(monitor::Setup {
@@ -251,6 +257,7 @@ fn monitor(options: &Options, status: &api::types::Status) -> Arc<Monitor> {
             .collect(),
         version: status.version.clone(),
         started_unix_us: status.started_unix_us,
+        newest_event,
     })
 }
 

@@ -115,6 +115,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(casts::get))
         .routes(routes!(casts::cancel))
         .routes(routes!(overlay::get))
+        .routes(routes!(overlay::metrics))
         .routes(routes!(overlay::down))
         .routes(routes!(overlay::up))
         .routes(routes!(overlay::open))

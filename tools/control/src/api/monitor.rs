@@ -25,8 +25,10 @@ pub mod stream;
 pub mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -37,19 +39,20 @@ use axum::routing::get;
 use hearth_monitor::reader::{Nodes, VALUES_MAX};
 use hearth_monitor::{DAY_MS, Kind, Level, Metric, MonitorError, Reader, Span, csv, openmetrics};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Refusal;
-use crate::hostlist;
 use crate::monitor::picture::{Health, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US};
 use crate::monitor::{Monitor, Shown, metrics};
+use crate::{hostlist, near};
 
 /// Span of a question that does not say: a quarter of an hour.
 const SPAN_MS: u64 = 900_000;
 /// Points of an answer that does not say.
 const POINTS: u64 = 600;
-/// Most points of an answer, but for hours.
+/// Most points of an answer, but for hours; a question can ask for 1 to so many.
 const POINTS_MAX: u64 = 5_000;
 /// How long a question waits until others are answered.
 const ASK_WAIT: Duration = Duration::from_secs(10);
@@ -233,6 +236,46 @@ impl Checked {
     fn nodes(&self) -> Nodes<'_> {
         self.nodes.as_deref().map_or(Nodes::All, Nodes::Only)
     }
+
+    /// Refuses nodes that there are not, and were not in the time that is asked about: nothing is kept of them.
+    async fn there(self, monitor: &Arc<Monitor>) -> Result<Checked, Refusal> {
+        let mut known: Vec<u32> = numbers(&monitor.now().picture);
+        let named = self.nodes.iter().flatten().copied();
+        let strange: Vec<u32> = named
+            .filter(|node| known.binary_search(node).is_err())
+            .collect();
+        if strange.is_empty() {
+            return Ok(self);
+        }
+        let (level, span, wanted) = (self.level, self.span, strange.clone());
+        let kept = ask(monitor, self.dir.clone(), move |reader| {
+            let mut kept = BTreeSet::new();
+            reader.visit(level, span, Nodes::Only(&wanted), &[], &mut |_, node, _| {
+                kept.insert(node);
+                match kept.len() == wanted.len() {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            })?;
+            Ok(kept)
+        });
+        known.extend(kept.await?);
+        known.sort_unstable();
+        match hostlist::unknown(strange, &known) {
+            Some(text) => {
+                let text = format!("{text}, and nothing is kept of others in that time");
+                Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-nodes", text))
+            }
+            None => Ok(self),
+        }
+    }
+}
+
+/// The numbers of the nodes in a picture, ascending.
+fn numbers(picture: &Picture) -> Vec<u32> {
+    let mut numbers: Vec<u32> = picture.nodes.iter().map(|node| node.node).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 impl Question {
@@ -250,7 +293,11 @@ impl Question {
                 "`from` and `to` are milliseconds since 1970, `from` first, at most 400 days apart";
             return Err(Refusal::bad_request(text));
         }
-        let points = self.points.unwrap_or(POINTS).clamp(1, POINTS_MAX);
+        let points = self.points.unwrap_or(POINTS);
+        if !(1..=POINTS_MAX).contains(&points) {
+            let text = format!("`points` is 1 to {POINTS_MAX}, not {points}");
+            return Err(Refusal::bad_request(text));
+        }
         let level = match self.level.as_deref() {
             None => Level::within(span, points),
             Some("tick") => Level::Tick,
@@ -291,25 +338,50 @@ impl Question {
     }
 
     fn one(&self, monitor: &Monitor) -> Result<Metric, Refusal> {
-        let name = self.metric.as_deref().unwrap_or_default();
-        pick(monitor, name)
+        match self.metric.as_deref() {
+            None | Some("") => Err(missing("metric", "GET /v1/monitor/now")),
+            Some(name) => pick(monitor, name),
+        }
     }
 
     fn several(&self, monitor: &Monitor) -> Result<Vec<Metric>, Refusal> {
         match self.metrics.as_deref() {
             None | Some("") => Ok(monitor.metrics().to_vec()),
-            Some(names) => names.split(',').map(|name| pick(monitor, name)).collect(),
+            Some(names) => {
+                let mut picked: Vec<Metric> = Vec::new();
+                for name in names.split(',') {
+                    let metric = pick(monitor, name)?;
+                    if picked.iter().any(|known| known.name == metric.name) {
+                        let text = format!("`metrics` names {name} twice; name each once");
+                        return Err(Refusal::bad_request(text));
+                    }
+                    picked.push(metric);
+                }
+                Ok(picked)
+            }
         }
     }
 }
 
+/// A question without what it is about; `lists` says what there is.
+fn missing(parameter: &str, lists: &str) -> Refusal {
+    Refusal::bad_request(format!(
+        "the parameter `{parameter}` is missing; `{lists}` lists what it can be"
+    ))
+}
+
 fn pick(monitor: &Monitor, name: &str) -> Result<Metric, Refusal> {
-    let place = monitor.metric(name);
-    let place = place.ok_or_else(|| {
-        let text = format!("no metric is called {name:?}; `GET /v1/monitor/now` lists them");
+    place_of(monitor, name).map(|place| monitor.metrics()[place].clone())
+}
+
+/// The place of a metric among all.
+fn place_of(monitor: &Monitor, name: &str) -> Result<usize, Refusal> {
+    monitor.metric(name).ok_or_else(|| {
+        let names = monitor.metrics().iter().map(|metric| metric.name.as_str());
+        let near = near::did_you_mean(name, names);
+        let text = format!("no metric is called {name:?}{near}; `GET /v1/monitor/now` lists them");
         Refusal::new(StatusCode::NOT_FOUND, "no-such-metric", text)
-    })?;
-    Ok(monitor.metrics()[place].clone())
+    })
 }
 
 /// Runs a question to the files in `dir` outside the async threads, when there is a place. Files that it finds to be damaged
@@ -367,13 +439,13 @@ fn days(paths: &[PathBuf]) -> Vec<String> {
 }
 
 /// One metric over time, over all nodes together.
-#[utoipa::path(get, path = "/v1/monitor/series", tag = "monitor", params(("metric" = String, Query, description = "Name of a metric"), ("nodes" = Option<String>, Query, description = "A node list; none: all"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("points" = Option<u64>, Query, description = "At most so many"), ("level" = Option<String>, Query, description = "tick, minute or hour")), responses((status = 200, body = Object)))]
+#[utoipa::path(get, path = "/v1/monitor/series", tag = "monitor", params(("metric" = String, Query, description = "Name of a metric"), ("nodes" = Option<String>, Query, description = "A node list; none: all"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("points" = Option<u64>, Query, description = "At most so many: 1 to 5000, 600 by default", minimum = 1, maximum = 5000), ("level" = Option<String>, Query, description = "tick, minute or hour")), responses((status = 200, body = Object)))]
 async fn series(
     State(monitor): State<Arc<Monitor>>,
     Query(question): Query<Question>,
 ) -> Result<Json<Series>, Refusal> {
     let metric = question.one(&monitor)?;
-    let checked = question.bounded(&monitor)?;
+    let checked = question.bounded(&monitor)?.there(&monitor).await?;
     let level = checked.level.word();
     let points = ask(&monitor, checked.dir.clone(), move |reader| {
         let points = reader.series(&metric, checked.level, checked.span, checked.nodes())?;
@@ -405,7 +477,7 @@ pub struct ByNode {
 }
 
 /// One metric over time, node by node.
-#[utoipa::path(get, path = "/v1/monitor/nodes", tag = "monitor", params(("metric" = String, Query, description = "Name of a metric"), ("nodes" = Option<String>, Query, description = "A node list; none: all"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("points" = Option<u64>, Query, description = "At most so many"), ("level" = Option<String>, Query, description = "tick, minute or hour")), responses((status = 200, body = Object)))]
+#[utoipa::path(get, path = "/v1/monitor/nodes", tag = "monitor", params(("metric" = String, Query, description = "Name of a metric"), ("nodes" = Option<String>, Query, description = "A node list; none: all"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("points" = Option<u64>, Query, description = "At most so many: 1 to 5000, 600 by default", minimum = 1, maximum = 5000), ("level" = Option<String>, Query, description = "tick, minute or hour")), responses((status = 200, body = Object)))]
 async fn by_node(
     State(monitor): State<Arc<Monitor>>,
     Query(mut question): Query<Question>,
@@ -417,8 +489,13 @@ async fn by_node(
         Some(list) => hostlist::parse(list).map_err(Refusal::bad_request)?.len(),
     };
     let room = (VALUES_MAX / nodes.max(1)) as u64;
-    question.points = Some(question.points.unwrap_or(POINTS).min(room));
-    let checked = question.bounded(&monitor)?;
+    // More than any question can ask for is refused as such.
+    let fewer = |points: u64| match points <= POINTS_MAX {
+        true => points.min(room),
+        false => points,
+    };
+    question.points = Some(question.points.map_or(POINTS.min(room), fewer));
+    let checked = question.bounded(&monitor)?.there(&monitor).await?;
     let level = checked.level;
     let answer = ask(&monitor, checked.dir.clone(), move |reader| {
         let nodes = reader.by_node(&metric, checked.level, checked.span, checked.nodes())?;
@@ -491,7 +568,9 @@ async fn at(
         points: None,
         level: Some("tick".into()),
     };
-    let dir = question.check(&monitor)?.dir;
+    let mut checked = question.check(&monitor)?;
+    checked.nodes = query.node.map(|node| vec![node]);
+    let dir = checked.there(&monitor).await?.dir;
     let declared = monitor.metrics().to_vec();
     let AtQuery { time, node, .. } = query;
     let answer = ask(&monitor, dir, move |reader| {
@@ -524,7 +603,7 @@ async fn at(
 }
 
 /// What `POST /v1/monitor/acknowledge` takes.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Acknowledge {
     /// Numbers of events.
@@ -532,7 +611,7 @@ pub struct Acknowledge {
 }
 
 /// Note that somebody has seen these events.
-#[utoipa::path(post, path = "/v1/monitor/acknowledge", tag = "monitor", request_body = Object, responses((status = 200, body = Object)))]
+#[utoipa::path(post, path = "/v1/monitor/acknowledge", tag = "monitor", request_body = Acknowledge, responses((status = 200, body = Vec<u64>), (status = 404, body = crate::api::types::ErrorBody)))]
 async fn acknowledge(
     State(monitor): State<Arc<Monitor>>,
     Json(request): Json<Acknowledge>,
@@ -540,6 +619,14 @@ async fn acknowledge(
     if request.events.len() > ACKNOWLEDGE_MAX {
         let text = format!("at most {ACKNOWLEDGE_MAX} events at a time");
         return Err(Refusal::bad_request(text));
+    }
+    let newest = monitor.setup().newest_event.load(Ordering::Relaxed);
+    let strange = |number: &&u64| !(1..=newest).contains(*number);
+    if let Some(number) = request.events.iter().find(strange) {
+        let text = format!(
+            "there is no event {number}; they have the numbers 1 to {newest} (`GET /v1/events`), and none of these was noted"
+        );
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-event", text));
     }
     let monitor = tokio::task::spawn_blocking(move || {
         if let Err(error) = monitor.acknowledged.add(&request.events) {

@@ -1,38 +1,65 @@
 //! The monitoring overlay over HTTP: how it stands, further streams, taking the tree down and having it made.
 //!
+//! Neighbours: `crate::overlay` does it; `catalogue` there knows metrics and units, so that numbers in requests and answers are
+//! in the units that the metrics' names say.
+//!
 //! Invariant: what a request names is looked up before the lock of the control state is taken, and no more of it than a stream
 //! can have.
 
 use axum::extract::{Json, Path, State};
 use axum::http::StatusCode;
-use netstack::overlay::stream::MAX_METRICS;
+use netstack::ids::NodeId;
+use netstack::overlay::filter::MAX_BUCKETS;
+use netstack::overlay::stream::{MAX_METRICS, MAX_STREAMS, PERIOD_LEAST, PERIOD_MOST};
 use netstack::overlay::{MetricId, Scope, StreamError, StreamSpec, Sync};
 use netstack::time::{Instant, Micros};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Api, Refusal};
-use crate::overlay::Overlay;
+use crate::control::Core;
+use crate::overlay::catalogue::{self, MetricRow};
 use crate::overlay::view::{self, View};
+use crate::overlay::{Overlay, layout};
+use crate::{hostlist, near};
+
+/// Filter of a stream whose request does not say.
+pub const FILTER: &str = "sum";
+/// Period of a stream whose request does not say, in milliseconds.
+pub const PERIOD_MS: u64 = 1_000;
+
+/// For the description of [`StreamRequest`].
+fn filter_unsaid() -> String {
+    FILTER.to_string()
+}
+
+/// The same.
+fn period_unsaid() -> u64 {
+    PERIOD_MS
+}
 
 /// A stream that somebody asks for.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamRequest {
-    /// Metrics by name, as `hearth_node_memory_used_bytes`, or by number in decimal digits. The refusal of an unknown name
-    /// lists all names.
+    /// Metrics by name, as `hearth_node_memory_used_bytes`, or by number in decimal digits, each once. `GET
+    /// /v1/overlay/metrics` lists them.
     pub metrics: Vec<String>,
-    /// `sum`, `min`, `max`, `avg`, `concat`, `classes` or `histogram`.
+    /// `sum` (the default), `min`, `max`, `avg`, `concat`, `classes` or `histogram`.
+    #[serde(default = "filter_unsaid")]
+    #[schema(default = filter_unsaid)]
     pub filter: String,
-    /// Bounds of a histogram, rising; other filters have none.
+    /// Bounds of a histogram, rising, 1 to 15, in the unit that the metrics' names say; other filters have none.
     #[serde(default)]
-    pub bounds: Vec<i64>,
-    /// Time between two ticks in milliseconds, 10 to 3600000.
+    pub bounds: Vec<f64>,
+    /// Time between two ticks in milliseconds, 10 to 3600000; 1000 by default.
+    #[serde(default = "period_unsaid")]
+    #[schema(default = period_unsaid)]
     pub period_ms: u64,
     /// The nodes of this job only, until it ends.
     #[serde(default)]
     pub job: Option<u64>,
-    /// These nodes only, as a hostlist of at most eight ranges; not together with `job`.
+    /// These nodes only, as a hostlist of at most eight ranges of nodes that there are; not together with `job`.
     #[serde(default)]
     pub nodes: Option<String>,
     /// When a process passes a tick on: `timeout` (when all below have sent it, at the latest after the hold for each level below;
@@ -44,11 +71,15 @@ pub struct StreamRequest {
     pub hold_ms: Option<u64>,
 }
 
-/// The number of a stream.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+/// A stream that was opened.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
 pub struct StreamOpened {
-    /// It.
+    /// Its number.
     pub stream: u16,
+    /// State of the overlay: `standing`, or why no values come yet: `collecting` or `renewing` (a tree is about to be made) or
+    /// `down` (somebody took it down). The stream is there then, and begins with the next tree.
+    pub state: String,
 }
 
 /// How the overlay stands
@@ -70,9 +101,30 @@ pub async fn down(State(api): State<Api>) -> Json<View> {
 }
 
 /// Have a tree made again
-#[utoipa::path(post, path = "/v1/overlay/up", tag = "monitor", responses((status = 200, body = View)))]
-pub async fn up(State(api): State<Api>) -> Json<View> {
-    changed(&api, |overlay, now| overlay.bring_up(now))
+#[utoipa::path(post, path = "/v1/overlay/up", tag = "monitor", responses((status = 200, body = View), (status = 409, body = super::types::ErrorBody)))]
+pub async fn up(State(api): State<Api>) -> Result<Json<View>, Refusal> {
+    switched_on(&api.shared.lock())?;
+    Ok(changed(&api, |overlay, now| overlay.bring_up(now)))
+}
+
+/// Metrics that streams can have
+///
+/// By number, with the unit of their values.
+#[utoipa::path(get, path = "/v1/overlay/metrics", tag = "monitor", responses((status = 200, body = Vec<MetricRow>)))]
+pub async fn metrics() -> Json<Vec<MetricRow>> {
+    Json(catalogue::all())
+}
+
+/// Refuses what nothing can come of where the configuration has no overlay.
+fn switched_on(core: &Core) -> Result<(), Refusal> {
+    match core.overlay.state_word() {
+        view::OFF => Err(Refusal::new(
+            StatusCode::CONFLICT,
+            "overlay-off",
+            "this control node has no monitoring tree: set `enabled = true` in [overlay] of its configuration and start it again",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Changes the overlay and says how it stands then.
@@ -88,7 +140,8 @@ fn changed(api: &Api, change: impl FnOnce(&mut Overlay, Instant)) -> Json<View> 
 
 /// Open a stream
 ///
-/// Its values are in the answers of `GET /v1/overlay`. A job's stream ends with the job.
+/// Its values are in the answers of `GET /v1/overlay`. A job's stream ends with the job. While no tree stands it is kept, and
+/// begins with the next one.
 #[utoipa::path(post, path = "/v1/overlay/streams", tag = "monitor", request_body = StreamRequest,
     responses((status = 200, body = StreamOpened), (status = 400, body = super::types::ErrorBody), (status = 404, body = super::types::ErrorBody), (status = 409, body = super::types::ErrorBody)))]
 pub async fn open(
@@ -98,6 +151,10 @@ pub async fn open(
     let (job, mut spec) = wanted(request)?;
     let now = api.shared.now();
     let mut core = api.shared.lock();
+    switched_on(&core)?;
+    if let Scope::Nodes(ranges) = &spec.scope {
+        there_are(&core, ranges)?;
+    }
     if let Some(job) = job {
         let known = core
             .runner
@@ -112,10 +169,51 @@ pub async fn open(
         // The job as its nodes know it in this attempt.
         spec.scope = Scope::Job(crate::jobs::attempt::on_nodes(job, known.restarts));
     }
-    let opened = core.overlay.open(now, spec).map_err(Refusal::bad_request)?;
+    let opened = core.overlay.open(now, spec).map_err(refused)?;
+    let state = core.overlay.state_word().to_string();
     drop(core);
     api.shared.kick();
-    Ok(Json(StreamOpened { stream: opened.0 }))
+    Ok(Json(StreamOpened {
+        stream: opened.0,
+        state,
+    }))
+}
+
+/// Refuses nodes that control has never heard of.
+fn there_are(core: &Core, ranges: &[(NodeId, NodeId)]) -> Result<(), Refusal> {
+    let mut known: Vec<u32> = core.endpoint.nodes().map(|node| node.node.0).collect();
+    known.sort_unstable();
+    let wanted = ranges.iter().flat_map(|(first, last)| first.0..=last.0);
+    match hostlist::unknown(wanted, &known) {
+        Some(text) => Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-nodes", text)),
+        None => Ok(()),
+    }
+}
+
+/// Why a stream cannot be opened, in the words of the request.
+fn refused(error: StreamError) -> Refusal {
+    let text = match error {
+        StreamError::Period => format!(
+            "the period is {} to {} milliseconds",
+            PERIOD_LEAST.as_micros() / 1_000,
+            PERIOD_MOST.as_micros() / 1_000
+        ),
+        StreamError::Hold => {
+            "the hold is 1 millisecond or more, and no longer than the period".to_string()
+        }
+        StreamError::Bounds => format!(
+            "a histogram has 1 to {} bounds, each larger than the one before: `--bounds 1,10,100`, or `bounds` in a request",
+            MAX_BUCKETS - 1
+        ),
+        StreamError::Full => {
+            let text = format!(
+                "{MAX_STREAMS} streams are open, which is the most: `hearth overlay close STREAM` closes one, `hearth overlay` lists them"
+            );
+            return Refusal::new(StatusCode::CONFLICT, "too-many-streams", text);
+        }
+        error => error.to_string(),
+    };
+    Refusal::bad_request(text)
 }
 
 /// Close a stream
@@ -139,25 +237,24 @@ pub async fn close(State(api): State<Api>, Path(stream): Path<u16>) -> Result<Js
 fn wanted(request: StreamRequest) -> Result<(Option<u64>, StreamSpec), Refusal> {
     let scope = match (request.job, &request.nodes) {
         (_, None) => Scope::All,
-        (None, Some(list)) => {
-            crate::overlay::layout::nodes_scope(list).map_err(Refusal::bad_request)?
-        }
+        (None, Some(list)) => layout::nodes_scope(list).map_err(Refusal::bad_request)?,
         (Some(_), Some(_)) => {
             return Err(Refusal::bad_request(
                 "a stream is of a job or of nodes: leave one of them out",
             ));
         }
     };
-    let filter = view::filter_of(&request.filter, request.bounds).map_err(Refusal::bad_request)?;
     if request.metrics.len() > MAX_METRICS {
         let error = StreamError::Metrics(request.metrics.len());
         return Err(Refusal::bad_request(error));
     }
-    let metrics: Result<Vec<MetricId>, Refusal> = request.metrics.iter().map(metric).collect();
+    let metrics = metrics_of(&request.metrics).map_err(Refusal::bad_request)?;
+    let filter = view::filter_of(&request.filter, &request.bounds, &metrics);
+    let filter = filter.map_err(Refusal::bad_request)?;
     let mut spec = StreamSpec {
         scope,
         sync: sync(request.sync.as_deref()).map_err(Refusal::bad_request)?,
-        ..StreamSpec::new(metrics?, filter, Micros::from_millis(request.period_ms))
+        ..StreamSpec::new(metrics, filter, Micros::from_millis(request.period_ms))
     };
     if let Some(hold_ms) = request.hold_ms {
         spec.hold = Micros::from_millis(hold_ms);
@@ -165,15 +262,18 @@ fn wanted(request: StreamRequest) -> Result<(Option<u64>, StreamSpec), Refusal> 
     Ok((request.job, spec))
 }
 
-/// The metric that a request names.
-fn metric(name: &String) -> Result<MetricId, Refusal> {
-    let known = view::metric_of(name).filter(|metric| view::name_of(*metric).is_some());
-    known.ok_or_else(|| {
-        let names = view::names();
-        Refusal::bad_request(format!(
-            "there is no metric {name:?}; there are:\n  {names}"
-        ))
-    })
+/// The metrics that a request names, each once.
+fn metrics_of(names: &[String]) -> Result<Vec<MetricId>, String> {
+    let mut metrics: Vec<MetricId> = Vec::with_capacity(names.len());
+    for name in names {
+        let metric = catalogue::wanted(name)?;
+        if metrics.contains(&metric) {
+            let name = catalogue::shown_name(metric);
+            return Err(format!("{name} is named twice; name each metric once"));
+        }
+        metrics.push(metric);
+    }
+    Ok(metrics)
 }
 
 fn sync(name: Option<&str>) -> Result<Sync, String> {
@@ -182,8 +282,10 @@ fn sync(name: Option<&str>) -> Result<Sync, String> {
         Some("all") => Sync::WaitAll,
         Some("none") => Sync::None,
         Some(name) => {
+            let words = ["timeout", "all", "none"];
+            let near = near::did_you_mean(name, words.into_iter());
             return Err(format!(
-                "there is no synchronisation {name:?}; there are timeout, all, none"
+                "there is no synchronisation {name:?}{near}; there are timeout, all, none"
             ));
         }
     })
@@ -218,7 +320,12 @@ mod tests {
             (job, spec.metrics, spec.scope),
             (None, vec![counter, MetricId(1)], Scope::All)
         );
-        assert!(refused(request(&["nonsense"])).contains("hearth_call_X_total"));
+        assert!(refused(request(&["nonsense"])).contains("`hearth overlay metrics`"));
+        let twice = refused(request(&["hearth_node_uptime_seconds", "2", "1"]));
+        assert!(
+            twice.contains("hearth_node_uptime_seconds is named twice"),
+            "{twice}"
+        );
         // As many as fit into a body; none of them is looked up.
         let error = refused(request(&["nonsense"; 38_000]));
         assert!(

@@ -3,7 +3,8 @@
 //!
 //! Neighbour: [`super::router`] puts this around all routes.
 //!
-//! Invariant: the status stays; an answer that has a form already is not touched.
+//! Invariant: the status stays, but that of a body which is JSON and not what a handler takes: that is a bad request (400) like
+//! one that is no JSON. An answer that has a form already is not touched.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -32,6 +33,10 @@ pub async fn in_form(answer: Response) -> Response {
             return Refusal::new(status, "internal", said).into_response();
         }
         _ => "bad-request",
+    };
+    let status = match status {
+        StatusCode::UNPROCESSABLE_ENTITY => StatusCode::BAD_REQUEST,
+        status => status,
     };
     let text = format!("{said}; GET /openapi.json says what this path takes");
     Refusal::new(status, code, text).into_response()
@@ -75,6 +80,13 @@ mod tests {
             (StatusCode::INTERNAL_SERVER_ERROR, &"internal".into())
         );
         assert_eq!(body["error"], "broken");
+    }
+
+    #[test]
+    fn a_body_of_another_shape_is_a_bad_request() {
+        let (status, body) = told(StatusCode::UNPROCESSABLE_ENTITY, "missing field".into());
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert_eq!(body["code"], "bad-request");
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! `hearth overlay`: the monitoring tree, its streams, its end.
 //!
-//! Neighbours: `api::overlay` answers. Invariant: without a word behind it, it changes nothing.
+//! Neighbours: `api::overlay` answers, with numbers in the units that the metrics' names say.
+//!
+//! Invariants: without a word behind it, it changes nothing; what changes something says in a line what it did.
 
 use clap::{Args, Subcommand};
 
 use super::{Global, block_on, print_json, print_text, table};
-use crate::api::overlay::{StreamOpened, StreamRequest};
+use crate::api::overlay::{FILTER, PERIOD_MS, StreamOpened, StreamRequest};
 use crate::output;
-use crate::overlay::view::{ProcessView, StreamView, ValueView, View};
+use crate::overlay::catalogue::{self, MetricRow};
+use crate::overlay::view::{self, ProcessView, StreamView, ValueView, View};
 
 /// Options of `hearth overlay`.
 #[derive(Debug, Args)]
@@ -24,9 +27,11 @@ enum Action {
     Up,
     /// Open a further stream; `hearth overlay` shows its values.
     Open(OpenOptions),
-    /// Close a stream that was opened.
+    /// List the metrics that streams can have, with the units of their values.
+    Metrics,
+    /// Close a stream that was opened; its last values stay to be seen.
     Close {
-        /// Its number.
+        /// Its number, as `hearth overlay` shows it.
         #[arg(value_name = "STREAM")]
         stream: u16,
     },
@@ -35,22 +40,24 @@ enum Action {
 /// Options of `hearth overlay open`.
 #[derive(Debug, Args)]
 struct OpenOptions {
-    /// Metrics by name or number, separated by commas.
+    /// Metrics by name or number, each once, separated by commas; `hearth overlay metrics` lists them.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     metrics: Vec<String>,
     /// How values are reduced: sum, min, max, avg, concat, classes, histogram.
-    #[arg(long, default_value = "sum", value_name = "FILTER")]
+    #[arg(long, default_value = FILTER, value_name = "FILTER")]
     filter: String,
-    /// Bounds of a histogram, rising, separated by commas.
+    /// Bounds of a histogram, rising, at most 15, separated by commas, in the unit that the metrics' names say: of seconds
+    /// 0.5,10.
     #[arg(
         long,
         value_name = "NUMBERS",
         value_delimiter = ',',
-        allow_negative_numbers = true
+        allow_negative_numbers = true,
+        value_parser = finite
     )]
-    bounds: Vec<i64>,
-    /// Time between two ticks in milliseconds; below 1000 a computing program is interrupted for each.
-    #[arg(long, default_value_t = 1000, value_name = "MS")]
+    bounds: Vec<f64>,
+    /// Time between two ticks in milliseconds, 10 to 3600000; below 1000 a computing program is interrupted for each.
+    #[arg(long, default_value_t = PERIOD_MS, value_name = "MS")]
     period: u64,
     /// Only the nodes of this job, until it ends.
     #[arg(long, value_name = "JOB")]
@@ -66,31 +73,115 @@ struct OpenOptions {
     hold: Option<u64>,
 }
 
+/// A number that JSON has.
+fn finite(text: &str) -> Result<f64, &'static str> {
+    let number: Option<f64> = text.parse().ok();
+    (number.filter(|number| number.is_finite())).ok_or("write numbers, as in 0.5,10,100")
+}
+
 /// Does what the command line says.
 pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
     let client = global.client()?;
-    let view: View = match options.action {
-        None => block_on(async { Ok(client.get("/v1/overlay").await?) })?,
-        Some(Action::Down) => block_on(async { Ok(client.post("/v1/overlay/down", &()).await?) })?,
-        Some(Action::Up) => block_on(async { Ok(client.post("/v1/overlay/up", &()).await?) })?,
+    match options.action {
+        None => {
+            let view: View = block_on(async { Ok(client.get("/v1/overlay").await?) })?;
+            told(global, &view, || text(&view))
+        }
+        Some(Action::Down) => {
+            let path = "/v1/overlay/down";
+            let view: View = block_on(async { Ok(client.post(path, &()).await?) })?;
+            told(global, &view, || down_text(&view).to_string())
+        }
+        Some(Action::Up) => {
+            let path = "/v1/overlay/up";
+            let view: View = block_on(async { Ok(client.post(path, &()).await?) })?;
+            told(global, &view, || up_text(&view).to_string())
+        }
+        Some(Action::Metrics) => {
+            let path = "/v1/overlay/metrics";
+            let metrics: Vec<MetricRow> = block_on(async { Ok(client.get(path).await?) })?;
+            told(global, &metrics, || metrics_text(&metrics))
+        }
         Some(Action::Open(options)) => {
-            let request = request(options);
-            let opened: StreamOpened =
-                block_on(async { Ok(client.post("/v1/overlay/streams", &request).await?) })?;
-            return match global.json {
-                true => print_json(&opened),
-                false => print_text(&format!("stream {}\n", opened.stream)),
-            };
+            let (path, request) = ("/v1/overlay/streams", request(options));
+            let opened: StreamOpened = block_on(async { Ok(client.post(path, &request).await?) })?;
+            if let Some(remark) = opened_remark(&opened) {
+                output::say_line(remark);
+            }
+            told(global, &opened, || format!("stream {}\n", opened.stream))
         }
         Some(Action::Close { stream }) => {
             let path = format!("/v1/overlay/streams/{stream}/close");
-            block_on(async { Ok(client.post(&path, &()).await?) })?
+            let view: View = block_on(async { Ok(client.post(&path, &()).await?) })?;
+            told(global, &view, || {
+                format!("stream {stream} is closed; `hearth overlay` shows its last values\n")
+            })
         }
-    };
-    match global.json {
-        true => print_json(&view),
-        false => print_text(&text(&view)),
     }
+}
+
+/// Prints an answer: as JSON, or what `text` makes of it.
+fn told(
+    global: &Global,
+    answer: &impl serde::Serialize,
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    match global.json {
+        true => print_json(answer),
+        false => print_text(&text()),
+    }
+}
+
+/// What became of the wish for no tree.
+fn down_text(view: &View) -> &'static str {
+    match &view.state[..] {
+        view::OFF => {
+            "there is no tree: it is switched off in the configuration of the control node\n"
+        }
+        _ => {
+            "the tree is taken down; streams are kept, and go on when `hearth overlay up` has it made again\n"
+        }
+    }
+}
+
+/// What became of the wish for a tree.
+fn up_text(view: &View) -> &'static str {
+    match &view.state[..] {
+        view::STANDING => "the tree stands\n",
+        _ => "a tree is about to be made; `hearth overlay` shows it\n",
+    }
+}
+
+/// Why a stream that was opened has no values yet.
+fn opened_remark(opened: &StreamOpened) -> Option<&'static str> {
+    match &opened.state[..] {
+        // A control node of before says nothing.
+        view::STANDING | "" => None,
+        view::DOWN => Some(
+            "the tree is down: the stream is kept, and begins when `hearth overlay up` has it made again",
+        ),
+        _ => Some("no tree stands yet: the stream is kept, and begins with it (`hearth overlay`)"),
+    }
+}
+
+/// Metrics with their units: those of single calls, parts of a program's text and counters of programs in a line each.
+fn metrics_text(metrics: &[MetricRow]) -> String {
+    let (alone, families) = catalogue::folded(metrics);
+    let mut shown = table::new(&["NUMBER", "METRIC", "UNIT", "WHAT"]);
+    for metric in alone {
+        let unit = Some(metric.unit.clone()).filter(|unit| !unit.is_empty());
+        shown.add_row([
+            metric.number.to_string(),
+            metric.name.clone(),
+            table::or_dash(unit),
+            metric.help.clone(),
+        ]);
+    }
+    let mut text = table::text(&shown);
+    for family in families {
+        text += &format!("\n{family}\n");
+    }
+    text
 }
 
 fn request(options: OpenOptions) -> StreamRequest {
@@ -108,8 +199,12 @@ fn request(options: OpenOptions) -> StreamRequest {
 
 fn text(view: &View) -> String {
     let mut text = format!(
-        "{}: {} of {} nodes attached, {} communication processes between them and control, fan-out {}\n",
-        view.state, view.attached, view.planned, view.cps, view.fan_out
+        "{}: {} of {} attached, {} between them and control, fan-out {}\n",
+        view.state,
+        view.attached,
+        output::count(view.planned, "node"),
+        output::count_of(view.cps, "communication process", "communication processes"),
+        view.fan_out
     );
     let books = &view.books;
     let lost = books.lost_link + books.lost_dropped + books.missing;
@@ -129,7 +224,7 @@ fn text(view: &View) -> String {
         }
         text += &format!("\n{}", table::text(&shown));
     }
-    for stream in view.streams.iter().filter(|stream| stream.ticks > 0) {
+    for stream in view.streams.iter().filter(|stream| !stream.always) {
         text += &stream_text(stream, "");
     }
     for stream in &view.ended {
@@ -158,9 +253,17 @@ fn stream_text(stream: &StreamView, ended: &str) -> String {
         "" => String::new(),
         name => format!(", kept as {name}"),
     };
+    let tick = match stream.ticks {
+        0 => "no tick yet".to_string(),
+        _ => format!(
+            "tick {} of {}",
+            stream.tick,
+            output::count(stream.covers, "node")
+        ),
+    };
     let mut text = format!(
-        "\nstream {}{ended}, {}, every {} ms, tick {} of {} nodes{kept}\n",
-        stream.stream, stream.filter, stream.period_ms, stream.tick, stream.covers
+        "\nstream {}{ended}, {}, every {} ms, {tick}{kept}\n",
+        stream.stream, stream.filter, stream.period_ms
     );
     for (name, value) in stream.metrics.iter().zip(&stream.values) {
         let shown = value_text(value, &stream.bounds);
@@ -171,7 +274,7 @@ fn stream_text(stream: &StreamView, ended: &str) -> String {
         let values: Vec<String> = row
             .values
             .iter()
-            .map(|value| value.map_or("-".to_string(), |value| value.to_string()))
+            .map(|value| table::or_dash(*value))
             .collect();
         text += &format!("  n{}: {}\n", row.node, values.join(" "));
     }
@@ -179,9 +282,9 @@ fn stream_text(stream: &StreamView, ended: &str) -> String {
 }
 
 /// A reduced value in words.
-fn value_text(value: &ValueView, bounds: &[i64]) -> String {
+fn value_text(value: &ValueView, bounds: &[f64]) -> String {
     if !value.classes.is_empty() {
-        let class = |(value, count, example): &(i64, u32, u32)| match count {
+        let class = |(value, count, example): &(f64, u32, u32)| match count {
             1 => format!("{value} on n{example}"),
             count => format!("{value} on {count} nodes, n{example} among them"),
         };
@@ -216,16 +319,75 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_open_is_listed_before_its_first_tick_and_what_is_always_open_is_not() {
+        let stream = |stream, always| StreamView {
+            stream,
+            always,
+            filter: "sum".into(),
+            period_ms: 1_000.0,
+            ..StreamView::default()
+        };
+        let view = View {
+            state: view::DOWN.into(),
+            attached: 1,
+            planned: 1,
+            cps: 1,
+            streams: vec![stream(1, true), stream(3, false)],
+            ..View::default()
+        };
+        let text = text(&view);
+        assert!(
+            text.contains("stream 3, sum, every 1000 ms, no tick yet\n"),
+            "{text}"
+        );
+        assert!(!text.contains("stream 1"), "{text}");
+        assert!(
+            text.starts_with("down: 1 of 1 node attached, 1 communication process between them"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn who_opens_a_stream_is_told_why_it_has_no_values_yet() {
+        let remark = |state: &str| {
+            opened_remark(&StreamOpened {
+                stream: 3,
+                state: state.into(),
+            })
+        };
+        assert_eq!(remark("standing"), None);
+        assert!(remark("down").unwrap().contains("`hearth overlay up`"));
+        assert!(remark("renewing").unwrap().contains("no tree stands yet"));
+    }
+
+    #[test]
+    fn metrics_are_listed_with_units_and_in_few_lines() {
+        let text = metrics_text(&catalogue::all());
+        let uptime = text
+            .lines()
+            .find(|line| line.contains(" hearth_node_uptime_seconds "));
+        assert!(
+            uptime.is_some_and(|line| line.contains(" seconds ")),
+            "{text}"
+        );
+        assert!(
+            text.contains("\nhearth_program_counter_X with X one of 0 to 15\n"),
+            "{text}"
+        );
+        assert!(text.lines().count() < 120, "{}", text.lines().count());
+    }
+
+    #[test]
     fn classes_and_buckets_are_said_in_words() {
         let classes = ValueView {
             count: 9,
-            classes: vec![(1_417_216, 3, 2), (1_421_312, 1, 5)],
+            classes: vec![(1_417_216.0, 3, 2), (0.25, 1, 5)],
             other: 5,
             ..ValueView::default()
         };
         assert_eq!(
             value_text(&classes, &[]),
-            "1417216 on 3 nodes, n2 among them; 1421312 on n5; other values on 5 nodes"
+            "1417216 on 3 nodes, n2 among them; 0.25 on n5; other values on 5 nodes"
         );
         let buckets = ValueView {
             count: 6,
@@ -233,8 +395,8 @@ mod tests {
             ..ValueView::default()
         };
         assert_eq!(
-            value_text(&buckets, &[-5, 10]),
-            "up to -5: 0 nodes; above -5 up to 10: 1 node; above 10: 5 nodes"
+            value_text(&buckets, &[-5.0, 0.5]),
+            "up to -5: 0 nodes; above -5 up to 0.5: 1 node; above 0.5: 5 nodes"
         );
         let mean = ValueView {
             count: 4,

@@ -31,6 +31,7 @@ pub mod sample;
 pub mod viewers;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use hearth_monitor::{Limits, Metric};
@@ -74,6 +75,8 @@ pub struct Setup {
     pub version: String,
     /// Microseconds since 1970 at which control started.
     pub started_unix_us: u64,
+    /// Number of the newest event; 0: there was none.
+    pub newest_event: Arc<AtomicU64>,
 }
 
 /// Shows and keeps pictures.

@@ -29,7 +29,7 @@ use crate::control::{Core, Shared};
 use crate::events::mac_text;
 use crate::jobs::attempt;
 use crate::overlay::kept::StreamTick;
-use crate::overlay::{NodeRow, view};
+use crate::overlay::{NodeRow, catalogue};
 
 /// Time between two pictures, in microseconds.
 const PERIOD_US: u64 = 1_000_000;
@@ -115,14 +115,13 @@ fn drained(core: &Core, node: u32) -> Option<String> {
 fn further(core: &Core, now: Instant) -> Vec<Further> {
     let mut further = Vec::new();
     let mut add = |metric: MetricId, values: Vec<(Option<u32>, i128)>| {
-        let Some(described) = view::described(metric).filter(|_| !values.is_empty()) else {
+        let Some(described) = catalogue::described(metric).filter(|_| !values.is_empty()) else {
             return;
         };
-        let scale = f64::from(described.scale);
         let values = values.into_iter();
         further.push(Further {
             values: values
-                .map(|(node, value)| (node, value as f64 / scale))
+                .map(|(node, value)| (node, described.in_base_units(value as f64)))
                 .collect(),
             name: described.name,
             counter: described.counter,

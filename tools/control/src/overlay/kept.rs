@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hearth_monitor::{Kind, Metric};
 use netstack::overlay::{Acc, Filter, Reduced, StreamSpec};
 
-use super::view::{Described, described};
+use super::catalogue::described;
 
 /// Ticks that may wait for the next picture: eight streams of 10 ms for five seconds.
 const WAITING_MAX: usize = 4_096;
@@ -37,19 +37,15 @@ pub struct StreamTick {
 pub fn columns(spec: &StreamSpec) -> Option<Arc<[Metric]>> {
     let mut columns = Vec::new();
     for metric in &spec.metrics {
-        let Described {
-            name,
-            counter,
-            unit,
-            scale,
-            help,
-        } = described(*metric)?;
-        let worth = 1.0 / f64::from(scale);
+        let described = described(*metric)?;
+        let (worth, name, unit) = (described.worth(), described.name.clone(), described.unit);
         let column = |name: String, unit: &str, scale: f64| Metric {
             name,
             unit: unit.to_string(),
-            help: help.clone(),
-            kind: match counter && !matches!(spec.filter, Filter::Avg | Filter::Histogram(_)) {
+            help: described.help.clone(),
+            kind: match described.counter
+                && !matches!(spec.filter, Filter::Avg | Filter::Histogram(_))
+            {
                 true => Kind::Counter,
                 false => Kind::Gauge,
             },
@@ -60,8 +56,11 @@ pub fn columns(spec: &StreamSpec) -> Option<Arc<[Metric]>> {
             Filter::Sum | Filter::Min | Filter::Max => columns.push(column(name, unit, worth)),
             Filter::Avg => columns.push(column(name, unit, worth / 1e6)),
             Filter::Histogram(bounds) => {
-                let below = bounds.iter().map(|bound| format!("{name}_up_to_{bound}"));
-                let above = bounds.last().map(|bound| format!("{name}_above_{bound}"));
+                let shown = |bound: &i64| described.in_base_units(*bound as f64);
+                let up_to = |bound| format!("{name}_up_to_{}", shown(bound));
+                let below = bounds.iter().map(up_to);
+                let above = bounds.last();
+                let above = above.map(|bound| format!("{name}_above_{}", shown(bound)));
                 columns.extend(below.chain(above).map(|name| column(name, "", 1.0)));
             }
         }
@@ -161,6 +160,23 @@ mod tests {
             assert_eq!(columns, names);
             assert_eq!(values, [Some(value), None]);
         }
+        // Bounds are in the unit of the name, as they were given: of time in seconds.
+        let of_time = Filter::Histogram(vec![500_000, 100_000_000]);
+        let uptime = vec![NodeMetric::Uptime.id()];
+        let spec = StreamSpec::new(uptime, of_time, Micros::from_secs(1));
+        let names: Vec<String> = columns(&spec)
+            .unwrap()
+            .iter()
+            .map(|it| it.name.clone())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "hearth_node_uptime_seconds_up_to_0.5",
+                "hearth_node_uptime_seconds_up_to_100",
+                "hearth_node_uptime_seconds_above_100"
+            ]
+        );
         let (columns, values) = reduced(Filter::Histogram(vec![2, 4]), &[3, 1, 5, 4]);
         assert_eq!(values, [Some(1), Some(2), Some(1), None, None, None]);
         assert_eq!(columns[1], "hearth_node_memory_used_bytes_up_to_4");

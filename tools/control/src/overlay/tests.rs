@@ -29,7 +29,7 @@ fn the_streams_that_are_always_open_are_within_bounds() {
     assert!(overlay.rows_stream.is_some() && overlay.totals_stream.is_some());
     let named = CALLS
         .iter()
-        .filter_map(|call| view::name_of(MetricId::of_call(*call)?));
+        .filter_map(|call| catalogue::name_of(MetricId::of_call(*call)?));
     assert_eq!(
         named.count(),
         CALLS.len(),

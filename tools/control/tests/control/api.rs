@@ -167,7 +167,9 @@ fn what_cannot_be_read_is_an_error_like_others() {
         ("GET", "/v1/events?bogus=1", 400, "bogus"),
         ("GET", "/v1/monitor/series?bogus=1", 400, "bogus"),
         // A body without what a job needs.
-        ("POST", "/v1/jobs", 422, "name"),
+        ("POST", "/v1/jobs", 400, "name"),
+        ("GET", "/v1/monitor/reduced", 400, "`stream` is missing"),
+        ("GET", "/v1/monitor/series", 400, "`metric` is missing"),
     ] {
         let (status, _, body) = ask(&lab, method, path);
         assert_eq!(status, expected, "{method} {path}: {body}");
@@ -206,4 +208,201 @@ fn a_stream_of_a_job_that_is_over_is_refused() {
         answer["error"].as_str().unwrap().contains("the hold"),
         "{answer}"
     );
+}
+
+/// What an answer says in words.
+fn said(answer: &Value) -> &str {
+    answer["error"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn a_stream_is_of_metrics_and_nodes_that_there_are() {
+    let lab = Lab::with_nodes(2);
+    let open = |change: Value| {
+        let mut request = serde_json::json!({ "metrics": ["hearth_node_uptime_seconds"] });
+        let fields = change.as_object().unwrap().clone();
+        request.as_object_mut().unwrap().extend(fields);
+        lab.post("/v1/overlay/streams", &request)
+    };
+    for (change, status, words) in [
+        (
+            serde_json::json!({ "nodes": "n[1,99]" }),
+            404,
+            "there is no node n99; there are n[0-1]",
+        ),
+        (
+            serde_json::json!({ "metrics": ["hearth_node_uptime"] }),
+            400,
+            "hearth_node_uptime_seconds",
+        ),
+        (
+            serde_json::json!({ "metrics": ["0"] }),
+            400,
+            "`hearth overlay metrics`",
+        ),
+        (
+            serde_json::json!({ "metrics": ["hearth_node_uptime_seconds", "hearth_node_uptime_seconds"] }),
+            400,
+            "named twice",
+        ),
+        (
+            serde_json::json!({ "period_ms": 9 }),
+            400,
+            "10 to 3600000 milliseconds",
+        ),
+        (
+            serde_json::json!({ "filter": "histogram" }),
+            400,
+            "--bounds",
+        ),
+        (
+            serde_json::json!({ "filter": "histogram", "bounds": [0.0000001] }),
+            400,
+            "steps of 0.000001",
+        ),
+        (
+            serde_json::json!({ "filter": "avrg" }),
+            400,
+            "did you mean avg?",
+        ),
+        (serde_json::json!({ "period_ms": "x" }), 400, "period_ms"),
+    ] {
+        let (answered, answer) = open(change.clone());
+        assert_eq!(answered, status, "{change}: {answer}");
+        assert!(said(&answer).contains(words), "{change}: {answer}");
+    }
+    // Filter and period are those of the command line, and a request need not say them.
+    let (status, opened) = open(serde_json::json!({ "nodes": "n1" }));
+    assert_eq!(status, 200, "{opened}");
+    let view = lab.get("/v1/overlay");
+    let streams = view["streams"].as_array().unwrap();
+    let own = streams
+        .iter()
+        .find(|known| known["stream"] == opened["stream"])
+        .unwrap();
+    assert_eq!(
+        (&own["filter"], own["period_ms"].as_f64()),
+        (&"sum".into(), Some(1_000.0))
+    );
+    assert_eq!(
+        (&own["nodes"], &own["always"]),
+        (&"n1".into(), &false.into())
+    );
+    // Five more find room beside it and the two of control, and no sixth.
+    for _ in 0..5 {
+        assert_eq!(open(serde_json::json!({})).0, 200);
+    }
+    let (status, answer) = open(serde_json::json!({}));
+    assert_eq!(
+        (status, &answer["code"]),
+        (409, &"too-many-streams".into()),
+        "{answer}"
+    );
+    assert!(
+        said(&answer).contains("`hearth overlay close STREAM`"),
+        "{answer}"
+    );
+    let closed = lab.hearth(&["overlay", "close", &own["stream"].to_string()]);
+    let (code, out, _) = crate::lab::parts(&closed);
+    assert_eq!((code, out.lines().count()), (0, 1), "{out}");
+    assert!(out.contains("is closed"), "{out}");
+}
+
+#[test]
+fn a_stream_that_is_opened_while_the_tree_is_down_says_so() {
+    let lab = Lab::with_nodes(1);
+    let (code, out, _) = crate::lab::parts(&lab.hearth(&["overlay", "down"]));
+    assert!(code == 0 && out.contains("`hearth overlay up`"), "{out}");
+    let open = ["overlay", "open", "--metrics", "hearth_node_uptime_seconds"];
+    let (code, out, err) = crate::lab::parts(&lab.hearth(&open));
+    assert_eq!(code, 0, "{err}");
+    assert!(
+        out.starts_with("stream ") && err.contains("the tree is down"),
+        "{out}{err}"
+    );
+    let (_, listed, _) = crate::lab::parts(&lab.hearth(&["overlay"]));
+    assert!(listed.contains("no tick yet"), "{listed}");
+    // Where the configuration has no tree, nothing would ever come of it.
+    let lab = Lab::configured("[overlay]\nenabled = false\n");
+    let (code, _, err) = crate::lab::parts(&lab.hearth(&open));
+    assert!(
+        code == 125 && err.contains("`enabled = true` in [overlay]"),
+        "{code} {err}"
+    );
+    let (code, _, err) = crate::lab::parts(&lab.hearth(&["overlay", "up"]));
+    assert!(code == 125 && err.contains("[overlay]"), "{code} {err}");
+}
+
+#[test]
+fn questions_about_what_there_is_not_are_refused() {
+    let lab = Lab::with_nodes(2);
+    let metric = "hearth_node_memory_used_bytes";
+    lab.eventually("a picture with both nodes", |lab| {
+        lab.get("/v1/monitor/now")["nodes"]
+            .as_array()
+            .unwrap()
+            .len()
+            == 2
+    });
+    for (path, status, words) in [
+        (
+            format!("series?metric={metric}&nodes=n99"),
+            404,
+            "there is no node n99; there are n[0-1]",
+        ),
+        (format!("nodes?metric={metric}&nodes=n[0,99]"), 404, "n99"),
+        (format!("csv?metrics={metric}&nodes=n99"), 404, "n99"),
+        (
+            format!("at?metric={metric}&time=1700000000000&node=99"),
+            404,
+            "n99",
+        ),
+        (format!("csv?metrics={metric},{metric}"), 400, "twice"),
+        (format!("series?metric={metric}&points=0"), 400, "1 to 5000"),
+        (
+            format!("series?metric={metric}&points=999999"),
+            400,
+            "1 to 5000",
+        ),
+        (
+            format!("nodes?metric={metric}&points=999999"),
+            400,
+            "1 to 5000",
+        ),
+        (
+            "series?metric=hearth_node_memory_used".into(),
+            404,
+            "did you mean hearth_node_memory_used_bytes",
+        ),
+        ("reduced?stream=".into(), 400, "`stream` is missing"),
+    ] {
+        let (answered, _, body) = ask(&lab, "GET", &format!("/v1/monitor/{path}"));
+        assert_eq!(answered, status, "{path}: {body}");
+        assert!(body.contains(words), "{path}: {body}");
+    }
+    let path = format!("/v1/monitor/nodes?metric={metric}&points=5000&nodes=n[0-1]");
+    assert_eq!(ask(&lab, "GET", &path).0, 200);
+    // Of a node that is not there any more, what was kept can be asked for.
+    lab.eventually("a tick of n1 is kept", |lab| {
+        let series = lab.get(&format!(
+            "/v1/monitor/series?metric={metric}&level=tick&nodes=n1"
+        ));
+        !series["at_ms"].as_array().unwrap().is_empty()
+    });
+    let acknowledge = |events: Value| {
+        lab.post(
+            "/v1/monitor/acknowledge",
+            &serde_json::json!({ "events": events }),
+        )
+    };
+    let (status, answer) = acknowledge(serde_json::json!([1, 99_999_999]));
+    assert_eq!(
+        (status, &answer["code"]),
+        (404, &"no-such-event".into()),
+        "{answer}"
+    );
+    assert!(said(&answer).contains("no event 99999999"), "{answer}");
+    assert_eq!(acknowledge(serde_json::json!([0])).0, 404);
+    let (status, seen) = acknowledge(serde_json::json!([1]));
+    assert_eq!((status, &seen), (200, &serde_json::json!([1])));
 }

@@ -52,8 +52,11 @@ fn metrics_top_and_history_say_what_nodes_do() {
     let (code, out, err) = parts(&lab.hearth(&["top", "--once", "--metric", "memory_used"]));
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(out.contains("3 idle") && out.contains("n2"), "{out}");
-    let (code, _, err) = parts(&lab.hearth(&["top", "--once", "--metric", "nonsense"]));
-    assert!(code != 0 && err.contains("hearth_node_busy_ratio"), "{err}");
+    let (code, _, err) = parts(&lab.hearth(&["top", "--once", "--metric", "node_bsuy_ratio"]));
+    assert!(
+        code == 2 && err.contains("did you mean hearth_node_busy_ratio?"),
+        "{err}"
+    );
     let (code, _, err) = parts(&lab.hearth(&["top"]));
     assert!(code != 0 && err.contains("--once"), "{err}");
     assert_eq!(
@@ -209,6 +212,8 @@ pub fn feed(nodes: u32, dir: tempfile::TempDir) -> Feed {
         tree: vec![16, 8, 8],
         version: HOSTILE.into(),
         started_unix_us: 1,
+        // No control numbers its events.
+        newest_event: Arc::new(u64::MAX.into()),
     });
     let routes = monitor::router(monitor.clone());
     let listener = runtime

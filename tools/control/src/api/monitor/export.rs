@@ -32,12 +32,13 @@ const PIECE_BYTES: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Ticks or roll-ups as CSV.
-#[utoipa::path(get, path = "/v1/monitor/csv", tag = "monitor", params(("metrics" = Option<String>, Query, description = "Names, separated by commas; none: all"), ("nodes" = Option<String>, Query, description = "A node list; none: all"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("points" = Option<u64>, Query, description = "At most so many"), ("level" = Option<String>, Query, description = "tick, minute or hour")), responses((status = 200, body = String, content_type = "text/csv")))]
+#[utoipa::path(get, path = "/v1/monitor/csv", tag = "monitor", params(("metrics" = Option<String>, Query, description = "Names, separated by commas; none: all"), ("nodes" = Option<String>, Query, description = "A node list; none: all"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("points" = Option<u64>, Query, description = "At most so many of a node: 1 to 5000, 600 by default", minimum = 1, maximum = 5000), ("level" = Option<String>, Query, description = "tick, minute or hour")), responses((status = 200, body = String, content_type = "text/csv")))]
 pub async fn export(
     State(monitor): State<Arc<Monitor>>,
     Query(question): Query<Question>,
 ) -> Result<Response, Refusal> {
     let (checked, metrics) = (question.check(&monitor)?, question.several(&monitor)?);
+    let checked = checked.there(&monitor).await?;
     let place = monitor.exports.clone().try_acquire_owned();
     let place = place.map_err(|_| {
         let text = format!("{EXPORTS_MAX} downloads are under way: ask again when one is over");

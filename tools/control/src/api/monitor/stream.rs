@@ -31,7 +31,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{MetricInfo, healths};
+use super::{MetricInfo, healths, place_of};
 use crate::api::Refusal;
 use crate::api::bounded::Peer;
 use crate::hostlist;
@@ -55,10 +55,7 @@ pub async fn stream(
     request: Request,
 ) -> Result<Response, Refusal> {
     let peer = request.extensions().get::<ConnectInfo<Peer>>();
-    let Some(place) = monitor.metric(&query.metric) else {
-        let text = format!("no metric is called {:?}", query.metric);
-        return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-metric", text));
-    };
+    let place = place_of(&monitor, &query.metric)?;
     let address = peer.map(|ConnectInfo(peer)| peer.address);
     let permit = monitor.viewers.enter(address).map_err(|full| {
         let text = match full {

@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use hearth_monitor::{Reduction, StreamInfo, csv};
 use serde::{Deserialize, Serialize};
 
-use super::{MetricInfo, Question, ask};
+use super::{MetricInfo, Question, ask, missing};
 use crate::api::Refusal;
 use crate::monitor::Monitor;
 
@@ -105,7 +105,7 @@ pub async fn streams(
 }
 
 /// What a stream was reduced to over time.
-#[utoipa::path(get, path = "/v1/monitor/reduced", tag = "monitor", params(("stream" = String, Query, description = "Name of a stream"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("format" = Option<String>, Query, description = "json (default) or csv")), responses((status = 200, body = Object), (status = 404, body = crate::api::types::ErrorBody)))]
+#[utoipa::path(get, path = "/v1/monitor/reduced", tag = "monitor", params(("stream" = String, Query, description = "Name of a stream"), ("from" = Option<u64>, Query, description = "Milliseconds since 1970"), ("to" = Option<u64>, Query, description = "Milliseconds since 1970"), ("format" = Option<String>, Query, description = "json (default) or csv")), responses((status = 200, body = Object), (status = 400, body = crate::api::types::ErrorBody), (status = 404, body = crate::api::types::ErrorBody)))]
 pub async fn reduced(
     State(monitor): State<Arc<Monitor>>,
     Query(query): Query<StreamsQuery>,
@@ -115,8 +115,11 @@ pub async fn reduced(
         Some("csv") => true,
         Some(_) => return Err(Refusal::bad_request("`format` is json or csv")),
     };
+    let name = match query.stream.as_deref() {
+        None | Some("") => return Err(missing("stream", "GET /v1/monitor/streams")),
+        Some(name) => name.to_string(),
+    };
     let checked = query.question().check(&monitor)?;
-    let name = query.stream.clone().unwrap_or_default();
     let asked = name.clone();
     let found = ask(&monitor, checked.dir, move |reader| {
         reader.reduced(&asked, checked.span)
