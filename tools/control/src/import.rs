@@ -71,8 +71,8 @@ pub fn taken_over(dir: &Path, found: &Found, notices: &mut Vec<Event>) {
         }
     }
     let text = format!(
-        "the numbers of {} nodes and of jobs were taken over from files of an earlier version, which now end in .imported",
-        found.nodes.len()
+        "the numbers of {} and of jobs were taken over from files of an earlier version, which now end in .imported",
+        crate::output::count(found.nodes.len(), "node")
     );
     notices.push(Event::new(Severity::Info, "store-imported", text));
 }

@@ -371,7 +371,11 @@ fn note(api: &Api, meant: Option<&Meant>, nodes: &[DroppedOn]) {
     if parts.is_empty() {
         return;
     }
-    let text = format!("drop of {what}: {} ({pages} pages)", parts.join(", "));
+    let text = format!(
+        "drop of {what}: {} ({})",
+        parts.join(", "),
+        crate::output::count(pages, "page")
+    );
     let event = Event::new(Severity::Info, "drop", text);
     let mut core = api.shared.lock();
     core.events.push(event);

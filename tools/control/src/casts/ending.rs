@@ -8,6 +8,7 @@ use super::cast::{Asker, Cast};
 use super::figures;
 use crate::api::types::{CastInfo, CastState};
 use crate::events::{Event, Severity};
+use crate::output;
 
 /// What people are told of a cast that is over: for one that is part of a job only what went wrong.
 pub fn event(cast: &Cast, info: &CastInfo) -> Option<Event> {
@@ -32,8 +33,9 @@ pub fn event(cast: &Cast, info: &CastInfo) -> Option<Event> {
         }
         _ => {
             let text = format!(
-                "cast {id}: {name} is on {} of {} nodes, not on {failed}",
-                info.done, info.nodes_total
+                "cast {id}: {name} is on {} of {}, not on {failed}",
+                info.done,
+                output::count(info.nodes_total, "node")
             );
             (Severity::Warning, text)
         }

@@ -309,10 +309,10 @@ fn progress(info: &CastInfo) -> String {
     let seconds = info.ms / 1e3;
     let rate = info.bytes_sent as f64 / 1e6 / seconds.max(1e-3);
     let mut text = format!(
-        "{}: {} of {} nodes, {rate:.1} MB/s, {seconds:.1} s (one link needs {:.1} s)",
+        "{}: {} of {}, {rate:.1} MB/s, {seconds:.1} s (one link needs {:.1} s)",
         info.name,
         info.done,
-        info.nodes_total,
+        output::count(info.nodes_total, "node"),
         info.limit_ms / 1e3
     );
     if !info.nodes_absent.is_empty() {
@@ -333,9 +333,11 @@ fn summary(info: &CastInfo, goes_on: bool) -> Vec<String> {
         lines.push(format!("{} {}", failure.node, failure.reason));
     }
     let name = &info.name;
-    let all = info.nodes_total;
+    let all = output::count(info.nodes_total, "node");
     lines.push(match info.state {
-        CastState::Done if info.held == all => format!("{name} was on {} already", info.nodes),
+        CastState::Done if info.held == info.nodes_total => {
+            format!("{name} was on {} already", info.nodes)
+        }
         CastState::Done | CastState::Partial => {
             let (us, limit_us) = ((info.ms * 1e3) as u64, (info.limit_ms * 1e3) as u64);
             let figures = figures::line(info.bytes, us, limit_us);
@@ -346,13 +348,10 @@ fn summary(info: &CastInfo, goes_on: bool) -> Vec<String> {
                     info.bytes_sent, info.bytes_from_nodes
                 ),
             };
-            format!(
-                "{name} is on {} of {all} nodes: {figures}; {whence}",
-                info.done
-            )
+            format!("{name} is on {} of {all}: {figures}; {whence}", info.done)
         }
         CastState::Cancelled => format!("the cast of {name} was cancelled: {}", info.reason),
-        _ => format!("{name} is on none of {all} nodes"),
+        _ => format!("{name} is on none of {all}"),
     });
     lines
 }

@@ -19,6 +19,7 @@ use hearth_qemu::{Firmware, Launcher, Paths, Progress, Rate, Record, Spec, Tree}
 use super::{Global, print_json, print_text, table};
 use crate::api::types::{NodeInfo, NodeState};
 use crate::client::Client;
+use crate::output::{count, count_of};
 use crate::{config, hostlist};
 
 /// Name of a cluster that was given none.
@@ -157,7 +158,7 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
     print_text(&format!(
         "cluster {}: {} {joined} after {:.1} s; HTTP API at http://{}\n",
         spec.name,
-        crate::output::count(spec.nodes, "node"),
+        count(spec.nodes, "node"),
         began.elapsed().as_secs_f64(),
         record.http
     ))
@@ -281,7 +282,11 @@ impl Display {
         let text = match progress {
             Progress::Preparing => "preparing".to_string(),
             Progress::Network { switches, links } => {
-                format!("network: {switches} switches, {links} links")
+                format!(
+                    "network: {}, {}",
+                    count_of(*switches, "switch", "switches"),
+                    count(*links, "link")
+                )
             }
             Progress::Control => "control node answers".to_string(),
             Progress::Machines { started, total } => {
@@ -327,8 +332,8 @@ pub fn down(global: &Global, options: &DownOptions) -> anyhow::Result<()> {
     }
     if !report.orderly {
         crate::output::say_line(format_args!(
-            "what a crash had left was removed ({} processes)",
-            report.killed
+            "what a crash had left was removed ({})",
+            count_of(report.killed, "process", "processes")
         ));
     }
     Ok(())

@@ -9,12 +9,12 @@ use anyhow::{Context, bail};
 use clap::Args;
 use netstack::exchange::Scheme;
 
-use super::{Global, block_on, hosted as sides};
+use super::{Global, block_on, exit, hosted as sides};
 use crate::clock::Clock;
 use crate::config::LinkRate;
 use crate::hosted;
 use crate::hosted::exchange::{Order, Station};
-use crate::{output, udp};
+use crate::{near, output, udp};
 
 /// Options of `hearth exchange`.
 #[derive(Debug, Args)]
@@ -36,8 +36,8 @@ pub struct ExchangeOptions {
     #[arg(long, value_name = "BYTES", default_value_t = 65_536)]
     bytes: usize,
     /// Exchanges, one after another.
-    #[arg(long, value_name = "COUNT", default_value_t = 3)]
-    repeats: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    repeats: u32,
     /// Rate of everybody's link, as in 50mbit [default: found out].
     #[arg(long, value_name = "RATE")]
     rate: Option<LinkRate>,
@@ -48,7 +48,8 @@ pub struct ExchangeOptions {
     /// [default: the order of their numbers].
     #[arg(long, value_name = "RANKS", default_value_t = 0)]
     leaf: u32,
-    /// default, published, published-L=NUMBER, at-once, at-once-random, blind or barrier.
+    /// default, published, published-L=NUMBER (so many ranks send at a time), published-L=auto (as many as rate and buffers
+    /// suggest), at-once, at-once-random, blind or barrier.
     #[arg(long, value_name = "SCHEME", default_value = "default", value_parser = scheme)]
     scheme: Scheme,
     /// Give up after so many seconds.
@@ -56,9 +57,28 @@ pub struct ExchangeOptions {
     timeout: f64,
 }
 
+/// Names of schemes.
+const SCHEMES: [&str; 8] = [
+    "default",
+    "published",
+    "published-L=NUMBER",
+    "published-L=auto",
+    "at-once",
+    "at-once-random",
+    "blind",
+    "barrier",
+];
+
+/// Most bytes of all blocks that a rank sends, or receives: it has them in memory twice.
+const BYTES_MAX: usize = 4 << 30;
+
 fn scheme(name: &str) -> Result<Scheme, String> {
     Scheme::parse(name).ok_or_else(|| {
-        format!("{name:?} is no scheme; there are default, published, published-L=NUMBER, at-once, at-once-random, blind, barrier")
+        let near = near::did_you_mean(name, SCHEMES.into_iter());
+        format!(
+            "{name:?} is no scheme{near}; there are {}",
+            SCHEMES.join(", ")
+        )
     })
 }
 
@@ -72,14 +92,23 @@ pub fn exchange(global: &Global, options: &ExchangeOptions) -> anyhow::Result<Ex
         .collect::<Result<_, _>>()?;
     let Some(&listen) = ranks.get(options.rank) else {
         bail!(
-            "--rank {} is none of the {} in --ranks; they are numbered from 0 on",
+            "--rank {} is none of those in --ranks, which have the numbers 0 to {}",
             options.rank,
-            ranks.len()
+            ranks.len().saturating_sub(1)
         );
     };
+    let all = options.bytes.checked_mul(ranks.len());
+    if all.is_none_or(|all| all > BYTES_MAX) {
+        return Err(exit::Usage(format!(
+            "--bytes {} to each of {} is more than {BYTES_MAX} bytes, the most that a rank sends at once: take smaller blocks",
+            options.bytes,
+            output::count(ranks.len(), "rank")
+        ))
+        .into());
+    }
     if options.leaf != 0 && !ranks.len().is_multiple_of(options.leaf as usize) {
         bail!(
-            "--leaf {} does not divide the {} ranks; leave it out where leaf switches have different numbers of them",
+            "--leaf {} does not divide the number of ranks, {}; leave it out where leaf switches have different numbers of them",
             options.leaf,
             ranks.len()
         );
@@ -98,7 +127,7 @@ pub fn exchange(global: &Global, options: &ExchangeOptions) -> anyhow::Result<Ex
             ranks,
             config,
             bytes: options.bytes,
-            repeats: options.repeats,
+            repeats: options.repeats as usize,
             deadline_us: sides::deadline(Some(options.timeout), &clock),
         };
         let mut station = Station::new(order, clock, sides::interrupts()?);
@@ -138,4 +167,32 @@ fn report(
         None => ExitCode::SUCCESS,
         Some(_) => ExitCode::FAILURE,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Alone {
+        #[command(flatten)]
+        _options: ExchangeOptions,
+    }
+
+    #[test]
+    fn the_help_and_the_error_name_every_scheme_and_each_is_one() {
+        let command = Alone::command();
+        let of_scheme = command
+            .get_arguments()
+            .find(|option| option.get_id() == "scheme");
+        let help = of_scheme.and_then(clap::Arg::get_help).unwrap().to_string();
+        let error = scheme("publishd").unwrap_err();
+        assert!(error.contains("did you mean published?"), "{error}");
+        for name in SCHEMES {
+            assert!(help.contains(name) && error.contains(name), "{name}");
+            assert!(scheme(&name.replace("NUMBER", "4")).is_ok(), "{name}");
+        }
+    }
 }

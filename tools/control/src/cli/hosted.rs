@@ -95,8 +95,11 @@ pub struct ReceiveOptions {
 /// A number of seconds that a timer can have.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok();
-    let possible = number.filter(|number| Duration::try_from_secs_f64(*number).is_ok());
-    possible.ok_or_else(|| format!("{text:?} is no number of seconds; write one like 30 or 0.5"))
+    let possible = |number: &f64| *number > 0.0 && Duration::try_from_secs_f64(*number).is_ok();
+    let possible = number.filter(possible);
+    possible.ok_or_else(|| {
+        format!("{text:?} is no number of seconds above 0; write one like 30 or 0.5")
+    })
 }
 
 /// Sends a file.

@@ -56,6 +56,7 @@ pub struct JobsOptions {
         long,
         default_value_t = 1000,
         value_name = "COUNT",
+        value_parser = clap::value_parser!(u32).range(1..),
         conflicts_with = "jobs"
     )]
     limit: u32,
@@ -109,6 +110,7 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
     }
     if let Some(list) = &options.nodes {
         let wanted = hostlist::parse(list)?;
+        there_are(&wanted, &nodes)?;
         nodes.retain(|node| wanted.contains(&node.node));
     }
     if options.tree {
@@ -160,6 +162,16 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
         print_text(&format!("\n{}", warm_text(&nodes, now)))?;
     }
     Ok(())
+}
+
+/// Refuses nodes that are not among those that control has.
+fn there_are(wanted: &[u32], nodes: &[NodeInfo]) -> anyhow::Result<()> {
+    let mut known: Vec<u32> = nodes.iter().map(|node| node.node).collect();
+    known.sort_unstable();
+    match hostlist::unknown(wanted.iter().copied(), &known) {
+        None => Ok(()),
+        Some(text) => bail!("{text}"),
+    }
 }
 
 /// What each node holds, a line a program.
@@ -296,8 +308,9 @@ pub fn events(global: &Global, options: &EventsOptions) -> anyhow::Result<()> {
     let state = global.find()?;
     let client = Client::new(state.socket());
     let nodes = options.node.as_deref().map(hostlist::parse).transpose()?;
-    let names: Option<Vec<String>> =
-        nodes.map(|nodes| nodes.into_iter().map(hostlist::name).collect());
+    let names: Option<Vec<String>> = nodes
+        .as_ref()
+        .map(|nodes| nodes.iter().copied().map(hostlist::name).collect());
     let wanted = |event: &Event| {
         let node = event.node.as_ref();
         options.job.is_none_or(|job| event.job == Some(job))
@@ -316,6 +329,16 @@ pub fn events(global: &Global, options: &EventsOptions) -> anyhow::Result<()> {
             new_events(&client, &mut after).await?
         };
         events.retain(wanted);
+        if events.is_empty() && !options.follow {
+            // Of what is not there nothing can have happened.
+            if let Some(nodes) = &nodes {
+                let there: Vec<NodeInfo> = client.get("/v1/nodes").await?;
+                there_are(nodes, &there)?;
+            }
+            if let Some(job) = options.job {
+                let _: JobInfo = client.get(&format!("/v1/jobs/{job}")).await?;
+            }
+        }
         match (global.json, options.follow) {
             (true, false) => return print_json(&events),
             (true, true) => {}

@@ -67,7 +67,11 @@ pub fn man(global: &Global, command: Command, options: &ManOptions) -> anyhow::R
         write_pages(&command, dir, &mut written)?;
         return match global.json {
             true => print_json(&written),
-            false => print_text(&format!("{} pages in {}\n", written.len(), dir.display())),
+            false => print_text(&format!(
+                "{} in {}\n",
+                crate::output::count(written.len(), "page"),
+                dir.display()
+            )),
         };
     }
     let mut wanted = &command;

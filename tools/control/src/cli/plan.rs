@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Global, exit, print_text};
 use crate::config::queue::preference;
-use crate::hostlist;
+use crate::{hostlist, output};
 
 /// Longest line of a batch, in bytes: a million nodes by number.
 const LINE_MAX: u64 = 16 << 20;
@@ -173,6 +173,9 @@ fn plan(
     count: usize,
     prefer: Preference,
 ) -> anyhow::Result<Answer> {
+    if count == 0 {
+        bail!("0 nodes wanted; ask for 1 at least");
+    }
     free.sort_unstable();
     if let Some(twice) = free.windows(2).find(|pair| pair[0] == pair[1]) {
         bail!("n{} is named twice; name each free node once", twice[0]);
@@ -183,8 +186,8 @@ fn plan(
         .find(|node| u64::from(*node) >= topology.nodes())
     {
         bail!(
-            "n{node} is not in the tree {topology}, which has {} nodes from n0 on",
-            topology.nodes()
+            "n{node} is not in the tree {topology}, which has n0 to n{}",
+            topology.nodes().saturating_sub(1)
         );
     }
     if free.len() > exact::FREE_MAX {
@@ -199,7 +202,8 @@ fn plan(
     let placement = exact::place_with(topology, &free, count, prefer);
     let placement = placement.ok_or_else(|| {
         anyhow!(
-            "{count} nodes wanted, {} free; name more, or want fewer",
+            "{} wanted, {} free; name more, or want fewer",
+            output::count(count, "node"),
             free.len()
         )
     })?;

@@ -126,7 +126,7 @@ pub struct HistoryOptions {
     #[arg(short = 'E', long, value_name = "TIME", value_parser = time)]
     until: Option<u64>,
     /// At most so many, the newest.
-    #[arg(long, default_value_t = 100, value_name = "COUNT")]
+    #[arg(long, default_value_t = 100, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
 }
 

@@ -9,6 +9,7 @@ use crate::api::types::{
     RetainedCounts, WireCounts,
 };
 use crate::jobs::record;
+use crate::output;
 
 /// Both tables as text: what each rank did; what its launch cost, and the sums.
 pub fn text(job: &JobInfo) -> String {
@@ -56,22 +57,22 @@ fn load_line(load: &LoadReport) -> String {
     if load.cast.is_none() {
         let nodes = match load.cold {
             0 => "all nodes held it".to_string(),
-            cold => format!("{cold} nodes did not hold it"),
+            cold => format!("{} did not hold it", output::count(cold, "node")),
         };
         return format!("load: {}{because}, {nodes}", load.mode);
     }
     format!(
-        "load: {}{because}, {} of {} nodes had all of it after {:.2} s (one link needs {:.2} s); {} blocks: control sent {} ({} bytes), nodes {} bytes; {} nodes held it before",
+        "load: {}{because}, {} of {} had all of it after {:.2} s (one link needs {:.2} s); {}: control sent {} ({} bytes), nodes {} bytes; {} held it before",
         load.mode,
         load.done,
-        load.cold,
+        output::count(load.cold, "node"),
         load.ms / 1e3,
         load.limit_ms / 1e3,
-        load.blocks,
+        output::count(load.blocks, "block"),
         load.blocks_sent,
         load.bytes_sent,
         load.bytes_from_nodes,
-        load.holders
+        output::count(load.holders, "node")
     )
 }
 
@@ -164,9 +165,9 @@ pub fn line(job: &JobInfo) -> String {
         .map(|rank| rank.wall_ms)
         .fold(0.0, f64::max);
     format!(
-        "job {}: {} ranks, {} warm, {:.2} s; faults {} file, {} zero; pages {} retained, {} asked, {} ahead, {} of them used; interrupts {} heartbeat, {} time limit, {} monitor, {} nic, {} spurious",
+        "job {}: {}, {} warm, {:.2} s; faults {} file, {} zero; pages {} retained, {} asked, {} ahead, {} of them used; interrupts {} heartbeat, {} time limit, {} monitor, {} nic, {} spurious",
         job.id,
-        job.ranks_total,
+        output::count(job.ranks_total, "rank"),
         sum(|rank| u64::from(rank.warm)),
         wall_ms / 1e3,
         sum(|rank| rank.faults.file),

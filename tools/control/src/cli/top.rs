@@ -21,7 +21,7 @@ use asking::{Heard, Hearing};
 use super::{Global, block_on, exit, print_json, print_text, table};
 use crate::api::monitor::{MetricInfo, NodeView, Now};
 use crate::client::Client;
-use crate::hostlist;
+use crate::{hostlist, near, output};
 
 /// Options of `hearth top`.
 #[derive(Debug, Args)]
@@ -135,14 +135,11 @@ impl Drop for Restored {
 
 /// Whether all nodes that the command line names are there.
 fn known(now: &Now, wanted: &[u32]) -> anyhow::Result<()> {
-    let unknown = |wanted: &&u32| now.nodes.iter().all(|node| node.node != **wanted);
-    let unknown: Vec<u32> = wanted.iter().filter(unknown).copied().collect();
-    match unknown.is_empty() {
-        true => Ok(()),
-        false => bail!(
-            "there is no node {}; `hearth nodes` lists them",
-            hostlist::format(&unknown)
-        ),
+    let mut there: Vec<u32> = now.nodes.iter().map(|node| node.node).collect();
+    there.sort_unstable();
+    match hostlist::unknown(wanted.iter().copied(), &there) {
+        None => Ok(()),
+        Some(text) => bail!("{text}"),
     }
 }
 
@@ -155,11 +152,9 @@ fn find(metrics: &[MetricInfo], name: &str) -> anyhow::Result<usize> {
     let exact = metrics.iter().position(|metric| metric.name == name);
     let part = || metrics.iter().position(|metric| metric.name.contains(name));
     let known = || {
-        let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
-        format!(
-            "no metric is called {name:?}; there are:\n  {}",
-            names.join("\n  ")
-        )
+        let names = metrics.iter().map(|metric| metric.name.as_str());
+        let near = near::did_you_mean(name, names);
+        format!("no metric is called {name:?}{near}; `hearth top --json` lists all, as `metrics`")
     };
     exact
         .or_else(part)
@@ -261,13 +256,13 @@ impl View {
             count => format!(" ({count} drained)"),
         };
         format!(
-            "{}{drained}; {} jobs; loss {loss:.1} %",
+            "{}{drained}; {}; loss {loss:.1} %",
             if counts.is_empty() {
                 "no nodes".into()
             } else {
                 counts.join(", ")
             },
-            self.now.active_jobs
+            output::count(self.now.active_jobs, "job")
         )
     }
 
@@ -404,7 +399,7 @@ mod tests {
         let view = view(4);
         assert!(known(&view.now, &[0, 3]).is_ok());
         let error = known(&view.now, &[1, 98, 99]).unwrap_err().to_string();
-        assert!(error.contains("no node n[98-99];"), "{error}");
+        assert!(error.contains("are no nodes n[98-99];"), "{error}");
         // As the table of exit statuses has it: no such nodes.
         assert_eq!(exit::of_error(&anyhow::anyhow!(error)), exit::CONTROL);
     }

@@ -30,7 +30,8 @@ impl Runner {
             let name = hostlist::name(node);
             let places = self.nodes.machine.nodes();
             let text = format!(
-                "{name} gets no jobs: the tree of the network has {places} places; correct serve.tree"
+                "{name} gets no jobs: the tree of the network has {}; correct serve.tree",
+                crate::output::count(places, "place")
             );
             self.events
                 .push(Event::new(Severity::Warning, "node-without-place", text).node(node));

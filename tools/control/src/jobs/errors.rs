@@ -6,12 +6,13 @@
 //! Invariant: a text says what to do next.
 
 use crate::api::types::JobState;
+use crate::output::count;
 
 /// Why a job was not accepted.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SubmitError {
     /// The queue is at its bound.
-    #[error("the queue is full ({0} jobs); try again when some have ended")]
+    #[error("the queue is full ({}); try again when some have ended", count(*.0, "job"))]
     QueueFull(usize),
     /// What jobs that wait are given is at its bound.
     #[error(
@@ -20,7 +21,8 @@ pub enum SubmitError {
     QueueBytes(usize),
     /// The user has as many jobs waiting as allowed.
     #[error(
-        "{user} has {most} jobs waiting, which is the limit (queue.user_queued_max); try again when some have started"
+        "{user} has {} waiting, which is the limit (queue.user_queued_max); try again when some have started",
+        count(*most, "job")
     )]
     UserQueue {
         /// The user.
@@ -33,7 +35,7 @@ pub enum SubmitError {
     Stopping,
     /// What control does cannot be written down.
     #[error(
-        "the job was not taken, since the control node cannot write it down: {0}; mend that (`hearth status` says when it works again), then submit it again"
+        "the job was not taken, since the control node cannot write it down: {0}; mend that (`hearth events` says when it works again), then submit it again"
     )]
     NotStored(String),
     /// A name that is too long or has control characters.
@@ -47,7 +49,8 @@ pub enum SubmitError {
     BadUser(String),
     /// More nodes than the user may have.
     #[error(
-        "{wanted} nodes wanted, but a user may have {most} at a time (queue.user_nodes_max); use a smaller -n"
+        "{} wanted, but a user may have {most} at a time (queue.user_nodes_max); use a smaller -n",
+        count(*wanted, "node")
     )]
     UserNodes {
         /// Ranks asked for.
@@ -84,7 +87,8 @@ pub enum SubmitError {
     RequeueWithInput,
     /// More ranks than there are nodes.
     #[error(
-        "{wanted} nodes wanted, but the cluster has {known}; use a smaller -n, or --wait to wait for nodes that have not joined yet"
+        "{} wanted, but the cluster has {known}; use a smaller -n, or --wait to wait for nodes that have not joined yet",
+        count(*wanted, "node")
     )]
     TooMany {
         /// Ranks asked for.
@@ -93,7 +97,7 @@ pub enum SubmitError {
         known: usize,
     },
     /// More ranks than the tree has places.
-    #[error("{wanted} nodes wanted, but the tree has places for {places}; use a smaller -n")]
+    #[error("{} wanted, but the tree has places for {places}; use a smaller -n", count(*wanted, "node"))]
     NoPlaces {
         /// Ranks asked for.
         wanted: usize,
@@ -106,7 +110,11 @@ pub enum SubmitError {
     )]
     UnknownNodes(String),
     /// `-n` and `--nodes` contradict each other.
-    #[error("{ranks} ranks on {nodes} nodes: one rank a node, so name as many nodes as ranks")]
+    #[error(
+        "{} on {}: one rank a node, so name as many nodes as ranks",
+        count(*ranks, "rank"),
+        count(*nodes, "node")
+    )]
     Mismatch {
         /// Ranks asked for.
         ranks: usize,

@@ -265,8 +265,8 @@ impl Runner {
         let missing = report.cold.saturating_sub(report.done);
         if over && missing > 0 && job.cause.is_none() {
             report.reason = format!(
-                "{missing} of {} nodes did not get it by the cast",
-                report.cold
+                "{missing} of {} did not get it by the cast",
+                crate::output::count(report.cold, "node")
             );
             let text = format!("{}: they load it by demand", report.reason);
             job.sink.frame(Frame::Notice { text });

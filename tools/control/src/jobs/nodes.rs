@@ -258,7 +258,7 @@ impl Nodes {
         let list = hostlist::format(&out);
         match list.len() <= OUT_LIST_MAX {
             true => list,
-            false => format!("{} nodes", out.len()),
+            false => crate::output::count(out.len(), "node"),
         }
     }
 

@@ -338,7 +338,8 @@ impl Runner {
                     match waiting.reason {
                         _ if is_awaited => {
                             let text = format!(
-                                "{text}; the control node has just started and waits to hear from {unheard} nodes"
+                                "{text}; the control node has just started and waits to hear from {}",
+                                crate::output::count(unheard, "node")
                             );
                             (Why::ReqNodeNotAvail, text)
                         }

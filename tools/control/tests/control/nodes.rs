@@ -324,3 +324,61 @@ fn commands_find_the_only_cluster_or_ask_which() {
     assert_eq!(parts(&hearth(Some("two"))).0, 0);
     assert!(parts(&hearth(Some("three"))).2.contains("one, two"));
 }
+
+#[test]
+fn what_is_not_there_is_refused_with_what_is() {
+    let lab = Lab::with_nodes(2);
+    lab.eventually("a picture with both nodes", |lab| {
+        lab.get("/v1/monitor/now")["nodes"]
+            .as_array()
+            .unwrap()
+            .len()
+            == 2
+    });
+    for (line, status, words) in [
+        (
+            &["nodes", "n[1,7]"][..],
+            125,
+            "there is no node n7; there are n[0-1]",
+        ),
+        (
+            &["nodes", "n[7-8]", "--json"],
+            125,
+            "there are no nodes n[7-8]",
+        ),
+        (&["events", "--node", "n7"], 125, "there is no node n7"),
+        (&["events", "--job", "99"], 125, "there is no job 99"),
+        (
+            &["top", "--once", "--nodes", "n7"],
+            125,
+            "there is no node n7; there are n[0-1]",
+        ),
+        (&["jobs", "--limit", "0"], 2, "--limit"),
+        (&["history", "--limit", "0"], 2, "--limit"),
+        (&["cast", "/dev/null", "--timeout", "0"], 2, "above 0"),
+        (
+            &["plan", "--tree", "4x2", "-n", "0"],
+            125,
+            "ask for 1 at least",
+        ),
+        (
+            &["plan", "--tree", "4x2", "-n", "1", "--free", "n9"],
+            125,
+            "which has n0 to n7",
+        ),
+        (
+            &["plan", "--tree", "4x2", "-n", "1", "--free", ""],
+            2,
+            "empty",
+        ),
+    ] {
+        let (code, _, err) = parts(&lab.hearth(line));
+        assert!(
+            code == status && err.contains(words),
+            "{line:?}: {code} {err}"
+        );
+    }
+    // Of those that are there nothing may have happened.
+    let (code, _, err) = parts(&lab.hearth(&["events", "--node", "n1", "--after", "9999"]));
+    assert_eq!((code, err.as_str()), (0, ""));
+}

@@ -146,7 +146,12 @@ fn nodes(frame: &mut Frame, area: Rect, view: &View) {
         Constraint::Length(16),
         Constraint::Min(12),
     ];
-    let order = format!(" {} nodes by {:?} ", rows.len(), view.order).to_lowercase();
+    let order = format!(
+        " {} by {:?} ",
+        output::count(rows.len(), "node"),
+        view.order
+    )
+    .to_lowercase();
     let table = Table::new(lines, widths)
         .header(
             Row::new(["NODE", "STATE", "JOB", "VALUE", "ADDRESS"])
@@ -166,7 +171,7 @@ fn jobs(frame: &mut Frame, area: Rect, view: &View) {
         Line::raw(output::plain(&text).replace('\n', " "))
     };
     let lines: Vec<Line> = active.take(usize::from(area.height)).map(line).collect();
-    let title = format!(" {} jobs ", view.now.active_jobs);
+    let title = format!(" {} ", output::count(view.now.active_jobs, "job"));
     frame.render_widget(
         Paragraph::new(lines).block(Block::bordered().title(title)),
         area,
