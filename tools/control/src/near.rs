@@ -25,7 +25,7 @@ fn nearness(word: &str, name: &str) -> f64 {
     }
 }
 
-/// `; did you mean this, that or another?`, or nothing.
+/// ` (did you mean this, that or another?)`, or nothing.
 pub fn did_you_mean<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> String {
     let lower = word.to_lowercase();
     let mut near: Vec<(f64, &str)> = names
@@ -39,8 +39,8 @@ pub fn did_you_mean<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Str
     let names: Vec<&str> = near.into_iter().map(|(_, name)| name).collect();
     match &names[..] {
         [] => String::new(),
-        [name] => format!("; did you mean {name}?"),
-        [names @ .., last] => format!("; did you mean {} or {last}?", names.join(", ")),
+        [name] => format!(" (did you mean {name}?)"),
+        [names @ .., last] => format!(" (did you mean {} or {last}?)", names.join(", ")),
     }
 }
 
@@ -58,13 +58,13 @@ mod tests {
             "memory",
         ];
         let near = |word| did_you_mean(word, names.into_iter());
-        assert_eq!(near("histgoram"), "; did you mean histogram?");
-        assert_eq!(near("SUM"), "; did you mean sum?");
+        assert_eq!(near("histgoram"), " (did you mean histogram?)");
+        assert_eq!(near("SUM"), " (did you mean sum?)");
         assert_eq!(
             near("memory"),
-            "; did you mean memory, memory_free_bytes or memory_used_bytes?"
+            " (did you mean memory, memory_free_bytes or memory_used_bytes?)"
         );
-        assert_eq!(near("free_bites"), "; did you mean memory_free_bytes?");
+        assert_eq!(near("free_bites"), " (did you mean memory_free_bytes?)");
         for far in ["", "um", "mean", "something else"] {
             assert_eq!(near(far), "", "{far}");
         }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::day::{self, Day, Table, failed};
 use crate::metric::Kind;
 use crate::rollup::Rollup;
-use crate::{DAY_MS, HOUR_MS, MINUTE_MS, Metric, MonitorError, pack, rollup, rows};
+use crate::{DAY_MS, HOUR_MS, MINUTE_MS, Metric, MonitorError, csv, pack, rollup, rows};
 
 /// Most values of an answer that is kept in memory, of all nodes together: [`Reader::series`] and
 /// [`Reader::by_node`]. 16 bytes each.
@@ -254,12 +254,12 @@ impl Reader {
                 if let Some(rate) = rates.rate(at, node, rollup, level)
                     && at >= span.from_ms
                 {
-                    let rate = rate * metric.scale;
+                    let rate = csv::scaled(rate, metric.scale);
                     gather.add(at, rate, rate, rate, 1.0);
                 }
             } else if rollup.count > 0 {
-                let scale = |value: i64| value as f64 * metric.scale;
-                let sum = rollup.sum as f64 * metric.scale;
+                let scale = |value: i64| csv::scaled(value as f64, metric.scale);
+                let sum = csv::scaled(rollup.sum as f64, metric.scale);
                 gather.add(
                     at,
                     scale(rollup.min),
@@ -300,7 +300,7 @@ impl Reader {
                 && at >= span.from_ms
             {
                 let list = lists.entry(node).or_default();
-                list.push((at, value * metric.scale));
+                list.push((at, csv::scaled(value, metric.scale)));
                 count += 1;
             }
             go_on_if(count <= self.values_max)
@@ -338,7 +338,7 @@ impl Reader {
                     Kind::Gauge => (rollup.count > 0).then_some(rollup.max as f64),
                 };
                 if let Some(value) = value {
-                    shown.values[place] = Some(value * metric.scale);
+                    shown.values[place] = Some(csv::scaled(value, metric.scale));
                 }
             }
             ControlFlow::Continue(())

@@ -212,6 +212,32 @@ fn a_series_has_rates_of_counters_and_gaps_where_nodes_booted() {
     assert!(last(MIDNIGHT + 60_000, Nodes::All).is_empty());
 }
 
+/// 5667983 times 1e-6 is 5.6679829999999995: every answer says the number that CSV says.
+#[test]
+fn a_value_is_the_same_number_in_every_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let uptime = Metric::gauge("up_seconds", "seconds", 1e-6, "Up.");
+    let mut writer = Writer::open(dir.path(), std::slice::from_ref(&uptime)).unwrap();
+    let values = [Some(5_667_983)];
+    let sample = Sample {
+        node: 3,
+        values: &values,
+    };
+    writer.append(MIDNIGHT, &[sample]).unwrap();
+    let reader = Reader::new(dir.path());
+    let series = reader
+        .series(&uptime, Level::Tick, DAY, Nodes::All)
+        .unwrap();
+    let point = series[0];
+    assert_eq!([point.min, point.mean, point.max], [5.667983; 3]);
+    let by_node = reader
+        .by_node(&uptime, Level::Tick, DAY, Nodes::All)
+        .unwrap();
+    assert_eq!(by_node[&3], [(MIDNIGHT, 5.667983)]);
+    let shown = reader.shown_at(MIDNIGHT, 0, &[uptime], Nodes::All).unwrap();
+    assert_eq!(shown[&3].values, [Some(5.667983)]);
+}
+
 #[test]
 fn reduced_values_keep_their_coverage() {
     let dir = tempfile::tempdir().unwrap();

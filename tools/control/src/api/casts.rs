@@ -247,7 +247,7 @@ fn find(files: impl Iterator<Item = Named>, text: &str) -> Result<Named, Refusal
             StatusCode::NOT_FOUND,
             "no-such-file",
             format!(
-                "no node holds a file called {text:?}; `hearth casts` lists the files, `hearth cast` casts one, and the path of a file is cast by --with itself"
+                "no node holds a file called {text:?}; `hearth casts` lists the files, `hearth cast` casts one; --with takes the path of a file too, and casts it"
             ),
         )),
         _ => Err(Refusal::new(

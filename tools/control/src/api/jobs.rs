@@ -37,7 +37,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 const REASON_MAX: usize = 256;
 
 /// Highest signal number of Linux.
-const SIGNAL_MAX: i32 = 64;
+pub const SIGNAL_MAX: i32 = 64;
 
 /// Hand a job in.
 ///

@@ -26,6 +26,7 @@ pub mod types;
 mod unread;
 pub mod warm;
 
+pub use jobs::SIGNAL_MAX;
 pub use past::PAGE_MAX;
 
 use std::sync::Arc;

@@ -14,12 +14,13 @@ use super::types::Done;
 use super::{Api, Refusal};
 use crate::control::Core;
 use crate::events::{Event, Severity};
+use crate::hostlist;
 use netstack::time::Instant;
 
 /// Ask a node to leave the cluster and halt.
 ///
 /// The list of nodes shows when it has left. Asking a node that is leaving or has left changes nothing.
-#[utoipa::path(post, path = "/v1/nodes/{node}/leave", tag = "nodes", params(("node" = u32, Path, description = "Number of the node")), responses((status = 200, body = Done)))]
+#[utoipa::path(post, path = "/v1/nodes/{node}/leave", tag = "nodes", params(("node" = u32, Path, description = "Number of the node")), responses((status = 200, body = Done), (status = 404, body = super::types::ErrorBody)))]
 pub async fn leave(State(api): State<Api>, Path(node): Path<u32>) -> Result<Json<Done>, Refusal> {
     let now = api.shared.now();
     let asked = {
@@ -34,6 +35,13 @@ pub async fn leave(State(api): State<Api>, Path(node): Path<u32>) -> Result<Json
 
 fn ask(core: &mut Core, now: Instant, node: NodeId) -> Result<(), Refusal> {
     let status = core.endpoint.node(node);
+    if status.is_none() {
+        let mut known: Vec<u32> = core.endpoint.nodes().map(|known| known.node.0).collect();
+        known.sort_unstable();
+        if let Some(text) = hostlist::unknown([node.0], &known) {
+            return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-nodes", text));
+        }
+    }
     if status.is_some_and(|status| status.state == NodeState::Left) {
         return Ok(());
     }

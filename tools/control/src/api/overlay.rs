@@ -225,11 +225,13 @@ pub async fn close(State(api): State<Api>, Path(stream): Path<u16>) -> Result<Js
     let view = changed(&api, |overlay, now| known = overlay.close(now, stream));
     match known {
         true => Ok(view),
-        false => Err(Refusal::new(
-            StatusCode::NOT_FOUND,
-            "no-such-stream",
-            "nobody asked for a stream of this number; `hearth overlay` lists them",
-        )),
+        false => {
+            let text = format!(
+                "nobody has opened stream {}, or it has ended; `hearth overlay` lists those that can be closed",
+                stream.0
+            );
+            Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-stream", text))
+        }
     }
 }
 

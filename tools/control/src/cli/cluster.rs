@@ -396,11 +396,21 @@ async fn wait_for_boots(
 pub fn console(global: &Global, options: &ConsoleOptions) -> anyhow::Result<()> {
     let paths = chosen(global)?;
     let [node] = hostlist::parse(&options.node)?[..] else {
-        bail!(
+        return Err(super::exit::Usage(format!(
             "one console at a time; {} names several nodes",
             options.node
-        );
+        ))
+        .into());
     };
+    let mut there: Vec<u32> = Record::load(&paths)?
+        .nodes
+        .iter()
+        .map(|node| node.node)
+        .collect();
+    there.sort_unstable();
+    if let Some(text) = hostlist::unknown([node], &there) {
+        bail!("{text}");
+    }
     let mut output = std::io::stdout();
     let mut go_on = || ControlFlow::Continue(());
     Ok(hearth_qemu::console::follow(

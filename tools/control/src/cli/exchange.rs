@@ -91,11 +91,12 @@ pub fn exchange(global: &Global, options: &ExchangeOptions) -> anyhow::Result<Ex
         .map(|text| hosted::resolve(text))
         .collect::<Result<_, _>>()?;
     let Some(&listen) = ranks.get(options.rank) else {
-        bail!(
+        return Err(exit::Usage(format!(
             "--rank {} is none of those in --ranks, which have the numbers 0 to {}",
             options.rank,
             ranks.len().saturating_sub(1)
-        );
+        ))
+        .into());
     };
     let all = options.bytes.checked_mul(ranks.len());
     if all.is_none_or(|all| all > BYTES_MAX) {

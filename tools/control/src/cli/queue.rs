@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{Global, block_on, exit, print_json, print_text, table};
+use crate::api::SIGNAL_MAX;
 use crate::api::types::{CancelRequest, Done, JobInfo, JobState, PriorityRequest, QueuedJob};
 use crate::client::{Client, RequestError};
 use crate::{clock, output};
@@ -80,8 +81,8 @@ pub struct CancelOptions {
     jobs: Vec<u64>,
     #[command(flatten)]
     which: Which,
-    /// Signal to end them with.
-    #[arg(long, default_value_t = 15, value_name = "NUMBER")]
+    /// Signal to end them with, 1 to 64.
+    #[arg(long, default_value_t = 15, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..=i64::from(SIGNAL_MAX)))]
     signal: i32,
 }
 

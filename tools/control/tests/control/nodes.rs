@@ -353,6 +353,17 @@ fn what_is_not_there_is_refused_with_what_is() {
             125,
             "there is no node n7; there are n[0-1]",
         ),
+        (
+            &["node", "leave", "n7"],
+            125,
+            "there is no node n7; there are n[0-1]",
+        ),
+        (
+            &["overlay", "close", "1"],
+            125,
+            "nobody has opened stream 1",
+        ),
+        (&["cancel", "1", "--signal", "99"], 2, "1..=64"),
         (&["jobs", "--limit", "0"], 2, "--limit"),
         (&["history", "--limit", "0"], 2, "--limit"),
         (&["cast", "/dev/null", "--timeout", "0"], 2, "above 0"),
