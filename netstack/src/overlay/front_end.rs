@@ -28,7 +28,7 @@ use super::metric::OverlayMetric;
 use super::outbox::Outbox;
 use super::placement::{Host, HostFactors, Layout, Plan, PlanError};
 use super::section::Row;
-use super::stream::{MAX_STREAMS, Scope, StreamError, StreamId, StreamSpec};
+use super::stream::{HOLD, MAX_STREAMS, Scope, StreamError, StreamId, StreamSpec, Sync};
 use super::uplink::Io;
 use super::{MAX_CPS, MAX_FRONT_END_CHILDREN, MAX_HEIGHT, wire};
 use crate::broadcast::Peer;
@@ -95,10 +95,12 @@ pub enum TickBody {
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrontEndEvent {
-    /// A node said hello, for the first time in this boot.
+    /// A node said hello: for the first time in this boot, or since it was gone.
     Hello {
         /// The node.
         node: NodeId,
+        /// Its boot.
+        boot: BootEpoch,
     },
     /// All back ends of the plan are attached.
     TreeUp {
@@ -472,11 +474,39 @@ impl FrontEnd {
     /// # Errors
     /// The specification is out of bounds, or as many are open as may be.
     pub fn open(&mut self, now: Instant, spec: StreamSpec) -> Result<StreamId, StreamError> {
+        while self.streams.contains_key(&StreamId(self.next_stream)) {
+            self.next_stream = self.next_stream.wrapping_add(1).max(1);
+        }
+        let id = StreamId(self.next_stream);
+        self.open_as(now, id, spec)?;
+        self.next_stream = self.next_stream.wrapping_add(1).max(1);
+        Ok(id)
+    }
+
+    /// Opens a stream again that had this number in an earlier run of the front end, or another if that is taken by now.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn reopen(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        spec: StreamSpec,
+    ) -> Result<StreamId, StreamError> {
+        if id.0 == 0 || self.streams.contains_key(&id) {
+            return self.open(now, spec);
+        }
+        self.open_as(now, id, spec)?;
+        // Numbers rise.
+        self.next_stream = self.next_stream.max(id.0.wrapping_add(1)).max(1);
+        Ok(id)
+    }
+
+    fn open_as(&mut self, now: Instant, id: StreamId, spec: StreamSpec) -> Result<(), StreamError> {
         spec.check()?;
         if self.streams.len() >= MAX_STREAMS {
             return Err(StreamError::Full);
         }
-        let id = StreamId(self.next_stream);
         self.version += 1;
         if !self
             .hub
@@ -484,9 +514,8 @@ impl FrontEnd {
         {
             return Err(StreamError::Full);
         }
-        self.next_stream = self.next_stream.wrapping_add(1).max(1);
         self.streams.insert(id, spec);
-        Ok(id)
+        Ok(())
     }
 
     /// Closes a stream. What is open of it is handed over.
@@ -496,6 +525,22 @@ impl FrontEnd {
             self.hub.set_stream(now, stream, self.version, None);
             self.take_flushed(now);
             self.tell(FrontEndEvent::Closed { stream });
+        }
+    }
+
+    /// A job has ended on its nodes, and [`Self::job_ended`] will follow: what processes hold of its streams, since they wait for
+    /// ranks that have ended, they are to pass on now. Told like any news of a stream, it overtakes nothing.
+    pub fn job_ending(&mut self, now: Instant, job: JobId) {
+        let waits = |spec: &StreamSpec| spec.sync == Sync::WaitAll || spec.hold > HOLD;
+        for (id, spec) in &self.streams {
+            if spec.scope == Scope::Job(job) && waits(spec) {
+                let spec = StreamSpec {
+                    sync: Sync::None,
+                    ..spec.clone()
+                };
+                self.version += 1;
+                self.hub.set_stream(now, *id, self.version, Some(spec));
+            }
         }
     }
 
@@ -610,6 +655,7 @@ impl FrontEnd {
             let mut io = io!(self, now);
             self.hub = no_hub(&mut io, height);
             self.hub.dropped = dropped;
+            self.views.clear();
             self.tell(FrontEndEvent::TreeDown);
         }
     }
@@ -705,7 +751,7 @@ impl FrontEnd {
         self.away.remove(&node);
         self.nodes.insert(node, Registered { peer, boot, hello });
         if fresh {
-            self.tell(FrontEndEvent::Hello { node });
+            self.tell(FrontEndEvent::Hello { node, boot });
         }
         let candidates = match self.state {
             TreeState::Up => {

@@ -1,6 +1,8 @@
 //! Some nodes and a front end on a network without faults: each step of the method does what it says.
 //! Faults and scale are the simulator's (`netstack-sim`, `overlay`).
 
+mod waiting;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec;
 use std::vec::Vec;
@@ -343,6 +345,7 @@ fn taken_down_nothing_is_left() {
     net.front.take_down(Instant::from_micros(net.now));
     net.run(2_000_000);
     assert_eq!(net.events.last(), Some(&FrontEndEvent::TreeDown));
+    assert!(net.front.processes().is_empty());
     for (node, fake) in &net.nodes {
         // What it handed up on its last links, for the next tree: no part of this one.
         let kept = node.footprint();

@@ -291,6 +291,7 @@ impl Core {
             self.ledger.drained(node, drained);
         }
         self.ledger.append(self.casts.take_changes());
+        self.ledger.append(self.overlay.take_changes());
         for event in self.events.take_unstored() {
             self.ledger.event(&event);
         }

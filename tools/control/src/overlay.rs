@@ -6,10 +6,13 @@
 //! Invariant: nothing here waits and nobody waits for it: without a tree, pictures have what heartbeats say.
 
 mod asked;
+mod calls;
 pub mod catalogue;
 pub mod kept;
 pub mod layout;
 mod loads;
+mod opened;
+mod recent;
 mod totals;
 pub mod view;
 
@@ -17,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
+use hearth_store::Batch;
 use netstack::broadcast::Peer;
 use netstack::control::{self as protocol, NodeState};
 use netstack::ids::{JobId, NodeId};
@@ -24,8 +28,8 @@ use netstack::overlay::fixed::Fixed;
 use netstack::overlay::placement::{Layout, Policy, Topology};
 use netstack::overlay::{
     Filter, FrontEnd, FrontEndConfig, FrontEndEvent, MetricId, NetworkMetric, NodeMetric, Part,
-    Process, ProfileMetric, Reduced, Row, Scope, StreamError, StreamId, StreamSpec, TickBody,
-    TickValue, TreeEpoch,
+    Process, ProfileMetric, Reduced, Row, Scope, StreamId, StreamSpec, TickBody, TickValue,
+    TreeEpoch,
 };
 use netstack::time::{Instant, Micros};
 use netstack::wire::key::Key;
@@ -61,12 +65,12 @@ const RETRY: Micros = Micros::from_secs(5);
 const LOSSES_MAX: usize = 64;
 /// Streams that ended and are remembered.
 const ENDED_MAX: usize = 16;
-/// How long after a job's end its last values come at the latest: a hold for each level.
-const LAST_VALUES: Micros = Micros::from_millis(500);
 /// Name of the stream of sums over all nodes in the files.
 pub const SUMS: &str = "sums";
 /// Ticks whose delays are remembered: five minutes of seconds.
 const DELAYS_MAX: usize = 300;
+/// Every node's own counts of these calls come once in so many periods.
+const CALLS_EVERY: u64 = 10;
 /// System calls whose number of all nodes together is asked for.
 const CALLS: [u64; 40] = [
     0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 20, 28, 35, 39, 60, 72, 79, 96, 158,
@@ -162,6 +166,8 @@ pub struct Overlay {
     dedicated: BTreeSet<u32>,
     rows_stream: Option<StreamId>,
     totals_stream: Option<StreamId>,
+    calls_stream: Option<StreamId>,
+    calls: calls::Calls,
     /// Streams of collectors that the configuration triggers.
     collectors: Vec<Collector>,
     asked: BTreeMap<StreamId, Asked>,
@@ -171,8 +177,9 @@ pub struct Overlay {
     ended: VecDeque<(StreamId, Asked)>,
     rows: BTreeMap<NodeId, NodeRow>,
     totals: totals::Gathering,
-    /// What is stored of the sums.
-    sums_columns: Arc<[hearth_monitor::Metric]>,
+    /// What is stored of the sums, and their last ticks.
+    sums: (Arc<str>, Arc<[hearth_monitor::Metric]>),
+    sums_recent: recent::Recent,
     /// Ticks of streams that wait for the files.
     kept: kept::Waiting,
     losses: VecDeque<Loss>,
@@ -180,6 +187,8 @@ pub struct Overlay {
     up_after: Option<Micros>,
     down_after: Option<(Instant, Option<Instant>)>,
     events: Vec<Event>,
+    /// What the store is to know: streams that were opened and that have ended.
+    changes: Batch,
 }
 
 /// Keeps the newest values of each node.
@@ -230,19 +239,23 @@ impl Overlay {
             dedicated: nodes_of("overlay.dedicated", &setup.config.dedicated)?,
             rows_stream: None,
             totals_stream: None,
+            calls_stream: None,
+            calls: calls::Calls::default(),
             collectors: Vec::new(),
             asked: BTreeMap::new(),
             ending: Vec::new(),
             ended: VecDeque::new(),
             rows: BTreeMap::new(),
             totals: totals::Gathering::default(),
-            sums_columns: Arc::new([]),
+            sums: (SUMS.into(), Arc::new([])),
+            sums_recent: recent::Recent::new(Micros::from_millis(setup.config.period_ms)),
             kept: kept::Waiting::default(),
             losses: VecDeque::new(),
             delays: VecDeque::new(),
             up_after: None,
             down_after: None,
             events: Vec::new(),
+            changes: Batch::default(),
             config: setup.config,
         };
         if !overlay.config.enabled {
@@ -254,7 +267,8 @@ impl Overlay {
         Ok(overlay)
     }
 
-    /// The streams that are always open: values of all nodes one by one, and sums over all.
+    /// The streams that are always open: values of all nodes one by one, sums over all, and now and then each node's counts of
+    /// system calls.
     fn open_own(&mut self, now: Instant) {
         let period = Micros::from_millis(self.config.period_ms);
         let of_node = NodeMetric::DEFS.iter().map(|def| def.id);
@@ -262,6 +276,7 @@ impl Overlay {
             (0..MetricId::PROGRAM as u16).map(|index| MetricId(MetricId::FIRST_PROGRAM + index));
         let rows = StreamSpec::new(of_node.chain(of_program).collect(), Filter::Concat, period);
         let calls = CALLS.iter().filter_map(|call| MetricId::of_call(*call));
+        let calls: Vec<MetricId> = calls.collect();
         let own = [
             NodeMetric::SystemCalls,
             NodeMetric::FramesReceived,
@@ -277,12 +292,17 @@ impl Overlay {
             NodeMetric::FaultsZero,
             NodeMetric::FaultsStack,
         ];
-        let metrics = own.iter().map(|metric| metric.id()).chain(calls).collect();
+        let metrics = own.iter().map(|metric| metric.id());
+        let metrics = metrics.chain(calls.iter().copied()).collect();
         let totals = StreamSpec::new(metrics, Filter::Sum, period);
-        // Both are within all bounds: tested.
+        let apart = Micros(period.0 * CALLS_EVERY);
+        let each = StreamSpec::new(calls.clone(), Filter::Concat, apart);
+        // They are within all bounds: tested.
         self.rows_stream = self.front.open(now, rows).ok();
-        self.sums_columns = kept::columns(&totals).unwrap_or_else(|| Arc::new([]));
+        self.sums.1 = kept::columns(&totals).unwrap_or_else(|| Arc::new([]));
         self.totals_stream = self.front.open(now, totals).ok();
+        self.calls_stream = self.front.open(now, each).ok();
+        self.calls = calls::Calls::new(calls);
     }
 
     /// The streams of collectors that the configuration triggers.
@@ -328,6 +348,16 @@ impl Overlay {
     /// Sums over all nodes.
     pub fn totals(&self) -> &Totals {
         self.totals.shown()
+    }
+
+    /// System calls of all nodes together, by name. None goes back while control runs.
+    pub fn calls(&self) -> impl Iterator<Item = (MetricId, i128)> + '_ {
+        self.calls.sums()
+    }
+
+    /// Time between two ticks of every node's counts of system calls.
+    fn calls_period(&self) -> u64 {
+        Micros::from_millis(self.config.period_ms).as_micros() * CALLS_EVERY
     }
 
     /// Takes a datagram of the overlay.
@@ -498,7 +528,11 @@ impl Overlay {
 
     fn take(&mut self, now: Instant, event: FrontEndEvent) {
         match event {
-            FrontEndEvent::Hello { .. } => self.hello_at = now,
+            FrontEndEvent::Hello { node, boot } => {
+                self.hello_at = now;
+                let tick = now.as_micros() / self.calls_period();
+                self.calls.hello(node, boot, tick);
+            }
             FrontEndEvent::TreeUp { after, back_ends } => {
                 self.up_after = Some(after);
                 let status = self.front.status();
@@ -523,7 +557,10 @@ impl Overlay {
             FrontEndEvent::Lost { process } => self.lost(now, process),
             FrontEndEvent::Closed { stream } => {
                 let ended = self.asked.remove(&stream);
-                if let Some(ended) = ended.filter(|asked| asked.ticks > 0) {
+                if ended.is_some() {
+                    self.changes.end_stream(stream.0);
+                }
+                if let Some(ended) = ended.filter(|asked| asked.ticks() > 0) {
                     if self.ended.len() == ENDED_MAX {
                         self.ended.pop_front();
                     }
@@ -568,6 +605,10 @@ impl Overlay {
                 return;
             };
             keep_rows(&mut self.rows, now, value.tick, rows);
+        } else if stream == self.calls_stream {
+            if let TickBody::Rows(rows) = &value.values {
+                self.calls.take(value.tick, value.attached, rows);
+            }
         } else if let Some(collector) =
             (self.collectors.iter_mut()).find(|collector| collector.stream == value.stream)
         {
@@ -575,10 +616,10 @@ impl Overlay {
                 keep_rows(&mut collector.rows, now, value.tick, rows);
             }
         } else if let Some(asked) = self.asked.get_mut(&value.stream) {
-            let attached = value.attached;
-            asked.take(value);
-            if let Some(tick) = asked.tick_kept(attached) {
-                self.kept.put(tick);
+            match asked.take(value) {
+                Ok(Some(tick)) => self.kept.put(tick),
+                Ok(None) => {}
+                Err(asked::TooLate) => self.kept.lose(),
             }
         }
     }
@@ -601,7 +642,10 @@ impl Overlay {
             _ => None,
         };
         let sums = spec.metrics.iter().zip(accs);
-        let (before, period) = (self.totals.shown().tick, spec.period.0);
+        match self.sums_recent.take(value) {
+            Some(tick) => self.kept.put(kept::tick_of(&self.sums, spec, tick)),
+            None => self.kept.lose(),
+        }
         self.totals.take(Totals {
             tick: value.tick,
             covers: value.covers,
@@ -610,22 +654,6 @@ impl Overlay {
                 .filter_map(|(metric, acc)| Some((*metric, sum(acc)?)))
                 .collect(),
         });
-        let shown = self.totals.shown();
-        if shown.tick > before {
-            let sum = |metric: &MetricId| {
-                let sum = shown.sums.iter().find(|(of, _)| of == metric)?.1;
-                i64::try_from(sum).ok()
-            };
-            let tick = StreamTick {
-                stream: SUMS.into(),
-                columns: self.sums_columns.clone(),
-                begin_us: shown.tick.saturating_mul(period),
-                covers: shown.covers,
-                nodes: shown.attached.max(shown.covers),
-                values: spec.metrics.iter().map(sum).collect(),
-            };
-            self.kept.put(tick);
-        }
     }
 
     fn lost(&mut self, now: Instant, process: Process) {
@@ -699,49 +727,12 @@ impl Overlay {
         (now.as_micros()).saturating_sub(row.tick.saturating_mul(period))
     }
 
-    /// Opens a stream that somebody asks for.
-    ///
-    /// # Errors
-    /// The specification is out of bounds, or as many are open as may be.
-    pub fn open(&mut self, now: Instant, spec: StreamSpec) -> Result<StreamId, StreamError> {
-        let id = self.front.open(now, spec.clone())?;
-        self.asked.insert(id, Asked::new(id, spec));
-        Ok(id)
-    }
-
-    /// Closes a stream that somebody asked for. False: there is none of this number.
-    pub fn close(&mut self, now: Instant, stream: StreamId) -> bool {
-        // Its last values still come; with its end it goes.
-        let known = self.asked.contains_key(&stream);
-        if known {
-            self.front.close(now, stream);
-        }
-        known
-    }
-
-    /// A job is over on its nodes, and its streams with it, as soon as the last values can have come.
-    pub fn job_over(&mut self, now: Instant, job: JobId) {
-        let of_job = |asked: &Asked| asked.spec.scope == Scope::Job(job);
-        if self.asked.values().any(of_job) {
-            self.ending.push((now + LAST_VALUES, job));
-        }
-    }
-
-    /// Closes streams of jobs that are over. The last values stay to be seen.
-    fn end_streams(&mut self, now: Instant) {
-        let due = self.ending.iter().filter(|(at, _)| *at <= now);
-        let due: Vec<JobId> = due.map(|(_, job)| *job).collect();
-        self.ending.retain(|(at, _)| *at > now);
-        for job in due {
-            self.front.job_ended(now, job);
-            while let Some(event) = self.front.poll_event() {
-                self.take(now, event);
-            }
-        }
-    }
-
     /// Takes the tree down, until [`Self::bring_up`].
     pub fn take_down(&mut self, now: Instant) {
+        if self.state != State::Down {
+            let text = "somebody has the monitoring tree taken down: values come with the heartbeats until `hearth overlay up`";
+            self.tell(Severity::Info, "overlay-down", text.into());
+        }
         self.state = State::Down;
         self.down_after = Some((now, (!self.front.is_standing()).then_some(now)));
         self.front.take_down(now);
@@ -756,6 +747,8 @@ impl Overlay {
                 false => State::Collecting,
             };
             self.try_at = now;
+            let text = "somebody has the monitoring tree made again";
+            self.tell(Severity::Info, "overlay-wanted", text.into());
         }
     }
 }

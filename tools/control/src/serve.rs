@@ -439,7 +439,8 @@ fn control_state(
         config: options.config.overlay.clone(),
         link_rate: options.config.broadcast.rate.bytes_per_second() * 8,
     };
-    let overlay = Overlay::new(setup, now).map_err(anyhow::Error::msg)?;
+    let mut overlay = Overlay::new(setup, now).map_err(anyhow::Error::msg)?;
+    overlay.reopen(now, past.streams, |job| runner.present(job).is_some());
     let core = Core {
         endpoint,
         casts,

@@ -9,7 +9,7 @@
 
 use crate::rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, NodeRow, ProgramHash, ProgramUse,
-    RankEndRow, SpecRow, WarmRow,
+    RankEndRow, SpecRow, StreamRow, WarmRow,
 };
 
 /// One change, in the order in which it happened.
@@ -55,6 +55,10 @@ pub enum Change {
     EndCast(u64),
     /// See [`Batch::number_casts_from`].
     NumberCastsFrom(u64),
+    /// See [`Batch::put_stream`].
+    PutStream(StreamRow),
+    /// See [`Batch::end_stream`].
+    EndStream(u16),
     /// See [`Batch::append_event`].
     AppendEvent(EventRow),
 }
@@ -172,6 +176,16 @@ impl Batch {
     /// A cast is over.
     pub fn end_cast(&mut self, id: u64) {
         self.changes.push(Change::EndCast(id));
+    }
+
+    /// Somebody has opened a stream.
+    pub fn put_stream(&mut self, row: StreamRow) {
+        self.changes.push(Change::PutStream(row));
+    }
+
+    /// A stream was closed, or has ended.
+    pub fn end_stream(&mut self, number: u16) {
+        self.changes.push(Change::EndStream(number));
     }
 
     /// Casts are numbered from `next` on, or from where they are if that is further.

@@ -29,7 +29,7 @@ pub use error::{Failure, StoreError};
 pub use memory::Memory;
 pub use rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash,
-    ProgramRow, ProgramUse, RankEndRow, SpecRow, WarmRow,
+    ProgramRow, ProgramUse, RankEndRow, SpecRow, StreamRow, WarmRow,
 };
 pub use sqlite::{Checkpointer, Opened, Sqlite, set_aside};
 
@@ -130,6 +130,12 @@ pub trait Query {
     /// # Errors
     /// See [`Query::nodes`].
     fn casts(&self) -> Result<Vec<CastRow>, StoreError>;
+
+    /// Streams that are open, by number.
+    ///
+    /// # Errors
+    /// See [`Query::nodes`].
+    fn streams(&self) -> Result<Vec<StreamRow>, StoreError>;
 
     /// The number that the next cast gets: above that of every cast there has been.
     ///

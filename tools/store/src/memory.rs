@@ -12,7 +12,7 @@ use crate::batch::{Batch, Change};
 use crate::error::StoreError;
 use crate::rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash,
-    ProgramRow, RankEndRow, SpecRow, WarmRow,
+    ProgramRow, RankEndRow, SpecRow, StreamRow, WarmRow,
 };
 use crate::{Query, Store};
 
@@ -40,6 +40,7 @@ struct Tables {
     held: BTreeMap<(u32, ProgramHash), HeldRow>,
     casts: BTreeMap<u64, CastRow>,
     next_cast: u64,
+    streams: BTreeMap<u16, StreamRow>,
 }
 
 impl Memory {
@@ -113,6 +114,8 @@ impl Tables {
                 self.casts.insert(row.id, row.clone());
             }
             Change::EndCast(id) => drop(self.casts.remove(id)),
+            Change::PutStream(row) => drop(self.streams.insert(row.number, row.clone())),
+            Change::EndStream(number) => drop(self.streams.remove(number)),
             Change::NumberCastsFrom(next) => self.next_cast = self.next_cast.max(*next),
             Change::AppendEvent(row) => drop(self.events.insert(row.seq, row.clone())),
         }
@@ -239,6 +242,10 @@ impl Query for Memory {
 
     fn casts(&self) -> Result<Vec<CastRow>, StoreError> {
         Ok(self.tables().casts.values().cloned().collect())
+    }
+
+    fn streams(&self) -> Result<Vec<StreamRow>, StoreError> {
+        Ok(self.tables().streams.values().cloned().collect())
     }
 
     fn next_cast(&self) -> Result<u64, StoreError> {

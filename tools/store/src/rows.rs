@@ -1,7 +1,7 @@
 //! One row type a table, and the bounds of the tables.
 //!
 //! Key types: [`NodeRow`], [`WarmRow`], [`ProgramRow`], [`JobRow`], [`EventRow`],
-//! [`SpecRow`], [`RankEndRow`], [`DrainRow`], [`FileRow`], [`HeldRow`], [`CastRow`], [`Limits`].
+//! [`SpecRow`], [`RankEndRow`], [`DrainRow`], [`FileRow`], [`HeldRow`], [`CastRow`], [`StreamRow`], [`Limits`].
 //! Neighbours: [`crate::batch`] carries them in, [`crate::Query`] gives them out.
 //!
 //! Invariant: widths are fixed and nothing here is interpreted: words such as a job's state are
@@ -243,6 +243,17 @@ pub struct CastRow {
     pub patient: bool,
     /// When it began, in microseconds since 1970.
     pub began_unix_us: u64,
+}
+
+/// A stream of values that somebody has opened and nobody has closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamRow {
+    /// Its number.
+    pub number: u16,
+    /// Name of what is stored of it.
+    pub name: String,
+    /// What it is, as JSON.
+    pub spec: String,
 }
 
 /// One thing that happened.

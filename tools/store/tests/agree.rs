@@ -3,7 +3,7 @@
 
 use hearth_store::{
     Batch, CastRow, Change, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, Memory, NodeRow,
-    ProgramUse, Query, RankEndRow, SpecRow, Sqlite, Store, WarmRow,
+    ProgramUse, Query, RankEndRow, SpecRow, Sqlite, Store, StreamRow, WarmRow,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -201,6 +201,9 @@ fn cast_change() -> impl Strategy<Value = Change> {
         2 => cast_row().prop_map(Change::PutCast),
         1 => (1..12u64).prop_map(Change::EndCast),
         1 => (0..20u64).prop_map(Change::NumberCastsFrom),
+        2 => (0..4u16, text(), text())
+            .prop_map(|(number, name, spec)| Change::PutStream(StreamRow { number, name, spec })),
+        1 => (0..4u16).prop_map(Change::EndStream),
     ]
 }
 
@@ -245,6 +248,8 @@ fn batch_of(changes: Vec<Change>) -> Batch {
             Change::PutCast(row) => batch.put_cast(row),
             Change::EndCast(id) => batch.end_cast(id),
             Change::NumberCastsFrom(next) => batch.number_casts_from(next),
+            Change::PutStream(row) => batch.put_stream(row),
+            Change::EndStream(number) => batch.end_stream(number),
         }
     }
     batch
@@ -271,6 +276,7 @@ fn answers(store: &dyn Query) -> impl PartialEq + std::fmt::Debug + use<> {
             store.files().unwrap(),
             store.held().unwrap(),
             store.casts().unwrap(),
+            store.streams().unwrap(),
             store.next_cast().unwrap(),
         ),
     )

@@ -88,6 +88,15 @@ impl Marks {
         }
     }
 
+    fn add(&mut self, other: &Marks) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (own, more) in self.0.iter_mut().zip(&other.0) {
+            *own |= more;
+        }
+    }
+
     fn has(&self, index: u16) -> bool {
         self.0
             .get(usize::from(index) / 64)

@@ -270,6 +270,25 @@ impl Hub {
         if section.last && self.is_complete(at, place) {
             let tick = &mut self.streams[at].ticks[place];
             (tick.deadline, tick.complete) = (io.now, true);
+            self.pass_in_order(at, io.now);
+        }
+    }
+
+    /// Of a stream that waits for all: whoever has sent a tick sends nothing more of those before it, so with one that is whole
+    /// these are passed on too, the oldest first. None is left behind to take the place of a later one.
+    fn pass_in_order(&mut self, at: usize, now: Instant) {
+        let spec = self.streams[at].spec.as_ref();
+        if spec.is_none_or(|spec| spec.sync != Sync::WaitAll) {
+            return;
+        }
+        let whole = |place: &usize| self.is_complete(at, *place);
+        let Some(last) = (0..self.streams[at].ticks.len()).rev().find(whole) else {
+            return;
+        };
+        for place in 0..=last {
+            let complete = self.is_complete(at, place);
+            let tick = &mut self.streams[at].ticks[place];
+            (tick.deadline, tick.complete) = (tick.deadline.min(now), complete);
         }
     }
 
@@ -324,6 +343,8 @@ impl Hub {
             io.count(OverlayMetric::Forced, 1);
             self.note_lag(io, at, &oldest, clock);
             self.pass_on(at, oldest);
+            // Who takes part is known better now: those behind it may have been whole for long.
+            self.pass_in_order(at, io.now);
         }
         let height = u64::from(self.height);
         let stream = &mut self.streams[at];
@@ -429,6 +450,7 @@ impl Hub {
                     (tick.deadline, tick.complete) = (Instant::ZERO, true);
                 }
             }
+            self.pass_in_order(at, Instant::ZERO);
         }
     }
 
@@ -506,6 +528,9 @@ impl Hub {
         let stream = &mut self.streams[at];
         if !tick.late {
             stream.active = tick.reported;
+        } else if (stream.spec.as_ref()).is_some_and(|spec| spec.sync == Sync::WaitAll) {
+            // One that is always later than the others takes part too.
+            stream.active.add(&tick.reported);
         }
         let empty = match &tick.values {
             Values::Reduced(accs) => tick.covers == 0 && accs.iter().all(|acc| acc.count == 0),

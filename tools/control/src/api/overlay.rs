@@ -132,6 +132,7 @@ fn changed(api: &Api, change: impl FnOnce(&mut Overlay, Instant)) -> Json<View> 
     let now = api.shared.now();
     let mut core = api.shared.lock();
     change(&mut core.overlay, now);
+    core.settle(now);
     let view = core.overlay.view(now, &core.endpoint);
     drop(core);
     api.shared.kick();
@@ -171,6 +172,8 @@ pub async fn open(
     }
     let opened = core.overlay.open(now, spec).map_err(refused)?;
     let state = core.overlay.state_word().to_string();
+    // It is written down before anybody counts on it.
+    core.settle(now);
     drop(core);
     api.shared.kick();
     Ok(Json(StreamOpened {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use hearth_alloc::queue::QUEUED_MAX;
 use hearth_store::{
     Batch, CastRow, Checkpointer, DrainRow, EventRow, Limits, Memory, NodeRow, Query, RankEndRow,
-    Sqlite, Store, StoreError,
+    Sqlite, Store, StoreError, StreamRow,
 };
 
 use super::Ledger;
@@ -62,6 +62,8 @@ pub struct Opened {
     pub casts: Vec<CastRow>,
     /// Number of the next cast.
     pub next_cast: u64,
+    /// Streams that somebody had opened.
+    pub streams: Vec<StreamRow>,
     /// What people should know about the opening.
     pub notices: Vec<Event>,
 }
@@ -150,6 +152,9 @@ fn copy(from: &dyn Query, wanted: Wanted) -> Result<Batch, StoreError> {
         batch.put_cast(cast);
     }
     batch.number_casts_from(from.next_cast().unwrap_or(1));
+    for stream in from.streams().unwrap_or_default() {
+        batch.put_stream(stream);
+    }
     Ok(batch)
 }
 
@@ -189,6 +194,7 @@ fn read(
     let next_event = store.next_event()?;
     let files = Files::restored(store.files()?, store.held()?);
     let (casts, next_cast) = (store.casts()?, store.next_cast()?);
+    let streams = store.streams()?;
     let history = History::new(store.reader()?);
     let mut ledger = Ledger::new(store)?;
     for node in &found.nodes {
@@ -214,6 +220,7 @@ fn read(
         files,
         casts,
         next_cast,
+        streams,
         notices,
         ledger,
     })

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hearth_store::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, Memory, NodeRow, ProgramRow,
-    Query, RankEndRow, SpecRow, WarmRow,
+    Query, RankEndRow, SpecRow, StreamRow, WarmRow,
 };
 
 use super::*;
@@ -64,6 +64,9 @@ impl Query for Flaky {
     }
     fn rank_ends(&self, limit: u32) -> Answer<Vec<RankEndRow>> {
         self.memory.rank_ends(limit)
+    }
+    fn streams(&self) -> Answer<Vec<StreamRow>> {
+        self.memory.streams()
     }
     fn drains(&self) -> Answer<Vec<DrainRow>> {
         self.memory.drains()

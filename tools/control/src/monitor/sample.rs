@@ -111,7 +111,7 @@ fn drained(core: &Core, node: u32) -> Option<String> {
         .map(|drained| drained.reason.clone())
 }
 
-/// Sums over all nodes that are not the sum of a metric of each, and values of collectors that some nodes run.
+/// Counts of system calls of all nodes together, and values of collectors that some nodes run.
 fn further(core: &Core, now: Instant) -> Vec<Further> {
     let mut further = Vec::new();
     let mut add = |metric: MetricId, values: Vec<(Option<u32>, i128)>| {
@@ -129,12 +129,8 @@ fn further(core: &Core, now: Instant) -> Vec<Further> {
             help: described.help,
         });
     };
-    let is_call =
-        |metric: &MetricId| (MetricId::FIRST_CALL..MetricId::FIRST_AUXILIARY).contains(&metric.0);
-    for (metric, sum) in &core.overlay.totals().sums {
-        if is_call(metric) {
-            add(*metric, vec![(None, *sum)]);
-        }
+    for (metric, sum) in core.overlay.calls() {
+        add(metric, vec![(None, sum)]);
     }
     for collector in core.overlay.collectors() {
         for (place, metric) in collector.metrics.iter().enumerate() {

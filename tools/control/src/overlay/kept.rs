@@ -12,6 +12,7 @@ use hearth_monitor::{Kind, Metric};
 use netstack::overlay::{Acc, Filter, Reduced, StreamSpec};
 
 use super::catalogue::described;
+use super::recent::TickSoFar;
 
 /// Ticks that may wait for the next picture: eight streams of 10 ms for five seconds.
 const WAITING_MAX: usize = 4_096;
@@ -91,6 +92,22 @@ pub fn values(spec: &StreamSpec, accs: &[Acc]) -> Vec<Option<i64>> {
     values
 }
 
+/// What is known of a tick of a stream, whose name and columns are `kept`.
+pub(super) fn tick_of(
+    kept: &(Arc<str>, Arc<[Metric]>),
+    spec: &StreamSpec,
+    tick: &TickSoFar,
+) -> StreamTick {
+    StreamTick {
+        stream: kept.0.clone(),
+        columns: kept.1.clone(),
+        begin_us: tick.tick.saturating_mul(spec.period.0),
+        covers: tick.covers,
+        nodes: tick.attached.max(tick.covers),
+        values: values(spec, &tick.values),
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
@@ -111,6 +128,11 @@ impl Waiting {
         } else {
             self.lost += 1;
         }
+    }
+
+    /// Counts a part of a tick that came too late for it.
+    pub fn lose(&mut self) {
+        self.lost += 1;
     }
 
     /// All, and how many found no room since the last call.

@@ -11,6 +11,7 @@ use netstack::time::{Instant, Micros};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::recent::TickSoFar;
 use super::{Asked, Overlay, State, catalogue};
 use crate::near;
 
@@ -121,7 +122,7 @@ pub struct StreamView {
     /// Bounds of a histogram, in the unit of its metrics: bucket *i* has values up to bound *i* and above the one before.
     #[serde(default)]
     pub bounds: Vec<f64>,
-    /// The last tick; only of streams that somebody asked for.
+    /// The last tick, or, of a stream that has ended, the last of those that cover most; only of streams that somebody asked for.
     pub tick: u64,
     /// Back ends in it.
     pub covers: u32,
@@ -289,7 +290,7 @@ impl Overlay {
             ended: self
                 .ended
                 .iter()
-                .map(|(id, asked)| stream_view(*id, &asked.spec, Some(asked)))
+                .map(|(id, asked)| stream_view(*id, &asked.spec, Some(asked), asked.result()))
                 .collect(),
             totals: self.totals_view(),
             books: BooksView {
@@ -338,7 +339,10 @@ impl Overlay {
     fn streams(&self) -> Vec<StreamView> {
         let streams = self.front.streams().iter();
         streams
-            .map(|(id, spec)| stream_view(*id, spec, self.asked.get(id)))
+            .map(|(id, spec)| {
+                let asked = self.asked.get(id);
+                stream_view(*id, spec, asked, asked.and_then(Asked::newest))
+            })
             .collect()
     }
 
@@ -377,9 +381,15 @@ impl Overlay {
     }
 }
 
-fn stream_view(id: StreamId, spec: &StreamSpec, asked: Option<&Asked>) -> StreamView {
+/// A stream, with the tick of it that is shown.
+fn stream_view(
+    id: StreamId,
+    spec: &StreamSpec,
+    asked: Option<&Asked>,
+    shown: Option<&TickSoFar>,
+) -> StreamView {
     let rows = asked.into_iter().flat_map(|asked| &asked.rows);
-    let row = |(node, values): (&netstack::ids::NodeId, &Vec<Option<i64>>)| {
+    let rows = rows.map(|(node, (_, values))| {
         let value = |(metric, value): (&MetricId, &Option<i64>)| {
             value.map(|raw| catalogue::in_base_units(*metric, raw as f64))
         };
@@ -387,7 +397,7 @@ fn stream_view(id: StreamId, spec: &StreamSpec, asked: Option<&Asked>) -> Stream
             node: node.0,
             values: spec.metrics.iter().zip(values).map(value).collect(),
         }
-    };
+    });
     // All metrics of a histogram have one unit.
     let bounds = match (&spec.filter, spec.metrics.first()) {
         (Filter::Histogram(bounds), Some(metric)) => {
@@ -425,15 +435,15 @@ fn stream_view(id: StreamId, spec: &StreamSpec, asked: Option<&Asked>) -> Stream
         metrics: metrics
             .map(|metric| catalogue::shown_name(*metric))
             .collect(),
-        tick: asked.map_or(0, |asked| asked.tick),
-        covers: asked.map_or(0, |asked| asked.covers),
-        ticks: asked.map_or(0, |asked| asked.ticks),
+        tick: shown.map_or(0, |shown| shown.tick),
+        covers: shown.map_or(0, |shown| shown.covers),
+        ticks: asked.map_or(0, Asked::ticks),
         always: asked.is_none(),
-        values: asked.map_or_else(Vec::new, |asked| {
+        values: shown.map_or_else(Vec::new, |shown| {
             let value = |(metric, acc): (&MetricId, &Acc)| value_view(*metric, acc, &spec.filter);
-            spec.metrics.iter().zip(&asked.values).map(value).collect()
+            spec.metrics.iter().zip(&shown.values).map(value).collect()
         }),
-        rows: rows.map(row).collect(),
+        rows: rows.collect(),
     }
 }
 
@@ -551,7 +561,7 @@ mod tests {
             }
             filter => TickBody::Reduced(vec![merged(&filter, &values)]),
         };
-        asked.take(netstack::overlay::TickValue {
+        let taken = asked.take(netstack::overlay::TickValue {
             stream: StreamId(3),
             tick: 7,
             covers: 3,
@@ -560,7 +570,8 @@ mod tests {
             at: Instant::ZERO,
             values: body,
         });
-        stream_view(StreamId(3), &spec, Some(&asked))
+        assert!(taken.is_ok());
+        stream_view(StreamId(3), &spec, Some(&asked), asked.newest())
     }
 
     #[test]

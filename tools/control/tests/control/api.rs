@@ -195,7 +195,7 @@ fn a_stream_of_a_job_that_is_over_is_refused() {
     );
     assert_eq!(
         lab.get("/v1/overlay")["streams"].as_array().unwrap().len(),
-        2
+        3
     );
     request["job"] = 99.into();
     assert_eq!(lab.post("/v1/overlay/streams", &request).0, 404);
@@ -288,8 +288,8 @@ fn a_stream_is_of_metrics_and_nodes_that_there_are() {
         (&own["nodes"], &own["always"]),
         (&"n1".into(), &false.into())
     );
-    // Five more find room beside it and the two of control, and no sixth.
-    for _ in 0..5 {
+    // Four more find room beside it and the three of control, and no fifth.
+    for _ in 0..4 {
         assert_eq!(open(serde_json::json!({})).0, 200);
     }
     let (status, answer) = open(serde_json::json!({}));

@@ -139,6 +139,59 @@ fn a_job_of_several_ranks_goes_on_with_those_that_are_left() {
 }
 
 #[test]
+fn streams_that_somebody_opened_go_on_with_their_jobs() {
+    let mut lab = Lab::with_nodes(2);
+    let goes_on = submit(&lab, &["--nodes", "n0"], "pause\nexit 0\n");
+    let ends = submit(&lab, &["--nodes", "n1"], "wait\n");
+    for id in [&goes_on, &ends] {
+        reaches(&lab, id, "running");
+    }
+    let open = |lab: &Lab, options: &[&str]| {
+        let metrics = [
+            "overlay",
+            "open",
+            "--metrics",
+            "hearth_node_memory_used_bytes",
+        ];
+        let (code, out, err) = parts(&lab.hearth(&[&metrics[..], options].concat()));
+        assert_eq!(code, 0, "{err}");
+        let number = out.split_whitespace().find_map(|word| word.parse().ok());
+        number.unwrap_or_else(|| panic!("no number in {out:?}"))
+    };
+    let all: u64 = open(&lab, &["--sync", "all", "--filter", "max"]);
+    let closed = open(&lab, &[]);
+    let of_job = open(&lab, &["--job", &goes_on]);
+    let of_ended = open(&lab, &["--job", &ends]);
+    let asked = |lab: &Lab| {
+        let view = lab.get("/v1/overlay");
+        let streams = view["streams"].as_array().unwrap().iter();
+        let asked = streams.filter(|stream| stream["stream"].as_u64() >= Some(all));
+        let asked =
+            asked.map(|stream| (stream["stream"].as_u64().unwrap(), stream["name"].clone()));
+        asked.collect::<Vec<_>>()
+    };
+    let (code, _, err) = parts(&lab.hearth(&["overlay", "close", &closed.to_string()]));
+    assert_eq!(code, 0, "{err}");
+    let mut before = asked(&lab);
+    assert_eq!(before.len(), 3);
+    lab.stop_control(true);
+    lab.nodes[1].stop();
+    lab.nodes[1] = FakeNode::start(lab.identity(1, 2), lab.address);
+    lab.start_control();
+    // The job of a node that has booted meanwhile is lost as soon as that is known.
+    reaches(&lab, &ends, "node-lost");
+    lab.eventually("its stream ends with it", |lab| asked(lab).len() == 2);
+    before.retain(|(number, _)| *number != of_ended);
+    assert_eq!(asked(&lab), before);
+    assert!(lab.has_event("overlay-streams-again", &of_job.to_string()));
+    go(&lab);
+    reaches(&lab, &goes_on, "completed");
+    lab.eventually("the other's too", |lab| asked(lab) == before[..1]);
+    restart(&mut lab);
+    assert_eq!(asked(&lab), before[..1]);
+}
+
+#[test]
 fn what_happens_to_a_node_while_control_is_away_counts() {
     let mut lab = Lab::configured("[jobs]\nreturn_limit_s = 3\n");
     lab.add_nodes(0..4);

@@ -11,7 +11,7 @@ use super::values::{Epoch, Hash, Mac, Number, number};
 use crate::batch::Change;
 use crate::rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramRow, ProgramUse,
-    RankEndRow, SpecRow, WarmRow,
+    RankEndRow, SpecRow, StreamRow, WarmRow,
 };
 
 /// Rows of the tables that are trimmed by count; counting them anew for each commit would read
@@ -82,6 +82,11 @@ pub fn change(
         Change::EndCast(id) => connection
             .prepare_cached("DELETE FROM casts WHERE id = ?1")?
             .execute([Number(*id)])
+            .map(drop),
+        Change::PutStream(row) => put_stream(connection, row),
+        Change::EndStream(number) => connection
+            .prepare_cached("DELETE FROM streams WHERE number = ?1")?
+            .execute([number])
             .map(drop),
         Change::NumberCastsFrom(next) => number_from(connection, "next_cast", *next),
         Change::AppendEvent(row) => append_event(connection, row),
@@ -282,6 +287,14 @@ fn put_cast(connection: &Connection, row: &CastRow) -> rusqlite::Result<()> {
             row.patient,
             Number(row.began_unix_us),
         ])
+        .map(drop)
+}
+
+fn put_stream(connection: &Connection, row: &StreamRow) -> rusqlite::Result<()> {
+    let text = "INSERT OR REPLACE INTO streams (number, name, spec) VALUES (?1, ?2, ?3)";
+    connection
+        .prepare_cached(text)?
+        .execute(params![row.number, row.name, row.spec])
         .map(drop)
 }
 

@@ -10,7 +10,7 @@ use crate::Query;
 use crate::error::StoreError;
 use crate::rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, NodeRow, ProgramHash, ProgramRow,
-    RankEndRow, SpecRow, WarmRow,
+    RankEndRow, SpecRow, StreamRow, WarmRow,
 };
 
 const PROGRAM: &str =
@@ -94,6 +94,17 @@ impl Query for Sqlite {
                 rank: row.get(1)?,
                 attempt: row.get(2)?,
                 record: row.get(3)?,
+            })
+        })
+    }
+
+    fn streams(&self) -> Result<Vec<StreamRow>, StoreError> {
+        let text = "SELECT number, name, spec FROM streams ORDER BY number";
+        self.rows(text, [], |row| {
+            Ok(StreamRow {
+                number: row.get(0)?,
+                name: row.get(1)?,
+                spec: row.get(2)?,
             })
         })
     }

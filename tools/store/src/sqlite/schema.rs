@@ -113,6 +113,12 @@ const STEPS: &[&str] = &[
         record TEXT NOT NULL, -- JSON
         PRIMARY KEY (job, rank)
     ) STRICT, WITHOUT ROWID;",
+    // 5: streams that go on over a restart.
+    "CREATE TABLE streams (
+        number INTEGER PRIMARY KEY,
+        name TEXT NOT NULL,
+        spec TEXT NOT NULL -- JSON
+    ) STRICT;",
 ];
 
 /// The version that this program writes.
