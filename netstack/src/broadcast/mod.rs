@@ -142,6 +142,16 @@ impl Object {
         }
     }
 
+    /// Bytes of these fragments of block number `block`, which it must have.
+    pub fn bytes_of(&self, block: u32, fragments: u64) -> usize {
+        let last = self.fragments(block).count_ones().saturating_sub(1);
+        let short = match fragments >> last & 1 {
+            0 => 0,
+            _ => FRAGMENT - self.fragment_length(block, last),
+        };
+        fragments.count_ones() as usize * FRAGMENT - short
+    }
+
     /// Bytes of fragment `fragment` of block number `block`.
     pub fn fragment_length(&self, block: u32, fragment: u32) -> usize {
         let start = fragment as usize * FRAGMENT;

@@ -117,6 +117,11 @@ impl Alone {
 
     /// A whole block comes, all its datagrams at once.
     pub(super) fn block(&mut self, block: u32, from: MemberIndex, held: u64) {
+        self.fragments(block, u64::MAX, from, held);
+    }
+
+    /// These datagrams of a block come, as far as it has them, all at once.
+    pub(super) fn fragments(&mut self, block: u32, which: u64, from: MemberIndex, held: u64) {
         let bytes = match self.cast.setup.object.part(block) {
             Part::List(n) => self.lists.block(n).expect("the list exists").to_vec(),
             Part::Data(n) => {
@@ -125,6 +130,9 @@ impl Alone {
             }
         };
         for (index, fragment) in bytes.chunks(FRAGMENT).enumerate() {
+            if which >> index & 1 == 0 {
+                continue;
+            }
             let train = Train {
                 to: from,
                 block,

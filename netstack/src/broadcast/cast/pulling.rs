@@ -181,6 +181,8 @@ pub(crate) struct Pull {
     measured: (u32, Instant),
     /// Blocks whose last fragment has come, whether or not they could be checked then.
     whole: u32,
+    /// Bytes of data that have come since the last of them was whole.
+    came: u64,
     /// Least time between two blocks since then, and when the last one came.
     least_gap: Micros,
     last_came: Instant,
@@ -228,6 +230,7 @@ impl Pull {
             narrow: true,
             measured: (0, Instant::ZERO),
             whole: 0,
+            came: 0,
             least_gap: LONGEST,
             last_came: Instant::ZERO,
             link_block: Micros::ZERO,
@@ -305,14 +308,18 @@ impl Pull {
         gap.0 * u64::from(part.of) * IDLE_GAP.1 > took * IDLE_GAP.0
     }
 
-    /// The last fragment of a block came: measures how fast blocks come. Those that wait here for a list came before it,
-    /// not all at once with it.
-    fn count_whole(&mut self, now: Instant, pace: Pace) {
+    /// The last fragment of a block came: measures how fast blocks of `full` bytes come. Those that wait here for a list came
+    /// before it, not all at once with it.
+    fn count_whole(&mut self, now: Instant, pace: Pace, full: u64) {
         self.whole += 1;
+        let came = core::mem::take(&mut self.came).max(1);
         if self.whole == 1 {
             self.measured = (1, now);
         } else {
+            // Of a short block, or one of which only what was missing came now, as much as a full one would have taken: a slow
+            // link is not fast for it, and what is asked for as if it were overflows its port, and is missing again.
             let gap = now.saturating_since(self.last_came);
+            let gap = Micros(gap.0.saturating_mul(full) / came);
             self.least_gap = self.least_gap.min(gap);
             self.link_block = match self.whole {
                 2 => gap,

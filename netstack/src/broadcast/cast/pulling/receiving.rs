@@ -33,6 +33,7 @@ impl Cast {
             return;
         }
         io.counters.fragments += u64::from(fragments.count_ones());
+        self.pull.came += self.setup.object.bytes_of(block, fragments) as u64;
         if self.have.contains(block) || self.consent != Consent::Given {
             io.counters.duplicates += u64::from(fragments.count_ones());
             return;
@@ -86,7 +87,8 @@ impl Cast {
         }
         self.suspects.clear(from);
         if missing == 0 {
-            self.pull.count_whole(io.now, self.pace);
+            let full = self.setup.object.block_bytes() as u64;
+            self.pull.count_whole(io.now, self.pace, full);
             self.whole(at, bytes.is_some(), io);
             return;
         }

@@ -94,6 +94,37 @@ fn blocks_that_waited_for_their_list_did_not_come_at_once() {
 }
 
 #[test]
+fn what_was_missing_of_a_block_does_not_make_a_slow_link_fast() {
+    let mut alone = member();
+    let from = MemberIndex(1);
+    // A link of a tenth of the announced rate: a datagram, of which a block has six, takes so long.
+    let datagram = 2 * BLOCK;
+    alone.after(6 * datagram);
+    alone.block(0, from, 0);
+    for block in (1..=16).step_by(2) {
+        // The last datagram of one block does not come before that block is asked for again, after the next one.
+        alone.after(5 * datagram);
+        alone.fragments(block, 0b01_1111, from, 0);
+        alone.after(6 * datagram);
+        alone.block(block + 1, from, 0);
+        alone.after(datagram);
+        alone.fragments(block, 0b10_0000, from, 0);
+    }
+    assert_eq!(alone.cast.have.count(), 17);
+    assert!(alone.cast.pull.narrow, "blocks come slowly");
+    assert!((10..=12).contains(&alone.cast.pull.slowdown));
+    // The last block of the object is a single datagram, and a short one.
+    alone.after(datagram);
+    alone.block(184, from, 0);
+    for block in 17..32 {
+        alone.after(6 * datagram);
+        alone.block(block, from, 0);
+    }
+    assert!(alone.cast.pull.narrow, "blocks come slowly");
+    assert!((10..=12).contains(&alone.cast.pull.slowdown));
+}
+
+#[test]
 fn a_list_is_asked_for_however_many_blocks_wait_for_it() {
     let mut alone = member();
     for block in 1..=10 {
