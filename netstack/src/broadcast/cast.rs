@@ -138,7 +138,7 @@ impl Cast {
             Bitmap::new(blocks)
         };
         let planner = plan::planner(&setup, me);
-        let mut pull = Pull::new(blocks, buffers, pace);
+        let mut pull = Pull::new(blocks, setup.object.block_bytes() as u64, buffers, pace);
         pull.bound(planner.most_asked());
         Cast {
             id,

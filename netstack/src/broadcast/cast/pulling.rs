@@ -15,6 +15,7 @@
 //! Invariant: no more blocks are asked for than there are reassembly buffers.
 
 mod answering;
+mod link;
 mod receiving;
 mod repeating;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use crate::broadcast::pacer::Pace;
 use crate::broadcast::plan::{Next, Trouble};
 use crate::broadcast::suspects::Suspicion;
 use crate::time::{Instant, Micros};
+use link::Link;
 
 /// Requests without a sign of life, or flowing: half of what the port of a switch holds with blocks
 /// of 8 KiB, and enough for a round trip of ten block times. A longer one is covered by [`super::way`].
@@ -40,14 +42,6 @@ const WINDOW: u32 = 16;
 /// The same for a member to which blocks come slowly, requests that wait for their turn included: what
 /// is sent to it at once must fit its port.
 const NARROW_WINDOW: u32 = 10;
-/// Blocks come slowly when so many take longer than at a sixth of the rate.
-const MEASURE_OVER: u32 = 16;
-const SLOW_FACTOR: u64 = 6;
-/// What does not follow what was before it on the link comes later by more than so many parts of the time that it takes.
-const IDLE_GAP: (u64, u64) = (5, 4);
-/// Waits grow with the slowness of the link from so many times up to so many.
-const SLOWDOWN: u64 = 3;
-const MAX_SLOWDOWN: u64 = 32;
 /// Blocks that may be asked for at a time, waiting ones included.
 const MAX_ASKED: usize = 1024;
 /// Buffers where the user names no number: two blocks of every row of a large grid.
@@ -176,20 +170,8 @@ pub(crate) struct Pull {
     in_window: u32,
     /// Requests that wait for their turn at a peer that has the block.
     queued: u32,
-    /// Blocks come slower than a link carries them: this member, or everything, is slow.
-    narrow: bool,
-    measured: (u32, Instant),
-    /// Blocks whose last fragment has come, whether or not they could be checked then.
-    whole: u32,
-    /// Bytes of data that have come since the last of them was whole.
-    came: u64,
-    /// Least time between two blocks since then, and when the last one came.
-    least_gap: Micros,
-    last_came: Instant,
-    /// The least time between two blocks ever: what the link takes for one. Zero before the second.
-    link_block: Micros,
-    /// How many times slower than a link carries them blocks come: waits are that much longer.
-    slowdown: u64,
+    /// How fast blocks come here.
+    link: Link,
     /// The scheme has nothing left to ask for.
     last: bool,
     /// The soonest sign of life so far, in microseconds.
@@ -215,7 +197,8 @@ pub(crate) struct Pull {
 }
 
 impl Pull {
-    pub(super) fn new(blocks: u32, buffers: u32, pace: Pace) -> Self {
+    /// For so many blocks of `block_bytes` bytes, if full, and so many buffers (0: the usual number).
+    pub(super) fn new(blocks: u32, block_bytes: u64, buffers: u32, pace: Pace) -> Self {
         let guess = pace.blocks(FIRST_GUESS).0;
         let buffers = match buffers {
             0 => USUAL_BUFFERS,
@@ -227,14 +210,7 @@ impl Pull {
             asked: Bitmap::new(blocks),
             in_window: 0,
             queued: 0,
-            narrow: true,
-            measured: (0, Instant::ZERO),
-            whole: 0,
-            came: 0,
-            least_gap: LONGEST,
-            last_came: Instant::ZERO,
-            link_block: Micros::ZERO,
-            slowdown: 1,
+            link: Link::new(block_bytes),
             last: false,
             soonest: u64::MAX,
             arrived: 0,
@@ -285,8 +261,8 @@ impl Pull {
     }
 
     fn has_room(&self) -> bool {
-        let room = if self.narrow {
-            let farther = u64::from(self.farther) / self.slowdown;
+        let room = if self.link.narrow {
+            let farther = u64::from(self.farther) / self.link.slowdown;
             let window = NARROW_WINDOW / self.crowd + farther as u32;
             self.in_window + self.queued < window.max(LEAST_WINDOW)
         } else {
@@ -301,48 +277,6 @@ impl Pull {
         room && self.entries.len() - here < self.limit && self.entries.len() < self.buffers
     }
 
-    /// Data came, this part of a block, so long after any data before it. Whether that is so long that nothing was in front of
-    /// it on the link.
-    fn link_was_idle(&self, gap: Micros, pace: Pace, part: Share) -> bool {
-        let took = pace.blocks(1).max(self.link_block).0 * u64::from(part.fragments);
-        gap.0 * u64::from(part.of) * IDLE_GAP.1 > took * IDLE_GAP.0
-    }
-
-    /// The last fragment of a block came: measures how fast blocks of `full` bytes come. Those that wait here for a list came
-    /// before it, not all at once with it.
-    fn count_whole(&mut self, now: Instant, pace: Pace, full: u64) {
-        self.whole += 1;
-        let came = core::mem::take(&mut self.came).max(1);
-        if self.whole == 1 {
-            self.measured = (1, now);
-        } else {
-            // Of a short block, or one of which only what was missing came now, as much as a full one would have taken: a slow
-            // link is not fast for it, and what is asked for as if it were overflows its port, and is missing again.
-            let gap = now.saturating_since(self.last_came);
-            let gap = Micros(gap.0.saturating_mul(full) / came);
-            self.least_gap = self.least_gap.min(gap);
-            self.link_block = match self.whole {
-                2 => gap,
-                _ => self.link_block.min(gap),
-            };
-        }
-        self.last_came = now;
-        let (since, at) = self.measured;
-        // At the end blocks come when those who are late have them, whatever the link carries.
-        if self.whole - since >= MEASURE_OVER && !self.last {
-            // A link that carries them slowly never brings two soon after one another. One that waits for others does, and
-            // must not wait longer still for it.
-            let took = now.saturating_since(at).0 / u64::from(MEASURE_OVER);
-            let took = Micros(took.min(self.least_gap.0));
-            let normal = pace.blocks(self.crowd.into());
-            self.narrow = took > normal.saturating_mul(SLOW_FACTOR);
-            let times = (took.0 / normal.0).min(MAX_SLOWDOWN);
-            self.slowdown = if times < SLOWDOWN { 1 } else { times };
-            self.measured = (self.whole, now);
-            self.least_gap = LONGEST;
-        }
-    }
-
     /// The scheme never has more under way.
     pub(super) fn bound(&mut self, most: u32) {
         self.most = most.max(WINDOW) as usize;
@@ -351,9 +285,9 @@ impl Pull {
 
     /// So many blocks more than usual may be on their way, and so many casts share what may.
     pub(super) fn stretch(&mut self, farther: u32, crowd: u32) {
-        if farther > FAR && self.whole < MEASURE_OVER {
+        if farther > FAR && self.link.is_new() {
             // Whether blocks come slowly is not known before they come as fast as they can.
-            self.narrow = false;
+            self.link.narrow = false;
         }
         self.farther = farther;
         self.crowd = crowd;

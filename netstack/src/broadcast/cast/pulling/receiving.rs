@@ -33,7 +33,8 @@ impl Cast {
             return;
         }
         io.counters.fragments += u64::from(fragments.count_ones());
-        self.pull.came += self.setup.object.bytes_of(block, fragments) as u64;
+        let bytes_of = self.setup.object.bytes_of(block, fragments);
+        self.pull.link.brought(bytes_of);
         if self.have.contains(block) || self.consent != Consent::Given {
             io.counters.duplicates += u64::from(fragments.count_ones());
             return;
@@ -52,7 +53,7 @@ impl Cast {
         };
         let gap = io.now.saturating_since(*io.last_data);
         *io.last_data = io.now;
-        let idle = self.pull.link_was_idle(gap, self.pace, share);
+        let idle = self.pull.link.was_idle(gap, self.pace, share);
         let entry = &mut self.pull.entries[at];
         let new = entry.missing & fragments;
         io.counters.duplicates += u64::from((fragments & !new).count_ones());
@@ -87,8 +88,8 @@ impl Cast {
         }
         self.suspects.clear(from);
         if missing == 0 {
-            let full = self.setup.object.block_bytes() as u64;
-            self.pull.count_whole(io.now, self.pace, full);
+            let (crowd, last) = (self.pull.crowd, self.pull.last);
+            self.pull.link.count_whole(io.now, self.pace, crowd, last);
             self.whole(at, bytes.is_some(), io);
             return;
         }
@@ -161,7 +162,7 @@ impl Cast {
         io.counters.stored += 1;
         self.pull.arrived += 1;
         if self.pull.arrived > 1 {
-            self.way.settle(self.pull.link_block, self.pace);
+            self.way.settle(self.pull.link.block, self.pace);
             self.pull.stretch(self.way.blocks(), self.way.crowd());
         }
         let from = entry.sender.unwrap_or(entry.from);

@@ -81,8 +81,8 @@ fn blocks_that_waited_for_their_list_did_not_come_at_once() {
         alone.block(block, MemberIndex(1), 0);
     }
     assert_eq!(alone.cast.have.count(), 18);
-    let pull = &alone.cast.pull;
-    assert_eq!(pull.link_block, Micros(10 * BLOCK));
+    let pull = &alone.cast.pull.link;
+    assert_eq!(pull.block, Micros(10 * BLOCK));
     assert!(pull.narrow, "blocks come slowly");
     assert_eq!(pull.slowdown, 10);
     // A block behind one block of another cast is not far away.
@@ -111,8 +111,8 @@ fn what_was_missing_of_a_block_does_not_make_a_slow_link_fast() {
         alone.fragments(block, 0b10_0000, from, 0);
     }
     assert_eq!(alone.cast.have.count(), 17);
-    assert!(alone.cast.pull.narrow, "blocks come slowly");
-    assert!((10..=12).contains(&alone.cast.pull.slowdown));
+    assert!(alone.cast.pull.link.narrow, "blocks come slowly");
+    assert!((10..=12).contains(&alone.cast.pull.link.slowdown));
     // The last block of the object is a single datagram, and a short one.
     alone.after(datagram);
     alone.block(184, from, 0);
@@ -120,8 +120,8 @@ fn what_was_missing_of_a_block_does_not_make_a_slow_link_fast() {
         alone.after(6 * datagram);
         alone.block(block, from, 0);
     }
-    assert!(alone.cast.pull.narrow, "blocks come slowly");
-    assert!((10..=12).contains(&alone.cast.pull.slowdown));
+    assert!(alone.cast.pull.link.narrow, "blocks come slowly");
+    assert!((10..=12).contains(&alone.cast.pull.link.slowdown));
 }
 
 #[test]

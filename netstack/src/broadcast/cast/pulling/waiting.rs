@@ -73,6 +73,6 @@ impl Cast {
 
     /// The time of so many blocks as they come here, between those of other casts.
     pub(in crate::broadcast::cast) fn blocks(&self, count: u64) -> Micros {
-        self.shared(count.saturating_mul(self.pull.slowdown))
+        self.shared(count.saturating_mul(self.pull.link.slowdown))
     }
 }
