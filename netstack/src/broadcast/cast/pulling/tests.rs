@@ -125,6 +125,31 @@ fn what_was_missing_of_a_block_does_not_make_a_slow_link_fast() {
 }
 
 #[test]
+fn who_waits_for_others_is_not_slow() {
+    let mut alone = member();
+    let from = MemberIndex(1);
+    // Now and then a block comes: the soonest after another takes eight times as long as on a link of the announced rate.
+    for block in 0..34 {
+        alone.after(if block % 2 == 0 {
+            8 * BLOCK
+        } else {
+            40 * BLOCK
+        });
+        alone.block(block, from, 0);
+    }
+    assert_eq!(alone.cast.have.count(), 34);
+    assert!(!alone.cast.pull.link.narrow, "blocks come unevenly");
+    assert_eq!(alone.cast.pull.link.slowdown, 1);
+    // Asked for more than it carries, a slow link is busy.
+    for block in 34..70 {
+        alone.after(8 * BLOCK);
+        alone.block(block, from, 0);
+    }
+    assert!(alone.cast.pull.link.narrow, "blocks come slowly");
+    assert_eq!(alone.cast.pull.link.slowdown, 8);
+}
+
+#[test]
 fn a_list_is_asked_for_however_many_blocks_wait_for_it() {
     let mut alone = member();
     for block in 1..=10 {
