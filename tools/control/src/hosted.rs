@@ -30,11 +30,9 @@ const NAME_MAX: usize = netstack::broadcast::MAX_NAME;
 pub fn resolve(text: &str) -> anyhow::Result<SocketAddrV4> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) => {
-            let port = port.parse::<u16>();
-            (
-                host,
-                port.with_context(|| format!("{text:?}: the port is not a number"))?,
-            )
+            let port: Option<u16> = port.parse().ok();
+            let port = port.with_context(|| format!("{text:?}: a port is a number up to 65535"))?;
+            (host, port)
         }
         None => (text, PORT),
     };

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -511,8 +511,26 @@ pub(super) fn power_on_unix_ms(state: &crate::paths::StateDir) -> Vec<(u32, u64)
         .collect()
 }
 
-/// The cluster a command is for: the one named, else the only one there is.
+/// The cluster whose state is in `dir`. Never another one: what follows can take it down.
+fn in_dir(dir: &Path) -> anyhow::Result<Paths> {
+    let whole = std::path::absolute(dir)?;
+    let name = whole.file_name().and_then(|name| name.to_str());
+    let paths = name.zip(whole.parent());
+    let paths = paths.and_then(|(name, root)| Paths::below(root, name).ok());
+    match paths.filter(|paths| paths.record().exists()) {
+        Some(paths) => Ok(paths),
+        None => bail!(
+            "there is no cluster of QEMU nodes in {}; `hearth list` lists those that there are, --cluster names one",
+            dir.display()
+        ),
+    }
+}
+
+/// The cluster a command is for: the one named by its state directory or its name, else the only one there is.
 fn chosen(global: &Global) -> anyhow::Result<Paths> {
+    if let Some(dir) = &global.state_dir {
+        return in_dir(dir);
+    }
     if let Some(name) = &global.cluster {
         return Ok(Paths::of_cluster(name)?);
     }

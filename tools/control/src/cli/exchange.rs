@@ -49,7 +49,7 @@ pub struct ExchangeOptions {
     #[arg(long, value_name = "RANKS", default_value_t = 0)]
     leaf: u32,
     /// default, published, published-L=NUMBER (so many ranks send at a time), published-L=auto (as many as rate and buffers
-    /// suggest), at-once, at-once-random, blind or barrier.
+    /// suggest), at-once, at-once-random, blind, barrier, random-delay, priority or volume.
     #[arg(long, value_name = "SCHEME", default_value = "default", value_parser = scheme)]
     scheme: Scheme,
     /// Give up after so many seconds.
@@ -58,7 +58,7 @@ pub struct ExchangeOptions {
 }
 
 /// Names of schemes.
-const SCHEMES: [&str; 8] = [
+const SCHEMES: [&str; 11] = [
     "default",
     "published",
     "published-L=NUMBER",
@@ -67,6 +67,9 @@ const SCHEMES: [&str; 8] = [
     "at-once-random",
     "blind",
     "barrier",
+    "random-delay",
+    "priority",
+    "volume",
 ];
 
 /// Most bytes of all blocks that a rank sends, or receives: it has them in memory twice.
@@ -98,6 +101,13 @@ pub fn exchange(global: &Global, options: &ExchangeOptions) -> anyhow::Result<Ex
         ))
         .into());
     };
+    let mut places = ranks.iter().enumerate();
+    if let Some((_, twice)) = places.find(|(at, rank)| ranks[..*at].contains(rank)) {
+        return Err(exit::Usage(format!(
+            "{twice} is named twice in --ranks; each rank has an address and a port of its own"
+        ))
+        .into());
+    }
     let all = options.bytes.checked_mul(ranks.len());
     if all.is_none_or(|all| all > BYTES_MAX) {
         return Err(exit::Usage(format!(

@@ -8,6 +8,7 @@ use super::Global;
 use crate::api::types::{Done, DrainRequest, NodeInfo, NodeState, ResumeRequest};
 use crate::client::Client;
 use crate::hostlist;
+use crate::nodes::NODES_MAX;
 
 /// How long nodes may take to leave: longer than control goes on asking.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(20);
@@ -41,8 +42,8 @@ enum Action {
     },
     /// Make a laboratory key: kernel options for a node that boots without the boot service.
     Key {
-        /// Number of the node.
-        #[arg(value_name = "NUMBER")]
+        /// Number of the node, from 0 on.
+        #[arg(value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(..NODES_MAX as i64))]
         node: u32,
         /// Its MAC address.
         #[arg(value_name = "MAC")]

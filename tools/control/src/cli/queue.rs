@@ -278,6 +278,9 @@ pub fn cancel(global: &Global, options: &CancelOptions) -> anyhow::Result<ExitCo
             .iter()
             .partition(|job| job.state == JobState::Pending);
         jobs = waiting.iter().chain(&others).map(|job| job.id).collect();
+        if jobs.is_empty() {
+            output::say_line("no job in the queue is meant; `hearth queue` lists them");
+        }
     }
     for_each(global, &jobs, async |client, job| {
         let done = client
@@ -426,6 +429,11 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
 
 /// Prints jobs of the past and the present, the newest last.
 pub fn history(global: &Global, options: &HistoryOptions) -> anyhow::Result<()> {
+    let times = options.since.zip(options.until);
+    if times.is_some_and(|(since, until)| until < since) {
+        let text = "--until is before --since: nothing is between them; exchange them";
+        return Err(exit::Usage(text.to_string()).into());
+    }
     let client = global.client()?;
     let mut query = options.which.query();
     query.extend([("all", "true".to_string()), ("brief", "true".to_string())]);

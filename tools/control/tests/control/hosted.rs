@@ -110,3 +110,32 @@ fn what_cannot_be_sent_or_received_is_told() {
     }
     assert_eq!(std::fs::read_dir(dir.path().join("r0")).unwrap().count(), 0);
 }
+
+#[test]
+fn an_exchange_is_refused_that_cannot_be_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let two = "127.0.0.1:9,127.0.0.1:10";
+    for (more, words) in [
+        (&["--ranks", two, "--rank", "2"][..], "numbers 0 to 1"),
+        (
+            &["--ranks", "127.0.0.1:9,127.0.0.1:9", "--rank", "0"],
+            "named twice",
+        ),
+        (
+            &["--ranks", two, "--rank", "0", "--bytes", "99999999999"],
+            "smaller blocks",
+        ),
+        (
+            &["--ranks", two, "--rank", "0", "--repeats", "0"],
+            "--repeats",
+        ),
+        (
+            &["--ranks", two, "--rank", "0", "--scheme", "blinde"],
+            "did you mean blind?",
+        ),
+    ] {
+        let line = [&["exchange", "--key-file", "key"], more].concat();
+        let (code, _, err) = parts(&finish(hearth(dir.path(), &line).spawn().unwrap()));
+        assert!(code == 2 && err.contains(words), "{more:?}: {code} {err}");
+    }
+}

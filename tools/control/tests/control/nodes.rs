@@ -364,6 +364,26 @@ fn what_is_not_there_is_refused_with_what_is() {
             "nobody has opened stream 1",
         ),
         (&["cancel", "1", "--signal", "99"], 2, "1..=64"),
+        // Commands for QEMU clusters leave others alone: the state directory says which is meant.
+        (&["down"], 125, "no cluster of QEMU nodes in"),
+        (&["node", "reset", "n0"], 125, "no cluster of QEMU nodes in"),
+        (&["console", "n0"], 125, "no cluster of QEMU nodes in"),
+        (&["list", "--machines"], 125, "no cluster of QEMU nodes in"),
+        (
+            &["history", "--since", "1d", "--until", "2d"],
+            2,
+            "--until is before",
+        ),
+        (
+            &["cancel", "--user", "nobody-x"],
+            0,
+            "no job in the queue is meant",
+        ),
+        (
+            &["node", "key", "32768", "52:54:00:00:00:01"],
+            2,
+            "0..32768",
+        ),
         (&["jobs", "--limit", "0"], 2, "--limit"),
         (&["history", "--limit", "0"], 2, "--limit"),
         (&["cast", "/dev/null", "--timeout", "0"], 2, "above 0"),
