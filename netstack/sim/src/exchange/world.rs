@@ -94,6 +94,8 @@ pub struct World {
     pub(super) traffic: Traffic,
     pub(super) digest: u64,
     pub(super) events: u64,
+    /// Ranks that have not died.
+    living: u32,
     now: u64,
     queue: Queue<Due>,
     flights: Vec<Option<Flight>>,
@@ -123,6 +125,7 @@ impl World {
             traffic: Traffic::default(),
             digest: 0xcbf2_9ce4_8422_2325,
             events: 0,
+            living: setup.ranks,
             now: 0,
             queue: Queue::new(if setup.ranks < 256 { 8 } else { 6 }),
             flights: Vec::new(),
@@ -177,16 +180,7 @@ impl World {
 
     /// Every living rank is done. Asked only when a rank may just have become so.
     fn is_over(&self, due: Due) -> bool {
-        matches!(due, Due::Wake(_) | Due::Deliver(_)) && {
-            let last = self.traffic.finished;
-            let living = self.setup.ranks
-                - self
-                    .stations
-                    .iter()
-                    .filter(|station| !station.alive)
-                    .count() as u32;
-            last >= living
-        }
+        matches!(due, Due::Wake(_) | Due::Deliver(_)) && self.traffic.finished >= self.living
     }
 
     fn missing(&self) -> String {
@@ -287,6 +281,7 @@ impl World {
                 // Only the living are waited for, so only they count, and a death once.
                 let is_done = station.done == self.setup.times || station.lost.is_some();
                 self.traffic.finished -= u32::from(lived && is_done);
+                self.living -= u32::from(lived);
                 Ok(())
             }
         }
