@@ -41,6 +41,8 @@ const TELL_AGAIN: u8 = 2;
 const TELL_AGAIN_SENT: u8 = 6;
 /// Senders that should be ready and are not, that are known one by one.
 pub(super) const MAX_OVERDUE: usize = 64;
+/// Senders of the next rounds that are asked when a block begins, where they have not said that they are ready.
+const ASKED_AHEAD: usize = 2;
 /// Senders that hear twice that their block has come.
 const LAST: usize = 8;
 /// Ranks that are told again, or asked, at a time.

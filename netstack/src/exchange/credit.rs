@@ -9,6 +9,9 @@
 //! was not given, is the most that came lately in a period. Both are forgotten again, in favour of what comes later. Until the
 //! rate is known windows are small: on a slow link all of a large one would be lost before anything is known.
 //!
+//! A rank knows its own port, not the queues of trunks between the ranks. Where far more is lost than at random all windows shrink, by
+//! a quarter at a time, and grow slowly again: additive increase and multiplicative decrease (Chiu and Jain 1989), as in TCP.
+//!
 //! Invariant: at least one packet may always be under way. A wait that is too short costs a question, never a packet.
 
 use super::DEFAULT_PORT_BUFFER;
@@ -50,6 +53,14 @@ const REMEMBERED: u32 = 64;
 const PERIOD_PACKETS: u32 = 32;
 /// See [`PERIOD_PACKETS`].
 const PERIOD: Micros = Micros::from_millis(2);
+/// After so many packets it is counted anew how often something was asked for again.
+const EPOCH_PACKETS: u32 = 64;
+/// So often in an epoch is more than what is lost at random: one packet in a hundred comes to that in one epoch of some thousand.
+const CONGESTED: u32 = 5;
+/// Packets that the windows grow by after an epoch that was better.
+const GROWTH: u32 = 2;
+/// Packets that may be under way however much is lost.
+const LEAST_WINDOW: u32 = 8;
 /// Most packets under way.
 const MAX_PACKETS: u64 = 120;
 
@@ -77,6 +88,12 @@ pub(super) struct Credit {
     used: u32,
     each: u32,
     total: u32,
+    /// What `total` is where no more is lost than at random.
+    full: u32,
+    /// What `total` is at most, because more was lost.
+    window: u32,
+    /// Packets that came in this epoch, and pulls that asked for something again.
+    epoch: (u32, u32),
     /// What `used` never exceeds, whatever was asked of later rounds.
     bound: u32,
     opening: u32,
@@ -124,6 +141,9 @@ impl Credit {
             used: 0,
             each: 1,
             total: 1,
+            full: 1,
+            window: u32::MAX,
+            epoch: (0, 0),
             bound: 1,
             opening: 1,
             chunk: 1,
@@ -155,7 +175,8 @@ impl Credit {
         let product = product.clamp(least.into(), MAX_PACKETS.into()) as u64;
         let port = self.port() / FULL;
         let most = if is_paced { port } else { port * 2 / 3 };
-        self.total = (8 * product + SPARE).min(most.clamp(2, MAX_PACKETS)) as u32;
+        self.full = (8 * product + SPARE).min(most.clamp(2, MAX_PACKETS)) as u32;
+        self.total = self.full.min(self.window);
         self.bound = match is_paced {
             true => 4 * self.total,
             false => self.total * 3 / 2,
@@ -197,6 +218,14 @@ impl Credit {
     /// Packets have come, this one first.
     pub(super) fn came(&mut self, now: Instant, from: Rank, packet: u32, count: u32) {
         self.came_at = now;
+        self.epoch.0 += count;
+        if self.epoch.0 >= EPOCH_PACKETS {
+            self.epoch = (0, 0);
+            if self.total < self.full {
+                self.window = self.window.saturating_add(GROWTH);
+                self.resize();
+            }
+        }
         if self.used == 0 {
             // What comes unasked tells when its sender had it, not what the link carries.
             self.counted = (now, 0);
@@ -219,6 +248,17 @@ impl Credit {
             self.shortest = (MAX_RTT, self.shortest.0);
         }
         self.resize();
+    }
+
+    /// A pull asks for something again. Where that is often, some queue between the ranks is full, and all windows shrink. Not on
+    /// links that are paced: there is little room to shrink, and the sender's pace is what holds.
+    pub(super) fn repaired(&mut self) {
+        self.epoch.1 += 1;
+        if self.epoch.1 >= CONGESTED && self.pacer.is_none() {
+            self.epoch = (0, 0);
+            self.window = (self.total * 3 / 4).max(LEAST_WINDOW.min(self.full));
+            self.resize();
+        }
     }
 
     /// Counts what comes in a period; the link carries as much as came in the best of the last periods.
@@ -309,14 +349,14 @@ impl Credit {
 
     /// How long an answer takes at most when nothing is lost: windows in front of it at both ends, and round trips.
     pub(super) fn wait(&self) -> Micros {
-        self.takes(2 * u64::from(self.total)) + self.round_trip().saturating_mul(2)
+        self.takes(2 * u64::from(self.full)) + self.round_trip().saturating_mul(2)
     }
 
     /// How long to wait for packets that were asked for.
     pub(super) fn waits(&self) -> Waits {
         Waits {
             came_at: self.came_at,
-            busy: self.takes(u64::from(self.total) * 5 / 8) + self.round_trip().saturating_mul(2),
+            busy: self.takes(u64::from(self.full) * 5 / 8) + self.round_trip().saturating_mul(2),
             quiet: self.takes(QUIET_PACKETS) + self.round_trip().saturating_mul(2),
             first: self.takes(u64::from(self.chunk) * 4 / 3) + self.round_trip().saturating_mul(2),
             longest: self.wait().max(LONGEST_WAIT),
@@ -345,6 +385,32 @@ impl Credit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_shrink_where_far_more_is_lost_than_at_random_and_grow_again() {
+        let mut credit = Credit::new(1_250_000_000, 0);
+        let wait = credit.wait();
+        let epoch = |credit: &mut Credit, repairs: u32| {
+            (0..repairs).for_each(|_| credit.repaired());
+            credit.came(Instant::ZERO, Rank(1), 0, EPOCH_PACKETS);
+        };
+        // Few repairs, and each epoch counts for itself.
+        (0..100).for_each(|_| epoch(&mut credit, CONGESTED - 1));
+        assert_eq!(credit.total, 110);
+        (0..CONGESTED).for_each(|_| credit.repaired());
+        assert_eq!((credit.total, credit.each), (82, 61));
+        (0..100).for_each(|_| credit.repaired());
+        assert_eq!(credit.total, LEAST_WINDOW);
+        // What congestion makes slow is not asked for sooner.
+        assert_eq!(credit.wait(), wait);
+        epoch(&mut credit, 0);
+        assert_eq!(credit.total, LEAST_WINDOW + GROWTH);
+        (0..200).for_each(|_| epoch(&mut credit, 0));
+        assert_eq!(credit.total, 110);
+        let mut paced = Credit::new(625_000, 32_000);
+        (0..100).for_each(|_| paced.repaired());
+        assert_eq!(paced.total, 20);
+    }
 
     #[test]
     fn windows_fit_the_link_and_the_port() {

@@ -84,6 +84,11 @@ impl Inbound {
         self.again.count_ones() + end.saturating_sub(self.next)
     }
 
+    /// Others have the credit of this sender, because it is silent since a short while: it was not asked why yet.
+    pub(super) fn lends(&self) -> bool {
+        self.silent && self.doublings == 0
+    }
+
     /// Some packet was lost and is asked for before anything else.
     pub(super) fn has_lost(&self) -> bool {
         self.again != 0

@@ -4,10 +4,11 @@
 //!
 //! Invariant: nothing is asked for beyond the credit of the endpoint.
 
+use super::super::credit::Credit;
 use super::super::inbound::Inbound;
 use super::super::message::{Data, Item, packet_bytes, packets};
 use super::super::{Error, Gone, Memory, PACKET, Scheme};
-use super::{Exchange, Io, LAST, MAX_OVERDUE, REMINDED, SENDERS};
+use super::{ASKED_AHEAD, Exchange, Io, LAST, MAX_OVERDUE, REMINDED, SENDERS};
 use crate::ids::Rank;
 
 impl Exchange {
@@ -137,7 +138,30 @@ impl Exchange {
         }
     }
 
-    /// A block has come: senders of earlier rounds should be ready. What they said may be lost.
+    /// A block begins where datagrams are lost: senders of the next rounds should have said that they are ready, as they do some
+    /// rounds ahead. If that was lost they would wait in vain when their turn comes.
+    fn look_ahead(&self, round: u32, io: &mut Io<'_>) {
+        if self.scheme != Scheme::Default || io.counters.asked_again == 0 {
+            return;
+        }
+        for next in (round + 1..self.order.rounds()).take(ASKED_AHEAD) {
+            let is_here = self.got.contains(next) || self.is_known(next);
+            if !is_here && !self.is_unasked(self.receives(next)) {
+                self.ask(next, io);
+            }
+        }
+    }
+
+    /// The sender of this round is ready, or was asked whether it is.
+    fn is_known(&self, round: u32) -> bool {
+        self.inbound.contains_key(&round)
+            || self.waiting.contains(&round)
+            || self.overdue.contains_key(&round)
+    }
+
+    /// A block has come: senders of earlier rounds should be ready. What they said may be lost. Blocks that go unasked
+    /// are on their way, from senders that are a little behind: to be asked would hold these up further, so that all others
+    /// overtake them.
     fn look_back(&mut self, round: u32, io: &mut Io<'_>) {
         if self.scheme != Scheme::Default {
             return;
@@ -148,12 +172,11 @@ impl Exchange {
                 return;
             };
             at = missing + 1;
-            let is_known = self.inbound.contains_key(&missing)
-                || self.waiting.contains(&missing)
-                || self.overdue.contains_key(&missing);
-            if !is_known && self.overdue.len() < MAX_OVERDUE {
+            if !self.is_known(missing) && self.overdue.len() < MAX_OVERDUE {
                 self.overdue.insert(missing, (io.now + io.credit.wait(), 0));
-                self.ask(missing, io);
+                if !self.is_unasked(self.receives(missing)) {
+                    self.ask(missing, io);
+                }
             }
         }
     }
@@ -205,6 +228,7 @@ impl Exchange {
             let was_active = self.inbound[&round].outstanding() > 0;
             active += usize::from(self.pull_from(round, left, io) && !was_active);
             if begins {
+                self.look_ahead(round, io);
                 self.look_back(round, io);
             }
             let inbound = &self.inbound[&round];
@@ -236,16 +260,27 @@ impl Exchange {
         active < SENDERS || io.credit.used() + packets <= io.credit.each()
     }
 
+    /// Most packets under way from the sender of this round. Where that of an earlier one is silent it may only be busy, and
+    /// come back soon: what others were asked for in its place holds it up then, so that is little.
+    fn most_of(&self, round: u32, credit: &Credit) -> u32 {
+        let mut earlier = self.inbound.range(..round);
+        match earlier.any(|(_, inbound)| inbound.lends()) {
+            true => credit.chunk(),
+            false => credit.each(),
+        }
+    }
+
     /// Pulls from one sender; false when that is not worth a datagram yet.
     fn pull_from(&mut self, round: u32, left: u32, io: &mut Io<'_>) -> bool {
         let block = self.block();
+        let each = self.most_of(round, io.credit);
         let Some(inbound) = self.inbound.get_mut(&round) else {
             return false;
         };
         let before = inbound.outstanding();
         let wants = inbound.wants();
         let most = wants
-            .min(io.credit.each().saturating_sub(before))
+            .min(each.saturating_sub(before))
             .min(left.saturating_sub(before))
             .min(io.credit.room());
         let is_worth = most >= io.credit.chunk() || most == wants || inbound.has_lost();
@@ -256,6 +291,9 @@ impl Exchange {
             return false;
         };
         io.counters.asked_again += u64::from(again);
+        if again > 0 {
+            io.credit.repaired();
+        }
         let from = self.order.source(self.me, round);
         io.credit.asked(io.now, from, pull.first);
         io.credit.change(before, inbound.outstanding());
