@@ -291,7 +291,8 @@ impl Exchange {
             return false;
         };
         io.counters.asked_again += u64::from(again);
-        if again > 0 {
+        // The others are what they are called: whoever sends everything at once does so whatever is lost.
+        if again > 0 && self.scheme == Scheme::Default {
             io.credit.repaired();
         }
         let from = self.order.source(self.me, round);
