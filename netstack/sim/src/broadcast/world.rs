@@ -29,6 +29,8 @@ use super::shelf::Content;
 use super::station::{Clock, Load, MemberSetup, NEVER, Station, key, node_of, peer};
 use super::summary::{Summary, Traffic};
 use super::{check, content, wire};
+use crate::air::{Air, Flight};
+use crate::digest::{DIGEST, fold};
 
 /// Width of the event queue's slots: with many nodes there are many events in a nanosecond.
 fn slot_width_log2(nodes: u32) -> u32 {
@@ -76,10 +78,7 @@ enum Event {
 }
 
 /// A message under way.
-struct Flight {
-    from: u32,
-    to: u32,
-    train: Train,
+struct Letter {
     /// When it reaches its destination, once it has passed the port there.
     at: u64,
     /// The flight behind it in the inbox.
@@ -133,9 +132,8 @@ pub struct World {
     pub(super) events: u64,
     now: u64,
     queue: Queue<Event>,
-    flights: Vec<Option<Flight>>,
+    air: Air<Letter>,
     inboxes: Vec<Inbox>,
-    free_flights: Vec<u32>,
     actions: Vec<Action>,
     actions_left: usize,
     progress: Progress,
@@ -167,9 +165,8 @@ impl World {
             events: 0,
             now: 0,
             queue: Queue::new(slot_width_log2(setup.nodes)),
-            flights: Vec::new(),
+            air: Air::new(),
             inboxes: vec![EMPTY; setup.nodes as usize + 1],
-            free_flights: Vec::new(),
             actions: Vec::new(),
             actions_left: 0,
             buffer: Box::new([0; MAX_DATAGRAM]),
@@ -282,24 +279,15 @@ impl World {
 
     fn step(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::Arrive(number) => {
-                let flight = self.flights[number as usize].as_mut().expect("in the air");
-                let arrival =
-                    self.fabric
-                        .arrive(self.now, flight.from, flight.to, &mut flight.train);
-                match arrival {
-                    Arrival::Now => self.put_in(number, self.now),
-                    Arrival::At(at) => self.put_in(number, at),
-                    Arrival::Passes(at) => {
-                        self.queue.push(at, Event::Arrive(number));
-                        Ok(())
-                    }
-                    Arrival::Never => {
-                        self.land(number);
-                        Ok(())
-                    }
+            Event::Arrive(number) => match self.air.arrive(&mut self.fabric, self.now, number) {
+                Arrival::Now => self.put_in(number, self.now),
+                Arrival::At(at) => self.put_in(number, at),
+                Arrival::Passes(at) => {
+                    self.queue.push(at, Event::Arrive(number));
+                    Ok(())
                 }
-            }
+                Arrival::Never => Ok(()),
+            },
             Event::Deliver(node) => self.deliver(node),
             Event::Wake(node) => self.wake(node),
             Event::Act(number) => {
@@ -355,22 +343,16 @@ impl World {
         self.queue.push_as(at, order, Event::Wake(node));
     }
 
-    /// Takes a flight off the books.
-    fn land(&mut self, number: u32) -> Flight {
-        self.free_flights.push(number);
-        self.flights[number as usize].take().expect("in the air")
-    }
-
     /// A flight has passed the port of its destination, whose link has brought all of it at `at`.
     fn put_in(&mut self, number: u32, at: u64) -> Result<(), String> {
-        let flight = self.flights[number as usize].as_mut().expect("in the air");
-        flight.at = at;
+        let flight = self.air.get_mut(number).expect("in the air");
+        flight.load.at = at;
         let node = flight.to;
         let inbox = &mut self.inboxes[node as usize];
         let last = std::mem::replace(&mut inbox.last, number);
-        match self.flights.get_mut(last as usize) {
-            Some(Some(last)) => last.next = number,
-            _ => inbox.first = number,
+        match self.air.get_mut(last) {
+            Some(last) => last.load.next = number,
+            None => inbox.first = number,
         }
         if at <= self.now {
             return self.deliver(node);
@@ -403,14 +385,14 @@ impl World {
     fn take_in(&mut self, node: u32, before: u64) -> Result<(), String> {
         loop {
             let first = self.inboxes[node as usize].first;
-            match self.flights.get(first as usize) {
-                Some(Some(flight)) if flight.at < before => {}
+            match self.air.get(first) {
+                Some(flight) if flight.load.at < before => {}
                 _ => return Ok(()),
             }
-            let flight = self.land(first);
+            let flight = self.air.land(first);
             let inbox = &mut self.inboxes[node as usize];
-            inbox.first = flight.next;
-            if flight.next == NONE {
+            inbox.first = flight.load.next;
+            if inbox.first == NONE {
                 inbox.last = NONE;
             }
             self.take(flight)?;
@@ -418,12 +400,13 @@ impl World {
     }
 
     /// Gives a station a flight.
-    fn take(&mut self, mut flight: Flight) -> Result<(), String> {
+    fn take(&mut self, flight: Flight<Letter>) -> Result<(), String> {
+        let Letter { at, mut load, .. } = flight.load;
         let station = &mut self.stations[flight.to as usize];
         if station.engine.is_none() {
             return Ok(());
         }
-        let mark = match &mut flight.load {
+        let mark = match &mut load {
             Load::Message(packet) => {
                 if let Message::Data {
                     block, fragments, ..
@@ -444,13 +427,13 @@ impl World {
             }
         };
         let ends = u64::from(flight.from) << 32 | u64::from(flight.to);
-        let words = [flight.at, ends, mark];
+        let words = [at, ends, mark];
         // A sum, whatever the order in which stations are looked at.
         let seen = words.into_iter().fold(DIGEST, fold);
         self.digest = self.digest.wrapping_add(seen);
-        let now = station.clock.at(flight.at);
-        station.handle(now, peer(flight.from).addr, flight.load);
-        self.drain_events(flight.to, flight.at)
+        let now = station.clock.at(at);
+        station.handle(now, peer(flight.from).addr, load);
+        self.drain_events(flight.to, at)
     }
 
     /// Lets a station act: takes its events, sends what its card takes, and notes when to come back.
@@ -537,24 +520,17 @@ impl World {
     }
 
     fn take_off(&mut self, at: u64, from: u32, to: u32, train: Train, load: Load) {
-        let flight = Some(Flight {
-            from,
-            to,
-            train,
+        let letter = Letter {
             at: NEVER,
             next: NONE,
             load,
-        });
-        let number = match self.free_flights.pop() {
-            Some(number) => {
-                self.flights[number as usize] = flight;
-                number
-            }
-            None => {
-                self.flights.push(flight);
-                (self.flights.len() - 1) as u32
-            }
         };
+        let number = self.air.take_off(Flight {
+            from,
+            to,
+            train,
+            load: letter,
+        });
         self.queue.push(at, Event::Arrive(number));
     }
 
@@ -669,14 +645,4 @@ fn clone_load(load: &Load) -> Load {
         Load::Message(packet) => Load::Message(packet.clone()),
         Load::Datagram(bytes) => Load::Datagram(bytes.clone()),
     }
-}
-
-/// Where digests begin.
-const DIGEST: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// FNV-1a, a word at a time.
-fn fold(digest: u64, word: u64) -> u64 {
-    (digest ^ word)
-        .wrapping_mul(0x0100_0000_01b3)
-        .rotate_left(23)
 }

@@ -20,8 +20,10 @@ use netstack::wire::key::Key;
 use super::memory::{RECEIVED, RankMemory, SENT};
 use super::setup::{PAUSE_EVERY_NS, PAUSE_NS, Setup};
 use super::summary::{Summary, Traffic};
+use crate::air::{Air, Flight};
 use crate::broadcast::fabric::{Arrival, Fabric, Train, frame_bytes};
 use crate::broadcast::queue::Queue;
+use crate::digest::{DIGEST, fold};
 
 /// No wake-up is under way, or no such time.
 pub const NEVER: u64 = u64::MAX;
@@ -59,16 +61,10 @@ enum Due {
 }
 
 /// What is under way.
+#[derive(Clone)]
 enum Load {
     Packet(Packet),
     Datagram(Box<[u8]>),
-}
-
-struct Flight {
-    from: u32,
-    to: u32,
-    train: Train,
-    load: Load,
 }
 
 /// A rank.
@@ -98,8 +94,7 @@ pub struct World {
     living: u32,
     now: u64,
     queue: Queue<Due>,
-    flights: Vec<Option<Flight>>,
-    free_flights: Vec<u32>,
+    air: Air<Load>,
     buffer: Box<[u8; MAX_DATAGRAM]>,
 }
 
@@ -123,13 +118,12 @@ impl World {
             stations,
             fabric,
             traffic: Traffic::default(),
-            digest: 0xcbf2_9ce4_8422_2325,
+            digest: DIGEST,
             events: 0,
             living: setup.ranks,
             now: 0,
             queue: Queue::new(if setup.ranks < 256 { 8 } else { 6 }),
-            flights: Vec::new(),
-            free_flights: Vec::new(),
+            air: Air::new(),
             buffer: Box::new([0; MAX_DATAGRAM]),
             setup,
         };
@@ -244,27 +238,18 @@ impl World {
 
     fn step(&mut self, due: Due) -> Result<(), String> {
         match due {
-            Due::Arrive(number) => {
-                let flight = self.flights[number as usize].as_mut().expect("in the air");
-                match self
-                    .fabric
-                    .arrive(self.now, flight.from, flight.to, &mut flight.train)
-                {
-                    Arrival::Now => self.deliver(number),
-                    Arrival::At(at) => {
-                        self.queue.push(at, Due::Deliver(number));
-                        Ok(())
-                    }
-                    Arrival::Passes(at) => {
-                        self.queue.push(at, Due::Arrive(number));
-                        Ok(())
-                    }
-                    Arrival::Never => {
-                        self.land(number);
-                        Ok(())
-                    }
+            Due::Arrive(number) => match self.air.arrive(&mut self.fabric, self.now, number) {
+                Arrival::Now => self.deliver(number),
+                Arrival::At(at) => {
+                    self.queue.push(at, Due::Deliver(number));
+                    Ok(())
                 }
-            }
+                Arrival::Passes(at) => {
+                    self.queue.push(at, Due::Arrive(number));
+                    Ok(())
+                }
+                Arrival::Never => Ok(()),
+            },
             Due::Deliver(number) => self.deliver(number),
             Due::Wake(rank) => {
                 let station = &mut self.stations[rank as usize];
@@ -327,21 +312,13 @@ impl World {
         (self.setup.pauses && into < PAUSE_NS).then(|| self.now - into + PAUSE_NS)
     }
 
-    fn land(&mut self, number: u32) -> Flight {
-        self.free_flights.push(number);
-        self.flights[number as usize].take().expect("in the air")
-    }
-
     fn deliver(&mut self, number: u32) -> Result<(), String> {
-        let to = self.flights[number as usize]
-            .as_ref()
-            .expect("in the air")
-            .to;
+        let to = self.air.get(number).expect("in the air").to;
         if let Some(at) = self.paused_until(to) {
             self.queue.push(at, Due::Deliver(number));
             return Ok(());
         }
-        let mut flight = self.land(number);
+        let mut flight = self.air.land(number);
         if !self.stations[to as usize].alive {
             return Ok(());
         }
@@ -500,17 +477,14 @@ impl World {
             return;
         };
         if let Some(again) = again {
-            let copy = match &load {
-                Load::Packet(packet) => Load::Packet(packet.clone()),
-                Load::Datagram(bytes) => Load::Datagram(bytes.clone()),
-            };
+            let load = load.clone();
             self.take_off(
                 again,
                 Flight {
                     from,
                     to,
                     train,
-                    load: copy,
+                    load,
                 },
             );
         }
@@ -525,15 +499,8 @@ impl World {
         );
     }
 
-    fn take_off(&mut self, at: u64, flight: Flight) {
-        let number = match self.free_flights.pop() {
-            Some(number) => number,
-            None => {
-                self.flights.push(None);
-                (self.flights.len() - 1) as u32
-            }
-        };
-        self.flights[number as usize] = Some(flight);
+    fn take_off(&mut self, at: u64, flight: Flight<Load>) {
+        let number = self.air.take_off(flight);
         self.queue.push(at, Due::Arrive(number));
     }
 }
@@ -588,9 +555,4 @@ fn keep(data: &mut Data, packets: u64) {
         data.tail = PACKET as u16;
         data.is_last = false;
     }
-}
-
-/// FNV-1a over words.
-fn fold(sum: u64, word: u64) -> u64 {
-    (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3)
 }

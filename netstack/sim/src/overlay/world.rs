@@ -20,9 +20,11 @@ use super::setup::{BUILD_NS, DOWN_NS, Fault, LOOK_NS, REST_NS, SETTLING_NS, Setu
 use super::station::Station;
 use super::summary::{Figures, Summary};
 use super::truth::Truth;
+use crate::air::{Air, Flight};
 use crate::broadcast::fabric::{Arrival, Fabric, Noise, Train, frame_bytes};
 use crate::broadcast::queue::Queue;
 use crate::broadcast::station::{Clock, NEVER, key, node_of, peer};
+use crate::digest::{DIGEST, fold};
 
 /// Messages of one station in one moment, beyond which something runs in a circle.
 const MESSAGES_AT_ONCE: u32 = 200_000;
@@ -62,13 +64,6 @@ enum Action {
     End,
 }
 
-struct Flight {
-    from: u32,
-    to: u32,
-    train: Train,
-    bytes: Box<[u8]>,
-}
-
 /// A run that failed.
 #[derive(Debug)]
 pub struct Failure {
@@ -83,8 +78,7 @@ pub struct World {
     pub(super) setup: Setup,
     now: u64,
     queue: Queue<Event>,
-    flights: Vec<Option<Flight>>,
-    free: Vec<u32>,
+    air: Air<Box<[u8]>>,
     actions: Vec<Action>,
     pub(super) fabric: Fabric,
     pub(super) stations: Vec<Station>,
@@ -136,8 +130,7 @@ impl World {
         let mut world = World {
             now: 0,
             queue: Queue::new(SLOT_LOG2),
-            flights: Vec::new(),
-            free: Vec::new(),
+            air: Air::new(),
             actions: Vec::new(),
             fabric,
             stations,
@@ -152,7 +145,7 @@ impl World {
             rng,
             over: false,
             buffer: Box::new([0; netstack::MAX_DATAGRAM]),
-            digest: 0xcbf2_9ce4_8422_2325,
+            digest: DIGEST,
             setup,
         };
         world.plan();
@@ -243,27 +236,18 @@ impl World {
 
     fn step(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::Arrive(number) => {
-                let flight = self.flights[number as usize].as_mut().expect("in the air");
-                match self
-                    .fabric
-                    .arrive(self.now, flight.from, flight.to, &mut flight.train)
-                {
-                    Arrival::Now => self.deliver(number),
-                    Arrival::At(at) => {
-                        self.queue.push(at, Event::Deliver(number));
-                        Ok(())
-                    }
-                    Arrival::Passes(at) => {
-                        self.queue.push(at, Event::Arrive(number));
-                        Ok(())
-                    }
-                    Arrival::Never => {
-                        self.land(number);
-                        Ok(())
-                    }
+            Event::Arrive(number) => match self.air.arrive(&mut self.fabric, self.now, number) {
+                Arrival::Now => self.deliver(number),
+                Arrival::At(at) => {
+                    self.queue.push(at, Event::Deliver(number));
+                    Ok(())
                 }
-            }
+                Arrival::Passes(at) => {
+                    self.queue.push(at, Event::Arrive(number));
+                    Ok(())
+                }
+                Arrival::Never => Ok(()),
+            },
             Event::Deliver(number) => self.deliver(number),
             Event::Wake(station) => {
                 let now = self.now;
@@ -285,13 +269,8 @@ impl World {
         }
     }
 
-    fn land(&mut self, number: u32) -> Flight {
-        self.free.push(number);
-        self.flights[number as usize].take().expect("in the air")
-    }
-
     fn deliver(&mut self, number: u32) -> Result<(), String> {
-        let flight = self.land(number);
+        let flight = self.air.land(number);
         let from = peer(flight.from).addr;
         self.digest = fold(self.digest, self.now);
         self.digest = fold(
@@ -300,17 +279,17 @@ impl World {
         );
         let Some(station) = self.stations.get_mut(flight.to as usize) else {
             self.front
-                .handle_datagram(Instant::from_micros(self.now / 1000), from, &flight.bytes);
+                .handle_datagram(Instant::from_micros(self.now / 1000), from, &flight.load);
             return self.drive(flight.to);
         };
         if station.stopped || station.look_at.is_some() {
-            station.keep(flight.from, flight.bytes);
+            station.keep(flight.from, flight.load);
             return Ok(());
         }
         let Some(node) = &mut station.node else {
             return Ok(());
         };
-        node.handle_datagram(station.clock.at(self.now), from, &flight.bytes);
+        node.handle_datagram(station.clock.at(self.now), from, &flight.load);
         self.drive(flight.to)
     }
 
@@ -432,25 +411,12 @@ impl World {
                 from: station,
                 to,
                 train,
-                bytes: bytes.clone(),
+                load: bytes.clone(),
             };
-            self.take_off(at, flight);
+            let number = self.air.take_off(flight);
+            self.queue.push(at, Event::Arrive(number));
         }
         true
-    }
-
-    fn take_off(&mut self, at: u64, flight: Flight) {
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.flights[number as usize] = Some(flight);
-                number
-            }
-            None => {
-                self.flights.push(Some(flight));
-                (self.flights.len() - 1) as u32
-            }
-        };
-        self.queue.push(at, Event::Arrive(number));
     }
 
     fn take_events(&mut self, station: u32) -> Result<(), String> {
@@ -723,11 +689,4 @@ impl World {
             .filter_map(|station| station.node.as_ref());
         nodes.map(|node| node.counters().get(metric as usize)).sum()
     }
-}
-
-/// FNV-1a, a word at a time.
-fn fold(digest: u64, word: u64) -> u64 {
-    (digest ^ word)
-        .wrapping_mul(0x0100_0000_01b3)
-        .rotate_left(23)
 }
