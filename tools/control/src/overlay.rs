@@ -36,6 +36,7 @@ use netstack::wire::key::Key;
 
 use crate::config;
 use crate::events::{Event, Severity};
+use crate::output::{count, count_of};
 
 pub use asked::Asked;
 use kept::StreamTick;
@@ -537,9 +538,10 @@ impl Overlay {
                 self.up_after = Some(after);
                 let status = self.front.status();
                 let text = format!(
-                    "the monitoring tree stands: {back_ends} nodes, {} processes between them and control, {} levels, {:.1} ms",
-                    status.cps_planned,
-                    status.height,
+                    "the monitoring tree stands: {}, {} between them and control, {}, {:.1} ms",
+                    count(back_ends, "node"),
+                    count_of(status.cps_planned, "process", "processes"),
+                    count(status.height, "level"),
                     after.as_micros() as f64 / 1e3
                 );
                 self.tell(Severity::Info, "overlay-up", text);
@@ -667,7 +669,8 @@ impl Overlay {
         let children = children.len();
         if process.slot > 0 {
             let text = format!(
-                "the monitoring tree lost {process}, the parent of {children} processes on other nodes"
+                "the monitoring tree lost {process}, the parent of {} on other nodes",
+                count_of(children, "process", "processes")
             );
             self.tell(Severity::Warning, "overlay-lost", text);
         }
