@@ -700,8 +700,8 @@ impl Overlay {
                 loss.mended = Some(now);
                 if loss.children > 0 {
                     told.push(format!(
-                        "the {} processes below {lost} have other parents, {:.1} ms after its loss was told",
-                        loss.children,
+                        "{} below {lost}: all have other parents, {:.1} ms after its loss was told",
+                        count_of(loss.children, "process", "processes"),
                         now.saturating_since(loss.at).as_micros() as f64 / 1e3
                     ));
                 }
