@@ -19,9 +19,6 @@ static COLLECTIVES: AtomicU32 = AtomicU32::new(0);
 /// Requests that stay outstanding until the program ends, see [`may_stay`].
 static STAYING: AtomicU32 = AtomicU32::new(0);
 
-/// Most of them, of the 256 that may be outstanding.
-const STAYING_MAX: u32 = 16;
-
 /// CLOCK_MONOTONIC.
 const MONOTONIC: usize = 1;
 
@@ -152,9 +149,10 @@ pub fn collective_begins() {
     COLLECTIVES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Whether one more request may stay outstanding until the program ends, of which nobody knows any more; counts it.
-pub fn may_stay() -> bool {
-    let next = |staying| (staying < STAYING_MAX).then_some(staying + 1);
+/// Whether one more request may stay outstanding until the program ends, of which nobody knows any more, where these are at most
+/// so many; counts it.
+pub fn may_stay(most: u32) -> bool {
+    let next = |staying| (staying < most).then_some(staying + 1);
     STAYING
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
         .is_ok()

@@ -45,6 +45,8 @@ pub enum Shortage {
     Exchanges(bool),
     /// There is no room for copies of short messages.
     Copies,
+    /// As many requests as may stay outstanding do.
+    Stays,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +97,7 @@ struct Rank {
     stuck: Option<(Option<u32>, Instant)>,
     has_exchanges: bool,
     has_copies: bool,
+    has_stays: bool,
     /// Collectives posted in each context.
     rounds: HashMap<u32, u64>,
     round_of: HashMap<u32, u64>,
@@ -130,6 +133,7 @@ pub fn run<R: Send>(size: u32, program: impl Fn(crate::World) -> R + Sync) -> Ve
                         stuck: None,
                         has_exchanges: true,
                         has_copies: true,
+                        has_stays: true,
                         rounds: HashMap::new(),
                         round_of: HashMap::new(),
                     };
@@ -167,9 +171,13 @@ pub fn collective_begins() {
     let _ = with(|rank| rank.begun += 1);
 }
 
-pub fn may_stay() -> bool {
-    let _ = with(|rank| rank.staying += 1);
-    true
+pub fn may_stay(most: u32) -> bool {
+    with(|rank| {
+        let may = rank.has_stays && rank.staying < most as usize;
+        rank.staying += usize::from(may);
+        may
+    })
+    .unwrap_or(false)
 }
 
 /// This rank lacks something from now on.
@@ -178,6 +186,7 @@ pub fn lack(shortage: Shortage) {
         Shortage::Stuck(time) => rank.stuck = Some((None, Instant::now() + time)),
         Shortage::Exchanges(is_short) => rank.has_exchanges = !is_short,
         Shortage::Copies => rank.has_copies = false,
+        Shortage::Stays => rank.has_stays = false,
     });
 }
 

@@ -143,7 +143,9 @@ pub fn attack_exchange(input: &[u8]) {
     };
     let mut job = Job::new(match first % 5 {
         0 => Scheme::Default,
-        1 => Scheme::Published { active: Active::Given(2) },
+        1 => Scheme::Published {
+            active: Active::Given(2),
+        },
         2 => Scheme::AtOnce,
         3 => Scheme::RandomDelay,
         _ => Scheme::Priority,

@@ -173,7 +173,7 @@ impl Pair {
     /// The node holds program `number` if it is even, and drops the one before it if not.
     fn hold(&mut self, number: u8) {
         let program = ProgramId([(number / 2) % HOLDINGS_MAX as u8; 32]);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             let holding = Holding {
                 program,
                 pages: number.into(),

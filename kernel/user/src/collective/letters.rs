@@ -30,8 +30,10 @@ use crate::scope;
 use crate::{Data, Error, Result, World};
 
 /// How long the reason may take to leave where the node has no room for a copy of it, in microseconds. After that it is left where it
-/// is for the rank to find, up to a number of them ([`call::may_stay`]).
+/// is for the rank to find, up to a number of them ([`STAYING_MAX`]).
 const TELL_WITHIN: u64 = 1_000_000;
+/// Most reasons that stay where they are until the program ends, of the 256 requests that may be outstanding.
+const STAYING_MAX: u32 = 16;
 
 const REASON: u32 = 1 << 31;
 const LENGTH: u32 = 1 << 30;
@@ -281,7 +283,7 @@ impl Letters {
             if call::wait(&mut [request], &mut status, patience) == Ok(1) {
                 continue;
             }
-            if !kept.is_empty() && call::may_stay() {
+            if !kept.is_empty() && call::may_stay(STAYING_MAX) {
                 stays = true;
             } else {
                 let _ = call::cancel(request);

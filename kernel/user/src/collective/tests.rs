@@ -246,3 +246,23 @@ fn a_reason_that_nobody_has_read_is_not_one_of_a_later_operation() {
     });
     assert_eq!(sums, [Ok([3]); 2]);
 }
+
+#[test]
+fn a_reason_that_may_not_stay_is_taken_back() {
+    let sums = run(2, |world| {
+        if world.rank() == 0 {
+            // Its reason does not leave before somebody reads it, and as many stay as may.
+            lack(Shortage::Copies);
+            lack(Shortage::Stays);
+        }
+        let unequal = world.all_reduce(Combine::Sum, &mut vec![1_u64; 1 + world.rank() as usize]);
+        assert_eq!(unequal, Err(Error::Mismatch(1 - world.rank())));
+        if world.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(1_500));
+        }
+        let mut sum = [world.rank() + 1];
+        world.all_reduce(Combine::Sum, &mut sum).map(|()| sum)
+    });
+    // That nothing is left outstanding is looked at when a rank ends.
+    assert_eq!(sums, [Ok([3]); 2]);
+}

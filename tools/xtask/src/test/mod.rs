@@ -175,7 +175,23 @@ fn lint(workspace: &Workspace) -> Result<()> {
     arguments.extend(["--features", "kernel/ktest"]);
     arguments.extend(bare_metal);
     arguments.extend(["--", "-D", "warnings"]);
-    cargo(workspace, &arguments)
+    cargo(workspace, &arguments)?;
+    lint_fuzz_targets(workspace)
+}
+
+/// The fuzz targets are a workspace of their own, which nothing else compiles.
+fn lint_fuzz_targets(workspace: &Workspace) -> Result<()> {
+    let mut command = workspace.cargo();
+    command.args(["clippy", "--quiet"]);
+    command.args(["--manifest-path", "netstack/fuzz/Cargo.toml"]);
+    command.arg("--target-dir").arg(workspace.target());
+    command.args(["--", "-D", "warnings"]);
+    // Nothing is linked: libFuzzer itself, which is C++, need not be compiled.
+    let library = workspace.target().join("libfuzzer.a");
+    command.env("CUSTOM_LIBFUZZER_PATH", library);
+    let name = describe(&command);
+    limited::run(&mut command, COMPILE_LIMIT, Show::All)?.expect_success(&name)?;
+    Ok(())
 }
 
 fn host(workspace: &Workspace) -> Result<Checks> {
