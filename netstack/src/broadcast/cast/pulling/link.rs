@@ -23,7 +23,7 @@ const IDLE_GAP: (u64, u64) = (5, 4);
 /// Waits grow with the slowness of the link from so many times up to so many.
 const SLOWDOWN: u64 = 3;
 const MAX_SLOWDOWN: u64 = 32;
-/// Longest time between two blocks that is looked at.
+/// Longest time that a block is taken to need.
 const LONGEST: Micros = Micros::from_secs(2);
 
 /// See the module.
@@ -37,7 +37,7 @@ pub(super) struct Link {
     pub slowdown: u64,
     /// The least time between two blocks ever: what the link takes for one. Zero before the second.
     pub block: Micros,
-    /// What a block takes, as measured last.
+    /// What a block takes, as measured last; the longest before that.
     took: Micros,
     /// Blocks whose last fragment has come, whether or not they could be checked then.
     whole: u32,
@@ -58,7 +58,7 @@ impl Link {
             narrow: true,
             slowdown: 1,
             block: Micros::ZERO,
-            took: Micros::ZERO,
+            took: LONGEST,
             whole: 0,
             last_came: Instant::ZERO,
             came: 0,
@@ -107,7 +107,7 @@ impl Link {
             let mean = self.for_a_block(now.saturating_since(at), self.bytes);
             let took = mean.min(self.least);
             self.took = match mean > took.saturating_mul(EVEN) {
-                // It is as fast as that at least.
+                // It is as fast as that at least. Of the first blocks nothing more is known.
                 true => self.took.min(took),
                 false => took,
             };

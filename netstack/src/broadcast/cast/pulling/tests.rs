@@ -128,8 +128,16 @@ fn what_was_missing_of_a_block_does_not_make_a_slow_link_fast() {
 fn who_waits_for_others_is_not_slow() {
     let mut alone = member();
     let from = MemberIndex(1);
-    // Now and then a block comes: the soonest after another takes eight times as long as on a link of the announced rate.
-    for block in 0..34 {
+    for block in 0..17 {
+        alone.after(BLOCK);
+        alone.block(block, from, 0);
+    }
+    assert!(
+        !alone.cast.pull.link.narrow,
+        "blocks come at the announced rate"
+    );
+    // Then one comes now and then: the soonest after another takes eight times as long.
+    for block in 17..49 {
         alone.after(if block % 2 == 0 {
             8 * BLOCK
         } else {
@@ -137,16 +145,35 @@ fn who_waits_for_others_is_not_slow() {
         });
         alone.block(block, from, 0);
     }
-    assert_eq!(alone.cast.have.count(), 34);
+    assert_eq!(alone.cast.have.count(), 49);
     assert!(!alone.cast.pull.link.narrow, "blocks come unevenly");
     assert_eq!(alone.cast.pull.link.slowdown, 1);
     // Asked for more than it carries, a slow link is busy.
-    for block in 34..70 {
+    for block in 49..85 {
         alone.after(8 * BLOCK);
         alone.block(block, from, 0);
     }
     assert!(alone.cast.pull.link.narrow, "blocks come slowly");
     assert_eq!(alone.cast.pull.link.slowdown, 8);
+}
+
+#[test]
+fn a_slow_link_is_slow_from_the_first_blocks() {
+    let mut alone = member();
+    let from = MemberIndex(1);
+    for block in 0..17 {
+        alone.after(if block % 2 == 0 {
+            10 * BLOCK
+        } else {
+            40 * BLOCK
+        });
+        alone.block(block, from, 0);
+    }
+    assert!(
+        alone.cast.pull.link.narrow,
+        "no two blocks come soon after one another"
+    );
+    assert_eq!(alone.cast.pull.link.slowdown, 10);
 }
 
 #[test]
