@@ -136,7 +136,8 @@ impl BackEnd {
         self.streams.clear();
     }
 
-    /// The node has this job now. One that wanted silence speaks once, at its end.
+    /// The node has this job now. One that wanted silence speaks once, at its end: not even its begin is measured, when its
+    /// program may be at work already.
     pub fn set_job(
         &mut self,
         io: &mut Io<'_>,
@@ -147,8 +148,11 @@ impl BackEnd {
         if self.job == job && self.quiet == quiet {
             return;
         }
+        let begins_in_silence = quiet && (self.job.is_none() || self.job == job);
         self.quiet = false;
-        self.sample(io, collector, true);
+        if !begins_in_silence {
+            self.sample(io, collector, true);
+        }
         (self.job, self.quiet) = (job, quiet);
         if let Some(overlay) = self.uplink.clock.overlay(io.now) {
             for stream in &mut self.streams {

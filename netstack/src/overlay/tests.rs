@@ -32,10 +32,13 @@ fn peer(node: u32) -> Peer {
 struct Fake {
     node: u32,
     triggered: Vec<(u8, bool)>,
+    /// Values that were asked for.
+    reads: usize,
 }
 
 impl Collector for Fake {
     fn read(&mut self, metric: MetricId) -> Option<i64> {
+        self.reads += 1;
         (metric.0 != 7 || self.node.is_multiple_of(2))
             .then(|| i64::from(self.node * 1000) + i64::from(metric.0))
     }
@@ -79,6 +82,7 @@ impl Net {
             let fake = Fake {
                 node,
                 triggered: Vec::new(),
+                reads: 0,
             };
             (Node::new(config, Instant::ZERO), fake)
         };
@@ -561,6 +565,15 @@ fn a_quiet_job_speaks_once_at_its_end() {
     net.run(2_000_000);
     let now = Instant::from_micros(net.now);
     let (node, fake) = &mut net.nodes[2];
+    node.set_job(now, Some(JobId(1)), false, fake);
+    net.run(1_500_000);
+    // The program begins in a tick that the node had no time for.
+    net.dead.insert(2);
+    net.run(1_000_000);
+    net.dead.remove(&2);
+    let now = Instant::from_micros(net.now);
+    let (node, fake) = &mut net.nodes[2];
+    let reads = fake.reads;
     node.set_job(now, Some(JobId(1)), true, fake);
     net.run(500_000);
     let before = (
@@ -570,6 +583,7 @@ fn a_quiet_job_speaks_once_at_its_end() {
     net.run(10_000_000);
     let sent = net.nodes[2].0.counters().get(OverlayMetric::Sent as usize);
     assert_eq!(sent, before.0, "the node is silent");
+    assert_eq!(net.nodes[2].1.reads, reads, "and is not measured");
     let now = Instant::from_micros(net.now);
     assert!(
         net.ticks(stream).len() >= before.1 + 9,

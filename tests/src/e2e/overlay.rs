@@ -259,6 +259,7 @@ fn jobs(cluster: &Cluster) -> Result<()> {
         let mut rows = kept.lines().skip(1);
         ensure!(rows.any(|kept| kept.ends_with(row)), "{name}: {kept}");
     }
+    counters_of_a_quiet_job(cluster)?;
     some_nodes(cluster)?;
     quiet(cluster)
 }
@@ -306,6 +307,42 @@ fn until_running(cluster: &Cluster) -> Result<u64> {
             return Ok(id);
         }
         ensure!(Instant::now() < end, "no job runs: {jobs}");
+        std::thread::sleep(POLL);
+    }
+}
+
+/// What the program of a quiet job has counted is in the files once: as it was at the job's end.
+fn counters_of_a_quiet_job(cluster: &Cluster) -> Result<()> {
+    let count = cluster.program("count-c");
+    let path = "/v1/monitor/csv?metrics=hearth_program_counter_0&level=tick&nodes=n6";
+    let values = || -> Result<Vec<f64>> {
+        let kept = crate::page::fetch(cluster, path)?;
+        let values = kept
+            .lines()
+            .filter_map(|row| row.rsplit(',').next()?.parse().ok());
+        Ok(values.collect())
+    };
+    let before = values()?;
+    let done = cluster.hearth(&["run", "--quiet", "--nodes", "n6", &count, "5"])?;
+    let said = String::from_utf8_lossy(&done.stdout);
+    let mut words = said.split_whitespace();
+    let steps: f64 = (words.by_ref().find(|word| *word == "did"))
+        .and_then(|_| words.next()?.parse().ok())
+        .with_context(|| format!("count-c says no number of steps: {said}"))?;
+    let end = Instant::now() + LIMIT;
+    loop {
+        let kept = values()?;
+        if kept.last() == Some(&steps) {
+            ensure!(
+                kept.len() == before.len() + 1,
+                "a quiet job was measured before its end: {kept:?} after {before:?}"
+            );
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < end,
+            "{steps} steps are not in the files: {kept:?}"
+        );
         std::thread::sleep(POLL);
     }
 }

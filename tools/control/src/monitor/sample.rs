@@ -20,8 +20,8 @@ use super::last_counted::{self, LastCounted};
 use super::metrics::{self, Known};
 use super::newest::Newest;
 use super::picture::{
-    EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, KeptTick, NodeNow, Picture, SLOW_AFTER_US,
-    STALE_AFTER_US,
+    Counted, EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, KeptTick, NodeNow, Picture,
+    SLOW_AFTER_US, STALE_AFTER_US,
 };
 use crate::api::types::{JobInfo, JobState};
 use crate::clock;
@@ -51,7 +51,8 @@ pub struct Sampler {
     before: BTreeMap<u32, Before>,
     newest: Newest,
     counted: LastCounted,
-    ended: VecDeque<JobNow>,
+    /// As the nodes know them.
+    ended: VecDeque<(JobId, JobNow)>,
     /// Jobs that were not over in the last picture.
     active: Vec<u64>,
     /// Highest number of a job seen.
@@ -186,7 +187,18 @@ impl Sampler {
         if self.ended.len() == ENDED_MAX {
             self.ended.pop_front();
         }
-        self.ended.push_back(job);
+        self.ended.push_back((last, job));
+    }
+
+    /// The last word of a job comes after its end; then some of its nodes may have another job already, and are not counted again.
+    fn count_ended(&mut self) {
+        let ranks = |counted: &[Counted]| counted.iter().map(|one| one.ranks).sum::<usize>();
+        for (last, job) in &mut self.ended {
+            let counted = self.counted.of(*last);
+            if ranks(&counted) >= ranks(&job.counted) {
+                job.counted = counted;
+            }
+        }
     }
 
     /// The picture of now.
@@ -198,9 +210,9 @@ impl Sampler {
             .iter()
             .map(|event| (*event).clone())
             .collect();
-        let (jobs, active_jobs) = self.jobs(core);
         let at_us = clock::unix_us();
         let (nodes, age_us) = self.nodes(core, now);
+        let (jobs, active_jobs) = self.jobs(core);
         Picture {
             at_ms: at_us / 1_000,
             nodes,
@@ -235,13 +247,14 @@ impl Sampler {
                 self.keep_ended(&info);
             }
         }
+        self.count_ended();
         self.active = core.runner.jobs().map(|info| info.id).collect();
         // What runs comes before what waits when there is not room for all.
         let room = JOBS_MAX - self.ended.len();
         let waits = |info: &&JobInfo| info.state == JobState::Pending;
         let running = core.runner.jobs().filter(|info| !waits(info));
         let shown = running.chain(core.runner.jobs().filter(waits)).take(room);
-        let ended = self.ended.iter().cloned();
+        let ended = self.ended.iter().map(|(_, job)| job.clone());
         let mut jobs: Vec<JobNow> = ended.chain(shown.map(JobNow::from)).collect();
         jobs.sort_by_key(|job| job.id);
         (jobs, self.active.len())
@@ -324,13 +337,13 @@ impl Sampler {
         let in_service = |row: &&NodeRow| present && row.at >= status.since;
         let row = core.overlay.values(node, now).filter(in_service);
         let values = row.map(|row| &row.values[..]);
-        // A row can be of the job before, or of an earlier attempt of this one.
-        let is_present =
-            |(of, _): &(JobId, &[Option<i64>])| job.is_some() && core.runner.present(*of) == job;
-        let counters = values.and_then(last_counted::in_row).filter(is_present);
+        let counters = values.and_then(last_counted::in_row);
         if let Some((of, counters)) = counters {
             self.counted.take(node, of, counters);
         }
+        // A row can be of the job before, or of an earlier attempt of this one. The last word of a job comes after its end.
+        let shows = |of: JobId| job.is_none() || core.runner.present(of) == job;
+        let counters = counters.filter(|(of, _)| shows(*of));
         let mut of_node = || {
             let row = values.and_then(metrics::row);
             let heartbeat = metrics::heartbeat(&status.vitals);
