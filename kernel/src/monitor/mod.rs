@@ -16,7 +16,7 @@
 pub mod collector;
 pub mod profile;
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use kernel_core::program::Faults;
 use netstack::overlay::MetricId;
@@ -25,9 +25,9 @@ use spin::Mutex;
 /// Counters that a program can have.
 pub const PROGRAM_COUNTERS: usize = hearth_abi::monitor::COUNTERS_MAX as usize;
 
-/// System calls by place (`MetricId::call_index`), wrapping. The kernel runs one thing at a time, so these need no
+/// System calls by place (`MetricId::call_index`). The kernel runs one thing at a time, so these need no
 /// exclusive access.
-static CALLS: [AtomicU32; MetricId::CALLS] = [const { AtomicU32::new(0) }; MetricId::CALLS];
+static CALLS: [AtomicU64; MetricId::CALLS] = [const { AtomicU64::new(0) }; MetricId::CALLS];
 
 /// What programs have cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,6 +131,5 @@ fn counter(index: usize) -> Option<i64> {
 }
 
 fn calls(index: usize) -> Option<i64> {
-    let count = CALLS.get(index)?.load(Ordering::Relaxed);
-    Some(count.into())
+    i64::try_from(CALLS.get(index)?.load(Ordering::Relaxed)).ok()
 }

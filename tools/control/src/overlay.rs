@@ -609,7 +609,7 @@ impl Overlay {
             keep_rows(&mut self.rows, now, value.tick, rows);
         } else if stream == self.calls_stream {
             if let TickBody::Rows(rows) = &value.values {
-                self.calls.take(value.tick, value.attached, rows);
+                self.calls.take(value.tick, rows);
             }
         } else if let Some(collector) =
             (self.collectors.iter_mut()).find(|collector| collector.stream == value.stream)

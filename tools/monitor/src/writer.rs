@@ -166,7 +166,7 @@ impl Writer {
     }
 
     /// Stores values that were reduced on their way; a second answer of a stream for the same tick
-    /// replaces the first if it covers more.
+    /// replaces the first unless it covers less.
     ///
     /// # Errors
     /// [`MonitorError`].
@@ -185,7 +185,7 @@ impl Writer {
         let text =
             "INSERT INTO reduced (stream, at, covers, nodes, packed) VALUES (?1, ?2, ?3, ?4, ?5)
             ON CONFLICT (stream, at) DO UPDATE SET covers = excluded.covers, nodes = excluded.nodes,
-            packed = excluded.packed WHERE excluded.covers > covers";
+            packed = excluded.packed WHERE excluded.covers >= covers";
         let at = (at_ms - open.day.began_ms) as i64;
         let mut insert = open
             .day

@@ -257,6 +257,8 @@ fn reduced_values_keep_their_coverage() {
             .unwrap();
     };
     put_nodes(&mut writer, 1_000);
+    put(&mut writer, 1_000, 3, &[None, None]);
+    // The rest of the metrics, of the same nodes.
     put(&mut writer, 1_000, 3, &[Some(-5), None]);
     put(&mut writer, 1_000, 2, &[Some(99), None]);
     put(&mut writer, DAY_MS + 1_000, 4, &[None, Some(7)]);

@@ -437,7 +437,7 @@ impl Hub {
         if let Some(child) = self.children.remove(&process) {
             self.sums.remove(&child.standing);
             self.places.clear(child.index);
-            self.forget_place(child.index);
+            self.forget_place(io.now, child.index);
             self.tell_of(io, child.entry(process, self.me, true));
         }
     }

@@ -440,7 +440,7 @@ impl Hub {
     }
 
     /// Nobody waits for a child that had this place.
-    pub(super) fn forget_place(&mut self, index: u16) {
+    pub(super) fn forget_place(&mut self, now: Instant, index: u16) {
         for at in 0..self.streams.len() {
             self.streams[at].active.clear(index);
             for place in 0..self.streams[at].ticks.len() {
@@ -450,7 +450,7 @@ impl Hub {
                     (tick.deadline, tick.complete) = (Instant::ZERO, true);
                 }
             }
-            self.pass_in_order(at, Instant::ZERO);
+            self.pass_in_order(at, now);
         }
     }
 

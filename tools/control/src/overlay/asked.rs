@@ -55,7 +55,10 @@ impl Asked {
     /// The part is of a tick too old to be put right.
     pub(super) fn take(&mut self, value: TickValue) -> Result<Option<StreamTick>, TooLate> {
         let Some(tick) = self.recent.take(&value) else {
-            return Err(TooLate);
+            return match self.kept {
+                Some(_) => Err(TooLate),
+                None => Ok(None),
+            };
         };
         let (most, newest) = (self.fullest.covers, self.fullest.tick);
         if tick.covers > most || tick.covers == most && tick.tick >= newest {

@@ -24,8 +24,14 @@ const PATIENCE_TICKS: u64 = 3;
 #[derive(Debug, Clone)]
 struct Told {
     boot: BootEpoch,
+    /// The boot before: a hello of it that comes late is not a third one.
+    before: Option<BootEpoch>,
     /// The tick; rows of it and of earlier ones say nothing new.
     tick: u64,
+    /// It has told anything in this boot.
+    heard: bool,
+    /// Sums were shown without it: its first word is what it counts on from, and no growth.
+    is_late: bool,
     /// In the order of the metrics.
     counts: Vec<i64>,
 }
@@ -56,24 +62,35 @@ impl Calls {
     pub fn hello(&mut self, node: NodeId, boot: BootEpoch, tick: u64) {
         let known = self.nodes.get(&node);
         let room = known.is_some() || self.nodes.len() < NODES_MAX;
-        if room && known.is_none_or(|known| known.boot != boot) {
-            let counts = vec![0; self.metrics.len()];
-            self.nodes.insert(node, Told { boot, tick, counts });
+        let is_new = known.is_none_or(|known| known.boot != boot && known.before != Some(boot));
+        if room && is_new {
+            let told = Told {
+                boot,
+                before: known.map(|known| known.boot),
+                tick,
+                heard: false,
+                is_late: false,
+                counts: vec![0; self.metrics.len()],
+            };
+            self.nodes.insert(node, told);
         }
     }
 
-    /// Takes rows of a tick. `nodes`: how many could have sent one.
-    pub fn take(&mut self, tick: u64, nodes: u32, rows: &[Row]) {
+    /// Takes rows of a tick.
+    pub fn take(&mut self, tick: u64, rows: &[Row]) {
         for row in rows {
             self.take_row(tick, row);
         }
         let first = *self.first.get_or_insert(tick);
-        let heard = self
-            .nodes
-            .values()
-            .filter(|told| told.tick >= first)
-            .count();
-        self.shown |= heard >= nodes as usize || tick >= first + PATIENCE_TICKS;
+        if self.shown {
+            return;
+        }
+        self.shown = tick >= first + PATIENCE_TICKS || self.nodes.values().all(|told| told.heard);
+        if self.shown {
+            self.nodes
+                .values_mut()
+                .for_each(|told| told.is_late = !told.heard);
+        }
     }
 
     fn take_row(&mut self, tick: u64, row: &Row) {
@@ -88,11 +105,15 @@ impl Calls {
             return;
         }
         told.tick = tick;
+        let is_base = told.is_late && !told.heard;
+        told.heard = true;
         let counts = told.counts.iter_mut().zip(&mut self.sums);
         for ((count, sum), now) in counts.zip(&row.values) {
             // Within a boot none goes back; one that says so is not believed.
             if let Some(now) = now.filter(|now| now > count) {
-                *sum += i128::from(now) - i128::from(*count);
+                if !is_base {
+                    *sum += i128::from(now) - i128::from(*count);
+                }
                 *count = now;
             }
         }
@@ -128,9 +149,9 @@ mod tests {
             calls.hello(NodeId(node), BootEpoch(1), 9);
         }
         let rows: Vec<Row> = (0..6).map(|node| row(node, 100)).collect();
-        calls.take(10, 6, &rows[..4]);
+        calls.take(10, &rows[..4]);
         assert_eq!(sum(&calls), None, "a part of the nodes");
-        calls.take(10, 6, &rows[4..]);
+        calls.take(10, &rows[4..]);
         assert_eq!(sum(&calls), Some(600));
         calls
     }
@@ -140,10 +161,10 @@ mod tests {
         let mut calls = six();
         // Three are quiet; then one of these and another one are gone for good.
         let some: Vec<Row> = (0..3).map(|node| row(node, 110)).collect();
-        calls.take(11, 3, &some);
+        calls.take(11, &some);
         assert_eq!(sum(&calls), Some(630));
         let most: Vec<Row> = (1..5).map(|node| row(node, 150)).collect();
-        calls.take(12, 4, &most);
+        calls.take(12, &most);
         // n0 had 110 when it was heard last, n5 100.
         assert_eq!(sum(&calls), Some(4 * 150 + 110 + 100));
     }
@@ -155,42 +176,67 @@ mod tests {
         assert_eq!(sum(&calls), Some(600), "the same boot");
         calls.hello(NodeId(2), BootEpoch(2), 14);
         // A process that stood still passes on what it had of the boot before.
-        calls.take(12, 6, &[row(2, 130)]);
+        calls.take(12, &[row(2, 130)]);
         assert_eq!(sum(&calls), Some(600));
-        calls.take(15, 6, &[row(2, 7)]);
+        calls.take(15, &[row(2, 7)]);
         assert_eq!(sum(&calls), Some(607));
         // It has passed what it had counted before, too.
-        calls.take(16, 6, &[row(2, 170)]);
+        calls.take(16, &[row(2, 170)]);
         assert_eq!(sum(&calls), Some(770));
+    }
+
+    #[test]
+    fn a_late_hello_of_the_boot_before_changes_nothing() {
+        let mut calls = six();
+        calls.hello(NodeId(2), BootEpoch(2), 14);
+        calls.take(15, &[row(2, 40)]);
+        assert_eq!(sum(&calls), Some(640));
+        // Boots have random numbers; the datagram of the first one was held on its way.
+        calls.hello(NodeId(2), BootEpoch(1), 15);
+        calls.hello(NodeId(2), BootEpoch(2), 16);
+        calls.take(17, &[row(2, 50)]);
+        assert_eq!(sum(&calls), Some(650));
     }
 
     #[test]
     fn rows_that_come_late_or_twice_change_nothing() {
         let mut calls = six();
-        calls.take(12, 6, &[row(1, 140)]);
+        calls.take(12, &[row(1, 140)]);
         for (tick, count) in [(11, 120), (12, 140), (12, 150), (13, 90)] {
-            calls.take(tick, 6, &[row(1, count)]);
+            calls.take(tick, &[row(1, count)]);
             assert_eq!(sum(&calls), Some(640));
         }
-        calls.take(14, 6, &[row(77, 1_000)]);
+        calls.take(14, &[row(77, 1_000)]);
         assert_eq!(sum(&calls), Some(640), "nobody has said hello as that");
         let short = Row {
             values: vec![Some(1 << 40)],
             ..row(1, 0)
         };
-        calls.take(15, 6, &[short]);
+        calls.take(15, &[short]);
         assert_eq!(sum(&calls), Some(640));
     }
 
+    /// Its job is quiet when control is started.
     #[test]
-    fn one_that_stays_silent_is_not_waited_for_for_ever() {
+    fn one_that_stays_silent_is_not_waited_for_for_ever_and_then_counts_on() {
         let mut calls = Calls::new(vec![MetricId(0x2000), MetricId(0x2001)]);
         (0..2).for_each(|node| calls.hello(NodeId(node), BootEpoch(1), 9));
         for tick in 10..13 {
-            calls.take(tick, 2, &[row(0, 5)]);
+            calls.take(tick, &[row(0, 5)]);
             assert_eq!(sum(&calls), None);
         }
-        calls.take(13, 2, &[row(0, 5)]);
+        // One that said hello in the tick of the first row has told nothing by that.
+        calls.hello(NodeId(2), BootEpoch(1), 12);
+        calls.take(13, &[row(0, 5)]);
         assert_eq!(sum(&calls), Some(5));
+        // What it had counted before it was heard would look as if it had been counted at once.
+        calls.take(14, &[row(1, 1_000)]);
+        assert_eq!(sum(&calls), Some(5));
+        calls.take(15, &[row(1, 1_003)]);
+        assert_eq!(sum(&calls), Some(8));
+        // Its next boot begins with nothing.
+        calls.hello(NodeId(1), BootEpoch(2), 16);
+        calls.take(17, &[row(1, 2)]);
+        assert_eq!(sum(&calls), Some(10));
     }
 }

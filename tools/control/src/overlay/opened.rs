@@ -6,6 +6,8 @@
 //!
 //! Invariant: what a row says is checked like what somebody asks for: it is opened as any other stream.
 
+use std::collections::BTreeSet;
+
 use hearth_store::{Batch, StreamRow};
 use netstack::ids::{JobId, NodeId};
 use netstack::overlay::{Filter, MetricId, Scope, StreamError, StreamId, StreamSpec, Sync};
@@ -15,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use super::{Asked, Overlay};
 use crate::events::Severity;
 
+/// Numbers of nodes are below this: as many as a front end knows.
+const NODES_MAX: u32 = 1 << 17;
 /// How long after a job's end its last values come at the latest: a hold for each level.
 const LAST_VALUES: Micros = Micros::from_millis(500);
 
@@ -78,6 +82,9 @@ impl Overlay {
         is_open: &impl Fn(JobId) -> bool,
     ) -> Result<StreamId, String> {
         let spec = read(row).map_err(|error| format!("it cannot be read: {error}"))?;
+        if !makes_sense(&spec) {
+            return Err("its row in the store is damaged".to_string());
+        }
         if let Scope::Job(job) = spec.scope
             && !is_open(job)
         {
@@ -198,6 +205,17 @@ pub(super) fn row(id: StreamId, name: &str, spec: &StreamSpec) -> StreamRow {
     }
 }
 
+/// Nobody can have asked for a stream that has metrics which there are not, one twice, or nodes beyond all numbers.
+fn makes_sense(spec: &StreamSpec) -> bool {
+    let metrics: BTreeSet<u16> = spec.metrics.iter().map(|metric| metric.0).collect();
+    let known = |metric: &MetricId| super::catalogue::described(*metric).is_some();
+    let within = match &spec.scope {
+        Scope::Nodes(ranges) => ranges.iter().all(|(_, last)| last.0 < NODES_MAX),
+        Scope::All | Scope::Job(_) => true,
+    };
+    metrics.len() == spec.metrics.len() && spec.metrics.iter().all(known) && within
+}
+
 /// What the stream of a row is.
 ///
 /// # Errors
@@ -254,5 +272,20 @@ mod tests {
             spec: "{}".to_string(),
         };
         assert!(read(&broken).is_err());
+        let good = StreamSpec::new(vec![MetricId(1), MetricId(2)], Filter::Sum, Micros(10_000));
+        assert!(makes_sense(&good));
+        let nodes = |last| StreamSpec {
+            scope: Scope::Nodes(vec![(NodeId(0), NodeId(last))]),
+            ..good.clone()
+        };
+        assert!(makes_sense(&nodes(NODES_MAX - 1)));
+        assert!(!makes_sense(&nodes(u32::MAX)));
+        for metrics in [vec![MetricId(1), MetricId(1)], vec![MetricId(u16::MAX)]] {
+            let spec = StreamSpec {
+                metrics,
+                ..good.clone()
+            };
+            assert!(!makes_sense(&spec));
+        }
     }
 }
