@@ -114,7 +114,7 @@ fn numbers_in_files_of_an_earlier_version_go_on() {
     std::fs::write(lab.path("nodes.json"), nodes.to_string()).unwrap();
     std::fs::write(lab.path("next-job"), "41\n").unwrap();
     lab.start_control();
-    assert!(lab.has_event("store-imported", "1 nodes"));
+    assert!(lab.has_event("store-imported", "1 node"));
     // It was there before, and nobody knows yet whether it is.
     assert_eq!(lab.json(&["nodes"])[0]["state"], "awaited");
     lab.eventually("the picture says the same", |lab| {
