@@ -1,7 +1,7 @@
 //! The auxiliary service process for profiles: where the running program is, tick by tick.
 //!
-//! While it is on, each interrupt of a computing program leaves the program's instruction pointer here; how often that is
-//! decides the stream that wants the metrics. The program's text is cut into equal parts, each with a count.
+//! While it is on, each interrupt of a computing program for a tick or a heartbeat leaves the program's instruction pointer
+//! here; how often that is decides the stream that wants the metrics. The program's text is cut into equal parts, each with a count.
 //!
 //! Invariant: off, it costs nothing; on, it adds no interrupt to those that the stream asks for.
 
