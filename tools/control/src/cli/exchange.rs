@@ -78,8 +78,9 @@ const BYTES_MAX: usize = 4 << 30;
 fn scheme(name: &str) -> Result<Scheme, String> {
     Scheme::parse(name).ok_or_else(|| {
         let near = near::did_you_mean(name, SCHEMES.into_iter());
+        let name = near::quoted(name);
         format!(
-            "{name:?} is no scheme{near}; there are {}",
+            "{name} is no scheme{near}; there are {}",
             SCHEMES.join(", ")
         )
     })

@@ -154,7 +154,8 @@ fn find(metrics: &[MetricInfo], name: &str) -> anyhow::Result<usize> {
     let known = || {
         let names = metrics.iter().map(|metric| metric.name.as_str());
         let near = near::did_you_mean(name, names);
-        format!("no metric is called {name:?}{near}; `hearth top --json` lists all, as `metrics`")
+        let name = near::quoted(name);
+        format!("no metric is called {name}{near}; `hearth top --json` lists all, as `metrics`")
     };
     exact
         .or_else(part)
