@@ -124,10 +124,10 @@ fn further(core: &Core, now: Instant) -> Vec<Further> {
             values: values
                 .map(|(node, value)| (node, described.in_base_units(value as f64)))
                 .collect(),
-            name: described.name,
+            name: described.name.clone(),
             counter: described.counter,
             unit: described.unit.to_string(),
-            help: described.help,
+            help: described.help.clone(),
         });
     };
     for (metric, sum) in core.overlay.calls() {

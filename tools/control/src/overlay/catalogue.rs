@@ -18,7 +18,8 @@ use crate::near;
 
 /// Raw values are below this, up and down: a number of base units that is larger was not meant.
 const RAW_MOST: f64 = 9.0e18;
-/// How far from a raw value a number may be, in raw units: 0.1 s is no sum of powers of two.
+/// How far from a raw value a number may be, in raw units, at least: 0.1 s is no sum of powers of two. Of large numbers, as far
+/// as their digits go: a f64 has fewer parts of a second the more seconds it has.
 const RAW_SLACK: f64 = 1e-3;
 
 /// A metric as people and other systems see it.
@@ -58,7 +59,8 @@ impl Described {
         if !scaled.is_finite() || raw.abs() >= RAW_MOST {
             return Err(format!("{number} is beyond what {name} can be"));
         }
-        if (scaled - raw).abs() > RAW_SLACK {
+        let slack = RAW_SLACK.max(4.0 * f64::EPSILON * scaled.abs());
+        if (scaled - raw).abs() > slack {
             let step = csv::scaled(1.0, self.worth());
             return Err(format!(
                 "{number} is no value of {name}, which has steps of {step}"
@@ -68,8 +70,19 @@ impl Described {
     }
 }
 
-/// What is known of a metric by its number.
-pub fn described(metric: MetricId) -> Option<Described> {
+/// All metrics by their numbers.
+static BY_NUMBER: LazyLock<HashMap<u16, Described>> = LazyLock::new(|| {
+    let described = |number| Some((number, describe(MetricId(number))?));
+    (0..=u16::MAX).filter_map(described).collect()
+});
+
+/// What is known of a metric by its number. Made once: answers ask for it with each value of each node, under the lock.
+pub fn described(metric: MetricId) -> Option<&'static Described> {
+    BY_NUMBER.get(&metric.0)
+}
+
+/// The same, from the tables of numbers.
+fn describe(metric: MetricId) -> Option<Described> {
     let tables = [
         &netstack::overlay::NodeMetric::DEFS[..],
         &OverlayMetric::DEFS,
@@ -124,7 +137,7 @@ pub fn described(metric: MetricId) -> Option<Described> {
 
 /// The name of a metric in base units, and raw units in one of these.
 pub fn name_of(metric: MetricId) -> Option<(String, u32)> {
-    described(metric).map(|described| (described.name, described.scale))
+    described(metric).map(|described| (described.name.clone(), described.scale))
 }
 
 /// The name of a metric, or its number where it has none.
@@ -165,10 +178,10 @@ pub fn all() -> Vec<MetricRow> {
         let described = described(MetricId(number))?;
         Some(MetricRow {
             number,
-            name: described.name,
+            name: described.name.clone(),
             unit: described.unit.to_string(),
             counter: described.counter,
-            help: described.help,
+            help: described.help.clone(),
         })
     };
     (1..=u16::MAX).filter_map(row).collect()
@@ -186,8 +199,9 @@ pub fn wanted(name: &str) -> Result<MetricId, String> {
     };
     known.ok_or_else(|| {
         let near = near::did_you_mean(name, BY_NAME.keys().map(String::as_str));
+        let name = near::quoted(name);
         format!(
-            "there is no metric {name:?}{near}; `hearth overlay metrics` (GET /v1/overlay/metrics) lists all"
+            "there is no metric {name}{near}; `hearth overlay metrics` (GET /v1/overlay/metrics) lists all"
         )
     })
 }
@@ -273,6 +287,13 @@ mod tests {
                 .iter()
                 .any(|(begin, _)| row.name.starts_with(begin));
             assert!(of_family || alone.contains(&row), "{}", row.name);
+            let number = MetricId(row.number);
+            let twice = [described(number), described(number)].map(Option::unwrap);
+            assert!(
+                std::ptr::eq(twice[0], twice[1]),
+                "{} is made anew",
+                row.name
+            );
         }
         let lines = lines.join("\n");
         for words in [
@@ -319,6 +340,11 @@ mod tests {
             Ok(vec![-1_000_000, 100_000, 100_000_000])
         );
         assert_eq!(raw_bounds(&[4096.0], &[used, used]), Ok(vec![4096]));
+        // 200 days, and what a counter of microseconds reaches in 30 years.
+        assert_eq!(
+            raw_bounds(&[17_241_893.6, 946_684_800.000_001], &[uptime]),
+            Ok(vec![17_241_893_600_000, 946_684_800_000_001])
+        );
         for (bound, metrics, word) in [
             (0.5, &[used][..], "steps of 1"),
             (1e-7, &[uptime], "steps of 0.000001"),

@@ -11,8 +11,9 @@ use netstack::time::{Instant, Micros};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::catalogue::{self, Described};
 use super::recent::TickSoFar;
-use super::{Asked, Overlay, State, catalogue};
+use super::{Asked, Overlay, State};
 use crate::near;
 
 /// State of an overlay that the configuration switched off.
@@ -351,7 +352,7 @@ impl Overlay {
         let named = |(metric, sum): &(MetricId, i128)| {
             let described = catalogue::described(*metric)?;
             let sum = described.in_base_units(*sum as f64);
-            Some((described.name, sum))
+            Some((described.name.clone(), sum))
         };
         TotalsView {
             tick: totals.tick,
@@ -388,14 +389,20 @@ fn stream_view(
     asked: Option<&Asked>,
     shown: Option<&TickSoFar>,
 ) -> StreamView {
+    // Looked up once for all nodes.
+    let metrics = spec.metrics.iter();
+    let described: Vec<_> = metrics
+        .map(|metric| catalogue::described(*metric))
+        .collect();
     let rows = asked.into_iter().flat_map(|asked| &asked.rows);
     let rows = rows.map(|(node, (_, values))| {
-        let value = |(metric, value): (&MetricId, &Option<i64>)| {
-            value.map(|raw| catalogue::in_base_units(*metric, raw as f64))
+        let value = |(described, value): (&Option<&Described>, &Option<i64>)| {
+            let raw = (*value)? as f64;
+            Some(described.map_or(raw, |described| described.in_base_units(raw)))
         };
         RowView {
             node: node.0,
-            values: spec.metrics.iter().zip(values).map(value).collect(),
+            values: described.iter().zip(values).map(value).collect(),
         }
     });
     // All metrics of a histogram have one unit.
@@ -487,8 +494,9 @@ pub fn filter_of(word: &str, bounds: &[f64], metrics: &[MetricId]) -> Result<Fil
             let words: Vec<&str> = plain.iter().map(word_of).chain([histogram]).collect();
             let near = near::did_you_mean(word, words.iter().copied());
             let words = words.join(", ");
+            let word = near::quoted(word);
             Err(format!(
-                "there is no filter {word:?}{near}; there are {words}"
+                "there is no filter {word}{near}; there are {words}"
             ))
         }
     }
