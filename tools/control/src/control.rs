@@ -182,6 +182,15 @@ impl Shared {
 }
 
 impl Core {
+    /// Numbers of the nodes that there are, ascending: listed, joined in an earlier run of control, or heard of in this one.
+    /// These and no others can be named; `GET /v1/nodes` and the page have them all.
+    pub fn known_nodes(&self) -> Vec<u32> {
+        let listed = self.table.machines().map(|machine| machine.node);
+        let heard = self.endpoint.nodes().map(|status| status.node.0);
+        let known: BTreeSet<u32> = listed.chain(heard).collect();
+        known.into_iter().collect()
+    }
+
     /// Runs `change` with the runner, the time in microseconds and the nodes.
     pub fn with_runner<T>(
         &mut self,

@@ -122,6 +122,7 @@ pub fn unknown(wanted: impl IntoIterator<Item = u32>, known: &[u32]) -> Option<S
     missing.sort_unstable();
     let there = match known {
         [] => "no node has come yet".to_string(),
+        [only] => format!("there is {} alone", name(*only)),
         known => format!("there are {}", format_some(known)),
     };
     let verb = match missing.len() {
@@ -209,6 +210,8 @@ mod tests {
             "there are no nodes n[6-7]; there are n[0-1] (`hearth nodes`)"
         );
         assert!(unknown([7], &[]).unwrap().contains("no node has come yet"));
+        let one = unknown([7], &[0]).unwrap();
+        assert!(one.contains("no node n7; there is n0 alone ("), "{one}");
         let odd: Vec<u32> = (0..5_000).map(|node| node * 2 + 1).collect();
         let text = unknown((0..5_000).map(|node| node * 2), &odd).unwrap();
         assert!(text.len() < 200 && text.contains("n[1,3,"), "{text}");

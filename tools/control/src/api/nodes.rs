@@ -35,12 +35,10 @@ pub async fn leave(State(api): State<Api>, Path(node): Path<u32>) -> Result<Json
 
 fn ask(core: &mut Core, now: Instant, node: NodeId) -> Result<(), Refusal> {
     let status = core.endpoint.node(node);
-    if status.is_none() {
-        let mut known: Vec<u32> = core.endpoint.nodes().map(|known| known.node.0).collect();
-        known.sort_unstable();
-        if let Some(text) = hostlist::unknown([node.0], &known) {
-            return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-nodes", text));
-        }
+    if status.is_none()
+        && let Some(text) = hostlist::unknown([node.0], &core.known_nodes())
+    {
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-nodes", text));
     }
     if status.is_some_and(|status| status.state == NodeState::Left) {
         return Ok(());

@@ -182,12 +182,10 @@ pub async fn open(
     }))
 }
 
-/// Refuses nodes that control has never heard of.
+/// Refuses nodes that there are not.
 fn there_are(core: &Core, ranges: &[(NodeId, NodeId)]) -> Result<(), Refusal> {
-    let mut known: Vec<u32> = core.endpoint.nodes().map(|node| node.node.0).collect();
-    known.sort_unstable();
     let wanted = ranges.iter().flat_map(|(first, last)| first.0..=last.0);
-    match hostlist::unknown(wanted, &known) {
+    match hostlist::unknown(wanted, &core.known_nodes()) {
         Some(text) => Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-nodes", text)),
         None => Ok(()),
     }
@@ -210,7 +208,7 @@ fn refused(error: StreamError) -> Refusal {
         ),
         StreamError::Full => {
             let text = format!(
-                "{MAX_STREAMS} streams are open, which is the most: `hearth overlay close STREAM` closes one, `hearth overlay` lists them"
+                "{MAX_STREAMS} streams are open, which is the most, those of control and of its configuration among them: `hearth overlay close STREAM` closes one, `hearth overlay` lists those that somebody has opened"
             );
             return Refusal::new(StatusCode::CONFLICT, "too-many-streams", text);
         }
@@ -289,8 +287,9 @@ fn sync(name: Option<&str>) -> Result<Sync, String> {
         Some(name) => {
             let words = ["timeout", "all", "none"];
             let near = near::did_you_mean(name, words.into_iter());
+            let name = near::quoted(name);
             return Err(format!(
-                "there is no synchronisation {name:?}{near}; there are timeout, all, none"
+                "there is no synchronisation {name}{near}; there are timeout, all, none"
             ));
         }
     })
@@ -331,6 +330,10 @@ mod tests {
             twice.contains("hearth_node_uptime_seconds is named twice"),
             "{twice}"
         );
+        // A name as long as a body is compared with nothing, and not repeated.
+        let long = "x".repeat(1_000_000);
+        let error = refused(request(&[&long[..]; 64]));
+        assert!(error.len() < 300, "{} bytes", error.len());
         // As many as fit into a body; none of them is looked up.
         let error = refused(request(&["nonsense"; 38_000]));
         assert!(

@@ -51,6 +51,29 @@ fn a_node_that_does_not_scrub_is_marked() {
 }
 
 #[test]
+fn a_node_of_an_earlier_run_that_is_off_is_known_by_its_name() {
+    let mut lab = Lab::with_nodes(2);
+    lab.nodes.truncate(1);
+    lab.stop_control(false);
+    lab.start_control();
+    let listed = lab.json(&["nodes"]);
+    assert_eq!(listed[1]["name"], "n1", "{listed}");
+    // It cannot be asked, and that is another thing than a node that there is not.
+    let (status, answer) = lab.post("/v1/nodes/1/leave", &json!({}));
+    assert_eq!((status, &answer["code"]), (409, &json!("node-not-up")));
+    let (status, answer) = lab.post("/v1/nodes/2/leave", &json!({}));
+    assert_eq!((status, &answer["code"]), (404, &json!("no-such-nodes")));
+    let open = |nodes: &str| {
+        let request = json!({ "metrics": ["hearth_node_uptime_seconds"], "nodes": nodes });
+        lab.post("/v1/overlay/streams", &request)
+    };
+    let (status, answer) = open("n1");
+    assert_eq!(status, 200, "{answer}");
+    let (status, answer) = open("n[1-2]");
+    assert_eq!((status, &answer["code"]), (404, &json!("no-such-nodes")));
+}
+
+#[test]
 fn a_node_leaves_when_asked_and_comes_back_with_its_next_boot() {
     let mut lab = Lab::with_nodes(2);
     let busy = lab
