@@ -9,7 +9,7 @@
 //! file is held while a visitor looks at rows.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -191,8 +191,9 @@ impl Reader {
     }
 
     /// Calls `visit` for each node and step of `span` that has data, by time, within a step by node, with
-    /// the roll-ups of `metrics`, until it says to stop; a metric without data there has an empty one. The
-    /// steps of days are those of UTC. `visit` may take its time: nothing waits for it.
+    /// the roll-ups of `metrics`, until it says to stop; a metric without data there has an empty one. With no
+    /// metrics, each row that there is counts as data. The steps of days are those of UTC. `visit` may take its time: nothing
+    /// waits for it.
     ///
     /// # Errors
     /// [`MonitorError`].
@@ -346,6 +347,61 @@ impl Reader {
         Ok(found)
     }
 
+    /// Those of `nodes`, ascending, of which `span` has anything at all. Whole hours are looked at as hours, the rest as minutes, and
+    /// what is left as ticks: a long span costs little more than a short one.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    pub fn kept(&self, span: Span, nodes: &[u32]) -> Result<BTreeSet<u32>, MonitorError> {
+        let mut missing: BTreeSet<u32> = nodes.iter().copied().collect();
+        self.find(Level::Hour, span, &mut missing)?;
+        let mut kept: BTreeSet<u32> = nodes.iter().copied().collect();
+        kept.retain(|node| !missing.contains(node));
+        Ok(kept)
+    }
+
+    /// Takes the nodes out of `missing` of which `span` has something; steps of `level` first.
+    fn find(
+        &self,
+        level: Level,
+        span: Span,
+        missing: &mut BTreeSet<u32>,
+    ) -> Result<(), MonitorError> {
+        if missing.is_empty() || span.to_ms <= span.from_ms {
+            return Ok(());
+        }
+        let (step, finer) = match level {
+            Level::Hour => (HOUR_MS, Some(Level::Minute)),
+            Level::Minute => (MINUTE_MS, Some(Level::Tick)),
+            Level::Tick => (1, None),
+        };
+        let whole = Span {
+            from_ms: span.from_ms.div_ceil(step).saturating_mul(step),
+            to_ms: span.to_ms - span.to_ms % step,
+        };
+        if whole.from_ms >= whole.to_ms {
+            return finer.map_or(Ok(()), |finer| self.find(finer, span, missing));
+        }
+        let wanted: Vec<u32> = missing.iter().copied().collect();
+        self.visit(
+            level,
+            whole,
+            Nodes::Only(&wanted),
+            &[],
+            &mut |_, node, _| {
+                missing.remove(&node);
+                go_on_if(!missing.is_empty())
+            },
+        )?;
+        let Some(finer) = finer else {
+            return Ok(());
+        };
+        for (from_ms, to_ms) in [(span.from_ms, whole.from_ms), (whole.to_ms, span.to_ms)] {
+            self.find(finer, Span { from_ms, to_ms }, missing)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn bounded(&self, values: usize) -> Result<(), MonitorError> {
         match values > self.values_max {
             true => Err(MonitorError::TooMuch(self.values_max)),
@@ -460,7 +516,7 @@ impl Ask<'_> {
                         .unwrap_or(Rollup::EMPTY)
                 };
                 let picked: Vec<Rollup> = self.places.iter().map(pick).collect();
-                match picked.iter().any(|rollup| rollup.count > 0) {
+                match any_data(&picked) {
                     true => visit(self.day.began_ms + time * step, node, &picked),
                     false => ControlFlow::Continue(()),
                 }
@@ -497,13 +553,18 @@ impl Ask<'_> {
                     value.map_or(Rollup::EMPTY, Rollup::one)
                 };
                 let picked: Vec<Rollup> = self.places.iter().map(pick).collect();
-                match picked.iter().any(|rollup| rollup.count > 0) {
+                match any_data(&picked) {
                     true => visit(self.day.began_ms + at, node, &picked),
                     false => ControlFlow::Continue(()),
                 }
             },
         )
     }
+}
+
+/// Whether a row is visited: it has values of what was asked for, or nothing in particular was.
+fn any_data(picked: &[Rollup]) -> bool {
+    picked.is_empty() || picked.iter().any(|rollup| rollup.count > 0)
 }
 
 fn go_on_if(so: bool) -> ControlFlow<()> {

@@ -25,7 +25,6 @@ pub mod stream;
 pub mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,6 +38,7 @@ use axum::routing::get;
 use hearth_monitor::reader::{Nodes, VALUES_MAX};
 use hearth_monitor::{DAY_MS, Kind, Level, Metric, MonitorError, Reader, Span, csv, openmetrics};
 use serde::{Deserialize, Serialize};
+use tokio::sync::OwnedSemaphorePermit;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -238,7 +238,12 @@ impl Checked {
     }
 
     /// Refuses nodes that there are not, and were not in the time that is asked about: nothing is kept of them.
-    async fn there(self, monitor: &Arc<Monitor>) -> Result<Checked, Refusal> {
+    /// Looks in `place`; without one, in one of those of questions.
+    async fn there(
+        self,
+        monitor: &Arc<Monitor>,
+        place: Option<&Place>,
+    ) -> Result<Checked, Refusal> {
         let mut known: Vec<u32> = numbers(&monitor.now().picture);
         let named = self.nodes.iter().flatten().copied();
         let strange: Vec<u32> = named
@@ -247,17 +252,13 @@ impl Checked {
         if strange.is_empty() {
             return Ok(self);
         }
-        let (level, span, wanted) = (self.level, self.span, strange.clone());
-        let kept = ask(monitor, self.dir.clone(), move |reader| {
-            let mut kept = BTreeSet::new();
-            reader.visit(level, span, Nodes::Only(&wanted), &[], &mut |_, node, _| {
-                kept.insert(node);
-                match kept.len() == wanted.len() {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
-            })?;
-            Ok(kept)
+        let place = match place {
+            Some(place) => place.clone(),
+            None => for_question(monitor).await?,
+        };
+        let (span, wanted) = (self.span, strange.clone());
+        let kept = ask_in(monitor, place, self.dir.clone(), move |reader| {
+            reader.kept(span, &wanted)
         });
         known.extend(kept.await?);
         known.sort_unstable();
@@ -338,6 +339,10 @@ impl Question {
     }
 
     fn one(&self, monitor: &Monitor) -> Result<Metric, Refusal> {
+        if self.metrics.is_some() {
+            let text = "this question is about one metric: name it with `metric`, not `metrics`";
+            return Err(Refusal::bad_request(text));
+        }
         match self.metric.as_deref() {
             None | Some("") => Err(missing("metric", "GET /v1/monitor/now")),
             Some(name) => pick(monitor, name),
@@ -345,6 +350,10 @@ impl Question {
     }
 
     fn several(&self, monitor: &Monitor) -> Result<Vec<Metric>, Refusal> {
+        if self.metric.is_some() {
+            let text = "name metrics with `metrics`, separated by commas, not with `metric`";
+            return Err(Refusal::bad_request(text));
+        }
         match self.metrics.as_deref() {
             None | Some("") => Ok(monitor.metrics().to_vec()),
             Some(names) => {
@@ -379,23 +388,42 @@ fn place_of(monitor: &Monitor, name: &str) -> Result<usize, Refusal> {
     monitor.metric(name).ok_or_else(|| {
         let names = monitor.metrics().iter().map(|metric| metric.name.as_str());
         let near = near::did_you_mean(name, names);
-        let text = format!("no metric is called {name:?}{near}; `GET /v1/monitor/now` lists them");
+        let name = near::quoted(name);
+        let text = format!("no metric is called {name}{near}; `GET /v1/monitor/now` lists them");
         Refusal::new(StatusCode::NOT_FOUND, "no-such-metric", text)
     })
 }
 
-/// Runs a question to the files in `dir` outside the async threads, when there is a place. Files that it finds to be damaged
-/// are told as events.
+/// The right to read the files, for as long as somebody holds it.
+type Place = Arc<OwnedSemaphorePermit>;
+
+/// A place for a question, when there is one.
+async fn for_question(monitor: &Monitor) -> Result<Place, Refusal> {
+    let place = monitor.questions.clone().acquire_owned();
+    let place = tokio::time::timeout(ASK_WAIT, place).await;
+    let busy = "other questions to the files take long: ask again later, or for a shorter time";
+    let place = place.map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", busy))?;
+    Ok(Arc::new(place.expect("the semaphore is never closed")))
+}
+
+/// Runs a question to the files in `dir`, when there is a place.
 async fn ask<T: Send + 'static>(
     monitor: &Arc<Monitor>,
     dir: PathBuf,
     question: impl FnOnce(&Reader) -> Result<T, MonitorError> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let place = monitor.questions.clone().acquire_owned();
-    let place = tokio::time::timeout(ASK_WAIT, place).await;
-    let busy = "other questions to the files take long: ask again later, or for a shorter time";
-    let place = place.map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", busy))?;
-    let place = place.expect("the semaphore is never closed");
+    let place = for_question(monitor).await?;
+    ask_in(monitor, place, dir, question).await
+}
+
+/// Runs a question to the files in `dir` outside the async threads, in `place`. Files that it finds to be damaged are told as
+/// events.
+async fn ask_in<T: Send + 'static>(
+    monitor: &Arc<Monitor>,
+    place: Place,
+    dir: PathBuf,
+    question: impl FnOnce(&Reader) -> Result<T, MonitorError> + Send + 'static,
+) -> Result<T, Refusal> {
     let telling = monitor.clone();
     let answer = tokio::task::spawn_blocking(move || {
         let _place = place;
@@ -445,7 +473,7 @@ async fn series(
     Query(question): Query<Question>,
 ) -> Result<Json<Series>, Refusal> {
     let metric = question.one(&monitor)?;
-    let checked = question.bounded(&monitor)?.there(&monitor).await?;
+    let checked = question.bounded(&monitor)?.there(&monitor, None).await?;
     let level = checked.level.word();
     let points = ask(&monitor, checked.dir.clone(), move |reader| {
         let points = reader.series(&metric, checked.level, checked.span, checked.nodes())?;
@@ -495,7 +523,7 @@ async fn by_node(
         false => points,
     };
     question.points = Some(question.points.map_or(POINTS.min(room), fewer));
-    let checked = question.bounded(&monitor)?.there(&monitor).await?;
+    let checked = question.bounded(&monitor)?.there(&monitor, None).await?;
     let level = checked.level;
     let answer = ask(&monitor, checked.dir.clone(), move |reader| {
         let nodes = reader.by_node(&metric, checked.level, checked.span, checked.nodes())?;
@@ -570,7 +598,7 @@ async fn at(
     };
     let mut checked = question.check(&monitor)?;
     checked.nodes = query.node.map(|node| vec![node]);
-    let dir = checked.there(&monitor).await?.dir;
+    let dir = checked.there(&monitor, None).await?.dir;
     let declared = monitor.metrics().to_vec();
     let AtQuery { time, node, .. } = query;
     let answer = ask(&monitor, dir, move |reader| {
@@ -623,8 +651,12 @@ async fn acknowledge(
     let newest = monitor.setup().newest_event.load(Ordering::Relaxed);
     let strange = |number: &&u64| !(1..=newest).contains(*number);
     if let Some(number) = request.events.iter().find(strange) {
+        let there = match newest {
+            0 => "nothing has happened yet".to_string(),
+            newest => format!("they have the numbers 1 to {newest}"),
+        };
         let text = format!(
-            "there is no event {number}; they have the numbers 1 to {newest} (`GET /v1/events`), and none of these was noted"
+            "there is no event {number}; {there} (`GET /v1/events`), and none of these was noted"
         );
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-event", text));
     }

@@ -335,7 +335,7 @@ fn a_stream_that_is_opened_while_the_tree_is_down_says_so() {
 
 #[test]
 fn questions_about_what_there_is_not_are_refused() {
-    let lab = Lab::with_nodes(2);
+    let mut lab = Lab::with_nodes(2);
     let metric = "hearth_node_memory_used_bytes";
     lab.eventually("a picture with both nodes", |lab| {
         lab.get("/v1/monitor/now")["nodes"]
@@ -358,6 +358,8 @@ fn questions_about_what_there_is_not_are_refused() {
             "n99",
         ),
         (format!("csv?metrics={metric},{metric}"), 400, "twice"),
+        (format!("csv?metric={metric}"), 400, "with `metrics`"),
+        (format!("series?metrics={metric}"), 400, "with `metric`"),
         (format!("series?metric={metric}&points=0"), 400, "1 to 5000"),
         (
             format!("series?metric={metric}&points=999999"),
@@ -382,7 +384,6 @@ fn questions_about_what_there_is_not_are_refused() {
     }
     let path = format!("/v1/monitor/nodes?metric={metric}&points=5000&nodes=n[0-1]");
     assert_eq!(ask(&lab, "GET", &path).0, 200);
-    // Of a node that is not there any more, what was kept can be asked for.
     lab.eventually("a tick of n1 is kept", |lab| {
         let series = lab.get(&format!(
             "/v1/monitor/series?metric={metric}&level=tick&nodes=n1"
@@ -405,4 +406,24 @@ fn questions_about_what_there_is_not_are_refused() {
     assert_eq!(acknowledge(serde_json::json!([0])).0, 404);
     let (status, seen) = acknowledge(serde_json::json!([1]));
     assert_eq!((status, &seen), (200, &serde_json::json!([1])));
+    // The store was begun anew, n1 did not come again: there is none, and what was kept of it can be asked for.
+    lab.nodes.truncate(1);
+    lab.stop_control(false);
+    for name in ["hearth.db", "hearth.db-wal", "hearth.db-shm"] {
+        drop(std::fs::remove_file(lab.path(name)));
+    }
+    lab.start_control();
+    lab.eventually("a picture with n0 alone", |lab| {
+        let now = lab.get("/v1/monitor/now");
+        now["nodes"].as_array().unwrap().len() == 1
+    });
+    let path = format!("/v1/monitor/series?metric={metric}&level=tick&nodes=n1");
+    let (status, _, body) = ask(&lab, "GET", &path);
+    assert!(status == 200 && !body.contains(r#""at_ms":[]"#), "{body}");
+    let path = format!("/v1/monitor/csv?metrics={metric}&level=tick&nodes=n1");
+    let (status, _, body) = ask(&lab, "GET", &path);
+    assert!(status == 200 && body.lines().count() > 1, "{body}");
+    let path = format!("/v1/monitor/csv?metrics={metric}&level=tick&nodes=n[1-2]");
+    let (status, _, body) = ask(&lab, "GET", &path);
+    assert!(status == 404 && body.contains("no node n2"), "{body}");
 }

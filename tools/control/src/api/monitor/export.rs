@@ -38,12 +38,13 @@ pub async fn export(
     Query(question): Query<Question>,
 ) -> Result<Response, Refusal> {
     let (checked, metrics) = (question.check(&monitor)?, question.several(&monitor)?);
-    let checked = checked.there(&monitor).await?;
     let place = monitor.exports.clone().try_acquire_owned();
     let place = place.map_err(|_| {
         let text = format!("{EXPORTS_MAX} downloads are under way: ask again when one is over");
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", text)
     })?;
+    let place = Arc::new(place);
+    let checked = checked.there(&monitor, Some(&place)).await?;
     let name = format!(
         "attachment; filename=\"hearth-{}.csv\"",
         csv::time(checked.span.to_ms).replace([':', '.'], "-")
