@@ -52,7 +52,7 @@ struct OpenOptions {
         long,
         value_name = "NUMBERS",
         value_delimiter = ',',
-        allow_negative_numbers = true,
+        allow_hyphen_values = true,
         value_parser = finite
     )]
     bounds: Vec<f64>,
@@ -113,9 +113,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
         Some(Action::Close { stream }) => {
             let path = format!("/v1/overlay/streams/{stream}/close");
             let view: View = block_on(async { Ok(client.post(&path, &()).await?) })?;
-            told(global, &view, || {
-                format!("stream {stream} is closed; `hearth overlay` shows its last values\n")
-            })
+            told(global, &view, || closed_text(&view, stream))
         }
     }
 }
@@ -129,6 +127,15 @@ fn told(
     match global.json {
         true => print_json(answer),
         false => print_text(&text()),
+    }
+}
+
+/// What is left of a stream that was closed.
+fn closed_text(view: &View, stream: u16) -> String {
+    let ended = view.ended.iter().rev().find(|ended| ended.stream == stream);
+    match ended.is_some_and(|ended| ended.ticks > 0) {
+        true => format!("stream {stream} is closed; `hearth overlay` shows its last values\n"),
+        false => format!("stream {stream} is closed; it had no values yet\n"),
     }
 }
 
@@ -224,6 +231,11 @@ fn text(view: &View) -> String {
         }
         text += &format!("\n{}", table::text(&shown));
     }
+    let own = view.streams.iter().filter(|stream| stream.always).count();
+    if own > 0 {
+        let own = output::count(own, "stream");
+        text += &format!("\n{own} for the page, /metrics and what the configuration says\n");
+    }
     for stream in view.streams.iter().filter(|stream| !stream.always) {
         text += &stream_text(stream, "");
     }
@@ -261,8 +273,17 @@ fn stream_text(stream: &StreamView, ended: &str) -> String {
             output::count(stream.covers, "node")
         ),
     };
+    let of = match (stream.job, &stream.nodes[..]) {
+        (Some(job), _) => format!(" of job {job}"),
+        (None, "") => String::new(),
+        (None, nodes) => format!(" of {nodes}"),
+    };
+    let sync = match &stream.sync[..] {
+        "" | "timeout" => String::new(),
+        sync => format!(", passed on: {sync}"),
+    };
     let mut text = format!(
-        "\nstream {}{ended}, {}, every {} ms, {tick}{kept}\n",
+        "\nstream {}{ended}, {}{of}, every {} ms{sync}, {tick}{kept}\n",
         stream.stream, stream.filter, stream.period_ms
     );
     for (name, value) in stream.metrics.iter().zip(&stream.values) {
@@ -332,7 +353,19 @@ mod tests {
             attached: 1,
             planned: 1,
             cps: 1,
-            streams: vec![stream(1, true), stream(3, false)],
+            streams: vec![
+                stream(1, true),
+                stream(3, false),
+                StreamView {
+                    job: Some(7),
+                    sync: "all".into(),
+                    ..stream(4, false)
+                },
+                StreamView {
+                    nodes: "n[0-1]".into(),
+                    ..stream(5, false)
+                },
+            ],
             ..View::default()
         };
         let text = text(&view);
@@ -340,11 +373,52 @@ mod tests {
             text.contains("stream 3, sum, every 1000 ms, no tick yet\n"),
             "{text}"
         );
-        assert!(!text.contains("stream 1"), "{text}");
+        assert!(!text.contains("stream 1,"), "{text}");
+        for line in [
+            "\n1 stream for the page, /metrics",
+            "\nstream 4, sum of job 7, every 1000 ms, passed on: all, no tick yet\n",
+            "\nstream 5, sum of n[0-1], every",
+        ] {
+            assert!(text.contains(line), "{line:?} is missing in\n{text}");
+        }
         assert!(
             text.starts_with("down: 1 of 1 node attached, 1 communication process between them"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_stream_without_a_tick_leaves_no_values_to_be_seen() {
+        let ended = |stream, ticks| StreamView {
+            stream,
+            ticks,
+            ..StreamView::default()
+        };
+        let view = View {
+            ended: vec![ended(3, 2), ended(4, 0)],
+            ..View::default()
+        };
+        assert!(closed_text(&view, 3).contains("its last values"));
+        for without in [4, 5] {
+            assert!(closed_text(&view, without).contains("no values yet"));
+        }
+    }
+
+    #[test]
+    fn bounds_can_begin_below_zero() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: OpenOptions,
+        }
+        let parse = |bounds: &str| {
+            let line = ["x", "--metrics", "a", "--bounds", bounds, "--job", "3"];
+            <Line as clap::Parser>::try_parse_from(line).map(|line| line.options)
+        };
+        let options = parse("-5,100").unwrap();
+        assert_eq!((options.bounds, options.job), (vec![-5.0, 100.0], Some(3)));
+        assert_eq!(parse("-5").unwrap().bounds, [-5.0]);
+        assert!(parse("--sync").is_err());
     }
 
     #[test]
