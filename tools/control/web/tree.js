@@ -49,18 +49,22 @@ export class Tree {
     this.asked = Date.now();
     let view;
     try { view = await get("/v1/overlay"); } catch (error) { this.about.replaceChildren(error.message); return; }
+    // A tree that is down has no figures; those of the last one say nothing of now.
+    const stands = view.processes.some((process) => !process.gone);
     const books = view.books;
     const lost = books.lost_link + books.lost_dropped + books.missing;
     const last = view.delays.at(-1);
     const fans = view.processes.filter((process) => process.height > 0 && !process.gone).map((process) => process.children);
     const direct = view.processes.filter((process) => !process.gone && process.parent === "fe").length;
-    this.about.replaceChildren(facts([
+    const samples = ["Samples", `${books.sent} sent = ${books.stored} stored + ${books.filtered} reduced + ${lost} lost or on their way${books.unheard ? ` - ${books.unheard} that are there before their nodes have said so` : ""}`];
+    this.about.replaceChildren(facts(!stands ? [["State", view.state], samples] : [
       ["State", view.state], ["Nodes attached", `${view.attached} of ${view.planned}`], ["Depth", view.height], ["Fan-out", `${Math.max(direct, 0, ...fans)} at most, ${view.fan_out} as planned`],
       ["Processes between", view.cps], ["Nodes below their own process", view.local], ["Built in", ms(view.built_ms)],
       ["Last tick here after", last ? `${ms(last.handed_us / 1000)}, ${last.covers} of ${last.attached} nodes` : ""],
-      ["Samples", `${books.sent} sent = ${books.stored} stored + ${books.filtered} reduced + ${lost} lost or on their way${books.unheard ? ` - ${books.unheard} that are there before their nodes have said so` : ""}`],
+      samples,
     ]));
-    this.covered(view);
+    if (stands) this.covered(view);
+    else this.ticks.replaceChildren(el("p", { class: "quiet" }, "No tree stands."));
     this.processes(view);
     const losses = view.losses.slice(-20).reverse().map((loss) => el("tr", {}, el("td", {}, loss.process), el("td", {}, `${(loss.ago_ms / 1000).toFixed(0)} s ago`),
       el("td", {}, String(loss.children)), el("td", {}, ms(loss.mended_ms))));
@@ -79,7 +83,7 @@ export class Tree {
     let whole = 0;
     let least = view.planned;
     for (let tick = first; tick <= newest; tick += 1) {
-      const covers = by.get(tick) || 0;
+      const covers = Math.min(by.get(tick) || 0, view.planned);
       if (covers >= view.planned) whole += 1;
       least = Math.min(least, covers);
       const bar = el("span", { class: covers >= view.planned ? "whole" : covers ? "part" : "none", title: `tick ${tick}: ${covers} of ${view.planned} nodes` });
