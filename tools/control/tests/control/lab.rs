@@ -255,11 +255,10 @@ impl Lab {
         let body = body.to_string();
         let head = "Host: localhost\r\nContent-Type: application/json\r\nConnection: close";
         let length = body.len();
-        write!(
-            stream,
-            "POST {path} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}"
-        )
-        .unwrap();
+        // At once: an answer that needs no body may come, and the connection end, before the last piece is written.
+        let request =
+            format!("POST {path} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
