@@ -9,6 +9,7 @@ mod asked;
 mod calls;
 pub mod catalogue;
 pub mod kept;
+pub mod late;
 pub mod layout;
 mod loads;
 mod opened;
@@ -177,6 +178,7 @@ pub struct Overlay {
     /// The last streams that ended with their jobs or were closed, with their last values.
     ended: VecDeque<(StreamId, Asked)>,
     rows: BTreeMap<NodeId, NodeRow>,
+    late: late::LateRows,
     totals: totals::Gathering,
     /// What is stored of the sums, and their last ticks.
     sums: (Arc<str>, Arc<[hearth_monitor::Metric]>),
@@ -247,6 +249,7 @@ impl Overlay {
             ending: Vec::new(),
             ended: VecDeque::new(),
             rows: BTreeMap::new(),
+            late: late::LateRows::default(),
             totals: totals::Gathering::default(),
             sums: (SUMS.into(), Arc::new([])),
             sums_recent: recent::Recent::new(Micros::from_millis(setup.config.period_ms)),
@@ -606,6 +609,8 @@ impl Overlay {
             let TickBody::Rows(rows) = value.values else {
                 return;
             };
+            let begin = Instant::from_micros(value.tick.saturating_mul(period));
+            self.late.keep(now, begin, value.tick, &rows);
             keep_rows(&mut self.rows, now, value.tick, rows);
         } else if stream == self.calls_stream {
             if let TickBody::Rows(rows) = &value.values {
@@ -629,6 +634,11 @@ impl Overlay {
     /// Ticks of streams for the files, and how many found no room since the last call.
     pub fn take_kept(&mut self) -> (Vec<StreamTick>, u64) {
         self.kept.take()
+    }
+
+    /// A picture is taken at `now`: rows that came since the last one for those before.
+    pub fn take_late(&mut self, now: Instant) -> Vec<late::LateRow> {
+        self.late.take(now)
     }
 
     fn take_totals(&mut self, value: &TickValue) {

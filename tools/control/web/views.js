@@ -33,6 +33,19 @@ function counterName(job, counter) { return (job && job.counters && job.counters
 /** What is to be said of damaged files in an answer, by their days. */
 export function damage(days) { return days?.length ? ` The files of ${days.join(", ")} are damaged: what can be read of them is shown.` : ""; }
 
+/** Seconds without a value before a line that goes on live is broken: the files, where it begins, are up to three behind. */
+const BROKEN_AFTER_S = 5;
+/** Ticks before and after one that say how many nodes it should have. */
+const AROUND = 3;
+
+/** Leaves out ticks that lack nodes which those before and after them have: the mean of the others would be a false peak. */
+function wholeTicks({ level, nodes }) {
+  const most = (from, to) => Math.max(0, ...nodes.slice(Math.max(0, from), to));
+  const lacks = (nodesHere, at) => nodesHere < Math.min(most(at - AROUND, at), most(at + 1, at + 1 + AROUND));
+  const kept = nodes.map((nodesHere, at) => level !== "tick" || !lacks(nodesHere, at));
+  return (list) => list.filter((_, at) => kept[at]);
+}
+
 /** A line over time: mean of the nodes, with the smallest and largest around it. */
 export class Chart {
   constructor(app, nodes) {
@@ -67,8 +80,9 @@ export class Chart {
     if (turn !== this.loading) return;
     this.failed = failed;
     this.level = answer.level;
-    const seconds = answer.at_ms.map((ms) => ms / 1000);
-    this.data = [seconds, answer.mean, answer.min, answer.max];
+    const whole = wholeTicks(answer);
+    const seconds = whole(answer.at_ms).map((ms) => ms / 1000);
+    this.data = [seconds, whole(answer.mean), whole(answer.min), whole(answer.max)];
     this.nodesNow = answer.nodes.at(-1) ?? 0;
     this.damaged = damage(answer.damaged);
     this.gaps();
@@ -107,7 +121,7 @@ export class Chart {
     const values = this.pick().filter((value) => value !== null && value !== undefined);
     const at = this.app.at / 1000;
     if (this.data[0].length && at <= this.data[0].at(-1)) return;
-    if (this.data[0].length && at - this.data[0].at(-1) > 3) this.push(at - 1, [null, null, null]);
+    if (this.data[0].length && at - this.data[0].at(-1) > BROKEN_AFTER_S) this.push(at - 1, [null, null, null]);
     if (values.length) {
       const sum = values.reduce((total, value) => total + value, 0);
       this.push(at, [sum / values.length, Math.min(...values), Math.max(...values)]);

@@ -10,7 +10,6 @@
 //! Invariant: what does not fit into the queue, cannot be written, or is older than what is there already, is counted
 //! and left out; nobody waits.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +19,8 @@ use std::time::Duration;
 
 use hearth_monitor::{Appended, Limits, Metric, MonitorError, Reduced, Sample, Writer, csv};
 
-use super::{Shown, metrics};
+use super::Shown;
+use super::late::{Held, Whole};
 use crate::clock;
 use crate::events::{Event, Severity};
 
@@ -168,20 +168,28 @@ impl Keeper {
     }
 }
 
+/// The next tick to write, with what came late of it; at the end those that still wait for that.
+fn next(held: &mut Held, ticks: &Receiver<Arc<Shown>>) -> Option<Whole> {
+    loop {
+        if let Some(whole) = held.ready() {
+            return Some(whole);
+        }
+        match ticks.recv() {
+            Ok(shown) => held.put(shown),
+            Err(_) => return held.oldest(),
+        }
+    }
+}
+
 fn write(dir: &Path, declared: &[Metric], ticks: &Receiver<Arc<Shown>>, state: &State) {
     let mut writer = None;
     // The newest tick that is kept.
     let mut newest_ms = 0;
-    while let Ok(shown) = ticks.recv() {
+    let mut held = Held::default();
+    while let Some(whole) = next(&mut held, ticks) {
+        let shown = &whole.shown;
         let at_ms = shown.picture.at_ms;
-        let nodes = shown.picture.nodes.iter();
-        let rows: Vec<(u32, Cow<[Option<i64>]>)> = nodes
-            .filter(|node| !node.values.is_empty())
-            .map(|node| match node.repeated {
-                true => (node.node, metrics::of_control(&node.values).into()),
-                false => (node.node, Cow::from(&node.values)),
-            })
-            .collect();
+        let rows = whole.rows();
         let samples: Vec<Sample> = rows
             .iter()
             .map(|(node, values)| Sample {
@@ -287,7 +295,8 @@ fn keep(dir: &Path, limits: Limits, end: &Receiver<()>, state: &State) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::picture::{Health, NodeNow, Picture};
+    use crate::monitor::metrics;
+    use crate::monitor::picture::{Health, LateValues, NodeNow, Picture};
 
     fn shown(at_ms: u64) -> Arc<Shown> {
         let node = NodeNow {
@@ -392,6 +401,57 @@ mod tests {
                 (3_000, 50.0)
             ]
         );
+    }
+
+    /// What comes after its tick is in the files as if it had been in time, in each level once.
+    #[test]
+    fn what_came_late_is_stored_at_its_tick() {
+        let dir = tempfile::tempdir().unwrap();
+        let metrics = metrics::declared();
+        let place = metrics.len() - 1;
+        let tick = |second: u64, repeated: bool, late: &[(u64, i64)]| {
+            let mut tick = Arc::try_unwrap(shown(NOON + second * 1_000)).unwrap();
+            let node = &mut tick.picture.nodes[0];
+            node.values = vec![Some(second as i64); metrics.len()];
+            node.repeated = repeated;
+            let late = late.iter().map(|(second, value)| LateValues {
+                at_ms: NOON + second * 1_000,
+                node: 3,
+                values: vec![Some(*value); metrics.len()],
+            });
+            tick.picture.late = late.collect();
+            Arc::new(tick)
+        };
+        let ticks = vec![
+            tick(0, false, &[]),
+            tick(1, true, &[]),
+            tick(2, true, &[(1, 10)]),
+            tick(3, false, &[]),
+            // The first has its own already.
+            tick(4, true, &[(3, 99), (2, 20)]),
+            tick(5, true, &[(4, 40)]),
+        ];
+        let state = State::default();
+        written_as(dir.path(), &metrics, ticks, &state);
+        assert_eq!(state.lost.load(Ordering::Relaxed), 0);
+        let span = hearth_monitor::Span {
+            from_ms: NOON,
+            to_ms: NOON + hearth_monitor::MINUTE_MS,
+        };
+        let reader = hearth_monitor::Reader::new(dir.path());
+        let points = |level| {
+            let all = hearth_monitor::reader::Nodes::All;
+            let points = reader.series(&metrics[place], level, span, all).unwrap();
+            let points = points.into_iter();
+            points
+                .map(|point| ((point.at_ms - NOON) / 1_000, point.mean))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            points(hearth_monitor::Level::Tick),
+            [(0, 0.0), (1, 10.0), (2, 20.0), (3, 3.0), (4, 40.0)]
+        );
+        assert_eq!(points(hearth_monitor::Level::Minute), [(0, 73.0 / 5.0)]);
     }
 
     /// The roll-ups of yesterday's last hour are written just after midnight: its file is not the one that is begun anew.

@@ -108,7 +108,6 @@ pub fn values(
     of_node: Vec<Option<i64>>,
     of_program: &[Option<i64>],
 ) -> Vec<Option<i64>> {
-    let set = of_program.iter().copied().chain(std::iter::repeat(None));
     let own = [
         known.busy_ppm,
         Some(known.has_job.into()),
@@ -116,6 +115,25 @@ pub fn values(
         stored(known.warm_pages.saturating_mul(PAGE_BYTES)),
         stored(known.silent_us),
     ];
+    joined(own, of_node, of_program)
+}
+
+/// Values of a node of which nothing new had come, with what came of it afterwards, of that instant.
+pub fn with_late(
+    values: &[Option<i64>],
+    of_node: Vec<Option<i64>>,
+    of_program: &[Option<i64>],
+) -> Vec<Option<i64>> {
+    let own = values.iter().copied().take(ControlMetric::COUNT);
+    joined(own, of_node, of_program)
+}
+
+fn joined(
+    own: impl IntoIterator<Item = Option<i64>>,
+    of_node: Vec<Option<i64>>,
+    of_program: &[Option<i64>],
+) -> Vec<Option<i64>> {
+    let set = of_program.iter().copied().chain(std::iter::repeat(None));
     let of_node = own.into_iter().chain(of_node);
     of_node.chain(set.take(MetricId::PROGRAM)).collect()
 }

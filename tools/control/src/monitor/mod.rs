@@ -6,6 +6,7 @@
 //! | [`picture`] | the whole cluster in one instant |
 //! | [`newest`] | which of a node's values are shown |
 //! | [`sample`] | takes it from the control state |
+//! | [`late`] | what came after the picture it belongs to, for the files |
 //! | [`rates`] | what is shown: base units, counters as rates |
 //! | [`last_counted`] | counters of jobs as they were last seen |
 //! | [`keeping`] | writes pictures to the store, on threads of its own |
@@ -23,6 +24,7 @@ pub mod acknowledged;
 pub mod counter_names;
 pub mod keeping;
 pub mod last_counted;
+pub mod late;
 pub mod metrics;
 pub mod newest;
 pub mod picture;

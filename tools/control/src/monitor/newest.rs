@@ -48,6 +48,20 @@ impl Newest {
         values
     }
 
+    /// Values of `node` that came after the picture they belong to; whether no picture has them. What is shown next is not
+    /// older.
+    pub fn late(&mut self, node: u32, boot: u64, values: &Values) -> bool {
+        let uptime = |values: &Values| values.get(NodeMetric::Uptime as usize).copied().flatten();
+        let Some((_, shown)) = self.shown.get_mut(&node).filter(|(of, _)| *of == boot) else {
+            return false;
+        };
+        let (came, floor) = (uptime(values), uptime(shown));
+        if came > floor {
+            shown.clone_from(values);
+        }
+        came != floor
+    }
+
     /// The values that were given of a node last were read after those before.
     pub fn is_new(&self, node: u32) -> bool {
         !self.old.contains(&node)
@@ -94,6 +108,14 @@ mod tests {
         // Another boot begins anew; another node is another one.
         assert_eq!(newest.of(3, 2, None, beat(1)), beat(1));
         assert_eq!(newest.of(4, 1, row(2), beat(1)), row(2).unwrap());
+        // What came late is not new in the picture after it; what was shown meanwhile stays.
+        assert!(newest.late(4, 1, &row(3).unwrap()) && !newest.late(4, 1, &row(3).unwrap()));
+        assert_eq!(newest.of(4, 1, row(3), beat(1)), row(3).unwrap());
+        assert!(!newest.is_new(4));
+        assert_eq!(newest.of(4, 1, row(5), beat(1)), row(5).unwrap());
+        assert!(newest.late(4, 1, &row(4).unwrap()) && newest.is_new(4));
+        assert_eq!(newest.of(4, 1, row(5), beat(1)), row(5).unwrap());
+        assert!(!newest.late(4, 2, &row(9).unwrap()), "another boot");
         newest.retain(|node| node == 4);
         assert_eq!(newest.of(3, 2, None, beat(0)), beat(0));
     }

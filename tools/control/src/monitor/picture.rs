@@ -235,6 +235,17 @@ pub struct KeptTick {
     pub tick: StreamTick,
 }
 
+/// Values of a node that came after the picture that they belong to, which has none that were read anew.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LateValues {
+    /// The `at_ms` of that picture.
+    pub at_ms: u64,
+    /// The node.
+    pub node: u32,
+    /// Values as the store has them.
+    pub values: Vec<Option<i64>>,
+}
+
 /// Everything.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Picture {
@@ -258,6 +269,8 @@ pub struct Picture {
     pub further: Vec<Further>,
     /// Ticks of streams since the last picture, for the files.
     pub streams: Vec<KeptTick>,
+    /// What came since the last picture for those before, for the files.
+    pub late: Vec<LateValues>,
 }
 
 /// Most jobs in a picture.

@@ -17,10 +17,11 @@ use netstack::time::Instant;
 use super::Monitor;
 use super::counter_names::Names;
 use super::last_counted::{self, LastCounted};
+use super::late::Lacking;
 use super::metrics::{self, Known};
 use super::newest::Newest;
 use super::picture::{
-    Counted, EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, KeptTick, NodeNow, Picture,
+    Counted, EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, KeptTick, LateValues, NodeNow, Picture,
     SLOW_AFTER_US, STALE_AFTER_US,
 };
 use crate::api::types::{JobInfo, JobState};
@@ -29,6 +30,7 @@ use crate::control::{Core, Shared};
 use crate::events::mac_text;
 use crate::jobs::attempt;
 use crate::overlay::kept::StreamTick;
+use crate::overlay::late::LateRow;
 use crate::overlay::{NodeRow, catalogue};
 
 /// Time between two pictures, in microseconds.
@@ -51,6 +53,7 @@ pub struct Sampler {
     before: BTreeMap<u32, Before>,
     newest: Newest,
     counted: LastCounted,
+    lacking: Lacking,
     /// As the nodes know them.
     ended: VecDeque<(JobId, JobNow)>,
     /// Jobs that were not over in the last picture.
@@ -81,7 +84,11 @@ pub async fn run(shared: Arc<Shared>, monitor: Arc<Monitor>) {
             told.into_iter().for_each(|event| core.events.push(event));
             let (streams, lost) = core.overlay.take_kept();
             monitor.lose_ticks(lost);
+            let late = core.overlay.take_late(now);
+            let late = sampler.put_late(&core, late);
             let mut picture = sampler.picture(&core, now);
+            sampler.lacking.remember(now, &picture);
+            picture.late = late;
             // Not the time before the lock was had: both clocks are read at once.
             picture.streams = sampler.dated(streams, shared.now());
             picture
@@ -162,6 +169,20 @@ impl Sampler {
         sampler
     }
 
+    /// What came late, put to the pictures that lack it. Before the next picture, so that it is not new there.
+    fn put_late(&mut self, core: &Core, late: Vec<LateRow>) -> Vec<LateValues> {
+        let in_service = |late: &LateRow| {
+            let status = core.endpoint.node(late.node)?;
+            (late.row.at >= status.since).then_some(status.epoch.0)
+        };
+        let put = |late: LateRow| {
+            let boot = in_service(&late)?;
+            let shows = |of: JobId| core.runner.present(of);
+            self.lacking.put(&late, boot, &mut self.newest, shows)
+        };
+        late.into_iter().filter_map(put).collect()
+    }
+
     /// Ticks with the time at which they began: the same for all parts of a tick, and for each clock that control is set to.
     fn dated(&mut self, ticks: Vec<StreamTick>, now: Instant) -> Vec<KeptTick> {
         let zero_us = clock::unix_us().saturating_sub(now.as_micros());
@@ -219,6 +240,7 @@ impl Sampler {
             read_ms: age_us.map(|age| at_us.saturating_sub(age) / 1_000),
             further: further(core, now),
             streams: Vec::new(),
+            late: Vec::new(),
             jobs,
             active_jobs,
             events,

@@ -345,6 +345,7 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
         repeated: second * 5,
         read_ms: None,
         streams: Vec::new(),
+        late: Vec::new(),
         further: Vec::new(),
     }
 }
