@@ -661,7 +661,8 @@ impl FrontEnd {
     }
 
     fn take_flushed(&mut self, now: Instant) {
-        let attached = self.hub.below().back_ends;
+        // As in [`Self::status`]: a child that stood still and is back may still count those that have gone elsewhere.
+        let attached = self.hub.below().back_ends.min(self.nodes.len() as u32);
         while let Some(flushed) = self.hub.next_flushed() {
             let (values, count) = match flushed.values {
                 Values::Reduced(accs) => (TickBody::Reduced(accs), u32::from(flushed.covers > 0)),
