@@ -212,9 +212,12 @@ impl Overlay {
             return;
         };
         if self.told != self.job {
+            // The last values are those of the job that was told, though it is over.
+            let present = core::mem::replace(&mut sources.job, self.told.id);
             self.told = self.job;
             let id = self.job.id.map(|(id, _)| id);
             node.set_job(now, id, self.job.quiet, sources as &mut dyn Collector);
+            sources.job = present;
             // What the program before has set was told just now, and is not the next one's.
             count_for(&mut self.counted, self.job.id);
         }

@@ -54,6 +54,8 @@ pub struct Sampler {
     newest: Newest,
     counted: LastCounted,
     lacking: Lacking,
+    /// By node: what the program of a job had counted at its end, where the next row of the node came before the next picture.
+    last_words: BTreeMap<u32, (JobId, Vec<Option<i64>>)>,
     /// As the nodes know them.
     ended: VecDeque<(JobId, JobNow)>,
     /// Jobs that were not over in the last picture.
@@ -175,10 +177,16 @@ impl Sampler {
             let status = core.endpoint.node(late.node)?;
             (late.row.at >= status.since).then_some(status.epoch.0)
         };
+        self.last_words.clear();
         let put = |late: LateRow| {
             let boot = in_service(&late)?;
             let shows = |of: JobId| core.runner.present(of);
-            self.lacking.put(&late, boot, &mut self.newest, shows)
+            let put = self.lacking.put(&late, boot, &mut self.newest, shows);
+            if let (None, Some((of, counters))) = (&put, last_counted::in_row(&late.row.values)) {
+                let counters = counters.to_vec();
+                self.last_words.insert(late.node.0, (of, counters));
+            }
+            put
         };
         late.into_iter().filter_map(put).collect()
     }
@@ -359,7 +367,9 @@ impl Sampler {
         let in_service = |row: &&NodeRow| present && row.at >= status.since;
         let row = core.overlay.values(node, now).filter(in_service);
         let values = row.map(|row| &row.values[..]);
-        let counters = values.and_then(last_counted::in_row);
+        let last_word = self.last_words.get(&node);
+        let last_word = last_word.map(|(of, counters)| (*of, &counters[..]));
+        let counters = values.and_then(last_counted::in_row).or(last_word);
         if let Some((of, counters)) = counters {
             self.counted.take(node, of, counters);
         }

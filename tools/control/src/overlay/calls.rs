@@ -69,7 +69,8 @@ impl Calls {
                 before: known.map(|known| known.boot),
                 tick,
                 heard: false,
-                is_late: false,
+                // After a restart of control a node that was cut off comes with all that it counted before.
+                is_late: self.shown && known.is_none(),
                 counts: vec![0; self.metrics.len()],
             };
             self.nodes.insert(node, told);

@@ -83,7 +83,10 @@ impl Overlay {
     ) -> Result<StreamId, String> {
         let spec = read(row).map_err(|error| format!("it cannot be read: {error}"))?;
         if !makes_sense(&spec) {
-            return Err("its row in the store is damaged".to_string());
+            return Err(
+                "what is stored of it names metrics or nodes that there are not, or a metric twice"
+                    .to_string(),
+            );
         }
         if let Scope::Job(job) = spec.scope
             && !is_open(job)
