@@ -46,6 +46,8 @@ pub const KEY_ID: u32 = 1;
 
 /// How long an orderly stop waits for jobs to end.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
+/// What was measured last is in the files within this time, or lost.
+const FILES_LIMIT: Duration = Duration::from_secs(1);
 
 /// Where the HTTP API listens on TCP.
 #[derive(Debug)]
@@ -155,7 +157,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let monitor = monitor(&options, &status, newest_event);
     tokio::spawn(monitor::sample::run(shared.clone(), monitor.clone()));
     let routes = api::router(Api {
-        monitor,
+        monitor: monitor.clone(),
         shared: shared.clone(),
         boot: boot.clone(),
         status: Arc::new(status),
@@ -188,6 +190,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     shared.lock().settle(shared.now());
     if let Some(checkpointer) = checkpointer {
         ledger::checkpoint(checkpointer).await;
+    }
+    if !tokio::task::spawn_blocking(move || monitor.finish(FILES_LIMIT)).await? {
+        tracing::warn!("the last values of the nodes were not kept: the disk took longer than {FILES_LIMIT:?}");
     }
     // The socket file is the sign of a running control node.
     drop(std::fs::remove_file(options.state.socket()));

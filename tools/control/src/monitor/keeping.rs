@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,7 +36,10 @@ const KEEP_PERIOD: Duration = Duration::from_secs(5);
 /// Hands pictures to the threads; they end with it.
 #[derive(Debug)]
 pub struct Keeper {
-    waiting: SyncSender<Arc<Shown>>,
+    /// Nothing once [`Keeper::finish`] was called.
+    waiting: Mutex<Option<SyncSender<Arc<Shown>>>>,
+    /// Closed when the writing thread has ended.
+    written: Mutex<Receiver<()>>,
     state: Arc<State>,
     /// Held so that the second thread ends with this.
     _ends: SyncSender<()>,
@@ -126,22 +129,34 @@ impl Keeper {
         let (ends, end) = sync_channel(0);
         let state = Arc::new(State::default());
         let writer = (dir.to_path_buf(), metrics.to_vec(), state.clone());
-        std::thread::spawn(move || write(&writer.0, &writer.1, &ticks, &writer.2));
+        let (ended, written) = sync_channel(0);
+        std::thread::spawn(move || {
+            write(&writer.0, &writer.1, &ticks, &writer.2);
+            drop(ended);
+        });
         let dir = dir.to_path_buf();
         let keeping = state.clone();
         std::thread::spawn(move || keep(&dir, limits, &end, &keeping));
         Keeper {
-            waiting,
+            waiting: Mutex::new(Some(waiting)),
+            written: Mutex::new(written),
             state,
             _ends: ends,
         }
     }
 
+    /// Takes no more pictures, and waits until those that it has are in the files, at most for so long; whether they are.
+    pub fn finish(&self, limit: Duration) -> bool {
+        locked(&self.waiting).take();
+        let ended = locked(&self.written).recv_timeout(limit);
+        ended == Err(RecvTimeoutError::Disconnected)
+    }
+
     /// Hands over a picture.
     pub fn keep(&self, shown: Arc<Shown>) {
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
-            self.waiting.try_send(shown)
-        {
+        let waiting = locked(&self.waiting);
+        let taken = waiting.as_ref().map(|waiting| waiting.try_send(shown));
+        if taken.is_some_and(|taken| taken.is_err()) {
             self.state.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -270,8 +285,7 @@ fn late(at_ms: u64, newest_ms: u64) -> String {
 }
 
 fn keep(dir: &Path, limits: Limits, end: &Receiver<()>, state: &State) {
-    use std::sync::mpsc::RecvTimeoutError::Timeout;
-    while end.recv_timeout(KEEP_PERIOD) == Err(Timeout) {
+    while end.recv_timeout(KEEP_PERIOD) == Err(RecvTimeoutError::Timeout) {
         if !dir.exists() {
             continue;
         }
@@ -452,6 +466,33 @@ mod tests {
             [(0, 0.0), (1, 10.0), (2, 20.0), (3, 3.0), (4, 40.0)]
         );
         assert_eq!(points(hearth_monitor::Level::Minute), [(0, 73.0 / 5.0)]);
+    }
+
+    /// The newest ticks wait for what comes late of them; the end of the control node must not cost them.
+    #[test]
+    fn what_waits_is_written_at_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = Limits {
+            days: 30,
+            bytes: u64::MAX,
+        };
+        let metrics = [Metric::gauge("used_bytes", "bytes", 1.0, ".")];
+        let keeper = Keeper::start(dir.path(), limits, &metrics);
+        (0..5).for_each(|second| keeper.keep(shown(NOON + second * 1_000)));
+        assert!(keeper.finish(Duration::from_secs(10)));
+        let span = hearth_monitor::Span {
+            from_ms: NOON,
+            to_ms: NOON + 10_000,
+        };
+        let all = hearth_monitor::reader::Nodes::All;
+        let reader = hearth_monitor::Reader::new(dir.path());
+        let level = hearth_monitor::Level::Tick;
+        let points = reader.series(&metrics[0], level, span, all).unwrap();
+        assert_eq!(points.len(), 5);
+        // What comes after the end is nobody's loss, and a second end waits for nothing.
+        keeper.keep(shown(NOON + 5_000));
+        assert!(keeper.finish(Duration::ZERO));
+        assert_eq!(keeper.trouble(), (None, 0));
     }
 
     /// The roll-ups of yesterday's last hour are written just after midnight: its file is not the one that is begun anew.

@@ -187,6 +187,12 @@ impl Monitor {
         keeper.map_or_else(Vec::new, Keeper::take_events)
     }
 
+    /// Nothing is kept from now on; waits until what was published is in the files, at most for so long; whether it is.
+    pub fn finish(&self, limit: Duration) -> bool {
+        let keeper = self.keeper.as_ref();
+        keeper.is_none_or(|keeper| keeper.finish(limit))
+    }
+
     /// Tells of files that a question found to be damaged.
     pub fn tell_damaged(&self, paths: &[PathBuf]) {
         if let Some(keeper) = &self.keeper {
