@@ -180,6 +180,11 @@ impl Outbox {
         self.datagrams.len() >= BATCH
     }
 
+    /// Whether nothing is to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.datagrams.is_empty()
+    }
+
     /// Takes datagrams from `next`, which writes one into the buffer and says where it goes and how
     /// long it is, until there is none or no room.
     pub fn collect(&mut self, mut next: impl FnMut(&mut [u8]) -> Option<(SocketAddrV4, usize)>) {

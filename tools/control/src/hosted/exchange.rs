@@ -243,6 +243,14 @@ impl Station {
         }
     }
 
+    fn collect(&mut self, now: Instant, outbox: &mut udp::Outbox) {
+        let (endpoint, memory, ranks) = (&mut self.endpoint, &mut self.memory, &self.order.ranks);
+        outbox.collect(|out| {
+            let (to, length) = endpoint.poll_transmit(now, out, memory)?;
+            Some((*ranks.get(to.0 as usize)?, length))
+        });
+    }
+
     /// Compares what has come.
     fn compare(&self) -> Option<Failure> {
         let (me, bytes) = (self.me(), self.order.bytes);
@@ -279,16 +287,17 @@ impl udp::Engine for Station {
         if self.step.is_none() {
             self.advance(now);
         }
-        let mut news = false;
-        while let Some(event) = self.endpoint.poll_event() {
+        // What the engine has to say leaves first: others wait for its last acknowledgements, and to compare blocks and to make new
+        // ones takes a while.
+        self.collect(now, outbox);
+        let event = match outbox.is_empty() {
+            true => self.endpoint.poll_event(),
+            false => None,
+        };
+        let is_busy = event.is_some() || !outbox.is_empty();
+        if let Some(event) = event {
             self.handle(now, event);
-            news = true;
         }
-        let (endpoint, memory, ranks) = (&mut self.endpoint, &mut self.memory, &self.order.ranks);
-        outbox.collect(|out| {
-            let (to, length) = endpoint.poll_transmit(now, out, memory)?;
-            Some((*ranks.get(to.0 as usize)?, length))
-        });
         let deadline = match self.step {
             Some(Step::Leave(until_us)) => {
                 self.over = self.endpoint.drained(now) || now.as_micros() >= until_us;
@@ -303,7 +312,7 @@ impl udp::Engine for Station {
         {
             self.fail(now, Failure::TimeUp);
         }
-        if news {
+        if is_busy {
             return now.as_micros();
         }
         let next = self.endpoint.poll_timeout().map(Instant::as_micros);
