@@ -315,6 +315,15 @@ impl Credit {
         self.each
     }
 
+    /// Most packets under way from a sender that has the credit of one that is silent for a moment. On a link that is paced
+    /// they are no fewer: a chunk lasts about as long there as a machine may be late, and the link would be idle between two.
+    pub(super) fn lent(&self) -> u32 {
+        match self.pacer {
+            Some(_) => self.each,
+            None => self.chunk,
+        }
+    }
+
     /// Packets that a pull asks for, unless less is left of its block.
     pub(super) fn chunk(&self) -> u32 {
         self.chunk

@@ -265,7 +265,7 @@ impl Exchange {
     fn most_of(&self, round: u32, credit: &Credit) -> u32 {
         let mut earlier = self.inbound.range(..round);
         match earlier.any(|(_, inbound)| inbound.lends()) {
-            true => credit.chunk(),
+            true => credit.lent(),
             false => credit.each(),
         }
     }
