@@ -35,6 +35,7 @@ pub mod viewers;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use hearth_monitor::{Limits, Metric};
 use tokio::sync::{Semaphore, broadcast};
