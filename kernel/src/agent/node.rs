@@ -592,6 +592,7 @@ impl Node {
             key,
             rate: 0,
             buffers: cast::BUFFERS,
+            credit: cast::CREDIT,
             seed: self.identity.boot_epoch,
         };
         self.casts.join(config, now, &mut self.objects);
