@@ -8,6 +8,7 @@
 //! ended is dropped, so a new job never sees another's data.
 
 mod monitoring;
+mod peers;
 
 use alloc::collections::VecDeque;
 use core::net::{Ipv4Addr, SocketAddrV4};
@@ -52,10 +53,6 @@ const TICK_SLACK: Micros = Micros::from_millis(100);
 /// ring; what arrives beyond is left for the next call, so that a flood cannot keep a node from
 /// its program.
 const PUMP_ROUNDS: usize = 8;
-/// Datagrams to peers that one [`Node::send_due`] hands to the card: a ring full. What is left is due at once, after a look at what
-/// has arrived.
-const PEER_SENDS_MAX: usize = 256;
-
 /// Stack and endpoint of this node.
 pub struct Node {
     boot: &'static BootFacts,
@@ -249,42 +246,6 @@ impl Node {
         self.take_cast_events(now);
     }
 
-    /// Hands the card what the exchange and casts have to send, as far as its ring has room.
-    fn transmit_to_peers(&mut self, now: Instant) {
-        let mut places = Places {
-            objects: &mut self.objects,
-            warm: &mut self.warm,
-            running: self.running.as_ref(),
-        };
-        let (stack, buffer) = (&mut self.stack, &mut self.buffer);
-        let casts_wait = self.casts.transmit(now, stack, buffer, &mut places);
-        let (tables, objects) = (self.casts.tables(), &self.objects);
-        let job = self.exchange.job().filter(|job| tables.of(*job).is_some());
-        if let Some(rate) = job.and_then(|job| tables.rate(job)) {
-            self.exchange.set_link(now, rate);
-        }
-        if let Some(job) = job.filter(|_| !self.exchange.knows_leaf()) {
-            self.exchange
-                .set_leaf(tables.leaf(job, objects).unwrap_or(0));
-        }
-        let look_up = job.map(|job| move |rank: Rank| tables.entry(job, rank, objects));
-        let table = look_up
-            .as_ref()
-            .map(|look_up| look_up as &dyn Fn(Rank) -> PeerLookup);
-        self.ring_full = casts_wait;
-        for _ in 0..PEER_SENDS_MAX {
-            if !stack.can_send_peer() {
-                let due = self.exchange.poll_timeout(table.is_some());
-                self.ring_full |= due.is_some_and(|at| at <= now);
-                break;
-            }
-            let Some((to, length)) = self.exchange.poll_transmit(now, buffer, table) else {
-                break;
-            };
-            stack.send_peer(to.address, to.mac, &buffer[..length]);
-        }
-    }
-
     fn take_cast_events(&mut self, now: Instant) {
         let mut places = Places {
             objects: &mut self.objects,
@@ -302,19 +263,6 @@ impl Node {
         {
             mailbox.put_news();
         }
-    }
-
-    /// When casts and the exchange must be looked after; with a full transmit ring not at once.
-    fn peers_timeout(&self, now: Instant) -> Option<Instant> {
-        let job = self.exchange.job();
-        let has_table = job.is_some_and(|job| self.casts.tables().of(job).is_some());
-        let exchange = self.exchange.poll_timeout(has_table);
-        let dues = [self.casts.poll_timeout(), exchange];
-        let due = dues.into_iter().flatten().min()?;
-        Some(match self.ring_full {
-            true => due.max(now + net::TRANSMIT_RETRY),
-            false => due,
-        })
     }
 
     /// Tells control what has changed in the table of warm programs.
@@ -592,6 +540,7 @@ impl Node {
             key,
             rate: 0,
             buffers: cast::BUFFERS,
+            credit: cast::CREDIT,
             seed: self.identity.boot_epoch,
         };
         self.casts.join(config, now, &mut self.objects);

@@ -25,7 +25,7 @@ use super::warm::{large_file, run};
 use super::wire::{CARD_MAC, Wire};
 use super::{Outcome, check};
 use crate::agent::cast::store::Places;
-use crate::agent::cast::{BUFFERS, CastPage, Casts};
+use crate::agent::cast::{BUFFERS, CREDIT, CastPage, Casts};
 use crate::arch::entropy;
 use crate::arch::test_programs::TOUCHED_PAGES;
 use crate::drivers::nic::FRAME_MAX;
@@ -330,6 +330,7 @@ fn member(addr: SocketAddrV4, mac: [u8; 6]) -> MemberConfig {
         key: KEY,
         rate: 0,
         buffers: BUFFERS,
+        credit: CREDIT,
         seed: u64::from(mac[5]),
     }
 }

@@ -317,6 +317,7 @@ impl Cast {
                 key,
                 rate: 0,
                 buffers: 0,
+                credit: 0,
                 seed: number.into(),
             };
             broadcast::Member::new(config, now)

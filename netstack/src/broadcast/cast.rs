@@ -130,14 +130,19 @@ impl Cast {
     ) -> Self {
         let blocks = setup.object.blocks();
         let pace = Pace::new(rate, 1 << setup.object.block_log2);
-        let mut roster = Roster::new(setup.members, setup.control);
+        let mut roster = Roster::new(setup.members, setup.control, me);
         roster.fill(&setup.roster);
         let have = if me.is_source() {
             Bitmap::full(blocks)
         } else {
             Bitmap::new(blocks)
         };
-        let planner = plan::planner(&setup, me);
+        // Elsewhere the plan is made when the user takes part.
+        let planner = match me.is_source() {
+            true => plan::published_planner(&setup, me),
+            false => None,
+        };
+        let planner = planner.unwrap_or_else(|| plan::planner(&setup, me));
         let mut pull = Pull::new(blocks, setup.object.block_bytes() as u64, buffers, pace);
         pull.bound(planner.most_asked());
         Cast {
@@ -296,7 +301,8 @@ impl Cast {
             io.counters.bad += 1;
             return;
         }
-        self.clock_ahead = clock as i64 - io.now.as_micros() as i64;
+        let ahead = i128::from(clock) - i128::from(io.now.as_micros());
+        self.clock_ahead = ahead.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
         self.spread.announced_by(parent, leaf);
         self.send(parent, Message::AnnounceAck { number, mine: true }, io);
         if self.setup.roster.is_empty() {
@@ -402,6 +408,11 @@ impl Cast {
         }
         self.consent = consent;
         self.progressed = io.now;
+        if let Some(planner) = plan::published_planner(&self.setup, self.me) {
+            self.planner = planner;
+            self.pull.bound(self.planner.most_asked());
+            self.judge_parked(io);
+        }
         if consent == Consent::Given {
             self.pull.wake();
         }
@@ -430,7 +441,7 @@ impl Cast {
     }
 
     /// This member takes part and lacks blocks.
-    fn lacks(&self) -> bool {
+    pub(crate) fn lacks(&self) -> bool {
         !self.me.is_source() && self.consent == Consent::Given && !self.have.is_full()
     }
 
@@ -512,3 +523,6 @@ impl Cast {
         self.send(to, Message::Answer { answer, blocks }, io);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,10 @@ pub struct MemberConfig {
     /// Reassembly buffers of a block each; 0: the usual number. Fragments that were asked for and may arrive at any time
     /// never exceed what these hold.
     pub buffers: u32,
+    /// Fragments that may be asked for, and so arrive, at any time, of all casts together: what the receive ring of its card has
+    /// room for; 0: any number. They are shared among the casts that lack something. Only one block of each is always asked for,
+    /// so that casts of many large blocks may exceed it together, by a block each.
+    pub credit: u32,
     /// Seed of its random choices; different on every node.
     pub seed: u64,
 }
@@ -88,9 +92,13 @@ impl Store for NoStore {
 impl Member {
     /// A member of no cast.
     pub fn new(config: MemberConfig, now: Instant) -> Self {
+        // Its own rate bounds that of each cast, and the fastest cast's is the link's.
+        let mut station = Station::new(config.me, config.key, None, config.seed, now);
+        if config.credit > 0 {
+            station.set_credit(config.credit);
+        }
         Member {
-            // Its own rate bounds that of each cast, and the fastest cast's is the link's.
-            station: Station::new(config.me, config.key, None, config.seed, now),
+            station,
             config,
             events: VecDeque::new(),
             rosters: VecDeque::new(),
@@ -198,6 +206,7 @@ impl Member {
             purpose: setup.purpose.clone(),
             job: setup.job,
             rate: setup.rate,
+            plan_bytes: published::plan_bytes(&setup.scheme, cold, &setup.object),
         });
         true
     }

@@ -181,7 +181,8 @@ pub trait Planner: core::fmt::Debug + Send {
     }
 }
 
-/// The planner of one station of a cast.
+/// The planner of one station of a cast, small whatever the announcement says. By the published scheme it only passes the
+/// announcement on: see [`published_planner`].
 pub(crate) fn planner(setup: &Setup, me: MemberIndex) -> Box<dyn Planner> {
     let blocks = setup.object.blocks();
     let cold = setup.members - setup.holders.min(setup.members);
@@ -194,17 +195,23 @@ pub(crate) fn planner(setup: &Setup, me: MemberIndex) -> Box<dyn Planner> {
             me,
         ))
     };
-    // A plan that is too large is refused by whoever takes part; the station only passes the announcement on.
-    if published::is_bounded(&setup.scheme, cold, &setup.object)
-        && let Some(published) = Published::new(setup, me)
-    {
-        return Box::new(published);
-    }
     match setup.scheme {
         Scheme::Grid { n1 } => rotation(Shape::grid(cold, n1).n1),
         Scheme::DoubleTree => Box::new(double_tree::DoubleTree::new(cold, blocks, me)),
         _ => rotation(cold),
     }
+}
+
+/// The planner of a station that takes part in a cast by the published scheme, which keeps a plan of it all
+/// ([`published::plan_bytes`]): made when somebody has said that there is room. None for other schemes, and for a plan that is
+/// too large.
+pub(crate) fn published_planner(setup: &Setup, me: MemberIndex) -> Option<Box<dyn Planner>> {
+    let cold = setup.members - setup.holders.min(setup.members);
+    if !published::is_bounded(&setup.scheme, cold, &setup.object) {
+        return None;
+    }
+    let published = Published::new(setup, me)?;
+    Some(Box::new(published))
 }
 
 /// Kinds of schemes of the default choice.

@@ -13,7 +13,7 @@ use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
 /// Members that may differ from the roster, or spoke before their page was here. As many as a head of
-/// a row has children, with room.
+/// a row has children, with room. The source has no such bound: of those that join late it alone knows the address.
 const MAX_LEARNED: usize = 2048;
 /// Pages of the roster that others wait for here: four children, every page of a membership of 16,512.
 const MAX_WAITING: usize = 1024;
@@ -36,6 +36,8 @@ pub(crate) fn any_known(pages: &[Option<Arc<[Peer]>>], rng: &mut Rng) -> Option<
 pub(crate) struct Roster {
     members: u32,
     source: Peer,
+    /// Most of `learned`.
+    most: usize,
     pages: Vec<Option<Arc<[Peer]>>>,
     learned: Vec<(MemberIndex, Peer)>,
     /// Pages asked for, when to ask again, and how often they were.
@@ -47,10 +49,15 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    pub(crate) fn new(members: u32, source: Peer) -> Self {
+    /// Of so many members; `owner` is whose roster it is.
+    pub(crate) fn new(members: u32, source: Peer, owner: MemberIndex) -> Self {
         Roster {
             members,
             source,
+            most: match owner.is_source() {
+                true => MAX_MEMBERS as usize,
+                false => MAX_LEARNED,
+            },
             pages: alloc::vec![None; members.div_ceil(PAGE_PEERS) as usize],
             learned: Vec::new(),
             asked: Vec::new(),
@@ -138,7 +145,7 @@ impl Roster {
         }
         match self.find(member) {
             Ok(at) => self.learned[at].1 = peer,
-            Err(at) if self.learned.len() < MAX_LEARNED => {
+            Err(at) if self.learned.len() < self.most => {
                 self.learned.insert(at, (member, peer));
             }
             Err(_) => {}
@@ -223,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_page_is_asked_for_again_after_waits_that_double() {
-        let mut roster = Roster::new(1000, peer(2000));
+        let mut roster = Roster::new(1000, peer(2000), MemberIndex(0));
         let wait = Micros(700);
         assert_eq!(roster.need(3, Instant::ZERO, wait), Some(0));
         let mut asked = alloc::vec::Vec::new();
@@ -243,7 +250,7 @@ mod tests {
 
     #[test]
     fn only_members_whose_page_is_known_are_drawn() {
-        let mut roster = Roster::new(1000, peer(2000));
+        let mut roster = Roster::new(1000, peer(2000), MemberIndex(0));
         let mut rng = Rng::new(1);
         assert_eq!(any_known(roster.pages(), &mut rng), None);
         assert!(roster.put(2, page(128..192)) && roster.put(15, page(960..1000)));

@@ -388,7 +388,9 @@ impl Source {
             news = true;
             match event {
                 CastEvent::Done(range) => {
-                    for member in range.first..=range.last {
+                    // A cast has no other members than these.
+                    let last = range.last.min(self.runs[at].nodes.len() as u32 - 1);
+                    for member in range.first..=last {
                         self.member_done(at, member);
                     }
                 }

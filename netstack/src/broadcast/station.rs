@@ -48,6 +48,8 @@ pub(crate) struct Station {
     train: Option<(CastId, Peer, Train)>,
     /// The cast whose turn it is.
     turn: usize,
+    /// Fragments that may be asked for at a time, by all casts together.
+    credit: u32,
     /// See [`Io`].
     last_data: Instant,
     pub counters: CastCounters,
@@ -69,11 +71,17 @@ impl Station {
             events: VecDeque::new(),
             train: None,
             turn: 0,
+            credit: u32::MAX,
             last_data: Instant::ZERO,
             counters: CastCounters::default(),
             rng: Rng::new(seed),
             next_tick: Instant::FAR_FUTURE,
         }
+    }
+
+    /// So many fragments may be on their way to this station at a time.
+    pub(crate) fn set_credit(&mut self, fragments: u32) {
+        self.credit = fragments;
     }
 
     pub(crate) fn casts(&self) -> &[Cast] {
@@ -273,6 +281,9 @@ impl Station {
 
     fn make_requests(&mut self, now: Instant, store: &mut dyn Store) {
         for at in 0..self.casts.len() {
+            if self.credit != u32::MAX {
+                self.give_credit(at);
+            }
             if self.casts[at].is_eager() {
                 let id = self.casts[at].id;
                 self.with(now, id, store, |cast, io| cast.make_requests(io));
@@ -280,20 +291,41 @@ impl Station {
         }
     }
 
+    /// A cast may ask for its share of what may be on its way, as far as the others leave it; for one block in any case, so
+    /// that none waits for another.
+    fn give_credit(&mut self, at: usize) {
+        let sharing = self.casts.iter().filter(|cast| cast.lacks());
+        let (count, all) = sharing.fold((0, 0), |(count, all), cast| {
+            (count + 1, all + cast.pull.under_way())
+        });
+        let own = self.casts[at].pull.under_way();
+        let share = self.credit / count.max(1);
+        let left = share.saturating_sub(own);
+        let left = left.min(self.credit.saturating_sub(all));
+        self.casts[at].pull.set_credit(left);
+    }
+
     /// The next train, of the cast whose turn it is and whose rate allows it.
-    fn next_train(&mut self, now: Instant) -> Option<(CastId, Peer, Train)> {
+    fn next_train(&mut self, now: Instant, store: &mut dyn Store) -> Option<(CastId, Peer, Train)> {
         for _ in 0..self.casts.len() {
             self.turn = (self.turn + 1) % self.casts.len();
-            let cast = &mut self.casts[self.turn];
-            if !cast.pacer.is_ready(now) {
+            let cast = &self.casts[self.turn];
+            if !cast.pacer.is_ready(now) || cast.serve.ready() == 0 {
                 continue;
             }
-            while let Some(train) = cast.next_train(now) {
-                if let Some(peer) = cast.roster.get(train.to) {
-                    cast.blocks_sent += 1;
-                    self.counters.trains += 1;
-                    return Some((cast.id, peer, train));
+            let id = cast.id;
+            let found = self.with(now, id, store, |cast, io| {
+                while let Some(train) = cast.next_train(io) {
+                    if let Some(peer) = cast.roster.get(train.to) {
+                        cast.blocks_sent += 1;
+                        io.counters.trains += 1;
+                        return Some((id, peer, train));
+                    }
                 }
+                None
+            });
+            if let Some(train) = found.flatten() {
+                return Some(train);
             }
         }
         None
@@ -312,7 +344,13 @@ impl Station {
         if let Some(message) = self.poll_outbox(now, store) {
             return Some(message);
         }
-        let (id, peer, train) = self.next_train(now)?;
+        let Some((id, peer, train)) = self.next_train(now, store) else {
+            // What is gone was answered meanwhile.
+            return match self.outbox.is_empty() {
+                true => None,
+                false => self.poll_outbox(now, store),
+            };
+        };
         let cast = self.casts.iter_mut().find(|cast| cast.id == id)?;
         let message = Message::Data {
             block: train.block,
@@ -372,7 +410,15 @@ impl Station {
         loop {
             let (id, peer, mut train) = match self.train.take() {
                 Some(train) => train,
-                None => self.next_train(now)?,
+                None => match self.next_train(now, store) {
+                    Some(train) => train,
+                    None if self.outbox.is_empty() => return None,
+                    None => {
+                        // What is gone was answered meanwhile.
+                        let (peer, packet) = self.poll_outbox(now, store)?;
+                        return Some((peer, wire::emit(&self.key, &packet, out)));
+                    }
+                },
             };
             let Some(cast) = self.casts.iter_mut().find(|cast| cast.id == id) else {
                 continue;

@@ -11,6 +11,7 @@ use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::wire::key::Key;
 
+mod credit;
 mod rates;
 
 const KEY: Key = Key(*b"key of the tests");
@@ -137,6 +138,7 @@ impl Net {
             key: KEY,
             rate: 0,
             buffers: 32,
+            credit: 0,
             seed: u64::from(node),
         };
         let member = Member::new(config, self.now);

@@ -25,7 +25,7 @@ use core::net::SocketAddrV4;
 use kernel_core::addr::PAGE_SIZE;
 use kernel_core::objects::{self, InUse, Kept, ObjectId, Objects, Spec};
 use netstack::broadcast::{
-    FailReason, MEMBER_CASTS, Member, MemberConfig, MemberEvent, Object, Part, Purpose,
+    FRAGMENT, FailReason, MEMBER_CASTS, Member, MemberConfig, MemberEvent, Object, Part, Purpose,
     RefuseReason, Want,
 };
 use netstack::ids::{CastId, JobId};
@@ -39,10 +39,13 @@ use crate::process::Hardware;
 use store::{CastStore, Places, part_of};
 use table::Tables;
 
-/// Reassembly buffers, one block each. What may arrive at any time for them is 96 fragments with
-/// blocks of 8 KiB, which a ring of 256 frames takes beside the answers to page requests; their
-/// memory is 1 MiB with the largest blocks.
+/// Reassembly buffers of a cast, one block each; their memory is 1 MiB with the largest blocks.
 pub const BUFFERS: u32 = 16;
+/// Fragments that may arrive at any time, of all casts together: all buffers of one cast with blocks of 8 KiB. A ring of 256
+/// frames takes them beside the answers to six page requests of the largest size; with all eight and other nodes' requests
+/// it may overflow, and what is lost is repeated. A block of each further cast may come beside them: 48 fragments with the
+/// largest blocks.
+pub const CREDIT: u32 = BUFFERS * (8192_usize.div_ceil(FRAGMENT)) as u32;
 /// Room of the kernel's heap that a cast's reassembly buffers leave: the addresses of some ten thousand
 /// members, and what the node's own buffers take.
 const HEAP_KEPT_BYTES: u64 = 1024 * 1024;
@@ -186,8 +189,12 @@ impl Casts {
                     object,
                     purpose,
                     rate,
+                    plan_bytes,
                     ..
-                } => self.announced(now, cast, &object, (&purpose, rate), places),
+                } => {
+                    let about = (&purpose, rate, plan_bytes);
+                    self.announced(now, cast, &object, about, places);
+                }
                 MemberEvent::Stored { .. } => {
                     self.stored += 1;
                     self.news = true;
@@ -285,7 +292,7 @@ impl Casts {
         now: Instant,
         cast: CastId,
         object: &Object,
-        (purpose, rate): (&Purpose, u64),
+        (purpose, rate, plan_bytes): (&Purpose, u64, u64),
         places: &mut Places<'_>,
     ) {
         let kind = match purpose {
@@ -297,12 +304,13 @@ impl Casts {
         // A cast that is announced anew goes on with what is here.
         self.entries.retain(|entry| entry.cast != cast);
         self.forget_other_shapes(&id, object.block_log2);
-        // As if no buffer of the casts under way were there yet.
+        // As if no buffer of the casts under way were there yet. A plan is made of a few large pieces, which need more room.
         let arriving = self.entries.iter().filter(|entry| !entry.complete);
         let promised: u64 = arriving.map(|entry| buffers(entry.block_log2)).sum();
         let room = self.entries.len() < MEMBER_CASTS
             && self.entries.try_reserve(1).is_ok()
-            && mm::heap_room_bytes() >= promised + buffers(object.block_log2) + HEAP_KEPT_BYTES;
+            && mm::heap_room_bytes()
+                >= promised + buffers(object.block_log2) + 2 * plan_bytes + HEAP_KEPT_BYTES;
         let want = match kind {
             // It has what its runs have touched, and nobody here waits for the rest.
             Kind::Program if places.is_warm(&id) => Want::Nothing,

@@ -141,6 +141,7 @@ impl Station {
             key: config.key,
             rate: 0,
             buffers: config.buffers,
+            credit: 0,
             seed: config.seed ^ (u64::from(node) << 20) ^ self.boots,
         };
         self.engine = Some(Engine::Member(Box::new(Member::new(config, now))));

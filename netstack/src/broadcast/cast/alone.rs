@@ -38,6 +38,16 @@ pub(super) struct Alone {
 impl Alone {
     /// `me`, which takes part, in a cast of so many bytes to so many members at [`RATE`].
     pub(super) fn new(me: MemberIndex, members: u32, bytes: usize, scheme: Scheme) -> Self {
+        let mut alone = Alone::asked(me, members, bytes, scheme);
+        alone.with(|cast, io| match me.is_source() {
+            true => cast.consent = Consent::Given,
+            false => cast.accept(Consent::Given, &mut |_| false, io),
+        });
+        alone
+    }
+
+    /// The same before its user has said whether it takes part.
+    pub(super) fn asked(me: MemberIndex, members: u32, bytes: usize, scheme: Scheme) -> Self {
         let content = content(bytes, 1);
         let (object, lists) = object(&content, BLOCK_LOG2);
         let setup = Setup {
@@ -54,7 +64,7 @@ impl Alone {
             roster: (0..members).map(peer).collect(),
         };
         let now = Instant::from_micros(1_000_000);
-        let mut alone = Alone {
+        Alone {
             cast: Cast::new(CastId(1), Arc::new(setup), me, now, BUFFERS, RATE),
             now,
             content,
@@ -65,12 +75,7 @@ impl Alone {
             outbox: VecDeque::new(),
             counters: CastCounters::default(),
             events: VecDeque::new(),
-        };
-        alone.with(|cast, io| match me.is_source() {
-            true => cast.consent = Consent::Given,
-            false => cast.accept(Consent::Given, &mut |_| false, io),
-        });
-        alone
+        }
     }
 
     pub(super) fn with<R>(&mut self, act: impl FnOnce(&mut Cast, &mut Io<'_>) -> R) -> R {
@@ -104,6 +109,11 @@ impl Alone {
         sent.map(|(_, packet)| packet.message).collect()
     }
 
+    /// What the cast told its user since the last call.
+    pub(super) fn events(&mut self) -> Vec<CastEvent> {
+        self.events.drain(..).map(|(_, event)| event).collect()
+    }
+
     /// A member says something.
     pub(super) fn hear(&mut self, from: u32, message: Message) {
         let packet = Packet {
@@ -118,6 +128,21 @@ impl Alone {
     /// A whole block comes, all its datagrams at once.
     pub(super) fn block(&mut self, block: u32, from: MemberIndex, held: u64) {
         self.fragments(block, u64::MAX, from, held);
+    }
+
+    /// A whole block of wrong bytes comes.
+    pub(super) fn wrong_block(&mut self, block: u32, from: MemberIndex) {
+        let object = &self.cast.setup.object;
+        let bytes = alloc::vec![0x5a; object.length(block)];
+        for (index, fragment) in bytes.chunks(FRAGMENT).enumerate() {
+            let train = Train {
+                to: from,
+                block,
+                fragments: 1 << index,
+                held: Micros::ZERO,
+            };
+            self.with(|cast, io| cast.receive(train, Some(fragment), io));
+        }
     }
 
     /// These datagrams of a block come, as far as it has them, all at once.

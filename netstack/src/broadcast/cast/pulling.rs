@@ -12,7 +12,8 @@
 //! for that one was lost. At the end, when the scheme has nothing more to ask for, nobody waits for one peer
 //! where another one is idle: every wait is short then.
 //!
-//! Invariant: no more blocks are asked for than there are reassembly buffers.
+//! Invariant: no more blocks are asked for than there are reassembly buffers, and no more fragments than the station may
+//! have on their way, but for one block of each cast.
 
 mod answering;
 mod link;
@@ -27,12 +28,12 @@ use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
 use super::{Cast, Consent, Io};
-use crate::broadcast::Part;
 use crate::broadcast::bitmap::Bitmap;
 use crate::broadcast::message::{Blocks, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants};
 use crate::broadcast::pacer::Pace;
 use crate::broadcast::plan::{Next, Trouble};
 use crate::broadcast::suspects::Suspicion;
+use crate::broadcast::{FRAGMENT, LIST_BYTES, Part};
 use crate::time::{Instant, Micros};
 use link::Link;
 
@@ -184,6 +185,9 @@ pub(crate) struct Pull {
     most: usize,
     buffers: usize,
     window: u32,
+    /// Fragments that may be asked for now beside those that are; the most that a block has.
+    credit: u32,
+    block_fragments: u32,
     crowd: u32,
     farther: u32,
     wanted: VecDeque<u32>,
@@ -219,6 +223,8 @@ impl Pull {
             most: usize::MAX,
             buffers,
             window: WINDOW,
+            credit: u32::MAX,
+            block_fragments: (block_bytes.max(LIST_BYTES as u64)).div_ceil(FRAGMENT as u64) as u32,
             crowd: 1,
             farther: 0,
             wanted: VecDeque::new(),
@@ -274,6 +280,7 @@ impl Pull {
             true => 0,
             false => self.entries.iter().filter(waiting).count(),
         };
+        let room = room && self.credit >= self.block_fragments;
         room && self.entries.len() - here < self.limit && self.entries.len() < self.buffers
     }
 
@@ -294,6 +301,20 @@ impl Pull {
         self.window = ((WINDOW + farther) / crowd).max(LEAST_WINDOW);
         let most = self.most.saturating_add(farther as usize).min(self.buffers);
         self.limit = (most / crowd as usize).max(LEAST_ASKED).min(self.buffers);
+    }
+
+    /// So many fragments may be asked for now, and at least a block's where nothing is on its way.
+    pub(crate) fn set_credit(&mut self, fragments: u32) {
+        self.credit = match self.under_way() {
+            0 => fragments.max(self.block_fragments),
+            _ => fragments,
+        };
+    }
+
+    /// Fragments that are asked for and not here.
+    pub(crate) fn under_way(&self) -> u32 {
+        let entries = self.entries.iter();
+        entries.map(|entry| entry.missing.count_ones()).sum()
     }
 
     /// A block that is asked for now comes after those that are asked for.
@@ -333,6 +354,9 @@ impl Pull {
     fn insert(&mut self, block: u32, entry: Asked) {
         self.next_deadline = self.next_deadline.min(entry.deadline);
         self.in_window += u32::from(entry.state.fills_window());
+        if self.credit != u32::MAX {
+            self.credit = self.credit.saturating_sub(entry.missing.count_ones());
+        }
         self.asked.insert(block);
         self.blocks.push(block);
         self.entries.push(entry);

@@ -132,6 +132,9 @@ impl Serve {
         self.blocks[slot as usize] = FREE;
         self.free.push(slot);
         // What is stale goes when nothing can refer to it.
+        if self.ready_count == 0 {
+            self.ready.clear();
+        }
         if self.free.len() == self.blocks.len() {
             self.ready.clear();
             self.unanswered.clear();
@@ -323,6 +326,25 @@ impl Cast {
         }
     }
 
+    /// The scheme's own planner is there: requests that came before it are kept only where it keeps them.
+    pub(super) fn judge_parked(&mut self, io: &mut Io<'_>) {
+        for slot in 0..self.serve.blocks.len() {
+            let block = self.serve.blocks[slot];
+            if block == FREE {
+                continue;
+            }
+            let asker = self.serve.waits[slot].asker;
+            let service = self.plan(io.now, io.rng, |planner, view| {
+                planner.service(view, asker, block)
+            });
+            let here = self.have.contains(block);
+            if service == Service::Refuse || (service == Service::IfHere && !here) {
+                self.serve.release(slot as u32);
+                self.answer(asker, Answer::NotHere, Blocks::one(block), io);
+            }
+        }
+    }
+
     /// After the user said what is here.
     pub(super) fn serve_what_is_here(&mut self, io: &mut Io<'_>) {
         for slot in 0..self.serve.blocks.len() {
@@ -341,7 +363,8 @@ impl Cast {
     }
 
     /// The next train to send.
-    pub(crate) fn next_train(&mut self, now: Instant) -> Option<Train> {
+    pub(crate) fn next_train(&mut self, io: &mut Io<'_>) -> Option<Train> {
+        let now = io.now;
         while let Some(Reverse((_, slot, generation))) = self.serve.ready.pop() {
             if !self.serve.is_current(slot, generation) {
                 continue;
@@ -359,6 +382,8 @@ impl Cast {
                     held: now.saturating_since(wait.since),
                 });
             }
+            // It was here when the request became ready, and is gone.
+            self.answer(wait.asker, Answer::NotHere, Blocks::one(block), io);
         }
         None
     }

@@ -6,17 +6,19 @@
 //! parent in its life reports all it knows to the last one that announced.
 //!
 //! Invariant: the source hears from at most its own children and those it adopted; every wait here
-//! ends after a bounded number of attempts.
+//! ends after a bounded number of attempts. What a station keeps of others is bounded by the numbers that there are,
+//! whatever they say.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Cast, CastEvent, Io};
+use crate::broadcast::Peer;
+use crate::broadcast::bitmap::Bitmap;
 use crate::broadcast::event::{EndReason, FailReason};
 use crate::broadcast::message::{
     MAX_NAMED, MAX_RANGES, MemberIndex, Message, PAGE_PEERS, Range, Report,
 };
-use crate::broadcast::{MAX_MEMBERS, Peer};
 use crate::time::{Instant, Micros};
 
 /// Children of a node of the tree.
@@ -101,6 +103,8 @@ struct Child {
 #[derive(Debug)]
 pub(crate) struct Spread {
     members: u32,
+    /// Numbers below this are those of members; at the source it rises with those that join late.
+    known: u32,
     me: MemberIndex,
     pub(super) parent: Option<MemberIndex>,
     leaf: bool,
@@ -111,9 +115,11 @@ pub(crate) struct Spread {
     /// Known here, for a new parent.
     done: RangeSet,
     failed: Vec<(MemberIndex, FailReason)>,
-    /// To be reported.
+    /// Those in `failed`; empty until there is one.
+    named: Bitmap,
+    /// To be reported, and how many of `failed` need not be.
     fresh: RangeSet,
-    fresh_failed: Vec<(MemberIndex, FailReason)>,
+    failed_told: usize,
     corrupt: Vec<(MemberIndex, u32)>,
     all_told: bool,
     under_way: Option<Arc<Report>>,
@@ -150,6 +156,7 @@ impl Spread {
     pub(super) fn new(me: MemberIndex, members: u32) -> Self {
         Spread {
             members,
+            known: members,
             me,
             parent: None,
             leaf: false,
@@ -158,8 +165,9 @@ impl Spread {
             mine_done: me.is_source(),
             done: RangeSet::default(),
             failed: Vec::new(),
+            named: Bitmap::default(),
             fresh: RangeSet::default(),
-            fresh_failed: Vec::new(),
+            failed_told: 0,
             corrupt: Vec::new(),
             all_told: false,
             under_way: None,
@@ -205,7 +213,7 @@ impl Spread {
     /// Everything known is reported anew.
     fn tell_again(&mut self) {
         self.fresh = self.done.clone();
-        self.fresh_failed = self.failed.clone();
+        self.failed_told = 0;
         self.all_told = false;
     }
 
@@ -230,9 +238,17 @@ impl Spread {
         if member == self.me {
             self.mine_done = true;
         }
-        if !self.failed.iter().any(|(known, _)| *known == member) {
+        if self.named.length() == 0 {
+            // A member that joined late has a number beyond those that it knows of.
+            let own = if self.me.is_source() {
+                0
+            } else {
+                self.me.0 + 1
+            };
+            self.named = Bitmap::new(self.known.max(own));
+        }
+        if self.named.insert(member.0) {
             self.failed.push((member, reason));
-            self.fresh_failed.push((member, reason));
         }
         self.wake();
     }
@@ -240,7 +256,7 @@ impl Spread {
     pub(super) fn corrupt(&mut self, sender: MemberIndex) {
         let room = self.corrupt.len() < MAX_CORRUPT;
         match self.corrupt.iter_mut().find(|(known, _)| *known == sender) {
-            Some((_, count)) => *count += 1,
+            Some((_, count)) => *count = count.saturating_add(1),
             None if room => self.corrupt.push((sender, 1)),
             None => {}
         }
@@ -385,6 +401,8 @@ impl Cast {
                 continue;
             }
             let leaf = self.spread.children[at].leaf;
+            // The source knows every address there is: one that it lacks does not come.
+            let last = self.me.is_source();
             let sent = match stage {
                 Stage::Announcing => self.announce(member, leaf, io),
                 _ => {
@@ -397,7 +415,7 @@ impl Cast {
             }
             let wait = self.again(attempts);
             let child = &mut self.spread.children[at];
-            child.attempts += u32::from(sent);
+            child.attempts += u32::from(sent || last);
             child.unsent = !sent;
             child.deadline = io.now + wait;
             self.not_before(io.now + wait);
@@ -483,7 +501,7 @@ impl Cast {
     pub(crate) fn join(&mut self, member: MemberIndex, peer: Peer) {
         self.roster.learn(member, peer);
         self.serve.cancel_all(member);
-        self.spread.failed.retain(|(failed, _)| *failed != member);
+        self.spread.known = self.spread.known.max(member.0.saturating_add(1));
         // It may have died before it announced to those below it: it does so again.
         self.spread.add(member, false);
     }
@@ -524,7 +542,7 @@ impl Cast {
         let spread = &mut self.spread;
         let all = spread.is_all();
         let news = !spread.fresh.0.is_empty()
-            || !spread.fresh_failed.is_empty()
+            || spread.failed_told < spread.failed.len()
             || !spread.corrupt.is_empty()
             || (all && !spread.all_told);
         if !news {
@@ -536,14 +554,17 @@ impl Cast {
             return;
         }
         spread.number = spread.number.wrapping_add(1);
-        let named = spread.fresh_failed.len().min(MAX_NAMED);
+        let untold = &spread.failed[spread.failed_told..];
+        let failed = untold[..untold.len().min(MAX_NAMED)].to_vec();
+        spread.failed_told += failed.len();
+        let told = spread.failed_told == spread.failed.len();
         let corrupt = spread.corrupt.len().min(MAX_NAMED);
         let report = Report {
             number: spread.number,
             done: spread.fresh.take(MAX_RANGES),
-            failed: spread.fresh_failed.drain(..named).collect(),
+            failed,
             corrupt: spread.corrupt.drain(..corrupt).collect(),
-            all: all && spread.fresh.0.is_empty() && spread.fresh_failed.is_empty(),
+            all: all && spread.fresh.0.is_empty() && told,
         };
         spread.all_told = report.all;
         let report = Arc::new(report);
@@ -558,15 +579,21 @@ impl Cast {
     /// REPORT from a child.
     pub(super) fn reported(&mut self, from: MemberIndex, report: &Report, io: &mut Io<'_>) {
         let number = report.number;
-        self.send(from, Message::ReportAck { number }, io);
         if let Some(reason) = self.spread.ending {
+            self.send(from, Message::ReportAck { number }, io);
             self.send_end(from, reason, io);
             return;
         }
+        let known = self.spread.known;
         if self.spread.child(from).is_none() {
-            // Its parent is gone, and this is the source.
+            if !self.me.is_source() || from.0 >= known {
+                // Without an answer it goes on to the source, unless somebody announces to it before.
+                return;
+            }
+            // Its parent is gone.
             self.spread.add(from, true);
         }
+        self.send(from, Message::ReportAck { number }, io);
         let Some(child) = self.spread.child(from) else {
             return;
         };
@@ -581,7 +608,7 @@ impl Cast {
             };
         }
         for range in &report.done {
-            if range.first > range.last || range.last >= MAX_MEMBERS {
+            if range.first > range.last || range.last >= known {
                 io.counters.bad += 1;
                 continue;
             }
@@ -592,6 +619,10 @@ impl Cast {
             }
         }
         for (member, reason) in &report.failed {
+            if member.0 >= known {
+                io.counters.bad += 1;
+                continue;
+            }
             if self.me.is_source() {
                 // A former parent may still think so of one that has joined again.
                 if *reason == FailReason::Dead && self.spread.tends(*member) {
@@ -706,75 +737,4 @@ impl Cast {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::broadcast::Scheme;
-    use crate::broadcast::cast::alone::Alone;
-
-    /// The source of a cast to one node that hears nothing yet, and the numbers of its first announcements.
-    fn announced(times: usize) -> (Alone, Vec<u32>) {
-        let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, Scheme::Direct);
-        let mut numbers = Vec::new();
-        while numbers.len() < times {
-            alone.now = alone.now.max(alone.cast.spread.deadline());
-            alone.with(|cast, io| cast.tick(io));
-            numbers.extend(alone.sent().iter().map(|message| match message {
-                Message::Announce { number, .. } => *number,
-                other => panic!("{other:?}"),
-            }));
-        }
-        (alone, numbers)
-    }
-
-    #[test]
-    fn silence_is_not_distance() {
-        let (mut alone, numbers) = announced(5);
-        let ack = |number| Message::AnnounceAck { number, mine: true };
-        alone.after(60);
-        alone.hear(0, ack(numbers[4]));
-        assert_eq!(alone.cast.way.blocks(), 0);
-        // All came, but the node was busy: the last answer says how near it is.
-        let (mut alone, numbers) = announced(5);
-        alone.after(60);
-        numbers
-            .iter()
-            .for_each(|number| alone.hear(0, ack(*number)));
-        assert_eq!(alone.cast.way.blocks(), 0);
-    }
-
-    #[test]
-    fn a_long_way_is_known_although_announcements_are_repeated() {
-        let (mut alone, numbers) = announced(1);
-        let sent = alone.now;
-        alone.after(20_000);
-        alone.with(|cast, io| cast.tick(io));
-        assert!(!alone.sent().is_empty(), "it is repeated before");
-        let mine = true;
-        let number = numbers[0];
-        alone.hear(0, Message::AnnounceAck { number, mine });
-        let took = alone.now.saturating_since(sent).0 / 70;
-        assert_eq!(u64::from(alone.cast.way.blocks()), took);
-    }
-
-    #[test]
-    fn ranges_merge() {
-        let range = |first, last| Range { first, last };
-        let mut set = RangeSet::default();
-        for member in [5, 1, 9, 3, 2, 4, 5] {
-            set.insert(range(member, member));
-        }
-        assert_eq!(set.0, [range(1, 5), range(9, 9)]);
-        set.insert(range(0, 20));
-        assert_eq!(set.0, [range(0, 20)]);
-    }
-
-    #[test]
-    fn every_member_has_one_parent() {
-        let mut seen = alloc::vec![0; 100];
-        let stations = (0..100).map(MemberIndex).chain([MemberIndex::SOURCE]);
-        for child in stations.flat_map(|station| children_of(station, 100)) {
-            seen[child.0 as usize] += 1;
-        }
-        assert!(seen.iter().all(|count| *count == 1));
-    }
-}
+mod tests;

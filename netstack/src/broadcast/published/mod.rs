@@ -140,7 +140,10 @@ const MAX_DEALT: u64 = 1 << 15;
 /// Memory that [`super::estimate::Estimate`] takes for a dealt chunk.
 const DEALT_BYTES: usize = size_of::<super::estimate::Dealt>() + 2 * size_of::<u32>();
 
-// A node has room for two such plans beside the buffers of its casts.
+/// The same for a chunk: its size, its bounds, what of it lacks, and where it is among those that lack.
+const CHUNK_BYTES: usize = size_of::<u64>() + 5 * size_of::<u32>();
+
+// Small beside the memory of a node; whether there is room for it is asked before it is made.
 const _: () = assert!(MAX_DEALT as usize * DEALT_BYTES <= 2 << 20);
 
 /// The options make sense, and what a station keeps of the plan of such a cast is bounded. True for other schemes.
@@ -150,17 +153,31 @@ pub(super) fn is_bounded(scheme: &Scheme, cold: u32, object: &Object) -> bool {
     {
         return false;
     }
-    let Some((options, tree)) = options(scheme, cold) else {
-        return true;
+    plan_size(scheme, cold, object).is_none_or(|(dealt, ..)| dealt <= MAX_DEALT)
+}
+
+/// Bytes that the plan of a cast takes at a station that takes part; 0 for schemes without one.
+pub(super) fn plan_bytes(scheme: &Scheme, cold: u32, object: &Object) -> u64 {
+    let Some((dealt, chunks, tree)) = plan_size(scheme, cold, object) else {
+        return 0;
     };
+    let nodes = u64::from(tree.first_layer()) + u64::from(tree.fan_out());
+    dealt * DEALT_BYTES as u64
+        + u64::from(chunks) * CHUNK_BYTES as u64
+        + nodes * size_of::<u32>() as u64
+}
+
+/// Chunks that are dealt, each counted as often as it is, chunks, and the tree of a cast's plan; None for schemes without one.
+fn plan_size(scheme: &Scheme, cold: u32, object: &Object) -> Option<(u64, u32, Tree)> {
+    let (options, tree) = options(scheme, cold)?;
     let nodes = tree.first_layer();
     let chunks = match &options.sizes {
         None => nodes,
         Some(Sizes::Equal(chunks)) => *chunks,
         Some(Sizes::Given(_)) => MAX_CHUNKS,
     };
-    let chunks = chunks.min(object.data_blocks()).min(MAX_CHUNKS);
-    options.deal.most(nodes, chunks.max(1)) <= MAX_DEALT
+    let chunks = chunks.min(object.data_blocks()).clamp(1, MAX_CHUNKS);
+    Some((options.deal.most(nodes, chunks), chunks, tree))
 }
 
 /// The tree and the options of a cast by this scheme or one of its special cases; None for other

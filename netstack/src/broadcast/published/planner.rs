@@ -437,7 +437,7 @@ impl Published {
         let most = self.estimate.ready(last, Presence::Served);
         let most = self.estimate.after_us(most);
         let before = self.correction;
-        self.correction = (before + self.chunk_us(chunk)).min(most);
+        self.correction = before.saturating_add(self.chunk_us(chunk)).min(most);
         self.correction > before
     }
 
@@ -634,7 +634,8 @@ impl Planner for Published {
 
     fn late_after(&self) -> u32 {
         // As long as the data takes on a link: a turn in the distribution is awaited.
-        (self.estimate.chunks() * self.chunks.last_block(0).max(1)).clamp(512, 1 << 20)
+        let blocks = self.chunks.last_block(0).max(1);
+        (self.estimate.chunks().saturating_mul(blocks)).clamp(512, 1 << 20)
     }
 }
 

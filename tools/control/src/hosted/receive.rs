@@ -159,6 +159,7 @@ impl Receiver {
             key: order.key,
             rate: order.rate,
             buffers: u32::try_from(buffers).expect("at most 256"),
+            credit: 0,
             seed: super::seed(),
         };
         Receiver {

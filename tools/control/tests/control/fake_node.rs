@@ -342,6 +342,7 @@ impl Machine {
             key,
             rate: 0,
             buffers: 0,
+            credit: 0,
             seed: u64::from(addr.port()),
         };
         self.member = Some(Member::new(config, now));

@@ -199,3 +199,30 @@ fn a_list_is_asked_for_however_many_blocks_wait_for_it() {
     alone.block(0, MemberIndex::SOURCE, 0);
     assert_eq!(alone.cast.have.count(), 11);
 }
+
+#[test]
+fn what_was_wrong_is_asked_of_somebody_else_next() {
+    let mut alone = member();
+    alone.tick();
+    let (list, from) = asked(&alone)[0];
+    alone.block(list, from, 0);
+    for _ in 0..8 {
+        alone.after(BLOCK);
+        alone.tick();
+        let open = alone.cast.pull.blocks.iter().zip(&alone.cast.pull.entries);
+        let sent = open.filter(|(_, entry)| entry.state == State::Sent);
+        let (block, liar) = sent
+            .map(|(block, entry)| (*block, entry.from))
+            .find(|(_, from)| !from.is_source())
+            .expect("members are asked");
+        alone.sent();
+        alone.wrong_block(block, liar);
+        assert_eq!(requested(&alone.sent()), [block]);
+        let at = alone.cast.pull.find(block).expect("it is asked for again");
+        let next = alone.cast.pull.entries[at].from;
+        assert_ne!(next, liar, "block {block}");
+        alone.after(BLOCK);
+        alone.block(block, next, 0);
+        assert!(alone.cast.have.contains(block));
+    }
+}

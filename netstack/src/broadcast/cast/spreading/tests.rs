@@ -1,0 +1,208 @@
+//! Who is told what in the tree, and how every wait ends.
+
+use alloc::collections::BTreeSet;
+
+use super::*;
+use crate::broadcast::Scheme;
+use crate::broadcast::cast::alone::Alone;
+use crate::broadcast::tests::peer;
+
+/// The source of a cast to one node that hears nothing yet, and the numbers of its first announcements.
+fn announced(times: usize) -> (Alone, Vec<u32>) {
+    let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, Scheme::Direct);
+    let mut numbers = Vec::new();
+    while numbers.len() < times {
+        alone.now = alone.now.max(alone.cast.spread.deadline());
+        alone.with(|cast, io| cast.tick(io));
+        numbers.extend(alone.sent().iter().map(|message| match message {
+            Message::Announce { number, .. } => *number,
+            other => panic!("{other:?}"),
+        }));
+    }
+    (alone, numbers)
+}
+
+#[test]
+fn silence_is_not_distance() {
+    let (mut alone, numbers) = announced(5);
+    let ack = |number| Message::AnnounceAck { number, mine: true };
+    alone.after(60);
+    alone.hear(0, ack(numbers[4]));
+    assert_eq!(alone.cast.way.blocks(), 0);
+    // All came, but the node was busy: the last answer says how near it is.
+    let (mut alone, numbers) = announced(5);
+    alone.after(60);
+    numbers
+        .iter()
+        .for_each(|number| alone.hear(0, ack(*number)));
+    assert_eq!(alone.cast.way.blocks(), 0);
+}
+
+#[test]
+fn a_long_way_is_known_although_announcements_are_repeated() {
+    let (mut alone, numbers) = announced(1);
+    let sent = alone.now;
+    alone.after(20_000);
+    alone.with(|cast, io| cast.tick(io));
+    assert!(!alone.sent().is_empty(), "it is repeated before");
+    let mine = true;
+    let number = numbers[0];
+    alone.hear(0, Message::AnnounceAck { number, mine });
+    let took = alone.now.saturating_since(sent).0 / 70;
+    assert_eq!(u64::from(alone.cast.way.blocks()), took);
+}
+
+#[test]
+fn ranges_merge() {
+    let range = |first, last| Range { first, last };
+    let mut set = RangeSet::default();
+    for member in [5, 1, 9, 3, 2, 4, 5] {
+        set.insert(range(member, member));
+    }
+    assert_eq!(set.0, [range(1, 5), range(9, 9)]);
+    set.insert(range(0, 20));
+    assert_eq!(set.0, [range(0, 20)]);
+}
+
+#[test]
+fn every_member_has_one_parent() {
+    let mut seen = alloc::vec![0; 100];
+    let stations = (0..100).map(MemberIndex).chain([MemberIndex::SOURCE]);
+    for child in stations.flat_map(|station| children_of(station, 100)) {
+        seen[child.0 as usize] += 1;
+    }
+    assert!(seen.iter().all(|count| *count == 1));
+}
+
+/// Acts on deadlines until the cast has nothing to do within `time`; what was sent meanwhile.
+fn for_a_while(alone: &mut Alone, time: u64) -> Vec<Message> {
+    let end = alone.now + Micros(time);
+    let mut sent = Vec::new();
+    loop {
+        alone.with(|cast, io| cast.tick(io));
+        sent.extend(alone.sent());
+        let next = alone.cast.spread.deadline();
+        if next > end {
+            return sent;
+        }
+        alone.now = next.max(alone.now + Micros(1));
+    }
+}
+
+#[test]
+fn everybody_who_joins_late_hears_of_the_cast_or_is_given_up() {
+    const LATE: u32 = 3000;
+    let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, Scheme::Direct);
+    for late in 1..=LATE {
+        alone.with(|cast, _| cast.join(MemberIndex(late), peer(late)));
+    }
+    let sent = for_a_while(&mut alone, 60_000_000);
+    let announced: BTreeSet<MemberIndex> = (sent.iter())
+        .filter_map(|message| match message {
+            Message::Announce { index, .. } => Some(*index),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(announced.len() as u32, LATE + 1);
+    let dead = |event: &CastEvent| matches!(event, CastEvent::MemberFailed(_, FailReason::Dead));
+    let events = alone.events();
+    assert_eq!(events.iter().filter(|event| dead(event)).count(), 3001);
+    assert!(alone.cast.spread.children_done());
+}
+
+#[test]
+fn a_child_whose_address_the_source_does_not_know_is_given_up() {
+    let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, Scheme::Direct);
+    alone.cast.spread.add(MemberIndex(5), true);
+    for_a_while(&mut alone, 60_000_000);
+    assert!(alone.cast.spread.children_done());
+}
+
+/// A report that so many members, from this one on, have failed.
+fn failures(first: u32, count: usize) -> Message {
+    let failed = (first..).map(|member| (MemberIndex(member), FailReason::Dead));
+    Message::Report(Arc::new(Report {
+        number: first,
+        done: Vec::new(),
+        failed: failed.take(count).collect(),
+        corrupt: Vec::new(),
+        all: false,
+    }))
+}
+
+/// Member 0 of 40, which has heard of the cast: its children are 4 to 7.
+fn announced_member() -> Alone {
+    let mut alone = Alone::new(MemberIndex(0), 40, 100_000, Scheme::Direct);
+    (alone.cast.spread).announced_by(MemberIndex::SOURCE, false);
+    alone.tick();
+    alone.sent();
+    alone
+}
+
+#[test]
+fn reports_name_no_more_than_there_are_members() {
+    let mut alone = announced_member();
+    for first in (0..2000).step_by(MAX_NAMED) {
+        alone.hear(4, failures(first, MAX_NAMED));
+        // Once more: nobody is kept twice.
+        alone.hear(4, failures(first, MAX_NAMED));
+    }
+    let failed = &alone.cast.spread.failed;
+    assert!(failed.iter().all(|(member, _)| member.0 < 40));
+    assert_eq!(failed.len(), 40);
+    // All of them are told to the parent, and to the next one again.
+    for parent in [MemberIndex::SOURCE, MemberIndex(1)] {
+        alone.cast.spread.announced_by(parent, false);
+        let mut told = BTreeSet::new();
+        for _ in 0..100 {
+            alone.now = alone.now.max(alone.cast.spread.deadline());
+            alone.tick();
+            let reports = alone
+                .sent()
+                .into_iter()
+                .filter_map(|message| match message {
+                    Message::Report(report) => Some(report),
+                    _ => None,
+                });
+            let Some(report) = reports.last() else {
+                continue;
+            };
+            told.extend(report.failed.iter().map(|(member, _)| *member));
+            let number = report.number;
+            alone.with(|cast, io| cast.report_acked(parent, number, io));
+        }
+        assert_eq!(told.len(), 40);
+    }
+}
+
+#[test]
+fn only_the_source_takes_children_by_their_report() {
+    let mut alone = announced_member();
+    alone.hear(30, failures(31, 1));
+    assert!(
+        alone
+            .cast
+            .spread
+            .children
+            .iter()
+            .all(|child| child.member.0 < 8)
+    );
+    assert!(alone.cast.spread.failed.is_empty());
+    let acked = |message: &Message| matches!(message, Message::ReportAck { .. });
+    assert!(!alone.sent().iter().any(acked), "it goes on to the source");
+
+    let mut alone = Alone::new(MemberIndex::SOURCE, 40, 100_000, Scheme::Direct);
+    alone.hear(30, failures(31, 1));
+    assert!(alone.sent().iter().any(acked));
+    assert!(alone.cast.spread.child(MemberIndex(30)).is_some());
+    // Numbers that nobody has, before and after one joins late.
+    alone.hear(41, failures(41, 1));
+    assert!(alone.cast.spread.child(MemberIndex(41)).is_none());
+    alone.with(|cast, _| cast.join(MemberIndex(40), peer(40)));
+    alone.hear(41, failures(41, 1));
+    assert!(alone.cast.spread.child(MemberIndex(41)).is_none());
+    let failed = |member| CastEvent::MemberFailed(MemberIndex(member), FailReason::Dead);
+    assert_eq!(alone.events(), [failed(31)]);
+    alone.hear(30, failures(39, 2));
+    assert_eq!(alone.events(), [failed(39)], "40 has joined again since");
+}
