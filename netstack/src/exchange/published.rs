@@ -139,7 +139,8 @@ fn raised(size: u32, length: u32) -> u32 {
         length => length.min(size),
     };
     let mut more = first..size;
-    let found = more.find(|&length| fits(length) && (size % length == 0 || fits(size % length)));
+    let leaves_few = |length| !size.is_multiple_of(length) && !fits(size % length);
+    let found = more.find(|&length| fits(length) && !leaves_few(length));
     found.unwrap_or(size)
 }
 

@@ -52,7 +52,7 @@ fn a_rank_that_dies_is_named_though_another_has_ended_before() {
         net.go_on(Micros(30 * seed));
         net.dead[2] = true;
         net.go_on(Micros::from_secs(7));
-        for rank in 0..2 {
+        for (rank, op) in ops.iter().take(2).enumerate() {
             let events = &net.events[rank];
             let is_named = matches!(
                 events[..],
@@ -63,8 +63,8 @@ fn a_rank_that_dies_is_named_though_another_has_ended_before() {
             );
             assert!(is_named, "rank {rank}, seed {seed}: {events:?}");
             // So it is when the next one is posted.
-            let (op, memory) = (ops[rank].clone(), &mut net.memory[rank]);
-            let again = net.ranks[rank].post(net.now, op, memory);
+            let memory = &mut net.memory[rank];
+            let again = net.ranks[rank].post(net.now, op.clone(), memory);
             assert_eq!(again, Err(PostError::Lost(Rank(2))), "rank {rank}");
         }
     }
