@@ -3,12 +3,15 @@
  *   latency    8 bytes from rank 0 to the last rank and back: half of it
  *   barrier    one barrier
  *   exchange   an all-to-all exchange of blocks of BYTES, which are checked: the slowest rank of each; first a barrier
+ *   wait       a barrier that the last rank reaches a second late
  *
+ * With "spin" a rank that waits does not halt its processor.
  * Prints "WHAT seconds S1 S2 ...", one figure a repeat. */
 #include <hearth.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void must(int error, const char *what)
 {
@@ -72,6 +75,15 @@ static double barrier(void)
     return (hearth_wtime() - began) / TURNS;
 }
 
+static double wait_for_the_last(int rank, int size)
+{
+    double began = hearth_wtime();
+    if (rank == size - 1)
+        sleep(1);
+    must(hearth_barrier(), "barrier");
+    return hearth_wtime() - began;
+}
+
 static double exchange(int rank, int size, size_t bytes, int round)
 {
     size_t all = bytes * (size_t)size;
@@ -117,6 +129,8 @@ int main(int argc, char **argv)
             took = latency(rank, size);
         else if (strcmp(what, "barrier") == 0)
             took = barrier();
+        else if (strcmp(what, "wait") == 0)
+            took = wait_for_the_last(rank, size);
         else if (strcmp(what, "exchange") == 0)
             took = exchange(rank, size, bytes, round);
         else

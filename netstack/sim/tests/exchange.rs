@@ -110,6 +110,27 @@ fn exchanges_without_a_byte_are_over() {
     }
 }
 
+/// Seconds until everybody has named one that died, where more are waited for than are watched at a time: silence of four seconds,
+/// and what it takes until it is asked at all.
+const NAMED_WITHIN_S: f64 = 5.0;
+
+#[test]
+fn a_dead_rank_is_named_by_all_in_time_where_not_all_can_be_watched() {
+    let summary = simulate("--p 256 --bytes 64KB --kill 130");
+    assert_eq!(summary.named_lost, 255);
+    let named_s = summary.named_ns as f64 / 1e9;
+    assert!(named_s <= NAMED_WITHIN_S, "{named_s} s");
+}
+
+#[test]
+fn the_order_of_leaves_is_better_where_trunks_carry_less() {
+    let line = "--p 64 --bytes 64KB --tree 8x8 --taper 2";
+    let told = simulate(&format!("{line} --leaves"));
+    let plain = simulate(line);
+    assert!(told.ratio < plain.ratio, "{} {}", told.ratio, plain.ratio);
+    assert!(told.tally.overflowed == 0 && plain.tally.overflowed > 0);
+}
+
 #[test]
 fn a_dead_rank_is_named_by_all() {
     let summary = simulate("--p 32 --bytes 64KB --kill 9");

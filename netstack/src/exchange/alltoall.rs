@@ -1,7 +1,7 @@
 //! One all-to-all exchange at one rank.
 //!
 //! As sender it tells a few ranks at a time, in the order of the rounds, that it is ready for them, and serves what
-//! they pull. As receiver it pulls from at most four ready senders, the earliest round first, as far as the credit
+//! they pull. As receiver it pulls from a few ready senders, the earliest round first, as far as the credit
 //! goes. Small blocks go unasked. A rank that does not pull when it is told gives up its place to others and is told again
 //! later; a rank that nobody is ready for asks around: so late starters hold nobody up and are not forgotten.
 //!
@@ -9,7 +9,7 @@
 //! receives from one.
 //!
 //! Neighbours: [`super::endpoint`] drives it; [`super::order`] has the rounds, [`super::inbound`] and [`super::grants`]
-//! the blocks, `pushing` what is sent unasked.
+//! the blocks. `sending` has the one side, `receiving` the other.
 //!
 //! Invariant: a block is written once, and the exchange is done when every block has come and every receiver has said that
 //! it has its own.
@@ -25,7 +25,7 @@ use super::message::{BlockId, Item, Pull, packets};
 use super::order::Order;
 use super::outbox::Outbox;
 use super::steps::{MASTER, Steps};
-use super::{Active, Counters, Error, Gone, Layout, Memory, OpId, PACKET, Scheme, Side};
+use super::{Active, Counters, Error, Layout, OpId, PACKET, Scheme, Side};
 use crate::broadcast::bitmap::Bitmap;
 use crate::ids::Rank;
 use crate::rng::Rng;
@@ -57,6 +57,9 @@ const FIRST_PRIORITY: u32 = 1;
 const MAX_DOUBLINGS: u32 = 5;
 
 mod receiving;
+mod sending;
+
+use sending::Slot;
 
 /// What an operation acts on.
 pub(super) struct Io<'a> {
@@ -78,25 +81,6 @@ impl Io<'_> {
             self.outbox.push(from, item);
         }
     }
-}
-
-/// A receiver that was told, or whose block is on its way.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    /// When it is told again.
-    due: Instant,
-    /// How often it was told again since it last pulled.
-    reminded: u8,
-    /// How often its receiver was busy.
-    conflicts: u32,
-    /// Packets of its block.
-    packets: u32,
-    /// Bytes that go unasked.
-    pushed: u64,
-    /// All that its receiver asked for was sent, the end of the block with it.
-    sent: bool,
-    /// Number of the last pull.
-    serial: u16,
 }
 
 /// See the module.
@@ -319,6 +303,12 @@ impl Exchange {
         }
     }
 
+    /// Something goes to this rank, or comes from it.
+    pub(super) fn has_part(&self, rank: Rank) -> bool {
+        let (to, from) = (&self.send.layout, &self.receive.layout);
+        to.part(rank).bytes > 0 || from.part(rank).bytes > 0
+    }
+
     /// Something is still to come from this rank, or to be taken by it.
     pub(super) fn needs(&self, rank: Rank) -> bool {
         let to = self.order.round(self.me, rank);
@@ -360,226 +350,6 @@ impl Exchange {
         self.inbound.len()
     }
 
-    /// Tells further receivers that this rank is ready, as far as that may be.
-    fn advance(&mut self, io: &mut Io<'_>) {
-        if self.steps.is_some() {
-            return self.advance_steps(io);
-        }
-        while self.next < self.order.rounds() {
-            let round = match &self.sequence {
-                Some(sequence) => sequence[self.next as usize],
-                None => self.next,
-            };
-            let bytes = self.sends(round);
-            if !self.sent.contains(round)
-                && !self.parked.contains(&round)
-                && !self.slots.contains_key(&round)
-            {
-                let unasked = self.is_unasked(bytes);
-                let is_room = match self.scheme {
-                    scheme if scheme.is_exclusive() => self.slots.is_empty(),
-                    _ if !unasked => {
-                        let told = self.told_packets + packets(bytes);
-                        self.slots.len() < AHEAD || told <= 2 * io.credit.each()
-                    }
-                    Scheme::Default => {
-                        self.pushed_bytes + bytes <= io.credit.blind_bytes()
-                            || self.pushed_bytes == 0
-                    }
-                    _ => true,
-                };
-                if !is_room {
-                    return;
-                }
-                self.begin(round, bytes, unasked, io);
-            }
-            self.next += 1;
-        }
-    }
-
-    /// Sends to the next target that the master has named.
-    fn advance_steps(&mut self, io: &mut Io<'_>) {
-        while let Some(steps) = &mut self.steps {
-            if self.sent.is_full() {
-                return steps.all_served(io);
-            }
-            let Some(to) = steps.target() else {
-                return;
-            };
-            let round = self.order.round(self.me, to);
-            if self.sent.contains(round) {
-                steps.target_served(io);
-                continue;
-            }
-            if !self.slots.contains_key(&round) && !self.parked.contains(&round) {
-                self.begin(round, self.sends(round), true, io);
-            }
-            return;
-        }
-    }
-
-    /// The master hears of a rank.
-    pub(super) fn hear_as_master(&mut self, from: Rank, step: u32, io: &mut Io<'_>) {
-        if let Some(steps) = &mut self.steps {
-            steps.master_hears(from, step, io);
-            self.advance_steps(io);
-        }
-    }
-
-    /// The master names a target (step, place, targets in all, rank).
-    pub(super) fn told_by_master(&mut self, told: (u32, u16, u16, Rank), io: &mut Io<'_>) {
-        let (rounds, (.., count, to)) = (self.order.rounds(), told);
-        let is_possible = to.0 < rounds && to != self.me && u32::from(count) <= rounds;
-        if let Some(steps) = self.steps.as_mut().filter(|_| is_possible) {
-            steps.told(told, io);
-            self.advance_steps(io);
-        }
-    }
-
-    /// The receiver serves somebody else: this rank asks again after a random time, which grows.
-    pub(super) fn busy(&mut self, from: Rank, io: &mut Io<'_>) {
-        let round = self.order.round(self.me, from);
-        if let Some(slot) = self.slots.get_mut(&round) {
-            let block = io.credit.takes(slot.packets.into());
-            slot.conflicts = (slot.conflicts + 1).min(MAX_DOUBLINGS);
-            slot.due = io.now + io.rng.jitter(block.saturating_mul(1 << slot.conflicts));
-            self.slots_due = self.slots_due.min(slot.due);
-        }
-    }
-
-    fn is_unasked(&self, bytes: u64) -> bool {
-        !self.scheme.is_exclusive() && (packets(bytes) <= SMALL_PACKETS || self.scheme.is_blind())
-    }
-
-    fn begin(&mut self, round: u32, bytes: u64, unasked: bool, io: &mut Io<'_>) {
-        let mut pushed = 0;
-        if unasked {
-            pushed = bytes;
-            io.grants.push(self.key(round), bytes, 0..packets(bytes));
-        } else {
-            let is_first = self.slots.is_empty() && self.sent_nothing();
-            let opening = match is_first && !self.scheme.is_exclusive() {
-                true => io.credit.opening(),
-                false => 0,
-            };
-            self.tell(round, opening as u8, io);
-            if opening > 0 {
-                io.grants.push(self.key(round), bytes, 0..opening);
-            }
-        }
-        let due = match unasked {
-            true => io.now + self.blind_patience(io.credit),
-            false => io.now + self.patience(io.credit),
-        };
-        self.put_slot(round, due, pushed);
-    }
-
-    fn sent_nothing(&self) -> bool {
-        self.next <= 1
-    }
-
-    fn put_slot(&mut self, round: u32, due: Instant, pushed: u64) {
-        let slot = Slot {
-            due,
-            reminded: 0,
-            conflicts: 0,
-            packets: packets(self.sends(round)),
-            pushed,
-            sent: false,
-            serial: 0,
-        };
-        self.told_packets += slot.packets;
-        self.pushed_bytes += pushed;
-        self.slots.insert(round, slot);
-        self.slots_due = self.slots_due.min(due);
-    }
-
-    fn tell(&self, round: u32, pushed: u8, io: &mut Io<'_>) {
-        let to = self.order.target(self.me, round);
-        let ready = Item::Ready {
-            context: self.context,
-            number: self.number,
-            bytes: self.send.layout.part(to).bytes,
-            pushed,
-        };
-        io.outbox.push(to, ready);
-    }
-
-    fn drop_slot(&mut self, round: u32) {
-        if let Some(slot) = self.slots.remove(&round) {
-            self.pushed_bytes -= slot.pushed;
-            self.told_packets -= slot.packets;
-        }
-    }
-
-    /// A receiver asks for packets.
-    pub(super) fn pulled(&mut self, from: Rank, pull: Pull, io: &mut Io<'_>) {
-        let round = self.order.round(self.me, from);
-        let bytes = self.sends(round);
-        if bytes == 0 {
-            return self.refuse(from, false, io);
-        }
-        let heard = self.slots.get(&round).map_or(0, |slot| slot.serial);
-        if heard != 0 && heard.wrapping_sub(pull.serial) < 1 << 15 {
-            // The second copy of one on which much depends.
-            return;
-        }
-        let mut due = io.now + self.patience(io.credit);
-        if let Some(serial) = io.grants.pull(self.key(round), bytes, pull) {
-            let block = self.block();
-            io.outbox.push(from, Item::Served { block, serial });
-            due = io.now + io.credit.answer();
-        }
-        self.parked.remove(&round);
-        if !self.slots.contains_key(&round) && !self.sent.contains(round) {
-            self.put_slot(round, due, 0);
-        }
-        if let Some(slot) = self.slots.get_mut(&round) {
-            (slot.due, slot.reminded, slot.sent) = (due, 0, false);
-            slot.serial = pull.serial;
-        }
-    }
-
-    /// All that a receiver asked for is sent, the end of its block with it.
-    pub(super) fn sent_all(&mut self, to: Rank, io: &mut Io<'_>) {
-        let round = self.order.round(self.me, to);
-        if let Some(slot) = self.slots.get_mut(&round) {
-            slot.due = io.now + io.credit.answer();
-            slot.sent = true;
-            self.slots_due = self.slots_due.min(slot.due);
-        }
-    }
-
-    /// A receiver has its block.
-    pub(super) fn acknowledged(&mut self, from: Rank, io: &mut Io<'_>) {
-        let round = self.order.round(self.me, from);
-        if from == self.me || !self.sent.insert(round) {
-            return;
-        }
-        self.drop_slot(round);
-        self.parked.remove(&round);
-        self.remind_doublings = 0;
-        io.grants.remove(self.key(round));
-        self.advance(io);
-    }
-
-    /// A rank asks whether this one is ready for it.
-    pub(super) fn asked_ready(&mut self, from: Rank, io: &mut Io<'_>) {
-        let round = self.order.round(self.me, from);
-        if self.sends(round) == 0 {
-            return self.refuse(from, false, io);
-        }
-        // The other schemes say themselves whose turn it is.
-        if self.scheme != Scheme::Default && !self.slots.contains_key(&round) {
-            return;
-        }
-        self.tell(round, 0, io);
-        if !self.slots.contains_key(&round) && !self.sent.contains(round) {
-            self.parked.remove(&round);
-            self.put_slot(round, io.now + self.patience(io.credit), 0);
-        }
-    }
-
     /// The other side says that the block cannot be.
     pub(super) fn refused(&mut self, from: Rank, gone: bool) {
         self.fail(match gone {
@@ -602,25 +372,6 @@ impl Exchange {
     fn refuse(&self, to: Rank, gone: bool, io: &mut Io<'_>) {
         let block = self.block();
         io.outbox.push(to, Item::Refuse { block, gone });
-    }
-
-    /// Bytes of a packet that is to be sent.
-    pub(super) fn fill(
-        &self,
-        to: Rank,
-        number: u32,
-        out: &mut [u8],
-        memory: &mut dyn Memory,
-    ) -> Result<(), Gone> {
-        let part = self.send.layout.part(to);
-        let offset = part.offset + u64::from(number) * PACKET as u64;
-        memory.read(self.send.buffer, offset, out)
-    }
-
-    /// The program's memory of a block that is sent is gone.
-    pub(super) fn memory_gone(&mut self, to: Rank, io: &mut Io<'_>) {
-        self.refuse(to, true, io);
-        self.fail(Error::Gone);
     }
 
     /// When something is due.
@@ -684,72 +435,6 @@ impl Exchange {
         if self.ask_at <= io.now && starves && !self.got.is_full() {
             self.ask_around(io);
         }
-    }
-
-    /// Receivers that do not answer are told again, and then give up their place.
-    fn check_slots(&mut self, io: &mut Io<'_>) {
-        let wait = io.credit.wait();
-        let is_due = |slot: &&Slot| slot.due <= io.now;
-        let due: Vec<u32> = (self.slots.iter().filter(|(_, slot)| is_due(slot)))
-            .map(|(round, _)| *round)
-            .collect();
-        for round in due {
-            let Some(slot) = self.slots.get_mut(&round) else {
-                continue;
-            };
-            let again = match slot.sent {
-                true => TELL_AGAIN_SENT,
-                false => TELL_AGAIN,
-            };
-            if slot.reminded >= again && !self.scheme.is_exclusive() {
-                self.drop_slot(round);
-                if self.parked.is_empty() {
-                    self.remind_at = io.now + wait;
-                }
-                self.parked.insert(round);
-                continue;
-            }
-            if self.scheme.is_blind() && io.grants.has(self.key(round)) {
-                // Its turn has not come yet.
-                self.slots.get_mut(&round).expect("it is there").due = io.now + wait;
-                continue;
-            }
-            let slot = self.slots.get_mut(&round).expect("it is there");
-            slot.due = io.now
-                + match slot.sent {
-                    true => io.credit.answer().saturating_mul(1 << slot.reminded.min(8)),
-                    false => wait,
-                };
-            slot.reminded = slot.reminded.saturating_add(1);
-            if slot.pushed > 0 && slot.packets == 1 {
-                // The block itself is as short as the question whether it came.
-                let bytes = slot.pushed;
-                io.grants.push(self.key(round), bytes, 0..1);
-            } else {
-                self.tell(round, 0, io);
-            }
-        }
-        let soonest = self.slots.values().map(|slot| slot.due).min();
-        self.slots_due = soonest.unwrap_or(Instant::FAR_FUTURE);
-        self.advance(io);
-    }
-
-    /// Tells some of those again that gave up their place.
-    fn remind(&mut self, io: &mut Io<'_>) {
-        let from_here = self.parked.range(self.remind_next..);
-        let rounds: Vec<u32> = (from_here.chain(self.parked.range(..self.remind_next)))
-            .take(REMINDED)
-            .copied()
-            .collect();
-        for &round in &rounds {
-            self.tell(round, 0, io);
-            self.remind_next = round + 1;
-        }
-        let wait = self
-            .patience(io.credit)
-            .saturating_mul(1 << self.remind_doublings);
-        self.remind_doublings = (self.remind_doublings + 1).min(MAX_DOUBLINGS);
-        self.remind_at = io.now + io.rng.jitter(wait);
     }
 
     /// A rank is lost, whether this exchange needs it or not: the others may fail because of it, so who is waited for is asked soon,

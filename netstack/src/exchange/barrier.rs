@@ -74,6 +74,11 @@ impl Barrier {
         barrier
     }
 
+    /// Its context and number.
+    pub(super) fn id(&self) -> (u16, u32) {
+        (self.context, self.number)
+    }
+
     /// Its end, with an error if it failed.
     pub(super) fn result(&self) -> Option<Result<u64, Error>> {
         match self.failure {

@@ -18,7 +18,7 @@ use super::grants::{Grants, Train};
 use super::incoming::Receiving;
 use super::letters::{Letters, MAX_WITHDRAWN, Sending};
 use super::liveness::{Liveness, Verdict};
-use super::message::{BlockId, Body, Item, NOBODY, NUMBER_MASK, Packet};
+use super::message::{BlockId, Body, Item, Loss, NOBODY, NUMBER_MASK, Packet};
 use super::numbers::{Line, Numbers};
 use super::order::Order;
 use super::outbox::Outbox;
@@ -63,11 +63,9 @@ pub struct Endpoint {
     early_reports: EarlyReports,
     /// Stages whose token came before this rank reached the barrier.
     early_tokens: BTreeMap<(u16, u32), u32>,
-    /// Ranks that are lost, and whether a receive from any rank has failed for it.
-    lost: BTreeMap<Rank, bool>,
-    /// The first of them: programs that end because of it are lost later, and it is the one to be named.
-    first_lost: Option<Rank>,
-    first_lost_at: Instant,
+    lost: Losses,
+    /// The rank whose loss the program was told of last: if it ends, it ends because of it.
+    cause: Option<Rank>,
     left: bool,
     quiet_at: Instant,
     outbox: Outbox,
@@ -99,9 +97,11 @@ macro_rules! io {
 }
 
 mod endings;
+mod losses;
 mod receiving;
 
 pub(super) use endings::reason;
+use losses::Losses;
 
 impl Endpoint {
     /// A rank that has done nothing yet. Invariant: the rank is below the size, and the size at most [`MAX_RANKS`].
@@ -126,9 +126,8 @@ impl Endpoint {
             early: BTreeMap::new(),
             early_reports: EarlyReports::default(),
             early_tokens: BTreeMap::new(),
-            lost: BTreeMap::new(),
-            first_lost: None,
-            first_lost_at: Instant::ZERO,
+            lost: Losses::default(),
+            cause: None,
             left: false,
             quiet_at: Instant::ZERO,
             outbox: Outbox::default(),
@@ -157,6 +156,7 @@ impl Endpoint {
     ) -> Result<OpId, PostError> {
         if let Err(error) = self.check(&op) {
             if let PostError::Lost(rank) = error {
+                self.cause = Some(rank);
                 self.note_refused(now, &op, rank);
             }
             return Err(error);
@@ -225,13 +225,17 @@ impl Endpoint {
     /// An operation was not taken because a rank is lost. Others that wait for this one in it are to hear of that.
     fn note_refused(&mut self, now: Instant, op: &Op, lost: Rank) {
         match *op {
-            Op::Receive { from: None, .. } => {
-                self.lost.insert(lost, true);
+            Op::Receive { from: None, .. } => self.lost.tell(lost),
+            Op::AllToAll { context, .. } => {
+                self.skip_exchange(now, context as u16, Error::RankLost(lost));
             }
-            Op::AllToAll { context, .. } => self.skip_exchange(now, context as u16, None),
             Op::Barrier { context } => {
-                let number = self.numbers.begin(context as u16, Line::Barriers);
-                self.numbers.spoil(context as u16, Line::Barriers, number);
+                let (line, context) = (Line::Barriers, context as u16);
+                let number = self.numbers.begin(context, line);
+                self.numbers.spoil(context, line, number);
+                let error = Error::RankLost(lost);
+                self.numbers
+                    .note_fault(line, (context, number), error, None);
             }
             Op::Send { .. } | Op::Receive { .. } => {}
         }
@@ -262,13 +266,13 @@ impl Endpoint {
         }
         match op {
             Op::Send { bytes, .. } if *bytes > MAX_BLOCK => Err(PostError::TooLong),
-            Op::Send { to, .. } if self.lost.contains_key(to) => Err(PostError::Lost(*to)),
+            Op::Send { to, .. } if self.lost.has(*to) => Err(PostError::Lost(*to)),
             Op::Receive {
                 from, context, tag, ..
             } => {
                 let lost = match from {
-                    Some(from) => self.lost.contains_key(from).then_some(*from),
-                    None => self.lost_of_any(),
+                    Some(from) => self.lost.has(*from).then_some(*from),
+                    None => self.lost.of_any(self.config.size),
                 };
                 let receiving = Receiving {
                     op: OpId(0),
@@ -290,24 +294,19 @@ impl Endpoint {
                 if send.layout.part(me).bytes != receive.layout.part(me).bytes {
                     return Err(PostError::BadLayout);
                 }
-                let needs = |rank: &&Rank| {
-                    send.layout.part(**rank).bytes > 0 || receive.layout.part(**rank).bytes > 0
-                };
-                self.nobody_is_lost(self.lost.keys().any(|rank| needs(&rank)))
+                let needs =
+                    |rank| send.layout.part(rank).bytes > 0 || receive.layout.part(rank).bytes > 0;
+                self.lost
+                    .first(needs)
+                    .map_or(Ok(()), |rank| Err(PostError::Lost(rank)))
             }
-            Op::Barrier { .. } => self.nobody_is_lost(!self.lost.is_empty()),
+            Op::Barrier { .. } => {
+                let first = self.lost.first(|_| true);
+                first.map_or(Ok(()), |rank| Err(PostError::Lost(rank)))
+            }
             Op::Send { .. } if self.letters.withdrawn() >= MAX_WITHDRAWN => Err(PostError::Full),
             Op::Send { .. } => Ok(()),
         }
-    }
-
-    /// For whose sake a receive from any rank fails now: once for each rank, so that a program that expects ranks to end can go
-    /// on; always where nobody is left.
-    fn lost_of_any(&self) -> Option<Rank> {
-        let is_alone = self.lost.len() + 1 == self.config.size as usize;
-        let mut lost = self.lost.iter();
-        lost.find(|(_, told)| is_alone || !**told)
-            .map(|(rank, _)| *rank)
     }
 
     fn check_layout(&self, layout: &Layout) -> Result<(), PostError> {
@@ -325,13 +324,6 @@ impl Endpoint {
             (false, _) => Err(PostError::BadLayout),
             (true, true) => Err(PostError::TooLong),
             (true, false) => Ok(()),
-        }
-    }
-
-    fn nobody_is_lost(&self, needs_lost: bool) -> Result<(), PostError> {
-        match self.first_lost.filter(|_| needs_lost) {
-            Some(rank) => Err(PostError::Lost(rank)),
-            None => Ok(()),
         }
     }
 
@@ -386,10 +378,17 @@ impl Endpoint {
     pub fn cancel(&mut self, now: Instant, op: OpId) {
         self.letters.cancel(op, io!(self, now));
         if let Some(at) = self.exchanges.iter().position(|exchange| exchange.op == op) {
+            // Who needs this rank in it hears that, whoever is lost.
+            let id = (self.exchanges[at].context, self.exchanges[at].number);
+            let error = Error::Withdrawn(self.config.me);
+            self.numbers.note_fault(Line::Exchanges, id, error, None);
             self.remove_exchange(at, true);
         }
         if let Some(at) = self.barriers.iter().position(|barrier| barrier.op == op) {
-            self.remove_barrier(at, true);
+            let barrier = self.remove_barrier(at, true);
+            let error = Error::Withdrawn(self.config.me);
+            self.numbers
+                .note_fault(Line::Barriers, barrier.id(), error, None);
         }
         self.settle(now);
     }
@@ -494,7 +493,9 @@ impl Endpoint {
             let op = exchange.op;
             if let Err(error) = result {
                 let id = (exchange.context, exchange.number);
-                self.numbers.note_fault(id, error, exchange.equal_bytes());
+                let equal_bytes = exchange.equal_bytes();
+                self.numbers
+                    .note_fault(Line::Exchanges, id, error, equal_bytes);
             }
             self.remove_exchange(at, result.is_err());
             self.finish(now, op, result);
@@ -505,8 +506,12 @@ impl Endpoint {
                 at += 1;
                 continue;
             };
-            let op = self.remove_barrier(at, result.is_err()).op;
-            self.finish(now, op, result);
+            let barrier = self.remove_barrier(at, result.is_err());
+            if let Err(error) = result {
+                self.numbers
+                    .note_fault(Line::Barriers, barrier.id(), error, None);
+            }
+            self.finish(now, barrier.op, result);
         }
         self.events.append(&mut self.letters.events);
         let exchanges = self
@@ -570,7 +575,7 @@ impl Endpoint {
         for verdict in verdicts {
             match verdict {
                 Verdict::Ask(rank, question) => self.outbox.push(rank, Item::Ping { question }),
-                Verdict::Lost(rank) => self.lose(now, rank, rank),
+                Verdict::Lost(rank) => self.lose(now, Loss::of(rank), rank),
             }
         }
     }
@@ -710,7 +715,15 @@ impl Endpoint {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        if let Event::Failed {
+            error: Error::RankLost(rank),
+            ..
+        } = event
+        {
+            self.cause = Some(rank);
+        }
+        Some(event)
     }
 
     /// What it counted.

@@ -18,7 +18,7 @@ use super::credit::Waits;
 use super::inbound::Inbound;
 use super::letters::{Sending, WINDOW};
 use super::message::{
-    BlockId, Data, Item, NUMBER_MASK, Offer, is_before, next, packet_bytes, packets,
+    BlockId, Data, Item, Loss, NUMBER_MASK, Offer, is_before, next, packet_bytes, packets,
 };
 use super::own::{OwnCopies, Purpose};
 use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
@@ -140,6 +140,11 @@ impl Incoming {
 
     pub(super) fn kept_bytes(&self) -> usize {
         self.kept
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
     }
 
     pub(super) fn inbound_blocks(&self) -> usize {
@@ -641,7 +646,10 @@ impl Incoming {
         let before = from.unexpected.len();
         from.unexpected
             .retain(|letter| !matches!(letter.content, Content::There));
-        self.waiting -= before - from.unexpected.len();
+        // What it was to send between does not come any more, so those behind that are never reached.
+        let early = core::mem::take(&mut from.early);
+        self.kept -= early.values().map(Letter::kept_bytes).sum::<usize>();
+        self.waiting -= before - from.unexpected.len() + early.len();
         any
     }
 
@@ -685,7 +693,7 @@ impl Incoming {
             let mut waiting = from.unexpected.iter().chain(from.early.values());
             let pending = waiting.any(|letter| matches!(letter.content, Content::There));
             if sender != io.me && (pending || !from.transfers.is_empty()) {
-                io.outbox.push(sender, Item::Lost(io.me));
+                io.outbox.push(sender, Item::Lost(Loss::of(io.me)));
             }
         }
         self.posted.clear();

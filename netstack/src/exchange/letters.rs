@@ -19,7 +19,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use super::alltoall::Io;
 use super::credit::Waits;
 use super::incoming::Incoming;
-use super::message::{BlockId, Body, Data, Item, Offer, Pull, next};
+use super::message::{BlockId, Body, Data, Item, Loss, Offer, Pull, next};
 use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
@@ -440,7 +440,7 @@ impl Letters {
                 out.letters.clear();
                 io.grants
                     .retain(|at, block| at != *to || !matches!(block, BlockId::Message(_)));
-                io.outbox.push(*to, Item::Lost(io.me));
+                io.outbox.push(*to, Item::Lost(Loss::of(io.me)));
             }
             // Copies that come behind them are still received.
             let fresh = |l: &&mut Outgoing| l.copy.is_none() && l.state != State::Withdrawn;

@@ -175,7 +175,7 @@ pub enum Item {
         question: u32,
     },
     /// This rank is lost; if it is the sender, its program has ended.
-    Lost(Rank),
+    Lost(Loss),
     /// I serve somebody else, try again (random delay).
     Busy {
         /// Context of the exchange.
@@ -183,12 +183,16 @@ pub enum Item {
         /// Its number.
         number: u32,
     },
-    /// This barrier failed or was cancelled here: it cannot be done.
+    /// This barrier failed or was cancelled here, because of that rank's part in it: it cannot be done.
     Broken {
         /// Its context.
         context: u16,
         /// Its number.
         number: u32,
+        /// Whose part.
+        rank: Rank,
+        /// What it was.
+        why: Why,
     },
     /// This exchange failed here because of that rank's part in it. Nobody answers it: two ranks in which it has failed would never
     /// stop.
@@ -231,7 +235,23 @@ pub enum Item {
     },
 }
 
-/// What a rank has done to an exchange that failed because of it, or another of whom it has heard.
+/// A rank that is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Which.
+    pub rank: Rank,
+    /// The rank that its program had lost, as it was told last, before it ended itself.
+    pub cause: Option<Rank>,
+}
+
+impl Loss {
+    /// Of this rank, because of nobody.
+    pub fn of(rank: Rank) -> Self {
+        Loss { rank, cause: None }
+    }
+}
+
+/// What a rank has done to an exchange or a barrier that failed because of it, or another of whom it has heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// Its block has another length.

@@ -1,4 +1,4 @@
-//! The numbers of exchanges and barriers of each context, and which of them did not come to a good end here.
+//! The numbers of exchanges and barriers of each context, which of them did not come to a good end here, and why.
 //!
 //! Who asks about one that failed or was cancelled must not be told that it is over: it would take for done what never will be.
 //!
@@ -14,7 +14,7 @@ use super::message::{NUMBER_MASK, is_before, next};
 
 /// Numbers of which it is known one by one whether they failed.
 const KNOWN: u32 = 64;
-/// Exchanges that failed of which it is known why.
+/// Exchanges, and as many barriers, that failed of which it is known why.
 const FAULTS: usize = 16;
 /// So many numbers later nobody asks any more, and numbers would begin to mean others.
 const FORGOTTEN: u32 = NUMBER_MASK / 4;
@@ -37,25 +37,34 @@ struct Count {
     earlier: bool,
 }
 
-/// Why an exchange failed, and the bytes that this rank had for each other in it, where they were equal.
+/// Why an exchange or a barrier failed, and the bytes that this rank had for each other in it, where they were equal.
 type Fault = (Error, Option<u64>);
+/// The last of them, by context and number.
+type Faults = VecDeque<((u16, u32), Fault)>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Numbers(BTreeMap<(u16, Line), Count>, VecDeque<((u16, u32), Fault)>);
+pub(super) struct Numbers(BTreeMap<(u16, Line), Count>, BTreeMap<Line, Faults>);
 
 impl Numbers {
-    /// An exchange has failed because of a rank's part in it; of other reasons there is nothing to say.
-    pub(super) fn note_fault(&mut self, id: (u16, u32), error: Error, equal_bytes: Option<u64>) {
+    /// An operation has failed because of a rank's part in it; of other reasons there is nothing to say.
+    pub(super) fn note_fault(
+        &mut self,
+        line: Line,
+        id: (u16, u32),
+        error: Error,
+        equal_bytes: Option<u64>,
+    ) {
         if reason(error).is_some() {
-            self.1.truncate(FAULTS - 1);
-            self.1.push_front((id, (error, equal_bytes)));
+            let faults = self.1.entry(line).or_default();
+            faults.truncate(FAULTS - 1);
+            faults.push_front((id, (error, equal_bytes)));
         }
     }
 
-    /// Why an exchange failed, if it was because of a rank's part.
-    pub(super) fn fault(&self, id: (u16, u32)) -> Option<Fault> {
-        let mut faults = self.1.iter();
+    /// Why an operation failed, if it was because of a rank's part.
+    pub(super) fn fault(&self, line: Line, id: (u16, u32)) -> Option<Fault> {
+        let mut faults = self.1.get(&line)?.iter();
         faults.find(|fault| fault.0 == id).map(|fault| fault.1)
     }
 

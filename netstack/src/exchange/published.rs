@@ -10,7 +10,8 @@
 //! a round begins when L of the ranks that were not active yet have, or all that are left.
 //!
 //! Where L does not divide the number of ranks, target queues differ in length by one, and the last round has only those
-//! active that have not been yet.
+//! active that have not been yet. No target queue is longer than [`MAX_TARGETS`]: where ranks are so many that one would be, more
+//! are active than was asked for.
 //!
 //! Source: the method of grouped exchange, steps a to g; its loop for target queues, which runs over the end, ends with the
 //! queue here. Neighbours: [`super::steps`] carries it out, [`super::active`] computes an L.
@@ -21,6 +22,9 @@
 use alloc::vec::Vec;
 
 use crate::ids::Rank;
+
+/// Most targets of a queue: their places have numbers of 16 bits on the wire.
+pub const MAX_TARGETS: u32 = u16::MAX as u32;
 
 /// What the ranks do in a step: each sender and those it sends to, in order.
 pub type Step = Vec<(Rank, Vec<Rank>)>;
@@ -64,10 +68,7 @@ impl Schedule {
             former: Vec::new(),
             active: Vec::new(),
             queues: Vec::new(),
-            length: match length as usize {
-                0 => size,
-                length => length.min(size),
-            },
+            length: raised(size as u32, length) as usize,
             offset: 0,
         }
     }
@@ -127,6 +128,20 @@ impl Schedule {
         self.offset += 1;
         Next::Step(step)
     }
+}
+
+/// The L that is used: what was asked for, or so many more that in no round, the last one with what is left over neither, a target
+/// queue is too long.
+fn raised(size: u32, length: u32) -> u32 {
+    let fits = |active: u32| size.div_ceil(active) <= MAX_TARGETS;
+    let first = match length {
+        0 => size,
+        length => length.min(size),
+    };
+    let mut more = first..size;
+    let leaves_few = |length| !size.is_multiple_of(length) && !fits(size % length);
+    let found = more.find(|&length| fits(length) && !leaves_few(length));
+    found.unwrap_or(size)
 }
 
 /// The target queues of a round: the passive ranks dealt out by striding, then an active rank each, so that active ranks receive
@@ -230,6 +245,44 @@ mod tests {
         };
         let expected = [(Rank(5), ranks(&[0, 3, 4])), (Rank(4), ranks(&[2, 1, 5]))];
         assert_eq!(second, expected);
+    }
+
+    #[test]
+    fn target_queues_are_never_longer_than_their_places_have_numbers() {
+        for (size, length, used) in [
+            (65_535, 1, 1),
+            (65_536, 1, 2),
+            (70_000, 1, 2),
+            // With two a round of one would be left over, with three one of one.
+            (70_003, 1, 4),
+            (70_001, 1, 3),
+            (131_072, 1, 4),
+            (131_072, 64, 64),
+            (131_072, 0, 131_072),
+            (6, 4, 4),
+            (1, 1, 1),
+            (0, 0, 0),
+        ] {
+            assert_eq!(raised(size, length), used, "{size} {length}");
+        }
+        for size in (65_530..=131_072).step_by(7) {
+            for length in 1..10 {
+                let used = raised(size, length);
+                let last = match size % used {
+                    0 => used,
+                    left => left,
+                };
+                let longest = size.div_ceil(used).max(size.div_ceil(last));
+                assert!(longest <= MAX_TARGETS, "{size} {length}: {longest}");
+            }
+        }
+        let mut order: Vec<u32> = (0..70_000).collect();
+        order.reverse();
+        let Next::Step(step) = finished(&order, 1).next_step() else {
+            panic!("all have finished")
+        };
+        assert_eq!(step.len(), 2);
+        assert_eq!(step.iter().map(|(_, to)| to.len()).max(), Some(35_000));
     }
 
     proptest! {

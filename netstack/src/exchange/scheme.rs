@@ -31,7 +31,8 @@ pub enum Scheme {
 pub enum Active {
     /// All.
     All,
-    /// So many, or all where there are fewer; 0 is all too.
+    /// So many, or all where there are fewer; 0 is all too. Where one rank would have more than 65,535 targets in a step, more
+    /// are active: [`super::published`].
     Given(u32),
     /// As many as links and ports suggest, see [`super::active`].
     Computed,

@@ -10,6 +10,7 @@ use crate::time::{Instant, Micros};
 
 mod endings;
 mod hostile;
+mod lost;
 mod published;
 
 const FLIGHT: Micros = Micros(50);

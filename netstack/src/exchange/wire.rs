@@ -12,7 +12,9 @@ use alloc::vec::Vec;
 
 use super::envelope::{self, Head};
 pub use super::envelope::{is_exchange, may_be_of};
-use super::message::{BlockId, Body, Data, Item, MAX_ITEMS, NUMBER_MASK, Offer, Packet, Pull, Why};
+use super::message::{
+    BlockId, Body, Data, Item, Loss, MAX_ITEMS, NOBODY, NUMBER_MASK, Offer, Packet, Pull, Why,
+};
 use super::{MAX_BLOCK, MAX_RANKS, PACKET, SHORT};
 use crate::ids::{JobId, Rank};
 use crate::wire::Error;
@@ -38,12 +40,12 @@ const _: () = assert!(OVERHEAD + 1 + MAX_ITEMS * MAX_ITEM <= crate::MAX_DATAGRAM
 const _: () = assert!(OVERHEAD + OFFER_LEN + SHORT <= crate::MAX_DATAGRAM);
 
 /// For a job that has ended on this node: the answer to a datagram of one of its other ranks, which tells it that this one
-/// is gone, and first whom it had lost before; None when the datagram is of another job. `peer_key` is the key that endpoints
+/// is gone, and because of whom; None when the datagram is of another job. `peer_key` is the key that endpoints
 /// are given.
 pub fn answer_gone(
     peer_key: &Key,
     (job, epoch): (JobId, u16),
-    (me, lost): (Rank, Option<Rank>),
+    (me, cause): (Rank, Option<Rank>),
     datagram: &[u8],
     out: &mut [u8],
 ) -> Option<(Rank, usize)> {
@@ -57,9 +59,10 @@ pub fn answer_gone(
     if !answers {
         return None;
     }
+    let lost = Loss { rank: me, cause };
     let gone = Packet {
         from: me,
-        body: Body::Control(lost.into_iter().chain([me]).map(Item::Lost).collect()),
+        body: Body::Control(alloc::vec![Item::Lost(lost)]),
     };
     Some((packet.from, emit(&key, job, packet.from, &gone, out)?))
 }
@@ -213,13 +216,15 @@ impl Packet {
 fn item_bytes(item: &Item) -> usize {
     1 + match item {
         Item::Ready { .. } => 2 + 4 + 8 + 1,
-        Item::WhoIsReady { .. } | Item::Busy { .. } | Item::Broken { .. } => 2 + 4,
+        Item::WhoIsReady { .. } | Item::Busy { .. } => 2 + 4,
         Item::Pull { .. } => BLOCK_LEN + 2 + 4 + 8 + 1,
         Item::Got { .. } => BLOCK_LEN,
         Item::Served { .. } => BLOCK_LEN + 2,
         Item::Refuse { .. } => BLOCK_LEN + 1,
         Item::Offer(_) => OFFER_LEN,
-        Item::Known { .. } | Item::Lost(_) | Item::Ping { .. } | Item::Pong { .. } => 4,
+        Item::Known { .. } | Item::Ping { .. } | Item::Pong { .. } => 4,
+        Item::Lost(_) => 4 + 4,
+        Item::Broken { .. } => 2 + 4 + 4 + 1,
         Item::Arrived { .. } | Item::Ask { .. } => 2 + 4 + 1,
         Item::Fault { .. } => 2 + 4 + 4 + 1 + 8,
         Item::ToMaster { .. } => 2 + 4 + 4,
@@ -283,8 +288,14 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
         Item::Pong { question } => {
             writer.u8(12).u32(question);
         }
-        Item::Broken { context, number } => {
-            writer.u8(17).u16(context).u32(number);
+        Item::Broken {
+            context,
+            number,
+            rank,
+            why,
+        } => {
+            writer.u8(17).u16(context).u32(number).u32(rank.0);
+            writer.u8(number_of(why));
         }
         Item::Fault {
             context,
@@ -293,17 +304,15 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
             why,
             bytes,
         } => {
-            let why = match why {
-                Why::Length => 0,
-                Why::Withdrawn => 1,
-                Why::Lost => 2,
-            };
             let has_bytes = if bytes.is_some() { FAULT_BYTES } else { 0 };
             writer.u8(18).u16(context).u32(number).u32(rank.0);
-            writer.u8(why | has_bytes).u64(bytes.unwrap_or(0));
+            writer
+                .u8(number_of(why) | has_bytes)
+                .u64(bytes.unwrap_or(0));
         }
-        Item::Lost(rank) => {
-            writer.u8(13).u32(rank.0);
+        Item::Lost(loss) => {
+            let cause = loss.cause.unwrap_or(NOBODY);
+            writer.u8(13).u32(loss.rank.0).u32(cause.0);
         }
         Item::ToMaster {
             context,
@@ -382,7 +391,10 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
         12 => Item::Pong {
             question: reader.u32()?,
         },
-        13 => Item::Lost(rank(reader)?),
+        13 => Item::Lost(Loss {
+            rank: rank(reader)?,
+            cause: rank_or_nobody(reader)?,
+        }),
         14 => Item::ToMaster {
             context: reader.u16()?,
             number: number(reader)?,
@@ -403,16 +415,13 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
         17 => Item::Broken {
             context: reader.u16()?,
             number: number(reader)?,
+            rank: rank(reader)?,
+            why: parse_why(reader.u8()?)?,
         },
         18 => {
             let (context, number, rank) = (reader.u16()?, number(reader)?, rank(reader)?);
             let flags = reader.u8()?;
-            let why = match flags & !FAULT_BYTES {
-                0 => Why::Length,
-                1 => Why::Withdrawn,
-                2 => Why::Lost,
-                _ => return Err(Error::BadValue),
-            };
+            let why = parse_why(flags & !FAULT_BYTES)?;
             let bytes = match (flags & FAULT_BYTES != 0, length(reader)?) {
                 (true, bytes) => Some(bytes),
                 (false, 0) => None,
@@ -428,6 +437,23 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
         }
         _ => return Err(Error::BadValue),
     })
+}
+
+fn number_of(why: Why) -> u8 {
+    match why {
+        Why::Length => 0,
+        Why::Withdrawn => 1,
+        Why::Lost => 2,
+    }
+}
+
+fn parse_why(number: u8) -> Result<Why, Error> {
+    match number {
+        0 => Ok(Why::Length),
+        1 => Ok(Why::Withdrawn),
+        2 => Ok(Why::Lost),
+        _ => Err(Error::BadValue),
+    }
 }
 
 fn emit_block<'a, 'b>(writer: &'a mut Writer<'b>, block: BlockId) -> &'a mut Writer<'b> {
@@ -488,6 +514,14 @@ fn stage(reader: &mut Reader<'_>) -> Result<u8, Error> {
 fn rank(reader: &mut Reader<'_>) -> Result<Rank, Error> {
     match reader.u32()? {
         rank @ 0..MAX_RANKS => Ok(Rank(rank)),
+        _ => Err(Error::BadValue),
+    }
+}
+
+fn rank_or_nobody(reader: &mut Reader<'_>) -> Result<Option<Rank>, Error> {
+    match Rank(reader.u32()?) {
+        NOBODY => Ok(None),
+        rank if rank.0 < MAX_RANKS => Ok(Some(rank)),
         _ => Err(Error::BadValue),
     }
 }
@@ -557,7 +591,14 @@ mod tests {
             (any::<u16>(), number()).prop_map(|(context, number)| Item::Busy { context, number }),
             any::<u32>().prop_map(|question| Item::Ping { question }),
             any::<u32>().prop_map(|question| Item::Pong { question }),
-            (any::<u16>(), number()).prop_map(|(context, number)| Item::Broken { context, number }),
+            (any::<u16>(), number(), 0..MAX_RANKS, 0..3usize).prop_map(
+                |(context, number, rank, why)| Item::Broken {
+                    context,
+                    number,
+                    rank: Rank(rank),
+                    why: [Why::Length, Why::Withdrawn, Why::Lost][why],
+                }
+            ),
             (
                 any::<u16>(),
                 number(),
@@ -572,7 +613,12 @@ mod tests {
                     why: [Why::Length, Why::Withdrawn, Why::Lost][why],
                     bytes
                 }),
-            (0..MAX_RANKS).prop_map(|rank| Item::Lost(Rank(rank))),
+            (0..MAX_RANKS, prop::option::of(0..MAX_RANKS)).prop_map(|(rank, cause)| {
+                Item::Lost(Loss {
+                    rank: Rank(rank),
+                    cause: cause.map(Rank),
+                })
+            }),
             (any::<u16>(), number(), any::<u32>()).prop_map(|(context, number, step)| {
                 Item::ToMaster {
                     context,
@@ -694,8 +740,11 @@ mod tests {
         .unwrap();
         assert_eq!(to, Rank(2));
         let (packet, _) = parse(&key, JOB, Rank(2), &answer[..answered]).unwrap();
-        let lost = alloc::vec![Item::Lost(Rank(3)), Item::Lost(Rank(6))];
-        assert_eq!(packet.body, Body::Control(lost));
+        let lost = Loss {
+            rank: Rank(6),
+            cause: Some(Rank(3)),
+        };
+        assert_eq!(packet.body, Body::Control(alloc::vec![Item::Lost(lost)]));
         // The answer is not answered.
         assert_eq!(
             answer_gone(

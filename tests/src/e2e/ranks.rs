@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 use crate::Scenario;
 use crate::cluster::{Boot, Cluster, LIMIT};
@@ -16,7 +17,15 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "ranks-examples-in-c",
         boot: Boot::Network,
-        run: |cluster| examples(cluster, "c", 4),
+        run: |cluster| {
+            examples(cluster, "c", 4)?;
+            let said = good(cluster, "ring-cpp", 4, &[])?;
+            ensure!(
+                said.trim_end().ends_with("4 times: ok"),
+                "ring in C++ says {said:?}"
+            );
+            Ok(())
+        },
     },
     Scenario {
         name: "ranks-examples-in-rust",
@@ -42,6 +51,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "ranks-schemes",
         boot: Boot::Network,
         run: schemes,
+    },
+    Scenario {
+        name: "ranks-that-spin",
+        boot: Boot::Network,
+        run: spinning,
     },
     Scenario {
         name: "ranks-that-end",
@@ -168,6 +182,51 @@ fn schemes(cluster: &Cluster) -> Result<()> {
         refused.expect_err("HEARTH_EXCHANGE")?;
     }
     Ok(())
+}
+
+/// A rank that waits halts its processor, unless it was told to spin.
+fn spinning(cluster: &Cluster) -> Result<()> {
+    // Rank 0 waits for four seconds in all.
+    let awake = |how: &[&str]| -> Result<u64> {
+        let before = awake_us(cluster)?;
+        good(
+            cluster,
+            "ranks-time",
+            2,
+            &[&["wait", "0", "4"], how].concat(),
+        )?;
+        let after = awake_us(cluster)?;
+        Ok(after
+            .iter()
+            .zip(before)
+            .map(|(after, before)| after - before)
+            .max()
+            .unwrap_or(0))
+    };
+    let (halting, spinning) = (awake(&[])?, awake(&["spin"])?);
+    ensure!(
+        spinning > halting + 2_000_000,
+        "microseconds awake: {spinning} with spin, {halting} without"
+    );
+    good(cluster, "ranks-time", 2, &["latency", "0", "3", "spin"])?;
+    Ok(())
+}
+
+/// For how long the processor of each node was not halted since it began, as of a heartbeat after now.
+fn awake_us(cluster: &Cluster) -> Result<Vec<u64>> {
+    let figure = |node: &Value, name: &str| node[name].as_u64().unwrap_or(0);
+    let uptime = |nodes: &[Value]| -> Vec<u64> {
+        nodes.iter().map(|node| figure(node, "uptime_us")).collect()
+    };
+    let first = uptime(&cluster.nodes()?);
+    // Two heartbeats on, so that one of them was sent after now.
+    cluster.wait_for_nodes("heartbeats", Duration::from_secs(30), |nodes| {
+        let mut both = uptime(nodes).into_iter().zip(&first);
+        both.all(|(now, before)| now >= before + 2_000_000)
+    })?;
+    let nodes = cluster.nodes()?;
+    let awake = |node| figure(node, "uptime_us").saturating_sub(figure(node, "idle_us"));
+    Ok(nodes.iter().map(awake).collect())
 }
 
 /// A rank ends, by itself or by a signal: all others hear which.

@@ -296,6 +296,7 @@ mod tests {
         let stems = [
             stems("tests/programs", ""),
             stems("kernel/user/examples/c", "-c"),
+            stems("kernel/user/examples/cpp", "-cpp"),
             stems("kernel/user/examples", "-rust"),
         ]
         .concat();

@@ -322,7 +322,7 @@ impl Exchange {
     /// The job is over on this node; the program's memory is not touched after this.
     pub fn close(&mut self) {
         self.asked_again = self.asked_again();
-        let lost = self.endpoint.take().and_then(|end| end.first_lost());
+        let lost = self.endpoint.take().and_then(|end| end.told_lost());
         if let Some(job) = self.job.take().filter(|job| job.size > 1) {
             self.ended.truncate(ENDED_MAX - 1);
             self.ended.push_front((job.id, (job.me, lost), job.key));

@@ -261,7 +261,7 @@ impl Exchange {
     }
 
     /// Most packets under way from the sender of this round. Where that of an earlier one is silent it may only be busy, and
-    /// come back soon: what others were asked for in its place holds it up then, so that is little.
+    /// come back soon: what others were asked for in its place holds it up then, so that is little on links that are not paced.
     fn most_of(&self, round: u32, credit: &Credit) -> u32 {
         let mut earlier = self.inbound.range(..round);
         match earlier.any(|(_, inbound)| inbound.lends()) {

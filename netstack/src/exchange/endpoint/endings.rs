@@ -2,12 +2,12 @@
 //!
 //! Neighbours: [`super`] has the operations, `receiving` hears of ends, `liveness` finds out.
 //!
-//! Invariant: what a lost rank makes fail names the rank that was lost first.
+//! Invariant: what fails names a rank that has a part in it, and that was lost or has taken back its part.
 
 use alloc::vec::Vec;
 
 use super::super::alltoall::Io;
-use super::super::message::{ALL_STEPS, BlockId, Item, Why};
+use super::super::message::{ALL_STEPS, BlockId, Item, Loss, Why};
 use super::super::numbers::Line;
 use super::super::{Error, MAX_CONTEXTS, OpId, PostError};
 use super::{BARRIER_WITHIN, Endpoint, find};
@@ -15,52 +15,68 @@ use crate::ids::Rank;
 use crate::time::Instant;
 
 impl Endpoint {
+    /// Messages that wait to be received.
+    #[cfg(test)]
+    pub(in crate::exchange) fn waiting_letters(&self) -> usize {
+        self.letters.incoming.waiting()
+    }
+
+    /// What it was made with.
+    #[cfg(test)]
+    pub(in crate::exchange) fn config(&self) -> super::super::Config {
+        self.config
+    }
+
     /// The caller knows that a rank is lost.
     pub fn fail(&mut self, now: Instant, rank: Rank) {
-        self.lose(now, rank, self.config.me);
+        self.lose(now, Loss::of(rank), self.config.me);
         self.settle(now);
     }
 
-    pub(super) fn lose(&mut self, now: Instant, rank: Rank, told_by: Rank) {
-        let (me, size) = (self.config.me, self.config.size);
-        if rank == me || rank.0 >= size || self.lost.contains_key(&rank) {
+    pub(super) fn lose(&mut self, now: Instant, loss: Loss, told_by: Rank) {
+        let (me, size, rank) = (self.config.me, self.config.size, loss.rank);
+        if rank == me || rank.0 >= size {
             return;
+        }
+        if self.lost.has(rank) {
+            return self.lost.learn(loss);
         }
         // Others hear of it from this rank, in as many steps as the number of ranks has binary digits.
         let mut step = 1;
         while step < size {
             let to = Rank(((u64::from(me.0) + u64::from(step)) % u64::from(size)) as u32);
             if to != rank && to != told_by {
-                self.outbox.push(to, Item::Lost(rank));
+                self.outbox.push(to, Item::Lost(loss));
             }
             step *= 2;
         }
         let io = io!(self, now);
         (self.exchanges.iter_mut()).for_each(|exchange| exchange.hurry(rank, io));
-        let told = self.letters.lose(rank, io);
-        self.lost.insert(rank, told);
-        if self.first_lost.is_none() {
-            (self.first_lost, self.first_lost_at) = (Some(rank), now);
-        }
+        let is_told = self.letters.lose(rank, io);
+        self.lost.add(now, loss, is_told);
     }
 
-    /// What still needs a rank that is lost fails, with the first that was lost: whoever waits for a rank in which it failed
-    /// hears the same from that. A rank that had done its part and ended is no loss.
+    /// What still needs a rank that is lost fails. A rank that had done its part and ended is no loss.
     pub(super) fn fail_without_lost(&mut self, now: Instant) {
-        let Some(first) = self.first_lost else {
+        let Some(earliest) = self.lost.earliest() else {
             return;
         };
         let me = self.config.me;
         for exchange in &mut self.exchanges {
-            if self.lost.keys().any(|rank| exchange.needs(*rank)) {
-                exchange.fail(Error::RankLost(first));
+            if let Some(rank) = self.lost.first(|rank| exchange.needs(rank)) {
+                let named = self.lost.named(rank, |rank| exchange.has_part(rank));
+                exchange.fail(Error::RankLost(named));
             }
         }
         // One that all have reached is over by then.
-        let is_late = now >= self.first_lost_at + BARRIER_WITHIN;
+        let is_late = now >= self.lost.first_at() + BARRIER_WITHIN;
         for barrier in self.barriers.iter_mut().filter(|b| b.result().is_none()) {
-            if is_late || self.lost.contains_key(&barrier.waits_for(me)) {
-                barrier.fail(Error::RankLost(first));
+            let awaited = barrier.waits_for(me);
+            if self.lost.has(awaited) {
+                let named = self.lost.named(awaited, |_| true);
+                barrier.fail(Error::RankLost(named));
+            } else if is_late {
+                barrier.fail(Error::RankLost(earliest.rank));
             }
         }
     }
@@ -105,16 +121,21 @@ impl Endpoint {
         self.settle(now);
     }
 
-    /// Tells a rank that the program has ended, and first of whom it had lost before.
+    /// Tells a rank that the program has ended, and because of whom.
     pub(super) fn tell_left(&mut self, to: Rank) {
-        for lost in self.first_lost.into_iter().chain([self.config.me]) {
-            self.outbox.push(to, Item::Lost(lost));
+        let cause = self.cause.and_then(|rank| self.lost.loss(rank));
+        let me = Loss {
+            rank: self.config.me,
+            cause: cause.map(|loss| loss.rank),
+        };
+        for loss in cause.into_iter().chain([me]) {
+            self.outbox.push(to, Item::Lost(loss));
         }
     }
 
-    /// The rank that was lost first.
-    pub fn first_lost(&self) -> Option<Rank> {
-        self.first_lost
+    /// The rank that is lost, as the program was told last.
+    pub fn told_lost(&self) -> Option<Rank> {
+        self.cause
     }
 
     /// This rank takes no part in its next all-to-all of a context, because of `why`: it counts as begun and failed, and ranks that need this
@@ -129,18 +150,16 @@ impl Endpoint {
         if reason(why).is_none_or(|(rank, _)| rank.0 >= self.config.size) {
             return Err(PostError::BadRank);
         }
-        self.skip_exchange(now, context as u16, Some(why));
+        self.skip_exchange(now, context as u16, why);
         Ok(())
     }
 
     /// Counts an exchange that this rank does not begin. Who has said that it is ready waits for this rank, and hears at once.
-    pub(super) fn skip_exchange(&mut self, now: Instant, context: u16, why: Option<Error>) {
+    pub(super) fn skip_exchange(&mut self, now: Instant, context: u16, why: Error) {
         let number = self.numbers.begin(context, Line::Exchanges);
         let id = (context, number);
         self.numbers.spoil(context, Line::Exchanges, number);
-        if let Some(why) = why {
-            self.numbers.note_fault(id, why, None);
-        }
+        self.numbers.note_fault(Line::Exchanges, id, why, None);
         self.linger(now);
         let reports = self.early_reports.take(id).into_iter();
         let reports = reports.filter(|(_, step)| *step != ALL_STEPS);
@@ -153,15 +172,13 @@ impl Endpoint {
         }
     }
 
-    /// Tells a rank that an exchange has failed here, and why: whom this rank has lost, and whose part was at fault.
+    /// Tells a rank that an exchange has failed here, and why: whose part was at fault.
     pub(super) fn tell_spoiled(&mut self, to: Rank, (context, number): (u16, u32)) {
-        if let Some(lost) = self.first_lost {
-            self.outbox.push(to, Item::Lost(lost));
-        }
+        let fault = self.numbers.fault(Line::Exchanges, (context, number));
+        let fault = fault.and_then(|(error, bytes)| Some((reason(error)?, bytes)));
         // With what this rank had for each other in it, so that who asks sees for itself whether this one is at fault.
-        if let Some((error, bytes)) = self.numbers.fault((context, number))
-            && let Some((rank, why)) = reason(error)
-        {
+        if let Some(((rank, why), bytes)) = fault {
+            self.tell_if_lost(to, rank, why);
             let fault = Item::Fault {
                 context,
                 number,
@@ -170,9 +187,48 @@ impl Endpoint {
                 bytes,
             };
             self.outbox.push(to, fault);
+        } else if self.left {
+            // It was in the midst of it.
+            self.tell_left(to);
         }
         let block = BlockId::Exchange(context, number);
         self.outbox.push(to, Item::Refuse { block, gone: true });
+    }
+
+    fn tell_if_lost(&mut self, to: Rank, rank: Rank, why: Why) {
+        if let Some(loss) = self.lost.loss(rank).filter(|_| why == Why::Lost) {
+            self.outbox.push(to, Item::Lost(loss));
+        }
+    }
+
+    /// Tells a rank that a barrier has failed here, and because of whom.
+    pub(super) fn tell_broken(&mut self, to: Rank, (context, number): (u16, u32)) {
+        let fault = self.numbers.fault(Line::Barriers, (context, number));
+        let (rank, why) = match fault.and_then(|(error, _)| reason(error)) {
+            Some(reason) => reason,
+            None if self.left => return self.tell_left(to),
+            None => (self.config.me, Why::Withdrawn),
+        };
+        self.tell_if_lost(to, rank, why);
+        let broken = Item::Broken {
+            context,
+            number,
+            rank,
+            why,
+        };
+        self.outbox.push(to, broken);
+    }
+
+    /// A barrier has failed at another rank, which says why.
+    pub(super) fn told_broken(&mut self, from: Rank, id: (u16, u32), fault: (Rank, Why)) {
+        let Some(error) = self.error_of(from, fault) else {
+            self.counters.bad += 1;
+            return;
+        };
+        let mut barriers = self.barriers.iter_mut();
+        if let Some(barrier) = barriers.find(|barrier| barrier.id() == id) {
+            barrier.fail(error);
+        }
     }
 
     /// An exchange that this rank needs another in has failed there, which says why.
@@ -180,24 +236,31 @@ impl Endpoint {
         &mut self,
         from: Rank,
         id: (u16, u32),
-        (rank, why): (Rank, Why),
+        fault: (Rank, Why),
         bytes: Option<u64>,
     ) {
-        if rank.0 >= self.config.size {
+        let Some(error) = self.error_of(from, fault) else {
             self.counters.bad += 1;
             return;
+        };
+        if let Some(exchange) = find(&mut self.exchanges, id) {
+            exchange.failed_there(from, error, bytes);
         }
-        let error = match why {
+    }
+
+    /// What fails here when an operation has failed at another rank because of this one's part; none where there is no such rank.
+    fn error_of(&self, from: Rank, (rank, why): (Rank, Why)) -> Option<Error> {
+        if rank.0 >= self.config.size {
+            return None;
+        }
+        Some(match why {
             // What fails at both ends is the other's.
             Why::Length if rank == self.config.me => Error::SizeMismatch { rank: from },
             _ if rank == self.config.me => Error::Withdrawn(from),
             Why::Length => Error::SizeMismatch { rank },
             Why::Withdrawn => Error::Withdrawn(rank),
             Why::Lost => Error::RankLost(rank),
-        };
-        if let Some(exchange) = find(&mut self.exchanges, id) {
-            exchange.failed_there(from, error, bytes);
-        }
+        })
     }
 }
 

@@ -7,9 +7,9 @@
 use alloc::boxed::Box;
 
 use super::super::alltoall::Io;
-use super::super::message::{ALL_STEPS, BlockId, Body, Data, Item, Offer, Packet};
+use super::super::message::{ALL_STEPS, BlockId, Body, Data, Item, Loss, Offer, Packet};
 use super::super::numbers::Line;
-use super::super::{Error, MAX_OPS, Memory, PACKET, Scheme, steps, wire};
+use super::super::{MAX_OPS, Memory, PACKET, Scheme, steps, wire};
 use super::{Endpoint, MAX_EARLY_TOKENS, find};
 use crate::ids::Rank;
 use crate::time::Instant;
@@ -144,7 +144,7 @@ impl Endpoint {
         match item {
             Item::Ping { question } => return self.asked_presence(from, question),
             Item::Pong { question } => return self.liveness.answered(from, question, now),
-            Item::Lost(rank) => return self.lose(now, rank, from),
+            Item::Lost(loss) => return self.told_lost_rank(now, from, loss),
             Item::Offer(offer) => return self.offered(now, from, offer, None, memory),
             _ => {}
         }
@@ -182,15 +182,12 @@ impl Endpoint {
                 number,
                 stage,
             } => self.asked_token(now, from, context, number, stage),
-            Item::Broken { context, number } => {
-                let mut barriers = self.barriers.iter_mut();
-                let id = (context, number);
-                if let Some(barrier) = barriers.find(|b| (b.context, b.number) == id) {
-                    // What that rank has lost is the reason, where there is such a one.
-                    let lost = self.first_lost.map(Error::RankLost);
-                    barrier.fail(lost.unwrap_or(Error::Withdrawn(from)));
-                }
-            }
+            Item::Broken {
+                context,
+                number,
+                rank,
+                why,
+            } => self.told_broken(from, (context, number), (rank, why)),
             other => self.exchange_item(now, from, other),
         }
     }
@@ -234,11 +231,8 @@ impl Endpoint {
             Item::Pull { pull, .. } => exchange.pulled(from, pull, io),
             Item::Got { .. } => exchange.acknowledged(from, io),
             Item::Served { serial, .. } => exchange.served(from, serial, io),
-            Item::Refuse { gone, .. } => match self.first_lost.filter(|_| gone) {
-                // What that rank has lost is the reason, where there is such a one.
-                Some(lost) => exchange.fail(Error::RankLost(lost)),
-                None => exchange.refused(from, gone),
-            },
+            // Where that rank knows the reason it has said so before.
+            Item::Refuse { gone, .. } => exchange.refused(from, gone),
             Item::Busy { .. } => exchange.busy(from, io),
             Item::ToMaster { step, .. } => exchange.hear_as_master(from, step, io),
             Item::FromMaster {
@@ -335,15 +329,20 @@ impl Endpoint {
             };
             return self.outbox.push(from, token);
         }
-        if self.left {
-            return self.tell_left(from);
-        }
         if is_spoiled {
-            if let Some(lost) = self.first_lost {
-                self.outbox.push(from, Item::Lost(lost));
-            }
-            self.outbox.push(from, Item::Broken { context, number });
+            self.tell_broken(from, (context, number));
+        } else if self.left {
+            self.tell_left(from);
         }
+    }
+
+    /// A rank says that one is lost.
+    fn told_lost_rank(&mut self, now: Instant, from: Rank, loss: Loss) {
+        // Whose program ended because of another names that one.
+        if let Some(cause) = loss.cause {
+            self.lose(now, Loss::of(cause), from);
+        }
+        self.lose(now, loss, from);
     }
 
     /// A rank asks whether this one is there. Who has a message to come from a program that has ended hears of the end after that.
@@ -351,8 +350,8 @@ impl Endpoint {
         if self.left && !self.letters.has_for(from) {
             return self.tell_left(from);
         }
-        if let Some(lost) = self.first_lost {
-            self.outbox.push(from, Item::Lost(lost));
+        if let Some(loss) = self.lost.earliest() {
+            self.outbox.push(from, Item::Lost(loss));
         }
         self.outbox.push(from, Item::Pong { question });
     }

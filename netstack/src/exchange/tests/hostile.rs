@@ -167,7 +167,12 @@ impl Wrong {
             11 => Item::Ping { question: number },
             12 => Item::Pong { question: number },
             13 => Item::Busy { context, number },
-            14 => Item::Broken { context, number },
+            14 => Item::Broken {
+                context,
+                number,
+                rank: Rank(self.below(u64::from(SIZE) + 2) as u32),
+                why: [Why::Length, Why::Withdrawn, Why::Lost][self.below(3) as usize],
+            },
             16 => Item::Fault {
                 context,
                 number,

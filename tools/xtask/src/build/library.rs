@@ -1,9 +1,9 @@
 //! Programs' side: `libhearth.a` and `hearth.h` for C and C++, and the example programs of `kernel/user`.
 //!
 //! Purpose: what a program needs to talk to its other ranks, in `target/hearth/lib` and `target/hearth/include`; each example
-//! as `NAME-c` or `NAME-rust` among the other programs; and the test programs `ranks-*.c`, which need it too. Neighbours: [`super::programs`] compiles programs that need no library.
+//! as `NAME-c`, `NAME-cpp` or `NAME-rust` among the other programs; and the test programs `ranks-*.c`, which need it too. Neighbours: [`super::programs`] compiles programs that need no library.
 //!
-//! Invariant: C examples are compiled against the copies that users get.
+//! Invariant: examples in C and C++ are compiled against the copies that users get.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub fn build(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the examples in both languages.
+/// Compiles the examples in all three languages.
 pub fn examples(workspace: &Workspace) -> Result<()> {
     let outputs = workspace.programs();
     fs::create_dir_all(&outputs).with_context(|| format!("making {}", outputs.display()))?;
@@ -49,9 +49,15 @@ pub fn examples(workspace: &Workspace) -> Result<()> {
             in_c.push((source, name));
         }
     }
-    for (source, name) in in_c {
+    let in_c = in_c.into_iter().map(|(source, name)| ("gcc", source, name));
+    let in_cplusplus = files(&sources.join("cpp"), "cpp")?.into_iter();
+    let in_cplusplus = in_cplusplus.map(|source| {
+        let name = format!("{}-cpp", stem(&source));
+        ("g++", source, name)
+    });
+    for (compiler, source, name) in in_c.chain(in_cplusplus) {
         let fresh = outputs.join(format!(".{name}.new"));
-        let mut command = Command::new("gcc");
+        let mut command = Command::new(compiler);
         command.args(["-static", "-O2", "-Wall", "-Wextra", "-I"]);
         command.arg(include(workspace)).arg("-o").arg(&fresh);
         command.arg(&source).arg("-L").arg(library(workspace));
