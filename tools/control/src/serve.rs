@@ -192,7 +192,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         ledger::checkpoint(checkpointer).await;
     }
     if !tokio::task::spawn_blocking(move || monitor.finish(FILES_LIMIT)).await? {
-        tracing::warn!("the last values of the nodes were not kept: the disk took longer than {FILES_LIMIT:?}");
+        tracing::warn!(
+            "the last values of the nodes were not kept: the disk took longer than {FILES_LIMIT:?}"
+        );
     }
     // The socket file is the sign of a running control node.
     drop(std::fs::remove_file(options.state.socket()));
