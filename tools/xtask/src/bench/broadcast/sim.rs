@@ -305,14 +305,6 @@ fn show(report: &mut Report, case: &Case, ratio: f64, figures: &Value) -> Result
     let duplicates = number(figures, "duplicates")? * 100.0;
     let overflowed = number(figures, "overflowed_datagrams")?;
     let slow = number(cast, "slow_ratio")?;
-    let mut row = |metric: &str, value: f64, unit: &'static str, most: f64| {
-        report.row(if case.is_default() {
-            Row::goal(name, metric, value, unit, Goal::AtMost(most))
-        } else {
-            Row::context(name, metric, value, unit)
-        });
-    };
-    row("duplicates", duplicates, "%", DUPLICATES_MOST);
     let metric = "overflowed_datagrams";
     report.row(match case.is_undisturbed() {
         true => Row::goal(
@@ -324,6 +316,14 @@ fn show(report: &mut Report, case: &Case, ratio: f64, figures: &Value) -> Result
         ),
         false => Row::context(name, metric, overflowed, "datagrams"),
     });
+    let mut row = |metric: &str, value: f64, unit: &'static str, most: f64| {
+        report.row(if case.is_default() {
+            Row::goal(name, metric, value, unit, Goal::AtMost(most))
+        } else {
+            Row::context(name, metric, value, unit)
+        });
+    };
+    row("duplicates", duplicates, "%", DUPLICATES_MOST);
     if slow > 0.0 {
         row("slow_nodes_to_their_limit", slow, "ratio", SLOW_MOST);
     }
