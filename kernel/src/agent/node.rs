@@ -53,6 +53,7 @@ const TICK_SLACK: Micros = Micros::from_millis(100);
 /// ring; what arrives beyond is left for the next call, so that a flood cannot keep a node from
 /// its program.
 const PUMP_ROUNDS: usize = 8;
+
 /// Stack and endpoint of this node.
 pub struct Node {
     boot: &'static BootFacts,
@@ -77,6 +78,8 @@ pub struct Node {
     overlay: Overlay,
     /// The card's transmit ring had no room for what casts or the exchange have to send.
     ring_full: bool,
+    /// A datagram of the exchange goes before those of casts; every second turn.
+    exchange_leads: bool,
     /// The program that runs, as far as others may read its pages.
     running: Option<Running>,
     /// When the CPU woke for what is taken in now, or began to look.
@@ -114,6 +117,7 @@ impl Node {
             exchange: Exchange::new(TABLE_WITHIN),
             overlay: Overlay::default(),
             ring_full: false,
+            exchange_leads: false,
             running: None,
             looked: Moment::now(),
             left: false,

@@ -296,16 +296,19 @@ impl Endpoint {
                 }
                 let needs =
                     |rank| send.layout.part(rank).bytes > 0 || receive.layout.part(rank).bytes > 0;
-                self.lost
-                    .first(needs)
-                    .map_or(Ok(()), |rank| Err(PostError::Lost(rank)))
+                self.check_needed(needs)
             }
-            Op::Barrier { .. } => {
-                let first = self.lost.first(|_| true);
-                first.map_or(Ok(()), |rank| Err(PostError::Lost(rank)))
-            }
+            Op::Barrier { .. } => self.check_needed(|_| true),
             Op::Send { .. } if self.letters.withdrawn() >= MAX_WITHDRAWN => Err(PostError::Full),
             Op::Send { .. } => Ok(()),
+        }
+    }
+
+    /// An operation that needs these ranks is refused where one of them is lost, for the one that it would fail for.
+    fn check_needed(&self, needs: impl Fn(Rank) -> bool) -> Result<(), PostError> {
+        match self.lost.first(&needs) {
+            Some(rank) => Err(PostError::Lost(self.lost.named(rank, needs))),
+            None => Ok(()),
         }
     }
 

@@ -142,11 +142,6 @@ impl Incoming {
         self.kept
     }
 
-    #[cfg(test)]
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting
-    }
-
     pub(super) fn inbound_blocks(&self) -> usize {
         self.from.values().map(|from| from.transfers.len()).sum()
     }
@@ -646,10 +641,8 @@ impl Incoming {
         let before = from.unexpected.len();
         from.unexpected
             .retain(|letter| !matches!(letter.content, Content::There));
-        // What it was to send between does not come any more, so those behind that are never reached.
-        let early = core::mem::take(&mut from.early);
-        self.kept -= early.values().map(Letter::kept_bytes).sum::<usize>();
-        self.waiting -= before - from.unexpected.len() + early.len();
+        // Those that came too early stay: a rank that ended well still repeats what was lost before them.
+        self.waiting -= before - from.unexpected.len();
         any
     }
 
@@ -685,7 +678,7 @@ impl Incoming {
     }
 
     /// The program has ended: everything is forgotten, and those whose messages wait are told.
-    pub(super) fn leave(&mut self, io: &mut Io<'_>) {
+    pub(super) fn leave(&mut self, loss: Loss, io: &mut Io<'_>) {
         for (sender, from) in core::mem::take(&mut self.from) {
             let transfers = from.transfers.values();
             let outstanding = transfers.map(|transfer| transfer.inbound.outstanding());
@@ -693,7 +686,7 @@ impl Incoming {
             let mut waiting = from.unexpected.iter().chain(from.early.values());
             let pending = waiting.any(|letter| matches!(letter.content, Content::There));
             if sender != io.me && (pending || !from.transfers.is_empty()) {
-                io.outbox.push(sender, Item::Lost(Loss::of(io.me)));
+                io.outbox.push(sender, Item::Lost(loss));
             }
         }
         self.posted.clear();

@@ -431,7 +431,7 @@ impl Letters {
     }
 
     /// The program has ended: what waits in its memory is not to be received any more; copies still go.
-    pub(super) fn leave(&mut self, io: &mut Io<'_>) {
+    pub(super) fn leave(&mut self, loss: Loss, io: &mut Io<'_>) {
         for (to, out) in &mut self.out {
             let copies = out.letters.iter().any(|letter| letter.copy.is_some());
             if !copies && !out.letters.is_empty() {
@@ -440,7 +440,7 @@ impl Letters {
                 out.letters.clear();
                 io.grants
                     .retain(|at, block| at != *to || !matches!(block, BlockId::Message(_)));
-                io.outbox.push(*to, Item::Lost(Loss::of(io.me)));
+                io.outbox.push(*to, Item::Lost(loss));
             }
             // Copies that come behind them are still received.
             let fresh = |l: &&mut Outgoing| l.copy.is_none() && l.state != State::Withdrawn;
@@ -450,7 +450,7 @@ impl Letters {
                 self.due = self.due.min(letter.withdraw(*to, io));
             }
         }
-        self.incoming.leave(io);
+        self.incoming.leave(loss, io);
     }
 
     /// When something is due.

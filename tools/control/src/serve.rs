@@ -193,7 +193,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     }
     if !tokio::task::spawn_blocking(move || monitor.finish(FILES_LIMIT)).await? {
         tracing::warn!(
-            "the last values of the nodes were not kept: the disk took longer than {FILES_LIMIT:?}"
+            "the last values of the nodes were not kept: the disk has failed or took longer than {FILES_LIMIT:?}"
         );
     }
     // The socket file is the sign of a running control node.

@@ -123,7 +123,7 @@ pub struct Exchange {
     unreachable: bool,
     /// An operation has finished since [`Self::take_news`].
     news: bool,
-    /// Jobs that have ended, with the rank that this was, the one that was lost first, and the key.
+    /// Jobs that have ended, with the rank that this was, the one of whose loss its program was told last, and the key.
     ended: VecDeque<(JobId, (Rank, Option<Rank>), Key)>,
     answers: VecDeque<Answer>,
     /// Packets that jobs which have ended asked for again.

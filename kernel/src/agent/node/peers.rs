@@ -15,16 +15,19 @@ use crate::net;
 /// Datagrams to peers that one [`Node::send_due`] hands to the card: a ring full. What is left is due at once, after a look at what
 /// has arrived.
 const PEER_SENDS_MAX: usize = 256;
-/// Of these, datagrams of the exchange that go before those of casts, which may have more to send than the card takes: a node
-/// that answers nobody is lost to its job.
+/// Of these, datagrams of the exchange that go before those of casts in every second turn. Casts may have more to send than the
+/// card takes, and a node that answers nobody is lost to its job.
 const EXCHANGE_FIRST: usize = 1;
 
 impl Node {
-    /// Hands the card what the exchange and casts have to send, as far as its ring has room. Whichever fills the ring, the other
-    /// one has a part of it.
+    /// Hands the card what the exchange and casts have to send, as far as its ring has room. Where that is for one datagram at a
+    /// time they take turns.
     pub(super) fn transmit_to_peers(&mut self, now: Instant) {
         self.ring_full = false;
-        self.transmit_exchange(now, EXCHANGE_FIRST);
+        self.exchange_leads = !self.exchange_leads;
+        if self.exchange_leads {
+            self.transmit_exchange(now, EXCHANGE_FIRST);
+        }
         let mut places = Places {
             objects: &mut self.objects,
             warm: &mut self.warm,

@@ -15,12 +15,6 @@ use crate::ids::Rank;
 use crate::time::Instant;
 
 impl Endpoint {
-    /// Messages that wait to be received.
-    #[cfg(test)]
-    pub(in crate::exchange) fn waiting_letters(&self) -> usize {
-        self.letters.incoming.waiting()
-    }
-
     /// What it was made with.
     #[cfg(test)]
     pub(in crate::exchange) fn config(&self) -> super::super::Config {
@@ -76,7 +70,8 @@ impl Endpoint {
                 let named = self.lost.named(awaited, |_| true);
                 barrier.fail(Error::RankLost(named));
             } else if is_late {
-                barrier.fail(Error::RankLost(earliest.rank));
+                let named = self.lost.named(earliest.rank, |_| true);
+                barrier.fail(Error::RankLost(named));
             }
         }
     }
@@ -116,7 +111,8 @@ impl Endpoint {
         }
         self.early.clear();
         self.early_tokens.clear();
-        self.letters.leave(io!(self, now));
+        let loss = self.own_loss();
+        self.letters.leave(loss, io!(self, now));
         self.linger(now);
         self.settle(now);
     }
@@ -124,12 +120,16 @@ impl Endpoint {
     /// Tells a rank that the program has ended, and because of whom.
     pub(super) fn tell_left(&mut self, to: Rank) {
         let cause = self.cause.and_then(|rank| self.lost.loss(rank));
-        let me = Loss {
-            rank: self.config.me,
-            cause: cause.map(|loss| loss.rank),
-        };
-        for loss in cause.into_iter().chain([me]) {
+        for loss in cause.into_iter().chain([self.own_loss()]) {
             self.outbox.push(to, Item::Lost(loss));
+        }
+    }
+
+    /// The end of this rank's program, as others hear of it.
+    fn own_loss(&self) -> Loss {
+        Loss {
+            rank: self.config.me,
+            cause: self.cause.filter(|rank| self.lost.has(*rank)),
         }
     }
 
@@ -188,8 +188,8 @@ impl Endpoint {
             };
             self.outbox.push(to, fault);
         } else if self.left {
-            // It was in the midst of it.
-            self.tell_left(to);
+            // Its program ended during the exchange. To refuse as well would read as if it had withdrawn from it alone.
+            return self.tell_left(to);
         }
         let block = BlockId::Exchange(context, number);
         self.outbox.push(to, Item::Refuse { block, gone: true });

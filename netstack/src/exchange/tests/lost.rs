@@ -155,27 +155,63 @@ fn a_barrier_that_was_taken_back_names_its_rank_to_those_behind_it() {
 }
 
 #[test]
-fn letters_of_a_lost_rank_that_came_too_early_leave_their_room() {
+fn what_was_acknowledged_of_a_rank_that_has_ended_is_received() {
     let mut net = Net::new(2, Scheme::Default, 0, 1);
-    let offer = |number| message::Offer {
-        number,
-        context: 0,
-        tag: 0,
-        bytes: 1_000,
-    };
-    // The first one does not come.
-    for number in 1..8 {
+    net.memory[0] = Buffers(vec![vec![0; 8]]);
+    let short = |number: u32| {
         let body = Body::Short {
-            offer: offer(number),
-            payload: vec![1; 1_000].into_boxed_slice(),
+            offer: message::Offer {
+                number,
+                context: 0,
+                tag: number,
+                bytes: 8,
+            },
+            payload: vec![number as u8 + 1; 8].into_boxed_slice(),
         };
         let from = Rank(1);
-        net.ranks[0].handle_packet(net.now, Packet { from, body }, None, &mut net.memory[0]);
-    }
-    assert!(net.ranks[0].footprint().eager_bytes > 3_000);
+        Packet { from, body }
+    };
+    let receive = |tag| Op::Receive {
+        from: Some(Rank(1)),
+        context: 0,
+        tag: Some(tag),
+        buffer: BufferId(0),
+        capacity: 8,
+    };
+    // The second message comes first, then word of the end, then the first, which was lost and is repeated.
+    let arrives = |net: &mut Net, number| {
+        net.ranks[0].handle_packet(net.now, short(number), None, &mut net.memory[0]);
+        net.send_all();
+    };
+    arrives(&mut net, 1);
     net.ranks[0].fail(net.now, Rank(1));
-    net.send_all();
-    assert_eq!(net.ranks[0].footprint(), Footprint::default());
-    let letters = &net.ranks[0].waiting_letters();
-    assert_eq!(*letters, 0);
+    arrives(&mut net, 0);
+    for tag in [0, 1] {
+        net.post(0, receive(tag));
+        net.send_all();
+        assert_eq!(net.memory[0].0[0], [tag as u8 + 1; 8]);
+    }
+    let is_done = |event: &Event| matches!(event, Event::Done { .. });
+    assert!(net.events[0].iter().all(is_done), "{:?}", net.events[0]);
+}
+
+#[test]
+fn who_asks_a_rank_that_ended_in_the_midst_of_an_exchange_hears_that_it_is_lost() {
+    let mut net = Net::new(2, Scheme::Default, 0, 1);
+    let ops = exchange(&mut net, |_, _| 60_000);
+    for rank in [0, 1] {
+        net.post(rank, ops[rank as usize].clone());
+    }
+    net.go_on(Micros(100));
+    let now = net.now;
+    net.ranks[1].leave(now);
+    // What it says by itself is lost.
+    while net.ranks[1]
+        .poll_packet(now, 1, &mut net.memory[1])
+        .is_some()
+    {}
+    net.flights.clear();
+    net.go_on(Micros::from_secs(2));
+    let named = failed(OpId(0), Error::RankLost(Rank(1)));
+    assert_eq!(net.events[0], [named], "{:?}", net.events[0]);
 }

@@ -8,7 +8,7 @@
 //! where it is, with an event: what can be read of it is shown.
 //!
 //! Invariant: what does not fit into the queue, cannot be written, or is older than what is there already, is counted
-//! and left out; nobody waits.
+//! and left out; nobody waits but the end of the process, and that not for long.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -145,11 +145,11 @@ impl Keeper {
         }
     }
 
-    /// Takes no more pictures, and waits until those that it has are in the files, at most for so long; whether they are.
+    /// Takes no more pictures, and waits until those that it has are written, at most for so long; whether they are in the files.
     pub fn finish(&self, limit: Duration) -> bool {
         locked(&self.waiting).take();
         let ended = locked(&self.written).recv_timeout(limit);
-        ended == Err(RecvTimeoutError::Disconnected)
+        ended == Err(RecvTimeoutError::Disconnected) && self.trouble().0.is_none()
     }
 
     /// Hands over a picture.
