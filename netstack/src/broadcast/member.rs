@@ -92,8 +92,9 @@ impl Store for NoStore {
 impl Member {
     /// A member of no cast.
     pub fn new(config: MemberConfig, now: Instant) -> Self {
-        // Its own rate bounds that of each cast, and the fastest cast's is the link's.
+        // None: its own rate bounds that of each cast, and the fastest cast's is the link's.
         let mut station = Station::new(config.me, config.key, None, config.seed, now);
+
         if config.credit > 0 {
             station.set_credit(config.credit);
         }

@@ -388,9 +388,8 @@ impl Source {
             news = true;
             match event {
                 CastEvent::Done(range) => {
-                    // A cast has no other members than these.
-                    let last = range.last.min(self.runs[at].nodes.len() as u32 - 1);
-                    for member in range.first..=last {
+                    // A cast takes no others from a report than its members.
+                    for member in range.first..=range.last {
                         self.member_done(at, member);
                     }
                 }

@@ -113,6 +113,7 @@ impl Station {
             let all = each.fold(link / 2, u64::saturating_add);
             cast.share((all / link).clamp(1, rates.len() as u64) as u32);
         }
+        self.share_credit();
     }
 
     pub(crate) fn has_ended(&self, id: CastId) -> bool {
@@ -152,6 +153,7 @@ impl Station {
         };
         let result = act(cast, &mut io);
         self.next_tick = self.next_tick.min(cast.deadline());
+        self.share_credit();
         Some(result)
     }
 
@@ -281,9 +283,6 @@ impl Station {
 
     fn make_requests(&mut self, now: Instant, store: &mut dyn Store) {
         for at in 0..self.casts.len() {
-            if self.credit != u32::MAX {
-                self.give_credit(at);
-            }
             if self.casts[at].is_eager() {
                 let id = self.casts[at].id;
                 self.with(now, id, store, |cast, io| cast.make_requests(io));
@@ -292,17 +291,22 @@ impl Station {
     }
 
     /// A cast may ask for its share of what may be on its way, as far as the others leave it; for one block in any case, so
-    /// that none waits for another.
-    fn give_credit(&mut self, at: usize) {
+    /// that none waits for another. Done anew whenever something has changed: [`Station::poll_timeout`] goes by it.
+    fn share_credit(&mut self) {
+        if self.credit == u32::MAX {
+            return;
+        }
         let sharing = self.casts.iter().filter(|cast| cast.lacks());
         let (count, all) = sharing.fold((0, 0), |(count, all), cast| {
             (count + 1, all + cast.pull.under_way())
         });
-        let own = self.casts[at].pull.under_way();
         let share = self.credit / count.max(1);
-        let left = share.saturating_sub(own);
-        let left = left.min(self.credit.saturating_sub(all));
-        self.casts[at].pull.set_credit(left);
+        let left = self.credit.saturating_sub(all);
+        for cast in &mut self.casts {
+            let own = cast.pull.under_way();
+            let most = own + share.saturating_sub(own).min(left);
+            cast.pull.set_most_under_way(most);
+        }
     }
 
     /// The next train, of the cast whose turn it is and whose rate allows it.
@@ -345,11 +349,7 @@ impl Station {
             return Some(message);
         }
         let Some((id, peer, train)) = self.next_train(now, store) else {
-            // What is gone was answered meanwhile.
-            return match self.outbox.is_empty() {
-                true => None,
-                false => self.poll_outbox(now, store),
-            };
+            return self.poll_answers(now, store);
         };
         let cast = self.casts.iter_mut().find(|cast| cast.id == id)?;
         let message = Message::Data {
@@ -378,6 +378,14 @@ impl Station {
             message,
         };
         Some((peer, packet))
+    }
+
+    /// The next message where [`Station::next_train`] has found nothing: it may have put answers NOT_HERE into the outbox.
+    fn poll_answers(&mut self, now: Instant, store: &mut dyn Store) -> Option<(Peer, Packet)> {
+        match self.outbox.is_empty() {
+            true => None,
+            false => self.poll_outbox(now, store),
+        }
     }
 
     fn poll_outbox(&mut self, now: Instant, store: &mut dyn Store) -> Option<(Peer, Packet)> {
@@ -412,10 +420,8 @@ impl Station {
                 Some(train) => train,
                 None => match self.next_train(now, store) {
                     Some(train) => train,
-                    None if self.outbox.is_empty() => return None,
                     None => {
-                        // What is gone was answered meanwhile.
-                        let (peer, packet) = self.poll_outbox(now, store)?;
+                        let (peer, packet) = self.poll_answers(now, store)?;
                         return Some((peer, wire::emit(&self.key, &packet, out)));
                     }
                 },
@@ -494,3 +500,6 @@ impl Station {
         footprint
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use crate::wire::key::Key;
 mod credit;
 mod rates;
 
-const KEY: Key = Key(*b"key of the tests");
+pub(super) const KEY: Key = Key(*b"key of the tests");
 /// Gigabit Ethernet.
 pub(super) const RATE: u64 = 125_000_000;
 const DELAY: Micros = Micros(20);
@@ -67,6 +67,23 @@ pub(super) fn content(length: usize, seed: u64) -> Vec<u8> {
 /// An object of these bytes, and all its parts.
 pub(super) fn object(bytes: &[u8], block_log2: u8) -> (Object, Lists) {
     Object::describe(bytes, block_log2, &mut Memory::default()).expect("the object is small")
+}
+
+/// A cast of this object to so many members that serve each other, and know one another's addresses.
+pub(super) fn mesh_of(object: Object, members: u32) -> message::Setup {
+    message::Setup {
+        object,
+        purpose: Purpose::Program,
+        job: None,
+        scheme: Scheme::Mesh,
+        members,
+        holders: 0,
+        rate: RATE,
+        start: 1,
+        control: peer(CONTROL),
+        roster_id: 1,
+        roster: (0..members).map(peer).collect(),
+    }
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]

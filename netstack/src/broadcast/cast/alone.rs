@@ -10,8 +10,8 @@ use super::serving::Train;
 use super::{Cast, CastEvent, Consent, Io};
 use crate::broadcast::event::CastCounters;
 use crate::broadcast::message::{MemberIndex, Message, Packet, Setup};
-use crate::broadcast::tests::{CONTROL, Memory, RATE, content, object, peer};
-use crate::broadcast::{FRAGMENT, Lists, Part, Peer, Purpose, Scheme};
+use crate::broadcast::tests::{Memory, RATE, content, mesh_of, object, peer};
+use crate::broadcast::{FRAGMENT, Lists, Part, Peer, Scheme};
 use crate::ids::CastId;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
@@ -51,17 +51,8 @@ impl Alone {
         let content = content(bytes, 1);
         let (object, lists) = object(&content, BLOCK_LOG2);
         let setup = Setup {
-            object,
-            purpose: Purpose::Program,
-            job: None,
             scheme,
-            members,
-            holders: 0,
-            rate: RATE,
-            start: 1,
-            control: peer(CONTROL),
-            roster_id: 1,
-            roster: (0..members).map(peer).collect(),
+            ..mesh_of(object, members)
         };
         let now = Instant::from_micros(1_000_000);
         Alone {

@@ -185,8 +185,10 @@ pub(crate) struct Pull {
     most: usize,
     buffers: usize,
     window: u32,
-    /// Fragments that may be asked for now beside those that are; the most that a block has.
-    credit: u32,
+    /// Fragments that are asked for and not here, and as many as there may be when another block is asked for.
+    under_way: u32,
+    most_under_way: u32,
+    /// The most that a block has.
     block_fragments: u32,
     crowd: u32,
     farther: u32,
@@ -223,7 +225,8 @@ impl Pull {
             most: usize::MAX,
             buffers,
             window: WINDOW,
-            credit: u32::MAX,
+            under_way: 0,
+            most_under_way: u32::MAX,
             block_fragments: (block_bytes.max(LIST_BYTES as u64)).div_ceil(FRAGMENT as u64) as u32,
             crowd: 1,
             farther: 0,
@@ -249,6 +252,7 @@ impl Pull {
         self.asked = Bitmap::new(length);
         self.in_window = 0;
         self.queued = 0;
+        self.under_way = 0;
         self.last = false;
         self.spare = Vec::new();
         self.wanted.clear();
@@ -280,7 +284,10 @@ impl Pull {
             true => 0,
             false => self.entries.iter().filter(waiting).count(),
         };
-        let room = room && self.credit >= self.block_fragments;
+        // A block in any case: none waits for another cast.
+        let room = room
+            && (self.under_way == 0
+                || self.under_way + self.block_fragments <= self.most_under_way);
         room && self.entries.len() - here < self.limit && self.entries.len() < self.buffers
     }
 
@@ -303,18 +310,15 @@ impl Pull {
         self.limit = (most / crowd as usize).max(LEAST_ASKED).min(self.buffers);
     }
 
-    /// So many fragments may be asked for now, and at least a block's where nothing is on its way.
-    pub(crate) fn set_credit(&mut self, fragments: u32) {
-        self.credit = match self.under_way() {
-            0 => fragments.max(self.block_fragments),
-            _ => fragments,
-        };
+    /// No block is asked for that would bring more fragments than this under way, unless none is. What arrives makes room for others
+    /// by itself.
+    pub(crate) fn set_most_under_way(&mut self, fragments: u32) {
+        self.most_under_way = fragments;
     }
 
     /// Fragments that are asked for and not here.
     pub(crate) fn under_way(&self) -> u32 {
-        let entries = self.entries.iter();
-        entries.map(|entry| entry.missing.count_ones()).sum()
+        self.under_way
     }
 
     /// A block that is asked for now comes after those that are asked for.
@@ -354,12 +358,18 @@ impl Pull {
     fn insert(&mut self, block: u32, entry: Asked) {
         self.next_deadline = self.next_deadline.min(entry.deadline);
         self.in_window += u32::from(entry.state.fills_window());
-        if self.credit != u32::MAX {
-            self.credit = self.credit.saturating_sub(entry.missing.count_ones());
-        }
+        self.under_way += entry.missing.count_ones();
         self.asked.insert(block);
         self.blocks.push(block);
         self.entries.push(entry);
+    }
+
+    /// What is missing of a block has changed.
+    fn set_missing(&mut self, at: usize, missing: u64) {
+        let entry = &mut self.entries[at];
+        self.under_way -= entry.missing.count_ones();
+        self.under_way += missing.count_ones();
+        entry.missing = missing;
     }
 
     fn remove(&mut self, at: usize) -> Asked {
@@ -368,6 +378,7 @@ impl Pull {
         self.asked.remove(block);
         self.in_window -= u32::from(entry.state.fills_window());
         self.queued -= u32::from(entry.state == State::QUEUED);
+        self.under_way -= entry.missing.count_ones();
         let bytes = core::mem::take(&mut entry.bytes);
         if bytes.capacity() > 0 {
             self.spare.push(bytes);

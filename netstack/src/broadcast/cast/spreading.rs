@@ -13,12 +13,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Cast, CastEvent, Io};
-use crate::broadcast::Peer;
 use crate::broadcast::bitmap::Bitmap;
 use crate::broadcast::event::{EndReason, FailReason};
 use crate::broadcast::message::{
     MAX_NAMED, MAX_RANGES, MemberIndex, Message, PAGE_PEERS, Range, Report,
 };
+use crate::broadcast::{MAX_MEMBERS, Peer};
 use crate::time::{Instant, Micros};
 
 /// Children of a node of the tree.
@@ -633,7 +633,17 @@ impl Cast {
                 self.spread.failed(*member, *reason);
             }
         }
+        // Elsewhere nobody knows how many have joined late.
+        let most = if self.me.is_source() {
+            known
+        } else {
+            MAX_MEMBERS
+        };
         for (sender, count) in &report.corrupt {
+            if !sender.is_source() && sender.0 >= most {
+                io.counters.bad += 1;
+                continue;
+            }
             if self.me.is_source() {
                 self.event(CastEvent::Corrupt(*sender, *count), io);
             } else {

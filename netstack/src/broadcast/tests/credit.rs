@@ -3,74 +3,116 @@
 use alloc::sync::Arc;
 
 use super::*;
-use crate::broadcast::message::Setup;
 
 /// Fragments that a node's card has room for.
 const CREDIT: u32 = 96;
+/// Members of each cast.
+const MEMBERS: u32 = 8;
 
-/// A member of casts, this many of objects in blocks of that size each, announced at once or one after the other, with
-/// room for so many fragments (0: any number); those that it asks for before any comes, and those of one block.
-fn asked_for(casts: u64, block_log2: u8, at_once: bool, credit: u32) -> (u32, u32) {
-    let config = MemberConfig {
-        node: NodeId(5),
-        me: peer(5),
-        control: None,
-        key: KEY,
-        rate: 0,
-        buffers: 16,
-        credit,
-        seed: 1,
-    };
-    let mut now = Instant::from_micros(1_000_000);
-    let mut member = Member::new(config, now);
-    let mut memory = Memory::default();
-    let (object, _) = object(&content(40 << block_log2, 3), block_log2);
-    let block = object.fragments(object.blocks() - 1).count_ones();
-    let mut asked = BTreeMap::new();
-    for id in 1..=casts {
-        let setup = Setup {
-            object: object.clone(),
-            purpose: Purpose::Program,
-            job: None,
-            scheme: Scheme::Mesh,
-            members: 8,
-            holders: 0,
-            rate: RATE,
-            start: 1,
-            control: peer(CONTROL),
-            roster_id: 1,
-            roster: (0..8).map(peer).collect(),
+/// A member of casts of one object, for which the test is all the others.
+struct Asker {
+    member: Member,
+    memory: Memory,
+    now: Instant,
+    object: Object,
+    /// Fragments that it asked for and did not get, and whom it asked for them.
+    asked: BTreeMap<(CastId, u32), (u32, MemberIndex)>,
+}
+
+impl Asker {
+    /// Of 40 blocks of this size, with room for so many fragments (0: any number).
+    fn new(block_log2: u8, credit: u32) -> Self {
+        let config = MemberConfig {
+            node: NodeId(5),
+            me: peer(5),
+            control: None,
+            key: KEY,
+            rate: 0,
+            buffers: 16,
+            credit,
+            seed: 1,
         };
-        let announce = Packet {
-            cast: CastId(id),
-            from: MemberIndex::SOURCE,
-            mac: [0; 6],
-            message: Message::Announce {
-                index: MemberIndex(5),
-                number: 1,
-                clock: 1,
-                leaf: true,
-                setup: Arc::new(setup),
-            },
+        let now = Instant::from_micros(1_000_000);
+        Asker {
+            member: Member::new(config, now),
+            memory: Memory::default(),
+            now,
+            object: object(&content(40 << block_log2, 3), block_log2).0,
+            asked: BTreeMap::new(),
+        }
+    }
+
+    /// A cast is announced, and the member takes part.
+    fn announce(&mut self, id: u64) {
+        let announce = Message::Announce {
+            index: MemberIndex(5),
+            number: 1,
+            clock: 1,
+            leaf: true,
+            setup: Arc::new(mesh_of(self.object.clone(), MEMBERS)),
         };
-        member.handle_message(now, peer(CONTROL).addr, announce, None, &mut memory);
-        member.accept(now, CastId(id), Want::All, &mut |_| false);
-        // So short that nothing is given up.
-        let polls = if at_once && id < casts { 0 } else { 100 };
-        for _ in 0..polls {
-            now += Micros(1);
-            while let Some((_, packet)) = member.poll_message(now, &mut memory) {
-                if let Message::Request(wants) = packet.message {
-                    for want in wants.iter() {
-                        asked.insert((packet.cast, want.block), want.fragments.count_ones());
-                    }
+        self.hear(CastId(id), MemberIndex::SOURCE, announce);
+        let (now, id) = (self.now, CastId(id));
+        self.member.accept(now, id, Want::All, &mut |_| false);
+    }
+
+    fn hear(&mut self, cast: CastId, from: MemberIndex, message: Message) {
+        let node = if from.is_source() { CONTROL } else { from.0 };
+        let packet = Packet {
+            cast,
+            from,
+            mac: peer(node).mac,
+            message,
+        };
+        let (now, addr) = (self.now, peer(node).addr);
+        (self.member).handle_message(now, addr, packet, None, &mut self.memory);
+    }
+
+    /// So short that nothing is given up.
+    fn ask(&mut self) {
+        for _ in 0..100 {
+            self.now += Micros(1);
+            while let Some((to, packet)) = self.member.poll_message(self.now, &mut self.memory) {
+                let Message::Request(wants) = packet.message else {
+                    continue;
+                };
+                let of = (0..MEMBERS).find(|node| peer(*node) == to);
+                let of = of.map_or(MemberIndex::SOURCE, MemberIndex);
+                for want in wants.iter() {
+                    let asked = (want.fragments.count_ones(), of);
+                    self.asked.insert((packet.cast, want.block), asked);
                 }
             }
         }
     }
-    let each = (1..=casts).map(|id| asked.keys().filter(|(cast, _)| cast.0 == id).count());
-    assert!(each.min() > Some(0), "none of them waits for the others");
-    (asked.values().sum(), block)
+
+    /// Fragments that may be on their way.
+    fn under_way(&self) -> u32 {
+        self.asked.values().map(|(fragments, _)| fragments).sum()
+    }
+
+    /// Blocks that a cast has asked for.
+    fn asked_by(&self, id: u64) -> usize {
+        self.asked.keys().filter(|(cast, _)| cast.0 == id).count()
+    }
+}
+
+/// A member of so many casts with blocks of this size, announced at once or one after the other: what it asks for
+/// before any comes, and the fragments of one block.
+fn asked_for(casts: u64, block_log2: u8, at_once: bool, credit: u32) -> (u32, u32) {
+    let mut asker = Asker::new(block_log2, credit);
+    let last = asker.object.blocks() - 1;
+    let block = asker.object.fragments(last).count_ones();
+    for id in 1..=casts {
+        asker.announce(id);
+        if !at_once || id == casts {
+            asker.ask();
+        }
+    }
+    for id in 1..=casts {
+        assert!(asker.asked_by(id) > 0, "none of them waits for the others");
+    }
+    (asker.under_way(), block)
 }
 
 #[test]
@@ -93,5 +135,31 @@ fn casts_at_once_share_what_a_receive_ring_takes() {
         let (fragments, block) = asked_for(casts, 13, false, CREDIT);
         // The first one has asked for all before there were others, and those for a block each.
         assert!(fragments <= CREDIT + (casts as u32 - 1) * block);
+    }
+}
+
+#[test]
+fn casts_of_the_largest_blocks_have_one_each_under_way_until_they_are_whole() {
+    for (casts, bound) in [(1, 96), (2, 96), (6, 288)] {
+        let mut asker = Asker::new(MAX_BLOCK_LOG2, CREDIT);
+        (1..=casts).for_each(|id| asker.announce(id));
+        let mut most = 0;
+        while asker.member.is_receiving() {
+            asker.ask();
+            most = most.max(asker.under_way());
+            for id in 1..=casts {
+                let progress = asker.member.progress(CastId(id)).expect("it is a member");
+                assert!(asker.asked_by(id) > 0 || progress.held == progress.blocks);
+            }
+            let first = asker.asked.pop_first().expect("something lacks");
+            let ((cast, block), (_, of)) = first;
+            let data = Message::Data {
+                block,
+                fragments: u64::MAX,
+                held: Micros::ZERO,
+            };
+            asker.hear(cast, of, data);
+        }
+        assert_eq!(most, bound, "{casts} casts");
     }
 }

@@ -60,10 +60,9 @@ impl Cast {
         if new == 0 {
             return;
         }
-        entry.missing &= !new;
+        let missing = entry.missing & !new;
         entry.mixed |= entry.sender.is_some_and(|sender| sender != from);
         entry.sender = Some(from);
-        let missing = entry.missing;
         // From somebody else, who was asked before, it is no answer to this request.
         let first_sign = entry.state == State::Sent
             && (entry.attempt, entry.repeats) == (0, 0)
@@ -77,6 +76,7 @@ impl Cast {
             let start = new.trailing_zeros() as usize * FRAGMENT;
             entry.bytes[start..start + bytes.len()].copy_from_slice(bytes);
         }
+        self.pull.set_missing(at, missing);
         if first_sign {
             let waited = io.now.saturating_since(asked_at);
             self.pull.sample(waited);
@@ -284,9 +284,9 @@ impl Cast {
         let fragments = self.setup.object.fragments(block);
         let entry = &mut self.pull.entries[at];
         let blamed = entry.sender.filter(|_| !entry.mixed);
-        entry.missing = fragments;
         entry.sender = None;
         entry.mixed = false;
+        self.pull.set_missing(at, fragments);
         if let Some(sender) = blamed {
             self.spread.corrupt(sender);
             self.suspect(sender, Suspicion::Gone, io);

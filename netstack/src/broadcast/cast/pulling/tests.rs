@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::broadcast::Scheme;
 use crate::broadcast::cast::alone::Alone;
+use crate::broadcast::event::FailReason;
 
 /// What a block of 8 KiB takes on the links of the tests, in microseconds.
 const BLOCK: u64 = 70;
@@ -70,6 +71,39 @@ fn an_answer_to_an_earlier_request_says_nothing_of_the_way() {
     alone.after(1_000);
     alone.block(block, from, 900);
     assert_eq!(alone.cast.way.blocks(), 0);
+}
+
+#[test]
+fn what_is_under_way_is_counted_whatever_becomes_of_it() {
+    let mut alone = member();
+    let check = |alone: &Alone, changes: bool, before: u32| {
+        let pull = &alone.cast.pull;
+        let missing = pull.entries.iter().map(|entry| entry.missing.count_ones());
+        assert_eq!(pull.under_way(), missing.sum::<u32>());
+        assert_eq!(pull.under_way() != before, changes);
+        pull.under_way()
+    };
+    alone.tick();
+    let asked = asked(&alone);
+    let count = check(&alone, true, 0);
+    // The list, one that was not asked for, a part of one, the rest of it, all again.
+    alone.block(0, asked[0].1, 0);
+    let count = check(&alone, true, count);
+    alone.fragments(180, 0b10, MemberIndex(7), 0);
+    let count = check(&alone, true, count);
+    let (block, from) = asked[1];
+    alone.fragments(block, 0b101, from, 0);
+    let count = check(&alone, true, count);
+    alone.fragments(block, !0b101, from, 0);
+    let count = check(&alone, true, count);
+    alone.block(block, from, 0);
+    let count = check(&alone, false, count);
+    // What is wrong is asked for again.
+    let (block, from) = asked[2];
+    alone.wrong_block(block, from);
+    let count = check(&alone, false, count);
+    alone.with(|cast, io| cast.fail(FailReason::NoRoom, io));
+    assert_eq!(check(&alone, true, count), 0);
 }
 
 #[test]

@@ -106,7 +106,10 @@ fn everybody_who_joins_late_hears_of_the_cast_or_is_given_up() {
     assert_eq!(announced.len() as u32, LATE + 1);
     let dead = |event: &CastEvent| matches!(event, CastEvent::MemberFailed(_, FailReason::Dead));
     let events = alone.events();
-    assert_eq!(events.iter().filter(|event| dead(event)).count(), 3001);
+    assert_eq!(
+        events.iter().filter(|event| dead(event)).count(),
+        LATE as usize + 1
+    );
     assert!(alone.cast.spread.children_done());
 }
 
@@ -173,6 +176,34 @@ fn reports_name_no_more_than_there_are_members() {
         }
         assert_eq!(told.len(), 40);
     }
+}
+
+#[test]
+fn senders_of_corrupt_blocks_are_members_or_may_be() {
+    let report = |senders: &[u32]| {
+        Message::Report(Arc::new(Report {
+            number: 1,
+            done: Vec::new(),
+            failed: Vec::new(),
+            corrupt: senders.iter().map(|at| (MemberIndex(*at), 1)).collect(),
+            all: false,
+        }))
+    };
+    let source = MemberIndex::SOURCE.0;
+    let named = [7, 40, MAX_MEMBERS - 1, MAX_MEMBERS, source - 1, source];
+    // 40 and those behind it may have joined late.
+    let mut alone = announced_member();
+    alone.hear(4, report(&named));
+    let kept = alone.cast.spread.corrupt.iter();
+    let kept: Vec<u32> = kept.map(|(sender, _)| sender.0).collect();
+    assert_eq!(kept, [7, 40, MAX_MEMBERS - 1, source]);
+
+    // The source knows who has.
+    let mut alone = Alone::new(MemberIndex::SOURCE, 40, 100_000, Scheme::Direct);
+    alone.with(|cast, _| cast.join(MemberIndex(40), peer(40)));
+    alone.hear(4, report(&named));
+    let corrupt = |sender| CastEvent::Corrupt(MemberIndex(sender), 1);
+    assert_eq!(alone.events(), [7, 40, source].map(corrupt));
 }
 
 #[test]
