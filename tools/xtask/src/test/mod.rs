@@ -22,6 +22,8 @@ use crate::workspace::{BARE_METAL_TARGET, KERNEL_PROFILE, Workspace, describe};
 
 /// Compiling the workspace from nothing takes minutes on two processors.
 const COMPILE_LIMIT: Duration = Duration::from_secs(1_500);
+/// The same for the tests, which are linked as well, two processors being shared with others.
+const TEST_COMPILE_LIMIT: Duration = Duration::from_secs(2_700);
 /// Host tests run in seconds; a test that waits for something that never comes ends here.
 const HOST_TEST_LIMIT: Duration = Duration::from_secs(1_200);
 /// The quick part of the simulation.
@@ -195,6 +197,11 @@ fn lint_fuzz_targets(workspace: &Workspace) -> Result<()> {
 }
 
 fn host(workspace: &Workspace) -> Result<Checks> {
+    // Apart, so that a slow machine does not spend the time of the tests on it.
+    let mut command = workspace.cargo();
+    command.args(["test", "--quiet", "--no-run"]);
+    let name = describe(&command);
+    limited::run(&mut command, TEST_COMPILE_LIMIT, Show::All)?.expect_success(&name)?;
     let mut command = workspace.cargo();
     command.args(["test", "--quiet", "--no-fail-fast"]);
     run_tests(&mut command, HOST_TEST_LIMIT)
