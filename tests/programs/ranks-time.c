@@ -28,24 +28,30 @@ static unsigned long word_of(int from, int to, size_t at, int round)
     return (who + 1) * 0x9e3779b97f4a7c15ul + at * 0xc2b2ae3d27d4eb4ful;
 }
 
-/* Fills a block, or compares it: the first byte that is another, or its length. A word at a time: sixteen machines on two
- * processors spend more on this than on the exchange. */
+/* Fills a block, or compares it: the place of the first word that is another, or the block's length. A word at a time, and
+ * copies of a length that the compiler knows: sixteen machines on two processors spend more on this than on the exchange. */
 static void fill(unsigned char *block, size_t bytes, int from, int to, int round)
 {
-    for (size_t at = 0; at < bytes; at += sizeof(long)) {
+    size_t at = 0;
+    for (; at + sizeof(long) <= bytes; at += sizeof(long)) {
         unsigned long word = word_of(from, to, at, round);
-        memcpy(block + at, &word, bytes - at < sizeof word ? bytes - at : sizeof word);
+        memcpy(block + at, &word, sizeof word);
     }
+    unsigned long last = word_of(from, to, at, round);
+    memcpy(block + at, &last, bytes - at);
 }
 
 static size_t compare(const unsigned char *block, size_t bytes, int from, int to, int round)
 {
-    for (size_t at = 0; at < bytes; at += sizeof(long)) {
-        unsigned long word = word_of(from, to, at, round);
-        if (memcmp(block + at, &word, bytes - at < sizeof word ? bytes - at : sizeof word) != 0)
+    size_t at = 0;
+    for (; at + sizeof(long) <= bytes; at += sizeof(long)) {
+        unsigned long word;
+        memcpy(&word, block + at, sizeof word);
+        if (word != word_of(from, to, at, round))
             return at;
     }
-    return bytes;
+    unsigned long last = word_of(from, to, at, round);
+    return memcmp(block + at, &last, bytes - at) == 0 ? bytes : at;
 }
 
 static double latency(int rank, int size)
@@ -92,7 +98,8 @@ static double exchange(int rank, int size, size_t bytes, int round)
         must(HEARTH_ENOMEM, "blocks");
     for (int to = 0; to < size; to++)
         fill(send + (size_t)to * bytes, bytes, rank, to, round);
-    memset(receive, 0, all);
+    for (int from = 0; from < size; from++)
+        fill(receive + (size_t)from * bytes, bytes, rank, from, ~round);
     must(hearth_barrier(), "barrier");
     double began = hearth_wtime();
     must(hearth_alltoall(send, receive, bytes), "exchange");

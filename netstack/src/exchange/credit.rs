@@ -347,8 +347,7 @@ impl Credit {
 
     /// The time that so many full packets take on the link.
     pub(super) fn takes(&self, packets: u64) -> Micros {
-        let nanos = u128::from(packets) * u128::from(FULL) * 1_000_000_000 / u128::from(self.rate);
-        Micros((nanos / 1000).min(u128::from(u64::MAX)) as u64 + 1)
+        Micros(packets.saturating_mul(FULL * 1_000_000) / self.rate + 1)
     }
 
     /// Most bytes that are sent unasked and not acknowledged.

@@ -136,7 +136,7 @@ impl Grants {
         // What goes unasked goes first, unless something before it is asked for again.
         let runs = !grant.run.is_empty()
             && (grant.mask == 0 || grant.run.start < grant.base + grant.mask.trailing_zeros());
-        let (first, mut mask) = match grant.mask {
+        let (first, mask) = match grant.mask {
             _ if runs => {
                 let count = (grant.run.end - grant.run.start).min(most).min(64);
                 (grant.run.start, u64::MAX >> (64 - count))
@@ -146,9 +146,7 @@ impl Grants {
                 (grant.base + first, (mask >> first) as u64)
             }
         };
-        while mask.count_ones() > most {
-            mask &= !(1 << (63 - mask.leading_zeros()));
-        }
+        let mask = mask & !without_lowest(mask, most);
         if runs {
             grant.run.start += mask.count_ones();
         } else {
@@ -175,6 +173,14 @@ impl Grants {
             tell,
         })
     }
+}
+
+/// The mask without its lowest `count` ones.
+fn without_lowest(mut mask: u64, count: u32) -> u64 {
+    for _ in 0..count.min(u64::BITS) {
+        mask &= mask.wrapping_sub(1);
+    }
+    mask
 }
 
 /// The numbers of a run as bits, `first` being bit 0.

@@ -17,7 +17,10 @@ use crate::workspace::Workspace;
 /// What an exchange shall need at most.
 const RATIO_MOST: f64 = 1.15;
 /// Exchanges in one job, of which the median is taken.
-const REPEATS: &str = "5";
+const REPEATS: &str = "9";
+/// Exchanges in a job before it: the program's pages come in, and the emulator translates what an exchange of this size runs,
+/// which takes it longer than the exchange. Otherwise the scheme that is first in a cluster pays for all.
+const WARM_UP: &str = "3";
 /// Nodes of the measurement of small operations.
 const LATENCY_NODES: usize = 16;
 
@@ -114,8 +117,7 @@ fn measure(
         let setting = format!("scheme={scheme}");
         let bytes = kind.bytes.to_string();
         let arguments = ["exchange", &bytes, REPEATS];
-        // A job before, so that no page of the program comes in meanwhile.
-        let first = ["exchange", "1000", "1"];
+        let first = ["exchange", &bytes, WARM_UP];
         let outcome = seconds(workspace, &cluster, kind.nodes, &setting, &first).and_then(|_| {
             let processors = Processors::now()?;
             let all = seconds(workspace, &cluster, kind.nodes, &setting, &arguments)?;
