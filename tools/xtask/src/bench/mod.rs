@@ -230,6 +230,12 @@ impl Report<'_> {
         })
     }
 
+    /// Whether `case` was asked for by its name, or the beginning of it: for what takes so long that nobody wants it along
+    /// with everything else.
+    pub fn wants_named(&self, case: &str) -> bool {
+        self.wants(case) && self.options.only.is_some()
+    }
+
     /// A line of progress on standard error.
     pub fn progress(&self, text: &str) {
         eprintln!("bench {}: {text}", self.options.name);
