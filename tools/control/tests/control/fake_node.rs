@@ -366,6 +366,7 @@ impl Machine {
             rate: 0,
             buffers: 0,
             credit: 0,
+            members: 0,
             seed: u64::from(addr.port()),
         };
         self.member = Some(Member::new(config, now));
