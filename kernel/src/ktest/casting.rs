@@ -331,6 +331,7 @@ fn member(addr: SocketAddrV4, mac: [u8; 6]) -> MemberConfig {
         rate: 0,
         buffers: BUFFERS,
         credit: CREDIT,
+        members: 0,
         seed: u64::from(mac[5]),
     }
 }

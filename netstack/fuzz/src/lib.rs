@@ -318,6 +318,7 @@ impl Cast {
                 rate: 0,
                 buffers: 0,
                 credit: 0,
+                members: 0,
                 seed: number.into(),
             };
             broadcast::Member::new(config, now)

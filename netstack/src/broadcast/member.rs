@@ -10,7 +10,7 @@ use core::net::SocketAddrV4;
 use super::cast::{Cast, CastEvent, Consent, Io};
 use super::event::{CastCounters, FailReason, Footprint, MemberEvent, Progress, RefuseReason};
 use super::hashes::{Hash, Hasher};
-use super::message::{MemberIndex, Message, Packet, Setup};
+use super::message::{MemberIndex, Message, PAGE_PEERS, Packet, Range, Setup};
 use super::station::Station;
 use super::{CastId, MAX_MEMBERS, MAX_NAME, NoRoom, Part, Peer, Purpose, Scheme, Store, published};
 use crate::ids::NodeId;
@@ -21,6 +21,12 @@ use crate::wire::key::Key;
 const MAX_CASTS: usize = 32;
 /// Memberships whose rosters are remembered.
 const MAX_ROSTERS: usize = 4;
+
+/// Bytes that others can make a member keep for each member of a cast: its address (12), two ranges of what is done for every second one (8), and
+/// why it failed (8).
+pub const MEMBER_BYTES: u64 = 32;
+
+const _: () = assert!(size_of::<Peer>() + 2 * size_of::<Range>() <= MEMBER_BYTES as usize);
 
 /// What a member needs to know of itself.
 #[derive(Clone, Debug)]
@@ -43,6 +49,9 @@ pub struct MemberConfig {
     /// room for; 0: any number. They are shared among the casts that lack something. Only one block of each is always asked for,
     /// so that casts of many large blocks may exceed it together, by a block each.
     pub credit: u32,
+    /// Members that all casts together may have in which this one takes part, remembered rosters included; 0: any number. Whoever
+    /// has the key can have it keep [`MEMBER_BYTES`] of each, so this is what bounds its memory.
+    pub members: u32,
     /// Seed of its random choices; different on every node.
     pub seed: u64,
 }
@@ -172,7 +181,7 @@ impl Member {
     ) -> bool {
         let control = self.config.control.as_ref();
         let by_control = control.is_none_or(|control| control.addr == setup.control.addr);
-        let room = self.station.casts().len() < MAX_CASTS;
+        let room = self.station.casts().len() < MAX_CASTS && self.has_room_for(setup.members);
         if self.station.has_ended(id) || !by_control || !room || !is_sound(setup, me) {
             self.station.counters.overloaded += u64::from(!room);
             self.station.counters.bad += 1;
@@ -194,6 +203,7 @@ impl Member {
             }
         }
         self.station.add(cast);
+        self.forget_rosters();
         let cold = setup.members.saturating_sub(setup.holders);
         if !published::is_bounded(&setup.scheme, cold, &setup.object) {
             // It tells those below it nevertheless, and the source why it takes no part.
@@ -358,6 +368,31 @@ impl Member {
             self.rosters.pop_front();
         }
         self.rosters.push_back((roster_id, pages));
+        self.forget_rosters();
+    }
+
+    /// Members of the casts under way.
+    fn members_of_casts(&self) -> u64 {
+        let members = self.station.casts().iter();
+        members.map(|cast| u64::from(cast.setup.members)).sum()
+    }
+
+    /// A cast of so many members can be taken.
+    fn has_room_for(&self, members: u32) -> bool {
+        let all = self.members_of_casts() + u64::from(members);
+        self.config.members == 0 || all <= u64::from(self.config.members)
+    }
+
+    /// Casts under way go before what is remembered, of which the oldest goes first.
+    fn forget_rosters(&mut self) {
+        let most = match self.config.members {
+            0 => return,
+            most => u64::from(most).saturating_sub(self.members_of_casts()),
+        };
+        let of_one = |(_, pages): &KnownRoster| pages.len() as u64 * u64::from(PAGE_PEERS);
+        while self.rosters.iter().map(of_one).sum::<u64>() > most {
+            self.rosters.pop_front();
+        }
     }
 
     /// Figures since the start.
@@ -368,6 +403,17 @@ impl Member {
     /// What is kept at present.
     pub fn footprint(&self) -> Footprint {
         self.station.footprint()
+    }
+
+    /// Pages of addresses that are kept: of casts under way, remembered, and waiting to be sent.
+    #[cfg(test)]
+    pub(super) fn pages_kept(&self) -> usize {
+        let casts = self.station.casts().iter();
+        let known = casts.flat_map(|cast| cast.roster.pages().iter().flatten());
+        let remembered = self.rosters.iter().flat_map(|(_, pages)| pages);
+        let all = known.chain(remembered).chain(self.station.queued_pages());
+        let each: alloc::collections::BTreeSet<_> = all.map(|page| page.as_ptr()).collect();
+        each.len()
     }
 
     /// This member's number in a cast.

@@ -52,7 +52,7 @@ pub use hashes::{
     HASH_BYTES, Hash, Hasher, LIST_ENTRIES, Lists, MAX_BLOCK_LOG2, MAX_TOPS, MIN_BLOCK_LOG2,
     Object, ObjectError,
 };
-pub use member::{Member, MemberConfig, Want};
+pub use member::{MEMBER_BYTES, Member, MemberConfig, Want};
 pub use message::{MemberIndex, Message, Packet};
 pub use plan::{Shape, ShapeKind};
 pub use published::PublishedOptions;

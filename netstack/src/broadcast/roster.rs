@@ -73,10 +73,13 @@ impl Roster {
         }
     }
 
+    /// A page has come. False: it is none of this roster's.
     pub(crate) fn put(&mut self, page: u32, peers: Arc<[Peer]>) -> bool {
         let expected = (self.members.saturating_sub(page * PAGE_PEERS)).min(PAGE_PEERS);
         self.asked.retain(|(asked, ..)| *asked != page);
         match self.pages.get_mut(page as usize) {
+            // It does not change, and who was sent it need not keep another.
+            Some(Some(_)) if peers.len() == expected as usize => true,
             Some(slot) if peers.len() == expected as usize => {
                 // What the page says need not be kept a second time, nor be looked for with every message.
                 let first = page * PAGE_PEERS;

@@ -263,6 +263,15 @@ impl Station {
 
     fn remove(&mut self, at: usize, reason: EndReason) {
         let cast = self.casts.remove(at);
+        // What waits to be sent of it keeps no addresses any more.
+        self.outbox.retain(|(_, packet)| {
+            let message = &packet.message;
+            let keeps = matches!(
+                message,
+                Message::RosterPage { .. } | Message::Announce { .. }
+            );
+            !keeps || packet.cast != cast.id
+        });
         if self.ended.len() >= MAX_ENDED {
             self.ended.pop_front();
         }
@@ -484,6 +493,16 @@ impl Station {
 
     pub(crate) fn poll_event(&mut self) -> Option<(CastId, CastEvent)> {
         self.events.pop_front()
+    }
+
+    /// Pages of addresses that wait to be sent.
+    #[cfg(test)]
+    pub(crate) fn queued_pages(&self) -> impl Iterator<Item = &alloc::sync::Arc<[Peer]>> {
+        let queued = self.outbox.iter();
+        queued.filter_map(|(_, packet)| match &packet.message {
+            Message::RosterPage { peers, .. } => Some(peers),
+            _ => None,
+        })
     }
 
     pub(crate) fn footprint(&self) -> Footprint {

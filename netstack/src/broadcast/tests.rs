@@ -11,6 +11,7 @@ use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::wire::key::Key;
 
+mod addresses;
 mod credit;
 mod rates;
 
@@ -156,6 +157,7 @@ impl Net {
             rate: 0,
             buffers: 32,
             credit: 0,
+            members: 0,
             seed: u64::from(node),
         };
         let member = Member::new(config, self.now);

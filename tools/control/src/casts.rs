@@ -385,7 +385,9 @@ impl Casts {
         };
         if cast.cancelled.is_none() {
             cast.cancelled = Some(why.to_string());
-            match cast.wire {
+            let wire = cast.wire;
+            self.forget_cancelled(id);
+            match wire {
                 Some(wire) => self.source.cancel(now, wire),
                 None => self.end(now, id),
             }

@@ -25,8 +25,8 @@ use core::net::SocketAddrV4;
 use kernel_core::addr::PAGE_SIZE;
 use kernel_core::objects::{self, InUse, Kept, ObjectId, Objects, Spec};
 use netstack::broadcast::{
-    FRAGMENT, FailReason, MEMBER_CASTS, Member, MemberConfig, MemberEvent, Object, Part, Purpose,
-    RefuseReason, Want,
+    FRAGMENT, FailReason, MEMBER_BYTES, MEMBER_CASTS, Member, MemberConfig, MemberEvent, Object,
+    Part, Purpose, RefuseReason, Want,
 };
 use netstack::ids::{CastId, JobId};
 use netstack::time::{Instant, Micros};
@@ -49,8 +49,17 @@ pub const CREDIT: u32 = BUFFERS * (8192_usize.div_ceil(FRAGMENT)) as u32;
 /// Room of the kernel's heap that a cast's reassembly buffers leave: the addresses of some ten thousand
 /// members, and what the node's own buffers take.
 const HEAP_KEPT_BYTES: u64 = 1024 * 1024;
+/// The part of the heap's room that the members of all casts may take, addresses and reports, whatever others say of them.
+const HEAP_PART_OF_MEMBERS: u64 = 2;
 /// How long what is unfinished is kept for a new run of the control node to announce it again.
 const REANNOUNCED_WITHIN: Micros = Micros::from_secs(60);
+
+/// Members of all casts together that this node's heap has room for: some forty thousand on a node of 48 MiB.
+pub fn members_most() -> u32 {
+    let most = mm::heap_room_bytes() / HEAP_PART_OF_MEMBERS / MEMBER_BYTES;
+    // 0 would be any number.
+    u32::try_from(most).unwrap_or(u32::MAX).max(1)
+}
 
 /// A cast that this node has a part in.
 #[derive(Debug)]

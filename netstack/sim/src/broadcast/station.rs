@@ -142,6 +142,7 @@ impl Station {
             rate: 0,
             buffers: config.buffers,
             credit: 0,
+            members: 0,
             seed: config.seed ^ (u64::from(node) << 20) ^ self.boots,
         };
         self.engine = Some(Engine::Member(Box::new(Member::new(config, now))));

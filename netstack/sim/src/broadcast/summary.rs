@@ -30,7 +30,7 @@ pub struct Traffic {
     pub control_messages: u64,
     /// See `control_messages`.
     pub control_wire_bytes: u64,
-    /// Of these, messages that the control node sent or that were sent to it.
+    /// Messages that are not data, which the control node sent or got: requests are most of them.
     pub at_control_messages: u64,
     /// Bytes of payload that the control node sent.
     pub source_payload_bytes: u64,
@@ -97,7 +97,7 @@ impl Traffic {
         }
     }
 
-    /// Counts what the control node gets.
+    /// Counts a message that is not data, which the control node got.
     pub fn count_at_control(&mut self) {
         self.at_control_messages += 1;
     }
@@ -350,7 +350,7 @@ impl Summary {
             ),
         );
         row(
-            "of these at control",
+            "messages at control",
             format!("{} messages", self.traffic.at_control_messages),
         );
         row(

@@ -402,6 +402,8 @@ impl World {
     /// Gives a station a flight.
     fn take(&mut self, flight: Flight<Letter>) -> Result<(), String> {
         let Letter { at, mut load, .. } = flight.load;
+        let delivered = self.traffic.delivered_fragments;
+        let to_control = flight.to == self.control();
         let station = &mut self.stations[flight.to as usize];
         if station.engine.is_none() {
             return Ok(());
@@ -426,6 +428,9 @@ impl World {
                 bytes.fold(0, |sum, &byte| fold(sum, u64::from(byte)))
             }
         };
+        if to_control && self.traffic.delivered_fragments == delivered {
+            self.traffic.count_at_control();
+        }
         let ends = u64::from(flight.from) << 32 | u64::from(flight.to);
         let words = [at, ends, mark];
         // A sum, whatever the order in which stations are looked at.

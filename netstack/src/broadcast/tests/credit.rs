@@ -30,6 +30,7 @@ impl Asker {
             rate: 0,
             buffers: 16,
             credit,
+            members: 0,
             seed: 1,
         };
         let now = Instant::from_micros(1_000_000);

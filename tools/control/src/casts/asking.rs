@@ -15,6 +15,7 @@ use netstack::time::Instant;
 use super::Casts;
 use super::cast::{Asker, Cast, Fate, What};
 use super::order::{NotUnderWay, Order, Refused};
+use crate::clock;
 use crate::programs::Hash;
 
 /// Clients and jobs that wait for one content at once.
@@ -49,11 +50,19 @@ impl Casts {
 
     /// Nodes do not let go of a file at the end of a cast that was cancelled: somebody wants it there.
     pub(super) fn spare(&mut self, nodes: &[u32], object: &Hash) {
+        let mut again = None;
         for cast in self.under_way.values_mut() {
             if cast.described.object.id == *object && cast.cancelled.is_some() {
                 cast.spared.extend(nodes);
                 cast.unwanted.retain(|node| !nodes.contains(node));
+                again = Some((cast.what.name(), cast.described.object.bytes));
             }
+        }
+        // Its name went when the cast was cancelled. Where another content has taken it, this one goes without.
+        if let Some((name, bytes)) = again
+            && self.files.names_of(object).is_empty()
+        {
+            let _ = self.files.name(&name, *object, bytes, clock::unix_us());
         }
     }
 

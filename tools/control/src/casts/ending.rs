@@ -1,11 +1,11 @@
 //! How the end of a cast is told, and what is remembered of it.
 //!
-//! Neighbours: `casts`, `events`. Invariant: who did not get something is named.
+//! Neighbours: `casts`, `events`. Invariants: who did not get something is named; what was cancelled is written down no more.
 
 use std::collections::BTreeMap;
 
-use super::cast::{Asker, Cast};
-use super::figures;
+use super::cast::{Asker, Cast, Fate};
+use super::{Casts, figures};
 use crate::api::types::{CastInfo, CastState};
 use crate::events::{Event, Severity};
 use crate::output;
@@ -49,6 +49,26 @@ pub fn event(cast: &Cast, info: &CastInfo) -> Option<Event> {
         Some(job) => event.job(job),
         None => event,
     })
+}
+
+impl Casts {
+    /// What was cancelled is not gone on with by a later run of control, should this one end before the cast has. Where nobody else
+    /// holds the content its names go, too: nodes that are heard again let go of what has none.
+    pub(super) fn forget_cancelled(&mut self, id: u64) {
+        let Some(cast) = self.under_way.get(&id).filter(|cast| cast.what.is_file()) else {
+            return;
+        };
+        self.batch.end_cast(id);
+        let object = cast.described.object.id;
+        let given = |node: &u32| {
+            let brought = matches!(cast.nodes.get(node), Some(Fate::Done | Fate::Failed(_)));
+            brought || cast.unwanted.contains(node)
+        };
+        let holders = self.files.holders(&object);
+        if holders.union(&self.files.away(&object)).all(given) {
+            self.files.unname(&object);
+        }
+    }
 }
 
 /// A cast that is over.

@@ -9,8 +9,8 @@ use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 
 use netstack::broadcast::{
-    EndReason, FailReason, Member, MemberConfig, MemberEvent, Object, Peer, Purpose, RefuseReason,
-    Want,
+    EndReason, FailReason, MAX_MEMBERS, Member, MemberConfig, MemberEvent, Object, Peer, Purpose,
+    RefuseReason, Want,
 };
 use netstack::ids::{CastId, NodeId};
 use netstack::time::Instant;
@@ -39,6 +39,9 @@ const ENDED_MAX: usize = 4096;
 /// Bytes of socket buffer that one reassembly buffer of 8 KiB needs: the system counts each datagram
 /// as half as much again.
 const SOCKET_BYTES_A_BUFFER: usize = 32 * 1024;
+
+/// Members of all casts at a time: two of the largest, for which whoever has the key can have it keep 8 MiB.
+const MEMBERS_MOST: u32 = 2 * MAX_MEMBERS;
 
 /// A file that was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,6 +163,7 @@ impl Receiver {
             rate: order.rate,
             buffers: u32::try_from(buffers).expect("at most 256"),
             credit: 0,
+            members: MEMBERS_MOST,
             seed: super::seed(),
         };
         Receiver {

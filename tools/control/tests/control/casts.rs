@@ -6,8 +6,8 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use netstack::broadcast::MEMBER_CASTS;
 use netstack::broadcast::table::Table;
+use netstack::broadcast::{EndReason, MEMBER_CASTS};
 use netstack::ids::Rank;
 use serde_json::{Value, json};
 
@@ -280,6 +280,140 @@ fn an_interrupt_cancels_and_leaves_nothing() {
         lab.nodes.iter().all(clean)
     });
     assert_eq!(lab.json(&["casts"])["files"], json!([]));
+}
+
+/// No data of casts reaches n2 and n3 any more.
+fn starve_n2_and_n3(lab: &Lab, starved: bool) {
+    for node in [2, 3] {
+        lab.nodes[node]
+            .watch
+            .starved
+            .store(starved, Ordering::Relaxed);
+    }
+}
+
+/// Until n0 and n1 have the only file, as control knows, and n2 and n3 lack it.
+fn two_of_four_have_it(lab: &Lab) {
+    lab.eventually("n0 and n1 have it, n2 and n3 do not", |lab| {
+        let incomplete = |node: &FakeNode| node.watch.incomplete.load(Ordering::Relaxed);
+        let casts = lab.json(&["casts"])["casts"].as_array().unwrap().clone();
+        casts.last().is_some_and(|cast| cast["done"] == 2)
+            && lab.nodes[..2].iter().all(|node| files_on(node) == 1)
+            && lab.nodes[2..].iter().all(|node| incomplete(node) == 1)
+    });
+}
+
+/// How casts have ended on each node since the last call.
+fn ends(lab: &Lab) -> Vec<Vec<EndReason>> {
+    let take = |node: &FakeNode| std::mem::take(&mut *node.watch.ends.lock().unwrap());
+    lab.nodes.iter().map(take).collect()
+}
+
+#[test]
+fn a_cancel_reaches_nodes_that_are_complete_and_those_that_are_not() {
+    let mut lab = Lab::with_nodes(4);
+    let data = file(&lab, "data", "unwanted", 200_000);
+    starve_n2_and_n3(&lab, true);
+    let child = lab.command(&["cast", &data, "--json"]).spawn().unwrap();
+    two_of_four_have_it(&lab);
+    assert_eq!(parts(&lab.hearth(&["casts", "cancel", "1"])).0, 0);
+    let (_, out, err) = parts(&finish(child));
+    let info: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(&info["state"], &json!("cancelled"), "{out}{err}");
+    let clean = |lab: &Lab, nodes: &[usize]| {
+        nodes.iter().all(|node| {
+            let watch = &lab.nodes[*node].watch;
+            watch.kept_of_casts.load(Ordering::Relaxed) == 0 && files_on(&lab.nodes[*node]) == 0
+        })
+    };
+    lab.eventually("nothing is left on any node", |lab| {
+        clean(lab, &[0, 1, 2, 3])
+    });
+    // Each was told: none found out by the silence of the others.
+    assert_eq!(ends(&lab), vec![vec![EndReason::Cancelled]; 4]);
+    lab.eventually("control knows of no file", |lab| {
+        lab.json(&["casts"])["files"] == json!([])
+    });
+    // Nor does the next run of control.
+    lab.stop_control(true);
+    lab.start_control();
+    lab.eventually("the nodes are back", |lab| lab.idle_nodes() == 4);
+    let known = lab.json(&["casts"]);
+    assert_eq!(
+        (&known["casts"], &known["files"]),
+        (&json!([]), &json!([])),
+        "{known}"
+    );
+    starve_n2_and_n3(&lab, false);
+    let (code, info) = cast(&lab, &[&data]);
+    assert_eq!(
+        (code, &info["done"], &info["held"]),
+        (0, &json!(4), &json!(0)),
+        "{info}"
+    );
+}
+
+/// The next run of control neither goes on with it nor keeps what it left on nodes.
+#[test]
+fn what_was_cancelled_when_control_was_killed_is_not_cast_on_and_leaves_nothing() {
+    let mut lab = Lab::with_nodes(4);
+    let data = file(&lab, "data", "unwanted", 200_000);
+    starve_n2_and_n3(&lab, true);
+    let child = lab.command(&["cast", &data]).spawn().unwrap();
+    two_of_four_have_it(&lab);
+    // The cast cannot end: nobody answers.
+    let mute = |lab: &Lab, mute| {
+        let watches = lab.nodes.iter().map(|node| &node.watch.mute);
+        watches.for_each(|watch| watch.store(mute, Ordering::Relaxed));
+    };
+    mute(&lab, true);
+    assert_eq!(parts(&lab.hearth(&["casts", "cancel", "1"])).0, 0);
+    lab.stop_control(true);
+    starve_n2_and_n3(&lab, false);
+    mute(&lab, false);
+    lab.start_control();
+    lab.eventually("the nodes are back and hold nothing", |lab| {
+        lab.idle_nodes() == 4 && lab.nodes.iter().all(|node| files_on(node) == 0)
+    });
+    lab.eventually("control knows of nothing", |lab| {
+        let known = lab.json(&["casts"]);
+        (&known["casts"], &known["files"]) == (&json!([]), &json!([]))
+    });
+    assert_ne!(parts(&finish(child)).0, 0);
+}
+
+#[test]
+fn who_takes_a_half_done_cast_back_leaves_it_to_others_alone() {
+    let lab = Lab::with_nodes(4);
+    let data = file(&lab, "data", "wanted by one", 200_000);
+    starve_n2_and_n3(&lab, true);
+    let cast_to_two = |nodes: &str| {
+        let args = ["cast", &data, nodes, "--json"];
+        lab.command(&args).spawn().unwrap()
+    };
+    let leaves = cast_to_two("n[0,2]");
+    lab.eventually("n0 has it", |lab| files_on(&lab.nodes[0]) == 1);
+    let stays = cast_to_two("n[1,3]");
+    two_of_four_have_it(&lab);
+    signal(&leaves, "INT");
+    let (code, out, err) = parts(&finish(leaves));
+    let info: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &info["state"]), (130, &json!("running")), "{err}");
+    starve_n2_and_n3(&lab, false);
+    let (code, out, err) = parts(&finish(stays));
+    let info: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &info["state"]), (0, &json!("done")), "{out}{err}");
+    assert_eq!(&info["nodes_done"], &json!("n[1,3]"), "{out}");
+    let files = |lab: &Lab| lab.nodes.iter().map(files_on).collect::<Vec<_>>();
+    lab.eventually("n0 and n2 let go of it", |lab| files(lab) == [0, 1, 0, 1]);
+    assert_eq!(lab.json(&["casts"])["files"][0]["nodes"], "n[1,3]");
+    let (code, again) = cast(&lab, &[&data]);
+    assert_eq!(
+        (code, &again["done"], &again["held"]),
+        (0, &json!(4), &json!(2)),
+        "{again}"
+    );
+    assert_eq!(files(&lab), [1; 4]);
 }
 
 #[test]

@@ -77,6 +77,11 @@ impl Memory {
         self.coming.remove(&cast);
     }
 
+    /// Casts that are not over.
+    pub fn open_casts(&self) -> usize {
+        self.coming.len()
+    }
+
     /// Casts that are not complete.
     pub fn incomplete(&self) -> usize {
         self.coming

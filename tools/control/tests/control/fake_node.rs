@@ -18,7 +18,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use netstack::broadcast::wire::is_cast;
-use netstack::broadcast::{Member, MemberConfig, MemberEvent, Peer, RefuseReason, Want};
+use netstack::broadcast::{
+    EndReason, Footprint, Member, MemberConfig, MemberEvent, Peer, RefuseReason, Want,
+};
 use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, RequestId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, OFFSET_CURRENT, SubmitError};
 use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, StartMode, launch_block};
@@ -53,10 +55,16 @@ pub struct Watch {
     pub full: AtomicBool,
     /// Blocks that the node sends to others are damaged.
     pub corrupt: AtomicBool,
+    /// No data of casts arrives; all else does.
+    pub starved: AtomicBool,
     /// Hashes of the files that it holds.
     pub files: Mutex<BTreeSet<[u8; 32]>>,
     /// Casts that it has a part of.
     pub incomplete: AtomicU64,
+    /// Casts that it knows, complete or not, with requests, buffers and messages that they left.
+    pub kept_of_casts: AtomicU64,
+    /// How the casts ended in which it had a part, in order.
+    pub ends: Mutex<Vec<EndReason>>,
     /// Bytes of its last connection table.
     pub table: Mutex<Vec<u8>>,
     /// The node loses what it holds and does not know it yet.
@@ -266,7 +274,9 @@ impl Machine {
             {
                 let now = self.now();
                 let datagram = &buffer[..length];
+                let starved = self.watch.starved.load(Ordering::Relaxed);
                 match &mut self.member {
+                    _ if starved && datagram.get(3) == Some(&CAST_DATA) => {}
                     Some(member) if is_cast(datagram) => {
                         member.handle_datagram(now, from, datagram, &mut self.memory);
                     }
@@ -298,9 +308,11 @@ impl Machine {
                 }
                 MemberEvent::Stored { .. } => {}
                 MemberEvent::Complete { cast } => self.memory.complete(cast),
-                MemberEvent::Ended { cast, .. } | MemberEvent::Failed { cast, .. } => {
+                MemberEvent::Ended { cast, reason } => {
+                    self.watch.ends.lock().unwrap().push(reason);
                     self.memory.end(cast);
                 }
+                MemberEvent::Failed { cast, .. } => self.memory.end(cast),
             }
         }
         while let Some((to, length)) =
@@ -323,6 +335,17 @@ impl Machine {
             .clone_from(&self.memory.table);
         let incomplete = self.memory.incomplete() as u64;
         self.watch.incomplete.store(incomplete, Ordering::Relaxed);
+        let Footprint {
+            casts,
+            requests,
+            parked,
+            buffers,
+            queued,
+        } = member.footprint();
+        let kept = self.memory.open_casts() + casts + requests + parked + buffers + queued;
+        self.watch
+            .kept_of_casts
+            .store(kept as u64, Ordering::Relaxed);
     }
 
     /// Joined a run of the control node, with its key for casts.
@@ -343,6 +366,7 @@ impl Machine {
             rate: 0,
             buffers: 0,
             credit: 0,
+            members: 0,
             seed: u64::from(addr.port()),
         };
         self.member = Some(Member::new(config, now));
