@@ -348,6 +348,10 @@ impl Endpoint {
             let own = &mut self.letters.incoming.own;
             own.add(Purpose::Block(op), places.0, places.1, from.bytes);
         }
+        // Fewer find room at the port beside all that may come.
+        if ready.len() > io.credit.total() as usize {
+            io.credit.assume_unasked(now);
+        }
         for (rank, bytes) in ready {
             exchange.ready(rank, bytes, 0, io);
         }
