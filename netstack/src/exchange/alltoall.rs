@@ -115,6 +115,9 @@ pub(super) struct Exchange {
     /// were asked.
     overdue: BTreeMap<u32, (Instant, u32)>,
 
+    /// Of the rounds before this, those whose block is missing are known: [`Exchange::look_back`].
+    looked: u32,
+
     /// Rounds whose receiver has its block.
     sent: Bitmap,
     /// Rounds in the order in which they are served, where it is not that of their numbers.
@@ -173,6 +176,7 @@ impl Exchange {
             ask_doublings: 0,
             ask_next: 0,
             overdue: BTreeMap::new(),
+            looked: 0,
             sent: Bitmap::new(rounds),
             sequence,
             next: 0,
@@ -425,6 +429,9 @@ impl Exchange {
         let due = self.overdue.iter().filter(|(_, (at, _))| *at <= io.now);
         let due: Vec<u32> = due.map(|(round, _)| *round).collect();
         for round in due {
+            if self.asks_for(round) {
+                continue;
+            }
             self.ask(round, io);
             if let Some((at, asked)) = self.overdue.get_mut(&round) {
                 *asked = (*asked + 1).min(MAX_DOUBLINGS);
@@ -450,6 +457,19 @@ impl Exchange {
         for (at, asked) in self.overdue.values_mut() {
             (*at, *asked) = ((*at).min(soon), 0);
         }
+    }
+
+    /// A short block that should have come was probably lost: it is pulled, as soon as there is room for it.
+    fn asks_for(&mut self, round: u32) -> bool {
+        let is_here = self.inbound.contains_key(&round) || self.waiting.contains(&round);
+        if is_here || !self.is_unasked(self.receives(round)) {
+            return false;
+        }
+        self.waiting.insert(round);
+        if let Some((at, _)) = self.overdue.get_mut(&round) {
+            *at = Instant::FAR_FUTURE;
+        }
+        true
     }
 
     /// Asks some senders that have not said that they are ready.

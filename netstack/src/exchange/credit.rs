@@ -61,6 +61,8 @@ const CONGESTED: u32 = 5;
 const GROWTH: u32 = 2;
 /// Packets that may be under way however much is lost.
 const LEAST_WINDOW: u32 = 8;
+/// Packets that may be under way however much comes unasked: these wait at the port, and each that comes makes room for another.
+const LEAST_BESIDE: u32 = 2;
 /// Most packets under way.
 const MAX_PACKETS: u64 = 120;
 
@@ -98,6 +100,8 @@ pub(super) struct Credit {
     bound: u32,
     opening: u32,
     chunk: u32,
+    /// Packets that came unasked: the beginning of a period, how many in it, and in the one before.
+    unasked: (Instant, u32, u32),
     /// Holds what is sent to the rate, where that is known and slow.
     pacer: Option<Pacer>,
 }
@@ -147,6 +151,7 @@ impl Credit {
             bound: 1,
             opening: 1,
             chunk: 1,
+            unasked: (Instant::ZERO, 0, 0),
             pacer: None,
         };
         credit.set_rate(Instant::ZERO, rate);
@@ -376,6 +381,51 @@ impl Credit {
         self.takes(u64::from(self.chunk) * 2) + self.round_trip().saturating_mul(2)
     }
 
+    /// How long the answer to a short block takes.
+    pub(super) fn short_answer(&self) -> Micros {
+        self.takes(u64::from(self.chunk)) + self.round_trip()
+    }
+
+    /// How long after a block of a later round a short one may come that was sent at the same time.
+    pub(super) fn missing(&self) -> Micros {
+        self.round_trip()
+    }
+
+    /// Others send unasked already: until it is known how much comes, it is as much as the link carries.
+    pub(super) fn assume_unasked(&mut self, now: Instant) {
+        self.unasked = (now, self.chunk * 2, self.chunk * 2);
+    }
+
+    /// A packet has come unasked.
+    pub(super) fn came_unasked(&mut self, now: Instant, count: u32) {
+        self.roll(now);
+        self.unasked.1 += count;
+    }
+
+    /// Counts unasked packets by periods, in which the link carries a few chunks.
+    fn roll(&mut self, now: Instant) {
+        let period = self.takes(u64::from(self.chunk) * 2);
+        let (since, count, _) = self.unasked;
+        let over = now.saturating_since(since);
+        if over >= period {
+            let before = if over < period.saturating_mul(2) {
+                count
+            } else {
+                0
+            };
+            self.unasked = (now, 0, before);
+        }
+    }
+
+    /// Packets that may be under way where others come unasked, which the port has to hold too.
+    pub(super) fn beside_unasked(&mut self, now: Instant) -> u32 {
+        self.roll(now);
+        let (_, count, before) = self.unasked;
+        let most = self.chunk * 2;
+        let free = most.saturating_sub(count.max(before));
+        (LEAST_BESIDE + 2 * self.opening * free / most).min(self.each)
+    }
+
     /// The round trip.
     pub(super) fn round_trip(&self) -> Micros {
         match self.shortest.0.min(self.shortest.1) {
@@ -418,6 +468,26 @@ mod tests {
         let mut paced = Credit::new(625_000, 32_000);
         (0..100).for_each(|_| paced.repaired());
         assert_eq!(paced.total, 20);
+    }
+
+    #[test]
+    fn what_comes_unasked_leaves_less_room_for_what_is_asked_for() {
+        let mut credit = Credit::new(1_250_000_000, 0);
+        let mut now = Instant::from_micros(1_000);
+        assert_eq!(credit.beside_unasked(now), 42);
+        for _ in 0..200 {
+            now += Micros(1);
+            credit.came_unasked(now, 1);
+        }
+        assert_eq!(credit.beside_unasked(now), LEAST_BESIDE);
+        // Half of the link is free, and then all of it.
+        for _ in 0..100 {
+            now += Micros(2);
+            credit.came_unasked(now, 1);
+        }
+        let half = credit.beside_unasked(now);
+        assert!((9..=35).contains(&half), "{half}");
+        assert_eq!(credit.beside_unasked(now + Micros(200)), 42);
     }
 
     #[test]

@@ -35,8 +35,10 @@ use crate::wire::key::Key;
 
 /// Tokens of barriers that this rank has not reached, by context and number.
 const MAX_EARLY_TOKENS: usize = 256;
-/// A barrier that is not done so long after a rank was lost needs that rank.
-const BARRIER_WITHIN: Micros = Micros::from_millis(500);
+/// A barrier that is not done so long after a rank was lost needs that rank. Where a token was lost its sender may be done with the
+/// barrier, and answers who asks for it when it looks at its network: once a second while its program computes. That is twice in
+/// this time.
+const BARRIER_WITHIN: Micros = Micros::from_millis(2_500);
 /// Looks at who is there after which an exchange has others watched.
 const WATCH_TURN: u32 = 4;
 /// Bytes of most control datagrams, for the pace.
@@ -345,6 +347,10 @@ impl Endpoint {
             exchange.copies_own = true;
             let own = &mut self.letters.incoming.own;
             own.add(Purpose::Block(op), places.0, places.1, from.bytes);
+        }
+        // Fewer find room at the port beside all that may come.
+        if ready.len() > io.credit.total() as usize {
+            io.credit.assume_unasked(now);
         }
         for (rank, bytes) in ready {
             exchange.ready(rank, bytes, 0, io);

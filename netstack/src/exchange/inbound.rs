@@ -18,6 +18,8 @@ use crate::time::{Instant, Micros};
 
 /// Packets that are known one by one.
 const SPAN: u32 = 128;
+/// So often the wait has doubled for the sender of a short block that is missing: it may be many receivers that ask it.
+const MISSING_DOUBLINGS: u8 = 4;
 /// Most times that the wait for a silent sender doubles.
 const MAX_DOUBLINGS: u8 = 10;
 
@@ -63,6 +65,15 @@ impl Inbound {
             at: now,
             silent: false,
             doublings: 0,
+        }
+    }
+
+    /// A short block that should have come unasked, and is asked for.
+    pub(super) fn missing(packets: u32, now: Instant) -> Self {
+        Inbound {
+            // The pull wants an answer, and if that is lost the sender asks by itself; or it has not begun.
+            doublings: MISSING_DOUBLINGS,
+            ..Self::new(packets, 0, now)
         }
     }
 
@@ -234,6 +245,13 @@ impl Inbound {
         is_owed.then(|| self.question(now))
     }
 
+    /// The sender says that all of a short block was sent before. What was asked for just now may have passed it.
+    pub(super) fn sent_before(&mut self, now: Instant, round_trip: Micros) {
+        if self.pushed || now >= self.at + round_trip {
+            self.served(now, self.serial);
+        }
+    }
+
     fn question(&mut self, now: Instant) -> Pull {
         self.at = now;
         Pull {
@@ -370,6 +388,21 @@ mod tests {
         assert!(question.serial > pull.serial);
         inbound.served(NOW + Micros(40), question.serial);
         assert_eq!(inbound.ask(NOW, 4).unwrap().0.packets, 0b1111);
+    }
+
+    #[test]
+    fn what_a_sender_says_it_has_sent_and_is_not_there_is_asked_for() {
+        let round_trip = Micros(20);
+        let mut inbound = Inbound::new(3, 3, NOW);
+        inbound.take(NOW, 1);
+        inbound.sent_before(NOW, round_trip);
+        let (pull, again) = inbound.ask(NOW, 9).unwrap();
+        assert_eq!((pull.first, pull.packets, again), (0, 0b101, 2));
+        // It said so before the pull was there.
+        inbound.sent_before(NOW + Micros(19), round_trip);
+        assert!(!inbound.has_lost());
+        inbound.sent_before(NOW + Micros(20), round_trip);
+        assert!(inbound.has_lost());
     }
 
     #[test]

@@ -176,6 +176,13 @@ pub enum Item {
     },
     /// This rank is lost; if it is the sender, its program has ended.
     Lost(Loss),
+    /// I have not begun this exchange. I know that you are ready, and ask for your block when I have.
+    Noted {
+        /// Context of the exchange.
+        context: u16,
+        /// Its number.
+        number: u32,
+    },
     /// I serve somebody else, try again (random delay).
     Busy {
         /// Context of the exchange.

@@ -39,12 +39,22 @@ struct Count {
 
 /// Why an exchange or a barrier failed, and the bytes that this rank had for each other in it, where they were equal.
 type Fault = (Error, Option<u64>);
-/// The last of them, by context and number.
-type Faults = VecDeque<((u16, u32), Fault)>;
+
+/// An exchange or a barrier that failed.
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    /// Its context and number.
+    id: (u16, u32),
+    fault: Fault,
+}
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Numbers(BTreeMap<(u16, Line), Count>, BTreeMap<Line, Faults>);
+pub(super) struct Numbers {
+    counts: BTreeMap<(u16, Line), Count>,
+    /// The last that failed and of which it is known why, the last first.
+    faults: BTreeMap<Line, VecDeque<Failed>>,
+}
 
 impl Numbers {
     /// An operation has failed because of a rank's part in it; of other reasons there is nothing to say.
@@ -56,21 +66,24 @@ impl Numbers {
         equal_bytes: Option<u64>,
     ) {
         if reason(error).is_some() {
-            let faults = self.1.entry(line).or_default();
+            let faults = self.faults.entry(line).or_default();
             faults.truncate(FAULTS - 1);
-            faults.push_front((id, (error, equal_bytes)));
+            let fault = (error, equal_bytes);
+            faults.push_front(Failed { id, fault });
         }
     }
 
     /// Why an operation failed, if it was because of a rank's part.
     pub(super) fn fault(&self, line: Line, id: (u16, u32)) -> Option<Fault> {
-        let mut faults = self.1.get(&line)?.iter();
-        faults.find(|fault| fault.0 == id).map(|fault| fault.1)
+        let mut faults = self.faults.get(&line)?.iter();
+        faults
+            .find(|failed| failed.id == id)
+            .map(|failed| failed.fault)
     }
 
     /// The number of an operation that begins.
     pub(super) fn begin(&mut self, context: u16, line: Line) -> u32 {
-        let count = self.0.entry((context, line)).or_default();
+        let count = self.counts.entry((context, line)).or_default();
         let number = count.next;
         count.next = next(number);
         if since(number, count.last) > FORGOTTEN {
@@ -84,13 +97,16 @@ impl Numbers {
 
     /// This rank has not begun the operation of this number.
     pub(super) fn is_ahead(&self, context: u16, line: Line, number: u32) -> bool {
-        let begun = self.0.get(&(context, line)).map_or(0, |count| count.next);
+        let begun = self
+            .counts
+            .get(&(context, line))
+            .map_or(0, |count| count.next);
         !is_before(number, begun)
     }
 
     /// An operation that began has failed or was cancelled.
     pub(super) fn spoil(&mut self, context: u16, line: Line, number: u32) {
-        let count = self.0.entry((context, line)).or_default();
+        let count = self.counts.entry((context, line)).or_default();
         if count.failed == 0 {
             count.last = number;
         }
@@ -108,7 +124,7 @@ impl Numbers {
 
     /// It failed or was cancelled here; of one that is long over also when that is not known any more.
     pub(super) fn is_spoiled(&self, context: u16, line: Line, number: u32) -> bool {
-        let Some(count) = self.0.get(&(context, line)) else {
+        let Some(count) = self.counts.get(&(context, line)) else {
             return false;
         };
         if count.failed == 0 || is_before(count.last, number) {
@@ -129,6 +145,7 @@ fn since(a: u32, b: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Rank;
     use alloc::collections::BTreeSet;
     use proptest::prelude::*;
 
@@ -164,15 +181,33 @@ mod tests {
     }
 
     #[test]
+    fn the_last_faults_are_known_and_why() {
+        let mut numbers = Numbers::default();
+        let lost = |number| Error::RankLost(Rank(number));
+        // Nobody's part: there is nothing to say.
+        numbers.note_fault(LINE, (1, 0), Error::Gone, None);
+        assert_eq!(numbers.fault(LINE, (1, 0)), None);
+        for number in 0..FAULTS as u32 + 3 {
+            numbers.note_fault(LINE, (1, number), lost(number), Some(5));
+        }
+        for number in 0..FAULTS as u32 + 3 {
+            let known = (number >= 3).then_some((lost(number), Some(5)));
+            assert_eq!(numbers.fault(LINE, (1, number)), known);
+        }
+        assert_eq!(numbers.fault(Line::Exchanges, (1, 5)), None);
+        assert_eq!(numbers.fault(LINE, (2, 5)), None);
+    }
+
+    #[test]
     fn numbers_that_come_round_again_are_new() {
         let mut numbers = Numbers::default();
         numbers.spoil(
             0,
             LINE,
-            numbers.0.get(&(0, LINE)).map_or(0, |count| count.next),
+            numbers.counts.get(&(0, LINE)).map_or(0, |count| count.next),
         );
         assert!(numbers.is_spoiled(0, LINE, 0));
-        numbers.0.get_mut(&(0, LINE)).unwrap().next = FORGOTTEN + 1;
+        numbers.counts.get_mut(&(0, LINE)).unwrap().next = FORGOTTEN + 1;
         numbers.begin(0, LINE);
         assert!(!numbers.is_spoiled(0, LINE, 0));
         assert!(numbers.is_ahead(0, LINE, FORGOTTEN + 2));

@@ -10,6 +10,7 @@ use crate::time::{Instant, Micros};
 
 mod endings;
 mod hostile;
+mod late;
 mod lost;
 mod published;
 

@@ -216,7 +216,7 @@ impl Packet {
 fn item_bytes(item: &Item) -> usize {
     1 + match item {
         Item::Ready { .. } => 2 + 4 + 8 + 1,
-        Item::WhoIsReady { .. } | Item::Busy { .. } => 2 + 4,
+        Item::WhoIsReady { .. } | Item::Busy { .. } | Item::Noted { .. } => 2 + 4,
         Item::Pull { .. } => BLOCK_LEN + 2 + 4 + 8 + 1,
         Item::Got { .. } => BLOCK_LEN,
         Item::Served { .. } => BLOCK_LEN + 2,
@@ -244,6 +244,9 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
         }
         Item::WhoIsReady { context, number } => {
             writer.u8(2).u16(context).u32(number);
+        }
+        Item::Noted { context, number } => {
+            writer.u8(19).u16(context).u32(number);
         }
         Item::Busy { context, number } => {
             writer.u8(16).u16(context).u32(number);
@@ -435,6 +438,10 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
                 bytes,
             }
         }
+        19 => Item::Noted {
+            context: reader.u16()?,
+            number: number(reader)?,
+        },
         _ => return Err(Error::BadValue),
     })
 }
@@ -589,6 +596,7 @@ mod tests {
                 stage
             }),
             (any::<u16>(), number()).prop_map(|(context, number)| Item::Busy { context, number }),
+            (any::<u16>(), number()).prop_map(|(context, number)| Item::Noted { context, number }),
             any::<u32>().prop_map(|question| Item::Ping { question }),
             any::<u32>().prop_map(|question| Item::Pong { question }),
             (any::<u16>(), number(), 0..MAX_RANKS, 0..3usize).prop_map(

@@ -8,7 +8,7 @@ use super::super::credit::Credit;
 use super::super::inbound::Inbound;
 use super::super::message::{Data, Item, packet_bytes, packets};
 use super::super::{Error, Gone, Memory, PACKET, Scheme};
-use super::{ASKED_AHEAD, Exchange, Io, LAST, MAX_OVERDUE, REMINDED, SENDERS};
+use super::{ASKED_AHEAD, Exchange, Io, LAST, MAX_OVERDUE, SENDERS, SMALL_PACKETS};
 use crate::ids::Rank;
 
 impl Exchange {
@@ -35,6 +35,13 @@ impl Exchange {
         }
         if let Some(inbound) = self.inbound.get_mut(&round) {
             // Its sender waits, and knows of nothing that it owes. If something was asked for a while ago, the pull was lost.
+            if self.scheme == Scheme::Default && packets(bytes) <= SMALL_PACKETS {
+                // Of a short block all was sent before it said so.
+                let before = inbound.outstanding();
+                inbound.sent_before(io.now, io.credit.round_trip());
+                io.credit.change(before, inbound.outstanding());
+                return;
+            }
             if let Some(pull) = inbound.prompted(io.now, io.credit.round_trip()) {
                 io.say_pull(from, self.block(), pull);
             }
@@ -91,6 +98,9 @@ impl Exchange {
         let inbound =
             (self.inbound.entry(round)).or_insert_with(|| Inbound::new(count, count, io.now));
         let before = inbound.outstanding();
+        if before == 0 {
+            io.credit.came_unasked(io.now, data.packets.count_ones());
+        }
         io.credit
             .came(io.now, from, data.first, data.packets.count_ones());
         let mut left = data.packets;
@@ -166,17 +176,25 @@ impl Exchange {
         if self.scheme != Scheme::Default {
             return;
         }
-        let mut at = 0;
-        for _ in 0..REMINDED + self.inbound.len() + self.waiting.len() + self.overdue.len() {
-            let Some(missing) = self.got.next_missing(at).filter(|missing| *missing < round) else {
+        while self.overdue.len() < MAX_OVERDUE {
+            let next = self.got.next_missing(self.looked);
+            let Some(missing) = next.filter(|missing| *missing < round) else {
+                // What is missing before this is known.
+                self.looked = self.looked.max(round);
                 return;
             };
-            at = missing + 1;
-            if !self.is_known(missing) && self.overdue.len() < MAX_OVERDUE {
-                self.overdue.insert(missing, (io.now + io.credit.wait(), 0));
-                if !self.is_unasked(self.receives(missing)) {
-                    self.ask(missing, io);
-                }
+            self.looked = missing + 1;
+            if self.is_known(missing) {
+                continue;
+            }
+            let is_unasked = self.is_unasked(self.receives(missing));
+            let wait = match is_unasked {
+                true => io.credit.missing(),
+                false => io.credit.wait(),
+            };
+            self.overdue.insert(missing, (io.now + wait, 0));
+            if !is_unasked {
+                self.ask(missing, io);
             }
         }
     }
@@ -219,11 +237,24 @@ impl Exchange {
             if begins {
                 let count = packets(self.receives(round));
                 let room = left.min(io.credit.room());
-                if room < io.credit.chunk() || !Self::has_room(active, count, io) {
+                let is_short = self.is_unasked(self.receives(round));
+                let is_full = match is_short {
+                    // Something is under way then, whose arrival or silence looks here again.
+                    true => {
+                        let used = io.credit.used();
+                        used > 0 && used + count > io.credit.beside_unasked(io.now)
+                    }
+                    false => room < io.credit.chunk() || !Self::has_room(active, count, io),
+                };
+                if is_full {
                     return;
                 }
                 self.waiting.remove(&round);
-                self.inbound.insert(round, Inbound::new(count, 0, io.now));
+                let inbound = match is_short {
+                    true => Inbound::missing(count, io.now),
+                    false => Inbound::new(count, 0, io.now),
+                };
+                self.inbound.insert(round, inbound);
             }
             let was_active = self.inbound[&round].outstanding() > 0;
             active += usize::from(self.pull_from(round, left, io) && !was_active);

@@ -29,6 +29,8 @@ pub(super) struct Slot {
     pushed: u64,
     /// All that its receiver asked for was sent, the end of the block with it.
     sent: bool,
+    /// When that was.
+    sent_at: Instant,
     /// Number of the last pull.
     serial: u16,
 }
@@ -125,6 +127,32 @@ impl Exchange {
         }
     }
 
+    /// The receiver has not begun; it asks when it has. Its place is for others until then.
+    pub(in crate::exchange) fn noted(&mut self, from: Rank, io: &mut Io<'_>) {
+        let round = self.order.round(self.me, from);
+        let is_asked = |slot: &Slot| slot.serial != 0;
+        if self.scheme != Scheme::Default || self.slots.get(&round).is_none_or(is_asked) {
+            return;
+        }
+        io.grants.remove(self.key(round));
+        self.park(round, io);
+        self.advance(io);
+    }
+
+    /// A receiver gives up its place, and is told again later.
+    fn park(&mut self, round: u32, io: &mut Io<'_>) {
+        self.drop_slot(round);
+        if self.parked.is_empty() {
+            self.remind_at = io.now + io.credit.wait();
+        }
+        self.parked.insert(round);
+    }
+
+    /// A short block that goes, or has gone, unasked, and is asked for only where it was lost.
+    fn is_short(&self, bytes: u64) -> bool {
+        self.scheme == Scheme::Default && self.is_unasked(bytes)
+    }
+
     pub(super) fn is_unasked(&self, bytes: u64) -> bool {
         !self.scheme.is_exclusive() && (packets(bytes) <= SMALL_PACKETS || self.scheme.is_blind())
     }
@@ -164,6 +192,7 @@ impl Exchange {
             packets: packets(self.sends(round)),
             pushed,
             sent: false,
+            sent_at: Instant::ZERO,
             serial: 0,
         };
         self.told_packets += slot.packets;
@@ -197,6 +226,13 @@ impl Exchange {
         if bytes == 0 {
             return self.refuse(from, false, io);
         }
+        if self.is_short(bytes) && !self.is_missed(round, io) {
+            // It comes unasked.
+            if let Some(slot) = self.slots.get_mut(&round) {
+                slot.serial = pull.serial;
+            }
+            return;
+        }
         let heard = self.slots.get(&round).map_or(0, |slot| slot.serial);
         if heard != 0 && heard.wrapping_sub(pull.serial) < 1 << 15 {
             // The second copy of one on which much depends.
@@ -218,12 +254,32 @@ impl Exchange {
         }
     }
 
+    /// A receiver that asks for a short block misses it: it has left this rank, and not just now, so that it meets the pull.
+    fn is_missed(&self, round: u32, io: &Io<'_>) -> bool {
+        let slot = self.slots.get(&round);
+        let slot = slot.filter(|slot| slot.sent && slot.serial == 0);
+        let meets = slot.is_some_and(|slot| io.now < slot.sent_at + io.credit.round_trip());
+        self.has_sent(round, io) && !meets
+    }
+
+    /// A short block has left this rank.
+    fn has_sent(&self, round: u32, io: &Io<'_>) -> bool {
+        let is_begun = self.slots.contains_key(&round)
+            || self.parked.contains(&round)
+            || self.sent.contains(round);
+        is_begun && !io.grants.has(self.key(round))
+    }
+
     /// All that a receiver asked for is sent, the end of its block with it.
     pub(in crate::exchange) fn sent_all(&mut self, to: Rank, io: &mut Io<'_>) {
         let round = self.order.round(self.me, to);
+        let answer = match self.is_short(self.sends(round)) {
+            true => io.credit.short_answer(),
+            false => io.credit.answer(),
+        };
         if let Some(slot) = self.slots.get_mut(&round) {
-            slot.due = io.now + io.credit.answer();
-            slot.sent = true;
+            slot.due = io.now + answer;
+            (slot.sent, slot.sent_at) = (true, io.now);
             self.slots_due = self.slots_due.min(slot.due);
         }
     }
@@ -246,6 +302,10 @@ impl Exchange {
         let round = self.order.round(self.me, from);
         if self.sends(round) == 0 {
             return self.refuse(from, false, io);
+        }
+        if self.is_short(self.sends(round)) && !self.has_sent(round, io) {
+            // It comes, and tells it.
+            return;
         }
         // The other schemes say themselves whose turn it is.
         if self.scheme != Scheme::Default && !self.slots.contains_key(&round) {
@@ -293,14 +353,11 @@ impl Exchange {
                 false => TELL_AGAIN,
             };
             if slot.reminded >= again && !self.scheme.is_exclusive() {
-                self.drop_slot(round);
-                if self.parked.is_empty() {
-                    self.remind_at = io.now + wait;
-                }
-                self.parked.insert(round);
+                self.park(round, io);
                 continue;
             }
-            if self.scheme.is_blind() && io.grants.has(self.key(round)) {
+            let is_short = slot.pushed > 0 && self.scheme == Scheme::Default;
+            if (self.scheme.is_blind() || is_short) && io.grants.has(self.key(round)) {
                 // Its turn has not come yet.
                 self.slots.get_mut(&round).expect("it is there").due = io.now + wait;
                 continue;
@@ -308,12 +365,16 @@ impl Exchange {
             let slot = self.slots.get_mut(&round).expect("it is there");
             slot.due = io.now
                 + match slot.sent {
+                    true if is_short => io
+                        .credit
+                        .short_answer()
+                        .saturating_mul(1 << slot.reminded.min(8)),
                     true => io.credit.answer().saturating_mul(1 << slot.reminded.min(8)),
                     false => wait,
                 };
             slot.reminded = slot.reminded.saturating_add(1);
-            if slot.pushed > 0 && slot.packets == 1 {
-                // The block itself is as short as the question whether it came.
+            if slot.pushed > 0 && slot.packets == 1 && !is_short {
+                // The block itself is about as short as the question whether it came.
                 let bytes = slot.pushed;
                 io.grants.push(self.key(round), bytes, 0..1);
             } else {

@@ -8,6 +8,7 @@
 //! Invariant: a rank that an operation has nothing to do with is not named for it.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use super::super::message::Loss;
 use crate::ids::Rank;
@@ -15,8 +16,6 @@ use crate::time::Instant;
 
 #[derive(Clone, Copy, Debug)]
 struct Lost {
-    /// How many were lost before.
-    place: usize,
     /// Because of whose loss its program ended.
     cause: Option<Rank>,
     /// A receive from any rank has failed for it.
@@ -27,6 +26,8 @@ struct Lost {
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     ranks: BTreeMap<Rank, Lost>,
+    /// The same ranks, the first that was lost first: it is looked at with every packet.
+    order: Vec<Rank>,
     /// When the first was lost.
     first_at: Instant,
 }
@@ -34,16 +35,16 @@ pub(super) struct Losses {
 impl Losses {
     /// A rank is lost, which this one has not heard before. `is_told`: a receive from any rank has failed for it.
     pub(super) fn add(&mut self, now: Instant, loss: Loss, is_told: bool) {
-        let place = self.ranks.len();
-        if place == 0 {
+        if self.order.is_empty() {
             self.first_at = now;
         }
         let lost = Lost {
-            place,
             cause: loss.cause,
             is_told,
         };
-        self.ranks.insert(loss.rank, lost);
+        if self.ranks.insert(loss.rank, lost).is_none() {
+            self.order.push(loss.rank);
+        }
     }
 
     /// Somebody knows because of whom a rank ended of which that was not known.
@@ -65,7 +66,7 @@ impl Losses {
 
     /// The first that was lost.
     pub(super) fn earliest(&self) -> Option<Loss> {
-        self.loss(self.first(|_| true)?)
+        self.loss(*self.order.first()?)
     }
 
     /// When that was.
@@ -75,10 +76,7 @@ impl Losses {
 
     /// The first that was lost of those that are needed.
     pub(super) fn first(&self, needs: impl Fn(Rank) -> bool) -> Option<Rank> {
-        let needed = self.ranks.iter().filter(|(rank, _)| needs(**rank));
-        needed
-            .min_by_key(|(_, lost)| lost.place)
-            .map(|(rank, _)| *rank)
+        self.order.iter().copied().find(|rank| needs(*rank))
     }
 
     /// Whom to name where this rank is needed: the one because of which it ended, if that has a part in the operation.

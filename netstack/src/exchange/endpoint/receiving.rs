@@ -121,6 +121,9 @@ impl Endpoint {
         let is_room = self.early.len() < 2 * self.config.size as usize + MAX_OPS;
         if is_room && self.is_ahead(context, number) {
             self.early.insert((context, number, from), bytes);
+            if self.config.scheme == Scheme::Default && !self.left {
+                self.outbox.push(from, Item::Noted { context, number });
+            }
         }
     }
 
@@ -206,6 +209,7 @@ impl Endpoint {
             }
             | Item::WhoIsReady { context, number }
             | Item::Busy { context, number }
+            | Item::Noted { context, number }
             | Item::ToMaster {
                 context, number, ..
             }
@@ -234,6 +238,7 @@ impl Endpoint {
             // Where that rank knows the reason it has said so before.
             Item::Refuse { gone, .. } => exchange.refused(from, gone),
             Item::Busy { .. } => exchange.busy(from, io),
+            Item::Noted { .. } => exchange.noted(from, io),
             Item::ToMaster { step, .. } => exchange.hear_as_master(from, step, io),
             Item::FromMaster {
                 step,

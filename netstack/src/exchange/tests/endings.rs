@@ -475,7 +475,7 @@ fn the_first_rank_that_is_lost_is_named_though_others_end_because_of_it() {
     net.ranks[3].leave(net.now);
     // Rank 1 hears of nothing yet.
     net.dead[1] = true;
-    net.go_on(Micros::from_millis(900));
+    net.go_on(Micros::from_millis(2_900));
     net.dead[1] = false;
     for rank in [0, 2] {
         let error = Error::RankLost(Rank(3));

@@ -118,7 +118,7 @@ impl Wrong {
 
     fn item(&mut self) -> Item {
         let (context, number) = (self.context(), self.number());
-        match self.below(18) {
+        match self.below(19) {
             0 => Item::Ready {
                 context,
                 number,
@@ -167,6 +167,7 @@ impl Wrong {
             11 => Item::Ping { question: number },
             12 => Item::Pong { question: number },
             13 => Item::Busy { context, number },
+            17 => Item::Noted { context, number },
             14 => Item::Broken {
                 context,
                 number,

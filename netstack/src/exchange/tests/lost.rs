@@ -215,3 +215,34 @@ fn who_asks_a_rank_that_ended_in_the_midst_of_an_exchange_hears_that_it_is_lost(
     let named = failed(OpId(0), Error::RankLost(Rank(1)));
     assert_eq!(net.events[0], [named], "{:?}", net.events[0]);
 }
+
+#[test]
+fn a_barrier_that_all_have_reached_is_done_though_a_token_is_lost_and_its_sender_computes() {
+    let mut net = Net::new(4, Scheme::Default, 0, 1);
+    for rank in 1..4 {
+        net.post(rank, Op::Barrier { context: 0 });
+    }
+    net.go_on(Micros::from_millis(1));
+    net.post(0, Op::Barrier { context: 0 });
+    net.send_all();
+    net.flights.retain(|(_, to, _)| *to != 1);
+    net.go_on(Micros::from_millis(1));
+    assert_eq!(
+        [0, 1, 2, 3].map(|rank| net.events[rank].len()),
+        [1, 0, 1, 0]
+    );
+    // Rank 0 computes, and rank 2 ends.
+    let now = net.now;
+    net.ranks[2].leave(now);
+    (net.dead[0], net.dead[2]) = (true, true);
+    for rank in [1, 3] {
+        net.ranks[rank].fail(now, Rank(2));
+    }
+    net.go_on(Micros::from_millis(1_200));
+    net.dead[0] = false;
+    net.go_on(Micros::from_millis(500));
+    for rank in [1, 3] {
+        let events = &net.events[rank];
+        assert!(matches!(events[..], [Event::Done { .. }]), "{events:?}");
+    }
+}
