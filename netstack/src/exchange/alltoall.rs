@@ -462,7 +462,7 @@ impl Exchange {
     /// A short block that should have come was probably lost: it is pulled, as soon as there is room for it.
     fn asks_for(&mut self, round: u32) -> bool {
         let is_here = self.inbound.contains_key(&round) || self.waiting.contains(&round);
-        if is_here || !self.is_unasked(self.receives(round)) {
+        if is_here || !self.is_short(self.receives(round)) {
             return false;
         }
         self.waiting.insert(round);

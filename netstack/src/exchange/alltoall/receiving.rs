@@ -237,7 +237,7 @@ impl Exchange {
             if begins {
                 let count = packets(self.receives(round));
                 let room = left.min(io.credit.room());
-                let is_short = self.is_unasked(self.receives(round));
+                let is_short = self.is_short(self.receives(round));
                 let is_full = match is_short {
                     // Something is under way then, whose arrival or silence looks here again.
                     true => {

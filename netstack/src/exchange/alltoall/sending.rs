@@ -149,7 +149,7 @@ impl Exchange {
     }
 
     /// A short block that goes, or has gone, unasked, and is asked for only where it was lost.
-    fn is_short(&self, bytes: u64) -> bool {
+    pub(super) fn is_short(&self, bytes: u64) -> bool {
         self.scheme == Scheme::Default && self.is_unasked(bytes)
     }
 
