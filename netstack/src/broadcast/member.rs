@@ -184,7 +184,7 @@ impl Member {
         let room = self.station.casts().len() < MAX_CASTS && self.has_room_for(setup.members);
         if self.station.has_ended(id) || !by_control || !room || !is_sound(setup, me) {
             self.station.counters.overloaded += u64::from(!room);
-            self.station.counters.bad += 1;
+            self.station.counters.bad += u64::from(room);
             return false;
         }
         if setup.object.check(store).is_err() {
@@ -371,8 +371,13 @@ impl Member {
         self.forget_rosters();
     }
 
+    /// All casts together may have so many members from now on: see [`MemberConfig::members`].
+    pub fn set_members(&mut self, most: u32) {
+        self.config.members = most;
+    }
+
     /// Members of the casts under way.
-    fn members_of_casts(&self) -> u64 {
+    pub fn members_of_casts(&self) -> u64 {
         let members = self.station.casts().iter();
         members.map(|cast| u64::from(cast.setup.members)).sum()
     }

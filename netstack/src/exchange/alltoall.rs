@@ -454,7 +454,9 @@ impl Exchange {
         let soon = io.now + io.credit.wait();
         self.ask_at = self.ask_at.min(soon);
         self.remind_at = self.remind_at.min(soon);
-        for (at, asked) in self.overdue.values_mut() {
+        // Short blocks that are pulled already have no time here.
+        let due = |(at, _): &&mut (Instant, u32)| *at < Instant::FAR_FUTURE;
+        for (at, asked) in self.overdue.values_mut().filter(due) {
             (*at, *asked) = ((*at).min(soon), 0);
         }
     }

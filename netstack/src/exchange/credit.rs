@@ -15,6 +15,7 @@
 //! Invariant: at least one packet may always be under way. A wait that is too short costs a question, never a packet.
 
 use super::DEFAULT_PORT_BUFFER;
+use super::message::{BlockId, Pull};
 use crate::broadcast::pacer::{Pacer, on_wire};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
@@ -67,6 +68,14 @@ const LEAST_BESIDE: u32 = 2;
 const MAX_PACKETS: u64 = 120;
 
 /// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// This packet.
+    Packet(u32),
+    /// The sender's word that all is sent that this pull of this block asked for.
+    Served(BlockId, u16),
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Credit {
     rate: u64,
@@ -75,8 +84,8 @@ pub(super) struct Credit {
     /// The shortest answer of these and of those before, and how many these are.
     shortest: (Micros, Micros),
     answers: u32,
-    /// The pull whose first packet tells the round trip: when it left, to whom, which packet.
-    probe: Option<(Instant, Rank, u32)>,
+    /// The pull whose answer tells the round trip: when it left, to whom, what the answer is.
+    probe: Option<(Instant, Rank, Answer)>,
     /// The last packet, of any sender.
     came_at: Instant,
     /// The rate was given.
@@ -208,16 +217,37 @@ impl Credit {
 
     /// A pull leaves now, for this packet first.
     pub(super) fn asked(&mut self, now: Instant, from: Rank, packet: u32) {
+        self.probes(now, from, Answer::Packet(packet));
+    }
+
+    /// A pull leaves now, for a block that may be on its way: that it comes tells nothing of the round trip, only that its sender
+    /// has met the pull.
+    pub(super) fn asked_for_missing(
+        &mut self,
+        now: Instant,
+        from: Rank,
+        block: BlockId,
+        pull: &Pull,
+    ) {
+        self.probes(now, from, Answer::Served(block, pull.serial));
+    }
+
+    fn probes(&mut self, now: Instant, from: Rank, answer: Answer) {
         if self.used == 0 {
             // What was idle tells nothing of the rate.
             self.counted = (now, 0);
         }
         // It or its answer was lost.
         let longest = self.wait().min(MAX_RTT);
-        let is_old = |(at, ..): (Instant, Rank, u32)| now.saturating_since(at) > longest;
+        let is_old = |(at, ..): (Instant, Rank, Answer)| now.saturating_since(at) > longest;
         if self.used == 0 || self.probe.is_none_or(is_old) {
-            self.probe = Some((now, from, packet));
+            self.probe = Some((now, from, answer));
         }
+    }
+
+    /// A sender has sent all that this pull asked for.
+    pub(super) fn served(&mut self, now: Instant, from: Rank, block: BlockId, serial: u16) {
+        self.measure(now, from, Answer::Served(block, serial));
     }
 
     /// Packets have come, this one first.
@@ -237,10 +267,14 @@ impl Credit {
         } else {
             self.measure_rate(now, count);
         }
-        let Some((asked_at, ..)) = self
-            .probe
-            .take_if(|(_, rank, first)| (*rank, *first) == (from, packet))
-        else {
+        self.measure(now, from, Answer::Packet(packet));
+    }
+
+    /// The round trip, where this is the answer that is waited for.
+    fn measure(&mut self, now: Instant, from: Rank, answer: Answer) {
+        let is_it =
+            |(_, rank, awaited): &mut (Instant, Rank, Answer)| (*rank, *awaited) == (from, answer);
+        let Some((asked_at, ..)) = self.probe.take_if(is_it) else {
             return;
         };
         let took = now.saturating_since(asked_at).0;
@@ -468,6 +502,27 @@ mod tests {
         let mut paced = Credit::new(625_000, 32_000);
         (0..100).for_each(|_| paced.repaired());
         assert_eq!(paced.total, 20);
+    }
+
+    #[test]
+    fn a_block_that_crosses_its_pull_tells_nothing_of_the_round_trip() {
+        let mut credit = Credit::new(125_000_000, 0);
+        let block = BlockId::Exchange(0, 0);
+        let pull = Pull {
+            serial: 1,
+            first: 0,
+            packets: 1,
+            tell: true,
+        };
+        let assumed = credit.round_trip();
+        let begin = Instant::from_micros(1_000);
+        credit.asked_for_missing(begin, Rank(1), block, &pull);
+        credit.came(begin + Micros(3), Rank(1), 0, 1);
+        assert_eq!(credit.round_trip(), assumed);
+        credit.served(begin + Micros(300), Rank(1), BlockId::Exchange(0, 1), 1);
+        assert_eq!(credit.round_trip(), assumed);
+        credit.served(begin + Micros(400), Rank(1), block, 1);
+        assert_eq!(credit.round_trip(), Micros(400));
     }
 
     #[test]

@@ -359,6 +359,10 @@ impl Casts {
         let What::File { name, job: None } = &cast.what else {
             return;
         };
+        if cast.cancelled.is_some() {
+            // The next run would cast it on.
+            return;
+        }
         let nodes: Vec<u32> = cast.nodes.keys().copied().collect();
         self.batch.put_cast(CastRow {
             id,

@@ -209,6 +209,7 @@ impl Exchange {
 
     /// A sender has sent all that it was asked for.
     pub(in crate::exchange) fn served(&mut self, from: Rank, serial: u16, io: &mut Io<'_>) {
+        io.credit.served(io.now, from, self.block(), serial);
         if let Some(inbound) = self.inbound.get_mut(&self.order.round(from, self.me)) {
             let before = inbound.outstanding();
             inbound.served(io.now, serial);
@@ -239,9 +240,10 @@ impl Exchange {
                 let room = left.min(io.credit.room());
                 let is_short = self.is_short(self.receives(round));
                 let is_full = match is_short {
-                    // Something is under way then, whose arrival or silence looks here again.
+                    // A short block is under way then, whose arrival or silence looks here again. Whatever else is under way
+                    // may go on for long.
                     true => {
-                        let used = io.credit.used();
+                        let used = self.short_outstanding();
                         used > 0 && used + count > io.credit.beside_unasked(io.now)
                     }
                     false => room < io.credit.chunk() || !Self::has_room(active, count, io),
@@ -269,6 +271,13 @@ impl Exchange {
                 return;
             }
         }
+    }
+
+    /// Packets of short blocks that were asked for and are under way.
+    fn short_outstanding(&self) -> u32 {
+        let inbound = self.inbound.iter();
+        let short = inbound.filter(|(round, _)| self.is_short(self.receives(**round)));
+        short.map(|(_, inbound)| inbound.outstanding()).sum()
     }
 
     /// The next sender, from this round on, whose block has begun or may begin.
@@ -305,6 +314,7 @@ impl Exchange {
     fn pull_from(&mut self, round: u32, left: u32, io: &mut Io<'_>) -> bool {
         let block = self.block();
         let each = self.most_of(round, io.credit);
+        let is_short = self.is_short(self.receives(round));
         let Some(inbound) = self.inbound.get_mut(&round) else {
             return false;
         };
@@ -327,7 +337,10 @@ impl Exchange {
             io.credit.repaired();
         }
         let from = self.order.source(self.me, round);
-        io.credit.asked(io.now, from, pull.first);
+        match is_short {
+            true => io.credit.asked_for_missing(io.now, from, block, &pull),
+            false => io.credit.asked(io.now, from, pull.first),
+        }
         io.credit.change(before, inbound.outstanding());
         io.say_pull(from, block, pull);
         true

@@ -356,7 +356,7 @@ impl Exchange {
                 self.park(round, io);
                 continue;
             }
-            let is_short = slot.pushed > 0 && self.scheme == Scheme::Default;
+            let is_short = self.is_short(self.sends(round));
             if (self.scheme.is_blind() || is_short) && io.grants.has(self.key(round)) {
                 // Its turn has not come yet.
                 self.slots.get_mut(&round).expect("it is there").due = io.now + wait;
@@ -394,7 +394,10 @@ impl Exchange {
             .copied()
             .collect();
         for &round in &rounds {
-            self.tell(round, 0, io);
+            // What is on its way tells its receiver by itself.
+            if !io.grants.has(self.key(round)) {
+                self.tell(round, 0, io);
+            }
             self.remind_next = round + 1;
         }
         let wait = self
