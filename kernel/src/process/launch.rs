@@ -242,7 +242,7 @@ impl Process {
         if block.rank != self.spec.rank || block.size != self.spec.size {
             return Err(refusal::bad_block("rank or size differ from the launch"));
         }
-        let settings = Settings::of(&block.envp).map_err(refusal::bad_block)?;
+        let settings = Settings::of(&block.envp).map_err(refusal::bad_variable)?;
         if block.envp.contains(&QUIET) {
             services.be_quiet();
         }

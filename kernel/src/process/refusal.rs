@@ -42,6 +42,11 @@ pub(super) fn bad_block(why: &str) -> LaunchRefusal {
     refusal(RefusalCode::BadLaunchBlock, text)
 }
 
+/// A variable for the kernel makes no sense.
+pub(super) fn bad_variable(why: &str) -> LaunchRefusal {
+    refusal(RefusalCode::BadLaunchBlock, why.to_string())
+}
+
 /// Control does not give what the launch needs.
 pub(super) fn unreadable(object: Object, why: &str) -> LaunchRefusal {
     let text = format!("{object:?} could not be read from the control node: {why}; try again");

@@ -3,9 +3,10 @@
 //! Neighbours: `secrets`, `nodes`. Invariant: the new content is on the disk before the name
 //! points to it.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Replaces the file at `path` by one with `content` and the permission bits `mode`.
 ///
@@ -14,16 +15,49 @@ use std::path::Path;
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> std::io::Result<()> {
     let new = path.with_extension("new");
     let _ = std::fs::remove_file(&new);
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
-    file.write_all(content)?;
-    file.sync_all()?;
+    write_new(&new, content, mode)?;
     std::fs::rename(&new, path)?;
-    // The name itself; a file system that cannot do this keeps it soon enough.
+    keep_name(path);
+    Ok(())
+}
+
+/// Makes the file at `path` with `content` and the permission bits `mode`; false where there is one, which stays as it is. Of
+/// several processes that do this at once one makes the file, and the others find it whole.
+///
+/// # Errors
+/// What the system said.
+pub fn create(path: &Path, content: &[u8], mode: u32) -> std::io::Result<bool> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let new = path.with_extension(format!("new-{}-{number}", std::process::id()));
+    // Of a process that was killed and had the same number.
+    let _ = std::fs::remove_file(&new);
+    write_new(&new, content, mode)?;
+    // A second name, unlike a new one, never takes the place of a file.
+    let linked = std::fs::hard_link(&new, path);
+    let _ = std::fs::remove_file(&new);
+    match linked {
+        Ok(()) => {
+            keep_name(path);
+            Ok(true)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn write_new(path: &Path, content: &[u8], mode: u32) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+/// The name itself on the disk; a file system that cannot do this keeps it soon enough.
+fn keep_name(path: &Path) {
     if let Some(Ok(dir)) = path.parent().map(std::fs::File::open) {
         drop(dir.sync_all());
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ impl Token {
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// Reading or creating the file failed.
-    #[error("cannot read or create {path}: {source}; is the state directory writable?")]
+    #[error("cannot read or create {path}: {source}; is its folder there and writable?")]
     File {
         /// The file.
         path: PathBuf,
@@ -123,8 +123,11 @@ fn load_or_create(path: &Path, bytes: usize) -> Result<String, SecretError> {
             let mut random = vec![0; bytes];
             getrandom::fill(&mut random).map_err(SecretError::Random)?;
             let text = encode_hex(&random);
-            durable::replace(path, format!("{text}\n").as_bytes(), 0o600).map_err(failed)?;
-            Ok(text)
+            match durable::create(path, format!("{text}\n").as_bytes(), 0o600).map_err(failed)? {
+                true => Ok(text),
+                // Somebody else was faster.
+                false => load_or_create(path, bytes),
+            }
         }
         Err(error) => Err(failed(error)),
     }
@@ -164,6 +167,24 @@ mod tests {
         assert_eq!(cluster_secret(&path).unwrap().0, first.0);
         assert_ne!(first.0, [0; SECRET_BYTES]);
         assert_eq!(format!("{first:?}"), "ClusterSecret(..)");
+    }
+
+    #[test]
+    fn who_makes_a_secret_at_the_same_time_gets_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        for _ in 0..20 {
+            let all: Vec<_> = std::thread::scope(|scope| {
+                let each: Vec<_> = (0..8)
+                    .map(|_| scope.spawn(|| cluster_secret(&path)))
+                    .collect();
+                each.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            let first = all[0].as_ref().unwrap().0;
+            assert!(all.iter().all(|one| one.as_ref().unwrap().0 == first));
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+            std::fs::remove_file(&path).unwrap();
+        }
     }
 
     #[test]

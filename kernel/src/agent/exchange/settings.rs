@@ -42,8 +42,9 @@ impl Settings {
             match entry.split_once('=').ok_or(WRONG)? {
                 ("scheme", name) => {
                     settings.scheme = Scheme::parse(name).ok_or(
-                        "HEARTH_EXCHANGE names no scheme; there are default, published, \
-                         published-L=NUMBER, published-L=auto, at-once, at-once-random, blind, barrier",
+                        "HEARTH_EXCHANGE has a scheme that there is not; there are default, published, \
+                         published-L=NUMBER, published-L=auto, at-once, at-once-random, blind, barrier, \
+                         random-delay, priority, volume",
                     )?;
                 }
                 ("rate", bits) => settings.rate = bits.parse::<u64>().map_err(|_| WRONG)? / 8,

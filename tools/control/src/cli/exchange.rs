@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context as _;
 use clap::Args;
 use netstack::exchange::Scheme;
 
@@ -119,11 +119,12 @@ pub fn exchange(global: &Global, options: &ExchangeOptions) -> anyhow::Result<Ex
         .into());
     }
     if options.leaf != 0 && !ranks.len().is_multiple_of(options.leaf as usize) {
-        bail!(
+        return Err(exit::Usage(format!(
             "--leaf {} does not divide the number of ranks, {}; leave it out where leaf switches have different numbers of them",
             options.leaf,
             ranks.len()
-        );
+        ))
+        .into());
     }
     block_on(async {
         let clock = Clock::start();
