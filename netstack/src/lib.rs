@@ -41,6 +41,7 @@ pub mod page;
 pub mod personality;
 pub mod retention;
 pub mod rng;
+pub mod size;
 pub mod time;
 pub mod vitals;
 pub mod wire;

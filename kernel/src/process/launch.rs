@@ -32,7 +32,6 @@ use netstack::time::{Instant, Micros};
 use super::ending::Stop;
 use super::files::JobFiles;
 use super::{Account, Clock, Launch, Prepared, Process, Streams, image, refusal, verify};
-use crate::agent::exchange::settings::Settings;
 use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Counts;
 use crate::arch::user::UserContext;
@@ -242,7 +241,8 @@ impl Process {
         if block.rank != self.spec.rank || block.size != self.spec.size {
             return Err(refusal::bad_block("rank or size differ from the launch"));
         }
-        let settings = Settings::of(&block.envp).map_err(refusal::bad_variable)?;
+        let environment = block.envp.iter().copied();
+        let settings = Settings::of(environment, self.spec.size).map_err(refusal::bad_variable)?;
         if block.envp.contains(&QUIET) {
             services.be_quiet();
         }

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 
 use kernel_core::loader::LoadError;
 use kernel_core::stack::StackError;
+use netstack::exchange::SettingError;
 use netstack::job::{LaunchRefusal, RefusalCode};
 use netstack::page::Object;
 
@@ -43,7 +44,7 @@ pub(super) fn bad_block(why: &str) -> LaunchRefusal {
 }
 
 /// A variable for the kernel makes no sense.
-pub(super) fn bad_variable(why: &str) -> LaunchRefusal {
+pub(super) fn bad_variable(why: SettingError) -> LaunchRefusal {
     refusal(RefusalCode::BadLaunchBlock, why.to_string())
 }
 

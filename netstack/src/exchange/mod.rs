@@ -10,7 +10,7 @@
 //! - [`message`], [`wire`], [`envelope`]: what ranks say to one another, as values and as bytes.
 //! - `alltoall`, `letters`, `barrier`: the operations. `inbound`, `grants`: both ends of a block.
 //! - `own`: what a rank sends to itself. `numbers`: which operations have begun, and which failed.
-//! - `credit`: how much may be under way. `liveness`: who is gone.
+//! - `settings`: what a launch says. `credit`: how much may be under way. `liveness`: who is gone.
 //!
 //! Invariant: payload is never kept here, but for short messages that wait to be received or acknowledged, whose
 //! bytes are bounded; every table has a bound; an operation ends for every living rank, with an error that names
@@ -40,6 +40,7 @@ mod outbox;
 mod own;
 pub mod published;
 mod scheme;
+mod settings;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -48,6 +49,7 @@ pub mod wire;
 pub use endpoint::Endpoint;
 pub use message::{Body, Packet};
 pub use scheme::{Active, Scheme};
+pub use settings::{SettingError, Settings};
 pub use wire::{answer_gone, is_exchange};
 
 /// Bytes of a full packet of a block: a multiple of 8, so that no element of an array is cut.

@@ -31,7 +31,7 @@ pub enum Scheme {
 pub enum Active {
     /// All.
     All,
-    /// So many, or all where there are fewer; 0 is all too. Where one rank would have more than 65,535 targets in a step, more
+    /// So many, or all where there are fewer. Where one rank would have more than 65,535 targets in a step, more
     /// are active: [`super::published`].
     Given(u32),
     /// As many as links and ports suggest, see [`super::active`].
@@ -57,9 +57,12 @@ impl Scheme {
             "random-delay" => Scheme::RandomDelay,
             "priority" => Scheme::Priority,
             "volume" => Scheme::Volume,
-            other => Scheme::Published {
-                active: Active::Given(other.strip_prefix("published-L=")?.parse().ok()?),
-            },
+            other => {
+                let length: u32 = other.strip_prefix("published-L=")?.parse().ok()?;
+                // With nobody active nobody would send.
+                let active = (length > 0).then_some(Active::Given(length))?;
+                Scheme::Published { active }
+            }
         })
     }
 
@@ -97,6 +100,7 @@ mod tests {
             })
         );
         assert_eq!(Scheme::parse("published-L="), None);
+        assert_eq!(Scheme::parse("published-L=0"), None);
         assert_eq!(Scheme::parse("fast"), None);
     }
 }

@@ -8,7 +8,6 @@
 //! |---|---|
 //! | [`memory`] | the program's memory, as the engine reads and writes it |
 //! | [`routes`] | how ranks are reached |
-//! | [`settings`] | what a launch says about the exchange |
 //!
 //! Neighbours: `agent::node` moves datagrams and asks for deadlines, `netstack::exchange` decides, `process::calls::exchange`
 //! posts operations and asks what became of them.
@@ -19,7 +18,6 @@
 
 mod memory;
 mod routes;
-pub mod settings;
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -30,7 +28,7 @@ use hearth_abi::exchange::{OUTSTANDING_MAX, Status, Why};
 use kernel_core::program::UserView;
 use netstack::MAX_DATAGRAM;
 use netstack::exchange::{
-    Config, Endpoint, Error, Event, MAX_RANKS, Op, OpId, PostError, answer_gone, wire,
+    Config, Endpoint, Error, Event, MAX_RANKS, Op, OpId, PostError, Settings, answer_gone, wire,
 };
 use netstack::ids::{JobId, Rank};
 use netstack::time::{Instant, Micros};
@@ -41,7 +39,6 @@ use crate::net::peer::PeerDatagram;
 use memory::ProgramMemory;
 pub use routes::Route;
 use routes::Routes;
-use settings::Settings;
 
 /// How long a job's connection table may be on its way: longer than a table for a million ranks takes on the slowest link
 /// that is planned for. Then there is none.

@@ -373,15 +373,7 @@ fn with_unit(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
 }
 
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let units = [
-        ("B", 1.0),
-        ("", 1.0),
-        ("KB", 1e3),
-        ("MB", 1e6),
-        ("KiB", 1024.0),
-        ("MiB", 1_048_576.0),
-    ];
-    with_unit(text, &units).map(|size| size as u64)
+    netstack::size::parse(text).ok_or_else(|| netstack::size::FORM.to_string())
 }
 
 pub(crate) fn rate(text: &str) -> Result<u64, String> {

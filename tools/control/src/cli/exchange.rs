@@ -21,6 +21,7 @@ use crate::{near, output, udp};
 #[command(after_help = "\
 Start it once on each machine, with the same list and key file and another --rank. Every rank sends a block to every
 other, which compares it; the time is from when all are ready until this rank has sent and received everything.
+Standard output gets the seconds of each exchange, a line each.
 Exit status: 0 every byte was right; 1 it failed; 2 a wrong option; 125 anything else.")]
 pub struct ExchangeOptions {
     /// All ranks: ADDRESS[:PORT] or HOST[:PORT], with commas between them.
@@ -32,23 +33,23 @@ pub struct ExchangeOptions {
     /// File with the key that they share; made if there is none.
     #[arg(long, value_name = "FILE")]
     key_file: PathBuf,
-    /// Bytes of each block.
-    #[arg(long, value_name = "BYTES", default_value_t = 65_536)]
-    bytes: usize,
+    /// Bytes of each block, as in 65536, 64KB (of 1,000) or 64KiB (of 1,024).
+    #[arg(long, value_name = "SIZE", default_value = "65536", value_parser = size)]
+    bytes: u64,
     /// Exchanges, one after another.
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     repeats: u32,
     /// Rate of everybody's link, as in 50mbit [default: found out].
     #[arg(long, value_name = "RATE")]
     rate: Option<LinkRate>,
-    /// Bytes that may wait in front of a link.
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    /// Bytes that may wait in front of a link, as --bytes [default: what is usual].
+    #[arg(long, value_name = "SIZE", default_value = "0", hide_default_value = true, value_parser = port)]
     port_buffer: u32,
     /// How many ranks of the list share each leaf switch, leaf after leaf: rounds then cross the tree's trunks evenly
     /// [default: the order of their numbers].
     #[arg(long, value_name = "RANKS", default_value_t = 0)]
     leaf: u32,
-    /// default, published, published-L=NUMBER (so many ranks send at a time), published-L=auto (as many as rate and buffers
+    /// default, published, published-L=NUMBER (so many ranks send at a time, all where there are fewer), published-L=auto (as many as rate and buffers
     /// suggest), at-once, at-once-random, blind, barrier, random-delay, priority or volume.
     #[arg(long, value_name = "SCHEME", default_value = "default", value_parser = scheme)]
     scheme: Scheme,
@@ -73,9 +74,25 @@ const SCHEMES: [&str; 11] = [
 ];
 
 /// Most bytes of all blocks that a rank sends, or receives: it has them in memory twice.
-const BYTES_MAX: usize = 4 << 30;
+const BYTES_MAX: u64 = 4 << 30;
+
+fn size(text: &str) -> Result<u64, String> {
+    let bytes = netstack::size::parse(text);
+    bytes.ok_or_else(|| format!("{} is not {}", near::quoted(text), netstack::size::FORM))
+}
+
+fn port(text: &str) -> Result<u32, String> {
+    let bytes = size(text)?;
+    u32::try_from(bytes)
+        .map_err(|_| format!("no port holds {bytes} bytes; say at most {}", u32::MAX))
+}
 
 fn scheme(name: &str) -> Result<Scheme, String> {
+    if name == "published-L=0" {
+        let text =
+            "with published-L=0 no rank would send; say 1 or more, or published for all at a time";
+        return Err(text.to_string());
+    }
     Scheme::parse(name).ok_or_else(|| {
         let near = near::did_you_mean(name, SCHEMES.into_iter());
         let name = near::quoted(name);
@@ -109,7 +126,7 @@ pub fn exchange(global: &Global, options: &ExchangeOptions) -> anyhow::Result<Ex
         ))
         .into());
     }
-    let all = options.bytes.checked_mul(ranks.len());
+    let all = options.bytes.checked_mul(ranks.len() as u64);
     if all.is_none_or(|all| all > BYTES_MAX) {
         return Err(exit::Usage(format!(
             "--bytes {} to each of {} is more than {BYTES_MAX} bytes, the most that a rank sends at once: take smaller blocks",
@@ -139,7 +156,7 @@ pub fn exchange(global: &Global, options: &ExchangeOptions) -> anyhow::Result<Ex
         let order = Order {
             ranks,
             config,
-            bytes: options.bytes,
+            bytes: options.bytes as usize,
             repeats: options.repeats as usize,
             deadline_us: sides::deadline(Some(options.timeout), &clock),
         };
@@ -169,9 +186,7 @@ fn report(
             "control_sent": counters.control_sent,
         }))?;
     } else {
-        for seconds in &station.seconds {
-            output::say_line(format_args!("{seconds:.4} s"));
-        }
+        super::print_text(&figures(&station.seconds))?;
         if let Some(failure) = &failure {
             output::say_line(format_args!("rank {}: {failure}", options.rank));
         }
@@ -182,16 +197,42 @@ fn report(
     })
 }
 
+/// The result: seconds of each exchange.
+fn figures(seconds: &[f64]) -> String {
+    seconds.iter().map(|s| format!("{s:.4} s\n")).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
 
     #[derive(clap::Parser)]
     struct Alone {
         #[command(flatten)]
-        _options: ExchangeOptions,
+        options: ExchangeOptions,
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        let line = |more: &[&str]| {
+            let start = ["x", "--ranks", "a,b", "--rank", "0", "--key-file", "k"];
+            Alone::try_parse_from(start.iter().chain(more)).map(|alone| alone.options)
+        };
+        let plain = line(&[]).unwrap();
+        assert_eq!((plain.bytes, plain.port_buffer), (65_536, 0));
+        let given = line(&["--bytes", "64KB", "--port-buffer", "256KiB"]).unwrap();
+        assert_eq!((given.bytes, given.port_buffer), (64_000, 262_144));
+        for (wrong, word) in [
+            (["--bytes", "64XB"], "64KiB (of 1,024)"),
+            (["--bytes", "1.5"], "--bytes"),
+            (["--port-buffer", "4GiB"], "at most 4294967295"),
+            (["--scheme", "published-L=0"], "no rank would send"),
+        ] {
+            let error = line(&wrong).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
     }
 
     #[test]

@@ -77,6 +77,9 @@ pub enum SubmitError {
         hearth_alloc::queue::DEPENDENCIES_MAX
     )]
     Dependencies,
+    /// The exchange cannot be as the job's environment says.
+    #[error("{0}")]
+    Exchange(netstack::exchange::SettingError),
     /// A node named twice.
     #[error("a node is named twice; one rank a node, so name each once")]
     NodeTwice,

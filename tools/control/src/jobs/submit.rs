@@ -216,6 +216,10 @@ impl Runner {
         if submission.terms.requeue && submission.stdin && !submission.terms.batch {
             return Err(SubmitError::RequeueWithInput);
         }
+        // The last of several variables of a name is the one that ranks get.
+        let environment = submission.env.iter().rev().map(Vec::as_slice);
+        netstack::exchange::Settings::of(environment, submission.want.ranks)
+            .map_err(SubmitError::Exchange)?;
         launch_block::check(submission)
     }
 

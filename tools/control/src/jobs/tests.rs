@@ -116,6 +116,13 @@ fn impossible_jobs_are_refused_at_once() {
         SubmitError::Mismatch { ranks: 2, nodes: 1 }
     );
     assert_eq!(refuse(0, None), SubmitError::NoRanks);
+    // The last of several counts, as in the launch block.
+    let mut odd = lab.submission(2, None);
+    odd.env = ["leaf=1", "leaf=3"]
+        .map(|value| format!("HEARTH_EXCHANGE={value}").into_bytes())
+        .into();
+    let error = lab.runner.submit(0, odd).unwrap_err().to_string();
+    assert!(error.starts_with("HEARTH_EXCHANGE has leaf=3"), "{error}");
     let mut patient = lab.submission(3, None);
     patient.wait = true;
     assert!(lab.runner.submit(0, patient).is_ok());

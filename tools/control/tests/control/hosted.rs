@@ -1,4 +1,4 @@
-//! `hearth send` and `hearth receive` between processes on loopback.
+//! `hearth send`, `hearth receive` and `hearth exchange` between processes on loopback.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -112,6 +112,32 @@ fn what_cannot_be_sent_or_received_is_told() {
 }
 
 #[test]
+fn an_exchange_gives_its_results_on_standard_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let ranks = [address(), address()].join(",");
+    let start = |rank: &str, more: &[&str]| {
+        let line = ["exchange", "--key-file", "key", "--ranks", &ranks];
+        let bytes = ["--rank", rank, "--bytes", "64KB", "--repeats", "2"];
+        let line = [&line[..], &bytes, more].concat();
+        hearth(dir.path(), &line).spawn().unwrap()
+    };
+    let (text, json) = (start("0", &[]), start("1", &["--json"]));
+    let (code, out, err) = parts(&finish(text));
+    assert_eq!(code, 0, "{err}");
+    let lines: Vec<&str> = out.lines().collect();
+    let is_time = |line: &&str| {
+        let seconds = line.strip_suffix(" s").and_then(|s| s.parse::<f64>().ok());
+        seconds.is_some()
+    };
+    assert!(lines.len() == 2 && lines.iter().all(is_time), "{out}");
+    let (code, out, err) = parts(&finish(json));
+    assert_eq!(code, 0, "{err}");
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(said["bytes"], 64_000, "{said}");
+    assert_eq!(said["seconds"].as_array().unwrap().len(), 2, "{said}");
+}
+
+#[test]
 fn an_exchange_is_refused_that_cannot_be_meant() {
     let dir = tempfile::tempdir().unwrap();
     let two = "127.0.0.1:9,127.0.0.1:10";
@@ -132,6 +158,10 @@ fn an_exchange_is_refused_that_cannot_be_meant() {
         (
             &["--ranks", two, "--rank", "0", "--scheme", "blinde"],
             "did you mean blind?",
+        ),
+        (
+            &["--ranks", two, "--rank", "0", "--bytes", "64XB"],
+            "as in 65536, 64KB",
         ),
     ] {
         let line = [&["exchange", "--key-file", "key"], more].concat();
