@@ -195,6 +195,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 severity: Severity::Error,
                 forgets: reason != LostReason::Silent,
                 returns: reason == LostReason::Rebooted,
+                in_order: false,
             };
             node_gone(core, now, node, &why, gone);
         }
@@ -205,6 +206,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 severity: Severity::Info,
                 forgets: true,
                 returns: false,
+                in_order: true,
             };
             node_gone(core, now, node, &why, gone);
         }
@@ -388,6 +390,8 @@ struct Gone {
     forgets: bool,
     /// A new boot of it is joining.
     returns: bool,
+    /// It was asked to leave.
+    in_order: bool,
 }
 
 fn node_gone(core: &mut Core, now: Instant, node: NodeId, why: &str, gone: Gone) {
@@ -401,8 +405,9 @@ fn node_gone(core: &mut Core, now: Instant, node: NodeId, why: &str, gone: Gone)
     core.casts.node_gone(now, node.0, departure);
     core.events
         .push(Event::new(gone.severity, gone.kind, why).node(node.0));
-    core.with_runner(now, |runner, now_us, fabric| {
-        runner.node_down(now_us, fabric, node.0, why);
+    core.with_runner(now, |runner, now_us, fabric| match gone.in_order {
+        true => runner.node_left(now_us, fabric, node.0, why),
+        false => runner.node_down(now_us, fabric, node.0, why),
     });
 }
 

@@ -63,7 +63,7 @@ fn ask(core: &mut Core, now: Instant, node: NodeId) -> Result<(), Refusal> {
     core.events
         .push(Event::new(Severity::Info, "node-asked-to-leave", &text).node(node.0));
     core.with_runner(now, |runner, now_us, fabric| {
-        runner.node_down(now_us, fabric, node.0, &text);
+        runner.node_left(now_us, fabric, node.0, &text);
     });
     Ok(())
 }

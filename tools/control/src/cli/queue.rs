@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::{Global, block_on, exit, print_json, print_text, table};
 use crate::api::SIGNAL_MAX;
-use crate::api::types::{CancelRequest, Done, JobInfo, JobState, PriorityRequest, QueuedJob};
+use crate::api::types::{CancelRequest, Done, JobInfo, JobState, PriorityRequest, QueuedJob, Why};
 use crate::client::{Client, RequestError};
 use crate::{clock, output};
 
@@ -64,8 +64,8 @@ order of the queue. NODELIST(REASON) is the job's nodes, or why it has none:
   Priority                others go first
   Dependency              it waits for the end of other jobs
   JobHeldUser             it is held; `hearth release` lets it go
-  ReqNodeNotAvail         nodes that it names are not in service, or drained
-  PartitionNodeLimit      it wants more nodes than are in service
+  ReqNodeNotAvail         nodes that it names are not in service, or drained, and what brings them back
+  PartitionNodeLimit      it wants more nodes than are in service; which are not, and what brings them back
   QOSMaxJobsPerUserLimit, QOSMaxNodePerUserLimit   its user has as much as is allowed
 `hearth job JOB` says more.")]
 pub struct QueueOptions {
@@ -194,7 +194,7 @@ fn queue_text(jobs: &[QueuedJob], now_us: u64) -> String {
             .map_or(0, |started| now_us.saturating_sub(started));
         let place = match job.nodes.is_empty() {
             false => job.nodes.clone(),
-            true => format!("({})", job.why.map_or("None", |why| why.word())),
+            true => format!("({})", why_waiting(job)),
         };
         rows.add([
             job.id.to_string(),
@@ -207,6 +207,17 @@ fn queue_text(jobs: &[QueuedJob], now_us: u64) -> String {
         ]);
     }
     rows.text()
+}
+
+/// Why a job has no nodes: in a word, and where nobody but an operator can help, what for.
+fn why_waiting(job: &QueuedJob) -> String {
+    let word = job.why.map_or("None", |why| why.word());
+    match job.why {
+        Some(Why::ReqNodeNotAvail | Why::PartitionNodeLimit) if !job.reason.is_empty() => {
+            format!("{word}: {}", output::plain(&job.reason).replace('\n', " "))
+        }
+        _ => word.to_string(),
+    }
 }
 
 /// What became of a change of some jobs.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use hearth_alloc::queue::Tie;
 
+use super::absent;
 use super::nodes::{Nodes, sorted};
 use crate::hostlist;
 use crate::output::count;
@@ -124,22 +125,19 @@ impl Want {
         }
     }
 
-    /// Why there would be no nodes for it if no job ran; `up` are in service, `out` are not.
-    pub(super) fn misses(&self, nodes: &Nodes, up: usize, out: &str) -> String {
+    /// Why there would be no nodes for it if no job ran, and how they come back; `up` are in service, why others are not says
+    /// `out`. `awaited`: control has just started, and nodes are about to be heard.
+    pub(super) fn misses(&self, nodes: &Nodes, (up, out): (usize, &str), awaited: bool) -> String {
         if let Some(named) = &self.nodes {
-            let is_out = |node: &u32| !nodes.machine.is_in_service(*node);
+            let is_out = |node: &u32| nodes.absence(*node).is_some();
             let missing = sorted(named.iter().copied().filter(is_out).collect());
-            let drained = missing.iter().find_map(|node| nodes.drained(*node));
-            let list = hostlist::format(&missing);
-            return match drained {
-                Some(drained) => format!("{list} not in service (drained: {})", drained.reason),
-                None => format!("{list} not in service"),
-            };
+            let out = absent::told(nodes, missing.iter().copied(), awaited);
+            return format!("{} not in service: {out}", hostlist::format(&missing));
         }
         let reason = format!("{} needed, {up} in service", count(self.ranks, "node"));
         match out.is_empty() {
             true => reason,
-            false => format!("{reason}, {out} not"),
+            false => format!("{reason}; {out}"),
         }
     }
 }
@@ -147,7 +145,6 @@ impl Want {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::types::Drained;
 
     /// n0 has a job, n2 is not in service, the others are free.
     fn cluster() -> Nodes {
@@ -182,23 +179,17 @@ mod tests {
         assert_eq!(want(1, None).lacks(&nodes, &none), "1 node needed, 3 free");
         let named = want(2, Some(vec![1, 0]));
         assert_eq!(named.lacks(&nodes, &none), "n0 busy");
-        let out = nodes.out();
+        nodes.note_left(2);
+        let out = absent::told(&nodes, nodes.with_place(), false);
+        let all = (nodes.in_service(), &out[..]);
         assert_eq!(
-            want(5, None).misses(&nodes, nodes.in_service(), &out),
-            "5 nodes needed, 4 in service, n2 not"
+            want(5, None).misses(&nodes, all, false),
+            "5 nodes needed, 4 in service; n2 left in good order, `hearth node reset n2` (QEMU) or its power switch starts it again"
         );
         let named = want(3, Some(vec![7, 0, 2]));
-        assert_eq!(named.misses(&nodes, 4, &out), "n[2,7] not in service");
-        let drained = Drained {
-            reason: "fan".to_string(),
-            since_unix_us: 1,
-            by: "root".to_string(),
-        };
-        nodes.set_drained(2, Some(drained));
-        assert_eq!(
-            want(1, Some(vec![2])).misses(&nodes, 4, ""),
-            "n2 not in service (drained: fan)"
-        );
+        let text = named.misses(&nodes, all, false);
+        assert!(text.starts_with("n[2,7] not in service: n2 left"), "{text}");
+        assert!(text.contains("; n7 has not joined"), "{text}");
     }
 
     #[test]

@@ -41,11 +41,17 @@ impl Runner {
         self.settle(now_us, fabric);
     }
 
-    /// A node is not heard of any more, or left.
+    /// A node is not heard of any more.
     pub fn node_down(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, reason: &str) {
         self.lose_node(now_us, fabric, node, reason.to_string());
         self.nodes_changed();
         self.settle(now_us, fabric);
+    }
+
+    /// A node leaves since somebody asked it to.
+    pub fn node_left(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, reason: &str) {
+        self.nodes.note_left(node);
+        self.node_down(now_us, fabric, node, reason);
     }
 
     /// Gives nodes no more jobs; those that they have go on. A node that is drained already keeps the

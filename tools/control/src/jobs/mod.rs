@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `submit` | taking jobs in; their clients |
 //! | `queueing` | scheduling passes, hold, release, priorities, why a job waits |
-//! | `nodes`, `drain` | which nodes there are for jobs |
+//! | `nodes`, `drain`, `absent` | which nodes there are for jobs, and why others are not |
 //! | `loading`, `lifecycle`, `calls` | files and program to the nodes, states, I/O |
 //! | `again` | jobs that lost a node or the control node: queued again, ended, or going on |
 //! | `continued` | jobs that go on over a restart of the control node |
@@ -28,6 +28,7 @@
 //! hears of its job's end after that is written down ([`Runner::take_records`],
 //! [`Runner::tell_ended`]).
 
+mod absent;
 pub mod again;
 pub mod allocator;
 pub mod attempt;

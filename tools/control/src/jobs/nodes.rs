@@ -12,6 +12,7 @@ use hearth_alloc::machine::{Machine, UnitError, unit_size};
 use hearth_alloc::topology::Topology;
 use netstack::ids::JobId;
 
+use super::absent::Absence;
 use super::attempt;
 use crate::api::types::Drained;
 use crate::hostlist;
@@ -19,9 +20,6 @@ use crate::nodes::NODES_MAX;
 
 /// Longest reason for draining a node, in bytes.
 const REASON_MAX: usize = 256;
-
-/// Longest list of nodes that are not in service, in bytes: each job that waits for them names it.
-const OUT_LIST_MAX: usize = 200;
 
 /// Why a node was not drained or put back into service.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -49,6 +47,8 @@ struct Node {
     up: bool,
     /// It was up since this run of control began.
     heard: bool,
+    /// It went since somebody asked it to.
+    left: bool,
     /// The job that is over for control, and not for the node.
     stuck: Option<JobId>,
     drained: Option<Drained>,
@@ -121,10 +121,16 @@ impl Nodes {
         let known = self.known.entry(node).or_default();
         known.up = up;
         known.heard |= up;
+        known.left &= !up;
         if !up {
             known.stuck = None;
         }
         self.refresh(node);
+    }
+
+    /// A node that is not up was asked to leave.
+    pub(super) fn note_left(&mut self, node: u32) {
+        self.known.entry(node).or_default().left = true;
     }
 
     /// Whether it is known and was never up in this run of control.
@@ -249,17 +255,27 @@ impl Nodes {
         }
     }
 
-    /// Known nodes that are not in service, as a hostlist, or how many where that is long.
-    pub(super) fn out(&self) -> String {
-        let out = self.known.keys().copied();
-        let out: Vec<u32> = out
-            .filter(|node| !self.machine.is_in_service(*node))
-            .collect();
-        let list = hostlist::format(&out);
-        match list.len() <= OUT_LIST_MAX {
-            true => list,
-            false => crate::output::count(out.len(), "node"),
-        }
+    /// All known nodes with a place, for [`absent::told`].
+    pub(super) fn with_place(&self) -> impl Iterator<Item = u32> + '_ {
+        let known = self.known.keys().copied();
+        known.filter(|node| self.has_place(*node))
+    }
+
+    /// Why a node is not in service; none: it is.
+    pub(super) fn absence(&self, node: u32) -> Option<Absence> {
+        let Some(known) = self.known.get(&node) else {
+            return Some(Absence::Unheard);
+        };
+        let absence = match known {
+            Node {
+                drained: Some(_), ..
+            } => Absence::Drained,
+            Node { up: true, .. } => Absence::Stuck,
+            Node { left: true, .. } => Absence::Left,
+            Node { heard: true, .. } => Absence::Lost,
+            _ => Absence::Unheard,
+        };
+        (!self.machine.is_in_service(node)).then_some(absence)
     }
 
     /// How many nodes are in service.

@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use hearth_alloc::queue::{self, Held, Reason, Start};
 
+use super::absent;
 use super::allocator::{WarmNodes, Warmth};
 use super::fabric::Fabric;
 use super::lifecycle::set_state;
@@ -330,9 +331,11 @@ impl Runner {
                     (Why::ReqNodeNotAvail, text)
                 }
                 Reason::TooLarge | Reason::NodesOut => {
-                    let (up, out) =
-                        out.get_or_insert_with(|| (self.nodes.in_service(), self.nodes.out()));
-                    let text = job.want.misses(&self.nodes, *up, out);
+                    let (up, out) = out.get_or_insert_with(|| {
+                        let out = absent::told(&self.nodes, self.nodes.with_place(), unheard > 0);
+                        (self.nodes.in_service(), out)
+                    });
+                    let text = job.want.misses(&self.nodes, (*up, &out[..]), unheard > 0);
                     // Just after a start of control nobody knows yet how many there are.
                     let is_awaited = unheard > 0 && job.want.ranks as usize <= *up + unheard;
                     match waiting.reason {

@@ -211,7 +211,8 @@ fn a_job_that_waits_for_a_lost_node_says_so() {
     let (code, _, err) = parts(&finish(child));
     assert_eq!(code, 130);
     assert!(
-        err.contains("waiting: 2 nodes needed, 1 in service, n1 not"),
+        err.contains("waiting: 2 nodes needed, 1 in service; n1 is lost")
+            && err.contains("`hearth node reset n1`"),
         "{err}"
     );
 }

@@ -104,7 +104,21 @@ fn a_node_leaves_when_asked_and_comes_back_with_its_next_boot() {
     lab.eventually("n0 is idle", |lab| lab.idle_nodes() == 1);
     assert_eq!(parts(&lab.run(&["-n", "1"], "out here\n")).1, "here\n");
     assert_eq!(lab.json(&["nodes"])[1]["state"], "left");
+    // A job that wants it says for what it waits, to whoever asks.
+    let both = lab.run_command(&["-n", "2"], "out both\n").spawn().unwrap();
+    lab.eventually("the job waits", |lab| {
+        lab.last_job()["why"] == "PartitionNodeLimit"
+    });
+    let wanted = "2 nodes needed, 1 in service; n1 left in good order, `hearth node reset n1`";
+    let (_, queue, _) = parts(&lab.hearth(&["queue"]));
+    let listed = format!("(PartitionNodeLimit: {wanted}");
+    assert!(queue.contains(&listed), "{queue}");
+    let (_, job, _) = parts(&lab.hearth(&["job", &lab.last_job()["id"].to_string()]));
+    assert!(job.contains(&format!("Detail={wanted}")), "{job}");
     lab.nodes[1] = FakeNode::start(lab.identity(1, 2), lab.address);
+    let (code, out, err) = parts(&finish(both));
+    assert_eq!((code, out.as_str()), (0, "both\nboth\n"), "{err}");
+    assert!(err.contains(&format!("waiting: {wanted}")), "{err}");
     lab.eventually("the next boot is in service", |lab| lab.idle_nodes() == 2);
     assert_eq!(parts(&lab.run(&["-n", "2"], "out all\n")).1, "all\nall\n");
 }

@@ -327,7 +327,7 @@ fn a_job_that_loses_its_node_runs_again_on_another() {
     // The node is drained, as one failure is enough here.
     lab.eventually("the node is back", |lab| {
         let reason = job(lab, &id)["reason"].as_str().unwrap().to_string();
-        reason.contains("drained: a job failed on it")
+        reason.contains("n1 is drained (a job failed on it")
     });
     assert!(lab.has_event("node-drained", "n1 gets no jobs"));
     lab.hearth(&["resume", "n1"]);

@@ -1,7 +1,7 @@
 //! Tests of the tables and texts of `queue`, `job` and `history`.
 
 use super::*;
-use crate::api::types::{AfterCondition, AfterJob, KeptOutput, Placement, Why};
+use crate::api::types::{AfterCondition, AfterJob, KeptOutput, Placement};
 
 fn info() -> JobInfo {
     JobInfo {
@@ -16,6 +16,24 @@ fn info() -> JobInfo {
         ended_unix_us: Some(1_795_219_333_000_000),
         exit_status: Some(0),
         ..JobInfo::default()
+    }
+}
+
+#[test]
+fn a_job_that_waits_for_an_operator_says_for_what() {
+    let mut job = QueuedJob::from(&info());
+    (job.state, job.nodes) = (JobState::Pending, String::new());
+    job.reason = "4 nodes needed, 2 in service; n3 left\u{1b}".to_string();
+    for (why, wanted) in [
+        (
+            Why::PartitionNodeLimit,
+            "(PartitionNodeLimit: 4 nodes needed, 2 in service; n3 left\u{fffd})",
+        ),
+        (Why::Priority, "(Priority)"),
+    ] {
+        job.why = Some(why);
+        let text = queue_text(&[job.clone()], 0);
+        assert!(text.trim_end().ends_with(wanted), "{text}");
     }
 }
 

@@ -178,6 +178,7 @@ fn just_after_a_start_nodes_that_are_not_heard_are_awaited() {
     let (why, text) = lab.why(job);
     assert_eq!(why, Some(Why::ReqNodeNotAvail));
     assert!(text.contains("waits to hear from 2 nodes"), "{text}");
+    assert!(!text.contains("node reset"), "{text}");
     assert!(lab.runner.awaits(1) && !lab.runner.awaits(0) && !lab.runner.awaits(7));
     // As long as a node may take to come back to its job.
     let limit_s = lab.config.jobs.return_limit_s;
@@ -185,11 +186,31 @@ fn just_after_a_start_nodes_that_are_not_heard_are_awaited() {
     assert!(next_us <= limit_s * 1_000_000, "{next_us}");
     lab.pass_s(limit_s);
     assert!(!lab.runner.awaits(1));
-    let text = "2 nodes needed, 1 in service, n[1-2] not".to_string();
-    assert_eq!(lab.why(job), (Some(Why::PartitionNodeLimit), text));
+    let (why, text) = lab.why(job);
+    assert_eq!(why, Some(Why::PartitionNodeLimit));
+    let wanted = "2 nodes needed, 1 in service; n[1-2] have not joined";
+    assert!(text.starts_with(wanted), "{text}");
     lab.join(2);
     lab.write_down();
     assert_eq!(lab.state(job), JobState::Starting);
+}
+
+#[test]
+fn a_job_that_nodes_were_taken_from_says_how_they_come_back() {
+    let mut lab = Lab::with_nodes(4);
+    for node in [2, 3] {
+        lab.runner
+            .node_left(0, &mut lab.nodes, node, "was asked to leave");
+    }
+    let waiting = lab.queue(3, 0, 0);
+    let (why, text) = lab.why(waiting);
+    assert_eq!(why, Some(Why::PartitionNodeLimit));
+    let wanted =
+        "3 nodes needed, 2 in service; n[2-3] left in good order, `hearth node reset n[2-3]`";
+    assert!(text.starts_with(wanted), "{text}");
+    lab.runner.node_up(0, &mut lab.nodes, 3, true);
+    lab.write_down();
+    assert_eq!(lab.state(waiting), JobState::Starting);
 }
 
 #[test]
@@ -253,12 +274,16 @@ fn a_drained_node_gets_no_job_and_the_one_it_has_goes_on() {
     let third = lab.queue(2, 0, 0);
     let (why, text) = lab.why(third);
     assert_eq!(why, Some(Why::PartitionNodeLimit));
-    assert_eq!(text, "2 nodes needed, 1 in service, n0 not");
+    assert_eq!(
+        text,
+        "2 nodes needed, 1 in service; n0 is drained (bad fan), `hearth resume n0` gives it jobs again"
+    );
     let mut named = lab.batch(1);
     named.want.nodes = Some(vec![0]);
     let named = lab.submit_batch(named);
-    let text = "n0 not in service (drained: bad fan)".to_string();
-    assert_eq!(lab.why(named), (Some(Why::ReqNodeNotAvail), text));
+    let (why, text) = lab.why(named);
+    assert_eq!(why, Some(Why::ReqNodeNotAvail));
+    assert!(text.contains("n0 is drained (bad fan)"), "{text}");
     lab.finish(second, 0);
     lab.runner.resume(&[0]).unwrap();
     lab.write_down();
