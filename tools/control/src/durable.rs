@@ -22,11 +22,23 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> std::io::Result<()> {
 }
 
 /// Makes the file at `path` with `content` and the permission bits `mode`; false where there is one, which stays as it is. Of
-/// several processes that do this at once one makes the file, and the others find it whole.
+/// several processes that do this at once one makes the file, and the others find it whole; where the file system has no second
+/// names for a file (FAT, some network ones) they can find the beginning of it for a moment.
 ///
 /// # Errors
 /// What the system said.
 pub fn create(path: &Path, content: &[u8], mode: u32) -> std::io::Result<bool> {
+    create_by(path, content, mode, |new, path| {
+        std::fs::hard_link(new, path)
+    })
+}
+
+fn create_by(
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    link: impl Fn(&Path, &Path) -> std::io::Result<()>,
+) -> std::io::Result<bool> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let new = path.with_extension(format!("new-{}-{number}", std::process::id()));
@@ -34,7 +46,7 @@ pub fn create(path: &Path, content: &[u8], mode: u32) -> std::io::Result<bool> {
     let _ = std::fs::remove_file(&new);
     write_new(&new, content, mode)?;
     // A second name, unlike a new one, never takes the place of a file.
-    let linked = std::fs::hard_link(&new, path);
+    let linked = link(&new, path);
     let _ = std::fs::remove_file(&new);
     match linked {
         Ok(()) => {
@@ -42,15 +54,27 @@ pub fn create(path: &Path, content: &[u8], mode: u32) -> std::io::Result<bool> {
             Ok(true)
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(error),
+        // File systems say that they have no second names in different words. What else is wrong is wrong here, too.
+        Err(_) => match write_new(path, content, mode) {
+            Ok(()) => {
+                keep_name(path);
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        },
     }
 }
 
+/// Writes a file that there is not; leaves none behind where that fails.
 fn write_new(path: &Path, content: &[u8], mode: u32) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
-    file.write_all(content)?;
-    file.sync_all()
+    let written = file.write_all(content).and_then(|()| file.sync_all());
+    if written.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    written
 }
 
 /// The name itself on the disk; a file system that cannot do this keeps it soon enough.
@@ -64,6 +88,32 @@ fn keep_name(path: &Path) {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_file_is_made_once_where_files_have_one_name() {
+        let no_links = |_: &Path, _: &Path| Err(std::io::Error::from(ErrorKind::PermissionDenied));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        for _ in 0..20 {
+            let made: Vec<u8> = std::thread::scope(|scope| {
+                let one = |number: u8| {
+                    let path = &path;
+                    scope.spawn(move || {
+                        let made = create_by(path, &[number; 40], 0o600, no_links).unwrap();
+                        made.then_some(number)
+                    })
+                };
+                let all: Vec<_> = (0..4).map(one).collect();
+                all.into_iter()
+                    .filter_map(|each| each.join().unwrap())
+                    .collect()
+            });
+            assert_eq!(made.len(), 1);
+            assert_eq!(std::fs::read(&path).unwrap(), [made[0]; 40]);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
 
     #[test]
     fn a_file_is_replaced_as_a_whole() {

@@ -9,6 +9,7 @@ use std::fmt;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::durable;
 
@@ -17,6 +18,10 @@ pub const SECRET_BYTES: usize = 16;
 
 /// Random bytes of the token: 256 bits, 64 hexadecimal digits.
 const TOKEN_BYTES: usize = 32;
+
+/// How often a file that is too short is looked at, and the pause between two looks: who makes it writes a line.
+const WRITTEN_WITHIN: u32 = 20;
+const WRITTEN_PAUSE: Duration = Duration::from_millis(10);
 
 /// The secret all node keys of a cluster derive from.
 #[derive(Clone)]
@@ -116,7 +121,14 @@ fn load_or_create(path: &Path, bytes: usize) -> Result<String, SecretError> {
                 });
             }
             let mut text = String::new();
-            file.read_to_string(&mut text).map_err(failed)?;
+            for _ in 0..WRITTEN_WITHIN {
+                file.read_to_string(&mut text).map_err(failed)?;
+                if text.ends_with('\n') || text.trim().len() >= 2 * bytes {
+                    break;
+                }
+                // Another process makes it, on a file system on which it is seen before it is whole.
+                std::thread::sleep(WRITTEN_PAUSE);
+            }
             Ok(text)
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -153,6 +165,8 @@ pub fn decode_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -185,6 +199,26 @@ mod tests {
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
             std::fs::remove_file(&path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_secret_that_is_being_written_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        std::fs::write(&path, "00112233").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let secret = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| cluster_secret(&path));
+            std::thread::sleep(2 * WRITTEN_PAUSE);
+            let mut file = std::fs::OpenOptions::new()
+                .append(true)
+                .open(&path)
+                .unwrap();
+            file.write_all(b"445566778899aabbccddeeff\n").unwrap();
+            reader.join().unwrap()
+        });
+        let wanted = decode_hex("00112233445566778899aabbccddeeff").unwrap();
+        assert_eq!(secret.unwrap().0, wanted);
     }
 
     #[test]

@@ -32,14 +32,16 @@ const WAIT_MAX_MS: u64 = 10_000;
 /// Most often that it tells news, so that a cast to thousands of nodes is not told node by node.
 const NEWS_PERIOD: Duration = Duration::from_millis(20);
 
-/// Files that nodes hold, and casts under way.
+/// Files that nodes hold, casts under way and the last that have ended.
 #[utoipa::path(get, path = "/v1/casts", tag = "casts", responses((status = 200, body = CastsInfo)))]
 pub async fn list(State(api): State<Api>) -> Json<CastsInfo> {
     let core = api.shared.lock();
-    let files = core.casts.files.iter().map(|file| {
+    // A file that is on its way to its first nodes is a cast alone.
+    let files = core.casts.files.iter().filter_map(|file| {
         let nodes: Vec<u32> = core.casts.files.holders(&file.object).into_iter().collect();
         let away: Vec<u32> = core.casts.files.away(&file.object).into_iter().collect();
-        FileInfo {
+        let is_there = !(nodes.is_empty() && away.is_empty());
+        is_there.then(|| FileInfo {
             name: file.name,
             object: secrets::encode_hex(&file.object),
             bytes: file.bytes,
@@ -47,7 +49,7 @@ pub async fn list(State(api): State<Api>) -> Json<CastsInfo> {
             nodes_total: nodes.len(),
             nodes_away: hostlist::format(&away),
             cast_unix_us: file.cast_unix_us,
-        }
+        })
     });
     Json(CastsInfo {
         files: files.collect(),

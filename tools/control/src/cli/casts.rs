@@ -3,6 +3,7 @@
 //! Neighbours: `api::casts` on the other side. Invariant: `cast` ends with status 0 only when every
 //! node has the file; an interrupt cancels the cast before it ends.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,13 +18,13 @@ use super::{
     Global, block_on, hosted, print_json, print_text, programs as programs_command, table,
 };
 use crate::api::types::{
-    CastAccepted, CastCancelRequest, CastCancelled, CastInfo, CastKind, CastRequest, CastState,
-    CastsInfo, DropAnswer, FileDropRequest,
+    CastAccepted, CastCancelRequest, CastCancelled, CastFailure, CastInfo, CastKind, CastRequest,
+    CastState, CastsInfo, DropAnswer, FileDropRequest,
 };
 use crate::casts::figures;
 use crate::client::{self, Client, RequestError};
 use crate::config::{LinkRate, Scheme};
-use crate::{output, paths, programs, secrets};
+use crate::{hostlist, output, paths, programs, secrets};
 
 /// Some nodes do not have the file.
 const EXIT_INCOMPLETE: u8 = 1;
@@ -105,6 +106,7 @@ struct CancelOptions {
 
 /// Casts a file.
 pub fn cast(global: &Global, options: &CastOptions) -> anyhow::Result<ExitCode> {
+    hosted::check_file("cast", &options.file)?;
     let name = match &options.name {
         Some(name) => name.clone(),
         None => hosted::file_name(&options.file)?,
@@ -146,12 +148,8 @@ pub fn cast(global: &Global, options: &CastOptions) -> anyhow::Result<ExitCode> 
 
 /// The id of a file, read as a whole.
 pub(super) fn hash_file(file: &std::path::Path) -> anyhow::Result<programs::Hash> {
-    let path = file.display();
-    let data = std::fs::metadata(file).with_context(|| format!("cannot cast {path}"))?;
-    if !data.is_file() {
-        bail!("cannot cast {path}: it is not a file; pack a folder with tar first");
-    }
-    programs::hash_of_file(file).with_context(|| format!("cannot read {path}"))
+    hosted::check_file("cast", file)?;
+    programs::hash_of_file(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
 /// Hands a cast in; sends the file first if control does not have it.
@@ -328,13 +326,10 @@ fn summary(info: &CastInfo, goes_on: bool) -> Vec<String> {
         let text = format!("the cast of {name} goes on, since others asked for it, too");
         return vec![text];
     }
-    let mut lines = Vec::new();
-    for failure in &info.failed {
-        lines.push(format!("{} {}", failure.node, failure.reason));
-    }
+    let mut lines = failures(&info.failed);
     let name = &info.name;
     let all = output::count(info.nodes_total, "node");
-    lines.push(match info.state {
+    let end = match info.state {
         CastState::Done if info.held == info.nodes_total => {
             format!("{name} was on {} already", info.nodes)
         }
@@ -350,10 +345,43 @@ fn summary(info: &CastInfo, goes_on: bool) -> Vec<String> {
             };
             format!("{name} is on {} of {all}: {figures}; {whence}", info.done)
         }
-        CastState::Cancelled => format!("the cast of {name} was cancelled: {}", info.reason),
+        CastState::Cancelled => {
+            let why = format!("the cast of {name} was cancelled: {}", info.reason);
+            let lacking = std::mem::take(&mut lines).into_iter();
+            std::iter::once(why)
+                .chain(lacking)
+                .collect::<Vec<_>>()
+                .join("; ")
+        }
         _ => format!("{name} is on none of {all}"),
-    });
+    };
+    lines.push(end);
     lines
+}
+
+/// Who does not have it and why, a line for each reason.
+fn failures(failed: &[CastFailure]) -> Vec<String> {
+    let mut nodes: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for failure in failed {
+        let number = hostlist::parse(&failure.node).unwrap_or_default();
+        nodes.entry(&failure.reason).or_default().extend(number);
+    }
+    let mut lines: Vec<(Vec<u32>, String)> = Vec::new();
+    for (reason, mut nodes) in nodes {
+        nodes.sort_unstable();
+        let (verb, rest) = reason.split_once(' ').unwrap_or((reason, ""));
+        let verb = match (nodes.len(), verb) {
+            (1, verb) => verb,
+            (_, "was") => "were",
+            (_, "has") => "have",
+            (_, "does") => "do",
+            (_, verb) => verb,
+        };
+        let line = format!("{} {verb} {rest}", hostlist::format(&nodes));
+        lines.push((nodes, line.trim_end().to_string()));
+    }
+    lines.sort();
+    lines.into_iter().map(|(_, line)| line).collect()
 }
 
 /// Lists casts and files, or does something about them.
@@ -367,7 +395,11 @@ pub fn casts(global: &Global, options: &ListOptions) -> anyhow::Result<ExitCode>
             block_on(async move {
                 let request = CastCancelRequest::default();
                 let path = format!("/v1/casts/{id}/cancel");
-                let _: CastCancelled = client.post(&path, &request).await?;
+                let cancelled: CastCancelled = client.post(&path, &request).await?;
+                if global.json {
+                    let goes_on = cancelled.goes_on;
+                    print_json(&serde_json::json!({ "cast": id, "goes_on": goes_on }))?;
+                }
                 Ok(ExitCode::SUCCESS)
             })
         }
@@ -376,11 +408,17 @@ pub fn casts(global: &Global, options: &ListOptions) -> anyhow::Result<ExitCode>
 
 fn list(global: &Global) -> anyhow::Result<()> {
     let client = global.client()?;
-    let found: CastsInfo = block_on(async move { Ok(client.get("/v1/casts").await?) })?;
+    let mut found: CastsInfo = block_on(async move { Ok(client.get("/v1/casts").await?) })?;
+    found.casts.retain(is_listed);
     if global.json {
         return print_json(&found);
     }
     print_text(&text(&found))
+}
+
+/// Whether a cast is worth being listed: a job's table is over before anybody has read of it.
+fn is_listed(cast: &CastInfo) -> bool {
+    cast.kind != CastKind::Table || !cast.state.is_final()
 }
 
 /// Both tables as text: files that nodes hold; casts that are under way.
@@ -452,7 +490,7 @@ fn drop_file(global: &Global, options: &DropOptions) -> anyhow::Result<ExitCode>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::types::{CastFailure, FileInfo};
+    use crate::api::types::FileInfo;
 
     fn info(state: CastState, done: usize) -> CastInfo {
         CastInfo {
@@ -486,6 +524,23 @@ mod tests {
         }
     }
 
+    fn failed(node: &str, reason: &str) -> CastFailure {
+        CastFailure {
+            node: node.to_string(),
+            reason: reason.to_string(),
+        }
+    }
+
+    #[test]
+    fn tables_of_jobs_that_are_over_are_not_listed() {
+        let mut table = info(CastState::Done, 4);
+        assert!(is_listed(&table), "a file is");
+        table.kind = CastKind::Table;
+        assert!(!is_listed(&table));
+        table.state = CastState::Running;
+        assert!(is_listed(&table));
+    }
+
     #[test]
     fn progress_has_nodes_rate_time_and_limit() {
         let mut cast = info(CastState::Running, 3);
@@ -505,14 +560,30 @@ mod tests {
             "{lines:?}"
         );
         let mut partial = info(CastState::Partial, 3);
-        partial.failed.push(CastFailure {
-            node: "n2".to_string(),
-            reason: "was lost".to_string(),
-        });
+        partial.failed.push(failed("n2", "was lost"));
         let lines = summary(&partial, false);
         assert_eq!((lines.len(), &lines[0][..]), (2, "n2 was lost"));
         let lines = summary(&info(CastState::Cancelled, 0), false);
         assert!(lines[0].contains("interrupted"), "{lines:?}");
+        // One line, however many nodes.
+        let mut cancelled = info(CastState::Cancelled, 1);
+        cancelled.failed = ["n10", "n2", "n3"]
+            .map(|node| failed(node, "did not have it yet"))
+            .into();
+        assert_eq!(
+            summary(&cancelled, false),
+            [
+                "the cast of data.bin was cancelled: interrupted by its user; n[2-3,10] did not have it yet"
+            ]
+        );
+        let mut partial = info(CastState::Partial, 1);
+        partial.failed = vec![
+            failed("n1", "was lost"),
+            failed("n2", "does not answer"),
+            failed("n3", "was lost"),
+        ];
+        let lines = summary(&partial, false);
+        assert_eq!(lines[..2], ["n[1,3] were lost", "n2 does not answer"]);
         let mut known = info(CastState::Done, 4);
         known.held = 4;
         assert!(summary(&known, false)[0].contains("already"));

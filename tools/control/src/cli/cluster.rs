@@ -347,10 +347,23 @@ pub fn reset(global: &Global, list: &str, wait: bool) -> anyhow::Result<()> {
     // Without control nothing joins, but machines can be switched all the same.
     let before = super::block_on(boots_of(&client, &numbers));
     hearth_qemu::reset(&paths, &numbers)?;
-    match before {
-        Ok(before) if wait => super::block_on(wait_for_boots(&client, &numbers, &before)),
-        _ => Ok(()),
+    let joined = match before {
+        Ok(before) if wait => {
+            super::block_on(wait_for_boots(&client, &numbers, &before))?;
+            true
+        }
+        _ => false,
+    };
+    match global.json {
+        true => print_json(&reset_report(&numbers, joined)),
+        false => Ok(()),
     }
+}
+
+/// What became of nodes that were switched off and on.
+fn reset_report(numbers: &[u32], joined: bool) -> serde_json::Value {
+    let names: Vec<String> = numbers.iter().copied().map(hostlist::name).collect();
+    serde_json::json!({ "reset": names, "joined": joined })
 }
 
 /// How often each of these nodes has joined; nothing where it is not in service.
@@ -545,5 +558,16 @@ fn chosen(global: &Global) -> anyhow::Result<Paths> {
             "there are several clusters ({}); choose one with --cluster NAME",
             several.join(", ")
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reset_is_told_by_node() {
+        let wanted = serde_json::json!({ "reset": ["n2", "n10"], "joined": true });
+        assert_eq!(reset_report(&[2, 10], true), wanted);
     }
 }

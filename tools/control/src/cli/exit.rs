@@ -36,9 +36,68 @@ pub fn by_signal(number: u8) -> u8 {
 #[error("{0}")]
 pub struct Usage(pub String);
 
+/// A failure with a status of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct Failed {
+    /// The status.
+    pub status: u8,
+    /// What failed.
+    pub text: String,
+}
+
+impl Failed {
+    /// A failure with this status.
+    pub fn new(status: u8, text: impl ToString) -> Self {
+        let text = text.to_string();
+        Failed { status, text }
+    }
+
+    /// The command line makes no sense.
+    pub fn usage(text: impl ToString) -> Self {
+        Failed::new(USAGE, text)
+    }
+}
+
+/// The word of a refusal by the control node, where an error is one.
+fn code_of(error: &anyhow::Error) -> Option<&str> {
+    let mut refused = error.chain().filter_map(|cause| cause.downcast_ref());
+    refused.find_map(RequestError::code)
+}
+
+/// An error as an object of JSON on one line, for commands with `--json`.
+pub fn json_of(error: &anyhow::Error) -> String {
+    json(&format!("{error:#}"), of_error(error), code_of(error))
+}
+
+/// As [`json_of`], for a command line that was not understood: clap's text without the usage.
+pub fn json_of_usage(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let text = text.split("\n\nUsage:").next().unwrap_or(text);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    json(&words.join(" "), USAGE, None)
+}
+
+fn json(text: &str, status: u8, code: Option<&str>) -> String {
+    let mut object = serde_json::json!({ "error": text, "status": status });
+    if let Some(code) = code {
+        object["code"] = code.into();
+    }
+    crate::output::plain_json(&object.to_string()) + "\n"
+}
+
 /// The status of a command that failed: that of the command line where a value on it makes no sense, whoever found that
 /// out.
 pub fn of_error(error: &anyhow::Error) -> u8 {
+    let own = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<Failed>());
+    if let Some(failed) = own {
+        return failed.status;
+    }
+    if code_of(error) == Some("bad-program") {
+        return BAD_PROGRAM;
+    }
     let is_usage = |cause: &(dyn std::error::Error + 'static)| {
         let refused = cause.downcast_ref::<RequestError>();
         refused.and_then(RequestError::code) == Some("bad-request")
@@ -107,10 +166,36 @@ mod tests {
         };
         assert_eq!(of_error(&refused("bad-request")), USAGE);
         assert_eq!(of_error(&refused("no-such-nodes")), CONTROL);
+        assert_eq!(of_error(&refused("bad-program")), BAD_PROGRAM);
+        let missing = Failed::new(NO_PROGRAM, "no").into();
+        assert_eq!(of_error(&missing), NO_PROGRAM);
         let list = hostlist::parse("nosuch").context("--nodes").unwrap_err();
         assert_eq!(of_error(&list), USAGE);
         assert_eq!(of_error(&Usage("no".to_string()).into()), USAGE);
         assert_eq!(of_error(&anyhow::anyhow!("no")), CONTROL);
+    }
+
+    #[test]
+    fn an_error_is_one_line_of_json() {
+        let read = |line: String| -> serde_json::Value {
+            assert_eq!(line.matches('\n').count(), 1, "{line}");
+            serde_json::from_str(&line).unwrap()
+        };
+        let body = ErrorBody {
+            code: "no-such-nodes".to_string(),
+            error: "no\nnode \u{1b}".to_string(),
+        };
+        let refused = anyhow::Error::from(RequestError::Refused(body)).context("asked");
+        let wanted = serde_json::json!({
+            "error": "asked: no\nnode \u{1b}", "status": CONTROL, "code": "no-such-nodes",
+        });
+        assert_eq!(read(json_of(&refused)), wanted);
+        let other = read(json_of(&Usage("no".to_string()).into()));
+        assert_eq!(other, serde_json::json!({ "error": "no", "status": USAGE }));
+        let clap = "error: unexpected argument '--x' found\n\n  tip: y\n\nUsage: hearth nodes\n";
+        let text = "unexpected argument '--x' found tip: y";
+        let wanted = serde_json::json!({ "error": text, "status": USAGE });
+        assert_eq!(read(json_of_usage(clap)), wanted);
     }
 
     #[test]

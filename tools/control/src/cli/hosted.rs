@@ -118,6 +118,7 @@ pub fn send(global: &Global, options: &SendOptions) -> anyhow::Result<ExitCode> 
     {
         bail!("{} is named twice; name each receiver once", twice.1);
     }
+    check_file("send", &options.file)?;
     let from = send::from_address(options.bind, &to)?;
     let name = match &options.name {
         Some(name) => name.clone(),
@@ -332,6 +333,19 @@ pub(super) fn key(path: &Path) -> anyhow::Result<Key> {
         ));
     }
     Ok(Key(secret.0))
+}
+
+/// Whether there is a file to `send` or `cast`.
+pub(super) fn check_file(verb: &str, path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    let data = std::fs::metadata(path).with_context(|| format!("cannot {verb} {shown}"))?;
+    if data.is_dir() {
+        bail!("cannot {verb} {shown}: it is a folder; pack it with tar and {verb} the archive");
+    }
+    if !data.is_file() {
+        bail!("cannot {verb} {shown}: it is neither a file nor a folder");
+    }
+    Ok(())
 }
 
 /// The last part of a path, as a name.

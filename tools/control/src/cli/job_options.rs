@@ -354,7 +354,7 @@ fn with_files(words: &[PathBuf], paths: &mut Files) -> anyhow::Result<Vec<WithFi
 }
 
 /// The hash of a program's file, or the exit status and the reason why there is none.
-pub fn hash_program(program: &Path) -> Result<programs::Hash, (u8, String)> {
+pub fn hash_program(program: &Path) -> Result<programs::Hash, exit::Failed> {
     let path = program.display();
     let metadata = std::fs::metadata(program).map_err(|error| {
         let hint = match (error.kind(), program.components().count()) {
@@ -362,14 +362,15 @@ pub fn hash_program(program: &Path) -> Result<programs::Hash, (u8, String)> {
             _ => "",
         };
         let text = format!("cannot run {path}: {error}{hint}");
-        (exit::NO_PROGRAM, text)
+        exit::Failed::new(exit::NO_PROGRAM, text)
     })?;
     if !metadata.is_file() {
         let text = format!("cannot run {path}: it is not a file");
-        return Err((exit::BAD_PROGRAM, text));
+        return Err(exit::Failed::new(exit::BAD_PROGRAM, text));
     }
-    programs::hash_of_file(program)
-        .map_err(|error| (exit::BAD_PROGRAM, format!("cannot read {path}: {error}")))
+    programs::hash_of_file(program).map_err(|error| {
+        exit::Failed::new(exit::BAD_PROGRAM, format!("cannot read {path}: {error}"))
+    })
 }
 
 /// Hands the job in; sends files first that control does not have.
@@ -477,9 +478,9 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_named() {
-        let (code, text) = hash_program(Path::new("/no/such/program")).unwrap_err();
-        assert_eq!(code, 127);
-        assert!(text.contains("/no/such/program"), "{text}");
-        assert_eq!(hash_program(Path::new("/")).unwrap_err().0, 126);
+        let failed = hash_program(Path::new("/no/such/program")).unwrap_err();
+        assert_eq!(failed.status, 127);
+        assert!(failed.text.contains("/no/such/program"), "{failed}");
+        assert_eq!(hash_program(Path::new("/")).unwrap_err().status, 126);
     }
 }

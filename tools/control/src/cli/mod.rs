@@ -86,7 +86,7 @@ pub struct Global {
         value_name = "FILE"
     )]
     config: Option<PathBuf>,
-    /// Print JSON on standard output.
+    /// Print JSON on standard output; an error is an object of JSON on standard error, in its last line.
     #[arg(long, global = true, help_heading = "Options of every command")]
     json: bool,
 }
@@ -174,15 +174,27 @@ enum Command {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let mut cli = Cli::parse();
+    let mut cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version are no errors, and go to standard output.
+        Err(error) if error.use_stderr() && std::env::args_os().any(|word| word == "--json") => {
+            crate::output::say(&exit::json_of_usage(&error.to_string()));
+            return ExitCode::from(exit::USAGE);
+        }
+        Err(error) => error.exit(),
+    };
     // Read here and not by the parser, whose texts would call it an argument that was given. Empty is none.
     let named = || std::env::var("HEARTH_CLUSTER").ok();
     let global = &mut cli.global;
     global.cluster = (global.cluster.take()).or_else(|| named().filter(|name| !name.is_empty()));
+    let json = global.json;
     match dispatch(cli) {
         Ok(code) => code,
         Err(error) => {
-            crate::output::say_line(format_args!("{error:#}"));
+            match json {
+                true => crate::output::say(&exit::json_of(&error)),
+                false => crate::output::say_line(format_args!("{error:#}")),
+            }
             ExitCode::from(exit::of_error(&error))
         }
     }

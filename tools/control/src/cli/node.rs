@@ -121,7 +121,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
 fn leave(global: &Global, list: &str) -> anyhow::Result<()> {
     let wanted = hostlist::parse(list)?;
     let client = global.client()?;
-    let (left, mut failed) = super::block_on(async move {
+    let (left, failed) = super::block_on(async move {
         let (mut asked, mut failed) = (Vec::new(), Vec::new());
         for node in wanted {
             let path = format!("/v1/nodes/{node}/leave");
@@ -155,10 +155,9 @@ fn leave(global: &Global, list: &str) -> anyhow::Result<()> {
     } else if !left.is_empty() {
         super::print_text(&format!("left: {}\n", left.join(",")))?;
     }
-    match failed.len() {
-        0 => Ok(()),
-        1 => anyhow::bail!("{}", failed.remove(0)),
-        _ => anyhow::bail!("{}", failed.join("\nhearth: ")),
+    match failed.is_empty() {
+        true => Ok(()),
+        false => anyhow::bail!("{}", failed.join("\n")),
     }
 }
 

@@ -174,7 +174,7 @@ fn request(options: &DropOptions) -> anyhow::Result<DropRequest> {
     let program = if word.contains('/') {
         match job_options::hash_program(Path::new(&word)) {
             Ok(hash) => secrets::encode_hex(&hash),
-            Err((_, text)) => bail!("{}", text.replacen("cannot run", "cannot read", 1)),
+            Err(failed) => bail!("{}", failed.text.replacen("cannot run", "cannot read", 1)),
         }
     } else {
         word

@@ -18,7 +18,6 @@ use clap::Args;
 use super::job_options::{Files, JobOptions, hand_in, hash_program};
 use super::{Global, exit, run_session, screen};
 use crate::api::types::{JobInfo, JobState, RankEnd};
-use crate::client::RequestError;
 use crate::output;
 
 /// Options of `hearth run`.
@@ -63,19 +62,13 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     let command = options.command();
     if command[0].as_bytes().starts_with(b"-") {
         let word = command[0].to_string_lossy();
-        output::say_line(format_args!(
+        return Err(exit::Failed::usage(format!(
             "there is no option {word}; `hearth run --help` lists the options (a program whose name begins with '-' is run as ./{word})"
-        ));
-        return Ok(ExitCode::from(exit::USAGE));
+        ))
+        .into());
     }
     let program = Path::new(&command[0]);
-    let hash = match hash_program(program) {
-        Ok(hash) => hash,
-        Err((code, text)) => {
-            output::say_line(text);
-            return Ok(ExitCode::from(code));
-        }
-    };
+    let hash = hash_program(program)?;
     let config = global.load_config()?;
     let client = global.client()?;
     let mut files = Files::new();
@@ -97,19 +90,9 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     });
     // Reading standard input cannot be interrupted; the end of the process ends it.
     runtime.shutdown_background();
-    match result {
-        Ok(run_session::Outcome::Ended(job)) => finish(global, &options, &job),
-        Ok(run_session::Outcome::Left(code)) => Ok(ExitCode::from(code)),
-        Err(error) => match error
-            .downcast_ref::<RequestError>()
-            .and_then(RequestError::code)
-        {
-            Some("bad-program") => {
-                output::say_line(&error);
-                Ok(ExitCode::from(exit::BAD_PROGRAM))
-            }
-            _ => Err(error),
-        },
+    match result? {
+        run_session::Outcome::Ended(job) => finish(global, &options, &job),
+        run_session::Outcome::Left(code) => Ok(ExitCode::from(code)),
     }
 }
 

@@ -14,10 +14,10 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, Parser};
 
+use super::exit::Failed;
 use super::job_options::{Files, JobOptions, QueueOptions, hand_in, hash_program};
 use super::script::{self, SCRIPT_MAX_BYTES};
 use super::{Global, block_on, exit, print_json, print_text};
-use crate::client::RequestError;
 use crate::output;
 
 /// What a program's file begins with.
@@ -75,35 +75,13 @@ struct Asked {
 
 /// Queues the job.
 pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
-    let asked = match asked(options.job, options.queue, options.command) {
-        Ok(asked) => asked,
-        Err(NotAJob { status, text }) => {
-            output::say_line(text);
-            return Ok(ExitCode::from(status));
-        }
-    };
-    let hash = match hash_program(Path::new(&asked.command[0])) {
-        Ok(hash) => hash,
-        Err((status, text)) => {
-            output::say_line(text);
-            return Ok(ExitCode::from(status));
-        }
-    };
+    let asked = asked(options.job, options.queue, options.command)?;
+    let hash = hash_program(Path::new(&asked.command[0]))?;
     let mut files = Files::new();
     let mut request = asked.job.request(&asked.command, hash, &mut files)?;
     asked.queue.complete(&mut request, &mut files)?;
     let client = global.client()?;
-    let id = match block_on(async { hand_in(&client, &request, &files).await }) {
-        Ok(job) => job.id,
-        Err(error) => {
-            let refused = error.downcast_ref::<RequestError>();
-            if refused.and_then(RequestError::code) != Some("bad-program") {
-                return Err(error);
-            }
-            output::say_line(&error);
-            return Ok(ExitCode::from(exit::BAD_PROGRAM));
-        }
-    };
+    let id = block_on(async { hand_in(&client, &request, &files).await })?.id;
     if global.json {
         print_json(&serde_json::json!({ "id": id }))?;
     } else if options.parsable {
@@ -114,27 +92,12 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why there is no job to hand in.
-struct NotAJob {
-    status: u8,
-    text: String,
-}
-
-impl NotAJob {
-    fn usage(text: impl ToString) -> Self {
-        NotAJob {
-            status: exit::USAGE,
-            text: text.to_string(),
-        }
-    }
-}
-
 /// Finds out what is to run: a program, or what a script says.
 fn asked(
     job: JobOptions,
     queue: QueueOptions,
     mut command: Vec<OsString>,
-) -> Result<Asked, NotAJob> {
+) -> Result<Asked, Failed> {
     if command.get(1).is_some_and(|word| word == "--") {
         command.remove(1);
     }
@@ -144,18 +107,18 @@ fn asked(
     };
     if first.as_bytes().starts_with(b"-") {
         let word = first.to_string_lossy();
-        return Err(NotAJob::usage(format!(
+        return Err(Failed::usage(format!(
             "there is no option {word}; `hearth submit --help` lists the options"
         )));
     }
     let path = Path::new(first);
     if path.is_dir() {
-        return Err(NotAJob {
+        return Err(Failed {
             status: exit::BAD_PROGRAM,
             text: format!("cannot run {}: it is not a file", path.display()),
         });
     }
-    let head = head(path).map_err(|error| NotAJob {
+    let head = head(path).map_err(|error| Failed {
         status: exit::NO_PROGRAM,
         text: format!("cannot submit {}: {error}", path.display()),
     })?;
@@ -168,17 +131,17 @@ fn asked(
         });
     }
     if command.len() > 1 {
-        return Err(NotAJob::usage(format!(
+        return Err(Failed::usage(format!(
             "{} is a job script, which takes no arguments; write them on its program's line",
             path.display()
         )));
     }
     let name = path.display().to_string();
-    let file = std::fs::File::open(path).map_err(|error| NotAJob {
+    let file = std::fs::File::open(path).map_err(|error| Failed {
         status: exit::NO_PROGRAM,
         text: format!("cannot read {name}: {error}"),
     })?;
-    let text = read_script(file).map_err(|error| NotAJob::usage(format!("{name}: {error:#}")))?;
+    let text = read_script(file).map_err(|error| Failed::usage(format!("{name}: {error:#}")))?;
     of_script(job, queue, &name, &text)
 }
 
@@ -188,14 +151,14 @@ fn of_script(
     queue: QueueOptions,
     name: &str,
     text: &str,
-) -> Result<Asked, NotAJob> {
+) -> Result<Asked, Failed> {
     let script = script::parse(text);
-    let script = script.map_err(|error| NotAJob::usage(format!("{name}: {error}")))?;
+    let script = script.map_err(|error| Failed::usage(format!("{name}: {error}")))?;
     // Line by line, to name the line, and then together, so that contradictions are found.
     for (line, words) in &script.options {
         if let Err(error) = ScriptOptions::try_parse_from(words) {
             let error = reason(&error);
-            return Err(NotAJob::usage(format!("{name}: line {line}: {error}")));
+            return Err(Failed::usage(format!("{name}: line {line}: {error}")));
         }
     }
     if let Some(warning) = not_read(name, &script.for_slurm) {
@@ -203,7 +166,7 @@ fn of_script(
     }
     let words: Vec<&OsString> = script.options.iter().flat_map(|(_, words)| words).collect();
     let options = ScriptOptions::try_parse_from(words).map_err(|error| {
-        NotAJob::usage(format!(
+        Failed::usage(format!(
             "{name}: the #HEARTH lines together: {}",
             reason(&error)
         ))
@@ -246,14 +209,14 @@ fn head(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(head)
 }
 
-fn read_input() -> Result<String, NotAJob> {
+fn read_input() -> Result<String, Failed> {
     let input = std::io::stdin();
     if input.is_terminal() {
-        return Err(NotAJob::usage(
+        return Err(Failed::usage(
             "nothing to submit; name a program or a job script, or pass a script on standard input",
         ));
     }
-    read_script(input.lock()).map_err(|error| NotAJob::usage(format!("standard input: {error:#}")))
+    read_script(input.lock()).map_err(|error| Failed::usage(format!("standard input: {error:#}")))
 }
 
 fn read_script(from: impl Read) -> anyhow::Result<String> {

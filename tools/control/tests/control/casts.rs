@@ -225,6 +225,7 @@ fn mistakes_are_told_with_what_to_do() {
     }
     assert!(refused(&lab, &[&data, "n7"]).contains("unknown nodes: n7"));
     assert!(mistaken(&lab, &[&data, "x7"]).contains("not a node name"));
+    assert!(refused(&lab, &["."]).contains(".: it is a folder; pack it with tar"));
     let large = lab.path("large");
     std::fs::File::create(&large)
         .unwrap()
@@ -269,10 +270,13 @@ fn an_interrupt_cancels_and_leaves_nothing() {
         let parts = |node: &FakeNode| node.watch.incomplete.load(Ordering::Relaxed);
         lab.nodes.iter().all(|node| parts(node) == 1)
     });
+    // Nobody has it yet, so that it is a cast alone.
+    let listed = lab.json(&["casts"]);
+    assert_eq!(listed["files"], json!([]), "{listed}");
     signal(&child, "INT");
     let (code, _, err) = parts(&finish(child));
-    assert_eq!(code, 130, "{err}");
-    assert!(err.contains("cancelled"), "{err}");
+    assert_eq!((code, err.lines().count()), (130, 1), "{err}");
+    assert!(err.contains("; n[0-1] did not have it yet"), "{err}");
     lab.eventually("nothing is left", |lab| {
         let clean = |node: &FakeNode| {
             node.watch.incomplete.load(Ordering::Relaxed) == 0 && files_on(node) == 0
@@ -316,6 +320,7 @@ fn a_cancel_reaches_nodes_that_are_complete_and_those_that_are_not() {
     starve_n2_and_n3(&lab, true);
     let child = lab.command(&["cast", &data, "--json"]).spawn().unwrap();
     two_of_four_have_it(&lab);
+    assert_eq!(lab.json(&["casts"])["files"][0]["nodes"], "n[0-1]");
     assert_eq!(parts(&lab.hearth(&["casts", "cancel", "1"])).0, 0);
     let (_, out, err) = parts(&finish(child));
     let info: Value = serde_json::from_str(&out).unwrap();

@@ -199,6 +199,48 @@ fn wrong_command_lines_are_explained() {
 }
 
 #[test]
+fn with_json_a_failure_is_an_object_in_the_last_line() {
+    let lab = Lab::with_nodes(1);
+    let program = lab.program("p", "out x\n");
+    for (args, status, code, words) in [
+        (&["nodes", "n7", "--json"][..], 125, "", "no node n7"),
+        (
+            &["run", "--json", &program],
+            126,
+            "bad-program",
+            "not an ELF",
+        ),
+        (
+            &["run", "--json", "/no/such/program"],
+            127,
+            "",
+            "cannot run",
+        ),
+        (
+            &["submit", "--json", "/no/such/program"],
+            127,
+            "",
+            "cannot submit",
+        ),
+        (&["node", "leave", "n7", "--json"], 125, "", "no node n7"),
+        (
+            &["casts", "cancel", "99", "--json"],
+            125,
+            "no-such-cast",
+            "no cast 99",
+        ),
+        (&["queue", "--frobnicate", "--json"], 2, "", "--frobnicate"),
+    ] {
+        let (exit, _, err) = parts(&lab.hearth(args));
+        let last = err.lines().last().unwrap_or_default();
+        let said: serde_json::Value = serde_json::from_str(last).expect(&err);
+        assert_eq!((exit, &said["status"]), (status, &status.into()), "{err}");
+        assert_eq!(said["code"].as_str().unwrap_or_default(), code, "{err}");
+        assert!(said["error"].as_str().unwrap().contains(words), "{err}");
+    }
+}
+
+#[test]
 fn a_job_that_waits_for_a_lost_node_says_so() {
     let mut lab = Lab::with_nodes(2);
     lab.nodes[1].stop();
