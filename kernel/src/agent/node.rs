@@ -545,7 +545,8 @@ impl Node {
             rate: 0,
             buffers: cast::BUFFERS,
             credit: cast::CREDIT,
-            members: cast::members_most(0),
+            // As many as the heap has room for.
+            members: 0,
             seed: self.identity.boot_epoch,
         };
         self.casts.join(config, now, &mut self.objects);

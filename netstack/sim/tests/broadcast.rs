@@ -159,6 +159,23 @@ fn casts_of_different_rates_keep_to_their_own() {
 }
 
 #[test]
+fn nodes_without_room_are_passed_by_at_once() {
+    let line = "--nodes 64 --bytes 8MB --latency 200us";
+    let alone = simulate(line).casts[0].ratio_max;
+    // Announcements are repeated before the first refusals are back.
+    let summary = simulate(&format!("{line} --members 64 --full 5%"));
+    let cast = &summary.casts[0];
+    assert_eq!((cast.healthy, cast.refused), (61, 3));
+    assert!(cast.ratio_max < 1.5 * alone, "{} {alone}", cast.ratio_max);
+    // Each takes two of three, and says so of the third one before it has got any.
+    let summary = simulate("--nodes 64 --bytes 4MB --latency 200us --members 128 --casts 3");
+    let refused: u32 = summary.casts.iter().map(|cast| cast.refused).sum();
+    let healthy: u32 = summary.casts.iter().map(|cast| cast.healthy).sum();
+    assert_eq!((healthy, refused), (128, 64));
+    assert_eq!(summary.recasts, 0);
+}
+
+#[test]
 fn every_node_finds_the_ranks_of_a_table_that_it_got() {
     let summary = simulate("--nodes 3 --table 20000 --real");
     assert_eq!(summary.looked_up, 3 * 1002);

@@ -19,7 +19,9 @@ use core::net::SocketAddrV4;
 
 use super::bitmap::Bitmap;
 use super::event::{CastCounters, EndReason, FailReason, Progress};
-use super::message::{Answer, Blocks, MemberIndex, Message, PAGE_PEERS, Packet, Range, Setup};
+use super::message::{
+    Answer, Blocks, MemberIndex, Message, PAGE_PEERS, Packet, Range, Setup, Standing,
+};
 use super::pacer::{Pace, Pacer};
 use super::plan::{self, Planner, View};
 use super::roster::{self, Roster};
@@ -262,13 +264,18 @@ impl Cast {
                 leaf,
                 ..
             } => self.announced(sender, number, clock, leaf, io),
-            Message::AnnounceAck { number, mine } => self.child_answered(sender, number, mine, io),
+            Message::AnnounceAck { number, standing } => {
+                self.child_answered(sender, number, standing, io);
+            }
             Message::Probe { number } => {
-                let mine = self.spread.parent == Some(sender);
-                if mine {
+                let standing = match self.spread.parent == Some(sender) {
+                    true => Standing::Child,
+                    false => Standing::Elsewhere,
+                };
+                if standing == Standing::Child {
                     self.spread.probed();
                 }
-                self.send(sender, Message::AnnounceAck { number, mine }, io);
+                self.send(sender, Message::AnnounceAck { number, standing }, io);
             }
             Message::Unknown => self.unknown(sender, io),
             Message::RosterRead { pages } => self.roster_read(sender, &pages, io),
@@ -304,7 +311,8 @@ impl Cast {
         let ahead = i128::from(clock) - i128::from(io.now.as_micros());
         self.clock_ahead = ahead.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
         self.spread.announced_by(parent, leaf);
-        self.send(parent, Message::AnnounceAck { number, mine: true }, io);
+        let standing = Standing::Child;
+        self.send(parent, Message::AnnounceAck { number, standing }, io);
         if self.setup.roster.is_empty() {
             self.need_page(self.me.0 / PAGE_PEERS, io);
         }

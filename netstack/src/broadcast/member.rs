@@ -49,8 +49,9 @@ pub struct MemberConfig {
     /// room for; 0: any number. They are shared among the casts that lack something. Only one block of each is always asked for,
     /// so that casts of many large blocks may exceed it together, by a block each.
     pub credit: u32,
-    /// Members that all casts together may have in which this one takes part, remembered rosters included; 0: any number. Whoever
-    /// has the key can have it keep [`MEMBER_BYTES`] of each, so this is what bounds its memory.
+    /// Members that all casts together may have in which this one takes part, remembered rosters included, if the store has
+    /// room for so many ([`Store::members_room`]); 0: as many as it has. Whoever has the key can have it keep [`MEMBER_BYTES`]
+    /// of each, so this is what bounds its memory.
     pub members: u32,
     /// Seed of its random choices; different on every node.
     pub seed: u64,
@@ -75,6 +76,17 @@ pub struct Member {
     station: Station,
     events: VecDeque<MemberEvent>,
     rosters: VecDeque<KnownRoster>,
+    /// Members that there may be of all casts together, as of the last announcement.
+    members_most: u64,
+}
+
+/// Whether another cast can be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Now,
+    /// When those that are ending are over.
+    Soon,
+    No,
 }
 
 /// For calls that read and write nothing.
@@ -109,6 +121,7 @@ impl Member {
         }
         Member {
             station,
+            members_most: most_members(config.members),
             config,
             events: VecDeque::new(),
             rosters: VecDeque::new(),
@@ -150,10 +163,7 @@ impl Member {
         if self.station.cast(id).is_none() {
             match &packet.message {
                 Message::Announce { index, setup, .. } => {
-                    if !self.announced(now, id, from, *index, setup, store) {
-                        if self.station.has_ended(id) {
-                            self.station.stray(from, &packet, *index);
-                        }
+                    if !self.announced(now, from, &packet, (*index, setup), store) {
                         return;
                     }
                 }
@@ -169,29 +179,42 @@ impl Member {
         self.take_events();
     }
 
-    /// A cast that is not known. False if it is not taken.
+    /// A cast that is not known. False if it is not taken: then nothing is kept of it, and whoever announces it is told that
+    /// there is no room. Where a cast is ending there may be some when the announcement is repeated.
     fn announced(
         &mut self,
         now: Instant,
-        id: CastId,
         from: SocketAddrV4,
-        me: MemberIndex,
-        setup: &Arc<Setup>,
+        packet: &Packet,
+        (me, setup): (MemberIndex, &Arc<Setup>),
         store: &mut dyn Store,
     ) -> bool {
+        let id = packet.cast;
+        if self.station.has_ended(id) {
+            self.station.counters.bad += 1;
+            self.station.stray(from, packet, me);
+            return false;
+        }
         let control = self.config.control.as_ref();
         let by_control = control.is_none_or(|control| control.addr == setup.control.addr);
-        let room = self.station.casts().len() < MAX_CASTS && self.has_room_for(setup.members);
-        if self.station.has_ended(id) || !by_control || !room || !is_sound(setup, me) {
-            self.station.counters.overloaded += u64::from(!room);
-            self.station.counters.bad += u64::from(room);
+        if !by_control || !is_sound(setup, me) {
+            self.station.counters.bad += 1;
             return false;
+        }
+        match self.room_for(setup.members, store) {
+            Room::Now => {}
+            full => {
+                self.station.counters.overloaded += 1;
+                if full == Room::No {
+                    self.station.turn_away(from, packet, me);
+                }
+                return false;
+            }
         }
         if setup.object.check(store).is_err() {
             self.station.counters.bad += 1;
             return false;
         }
-        let _ = from;
         let rate = match self.config.rate {
             0 => setup.rate,
             own => own.min(setup.rate.max(1)),
@@ -371,29 +394,36 @@ impl Member {
         self.forget_rosters();
     }
 
-    /// All casts together may have so many members from now on: see [`MemberConfig::members`].
-    pub fn set_members(&mut self, most: u32) {
-        self.config.members = most;
-    }
-
     /// Members of the casts under way.
-    pub fn members_of_casts(&self) -> u64 {
+    fn members_of_casts(&self) -> u64 {
         let members = self.station.casts().iter();
         members.map(|cast| u64::from(cast.setup.members)).sum()
     }
 
-    /// A cast of so many members can be taken.
-    fn has_room_for(&self, members: u32) -> bool {
-        let all = self.members_of_casts() + u64::from(members);
-        self.config.members == 0 || all <= u64::from(self.config.members)
+    /// Whether a cast of so many members can be taken beside the others.
+    fn room_for(&mut self, members: u32, store: &mut dyn Store) -> Room {
+        let kept = self.members_of_casts();
+        let room = u64::from(store.members_room());
+        self.members_most = most_members(self.config.members).min(kept + room);
+        let casts = self.station.casts().iter();
+        let ending = casts.filter(|cast| cast.spread.ending().is_some());
+        let (count, going) = ending.fold((0, 0), |(count, going), cast| {
+            (count + 1, going + u64::from(cast.setup.members))
+        });
+        let casts = self.station.casts().len();
+        let fits = |casts: usize, kept: u64| {
+            casts < MAX_CASTS && kept + u64::from(members) <= self.members_most
+        };
+        match (fits(casts, kept), fits(casts - count, kept - going)) {
+            (true, _) => Room::Now,
+            (false, true) => Room::Soon,
+            (false, false) => Room::No,
+        }
     }
 
     /// Casts under way go before what is remembered, of which the oldest goes first.
     fn forget_rosters(&mut self) {
-        let most = match self.config.members {
-            0 => return,
-            most => u64::from(most).saturating_sub(self.members_of_casts()),
-        };
+        let most = self.members_most.saturating_sub(self.members_of_casts());
         let of_one = |(_, pages): &KnownRoster| pages.len() as u64 * u64::from(PAGE_PEERS);
         while self.rosters.iter().map(of_one).sum::<u64>() > most {
             self.rosters.pop_front();
@@ -424,6 +454,14 @@ impl Member {
     /// This member's number in a cast.
     pub fn index(&self, cast: CastId) -> Option<MemberIndex> {
         self.station.cast(cast).map(|cast| cast.me)
+    }
+}
+
+/// The bound that a configuration names: 0 is none.
+fn most_members(configured: u32) -> u64 {
+    match configured {
+        0 => u64::MAX,
+        most => u64::from(most),
     }
 }
 

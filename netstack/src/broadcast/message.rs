@@ -84,8 +84,8 @@ pub enum Message {
     AnnounceAck {
         /// Of the announcement or the probe.
         number: u32,
-        /// The receiver is the sender's parent in the spanning tree; else somebody else is by now.
-        mine: bool,
+        /// What the sender is to the receiver.
+        standing: Standing,
     },
     /// Parent to child that has not finished: still there? Answered by [`Message::AnnounceAck`],
     /// or by [`Message::Unknown`] when the member has restarted.
@@ -174,6 +174,18 @@ pub struct Setup {
     pub roster_id: u64,
     /// All members, or nothing: then its pages are read from whoever announced.
     pub roster: Vec<Peer>,
+}
+
+/// What whoever answers an announcement or a probe is to its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its child in the spanning tree.
+    Child,
+    /// By now somebody else's child.
+    Elsewhere,
+    /// Nobody's: it has no room for what a member keeps of the others. It takes no part, keeps nothing of the cast and
+    /// announces it to nobody.
+    NoRoom,
 }
 
 /// Why requested blocks do not come at once.

@@ -15,7 +15,7 @@ use core::net::SocketAddrV4;
 use super::cast::serving::Train;
 use super::cast::{Cast, CastEvent, Io};
 use super::event::{CastCounters, EndReason, Footprint};
-use super::message::{MemberIndex, Message, Packet};
+use super::message::{Answer, Blocks, MemberIndex, Message, Packet, Standing};
 use super::pacer::{self, Pacer};
 use super::{Peer, Store, wire};
 use crate::ids::CastId;
@@ -25,6 +25,8 @@ use crate::wire::key::Key;
 
 /// Casts that ended and are remembered, so that late messages of them are understood.
 const MAX_ENDED: usize = 64;
+/// Casts that were turned away and are remembered, so that others who ask for their blocks are told that these are not here.
+const MAX_TURNED_AWAY: usize = 64;
 /// Answers to strangers that wait to be sent.
 const MAX_STRAY: usize = 256;
 /// Rate before the first cast where none is given: nothing is sent then but answers.
@@ -42,6 +44,8 @@ pub(crate) struct Station {
     casts: Vec<Cast>,
     /// With the number that this station had in it.
     ended: VecDeque<(CastId, EndReason, MemberIndex)>,
+    /// Casts for which there was no room, with the number that this station has in them.
+    turned_away: VecDeque<(CastId, MemberIndex)>,
     outbox: VecDeque<(Peer, Packet)>,
     events: VecDeque<(CastId, CastEvent)>,
     /// The train that is being cut into datagrams.
@@ -67,6 +71,7 @@ impl Station {
             as_announced: rate.is_none(),
             casts: Vec::new(),
             ended: VecDeque::new(),
+            turned_away: VecDeque::new(),
             outbox: VecDeque::new(),
             events: VecDeque::new(),
             train: None,
@@ -94,6 +99,7 @@ impl Station {
 
     pub(crate) fn add(&mut self, cast: Cast) {
         self.ended.retain(|(id, ..)| *id != cast.id);
+        self.turned_away.retain(|(id, _)| *id != cast.id);
         self.casts.push(cast);
         self.next_tick = Instant::ZERO;
         self.share_link();
@@ -126,6 +132,7 @@ impl Station {
         self.key = key;
         self.casts.clear();
         self.ended.clear();
+        self.turned_away.clear();
         self.outbox.clear();
         self.events.clear();
         self.train = None;
@@ -206,8 +213,19 @@ impl Station {
         let mut ended = self.ended.iter();
         let ended =
             ended.find(|(id, reason, _)| *id == packet.cast && *reason != EndReason::Abandoned);
-        let me = ended.map_or(me, |(.., me)| *me);
+        let mut turned_away = self.turned_away.iter();
+        let turned_away = turned_away.find(|(id, _)| *id == packet.cast);
+        let numbers = ended.map(|(.., me)| me).or(turned_away.map(|(_, me)| me));
+        let me = numbers.copied().unwrap_or(me);
         let message = match (&packet.message, ended) {
+            (Message::Request(wants), None) if turned_away.is_some() => {
+                let mut blocks = Blocks::default();
+                wants.iter().for_each(|want| {
+                    blocks.push(want.block);
+                });
+                let answer = Answer::NotHere;
+                Message::Answer { answer, blocks }
+            }
             (Message::End { number, .. }, _) => Message::EndAck { number: *number },
             (Message::Report(report), _) => Message::ReportAck {
                 number: report.number,
@@ -225,19 +243,46 @@ impl Station {
             }
             _ => return,
         };
-        if self.outbox.len() < MAX_STRAY {
-            let peer = Peer {
-                addr: from,
-                mac: packet.mac,
-            };
-            let packet = Packet {
-                cast: packet.cast,
-                from: me,
-                mac: self.me.mac,
-                message,
-            };
-            self.outbox.push_back((peer, packet));
+        self.answer_stranger(from, packet, me, message);
+    }
+
+    /// A cast is announced for which there is no room.
+    pub(crate) fn turn_away(&mut self, from: SocketAddrV4, packet: &Packet, me: MemberIndex) {
+        let Message::Announce { number, .. } = packet.message else {
+            return;
+        };
+        self.turned_away.retain(|(id, _)| *id != packet.cast);
+        if self.turned_away.len() >= MAX_TURNED_AWAY {
+            self.turned_away.pop_front();
         }
+        self.turned_away.push_back((packet.cast, me));
+        let standing = Standing::NoRoom;
+        let refusal = Message::AnnounceAck { number, standing };
+        self.answer_stranger(from, packet, me, refusal);
+    }
+
+    /// Answers a message of a cast in which this station has no part.
+    fn answer_stranger(
+        &mut self,
+        from: SocketAddrV4,
+        packet: &Packet,
+        me: MemberIndex,
+        message: Message,
+    ) {
+        if self.outbox.len() >= MAX_STRAY {
+            return;
+        }
+        let peer = Peer {
+            addr: from,
+            mac: packet.mac,
+        };
+        let answer = Packet {
+            cast: packet.cast,
+            from: me,
+            mac: self.me.mac,
+            message,
+        };
+        self.outbox.push_back((peer, answer));
     }
 
     fn tick(&mut self, now: Instant, store: &mut dyn Store) {

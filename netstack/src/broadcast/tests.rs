@@ -23,6 +23,8 @@ const DELAY: Micros = Micros(20);
 #[derive(Default)]
 pub(super) struct Memory {
     parts: BTreeMap<(CastId, Part), Vec<u8>>,
+    /// Members for which there is room; None: any number.
+    members_room: Option<u32>,
 }
 
 impl Hasher for Memory {
@@ -48,6 +50,10 @@ impl Store for Memory {
         let twice = self.parts.insert((cast, part), bytes.to_vec());
         assert!(twice.is_none(), "{part:?} was delivered twice");
         Ok(())
+    }
+
+    fn members_room(&mut self) -> u32 {
+        self.members_room.unwrap_or(u32::MAX)
     }
 }
 
@@ -111,6 +117,8 @@ struct Net {
     /// Fragments from this node are changed in one of so many cases.
     liar: Option<(u32, u64)>,
     warm: Vec<u32>,
+    /// Nodes that have no room for a cast of more members than one.
+    full: Vec<u32>,
     source_events: Vec<SourceEvent>,
     member_events: Vec<Vec<MemberEvent>>,
     contents: BTreeMap<CastId, (Object, Vec<u8>)>,
@@ -137,6 +145,7 @@ impl Net {
             jitter: 20,
             liar: None,
             warm: Vec::new(),
+            full: Vec::new(),
             source_events: Vec::new(),
             member_events: (0..nodes).map(|_| Vec::new()).collect(),
             contents: BTreeMap::new(),
@@ -157,7 +166,7 @@ impl Net {
             rate: 0,
             buffers: 32,
             credit: 0,
-            members: 0,
+            members: u32::from(self.full.contains(&node)),
             seed: u64::from(node),
         };
         let member = Member::new(config, self.now);
@@ -339,6 +348,54 @@ impl Net {
             assert_eq!(member.footprint(), Footprint::default());
             assert_eq!(member.poll_timeout(), None);
         }
+    }
+}
+
+/// Casts 1 MB to 100 nodes, of which these have no room; how long it took until the source had heard that from each of them, and
+/// until the others had all of it.
+fn cast_beside_full(scheme: Scheme, full: &[u32]) -> (Instant, Instant) {
+    let mut net = Net::new(100, 1, 0);
+    for node in full {
+        net.full.push(*node);
+        net.boot(*node);
+    }
+    net.cast(1, &content(1_000_000, 7), 13, scheme);
+    let has_heard = |net: &Net| {
+        let refused = |node: &u32| SourceEvent::MemberFailed {
+            cast: CastId(1),
+            node: NodeId(*node),
+            reason: MemberFailure::Reported(FailReason::NoRoom),
+        };
+        let mut full = full.iter();
+        full.all(|node| net.source_events.contains(&refused(node)))
+    };
+    net.run_until(has_heard);
+    let heard = net.now;
+    let others: Vec<u32> = (0..100).filter(|node| !full.contains(node)).collect();
+    net.run_until(|net| others.iter().all(|node| net.complete_at(*node, 1)));
+    let complete = net.now;
+    net.run();
+    assert!(net.finished(1));
+    others.iter().for_each(|node| net.check(*node, 1));
+    let mut full = full.iter();
+    assert!(full.all(|node| net.member_events[*node as usize].is_empty()));
+    net.nothing_left();
+    (heard, complete)
+}
+
+#[test]
+fn nodes_without_room_say_so_at_once_and_hold_up_nobody() {
+    // A child of the source, with 4 to 7 and 20 to 35 below it; a child of another one; one with nobody below it.
+    let full = [0, 8, 60];
+    for scheme in [Scheme::Auto, Scheme::DoubleTree] {
+        let (_, alone) = cast_beside_full(scheme.clone(), &[]);
+        let (heard, complete) = cast_beside_full(scheme.clone(), &full);
+        assert!(heard < Instant::from_micros(1_000), "{scheme:?}: {heard:?}");
+        let most = 3 * alone.as_micros();
+        assert!(
+            complete.as_micros() < most,
+            "{scheme:?}: {complete:?} {alone:?}"
+        );
     }
 }
 

@@ -19,7 +19,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use super::event::{EndReason, FailReason};
 use super::message::{
     Answer, Blocks, MAX_HELD, MAX_NAMED, MAX_RANGES, MemberIndex, Message, PAGE_PEERS, Packet,
-    Range, Report, Setup, WantedBlock, Wants,
+    Range, Report, Setup, Standing, WantedBlock, Wants,
 };
 use super::{MAX_BLOCK_LOG2, MAX_MEMBERS, Peer};
 use crate::ids::{BootEpoch, CastId, NodeId};
@@ -210,8 +210,12 @@ fn emit_message(message: &Message, writer: &mut Writer<'_>) {
             writer.u8((*leaf).into());
             setup::emit(setup, writer);
         }
-        Message::AnnounceAck { number, mine } => {
-            writer.u32(*number).u8((*mine).into());
+        Message::AnnounceAck { number, standing } => {
+            writer.u32(*number).u8(match standing {
+                Standing::Elsewhere => 0,
+                Standing::Child => 1,
+                Standing::NoRoom => 2,
+            });
         }
         Message::Probe { number } | Message::ReportAck { number } | Message::EndAck { number } => {
             writer.u32(*number);
@@ -271,7 +275,12 @@ fn parse_message(kind: Kind, reader: &mut Reader<'_>) -> Result<Message, Error> 
         }
         Kind::CastAnnounceAck => Message::AnnounceAck {
             number: reader.u32()?,
-            mine: flag(reader.u8()?)?,
+            standing: match reader.u8()? {
+                0 => Standing::Elsewhere,
+                1 => Standing::Child,
+                2 => Standing::NoRoom,
+                _ => return Err(Error::BadValue),
+            },
         },
         Kind::CastProbe => Message::Probe {
             number: reader.u32()?,

@@ -1,7 +1,7 @@
 //! What docs/protocol.md says of the messages, against the code.
 
 use netstack::MAX_DATA;
-use netstack::broadcast::message::{Answer, Blocks, PAGE_PEERS, WantedBlock, Wants};
+use netstack::broadcast::message::{Answer, Blocks, PAGE_PEERS, Standing, WantedBlock, Wants};
 use netstack::broadcast::{EndReason, MAX_MEMBERS, Message, Peer};
 use netstack::ids::{CallId, ControlEpoch, JobId, ProgramId, RequestId};
 use netstack::io::IoOp;
@@ -214,7 +214,7 @@ fn messages_of_casts_are_as_long_as_documented() {
         fragments: 1,
         urgent: false,
     });
-    let (number, mine, reason) = (1, true, EndReason::Finished);
+    let (number, standing, reason) = (1, Standing::Child, EndReason::Finished);
     let page = Message::RosterPage {
         page: 0,
         peers: vec![peer].into(),
@@ -224,7 +224,7 @@ fn messages_of_casts_are_as_long_as_documented() {
         blocks: one,
     };
     let cases = [
-        (65, Message::AnnounceAck { number, mine }, 0, ""),
+        (65, Message::AnnounceAck { number, standing }, 0, ""),
         (66, Message::Probe { number }, 0, ""),
         (67, Message::Unknown, 0, ""),
         (68, Message::RosterRead { pages: one }, 4, " a page"),

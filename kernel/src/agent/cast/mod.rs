@@ -54,12 +54,11 @@ const HEAP_PART_OF_MEMBERS: u64 = 2;
 /// How long what is unfinished is kept for a new run of the control node to announce it again.
 const REANNOUNCED_WITHIN: Micros = Micros::from_secs(60);
 
-/// Members of all casts together that this node's heap has room for beside what it holds now, if those of so many are kept
-/// already: some forty thousand on a node of 48 MiB.
-pub fn members_most(kept: u64) -> u32 {
-    let most = kept + mm::heap_room_bytes() / HEAP_PART_OF_MEMBERS / MEMBER_BYTES;
-    // 0 would be any number.
-    u32::try_from(most).unwrap_or(u32::MAX).max(1)
+/// Members of casts that this node's heap has room for beside what it holds now: some forty thousand on a node of 48 MiB. Jobs
+/// take room and give it back.
+fn members_room() -> u32 {
+    let room = mm::heap_room_bytes() / HEAP_PART_OF_MEMBERS / MEMBER_BYTES;
+    u32::try_from(room).unwrap_or(u32::MAX)
 }
 
 /// A cast that this node has a part in.
@@ -155,8 +154,6 @@ impl Casts {
         let Some(member) = &mut self.member else {
             return;
         };
-        // Jobs take room and give it back.
-        member.set_members(members_most(member.members_of_casts()));
         let entries = &self.entries;
         let mut store = CastStore { entries, places };
         member.handle_datagram(now, from, datagram, &mut store);

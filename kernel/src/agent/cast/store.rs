@@ -156,6 +156,10 @@ impl Store for CastStore<'_, '_> {
             .write(machine, &id, part_of(part), bytes);
         written.map_err(|_| NoRoom)
     }
+
+    fn members_room(&mut self) -> u32 {
+        super::members_room()
+    }
 }
 
 impl Hasher for CastStore<'_, '_> {

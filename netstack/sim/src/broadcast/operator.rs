@@ -9,7 +9,8 @@
 use std::sync::Arc;
 
 use netstack::broadcast::{
-    CastId, CastSpec, MemberEvent, MemberFailure, Part, Purpose, Scheme, SourceEvent, Want,
+    CastId, CastSpec, FailReason, MemberEvent, MemberFailure, Part, Purpose, Scheme, SourceEvent,
+    Want,
 };
 use netstack::ids::NodeId;
 
@@ -42,6 +43,8 @@ pub struct CastRun {
     pub told_done: Vec<bool>,
     /// Nodes of which the source said that they will not finish, and how often.
     pub told_failed: Vec<u32>,
+    /// Nodes of which the source said that they have no room for it.
+    pub refused: u32,
     /// Blocks that came with wrong bytes, by sender.
     pub corrupt: Vec<(Option<u32>, u32)>,
     /// It was cancelled.
@@ -81,6 +84,7 @@ impl Operator {
                 complete_ns: vec![NEVER; nodes],
                 told_done: vec![false; nodes],
                 told_failed: vec![0; nodes],
+                refused: 0,
                 corrupt: Vec::new(),
                 cancelled: false,
                 finished_ns: None,
@@ -208,10 +212,17 @@ impl World {
                 }
                 SourceEvent::MemberFailed { cast, node, reason } => {
                     let alive = self.lives(node.0) && self.is_untroubled(node.0);
+                    let plan = self.operator.plan_of(cast).ok_or("unknown cast")?;
+                    let bounded = self.setup.members_most(node.0) > 0;
+                    if bounded && reason == MemberFailure::Reported(FailReason::NoRoom) {
+                        // It is told to whoever wants it there, and not tried again.
+                        self.operator.runs[plan].wanted[node.0 as usize] = false;
+                        self.operator.runs[plan].refused += 1;
+                        continue;
+                    }
                     if alive && matches!(reason, MemberFailure::Reported(_)) {
                         return Err(format!("{node} was given up ({reason:?}) and lives"));
                     }
-                    let plan = self.operator.plan_of(cast).ok_or("unknown cast")?;
                     let run = &mut self.operator.runs[plan];
                     run.told_failed[node.0 as usize] += 1;
                     let tries = run.told_failed[node.0 as usize];

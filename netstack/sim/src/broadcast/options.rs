@@ -109,6 +109,12 @@ pub struct Options {
     /// Reassembly buffers of each node, a block each
     #[arg(long, default_value_t = BUFFERS)]
     buffers: u32,
+    /// Members that all casts of a node may have together; 0: any number
+    #[arg(long, default_value_t = 0)]
+    members: u32,
+    /// Share of the nodes that have no room for the members of a cast
+    #[arg(long, default_value = "0%", value_parser = share)]
+    full: f64,
     /// Clocks that differ by up to a quarter of an hour and 50 ppm
     #[arg(long)]
     clocks: bool,
@@ -211,10 +217,12 @@ impl Options {
             setup.payload = Payload::Real;
         }
         setup.buffers = self.buffers;
+        setup.members = self.members;
         setup.clocks = self.clocks;
         setup.progress = !self.quiet;
         let mut rng = Rng::new(seed ^ 0x6f70_7469_6f6e_7321);
         setup.slow = some_nodes(&mut rng, self.nodes, self.slow);
+        setup.full = some_nodes(&mut rng, self.nodes, self.full);
         let plan = &mut setup.casts[0];
         plan.cancel_ns = self.cancel;
         plan.table = self.table;

@@ -19,6 +19,8 @@ const LINES: &[&str] = &[
     "--nodes 64 --bytes 8MB --kill first-layer",
     "--nodes 64 --bytes 8MB --warm 50%",
     "--nodes 64 --bytes 8MB --latency 100us",
+    "--nodes 64 --bytes 8MB --latency 200us --members 64 --full 5%",
+    "--nodes 64 --bytes 4MB --latency 200us --members 128 --casts 3",
     "--nodes 64 --bytes 4MB --casts 2",
     "--nodes 32 --bytes 4MB --casts 8",
     "--nodes 64 --bytes 4MB --cancel 2ms",
@@ -55,6 +57,9 @@ fn figures(summary: &Summary) -> String {
     let casts: Vec<String> = (summary.casts.iter())
         .map(|cast| match cast.cancelled {
             true => "cancelled".into(),
+            false if cast.healthy == 0 && cast.refused > 0 => {
+                format!("refused by {}", cast.refused)
+            }
             false => format!(
                 "ratio {:.3} of {}, median {:.3}, slow {:.3}",
                 cast.ratio_max, cast.healthy, cast.ratio_median, cast.slow_ratio

@@ -100,6 +100,10 @@ pub struct Setup {
     pub payload: Payload,
     /// Reassembly buffers of each node.
     pub buffers: u32,
+    /// Members that all casts of a node may have together; 0: any number. A node beyond that refuses.
+    pub members: u32,
+    /// Nodes that have no room for a cast of more members than one.
+    pub full: Vec<u32>,
     /// Every station has a clock of its own: up to a quarter of an hour ahead, up to 50 ppm fast.
     pub clocks: bool,
     /// Nodes whose links are [`SLOW_FACTOR`] times slower.
@@ -115,6 +119,14 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Members that all casts of this node may have together; 0: any number.
+    pub fn members_most(&self, node: u32) -> u32 {
+        match self.full.contains(&node) {
+            true => 1,
+            false => self.members,
+        }
+    }
+
     /// One cast of `bytes` to all of `nodes` nodes on a quiet network.
     pub fn one_cast(seed: u64, nodes: u32, bytes: u64, scheme: Scheme) -> Self {
         let wiring = Wiring {
@@ -132,6 +144,8 @@ impl Setup {
             noise: Noise::default(),
             payload: Payload::Virtual,
             buffers: BUFFERS,
+            members: 0,
+            full: Vec::new(),
             clocks: false,
             slow: Vec::new(),
             casts: vec![CastPlan {

@@ -142,7 +142,7 @@ impl Station {
             rate: 0,
             buffers: config.buffers,
             credit: 0,
-            members: 0,
+            members: config.members,
             seed: config.seed ^ (u64::from(node) << 20) ^ self.boots,
         };
         self.engine = Some(Engine::Member(Box::new(Member::new(config, now))));
@@ -233,7 +233,7 @@ impl Station {
     }
 }
 
-/// What all nodes are told when they are switched on.
+/// What a node is told when it is switched on.
 #[derive(Clone)]
 pub struct MemberSetup {
     /// The control node.
@@ -242,6 +242,8 @@ pub struct MemberSetup {
     pub key: Key,
     /// Reassembly buffers.
     pub buffers: u32,
+    /// Members that all its casts may have together; 0: any number.
+    pub members: u32,
     /// Seed of the run.
     pub seed: u64,
 }

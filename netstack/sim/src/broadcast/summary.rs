@@ -146,6 +146,8 @@ pub struct CastFigures {
     pub members: u32,
     /// Of these, how many were alive all the time and not slow, and did not have it before.
     pub healthy: u32,
+    /// Members that had no room for it, as the source has said.
+    pub refused: u32,
     /// The limit, in nanoseconds.
     pub limit_ns: f64,
     /// The limit without any header, in nanoseconds.
@@ -252,6 +254,7 @@ impl Summary {
                     "blocks": cast.blocks,
                     "members": cast.members,
                     "healthy": cast.healthy,
+                    "refused": cast.refused,
                     "limit_s": cast.limit_ns / 1e9,
                     "payload_limit_s": cast.payload_limit_ns / 1e9,
                     "ratio": cast.ratio_max,
@@ -301,6 +304,9 @@ impl Summary {
                 "members, healthy",
                 format!("{}, {}", cast.members, cast.healthy),
             );
+            if cast.refused > 0 {
+                row("members without room", cast.refused.to_string());
+            }
             row(
                 "limit",
                 format!(
@@ -428,6 +434,7 @@ fn cast_figures(world: &World, plan: usize) -> CastFigures {
         blocks: object.blocks(),
         members: setup.members.len() as u32,
         healthy: healthy.len() as u32,
+        refused: run.refused,
         limit_ns: limit,
         payload_limit_ns: object.bytes as f64 * 8e9 / rate as f64,
         ratio_max: ratio(healthy.last()),

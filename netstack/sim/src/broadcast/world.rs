@@ -600,6 +600,7 @@ impl World {
             control: peer(self.control()),
             key: key(self.stations[self.setup.nodes as usize].boots),
             buffers: self.setup.buffers,
+            members: self.setup.members_most(node),
             seed: self.setup.seed,
         };
         let now = self.clock_of(node);

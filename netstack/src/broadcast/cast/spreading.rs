@@ -16,7 +16,7 @@ use super::{Cast, CastEvent, Io};
 use crate::broadcast::bitmap::Bitmap;
 use crate::broadcast::event::{EndReason, FailReason};
 use crate::broadcast::message::{
-    MAX_NAMED, MAX_RANGES, MemberIndex, Message, PAGE_PEERS, Range, Report,
+    MAX_NAMED, MAX_RANGES, MemberIndex, Message, PAGE_PEERS, Range, Report, Standing,
 };
 use crate::broadcast::{MAX_MEMBERS, Peer};
 use crate::time::{Instant, Micros};
@@ -397,7 +397,7 @@ impl Cast {
                 self.spread.adopt(at);
             }
             if attempts >= GIVE_UP_AFTER {
-                self.give_up_child(at, io);
+                self.child_failed(at, FailReason::Dead, io);
                 continue;
             }
             let leaf = self.spread.children[at].leaf;
@@ -423,15 +423,16 @@ impl Cast {
         }
     }
 
-    fn give_up_child(&mut self, at: usize, io: &mut Io<'_>) {
+    /// A child takes no part and announces the cast to nobody, or does not answer: those below it are announced to from here.
+    fn child_failed(&mut self, at: usize, reason: FailReason, io: &mut Io<'_>) {
         self.spread.adopt(at);
         let child = &mut self.spread.children[at];
         child.stage = Stage::Gone;
         let member = child.member;
         if self.me.is_source() {
-            self.event(CastEvent::MemberFailed(member, FailReason::Dead), io);
+            self.event(CastEvent::MemberFailed(member, reason), io);
         } else {
-            self.spread.failed(member, FailReason::Dead);
+            self.spread.failed(member, reason);
         }
     }
 
@@ -451,10 +452,10 @@ impl Cast {
         &mut self,
         from: MemberIndex,
         number: u32,
-        mine: bool,
+        standing: Standing,
         io: &mut Io<'_>,
     ) {
-        let Some(child) = self.spread.child(from) else {
+        let Some(at) = (self.spread.children.iter()).position(|child| child.member == from) else {
             return;
         };
         if self.me.is_source() {
@@ -462,17 +463,27 @@ impl Cast {
             let waited = Micros(stamp(io.now).wrapping_sub(number).into());
             self.way.sample_at_most(waited, self.pace);
         }
+        let child = &mut self.spread.children[at];
+        let stage = child.stage;
+        // Of an announcement that was repeated: the other one was taken.
+        if standing == Standing::NoRoom && stage != Stage::Announcing {
+            return;
+        }
         child.attempts = 0;
         child.deadline = io.now + PROBE_AFTER;
-        if !mine {
-            child.stage = Stage::Gone;
-            self.spread.wake();
-        } else if matches!(child.stage, Stage::Announcing) {
-            child.stage = Stage::Running;
-        } else if child.stage == Stage::Gone {
-            // It was given up too early.
-            child.stage = Stage::Running;
-            self.spread.all_told = false;
+        match standing {
+            Standing::NoRoom => self.child_failed(at, FailReason::NoRoom, io),
+            Standing::Elsewhere => {
+                child.stage = Stage::Gone;
+                self.spread.wake();
+            }
+            Standing::Child if stage == Stage::Announcing => child.stage = Stage::Running,
+            Standing::Child if stage == Stage::Gone => {
+                // It was given up too early.
+                child.stage = Stage::Running;
+                self.spread.all_told = false;
+            }
+            Standing::Child => {}
         }
         let deadline = io.now + PROBE_AFTER;
         self.not_before(deadline);

@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 
-use super::message::{Blocks, PAGE_PEERS};
+use super::message::{Answer, Blocks, PAGE_PEERS, Standing, WantedBlock, Wants};
 use super::*;
 
 /// Members of all casts that the member may take part in.
@@ -17,6 +17,10 @@ struct Victim {
     member: Member,
     memory: Memory,
     now: Instant,
+    /// Of its casts: usually one at which nothing that waits to be sent ever is.
+    rate: u64,
+    /// It has nobody to announce casts to.
+    leaf: bool,
 }
 
 impl Victim {
@@ -37,6 +41,8 @@ impl Victim {
             member: Member::new(config, now),
             memory: Memory::default(),
             now,
+            rate: 1,
+            leaf: true,
         }
     }
 
@@ -52,12 +58,12 @@ impl Victim {
         while self.member.poll_event().is_some() {}
     }
 
-    /// A cast of so many members, at a rate at which nothing that waits to be sent ever is.
+    /// A cast of so many members.
     fn announce(&mut self, cast: u64, members: u32) {
         let (object, _) = object(&content(4096, 3), 12);
         let setup = message::Setup {
             members,
-            rate: 1,
+            rate: self.rate,
             roster_id: cast,
             roster: Vec::new(),
             ..mesh_of(object, 1)
@@ -66,7 +72,7 @@ impl Victim {
             index: MemberIndex(5),
             number: 1,
             clock: 1,
-            leaf: true,
+            leaf: self.leaf,
             setup: Arc::new(setup),
         };
         self.hear(cast, 1, announce);
@@ -79,6 +85,42 @@ impl Victim {
             let peers = (first..first + count).map(peer).collect();
             self.hear(cast, 1, Message::RosterPage { page, peers });
         }
+    }
+
+    /// What it sends of a cast within a millisecond: to whom, and as which member.
+    fn says(&mut self, cast: u64) -> Vec<(Peer, MemberIndex, Message)> {
+        let mut said = Vec::new();
+        for _ in 0..100 {
+            self.now += Micros(10);
+            let sent = core::iter::from_fn(|| self.member.poll_message(self.now, &mut self.memory));
+            let of_cast = sent.filter(|(_, packet)| packet.cast.0 == cast);
+            said.extend(of_cast.map(|(to, packet)| (to, packet.from, packet.message)));
+        }
+        said
+    }
+
+    /// It refuses this cast, and says no more of it than that.
+    fn refuses(&mut self, cast: u64) -> bool {
+        let refusal = Message::AnnounceAck {
+            number: 1,
+            standing: Standing::NoRoom,
+        };
+        !self.takes_part(cast) && self.says(cast) == [(peer(1), MemberIndex(5), refusal)]
+    }
+
+    /// What it answers to whoever asks for two blocks of a cast.
+    fn asked(&mut self, cast: u64) -> Vec<Message> {
+        let mut wants = Wants::default();
+        for block in [0, 3] {
+            wants.push(WantedBlock {
+                block,
+                fragments: 1,
+                urgent: false,
+            });
+        }
+        self.hear(cast, 7, Message::Request(wants));
+        let said = self.says(cast).into_iter();
+        said.map(|(_, _, message)| message).collect()
     }
 
     fn takes_part(&self, cast: u64) -> bool {
@@ -150,4 +192,83 @@ fn a_cast_that_has_no_room_is_taken_when_another_is_over() {
     victim.announce(2, MAX_MEMBERS);
     assert!(victim.takes_part(2));
     assert_eq!(victim.member.pages_kept(), 0);
+}
+
+#[test]
+fn who_announces_beyond_the_bound_is_told_and_nothing_is_kept() {
+    let mut victim = Victim::new(MOST);
+    victim.rate = RATE;
+    victim.announce(1, MEMBERS);
+    victim.announce(2, MEMBERS);
+    let kept = victim.member.pages_kept();
+    for cast in 3..103 {
+        // Its announcement is repeated until the answer comes.
+        for _ in 0..2 {
+            victim.announce(cast, MEMBERS);
+            assert!(victim.refuses(cast), "{cast}");
+        }
+        victim.give_pages(cast, MEMBERS, 0);
+    }
+    assert_eq!(victim.member.footprint().casts, 2);
+    assert_eq!(victim.member.pages_kept(), kept);
+    // Others ask it all the same: they are told at once, as by whoever has no room for the blocks. Casts long ago are forgotten.
+    let mut blocks = Blocks::one(0);
+    blocks.push(3);
+    let answer = Answer::NotHere;
+    assert_eq!(victim.asked(102), [Message::Answer { answer, blocks }]);
+    assert_eq!(victim.asked(3), [Message::Unknown]);
+    // With room for it, it is taken after all.
+    victim.end(1);
+    victim.announce(102, MEMBERS);
+    assert!(victim.takes_part(102));
+}
+
+#[test]
+fn more_casts_than_there_may_be_are_refused() {
+    let mut victim = Victim::new(0);
+    victim.rate = RATE;
+    for cast in 0..32 {
+        victim.announce(cast, 1);
+        assert!(victim.takes_part(cast));
+    }
+    victim.announce(32, 1);
+    assert!(victim.refuses(32));
+}
+
+#[test]
+fn the_store_says_for_how_many_members_more_there_is_room() {
+    let mut victim = Victim::new(0);
+    victim.rate = RATE;
+    victim.memory.members_room = Some(100);
+    victim.announce(1, 101);
+    assert!(victim.refuses(1));
+    victim.announce(1, 100);
+    assert!(victim.takes_part(1));
+    // What is kept is not among them.
+    victim.memory.members_room = Some(50);
+    victim.announce(2, 51);
+    assert!(victim.refuses(2));
+    victim.announce(2, 50);
+    assert!(victim.takes_part(2));
+}
+
+#[test]
+fn room_that_an_ending_cast_leaves_soon_is_waited_for() {
+    let mut victim = Victim::new(MOST);
+    (victim.rate, victim.leaf) = (RATE, false);
+    victim.announce(1, MOST);
+    victim.give_pages(1, MOST, 0);
+    victim.says(1);
+    let (number, reason) = (1, EndReason::Finished);
+    victim.hear(1, 1, Message::End { number, reason });
+    victim.says(1);
+    // Those below it do not answer.
+    assert!(victim.takes_part(1));
+    victim.announce(2, MOST);
+    assert_eq!((victim.takes_part(2), victim.says(2)), (false, Vec::new()));
+    for _ in 0..2_000 {
+        victim.says(1);
+    }
+    victim.announce(2, MOST);
+    assert!(victim.takes_part(2));
 }

@@ -114,6 +114,14 @@ prop_compose! {
     }
 }
 
+fn standing() -> impl Strategy<Value = Standing> {
+    prop_oneof![
+        Just(Standing::Child),
+        Just(Standing::Elsewhere),
+        Just(Standing::NoRoom)
+    ]
+}
+
 fn blocks() -> impl Strategy<Value = Blocks> {
     some_of(any::<u32>())
 }
@@ -189,7 +197,8 @@ fn message() -> impl Strategy<Value = Message> {
                 leaf,
                 setup: Arc::new(setup),
             }),
-        any::<(u32, bool)>().prop_map(|(number, mine)| Message::AnnounceAck { number, mine }),
+        (any::<u32>(), standing())
+            .prop_map(|(number, standing)| Message::AnnounceAck { number, standing }),
         any::<u32>().prop_map(|number| Message::Probe { number }),
         Just(Message::Unknown),
         pages().prop_map(|pages| Message::RosterRead { pages }),

@@ -25,7 +25,8 @@ fn announced(times: usize) -> (Alone, Vec<u32>) {
 #[test]
 fn silence_is_not_distance() {
     let (mut alone, numbers) = announced(5);
-    let ack = |number| Message::AnnounceAck { number, mine: true };
+    let standing = Standing::Child;
+    let ack = |number| Message::AnnounceAck { number, standing };
     alone.after(60);
     alone.hear(0, ack(numbers[4]));
     assert_eq!(alone.cast.way.blocks(), 0);
@@ -45,9 +46,8 @@ fn a_long_way_is_known_although_announcements_are_repeated() {
     alone.after(20_000);
     alone.with(|cast, io| cast.tick(io));
     assert!(!alone.sent().is_empty(), "it is repeated before");
-    let mine = true;
-    let number = numbers[0];
-    alone.hear(0, Message::AnnounceAck { number, mine });
+    let (number, standing) = (numbers[0], Standing::Child);
+    alone.hear(0, Message::AnnounceAck { number, standing });
     let took = alone.now.saturating_since(sent).0 / 70;
     assert_eq!(u64::from(alone.cast.way.blocks()), took);
 }
@@ -236,4 +236,45 @@ fn only_the_source_takes_children_by_their_report() {
     assert_eq!(alone.events(), [failed(31)]);
     alone.hear(30, failures(39, 2));
     assert_eq!(alone.events(), [failed(39)], "40 has joined again since");
+}
+
+#[test]
+fn who_has_no_room_is_passed_by_until_it_says_otherwise() {
+    let mut alone = announced_member();
+    let says = |standing| Message::AnnounceAck {
+        number: 1,
+        standing,
+    };
+    let stage = |alone: &mut Alone, member| {
+        alone
+            .cast
+            .spread
+            .child(MemberIndex(member))
+            .map(|child| child.stage)
+    };
+    alone.hear(5, says(Standing::NoRoom));
+    assert_eq!(stage(&mut alone, 5), Some(Stage::Gone));
+    assert_eq!(
+        alone.cast.spread.failed,
+        [(MemberIndex(5), FailReason::NoRoom)]
+    );
+    // Those below it hear of the cast from here, at once.
+    alone.tick();
+    let sent = alone.sent().into_iter();
+    let announced = sent.filter_map(|message| match message {
+        Message::Announce { index, .. } => Some(index.0),
+        _ => None,
+    });
+    assert_eq!(announced.collect::<Vec<_>>(), [24, 25, 26, 27]);
+    // Of two announcements one was taken: in either order that counts.
+    for says_both in [
+        [Standing::NoRoom, Standing::Child],
+        [Standing::Child, Standing::NoRoom],
+    ] {
+        for standing in says_both {
+            alone.hear(6, says(standing));
+        }
+        assert_eq!(stage(&mut alone, 6), Some(Stage::Running));
+        alone.cast.spread.add(MemberIndex(6), false);
+    }
 }
