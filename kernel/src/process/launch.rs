@@ -24,6 +24,7 @@ use kernel_core::program::{Fetch, Memory, Program, UserSlice};
 use kernel_core::retention::{Policy, ProgramId, Retained, Variant, WarmTable};
 use kernel_core::signals::Signals;
 use kernel_core::stack::{InitialStack, Start};
+use netstack::exchange::Settings;
 use netstack::job::{LaunchRefusal, LaunchSpec, launch_block};
 use netstack::page::{MAX_REQUEST, Object};
 use netstack::retention::{Keep, Retention, Reuse, Verify};

@@ -43,6 +43,9 @@ const TELL_AGAIN_SENT: u8 = 6;
 pub(super) const MAX_OVERDUE: usize = 64;
 /// Senders of the next rounds that are asked when a block begins, where they have not said that they are ready.
 const ASKED_AHEAD: usize = 2;
+/// Senders of the last rounds say when they have sent all, even where nothing was lost yet: no later block hides the wait for the
+/// end of theirs.
+const ENDS_TOLD: u32 = 8;
 /// Senders that hear twice that their block has come.
 const LAST: usize = 8;
 /// Ranks that are told again, or asked, at a time.
@@ -73,11 +76,19 @@ pub(super) struct Io<'a> {
 }
 
 impl Io<'_> {
+    /// So many packets are asked for again.
+    pub(super) fn count_again(&mut self, again: u32) {
+        if again > 0 {
+            self.counters.asked_again += u64::from(again);
+            self.credit.lost(again);
+        }
+    }
+
     /// Asks a sender for packets. Where packets are lost, a pull that no later one would show to be lost is said twice.
     fn say_pull(&mut self, from: Rank, block: BlockId, pull: Pull) {
         let item = Item::Pull { block, pull };
         self.outbox.push(from, item);
-        if pull.tell && self.counters.asked_again > 0 {
+        if pull.tell && self.credit.is_lossy() {
             self.outbox.push(from, item);
         }
     }

@@ -1,10 +1,10 @@
 //! How much may be under way to a rank, and how long to wait for it.
 //!
-//! A rank has asked all its senders together for no more packets than fit two thirds of its port at the switch, so that nothing
-//! overflows there, and for no more than the link carries in eight round trips: that much, rather than one round trip, because
+//! A rank has asked all its senders together for no more packets than fit three quarters of its port at the switch, half of it where
+//! many are lost, so that nothing overflows there, and for no more than the link carries in eight round trips: that much, rather than one round trip, because
 //! most senders are busy with others when they are asked. One sender alone is asked for three quarters of that. On a slow link one sender may have all of it, and all together what the port holds: what a rank asks for waits
 //! behind the data that its sender receives, so a window that is short stands still for a part of each turn. What
-//! was asked of later rounds, before an earlier one was ready, comes on top, up to half as much again, on slow links three times:
+//! was asked of later rounds, before an earlier one was ready, comes on top, up to half as much again and seven eighths of the port, on slow links three times:
 //! its senders serve others first, and an earlier round must not wait for them. The round trip is the shortest of what was seen lately between a pull and its first packet; the rate, where it
 //! was not given, is the most that came lately in a period. Both are forgotten again, in favour of what comes later. Until the
 //! rate is known windows are small: on a slow link all of a large one would be lost before anything is known.
@@ -40,8 +40,12 @@ const SPARE: u64 = 4;
 const LEAST_PACED: u64 = 16;
 /// The link is idle for so many packets, and two round trips, until others than the sender that is waited for are asked.
 const QUIET_PACKETS: u64 = 4;
-/// Packets of a pull, where the window has room for them.
+/// Packets of a pull where packets are lost, and the window has room for them.
 const CHUNK: u32 = 16;
+/// Packets of a pull where none are lost. Longer ones save little, and cost where ranks pause.
+const PULL: u32 = 24;
+/// The same on links that are paced.
+const PULL_PACED: u32 = 32;
 /// Shortest round trip that counts.
 const LEAST_RTT: Micros = Micros(20);
 /// The round trip that is assumed at first: the time that so many packets take.
@@ -58,6 +62,8 @@ const PERIOD: Micros = Micros::from_millis(2);
 const EPOCH_PACKETS: u32 = 64;
 /// So often in an epoch is more than what is lost at random: one packet in a hundred comes to that in one epoch of some thousand.
 const CONGESTED: u32 = 5;
+/// More than one packet of so many is much to be lost.
+const MUCH: u64 = 400;
 /// Packets that the windows grow by after an epoch that was better.
 const GROWTH: u32 = 2;
 /// Packets that may be under way however much is lost.
@@ -103,12 +109,15 @@ pub(super) struct Credit {
     full: u32,
     /// What `total` is at most, because more was lost.
     window: u32,
+    /// Packets that came, and that were asked for again.
+    in_all: (u64, u64),
     /// Packets that came in this epoch, and pulls that asked for something again.
     epoch: (u32, u32),
     /// What `used` never exceeds, whatever was asked of later rounds.
     bound: u32,
     opening: u32,
     chunk: u32,
+    pull: u32,
     /// Packets that came unasked: the beginning of a period, how many in it, and in the one before.
     unasked: (Instant, u32, u32),
     /// Holds what is sent to the rate, where that is known and slow.
@@ -156,10 +165,12 @@ impl Credit {
             total: 1,
             full: 1,
             window: u32::MAX,
+            in_all: (0, 0),
             epoch: (0, 0),
             bound: 1,
             opening: 1,
             chunk: 1,
+            pull: 1,
             unasked: (Instant::ZERO, 0, 0),
             pacer: None,
         };
@@ -188,14 +199,22 @@ impl Credit {
         let least = if is_paced { LEAST_PACED } else { 2 };
         let product = product.clamp(least.into(), MAX_PACKETS.into()) as u64;
         let port = self.port() / FULL;
-        let most = if is_paced { port } else { port * 2 / 3 };
+        let most = match (is_paced, self.loses_much()) {
+            (true, _) => port,
+            (false, false) => port * 3 / 4,
+            (false, true) => port / 2,
+        };
         self.full = (8 * product + SPARE).min(most.clamp(2, MAX_PACKETS)) as u32;
         self.total = self.full.min(self.window);
         self.bound = match is_paced {
             true => 4 * self.total,
-            false => self.total * 3 / 2,
+            false => (self.total * 3 / 2).min(port as u32 * 7 / 8),
         };
         self.chunk = CHUNK.min(self.total.div_ceil(4));
+        self.pull = match is_paced {
+            true => PULL_PACED.min(self.total.div_ceil(2)),
+            false => PULL.min(self.total.div_ceil(3)),
+        };
         self.each = match is_paced {
             true => self.total,
             false => (self.total * 3 / 4).max(1),
@@ -253,13 +272,14 @@ impl Credit {
     /// Packets have come, this one first.
     pub(super) fn came(&mut self, now: Instant, from: Rank, packet: u32, count: u32) {
         self.came_at = now;
+        self.in_all.0 += u64::from(count);
         self.epoch.0 += count;
         if self.epoch.0 >= EPOCH_PACKETS {
             self.epoch = (0, 0);
             if self.total < self.full {
                 self.window = self.window.saturating_add(GROWTH);
-                self.resize();
             }
+            self.resize();
         }
         if self.used == 0 {
             // What comes unasked tells when its sender had it, not what the link carries.
@@ -287,6 +307,22 @@ impl Credit {
             self.shortest = (MAX_RTT, self.shortest.0);
         }
         self.resize();
+    }
+
+    /// So many packets are asked for again.
+    pub(super) fn lost(&mut self, packets: u32) {
+        self.in_all.1 += u64::from(packets);
+        self.resize();
+    }
+
+    /// Something was lost before: the end of a block may be, too, and pulls.
+    pub(super) fn is_lossy(&self) -> bool {
+        self.in_all.1 > 0
+    }
+
+    /// So much is lost that two senders share the link most of the time, and what is asked of them waits at the port.
+    fn loses_much(&self) -> bool {
+        self.in_all.1 * MUCH > self.in_all.0
     }
 
     /// A pull asks for something again. Where that is often, some queue between the ranks is full, and all windows shrink. Not on
@@ -363,9 +399,12 @@ impl Credit {
         }
     }
 
-    /// Packets that a pull asks for, unless less is left of its block.
-    pub(super) fn chunk(&self) -> u32 {
-        self.chunk
+    /// Packets that a pull asks for, unless less is left of its block. Where packets are lost, pulls are too: shorter ones then.
+    pub(super) fn worth(&self) -> u32 {
+        match self.is_lossy() {
+            true => self.chunk,
+            false => self.pull,
+        }
     }
 
     /// Packets that are sent unasked when an exchange begins: what the link carries until the first pull is there. A receiver that
@@ -488,9 +527,9 @@ mod tests {
         };
         // Few repairs, and each epoch counts for itself.
         (0..100).for_each(|_| epoch(&mut credit, CONGESTED - 1));
-        assert_eq!(credit.total, 110);
+        assert_eq!(credit.total, 120);
         (0..CONGESTED).for_each(|_| credit.repaired());
-        assert_eq!((credit.total, credit.each), (82, 61));
+        assert_eq!((credit.total, credit.each), (90, 67));
         (0..100).for_each(|_| credit.repaired());
         assert_eq!(credit.total, LEAST_WINDOW);
         // What congestion makes slow is not asked for sooner.
@@ -498,7 +537,7 @@ mod tests {
         epoch(&mut credit, 0);
         assert_eq!(credit.total, LEAST_WINDOW + GROWTH);
         (0..200).for_each(|_| epoch(&mut credit, 0));
-        assert_eq!(credit.total, 110);
+        assert_eq!(credit.total, 120);
         let mut paced = Credit::new(625_000, 32_000);
         (0..100).for_each(|_| paced.repaired());
         assert_eq!(paced.total, 20);
@@ -549,17 +588,36 @@ mod tests {
     fn windows_fit_the_link_and_the_port() {
         // 10 Gbit/s and 20 us: 16 packets.
         let credit = Credit::new(1_250_000_000, 0);
-        assert_eq!((credit.total, credit.each, credit.chunk), (110, 82, 16));
-        assert_eq!((credit.bound, credit.opening), (165, 20));
+        assert_eq!((credit.total, credit.each, credit.chunk), (120, 90, 16));
+        assert_eq!(
+            (credit.bound, credit.opening, credit.worth()),
+            (166, 20, 24)
+        );
         // 5 Mbit/s behind a queue of 32 KB: all of it, for one sender.
         let slow = Credit::new(625_000, 32_000);
         assert_eq!((slow.total, slow.each, slow.chunk), (20, 20, 5));
-        assert_eq!((slow.bound, slow.opening), (80, 4));
+        assert_eq!((slow.bound, slow.opening, slow.worth()), (80, 4, 10));
         assert!(slow.wait() > slow.takes(21));
         // Nobody says what the port holds: 50 ms.
         let slow = Credit::new(625_000, 0);
         assert_eq!((slow.total, slow.each, slow.chunk), (20, 20, 5));
         assert_eq!(slow.blind_bytes(), 15_625);
+    }
+
+    #[test]
+    fn where_packets_are_lost_pulls_are_shorter_and_where_many_are_windows_too() {
+        let mut credit = Credit::new(1_250_000_000, 0);
+        credit.came(Instant::ZERO, Rank(1), 0, 1_000);
+        credit.lost(1);
+        assert_eq!((credit.total, credit.worth()), (120, 16));
+        credit.lost(2);
+        assert_eq!((credit.total, credit.each), (83, 62));
+        // It was for a moment.
+        credit.came(Instant::ZERO, Rank(1), 0, 200);
+        assert_eq!((credit.total, credit.worth()), (120, 16));
+        let mut slow = Credit::new(625_000, 32_000);
+        slow.lost(100);
+        assert_eq!((slow.total, slow.worth()), (20, 5));
     }
 
     #[test]
@@ -577,7 +635,7 @@ mod tests {
             assert!(credit.total <= 20, "{credit:?}");
         }
         assert!((600_000..660_000).contains(&credit.rate), "{credit:?}");
-        assert_eq!(credit.total, 13);
+        assert_eq!(credit.total, 15);
     }
 
     #[test]
@@ -601,7 +659,7 @@ mod tests {
             credit.rate
         );
         assert_eq!(credit.round_trip(), Micros(300));
-        assert_eq!(credit.total, 110);
+        assert_eq!(credit.total, 120);
         // It was told: it does not change.
         let mut known = Credit::new(625_000, 0);
         for packet in 0..1000 {

@@ -110,8 +110,9 @@ impl Inbound {
         self.base == self.packets
     }
 
-    /// Asks for at most `most` packets, the lowest first; gives how many of them for another time.
-    pub(super) fn ask(&mut self, now: Instant, most: u32) -> Option<(Pull, u32)> {
+    /// Asks for at most `most` packets, the lowest first; gives how many of them for another time. `end_told`: the pull that asks
+    /// for the end of the block wants to be told when all is sent. Else a question after silence finds out that the end was lost.
+    pub(super) fn ask(&mut self, now: Instant, most: u32, end_told: bool) -> Option<(Pull, u32)> {
         let most = most.min(self.wants());
         if most == 0 {
             return None;
@@ -151,7 +152,7 @@ impl Inbound {
             first: self.base + start,
             packets: mask,
             // Nothing that is asked for later tells that one of these is lost.
-            tell: self.next == self.packets && self.again == 0,
+            tell: end_told && self.next == self.packets && self.again == 0,
         };
         Some((pull, again))
     }
@@ -311,44 +312,44 @@ mod tests {
     #[test]
     fn a_gap_is_asked_for_again_once() {
         let mut inbound = Inbound::new(40, 0, NOW);
-        let (pull, _) = inbound.ask(NOW, 16).unwrap();
+        let (pull, _) = inbound.ask(NOW, 16, true).unwrap();
         assert_eq!((pull.first, pull.packets, pull.tell), (0, 0xffff, false));
         for number in [0, 1, 2, 4, 5] {
             assert!(inbound.take(NOW, number));
         }
         assert!(inbound.has_lost());
-        let (pull, again) = inbound.ask(NOW, 1).unwrap();
+        let (pull, again) = inbound.ask(NOW, 1, true).unwrap();
         assert_eq!((pull.first, pull.packets, again), (3, 1, 1));
         // What was asked for before is no sign that it was lost again, but that another is.
         assert!(inbound.take(NOW, 6) && !inbound.has_lost());
         assert!(!inbound.take(NOW, 6));
         assert!(inbound.take(NOW, 8));
-        let (pull, again) = inbound.ask(NOW, 1).unwrap();
+        let (pull, again) = inbound.ask(NOW, 1, true).unwrap();
         assert_eq!((pull.first, pull.packets, again), (7, 1, 1));
         // What was asked for afterwards is.
-        let (pull, _) = inbound.ask(NOW, 4).unwrap();
+        let (pull, _) = inbound.ask(NOW, 4, true).unwrap();
         assert_eq!(pull.first, 16);
         assert!(inbound.take(NOW, 16));
-        let (pull, again) = inbound.ask(NOW, 64).unwrap();
+        let (pull, again) = inbound.ask(NOW, 64, true).unwrap();
         assert_eq!((pull.first, again), (3, 9));
     }
 
     #[test]
     fn the_end_of_a_block_is_lost_when_its_sender_says_that_it_sent_it() {
         let mut inbound = Inbound::new(10, 0, NOW);
-        let (pull, _) = inbound.ask(NOW, 10).unwrap();
+        let (pull, _) = inbound.ask(NOW, 10, true).unwrap();
         assert!(pull.tell);
         for number in [0, 1, 2, 4, 5, 6] {
             inbound.take(NOW, number);
         }
-        let (repeat, _) = inbound.ask(NOW, 10).unwrap();
+        let (repeat, _) = inbound.ask(NOW, 10, true).unwrap();
         assert_eq!((repeat.first, repeat.packets, repeat.tell), (3, 1, true));
         // The first pull is served: 3 was asked for since.
         inbound.served(NOW, pull.serial);
-        let (end, again) = inbound.ask(NOW, 10).unwrap();
+        let (end, again) = inbound.ask(NOW, 10, true).unwrap();
         assert_eq!((end.first, end.packets, again), (7, 0b111, 3));
         inbound.served(NOW, repeat.serial);
-        assert_eq!(inbound.ask(NOW, 10).unwrap().0.first, 3);
+        assert_eq!(inbound.ask(NOW, 10, true).unwrap().0.first, 3);
         // An answer to what was never asked changes nothing.
         inbound.served(NOW, 99);
         assert!(!inbound.has_lost());
@@ -358,7 +359,7 @@ mod tests {
     fn a_silent_sender_is_asked_less_and_less_and_gives_up_its_credit() {
         let wait = waits(100);
         let mut inbound = Inbound::new(4, 0, NOW);
-        inbound.ask(NOW, 9).unwrap();
+        inbound.ask(NOW, 9, true).unwrap();
         assert_eq!(inbound.deadline(wait), Some(NOW + Micros(50)));
         assert_eq!(inbound.time_out(NOW + Micros(50), wait), None);
         assert_eq!(inbound.outstanding(), 0);
@@ -380,14 +381,14 @@ mod tests {
         let mut inbound = Inbound::new(4, 0, NOW);
         let round_trip = Micros(20);
         assert_eq!(inbound.prompted(NOW + Micros(99), round_trip), None);
-        let (pull, _) = inbound.ask(NOW, 4).unwrap();
+        let (pull, _) = inbound.ask(NOW, 4, true).unwrap();
         // It may just have passed the pull.
         assert_eq!(inbound.prompted(NOW + Micros(19), round_trip), None);
         let question = inbound.prompted(NOW + Micros(20), round_trip).unwrap();
         assert_eq!((question.packets, question.tell), (0, true));
         assert!(question.serial > pull.serial);
         inbound.served(NOW + Micros(40), question.serial);
-        assert_eq!(inbound.ask(NOW, 4).unwrap().0.packets, 0b1111);
+        assert_eq!(inbound.ask(NOW, 4, true).unwrap().0.packets, 0b1111);
     }
 
     #[test]
@@ -396,7 +397,7 @@ mod tests {
         let mut inbound = Inbound::new(3, 3, NOW);
         inbound.take(NOW, 1);
         inbound.sent_before(NOW, round_trip);
-        let (pull, again) = inbound.ask(NOW, 9).unwrap();
+        let (pull, again) = inbound.ask(NOW, 9, true).unwrap();
         assert_eq!((pull.first, pull.packets, again), (0, 0b101, 2));
         // It said so before the pull was there.
         inbound.sent_before(NOW + Micros(19), round_trip);
@@ -431,7 +432,7 @@ mod tests {
                     break;
                 }
                 let most = window.saturating_sub(inbound.outstanding());
-                let mut pull = inbound.ask(now, most).map(|(pull, _)| pull);
+                let mut pull = inbound.ask(now, most, true).map(|(pull, _)| pull);
                 prop_assert!(inbound.outstanding() <= window.max(pushed));
                 if pull.is_none() && waiting.is_empty() && let Some(at) = inbound.deadline(waits(10)) {
                     now = at;

@@ -578,19 +578,21 @@ impl Incoming {
                     continue;
                 }
                 let wants = inbound.wants();
+                let each = io.credit.each();
                 let most = wants
-                    .min(io.credit.each().saturating_sub(before))
+                    .min(each.saturating_sub(before))
                     .min(io.credit.total().saturating_sub(used))
                     .min(io.credit.room());
-                let is_worth = most >= io.credit.chunk() || most == wants || inbound.has_lost();
+                let worth = io.credit.worth().min(each);
+                let is_worth = most >= worth || most == wants || inbound.has_lost();
                 if most == 0 || !is_worth {
                     continue;
                 }
-                let Some((pull, again)) = inbound.ask(io.now, most) else {
+                let Some((pull, again)) = inbound.ask(io.now, most, true) else {
                     continue;
                 };
                 active += usize::from(before == 0);
-                io.counters.asked_again += u64::from(again);
+                io.count_again(again);
                 io.credit.asked(io.now, *sender, pull.first);
                 io.credit.change(before, inbound.outstanding());
                 used += inbound.outstanding() - before;

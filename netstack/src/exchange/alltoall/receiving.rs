@@ -8,7 +8,7 @@ use super::super::credit::Credit;
 use super::super::inbound::Inbound;
 use super::super::message::{Data, Item, packet_bytes, packets};
 use super::super::{Error, Gone, Memory, PACKET, Scheme};
-use super::{ASKED_AHEAD, Exchange, Io, LAST, MAX_OVERDUE, SENDERS, SMALL_PACKETS};
+use super::{ASKED_AHEAD, ENDS_TOLD, Exchange, Io, LAST, MAX_OVERDUE, SENDERS, SMALL_PACKETS};
 use crate::ids::Rank;
 
 impl Exchange {
@@ -131,7 +131,7 @@ impl Exchange {
             self.last[self.next_last % LAST] = round;
             self.next_last += 1;
             self.look_back(round, io);
-            if self.got.is_full() && io.counters.asked_again > 0 {
+            if self.got.is_full() && io.credit.is_lossy() {
                 self.say_again(io);
             }
         }
@@ -151,7 +151,7 @@ impl Exchange {
     /// A block begins where datagrams are lost: senders of the next rounds should have said that they are ready, as they do some
     /// rounds ahead. If that was lost they would wait in vain when their turn comes.
     fn look_ahead(&self, round: u32, io: &mut Io<'_>) {
-        if self.scheme != Scheme::Default || io.counters.asked_again == 0 {
+        if self.scheme != Scheme::Default || !io.credit.is_lossy() {
             return;
         }
         for next in (round + 1..self.order.rounds()).take(ASKED_AHEAD) {
@@ -227,6 +227,7 @@ impl Exchange {
             .values()
             .filter(|inbound| inbound.outstanding() > 0)
             .count();
+        let worth = io.credit.worth();
         let mut left = io.credit.total();
         let mut at = 0;
         while left > 0
@@ -246,7 +247,7 @@ impl Exchange {
                         let used = self.short_outstanding();
                         used > 0 && used + count > io.credit.beside_unasked(io.now)
                     }
-                    false => room < io.credit.chunk() || !Self::has_room(active, count, io),
+                    false => room < worth.min(count) || !Self::has_room(active, count, io),
                 };
                 if is_full {
                     return;
@@ -259,7 +260,7 @@ impl Exchange {
                 self.inbound.insert(round, inbound);
             }
             let was_active = self.inbound[&round].outstanding() > 0;
-            active += usize::from(self.pull_from(round, left, io) && !was_active);
+            active += usize::from(self.pull_from(round, (left, worth), io) && !was_active);
             if begins {
                 self.look_ahead(round, io);
                 self.look_back(round, io);
@@ -311,10 +312,12 @@ impl Exchange {
     }
 
     /// Pulls from one sender; false when that is not worth a datagram yet.
-    fn pull_from(&mut self, round: u32, left: u32, io: &mut Io<'_>) -> bool {
+    fn pull_from(&mut self, round: u32, (left, worth): (u32, u32), io: &mut Io<'_>) -> bool {
         let block = self.block();
         let each = self.most_of(round, io.credit);
         let is_short = self.is_short(self.receives(round));
+        let is_near_end = round + ENDS_TOLD >= self.order.rounds();
+        let end_told = io.credit.is_lossy() || is_short || is_near_end;
         let Some(inbound) = self.inbound.get_mut(&round) else {
             return false;
         };
@@ -324,14 +327,14 @@ impl Exchange {
             .min(each.saturating_sub(before))
             .min(left.saturating_sub(before))
             .min(io.credit.room());
-        let is_worth = most >= io.credit.chunk() || most == wants || inbound.has_lost();
+        let is_worth = most >= worth.min(each) || most == wants || inbound.has_lost();
         if most == 0 || !is_worth {
             return false;
         }
-        let Some((pull, again)) = inbound.ask(io.now, most) else {
+        let Some((pull, again)) = inbound.ask(io.now, most, end_told) else {
             return false;
         };
-        io.counters.asked_again += u64::from(again);
+        io.count_again(again);
         // The others are what they are called: whoever sends everything at once does so whatever is lost.
         if again > 0 && self.scheme == Scheme::Default {
             io.credit.repaired();
