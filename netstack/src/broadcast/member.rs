@@ -84,8 +84,9 @@ pub struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
     Now,
-    /// When those that are ending are over.
-    Soon,
+    /// When others are over: it is not answered, and taken when its announcement is repeated then.
+    Later,
+    /// Not even without the others.
     No,
 }
 
@@ -404,20 +405,18 @@ impl Member {
     fn room_for(&mut self, members: u32, store: &mut dyn Store) -> Room {
         let kept = self.members_of_casts();
         let room = u64::from(store.members_room());
-        self.members_most = most_members(self.config.members).min(kept + room);
-        let casts = self.station.casts().iter();
-        let ending = casts.filter(|cast| cast.spread.ending().is_some());
-        let (count, going) = ending.fold((0, 0), |(count, going), cast| {
-            (count + 1, going + u64::from(cast.setup.members))
-        });
-        let casts = self.station.casts().len();
-        let fits = |casts: usize, kept: u64| {
-            casts < MAX_CASTS && kept + u64::from(members) <= self.members_most
+        self.members_most = match kept {
+            0 => most_members(self.config.members).min(room),
+            // What was promised to casts under way is taken only when their pages come.
+            _ => self.members_most.min(kept + room),
         };
-        match (fits(casts, kept), fits(casts - count, kept - going)) {
-            (true, _) => Room::Now,
-            (false, true) => Room::Soon,
-            (false, false) => Room::No,
+        let members = u64::from(members);
+        if self.station.casts().len() < MAX_CASTS && kept + members <= self.members_most {
+            Room::Now
+        } else if members <= self.members_most {
+            Room::Later
+        } else {
+            Room::No
         }
     }
 

@@ -80,7 +80,7 @@ impl Io<'_> {
     pub(super) fn count_again(&mut self, again: u32) {
         if again > 0 {
             self.counters.asked_again += u64::from(again);
-            self.credit.lost(again);
+            self.credit.lost();
         }
     }
 

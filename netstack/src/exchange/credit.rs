@@ -4,7 +4,7 @@
 //! many are lost, so that nothing overflows there, and for no more than the link carries in eight round trips: that much, rather than one round trip, because
 //! most senders are busy with others when they are asked. One sender alone is asked for three quarters of that. On a slow link one sender may have all of it, and all together what the port holds: what a rank asks for waits
 //! behind the data that its sender receives, so a window that is short stands still for a part of each turn. What
-//! was asked of later rounds, before an earlier one was ready, comes on top, up to half as much again and seven eighths of the port, on slow links three times:
+//! was asked of later rounds, before an earlier one was ready, comes on top, up to half as much again and all that the port holds, on slow links three times:
 //! its senders serve others first, and an earlier round must not wait for them. The round trip is the shortest of what was seen lately between a pull and its first packet; the rate, where it
 //! was not given, is the most that came lately in a period. Both are forgotten again, in favour of what comes later. Until the
 //! rate is known windows are small: on a slow link all of a large one would be lost before anything is known.
@@ -44,7 +44,7 @@ const QUIET_PACKETS: u64 = 4;
 const CHUNK: u32 = 16;
 /// Packets of a pull where none are lost. Longer ones save little, and cost where ranks pause.
 const PULL: u32 = 24;
-/// The same on links that are paced.
+/// The same on links that are paced; but no more than a quarter of the window, since whoever is asked may be late.
 const PULL_PACED: u32 = 32;
 /// Shortest round trip that counts.
 const LEAST_RTT: Micros = Micros(20);
@@ -64,6 +64,8 @@ const EPOCH_PACKETS: u32 = 64;
 const CONGESTED: u32 = 5;
 /// More than one packet of so many is much to be lost.
 const MUCH: u64 = 400;
+/// After so many packets what was counted before counts half.
+const FORGET_PACKETS: u64 = 1 << 14;
 /// Packets that the windows grow by after an epoch that was better.
 const GROWTH: u32 = 2;
 /// Packets that may be under way however much is lost.
@@ -109,7 +111,9 @@ pub(super) struct Credit {
     full: u32,
     /// What `total` is at most, because more was lost.
     window: u32,
-    /// Packets that came, and that were asked for again.
+    /// Something was asked for again.
+    is_lossy: bool,
+    /// Packets that came, and that were asked for again, older ones by half.
     in_all: (u64, u64),
     /// Packets that came in this epoch, and pulls that asked for something again.
     epoch: (u32, u32),
@@ -165,6 +169,7 @@ impl Credit {
             total: 1,
             full: 1,
             window: u32::MAX,
+            is_lossy: false,
             in_all: (0, 0),
             epoch: (0, 0),
             bound: 1,
@@ -208,11 +213,11 @@ impl Credit {
         self.total = self.full.min(self.window);
         self.bound = match is_paced {
             true => 4 * self.total,
-            false => (self.total * 3 / 2).min(port as u32 * 7 / 8),
+            false => (self.total * 3 / 2).min(port as u32).max(self.total),
         };
         self.chunk = CHUNK.min(self.total.div_ceil(4));
         self.pull = match is_paced {
-            true => PULL_PACED.min(self.total.div_ceil(2)),
+            true => PULL_PACED.min(self.total.div_ceil(4)),
             false => PULL.min(self.total.div_ceil(3)),
         };
         self.each = match is_paced {
@@ -273,6 +278,9 @@ impl Credit {
     pub(super) fn came(&mut self, now: Instant, from: Rank, packet: u32, count: u32) {
         self.came_at = now;
         self.in_all.0 += u64::from(count);
+        if self.in_all.0 > FORGET_PACKETS {
+            self.in_all = (self.in_all.0 / 2, self.in_all.1 / 2);
+        }
         self.epoch.0 += count;
         if self.epoch.0 >= EPOCH_PACKETS {
             self.epoch = (0, 0);
@@ -309,15 +317,14 @@ impl Credit {
         self.resize();
     }
 
-    /// So many packets are asked for again.
-    pub(super) fn lost(&mut self, packets: u32) {
-        self.in_all.1 += u64::from(packets);
-        self.resize();
+    /// Something that was asked for did not come.
+    pub(super) fn lost(&mut self) {
+        self.is_lossy = true;
     }
 
     /// Something was lost before: the end of a block may be, too, and pulls.
     pub(super) fn is_lossy(&self) -> bool {
-        self.in_all.1 > 0
+        self.is_lossy
     }
 
     /// So much is lost that two senders share the link most of the time, and what is asked of them waits at the port.
@@ -325,9 +332,11 @@ impl Credit {
         self.in_all.1 * MUCH > self.in_all.0
     }
 
-    /// A pull asks for something again. Where that is often, some queue between the ranks is full, and all windows shrink. Not on
+    /// A pull asks for so many packets again. Where that is often, some queue between the ranks is full, and all windows shrink. Not on
     /// links that are paced: there is little room to shrink, and the sender's pace is what holds.
-    pub(super) fn repaired(&mut self) {
+    pub(super) fn repaired(&mut self, packets: u32) {
+        self.in_all.1 += u64::from(packets);
+        self.resize();
         self.epoch.1 += 1;
         if self.epoch.1 >= CONGESTED && self.pacer.is_none() {
             self.epoch = (0, 0);
@@ -401,7 +410,7 @@ impl Credit {
 
     /// Packets that a pull asks for, unless less is left of its block. Where packets are lost, pulls are too: shorter ones then.
     pub(super) fn worth(&self) -> u32 {
-        match self.is_lossy() {
+        match self.is_lossy {
             true => self.chunk,
             false => self.pull,
         }
@@ -520,26 +529,29 @@ mod tests {
     #[test]
     fn windows_shrink_where_far_more_is_lost_than_at_random_and_grow_again() {
         let mut credit = Credit::new(1_250_000_000, 0);
-        let wait = credit.wait();
         let epoch = |credit: &mut Credit, repairs: u32| {
-            (0..repairs).for_each(|_| credit.repaired());
+            (0..repairs).for_each(|_| credit.repaired(1));
             credit.came(Instant::ZERO, Rank(1), 0, EPOCH_PACKETS);
         };
         // Few repairs, and each epoch counts for itself.
         (0..100).for_each(|_| epoch(&mut credit, CONGESTED - 1));
-        assert_eq!(credit.total, 120);
-        (0..CONGESTED).for_each(|_| credit.repaired());
-        assert_eq!((credit.total, credit.each), (90, 67));
-        (0..100).for_each(|_| credit.repaired());
+        assert_eq!(credit.total, 83);
+        let wait = credit.wait();
+        (0..CONGESTED).for_each(|_| credit.repaired(1));
+        assert_eq!((credit.total, credit.each), (62, 46));
+        (0..100).for_each(|_| credit.repaired(1));
         assert_eq!(credit.total, LEAST_WINDOW);
         // What congestion makes slow is not asked for sooner.
         assert_eq!(credit.wait(), wait);
         epoch(&mut credit, 0);
         assert_eq!(credit.total, LEAST_WINDOW + GROWTH);
         (0..200).for_each(|_| epoch(&mut credit, 0));
+        assert_eq!(credit.total, 83);
+        // In the long run what was lost is forgotten.
+        (0..2_000).for_each(|_| epoch(&mut credit, 0));
         assert_eq!(credit.total, 120);
         let mut paced = Credit::new(625_000, 32_000);
-        (0..100).for_each(|_| paced.repaired());
+        (0..100).for_each(|_| paced.repaired(1));
         assert_eq!(paced.total, 20);
     }
 
@@ -596,7 +608,7 @@ mod tests {
         // 5 Mbit/s behind a queue of 32 KB: all of it, for one sender.
         let slow = Credit::new(625_000, 32_000);
         assert_eq!((slow.total, slow.each, slow.chunk), (20, 20, 5));
-        assert_eq!((slow.bound, slow.opening, slow.worth()), (80, 4, 10));
+        assert_eq!((slow.bound, slow.opening, slow.worth()), (80, 4, 5));
         assert!(slow.wait() > slow.takes(21));
         // Nobody says what the port holds: 50 ms.
         let slow = Credit::new(625_000, 0);
@@ -608,16 +620,42 @@ mod tests {
     fn where_packets_are_lost_pulls_are_shorter_and_where_many_are_windows_too() {
         let mut credit = Credit::new(1_250_000_000, 0);
         credit.came(Instant::ZERO, Rank(1), 0, 1_000);
-        credit.lost(1);
+        credit.lost();
+        credit.repaired(1);
         assert_eq!((credit.total, credit.worth()), (120, 16));
-        credit.lost(2);
+        credit.repaired(2);
         assert_eq!((credit.total, credit.each), (83, 62));
         // It was for a moment.
         credit.came(Instant::ZERO, Rank(1), 0, 200);
         assert_eq!((credit.total, credit.worth()), (120, 16));
         let mut slow = Credit::new(625_000, 32_000);
-        slow.lost(100);
+        slow.lost();
+        slow.repaired(100);
         assert_eq!((slow.total, slow.worth()), (20, 5));
+    }
+
+    #[test]
+    fn whatever_a_port_holds_something_may_be_asked_for() {
+        for rate in [0, 1, 60_000, 625_000, 125_000_000, 1_250_000_000] {
+            for port in [0, 1, 1_538, 2_000, 3_100, 20_000, u32::MAX] {
+                let mut credit = Credit::new(rate, port);
+                for _ in 0..2 {
+                    assert!(
+                        credit.total >= 1 && credit.room() >= credit.total,
+                        "{credit:?}"
+                    );
+                    assert!((1..=credit.total).contains(&credit.worth()), "{credit:?}");
+                    credit.repaired(1_000);
+                }
+            }
+        }
+        // Of the first packets few came for a second, so that the link seems to carry next to nothing.
+        let mut slow = Credit::new(0, 0);
+        slow.change(0, 32);
+        slow.came(Instant::from_micros(1), Rank(1), 0, 1);
+        slow.came(Instant::from_micros(2_000_000), Rank(1), 1, 31);
+        slow.change(32, 0);
+        assert!(slow.room() >= 1 && slow.port() < 2 * FULL, "{slow:?}");
     }
 
     #[test]

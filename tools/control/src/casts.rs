@@ -37,6 +37,8 @@ pub mod object;
 pub mod order;
 mod resume;
 pub mod shelf;
+#[cfg(test)]
+mod tests;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -516,7 +518,7 @@ impl Casts {
         };
         let awaited = cast.patient || cast.returning.contains_key(&node);
         let patient = awaited && reason == MemberFailure::Lost;
-        let name = cast.what.name();
+        let (name, nodes) = (cast.what.name(), cast.nodes.len());
         let Some(fate) = cast.nodes.get_mut(&node) else {
             return;
         };
@@ -532,9 +534,9 @@ impl Casts {
             MemberFailure::Reported(FailReason::NoRoom) => {
                 let memory = self.up.get(&node).map_or(0, |up| up.memory_bytes);
                 format!(
-                    "has no room for {} bytes beside the casts under way: files may take half of its memory of {memory} bytes, and {} are taken; `hearth casts drop` lets go of files",
+                    "has no room for {} bytes beside the casts under way (files may take half of its memory of {memory} bytes, and {} are taken; `hearth casts drop` lets go of files), or none for the addresses of {nodes} nodes",
                     cast.described.object.bytes,
-                    self.files.bytes_on(node)
+                    self.files.bytes_on(node),
                 )
             }
             reason => send::describe(reason).to_string(),

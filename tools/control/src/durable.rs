@@ -23,7 +23,8 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> std::io::Result<()> {
 
 /// Makes the file at `path` with `content` and the permission bits `mode`; false where there is one, which stays as it is. Of
 /// several processes that do this at once one makes the file, and the others find it whole; where the file system has no second
-/// names for a file (FAT, some network ones) they can find the beginning of it for a moment.
+/// names for a file (FAT, some network ones) they can find the beginning of it for a moment. FAT does not keep `mode` either: all
+/// its files have that of the mount, 0755 unless it is mounted with umask=077.
 ///
 /// # Errors
 /// What the system said.

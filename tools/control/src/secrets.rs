@@ -19,6 +19,9 @@ pub const SECRET_BYTES: usize = 16;
 /// Random bytes of the token: 256 bits, 64 hexadecimal digits.
 const TOKEN_BYTES: usize = 32;
 
+/// Least length of a token, in characters: an operator may write one of their own.
+const TOKEN_LENGTH_MIN: usize = 32;
+
 /// How often a file that is too short is looked at, and the pause between two looks: who makes it writes a line.
 const WRITTEN_WITHIN: u32 = 20;
 const WRITTEN_PAUSE: Duration = Duration::from_millis(10);
@@ -63,7 +66,7 @@ pub enum SecretError {
     },
     /// Others may read the file.
     #[error(
-        "{path} can be read by others (mode {mode:03o}); run `chmod 600 {path}`, and delete it instead if it may have been seen"
+        "{path} can be read by others (mode {mode:03o}); run `chmod 600 {path}` (on FAT, where that does nothing, mount the file system with umask=077), and delete it instead if it may have been seen"
     )]
     Exposed {
         /// The file.
@@ -89,7 +92,7 @@ pub enum SecretError {
 /// # Errors
 /// [`SecretError`].
 pub fn cluster_secret(path: &Path) -> Result<ClusterSecret, SecretError> {
-    let text = load_or_create(path, SECRET_BYTES)?;
+    let text = load_or_create(path, SECRET_BYTES, 2 * SECRET_BYTES)?;
     let damaged = || SecretError::Damaged { path: path.into() };
     Ok(ClusterSecret(decode_hex(text.trim()).ok_or_else(damaged)?))
 }
@@ -99,20 +102,21 @@ pub fn cluster_secret(path: &Path) -> Result<ClusterSecret, SecretError> {
 /// # Errors
 /// [`SecretError`].
 pub fn token(path: &Path) -> Result<Token, SecretError> {
-    let text = load_or_create(path, TOKEN_BYTES)?;
-    if text.trim().len() < 32 {
+    let text = load_or_create(path, TOKEN_BYTES, TOKEN_LENGTH_MIN)?;
+    if text.trim().len() < TOKEN_LENGTH_MIN {
         return Err(SecretError::Damaged { path: path.into() });
     }
     Ok(Token(blake3::hash(text.trim().as_bytes())))
 }
 
-fn load_or_create(path: &Path, bytes: usize) -> Result<String, SecretError> {
+/// What the file holds, or the digits of `bytes` random bytes that it then holds. `least`: length that the caller takes.
+fn load_or_create(path: &Path, bytes: usize, least: usize) -> Result<String, SecretError> {
     let failed = |source| SecretError::File {
         path: path.into(),
         source,
     };
     match std::fs::File::open(path) {
-        Ok(mut file) => {
+        Ok(file) => {
             let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
             if mode & 0o077 != 0 {
                 return Err(SecretError::Exposed {
@@ -120,16 +124,8 @@ fn load_or_create(path: &Path, bytes: usize) -> Result<String, SecretError> {
                     mode,
                 });
             }
-            let mut text = String::new();
-            for _ in 0..WRITTEN_WITHIN {
-                file.read_to_string(&mut text).map_err(failed)?;
-                if text.ends_with('\n') || text.trim().len() >= 2 * bytes {
-                    break;
-                }
-                // Another process makes it, on a file system on which it is seen before it is whole.
-                std::thread::sleep(WRITTEN_PAUSE);
-            }
-            Ok(text)
+            let pause = || std::thread::sleep(WRITTEN_PAUSE);
+            read_written(file, least, pause).map_err(failed)
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let mut random = vec![0; bytes];
@@ -138,11 +134,29 @@ fn load_or_create(path: &Path, bytes: usize) -> Result<String, SecretError> {
             match durable::create(path, format!("{text}\n").as_bytes(), 0o600).map_err(failed)? {
                 true => Ok(text),
                 // Somebody else was faster.
-                false => load_or_create(path, bytes),
+                false => load_or_create(path, bytes, least),
             }
         }
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Reads a file that another process may be making, on a file system on which it is seen before it is whole: again after each
+/// `pause`, until there is a line or `least` characters.
+fn read_written(
+    mut file: impl Read,
+    least: usize,
+    mut pause: impl FnMut(),
+) -> std::io::Result<String> {
+    let mut text = String::new();
+    for _ in 0..WRITTEN_WITHIN {
+        file.read_to_string(&mut text)?;
+        if text.ends_with('\n') || text.trim().len() >= least {
+            break;
+        }
+        pause();
+    }
+    Ok(text)
 }
 
 /// Lower-case hexadecimal digits of `bytes`.
@@ -206,19 +220,32 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secret");
         std::fs::write(&path, "00112233").unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let secret = std::thread::scope(|scope| {
-            let reader = scope.spawn(|| cluster_secret(&path));
-            std::thread::sleep(2 * WRITTEN_PAUSE);
-            let mut file = std::fs::OpenOptions::new()
-                .append(true)
-                .open(&path)
-                .unwrap();
-            file.write_all(b"445566778899aabbccddeeff\n").unwrap();
-            reader.join().unwrap()
+        let reader = std::fs::File::open(&path).unwrap();
+        let mut options = std::fs::OpenOptions::new();
+        let mut writer = options.append(true).open(&path).unwrap();
+        // It is written between two looks and not by a clock, which a busy machine would not keep to.
+        let mut pauses = 0;
+        let text = read_written(reader, 2 * SECRET_BYTES, || {
+            pauses += 1;
+            if pauses == 2 {
+                writer.write_all(b"445566778899aabbccddeeff\n").unwrap();
+            }
         });
-        let wanted = decode_hex("00112233445566778899aabbccddeeff").unwrap();
-        assert_eq!(secret.unwrap().0, wanted);
+        assert_eq!(text.unwrap(), "00112233445566778899aabbccddeeff\n");
+        assert_eq!(pauses, 2);
+    }
+
+    #[test]
+    fn only_what_is_too_short_is_waited_for_and_not_forever() {
+        let looks = |text: &str| {
+            let mut pauses = 0;
+            let read = read_written(text.as_bytes(), TOKEN_LENGTH_MIN, || pauses += 1);
+            assert_eq!(read.unwrap(), text);
+            pauses
+        };
+        assert_eq!(looks(&"x".repeat(TOKEN_LENGTH_MIN)), 0);
+        assert_eq!(looks("short\n"), 0);
+        assert_eq!(looks("short"), WRITTEN_WITHIN);
     }
 
     #[test]
@@ -248,6 +275,9 @@ mod tests {
         assert!(token.matches(&text));
         assert!(!token.matches(""));
         assert!(!token.matches(&text[1..]));
+        let own = "x".repeat(TOKEN_LENGTH_MIN);
+        std::fs::write(&path, &own).unwrap();
+        assert!(super::token(&path).unwrap().matches(&own));
     }
 
     #[test]

@@ -636,7 +636,8 @@ impl Cast {
             }
             if self.me.is_source() {
                 // A former parent may still think so of one that has joined again.
-                if *reason == FailReason::Dead && self.spread.tends(*member) {
+                let by_parent = matches!(reason, FailReason::Dead | FailReason::NoRoom);
+                if by_parent && from != *member && self.spread.tends(*member) {
                     continue;
                 }
                 self.event(CastEvent::MemberFailed(*member, *reason), io);

@@ -317,7 +317,8 @@ impl Exchange {
         let each = self.most_of(round, io.credit);
         let is_short = self.is_short(self.receives(round));
         let is_near_end = round + ENDS_TOLD >= self.order.rounds();
-        let end_told = io.credit.is_lossy() || is_short || is_near_end;
+        let is_other = self.scheme != Scheme::Default;
+        let end_told = io.credit.is_lossy() || is_short || is_near_end || is_other;
         let Some(inbound) = self.inbound.get_mut(&round) else {
             return false;
         };
@@ -337,7 +338,7 @@ impl Exchange {
         io.count_again(again);
         // The others are what they are called: whoever sends everything at once does so whatever is lost.
         if again > 0 && self.scheme == Scheme::Default {
-            io.credit.repaired();
+            io.credit.repaired(again);
         }
         let from = self.order.source(self.me, round);
         match is_short {

@@ -13,7 +13,7 @@ use clap::Args;
 use netstack::wire::key::Key;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Global, block_on};
+use super::{Global, block_on, exit};
 use crate::casts::figures;
 use crate::clock::Clock;
 use crate::config::{LinkRate, Scheme};
@@ -272,10 +272,11 @@ pub fn receive(global: &Global, options: &ReceiveOptions) -> anyhow::Result<Exit
                 false => Vec::new(),
             };
             for (name, why) in failed {
-                output::say_line(format_args!("{name} was not received: {why}"));
+                let text = format!("{name} was not received: {why}");
                 if options.count > 0 {
-                    return Ok(ExitCode::from(EXIT_INCOMPLETE));
+                    return Err(exit::Failed::new(EXIT_INCOMPLETE, text).into());
                 }
+                output::say_line(text);
             }
             match receiver.ends {
                 Some(End::Interrupted) if options.count > 0 && !receiver.has_all() => {
@@ -283,8 +284,8 @@ pub fn receive(global: &Global, options: &ReceiveOptions) -> anyhow::Result<Exit
                 }
                 Some(End::Interrupted) => return Ok(ExitCode::SUCCESS),
                 Some(End::TimeUp) => {
-                    output::say_line("the time was up before everything was there");
-                    return Ok(ExitCode::from(EXIT_TIME_UP));
+                    let text = "the time was up before everything was there";
+                    return Err(exit::Failed::new(EXIT_TIME_UP, text).into());
                 }
                 None => {}
             }

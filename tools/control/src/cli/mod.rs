@@ -35,6 +35,7 @@ mod table;
 mod top;
 mod tree;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -177,7 +178,7 @@ pub fn main() -> ExitCode {
     let mut cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and version are no errors, and go to standard output.
-        Err(error) if error.use_stderr() && std::env::args_os().any(|word| word == "--json") => {
+        Err(error) if error.use_stderr() && asks_for_json(std::env::args_os()) => {
             crate::output::say(&exit::json_of_usage(&error.to_string()));
             return ExitCode::from(exit::USAGE);
         }
@@ -198,6 +199,13 @@ pub fn main() -> ExitCode {
             ExitCode::from(exit::of_error(&error))
         }
     }
+}
+
+/// Whether a command line that was not understood asks for JSON: what stands after `--` belongs to a program. After the program
+/// of `run` and `submit` without a `--` it counts all the same, since only the parser knows which word is the program.
+fn asks_for_json(words: impl Iterator<Item = OsString>) -> bool {
+    let mut own = words.take_while(|word| word != "--");
+    own.any(|word| word == "--json")
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
@@ -323,6 +331,15 @@ mod tests {
         let mut command = Cli::command();
         command.build();
         check(&command);
+    }
+
+    #[test]
+    fn json_after_two_dashes_is_the_programs() {
+        let asks = |line: &[&str]| asks_for_json(line.iter().map(OsString::from));
+        assert!(asks(&["hearth", "nodes", "--bogus", "--json"]));
+        assert!(asks(&["hearth", "--json", "run", "-n", "x", "--", "p"]));
+        assert!(!asks(&["hearth", "run", "-n", "x", "--", "p", "--json"]));
+        assert!(!asks(&["hearth", "nodes", "--bogus"]));
     }
 
     fn program_of(line: &[&str]) -> Vec<String> {

@@ -238,7 +238,7 @@ struct NotChanged {
     error: String,
 }
 
-/// Asks control for something about each job; tells every refusal.
+/// Asks control for something about each job; tells every refusal, with `--json` in what it prints and in short as its error.
 fn for_each(
     global: &Global,
     jobs: &[u64],
@@ -246,18 +246,22 @@ fn for_each(
 ) -> anyhow::Result<ExitCode> {
     let client = global.client()?;
     let mut changed = Changed::default();
+    let mut refusals = Vec::new();
     block_on(async {
         for job in jobs {
             match what(&client, *job).await {
                 Ok(_) => changed.jobs.push(*job),
                 Err(error) if error.is_gone() => return Err(error.into()),
                 Err(error) => {
-                    output::say_line(&error);
+                    if !global.json {
+                        output::say_line(&error);
+                    }
                     changed.refused.push(NotChanged {
                         job: *job,
                         code: error.code().unwrap_or_default().to_string(),
                         error: error.to_string(),
                     });
+                    refusals.push(error);
                 }
             }
         }
@@ -266,11 +270,29 @@ fn for_each(
     if global.json {
         print_json(&changed)?;
     }
-    Ok(match changed.refused.len() {
-        0 => ExitCode::SUCCESS,
-        all if all == jobs.len() => ExitCode::from(exit::CONTROL),
-        _ => ExitCode::from(exit::PARTLY),
-    })
+    let status = match refusals.len() {
+        0 => return Ok(ExitCode::SUCCESS),
+        all if all == jobs.len() => exit::CONTROL,
+        _ => exit::PARTLY,
+    };
+    match global.json {
+        true => Err(refused(status, jobs.len(), refusals)),
+        false => Ok(ExitCode::from(status)),
+    }
+}
+
+/// The error of a command that was refused for some of so many jobs: the refusal itself, which has a code, where it says all.
+fn refused(status: u8, asked: usize, mut refusals: Vec<RequestError>) -> anyhow::Error {
+    let count = refusals.len();
+    if let (1, Some(only)) = (asked, refusals.pop()) {
+        let only = anyhow::Error::from(only);
+        if exit::of_error(&only) == status {
+            return only;
+        }
+    }
+    let asked = output::count(asked, "job");
+    let text = format!("refused for {count} of {asked}; `refused` in the output says why");
+    exit::Failed::new(status, text).into()
 }
 
 /// Ends jobs.

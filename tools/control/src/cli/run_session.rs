@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::exit;
 use super::run_input::Input;
 use super::screen::{self, Printed, Settings};
 use crate::api::types::{CancelRequest, Frame, JobAccepted, JobInfo};
@@ -91,10 +92,12 @@ pub async fn follow(
                     Some(Printed::End(job)) => Ok(Outcome::Ended(job)),
                     Some(Printed::Broken(error)) => {
                         cancel(client, id, 13, "its output has no reader any more").await;
-                        if error.kind() != std::io::ErrorKind::BrokenPipe {
-                            output::say_line(format_args!("cannot write the output: {error}"));
+                        let status = exit::by_signal(13);
+                        if error.kind() == std::io::ErrorKind::BrokenPipe {
+                            return Ok(Outcome::Left(status));
                         }
-                        Ok(Outcome::Left(128 + 13))
+                        let text = format!("cannot write the output: {error}");
+                        Err(exit::Failed::new(status, text).into())
                     }
                     None => match read {
                         Some(Err(error)) => Err(error.into()),

@@ -2,7 +2,7 @@
 //!
 //! Key function: [`told`]. Neighbours: `nodes` knows why, `allocator` puts it behind what a job needs.
 //!
-//! Invariant: a text has one part for each reason, however many nodes there are.
+//! Invariant: a text has one part for each reason, however many nodes there are, and few parts for drained nodes.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,12 @@ use crate::{hostlist, output};
 
 /// Longest list of nodes in a text, in bytes: each job that waits for them names it.
 const LIST_MAX: usize = 200;
+
+/// Most reasons for drained nodes in a text: control's own name the job or node, and so may differ on each node.
+const REASONS_MAX: usize = 4;
+
+/// What stands for the reasons beyond them.
+const OTHER_REASONS: &str = "other reasons, which `hearth nodes --json` has";
 
 /// Why a node is not in service, in the order in which it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,21 +36,31 @@ pub(super) enum Absence {
 /// Why those of `which` that are not in service are not, and what brings them back; empty where all are. `awaited`: control has
 /// just started, and those that it has not heard are about to be.
 pub(super) fn told(nodes: &Nodes, which: impl Iterator<Item = u32>, awaited: bool) -> String {
-    let mut absent: BTreeMap<Absence, Vec<u32>> = BTreeMap::new();
+    let mut absent: BTreeMap<(Absence, &str), Vec<u32>> = BTreeMap::new();
+    let mut reasons = 0;
     for node in which {
-        if let Some(why) = nodes.absence(node) {
-            absent.entry(why).or_default().push(node);
+        let Some(why) = nodes.absence(node) else {
+            continue;
+        };
+        let mut reason = "";
+        if why == Absence::Drained {
+            reason = nodes.drained(node).map_or("", |drained| &drained.reason);
+            let is_new = !absent.contains_key(&(why, reason));
+            if is_new && reasons == REASONS_MAX {
+                reason = OTHER_REASONS;
+            } else if is_new {
+                reasons += 1;
+            }
         }
+        absent.entry((why, reason)).or_default().push(node);
     }
-    let parts = absent.iter().map(|(why, absent)| {
-        let drained = absent.first().and_then(|node| nodes.drained(*node));
-        let reason = drained.map_or("", |drained| &drained.reason);
-        part(*why, absent, reason, awaited)
-    });
+    let parts = absent
+        .iter()
+        .map(|((why, reason), absent)| part(*why, absent, reason, awaited));
     parts.collect::<Vec<String>>().join("; ")
 }
 
-/// What is said of the nodes with one reason; `drained` is why the first of them is.
+/// What is said of the nodes with one reason; `drained` is why they are, if they are.
 fn part(why: Absence, nodes: &[u32], drained: &str, awaited: bool) -> String {
     let list = hostlist::format(nodes);
     // What is too long to be named is too long to be typed.
@@ -123,6 +139,64 @@ mod tests {
         let text = all(&nodes, false);
         assert!(text.starts_with("n3 left in good order"), "{text}");
         assert!(text.contains("n[1-2] are lost"), "{text}");
+    }
+
+    #[test]
+    fn who_is_lost_after_it_was_asked_to_leave_is_lost() {
+        let mut nodes = Nodes::new(None, 1).unwrap();
+        nodes.set_up(1, true);
+        for _ in ["asked to leave", "has left"] {
+            nodes.note_left(1);
+            nodes.set_up(1, false);
+            assert!(all(&nodes, false).starts_with("n1 left in good order"));
+        }
+        nodes.set_up(1, true);
+        nodes.note_left(1);
+        nodes.set_up(1, false);
+        // Silent, or its kernel panicked.
+        nodes.set_up(1, false);
+        assert!(all(&nodes, false).starts_with("n1 is lost"));
+    }
+
+    #[test]
+    fn drained_nodes_are_told_by_reason_and_only_while_they_are_up() {
+        let mut nodes = Nodes::new(None, 1).unwrap();
+        (0..12).for_each(|node| nodes.set_up(node, true));
+        let drain = |nodes: &mut Nodes, node: u32, reason: &str| {
+            let drained = Drained {
+                reason: reason.to_string(),
+                since_unix_us: 1,
+                by: "root".to_string(),
+            };
+            nodes.set_drained(node, Some(drained));
+        };
+        for (node, reason) in [(1, "fan"), (2, "disk"), (3, "fan")] {
+            drain(&mut nodes, node, reason);
+        }
+        assert_eq!(
+            all(&nodes, false),
+            "n2 is drained (disk), `hearth resume n2` gives it jobs again; \
+             n[1,3] are drained (fan), `hearth resume n[1,3]` gives them jobs again"
+        );
+        nodes.note_left(2);
+        nodes.set_up(2, false);
+        nodes.set_up(3, false);
+        let text = all(&nodes, false);
+        assert!(text.starts_with("n2 left in good order"), "{text}");
+        assert!(
+            text.contains("n3 is lost") && !text.contains("disk"),
+            "{text}"
+        );
+        assert!(text.contains("n1 is drained (fan)"), "{text}");
+        for node in 4..12 {
+            drain(&mut nodes, node, &format!("job {node} failed"));
+        }
+        let text = all(&nodes, false);
+        assert!(text.contains("n6 is drained (job 6 failed)"), "{text}");
+        assert!(
+            text.contains("n[7-11] are drained (other reasons"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -49,6 +49,8 @@ struct Node {
     heard: bool,
     /// It went since somebody asked it to.
     left: bool,
+    /// It goes now since somebody asked it to.
+    leaves: bool,
     /// The job that is over for control, and not for the node.
     stuck: Option<JobId>,
     drained: Option<Drained>,
@@ -121,16 +123,20 @@ impl Nodes {
         let known = self.known.entry(node).or_default();
         known.up = up;
         known.heard |= up;
-        known.left &= !up;
+        // One that was asked to leave and then is lost has not left in good order.
+        known.left = !up && known.leaves;
+        known.leaves = false;
         if !up {
             known.stuck = None;
         }
         self.refresh(node);
     }
 
-    /// A node that is not up was asked to leave.
+    /// A node that is not up, or goes now, was asked to leave.
     pub(super) fn note_left(&mut self, node: u32) {
-        self.known.entry(node).or_default().left = true;
+        let known = self.known.entry(node).or_default();
+        known.left = true;
+        known.leaves = true;
     }
 
     /// Whether it is known and was never up in this run of control.
@@ -267,8 +273,11 @@ impl Nodes {
             return Some(Absence::Unheard);
         };
         let absence = match known {
+            // To one that is not up, `hearth resume` brings nothing.
             Node {
-                drained: Some(_), ..
+                up: true,
+                drained: Some(_),
+                ..
             } => Absence::Drained,
             Node { up: true, .. } => Absence::Stuck,
             Node { left: true, .. } => Absence::Left,

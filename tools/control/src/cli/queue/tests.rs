@@ -20,6 +20,26 @@ fn info() -> JobInfo {
 }
 
 #[test]
+fn a_refusal_is_an_error_with_the_status_of_the_command() {
+    let refusal = |code: &str| {
+        RequestError::Refused(crate::api::types::ErrorBody {
+            code: code.to_string(),
+            error: "no such job".to_string(),
+        })
+    };
+    for (code, status, asked, wanted) in [
+        ("no-such-job", exit::CONTROL, 1, "no-such-job"),
+        ("bad-request", exit::CONTROL, 1, "refused for 1 of 1 job;"),
+        ("no-such-job", exit::PARTLY, 3, "refused for 1 of 3 jobs;"),
+    ] {
+        let error = refused(status, asked, vec![refusal(code)]);
+        assert_eq!(exit::of_error(&error), status);
+        let text = exit::json_of(&error);
+        assert!(text.contains(wanted), "{text}");
+    }
+}
+
+#[test]
 fn a_job_that_waits_for_an_operator_says_for_what() {
     let mut job = QueuedJob::from(&info());
     (job.state, job.nodes) = (JobState::Pending, String::new());
