@@ -85,8 +85,15 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()?;
     let result = runtime.block_on(async {
-        let job = hand_in(&client, &request, &files).await?;
-        run_session::follow(&client, &job, settings).await
+        let mut signals = run_session::Signals::new()?;
+        let job = tokio::select! {
+            job = hand_in(&client, &request, &files) => job?,
+            // What was not accepted yet is not run, and what was is ended when nobody asks for its output.
+            number = signals.next() => {
+                return Ok(run_session::Outcome::Left(exit::by_signal(number)));
+            }
+        };
+        run_session::follow(&client, &job, settings, signals).await
     });
     // Reading standard input cannot be interrupted; the end of the process ends it.
     runtime.shutdown_background();

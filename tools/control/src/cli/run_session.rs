@@ -13,7 +13,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::exit;
@@ -47,20 +47,61 @@ pub enum Outcome {
     Left(u8),
 }
 
+/// The signals that ask a command to end. They are heard from before a job is handed in, so that none meets a command that has a
+/// job and does not know what to do with it.
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Hears them from now on.
+    pub fn new() -> std::io::Result<Self> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The number of the next one.
+    pub async fn next(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.interrupt.recv() => 2,
+            _ = self.terminate.recv() => 15,
+            _ = self.hangup.recv() => 1,
+        }
+    }
+}
+
+/// The output of a job that was just accepted; it may be over already.
+async fn first_output(client: &Client, job: &JobAccepted) -> anyhow::Result<Back> {
+    let nothing = BTreeMap::new();
+    match output_of(client, job.id, &nothing).await {
+        Err(lost) if lost.is_gone() => Ok(come_back(client, job, &nothing, lost).await?),
+        output => Ok(Back::Output(output?)),
+    }
+}
+
 /// Follows a job that was accepted to its end.
 pub async fn follow(
     client: &Client,
     job: &JobAccepted,
     settings: Settings,
+    mut signals: Signals,
 ) -> anyhow::Result<Outcome> {
     let id = job.id;
-    let nothing = BTreeMap::new();
-    let output = match output_of(client, id, &nothing).await {
-        Err(lost) if lost.is_gone() => match come_back(client, job, &nothing, lost).await? {
-            Back::Output(output) => output,
-            Back::Over(job) => return Ok(Outcome::Ended(job)),
-        },
-        output => output?,
+    let first = tokio::select! {
+        first = first_output(client, job) => first?,
+        number = signals.next() => {
+            cancel(client, id, number.into(), "interrupted by its user").await;
+            return Ok(Outcome::Left(exit::by_signal(number)));
+        }
+    };
+    let output = match first {
+        Back::Output(output) => output,
+        Back::Over(job) => return Ok(Outcome::Ended(job)),
     };
     let input = settings.stdin.then(|| Input::of(tokio::io::stdin()));
     let (frames, queue) = mpsc::channel(QUEUE_FRAMES);
@@ -74,15 +115,10 @@ pub async fn follow(
         frames,
     ));
     let mut read: Option<Result<(), RequestError>> = None;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
     let mut asked_to_end = false;
     loop {
         let number = tokio::select! {
-            _ = interrupt.recv() => 2,
-            _ = terminate.recv() => 15,
-            _ = hangup.recv() => 1,
+            number = signals.next() => number,
             done = &mut reading, if read.is_none() => {
                 read = Some(done?);
                 continue;
@@ -110,7 +146,7 @@ pub async fn follow(
             output::say_line(format_args!(
                 "leaving; job {id} is ended without waiting for it"
             ));
-            return Ok(Outcome::Left(128 + number));
+            return Ok(Outcome::Left(exit::by_signal(number)));
         }
         asked_to_end = true;
         output::say_line(format_args!(
