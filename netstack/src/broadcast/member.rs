@@ -405,11 +405,9 @@ impl Member {
     fn room_for(&mut self, members: u32, store: &mut dyn Store) -> Room {
         let kept = self.members_of_casts();
         let room = u64::from(store.members_room());
-        self.members_most = match kept {
-            0 => most_members(self.config.members).min(room),
-            // What was promised to casts under way is taken only when their pages come.
-            _ => self.members_most.min(kept + room),
-        };
+        // What was promised to casts under way is taken only when their pages come: what there is room for now may be theirs.
+        let beside = self.members_most.min(kept + room);
+        self.members_most = room.max(beside).min(most_members(self.config.members));
         let members = u64::from(members);
         if self.station.casts().len() < MAX_CASTS && kept + members <= self.members_most {
             Room::Now

@@ -317,7 +317,8 @@ impl Credit {
         self.resize();
     }
 
-    /// Something that was asked for did not come.
+    /// Something that was asked for did not come. Windows follow what exchanges of the default scheme lose, see `repaired`: messages
+    /// and other schemes only know of it.
     pub(super) fn lost(&mut self) {
         self.is_lossy = true;
     }

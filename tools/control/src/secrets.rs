@@ -133,6 +133,8 @@ fn load_or_create(path: &Path, bytes: usize, least: usize) -> Result<String, Sec
             let text = encode_hex(&random);
             match durable::create(path, format!("{text}\n").as_bytes(), 0o600).map_err(failed)? {
                 true => Ok(text),
+                // A link to a file that there is not; or whoever made it has removed it again.
+                false if !path.exists() => Err(failed(std::io::ErrorKind::NotFound.into())),
                 // Somebody else was faster.
                 false => load_or_create(path, bytes, least),
             }

@@ -636,8 +636,7 @@ impl Cast {
             }
             if self.me.is_source() {
                 // A former parent may still think so of one that has joined again.
-                let by_parent = matches!(reason, FailReason::Dead | FailReason::NoRoom);
-                if by_parent && from != *member && self.spread.tends(*member) {
+                if *reason == FailReason::Dead && self.spread.tends(*member) {
                     continue;
                 }
                 self.event(CastEvent::MemberFailed(*member, *reason), io);

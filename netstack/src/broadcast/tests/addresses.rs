@@ -258,10 +258,22 @@ fn the_store_says_for_how_many_members_there_is_room() {
     assert_eq!((victim.takes_part(2), victim.says(2)), (false, Vec::new()));
     victim.announce(2, 40);
     assert!(victim.takes_part(2));
-    // Something else has taken room meanwhile.
+}
+
+#[test]
+fn what_else_takes_room_bounds_the_members_as_long_as_it_does() {
+    let mut victim = Victim::new(0);
+    victim.rate = RATE;
+    victim.memory.members_room = Some(100);
+    victim.announce(1, 60);
+    assert!(victim.takes_part(1));
     victim.memory.members_room = Some(0);
-    victim.announce(3, 101);
-    assert!(victim.refuses(3));
+    victim.announce(2, 61);
+    assert!(victim.refuses(2));
+    // It is there again, and the first cast still under way.
+    victim.memory.members_room = Some(100);
+    victim.announce(2, 40);
+    assert!(victim.takes_part(1) && victim.takes_part(2));
 }
 
 #[test]

@@ -95,7 +95,11 @@ pub async fn follow(
     let first = tokio::select! {
         first = first_output(client, job) => first?,
         number = signals.next() => {
-            cancel(client, id, number.into(), "interrupted by its user").await;
+            tokio::select! {
+                () = cancel(client, id, number.into(), "interrupted by its user") => {}
+                // Interrupted again: the job is ended when nobody asks for its output.
+                _ = signals.next() => {}
+            }
             return Ok(Outcome::Left(exit::by_signal(number)));
         }
     };
