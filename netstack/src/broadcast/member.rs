@@ -180,8 +180,8 @@ impl Member {
         self.take_events();
     }
 
-    /// A cast that is not known. False if it is not taken: then nothing is kept of it, and whoever announces it is told that
-    /// there is no room. Where a cast is ending there may be some when the announcement is repeated.
+    /// A cast that is not known. False if it is not taken: then nothing is kept of it. Whoever announces it is told where there is
+    /// no room whatever else is under way; else there may be some when the announcement is repeated.
     fn announced(
         &mut self,
         now: Instant,
