@@ -46,8 +46,8 @@ pub struct MemberConfig {
     /// never exceed what these hold.
     pub buffers: u32,
     /// Fragments that may be asked for, and so arrive, at any time, of all casts together: what the receive ring of its card has
-    /// room for; 0: any number. They are shared among the casts that lack something. Only one block of each is always asked for,
-    /// so that casts of many large blocks may exceed it together, by a block each.
+    /// room for; 0: any number. They are shared among the casts that lack something. As many more may come as a block of the largest
+    /// size has (48), so that a cast can begin beside others that have asked for all of it; beyond that casts take turns.
     pub credit: u32,
     /// Members that all casts together may have in which this one takes part, remembered rosters included, if the store has
     /// room for so many ([`Store::members_room`]); 0: as many as it has. Whoever has the key can have it keep [`MEMBER_BYTES`]

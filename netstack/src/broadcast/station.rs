@@ -17,10 +17,10 @@ use super::cast::{Cast, CastEvent, Io};
 use super::event::{CastCounters, EndReason, Footprint};
 use super::message::{Answer, Blocks, MemberIndex, Message, Packet, Standing};
 use super::pacer::{self, Pacer};
-use super::{Peer, Store, wire};
+use super::{MAX_BLOCK_LOG2, Peer, Store, wire};
 use crate::ids::CastId;
 use crate::rng::Rng;
-use crate::time::Instant;
+use crate::time::{Instant, Micros};
 use crate::wire::key::Key;
 
 /// Casts that ended and are remembered, so that late messages of them are understood.
@@ -29,6 +29,13 @@ const MAX_ENDED: usize = 64;
 const MAX_TURNED_AWAY: usize = 64;
 /// Answers to strangers that wait to be sent.
 const MAX_STRAY: usize = 256;
+/// Casts wait for each other's credit: after so many block times without data, and this time at least, one that has it gives
+/// some up. What a tree's upper levels hold back at 20 Mbit/s is not taken for stuck.
+const STUCK_BLOCKS: u64 = 16;
+const STUCK: Micros = Micros::from_millis(100);
+/// Fragments that may be asked for beyond the credit, so that a cast can begin beside others that have asked for all of it: a
+/// block of the largest size.
+const SPARE: u32 = (1_u32 << MAX_BLOCK_LOG2).div_ceil(super::FRAGMENT as u32);
 /// Rate before the first cast where none is given: nothing is sent then but answers.
 const BEFORE_CASTS: u64 = 1 << 27;
 
@@ -52,8 +59,12 @@ pub(crate) struct Station {
     train: Option<(CastId, Peer, Train)>,
     /// The cast whose turn it is.
     turn: usize,
-    /// Fragments that may be asked for at a time, by all casts together.
+    /// Fragments that may be asked for at a time, by all casts together, and [`SPARE`] more: see [`Station::share_credit`].
     credit: u32,
+    /// The cast that asks first: the one after the last that asked.
+    asking: usize,
+    /// Since when a cast has waited for credit that others have.
+    starving: Option<Instant>,
     /// See [`Io`].
     last_data: Instant,
     pub counters: CastCounters,
@@ -77,6 +88,8 @@ impl Station {
             train: None,
             turn: 0,
             credit: u32::MAX,
+            asking: 0,
+            starving: None,
             last_data: Instant::ZERO,
             counters: CastCounters::default(),
             rng: Rng::new(seed),
@@ -136,6 +149,7 @@ impl Station {
         self.outbox.clear();
         self.events.clear();
         self.train = None;
+        self.starving = None;
         self.next_tick = Instant::FAR_FUTURE;
     }
 
@@ -325,6 +339,10 @@ impl Station {
             self.train = None;
         }
         self.turn = 0;
+        self.asking = match at < self.asking {
+            true => self.asking - 1,
+            false => self.asking % self.casts.len().max(1),
+        };
         self.share_link();
     }
 
@@ -335,17 +353,52 @@ impl Station {
         }
     }
 
+    /// Casts take turns: whoever has asked is asked last the next time.
     fn make_requests(&mut self, now: Instant, store: &mut dyn Store) {
-        for at in 0..self.casts.len() {
+        if self.stuck_at() <= now {
+            self.starving = None;
+            self.take_back_credit(now, store);
+        }
+        let (count, first) = (self.casts.len(), self.asking);
+        for at in (0..count).map(|step| (first + step) % count) {
             if self.casts[at].is_eager() {
                 let id = self.casts[at].id;
-                self.with(now, id, store, |cast, io| cast.make_requests(io));
+                let asked = self.with(now, id, store, |cast, io| cast.make_requests(io));
+                if asked == Some(true) {
+                    self.asking = (at + 1) % count;
+                }
+            }
+        }
+        self.starving = match self.casts.iter().any(Cast::is_starving) {
+            true => self.starving.or(Some(now)),
+            false => None,
+        };
+    }
+
+    /// When what is under way has not come for so long, with a cast waiting for its room, that it may not come at all.
+    fn stuck_at(&self) -> Instant {
+        let Some(since) = self.starving else {
+            return Instant::FAR_FUTURE;
+        };
+        let times = self.casts.iter().map(|cast| cast.pace.blocks(STUCK_BLOCKS));
+        let wait = times.max().unwrap_or(STUCK).max(STUCK);
+        since.max(self.last_data) + wait
+    }
+
+    /// The cast whose turn it is, of those that have a request to give up, gives it up and is asked last.
+    fn take_back_credit(&mut self, now: Instant, store: &mut dyn Store) {
+        let (count, first) = (self.casts.len(), self.asking);
+        for at in (0..count).map(|step| (first + step) % count) {
+            let id = self.casts[at].id;
+            if self.with(now, id, store, |cast, io| cast.give_way(io)) == Some(true) {
+                self.asking = (at + 1) % count;
+                return;
             }
         }
     }
 
     /// A cast may ask for its share of what may be on its way, as far as the others leave it; for one block in any case, so
-    /// that none waits for another. Done anew whenever something has changed: [`Station::poll_timeout`] goes by it.
+    /// that it waits for no other, as long as there is room within the credit and [`SPARE`]. Beyond that casts take turns, block by block. Done anew whenever something has changed: [`Station::poll_timeout`] goes by it.
     fn share_credit(&mut self) {
         if self.credit == u32::MAX {
             return;
@@ -356,9 +409,12 @@ impl Station {
         });
         let share = self.credit / count.max(1);
         let left = self.credit.saturating_sub(all);
+        let room = self.credit.saturating_add(SPARE).saturating_sub(all);
         for cast in &mut self.casts {
-            let own = cast.pull.under_way();
-            let most = own + share.saturating_sub(own).min(left);
+            let most = match cast.pull.under_way() {
+                0 => share.min(left).max(cast.pull.block_fragments().min(room)),
+                own => own + share.saturating_sub(own).min(left),
+            };
             cast.pull.set_most_under_way(most);
         }
     }
@@ -524,7 +580,7 @@ impl Station {
             || self.casts.iter().any(Cast::is_eager);
         let at = self.next_tick.min(match sends {
             true => link,
-            false => self.next_train_at().max(link),
+            false => self.next_train_at().min(self.stuck_at()).max(link),
         });
         (at != Instant::FAR_FUTURE).then_some(at)
     }

@@ -35,8 +35,9 @@ const SLOWEST: Micros = Micros::from_secs(2);
 const REORDER: Micros = Micros::from_millis(2);
 /// Smallest window: one request of the largest size.
 const WINDOW_MIN: u32 = MAX_FRAGMENTS as u32;
-/// Largest window: all requests at once.
-const WINDOW_MAX: u32 = (MAX_FRAGMENTS * MAX_REQUESTS) as u32;
+/// Largest window: half of all requests. With what casts may have on their way beside it (144 fragments, see
+/// [`crate::broadcast`]) it fits a receive ring of 256 frames.
+const WINDOW_MAX: u32 = (MAX_FRAGMENTS * MAX_REQUESTS / 2) as u32;
 /// Requests of the program that have ended and are still counted for: what was sent twice may
 /// arrive after the request is complete.
 const ENDED: usize = 4 * MAX_REQUESTS;

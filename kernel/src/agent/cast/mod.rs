@@ -41,10 +41,8 @@ use table::Tables;
 
 /// Reassembly buffers of a cast, one block each; their memory is 1 MiB with the largest blocks.
 pub const BUFFERS: u32 = 16;
-/// Fragments that may arrive at any time, of all casts together: all buffers of one cast with blocks of 8 KiB. A ring of 256
-/// frames takes them beside the answers to six page requests of the largest size; with all eight and other nodes' requests
-/// it may overflow, and what is lost is repeated. A block of each further cast may come beside them: 48 fragments with the
-/// largest blocks.
+/// Fragments that may arrive at any time, of all casts together: all buffers of one cast with blocks of 8 KiB. Up to 48
+/// more may come beside them, for other casts, and the answers to page requests (96): a ring of 256 frames takes them all.
 pub const CREDIT: u32 = BUFFERS * (8192_usize.div_ceil(FRAGMENT)) as u32;
 /// Room of the kernel's heap that a cast's reassembly buffers leave: the addresses of some ten thousand
 /// members, and what the node's own buffers take.

@@ -13,7 +13,7 @@
 //! where another one is idle: every wait is short then.
 //!
 //! Invariant: no more blocks are asked for than there are reassembly buffers, and no more fragments than the station may
-//! have on their way, but for one block of each cast.
+//! have on their way.
 
 mod answering;
 mod link;
@@ -284,10 +284,7 @@ impl Pull {
             true => 0,
             false => self.entries.iter().filter(waiting).count(),
         };
-        // A block in any case: none waits for another cast.
-        let room = room
-            && (self.under_way == 0
-                || self.under_way + self.block_fragments <= self.most_under_way);
+        let room = room && self.under_way + self.block_fragments <= self.most_under_way;
         room && self.entries.len() - here < self.limit && self.entries.len() < self.buffers
     }
 
@@ -310,8 +307,7 @@ impl Pull {
         self.limit = (most / crowd as usize).max(LEAST_ASKED).min(self.buffers);
     }
 
-    /// No block is asked for that would bring more fragments than this under way, unless none is. What arrives makes room for others
-    /// by itself.
+    /// No block is asked for that would bring more fragments than this under way. What arrives makes room for others by itself.
     pub(crate) fn set_most_under_way(&mut self, fragments: u32) {
         self.most_under_way = fragments;
     }
@@ -319,6 +315,16 @@ impl Pull {
     /// Fragments that are asked for and not here.
     pub(crate) fn under_way(&self) -> u32 {
         self.under_way
+    }
+
+    /// The most that a block has.
+    pub(crate) fn block_fragments(&self) -> u32 {
+        self.block_fragments
+    }
+
+    /// Nothing is under way, and other casts leave no room for a block.
+    fn is_starving(&self) -> bool {
+        self.eager && self.under_way == 0 && self.block_fragments > self.most_under_way
     }
 
     /// A block that is asked for now comes after those that are asked for.
@@ -490,6 +496,30 @@ impl Cast {
     /// Another request may be made.
     pub(crate) fn is_eager(&self) -> bool {
         self.consent == Consent::Given && self.pull.is_eager()
+    }
+
+    /// A block could be asked for if other casts had less under way.
+    pub(crate) fn is_starving(&self) -> bool {
+        self.consent == Consent::Given && self.pull.is_starving()
+    }
+
+    /// Another cast needs the room: gives up a request of which nothing has come. The scheme names the block again, or the
+    /// program that waits for it does. False if there is none.
+    pub(crate) fn give_way(&mut self, io: &mut Io<'_>) -> bool {
+        let idle = |entry: &Asked| !matches!(entry.state, State::Flowing | State::Unchecked);
+        let Some(at) = self.pull.entries.iter().position(idle) else {
+            return false;
+        };
+        let block = self.pull.blocks[at];
+        let entry = self.pull.remove(at);
+        if entry.urgent {
+            self.pull.wanted.push_front(block);
+        }
+        if entry.state != State::Unsent {
+            self.send(entry.from, Message::Cancel(Blocks::one(block)), io);
+        }
+        io.counters.moved += 1;
+        true
     }
 
     /// The member is known to have this address.
