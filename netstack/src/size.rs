@@ -1,11 +1,22 @@
 //! Numbers of bytes as people write them: `65536`, `64KB`, `1.5MiB`, `48M`. The command line of `hearth` and the simulator
 //! read them by the same rule, which is that of GNU's tools: `KB` is 1,000 bytes, `K` and `KiB` are 1,024, and so are the
-//! others; case says nothing.
+//! others; case says nothing. Rates of links are numbers of bits a second: `20mbit`.
 //!
-//! Invariant: what is read is a whole number of bytes, without rounding.
+//! Key functions: [`parse`], [`rate`]. Invariant: what is read is a whole number, without rounding.
 
 /// What sizes look like, for texts that refuse another.
 pub const FORM: &str = "a number of bytes, as in 65536, 64KB (of 1,000) or 64KiB (of 1,024)";
+
+/// What rates look like, for texts that refuse another.
+pub const RATE_FORM: &str = "a number and a unit (kbit, mbit, gbit), as in 20mbit";
+
+/// Units of bits a second.
+const RATE_UNITS: [(&str, u64); 4] = [
+    ("KBIT", 1_000),
+    ("MBIT", 1_000_000),
+    ("GBIT", 1_000_000_000),
+    ("BIT", 1),
+];
 
 /// Units, longer names first where one ends another.
 const UNITS: [(&str, u64); 11] = [
@@ -24,9 +35,18 @@ const UNITS: [(&str, u64); 11] = [
 
 /// The number of bytes that a text says; none where it is no such number.
 pub fn parse(text: &str) -> Option<u64> {
+    with_unit(text, &UNITS)
+}
+
+/// The number of bits a second that a text with a unit says; none where it is no such number.
+pub fn rate(text: &str) -> Option<u64> {
+    with_unit(text, &RATE_UNITS)
+}
+
+fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let unit_at = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.');
     let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));
-    let known = UNITS
+    let known = units
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(unit));
     let (_, factor) = known?;
@@ -59,6 +79,21 @@ mod tests {
             ("0.25g", 1 << 28),
         ] {
             assert_eq!(parse(text), Some(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_read_with_units_alone() {
+        for (text, bits) in [
+            ("8bit", 8),
+            ("100kbit", 100_000),
+            ("20mbit", 20_000_000),
+            ("1.5Gbit", 1_500_000_000),
+        ] {
+            assert_eq!(rate(text), Some(bits), "{text}");
+        }
+        for text in ["", "20", "mbit", "20mb", "20MB", "-5mbit", "0.5bit"] {
+            assert_eq!(rate(text), None, "{text}");
         }
     }
 

@@ -58,19 +58,7 @@ impl FromStr for Rate {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
-        let factor = match text.get(digits.len()..) {
-            Some("bit") => Some(1),
-            Some("kbit") => Some(1_000),
-            Some("mbit") => Some(1_000_000),
-            Some("gbit") => Some(1_000_000_000),
-            _ => None,
-        };
-        digits
-            .parse::<u64>()
-            .ok()
-            .zip(factor)
-            .and_then(|(number, factor)| number.checked_mul(factor))
+        netstack::size::rate(text)
             .filter(|bits| (Self::MIN_BITS..=Self::MAX_BITS).contains(bits))
             .map(Self)
             .ok_or_else(|| {

@@ -48,8 +48,8 @@ pub mod wire;
 
 pub use endpoint::Endpoint;
 pub use message::{Body, Packet};
-pub use scheme::{Active, Scheme};
-pub use settings::{SettingError, Settings};
+pub use scheme::{Active, Scheme, SchemeError};
+pub use settings::{SettingError, Settings, Wrong};
 pub use wire::{answer_gone, is_exchange};
 
 /// Bytes of a full packet of a block: a multiple of 8, so that no element of an array is cut.

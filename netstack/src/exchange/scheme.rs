@@ -1,4 +1,8 @@
 //! How an all-to-all exchange is done: the default, the published method and what both are compared with.
+//!
+//! Key types: [`Scheme`], [`SchemeError`]. Neighbours: `settings` and the command line read the names by [`Scheme::parse`].
+
+use core::fmt;
 
 /// A scheme. All but [`Scheme::Default`] and [`Scheme::Published`] are baselines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,11 +42,57 @@ pub enum Active {
     Computed,
 }
 
+/// Why a name is no scheme's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemeError {
+    /// None has this name.
+    Unknown,
+    /// `published-L=0`.
+    NobodyActive,
+}
+
+impl fmt::Display for SchemeError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SchemeError::Unknown => {
+                formatter.write_str("there are")?;
+                for (at, name) in Scheme::NAMES.iter().enumerate() {
+                    let comma = if at == 0 { "" } else { "," };
+                    write!(formatter, "{comma} {name}")?;
+                }
+                Ok(())
+            }
+            SchemeError::NobodyActive => formatter.write_str(
+                "with published-L=0 no rank would send; say 1 or more, or published for all at a time",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for SchemeError {}
+
 impl Scheme {
-    /// The scheme with this name: `default`, `published`, `published-L=4`, `published-L=auto`, `at-once`, `at-once-random`, `blind`,
-    /// `barrier`, `random-delay`, `priority` or `volume`.
-    pub fn parse(name: &str) -> Option<Self> {
-        Some(match name {
+    /// The names that there are; NUMBER stands for one.
+    pub const NAMES: [&str; 11] = [
+        "default",
+        "published",
+        "published-L=NUMBER",
+        "published-L=auto",
+        "at-once",
+        "at-once-random",
+        "blind",
+        "barrier",
+        "random-delay",
+        "priority",
+        "volume",
+    ];
+
+    /// The scheme with this name, one of [`Scheme::NAMES`].
+    ///
+    /// # Errors
+    /// There is none, or nobody would send.
+    pub fn parse(name: &str) -> Result<Self, SchemeError> {
+        Ok(match name {
             "default" => Scheme::Default,
             // With all ranks active the published method is the rounds with a wait for all after each.
             "published" | "barrier" => Scheme::Published {
@@ -58,10 +108,14 @@ impl Scheme {
             "priority" => Scheme::Priority,
             "volume" => Scheme::Volume,
             other => {
-                let length: u32 = other.strip_prefix("published-L=")?.parse().ok()?;
-                // With nobody active nobody would send.
-                let active = (length > 0).then_some(Active::Given(length))?;
-                Scheme::Published { active }
+                let length = other.strip_prefix("published-L=");
+                let length = length.and_then(|length| length.parse().ok());
+                match length.ok_or(SchemeError::Unknown)? {
+                    0 => return Err(SchemeError::NobodyActive),
+                    length => Scheme::Published {
+                        active: Active::Given(length),
+                    },
+                }
             }
         })
     }
@@ -86,21 +140,23 @@ mod tests {
 
     #[test]
     fn names_are_read() {
-        assert_eq!(Scheme::parse("default"), Some(Scheme::Default));
+        assert_eq!(Scheme::parse("default"), Ok(Scheme::Default));
         assert_eq!(
             Scheme::parse("published-L=16"),
-            Some(Scheme::Published {
+            Ok(Scheme::Published {
                 active: Active::Given(16)
             })
         );
         assert_eq!(
             Scheme::parse("published-L=auto"),
-            Some(Scheme::Published {
+            Ok(Scheme::Published {
                 active: Active::Computed
             })
         );
-        assert_eq!(Scheme::parse("published-L="), None);
-        assert_eq!(Scheme::parse("published-L=0"), None);
-        assert_eq!(Scheme::parse("fast"), None);
+        assert_eq!(Scheme::parse("published-L="), Err(SchemeError::Unknown));
+        for nobody in ["published-L=0", "published-L=00"] {
+            assert_eq!(Scheme::parse(nobody), Err(SchemeError::NobodyActive));
+        }
+        assert_eq!(Scheme::parse("fast"), Err(SchemeError::Unknown));
     }
 }

@@ -1,21 +1,27 @@
 //! What a launch says about the exchange, in the environment variable `HEARTH_EXCHANGE`: for measurements and for links
 //! that the node cannot know.
 //!
-//! The value is a list of `scheme=NAME`, `rate=BITS_PER_SECOND`, `port-buffer=BYTES` and `leaf=RANKS`, separated by commas. All ranks of a job get
-//! the same environment, and so the same settings.
+//! The value is a list of `scheme=NAME`, `rate=RATE`, `port-buffer=SIZE` and `leaf=RANKS`, separated by commas; a rate is a number of
+//! bits a second or has a unit ([`size::rate`]), a size is one of [`size::parse`]. All ranks of a job get the same environment, and so
+//! the same settings.
 //!
 //! Key types: [`Settings`], [`SettingError`]. Neighbours: the control node looks at the variable when a job is handed in,
 //! the node's kernel when it is launched.
 
+use alloc::string::String;
 use core::fmt;
 
-use super::Scheme;
+use super::{Scheme, SchemeError};
+use crate::size;
 
 /// The variable's name, with what follows it.
 const VARIABLE: &[u8] = b"HEARTH_EXCHANGE=";
 
 /// Least rate, in bits a second: less is not one byte a second.
 const LEAST_RATE: u64 = 8;
+
+/// Characters of a wrong part that an error repeats.
+const PART_MAX: usize = 64;
 
 /// Settings of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,21 +36,30 @@ pub struct Settings {
     pub leaf: Option<u32>,
 }
 
-/// What is wrong with the variable.
+/// Which part of the variable is wrong, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingError {
+    /// The part, without characters that turn or hide text; of a long one the beginning.
+    part: String,
+    /// What is wrong with it.
+    pub wrong: Wrong,
+}
+
+/// What is wrong with a part of the variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SettingError {
-    /// No such list.
-    Form,
-    /// There is no such scheme.
-    Scheme,
-    /// `published-L=0`.
-    NobodyActive,
-    /// Too few bits a second for a link.
-    Rate(u64),
-    /// Leaf switches of `leaf` ranks do not make up a job of `ranks`.
-    Leaf {
-        /// Ranks on each, as the variable says.
-        leaf: u32,
+pub enum Wrong {
+    /// There is no such setting.
+    Setting,
+    /// No scheme.
+    Scheme(SchemeError),
+    /// No rate, or too few bits a second for a link.
+    Rate,
+    /// No size, or one that no port has.
+    PortBuffer,
+    /// No number of ranks.
+    Leaf,
+    /// Leaf switches of so many ranks do not make up a job of `ranks`.
+    Uneven {
         /// Ranks of the job.
         ranks: u32,
     },
@@ -52,29 +67,39 @@ pub enum SettingError {
 
 impl fmt::Display for SettingError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SettingError::Form => write!(
+        write!(formatter, "HEARTH_EXCHANGE has {}: ", self.part)?;
+        match self.wrong {
+            Wrong::Setting => write!(
                 formatter,
-                "HEARTH_EXCHANGE must be a list of scheme=NAME, rate=BITS_PER_SECOND, port-buffer=BYTES, leaf=RANKS, \
-                 with commas between them"
+                "it is a list of scheme=NAME, rate=RATE, port-buffer=SIZE and leaf=RANKS, with commas between them"
             ),
-            SettingError::Scheme => write!(
+            Wrong::Scheme(SchemeError::Unknown) => {
+                write!(
+                    formatter,
+                    "there is no such scheme; {}",
+                    SchemeError::Unknown
+                )
+            }
+            Wrong::Scheme(error) => write!(formatter, "{error}"),
+            Wrong::Rate => write!(
                 formatter,
-                "HEARTH_EXCHANGE has a scheme that there is not; there are default, published, published-L=NUMBER, \
-                 published-L=auto, at-once, at-once-random, blind, barrier, random-delay, priority, volume"
+                "no link has such a rate; say {}, or a number of bits a second from {LEAST_RATE} on, or leave rate out, and it is \
+                 found out",
+                size::RATE_FORM
             ),
-            SettingError::NobodyActive => write!(
+            Wrong::PortBuffer => write!(
                 formatter,
-                "HEARTH_EXCHANGE has published-L=0, with which no rank would send; say 1 or more, or published for all at a time"
+                "no port holds that; say {}, at most {}, or 0 for the usual number",
+                size::FORM,
+                u32::MAX
             ),
-            SettingError::Rate(bits) => write!(
+            Wrong::Leaf => write!(
                 formatter,
-                "HEARTH_EXCHANGE has rate={bits}, which no link has; say how many bits a second, as in rate=1000000000, \
-                 or leave rate out, and it is found out"
+                "say how many ranks each leaf switch has, as in leaf=4, or leaf=0 for the order of the ranks' numbers"
             ),
-            SettingError::Leaf { leaf, ranks } => write!(
+            Wrong::Uneven { ranks } => write!(
                 formatter,
-                "HEARTH_EXCHANGE has leaf={leaf}, which does not divide the number of ranks, {ranks}; leave leaf out where \
+                "that does not divide the number of ranks, {ranks}; leave leaf out where \
                  leaf switches have different numbers of them, or say leaf=0 for the order of the ranks' numbers"
             ),
         }
@@ -95,40 +120,50 @@ impl Settings {
         let Some(value) = environment.find_map(|entry| entry.strip_prefix(VARIABLE)) else {
             return Ok(Self::default());
         };
-        let value = core::str::from_utf8(value).map_err(|_| SettingError::Form)?;
+        let value = String::from_utf8_lossy(value);
         let mut settings = Self::default();
         for entry in value.split(',').filter(|entry| !entry.is_empty()) {
-            let (name, value) = entry.split_once('=').ok_or(SettingError::Form)?;
-            settings.set(name, value, ranks)?;
+            settings
+                .set(entry, ranks)
+                .map_err(|wrong| SettingError::new(entry, wrong))?;
         }
         Ok(settings)
     }
 
-    fn set(&mut self, name: &str, value: &str, ranks: u32) -> Result<(), SettingError> {
-        fn number<T: core::str::FromStr>(text: &str) -> Result<T, SettingError> {
-            text.parse().map_err(|_| SettingError::Form)
-        }
+    fn set(&mut self, entry: &str, ranks: u32) -> Result<(), Wrong> {
+        let (name, value) = entry.split_once('=').ok_or(Wrong::Setting)?;
         match name {
-            "scheme" if value == "published-L=0" => return Err(SettingError::NobodyActive),
-            "scheme" => self.scheme = Scheme::parse(value).ok_or(SettingError::Scheme)?,
+            "scheme" => self.scheme = Scheme::parse(value).map_err(Wrong::Scheme)?,
             "rate" => {
-                let bits = number(value)?;
-                if bits < LEAST_RATE {
-                    return Err(SettingError::Rate(bits));
-                }
-                self.rate = bits / 8;
+                let bits = value.parse().ok().or_else(|| size::rate(value));
+                let bits = bits.filter(|bits| *bits >= LEAST_RATE);
+                self.rate = bits.ok_or(Wrong::Rate)? / 8;
             }
-            "port-buffer" => self.port_buffer = number(value)?,
+            "port-buffer" => {
+                let bytes = size::parse(value).and_then(|bytes| bytes.try_into().ok());
+                self.port_buffer = bytes.ok_or(Wrong::PortBuffer)?;
+            }
             "leaf" => {
-                let leaf = number(value)?;
+                let leaf = value.parse().map_err(|_| Wrong::Leaf)?;
                 if leaf != 0 && !ranks.is_multiple_of(leaf) {
-                    return Err(SettingError::Leaf { leaf, ranks });
+                    return Err(Wrong::Uneven { ranks });
                 }
                 self.leaf = Some(leaf);
             }
-            _ => return Err(SettingError::Form),
+            _ => return Err(Wrong::Setting),
         }
         Ok(())
+    }
+}
+
+impl SettingError {
+    fn new(entry: &str, wrong: Wrong) -> Self {
+        let mut letters = entry.chars().flat_map(char::escape_debug);
+        let mut part: String = letters.by_ref().take(PART_MAX).collect();
+        if letters.next().is_some() {
+            part.push_str("...");
+        }
+        SettingError { part, wrong }
     }
 }
 
@@ -171,26 +206,62 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_sense_is_refused_by_name() {
-        for (value, wanted) in [
-            ("scheme=published-L=0", SettingError::NobodyActive),
-            ("scheme=best", SettingError::Scheme),
-            ("scheme=published-L=-1", SettingError::Scheme),
-            ("rate=0", SettingError::Rate(0)),
-            ("rate=7", SettingError::Rate(7)),
-            ("rate=fast", SettingError::Form),
-            ("port-buffer=-1", SettingError::Form),
-            ("leaf=3", SettingError::Leaf { leaf: 3, ranks: 8 }),
-            ("leaf=16", SettingError::Leaf { leaf: 16, ranks: 8 }),
-            ("leaf=", SettingError::Form),
-            ("speed=1", SettingError::Form),
-            ("default", SettingError::Form),
+    fn rates_and_sizes_have_units() {
+        for (rate, bytes) in [
+            ("8", 1),
+            ("20000000", 2_500_000),
+            ("20mbit", 2_500_000),
+            ("1.5Gbit", 187_500_000),
+            ("8bit", 1),
         ] {
-            let error = of(&std::format!("HEARTH_EXCHANGE={value}"), 8).unwrap_err();
-            assert_eq!(error, wanted, "{value}");
+            let found = of(&std::format!("HEARTH_EXCHANGE=rate={rate}"), 8).unwrap();
+            assert_eq!(found.rate, bytes, "{rate}");
+        }
+        let found = of("HEARTH_EXCHANGE=port-buffer=256KiB", 8).unwrap();
+        assert_eq!(found.port_buffer, 262_144);
+    }
+
+    #[test]
+    fn what_has_no_sense_is_refused_by_name() {
+        let nobody = Wrong::Scheme(SchemeError::NobodyActive);
+        let unknown = Wrong::Scheme(SchemeError::Unknown);
+        for (value, wanted, word) in [
+            ("scheme=published-L=0", nobody, "no rank would send"),
+            ("scheme=best", unknown, "volume"),
+            ("scheme=published-L=-1", unknown, "published-L=NUMBER"),
+            ("rate=0", Wrong::Rate, "20mbit"),
+            ("rate=7", Wrong::Rate, "from 8 on"),
+            ("rate=fast", Wrong::Rate, "20mbit"),
+            ("rate=20MB", Wrong::Rate, "20mbit"),
+            ("rate=", Wrong::Rate, "20mbit"),
+            ("port-buffer=-1", Wrong::PortBuffer, "64KiB"),
+            ("port-buffer=4GiB", Wrong::PortBuffer, "at most 4294967295"),
+            ("leaf=3", Wrong::Uneven { ranks: 8 }, "number of ranks, 8"),
+            ("leaf=16", Wrong::Uneven { ranks: 8 }, "number of ranks, 8"),
+            ("leaf=", Wrong::Leaf, "leaf=4"),
+            ("speed=1", Wrong::Setting, "port-buffer=SIZE"),
+            ("default", Wrong::Setting, "scheme=NAME"),
+        ] {
+            // The part that is wrong is named, not the first.
+            let error = of(&std::format!("HEARTH_EXCHANGE=leaf=4,{value}"), 8).unwrap_err();
+            assert_eq!(error.wrong, wanted, "{value}");
             let text = error.to_string();
-            assert!(text.starts_with("HEARTH_EXCHANGE "), "{text}");
+            let start = std::format!("HEARTH_EXCHANGE has {value}: ");
+            assert!(text.starts_with(&start) && text.contains(word), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_repeats_no_long_or_wild_text() {
+        let long = "\u{202e}\u{fffd}".repeat(10_000);
+        for key in ["scheme", "rate", "port-buffer", "leaf", "speed"] {
+            let error = of(&std::format!("HEARTH_EXCHANGE={key}={long}"), 8).unwrap_err();
+            let text = error.to_string();
             assert!(text.len() <= crate::job::REFUSAL_TEXT_MAX, "{text}");
+            assert!(
+                text.contains("...: ") && !text.contains('\u{202e}'),
+                "{text}"
+            );
         }
     }
 }

@@ -385,8 +385,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
-    let units = [("Kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9)];
-    with_unit(text, &units).map(|rate| rate as u64)
+    netstack::size::rate(text).ok_or_else(|| netstack::size::RATE_FORM.to_string())
 }
 
 pub(crate) fn time(text: &str) -> Result<u64, String> {

@@ -132,7 +132,7 @@ impl Options {
             return Err("--p is 2 or more, --times 1 or more".into());
         }
         let scheme = Scheme::parse(&self.scheme)
-            .ok_or_else(|| format!("no scheme is called {}; --help names them", self.scheme))?;
+            .map_err(|error| format!("--scheme {}: {error}", self.scheme))?;
         let mut setup = Setup::new(seed, self.p, self.bytes, scheme);
         if self.unequal {
             setup.sizes = Sizes::Random(self.bytes);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use netstack::exchange::Scheme;
+use netstack::exchange::{Scheme, SchemeError};
 
 use super::{Global, block_on, exit, hosted as sides};
 use crate::clock::Clock;
@@ -58,21 +58,6 @@ pub struct ExchangeOptions {
     timeout: f64,
 }
 
-/// Names of schemes.
-const SCHEMES: [&str; 11] = [
-    "default",
-    "published",
-    "published-L=NUMBER",
-    "published-L=auto",
-    "at-once",
-    "at-once-random",
-    "blind",
-    "barrier",
-    "random-delay",
-    "priority",
-    "volume",
-];
-
 /// Most bytes of all blocks that a rank sends, or receives: it has them in memory twice.
 const BYTES_MAX: u64 = 4 << 30;
 
@@ -88,18 +73,12 @@ fn port(text: &str) -> Result<u32, String> {
 }
 
 fn scheme(name: &str) -> Result<Scheme, String> {
-    if name == "published-L=0" {
-        let text =
-            "with published-L=0 no rank would send; say 1 or more, or published for all at a time";
-        return Err(text.to_string());
-    }
-    Scheme::parse(name).ok_or_else(|| {
-        let near = near::did_you_mean(name, SCHEMES.into_iter());
-        let name = near::quoted(name);
-        format!(
-            "{name} is no scheme{near}; there are {}",
-            SCHEMES.join(", ")
-        )
+    Scheme::parse(name).map_err(|error| match error {
+        SchemeError::Unknown => {
+            let near = near::did_you_mean(name, Scheme::NAMES.into_iter());
+            format!("{} is no scheme{near}; {error}", near::quoted(name))
+        }
+        SchemeError::NobodyActive => error.to_string(),
     })
 }
 
@@ -244,7 +223,7 @@ mod tests {
         let help = of_scheme.and_then(clap::Arg::get_help).unwrap().to_string();
         let error = scheme("publishd").unwrap_err();
         assert!(error.contains("did you mean published?"), "{error}");
-        for name in SCHEMES {
+        for name in Scheme::NAMES {
             assert!(help.contains(name) && error.contains(name), "{name}");
             assert!(scheme(&name.replace("NUMBER", "4")).is_ok(), "{name}");
         }
