@@ -452,7 +452,7 @@ impl Endpoint {
     }
 
     /// Something under way needs this rank.
-    fn waits_for(&self, rank: Rank) -> bool {
+    pub fn waits_for(&self, rank: Rank) -> bool {
         let me = self.config.me;
         let mut barriers = self.barriers.iter();
         self.exchanges.iter().any(|exchange| exchange.needs(rank))

@@ -47,7 +47,12 @@ pub struct ExchangeOptions {
     port_buffer: u32,
     /// How many ranks of the list share each leaf switch, leaf after leaf: rounds then cross the tree's trunks evenly
     /// [default: the order of their numbers].
-    #[arg(long, value_name = "RANKS", default_value_t = 0)]
+    #[arg(
+        long,
+        value_name = "RANKS",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
     leaf: u32,
     /// default, published, published-L=NUMBER (so many ranks send at a time, all where there are fewer), published-L=auto (as many as rate and buffers
     /// suggest), at-once, at-once-random, blind, barrier, random-delay, priority or volume.

@@ -9,14 +9,14 @@
 use std::net::SocketAddrV4;
 
 use netstack::exchange::{
-    BufferId, Config, Counters, Endpoint, Event, Gone, Layout, Memory, Op, OpId, Side,
+    BufferId, Config, Counters, Endpoint, Event, Gone, Layout, Memory, Op, OpId, Side, envelope,
 };
 use netstack::ids::{JobId, Rank};
 use netstack::time::Instant;
 use tokio::signal::unix::Signal;
 
 use crate::clock::Clock;
-use crate::udp;
+use crate::{output, udp};
 
 /// What all ranks call the job: the key tells who belongs to it.
 const JOB: JobId = JobId(1);
@@ -78,11 +78,43 @@ pub enum Failure {
         at: usize,
     },
     /// The time was up.
-    #[error("the time was up")]
-    TimeUp,
+    #[error("the time was up{}", missing(silent, needed))]
+    TimeUp {
+        /// Ranks that were needed and of which nothing was ever heard.
+        silent: Vec<usize>,
+        /// Others that were needed.
+        needed: Vec<usize>,
+    },
     /// Interrupted.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// Most ranks that an error names.
+const NAMED_MAX: usize = 8;
+
+/// What a time-out says of the ranks that were waited for.
+fn missing(silent: &[usize], needed: &[usize]) -> String {
+    match (silent, needed) {
+        ([], []) => String::new(),
+        ([], needed) => format!("; what was missing was that of {}", ranks(needed)),
+        (silent, _) => format!(
+            "; nothing was ever heard of {}: is `hearth exchange` started there, with this list and key file?",
+            ranks(silent)
+        ),
+    }
+}
+
+/// `rank 3`, `ranks 1, 2 and 7`, `ranks 1, 2, ... and 9 others`.
+fn ranks(ranks: &[usize]) -> String {
+    let mut words: Vec<String> = ranks.iter().take(NAMED_MAX).map(usize::to_string).collect();
+    if let Some(others @ 1..) = ranks.len().checked_sub(NAMED_MAX) {
+        words.push(output::count(others, "other"));
+    }
+    match &words[..] {
+        [first @ .., last] if !first.is_empty() => format!("ranks {} and {last}", first.join(", ")),
+        words => format!("rank {}", words.concat()),
+    }
 }
 
 /// The memory of this rank.
@@ -141,6 +173,9 @@ pub struct Station {
     interrupt: Signal,
     step: Option<Step>,
     round: usize,
+    /// Of which ranks something came.
+    heard: Vec<bool>,
+    unheard: usize,
     /// Seconds of each exchange so far, at this rank.
     pub seconds: Vec<f64>,
     /// Why there will be no more.
@@ -159,6 +194,8 @@ impl Station {
                 send: vec![0; all],
                 receive: vec![0; all],
             },
+            heard: vec![false; order.ranks.len()],
+            unheard: order.ranks.len() - 1,
             order,
             clock,
             interrupt,
@@ -251,6 +288,25 @@ impl Station {
         });
     }
 
+    /// Notes whose datagram this is.
+    fn note_heard(&mut self, datagram: &[u8]) {
+        let Config { key, job, me, .. } = self.order.config;
+        if let Ok((head, _)) = envelope::open(&key, job, me, datagram)
+            && let Some(heard @ false) = self.heard.get_mut(head.from.0 as usize)
+        {
+            *heard = true;
+            self.unheard -= 1;
+        }
+    }
+
+    /// Whom it still waits for at the end of its time.
+    fn time_up(&self) -> Failure {
+        let all = (0..self.heard.len()).filter(|rank| *rank != self.me());
+        let needed = all.filter(|rank| self.endpoint.waits_for(Rank(*rank as u32)));
+        let (needed, silent) = needed.partition(|rank| self.heard[*rank]);
+        Failure::TimeUp { silent, needed }
+    }
+
     /// Compares what has come.
     fn compare(&self) -> Option<Failure> {
         let (me, bytes) = (self.me(), self.order.bytes);
@@ -276,6 +332,10 @@ fn fill(block: &mut [u8], (from, to): (usize, usize), round: usize) {
 impl udp::Engine for Station {
     fn receive(&mut self, arrived: &mut udp::Arrived<'_>) {
         while let Some((_, datagram)) = arrived.next() {
+            // Opened twice only as long as somebody is missing.
+            if self.unheard > 0 {
+                self.note_heard(datagram);
+            }
             let now = Instant::from_micros(self.clock.now_us());
             self.endpoint
                 .handle_datagram(now, datagram, &mut self.memory);
@@ -305,12 +365,11 @@ impl udp::Engine for Station {
             }
             _ => self.order.deadline_us,
         };
-        if self
-            .order
-            .deadline_us
-            .is_some_and(|at| at <= now.as_micros())
-        {
-            self.fail(now, Failure::TimeUp);
+        // Who leaves has everything, or has failed already.
+        let leaves = matches!(self.step, Some(Step::Leave(_)));
+        let due = |at: u64| at <= now.as_micros() && !leaves;
+        if self.order.deadline_us.is_some_and(due) {
+            self.fail(now, self.time_up());
         }
         if is_busy {
             return now.as_micros();
@@ -340,6 +399,65 @@ mod tests {
     use netstack::wire::key::Key;
     use tokio::signal::unix::{SignalKind, signal};
 
+    /// A rank of several that each have `deadline_us`.
+    async fn rank(
+        me: usize,
+        socket: tokio::net::UdpSocket,
+        ranks: Vec<SocketAddrV4>,
+        deadline_us: u64,
+    ) -> (usize, Option<Failure>) {
+        let order = Order {
+            config: Order::config(me, ranks.len(), Key([3; 16])),
+            ranks,
+            bytes: 20_000,
+            repeats: 2,
+            deadline_us: Some(deadline_us),
+        };
+        let interrupt = signal(SignalKind::interrupt()).unwrap();
+        let clock = Clock::start();
+        let mut station = Station::new(order, clock, interrupt);
+        let never = std::future::pending();
+        udp::drive(&mut station, &socket, clock, never)
+            .await
+            .unwrap();
+        (station.seconds.len(), station.failure)
+    }
+
+    #[tokio::test]
+    async fn a_time_out_names_who_was_never_heard() {
+        let listen = || udp::open("127.0.0.1:0".parse().unwrap()).unwrap();
+        let sockets: Vec<_> = (0..3).map(|_| listen()).collect();
+        let ranks: Vec<_> = sockets.iter().map(|s| udp::address(s).unwrap()).collect();
+        let mut sockets = sockets.into_iter();
+        // Nobody answers at the third.
+        let (first, second) = (sockets.next().unwrap(), sockets.next().unwrap());
+        let deadline_us = 2_500_000;
+        let (first, second) = tokio::join!(
+            rank(0, first, ranks.clone(), deadline_us),
+            rank(1, second, ranks, deadline_us)
+        );
+        // Rank 0 waits for rank 2, rank 1 for rank 0 and then for rank 2.
+        for (done, failure) in [first, second] {
+            let text = failure.unwrap().to_string();
+            assert!(
+                text.starts_with("the time was up; nothing was ever heard of rank 2: "),
+                "{text}"
+            );
+            assert_eq!(done, 0);
+        }
+    }
+
+    #[test]
+    fn ranks_that_are_missing_are_named_up_to_a_number() {
+        let many: Vec<usize> = (1..11).collect();
+        assert_eq!(ranks(&[3]), "rank 3");
+        assert_eq!(ranks(&[3, 4, 9]), "ranks 3, 4 and 9");
+        assert_eq!(ranks(&many), "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 2 others");
+        assert_eq!(ranks(&many[..8]), "ranks 1, 2, 3, 4, 5, 6, 7 and 8");
+        assert_eq!(missing(&[], &[]), "");
+        assert!(missing(&[], &[4]).contains("that of rank 4"));
+    }
+
     #[tokio::test]
     async fn ranks_on_ordinary_sockets_exchange_and_compare() {
         const RANKS: usize = 3;
@@ -348,23 +466,7 @@ mod tests {
         let ranks: Vec<_> = sockets.iter().map(|s| udp::address(s).unwrap()).collect();
         let mut tasks = Vec::new();
         for (me, socket) in sockets.into_iter().enumerate() {
-            let order = Order {
-                ranks: ranks.clone(),
-                config: Order::config(me, RANKS, Key([3; 16])),
-                bytes: 20_000,
-                repeats: 2,
-                deadline_us: Some(20_000_000),
-            };
-            let interrupt = signal(SignalKind::interrupt()).unwrap();
-            tasks.push(tokio::spawn(async move {
-                let clock = Clock::start();
-                let mut station = Station::new(order, clock, interrupt);
-                let never = std::future::pending();
-                udp::drive(&mut station, &socket, clock, never)
-                    .await
-                    .unwrap();
-                (station.seconds.len(), station.failure)
-            }));
+            tasks.push(tokio::spawn(rank(me, socket, ranks.clone(), 20_000_000)));
         }
         for task in tasks {
             assert_eq!(task.await.unwrap(), (2, None));
