@@ -58,7 +58,7 @@ use crate::events::{Event, Severity};
 use crate::hosted::{self, send};
 use crate::programs::{Hash, short_id};
 use crate::{clock, hostlist};
-use cast::{Asker, Cast, Fate, What};
+use cast::{Asker, Cast, Fate, Idle, What};
 use ending::Ended;
 use files::{Files, NotNamed};
 use object::Described;
@@ -91,6 +91,8 @@ pub struct Casts {
     pub files: Files,
     waits: Waits,
     up: BTreeMap<u32, Up>,
+    /// Nodes that left in good order and have not come back.
+    left: BTreeSet<u32>,
     /// Nodes on each leaf switch; 0: there is no tree.
     leaf_width: u32,
     next_id: u64,
@@ -149,6 +151,7 @@ impl Casts {
             files: setup.files,
             waits: Waits::default(),
             up: BTreeMap::new(),
+            left: BTreeSet::new(),
             leaf_width: setup.leaf_width,
             next_id: setup.next_id,
             // Rises over restarts, which the store need not know of.
@@ -247,6 +250,7 @@ impl Casts {
             askers: BTreeMap::from([(order.asker, order.nodes.iter().copied().collect())]),
             unwanted: BTreeSet::new(),
             spared: BTreeSet::new(),
+            idle: Idle::default(),
             held_up: BTreeSet::new(),
         };
         if let What::File { name, .. } = &cast.what {
@@ -457,6 +461,9 @@ impl Casts {
             self.changed();
         }
         self.give_up_returning(now);
+        for cast in self.under_way.values_mut() {
+            cast.count_idle(now.as_micros());
+        }
         for id in std::mem::take(&mut self.stirred) {
             self.tell_job(now, id, false);
             self.hear(now, id);
@@ -486,7 +493,7 @@ impl Casts {
                 let fate = cast.nodes.get_mut(&node.0);
                 if let Some(fate) = fate.filter(|fate| **fate != Fate::Held) {
                     *fate = Fate::Done;
-                    cast.done_us = Some(now.as_micros());
+                    cast.note_done(now.as_micros());
                     if cast.what.is_file() {
                         let object = cast.described.object.id;
                         self.files.hold(node.0, object, clock::unix_us());
@@ -513,6 +520,8 @@ impl Casts {
     }
 
     fn failed(&mut self, id: u64, node: u32, reason: MemberFailure) {
+        let mut others = self.under_way.values().filter(|cast| cast.id != id);
+        let has_others = others.any(|cast| cast.wire.is_some() && cast.involves(node));
         let Some(cast) = self.under_way.get_mut(&id) else {
             return;
         };
@@ -539,6 +548,11 @@ impl Casts {
                     self.files.bytes_on(node),
                 )
             }
+            // A node without room beside its other casts is silent, too, until one of them is over.
+            MemberFailure::Reported(FailReason::Dead) if has_others => {
+                "does not answer, or waited too long for room beside its other casts; cast it again when `hearth casts` has none of them any more".to_string()
+            }
+            MemberFailure::Lost if self.left.contains(&node) => "left in good order".to_string(),
             reason => send::describe(reason).to_string(),
         };
         *fate = Fate::Failed(why.clone());

@@ -401,6 +401,7 @@ fn node_gone(core: &mut Core, now: Instant, node: NodeId, why: &str, gone: Gone)
     let departure = Departure {
         forgets: gone.forgets,
         returns: gone.returns,
+        in_order: gone.in_order,
     };
     core.casts.node_gone(now, node.0, departure);
     core.events

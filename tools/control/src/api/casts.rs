@@ -23,6 +23,7 @@ use crate::casts::for_jobs::JobFile;
 use crate::casts::shelf::Content;
 use crate::casts::{NotUnderWay, Order, Refused};
 use crate::config::LinkRate;
+use crate::control::Core;
 use crate::programs::{Hash, Program};
 use crate::{hosted, hostlist, secrets};
 
@@ -51,10 +52,16 @@ pub async fn list(State(api): State<Api>) -> Json<CastsInfo> {
             cast_unix_us: file.cast_unix_us,
         })
     });
-    Json(CastsInfo {
-        files: files.collect(),
-        casts: core.casts.list(api.shared.now()),
-    })
+    let files = files.collect();
+    let mut casts = core.casts.list(api.shared.now());
+    casts.iter_mut().for_each(|cast| say_why(&core, cast));
+    Json(CastsInfo { files, casts })
+}
+
+/// Says why nodes are out of service that a cast waits for.
+fn say_why(core: &Core, cast: &mut CastInfo) {
+    let absent = hostlist::parse(&cast.nodes_absent).unwrap_or_default();
+    cast.absent_why = core.runner.why_absent(absent.into_iter());
 }
 
 /// What may stand behind `GET /v1/casts/ID`.
@@ -80,7 +87,8 @@ pub async fn get(
     let asker = query.request.map(Asker::Request);
     let look = || {
         let core = api.shared.lock();
-        let found = core.casts.get(api.shared.now(), id, asker);
+        let mut found = core.casts.get(api.shared.now(), id, asker);
+        found.iter_mut().for_each(|cast| say_why(&core, cast));
         found.ok_or_else(|| refuse_unknown(NotUnderWay::Unknown(id)))
     };
     let first = look()?;

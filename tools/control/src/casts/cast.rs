@@ -140,8 +140,21 @@ pub struct Cast {
     pub unwanted: BTreeSet<u32>,
     /// Nodes on which somebody else wants it since it was cancelled; they do not let go of it.
     pub spared: BTreeSet<u32>,
+    /// Time in which all that lacked it were out of service.
+    pub idle: Idle,
     /// Nodes that have a part in as many casts as they take; they join as soon as they have room.
     pub held_up: BTreeSet<u32>,
+}
+
+/// Time in which a cast has nobody to send to, in microseconds of the control clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Idle {
+    /// Such times that are over, together.
+    us: u64,
+    /// Since when it has nobody now.
+    since_us: Option<u64>,
+    /// All of it before the last node had the content.
+    until_done_us: u64,
 }
 
 /// Who wants a content cast.
@@ -169,6 +182,11 @@ impl Cast {
         self.those(|fate| matches!(fate, Fate::Done | Fate::Held))
     }
 
+    /// Whether a node has a part in it.
+    pub fn involves(&self, node: u32) -> bool {
+        self.nodes.contains_key(&node) || self.helpers.contains(&node)
+    }
+
     /// Whether nobody is waited for.
     pub fn is_settled(&self) -> bool {
         self.nodes
@@ -194,6 +212,36 @@ impl Cast {
         }
     }
 
+    /// Counts the time in which it has nobody to send to; to be called whenever fates have changed.
+    pub fn count_idle(&mut self, now_us: u64) {
+        let any = |which: Fate| self.nodes.values().any(|fate| *fate == which);
+        let is_idle = self.wire.is_none() && any(Fate::Absent) && !any(Fate::Coming);
+        match (is_idle, self.idle.since_us) {
+            (true, None) => self.idle.since_us = Some(now_us),
+            (false, Some(since_us)) => {
+                self.idle.us += now_us.saturating_sub(since_us);
+                self.idle.since_us = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// A node has the content now.
+    pub fn note_done(&mut self, now_us: u64) {
+        self.count_idle(now_us);
+        self.done_us = Some(now_us);
+        self.idle.until_done_us = self.idle.us;
+    }
+
+    /// Microseconds of [`Cast::us`] in which it had nobody to send to.
+    fn idle_us(&self, now_us: u64) -> u64 {
+        if self.is_settled() && self.done_us.is_some() {
+            return self.idle.until_done_us;
+        }
+        let since = self.idle.since_us;
+        self.idle.us + since.map_or(0, |since_us| now_us.saturating_sub(since_us))
+    }
+
     /// Microseconds from its begin to `now_us`, or until the last node had it.
     fn us(&self, now_us: u64) -> u64 {
         let over = self.is_settled().then_some(self.done_us).flatten();
@@ -217,7 +265,7 @@ impl Cast {
     pub fn info(&self, now_us: u64) -> CastInfo {
         let object = &self.described.object;
         let limit_us = figures::limit_us(object.bytes, self.rate);
-        let us = self.us(now_us);
+        let (us, idle_us) = (self.us(now_us), self.idle_us(now_us));
         let having = self.having();
         let failed = self.nodes.iter().filter_map(|(node, fate)| match fate {
             Fate::Failed(reason) => Some(CastFailure {
@@ -246,12 +294,16 @@ impl Cast {
             held: self.those(|fate| *fate == Fate::Held).len(),
             nodes_done: hostlist::format(&having),
             nodes_absent: hostlist::format(&self.those(|fate| *fate == Fate::Absent)),
+            // Who knows the nodes says it.
+            absent_why: String::new(),
             failed: failed.collect(),
             began_unix_us: self.began_unix_us,
             resumed: self.earlier_us.is_some(),
             ms: us as f64 / 1e3,
+            absent_ms: idle_us as f64 / 1e3,
             limit_ms: limit_us as f64 / 1e3,
-            ratio: (state.is_final() && moved && limit_us > 0).then(|| us as f64 / limit_us as f64),
+            ratio: (state.is_final() && moved && limit_us > 0)
+                .then(|| us.saturating_sub(idle_us) as f64 / limit_us as f64),
             blocks: object.blocks(),
             blocks_sent: self.sent().0,
             bytes_sent: self.sent().1,

@@ -28,6 +28,8 @@ pub struct Departure {
     pub forgets: bool,
     /// A new boot of it is joining.
     pub returns: bool,
+    /// It was asked to leave, and said that it does.
+    pub in_order: bool,
 }
 
 impl Casts {
@@ -41,6 +43,7 @@ impl Casts {
         memory_bytes: u64,
     ) {
         self.up.insert(node, Up { peer, memory_bytes });
+        self.left.remove(&node);
         self.files.joined(node, epoch);
         let ids: Vec<u64> = self.under_way.keys().copied().collect();
         for id in ids {
@@ -106,6 +109,15 @@ impl Casts {
     /// others have theirs already.
     pub fn node_gone(&mut self, now: Instant, node: u32, departure: Departure) {
         self.up.remove(&node);
+        match departure.in_order {
+            true => self.left.insert(node),
+            false => self.left.remove(&node),
+        };
+        let went = if departure.in_order {
+            "left"
+        } else {
+            "was lost"
+        };
         self.files.gone(node, departure.forgets);
         for cast in self.under_way.values_mut() {
             let is_file = cast.what.is_file();
@@ -117,7 +129,7 @@ impl Casts {
                 Fate::Coming if cast.wire.is_none() || cast.held_up.remove(&node) => {
                     *fate = match waits {
                         true => Fate::Absent,
-                        false => Fate::Failed("left before it was sent".to_string()),
+                        false => Fate::Failed(format!("{went} before it was sent")),
                     }
                 }
                 Fate::Coming => {}
@@ -125,7 +137,7 @@ impl Casts {
                 Fate::Done | Fate::Held if is_file && departure.forgets => {
                     *fate = match waits {
                         true => Fate::Absent,
-                        false => Fate::Failed("left, and what it held is gone".to_string()),
+                        false => Fate::Failed(format!("{went}, and what it held is gone")),
                     }
                 }
                 _ => continue,

@@ -22,9 +22,10 @@ pub fn event(cast: &Cast, info: &CastInfo) -> Option<Event> {
     let failed = failed.join(", ");
     let (severity, text) = match info.state {
         CastState::Done => {
-            let us = (info.ms * 1e3) as u64;
-            let figures = figures::line(info.bytes, us, (info.limit_ms * 1e3) as u64);
-            let text = format!("cast {id}: {name} is on {}: {figures}", info.nodes);
+            let text = match figures::of_cast(info) {
+                Some(figures) => format!("cast {id}: {name} is on {}: {figures}", info.nodes),
+                None => format!("cast {id}: {name} was on {} already", info.nodes),
+            };
             (Severity::Info, text)
         }
         CastState::Cancelled => {

@@ -4,6 +4,8 @@
 
 use netstack::MAX_DATAGRAM;
 
+use crate::api::types::CastInfo;
+
 /// Bytes beside the payload of a UDP datagram: UDP (8), IPv4 (20), and what Ethernet adds (preamble 8, header 14,
 /// checksum 4, gap 12). What a cast adds of its own is no part of the limit: it counts against the cast.
 const OVERHEAD: u64 = 8 + 20 + 38;
@@ -18,6 +20,24 @@ pub fn limit_us(bytes: u64, rate: u64) -> u64 {
 
 /// Where one link needs less, the time is that of messages, and no multiple of it says anything.
 const RATIO_FROM_US: u64 = 10_000;
+
+/// From so many microseconds on an absence is told.
+const ABSENT_FROM_US: u64 = 10_000;
+
+/// [`line`] of a cast, without the time in which there was nobody to send to; none where nothing had to be brought.
+pub fn of_cast(info: &CastInfo) -> Option<String> {
+    if info.done <= info.held {
+        return None;
+    }
+    let us = |ms: f64| (ms * 1e3) as u64;
+    let (whole, absent) = (us(info.ms), us(info.absent_ms));
+    let mut text = line(info.bytes, whole.saturating_sub(absent), us(info.limit_ms));
+    if absent >= ABSENT_FROM_US {
+        let seconds = absent as f64 / 1e6;
+        text += &format!(", without {seconds:.2} s in which nodes were away");
+    }
+    Some(text)
+}
 
 /// `4194304 bytes in 0.72 s, 5.8 MB/s, 1.07 times what one link needs`.
 pub fn line(bytes: u64, us: u64, limit_us: u64) -> String {

@@ -12,7 +12,7 @@ use netstack::broadcast::Progress;
 use netstack::time::Instant;
 
 use super::Casts;
-use super::cast::{Asker, Cast, Fate, What};
+use super::cast::{Asker, Cast, Fate, Idle, What};
 use super::shelf::Content;
 use crate::events::{Event, Severity};
 use crate::programs::ProgramStore;
@@ -71,6 +71,7 @@ impl Casts {
                 cancelled: None,
                 unwanted: BTreeSet::new(),
                 spared: BTreeSet::new(),
+                idle: Idle::default(),
                 held_up: BTreeSet::new(),
             };
             self.under_way.insert(row.id, cast);

@@ -12,6 +12,7 @@ use netstack::broadcast::{
 use netstack::ids::NodeId;
 use netstack::time::Micros;
 
+use super::coming::Departure;
 use super::object::Blake3;
 use super::shelf::Content;
 use super::*;
@@ -265,4 +266,68 @@ fn who_wants_it_again_while_a_cancelled_cast_ends_keeps_it() {
     assert_eq!(lab.written(), (0, 1), "it has its name again");
     assert_eq!(lab.let_go(), BTreeSet::from([1]));
     assert_eq!(lab.written(), (0, 1));
+}
+
+#[test]
+fn a_node_that_left_in_good_order_is_not_called_lost() {
+    for (in_order, wanted) in [(true, "left in good order"), (false, "was lost")] {
+        let mut lab = Lab::new(2);
+        lab.ask(&[]);
+        lab.until("node 0 has it", |lab| lab.info().nodes_done == "n0");
+        let departure = Departure {
+            forgets: true,
+            returns: false,
+            in_order,
+        };
+        lab.casts.node_gone(lab.now, 1, departure);
+        lab.until("it is over", |lab| lab.info().state == CastState::Partial);
+        assert_eq!(lab.info().failed[0].reason, wanted);
+    }
+}
+
+#[test]
+fn time_in_which_all_that_lack_it_are_away_is_no_part_of_its_rate() {
+    let mut lab = Lab::new(2);
+    lab.ask(&[]);
+    lab.casts.under_way.get_mut(&CAST).unwrap().patient = true;
+    lab.until("node 0 has it", |lab| lab.info().nodes_done == "n0");
+    let gone = Departure {
+        forgets: true,
+        returns: false,
+        in_order: true,
+    };
+    lab.casts.node_gone(lab.now, 1, gone);
+    lab.until("it waits", |lab| lab.info().state == CastState::Waiting);
+    assert_eq!(lab.info().nodes_absent, "n1");
+    lab.now += Micros::from_secs(100);
+    let waiting = lab.info();
+    assert!(waiting.absent_ms >= 100_000.0 && waiting.absent_ms <= waiting.ms);
+    lab.deaf.clear();
+    lab.casts
+        .node_joined(lab.now, 1, 8, peer(Some(1)), MEMORY_BYTES);
+    lab.until("node 1 has it", |lab| lab.info().state == CastState::Done);
+    let info = lab.info();
+    assert!(info.absent_ms >= 100_000.0, "{info:?}");
+    assert!(info.ms - info.absent_ms < 5_000.0, "{info:?}");
+}
+
+#[test]
+fn a_silent_node_with_other_casts_may_have_waited_for_room() {
+    let silent = MemberFailure::Reported(FailReason::Dead);
+    for (has_another, wanted) in [
+        (false, "does not answer"),
+        (true, "does not answer, or waited"),
+    ] {
+        let mut lab = Lab::new(2);
+        lab.ask(&[]);
+        if has_another {
+            let mut another = lab.casts.under_way[&CAST].clone();
+            another.id = CAST + 1;
+            lab.casts.under_way.insert(another.id, another);
+        }
+        lab.casts.failed(CAST, 1, silent);
+        let reason = &lab.info().failed[0].reason;
+        assert!(reason.starts_with(wanted), "{reason}");
+        assert_eq!(reason.contains("room"), has_another);
+    }
 }

@@ -15,7 +15,7 @@ use hyper::Method;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
-    Global, block_on, hosted, print_json, print_text, programs as programs_command, table,
+    Global, block_on, exit, hosted, print_json, print_text, programs as programs_command, table,
 };
 use crate::api::types::{
     CastAccepted, CastCancelRequest, CastCancelled, CastFailure, CastInfo, CastKind, CastRequest,
@@ -24,7 +24,7 @@ use crate::api::types::{
 use crate::casts::figures;
 use crate::client::{self, Client, RequestError};
 use crate::config::{LinkRate, Scheme};
-use crate::{hostlist, output, paths, programs, secrets};
+use crate::{hostlist, near, output, paths, programs, secrets};
 
 /// Some nodes do not have the file.
 const EXIT_INCOMPLETE: u8 = 1;
@@ -99,9 +99,9 @@ struct DropOptions {
 /// Options of `hearth casts cancel`.
 #[derive(Debug, Args)]
 struct CancelOptions {
-    /// Number of the cast.
+    /// Its number, or the name of its file where one cast under way has it; `hearth casts` lists both.
     #[arg(value_name = "CAST")]
-    cast: u64,
+    cast: String,
 }
 
 /// Casts a file.
@@ -206,7 +206,7 @@ async fn follow(
 ) -> anyhow::Result<(CastInfo, End, bool)> {
     let limit = timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let mut deadline = limit.map(|limit| tokio::time::Instant::now() + limit);
-    let bar = Bar::new(quiet);
+    let mut bar = Bar::new(quiet);
     let mut end = End::Over;
     let mut gone_since: Option<tokio::time::Instant> = None;
     let id = cast.id;
@@ -230,6 +230,7 @@ async fn follow(
                 };
                 gone_since = None;
                 bar.show(&info);
+                bar.tell_absence(&info);
                 if info.state.is_final() {
                     bar.clear();
                     return Ok((info, end, false));
@@ -276,36 +277,70 @@ async fn take_back(
     }
 }
 
-/// A line on a terminal: nodes done, rate, time, limit.
-struct Bar(Option<indicatif::ProgressBar>);
+/// How far a cast is: on a terminal a line with nodes done, rate, time and limit; everywhere which nodes it waits for, when that
+/// changes.
+struct Bar {
+    line: Option<indicatif::ProgressBar>,
+    quiet: bool,
+    /// What was said of the nodes that are waited for.
+    said: String,
+}
 
 impl Bar {
     fn new(quiet: bool) -> Self {
         let shown = !quiet && std::io::stderr().is_terminal();
-        Bar(shown.then(|| {
+        let line = shown.then(|| {
             let bar = indicatif::ProgressBar::new_spinner();
             bar.enable_steady_tick(Duration::from_millis(120));
             bar
-        }))
+        });
+        Bar {
+            line,
+            quiet,
+            said: String::new(),
+        }
+    }
+
+    fn tell_absence(&mut self, info: &CastInfo) {
+        let Some(text) = absence(info).filter(|text| *text != self.said && !self.quiet) else {
+            return;
+        };
+        match &self.line {
+            Some(bar) => bar.suspend(|| output::say_line(&text)),
+            None => output::say_line(&text),
+        }
+        self.said = text;
     }
 
     fn show(&self, info: &CastInfo) {
-        if let Some(bar) = &self.0 {
+        if let Some(bar) = &self.line {
             bar.set_message(output::plain(&progress(info)));
         }
     }
 
     fn clear(&self) {
-        if let Some(bar) = &self.0 {
+        if let Some(bar) = &self.line {
             bar.finish_and_clear();
         }
     }
 }
 
+/// Whom a cast waits for, why, and what brings them back.
+fn absence(info: &CastInfo) -> Option<String> {
+    if info.nodes_absent.is_empty() || info.state.is_final() {
+        return None;
+    }
+    let why = match &info.absent_why[..] {
+        "" => &info.nodes_absent,
+        why => why,
+    };
+    Some(format!("{} waits: {why}", info.name))
+}
+
 /// `data.bin: 3 of 4 nodes, 5.6 MB/s, 0.61 s (one link needs 0.64 s)`.
 fn progress(info: &CastInfo) -> String {
     let seconds = info.ms / 1e3;
-    let rate = info.bytes_sent as f64 / 1e6 / seconds.max(1e-3);
+    let rate = info.bytes_sent as f64 / 1e3 / (info.ms - info.absent_ms).max(1.0);
     let mut text = format!(
         "{}: {} of {}, {rate:.1} MB/s, {seconds:.1} s (one link needs {:.1} s)",
         info.name,
@@ -330,12 +365,11 @@ fn summary(info: &CastInfo, goes_on: bool) -> Vec<String> {
     let name = &info.name;
     let all = output::count(info.nodes_total, "node");
     let end = match info.state {
-        CastState::Done if info.held == info.nodes_total => {
-            format!("{name} was on {} already", info.nodes)
-        }
         CastState::Done | CastState::Partial => {
-            let (us, limit_us) = ((info.ms * 1e3) as u64, (info.limit_ms * 1e3) as u64);
-            let figures = figures::line(info.bytes, us, limit_us);
+            let Some(figures) = figures::of_cast(info) else {
+                lines.push(format!("{name} was on {} already", info.nodes_done));
+                return lines;
+            };
             let whence = match info.resumed {
                 true => "the control node was started again meanwhile".to_string(),
                 false => format!(
@@ -391,8 +425,14 @@ pub fn casts(global: &Global, options: &ListOptions) -> anyhow::Result<ExitCode>
         Some(ListCommand::Drop(options)) => drop_file(global, options),
         Some(ListCommand::Cancel(options)) => {
             let client = global.client()?;
-            let id = options.cast;
             block_on(async move {
+                let id = match options.cast.parse() {
+                    Ok(id) => id,
+                    Err(_) => {
+                        let found: CastsInfo = client.get("/v1/casts").await?;
+                        named(&found.casts, &options.cast)?
+                    }
+                };
                 let request = CastCancelRequest::default();
                 let path = format!("/v1/casts/{id}/cancel");
                 let cancelled: CastCancelled = client.post(&path, &request).await?;
@@ -402,6 +442,27 @@ pub fn casts(global: &Global, options: &ListOptions) -> anyhow::Result<ExitCode>
                 }
                 Ok(ExitCode::SUCCESS)
             })
+        }
+    }
+}
+
+/// The number of the cast under way with this name.
+fn named(casts: &[CastInfo], name: &str) -> Result<u64, exit::Usage> {
+    let running = casts.iter().filter(|cast| !cast.state.is_final());
+    let found = running.filter(|cast| cast.kind != CastKind::Table && cast.name == name);
+    let found: Vec<u64> = found.map(|cast| cast.id).collect();
+    let quoted = near::quoted(name);
+    match found[..] {
+        [id] => Ok(id),
+        [] => Err(exit::Usage(format!(
+            "{quoted} is neither the number of a cast nor the name of one under way; `hearth casts` lists them"
+        ))),
+        _ => {
+            let numbers: Vec<String> = found.iter().map(u64::to_string).collect();
+            Err(exit::Usage(format!(
+                "several casts under way are called {quoted}; give the number of one: {}",
+                numbers.join(", ")
+            )))
         }
     }
 }
@@ -510,10 +571,12 @@ mod tests {
             held: 0,
             nodes_done: String::new(),
             nodes_absent: String::new(),
+            absent_why: String::new(),
             failed: Vec::new(),
             resumed: false,
             began_unix_us: 0,
             ms: 720.0,
+            absent_ms: 0.0,
             limit_ms: 670.0,
             ratio: None,
             blocks: 1000,
@@ -542,6 +605,24 @@ mod tests {
     }
 
     #[test]
+    fn a_cast_under_way_is_known_by_its_name_too() {
+        let numbered = |id: u64, state: CastState| CastInfo {
+            id,
+            ..info(state, 1)
+        };
+        let mut casts = vec![
+            numbered(3, CastState::Done),
+            numbered(7, CastState::Running),
+        ];
+        assert_eq!(named(&casts, "data.bin").unwrap(), 7);
+        let text = named(&casts, "other").unwrap_err().to_string();
+        assert!(text.contains("`hearth casts` lists them"), "{text}");
+        casts.push(numbered(9, CastState::Waiting));
+        let text = named(&casts, "data.bin").unwrap_err().to_string();
+        assert!(text.ends_with("7, 9"), "{text}");
+    }
+
+    #[test]
     fn progress_has_nodes_rate_time_and_limit() {
         let mut cast = info(CastState::Running, 3);
         assert_eq!(
@@ -550,6 +631,23 @@ mod tests {
         );
         cast.nodes_absent = "n3".to_string();
         assert!(progress(&cast).ends_with("waits for n3"));
+        // The rate is that of the time in which there was somebody to send to.
+        (cast.ms, cast.absent_ms) = (10_720.0, 10_000.0);
+        let text = progress(&cast);
+        assert!(text.contains("5.8 MB/s, 10.7 s"), "{text}");
+    }
+
+    #[test]
+    fn who_is_waited_for_is_told_with_what_brings_them_back() {
+        let mut cast = info(CastState::Waiting, 3);
+        assert_eq!(absence(&cast), None);
+        cast.nodes_absent = "n3".to_string();
+        assert_eq!(absence(&cast).unwrap(), "data.bin waits: n3");
+        cast.absent_why = "n3 left in good order, `hearth node reset n3`".to_string();
+        let text = absence(&cast).unwrap();
+        assert_eq!(text, format!("data.bin waits: {}", cast.absent_why));
+        cast.state = CastState::Cancelled;
+        assert_eq!(absence(&cast), None);
     }
 
     #[test]
@@ -586,7 +684,31 @@ mod tests {
         assert_eq!(lines[..2], ["n[1,3] were lost", "n2 does not answer"]);
         let mut known = info(CastState::Done, 4);
         known.held = 4;
-        assert!(summary(&known, false)[0].contains("already"));
+        known.nodes_done = "n[0-3]".to_string();
+        assert_eq!(summary(&known, false), ["data.bin was on n[0-3] already"]);
+        // Nobody got it: no rate, and no multiple of a limit.
+        let mut rest = info(CastState::Partial, 2);
+        (rest.held, rest.nodes_done) = (2, "n[0-1]".to_string());
+        rest.failed = vec![
+            failed("n2", "left in good order"),
+            failed("n3", "left in good order"),
+        ];
+        let lines = summary(&rest, false);
+        assert_eq!(
+            lines,
+            [
+                "n[2-3] left in good order",
+                "data.bin was on n[0-1] already"
+            ]
+        );
+        let mut late = info(CastState::Done, 4);
+        (late.ms, late.absent_ms) = (10_720.0, 10_000.0);
+        let lines = summary(&late, false);
+        assert!(
+            lines[0].contains("in 0.72 s, 5.8 MB/s, 1.07 times")
+                && lines[0].contains("without 10.00 s in which nodes were away"),
+            "{lines:?}"
+        );
     }
 
     #[test]

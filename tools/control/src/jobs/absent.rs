@@ -1,4 +1,4 @@
-//! Why nodes are not in service, and how they come back, for jobs that wait for them.
+//! Why nodes are not in service, and how they come back, for jobs and casts that wait for them.
 //!
 //! Key function: [`told`]. Neighbours: `nodes` knows why, `allocator` puts it behind what a job needs.
 //!

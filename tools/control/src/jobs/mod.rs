@@ -385,6 +385,11 @@ impl Runner {
         self.awaiting_until_us.is_some() && self.nodes.is_unheard(node)
     }
 
+    /// Why those of these nodes that are out of service are, and what brings them back; empty where all are in service.
+    pub fn why_absent(&self, nodes: impl Iterator<Item = u32>) -> String {
+        absent::told(&self.nodes, nodes, self.awaiting_until_us.is_some())
+    }
+
     /// Makes a node known that has not joined.
     pub fn know_node(&mut self, node: u32) {
         self.nodes.know(node);

@@ -168,6 +168,9 @@ pub struct CastInfo {
     pub nodes_done: String,
     /// Nodes that are waited for, not being in service, as a hostlist.
     pub nodes_absent: String,
+    /// Why these are out of service, and what brings them back.
+    #[serde(default)]
+    pub absent_why: String,
     /// Nodes that will not have it.
     pub failed: Vec<CastFailure>,
     /// Microseconds since 1970 at which it began.
@@ -177,9 +180,12 @@ pub struct CastInfo {
     pub resumed: bool,
     /// Milliseconds from its begin until now, or until the last node had it.
     pub ms: f64,
+    /// Milliseconds of these in which all nodes that lacked it were out of service.
+    #[serde(default)]
+    pub absent_ms: f64,
     /// Milliseconds that one link needs for the data once.
     pub limit_ms: f64,
-    /// The one as a multiple of the other, once it is done.
+    /// The time without that absence as a multiple of it, once it is done; none where nothing had to be brought.
     pub ratio: Option<f64>,
     /// Blocks of the content.
     pub blocks: u32,
