@@ -3,10 +3,12 @@
 //!
 //! Key types: the options. Invariant: `supervise` runs before any thread or runtime is started.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use hearth_qemu::{Firmware, Launcher, Paths, Progress, Rate, Record, Spec, Tree};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Global, print_json, print_text, table};
 use crate::api::types::{NodeInfo, NodeState};
@@ -77,6 +80,9 @@ pub struct UpOptions {
     trace: Option<String>,
     #[command(flatten)]
     other: super::serve_command::OtherSystem,
+    /// Stands for the option of every command, which this one refuses, so that `--help` has none.
+    #[arg(long, value_name = "DIR", hide = true)]
+    state_dir: Option<PathBuf>,
 }
 
 /// Which firmware.
@@ -122,9 +128,8 @@ pub struct SuperviseOptions {
 /// Starts a cluster and, unless told otherwise, waits until all nodes have joined.
 pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
     if global.state_dir.is_some() {
-        bail!(
-            "`hearth up` keeps its state by cluster name; use --cluster NAME instead of --state-dir"
-        );
+        let text = "`hearth up` keeps its state by cluster name; use --cluster NAME instead of --state-dir";
+        return Err(super::exit::Usage(text.to_string()).into());
     }
     let name = global
         .cluster
@@ -345,36 +350,69 @@ pub fn reset(global: &Global, list: &str, wait: bool) -> anyhow::Result<()> {
     let numbers = hostlist::parse(list)?;
     let client = Client::new(paths.control_socket());
     // Without control nothing joins, but machines can be switched all the same.
-    let before = super::block_on(boots_of(&client, &numbers));
+    let nodes = super::block_on(async { Ok(client.get::<Vec<NodeInfo>>("/v1/nodes").await?) });
     hearth_qemu::reset(&paths, &numbers)?;
-    let joined = match before {
-        Ok(before) if wait => {
+    let jobs = jobs_on(nodes.as_deref().unwrap_or_default(), &numbers);
+    if !global.json {
+        jobs_hit(&jobs)
+            .into_iter()
+            .for_each(crate::output::say_line);
+    }
+    let joined = match nodes {
+        Ok(nodes) if wait => {
+            let before = boots_of(&nodes, &numbers);
             super::block_on(wait_for_boots(&client, &numbers, &before))?;
             true
         }
         _ => false,
     };
     match global.json {
-        true => print_json(&reset_report(&numbers, joined)),
+        true => print_json(&reset_report(&numbers, &jobs, joined)),
         false => Ok(()),
     }
 }
 
 /// What became of nodes that were switched off and on.
-fn reset_report(numbers: &[u32], joined: bool) -> serde_json::Value {
+fn reset_report(
+    numbers: &[u32],
+    jobs: &BTreeMap<u64, Vec<u32>>,
+    joined: bool,
+) -> serde_json::Value {
     let names: Vec<String> = numbers.iter().copied().map(hostlist::name).collect();
-    serde_json::json!({ "reset": names, "joined": joined })
+    let jobs: Vec<u64> = jobs.keys().copied().collect();
+    serde_json::json!({ "reset": names, "jobs": jobs, "joined": joined })
+}
+
+/// The jobs that these nodes have, and on which of them each is.
+fn jobs_on(nodes: &[NodeInfo], numbers: &[u32]) -> BTreeMap<u64, Vec<u32>> {
+    let mut jobs: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    for node in nodes.iter().filter(|node| numbers.contains(&node.node)) {
+        if let Some(job) = node.job {
+            jobs.entry(job).or_default().push(node.node);
+        }
+    }
+    jobs
+}
+
+/// What is said of jobs whose nodes were switched off, a line each.
+fn jobs_hit(jobs: &BTreeMap<u64, Vec<u32>>) -> Vec<String> {
+    let line = |(job, nodes): (&u64, &Vec<u32>)| {
+        let nodes = hostlist::format(nodes);
+        format!(
+            "job {job} ran on {nodes}, now switched off; `hearth job {job}` says what becomes of it"
+        )
+    };
+    jobs.iter().map(line).collect()
 }
 
 /// How often each of these nodes has joined; nothing where it is not in service.
-async fn boots_of(client: &Client, numbers: &[u32]) -> anyhow::Result<Vec<(u64, bool)>> {
-    let nodes: Vec<NodeInfo> = client.get("/v1/nodes").await?;
+fn boots_of(nodes: &[NodeInfo], numbers: &[u32]) -> Vec<(u64, bool)> {
     let of = |number: &u32| {
         let node = nodes.iter().find(|node| node.node == *number);
         let up = |node: &NodeInfo| matches!(node.state, NodeState::Idle | NodeState::Busy);
         node.map_or((0, false), |node| (node.boots, up(node)))
     };
-    Ok(numbers.iter().map(of).collect())
+    numbers.iter().map(of).collect()
 }
 
 /// Waits until each node has joined once more than `before`.
@@ -385,7 +423,8 @@ async fn wait_for_boots(
 ) -> anyhow::Result<()> {
     let deadline = Instant::now() + RESET_LIMIT;
     loop {
-        let now = boots_of(client, numbers).await?;
+        let nodes: Vec<NodeInfo> = client.get("/v1/nodes").await?;
+        let now = boots_of(&nodes, numbers);
         let missing = numbers.iter().zip(before.iter().zip(&now));
         let missing: Vec<u32> = missing
             .filter(|(_, (before, now))| now.0 <= before.0 || !now.1)
@@ -425,13 +464,28 @@ pub fn console(global: &Global, options: &ConsoleOptions) -> anyhow::Result<()> 
         bail!("{text}");
     }
     let mut output = std::io::stdout();
-    let mut go_on = || ControlFlow::Continue(());
+    // Who reads may go while the node writes nothing, and nothing is written that could fail.
+    let mut go_on = || match has_no_reader(&std::io::stdout()) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
     Ok(hearth_qemu::console::follow(
         &paths,
         node,
         &mut output,
         &mut go_on,
     )?)
+}
+
+/// Whether nobody reads what is written there any more: a pipe whose other end is closed, a terminal that is gone.
+fn has_no_reader(output: &impl AsFd) -> bool {
+    // Errors and hang-ups are told without having been asked for.
+    let mut output = [PollFd::new(output.as_fd(), PollFlags::empty())];
+    let told = match poll(&mut output, PollTimeout::ZERO) {
+        Ok(_) => output[0].revents().unwrap_or(PollFlags::empty()),
+        Err(_) => return false,
+    };
+    told.intersects(PollFlags::POLLERR | PollFlags::POLLHUP)
 }
 
 /// Keeps a cluster; see `hearth_qemu::supervise`.
@@ -567,7 +621,42 @@ mod tests {
 
     #[test]
     fn a_reset_is_told_by_node() {
-        let wanted = serde_json::json!({ "reset": ["n2", "n10"], "joined": true });
-        assert_eq!(reset_report(&[2, 10], true), wanted);
+        let jobs = BTreeMap::from([(7, vec![2, 10])]);
+        let wanted = serde_json::json!({ "reset": ["n2", "n10"], "jobs": [7], "joined": true });
+        assert_eq!(reset_report(&[2, 10], &jobs, true), wanted);
+    }
+
+    #[test]
+    fn jobs_on_nodes_that_are_reset_are_told() {
+        let node = |node: u32, job: Option<u64>| NodeInfo {
+            node,
+            job,
+            ..NodeInfo::default()
+        };
+        let nodes = [
+            node(0, Some(7)),
+            node(1, Some(7)),
+            node(2, Some(9)),
+            node(3, None),
+            node(4, Some(7)),
+        ];
+        let jobs = jobs_on(&nodes, &[1, 3, 4]);
+        assert_eq!(jobs, BTreeMap::from([(7, vec![1, 4])]));
+        let said = jobs_hit(&jobs);
+        assert!(
+            said[0].starts_with("job 7 ran on n[1,4], now switched off"),
+            "{said:?}"
+        );
+        assert!(jobs_hit(&jobs_on(&nodes, &[3])).is_empty());
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_told_from_one_that_is_read() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        assert!(!has_no_reader(&writer));
+        drop(reader);
+        assert!(has_no_reader(&writer));
+        let file = tempfile::tempfile().unwrap();
+        assert!(!has_no_reader(&file));
     }
 }

@@ -47,12 +47,13 @@ pub struct JobOptions {
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     priority: Option<i32>,
     /// Start only when these jobs have ended, however they did: 12,14.
-    #[arg(long, value_name = "JOBS", value_delimiter = ',')]
+    #[arg(long, value_name = "JOBS", value_delimiter = ',', value_parser = super::queue::job_number)]
     after: Vec<u64>,
     /// Start only when these jobs have completed; if one did not, this one is cancelled.
-    #[arg(long, value_name = "JOBS", value_delimiter = ',')]
+    #[arg(long, value_name = "JOBS", value_delimiter = ',', value_parser = super::queue::job_number)]
     after_ok: Vec<u64>,
-    /// Wait for nodes that have not joined yet instead of refusing the job.
+    /// Take a job that wants more nodes than ever joined, or names some that never did, and let it wait for them; with
+    /// --warm-only also without limit for warm nodes that are out of service. For nodes that left or were lost every job waits.
     #[arg(long)]
     wait: bool,
     /// Do not use pages that nodes hold from an earlier launch; what they hold of the program goes.

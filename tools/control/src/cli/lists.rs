@@ -43,7 +43,7 @@ pub struct NodesOptions {
 #[derive(Debug, Args)]
 pub struct JobsOptions {
     /// Only these jobs, with what each of their ranks did.
-    #[arg(value_name = "JOB")]
+    #[arg(value_name = "JOB", value_parser = super::queue::job_number)]
     jobs: Vec<u64>,
     /// Only jobs that have not ended.
     #[arg(long)]
@@ -61,7 +61,7 @@ pub struct JobsOptions {
     )]
     limit: u32,
     /// Only jobs with smaller numbers, to go back page by page.
-    #[arg(long, value_name = "JOB", conflicts_with_all = ["jobs", "active"])]
+    #[arg(long, value_name = "JOB", conflicts_with_all = ["jobs", "active"], value_parser = super::queue::job_number)]
     before: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ pub struct EventsOptions {
     #[arg(long, short = 'f')]
     follow: bool,
     /// Only events of this job.
-    #[arg(long, value_name = "JOB")]
+    #[arg(long, value_name = "JOB", value_parser = super::queue::job_number)]
     job: Option<u64>,
     /// Only events of these nodes.
     #[arg(long, value_name = "LIST")]

@@ -201,11 +201,61 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Whether a command line that was not understood asks for JSON: what stands after `--` belongs to a program. After the program
-/// of `run` and `submit` without a `--` it counts all the same, since only the parser knows which word is the program.
+/// Whether a command line that was not understood asks for JSON: what stands after `--`, or after the program of `run` and
+/// `submit`, belongs to the program. An option that there is not has no value.
 fn asks_for_json(words: impl Iterator<Item = OsString>) -> bool {
-    let mut own = words.take_while(|word| word != "--");
-    own.any(|word| word == "--json")
+    let mut whole = Cli::command();
+    whole.build();
+    let mut command = &whole;
+    let mut words = words
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned())
+        .peekable();
+    while let Some(word) = words.next() {
+        if word == "--" {
+            return false;
+        }
+        if word == "--json" {
+            return true;
+        }
+        if word.starts_with('-') {
+            let is_value = |next: &String| !next.starts_with('-');
+            if wants_value(command, &word) {
+                words.next_if(is_value);
+            }
+        } else if let Some(below) = command.find_subcommand(&word) {
+            command = below;
+        } else if command
+            .get_positionals()
+            .any(clap::Arg::is_trailing_var_arg_set)
+        {
+            return false;
+        }
+    }
+    false
+}
+
+/// Whether the word after this option is its value.
+fn wants_value(command: &clap::Command, option: &str) -> bool {
+    let wants = |argument: &clap::Arg| {
+        argument.get_action().takes_values() && !argument.is_require_equals_set()
+    };
+    let mut arguments = command.get_arguments();
+    match option.strip_prefix("--") {
+        Some(name) => {
+            arguments.any(|argument| argument.get_long() == Some(name) && wants(argument))
+        }
+        // Of several letters the first that takes a value has the rest of the word.
+        None => {
+            let mut letters = option.chars().skip(1);
+            let of = |letter: char| {
+                command
+                    .get_arguments()
+                    .any(|argument| argument.get_short() == Some(letter) && wants(argument))
+            };
+            letters.any(of) && letters.next().is_none()
+        }
+    }
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
@@ -319,11 +369,13 @@ mod tests {
                     .get_help()
                     .map(ToString::to_string)
                     .unwrap_or_default();
+                let name = format!("{} {}", command.get_name(), argument.get_id());
+                assert!(!help.is_empty(), "{name}");
+                let adds = !argument.is_hide_default_value_set()
+                    && !argument.get_default_values().is_empty();
                 assert!(
-                    !help.is_empty(),
-                    "{} {}",
-                    command.get_name(),
-                    argument.get_id()
+                    !adds || !help.contains("[default"),
+                    "{name} has two defaults"
                 );
             }
             command.get_subcommands().for_each(check);
@@ -339,7 +391,59 @@ mod tests {
         assert!(asks(&["hearth", "nodes", "--bogus", "--json"]));
         assert!(asks(&["hearth", "--json", "run", "-n", "x", "--", "p"]));
         assert!(!asks(&["hearth", "run", "-n", "x", "--", "p", "--json"]));
+        // Nor is what stands after a program without them, wherever that is.
+        assert!(!asks(&["hearth", "run", "-n", "x", "p", "--json"]));
+        assert!(!asks(&["hearth", "submit", "-Hn", "x", "p", "--json"]));
+        assert!(!asks(&["hearth", "run", "--large-text", "p", "--json"]));
+        assert!(!asks(&[
+            "hearth",
+            "--cluster",
+            "c",
+            "run",
+            "-n4",
+            "p",
+            "--json"
+        ]));
+        assert!(asks(&["hearth", "run", "-nx", "--json", "p"]));
+        assert!(asks(&["hearth", "run", "--ranks", "x", "--json", "p"]));
+        assert!(asks(&["hearth", "run", "--ranks", "--json", "p"]));
+        assert!(asks(&["hearth", "job", "abc", "--json"]));
+        assert!(asks(&["hearth", "casts", "drop", "--bogus", "--json"]));
         assert!(!asks(&["hearth", "nodes", "--bogus"]));
+    }
+
+    #[test]
+    fn a_number_of_a_job_that_is_none_is_told_where_they_are_listed() {
+        for line in [
+            &["hearth", "job", "abc"][..],
+            &["hearth", "jobs", "abc"],
+            &["hearth", "cancel", "1.5"],
+            &["hearth", "output", "abc"],
+            &["hearth", "run", "--after", "1,b", "p"],
+            &["hearth", "events", "--job", "abc"],
+        ] {
+            let error = Cli::try_parse_from(line).unwrap_err().to_string();
+            assert!(error.contains("`hearth history`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn up_knows_the_option_that_it_refuses_and_does_not_list_it() {
+        let mut command = Cli::command();
+        command.build();
+        let help = |name: &str| {
+            let below = command.find_subcommand(name).unwrap().clone();
+            below
+                .disable_help_subcommand(true)
+                .render_long_help()
+                .to_string()
+        };
+        assert!(help("down").contains("--state-dir"));
+        assert!(!help("up").contains("--state-dir"));
+        let given = Cli::try_parse_from(["hearth", "up", "--state-dir", "x"]).unwrap();
+        assert_eq!(given.global.state_dir, Some(PathBuf::from("x")));
+        let before = Cli::try_parse_from(["hearth", "--state-dir", "x", "up"]).unwrap();
+        assert_eq!(before.global.state_dir, Some(PathBuf::from("x")));
     }
 
     fn program_of(line: &[&str]) -> Vec<String> {

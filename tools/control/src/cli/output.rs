@@ -32,7 +32,7 @@ const PRINT_LIMIT: Duration = Duration::from_secs(10);
 #[command(after_help = exit::of_a_job() + "With --follow; else 0.")]
 pub struct Options {
     /// The job.
-    #[arg(value_name = "JOB")]
+    #[arg(value_name = "JOB", value_parser = super::queue::job_number)]
     job: u64,
     /// Wait until the job has ended, print what it writes meanwhile, and end with its exit status. Goes on when the
     /// control node ends and is back within ten minutes.

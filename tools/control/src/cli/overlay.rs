@@ -60,7 +60,7 @@ struct OpenOptions {
     #[arg(long, default_value_t = PERIOD_MS, value_name = "MS")]
     period: u64,
     /// Only the nodes of this job, until it ends.
-    #[arg(long, value_name = "JOB")]
+    #[arg(long, value_name = "JOB", value_parser = super::queue::job_number)]
     job: Option<u64>,
     /// Only these nodes, at most eight ranges.
     #[arg(long, value_name = "LIST", conflicts_with = "job")]

@@ -77,7 +77,7 @@ pub struct QueueOptions {
 #[derive(Debug, Args)]
 pub struct CancelOptions {
     /// Jobs to end.
-    #[arg(value_name = "JOB", required_unless_present_any = ["user", "me", "name", "state"], conflicts_with_all = ["user", "me", "name", "state"])]
+    #[arg(value_name = "JOB", required_unless_present_any = ["user", "me", "name", "state"], conflicts_with_all = ["user", "me", "name", "state"], value_parser = job_number)]
     jobs: Vec<u64>,
     #[command(flatten)]
     which: Which,
@@ -90,7 +90,7 @@ pub struct CancelOptions {
 #[derive(Debug, Args)]
 pub struct JobsOptions {
     /// The jobs.
-    #[arg(required = true, value_name = "JOB")]
+    #[arg(required = true, value_name = "JOB", value_parser = job_number)]
     jobs: Vec<u64>,
 }
 
@@ -101,7 +101,7 @@ pub struct PriorityOptions {
     #[arg(value_name = "NUMBER", allow_negative_numbers = true)]
     priority: i32,
     /// The jobs.
-    #[arg(required = true, value_name = "JOB")]
+    #[arg(required = true, value_name = "JOB", value_parser = job_number)]
     jobs: Vec<u64>,
 }
 
@@ -109,7 +109,7 @@ pub struct PriorityOptions {
 #[derive(Debug, Args)]
 pub struct ShowOptions {
     /// The job.
-    #[arg(value_name = "JOB")]
+    #[arg(value_name = "JOB", value_parser = job_number)]
     job: u64,
 }
 
@@ -129,6 +129,12 @@ pub struct HistoryOptions {
     /// At most so many, the newest.
     #[arg(long, default_value_t = 100, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
+}
+
+/// A job's number.
+pub(super) fn job_number(text: &str) -> Result<u64, &'static str> {
+    const WRONG: &str = "write a job's number, as in 12; `hearth queue` lists the jobs that wait or run, `hearth history` those that are over";
+    text.parse().map_err(|_| WRONG)
 }
 
 /// A point in time, in microseconds since 1970.
