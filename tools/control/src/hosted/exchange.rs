@@ -13,6 +13,7 @@ use netstack::exchange::{
 };
 use netstack::ids::{JobId, Rank};
 use netstack::time::Instant;
+use netstack::wire::key::Key;
 use tokio::signal::unix::Signal;
 
 use crate::clock::Clock;
@@ -43,7 +44,7 @@ pub struct Order {
 
 impl Order {
     /// The engine's configuration but for what is measured.
-    pub fn config(me: usize, size: usize, key: netstack::wire::key::Key) -> Config {
+    pub fn config(me: usize, size: usize, key: Key) -> Config {
         Config {
             job: JOB,
             epoch: 0,
@@ -66,6 +67,9 @@ pub enum Failure {
     /// The engine says why.
     #[error("{0}")]
     Engine(netstack::exchange::Error),
+    /// A rank is lost that was never there, as far as this one knows.
+    #[error("rank {0} is lost, and nothing was ever heard of it here: {ASK}")]
+    NeverHeard(Rank),
     /// The engine does not take what is to be done.
     #[error("the exchange cannot be posted ({0:?}); choose other --bytes or fewer --ranks")]
     Post(netstack::exchange::PostError),
@@ -90,6 +94,8 @@ pub enum Failure {
     Interrupted,
 }
 
+/// What to look at where a rank was never heard.
+const ASK: &str = "is `hearth exchange` started there, with this list and key file?";
 /// Most ranks that an error names.
 const NAMED_MAX: usize = 8;
 
@@ -97,11 +103,11 @@ const NAMED_MAX: usize = 8;
 fn missing(silent: &[usize], needed: &[usize]) -> String {
     match (silent, needed) {
         ([], []) => String::new(),
-        ([], needed) => format!("; what was missing was that of {}", ranks(needed)),
-        (silent, _) => format!(
-            "; nothing was ever heard of {}: is `hearth exchange` started there, with this list and key file?",
-            ranks(silent)
+        ([], needed) => format!(
+            "; it waited for {}, heard of before, and perhaps waiting for others",
+            ranks(needed)
         ),
+        (silent, _) => format!("; nothing was ever heard of {}: {ASK}", ranks(silent)),
     }
 }
 
@@ -173,6 +179,8 @@ pub struct Station {
     interrupt: Signal,
     step: Option<Step>,
     round: usize,
+    /// Key of what ranks send each other.
+    key: Key,
     /// Of which ranks something came.
     heard: Vec<bool>,
     unheard: usize,
@@ -194,6 +202,7 @@ impl Station {
                 send: vec![0; all],
                 receive: vec![0; all],
             },
+            key: order.config.key.exchange_key(JOB, order.config.epoch),
             heard: vec![false; order.ranks.len()],
             unheard: order.ranks.len() - 1,
             order,
@@ -263,7 +272,7 @@ impl Station {
 
     fn handle(&mut self, now: Instant, event: Event) {
         match (event, self.step) {
-            (Event::Failed { error, .. }, _) => self.fail(now, Failure::Engine(error)),
+            (Event::Failed { error, .. }, _) => self.fail(now, self.failure_of(error)),
             (Event::Done { op, .. }, Some(Step::Gather(wanted))) if op == wanted => {
                 self.exchange(now);
             }
@@ -290,12 +299,26 @@ impl Station {
 
     /// Notes whose datagram this is.
     fn note_heard(&mut self, datagram: &[u8]) {
-        let Config { key, job, me, .. } = self.order.config;
-        if let Ok((head, _)) = envelope::open(&key, job, me, datagram)
-            && let Some(heard @ false) = self.heard.get_mut(head.from.0 as usize)
-        {
+        let Config { job, me, .. } = self.order.config;
+        let Ok((head, _)) = envelope::open(&self.key, job, me, datagram) else {
+            return;
+        };
+        let heard = self.heard.get_mut(head.from.0 as usize);
+        if let Some(heard) = heard.filter(|heard| !**heard) {
             *heard = true;
-            self.unheard -= 1;
+            self.unheard = self.unheard.saturating_sub(1);
+        }
+    }
+
+    /// What the engine says, and whether the rank that is lost was ever there.
+    fn failure_of(&self, error: netstack::exchange::Error) -> Failure {
+        match error {
+            netstack::exchange::Error::RankLost(rank)
+                if self.heard.get(rank.0 as usize) == Some(&false) =>
+            {
+                Failure::NeverHeard(rank)
+            }
+            error => Failure::Engine(error),
         }
     }
 
@@ -396,7 +419,6 @@ impl udp::Engine for Station {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netstack::wire::key::Key;
     use tokio::signal::unix::{SignalKind, signal};
 
     /// A rank of several that each have `deadline_us`.
@@ -423,27 +445,45 @@ mod tests {
         (station.seconds.len(), station.failure)
     }
 
-    #[tokio::test]
-    async fn a_time_out_names_who_was_never_heard() {
+    /// How three of four ranks end that have so long; nobody answers at the last.
+    async fn three_of_four(deadline_us: u64) -> [String; 3] {
         let listen = || udp::open("127.0.0.1:0".parse().unwrap()).unwrap();
-        let sockets: Vec<_> = (0..3).map(|_| listen()).collect();
+        let sockets: Vec<_> = (0..4).map(|_| listen()).collect();
         let ranks: Vec<_> = sockets.iter().map(|s| udp::address(s).unwrap()).collect();
         let mut sockets = sockets.into_iter();
-        // Nobody answers at the third.
-        let (first, second) = (sockets.next().unwrap(), sockets.next().unwrap());
-        let deadline_us = 2_500_000;
-        let (first, second) = tokio::join!(
-            rank(0, first, ranks.clone(), deadline_us),
-            rank(1, second, ranks, deadline_us)
-        );
-        // Rank 0 waits for rank 2, rank 1 for rank 0 and then for rank 2.
-        for (done, failure) in [first, second] {
-            let text = failure.unwrap().to_string();
+        let [first, second, third] = std::array::from_fn(|me| {
+            let socket = sockets.next().unwrap();
+            rank(me, socket, ranks.clone(), deadline_us)
+        });
+        let (first, second, third) = tokio::join!(first, second, third);
+        [first, second, third].map(|(done, failure)| {
+            assert_eq!(done, 0);
+            failure.unwrap().to_string()
+        })
+    }
+
+    #[tokio::test]
+    async fn a_time_out_names_who_was_never_heard() {
+        let texts = three_of_four(2_500_000).await;
+        // Rank 2 waits for rank 0, which answers, and that and rank 1 for rank 3.
+        for text in &texts[..2] {
             assert!(
-                text.starts_with("the time was up; nothing was ever heard of rank 2: "),
+                text.starts_with("the time was up; nothing was ever heard of rank 3: "),
                 "{text}"
             );
-            assert_eq!(done, 0);
+        }
+        let text = &texts[2];
+        assert!(
+            text.starts_with("the time was up; it waited for rank 0,"),
+            "{text}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_lost_rank_that_was_never_heard_is_told_as_such() {
+        for text in three_of_four(20_000_000).await {
+            let start = "rank 3 is lost, and nothing was ever heard of it here: ";
+            assert!(text.starts_with(start), "{text}");
         }
     }
 
@@ -455,7 +495,7 @@ mod tests {
         assert_eq!(ranks(&many), "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 2 others");
         assert_eq!(ranks(&many[..8]), "ranks 1, 2, 3, 4, 5, 6, 7 and 8");
         assert_eq!(missing(&[], &[]), "");
-        assert!(missing(&[], &[4]).contains("that of rank 4"));
+        assert!(missing(&[], &[4]).contains("waited for rank 4"));
     }
 
     #[tokio::test]
