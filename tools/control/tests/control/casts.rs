@@ -559,7 +559,10 @@ fn a_cast_is_not_joined_in_another_way_and_does_not_wait_for_the_absent_ones_of_
     lab.eventually("n1 has it", |lab| files_on(&lab.nodes[1]) == 1);
     // Nobody is left who waits for n7.
     signal(&first, "INT");
-    assert_eq!(parts(&finish(first)).0, 130);
+    let (code, out, err) = parts(&finish(first));
+    assert_eq!(code, 130, "{out}{err}");
+    // It was told why meanwhile, without a terminal.
+    assert!(err.contains("data waits: n7 has not "), "{err}");
     assert_eq!(parts(&finish(second)).0, 0);
     assert_eq!(files_on(&lab.nodes[1]), 1);
 }
