@@ -140,7 +140,9 @@ fn sixteen(cluster: &Cluster) -> Result<()> {
         .expect_code(0)?;
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&report)?)?;
     let ranks = report["ranks"].as_array().context("no ranks")?;
-    // A tick that began while the job still ran does not have all of it: two later.
+    // A tick that began while the job still ran does not have all of it, however long that took: some later than the last
+    // that is there now.
+    let (tick, _) = totals_after(cluster, tick)?;
     let (_, after) = totals_after(cluster, tick + 3)?;
     let grown = |name: &str| {
         let value = |sums: &BTreeMap<String, f64>| sums.get(name).copied();
