@@ -95,6 +95,17 @@ fn late_ranks_hold_up_nobody_but_those_who_wait_for_their_blocks() {
 }
 
 #[test]
+fn late_ranks_are_not_asked_all_the_time() {
+    // Who asks without end costs late ranks a twentieth of their links, which are the ones that everybody waits for.
+    let summary = simulate("--p 128 --bytes 64KB --late 20%");
+    assert!(summary.ratio <= 1.05, "{}", summary.ratio);
+    assert_eq!(summary.tally.overflowed, 0);
+    // Where blocks are shorter more ranks are told at a time, so that their links are never idle.
+    let summary = simulate("--p 128 --bytes 32KB --late 10%");
+    assert!(summary.ratio <= 1.10, "{}", summary.ratio);
+}
+
+#[test]
 fn exchanges_without_a_byte_are_over() {
     for scheme in ["published", "published-L=2", "published-L=3", "default"] {
         for fault in [

@@ -33,6 +33,8 @@ use crate::time::{Instant, Micros};
 
 /// Receivers that are told at a time that this rank is ready.
 const AHEAD: usize = 8;
+/// Whoever asks before its turn has come is told at once as long as no more is told to all than so many windows of one sender.
+const TOLD_AHEAD: u32 = 4;
 /// Senders that are pulled from at a time.
 const SENDERS: usize = 6;
 /// A receiver that was told so often in vain gives up its place.
@@ -141,6 +143,8 @@ pub(super) struct Exchange {
     told_packets: u32,
     /// Told, and silent.
     parked: BTreeSet<u32>,
+    /// Those of them that have said that they know, and ask when their turn comes.
+    noted: BTreeSet<u32>,
     remind_at: Instant,
     remind_doublings: u32,
     remind_next: u32,
@@ -195,6 +199,7 @@ impl Exchange {
             pushed_bytes: 0,
             told_packets: 0,
             parked: BTreeSet::new(),
+            noted: BTreeSet::new(),
             remind_at: Instant::FAR_FUTURE,
             remind_doublings: 0,
             remind_next: 0,

@@ -49,6 +49,11 @@ impl Exchange {
         }
         self.ask_doublings = 0;
         self.overdue.remove(&round);
+        if self.scheme == Scheme::Default && self.waiting.contains(&round) {
+            // It was told before. Others come first, and it need not be told again.
+            let (context, number) = (self.context, self.number);
+            return io.outbox.push(from, Item::Noted { context, number });
+        }
         let serves_another = !self.inbound.is_empty() || !self.waiting.is_empty();
         if self.scheme == Scheme::RandomDelay && serves_another && !self.waiting.contains(&round) {
             let (context, number) = (self.context, self.number);

@@ -10,6 +10,7 @@ use super::super::message::{Item, Pull, packets};
 use super::super::{Error, Gone, Memory, PACKET, Scheme};
 use super::{
     AHEAD, Exchange, Io, MAX_DOUBLINGS, REMINDED, SMALL_PACKETS, TELL_AGAIN, TELL_AGAIN_SENT,
+    TOLD_AHEAD,
 };
 use crate::ids::Rank;
 use crate::time::Instant;
@@ -127,7 +128,8 @@ impl Exchange {
         }
     }
 
-    /// The receiver has not begun; it asks when it has. Its place is for others until then.
+    /// The receiver knows that this rank is ready, and has not begun or has others before it; it asks. Its place is for others
+    /// until then.
     pub(in crate::exchange) fn noted(&mut self, from: Rank, io: &mut Io<'_>) {
         let round = self.order.round(self.me, from);
         let is_asked = |slot: &Slot| slot.serial != 0;
@@ -135,17 +137,30 @@ impl Exchange {
             return;
         }
         io.grants.remove(self.key(round));
-        self.park(round, io);
+        self.park(round, true, io);
         self.advance(io);
     }
 
-    /// A receiver gives up its place, and is told again later.
-    fn park(&mut self, round: u32, io: &mut Io<'_>) {
+    /// A receiver gives up its place, and is told again later; much later if it asks by itself (`noted`).
+    fn park(&mut self, round: u32, noted: bool, io: &mut Io<'_>) {
         self.drop_slot(round);
-        if self.parked.is_empty() {
-            self.remind_at = io.now + io.credit.wait();
+        if self.parked.is_empty() || (!noted && self.parked.len() == self.noted.len()) {
+            self.remind_at = io.now
+                + match noted {
+                    true => io.credit.waits().longest,
+                    false => io.credit.wait(),
+                };
         }
         self.parked.insert(round);
+        if noted {
+            self.noted.insert(round);
+        }
+    }
+
+    /// A receiver has its place again, or needs none any more.
+    fn unpark(&mut self, round: u32) {
+        self.parked.remove(&round);
+        self.noted.remove(&round);
     }
 
     /// A short block that goes, or has gone, unasked, and is asked for only where it was lost.
@@ -244,7 +259,7 @@ impl Exchange {
             io.outbox.push(from, Item::Served { block, serial });
             due = io.now + io.credit.answer();
         }
-        self.parked.remove(&round);
+        self.unpark(round);
         if !self.slots.contains_key(&round) && !self.sent.contains(round) {
             self.put_slot(round, due, 0);
         }
@@ -291,7 +306,7 @@ impl Exchange {
             return;
         }
         self.drop_slot(round);
-        self.parked.remove(&round);
+        self.unpark(round);
         self.remind_doublings = 0;
         io.grants.remove(self.key(round));
         self.advance(io);
@@ -307,13 +322,19 @@ impl Exchange {
             // It comes, and tells it.
             return;
         }
-        // The other schemes say themselves whose turn it is.
-        if self.scheme != Scheme::Default && !self.slots.contains_key(&round) {
+        // The other schemes say themselves whose turn it is. By the default one a rank that began late is asked by all at once, and
+        // tells them when their turns come: their credit would wait here, and they would ask again and again.
+        let told = self.told_packets + packets(self.sends(round));
+        let is_later = match self.scheme {
+            Scheme::Default => round >= self.next && told > TOLD_AHEAD * io.credit.each(),
+            _ => true,
+        };
+        if is_later && !self.slots.contains_key(&round) {
             return;
         }
         self.tell(round, 0, io);
         if !self.slots.contains_key(&round) && !self.sent.contains(round) {
-            self.parked.remove(&round);
+            self.unpark(round);
             self.put_slot(round, io.now + self.patience(io.credit), 0);
         }
     }
@@ -353,7 +374,7 @@ impl Exchange {
                 false => TELL_AGAIN,
             };
             if slot.reminded >= again && !self.scheme.is_exclusive() {
-                self.park(round, io);
+                self.park(round, false, io);
                 continue;
             }
             let is_short = self.is_short(self.sends(round));
@@ -386,10 +407,13 @@ impl Exchange {
         self.advance(io);
     }
 
-    /// Tells some of those again that gave up their place.
+    /// Tells some of those again that gave up their place; those that ask by themselves after all others, and seldom.
     pub(super) fn remind(&mut self, io: &mut Io<'_>) {
+        let noted = self.parked.len() == self.noted.len();
+        let is_meant = |round: &&u32| noted || !self.noted.contains(round);
         let from_here = self.parked.range(self.remind_next..);
         let rounds: Vec<u32> = (from_here.chain(self.parked.range(..self.remind_next)))
+            .filter(is_meant)
             .take(REMINDED)
             .copied()
             .collect();
@@ -399,6 +423,10 @@ impl Exchange {
                 self.tell(round, 0, io);
             }
             self.remind_next = round + 1;
+        }
+        if noted {
+            self.remind_at = io.now + io.credit.waits().longest;
+            return;
         }
         let wait = self
             .patience(io.credit)
