@@ -348,8 +348,8 @@ impl Endpoint {
             let own = &mut self.letters.incoming.own;
             own.add(Purpose::Block(op), places.0, places.1, from.bytes);
         }
-        // Fewer find room at the port beside all that may come.
-        if ready.len() > io.credit.total() as usize {
+        // Fewer find room at the port beside all that may come, and wait there for no longer than their senders do for an answer.
+        if ready.len() > io.credit.total() as usize / 2 {
             io.credit.assume_unasked(now);
         }
         for (rank, bytes) in ready {
