@@ -523,6 +523,17 @@ impl Endpoint {
         self.pages.traffic(job)
     }
 
+    /// Fragments of pages that were asked for and are on their way.
+    pub fn page_fragments(&self) -> u32 {
+        self.pages.in_flight()
+    }
+
+    /// From now on no more fragments of pages are asked for at a time than this, but one request at least and what a program
+    /// waits for.
+    pub fn set_most_page_fragments(&mut self, fragments: u32) {
+        self.pages.set_most(fragments);
+    }
+
     /// Forgets a job's outstanding page requests; no event follows for them.
     pub fn cancel_requests(&mut self, job: JobId) {
         self.pages.cancel(job);

@@ -332,6 +332,10 @@ impl Node {
                 self.overlay.kept(),
             ));
         }
+        endpoint.set_most_page_fragments(match self.casts.is_receiving() {
+            true => cast::PAGES_BESIDE,
+            false => u32::MAX,
+        });
         // Ends when the endpoint has nothing to say or the stack's queue is full; the queue
         // empties into the card, whose ring is bounded.
         while self.stack.can_send() {

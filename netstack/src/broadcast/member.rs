@@ -353,6 +353,12 @@ impl Member {
         !self.station.casts().is_empty()
     }
 
+    /// From now on so many fragments may be asked for at a time, as [`MemberConfig::credit`] says, but that 0 is none. What was
+    /// asked for before still comes.
+    pub fn set_credit(&mut self, fragments: u32) {
+        self.station.set_credit(fragments);
+    }
+
     /// A cast lacks something here.
     pub fn is_receiving(&self) -> bool {
         self.station.casts().iter().any(|cast| !cast.is_satisfied())

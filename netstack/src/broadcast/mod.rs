@@ -57,6 +57,7 @@ pub use message::{MemberIndex, Message, Packet};
 pub use plan::{Shape, ShapeKind};
 pub use published::PublishedOptions;
 pub use source::{CastError, CastSpec, Limits, Source, SourceConfig};
+pub use station::SPARE_CREDIT;
 
 /// Bytes of a full list block.
 pub const LIST_BYTES: usize = LIST_ENTRIES as usize * HASH_BYTES;

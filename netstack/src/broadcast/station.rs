@@ -33,9 +33,9 @@ const MAX_STRAY: usize = 256;
 /// some up. What a tree's upper levels hold back at 20 Mbit/s is not taken for stuck.
 const STUCK_BLOCKS: u64 = 16;
 const STUCK: Micros = Micros::from_millis(100);
-/// Fragments that may be asked for beyond the credit, so that a cast can begin beside others that have asked for all of it: a
-/// block of the largest size.
-const SPARE: u32 = (1_u32 << MAX_BLOCK_LOG2).div_ceil(super::FRAGMENT as u32);
+/// Fragments that may be asked for beyond a station's credit ([`MemberConfig::credit`](super::MemberConfig::credit)), so that a
+/// cast can begin beside others that have asked for all of it: a block of the largest size.
+pub const SPARE_CREDIT: u32 = (1_u32 << MAX_BLOCK_LOG2).div_ceil(super::FRAGMENT as u32);
 /// Rate before the first cast where none is given: nothing is sent then but answers.
 const BEFORE_CASTS: u64 = 1 << 27;
 
@@ -59,7 +59,7 @@ pub(crate) struct Station {
     train: Option<(CastId, Peer, Train)>,
     /// The cast whose turn it is.
     turn: usize,
-    /// Fragments that may be asked for at a time, by all casts together, and [`SPARE`] more: see [`Station::share_credit`].
+    /// Fragments that may be asked for at a time, by all casts together, and [`SPARE_CREDIT`] more: see [`Station::share_credit`].
     credit: u32,
     /// The cast that asks first: the one after the last that asked.
     asking: usize,
@@ -99,7 +99,10 @@ impl Station {
 
     /// So many fragments may be on their way to this station at a time.
     pub(crate) fn set_credit(&mut self, fragments: u32) {
-        self.credit = fragments;
+        if self.credit != fragments {
+            self.credit = fragments;
+            self.share_credit();
+        }
     }
 
     pub(crate) fn casts(&self) -> &[Cast] {
@@ -380,7 +383,8 @@ impl Station {
         let Some(since) = self.starving else {
             return Instant::FAR_FUTURE;
         };
-        let times = self.casts.iter().map(|cast| cast.pace.blocks(STUCK_BLOCKS));
+        let lacking = self.casts.iter().filter(|cast| cast.lacks());
+        let times = lacking.map(|cast| cast.pace.blocks(STUCK_BLOCKS));
         let wait = times.max().unwrap_or(STUCK).max(STUCK);
         since.max(self.last_data) + wait
     }
@@ -398,24 +402,31 @@ impl Station {
     }
 
     /// A cast may ask for its share of what may be on its way, as far as the others leave it; for one block in any case, so
-    /// that it waits for no other, as long as there is room within the credit and [`SPARE`]. Beyond that casts take turns, block by block. Done anew whenever something has changed: [`Station::poll_timeout`] goes by it.
+    /// that it waits for no other, as long as there is room within the credit and [`SPARE_CREDIT`]. Beyond that casts take
+    /// turns, block by block: what the next one needs is kept from the others, whose blocks may be smaller. Done anew whenever
+    /// something has changed: [`Station::poll_timeout`] goes by it.
     fn share_credit(&mut self) {
         if self.credit == u32::MAX {
             return;
         }
         let sharing = self.casts.iter().filter(|cast| cast.lacks());
-        let (count, all) = sharing.fold((0, 0), |(count, all), cast| {
-            (count + 1, all + cast.pull.under_way())
+        let (number, all) = sharing.fold((0, 0), |(number, all), cast| {
+            (number + 1, all + cast.pull.under_way())
         });
-        let share = self.credit / count.max(1);
+        let share = self.credit / number.max(1);
         let left = self.credit.saturating_sub(all);
-        let room = self.credit.saturating_add(SPARE).saturating_sub(all);
-        for cast in &mut self.casts {
+        let mut room = (self.credit.saturating_add(SPARE_CREDIT)).saturating_sub(all);
+        let (count, first) = (self.casts.len(), self.asking);
+        for at in (0..count).map(|step| (first + step) % count) {
+            let cast = &mut self.casts[at];
             let most = match cast.pull.under_way() {
                 0 => share.min(left).max(cast.pull.block_fragments().min(room)),
                 own => own + share.saturating_sub(own).min(left),
             };
             cast.pull.set_most_under_way(most);
+            if cast.begins_anew() {
+                room = room.saturating_sub(cast.pull.block_fragments());
+            }
         }
     }
 

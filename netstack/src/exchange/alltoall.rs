@@ -467,6 +467,7 @@ impl Exchange {
             steps.lost(lost, io);
         }
         (self.ask_doublings, self.remind_doublings) = (0, 0);
+        self.noted.clear();
         let soon = io.now + io.credit.wait();
         self.ask_at = self.ask_at.min(soon);
         self.remind_at = self.remind_at.min(soon);
@@ -504,6 +505,7 @@ impl Exchange {
             self.ask_next = round + 1;
         }
         let wait = io.credit.answer().saturating_mul(1 << self.ask_doublings);
+        let wait = wait.min(io.credit.waits().longest);
         self.ask_doublings = (self.ask_doublings + 1).min(MAX_DOUBLINGS + 4);
         self.ask_at = io.now + io.rng.jitter(wait);
     }

@@ -35,9 +35,8 @@ const SLOWEST: Micros = Micros::from_secs(2);
 const REORDER: Micros = Micros::from_millis(2);
 /// Smallest window: one request of the largest size.
 const WINDOW_MIN: u32 = MAX_FRAGMENTS as u32;
-/// Largest window: half of all requests. With what casts may have on their way beside it (144 fragments, see
-/// [`crate::broadcast`]) it fits a receive ring of 256 frames.
-const WINDOW_MAX: u32 = (MAX_FRAGMENTS * MAX_REQUESTS / 2) as u32;
+/// Largest window: all requests at once.
+const WINDOW_MAX: u32 = (MAX_FRAGMENTS * MAX_REQUESTS) as u32;
 /// Requests of the program that have ended and are still counted for: what was sent twice may
 /// arrive after the request is complete.
 const ENDED: usize = 4 * MAX_REQUESTS;
@@ -104,6 +103,8 @@ pub(crate) struct PageClient {
     rtt: RttEstimator,
     window: u32,
     threshold: u32,
+    /// What the window is at most.
+    most: u32,
     credit: u32,
     account: Account,
     /// Nobody is there to answer: nothing is sent, and nothing fails.
@@ -118,6 +119,7 @@ impl PageClient {
             rtt: RttEstimator::default(),
             window: WINDOW_MIN,
             threshold: WINDOW_MAX,
+            most: WINDOW_MAX,
             credit: 0,
             account: Account::default(),
             waiting: false,
@@ -188,12 +190,17 @@ impl PageClient {
         self.requests.clear();
     }
 
-    fn in_flight(&self) -> u32 {
+    pub(crate) fn in_flight(&self) -> u32 {
         let sent = self
             .requests
             .values()
             .filter(|request| request.sent_at.is_some());
         sent.map(|request| request.missing.count_ones()).sum()
+    }
+
+    /// No more fragments are asked for at a time than this, what a program waits for aside.
+    pub(crate) fn set_most(&mut self, fragments: u32) {
+        self.most = fragments.max(WINDOW_MIN);
     }
 
     /// The request to send next, if the window has room for it: the one a program waits for, else
@@ -205,7 +212,7 @@ impl PageClient {
             .filter(|(_, request)| request.sent_at.is_none());
         let (id, request) = unsent.min_by_key(|(id, request)| (!request.spec.demand, **id))?;
         let in_flight = self.in_flight();
-        let fits = in_flight + request.missing.count_ones() <= self.window;
+        let fits = in_flight + request.missing.count_ones() <= self.window.min(self.most);
         (fits || in_flight == 0 || request.spec.demand).then_some(*id)
     }
 

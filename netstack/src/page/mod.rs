@@ -21,8 +21,8 @@ pub const FRAGMENT: usize = (PAGE_SIZE as usize).div_ceil(3);
 /// Most bytes one request may ask for: eight pages. With [`FRAGMENT`] it is 24 fragments, which
 /// fit a 32-bit bitmap.
 pub const MAX_REQUEST: u32 = 8 * PAGE_SIZE;
-/// Requests a node may have outstanding: enough to read ahead while one fault waits. The client's window bounds how many
-/// of their fragments are on the way.
+/// Requests a node may have outstanding: enough to read ahead while one fault waits, few enough
+/// that the answers (8 * 24 datagrams) fit a receive ring of 256.
 pub const MAX_REQUESTS: usize = 8;
 /// Bytes that Ethernet (14), IPv4 (20) and UDP (8) put before a datagram.
 pub(crate) const FRAMING: usize = 14 + 20 + 8;

@@ -26,13 +26,15 @@ use kernel_core::addr::PAGE_SIZE;
 use kernel_core::objects::{self, InUse, Kept, ObjectId, Objects, Spec};
 use netstack::broadcast::{
     FRAGMENT, FailReason, MEMBER_BYTES, MEMBER_CASTS, Member, MemberConfig, MemberEvent, Object,
-    Part, Purpose, RefuseReason, Want,
+    Part, Purpose, RefuseReason, SPARE_CREDIT, Want,
 };
 use netstack::ids::{CastId, JobId};
+use netstack::page::MAX_FRAGMENTS;
 use netstack::time::{Instant, Micros};
 use netstack::vitals::CastVitals;
 use netstack::wire::key::Key;
 
+use crate::drivers::virtio::net::RECEIVE_ENTRIES;
 use crate::mm::{self, DirectMap};
 use crate::net;
 use crate::process::Hardware;
@@ -41,9 +43,15 @@ use table::Tables;
 
 /// Reassembly buffers of a cast, one block each; their memory is 1 MiB with the largest blocks.
 pub const BUFFERS: u32 = 16;
-/// Fragments that may arrive at any time, of all casts together: all buffers of one cast with blocks of 8 KiB. Up to 48
-/// more may come beside them, for other casts, and the answers to page requests (96): a ring of 256 frames takes them all.
+/// Fragments that may arrive at any time, of all casts together: all buffers of one cast with blocks of 8 KiB. As many as
+/// [`SPARE_CREDIT`] may come beside them.
 pub const CREDIT: u32 = BUFFERS * (8192_usize.div_ceil(FRAGMENT)) as u32;
+/// Fragments of pages that may be on their way while casts lack something, those of a request that a program waits for
+/// aside. What was asked for before may be more: so much less is asked for of casts.
+pub const PAGES_BESIDE: u32 = 3 * MAX_FRAGMENTS as u32;
+/// All these together: they fit the card's ring.
+const ARRIVING_MAX: u32 = CREDIT + SPARE_CREDIT + PAGES_BESIDE + MAX_FRAGMENTS as u32;
+const _: () = assert!(ARRIVING_MAX as usize + 16 <= RECEIVE_ENTRIES);
 /// Room of the kernel's heap that a cast's reassembly buffers leave: the addresses of some ten thousand
 /// members, and what the node's own buffers take.
 const HEAP_KEPT_BYTES: u64 = 1024 * 1024;
@@ -132,6 +140,19 @@ impl Casts {
     /// card may interrupt it.
     pub fn is_active(&self) -> bool {
         self.member.as_ref().is_some_and(Member::is_active)
+    }
+
+    /// A cast lacks something here.
+    pub fn is_receiving(&self) -> bool {
+        self.member.as_ref().is_some_and(Member::is_receiving)
+    }
+
+    /// So many fragments of pages are on their way: what casts ask for leaves them room in the card's ring.
+    pub fn leave_room(&mut self, pages: u32) {
+        if let Some(member) = &mut self.member {
+            let room = (ARRIVING_MAX - SPARE_CREDIT).saturating_sub(pages);
+            member.set_credit(room.min(CREDIT));
+        }
     }
 
     /// When something is due without a datagram arriving.

@@ -5,6 +5,7 @@
 //! Invariant: neither keeps the other from sending, however much it has.
 
 use netstack::ids::Rank;
+use netstack::node::Endpoint;
 use netstack::time::Instant;
 
 use super::Node;
@@ -33,6 +34,8 @@ impl Node {
             warm: &mut self.warm,
             running: self.running.as_ref(),
         };
+        let pages = self.endpoint.as_ref().map_or(0, Endpoint::page_fragments);
+        self.casts.leave_room(pages);
         let (stack, buffer) = (&mut self.stack, &mut self.buffer);
         self.ring_full |= self.casts.transmit(now, stack, buffer, &mut places);
         self.transmit_exchange(now, PEER_SENDS_MAX - EXCHANGE_FIRST);

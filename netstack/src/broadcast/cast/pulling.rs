@@ -13,7 +13,7 @@
 //! where another one is idle: every wait is short then.
 //!
 //! Invariant: no more blocks are asked for than there are reassembly buffers, and no more fragments than the station may
-//! have on their way.
+//! have on their way; what comes though it was given up counts beside.
 
 mod answering;
 mod link;
@@ -503,16 +503,25 @@ impl Cast {
         self.consent == Consent::Given && self.pull.is_starving()
     }
 
-    /// Another cast needs the room: gives up a request of which nothing has come. The scheme names the block again, or the
-    /// program that waits for it does. False if there is none.
+    /// Nothing is under way, and the scheme may have something to ask for.
+    pub(crate) fn begins_anew(&self) -> bool {
+        self.consent == Consent::Given && self.pull.eager && self.pull.under_way == 0
+    }
+
+    /// Another cast needs the room: gives up the request that was made last of those of which nothing has come. The scheme names
+    /// the block again. False if there is none.
     pub(crate) fn give_way(&mut self, io: &mut Io<'_>) -> bool {
-        let idle = |entry: &Asked| !matches!(entry.state, State::Flowing | State::Unchecked);
-        let Some(at) = self.pull.entries.iter().position(idle) else {
+        let is_idle = |entry: &Asked| {
+            entry.sender.is_none() && !matches!(entry.state, State::Flowing | State::Unchecked)
+        };
+        let entries = self.pull.entries.iter().enumerate();
+        let idle = entries.filter(|(_, entry)| is_idle(entry));
+        let Some((at, _)) = idle.max_by_key(|(_, entry)| entry.expected) else {
             return false;
         };
         let block = self.pull.blocks[at];
         let entry = self.pull.remove(at);
-        if entry.urgent {
+        if entry.urgent && self.pull.wanted.len() < MAX_WANTED {
             self.pull.wanted.push_front(block);
         }
         if entry.state != State::Unsent {

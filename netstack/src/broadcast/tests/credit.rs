@@ -47,12 +47,17 @@ impl Asker {
 
     /// A cast is announced, and the member takes part.
     fn announce(&mut self, id: u64) {
+        self.announce_of(id, self.object.clone());
+    }
+
+    /// The same for another object.
+    fn announce_of(&mut self, id: u64, object: Object) {
         let announce = Message::Announce {
             index: MemberIndex(5),
             number: 1,
             clock: 1,
             leaf: true,
-            setup: Arc::new(mesh_of(self.object.clone(), MEMBERS)),
+            setup: Arc::new(mesh_of(object, MEMBERS)),
         };
         self.hear(CastId(id), MemberIndex::SOURCE, announce);
         let (now, id) = (self.now, CastId(id));
@@ -222,4 +227,82 @@ fn casts_of_which_nothing_comes_give_way() {
         asker.ask();
         assert!(asker.under_way() <= CREDIT + LARGEST);
     }
+}
+
+/// Six casts with blocks of half the size, and a seventh.
+fn beside_smaller_blocks() -> Asker {
+    let mut asker = Asker::new(MAX_BLOCK_LOG2, CREDIT);
+    let log2 = MAX_BLOCK_LOG2 - 1;
+    let smaller = object(&content(40 << log2, 5), log2).0;
+    (1..=6).for_each(|id| asker.announce_of(id, smaller.clone()));
+    asker.ask();
+    asker.announce(7);
+    asker.ask();
+    asker
+}
+
+#[test]
+fn a_cast_of_larger_blocks_has_its_turn_beside_many_of_smaller_ones() {
+    let mut asker = beside_smaller_blocks();
+    let mut last = None;
+    while (1..=6).any(|id| asker.held(id) < 40) {
+        let after = asker.asked.keys().find(|of| Some(**of) > last);
+        let next = *after.or(asker.asked.keys().next()).expect("one is asked");
+        last = Some(next);
+        asker.receive(next);
+        asker.ask();
+        assert!(asker.under_way() <= CREDIT + LARGEST);
+    }
+    assert!(asker.held(7) >= 20, "{}", asker.held(7));
+}
+
+#[test]
+fn casts_of_smaller_blocks_of_which_nothing_comes_give_way() {
+    let mut asker = beside_smaller_blocks();
+    let end = asker.now + Micros::from_secs(20);
+    while asker.now < end {
+        let answered = asker.asked.keys().find(|(cast, _)| cast.0 == 7).copied();
+        match answered {
+            Some(block) => asker.receive(block),
+            None => asker.pass(Micros::from_millis(10)),
+        }
+        asker.ask();
+        assert!(asker.under_way() <= CREDIT + LARGEST);
+    }
+    // For each two of the others have to give up their turn, and these get it back.
+    assert!(asker.held(7) >= 10, "{}", asker.held(7));
+}
+
+#[test]
+fn casts_that_end_leave_the_turns_of_the_others_as_they_are() {
+    let mut asker = Asker::new(MAX_BLOCK_LOG2, CREDIT);
+    for id in 1..=12 {
+        asker.announce(id);
+        asker.ask();
+    }
+    let mut ended = 0;
+    for round in 0.. {
+        let Some(next) = asker
+            .asked
+            .keys()
+            .nth(round % 3)
+            .or(asker.asked.keys().next())
+        else {
+            break;
+        };
+        let next = *next;
+        asker.receive(next);
+        if round % 40 == 39 && ended < 8 {
+            ended += 1;
+            let end = Message::End {
+                number: 1,
+                reason: EndReason::Cancelled,
+            };
+            asker.hear(CastId(13 - ended), MemberIndex::SOURCE, end);
+            asker.asked.retain(|(cast, _), _| cast.0 != 13 - ended);
+        }
+        asker.ask();
+        assert!(asker.under_way() <= CREDIT + LARGEST);
+    }
+    assert!((1..=4).all(|id| asker.held(id) == asker.object.blocks()));
 }

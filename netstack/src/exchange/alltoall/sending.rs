@@ -132,6 +132,10 @@ impl Exchange {
     /// until then.
     pub(in crate::exchange) fn noted(&mut self, from: Rank, io: &mut Io<'_>) {
         let round = self.order.round(self.me, from);
+        if self.scheme == Scheme::Default && self.parked.contains(&round) {
+            self.noted.insert(round);
+            return;
+        }
         let is_asked = |slot: &Slot| slot.serial != 0;
         if self.scheme != Scheme::Default || self.slots.get(&round).is_none_or(is_asked) {
             return;
@@ -329,7 +333,8 @@ impl Exchange {
             Scheme::Default => round >= self.next && told > TOLD_AHEAD * io.credit.each(),
             _ => true,
         };
-        if is_later && !self.slots.contains_key(&round) {
+        // Whoever is parked has had its turn.
+        if is_later && !self.slots.contains_key(&round) && !self.parked.contains(&round) {
             return;
         }
         self.tell(round, 0, io);

@@ -732,8 +732,9 @@ fn a_program_is_broadcast_to_cold_nodes_and_served_by_warm_ones() {
         (&json!("broadcast"), &json!(3), &json!(3)),
         "{load}"
     );
-    let sent = load["bytes_sent"].as_u64().unwrap();
-    assert!(sent < 2 * bytes, "{load}");
+    // Mostly it is sent once; how much the nodes give each other depends on how long each of them stands still.
+    let [sent, given] = ["bytes_sent", "bytes_from_nodes"].map(|of| load[of].as_u64().unwrap());
+    assert!(sent < 3 * bytes && given > 0, "{load}");
     // Warm nodes need nothing.
     let warm = lab.report(&["-n", "3", "--load=broadcast"], &program);
     assert_eq!(warm["load"]["mode"], "none", "{}", warm["load"]);
