@@ -100,6 +100,10 @@ fn late_ranks_are_not_asked_all_the_time() {
     let summary = simulate("--p 128 --bytes 64KB --late 20%");
     assert!(summary.ratio <= 1.05, "{}", summary.ratio);
     assert_eq!(summary.tally.overflowed, 0);
+    let control = summary.control_percent();
+    assert!(control <= 0.9, "{control}");
+    let summary = simulate("--p 128 --bytes 64KB --late 20% --loss 1%");
+    assert!(summary.ratio <= 1.06, "{}", summary.ratio);
     // Where blocks are shorter more ranks are told at a time, so that their links are never idle.
     let summary = simulate("--p 128 --bytes 32KB --late 10%");
     assert!(summary.ratio <= 1.10, "{}", summary.ratio);
