@@ -550,7 +550,7 @@ impl Casts {
             }
             // A node without room beside its other casts is silent, too, until one of them is over.
             MemberFailure::Reported(FailReason::Dead) if has_others => {
-                "does not answer, or waited too long for room beside its other casts; cast it again when `hearth casts` has none of them any more".to_string()
+                "does not answer, or waited too long for room beside other casts; cast it again when `hearth casts` has none of them any more".to_string()
             }
             MemberFailure::Lost if self.left.contains(&node) => "left in good order".to_string(),
             reason => send::describe(reason).to_string(),

@@ -53,7 +53,8 @@ bitflags! {
 /// Entries of the receive ring. While a program computes nobody empties it, so it must hold what
 /// may be on its way: the answers to all page requests of a node, 8 of 24 fragments each
 /// (`netstack::page`), and one frame from each of 32 children and the parent in the fan-out tree:
-/// 8 * 24 + 33 = 225; or what casts have asked for beside fewer of these (`agent::cast`). A power of two, and the number that virtio cards commonly offer at most.
+/// 8 * 24 + 33 = 225; or what casts have asked for beside fewer of these (`agent::cast`). A power
+/// of two, and the number that virtio cards commonly offer at most.
 pub const RECEIVE_ENTRIES: usize = 256;
 /// Entries of the transmit ring: one message and one retransmission to each of 32 children. The
 /// card empties this ring by itself. With the receive buffers the card takes (256 + 64) * 2 KiB =

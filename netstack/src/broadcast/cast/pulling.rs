@@ -322,9 +322,9 @@ impl Pull {
         self.block_fragments
     }
 
-    /// Nothing is under way, and other casts leave no room for a block.
-    fn is_starving(&self) -> bool {
-        self.eager && self.under_way == 0 && self.block_fragments > self.most_under_way
+    /// Nothing is under way, and the scheme may have something to ask for.
+    fn begins_anew(&self) -> bool {
+        self.eager && self.under_way == 0
     }
 
     /// A block that is asked for now comes after those that are asked for.
@@ -500,12 +500,12 @@ impl Cast {
 
     /// A block could be asked for if other casts had less under way.
     pub(crate) fn is_starving(&self) -> bool {
-        self.consent == Consent::Given && self.pull.is_starving()
+        self.begins_anew() && self.pull.block_fragments > self.pull.most_under_way
     }
 
-    /// Nothing is under way, and the scheme may have something to ask for.
+    /// Its next block would be the only one that is under way.
     pub(crate) fn begins_anew(&self) -> bool {
-        self.consent == Consent::Given && self.pull.eager && self.pull.under_way == 0
+        self.consent == Consent::Given && self.pull.begins_anew()
     }
 
     /// Another cast needs the room: gives up the request that was made last of those of which nothing has come. The scheme names
