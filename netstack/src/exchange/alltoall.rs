@@ -86,11 +86,16 @@ impl Io<'_> {
         }
     }
 
-    /// Asks a sender for packets. Where packets are lost, a pull that no later one would show to be lost is said twice.
+    /// Asks a sender for packets. Where packets are lost, a pull that no later one would show to be lost is said twice; so are the
+    /// first pulls of a rank, which would be missed late.
     fn say_pull(&mut self, from: Rank, block: BlockId, pull: Pull) {
         let item = Item::Pull { block, pull };
         self.outbox.push(from, item);
-        if pull.tell && self.credit.is_lossy() {
+        let is_dear = match pull.tell {
+            true => self.credit.is_lossy(),
+            false => !self.credit.knows_round_trip(),
+        };
+        if is_dear {
             self.outbox.push(from, item);
         }
     }

@@ -64,7 +64,7 @@ impl Barrier {
             stage: 0,
             arrived,
             ask_at: Instant::FAR_FUTURE,
-            wait: io.credit.wait(),
+            wait: io.credit.short_answer(),
             failure: None,
         };
         if stages(size) > 0 {
@@ -117,7 +117,8 @@ impl Barrier {
                 self.tell(self.stage, io);
             }
         }
-        self.wait = io.credit.wait();
+        // All wait for one that misses a token. Who is only late is asked less and less.
+        self.wait = io.credit.short_answer();
         self.ask_at = io.now + self.wait;
     }
 

@@ -44,8 +44,13 @@ const QUIET_PACKETS: u64 = 4;
 const CHUNK: u32 = 16;
 /// Packets of a pull where none are lost. Longer ones save little, and cost where ranks pause.
 const PULL: u32 = 24;
-/// The same on links that are paced; but no more than a quarter of the window, since whoever is asked may be late.
+/// The same on links that are paced; but no more than half of the window, since whoever is asked may be late.
 const PULL_PACED: u32 = 32;
+/// On links that are paced an idle moment is no sign of a loss where none was seen lately: waits are so many times as long.
+const PACED_PATIENCE: u64 = 2;
+/// The same links count as lossy until so many packets have come with nothing asked for again: what was lost in the crowd of a
+/// beginning says nothing of later exchanges, and short pulls and questions take more of them than of others.
+const LOSS_FORGOTTEN: u32 = 512;
 /// Shortest round trip that counts.
 const LEAST_RTT: Micros = Micros(20);
 /// The round trip that is assumed at first: the time that so many packets take.
@@ -111,8 +116,9 @@ pub(super) struct Credit {
     full: u32,
     /// What `total` is at most, because more was lost.
     window: u32,
-    /// Something was asked for again.
+    /// Something was asked for again, so many packets ago.
     is_lossy: bool,
+    since_loss: u32,
     /// Packets that came, and that were asked for again, older ones by half.
     in_all: (u64, u64),
     /// Packets that came in this epoch, and pulls that asked for something again.
@@ -170,6 +176,7 @@ impl Credit {
             full: 1,
             window: u32::MAX,
             is_lossy: false,
+            since_loss: 0,
             in_all: (0, 0),
             epoch: (0, 0),
             bound: 1,
@@ -217,7 +224,7 @@ impl Credit {
         };
         self.chunk = CHUNK.min(self.total.div_ceil(4));
         self.pull = match is_paced {
-            true => PULL_PACED.min(self.total.div_ceil(4)),
+            true => PULL_PACED.min(self.total.div_ceil(2)),
             false => PULL.min(self.total.div_ceil(3)),
         };
         self.each = match is_paced {
@@ -277,6 +284,10 @@ impl Credit {
     /// Packets have come, this one first.
     pub(super) fn came(&mut self, now: Instant, from: Rank, packet: u32, count: u32) {
         self.came_at = now;
+        self.since_loss = self.since_loss.saturating_add(count);
+        if self.pacer.is_some() && self.since_loss >= LOSS_FORGOTTEN {
+            self.is_lossy = false;
+        }
         self.in_all.0 += u64::from(count);
         if self.in_all.0 > FORGET_PACKETS {
             self.in_all = (self.in_all.0 / 2, self.in_all.1 / 2);
@@ -320,7 +331,7 @@ impl Credit {
     /// Something that was asked for did not come. Windows follow what exchanges of the default scheme lose, see `repaired`: messages
     /// and other schemes only know of it.
     pub(super) fn lost(&mut self) {
-        self.is_lossy = true;
+        (self.is_lossy, self.since_loss) = (true, 0);
     }
 
     /// Something was lost before: the end of a block may be, too, and pulls.
@@ -450,11 +461,16 @@ impl Credit {
 
     /// How long to wait for packets that were asked for.
     pub(super) fn waits(&self) -> Waits {
+        let patience = match self.pacer.is_some() && !self.is_lossy {
+            true => PACED_PATIENCE,
+            false => 1,
+        };
+        let wait = |packets: u64| self.takes(packets) + self.round_trip().saturating_mul(2);
         Waits {
             came_at: self.came_at,
-            busy: self.takes(u64::from(self.full) * 5 / 8) + self.round_trip().saturating_mul(2),
-            quiet: self.takes(QUIET_PACKETS) + self.round_trip().saturating_mul(2),
-            first: self.takes(u64::from(self.chunk) * 4 / 3) + self.round_trip().saturating_mul(2),
+            busy: wait(u64::from(self.full) * 5 / 8 * patience),
+            quiet: wait(QUIET_PACKETS),
+            first: wait(u64::from(self.chunk) * 4 / 3 * patience),
             longest: self.wait().max(LONGEST_WAIT),
         }
     }
@@ -507,6 +523,11 @@ impl Credit {
         let most = self.chunk * 2;
         let free = most.saturating_sub(count.max(before));
         (LEAST_BESIDE + 2 * self.opening * free / most).min(self.each)
+    }
+
+    /// The round trip was seen. Until then it is taken for a long one, and what is lost costs long waits.
+    pub(super) fn knows_round_trip(&self) -> bool {
+        self.shortest.0.min(self.shortest.1) < MAX_RTT
     }
 
     /// The round trip.
@@ -609,7 +630,7 @@ mod tests {
         // 5 Mbit/s behind a queue of 32 KB: all of it, for one sender.
         let slow = Credit::new(625_000, 32_000);
         assert_eq!((slow.total, slow.each, slow.chunk), (20, 20, 5));
-        assert_eq!((slow.bound, slow.opening, slow.worth()), (80, 4, 5));
+        assert_eq!((slow.bound, slow.opening, slow.worth()), (80, 4, 10));
         assert!(slow.wait() > slow.takes(21));
         // Nobody says what the port holds: 50 ms.
         let slow = Credit::new(625_000, 0);
@@ -633,6 +654,31 @@ mod tests {
         slow.lost();
         slow.repaired(100);
         assert_eq!((slow.total, slow.worth()), (20, 5));
+    }
+
+    #[test]
+    fn links_that_are_paced_forget_a_loss_and_wait_for_twice_as_long_then() {
+        let mut slow = Credit::new(625_000, 32_000);
+        let wait = |credit: &Credit, packets| {
+            credit.takes(packets) + credit.round_trip().saturating_mul(2)
+        };
+        assert_eq!(slow.waits().first, wait(&slow, 12));
+        slow.came(Instant::ZERO, Rank(1), 0, 100);
+        slow.lost();
+        slow.came(Instant::ZERO, Rank(1), 0, LOSS_FORGOTTEN - 1);
+        assert_eq!((slow.is_lossy(), slow.worth()), (true, 5));
+        assert_eq!(slow.waits().first, wait(&slow, 6));
+        // Another one: it is counted anew.
+        slow.lost();
+        slow.came(Instant::ZERO, Rank(1), 0, LOSS_FORGOTTEN - 1);
+        assert!(slow.is_lossy());
+        slow.came(Instant::ZERO, Rank(1), 0, 1);
+        assert_eq!((slow.is_lossy(), slow.worth()), (false, 10));
+        assert_eq!(slow.waits().first, wait(&slow, 12));
+        let mut fast = Credit::new(1_250_000_000, 0);
+        fast.lost();
+        fast.came(Instant::ZERO, Rank(1), 0, 100 * LOSS_FORGOTTEN);
+        assert_eq!((fast.is_lossy(), fast.worth()), (true, 16));
     }
 
     #[test]

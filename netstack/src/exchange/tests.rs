@@ -8,6 +8,7 @@ use super::*;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
+mod beginnings;
 mod endings;
 mod hostile;
 mod late;

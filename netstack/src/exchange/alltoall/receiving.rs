@@ -99,9 +99,16 @@ impl Exchange {
         }
         self.waiting.remove(&round);
         self.overdue.remove(&round);
-        let count = packets(expected);
-        let inbound =
-            (self.inbound.entry(round)).or_insert_with(|| Inbound::new(count, count, io.now));
+        let unasked = match self.is_unasked(expected) {
+            true => packets(expected),
+            // What its sender said before these first packets, that it is ready, was lost.
+            false => io.credit.opening().max(last + 1),
+        };
+        let inbound = self.inbound.entry(round).or_insert_with(|| {
+            let inbound = Inbound::new(packets(expected), unasked, io.now);
+            io.credit.change(0, inbound.outstanding());
+            inbound
+        });
         let before = inbound.outstanding();
         if before == 0 {
             io.credit.came_unasked(io.now, data.packets.count_ones());
