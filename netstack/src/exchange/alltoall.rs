@@ -86,18 +86,21 @@ impl Io<'_> {
         }
     }
 
-    /// Asks a sender for packets. Where packets are lost, a pull that no later one would show to be lost is said twice; so are the
-    /// first pulls of a rank, which would be missed late.
+    /// Asks a sender for packets. Where packets are lost, a pull that no later one would show to be lost is said twice.
     fn say_pull(&mut self, from: Rank, block: BlockId, pull: Pull) {
-        let item = Item::Pull { block, pull };
-        self.outbox.push(from, item);
-        let is_dear = match pull.tell {
-            true => self.credit.is_lossy(),
-            false => !self.credit.knows_round_trip(),
-        };
-        if is_dear {
-            self.outbox.push(from, item);
+        self.outbox.push(from, Item::Pull { block, pull });
+        if pull.tell && self.credit.is_lossy() {
+            self.outbox.push(from, Item::Pull { block, pull });
         }
+    }
+
+    /// Asks for packets of a block that does not come unasked. As long as this rank has not seen how long an answer takes that is said
+    /// twice: that it was lost would be seen late.
+    fn say_pull_of_long(&mut self, from: Rank, block: BlockId, pull: Pull) {
+        if self.credit.is_new() {
+            self.outbox.push(from, Item::Pull { block, pull });
+        }
+        self.say_pull(from, block, pull);
     }
 }
 

@@ -14,6 +14,8 @@ use super::{Error, OpId};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
 
+/// Shortest wait for a token: whose processor is slow has not lost it.
+const SHORTEST_WAIT: Micros = Micros::from_millis(1);
 /// Longest wait between two questions.
 const LONGEST_WAIT: Micros = Micros::from_millis(100);
 
@@ -64,7 +66,7 @@ impl Barrier {
             stage: 0,
             arrived,
             ask_at: Instant::FAR_FUTURE,
-            wait: io.credit.short_answer(),
+            wait: Self::first_wait(io),
             failure: None,
         };
         if stages(size) > 0 {
@@ -72,6 +74,11 @@ impl Barrier {
             barrier.advance(io);
         }
         barrier
+    }
+
+    /// How long a token may take. All wait for one that misses its token; who is only late, or slow, is asked less and less.
+    fn first_wait(io: &Io<'_>) -> Micros {
+        io.credit.short_answer().max(SHORTEST_WAIT)
     }
 
     /// Its context and number.
@@ -117,8 +124,7 @@ impl Barrier {
                 self.tell(self.stage, io);
             }
         }
-        // All wait for one that misses a token. Who is only late is asked less and less.
-        self.wait = io.credit.short_answer();
+        self.wait = Self::first_wait(io);
         self.ask_at = io.now + self.wait;
     }
 

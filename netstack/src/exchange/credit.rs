@@ -69,6 +69,8 @@ const EPOCH_PACKETS: u32 = 64;
 const CONGESTED: u32 = 5;
 /// More than one packet of so many is much to be lost.
 const MUCH: u64 = 400;
+/// Packets within which a round trip is seen, unless it is longer than any that counts.
+const NEW_PACKETS: u64 = 256;
 /// After so many packets what was counted before counts half.
 const FORGET_PACKETS: u64 = 1 << 14;
 /// Packets that the windows grow by after an epoch that was better.
@@ -525,9 +527,10 @@ impl Credit {
         (LEAST_BESIDE + 2 * self.opening * free / most).min(self.each)
     }
 
-    /// The round trip was seen. Until then it is taken for a long one, and what is lost costs long waits.
-    pub(super) fn knows_round_trip(&self) -> bool {
-        self.shortest.0.min(self.shortest.1) < MAX_RTT
+    /// No round trip was seen yet. It is taken for a long one, and what is lost costs long waits. (Where it is too long to be seen, this
+    /// is over after some packets.)
+    pub(super) fn is_new(&self) -> bool {
+        self.shortest.0.min(self.shortest.1) == MAX_RTT && self.in_all.0 < NEW_PACKETS
     }
 
     /// The round trip.
@@ -679,6 +682,27 @@ mod tests {
         fast.lost();
         fast.came(Instant::ZERO, Rank(1), 0, 100 * LOSS_FORGOTTEN);
         assert_eq!((fast.is_lossy(), fast.worth()), (true, 16));
+    }
+
+    #[test]
+    fn a_rank_is_new_until_a_round_trip_was_seen_or_much_has_come() {
+        let begin = Instant::from_micros(1_000_000);
+        let mut slow = Credit::new(60_000, 0);
+        for packet in 0..NEW_PACKETS as u32 {
+            assert!(slow.is_new());
+            let asked = begin + Micros::from_millis(150 * u64::from(packet));
+            slow.asked(asked, Rank(1), packet);
+            slow.came(asked + Micros::from_millis(150), Rank(1), packet, 1);
+        }
+        assert!(!slow.is_new());
+        let mut fast = Credit::new(1_250_000_000, 0);
+        fast.change(0, 20);
+        // What goes unasked is no answer.
+        fast.came(begin, Rank(1), 3, 1);
+        fast.asked(begin, Rank(1), 20);
+        assert!(fast.is_new());
+        fast.came(begin + Micros(30), Rank(1), 20, 1);
+        assert!(!fast.is_new());
     }
 
     #[test]

@@ -750,6 +750,7 @@ impl Endpoint {
         Footprint {
             ops: self.operations(),
             inbound: blocks + self.letters.inbound_blocks(),
+            under_way: self.credit.used(),
             grants: self.grants.len(),
             queued: self.outbox.len(),
             eager_bytes: self.letters.kept_bytes(),

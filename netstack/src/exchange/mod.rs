@@ -320,6 +320,8 @@ pub struct Footprint {
     pub ops: usize,
     /// Blocks that are being received.
     pub inbound: usize,
+    /// Packets that were asked for and are under way.
+    pub under_way: u32,
     /// Blocks of which packets wait to be sent.
     pub grants: usize,
     /// Control items that wait to be sent.

@@ -101,8 +101,9 @@ impl Exchange {
         self.overdue.remove(&round);
         let unasked = match self.is_unasked(expected) {
             true => packets(expected),
-            // What its sender said before these first packets, that it is ready, was lost.
-            false => io.credit.opening().max(last + 1),
+            // What its sender said before these first packets, that it is ready, was lost, or came before this rank had begun.
+            // No beginning is longer than a pull may be.
+            false => io.credit.opening().max(last + 1).min(64),
         };
         let inbound = self.inbound.entry(round).or_insert_with(|| {
             let inbound = Inbound::new(packets(expected), unasked, io.now);
@@ -358,7 +359,10 @@ impl Exchange {
             false => io.credit.asked(io.now, from, pull.first),
         }
         io.credit.change(before, inbound.outstanding());
-        io.say_pull(from, block, pull);
+        match self.is_unasked(self.receives(round)) {
+            true => io.say_pull(from, block, pull),
+            false => io.say_pull_of_long(from, block, pull),
+        }
         true
     }
 }

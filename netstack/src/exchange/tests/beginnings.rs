@@ -18,14 +18,14 @@ fn pulls(net: &mut Net, rank: usize) -> Vec<Pull> {
     pulls.collect()
 }
 
-/// A packet of the block of rank 1 for rank 0.
-fn comes(net: &mut Net, number: u32) {
+/// A packet of the block of rank 1 for rank 0, which has so many.
+fn comes(net: &mut Net, number: u32, packets: u32) {
     let data = Data {
         block: BlockId::Exchange(0, 0),
         first: number,
         packets: 1,
         tail: PACKET as u16,
-        is_last: false,
+        is_last: number + 1 == packets,
     };
     let body = Body::Data(data);
     let from = Rank(1);
@@ -36,42 +36,53 @@ fn comes(net: &mut Net, number: u32) {
 
 #[test]
 fn a_long_block_is_asked_for_though_the_word_that_it_begins_was_lost() {
-    let mut net = Net::new(2, Scheme::Default, 0, 1);
-    let op = exchange(&mut net, |_, _| 100 * PACKET as u64).remove(0);
-    net.post(0, op);
-    assert_eq!(pulls(&mut net, 0), []);
-    net.now += Micros(100);
-    comes(&mut net, 0);
-    // What goes unasked at first is not asked for, and the rest is at once: twice, since nobody knows yet how long an answer takes.
-    let asked = pulls(&mut net, 0);
-    let [first, again, ..] = asked[..] else {
-        panic!("{asked:?}");
-    };
-    assert_eq!(first, again);
-    assert!((2..=64).contains(&first.first), "{first:?}");
-    let numbers = asked.iter().flat_map(|pull| {
-        let bits = (0..64).filter(|bit| pull.packets >> bit & 1 == 1);
-        bits.map(|bit| pull.first + bit)
-    });
-    let mut numbers: Vec<u32> = numbers.collect();
-    numbers.dedup();
-    let begin = first.first;
-    assert!(numbers.iter().all(|number| *number >= begin));
-    // Once an answer has come pulls are said once.
-    for number in 1..=begin {
-        net.now += Micros(12);
-        comes(&mut net, number);
-    }
-    let mut last = None;
-    for number in begin + 1..70 {
-        net.now += Micros(12);
-        comes(&mut net, number);
-        for pull in pulls(&mut net, 0) {
-            assert_ne!(last, Some(pull.serial), "said twice");
-            last = Some(pull.serial);
+    // The second one ends within the first pull.
+    for packets in [300, 40] {
+        let mut net = Net::new(2, Scheme::Default, 0, 1);
+        let op = exchange(&mut net, |_, _| u64::from(packets) * PACKET as u64).remove(0);
+        net.post(0, op);
+        assert_eq!(pulls(&mut net, 0), []);
+        net.now += Micros(100);
+        comes(&mut net, 0, packets);
+        // What goes unasked at first is not asked for, and the rest is at once: twice, since nobody knows yet how long an answer takes.
+        let asked = pulls(&mut net, 0);
+        let [first, again, ..] = asked[..] else {
+            panic!("{asked:?}");
+        };
+        assert_eq!(first, again);
+        assert!((2..=64).contains(&first.first), "{first:?}");
+        // Once an answer has come pulls are said once, and in the end nothing is under way.
+        let mut serials = Vec::new();
+        for number in 1..packets {
+            net.now += Micros(12);
+            comes(&mut net, number, packets);
+            let all = pulls(&mut net, 0);
+            if number > first.first {
+                serials.extend(all.iter().map(|pull| pull.serial));
+            }
         }
+        let said = serials.len();
+        serials.dedup();
+        assert_eq!(serials.len(), said, "said twice");
+        assert_eq!(serials.is_empty(), packets == 40);
+        let rank = &net.ranks[0];
+        assert_eq!(rank.counters().packets_received, u64::from(packets));
+        assert_eq!(rank.counters().duplicates, 0);
+        assert_eq!(
+            (rank.footprint().inbound, rank.footprint().under_way),
+            (0, 0)
+        );
     }
-    assert!(last.is_some());
+}
+
+#[test]
+fn a_packet_far_behind_the_beginning_takes_no_more_credit_than_a_pull() {
+    let mut net = Net::new(2, Scheme::Default, 0, 1);
+    let op = exchange(&mut net, |_, _| 400 * PACKET as u64).remove(0);
+    net.post(0, op);
+    comes(&mut net, 300, 400);
+    assert!(net.ranks[0].footprint().under_way <= 64);
+    assert_eq!(net.ranks[0].counters().packets_received, 0);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::cluster::Cluster;
 use super::linux::{LEASE_SCRIPT, Linux};
-use super::{Goal, LOAD_MOST, Report, Row, median, quiet};
+use super::{Goal, LOAD_MOST, Report, Row, median, ready};
 use crate::workspace::Workspace;
 
 const CLUSTER: &str = "bench-boot";
@@ -38,7 +38,7 @@ struct Times {
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let mut linux_one = None;
     // The one-minute average before anything of this benchmark ran: what others do with the processors.
-    let load = quiet(report);
+    let load = ready(workspace, report)?;
     for count in [1, 4] {
         let case = format!("linux-{count}");
         // linux-1 is also the yardstick of the goals of hearth-1.

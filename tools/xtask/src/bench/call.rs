@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use super::linux::Linux;
 use super::{Goal, Report, Row};
+use crate::build;
 use crate::workspace::Workspace;
 
 const METRICS: [&str; 3] = ["null_call", "anonymous_fault", "file_fault"];
@@ -17,6 +18,7 @@ const CLUSTER: &str = "bench-call";
 
 /// Both cases; Linux comes first because its figures are the goals.
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    build::once(workspace)?;
     report.progress("Linux under -icount");
     let linux = on_linux(workspace)?;
     for metric in METRICS {

@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
 
+use crate::build;
 use crate::workspace::Workspace;
 
 /// Load average above which times of emulated machines say nothing on a machine with two cores.
@@ -277,6 +278,15 @@ pub fn load_average() -> f64 {
         .ok()
         .and_then(|text| text.split(' ').next().and_then(|first| first.parse().ok()))
         .unwrap_or(-1.0)
+}
+
+/// Builds what is measured, and waits until the machine is quiet; the load average then. Where it does not wait (`--busy`), that of
+/// before the build: what others do with the processors.
+fn ready(workspace: &Workspace, report: &Report) -> Result<f64> {
+    let before = load_average();
+    build::once(workspace)?;
+    let after = quiet(report);
+    Ok(if report.options.busy { before } else { after })
 }
 
 /// Waits until the machine is quiet, for a limited time; the load average then.

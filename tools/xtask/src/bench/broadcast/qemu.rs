@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::cluster::Cluster;
 use super::super::links::{self, Processors, limit_s};
-use super::super::{Goal, Report, Row, median, quiet};
+use super::super::{Goal, Report, Row, median, ready};
 use super::{RATIO_MOST, payload};
 use crate::workspace::Workspace;
 
@@ -96,7 +96,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
             .filter(|(scheme, _)| report.wants(&kind.case(scheme)))
             .collect();
         if !schemes.is_empty() {
-            quiet(report);
+            ready(workspace, report)?;
             measure(workspace, report, kind, &schemes)?;
         }
     }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::cluster::Cluster;
 use super::super::links::{self, Processors};
-use super::super::{Report, Row, median, quiet};
+use super::super::{Report, Row, median, ready};
 use super::limit_s;
 use crate::workspace::Workspace;
 
@@ -89,13 +89,13 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         let wants = |scheme: &&str| report.wants(&kind.case(scheme));
         let schemes: Vec<&str> = SCHEMES.into_iter().filter(wants).collect();
         if !schemes.is_empty() {
-            quiet(report);
+            ready(workspace, report)?;
             measure(workspace, report, kind, &schemes)?;
         }
     }
     let case = format!("qemu-{LATENCY_NODES}/latency");
     if report.wants(&case) {
-        quiet(report);
+        ready(workspace, report)?;
         latency(workspace, report, &case)?;
     }
     Ok(())

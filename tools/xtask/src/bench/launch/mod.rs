@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 
 use super::linux::Linux;
-use super::{Report, quiet};
+use super::{Report, ready};
 use crate::workspace::Workspace;
 use hearth::Clock;
 use peer::Launched;
@@ -147,7 +147,7 @@ struct Yardstick {
 /// Every case that was asked for.
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     // The one-minute average before anything of this benchmark ran: what others do with the processors.
-    let load = quiet(report);
+    let load = ready(workspace, report)?;
     let mut yardstick = Yardstick::default();
     let linux = Linux::prepare(workspace.target())?;
     let wants_warm = |report: &Report, program: &Program, count: usize| {

@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result};
 
-use super::super::{Goal, Report, Row, quiet};
+use super::super::{Goal, Report, Row, ready};
 use super::row;
 use crate::workspace::Workspace;
 
@@ -46,7 +46,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         let of_kind = SCENARIOS.iter().filter(|(_, case)| case.starts_with(kind));
         let wanted: Vec<_> = of_kind.filter(|(_, case)| report.wants(case)).collect();
         if !wanted.is_empty() {
-            quiet(report);
+            ready(workspace, report)?;
             measure(workspace, report, &wanted)?;
         }
     }

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::super::links::{PORT_BUFFER_BYTES, limit_s};
 use super::super::namespaces::{self, Network, Traffic};
-use super::super::{Goal, Report, Row, median, quiet};
+use super::super::{Goal, Report, Row, median, ready};
 use super::{RATIO_MOST, payload};
 use crate::setup;
 use crate::workspace::Workspace;
@@ -87,7 +87,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         return Ok(());
     }
     setup::for_benchmarks()?;
-    quiet(report);
+    ready(workspace, report)?;
     let home = tempfile::tempdir().context("making a folder for the file")?;
     let file = home.path().join(FILE);
     fs::write(&file, payload(FILE_BYTES))?;

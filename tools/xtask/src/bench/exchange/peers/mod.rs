@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::super::links::{self, Processors};
 use super::super::namespaces::{Network, address};
-use super::super::{Goal, Report, Row, median, mpich, quiet};
+use super::super::{Goal, Report, Row, median, mpich, ready};
 use super::limit_s;
 use crate::setup;
 use crate::workspace::Workspace;
@@ -134,7 +134,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
                 continue;
             }
             setup::for_benchmarks()?;
-            quiet(report);
+            ready(workspace, report)?;
             measure(workspace, report, kind, is_lossy, &tools)?;
         }
     }

@@ -1,4 +1,5 @@
-/* mpi-exchange BYTES REPEATS: MPI_Alltoall of blocks of BYTES, which are compared; each rank prints "rank R seconds S1 S2 ...".
+/* mpi-exchange BYTES REPEATS: MPI_Alltoall of blocks of BYTES, which are compared; rank 0 prints "rank R seconds S1 S2 ..." for each rank, since
+ * the starter mixes what several ranks print at a time.
  *
  * It ends without MPI_Finalize, which over UCX's TCP does not return in the version that is measured. */
 #include <mpi.h>
@@ -21,8 +22,8 @@ int main(int argc, char **argv)
     size_t bytes = strtoul(argv[1], NULL, 10);
     int repeats = atoi(argv[2]);
     unsigned char *send = malloc(bytes * (size_t)size), *receive = malloc(bytes * (size_t)size);
-    char line[4096];
-    int length = snprintf(line, sizeof line, "rank %d seconds", rank);
+    double *took = calloc((size_t)repeats + 1, sizeof *took);
+    double *all = calloc((size_t)size * (size_t)repeats + 1, sizeof *all);
     /* The first one makes the connections. */
     for (int round = -1; round < repeats; round++) {
         for (int to = 0; to < size; to++)
@@ -32,7 +33,7 @@ int main(int argc, char **argv)
         MPI_Barrier(MPI_COMM_WORLD);
         double began = MPI_Wtime();
         MPI_Alltoall(send, (int)bytes, MPI_BYTE, receive, (int)bytes, MPI_BYTE, MPI_COMM_WORLD);
-        double took = MPI_Wtime() - began;
+        double seconds = MPI_Wtime() - began;
         for (int from = 0; from < size; from++)
             for (size_t at = 0; at < bytes; at++)
                 if (receive[(size_t)from * bytes + at] != byte_of(from, rank, at, round)) {
@@ -41,9 +42,15 @@ int main(int argc, char **argv)
                     _exit(1);
                 }
         if (round >= 0)
-            length += snprintf(line + length, sizeof line - (size_t)length, " %.6f", took);
+            took[round] = seconds;
     }
-    puts(line);
+    MPI_Gather(took, repeats, MPI_DOUBLE, all, repeats, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    for (int other = 0; rank == 0 && other < size; other++) {
+        printf("rank %d seconds", other);
+        for (int round = 0; round < repeats; round++)
+            printf(" %.6f", all[other * repeats + round]);
+        puts("");
+    }
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
     /* Lets the others' last messages and the output go: sixteen ranks that poll on two processors are slow at it. */
