@@ -39,6 +39,9 @@ const LOAD_MOST: f64 = 3.0;
 /// How long to wait for that; the average needs a minute or two to forget a build.
 const QUIET_LIMIT: Duration = Duration::from_secs(180);
 
+/// Most cases that an error names one by one.
+const NAMED_MOST: usize = 30;
+
 /// How a value is compared with its goal.
 #[derive(Clone, Copy, Debug)]
 pub enum Goal {
@@ -199,16 +202,36 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         }
     }
     if let (Some(only), 0) = (&options.only, report.rows) {
-        let there_are = match Vec::from_iter(report.asked.take()).join(", ") {
-            none if none.is_empty() => "run it without --only to see them".to_string(),
-            cases => format!("there are: {cases}"),
-        };
+        let there_are = there_are(&report.asked.take(), only);
         bail!("{} has no case {only:?}; {there_are}", options.name);
     }
     if options.check && !report.missed.is_empty() {
         bail!("goals missed: {}", report.missed.join(", "));
     }
     Ok(())
+}
+
+/// What there is instead of a case that there is not: those that its name is a part of, or what all names begin with.
+fn there_are(asked: &BTreeSet<String>, only: &str) -> String {
+    let near: BTreeSet<&str> = asked
+        .iter()
+        .map(String::as_str)
+        .filter(|case| case.contains(only))
+        .collect();
+    let begins = || {
+        asked
+            .iter()
+            .filter_map(|case| case.split('/').next())
+            .collect()
+    };
+    let (title, names): (_, BTreeSet<&str>) = match near.len() {
+        1..=NAMED_MOST => ("there are", near),
+        _ => ("cases begin with", begins()),
+    };
+    if names.is_empty() {
+        return "run it without --only to see them".to_string();
+    }
+    format!("{title}: {}", Vec::from_iter(names).join(", "))
 }
 
 /// Takes rows and prints them in the form that was asked for.
@@ -314,4 +337,27 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_that_is_not_there_names_those_that_are_like_it() {
+        let all = (0..40).map(|case| format!("sim-64/{case}"));
+        let all: BTreeSet<String> = all
+            .chain(["peers-8/a", "peers-16/b"].map(str::to_string))
+            .collect();
+        assert_eq!(
+            there_are(&all, "peers-"),
+            "there are: peers-16/b, peers-8/a"
+        );
+        assert_eq!(
+            there_are(&all, "sim-"),
+            "cases begin with: peers-16, peers-8, sim-64"
+        );
+        assert_eq!(there_are(&all, "x"), there_are(&all, "sim-"));
+        assert!(there_are(&BTreeSet::new(), "x").contains("without --only"));
+    }
 }
