@@ -13,16 +13,17 @@ use super::{Global, block_on, exit, hosted as sides};
 use crate::clock::Clock;
 use crate::config::LinkRate;
 use crate::hosted;
-use crate::hosted::exchange::{Order, Station};
+use crate::hosted::exchange::{Failure, Order, Station};
 use crate::{near, output, udp};
 
 /// Options of `hearth exchange`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Start it once on each machine, with the same list and key file and another --rank. Every rank sends a block to every
-other, which compares it; the time is from when all are ready until this rank has sent and received everything.
-Standard output gets the seconds of each exchange, a line each.
-Exit status: 0 every byte was right; 1 it failed; 2 a wrong option; 125 anything else.")]
+Start it once on each machine within four seconds: with the same list, key file, --bytes, --repeats and --scheme, and
+another --rank. Every rank sends a block to every other, which compares it; the time is from when all are ready until
+this rank has sent and received everything. Standard output gets the seconds of each exchange, a line each, at the end.
+Exit status: 0 every byte was right; 1 it failed; 2 a wrong option; 124 the time was up; 125 anything else;
+130 interrupted.")]
 pub struct ExchangeOptions {
     /// All ranks: ADDRESS[:PORT] or HOST[:PORT], with commas between them.
     #[arg(long, value_name = "LIST", value_delimiter = ',', required = true)]
@@ -58,7 +59,7 @@ pub struct ExchangeOptions {
     /// suggest), at-once, at-once-random, blind, barrier, random-delay, priority or volume.
     #[arg(long, value_name = "SCHEME", default_value = "default", value_parser = scheme)]
     scheme: Scheme,
-    /// Give up after so many seconds.
+    /// Give up after so many seconds, all exchanges together.
     #[arg(long, value_name = "SECONDS", value_parser = sides::seconds, default_value = "60")]
     timeout: f64,
 }
@@ -175,8 +176,10 @@ fn report(
             output::say_line(format_args!("rank {}: {failure}", options.rank));
         }
     }
-    Ok(match failure {
+    Ok(match &station.failure {
         None => ExitCode::SUCCESS,
+        Some(Failure::Interrupted) => ExitCode::from(exit::CANCELLED),
+        Some(Failure::TimeUp { .. }) => ExitCode::from(exit::TIME_UP),
         Some(_) => ExitCode::FAILURE,
     })
 }

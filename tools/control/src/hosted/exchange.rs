@@ -65,7 +65,7 @@ impl Order {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The engine says why.
-    #[error("{0}")]
+    #[error("{0}{advice}", advice = advice(.0))]
     Engine(netstack::exchange::Error),
     /// A rank is lost that was never there, as far as this one knows.
     #[error("rank {0} is lost, and nothing was ever heard of it here: {ASK}")]
@@ -92,6 +92,17 @@ pub enum Failure {
     /// Interrupted.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// What else an error of the engine may mean here: nobody tells the ranks that they were given different options.
+const fn advice(error: &netstack::exchange::Error) -> &'static str {
+    match error {
+        netstack::exchange::Error::SizeMismatch { .. } => "; give all ranks the same --bytes",
+        netstack::exchange::Error::RankLost(_) => {
+            "; has it ended, or another --repeats, --scheme or --ranks?"
+        }
+        _ => "",
+    }
 }
 
 /// What to look at where a rank was never heard.
@@ -485,6 +496,15 @@ mod tests {
             let start = "rank 3 is lost, and nothing was ever heard of it here: ";
             assert!(text.starts_with(start), "{text}");
         }
+    }
+
+    #[test]
+    fn options_that_differ_are_suggested() {
+        let text = |error| Failure::Engine(error).to_string();
+        let lost = text(netstack::exchange::Error::RankLost(Rank(3)));
+        assert!(lost.starts_with("rank 3 is lost; ") && lost.contains("--repeats"));
+        let size = text(netstack::exchange::Error::SizeMismatch { rank: Rank(2) });
+        assert!(size.contains("rank 2") && size.ends_with("--bytes"));
     }
 
     #[test]

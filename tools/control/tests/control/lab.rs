@@ -2,10 +2,11 @@
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -28,6 +29,20 @@ pub struct Lab {
     pub nodes: Vec<FakeNode>,
 }
 
+/// A port that the system gives to nobody else while a control node that was killed is not started again: one below those that it
+/// gives to who asks for any.
+fn lasting_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id().wrapping_mul(131);
+    let ports = std::iter::repeat_with(|| {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        10_000 + (start.wrapping_add(next) % 20_000) as u16
+    });
+    let is_free = |port: &u16| UdpSocket::bind(("127.0.0.1", *port)).is_ok();
+    let mut ports = ports.take(20_000);
+    ports.find(is_free).expect("some port is free")
+}
+
 impl Lab {
     /// A control node with `count` nodes in service.
     pub fn with_nodes(count: u32) -> Self {
@@ -44,7 +59,7 @@ impl Lab {
     /// A control node alone, with a configuration file.
     pub fn configured(config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let address = "127.0.0.1:0".parse().unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], lasting_port()));
         let mut lab = Lab {
             dir,
             control: None,
@@ -59,7 +74,7 @@ impl Lab {
         lab
     }
 
-    /// Starts the control node, at the same port as before if there was one.
+    /// Starts the control node, at the same port as before.
     pub fn start_control(&mut self) {
         self.spawn_control();
         let socket = self.socket();
