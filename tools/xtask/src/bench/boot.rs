@@ -37,7 +37,7 @@ struct Times {
 /// Every case that was asked for.
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let mut linux_one = None;
-    // The one-minute average before anything of this benchmark ran: what others do with the processors.
+    // The one-minute average before anything is measured: what others do with the processors.
     let load = ready(workspace, report)?;
     for count in [1, 4] {
         let case = format!("linux-{count}");

@@ -146,7 +146,7 @@ struct Yardstick {
 
 /// Every case that was asked for.
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
-    // The one-minute average before anything of this benchmark ran: what others do with the processors.
+    // The one-minute average before anything is measured: what others do with the processors.
     let load = ready(workspace, report)?;
     let mut yardstick = Yardstick::default();
     let linux = Linux::prepare(workspace.target())?;
