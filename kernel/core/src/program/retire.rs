@@ -135,8 +135,9 @@ impl Memory {
         all.into_iter().map(ends).collect()
     }
 
-    /// Maps a page that was kept aside in the place of its copy, which becomes dirty; returns how
-    /// many copies there were. Fails when there is no frame for a table.
+    /// Maps a page that was kept aside where the program had it, in the place of whatever it has
+    /// left there; returns how many frames of its own that were. What is not its own, a page of a
+    /// file of the object store, is given back by its owner. Fails when there is no frame for a table.
     fn put_back<P: PhysMem>(
         &self,
         mem: &mut P,
@@ -146,6 +147,7 @@ impl Memory {
     ) -> Result<u64, MapError> {
         let attributes = Attributes::user(Protection::Read, Class::FileData);
         match self.table.replace(mem, page, frame, attributes) {
+            Ok(there) if there.attributes.class == Class::Object => Ok(0),
             Ok(copy) => {
                 free_of(frames, copy.frame);
                 Ok(1)

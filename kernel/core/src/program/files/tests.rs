@@ -190,6 +190,46 @@ fn a_program_that_ends_leaves_the_file_alone() {
     assert!(there && bytes == contents(BYTES));
 }
 
+/// A page of the program's data that was written to is kept aside as the file has it. What the program
+/// maps over its copy is not the program's to give back.
+#[test]
+fn a_file_over_written_data_stays_the_files_own() {
+    let mut machine = Fake::new();
+    let (mut objects, mut program) = start(&mut machine);
+    let data = 0x40_5000;
+    program.write(&mut machine, data, b"mine").unwrap();
+    let request = MapRequest {
+        address: data,
+        length: PAGE_SIZE,
+        protection: prot::READ,
+        flags: map::PRIVATE | map::FIXED,
+        fd: 3,
+    };
+    let file = FileMap {
+        file: 0,
+        bytes: BYTES,
+        offset: 0,
+    };
+    program
+        .memory
+        .mmap_file(&mut machine, request, file)
+        .unwrap();
+    program.read(&mut machine, data, 1).unwrap();
+    let held = objects.pages();
+    let (retained, counts) = program.memory.retire(&mut machine, &Policy::default());
+    assert_eq!(machine.frames.usage().object, held);
+    let mut bytes = std::vec![0; BYTES as usize];
+    let there = objects.read_bytes(&machine.mem, &ObjectId([3; 32]), 0, &mut bytes);
+    assert!(there && bytes == contents(BYTES));
+    // The page of the program is kept for its next launch all the same.
+    assert_eq!((counts.kept_data, counts.discarded), (1, 0));
+    retained.unwrap().discard(&mut machine);
+    machine.frames.check_tags().unwrap();
+    objects.drop_object(&mut machine, &ObjectId([3; 32]));
+    let usage = machine.frames.usage();
+    assert_eq!((usage.object, usage.user, usage.retained), (0, 0, 0));
+}
+
 #[test]
 fn behind_the_end_is_a_bus_error() {
     let mut machine = Fake::new();

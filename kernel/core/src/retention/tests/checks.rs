@@ -70,6 +70,12 @@ impl World {
             self.sim.check_remembered(running.memory.table());
             let (mut added, mut warm, mut large) = (0, 0, 0);
             for leaf in leaves(&self.sim, running.memory.table()) {
+                if leaf.attributes.class == Class::Object {
+                    assert_eq!(frames.state(leaf.frame).0, State::Object);
+                    let page = leaf.page.as_u64() >> 12;
+                    running.check(&self.sim, file, &leaf, (page, leaf.frame));
+                    continue;
+                }
                 for (frame, page) in frames_of(&leaf).zip(leaf.page.as_u64() >> 12..) {
                     own(frame, owner);
                     match frames.state(frame).0 {

@@ -68,6 +68,13 @@ pub enum Step {
         pages: u64,
         prot: u64,
     },
+    /// A file that the job was given, from its page `from` on, over whatever is there.
+    MapFile {
+        spot: Spot,
+        pages: u64,
+        prot: u64,
+        from: u64,
+    },
     Unmap {
         spot: Spot,
         pages: u64,
@@ -177,6 +184,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         2 => range().prop_map(|(spot, pages)| Step::Hold { spot, pages }),
         1 => (range(), prot())
             .prop_map(|((spot, pages), prot)| Step::Map { spot, pages, prot }),
+        6 => (range(), prot(), 0u64..3)
+            .prop_map(|((spot, pages), prot, from)| Step::MapFile { spot, pages, prot, from }),
         1 => range().prop_map(|(spot, pages)| Step::Unmap { spot, pages }),
         5 => (range(), prot())
             .prop_map(|((spot, pages), prot)| Step::Protect { spot, pages, prot }),

@@ -7,18 +7,26 @@ use crate::addr::{PAGE_SIZE, PhysAddr};
 use crate::fault::{Access, Cause};
 use crate::frames::Owner;
 use crate::loader::layout;
-use crate::objects::{Kept, ObjectId, Objects, Part, Spec};
+use crate::objects::{InUse, Kept, ObjectId, Objects, Part, Spec};
 use crate::pagehash::PAGE_BYTES;
 use crate::phys::PhysMem;
 use crate::program::{Fetch, Memory, UserSlice};
 use crate::retention::{Policy, ProgramId, Retained, WarmTable};
-use crate::space::{Kind, MapRequest};
+use crate::space::{FileMap, Kind, MapRequest};
 use hearth_abi::linux::map;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
 /// Where programs map memory of their own.
 const MAPPED: u64 = 0x7_0000;
+/// The file that jobs are given: two pages and a part of a third.
+const GIVEN: ObjectId = ObjectId([0x77; 32]);
+const GIVEN_BYTES: u64 = 2 * PAGE_SIZE + 700;
+
+/// What is in the file that jobs are given.
+fn given() -> Vec<u8> {
+    (0..GIVEN_BYTES).map(|at| (at / 5) as u8 | 1).collect()
+}
 
 /// A program that runs.
 pub struct Running {
@@ -40,13 +48,27 @@ pub struct World {
     /// Frames that the kernel took.
     pub squeezed: Vec<PhysAddr>,
     pub owners: u16,
+    /// The file that jobs are given stays while one may have it mapped.
+    given: Option<InUse>,
 }
 
 impl World {
     /// A machine of so many frames, and files that its programs may be.
     pub fn new(frames: u64, files: [File; 3]) -> Self {
+        let mut sim = Sim::new(frames);
+        let mut objects = std::mem::replace(&mut sim.objects, Objects::new(0));
+        let spec = Spec::new(GIVEN, GIVEN_BYTES, 12, Kept::File);
+        objects.create(&mut sim, spec).unwrap();
+        for (block, data) in (0..).zip(given().chunks(4096)) {
+            objects
+                .write(&mut sim, &GIVEN, Part::Data(block), data)
+                .unwrap();
+        }
+        let given = objects.hold(&GIVEN);
+        sim.objects = objects;
         Self {
-            sim: Sim::new(frames),
+            sim,
+            given,
             files,
             warm: WarmTable::new(frames / 2),
             running: None,
@@ -78,6 +100,9 @@ impl World {
                 }
             }
         };
+        let mut memory = memory;
+        let given = self.given.as_ref().unwrap();
+        memory.set_files(std::vec![sim.objects.index(given)]);
         sim.forget_all();
         self.running = Some(Running {
             file,
@@ -150,7 +175,8 @@ impl World {
         self.sim.keep_room();
         self.warm.keep_room(&mut self.sim);
         let allowed = running.memory.space().find(at).is_some_and(|region| {
-            region.kind != Kind::Guard && access.allowed_by(region.protection)
+            let beyond = matches!(region.kind, Kind::Object { file_end, .. } if at >= file_end);
+            region.kind != Kind::Guard && !beyond && access.allowed_by(region.protection)
         });
         let file = &self.files[running.file];
         match act(&mut self.sim, running, file) {
@@ -266,6 +292,7 @@ impl World {
         let page = match *step {
             Step::Hold { spot, .. }
             | Step::Map { spot, .. }
+            | Step::MapFile { spot, .. }
             | Step::Unmap { spot, .. }
             | Step::Protect { spot, .. }
             | Step::Discard { spot, .. } => self.page(spot),
@@ -309,6 +336,25 @@ impl World {
                     fd: -1,
                 };
                 if memory.mmap(sim, request).is_ok() {
+                    running.forget(page, pages);
+                }
+            }
+            Step::MapFile {
+                pages, prot, from, ..
+            } => {
+                let request = MapRequest {
+                    address: bytes(page),
+                    length: bytes(pages),
+                    protection: prot,
+                    flags: map::PRIVATE | map::FIXED,
+                    fd: 3,
+                };
+                let shown = FileMap {
+                    file: 0,
+                    bytes: GIVEN_BYTES,
+                    offset: bytes(from),
+                };
+                if memory.mmap_file(sim, request, shown).is_ok() {
                     running.forget(page, pages);
                 }
             }
@@ -407,8 +453,10 @@ impl World {
     /// Nothing of what broadcasts brought is kept.
     pub fn drop_objects(&mut self) {
         let mut objects = std::mem::replace(&mut self.sim.objects, Objects::new(0));
-        for file in &self.files {
-            objects.drop_object(&mut self.sim, &ObjectId(file.id.0));
+        self.given = None;
+        let all: Vec<_> = objects.iter().map(|(id, _)| id).collect();
+        for id in all {
+            objects.drop_object(&mut self.sim, &id);
         }
         assert_eq!(objects.pages(), 0);
         self.sim.objects = objects;
@@ -461,6 +509,13 @@ impl Running {
             .map(|region| region.kind)
         {
             Some(Kind::File { .. }) => original(file, page),
+            Some(Kind::Object { shift, .. }) => {
+                let from = (page << 12).wrapping_add(shift) as usize;
+                let rest = given().split_off(from.min(GIVEN_BYTES as usize));
+                let mut contents: Vec<u8> = rest.into_iter().take(PAGE_BYTES).collect();
+                contents.resize(PAGE_BYTES, 0);
+                contents
+            }
             _ => std::vec![0; PAGE_BYTES],
         }
     }
