@@ -52,6 +52,7 @@ errnos! {
     EINVAL = 22, "invalid argument";
     EMFILE = 24, "too many open files";
     ENOTTY = 25, "not a terminal";
+    ENOSPC = 28, "no room for another";
     ESPIPE = 29, "cannot seek";
     EROFS = 30, "read-only file system";
     EPIPE = 32, "broken pipe";

@@ -138,7 +138,7 @@ impl Process {
         monitor::end_program(self.cost());
         let memory = self.memory.take().expect("memory of a program that ends");
         mm::activate_kernel_table();
-        services.exchange().close();
+        services.exchange().close(time::now());
         services.set_running(None);
         services.forget_pages();
         self.flights.clear();
@@ -216,7 +216,6 @@ impl Process {
             arch::idle::absorb();
         }
         self.flush_at_end(services);
-        self.leave_exchange(services, ending);
         let wall = time::now().saturating_since(self.clock.started);
         let text = self.text(ending, services.objects().file_bytes());
         let mut report = self.report(services, status(ending), ended);

@@ -25,6 +25,7 @@ extern "C" {
 #define HEARTH_EFAULT (-14)    /* a buffer is not the program's memory */
 #define HEARTH_ENOMEM (-12)    /* no memory for a temporary buffer */
 #define HEARTH_EINVAL (-22)    /* an argument makes no sense */
+#define HEARTH_ENOSPC (-28)    /* too many contexts were used for exchanges and barriers: use one of these again */
 #define HEARTH_ENOSYS (-38)    /* the program does not run on a Hearth node */
 #define HEARTH_ENODATA (-61)   /* the job's connection table has not come */
 #define HEARTH_EPROTO (-71)    /* a rank sends another number of bytes than is expected of it */

@@ -33,6 +33,8 @@ pub enum Error {
     /// Too many operations are outstanding: wait for some. Of a receive: so many messages wait here that the one it is for has no
     /// room: receive some.
     TooMany,
+    /// Too many contexts were used for exchanges and barriers: use one of these again.
+    TooManyContexts,
     /// The operation was cancelled.
     Cancelled,
     /// There is no memory for a temporary buffer.
@@ -44,11 +46,12 @@ pub enum Error {
 }
 
 /// Error numbers that have a meaning of their own here, with the error.
-const NUMBERS: [(Errno, Error); 7] = [
+const NUMBERS: [(Errno, Error); 8] = [
     (Errno::EFAULT, Error::BadAddress),
     (Errno::EINVAL, Error::Invalid),
     (Errno::ENODATA, Error::NoTable),
     (Errno::ENOBUFS, Error::TooMany),
+    (Errno::ENOSPC, Error::TooManyContexts),
     (Errno::ECANCELED, Error::Cancelled),
     (Errno::ENOMEM, Error::NoMemory),
     (Errno::ENOSYS, Error::NotHearth),
@@ -140,6 +143,9 @@ impl fmt::Display for Error {
             Self::TooMany => {
                 f.write_str("too many operations are outstanding, or too many messages wait here")
             }
+            Self::TooManyContexts => f.write_str(
+                "too many contexts were used for exchanges and barriers: use one of these again",
+            ),
             Self::Cancelled => f.write_str("cancelled"),
             Self::NoMemory => f.write_str("no memory for a temporary buffer"),
             Self::NotHearth => f.write_str(

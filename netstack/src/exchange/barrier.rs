@@ -142,8 +142,9 @@ impl Barrier {
         self.ask_at
     }
 
-    /// Does what is due.
-    pub(super) fn tick(&mut self, io: &mut Io<'_>) {
+    /// Does what is due. `ended` is a rank whose program has ended: where it was in the barrier to its end, so was every
+    /// rank; else nobody will be.
+    pub(super) fn tick(&mut self, ended: Option<Rank>, io: &mut Io<'_>) {
         if self.ask_at > io.now {
             return;
         }
@@ -152,7 +153,14 @@ impl Barrier {
             number: self.number,
             stage: self.stage,
         };
-        io.outbox.push(source(io.me, self.size, self.stage), ask);
+        let source = source(io.me, self.size, self.stage);
+        for rank in ended
+            .filter(|rank| *rank != source)
+            .into_iter()
+            .chain([source])
+        {
+            io.outbox.push(rank, ask.clone());
+        }
         self.wait = self.wait.saturating_mul(2).min(LONGEST_WAIT);
         self.ask_at = io.now + self.wait;
     }

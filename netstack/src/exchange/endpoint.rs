@@ -43,8 +43,6 @@ const BARRIER_WITHIN: Micros = Micros::from_millis(2_500);
 const WATCH_TURN: u32 = 4;
 /// Bytes of most control datagrams, for the pace.
 const CONTROL: usize = 48;
-/// After the last operation: time in which peers that missed the last answers ask for them.
-const LINGER: Micros = Micros::from_millis(40);
 
 /// See the module.
 #[derive(Debug)]
@@ -69,7 +67,6 @@ pub struct Endpoint {
     /// The rank whose loss the program was told of last: if it ends, it ends because of it.
     cause: Option<Rank>,
     left: bool,
-    quiet_at: Instant,
     outbox: Outbox,
     grants: Grants,
     credit: Credit,
@@ -131,7 +128,6 @@ impl Endpoint {
             lost: Losses::default(),
             cause: None,
             left: false,
-            quiet_at: Instant::ZERO,
             outbox: Outbox::default(),
             grants: Grants::default(),
             credit: Credit::new(config.rate, config.port_buffer),
@@ -159,7 +155,7 @@ impl Endpoint {
         if let Err(error) = self.check(&op) {
             if let PostError::Lost(rank) = error {
                 self.cause = Some(rank);
-                self.note_refused(now, &op, rank);
+                self.note_refused(&op, rank);
             }
             return Err(error);
         }
@@ -225,11 +221,11 @@ impl Endpoint {
     }
 
     /// An operation was not taken because a rank is lost. Others that wait for this one in it are to hear of that.
-    fn note_refused(&mut self, now: Instant, op: &Op, lost: Rank) {
+    fn note_refused(&mut self, op: &Op, lost: Rank) {
         match *op {
             Op::Receive { from: None, .. } => self.lost.tell(lost),
             Op::AllToAll { context, .. } => {
-                self.skip_exchange(now, context as u16, Error::RankLost(lost));
+                self.skip_exchange(context as u16, Error::RankLost(lost));
             }
             Op::Barrier { context } => {
                 let (line, context) = (Line::Barriers, context as u16);
@@ -266,6 +262,14 @@ impl Endpoint {
         if self.operations() >= MAX_OPS {
             return Err(PostError::Full);
         }
+        let line = match op {
+            Op::AllToAll { .. } => Some(Line::Exchanges),
+            Op::Barrier { .. } => Some(Line::Barriers),
+            Op::Send { .. } | Op::Receive { .. } => None,
+        };
+        if line.is_some_and(|line| !self.numbers.has_room(context as u16, line)) {
+            return Err(PostError::TooManyContexts);
+        }
         match op {
             Op::Send { bytes, .. } if *bytes > MAX_BLOCK => Err(PostError::TooLong),
             Op::Send { to, .. } if self.lost.has(*to) => Err(PostError::Lost(*to)),
@@ -273,7 +277,7 @@ impl Endpoint {
                 from, context, tag, ..
             } => {
                 let lost = match from {
-                    Some(from) => self.lost.has(*from).then_some(*from),
+                    Some(from) => self.lost.is_silent(*from).then_some(*from),
                     None => self.lost.of_any(self.config.size),
                 };
                 let receiving = Receiving {
@@ -460,14 +464,9 @@ impl Endpoint {
             || self.letters.waits_for().any(|other| other == rank)
     }
 
-    fn linger(&mut self, now: Instant) {
-        self.quiet_at = now + LINGER.max(self.credit.wait().saturating_mul(4));
-    }
-
-    /// Nothing that peers need of this rank is left: its datagrams are sent, its messages acknowledged, and nobody has
-    /// asked for a lost answer for a while.
-    pub fn drained(&self, now: Instant) -> bool {
-        !self.sends() && self.letters.unacknowledged() == 0 && now >= self.quiet_at
+    /// Nothing waits to be sent, and every message is acknowledged. Whoever missed an answer may still ask for it.
+    pub fn is_drained(&self) -> bool {
+        !self.sends() && self.letters.unacknowledged() == 0
     }
 
     /// Something waits to be sent or copied.
@@ -507,7 +506,7 @@ impl Endpoint {
                     .note_fault(Line::Exchanges, id, error, equal_bytes);
             }
             self.remove_exchange(at, result.is_err());
-            self.finish(now, op, result);
+            self.finish(op, result);
         }
         at = 0;
         while at < self.barriers.len() {
@@ -520,7 +519,7 @@ impl Endpoint {
                 self.numbers
                     .note_fault(Line::Barriers, barrier.id(), error, None);
             }
-            self.finish(now, barrier.op, result);
+            self.finish(barrier.op, result);
         }
         self.events.append(&mut self.letters.events);
         let exchanges = self
@@ -536,8 +535,7 @@ impl Endpoint {
         self.next_tick = soonest.min(letters).min(self.liveness.deadline());
     }
 
-    fn finish(&mut self, now: Instant, op: OpId, result: Result<u64, Error>) {
-        self.linger(now);
+    fn finish(&mut self, op: OpId, result: Result<u64, Error>) {
         self.events.push_back(match result {
             Ok(bytes) => Event::Done {
                 op,
@@ -557,9 +555,10 @@ impl Endpoint {
         self.exchanges
             .iter_mut()
             .for_each(|exchange| exchange.tick(io));
+        let ended = self.lost.earliest_ended();
         self.barriers
             .iter_mut()
-            .for_each(|barrier| barrier.tick(io));
+            .for_each(|barrier| barrier.tick(ended, io));
         self.letters.tick(io);
         if self.liveness.deadline() <= now {
             self.check_liveness(now);
@@ -707,7 +706,7 @@ impl Endpoint {
 
     /// When to poll again; None: nothing is under way.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let mut at = match (self.sends(), self.outbox.len(), self.letters.has_short()) {
+        let at = match (self.sends(), self.outbox.len(), self.letters.has_short()) {
             (false, ..) => self.next_tick,
             // Packets that wait for their time.
             (true, 0, false) if !self.letters.incoming.own.is_pending() => {
@@ -715,10 +714,6 @@ impl Endpoint {
             }
             (true, ..) => Instant::ZERO,
         };
-        // Until its messages are acknowledged the end of the quiet is not the end.
-        if self.left && self.letters.unacknowledged() == 0 {
-            at = at.min(self.quiet_at);
-        }
         (at != Instant::FAR_FUTURE).then_some(at)
     }
 

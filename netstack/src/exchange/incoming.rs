@@ -12,6 +12,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
 use super::alltoall::Io;
 use super::credit::Waits;
@@ -106,6 +107,22 @@ struct From {
     transfers: BTreeMap<u32, Transfer>,
     /// There was no room for its next message, which nobody waits for: those behind it cannot be looked at.
     is_held: bool,
+    /// The program has ended, and these are known and were not received.
+    unread: Vec<u32>,
+}
+
+impl From {
+    /// What is kept when the program has ended: its sender learns of each message whether it was received.
+    fn ended(&self) -> Self {
+        let there = self.unexpected.iter();
+        let there = there.filter(|letter| matches!(letter.content, Content::There));
+        let unread = there.map(|letter| letter.offer.number);
+        From {
+            next: self.next,
+            unread: unread.chain(self.transfers.keys().copied()).collect(),
+            ..From::default()
+        }
+    }
 }
 
 /// See the module.
@@ -679,9 +696,10 @@ impl Incoming {
         self.posted.len() + self.own.operations() + self.from.values().map(of).sum::<usize>()
     }
 
-    /// The program has ended: everything is forgotten, and those whose messages wait are told.
+    /// The program has ended: everything is forgotten but which messages were received, and those whose messages wait are told.
     pub(super) fn leave(&mut self, loss: Loss, io: &mut Io<'_>) {
-        for (sender, from) in core::mem::take(&mut self.from) {
+        for (sender, from) in &mut self.from {
+            let (sender, from) = (*sender, core::mem::replace(from, From::ended(from)));
             let transfers = from.transfers.values();
             let outstanding = transfers.map(|transfer| transfer.inbound.outstanding());
             io.credit.change(outstanding.sum(), 0);
@@ -694,6 +712,17 @@ impl Incoming {
         self.posted.clear();
         self.own = OwnCopies::default();
         (self.kept, self.waiting) = (0, 0);
+    }
+
+    /// The program has ended, and a message is offered again: answers that it was received, if it was.
+    pub(super) fn answer_received(&self, sender: Rank, number: u32, io: &mut Io<'_>) -> bool {
+        let from = self.from.get(&sender);
+        let is_received =
+            from.is_some_and(|from| is_before(number, from.next) && !from.unread.contains(&number));
+        if is_received {
+            answer(sender, number, true, io);
+        }
+        is_received
     }
 
     /// When something is due.

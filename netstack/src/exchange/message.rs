@@ -174,7 +174,7 @@ pub enum Item {
         /// That of the question.
         question: u32,
     },
-    /// This rank is lost; if it is the sender, its program has ended.
+    /// This rank is lost: its node does not answer, or its program has ended.
     Lost(Loss),
     /// I have not begun this exchange. I know that you are ready, and ask for your block when I have.
     Noted {
@@ -249,12 +249,19 @@ pub struct Loss {
     pub rank: Rank,
     /// The rank that its program had lost, as it was told last, before it ended itself.
     pub cause: Option<Rank>,
+    /// Its program has ended, and its node still answers for it: what it had done before is done, and who asks it
+    /// hears what is not.
+    pub has_ended: bool,
 }
 
 impl Loss {
-    /// Of this rank, because of nobody.
+    /// Of a rank whose node does not answer.
     pub fn of(rank: Rank) -> Self {
-        Loss { rank, cause: None }
+        Loss {
+            rank,
+            cause: None,
+            has_ended: false,
+        }
     }
 }
 

@@ -50,7 +50,7 @@ pub use endpoint::Endpoint;
 pub use message::{Body, Packet};
 pub use scheme::{Active, Scheme, SchemeError};
 pub use settings::{SettingError, Settings, Wrong};
-pub use wire::{answer_gone, is_exchange};
+pub use wire::is_exchange;
 
 /// Bytes of a full packet of a block: a multiple of 8, so that no element of an array is cut.
 pub const PACKET: usize = 1448;
@@ -64,6 +64,9 @@ pub const MAX_OPS: usize = 256;
 pub const MAX_BLOCK: u64 = ((1 << 24) - 1) * PACKET as u64;
 /// Contexts are numbers below this.
 pub const MAX_CONTEXTS: u32 = 1 << 16;
+/// Most contexts that a rank has exchanges in during its job, and likewise barriers: what it knows of each stays, since
+/// another rank may ask for it at any time. As many communicators as MPICH has.
+pub const MAX_CONTEXTS_USED: usize = 2048;
 
 /// A piece of a program's memory, by a number that the caller chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -270,6 +273,8 @@ pub enum PostError {
     BadRank,
     /// There is no such context.
     BadContext,
+    /// This rank has used [`MAX_CONTEXTS_USED`] contexts for exchanges and barriers already: use one of these.
+    TooManyContexts,
     /// A block is longer than [`MAX_BLOCK`].
     TooLong,
     /// A layout does not list every rank, or the own block has two lengths.

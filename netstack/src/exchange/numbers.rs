@@ -4,13 +4,14 @@
 //!
 //! Neighbour: [`super::endpoint`] counts and asks.
 //!
-//! Invariant: a few words for each context, however many of its operations fail.
+//! Invariant: a few words for each context, however many of its operations fail, and no more contexts of a kind than
+//! [`MAX_CONTEXTS_USED`].
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::Error;
 use super::endpoint::reason;
 use super::message::{NUMBER_MASK, is_before, next};
+use super::{Error, MAX_CONTEXTS_USED};
 
 /// Numbers of which it is known one by one whether they failed.
 const KNOWN: u32 = 64;
@@ -81,7 +82,14 @@ impl Numbers {
             .map(|failed| failed.fault)
     }
 
-    /// The number of an operation that begins.
+    /// Whether an operation may begin in this context.
+    pub(super) fn has_room(&self, context: u16, line: Line) -> bool {
+        let used = |of: &(u16, Line)| of.1 == line;
+        self.counts.contains_key(&(context, line))
+            || self.counts.keys().filter(|of| used(of)).count() < MAX_CONTEXTS_USED
+    }
+
+    /// The number of an operation that begins, in a context that there is room for.
     pub(super) fn begin(&mut self, context: u16, line: Line) -> u32 {
         let count = self.counts.entry((context, line)).or_default();
         let number = count.next;

@@ -9,6 +9,7 @@ use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
 mod beginnings;
+mod closing;
 mod endings;
 mod hostile;
 mod late;
@@ -294,7 +295,7 @@ fn nothing_is_kept_when_all_is_over() {
     }
     for rank in &net.ranks {
         assert_eq!(rank.footprint(), Footprint::default());
-        assert!(rank.drained(net.now + Micros::from_secs(1)));
+        assert!(rank.is_drained());
     }
 }
 

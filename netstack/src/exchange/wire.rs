@@ -39,34 +39,6 @@ const _: () = assert!(PACKET + DATA_OVERHEAD == crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + 1 + MAX_ITEMS * MAX_ITEM <= crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + OFFER_LEN + SHORT <= crate::MAX_DATAGRAM);
 
-/// For a job that has ended on this node: the answer to a datagram of one of its other ranks, which tells it that this one
-/// is gone, and because of whom; None when the datagram is of another job. `peer_key` is the key that endpoints
-/// are given.
-pub fn answer_gone(
-    peer_key: &Key,
-    (job, epoch): (JobId, u16),
-    (me, cause): (Rank, Option<Rank>),
-    datagram: &[u8],
-    out: &mut [u8],
-) -> Option<(Rank, usize)> {
-    let key = peer_key.exchange_key(job, epoch);
-    let (packet, _) = parse(&key, job, me, datagram).ok()?;
-    let answers = match &packet.body {
-        // Nobody answers an answer: two nodes would never stop.
-        Body::Control(items) => items.iter().any(|item| !matches!(item, Item::Lost(_))),
-        Body::Data(_) | Body::Short { .. } => true,
-    };
-    if !answers {
-        return None;
-    }
-    let lost = Loss { rank: me, cause };
-    let gone = Packet {
-        from: me,
-        body: Body::Control(alloc::vec![Item::Lost(lost)]),
-    };
-    Some((packet.from, emit(&key, job, packet.from, &gone, out)?))
-}
-
 /// Writes a datagram for a rank, any but data, to the front of `out`, which has [`crate::MAX_DATAGRAM`] bytes; gives its length.
 /// None for data.
 pub fn emit(key: &Key, job: JobId, to: Rank, packet: &Packet, out: &mut [u8]) -> Option<usize> {
@@ -223,7 +195,7 @@ fn item_bytes(item: &Item) -> usize {
         Item::Refuse { .. } => BLOCK_LEN + 1,
         Item::Offer(_) => OFFER_LEN,
         Item::Known { .. } | Item::Ping { .. } | Item::Pong { .. } => 4,
-        Item::Lost(_) => 4 + 4,
+        Item::Lost(_) => 4 + 4 + 1,
         Item::Broken { .. } => 2 + 4 + 4 + 1,
         Item::Arrived { .. } | Item::Ask { .. } => 2 + 4 + 1,
         Item::Fault { .. } => 2 + 4 + 4 + 1 + 8,
@@ -316,6 +288,7 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
         Item::Lost(loss) => {
             let cause = loss.cause.unwrap_or(NOBODY);
             writer.u8(13).u32(loss.rank.0).u32(cause.0);
+            writer.u8(u8::from(loss.has_ended));
         }
         Item::ToMaster {
             context,
@@ -397,6 +370,7 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
         13 => Item::Lost(Loss {
             rank: rank(reader)?,
             cause: rank_or_nobody(reader)?,
+            has_ended: flag(reader.u8()?)?,
         }),
         14 => Item::ToMaster {
             context: reader.u16()?,
@@ -621,12 +595,15 @@ mod tests {
                     why: [Why::Length, Why::Withdrawn, Why::Lost][why],
                     bytes
                 }),
-            (0..MAX_RANKS, prop::option::of(0..MAX_RANKS)).prop_map(|(rank, cause)| {
-                Item::Lost(Loss {
-                    rank: Rank(rank),
-                    cause: cause.map(Rank),
-                })
-            }),
+            (0..MAX_RANKS, prop::option::of(0..MAX_RANKS), any::<bool>()).prop_map(
+                |(rank, cause, has_ended)| {
+                    Item::Lost(Loss {
+                        rank: Rank(rank),
+                        cause: cause.map(Rank),
+                        has_ended,
+                    })
+                }
+            ),
             (any::<u16>(), number(), any::<u32>()).prop_map(|(context, number, step)| {
                 Item::ToMaster {
                     context,
@@ -726,43 +703,5 @@ mod tests {
         };
         assert_eq!(item_bytes(&Item::Pull { block, pull }), MAX_ITEM);
         assert!(item_bytes(&fault) < MAX_ITEM);
-    }
-
-    #[test]
-    fn a_rank_that_asks_one_that_is_gone_is_told_so() {
-        let (peer_key, epoch) = (Key([1; 16]), 4);
-        let key = peer_key.exchange_key(JOB, epoch);
-        let (mut out, mut answer) = ([0; crate::MAX_DATAGRAM], [0; crate::MAX_DATAGRAM]);
-        let ping = Packet {
-            from: Rank(2),
-            body: Body::Control(alloc::vec![Item::Ping { question: 9 }]),
-        };
-        let length = emit(&key, JOB, Rank(6), &ping, &mut out).unwrap();
-        let (to, answered) = answer_gone(
-            &peer_key,
-            (JOB, epoch),
-            (Rank(6), Some(Rank(3))),
-            &out[..length],
-            &mut answer,
-        )
-        .unwrap();
-        assert_eq!(to, Rank(2));
-        let (packet, _) = parse(&key, JOB, Rank(2), &answer[..answered]).unwrap();
-        let lost = Loss {
-            rank: Rank(6),
-            cause: Some(Rank(3)),
-        };
-        assert_eq!(packet.body, Body::Control(alloc::vec![Item::Lost(lost)]));
-        // The answer is not answered.
-        assert_eq!(
-            answer_gone(
-                &peer_key,
-                (JOB, epoch),
-                (Rank(2), None),
-                &answer[..answered],
-                &mut out
-            ),
-            None
-        );
     }
 }

@@ -12,15 +12,14 @@
 //! Neighbours: `agent::node` moves datagrams and asks for deadlines, `netstack::exchange` decides, `process::calls::exchange`
 //! posts operations and asks what became of them.
 //!
-//! Invariant: the engine touches memory of the running program only, through its page table as it is at that moment; when
-//! [`Exchange::close`] returns nothing of the job is left. Without an operation under way there is no deadline, and the
-//! card does not interrupt the program.
+//! Invariant: the engine touches memory of the running program only, through its page table as it is at that moment, and none
+//! once [`Exchange::close`] has returned. Of the last jobs the engine stays, to answer their other ranks for what was done here.
+//! Without an operation under way there is no deadline, and the card does not interrupt the program.
 
 mod memory;
 mod routes;
 
 use alloc::collections::VecDeque;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
@@ -28,13 +27,14 @@ use hearth_abi::exchange::{OUTSTANDING_MAX, Status, Why};
 use kernel_core::program::UserView;
 use netstack::MAX_DATAGRAM;
 use netstack::exchange::{
-    Config, Endpoint, Error, Event, MAX_RANKS, Op, OpId, PostError, Settings, answer_gone, wire,
+    Config, Endpoint, Error, Event, MAX_RANKS, Op, OpId, PostError, Settings, wire,
 };
 use netstack::ids::{JobId, Rank};
 use netstack::time::{Instant, Micros};
 use netstack::wire::key::Key;
 
 use super::services::PeerLookup;
+use crate::mm;
 use crate::net::peer::PeerDatagram;
 use memory::ProgramMemory;
 pub use routes::Route;
@@ -43,12 +43,15 @@ use routes::Routes;
 /// How long a job's connection table may be on its way: longer than a table for a million ranks takes on the slowest link
 /// that is planned for. Then there is none.
 pub const TABLE_WITHIN: Micros = Micros::from_secs(30);
-/// Jobs that have ended here of which late datagrams are answered.
+/// Jobs that have ended here for which their other ranks are answered. A rank that is late asks within the time after which
+/// ranks that do not answer are lost; a node that has had so many jobs since then has had very short ones.
 const ENDED_MAX: usize = 8;
+/// Least room on the heap beside jobs that have ended: with less the oldest is forgotten, and its other ranks lose this one.
+const ENDED_ROOM_BYTES: u64 = 1024 * 1024;
 /// Datagrams in a row that nobody can be sent, after which others have their turn.
 const UNROUTED_MAX: usize = 64;
-/// Answers to datagrams of ended jobs that wait for the card; more are not worth it, since whoever asks asks again.
-const ANSWERS_MAX: usize = 8;
+/// Answers for jobs that have ended which wait for the card; more are not worth it, since whoever asks asks again.
+const ANSWERS_MAX: usize = 16;
 
 const _: () = assert!(OUTSTANDING_MAX as usize == netstack::exchange::MAX_OPS);
 
@@ -74,6 +77,15 @@ struct Posted {
     op: Option<OpId>,
     /// How it ended.
     status: Option<Status>,
+}
+
+/// A job whose program has ended here.
+#[derive(Debug)]
+struct Ended {
+    job: JobId,
+    endpoint: Endpoint,
+    /// Those that the program's datagrams went by.
+    routes: Routes,
 }
 
 /// A datagram to be sent, and where to.
@@ -120,8 +132,8 @@ pub struct Exchange {
     unreachable: bool,
     /// An operation has finished since [`Self::take_news`].
     news: bool,
-    /// Jobs that have ended, with the rank that this was, the one of whose loss its program was told last, and the key.
-    ended: VecDeque<(JobId, (Rank, Option<Rank>), Key)>,
+    /// Jobs that have ended, the last first.
+    ended: VecDeque<Ended>,
     answers: VecDeque<Answer>,
     /// Packets that jobs which have ended asked for again.
     asked_again: u64,
@@ -207,13 +219,7 @@ impl Exchange {
                 };
                 (None, Some(status))
             }
-            Err(PostError::Full) => return Err(Errno::ENOBUFS),
-            Err(
-                PostError::BadRank
-                | PostError::BadContext
-                | PostError::TooLong
-                | PostError::BadLayout,
-            ) => return Err(Errno::EINVAL),
+            Err(other) => return Err(errno(other)),
         };
         // Program numbers wrap after 2^32 operations; none of those is outstanding then.
         self.last_request = self.last_request.wrapping_add(1).max(1);
@@ -242,7 +248,7 @@ impl Exchange {
             Why::Withdrawn => Error::Withdrawn(rank),
         };
         let endpoint = self.endpoint(now).ok_or(Errno::ENODATA)?;
-        (endpoint.sit_out(now, context, error)).map_err(|_| Errno::EINVAL)
+        endpoint.sit_out(context, error).map_err(errno)
     }
 
     /// How a request stands.
@@ -299,34 +305,30 @@ impl Exchange {
         true
     }
 
-    /// The program ends: ranks that wait for it are told.
-    pub fn leave(&mut self, now: Instant) {
-        if let Some(endpoint) = &mut self.endpoint {
-            endpoint.leave(now);
-        }
-        self.posted.clear();
-    }
-
-    /// Whether nothing that other ranks need is on its way any more.
-    pub fn is_drained(&self, now: Instant) -> bool {
-        self.unreachable
-            || self
-                .endpoint
-                .as_ref()
-                .is_none_or(|endpoint| endpoint.drained(now))
-    }
-
-    /// The job is over on this node; the program's memory is not touched after this.
-    pub fn close(&mut self) {
-        self.asked_again = self.asked_again();
-        let lost = self.endpoint.take().and_then(|end| end.told_lost());
-        if let Some(job) = self.job.take().filter(|job| job.size > 1) {
-            self.ended.truncate(ENDED_MAX - 1);
-            self.ended.push_front((job.id, (job.me, lost), job.key));
-        }
+    /// The job is over on this node: ranks that wait for this one are told, and the program's memory is not touched after this.
+    pub fn close(&mut self, now: Instant) {
         self.view = None;
+        self.asked_again = self.asked_again();
+        let routes = core::mem::take(&mut self.routes);
+        if let Some(job) = self.job.filter(|job| job.size > 1)
+            && let Some(endpoint) = self.endpoint(now)
+        {
+            endpoint.leave(now);
+            let endpoint = self.endpoint.take();
+            self.ended.truncate(ENDED_MAX - 1);
+            while !self.ended.is_empty() && mm::heap_room_bytes() < ENDED_ROOM_BYTES {
+                self.ended.pop_back();
+            }
+            self.ended.extend(endpoint.map(|endpoint| Ended {
+                job: job.id,
+                endpoint,
+                routes,
+            }));
+            self.ended.rotate_right(1);
+        }
+        self.endpoint = None;
+        self.job = None;
         self.posted.clear();
-        self.routes.clear();
         self.link = 0;
         self.leaf = None;
         self.unreachable = false;
@@ -343,39 +345,18 @@ impl Exchange {
         if self.job.as_ref().is_some_and(is_current) {
             let mut memory = ProgramMemory(self.view);
             let endpoint = self.endpoint(now);
-            let is_taken =
-                endpoint.is_some_and(|end| end.handle_datagram(now, arrived.bytes, &mut memory));
+            let sender =
+                endpoint.and_then(|end| end.handle_datagram(now, arrived.bytes, &mut memory));
             self.take_events();
-            if is_taken {
+            if sender.is_some() {
                 return;
             }
         }
-        for at in 0..self.ended.len() {
-            let (job, ranks, key) = self.ended[at];
-            if wire::may_be_of(job, arrived.bytes) {
-                self.answer(arrived, (job, ranks), &key);
+        let answers = &mut self.answers;
+        for ended in &mut self.ended {
+            if wire::may_be_of(ended.job, arrived.bytes) && ended.answer(now, arrived, answers) {
+                return;
             }
-        }
-    }
-
-    /// Tells a rank of a job that has ended here that it need not wait.
-    fn answer(
-        &mut self,
-        arrived: &PeerDatagram<'_>,
-        (job, ranks): (JobId, (Rank, Option<Rank>)),
-        key: &Key,
-    ) {
-        if self.answers.len() >= ANSWERS_MAX {
-            return;
-        }
-        let mut datagram = vec![0; MAX_DATAGRAM];
-        if let Some((_, length)) = answer_gone(key, (job, 0), ranks, arrived.bytes, &mut datagram) {
-            datagram.truncate(length);
-            let route = Route {
-                address: arrived.from,
-                mac: arrived.mac,
-            };
-            self.answers.push_back(Answer { route, datagram });
         }
     }
 
@@ -423,6 +404,10 @@ impl Exchange {
             buffer[..datagram.len()].copy_from_slice(&datagram);
             return Some((route, datagram.len()));
         }
+        let mut ended = self.ended.iter_mut();
+        if let Some(found) = ended.find_map(|ended| ended.poll_transmit(now, buffer)) {
+            return Some(found);
+        }
         let (job, endpoint) = (self.job?, self.endpoint.as_mut()?);
         if job.size > 1 && table.is_none() {
             if !self.unreachable && now >= job.opened + self.table_within {
@@ -462,12 +447,19 @@ impl Exchange {
         if !self.answers.is_empty() {
             return Some(Instant::ZERO);
         }
-        let (job, endpoint) = (self.job?, self.endpoint.as_ref()?);
-        if has_table || job.size == 1 {
-            return endpoint.poll_timeout();
-        }
-        // Nothing can be sent; when it comes that is news of a cast.
-        (endpoint.is_active() && !self.unreachable).then_some(job.opened + self.table_within)
+        let ended = self.ended.iter();
+        let ended = ended
+            .filter_map(|ended| ended.endpoint.poll_timeout())
+            .min();
+        let open = || {
+            let (job, endpoint) = (self.job?, self.endpoint.as_ref()?);
+            if has_table || job.size == 1 {
+                return endpoint.poll_timeout();
+            }
+            // Nothing can be sent; when it comes that is news of a cast.
+            (endpoint.is_active() && !self.unreachable).then_some(job.opened + self.table_within)
+        };
+        open().into_iter().chain(ended).min()
     }
 
     /// Whether the program has operations under way: while it computes, the card may interrupt it.
@@ -567,6 +559,67 @@ impl Exchange {
                 posted.status = Some(status);
                 self.news = true;
             }
+        }
+    }
+}
+
+impl Ended {
+    /// Takes a datagram of a rank that was late, and adds what there is to say to it. False: it is not of this job.
+    fn answer(
+        &mut self,
+        now: Instant,
+        arrived: &PeerDatagram<'_>,
+        answers: &mut VecDeque<Answer>,
+    ) -> bool {
+        let (endpoint, mut memory) = (&mut self.endpoint, ProgramMemory(None));
+        let Some(sender) = endpoint.handle_datagram(now, arrived.bytes, &mut memory) else {
+            return false;
+        };
+        let back = Route {
+            address: arrived.from,
+            mac: arrived.mac,
+        };
+        while answers.len() < ANSWERS_MAX {
+            let mut datagram = Vec::new();
+            if datagram.try_reserve_exact(MAX_DATAGRAM).is_err() || answers.try_reserve(1).is_err()
+            {
+                break;
+            }
+            datagram.resize(MAX_DATAGRAM, 0);
+            let Some((to, length)) = endpoint.poll_transmit(now, &mut datagram, &mut memory) else {
+                break;
+            };
+            // Whoever asks has sealed the question, and is answered where it came from.
+            let route = (to == sender).then_some(back);
+            if let Some(route) = route.or_else(|| self.routes.find(to, || None)) {
+                datagram.truncate(length);
+                answers.push_back(Answer { route, datagram });
+            }
+        }
+        true
+    }
+
+    /// The next datagram by itself: a message that is not acknowledged yet.
+    fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(Route, usize)> {
+        for _ in 0..UNROUTED_MAX {
+            let mut memory = ProgramMemory(None);
+            let (to, length) = self.endpoint.poll_transmit(now, buffer, &mut memory)?;
+            if let Some(route) = self.routes.find(to, || None) {
+                return Some((route, length));
+            }
+        }
+        None
+    }
+}
+
+/// The error that a program gets when an operation is not taken.
+fn errno(error: PostError) -> Errno {
+    match error {
+        PostError::Full => Errno::ENOBUFS,
+        PostError::TooManyContexts => Errno::ENOSPC,
+        PostError::Lost(_) => Errno::EHOSTDOWN,
+        PostError::BadRank | PostError::BadContext | PostError::TooLong | PostError::BadLayout => {
+            Errno::EINVAL
         }
     }
 }

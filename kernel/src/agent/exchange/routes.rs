@@ -1,6 +1,6 @@
 //! How ranks are reached: the last answers of the connection table, so that a packet costs no look-up.
 //!
-//! Invariant: a route is forgotten when its job ends.
+//! Invariant: a route is forgotten with its job.
 
 use core::net::SocketAddrV4;
 
@@ -29,22 +29,19 @@ impl Routes {
         rank: Rank,
         table: impl FnOnce() -> Option<Route>,
     ) -> Option<Route> {
-        if self.0.is_empty() {
-            self.0.resize(ROUTES, None);
-        }
-        let slot = &mut self.0[rank.0 as usize % ROUTES];
-        if let Some((known, route)) = slot
+        let place = rank.0 as usize % ROUTES;
+        if let Some(Some((known, route))) = self.0.get(place)
             && *known == rank
         {
             return Some(*route);
         }
         let route = table()?;
-        *slot = Some((rank, route));
+        if self.0.is_empty() && self.0.try_reserve_exact(ROUTES).is_ok() {
+            self.0.resize(ROUTES, None);
+        }
+        if let Some(slot) = self.0.get_mut(place) {
+            *slot = Some((rank, route));
+        }
         Some(route)
-    }
-
-    /// Forgets all.
-    pub(super) fn clear(&mut self) {
-        self.0 = alloc::vec::Vec::new();
     }
 }

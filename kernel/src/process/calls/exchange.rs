@@ -9,7 +9,6 @@
 //! Invariant: nothing is taken from the list of finished operations before its status has reached the program; no operation takes
 //! the heap's last [`HEAP_KEPT_BYTES`].
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
@@ -27,12 +26,10 @@ use super::Args;
 use crate::agent::exchange::State;
 use crate::agent::services::NodeServices;
 use crate::process::Process;
-use crate::process::ending::{Ending, Stop};
+use crate::process::ending::Stop;
 use crate::process::hardware::Hardware;
 use crate::{mm, time};
 
-/// How long the end of a program waits for other ranks to have taken what it sent.
-const DRAINED_WITHIN: Micros = Micros::from_secs(2);
 /// How long a program that waits for ever may have nothing to wait for but receives that are stuck.
 const STUCK_FOR: Micros = Micros::from_secs(2);
 /// Bytes of a buffer whose pages are looked at in one go.
@@ -128,6 +125,14 @@ impl Process {
         };
         if flags & CHECK != 0 {
             return Ok(0);
+        }
+        // Bringing pages in has taken time, in which others have taken of the heap.
+        let needed = match &op {
+            Op::AllToAll { .. } => u64::from(self.spec.size) * RANK_BYTES,
+            Op::Send { .. } | Op::Receive { .. } | Op::Barrier { .. } => 0,
+        };
+        if needed + HEAP_KEPT_BYTES > mm::heap_room_bytes() {
+            return Err(Errno::ENOMEM.into());
         }
         let request = services.exchange().post(time::now(), op)?;
         services.poll();
@@ -260,14 +265,21 @@ impl Process {
         if count > WAIT_MAX || flags & !(WAIT_ANY | WAIT_SPIN) != 0 {
             return Err(Errno::EINVAL.into());
         }
-        let mut bytes = vec![0; count as usize * size_of::<u32>()];
+        let mut bytes = Vec::new();
+        let mut requests: Vec<u32> = Vec::new();
+        let length = count as usize * size_of::<u32>();
+        bytes.try_reserve_exact(length).map_err(|_| Errno::ENOMEM)?;
+        requests
+            .try_reserve_exact(count as usize)
+            .map_err(|_| Errno::ENOMEM)?;
+        bytes.resize(length, 0);
         self.read_user(
             services,
             UserSlice::new(list, bytes.len() as u64)?,
             &mut bytes,
         )?;
         let (words, _) = bytes.as_chunks();
-        let requests: Vec<u32> = words.iter().copied().map(u32::from_le_bytes).collect();
+        requests.extend(words.iter().copied().map(u32::from_le_bytes));
         check_requests(services, &requests)?;
         let deadline = match micros {
             FOREVER => Instant::FAR_FUTURE,
@@ -362,27 +374,6 @@ impl Process {
             true => Ok(0),
             false => Err(Errno::EINVAL.into()),
         }
-    }
-
-    /// The program has ended: ranks that wait for it are told, and what it sent last has a little time to arrive. The
-    /// engine touches its memory no more when this returns.
-    pub(in crate::process) fn leave_exchange(
-        &mut self,
-        services: &mut dyn NodeServices,
-        ending: Ending,
-    ) {
-        services.exchange().leave(time::now());
-        services.poll();
-        let until = time::now() + DRAINED_WITHIN;
-        // One that was ended has nothing to say any more.
-        let waits = matches!(ending, Ending::Exited(_));
-        while waits && !services.exchange().is_drained(time::now()) && time::now() < until {
-            if services.cancelled().is_some() {
-                break;
-            }
-            services.wait(until);
-        }
-        services.exchange().close();
     }
 }
 

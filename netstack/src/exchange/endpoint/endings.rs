@@ -10,6 +10,7 @@ use super::super::alltoall::Io;
 use super::super::message::{ALL_STEPS, BlockId, Item, Loss, Why};
 use super::super::numbers::Line;
 use super::super::{Error, MAX_CONTEXTS, OpId, PostError};
+use super::losses::Sure;
 use super::{BARRIER_WITHIN, Endpoint, find};
 use crate::ids::Rank;
 use crate::time::Instant;
@@ -32,8 +33,25 @@ impl Endpoint {
         if rank == me || rank.0 >= size {
             return;
         }
-        if self.lost.has(rank) {
-            return self.lost.learn(loss);
+        let sure = match (loss.has_ended, told_by == rank) {
+            (false, _) => Sure::Dead,
+            (true, true) => Sure::Ended,
+            (true, false) => Sure::Heard,
+        };
+        let before = self.lost.add(now, loss, sure);
+        if before >= Some(sure) {
+            return;
+        }
+        if before < Some(Sure::Ended)
+            && sure >= Sure::Ended
+            && self.letters.lose(rank, io!(self, now))
+        {
+            self.lost.tell(rank);
+        }
+        let io = io!(self, now);
+        (self.exchanges.iter_mut()).for_each(|exchange| exchange.hurry(rank, io));
+        if before.is_some() && sure < Sure::Dead {
+            return;
         }
         // Others hear of it from this rank, in as many steps as the number of ranks has binary digits.
         let mut step = 1;
@@ -44,33 +62,29 @@ impl Endpoint {
             }
             step *= 2;
         }
-        let io = io!(self, now);
-        (self.exchanges.iter_mut()).for_each(|exchange| exchange.hurry(rank, io));
-        let is_told = self.letters.lose(rank, io);
-        self.lost.add(now, loss, is_told);
     }
 
-    /// What still needs a rank that is lost fails. A rank that had done its part and ended is no loss.
+    /// What still needs a rank whose node does not answer fails. One whose program has ended may have done its part, and is asked.
     pub(super) fn fail_without_lost(&mut self, now: Instant) {
-        let Some(earliest) = self.lost.earliest() else {
+        let Some((earliest, since)) = self.lost.earliest_dead() else {
             return;
         };
         let me = self.config.me;
         for exchange in &mut self.exchanges {
-            if let Some(rank) = self.lost.first(|rank| exchange.needs(rank)) {
+            if let Some(rank) = self.lost.first_dead(|rank| exchange.needs(rank)) {
                 let named = self.lost.named(rank, |rank| exchange.has_part(rank));
                 exchange.fail(Error::RankLost(named));
             }
         }
         // One that all have reached is over by then.
-        let is_late = now >= self.lost.first_at() + BARRIER_WITHIN;
+        let is_late = now >= since + BARRIER_WITHIN;
         for barrier in self.barriers.iter_mut().filter(|b| b.result().is_none()) {
             let awaited = barrier.waits_for(me);
-            if self.lost.has(awaited) {
+            if self.lost.sure(awaited) == Some(Sure::Dead) {
                 let named = self.lost.named(awaited, |_| true);
                 barrier.fail(Error::RankLost(named));
             } else if is_late {
-                let named = self.lost.named(earliest.rank, |_| true);
+                let named = self.lost.named(earliest, |_| true);
                 barrier.fail(Error::RankLost(named));
             }
         }
@@ -87,19 +101,30 @@ impl Endpoint {
         self.letters.incoming.is_full()
     }
 
-    /// The program has ended: what is posted is cancelled, and peers that wait for this rank hear that it is gone. The
-    /// endpoint goes on until it is [`Endpoint::drained`].
+    /// The program has ended, and its memory is not touched any more: what is posted is cancelled, and peers that wait for
+    /// this rank hear that it has ended. The endpoint goes on answering for what was done before, and sends what it has copied:
+    /// whoever was late, or missed the last answer, asks for it. It is kept as long as there is room for it; once it is
+    /// forgotten its peers take this rank for lost.
     pub fn leave(&mut self, now: Instant) {
         if self.left {
             return;
         }
         self.left = true;
         let me = self.config.me;
-        let mut waiting: Vec<Rank> = self.early.keys().map(|&(.., rank)| rank).collect();
-        waiting.extend(self.early_reports.clear());
+        // Who is ready for what this rank has not begun, and does not begin any more.
+        let early = core::mem::take(&mut self.early);
+        for (context, number, rank) in early.into_keys() {
+            self.tell_ended_exchange(rank, (context, number));
+        }
+        let mut waiting = self.early_reports.clear();
         while !self.exchanges.is_empty() {
-            waiting.extend(self.exchanges[0].waits_for(0));
+            let exchange = &self.exchanges[0];
+            let id = (exchange.context, exchange.number);
+            let partners: Vec<Rank> = exchange.waits_for(0).filter(|rank| *rank != me).collect();
             self.remove_exchange(0, true);
+            for rank in partners {
+                self.tell_ended_exchange(rank, id);
+            }
         }
         while !self.barriers.is_empty() {
             waiting.push(self.remove_barrier(0, true).waits_for(me));
@@ -109,16 +134,36 @@ impl Endpoint {
         for rank in waiting {
             self.tell_left(rank);
         }
-        self.early.clear();
         self.early_tokens.clear();
         let loss = self.own_loss();
         self.letters.leave(loss, io!(self, now));
-        self.linger(now);
         self.settle(now);
+    }
+
+    /// The program has ended.
+    pub fn has_left(&self) -> bool {
+        self.left
+    }
+
+    /// Tells a rank that an exchange will not have this rank's part, because its program has ended.
+    pub(super) fn tell_ended_exchange(&mut self, to: Rank, (context, number): (u16, u32)) {
+        self.tell_left(to);
+        let fault = Item::Fault {
+            context,
+            number,
+            rank: self.config.me,
+            why: Why::Lost,
+            bytes: None,
+        };
+        self.outbox.push(to, fault);
     }
 
     /// Tells a rank that the program has ended, and because of whom.
     pub(super) fn tell_left(&mut self, to: Rank) {
+        // It has a message to come, and hears of the end after that.
+        if self.letters.has_for(to) {
+            return;
+        }
         let cause = self.cause.and_then(|rank| self.lost.loss(rank));
         for loss in cause.into_iter().chain([self.own_loss()]) {
             self.outbox.push(to, Item::Lost(loss));
@@ -130,6 +175,7 @@ impl Endpoint {
         Loss {
             rank: self.config.me,
             cause: self.cause.filter(|rank| self.lost.has(*rank)),
+            has_ended: true,
         }
     }
 
@@ -143,24 +189,26 @@ impl Endpoint {
     ///
     /// # Errors
     /// There is no such context, or no such rank; nothing has changed then.
-    pub fn sit_out(&mut self, now: Instant, context: u32, why: Error) -> Result<(), PostError> {
+    pub fn sit_out(&mut self, context: u32, why: Error) -> Result<(), PostError> {
         if context >= MAX_CONTEXTS {
             return Err(PostError::BadContext);
         }
         if reason(why).is_none_or(|(rank, _)| rank.0 >= self.config.size) {
             return Err(PostError::BadRank);
         }
-        self.skip_exchange(now, context as u16, why);
+        if !self.numbers.has_room(context as u16, Line::Exchanges) {
+            return Err(PostError::TooManyContexts);
+        }
+        self.skip_exchange(context as u16, why);
         Ok(())
     }
 
     /// Counts an exchange that this rank does not begin. Who has said that it is ready waits for this rank, and hears at once.
-    pub(super) fn skip_exchange(&mut self, now: Instant, context: u16, why: Error) {
+    pub(super) fn skip_exchange(&mut self, context: u16, why: Error) {
         let number = self.numbers.begin(context, Line::Exchanges);
         let id = (context, number);
         self.numbers.spoil(context, Line::Exchanges, number);
         self.numbers.note_fault(Line::Exchanges, id, why, None);
-        self.linger(now);
         let reports = self.early_reports.take(id).into_iter();
         let reports = reports.filter(|(_, step)| *step != ALL_STEPS);
         let waiting: Vec<Rank> = (self.take_early(id).into_iter())
@@ -189,7 +237,7 @@ impl Endpoint {
             self.outbox.push(to, fault);
         } else if self.left {
             // Its program ended during the exchange. To refuse as well would read as if it had withdrawn from it alone.
-            return self.tell_left(to);
+            return self.tell_ended_exchange(to, (context, number));
         }
         let block = BlockId::Exchange(context, number);
         self.outbox.push(to, Item::Refuse { block, gone: true });
@@ -206,7 +254,10 @@ impl Endpoint {
         let fault = self.numbers.fault(Line::Barriers, (context, number));
         let (rank, why) = match fault.and_then(|(error, _)| reason(error)) {
             Some(reason) => reason,
-            None if self.left => return self.tell_left(to),
+            None if self.left => {
+                self.tell_left(to);
+                (self.config.me, Why::Lost)
+            }
             None => (self.config.me, Why::Withdrawn),
         };
         self.tell_if_lost(to, rank, why);
@@ -227,7 +278,10 @@ impl Endpoint {
         };
         let mut barriers = self.barriers.iter_mut();
         if let Some(barrier) = barriers.find(|barrier| barrier.id() == id) {
-            barrier.fail(error);
+            barrier.fail(match error {
+                Error::RankLost(rank) => Error::RankLost(self.lost.named(rank, |_| true)),
+                other => other,
+            });
         }
     }
 
@@ -244,6 +298,12 @@ impl Endpoint {
             return;
         };
         if let Some(exchange) = find(&mut self.exchanges, id) {
+            let error = match error {
+                Error::RankLost(rank) => {
+                    Error::RankLost(self.lost.named(rank, |rank| exchange.has_part(rank)))
+                }
+                other => other,
+            };
             exchange.failed_there(from, error, bytes);
         }
     }

@@ -1,11 +1,14 @@
-//! The ranks that are lost, in the order in which this one heard of it.
+//! The ranks that are lost, in the order in which this one heard of it, and how sure that is.
 //!
-//! A rank is lost because its node is, or because its program has ended: well, or because it was told of another that was lost
-//! before. In that case the other is the one to name, if an operation would have needed it.
+//! A rank is lost because its node does not answer, or because its program has ended. A program that has ended may
+//! have done its part in what is under way here, and its node answers for it: what this rank needs of it fails only
+//! when it says so, or does not answer any more. Where a program ended because it was told of another lost rank,
+//! that other is the one to name, if an operation would have needed it.
 //!
 //! Neighbour: `endings` fills it, and says what becomes of operations.
 //!
-//! Invariant: a rank that an operation has nothing to do with is not named for it.
+//! Invariant: a rank that an operation has nothing to do with is not named for it; what is known of a rank only
+//! becomes surer.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -14,8 +17,20 @@ use super::super::message::Loss;
 use crate::ids::Rank;
 use crate::time::Instant;
 
+/// How sure it is that nothing comes of a rank any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sure {
+    /// Others say that its program has ended. It begins nothing any more, but may still have messages for this rank.
+    Heard,
+    /// It has said so itself, and has no message for this rank.
+    Ended,
+    /// Its node does not answer: nothing comes of it at all.
+    Dead,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Lost {
+    sure: Sure,
     /// Because of whose loss its program ended.
     cause: Option<Rank>,
     /// A receive from any rank has failed for it.
@@ -26,42 +41,59 @@ struct Lost {
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     ranks: BTreeMap<Rank, Lost>,
-    /// The same ranks, the first that was lost first: it is looked at with every packet.
+    /// The same ranks, the first that was lost first.
     order: Vec<Rank>,
-    /// When the first was lost.
-    first_at: Instant,
+    /// Those whose nodes do not answer, the first first: they are looked at with every packet.
+    dead: Vec<Rank>,
+    /// When the first of these was lost.
+    dead_at: Instant,
 }
 
 impl Losses {
-    /// A rank is lost, which this one has not heard before. `is_told`: a receive from any rank has failed for it.
-    pub(super) fn add(&mut self, now: Instant, loss: Loss, is_told: bool) {
-        if self.order.is_empty() {
-            self.first_at = now;
-        }
-        let lost = Lost {
-            cause: loss.cause,
-            is_told,
-        };
-        if self.ranks.insert(loss.rank, lost).is_none() {
+    /// Something is heard of a lost rank. Gives how sure its loss was before.
+    pub(super) fn add(&mut self, now: Instant, loss: Loss, sure: Sure) -> Option<Sure> {
+        let before = self.sure(loss.rank);
+        if before.is_none() {
             self.order.push(loss.rank);
         }
+        if sure == Sure::Dead && before != Some(Sure::Dead) {
+            if self.dead.is_empty() {
+                self.dead_at = now;
+            }
+            self.dead.push(loss.rank);
+        }
+        let lost = self.ranks.entry(loss.rank).or_insert(Lost {
+            sure,
+            cause: loss.cause,
+            is_told: false,
+        });
+        lost.sure = lost.sure.max(sure);
+        lost.cause = lost.cause.or(loss.cause);
+        before
     }
 
-    /// Somebody knows because of whom a rank ended of which that was not known.
-    pub(super) fn learn(&mut self, loss: Loss) {
-        if let Some(lost) = self.ranks.get_mut(&loss.rank) {
-            lost.cause = lost.cause.or(loss.cause);
-        }
+    /// How sure the loss of a rank is; none where nothing is known of one.
+    pub(super) fn sure(&self, rank: Rank) -> Option<Sure> {
+        Some(self.ranks.get(&rank)?.sure)
     }
 
     pub(super) fn has(&self, rank: Rank) -> bool {
         self.ranks.contains_key(&rank)
     }
 
-    /// What is known of a rank that is lost.
+    /// No message comes of this rank any more.
+    pub(super) fn is_silent(&self, rank: Rank) -> bool {
+        self.sure(rank).is_some_and(|sure| sure >= Sure::Ended)
+    }
+
+    /// What is known of a rank that is lost, as others are told.
     pub(super) fn loss(&self, rank: Rank) -> Option<Loss> {
-        let cause = self.ranks.get(&rank)?.cause;
-        Some(Loss { rank, cause })
+        let &Lost { sure, cause, .. } = self.ranks.get(&rank)?;
+        Some(Loss {
+            rank,
+            cause,
+            has_ended: sure < Sure::Dead,
+        })
     }
 
     /// The first that was lost.
@@ -69,14 +101,25 @@ impl Losses {
         self.loss(*self.order.first()?)
     }
 
-    /// When that was.
-    pub(super) fn first_at(&self) -> Instant {
-        self.first_at
+    /// The first whose program has ended and whose node answers, as far as is known.
+    pub(super) fn earliest_ended(&self) -> Option<Rank> {
+        let mut order = self.order.iter().copied();
+        order.find(|rank| self.sure(*rank) < Some(Sure::Dead))
+    }
+
+    /// The first whose node did not answer, and when that was.
+    pub(super) fn earliest_dead(&self) -> Option<(Rank, Instant)> {
+        Some((*self.dead.first()?, self.dead_at))
     }
 
     /// The first that was lost of those that are needed.
     pub(super) fn first(&self, needs: impl Fn(Rank) -> bool) -> Option<Rank> {
         self.order.iter().copied().find(|rank| needs(*rank))
+    }
+
+    /// The first whose node did not answer of those that are needed.
+    pub(super) fn first_dead(&self, needs: impl Fn(Rank) -> bool) -> Option<Rank> {
+        self.dead.iter().copied().find(|rank| needs(*rank))
     }
 
     /// Whom to name where this rank is needed: the one because of which it ended, if that has a part in the operation.
@@ -89,9 +132,14 @@ impl Losses {
     /// For whose sake a receive from any of so many ranks fails now: once for each rank, so that a program that expects ranks
     /// to end can go on; always where nobody is left.
     pub(super) fn of_any(&self, size: u32) -> Option<Rank> {
-        let is_alone = self.ranks.len() + 1 == size as usize;
-        let mut lost = self.ranks.iter();
-        lost.find(|(_, lost)| is_alone || !lost.is_told)
+        let silent = || {
+            self.ranks
+                .iter()
+                .filter(|(_, lost)| lost.sure >= Sure::Ended)
+        };
+        let is_alone = silent().count() + 1 == size as usize;
+        silent()
+            .find(|(_, lost)| is_alone || !lost.is_told)
             .map(|(rank, _)| *rank)
     }
 

@@ -15,21 +15,22 @@ use crate::ids::Rank;
 use crate::time::Instant;
 
 impl Endpoint {
-    /// Takes a datagram. False: it is not one of this job for this rank, or makes no sense; that is counted.
+    /// Takes a datagram: whose it is. None: it is not one of this job for this rank, or makes no sense; that is counted.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
         datagram: &[u8],
         memory: &mut dyn Memory,
-    ) -> bool {
+    ) -> Option<Rank> {
         match wire::parse(&self.key, self.config.job, self.config.me, datagram) {
             Ok((packet, bytes)) => {
+                let from = packet.from;
                 self.handle_packet(now, packet, bytes, memory);
-                true
+                Some(from)
             }
             Err(_) => {
                 self.counters.bad += 1;
-                false
+                None
             }
         }
     }
@@ -69,10 +70,13 @@ impl Endpoint {
         payload: Option<Box<[u8]>>,
         memory: &mut dyn Memory,
     ) {
-        if self.left {
-            return self.tell_left(from);
-        }
         let (letters, io) = (&mut self.letters, io!(self, now));
+        if self.left {
+            if !letters.incoming.answer_received(from, offer.number, io) {
+                self.tell_left(from);
+            }
+            return;
+        }
         letters
             .incoming
             .offered(from, offer, payload, memory, io, &mut letters.events);
@@ -227,7 +231,7 @@ impl Endpoint {
         };
         let io = io!(self, now);
         let Some(exchange) = find(&mut self.exchanges, id) else {
-            return self.stray_item(now, from, id, item);
+            return self.stray_item(from, id, item);
         };
         match item {
             Item::Ready { bytes, pushed, .. } => exchange.ready(from, bytes, pushed, io),
@@ -252,9 +256,9 @@ impl Endpoint {
     }
 
     /// Of an exchange that this rank has not begun, or that is over here.
-    fn stray_item(&mut self, now: Instant, from: Rank, (context, number): (u16, u32), item: Item) {
+    fn stray_item(&mut self, from: Rank, (context, number): (u16, u32), item: Item) {
         if self.left && self.is_ahead(context, number) {
-            return self.tell_left(from);
+            return self.tell_ended_exchange(from, (context, number));
         }
         let block = BlockId::Exchange(context, number);
         if self.is_ahead(context, number) {
@@ -265,7 +269,6 @@ impl Endpoint {
             }
             return;
         }
-        self.linger(now);
         let is_spoiled = (self.numbers).is_spoiled(context, Line::Exchanges, number);
         match item {
             Item::Ready { .. } if !is_spoiled => self.outbox.push(from, Item::Got { block }),
@@ -315,7 +318,6 @@ impl Endpoint {
     }
 
     fn asked_token(&mut self, now: Instant, from: Rank, context: u16, number: u32, stage: u8) {
-        self.linger(now);
         let io = io!(self, now);
         let mut barriers = self.barriers.iter();
         if let Some(barrier) =
@@ -334,26 +336,28 @@ impl Endpoint {
             };
             return self.outbox.push(from, token);
         }
-        if is_spoiled {
+        if is_spoiled || self.left {
             self.tell_broken(from, (context, number));
-        } else if self.left {
-            self.tell_left(from);
         }
     }
 
     /// A rank says that one is lost.
     fn told_lost_rank(&mut self, now: Instant, from: Rank, loss: Loss) {
-        // Whose program ended because of another names that one.
+        // Whose program ended because of another names that one; how sure that one's loss is it does not say here.
         if let Some(cause) = loss.cause {
-            self.lose(now, Loss::of(cause), from);
+            let cause = Loss {
+                has_ended: true,
+                ..Loss::of(cause)
+            };
+            self.lose(now, cause, self.config.me);
         }
         self.lose(now, loss, from);
     }
 
-    /// A rank asks whether this one is there. Who has a message to come from a program that has ended hears of the end after that.
+    /// A rank asks whether this one is there. One whose program has ended is, and says so.
     fn asked_presence(&mut self, from: Rank, question: u32) {
-        if self.left && !self.letters.has_for(from) {
-            return self.tell_left(from);
+        if self.left {
+            self.tell_left(from);
         }
         if let Some(loss) = self.lost.earliest() {
             self.outbox.push(from, Item::Lost(loss));

@@ -54,7 +54,7 @@ fn is_done(event: &Event) -> bool {
 }
 
 /// Two ranks with a buffer of so many bytes for each number below 200; those of rank 0 are told apart.
-fn pair(bytes: usize, loss: u64) -> Net {
+pub(super) fn pair(bytes: usize, loss: u64) -> Net {
     let mut net = Net::new(2, Scheme::Default, loss, 7);
     net.memory[0].0 = (0..200)
         .map(|number| vec![number as u8 + 1; bytes])
@@ -290,7 +290,7 @@ fn an_exchange_that_failed_everywhere_is_not_talked_about_any_more() {
         let now = net.now;
         net.ranks.iter_mut().for_each(|rank| rank.leave(now));
         net.go_on(Micros::from_millis(200));
-        assert!(net.ranks.iter().all(|rank| rank.drained(net.now)));
+        assert!(net.ranks.iter().all(|rank| rank.is_drained()));
     }
 }
 
@@ -307,8 +307,7 @@ fn who_needs_a_rank_that_sits_out_hears_why_and_the_next_exchange_is_as_good_as_
         // Rank 0 has said that it is ready before, the others do so afterwards.
         net.post(0, ops[0].clone());
         net.go_on(Micros::from_millis(20));
-        let now = net.now;
-        net.ranks[1].sit_out(now, 0, error).unwrap();
+        net.ranks[1].sit_out(0, error).unwrap();
         net.go_on(Micros(150));
         assert_eq!(net.events[0], [failed(OpId(0), error)]);
         net.post(2, ops[2].clone());
@@ -335,7 +334,7 @@ fn who_needs_a_rank_that_sits_out_hears_why_and_the_next_exchange_is_as_good_as_
         check_received(&net, &ops);
     }
     let mut net = Net::new(3, Scheme::Default, 0, 1);
-    let mut sit_out = |context, error| net.ranks[0].sit_out(Instant::ZERO, context, error);
+    let mut sit_out = |context, error| net.ranks[0].sit_out(context, error);
     let nobody = Error::Withdrawn(Rank(3));
     assert_eq!(sit_out(0, nobody), Err(PostError::BadRank));
     assert_eq!(sit_out(0, Error::Gone), Err(PostError::BadRank));
@@ -385,7 +384,7 @@ fn a_program_that_has_ended_waits_for_acknowledgements_without_looking_all_the_t
     net.go_on(Micros::from_millis(1));
     net.ranks[0].leave(net.now);
     let looks = net.go_on(Micros::from_secs(2));
-    assert!(!net.ranks[0].drained(net.now));
+    assert!(!net.ranks[0].is_drained());
     assert!(looks < 200, "{looks} looks");
 }
 
