@@ -9,7 +9,7 @@
 use std::net::SocketAddrV4;
 
 use netstack::exchange::{
-    BufferId, Config, Counters, Endpoint, Event, Gone, Layout, Memory, Op, OpId, Side, envelope,
+    BufferId, Config, Counters, Endpoint, Event, Gone, Layout, Memory, Op, OpId, Side,
 };
 use netstack::ids::{JobId, Rank};
 use netstack::time::Instant;
@@ -24,8 +24,10 @@ const JOB: JobId = JobId(1);
 /// Buffers of [`Blocks`].
 const SEND: BufferId = BufferId(0);
 const RECEIVE: BufferId = BufferId(1);
-/// How long the end waits for others to have everything, in microseconds.
-const LINGER_US: u64 = 2_000_000;
+/// How long the end waits at most for others to have everything, in microseconds: as long as they take to call a rank lost.
+const LINGER_US: u64 = 4_000_000;
+/// Silence after which nobody misses anything, in microseconds: who waits for this rank asks ten times a second.
+const QUIET_US: u64 = 500_000;
 
 /// What a rank is to do.
 #[derive(Debug)]
@@ -190,11 +192,10 @@ pub struct Station {
     interrupt: Signal,
     step: Option<Step>,
     round: usize,
-    /// Key of what ranks send each other.
-    key: Key,
     /// Of which ranks something came.
     heard: Vec<bool>,
-    unheard: usize,
+    /// When something came last, in microseconds.
+    heard_us: u64,
     /// Seconds of each exchange so far, at this rank.
     pub seconds: Vec<f64>,
     /// Why there will be no more.
@@ -213,9 +214,8 @@ impl Station {
                 send: vec![0; all],
                 receive: vec![0; all],
             },
-            key: order.config.key.exchange_key(JOB, order.config.epoch),
             heard: vec![false; order.ranks.len()],
-            unheard: order.ranks.len() - 1,
+            heard_us: 0,
             order,
             clock,
             interrupt,
@@ -308,19 +308,6 @@ impl Station {
         });
     }
 
-    /// Notes whose datagram this is.
-    fn note_heard(&mut self, datagram: &[u8]) {
-        let Config { job, me, .. } = self.order.config;
-        let Ok((head, _)) = envelope::open(&self.key, job, me, datagram) else {
-            return;
-        };
-        let heard = self.heard.get_mut(head.from.0 as usize);
-        if let Some(heard) = heard.filter(|heard| !**heard) {
-            *heard = true;
-            self.unheard = self.unheard.saturating_sub(1);
-        }
-    }
-
     /// What the engine says, and whether the rank that is lost was ever there.
     fn failure_of(&self, error: netstack::exchange::Error) -> Failure {
         match error {
@@ -366,13 +353,14 @@ fn fill(block: &mut [u8], (from, to): (usize, usize), round: usize) {
 impl udp::Engine for Station {
     fn receive(&mut self, arrived: &mut udp::Arrived<'_>) {
         while let Some((_, datagram)) = arrived.next() {
-            // Opened twice only as long as somebody is missing.
-            if self.unheard > 0 {
-                self.note_heard(datagram);
-            }
             let now = Instant::from_micros(self.clock.now_us());
-            self.endpoint
-                .handle_datagram(now, datagram, &mut self.memory);
+            let (endpoint, memory) = (&mut self.endpoint, &mut self.memory);
+            if let Some(rank) = endpoint.handle_datagram(now, datagram, memory) {
+                self.heard_us = now.as_micros();
+                if let Some(heard) = self.heard.get_mut(rank.0 as usize) {
+                    *heard = true;
+                }
+            }
         }
     }
 
@@ -394,8 +382,10 @@ impl udp::Engine for Station {
         }
         let deadline = match self.step {
             Some(Step::Leave(until_us)) => {
-                self.over = self.endpoint.drained(now) || now.as_micros() >= until_us;
-                Some(until_us)
+                let quiet_us = self.heard_us + QUIET_US;
+                let is_done = self.endpoint.is_drained() && now.as_micros() >= quiet_us;
+                self.over = is_done || now.as_micros() >= until_us;
+                Some(until_us.min(quiet_us.max(now.as_micros() + 1)))
             }
             _ => self.order.deadline_us,
         };
