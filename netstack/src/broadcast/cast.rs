@@ -244,8 +244,6 @@ impl Cast {
                 return;
             };
             sender = member;
-        } else {
-            self.heard = io.now;
         }
         // Those that joined late have numbers beyond the announced ones.
         if !sender.is_source() && sender.0 >= MAX_MEMBERS {
@@ -256,7 +254,13 @@ impl Cast {
             addr: from,
             mac: packet.mac,
         };
-        self.roster.learn(sender, peer);
+        if !self.roster.is_from(sender, peer) {
+            io.counters.bad += 1;
+            return;
+        }
+        if packet.message != Message::Unknown {
+            self.heard = io.now;
+        }
         match packet.message {
             Message::Announce {
                 number,

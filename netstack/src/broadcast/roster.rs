@@ -1,8 +1,13 @@
 //! The addresses of a cast's members, as far as they are known here: whole pages, and single
 //! members that spoke to this one.
 //!
-//! Invariant: an address that a member spoke from goes before the roster's.
+//! A sealed datagram proves who made it, not who sent it: anybody may send it again from anywhere. So
+//! where a datagram came from is believed only of a member whose address nobody has told yet.
+//!
+//! Invariant: an address that was told, by a page of the roster or at the source by its user, never
+//! gives way to one that a datagram came from.
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
@@ -39,6 +44,9 @@ pub(crate) struct Roster {
     /// Most of `learned`.
     most: usize,
     pages: Vec<Option<Arc<[Peer]>>>,
+    /// At the source: members that joined late or again, as its user says.
+    joined: BTreeMap<MemberIndex, Peer>,
+    /// Members that spoke to this one before anybody told their address.
     learned: Vec<(MemberIndex, Peer)>,
     /// Pages asked for, when to ask again, and how often they were.
     asked: Vec<(u32, Instant, u32)>,
@@ -59,6 +67,7 @@ impl Roster {
                 false => MAX_LEARNED,
             },
             pages: alloc::vec![None; members.div_ceil(PAGE_PEERS) as usize],
+            joined: BTreeMap::new(),
             learned: Vec::new(),
             asked: Vec::new(),
             missed: 0,
@@ -81,11 +90,10 @@ impl Roster {
             // It does not change, and who was sent it need not keep another.
             Some(Some(_)) if peers.len() == expected as usize => true,
             Some(slot) if peers.len() == expected as usize => {
-                // What the page says need not be kept a second time, nor be looked for with every message.
                 let first = page * PAGE_PEERS;
-                self.learned.retain(|(member, peer)| {
+                self.learned.retain(|(member, _)| {
                     let paged = member.0.checked_sub(first);
-                    paged.and_then(|at| peers.get(at as usize)) != Some(peer)
+                    paged.is_none_or(|at| at as usize >= peers.len())
                 });
                 *slot = Some(peers);
                 true
@@ -103,11 +111,17 @@ impl Roster {
     }
 
     pub(crate) fn get(&self, member: MemberIndex) -> Option<Peer> {
-        if let Ok(at) = self.find(member) {
-            return Some(self.learned[at].1);
-        }
+        let learned = || self.find(member).ok().map(|at| self.learned[at].1);
+        self.told(member).or_else(learned)
+    }
+
+    /// The address of a member that somebody vouches for.
+    fn told(&self, member: MemberIndex) -> Option<Peer> {
         if member.is_source() {
             return Some(self.source);
+        }
+        if let Some(peer) = self.joined.get(&member) {
+            return Some(*peer);
         }
         let page = self.page(member.0 / PAGE_PEERS)?;
         page.get((member.0 % PAGE_PEERS) as usize).copied()
@@ -121,6 +135,10 @@ impl Roster {
         }
         if is_here(&self.source) {
             return Some(MemberIndex::SOURCE);
+        }
+        let joined = self.joined.iter().find(|(_, peer)| is_here(peer));
+        if let Some((member, _)) = joined {
+            return Some(*member);
         }
         let learned = self.learned.iter().find(|(_, peer)| is_here(peer));
         let paged = || {
@@ -140,11 +158,18 @@ impl Roster {
             .binary_search_by_key(&member, |(index, _)| *index)
     }
 
-    /// A member spoke from this address.
-    pub(crate) fn learn(&mut self, member: MemberIndex, peer: Peer) {
-        let valid = member.is_source() || member.0 < MAX_MEMBERS;
-        if !valid || self.get(member) == Some(peer) {
-            return;
+    /// The source: a member is at this address, as its user says.
+    pub(crate) fn join(&mut self, member: MemberIndex, peer: Peer) {
+        if member.0 < MAX_MEMBERS {
+            self.joined.insert(member, peer);
+        }
+    }
+
+    /// A datagram of a member came from this address. False: the member is elsewhere, and somebody has sent again what
+    /// it sent.
+    pub(crate) fn is_from(&mut self, member: MemberIndex, peer: Peer) -> bool {
+        if let Some(told) = self.told(member) {
+            return told.addr == peer.addr;
         }
         match self.find(member) {
             Ok(at) => self.learned[at].1 = peer,
@@ -153,6 +178,7 @@ impl Roster {
             }
             Err(_) => {}
         }
+        true
     }
 
     /// A page is needed. How often it was asked for in vain, if it is time to ask (again): after `wait`, doubled every

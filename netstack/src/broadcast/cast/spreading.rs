@@ -510,7 +510,7 @@ impl Cast {
 
     /// The source: a member came late or again, at this address.
     pub(crate) fn join(&mut self, member: MemberIndex, peer: Peer) {
-        self.roster.learn(member, peer);
+        self.roster.join(member, peer);
         self.serve.cancel_all(member);
         self.spread.known = self.spread.known.max(member.0.saturating_add(1));
         // It may have died before it announced to those below it: it does so again.
