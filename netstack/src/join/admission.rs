@@ -2,8 +2,8 @@
 //!
 //! A new boot of a MAC address whose earlier boot is still heard is either a reboot or a second
 //! machine. The earlier boot is probed: if it answers, the newcomer is refused; if it stays
-//! silent for [`crate::join::Timing::reboot_silence`], the newcomer takes its place. The newcomer
-//! just repeats its HELLO meanwhile.
+//! silent for [`crate::join::Timing::reboot_silence`], the newcomer is welcome, and takes its place with its
+//! first HEARTBEAT. The newcomer just repeats its HELLO meanwhile.
 
 use core::net::SocketAddrV4;
 
@@ -14,7 +14,7 @@ use crate::io;
 use crate::join::Refusal;
 use crate::join::registry::Registry;
 use crate::join::rejection::{self, Standing};
-use crate::join::slot::{Arrival, Slot};
+use crate::join::slot::{Arrival, NEWCOMERS, Slot};
 use crate::time::{Instant, Micros};
 use crate::wire::datagram::{Header, Packet};
 use crate::wire::join::{Hello, REFUSE_TEXT_MAX};
@@ -114,7 +114,76 @@ impl Registry {
             self.refuse(now, arrival, Refusal::NodeInUse, text, out);
             return;
         }
-        self.take_place(now, known, arrival, out);
+        if known.is_some() || self.slots.contains_key(&arrival.node) {
+            return self.welcome_newcomer(now, arrival, out);
+        }
+        if self.slots.len() >= self.config.limits.nodes && !self.make_room() {
+            let text = alloc::format!("{}", Refusal::RegistryFull);
+            self.refuse(now, arrival, Refusal::RegistryFull, text, out);
+            return;
+        }
+        let session = self.next_session();
+        let slot = Slot::new(now, arrival, session);
+        self.slots.insert(arrival.node, slot);
+        self.by_mac.insert(arrival.hello.mac, arrival.node);
+        self.watch(arrival.node);
+        welcome(arrival, out);
+    }
+
+    /// Gives a boot a session with which it can show that it is there, while another has its place.
+    fn welcome_newcomer(&mut self, now: Instant, arrival: &Arrival, out: &mut Outbox) {
+        let (node, key) = (arrival.node, (arrival.node, arrival.epoch));
+        if let Some(slot) = self.newcomers.get_mut(&key) {
+            slot.said_hello(now, arrival);
+            return welcome(arrival, out);
+        }
+        let of_node = (node, BootEpoch(0))..=(node, BootEpoch(u64::MAX));
+        let others = || self.newcomers.range(of_node.clone());
+        if others().count() >= NEWCOMERS {
+            let oldest = others().min_by_key(|(_, slot)| slot.last_heard);
+            let oldest = oldest.map(|(key, _)| *key);
+            oldest.and_then(|key| self.newcomers.remove(&key));
+        }
+        let session = self.next_session();
+        self.newcomers.insert(key, Slot::new(now, arrival, session));
+        welcome(arrival, out);
+    }
+
+    /// A HEARTBEAT of a newcomer has come: it takes the place of the boot before, unless that one is heard.
+    pub(super) fn confirm_newcomer(&mut self, now: Instant, packet: &Packet<'_>, out: &mut Outbox) {
+        let Header { node, epoch, .. } = packet.header();
+        let key = (node, epoch);
+        let newcomer = self.newcomers.get(&key);
+        let Some(newcomer) = newcomer.filter(|slot| packet.open(&slot.receive).is_ok()) else {
+            return;
+        };
+        let mac = newcomer.hello.mac;
+        let before = [self.by_mac.get(&mac).copied(), Some(node)];
+        if before
+            .iter()
+            .flatten()
+            .any(|node| self.is_alive(now, *node))
+        {
+            return;
+        }
+        let mut newcomer = self.newcomers.remove(&key).expect("it was just found");
+        for node in before.into_iter().flatten() {
+            if self.slots.contains_key(&node) {
+                self.lose(now, node, LostReason::Rebooted, out);
+            }
+            if let Some(slot) = self.remove(node)
+                && slot.hello.mac == mac
+            {
+                newcomer.retired = slot.retire();
+            }
+        }
+        // None but those of the boots before it is older: what else waits there was recorded, or is a boot before this one.
+        self.newcomers
+            .retain(|(other, _), slot| *other != node || slot.since > newcomer.since);
+        newcomer.since = now;
+        self.slots.insert(node, newcomer);
+        self.by_mac.insert(mac, node);
+        self.watch(node);
     }
 
     /// A HELLO of the boot that has the place already. False when it has to start afresh.
@@ -126,31 +195,13 @@ impl Registry {
         if slot.epoch != arrival.epoch {
             return false;
         }
-        let is_new = arrival.seq > slot.hello_seq;
         if slot.state == NodeState::Left || slot.panicked {
             // Gone for good: a boot says LEAVE or PANIC last, so this was late or replayed.
             out.counters.stale += 1;
             return true;
         }
-        if is_new {
-            slot.hello_seq = arrival.seq;
-            slot.hello = arrival.hello;
-            slot.addr = arrival.from;
-            slot.last_heard = now;
-        }
-        let Arrival {
-            node,
-            epoch,
-            seq,
-            from,
-            ..
-        } = *arrival;
-        out.send(Outgoing::Welcome {
-            addr: from,
-            node,
-            epoch,
-            hello_seq: seq,
-        });
+        slot.said_hello(now, arrival);
+        welcome(arrival, out);
         true
     }
 
@@ -194,49 +245,6 @@ impl Registry {
         self.slots.get(&node).is_some_and(|slot| {
             slot.state == NodeState::Up && now.saturating_since(slot.last_heard) < silence
         })
-    }
-
-    fn take_place(
-        &mut self,
-        now: Instant,
-        known: Option<NodeId>,
-        arrival: &Arrival,
-        out: &mut Outbox,
-    ) {
-        let mut retired = alloc::collections::VecDeque::new();
-        for node in [known, Some(arrival.node)].into_iter().flatten() {
-            if self.slots.contains_key(&node) {
-                self.lose(now, node, LostReason::Rebooted, out);
-            }
-            if let Some(slot) = self.remove(node)
-                && slot.hello.mac == arrival.hello.mac
-            {
-                retired = slot.retire();
-            }
-        }
-        if self.slots.len() >= self.config.limits.nodes && !self.make_room() {
-            let text = alloc::format!("{}", Refusal::RegistryFull);
-            self.refuse(now, arrival, Refusal::RegistryFull, text, out);
-            return;
-        }
-        let session = self.next_session();
-        let Arrival {
-            node,
-            epoch,
-            seq,
-            from,
-            ..
-        } = *arrival;
-        self.slots
-            .insert(node, Slot::new(now, arrival, session, retired));
-        self.by_mac.insert(arrival.hello.mac, node);
-        self.watch(node);
-        out.send(Outgoing::Welcome {
-            addr: from,
-            node,
-            epoch,
-            hello_seq: seq,
-        });
     }
 
     /// Forgets the node that has been gone longest; false when all are up.
@@ -413,4 +421,14 @@ impl Registry {
         }
         self.hint_refusal(now, from, sender, reason, out);
     }
+}
+
+/// Tells a boot that it may join.
+fn welcome(arrival: &Arrival, out: &mut Outbox) {
+    out.send(Outgoing::Welcome {
+        addr: arrival.from,
+        node: arrival.node,
+        epoch: arrival.epoch,
+        hello_seq: arrival.seq,
+    });
 }

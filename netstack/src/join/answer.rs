@@ -100,10 +100,11 @@ impl Registry {
         hello_seq: u64,
         out: &mut [u8],
     ) -> Option<usize> {
-        let slot = self.slots.get_mut(&node)?;
-        if slot.epoch != epoch {
-            return None;
-        }
+        let present = self.slots.get_mut(&node).filter(|slot| slot.epoch == epoch);
+        let slot = match present {
+            Some(slot) => slot,
+            None => self.newcomers.get_mut(&(node, epoch))?,
+        };
         let key = slot.node_key.join_key(Direction::ToNode);
         let (control, session) = (self.config.control_epoch, slot.session);
         let welcome = Welcome {

@@ -9,10 +9,12 @@
 //! ```
 //!
 //! A session's keys derive from a number that is new for every entry of the registry, so nothing
-//! recorded in an earlier session can be replayed in this one; and HELLO, which can be replayed,
-//! changes nothing until a HEARTBEAT of the new session confirms it.
+//! recorded in an earlier session can be replayed in this one. HELLO can be replayed. So a boot that says
+//! HELLO where another has the place is a *newcomer*: it gets a session, and the place with its first
+//! HEARTBEAT in that session, which nobody can have recorded.
 //!
-//! Invariant: a datagram that was not authenticated changes no entry.
+//! Invariant: a datagram that was not authenticated changes no entry, and a HELLO none but that of its own
+//! boot.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -43,6 +45,8 @@ pub(crate) struct Registry {
     pub(super) config: Config,
     pub(super) slots: BTreeMap<NodeId, Slot>,
     pub(super) by_mac: BTreeMap<[u8; 6], NodeId>,
+    /// Boots that want a place which another boot has: at most [`super::slot::NEWCOMERS`] a node.
+    pub(super) newcomers: BTreeMap<(NodeId, BootEpoch), Slot>,
     /// When a slot that is joining or up has to be looked at; one entry each.
     pub(super) silence: BTreeSet<(Instant, NodeId)>,
     pub(super) sessions: u64,
@@ -57,6 +61,7 @@ impl Registry {
             config,
             slots: BTreeMap::new(),
             by_mac: BTreeMap::new(),
+            newcomers: BTreeMap::new(),
             silence: BTreeSet::new(),
             sessions: 0,
             rejections: super::rejection::Recent::default(),
@@ -144,6 +149,9 @@ impl Registry {
             epoch,
             seq,
         } = packet.header();
+        if kind == Kind::Heartbeat {
+            self.confirm_newcomer(now, packet, out);
+        }
         let slot = self.slots.get_mut(&node).filter(|slot| slot.epoch == epoch);
         let Some(slot) = slot else {
             out.counters.unknown_peer += 1;

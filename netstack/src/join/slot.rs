@@ -12,6 +12,8 @@ use crate::wire::datagram::{Header, Kind};
 use crate::wire::join::Hello;
 use crate::wire::key::{Direction, Key};
 
+/// Boots that may want one place at a time: the one that a node has just begun, and recorded ones that somebody says again.
+pub(super) const NEWCOMERS: usize = 4;
 /// Earlier boots of a MAC address whose keys are known to be used up. An older one needs to pass
 /// the same test as a new boot: nobody else may be up at that address.
 const RETIRED: usize = 8;
@@ -60,12 +62,7 @@ pub(super) struct Arrival {
 }
 
 impl Slot {
-    pub(super) fn new(
-        now: Instant,
-        arrival: &Arrival,
-        session: u64,
-        retired: VecDeque<BootEpoch>,
-    ) -> Self {
+    pub(super) fn new(now: Instant, arrival: &Arrival, session: u64) -> Self {
         let key = arrival.node_key;
         Slot {
             hello: arrival.hello,
@@ -89,7 +86,17 @@ impl Slot {
             suspect: false,
             watched: None,
             candidate: None,
-            retired,
+            retired: VecDeque::new(),
+        }
+    }
+
+    /// Its boot has said HELLO again; an older one that comes late or again says nothing.
+    pub(super) fn said_hello(&mut self, now: Instant, arrival: &Arrival) {
+        if arrival.seq > self.hello_seq {
+            self.hello_seq = arrival.seq;
+            self.hello = arrival.hello;
+            self.addr = arrival.from;
+            self.last_heard = now;
         }
     }
 

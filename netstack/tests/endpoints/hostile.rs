@@ -410,21 +410,78 @@ fn an_acknowledgement_is_not_sent_in_another_session() {
         pristine: 0,
     };
     pair.node.hold(pair.now, holding);
-    for datagram in pair.take_datagrams_of_node() {
-        pair.deliver(&datagram);
-    }
-    // Before the control node gets to send anything, another boot has the node's place.
+    let reports = pair.take_datagrams_of_node();
+    let mut out = [0; MAX_DATAGRAM];
     pair.now += Micros::from_secs(3);
     pair.reboot(BootEpoch(6));
     let hello = pair.first_datagram();
     pair.deliver(&hello);
-    let mut out = [0; MAX_DATAGRAM];
+    let (_, length) = pair.control.poll_transmit(pair.now, &mut out).unwrap();
+    pair.node.handle_datagram(pair.now, &out[..length]);
+    let heartbeat = pair.first_datagram();
+    // Before the control node gets to send anything, another boot has the node's place.
+    for datagram in reports {
+        pair.deliver(&datagram);
+    }
+    pair.now += Micros::from_secs(3);
+    pair.deliver(&heartbeat);
     let mut kinds = Vec::new();
     while let Some((_, length)) = pair.control.poll_transmit(pair.now, &mut out) {
         let packet = Packet::new_checked(&out[..length]).expect("it is well-formed");
         kinds.push(packet.header().kind);
     }
-    assert_eq!(kinds, [Kind::Welcome]);
+    assert_eq!(kinds, [Kind::HeartbeatAck]);
+}
+
+#[test]
+fn a_recorded_hello_evicts_nobody_and_the_live_boot_is_never_refused() {
+    for (boots, restarts, comes_first) in [
+        (1, false, false),
+        (1, true, false),
+        (1, true, true),
+        (12, false, false),
+        (12, true, false),
+        (12, true, true),
+    ] {
+        let mut pair = Pair::joined();
+        let recorded = {
+            pair.reboot(BootEpoch(70));
+            let hello = pair.first_datagram();
+            pair.deliver(&hello);
+            pair.advance(Micros::from_secs(6));
+            hello
+        };
+        for boot in 0..boots {
+            pair.reboot(BootEpoch(100 + boot));
+            pair.advance(Micros::from_secs(6));
+        }
+        if restarts {
+            pair.restart_control();
+        }
+        if !comes_first {
+            pair.advance(Micros::from_secs(3));
+        }
+        pair.take_control_events();
+        pair.take_node_events();
+        // The node stands still, and somebody says the HELLO of its earlier boot again and again.
+        let mut out = [0; MAX_DATAGRAM];
+        for _ in 0..13 {
+            pair.now += Micros::from_millis(300);
+            pair.deliver(&recorded);
+            while pair.control.poll_transmit(pair.now, &mut out).is_some() {}
+        }
+        pair.advance(Micros::from_secs(5));
+        let case = (boots, restarts, comes_first);
+        let events = pair.take_control_events();
+        let is_lost = |event: &Event| matches!(event, Event::NodeLost { .. });
+        assert!(!events.iter().any(is_lost), "{case:?}: {events:?}");
+        let is_refused = |event: &NodeEvent| matches!(event, NodeEvent::Refused { .. });
+        let told = pair.take_node_events();
+        assert!(!told.iter().any(is_refused), "{case:?}: {told:?}");
+        assert!(pair.node.is_joined(), "{case:?}");
+        let present = pair.control.node(NodeId(3)).map(|status| status.epoch);
+        assert_eq!(present, Some(pair.epoch()), "{case:?}");
+    }
 }
 
 #[test]
