@@ -64,6 +64,7 @@ fn start(info: &'static mut BootInfo) -> ! {
 extern "C" fn start_on_own_stack() -> ! {
     mm::finish();
     let facts = boot::init();
+    panic::set_reboots(facts.options.reboots);
     if !facts.options.scrub {
         mm::frames().disable_scrubbing_for_test();
     }

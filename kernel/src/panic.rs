@@ -2,16 +2,19 @@
 //!
 //! Prints message, place, registers, return addresses (offsets into the kernel's ELF file, for
 //! `addr2line -e`) and the end of the log to the serial port, tells control
-//! through `agent::report_panic`, and halts (a test leaves QEMU with the exit code for failure).
+//! through `agent::report_panic`, and starts the machine anew, so that a node is not lost until somebody walks up
+//! to it (`hearth.panic=halt` has it stand still instead; a test leaves QEMU with the exit code for failure).
 //!
 //! Neighbours: `arch::trap` calls [`exception`] for a fault in ring 0.
 //!
 //! Invariant: never returns, never allocates, takes no lock it could wait for; a panic while
-//! reporting one only halts.
+//! reporting one reports nothing more.
 
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use netstack::time::Micros;
 
 use crate::arch::serial::Port;
 use crate::arch::{self, trap::TrapFrame};
@@ -24,7 +27,37 @@ const TAIL_MAX: usize = 2048;
 /// Return addresses printed.
 const CALLS_MAX: usize = 32;
 
+/// Time between the report and the reset: a machine that panics as soon as it boots must not keep its boot service busy.
+const RESET_AFTER: Micros = Micros::from_secs(2);
+/// Looks at the clock at most, for a panic before it is set up: a few seconds on any machine.
+const LOOKS_MAX: u32 = 1 << 26;
+
 static DEPTH: AtomicU32 = AtomicU32::new(0);
+/// Whether the machine is started anew.
+static REBOOTS: AtomicBool = AtomicBool::new(true);
+
+/// Says whether a panic starts the machine anew, which it does until somebody says otherwise.
+pub fn set_reboots(reboots: bool) {
+    REBOOTS.store(reboots, Ordering::Relaxed);
+}
+
+/// What comes after a report.
+fn end() -> ! {
+    if arch::leaves_when_done() {
+        arch::fail();
+    }
+    if !REBOOTS.load(Ordering::Relaxed) {
+        arch::halt();
+    }
+    let until = crate::time::now() + RESET_AFTER;
+    for _ in 0..LOOKS_MAX {
+        if crate::time::now() >= until {
+            break;
+        }
+        core::hint::spin_loop();
+    }
+    arch::reset()
+}
 
 #[panic_handler]
 fn on_panic(info: &PanicInfo<'_>) -> ! {
@@ -44,9 +77,9 @@ fn enter() -> Option<Port> {
     let mut port = Port::open();
     if DEPTH.fetch_add(1, Ordering::Relaxed) > 0 {
         if let Some(port) = &mut port {
-            let _ = writeln!(port, "panic while reporting a panic, halted");
+            let _ = writeln!(port, "panic while reporting a panic");
         }
-        arch::fail();
+        end();
     }
     port
 }
@@ -68,7 +101,7 @@ fn finish(
         let _ = write!(report, " at rip {:#x}", frame.rip);
     }
     crate::agent::report_panic(report.text());
-    arch::fail()
+    end()
 }
 
 fn print(

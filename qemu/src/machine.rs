@@ -4,7 +4,7 @@
 //! tap it uses.
 //!
 //! Invariant: a machine dies with the supervisor (`setpriv --pdeathsig`), and its guest's reset
-//! ends it (`-no-reboot`) instead of booting again unnoticed.
+//! ends it (`-no-reboot`): the supervisor counts resets and starts it again.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};

@@ -41,6 +41,9 @@ const CONTROL_STOP_LIMIT: Duration = Duration::from_secs(5);
 const MAX_CONTROL_RESTARTS: u32 = 3;
 /// Ends that lie further apart are counted anew.
 const CONTROL_RESTARTS_WITHIN: Duration = Duration::from_secs(60);
+/// A machine that resets itself, because its kernel panicked, is started again so often within this time; then it stays off.
+const MAX_MACHINE_RESETS: usize = 3;
+const MACHINE_RESETS_WITHIN: Duration = Duration::from_secs(600);
 /// A client of the supervisor sends its request within this time.
 const REQUEST_LIMIT: Duration = Duration::from_secs(2);
 /// How much of a log goes into an error.
@@ -111,6 +114,8 @@ struct Supervisor {
     control_restarts: u32,
     control_ended_at: Option<Instant>,
     machines: Vec<Option<Child>>,
+    /// When each machine has reset itself lately.
+    resets: Vec<Vec<Instant>>,
     /// Held as long as this process lives: others see by it that the cluster is up.
     _lock: File,
 }
@@ -135,6 +140,7 @@ impl Supervisor {
         });
 
         let machines = record.nodes.iter().map(|_| None).collect();
+        let resets = record.nodes.iter().map(|_| Vec::new()).collect();
         let mut supervisor = Self {
             paths: paths.clone(),
             record,
@@ -144,6 +150,7 @@ impl Supervisor {
             control_restarts: 0,
             control_ended_at: None,
             machines,
+            resets,
             _lock: lock,
         };
         supervisor.start_control()?;
@@ -319,6 +326,7 @@ impl Supervisor {
             Request::Reset { nodes } => {
                 self.check_nodes(nodes)?;
                 for &node in nodes {
+                    self.resets[node as usize].clear();
                     self.power_off(node)?;
                     self.power_on(node)?;
                 }
@@ -349,21 +357,53 @@ impl Supervisor {
             .try_for_each(|&node| self.slot(node).map(|_| ()))
     }
 
-    /// Notes machines that ended unasked; starts a control node that did so again.
-    fn look_after_children(&mut self) {
+    /// Notes machines that ended unasked, and starts those again that have reset themselves.
+    fn look_after_machines(&mut self) {
         let mut changed = false;
-        for (record, slot) in self.record.nodes.iter_mut().zip(&mut self.machines) {
-            if let Some(status) = has_ended(slot) {
-                log(&format!("the machine of {} ended: {status}", record.name));
-                record.process = None;
-                record.state = MachineState::Off;
-                record.ended = Some(status.to_string());
-                changed = true;
+        let mut again = Vec::new();
+        let all = self.record.nodes.iter_mut().zip(&mut self.machines);
+        for ((node, (record, slot)), resets) in (0..).zip(all).zip(&mut self.resets) {
+            let Some(status) = has_ended(slot) else {
+                continue;
+            };
+            log(&format!("the machine of {} ended: {status}", record.name));
+            record.process = None;
+            record.state = MachineState::Off;
+            record.ended = Some(status.to_string());
+            changed = true;
+            // QEMU ends well when its guest resets (`-no-reboot`).
+            if status.success() {
+                resets.retain(|at: &Instant| at.elapsed() < MACHINE_RESETS_WITHIN);
+                resets.push(Instant::now());
+                if resets.len() < MAX_MACHINE_RESETS {
+                    again.push(node);
+                    continue;
+                }
+                let text = format!(
+                    "it reset itself {} times within {} minutes and stays off: `hearth console {}` shows why, `hearth node reset {}` starts it",
+                    resets.len(),
+                    MACHINE_RESETS_WITHIN.as_secs() / 60,
+                    record.name,
+                    record.name
+                );
+                log(&text);
+                record.ended = Some(text);
             }
         }
         if changed {
             self.save_or_log();
         }
+        for node in again {
+            match self.power_on(node) {
+                Ok(()) => log(&format!("n{node} was started again")),
+                Err(error) => log(&format!("n{node} did not start again: {error}")),
+            }
+        }
+    }
+
+    /// Looks after machines, and starts a control node again that ended unasked.
+    fn look_after_children(&mut self) {
+        self.look_after_machines();
         if let Some(status) = has_ended(&mut self.control) {
             log(&format!("the control node ended unasked: {status}"));
             self.record.control = None;

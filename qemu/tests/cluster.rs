@@ -292,3 +292,27 @@ fn an_interrupted_or_failed_start_is_in_nobodys_way() {
     lab.up(false).unwrap();
     down(&lab.paths, false).unwrap();
 }
+
+#[test]
+#[ignore = "needs QEMU and a network namespace"]
+fn a_machine_whose_kernel_panics_is_started_again_until_it_does_so_too_often() {
+    let outputs = std::env::var_os("HEARTH_OUTPUTS").expect("`cargo xtask test` sets it");
+    let mut lab = Lab::new("panics", 1, "1", None);
+    lab.spec.image = Path::new(&outputs).join("hearth-test.efi");
+    lab.spec.firmware = Firmware::Direct;
+    // A kernel that panics as soon as it has booted.
+    lab.spec.command_line = "hearth.test=panic-resets hearth.console=ttyS0".to_owned();
+    lab.up(false).unwrap();
+    eventually("the machine stays off", || {
+        let node = &lab.record().nodes[0];
+        let ended = node.ended.as_deref().unwrap_or_default();
+        node.state == MachineState::Off && ended.contains("reset itself 3 times")
+    });
+    assert_eq!(lab.record().nodes[0].starts, 3);
+    // Whoever resets it gives it a new start.
+    reset(&lab.paths, &[0]).unwrap();
+    eventually("it is started again by itself", || {
+        lab.record().nodes[0].starts >= 5
+    });
+    down(&lab.paths, false).unwrap();
+}

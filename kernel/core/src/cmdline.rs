@@ -89,6 +89,8 @@ pub struct CommandLine {
     pub test: Option<String>,
     /// `hearth.scrub=off`: do not scrub frames; for the test that shows scrubbing matters.
     pub scrub: bool,
+    /// `hearth.panic=reboot|halt`: whether the node boots again after a panic.
+    pub reboots: bool,
     /// `hearth.ip=CIDR[,GATEWAY]`: no DHCP.
     pub ip: Option<StaticAddress>,
     /// Words that were not used, with the reason.
@@ -136,6 +138,7 @@ impl Default for CommandLine {
             log: Level::Info,
             test: None,
             scrub: true,
+            reboots: true,
             ip: None,
             warnings: Vec::new(),
         }
@@ -220,6 +223,13 @@ impl CommandLine {
                     _ => return Err(bad("on or off")),
                 }
             }
+            "panic" => {
+                self.reboots = match value {
+                    "reboot" => true,
+                    "halt" => false,
+                    _ => return Err(bad("reboot or halt")),
+                }
+            }
             "ip" => self.ip = Some(static_address(value).ok_or(bad("A.B.C.D/BITS[,GATEWAY]"))?),
             _ => return Err(Reason::UnknownKey),
         }
@@ -286,7 +296,7 @@ mod tests {
     fn every_option_is_read() {
         let line = "quiet hearth.control=10.1.0.1:99 hearth.node=7 hearth.console=none,debug \
                     hearth.key=000102030405060708090a0b0c0d0eFF hearth.log=warn hearth.test=boot \
-                    hearth.scrub=off hearth.ip=10.1.0.7/16,10.1.0.1 initrd=x";
+                    hearth.scrub=off hearth.panic=halt hearth.ip=10.1.0.7/16,10.1.0.1 initrd=x";
         let parsed = CommandLine::parse(line);
         assert_eq!(parsed.control, Some(([10, 1, 0, 1], 99)));
         assert_eq!(parsed.node, Some(7));
@@ -295,7 +305,8 @@ mod tests {
         assert_eq!(parsed.console_level, Level::Debug);
         assert_eq!(parsed.log, Level::Warn);
         assert_eq!(parsed.test.as_deref(), Some("boot"));
-        assert!(!parsed.scrub);
+        assert!(!parsed.scrub && !parsed.reboots);
+        assert!(CommandLine::parse("").reboots);
         assert_eq!(parsed.ip.unwrap().gateway, Some([10, 1, 0, 1]));
         assert!(parsed.warnings.is_empty(), "{:?}", parsed.warnings);
     }

@@ -38,7 +38,7 @@ struct Test {
     name: &'static str,
     run: fn() -> Outcome,
     /// What the runner must know: `memory=SIZE` for a guest of another size, `nic=DEVICE` for a
-    /// card on QEMU's user network (there is none otherwise), `clock=instructions` for a clock that counts them, `expects=TEXT`, always last, for a
+    /// card on QEMU's user network (there is none otherwise), `clock=instructions` for a clock that counts them, `exit=STATUS` for a machine that ends with another status, `expects=TEXT`, always last, for a
     /// test that ends in a report holding the text, and the status for failure.
     demands: &'static str,
 }
@@ -155,6 +155,11 @@ const TESTS: &[Test] = &[
     ),
     test("overlay-counters", monitoring::counters_of_jobs),
     test_that("panic", panics, " expects=on purpose"),
+    test_that(
+        "panic-resets",
+        panics_on_a_node,
+        " exit=0 expects=on purpose",
+    ),
     test_that("stack-overflow", overflows, " expects=page fault"),
     test_that(
         "too-little-memory",
@@ -212,6 +217,12 @@ fn stack_suffices(name: &str) -> Outcome {
 /// The runner wants the report and the status for failure.
 fn panics() -> Outcome {
     info!("test", "this line belongs into the report");
+    panic!("on purpose")
+}
+
+/// The runner wants the report, and the status of a machine that reset itself.
+fn panics_on_a_node() -> Outcome {
+    arch::set_leaves_when_done(false);
     panic!("on purpose")
 }
 

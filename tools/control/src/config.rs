@@ -89,8 +89,33 @@ pub struct Boot {
     pub nodes_file: PathBuf,
     /// Kernel command line of the nodes.
     pub command_line: String,
+    /// What a node does when its kernel panics.
+    pub panic: AfterPanic,
     /// Beside another DHCP server.
     pub proxy_dhcp: bool,
+}
+
+/// What a node does when its kernel panics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AfterPanic {
+    /// It boots again.
+    Reboot,
+    /// It stands still.
+    Halt,
+}
+
+impl AfterPanic {
+    /// A kernel command line that says so as well, unless it says something of its own.
+    pub fn added_to(self, command_line: &str) -> String {
+        let is_said = command_line
+            .split_ascii_whitespace()
+            .any(|word| word.starts_with("hearth.panic="));
+        match self {
+            Self::Halt if !is_said => format!("{command_line} hearth.panic=halt"),
+            Self::Halt | Self::Reboot => command_line.to_string(),
+        }
+    }
 }
 
 /// Section `[jobs]`.

@@ -30,6 +30,7 @@ use crate::jobs::allocator::WarmNodes;
 use crate::jobs::attempt;
 use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
 use crate::jobs::lifecycle::Blame;
+use crate::jobs::record::Cause;
 use crate::outgoing::Outgoing;
 use crate::programs::{NoList, short_id};
 use crate::warm;
@@ -215,6 +216,9 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             let text = format!("{node}: kernel panic\n{text}");
             core.events
                 .push(Event::new(Severity::Error, "node-panic", text).node(node.0));
+            core.with_runner(now, |runner, now_us, fabric| {
+                runner.node_panicked(now_us, fabric, node.0);
+            });
         }
         Reported::Rejected { .. }
         | Reported::TwoNodesOneMac { .. }
@@ -254,8 +258,12 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 RankLoss::NodeLeft => format!("{node} left"),
                 RankLoss::NodePanicked => format!("{node} was lost (its kernel panicked)"),
             };
+            let cause = match reason {
+                RankLoss::NodePanicked => Cause::NodePanicked(why),
+                _ => Cause::NodeLost(why),
+            };
             core.with_runner(now, |runner, now_us, fabric| {
-                runner.rank_lost(now_us, fabric, job, node, &why);
+                runner.rank_lost(now_us, fabric, job, node, cause);
             });
         }
         Reported::Started { job, node, .. } => core.with_runner(now, |runner, now_us, _| {

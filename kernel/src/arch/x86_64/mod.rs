@@ -47,6 +47,15 @@ const DEBUG_EXIT_SUCCESS: u32 = 0x10;
 /// QEMU leaves with status 35.
 const DEBUG_EXIT_FAILURE: u32 = 0x11;
 
+/// The reset control register of Intel's chip sets since the PIIX3, which QEMU's machines and servers have: the kind of
+/// reset is written first, then the same with the bit that begins it.
+const RESET_CONTROL_PORT: u16 = 0xcf9;
+const RESET_CONTROL_ARM: u8 = 0x02;
+const RESET_CONTROL_FULL: u8 = 0x06;
+/// The command port of the keyboard controller, and the command that pulses the processor's reset line.
+const KEYBOARD_PORT: u16 = 0x64;
+const KEYBOARD_PULSE_RESET: u8 = 0xfe;
+
 /// Whether a test runs: the machine is then left and not halted.
 static LEAVE_WHEN_DONE: AtomicBool = AtomicBool::new(false);
 
@@ -125,9 +134,33 @@ pub fn halt() -> ! {
     }
 }
 
-/// From now on [`fail`] and [`succeed`] leave QEMU; without QEMU's device they halt as well.
-pub fn leave_when_done() {
-    LEAVE_WHEN_DONE.store(true, Ordering::Relaxed);
+/// Whether [`fail`] and [`succeed`] leave QEMU from now on; without QEMU's device they halt in any case.
+pub fn set_leaves_when_done(leaves: bool) {
+    LEAVE_WHEN_DONE.store(leaves, Ordering::Relaxed);
+}
+
+/// Whether a test runs, which leaves QEMU by [`fail`] or [`succeed`].
+pub fn leaves_when_done() -> bool {
+    LEAVE_WHEN_DONE.load(Ordering::Relaxed)
+}
+
+/// Starts the machine anew, as its reset button does: by the chip set, else by the keyboard controller, else by a fault
+/// that the processor cannot report.
+pub fn reset() -> ! {
+    disable_interrupts();
+    // SAFETY: the ports are those of every PC's reset control register and keyboard controller, and whatever becomes of
+    // the machine is meant. Without interrupt gates a breakpoint ends in the processor's own reset.
+    unsafe {
+        Port::new(RESET_CONTROL_PORT).write(RESET_CONTROL_ARM);
+        Port::new(RESET_CONTROL_PORT).write(RESET_CONTROL_FULL);
+        Port::new(KEYBOARD_PORT).write(KEYBOARD_PULSE_RESET);
+        ::x86_64::instructions::tables::lidt(&::x86_64::structures::DescriptorTablePointer {
+            limit: 0,
+            base: ::x86_64::VirtAddr::zero(),
+        });
+    }
+    ::x86_64::instructions::interrupts::int3();
+    halt()
 }
 
 /// Ends a test that went well, or halts.

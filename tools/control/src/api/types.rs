@@ -275,6 +275,9 @@ pub struct JobInfo {
     /// How often it was queued again.
     #[serde(default)]
     pub restarts: u32,
+    /// How often it was queued again because the kernel of one of its nodes panicked.
+    #[serde(default)]
+    pub panics: u32,
     /// How often it went on running over a restart of the control node.
     #[serde(default)]
     pub continued: u32,

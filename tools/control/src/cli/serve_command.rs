@@ -199,7 +199,7 @@ fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> 
         nodes_file: options.nodes_file.or_else(|| file(&config.boot.nodes_file)),
         command_line: options
             .command_line
-            .unwrap_or_else(|| config.boot.command_line.clone()),
+            .unwrap_or_else(|| config.boot.panic.added_to(&config.boot.command_line)),
         proxy_dhcp: config.boot.proxy_dhcp,
         tree: match options.tree {
             Some(tree) => Some(tree),

@@ -268,7 +268,7 @@ impl Runner {
             let reason = format!(
                 "{node} did not come back within {limit} s of the control node's restart (jobs.return_limit_s)"
             );
-            self.lose_rank(now_us, fabric, on_nodes, node, &reason);
+            self.lose_rank(now_us, fabric, on_nodes, node, Cause::NodeLost(reason));
         }
     }
 

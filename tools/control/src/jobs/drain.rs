@@ -7,6 +7,7 @@
 
 use super::fabric::Fabric;
 use super::nodes::NodeError;
+use super::record::Cause;
 use super::users::Users;
 use super::{Due, Runner};
 use crate::api::types::Drained;
@@ -17,6 +18,10 @@ use crate::hostlist;
 
 /// Who drains nodes after failures.
 const CONTROL: &str = "hearth";
+/// Panics of a node's kernel after which it gets no jobs, and the time in which they count: a job that makes kernels panic does
+/// so on one node twice at most, so it is the node.
+const PANICS_MAX: usize = 3;
+const PANICS_WITHIN_US: u64 = 600_000_000;
 
 impl Runner {
     /// A node joined. `fresh` says that it has booted since it was last heard of.
@@ -24,7 +29,7 @@ impl Runner {
         // A job of an earlier run of control is not known to be lost yet: its node is asked.
         if fresh && self.nodes.job_of(node).is_some() && !self.is_awaited(node) {
             let reason = format!("{} booted again", hostlist::name(node));
-            self.lose_node(now_us, fabric, node, reason);
+            self.lose_node(now_us, fabric, node, Cause::NodeLost(reason));
         }
         if !self.nodes.has_place(node) {
             let name = hostlist::name(node);
@@ -43,7 +48,7 @@ impl Runner {
 
     /// A node is not heard of any more.
     pub fn node_down(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, reason: &str) {
-        self.lose_node(now_us, fabric, node, reason.to_string());
+        self.lose_node(now_us, fabric, node, Cause::NodeLost(reason.to_string()));
         self.nodes_changed();
         self.settle(now_us, fabric);
     }
@@ -113,6 +118,22 @@ impl Runner {
             _ => format!("{failures} jobs in a row failed on it, the last: {what}"),
         };
         let reason: String = reason.chars().take(200).collect();
+        self.set_drained(node, &reason, CONTROL);
+    }
+
+    /// The kernel of a node has panicked; it boots again by itself. Too often within a while, and it gets no jobs.
+    pub fn node_panicked(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32) {
+        let reason = format!("{} was lost (its kernel panicked)", hostlist::name(node));
+        self.lose_node(now_us, fabric, node, Cause::NodePanicked(reason));
+        let panics = self.nodes.panicked(node, now_us, PANICS_WITHIN_US);
+        if panics < PANICS_MAX || self.nodes.drained(node).is_some() {
+            return;
+        }
+        let minutes = PANICS_WITHIN_US / 60_000_000;
+        let name = hostlist::name(node);
+        let reason = format!(
+            "its kernel panicked {panics} times within {minutes} minutes: `hearth events` and `hearth console {name}` say why"
+        );
         self.set_drained(node, &reason, CONTROL);
     }
 

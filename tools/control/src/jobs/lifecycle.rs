@@ -44,7 +44,7 @@ impl Runner {
         now_us: u64,
         fabric: &mut dyn Fabric,
         node: u32,
-        reason: String,
+        cause: Cause,
     ) {
         let present = self.nodes.job_of(node).and_then(|id| self.jobs.get(&id));
         let job = present
@@ -55,7 +55,7 @@ impl Runner {
         }
         self.nodes.set_up(node, false);
         if let Some(job) = job {
-            self.lose_rank(now_us, fabric, job, NodeId(node), &reason);
+            self.lose_rank(now_us, fabric, job, NodeId(node), cause);
         }
     }
 
@@ -65,7 +65,7 @@ impl Runner {
         fabric: &mut dyn Fabric,
         job: JobId,
         node: NodeId,
-        reason: &str,
+        cause: Cause,
     ) {
         let Some(id) = self.present(job) else {
             return;
@@ -76,14 +76,10 @@ impl Runner {
         };
         if job.set_end(rank, RankEnd::NodeLost) {
             job.ranks[rank].calls.clear();
-            self.node_failed(node.0, reason);
-            self.end_early(
-                now_us,
-                fabric,
-                id,
-                SIGNAL_TERM,
-                Cause::NodeLost(reason.to_string()),
-            );
+            if let Cause::NodeLost(reason) | Cause::NodePanicked(reason) = &cause {
+                self.node_failed(node.0, reason);
+            }
+            self.end_early(now_us, fabric, id, SIGNAL_TERM, cause);
             self.finish_if_ended(id);
         }
     }
@@ -95,10 +91,10 @@ impl Runner {
         fabric: &mut dyn Fabric,
         job: JobId,
         node: NodeId,
-        reason: &str,
+        cause: Cause,
     ) {
         self.free_node(node.0, job);
-        self.lose_rank(now_us, fabric, job, node, reason);
+        self.lose_rank(now_us, fabric, job, node, cause);
         self.settle(now_us, fabric);
     }
 

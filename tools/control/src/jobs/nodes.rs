@@ -56,6 +56,8 @@ struct Node {
     drained: Option<Drained>,
     /// Jobs that failed because of it since one last ended there by itself.
     failures: u32,
+    /// When its kernel panicked lately, in microseconds of the control clock.
+    panics_us: Vec<u64>,
 }
 
 /// All nodes.
@@ -211,6 +213,14 @@ impl Nodes {
         known.failures
     }
 
+    /// The kernel of a node has panicked: how often within so many microseconds.
+    pub(super) fn panicked(&mut self, node: u32, now_us: u64, within_us: u64) -> usize {
+        let panics = &mut self.known.entry(node).or_default().panics_us;
+        panics.retain(|at_us| now_us.saturating_sub(*at_us) < within_us);
+        panics.push(now_us);
+        panics.len()
+    }
+
     /// A rank ended by itself on a node.
     pub(super) fn worked(&mut self, node: u32) {
         if let Some(known) = self.known.get_mut(&node) {
@@ -227,6 +237,7 @@ impl Nodes {
     pub(super) fn set_drained(&mut self, node: u32, drained: Option<Drained>) {
         let known = self.known.entry(node).or_default();
         known.failures = 0;
+        known.panics_us.clear();
         known.drained = drained;
         self.refresh(node);
     }

@@ -96,6 +96,8 @@ pub enum Cause {
     TimeLimit,
     /// A node was lost.
     NodeLost(String),
+    /// The kernel of a node panicked: perhaps because of what the job did.
+    NodePanicked(String),
     /// A node could not launch it, and the program is not to blame.
     NodeFailed(String),
     /// The control node ends.
@@ -105,6 +107,10 @@ pub enum Cause {
     /// It could not be launched for another reason.
     NotLaunched(String),
 }
+
+/// How often a job is queued again because the kernel of a node panicked under it: what it does may be the reason, and then
+/// it would go over all nodes.
+const PANICS_MAX: u32 = 1;
 
 /// The end of one rank, to be written down where its job goes on.
 #[derive(Debug, Clone)]
@@ -220,15 +226,17 @@ impl Job {
     /// Whether it runs again instead of ending, if it may once more: a node or the control node was
     /// the end of it, and it wants that or has not begun.
     pub fn goes_again(&self) -> bool {
-        let is_theirs = matches!(
-            self.cause,
-            Some(Cause::NodeLost(_) | Cause::NodeFailed(_) | Cause::Stopped)
-        );
+        let is_theirs = match self.cause {
+            Some(Cause::NodeLost(_) | Cause::NodeFailed(_) | Cause::Stopped) => true,
+            Some(Cause::NodePanicked(_)) => self.info.panics < PANICS_MAX,
+            _ => false,
+        };
         is_theirs && (self.info.requeue || (self.info.batch && !self.may_have_run()))
     }
 
     /// Takes everything away that the attempt which is over has brought.
     pub fn begin_again(&mut self) {
+        self.info.panics += u32::from(matches!(self.cause, Some(Cause::NodePanicked(_))));
         self.info.state = JobState::Pending;
         self.info.nodes = String::new();
         self.info.started_unix_us = None;
@@ -347,7 +355,7 @@ impl Job {
         let exit_status = match self.cause {
             Some(Cause::BadProgram(_) | Cause::NotLaunched(_) | Cause::NodeFailed(_)) => None,
             Some(Cause::TimeLimit) => Some(EXIT_TIME_LIMIT.into()),
-            Some(Cause::NodeLost(_)) => Some(EXIT_NODE_LOST.into()),
+            Some(Cause::NodeLost(_) | Cause::NodePanicked(_)) => Some(EXIT_NODE_LOST.into()),
             _ => self.started_us.and(statuses.max()),
         };
         let (state, reason) = match &self.cause {
@@ -360,6 +368,15 @@ impl Job {
                 )
             }
             Some(Cause::NodeLost(reason)) => (JobState::NodeLost, reason.clone()),
+            Some(Cause::NodePanicked(reason)) => {
+                let reason = match self.info.panics {
+                    0 => reason.clone(),
+                    _ => format!(
+                        "{reason}, as was a node before it; a job is queued again once at most for that, since it may be what the kernels panic of"
+                    ),
+                };
+                (JobState::NodeLost, reason)
+            }
             Some(
                 Cause::BadProgram(reason) | Cause::NotLaunched(reason) | Cause::NodeFailed(reason),
             ) => (JobState::Failed, reason.clone()),

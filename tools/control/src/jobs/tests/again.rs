@@ -3,6 +3,7 @@
 use super::*;
 use crate::api::types::{AfterCondition, AfterJob, JobInfo};
 use crate::jobs::attempt;
+use crate::jobs::record::Cause;
 use netstack::ids::BootEpoch;
 use netstack::job::AdoptedRank;
 
@@ -55,8 +56,13 @@ fn a_job_that_loses_a_node_is_queued_again_if_it_wants() {
     assert_eq!(second, attempt::on_nodes(id, 1), "another job to the nodes");
     // What is left of the first attempt changes nothing.
     lab.runner.ready(0, &mut lab.nodes, JobId(id), NodeId(0));
-    lab.runner
-        .rank_lost(0, &mut lab.nodes, JobId(id), NodeId(0), "late");
+    lab.runner.rank_lost(
+        0,
+        &mut lab.nodes,
+        JobId(id),
+        NodeId(0),
+        Cause::NodeLost("late".to_string()),
+    );
     lab.call_of(
         0,
         JobId(id),
@@ -104,6 +110,54 @@ fn a_job_is_queued_again_a_few_times_only() {
             assert!(info.reason.contains("booted again"), "{}", info.reason);
         }
     }
+}
+
+#[test]
+fn a_job_under_which_kernels_panic_is_queued_again_once() {
+    let mut lab = Lab::with(4, |config| {
+        config.queue.requeue_max = 100;
+        config.queue.drain_after_failures = 0;
+    });
+    let id = lab.requeueable(1);
+    let mut tried = Vec::new();
+    for panics in 1..=2 {
+        lab.all_ready(id);
+        let node = lab.launch_of(id).nodes[0].0;
+        tried.push(node);
+        lab.runner.node_panicked(0, &mut lab.nodes, node);
+        lab.runner.node_down(0, &mut lab.nodes, node, "it was lost");
+        lab.write_down();
+        let info = lab.info(id);
+        if panics == 1 {
+            assert_eq!((info.state, info.restarts), (JobState::Starting, 1));
+        } else {
+            assert_eq!((info.state, info.restarts), (JobState::NodeLost, 1));
+            let told =
+                info.reason.contains("its kernel panicked") && info.reason.contains("once at most");
+            assert!(told, "{}", info.reason);
+        }
+    }
+    assert_ne!(tried[0], tried[1], "it went to the same node again");
+}
+
+#[test]
+fn a_node_whose_kernel_panics_three_times_gets_no_jobs() {
+    const MINUTE_US: u64 = 60_000_000;
+    let mut lab = Lab::with_nodes(2);
+    let panic_at = |lab: &mut Lab, minute: u64| {
+        lab.runner
+            .node_panicked(minute * MINUTE_US, &mut lab.nodes, 1);
+        lab.runner.drained(1).map(|drained| drained.reason.clone())
+    };
+    // Two within ten minutes, again and again, are none too many.
+    for minute in [0, 4, 11, 15, 22] {
+        assert_eq!(panic_at(&mut lab, minute), None, "minute {minute}");
+    }
+    let reason = panic_at(&mut lab, 24).expect("it is drained");
+    assert!(reason.contains("panicked 3 times"), "{reason}");
+    // Who resumes it gives it a new start.
+    lab.runner.resume(&[1]).unwrap();
+    assert_eq!(panic_at(&mut lab, 25), None);
 }
 
 #[test]

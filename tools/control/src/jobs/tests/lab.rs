@@ -14,7 +14,7 @@ use crate::jobs::allocator::{Want, WarmNodes};
 use crate::jobs::continued::Ranks;
 use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
 use crate::jobs::kept::Outputs;
-use crate::jobs::record::{Submission, Terms};
+use crate::jobs::record::{Cause, Submission, Terms};
 use crate::jobs::retention::Wishes;
 use crate::jobs::streams::{Item, SinkReader};
 use crate::jobs::{Runner, Setup, attempt};
@@ -276,7 +276,7 @@ impl Lab {
             &mut self.nodes,
             job,
             NodeId(node),
-            "n0 booted again",
+            Cause::NodeLost("n0 booted again".to_string()),
         );
         self.write_down();
     }
