@@ -21,7 +21,7 @@ use netstack::ids::JobId;
 use netstack::time::Instant;
 use netstack::{broadcast, control as protocol, overlay};
 use tokio::net::UdpSocket;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::api::types::JobState;
 use crate::casts::{Casts, Outcome};
@@ -116,12 +116,26 @@ impl std::fmt::Debug for Core {
     }
 }
 
+/// How control ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// At once; jobs go on without it.
+    Now,
+    /// When no job has nodes any more.
+    Drained,
+}
+
+/// How often it is looked whether jobs have ended that control waits for.
+const STOP_LOOKS: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// The control state as tasks share it.
 #[derive(Debug)]
 pub struct Shared {
     core: Mutex<Core>,
     clock: Clock,
     kick: Notify,
+    /// How control was asked to end.
+    stop: watch::Sender<Option<Stop>>,
     /// Program files.
     pub programs: ProgramStore,
     /// What was written down.
@@ -143,10 +157,39 @@ impl Shared {
             core: Mutex::new(core),
             clock,
             kick: Notify::new(),
+            stop: watch::Sender::new(None),
             programs,
             history,
             outputs,
         })
+    }
+
+    /// Control is to end. Once it is to end at once nobody can have it wait.
+    pub fn ask_to_stop(&self, stop: Stop) {
+        self.stop.send_if_modified(|asked| {
+            let is_news = *asked != Some(stop) && *asked != Some(Stop::Now);
+            if is_news {
+                *asked = Some(stop);
+            }
+            is_news
+        });
+        if stop == Stop::Drained {
+            self.lock().runner.stop_starting();
+        }
+    }
+
+    /// Completes when control may end, as it was asked to.
+    pub async fn stop_asked(&self) {
+        let mut asked = self.stop.subscribe();
+        loop {
+            match *asked.borrow_and_update() {
+                Some(Stop::Now) => return,
+                Some(Stop::Drained) if self.lock().runner.active().0.is_empty() => return,
+                Some(Stop::Drained) | None => {}
+            }
+            // Of the end of jobs nobody tells.
+            drop(tokio::time::timeout(STOP_LOOKS, asked.changed()).await);
+        }
     }
 
     /// The state; to be released before anything is awaited.

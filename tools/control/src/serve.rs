@@ -44,8 +44,6 @@ use crate::{config, ledger, overlay, secrets, udp};
 /// Number of the cluster secret in personalities. Secrets are not rotated yet.
 pub const KEY_ID: u32 = 1;
 
-/// How long an orderly stop waits for jobs to end.
-const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// What was measured last is in the files within this time, or lost.
 const FILES_LIMIT: Duration = Duration::from_secs(1);
 
@@ -217,26 +215,16 @@ impl Signals {
     }
 }
 
-/// Completes when the process was told to end and jobs with nodes have been told so, as far as they
-/// hear it.
+/// Completes when the process was told to end. Jobs go on, and are found again by the next start.
 async fn stop(shared: Arc<Shared>, mut signals: Signals) {
     tokio::select! {
         _ = signals.terminate.recv() => {}
         _ = signals.interrupt.recv() => {}
+        () = shared.stop_asked() => {}
     }
-    shared.with_runner(|runner, now_us, fabric| runner.shut_down(now_us, fabric));
-    let wait = async {
-        while shared.lock().runner.is_busy() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let had_jobs = shared.lock().runner.is_busy();
-    drop(tokio::time::timeout(STOP_LIMIT, wait).await);
-    if had_jobs {
-        // The last lines reach the clients.
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    shared.lock().events.push(Event::new(
+    let mut core = shared.lock();
+    core.runner.stop_starting();
+    core.events.push(Event::new(
         Severity::Info,
         "control-stopped",
         "control stopped",

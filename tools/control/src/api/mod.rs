@@ -22,6 +22,7 @@ pub mod overlay;
 mod past;
 mod programs;
 mod queue;
+mod stopping;
 pub mod types;
 mod unread;
 pub mod warm;
@@ -96,6 +97,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(lists::status))
         .routes(routes!(lists::nodes))
         .routes(routes!(nodes::leave))
+        .routes(routes!(stopping::stop))
         .routes(routes!(past::events))
         .routes(routes!(lists::timeline))
         .routes(routes!(past::jobs, jobs::submit))

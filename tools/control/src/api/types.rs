@@ -524,6 +524,24 @@ pub struct Status {
     pub counters: std::collections::BTreeMap<String, u64>,
 }
 
+/// What `POST /v1/stop` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StopRequest {
+    /// Start no job any more, and end when none has nodes.
+    #[serde(default)]
+    pub drain: bool,
+}
+
+/// What `POST /v1/stop` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct StopReply {
+    /// Jobs that have nodes.
+    pub running: Vec<u64>,
+    /// Jobs that wait for nodes.
+    pub waiting: Vec<u64>,
+}
+
 /// What `POST /v1/jobs/{id}/cancel` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -30,6 +30,7 @@ mod run_session;
 mod screen;
 mod script;
 mod serve_command;
+mod stop;
 mod submit;
 mod table;
 mod top;
@@ -142,6 +143,8 @@ enum Command {
     Serve(serve_command::Options),
     /// Find what stops machines from booting.
     Doctor(doctor::Options),
+    /// End the control node alone: jobs that run go on without it.
+    Stop(stop::Options),
     /// Start a cluster of QEMU nodes on this machine.
     Up(cluster::UpOptions),
     /// Stop a cluster of QEMU nodes and remove what it needed, its jobs, their history and kept output with it.
@@ -290,6 +293,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(options) => serve_command::main(&global, options).map(done),
         Command::Doctor(options) => doctor::main(&global, &options),
         Command::Up(options) => cluster::up(&global, options).map(done),
+        Command::Stop(options) => stop::stop(&global, &options).map(done),
         Command::Down(options) => cluster::down(&global, &options).map(done),
         Command::List(options) => cluster::list(&global, &options).map(done),
         Command::Console(options) => cluster::console(&global, &options).map(done),

@@ -22,8 +22,7 @@ use std::collections::BTreeMap;
 use netstack::ids::JobId;
 
 use super::continued::Ranks;
-use super::fabric::Fabric;
-use super::record::{Cause, Job};
+use super::record::Job;
 use super::{Runner, spec};
 use crate::api::types::{AfterCondition, Frame, JobInfo, JobState};
 use crate::clock;
@@ -258,23 +257,20 @@ impl Runner {
         self.say_held_up(id);
     }
 
-    /// The control node is about to end: no job starts any more, those that have nodes end, batch jobs
-    /// that wait stay for the next run.
-    pub fn shut_down(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+    /// The control node is about to end: no job starts any more. Those that run go on, those that wait do so again after the next
+    /// start.
+    pub fn stop_starting(&mut self) {
         self.stopping = true;
-        let all: Vec<u64> = self.jobs.keys().copied().collect();
-        for id in all {
-            let waits = |job: &Job| job.info.state == JobState::Pending && job.info.batch;
-            if !self.jobs.get(&id).is_some_and(waits) {
-                self.end_early(now_us, fabric, id, 15, Cause::Stopped);
-            }
-        }
     }
 
-    /// Whether some job has nodes, or a client that has not heard of its end.
-    pub fn is_busy(&self) -> bool {
-        let waits = |job: &Job| job.info.state == JobState::Pending && job.info.batch;
-        !self.jobs.values().all(waits)
+    /// The jobs that have nodes, and those that wait for some.
+    pub fn active(&self) -> (Vec<u64>, Vec<u64>) {
+        let all = self.jobs.iter();
+        let all = all.filter(|(_, job)| !job.info.state.is_final());
+        let (waiting, running): (Vec<_>, Vec<_>) =
+            all.partition(|(_, job)| job.info.state == JobState::Pending);
+        let numbers = |jobs: Vec<(&u64, &Job)>| jobs.into_iter().map(|(id, _)| *id).collect();
+        (numbers(running), numbers(waiting))
     }
 }
 

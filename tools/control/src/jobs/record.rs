@@ -100,8 +100,6 @@ pub enum Cause {
     NodePanicked(String),
     /// A node could not launch it, and the program is not to blame.
     NodeFailed(String),
-    /// The control node ends.
-    Stopped,
     /// A node says that the program cannot be run.
     BadProgram(String),
     /// It could not be launched for another reason.
@@ -227,7 +225,7 @@ impl Job {
     /// the end of it, and it wants that or has not begun.
     pub fn goes_again(&self) -> bool {
         let is_theirs = match self.cause {
-            Some(Cause::NodeLost(_) | Cause::NodeFailed(_) | Cause::Stopped) => true,
+            Some(Cause::NodeLost(_) | Cause::NodeFailed(_)) => true,
             Some(Cause::NodePanicked(_)) => self.info.panics < PANICS_MAX,
             _ => false,
         };
@@ -380,10 +378,6 @@ impl Job {
             Some(
                 Cause::BadProgram(reason) | Cause::NotLaunched(reason) | Cause::NodeFailed(reason),
             ) => (JobState::Failed, reason.clone()),
-            Some(Cause::Stopped) => {
-                let reason = "the control node was stopped";
-                (JobState::Cancelled, reason.to_string())
-            }
             None => self.own_end(),
         };
         (state, reason, exit_status)

@@ -248,12 +248,7 @@ fn restart(crash: bool) {
     lab.stop_control(crash);
     let (code, _, err) = parts(&finish(child));
     assert_ne!(code, 0);
-    let words = if crash {
-        "control node"
-    } else {
-        "the control node was stopped"
-    };
-    assert!(err.contains(words), "{err}");
+    assert!(err.contains("control node"), "{err}");
     lab.start_control();
     lab.eventually("both nodes joined again", |lab| lab.idle_nodes() == 2);
     assert!(

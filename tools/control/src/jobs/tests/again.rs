@@ -438,36 +438,32 @@ fn a_job_whose_program_is_gone_ends_with_that_reason() {
 }
 
 #[test]
-fn an_orderly_stop_leaves_waiting_jobs_and_queues_those_again_that_want() {
+fn an_orderly_stop_ends_no_job_and_starts_none() {
     let mut lab = Lab::with_nodes(2);
-    let again = lab.requeueable(1);
-    let once = lab.submit_batch(lab.batch(1));
-    for id in [again, once] {
+    let running = lab.submit_batch(lab.batch(1));
+    let want = lab.submission(1, None);
+    let (client, _reader) = lab.submit(want);
+    for id in [running, client] {
         lab.all_ready(id);
     }
     let waiting = lab.submit_batch(lab.batch(1));
-    let want = lab.submission(1, None);
-    let (client, _reader) = lab.submit(want);
-    lab.runner.shut_down(0, &mut lab.nodes);
-    assert!(lab.runner.is_busy());
-    assert_eq!(lab.state(client), JobState::Cancelled);
+    lab.runner.stop_starting();
+    assert_eq!(lab.runner.active(), (vec![running, client], vec![waiting]));
     assert_eq!(
         lab.runner.submit(0, lab.batch(1)),
         Err(SubmitError::Stopping)
     );
-    let node_of = |lab: &Lab, id| lab.launch_of(id).nodes[0].0;
-    for id in [again, once] {
-        lab.exit(node_of(&lab, id), id, RankEnd::Signal(15));
-    }
-    assert!(!lab.runner.is_busy());
-    assert_eq!(lab.state(once), JobState::Cancelled);
-    assert!(lab.info(once).reason.contains("was stopped"));
-    for id in [again, waiting] {
-        assert_eq!(lab.state(id), JobState::Pending, "no pass any more");
-    }
+    // One that ends meanwhile makes room for none.
+    let node = lab.launch_of(client).nodes[0].0;
+    lab.exit(node, client, RankEnd::Exited(0));
+    lab.write_down();
+    assert_eq!(lab.state(client), JobState::Completed);
+    assert_eq!(lab.runner.active(), (vec![running], vec![waiting]));
     lab.restart(2);
-    for id in [again, waiting] {
-        assert_eq!(lab.state(id), JobState::Starting);
-    }
-    assert_eq!(lab.info(again).restarts, 1);
+    assert_eq!(lab.state(running), JobState::Running, "it went on");
+    assert_eq!(
+        lab.state(waiting),
+        JobState::Pending,
+        "both nodes are awaited"
+    );
 }
