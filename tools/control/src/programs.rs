@@ -6,7 +6,8 @@
 //!
 //! Invariants: a file appears under its name only when all of it is there and its hash is that
 //! name; a program in use by a job is never evicted; the files never grow over their bound (their
-//! lists of page hashes add a 128th).
+//! lists of page hashes add a 128th), nor their number over [`FILES_MAX`]; a file is open only while
+//! somebody uses it.
 
 mod page_list;
 
@@ -15,7 +16,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 pub use page_list::NoList;
 
@@ -156,10 +157,24 @@ impl Program {
     }
 }
 
+/// Most files in the store: what a folder and a start are quick with, far more than clusters use in a day.
+pub const FILES_MAX: usize = 16_384;
+
+/// A program that is in the store, whether or not somebody uses it.
 #[derive(Debug)]
 struct Entry {
-    program: Program,
+    bytes: u64,
+    /// Of those that use it.
+    file: Weak<File>,
+    page_hashes: Arc<page_list::PageList>,
+    described: Arc<OnceLock<Arc<Described>>>,
     last_used: u64,
+}
+
+impl Entry {
+    fn is_idle(&self) -> bool {
+        self.file.strong_count() == 0
+    }
 }
 
 #[derive(Debug, Default)]
@@ -229,21 +244,36 @@ impl ProgramStore {
         }
         found.sort();
         for (_, hash, path) in found {
-            if let Ok(file) = File::open(&path) {
-                store.insert(hash, file).map_err(failed("read", &path))?;
-            }
+            let bytes = std::fs::metadata(&path).map_err(failed("read", &path))?;
+            store.insert(hash, bytes.len(), Weak::new());
         }
         Ok(store)
     }
 
-    /// The program `hash`, if it is here.
+    /// The program `hash`, if it is here and can be opened.
     pub fn get(&self, hash: &Hash) -> Option<Program> {
         let mut index = self.index.lock().expect("no panic while held");
         index.uses += 1;
         let uses = index.uses;
         let entry = index.entries.get_mut(hash)?;
         entry.last_used = uses;
-        Some(entry.program.clone())
+        let opened = || match File::open(self.path_of(hash)) {
+            Ok(file) => Some(Arc::new(file)),
+            Err(error) => {
+                let id = short_id(hash);
+                tracing::warn!("program {id} is in the cache and cannot be opened: {error}");
+                None
+            }
+        };
+        let file = entry.file.upgrade().or_else(opened)?;
+        entry.file = Arc::downgrade(&file);
+        Some(Program {
+            hash: *hash,
+            bytes: entry.bytes,
+            file,
+            page_hashes: entry.page_hashes.clone(),
+            described: entry.described.clone(),
+        })
     }
 
     /// Begins to receive the program `hash` of `bytes` bytes, making room for it.
@@ -280,36 +310,32 @@ impl ProgramStore {
         })
     }
 
-    fn insert(&self, hash: Hash, file: File) -> std::io::Result<Program> {
-        let bytes = file.metadata()?.len();
-        let program = Program {
-            hash,
-            bytes,
-            file: Arc::new(file),
-            page_hashes: Arc::new(page_list::PageList::beside(&self.path_of(&hash))),
-            described: Arc::default(),
-        };
+    fn insert(&self, hash: Hash, bytes: u64, file: Weak<File>) {
         let mut index = self.index.lock().expect("no panic while held");
         index.uses += 1;
         let entry = Entry {
-            program: program.clone(),
+            bytes,
+            file,
+            page_hashes: Arc::new(page_list::PageList::beside(&self.path_of(&hash))),
+            described: Arc::default(),
             last_used: index.uses,
         };
         if index.entries.insert(hash, entry).is_none() {
             index.total_bytes += bytes;
         }
-        Ok(program)
     }
 
-    /// Reserves `bytes`, evicting programs not in use, the ones not used for longest first, until
+    /// Reserves `bytes` and a place, evicting programs not in use, the ones not used for longest first, until
     /// they fit.
     fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
         let mut index = self.index.lock().expect("no panic while held");
-        while index.total_bytes + index.reserved_bytes + bytes > self.cache_bytes {
+        while index.total_bytes + index.reserved_bytes + bytes > self.cache_bytes
+            || index.entries.len() >= FILES_MAX
+        {
             let idle = index
                 .entries
                 .iter()
-                .filter(|(_, entry)| Arc::strong_count(&entry.program.file) == 1)
+                .filter(|(_, entry)| entry.is_idle())
                 .min_by_key(|(_, entry)| entry.last_used)
                 .map(|(hash, _)| *hash);
             let Some(hash) = idle else {
@@ -318,7 +344,7 @@ impl ProgramStore {
                 });
             };
             if let Some(entry) = index.entries.remove(&hash) {
-                index.total_bytes -= entry.program.bytes;
+                index.total_bytes -= entry.bytes;
             }
             let path = self.path_of(&hash);
             let _ = std::fs::remove_file(page_list::beside(&path));
@@ -394,9 +420,15 @@ impl Upload {
         drop(self.file.take());
         std::fs::rename(&self.path, &place).map_err(failed("rename to", &place))?;
         let file = File::open(&place).map_err(failed("open", &place))?;
-        self.store
-            .insert(self.hash, file)
-            .map_err(failed("read", &place))
+        let bytes = file.metadata().map_err(failed("read", &place))?.len();
+        let file = Arc::new(file);
+        self.store.insert(self.hash, bytes, Arc::downgrade(&file));
+        // Open as long as the caller has it.
+        let program = self.store.get(&self.hash);
+        drop(file);
+        program.ok_or_else(|| StoreError::Full {
+            limit: self.store.cache_bytes,
+        })
     }
 }
 
@@ -464,6 +496,25 @@ mod tests {
         assert_eq!(program.bytes(), 7);
         assert_eq!(program.read_at(3, 100).unwrap(), b"gram");
         assert_eq!(program.read_at(100, 10).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_file_that_nobody_uses_is_not_open() {
+        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let dir = tempfile::tempdir().unwrap();
+        let store = ProgramStore::open(dir.path(), 1_000_000, 1000).unwrap();
+        let before = open();
+        let hashes: Vec<Hash> = (0..600)
+            .map(|number: u32| put(&store, &number.to_le_bytes()).unwrap().hash())
+            .collect();
+        // Other tests run beside this one and open some.
+        assert!(open() < before + 300, "{} files are open", open());
+        let used = store.get(&hashes[7]).unwrap();
+        assert_eq!(used.read_at(0, 4).unwrap(), 7u32.to_le_bytes());
+        drop((used, store));
+        let store = ProgramStore::open(dir.path(), 1_000_000, 1000).unwrap();
+        assert!(open() < before + 300, "{} files are open", open());
+        assert!(hashes.iter().all(|hash| store.get(hash).is_some()));
     }
 
     #[test]

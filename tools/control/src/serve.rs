@@ -102,6 +102,7 @@ pub struct Options {
 /// # Errors
 /// What stops it from starting, and what to do about it.
 pub async fn run(options: Options) -> anyhow::Result<()> {
+    bounded::raise_limit();
     let _lock = prepare_state(&options.state)?;
     let clock = Clock::start();
     let mut past = open_ledger(&options)?;

@@ -33,12 +33,18 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes that the system holds for a client over TCP: so few that one that takes nothing is soon found out.
 const SEND_BUFFER: usize = 32 * 1024;
 
-/// Connections over the unix socket and over TCP that the system's limit of open files has room
-/// for; raises that limit as far as it goes.
+/// Raises the system's limit of open files as far as it goes: before anything is opened.
+pub fn raise_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Else it stays, and there is room for fewer connections.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// Connections over the unix socket and over TCP that the system's limit of open files has room for.
 pub fn limits() -> (usize, usize) {
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1_024, 1_024));
-    let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
-    let files = usize::try_from(if raised { hard } else { soft }).unwrap_or(usize::MAX);
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1_024, 1_024));
+    let files = usize::try_from(soft).unwrap_or(usize::MAX);
     // The rest is for program files, sockets of the boot service and logs.
     (UNIX_MAX.min(files / 2), TCP_MAX.min(files / 8))
 }
