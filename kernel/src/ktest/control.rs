@@ -97,6 +97,8 @@ pub struct FakeControl {
     /// What the program wrote first, up to [`WRITTEN_MAX`] bytes, with the descriptor it wrote to.
     pub written: Vec<(u32, Vec<u8>)>,
     written_bytes: usize,
+    /// Only what is written to this descriptor is kept.
+    pub record_only: Option<u32>,
     /// What the program can read.
     pub input: Vec<u8>,
     /// Time limit of the job, 0 for none.
@@ -118,7 +120,7 @@ pub struct FakeControl {
 impl FakeControl {
     /// Control for a job of one rank that runs `program` without arguments.
     pub fn new(program: Vec<u8>) -> Self {
-        let block = launch_block(&[]);
+        let block = launch_block(1, &[]);
         Self {
             hashes: PageHashes::of_file(&program),
             program,
@@ -148,6 +150,7 @@ impl FakeControl {
             next: 0,
             written: Vec::new(),
             written_bytes: 0,
+            record_only: None,
             input: Vec::new(),
             time_limit_us: 0,
             full: 0,
@@ -161,10 +164,8 @@ impl FakeControl {
 
     /// The job has so many ranks, of which this is the first.
     pub fn set_size(&mut self, size: u32) {
-        let argv: [&[u8]; 1] = [b"test"];
-        let block = launch_block::emit(Rank(0), size, &argv, &[], &[]);
-        self.block = block.expect("a small launch block");
         self.size = size;
+        self.block = launch_block(size, &self.files);
     }
 
     /// Control on a node that keeps warm programs, as nodes do by default.
@@ -209,13 +210,13 @@ impl FakeControl {
     /// Names a file in the launch.
     pub fn name_file(&mut self, name: &str, id: ObjectId, bytes: u64) {
         self.files.push((name.into(), id, bytes));
-        self.block = launch_block(&self.files);
+        self.block = launch_block(self.size, &self.files);
     }
 
     /// Names no file any more.
     pub fn name_nothing(&mut self) {
         self.files.clear();
-        self.block = launch_block(&[]);
+        self.block = launch_block(self.size, &[]);
     }
 
     /// The next block arrives; `false` when none is on its way.
@@ -484,7 +485,8 @@ impl NodeServices for FakeControl {
         let data = match op {
             IoOp::Write { fd, data, .. } => {
                 let result = data.len() as i64;
-                if self.written_bytes <= WRITTEN_MAX {
+                let is_kept = self.record_only.is_none_or(|only| only == fd);
+                if is_kept && self.written_bytes <= WRITTEN_MAX {
                     self.written_bytes += data.len();
                     self.written.push((fd, data));
                 }
@@ -519,7 +521,7 @@ impl NodeServices for FakeControl {
 }
 
 /// A launch block without arguments that names files.
-fn launch_block(files: &[(String, ObjectId, u64)]) -> Vec<u8> {
+fn launch_block(size: u32, files: &[(String, ObjectId, u64)]) -> Vec<u8> {
     let argv: [&[u8]; 1] = [b"test"];
     let named = files.iter().map(|(name, id, bytes)| launch_block::File {
         name,
@@ -527,5 +529,5 @@ fn launch_block(files: &[(String, ObjectId, u64)]) -> Vec<u8> {
         bytes: *bytes,
     });
     let named: Vec<_> = named.collect();
-    launch_block::emit(Rank(0), 1, &argv, &[], &named).expect("a small launch block")
+    launch_block::emit(Rank(0), size, &argv, &[], &named).expect("a small launch block")
 }

@@ -20,6 +20,7 @@ mod monitoring;
 mod network;
 mod peer;
 mod program;
+mod random_calls;
 mod ring3;
 mod sandbox;
 mod stack;
@@ -38,7 +39,8 @@ struct Test {
     name: &'static str,
     run: fn() -> Outcome,
     /// What the runner must know: `memory=SIZE` for a guest of another size, `nic=DEVICE` for a
-    /// card on QEMU's user network (there is none otherwise), `clock=instructions` for a clock that counts them, `exit=STATUS` for a machine that ends with another status, `expects=TEXT`, always last, for a
+    /// card on QEMU's user network (there is none otherwise), `clock=instructions` for a clock that counts them, `exit=STATUS` for a machine that ends with another status, `seeds=COUNT` for one
+    /// that takes so many seeds as `NAME:FROM-TO`, `expects=TEXT`, always last, for a
     /// test that ends in a report holding the text, and the status for failure.
     demands: &'static str,
 }
@@ -89,6 +91,11 @@ const TESTS: &[Test] = &[
     test("program-pages-lost", program::pages_lost),
     test("program-damaged", program::damaged),
     test("program-hostile", program::hostile),
+    test_that(
+        "random-calls",
+        random_calls::seeds,
+        " clock=instructions seeds=20",
+    ),
     test("files-calls", files::calls),
     test("files-mapped", files::mapped),
     test("files-named", files::named),
@@ -178,6 +185,22 @@ macro_rules! check {
 }
 use check;
 
+/// The seeds that were named with the test.
+static RANGE: spin::Once<Option<(u64, u64)>> = spin::Once::new();
+
+/// `FROM-TO`, without TO, or one number.
+fn parse_range(text: &str) -> Option<(u64, u64)> {
+    match text.split_once('-') {
+        Some((from, to)) => Some((from.parse().ok()?, to.parse().ok()?)),
+        None => text.parse().ok().map(|seed| (seed, seed + 1)),
+    }
+}
+
+/// The seeds that a test is to run, from the first to below the second, where some were named: `hearth.test=NAME:FROM-TO`.
+fn range() -> Option<(u64, u64)> {
+    RANGE.get().copied().flatten()
+}
+
 /// Runs the named test and leaves.
 pub fn run(name: &str) -> ! {
     if name == "list" {
@@ -187,6 +210,8 @@ pub fn run(name: &str) -> ! {
         console::raw(format_args!("HEARTH-TEST ok list\n"));
         arch::succeed();
     }
+    let (name, seeds) = name.split_once(':').unwrap_or((name, ""));
+    RANGE.call_once(|| parse_range(seeds));
     let outcome = match TESTS.iter().find(|test| test.name == name) {
         Some(test) => (test.run)().and_then(|()| stack_suffices(name)),
         None => Err(String::from("no such test")),

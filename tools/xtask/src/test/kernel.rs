@@ -9,6 +9,7 @@
 //!
 //! Invariant: a guest that hangs, or ends in another way, is a failed test.
 
+use std::ops::Range;
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,11 +26,13 @@ const MEMORY: &str = "48M";
 /// QEMU's status for the values 0x10 and 0x11 written to isa-debug-exit: (value << 1) | 1.
 const SUCCESS_STATUS: i32 = 33;
 const FAILURE_STATUS: i32 = 35;
+/// Seeds of one boot: some ten seconds on a quiet machine.
+const SEEDS_A_BOOT: u64 = 5;
 /// How much of a console is shown when a test failed.
 const SHOWN_LINES: usize = 30;
 
 /// A test as the kernel lists it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Test {
     name: String,
     /// Memory of its machine, as QEMU takes it.
@@ -40,15 +43,21 @@ struct Test {
     counted: bool,
     /// QEMU's status at the end, where it is none of the two.
     exit: Option<i32>,
+    /// Seeds that it takes, as `NAME:FROM-TO`.
+    seeds: Option<u64>,
     /// What the console must show when the test is to end in a crash.
     expects: Option<String>,
 }
 
-/// Runs all tests of the kernel.
-pub fn run(workspace: &Workspace) -> Result<Checks> {
+/// Runs all tests of the kernel, or with `seeds` those that take seeds, with these.
+pub fn run(workspace: &Workspace, seeds: Option<&Range<u64>>) -> Result<Checks> {
     let tests = list(workspace).context("asking the kernel for the list of its tests")?;
     let mut checks = Checks::default();
-    for test in &tests {
+    for test in &tests
+        .into_iter()
+        .flat_map(|test| boots(test, seeds))
+        .collect::<Vec<_>>()
+    {
         match run_one(workspace, test) {
             Ok(_) => {
                 eprintln!("    ok      {}", test.name);
@@ -61,6 +70,34 @@ pub fn run(workspace: &Workspace) -> Result<Checks> {
         }
     }
     Ok(checks)
+}
+
+/// The boots that a test takes: one, or as many as its seeds want.
+fn boots(test: Test, seeds: Option<&Range<u64>>) -> Vec<Test> {
+    let seeds = match (test.seeds, seeds) {
+        (None, None) => return vec![test],
+        (None, Some(_)) => return Vec::new(),
+        (Some(_), Some(seeds)) => seeds.clone(),
+        (Some(count), None) => 0..count,
+    };
+    let starts = seeds.clone().step_by(SEEDS_A_BOOT as usize);
+    let named = starts.map(|from| {
+        let to = (from + SEEDS_A_BOOT).min(seeds.end);
+        Test {
+            name: format!("{}:{from}-{to}", test.name),
+            ..test.clone()
+        }
+    });
+    named.collect()
+}
+
+/// `FROM..TO`, for the command line.
+pub fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+    let range = text.split_once("..").and_then(|(from, to)| {
+        let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+        (from < to).then_some(from..to)
+    });
+    range.ok_or_else(|| format!("`{text}` is no range of seeds: write FROM..TO, as in 20..200"))
 }
 
 fn list(workspace: &Workspace) -> Result<Vec<Test>> {
@@ -80,7 +117,7 @@ fn list(workspace: &Workspace) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// `HEARTH-TEST name NAME [memory=SIZE] [nic=DEVICE] [clock=instructions] [exit=STATUS] [expects=TEXT to the end of the line]`.
+/// `HEARTH-TEST name NAME [memory=SIZE] [nic=DEVICE] [clock=instructions] [exit=STATUS] [seeds=COUNT] [expects=TEXT to the end of the line]`.
 fn parse_listed(line: &str) -> Option<Test> {
     let (_, rest) = line.split_once("HEARTH-TEST name ")?;
     let (rest, expects) = match rest.split_once(" expects=") {
@@ -94,6 +131,7 @@ fn parse_listed(line: &str) -> Option<Test> {
         card: None,
         counted: false,
         exit: None,
+        seeds: None,
         expects,
     };
     for word in words {
@@ -102,6 +140,7 @@ fn parse_listed(line: &str) -> Option<Test> {
             Some(("nic", device)) => test.card = Some(device.to_owned()),
             Some(("clock", "instructions")) => test.counted = true,
             Some(("exit", status)) => test.exit = status.parse().ok(),
+            Some(("seeds", count)) => test.seeds = count.parse().ok(),
             // Newer than this runner: without what it demands it fails, and shows its console.
             _ => eprintln!("    {}: demand `{word}` is not known here", test.name),
         }
@@ -117,6 +156,7 @@ fn listing() -> Test {
         card: None,
         counted: false,
         exit: None,
+        seeds: None,
         expects: None,
     }
 }
@@ -135,7 +175,10 @@ pub fn console_of(workspace: &Workspace, name: &str) -> Result<Vec<String>> {
 fn run_one(workspace: &Workspace, test: &Test) -> Result<Vec<String>> {
     let finished = boot(workspace, test)?;
     let (marker, usual) = match &test.expects {
-        None => (format!("HEARTH-TEST ok {}", test.name), SUCCESS_STATUS),
+        None => {
+            let name = test.name.split(':').next().unwrap_or_default();
+            (format!("HEARTH-TEST ok {name}"), SUCCESS_STATUS)
+        }
         Some(text) => (text.clone(), FAILURE_STATUS),
     };
     let status = test.exit.unwrap_or(usual);
@@ -204,6 +247,23 @@ fn end(finished: &Finished) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seeds_are_shared_out_over_boots() {
+        let mut test = listing();
+        test.name = "random".to_owned();
+        assert_eq!(boots(test.clone(), None), std::slice::from_ref(&test));
+        assert_eq!(boots(test.clone(), Some(&(0..3))), []);
+        test.seeds = Some(7);
+        let names = |seeds| -> Vec<String> {
+            let boots = boots(test.clone(), seeds);
+            boots.into_iter().map(|test| test.name).collect()
+        };
+        assert_eq!(names(None), ["random:0-5", "random:5-7"]);
+        assert_eq!(names(Some(&(30..32))), ["random:30-32"]);
+        assert_eq!(parse_seeds("3..9"), Ok(3..9));
+        assert!(parse_seeds("9..3").is_err() && parse_seeds("9").is_err());
+    }
 
     #[test]
     fn listed_tests_are_parsed_wherever_they_stand_in_a_line() {

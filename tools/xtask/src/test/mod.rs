@@ -41,6 +41,9 @@ pub struct Options {
     /// Run only these parts
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
+    /// Run those kernel tests that take seeds, with these (FROM..TO), instead of all: `--only kernel --seeds 20..200`
+    #[arg(long, value_parser = kernel::parse_seeds, value_name = "FROM..TO")]
+    seeds: Option<std::ops::Range<u64>>,
 }
 
 /// A part of the tests.
@@ -87,7 +90,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
         } else if part.needs_set_up() && !is_set_up {
             steps.blocked(title, "the set-up failed");
         } else {
-            let passed = steps.run_counting(title, || part.run(workspace));
+            let passed = steps.run_counting(title, || part.run(workspace, options));
             if part == Part::Build {
                 is_built = passed;
             }
@@ -133,7 +136,7 @@ impl Part {
         matches!(self, Self::Build) || self.needs_build()
     }
 
-    fn run(self, workspace: &Workspace) -> Result<Option<Checks>> {
+    fn run(self, workspace: &Workspace, options: &Options) -> Result<Option<Checks>> {
         match self {
             Self::Fmt => cargo(workspace, &["fmt", "--all", "--", "--check"]).map(|()| None),
             Self::Clippy => lint(workspace).map(|()| None),
@@ -146,7 +149,7 @@ impl Part {
                 workspace,
             )?))),
             Self::Qemu => qemu(workspace).map(Some),
-            Self::Kernel => kernel::run(workspace).map(Some),
+            Self::Kernel => kernel::run(workspace, options.seeds.as_ref()).map(Some),
             Self::EndToEnd => end_to_end(workspace).map(Some),
         }
     }
