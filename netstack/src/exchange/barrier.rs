@@ -159,7 +159,7 @@ impl Barrier {
             .into_iter()
             .chain([source])
         {
-            io.outbox.push(rank, ask.clone());
+            io.outbox.push(rank, ask);
         }
         self.wait = self.wait.saturating_mul(2).min(LONGEST_WAIT);
         self.ask_at = io.now + self.wait;

@@ -426,7 +426,7 @@ impl Upload {
         // Open as long as the caller has it.
         let program = self.store.get(&self.hash);
         drop(file);
-        program.ok_or_else(|| StoreError::Full {
+        program.ok_or(StoreError::Full {
             limit: self.store.cache_bytes,
         })
     }

@@ -33,7 +33,7 @@ pub fn stop(global: &Global, options: &Options) -> anyhow::Result<()> {
     let first = super::block_on(async move {
         let first: StopReply = client.post("/v1/stop", &request).await?;
         if !quiet {
-            output::say_line(&told(&first, request.drain));
+            output::say_line(told(&first, request.drain));
         }
         let began = Instant::now();
         let mut left = first.running.len();
