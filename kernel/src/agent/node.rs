@@ -537,6 +537,7 @@ impl Node {
         };
         let config = MemberConfig {
             node: self.node,
+            boot: BootEpoch(self.identity.boot_epoch),
             me: Peer {
                 addr: SocketAddrV4::new(address.address(), netstack::NODE_PORT),
                 mac: self.stack.mac(),

@@ -15,7 +15,7 @@ use netstack::broadcast::{
     CastSpec, Limits, Member, MemberConfig, MemberEvent, NoRoom, Object, Part, Peer, Purpose,
     Scheme, Source, SourceConfig, SourceEvent, Store, Want,
 };
-use netstack::ids::{CastId, JobId, NodeId};
+use netstack::ids::{BootEpoch, CastId, JobId, NodeId};
 use netstack::time::{Instant, Micros};
 use netstack::wire::key::Key;
 use smoltcp::wire::Ipv4Cidr;
@@ -325,6 +325,7 @@ impl Bench {
 fn member(addr: SocketAddrV4, mac: [u8; 6]) -> MemberConfig {
     MemberConfig {
         node: NodeId(1),
+        boot: BootEpoch(0),
         me: Peer { addr, mac },
         control: None,
         key: KEY,

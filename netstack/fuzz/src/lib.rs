@@ -312,6 +312,7 @@ impl Cast {
         let members = (1..=5).map(|number| {
             let config = broadcast::MemberConfig {
                 node: NodeId(number.into()),
+                boot: BootEpoch(0),
                 me: station(number),
                 control: Some(station(0)),
                 key,

@@ -27,7 +27,7 @@ use super::plan::{self, Planner, View};
 use super::roster::{self, Roster};
 use super::suspects::Suspects;
 use super::{MAX_MEMBERS, Part, Peer, Store};
-use crate::ids::CastId;
+use crate::ids::{BootEpoch, CastId};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use pulling::Pull;
@@ -62,7 +62,8 @@ pub(crate) enum CastEvent {
     Ended(EndReason),
     Failed(FailReason),
     /// At the source.
-    Done(Range),
+    /// Members have it all, as this one says in this boot.
+    Done(Range, MemberIndex, BootEpoch),
     MemberFailed(MemberIndex, FailReason),
     Corrupt(MemberIndex, u32),
 }
@@ -98,6 +99,8 @@ pub(crate) struct Cast {
     pub id: CastId,
     pub setup: Arc<Setup>,
     pub me: MemberIndex,
+    /// This station's boot, as the control node knows it.
+    pub(crate) boot: BootEpoch,
     pub consent: Consent,
     pub have: Bitmap,
     pub pace: Pace,
@@ -150,6 +153,7 @@ impl Cast {
         Cast {
             id,
             me,
+            boot: BootEpoch(0),
             consent: Consent::Asked,
             have,
             pace,
@@ -256,6 +260,13 @@ impl Cast {
         };
         if !self.roster.is_from(sender, peer) {
             io.counters.bad += 1;
+            // It has booted again with another address, if this is no datagram that somebody has sent again.
+            if !self.me.is_source()
+                && let Some(page) = self.roster.read_anew(sender, io.now)
+            {
+                let pages = Blocks::one(page);
+                self.send(MemberIndex::SOURCE, Message::RosterRead { pages }, io);
+            }
             return;
         }
         if packet.message != Message::Unknown {
@@ -287,6 +298,9 @@ impl Cast {
                 if self.spread.parent == Some(sender) {
                     self.roster.parent_answered();
                 }
+                if sender.is_source() {
+                    self.roster.put_anew(page, &peers);
+                }
                 self.roster_page(page, peers, io);
             }
             Message::Request(wants) => self.requested(sender, &wants, io),
@@ -310,6 +324,12 @@ impl Cast {
     ) {
         if self.me.is_source() {
             io.counters.bad += 1;
+            return;
+        }
+        // Whom the source itself tends it wants to hear from: a former parent does not know that this is another boot.
+        if self.spread.parent == Some(MemberIndex::SOURCE) && !parent.is_source() {
+            let standing = Standing::Elsewhere;
+            self.send(parent, Message::AnnounceAck { number, standing }, io);
             return;
         }
         let ahead = i128::from(clock) - i128::from(io.now.as_micros());

@@ -13,7 +13,7 @@ use super::hashes::{Hash, Hasher};
 use super::message::{MemberIndex, Message, PAGE_PEERS, Packet, Range, Setup};
 use super::station::Station;
 use super::{CastId, MAX_MEMBERS, MAX_NAME, NoRoom, Part, Peer, Purpose, Scheme, Store, published};
-use crate::ids::NodeId;
+use crate::ids::{BootEpoch, NodeId};
 use crate::time::Instant;
 use crate::wire::key::Key;
 
@@ -33,6 +33,8 @@ const _: () = assert!(size_of::<Peer>() + 2 * size_of::<Range>() <= MEMBER_BYTES
 pub struct MemberConfig {
     /// Number of the node, for its counters and texts only.
     pub node: NodeId,
+    /// Its boot, as the control node knows it; 0 where a member is not known to the source by its boot.
+    pub boot: BootEpoch,
     /// Where it is reached.
     pub me: Peer,
     /// The control node; None: whoever announces under the key.
@@ -221,6 +223,7 @@ impl Member {
             own => own.min(setup.rate.max(1)),
         };
         let mut cast = Cast::new(id, setup.clone(), me, now, self.config.buffers, rate);
+        cast.boot = self.config.boot;
         if let Some((_, pages)) = self.rosters.iter().find(|(id, _)| *id == setup.roster_id) {
             for (page, peers) in pages.iter().enumerate() {
                 cast.roster.put(page as u32, peers.clone());
@@ -290,7 +293,7 @@ impl Member {
                     MemberEvent::Ended { cast, reason }
                 }
                 CastEvent::Failed(reason) => MemberEvent::Failed { cast, reason },
-                CastEvent::Done(_) | CastEvent::MemberFailed(..) | CastEvent::Corrupt(..) => {
+                CastEvent::Done(..) | CastEvent::MemberFailed(..) | CastEvent::Corrupt(..) => {
                     continue;
                 }
             };

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::ids::{CastId, JobId};
+use crate::ids::{BootEpoch, CastId, JobId};
 use crate::time::Micros;
 
 use super::event::{EndReason, FailReason};
@@ -312,6 +312,8 @@ pub struct Range {
 pub struct Report {
     /// Echoed by the acknowledgement.
     pub number: u32,
+    /// The sender's boot: what an earlier one had finished this one may lack.
+    pub boot: BootEpoch,
     /// The sender and all below it have finished, but for those reported as failed, now or before.
     pub all: bool,
     /// Members that have finished since the last report, at most [`MAX_RANGES`] ranges.

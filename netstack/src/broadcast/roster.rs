@@ -22,6 +22,8 @@ use crate::time::{Instant, Micros};
 const MAX_LEARNED: usize = 2048;
 /// Pages of the roster that others wait for here: four children, every page of a membership of 16,512.
 const MAX_WAITING: usize = 1024;
+/// A page is read anew at most so often: whoever sends again what a member sent, from elsewhere, causes no more than that.
+const READ_ANEW_EVERY: Micros = Micros::from_millis(100);
 /// Doublings of the wait for a page.
 const MAX_DOUBLINGS: u32 = 6;
 
@@ -44,10 +46,12 @@ pub(crate) struct Roster {
     /// Most of `learned`.
     most: usize,
     pages: Vec<Option<Arc<[Peer]>>>,
-    /// At the source: members that joined late or again, as its user says.
+    /// At the source: members that joined late and are on no page, as its user says.
     joined: BTreeMap<MemberIndex, Peer>,
     /// Members that spoke to this one before anybody told their address.
     learned: Vec<(MemberIndex, Peer)>,
+    /// The page that the source was asked for anew last, and when it may be asked again.
+    anew: Option<(u32, Instant)>,
     /// Pages asked for, when to ask again, and how often they were.
     asked: Vec<(u32, Instant, u32)>,
     /// Repeated questions for pages since the parent gave one.
@@ -69,6 +73,7 @@ impl Roster {
             pages: alloc::vec![None; members.div_ceil(PAGE_PEERS) as usize],
             joined: BTreeMap::new(),
             learned: Vec::new(),
+            anew: None,
             asked: Vec::new(),
             missed: 0,
             waiting: Vec::new(),
@@ -82,12 +87,32 @@ impl Roster {
         }
     }
 
+    /// The source has given a page that it was asked for anew, since a member is not where it was.
+    pub(crate) fn put_anew(&mut self, page: u32, peers: &Arc<[Peer]>) {
+        if self.anew.is_some_and(|(asked, _)| asked == page)
+            && let Some(Some(known)) = self.pages.get_mut(page as usize)
+            && known.len() == peers.len()
+        {
+            *known = peers.clone();
+        }
+    }
+
+    /// A told address seems to be wrong: the page to read anew, if it is time.
+    pub(crate) fn read_anew(&mut self, member: MemberIndex, now: Instant) -> Option<u32> {
+        let page = member.0 / PAGE_PEERS;
+        let is_time = self.anew.is_none_or(|(_, again)| again <= now);
+        (is_time && self.page(page).is_some()).then(|| {
+            self.anew = Some((page, now + READ_ANEW_EVERY));
+            page
+        })
+    }
+
     /// A page has come. False: it is none of this roster's.
     pub(crate) fn put(&mut self, page: u32, peers: Arc<[Peer]>) -> bool {
         let expected = (self.members.saturating_sub(page * PAGE_PEERS)).min(PAGE_PEERS);
         self.asked.retain(|(asked, ..)| *asked != page);
         match self.pages.get_mut(page as usize) {
-            // It does not change, and who was sent it need not keep another.
+            // It hardly changes, and who was sent it need not keep another.
             Some(Some(_)) if peers.len() == expected as usize => true,
             Some(slot) if peers.len() == expected as usize => {
                 let first = page * PAGE_PEERS;
@@ -160,7 +185,14 @@ impl Roster {
 
     /// The source: a member is at this address, as its user says.
     pub(crate) fn join(&mut self, member: MemberIndex, peer: Peer) {
-        if member.0 < MAX_MEMBERS {
+        let page = self.pages.get_mut((member.0 / PAGE_PEERS) as usize);
+        if let Some(Some(page)) = page
+            && (member.0 % PAGE_PEERS) < page.len() as u32
+        {
+            let mut peers = page.to_vec();
+            peers[(member.0 % PAGE_PEERS) as usize] = peer;
+            *page = peers.into();
+        } else if member.0 < MAX_MEMBERS {
             self.joined.insert(member, peer);
         }
     }

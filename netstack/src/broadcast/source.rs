@@ -2,7 +2,7 @@
 //!
 //! Invariant: the object is read block by block as it is sent, never as a whole.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -15,7 +15,7 @@ use super::message::{INLINE_ROSTER, MemberIndex, Packet, Setup};
 use super::plan::{Shape, ShapeKind};
 use super::station::Station;
 use super::{MAX_MEMBERS, MAX_NAME, Object, Peer, Purpose, Scheme, Store, published, wire};
-use crate::ids::{CastId, JobId, NodeId};
+use crate::ids::{BootEpoch, CastId, JobId, NodeId};
 use crate::time::{Instant, Micros};
 use crate::wire::key::Key;
 
@@ -120,6 +120,8 @@ struct Run {
     /// By their number.
     nodes: Vec<NodeId>,
     peers: Vec<Peer>,
+    /// Members that came late or again, and the boot that lacked the object then.
+    joined: BTreeMap<u32, BootEpoch>,
     done: Bitmap,
     lost: Bitmap,
     shape: Option<Shape>,
@@ -215,6 +217,7 @@ impl Source {
             id: spec.id,
             nodes: members.iter().map(|(node, _, _)| *node).collect(),
             peers,
+            joined: BTreeMap::new(),
             done: Bitmap::new(count),
             lost: Bitmap::new(count),
             shape,
@@ -244,8 +247,15 @@ impl Source {
     }
 
     /// A node came late or has restarted: it gets the rest. Its address may have changed. A node
-    /// that is no member becomes one.
-    pub fn join(&mut self, now: Instant, cast: CastId, node: NodeId, peer: Peer) {
+    /// that is no member becomes one. From now on only this boot can say that it has the object: others still tell what an
+    /// earlier one had.
+    pub fn join(
+        &mut self,
+        now: Instant,
+        cast: CastId,
+        node: NodeId,
+        (peer, boot): (Peer, BootEpoch),
+    ) {
         let Some(run) = self.runs.iter_mut().find(|run| run.id == cast) else {
             return;
         };
@@ -265,6 +275,7 @@ impl Source {
         };
         run.done.remove(member.0);
         run.lost.remove(member.0);
+        run.joined.insert(member.0, boot);
         if let Some(known) = run.peers.get_mut(member.0 as usize) {
             *known = peer;
         }
@@ -387,10 +398,13 @@ impl Source {
             };
             news = true;
             match event {
-                CastEvent::Done(range) => {
+                CastEvent::Done(range, from, boot) => {
                     // A cast takes no others from a report than its members.
                     for member in range.first..=range.last {
-                        self.member_done(at, member);
+                        let joined = self.runs[at].joined.get(&member);
+                        if joined.is_none_or(|lately| from.0 == member && boot == *lately) {
+                            self.member_done(at, member);
+                        }
                     }
                 }
                 CastEvent::MemberFailed(member, reason) => {

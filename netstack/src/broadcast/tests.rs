@@ -164,6 +164,7 @@ impl Net {
     fn boot(&mut self, node: u32) {
         let config = MemberConfig {
             node: NodeId(node),
+            boot: crate::ids::BootEpoch(0),
             me: peer(node),
             control: None,
             key: KEY,

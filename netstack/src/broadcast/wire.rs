@@ -49,7 +49,7 @@ const _: () = assert!(MAX_FRAGMENTS < URGENT.trailing_zeros());
 const _: () = assert!(FRAGMENT + DATA_OVERHEAD <= crate::MAX_DATAGRAM);
 const _: () = assert!(MAC_LEN + 4 + peers::MOST_BYTES <= MAX_PAYLOAD);
 const _: () = assert!(PAGE_PEERS <= u8::MAX as u32 && MAX_RANGES <= u8::MAX as usize);
-const _: () = assert!(MAC_LEN + 8 + MAX_RANGES * 8 + MAX_NAMED * (5 + 8) <= MAX_PAYLOAD);
+const _: () = assert!(MAC_LEN + 16 + MAX_RANGES * 8 + MAX_NAMED * (5 + 8) <= MAX_PAYLOAD);
 
 /// The datagram is for a [`super::Member`] or a [`super::Source`]. Anything else is for the
 /// endpoints that share their socket.
@@ -164,7 +164,7 @@ impl Message {
             Message::Request(wants) => 1 + wants.iter().count() * 12,
             Message::Answer { blocks, .. } => 1 + blocks_len(blocks),
             Message::Report(report) => {
-                8 + report.done.len() * 8 + report.failed.len() * 5 + report.corrupt.len() * 8
+                16 + report.done.len() * 8 + report.failed.len() * 5 + report.corrupt.len() * 8
             }
             Message::Data { fragments, .. } => {
                 return fragments.count_ones() as usize * DATA_OVERHEAD;
@@ -404,7 +404,8 @@ fn emit_report(report: &Report, writer: &mut Writer<'_>) {
         && report.failed.len() <= MAX_NAMED
         && report.corrupt.len() <= MAX_NAMED;
     assert!(fits, "a report names more than fits");
-    writer.u32(report.number).u8(report.all.into());
+    writer.u32(report.number).u64(report.boot.0);
+    writer.u8(report.all.into());
     writer
         .u8(report.done.len() as u8)
         .u8(report.failed.len() as u8)
@@ -429,6 +430,7 @@ fn emit_report(report: &Report, writer: &mut Writer<'_>) {
 fn parse_report(reader: &mut Reader<'_>) -> Result<Report, Error> {
     let mut report = Report {
         number: reader.u32()?,
+        boot: BootEpoch(reader.u64()?),
         all: flag(reader.u8()?)?,
         ..Report::default()
     };

@@ -48,6 +48,7 @@ use hearth_store::{Batch, CastRow};
 use netstack::broadcast::{
     FailReason, MemberFailure, Peer, Progress, Source, SourceConfig, SourceEvent,
 };
+use netstack::ids::BootEpoch;
 use netstack::time::Instant;
 use netstack::wire::key::Key;
 use tokio::sync::watch;
@@ -76,6 +77,7 @@ const CASTS_MAX: usize = 64;
 #[derive(Debug, Clone, Copy)]
 struct Up {
     peer: Peer,
+    boot: BootEpoch,
     memory_bytes: u64,
 }
 

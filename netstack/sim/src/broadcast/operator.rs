@@ -12,7 +12,7 @@ use netstack::broadcast::{
     CastId, CastSpec, FailReason, MemberEvent, MemberFailure, Part, Purpose, Scheme, SourceEvent,
     Want,
 };
-use netstack::ids::NodeId;
+use netstack::ids::{BootEpoch, NodeId};
 
 use super::setup::{Fault, Setup};
 use super::shelf::Content;
@@ -41,6 +41,8 @@ pub struct CastRun {
     pub complete_ns: Vec<u64>,
     /// Nodes of which the source said that they are done.
     pub told_done: Vec<bool>,
+    /// The boot of each node that the source was told of last.
+    pub known_boots: Vec<u64>,
     /// Nodes of which the source said that they will not finish, and how often.
     pub told_failed: Vec<u32>,
     /// Nodes of which the source said that they have no room for it.
@@ -83,6 +85,7 @@ impl Operator {
                 wanted,
                 complete_ns: vec![NEVER; nodes],
                 told_done: vec![false; nodes],
+                known_boots: vec![0; nodes],
                 told_failed: vec![0; nodes],
                 refused: 0,
                 corrupt: Vec::new(),
@@ -202,11 +205,11 @@ impl World {
                         return Err(format!("{cast:?} is unknown, says {node}"));
                     };
                     let station = &self.stations[node.0 as usize];
-                    if station.engine.is_some() && !station.shelf.is_whole(plan) {
-                        // It was whole once, or this is a lie.
-                        if self.operator.runs[plan].complete_ns[node.0 as usize] == NEVER {
-                            return Err(format!("{node} is done with {cast:?} but lacks blocks"));
-                        }
+                    // What a boot had that is over is believed until the operator says that there is another.
+                    let is_known =
+                        self.operator.runs[plan].known_boots[node.0 as usize] == station.boots;
+                    if station.engine.is_some() && is_known && !station.shelf.is_whole(plan) {
+                        return Err(format!("{node} is done with {cast:?} but lacks blocks"));
                     }
                     self.operator.runs[plan].told_done[node.0 as usize] = true;
                 }
@@ -346,8 +349,13 @@ impl World {
                     self.operator.runs[plan].told_done[node as usize] = true;
                     return Ok(());
                 }
+                let boots = self.stations[node as usize].boots;
+                self.operator.runs[plan].known_boots[node as usize] = boots;
+                let boot = BootEpoch(boots);
                 match (id, self.stations[control as usize].source()) {
-                    (Some(id), Some(source)) => source.join(now, id, NodeId(node), peer(node)),
+                    (Some(id), Some(source)) => {
+                        source.join(now, id, NodeId(node), (peer(node), boot));
+                    }
                     (None, Some(_)) => self.begin(plan)?,
                     (_, None) => {}
                 }
@@ -392,6 +400,10 @@ impl World {
             }
             scheme => scheme,
         };
+        for (node, ..) in &members {
+            let node = node.0 as usize;
+            self.operator.runs[plan].known_boots[node] = self.stations[node].boots;
+        }
         let now = self.clock_of(self.control());
         self.operator.runs[plan].over = false;
         let id = self.operator.new_id(plan);

@@ -12,7 +12,7 @@ use netstack::NODE_PORT;
 use netstack::broadcast::{
     Footprint, Member, MemberConfig, Packet, Peer, Source, SourceConfig, source,
 };
-use netstack::ids::NodeId;
+use netstack::ids::{BootEpoch, NodeId};
 use netstack::time::Instant;
 use netstack::wire::key::Key;
 
@@ -136,6 +136,7 @@ impl Station {
         self.boots += 1;
         let config = MemberConfig {
             node: NodeId(node),
+            boot: BootEpoch(self.boots),
             me: peer(node),
             control: Some(config.control),
             key: config.key,

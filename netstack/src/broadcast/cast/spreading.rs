@@ -572,6 +572,7 @@ impl Cast {
         let corrupt = spread.corrupt.len().min(MAX_NAMED);
         let report = Report {
             number: spread.number,
+            boot: self.boot,
             done: spread.fresh.take(MAX_RANGES),
             failed,
             corrupt: spread.corrupt.drain(..corrupt).collect(),
@@ -624,7 +625,7 @@ impl Cast {
                 continue;
             }
             if self.me.is_source() {
-                self.event(CastEvent::Done(*range), io);
+                self.event(CastEvent::Done(*range, from, report.boot), io);
             } else {
                 self.spread.note_done(*range);
             }

@@ -27,6 +27,7 @@ impl Victim {
     fn new(members: u32) -> Self {
         let config = MemberConfig {
             node: NodeId(5),
+            boot: crate::ids::BootEpoch(0),
             me: peer(5),
             control: None,
             key: KEY,

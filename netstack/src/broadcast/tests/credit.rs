@@ -26,6 +26,7 @@ impl Asker {
     fn new(block_log2: u8, credit: u32) -> Self {
         let config = MemberConfig {
             node: NodeId(5),
+            boot: crate::ids::BootEpoch(0),
             me: peer(5),
             control: None,
             key: KEY,

@@ -165,13 +165,14 @@ fn reason() -> impl Strategy<Value = FailReason> {
 
 prop_compose! {
     fn report()(
-        number: u32, all: bool,
+        number: u32, boot: u64, all: bool,
         done in vec_of((0_u32..1 << 17, 0_u32..1 << 17), 0..=MAX_RANGES),
         failed in vec_of((any::<u32>().prop_map(MemberIndex), reason()), 0..=MAX_NAMED),
         corrupt in vec_of((any::<u32>().prop_map(MemberIndex), any::<u32>()), 0..=MAX_NAMED),
     ) -> Report {
         let done = done.into_iter().map(|(a, b)| Range { first: a.min(b), last: a.max(b) });
-        Report { number, all, done: done.collect(), failed, corrupt }
+        let boot = BootEpoch(boot);
+        Report { number, boot, all, done: done.collect(), failed, corrupt }
     }
 }
 

@@ -57,7 +57,8 @@ impl Casts {
             cast.held_up.insert(node);
         } else if let (Some(wire), Some(up)) = (cast.wire, self.up.get(&node)) {
             cast.held_up.remove(&node);
-            self.source.join(now, wire, NodeId(node), up.peer);
+            self.source
+                .join(now, wire, NodeId(node), (up.peer, up.boot));
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use netstack::broadcast::Peer;
-use netstack::ids::NodeId;
+use netstack::ids::{BootEpoch, NodeId};
 use netstack::time::Instant;
 
 use super::cast::Fate;
@@ -42,7 +42,13 @@ impl Casts {
         peer: Peer,
         memory_bytes: u64,
     ) {
-        self.up.insert(node, Up { peer, memory_bytes });
+        let boot = BootEpoch(epoch);
+        let up = Up {
+            peer,
+            boot,
+            memory_bytes,
+        };
+        self.up.insert(node, up);
         self.left.remove(&node);
         self.files.joined(node, epoch);
         let ids: Vec<u64> = self.under_way.keys().copied().collect();

@@ -9,7 +9,7 @@ use hearth_store::{Limits, Memory, Query, Store};
 use netstack::broadcast::{
     CastId, Hasher, Member, MemberConfig, MemberEvent, NoRoom, Part, Store as Blocks, Want,
 };
-use netstack::ids::NodeId;
+use netstack::ids::{BootEpoch, NodeId};
 use netstack::time::Micros;
 
 use super::coming::Departure;
@@ -97,6 +97,7 @@ impl Lab {
             casts.node_joined(now, node, 7, peer(Some(node)), MEMORY_BYTES);
             let config = MemberConfig {
                 node: NodeId(node),
+                boot: BootEpoch(7),
                 me: peer(Some(node)),
                 control: None,
                 key: KEY,
@@ -304,7 +305,7 @@ fn time_in_which_all_that_lack_it_are_away_is_no_part_of_its_rate() {
     assert!(waiting.absent_ms >= 100_000.0 && waiting.absent_ms <= waiting.ms);
     lab.deaf.clear();
     lab.casts
-        .node_joined(lab.now, 1, 8, peer(Some(1)), MEMORY_BYTES);
+        .node_joined(lab.now, 1, 7, peer(Some(1)), MEMORY_BYTES);
     lab.until("node 1 has it", |lab| lab.info().state == CastState::Done);
     let info = lab.info();
     assert!(info.absent_ms >= 100_000.0, "{info:?}");

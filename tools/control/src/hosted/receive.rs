@@ -12,7 +12,7 @@ use netstack::broadcast::{
     EndReason, FailReason, MAX_MEMBERS, Member, MemberConfig, MemberEvent, Object, Peer, Purpose,
     RefuseReason, Want,
 };
-use netstack::ids::{CastId, NodeId};
+use netstack::ids::{BootEpoch, CastId, NodeId};
 use netstack::time::Instant;
 use netstack::wire::key::Key;
 use tokio::signal::unix::Signal;
@@ -154,6 +154,7 @@ impl Receiver {
         let buffers = (order.socket_bytes / SOCKET_BYTES_A_BUFFER).clamp(4, 256);
         let config = MemberConfig {
             node: NodeId(0),
+            boot: BootEpoch(0),
             me: Peer {
                 addr: order.listen,
                 mac: [0; 6],

@@ -173,6 +173,7 @@ enum Phase {
 
 struct Machine {
     endpoint: Endpoint,
+    boot: BootEpoch,
     socket: UdpSocket,
     began: std::time::Instant,
     watch: Arc<Watch>,
@@ -223,6 +224,7 @@ impl Machine {
             run: None,
             held: BTreeMap::new(),
             unscrubbed: identity.unscrubbed,
+            boot: epoch,
             control,
             member: None,
             memory: Memory::default(),
@@ -360,6 +362,7 @@ impl Machine {
         };
         let config = MemberConfig {
             node: NodeId(0),
+            boot: self.boot,
             me: Peer { addr, mac: [0; 6] },
             control: None,
             key,

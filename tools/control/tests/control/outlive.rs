@@ -296,14 +296,17 @@ fn a_client_looks_for_the_control_node_as_long_as_nodes_keep_jobs() {
 }
 
 #[test]
-fn an_orderly_stop_keeps_the_queue() {
+fn an_orderly_stop_keeps_jobs_that_run_and_jobs_that_wait() {
     let mut lab = Lab::with_nodes(1);
-    let once = submit(&lab, &[], "wait\n");
-    reaches(&lab, &once, "running");
+    let runs = submit(&lab, &[], "wait\n");
+    reaches(&lab, &runs, "running");
     let waits = submit(&lab, &[], "out then\n");
     lab.stop_control(false);
     lab.start_control();
-    assert_eq!(job(&lab, &once)["state"], "cancelled");
+    reaches(&lab, &runs, "running");
+    assert_eq!(job(&lab, &runs)["continued"], 1);
+    assert_eq!(job(&lab, &waits)["state"], "pending");
+    assert_eq!(lab.hearth(&["cancel", &runs]).status.code(), Some(0));
     reaches(&lab, &waits, "completed");
     assert_eq!(parts(&lab.hearth(&["output", &waits])).1, "then\n");
 }

@@ -125,6 +125,7 @@ fn a_child_whose_address_the_source_does_not_know_is_given_up() {
 fn failures(first: u32, count: usize) -> Message {
     let failed = (first..).map(|member| (MemberIndex(member), FailReason::Dead));
     Message::Report(Arc::new(Report {
+        boot: crate::ids::BootEpoch(0),
         number: first,
         done: Vec::new(),
         failed: failed.take(count).collect(),
@@ -182,6 +183,7 @@ fn reports_name_no_more_than_there_are_members() {
 fn senders_of_corrupt_blocks_are_members_or_may_be() {
     let report = |senders: &[u32]| {
         Message::Report(Arc::new(Report {
+            boot: crate::ids::BootEpoch(0),
             number: 1,
             done: Vec::new(),
             failed: Vec::new(),
