@@ -7,6 +7,7 @@ mod config;
 mod event;
 pub(crate) mod outbox;
 
+use alloc::collections::BTreeSet;
 use core::net::SocketAddrV4;
 
 pub use config::{Config, Limits};
@@ -108,6 +109,28 @@ impl Endpoint {
         }
         let config = self.registry.config();
         Ok(Key(config.cluster_secret).node_key(config.key_id, mac, epoch, node))
+    }
+
+    /// Only these machines may join from now on, whatever keys others have; none: any machine.
+    pub fn admit_only(&mut self, machines: Option<BTreeSet<[u8; 6]>>) {
+        self.registry.machines.admit_only(machines);
+    }
+
+    /// One more machine may join.
+    pub fn admit(&mut self, mac: [u8; 6]) {
+        self.registry.machines.admit(mac);
+    }
+
+    /// A boot has been a node of this cluster, as an earlier run of the control node wrote down:
+    /// to be told in the order in which they joined.
+    pub fn remember_boot(&mut self, mac: [u8; 6], boot: BootEpoch) {
+        self.registry.used.joined(mac, boot);
+    }
+
+    /// The boots of a machine before the one that joined last, the oldest first: at most
+    /// [`EARLIER_MAX`](crate::join::boots::EARLIER_MAX).
+    pub fn earlier_boots(&self, mac: [u8; 6]) -> impl Iterator<Item = BootEpoch> + '_ {
+        self.registry.used.earlier(mac)
     }
 
     /// Takes a datagram. Bad input is counted.

@@ -78,7 +78,6 @@ impl Pair {
             cluster_secret: SECRET,
             key_id: 1,
             version: [0; 16],
-            any_version: false,
             accept_lab_keys: false,
             control_epoch: ControlEpoch(1),
             peer_key: Key([7; 16]),

@@ -583,7 +583,6 @@ fn control_config(boot: u64, seed: u64) -> control::Config {
         cluster_secret: SECRET,
         key_id: 1,
         version: VERSION,
-        any_version: false,
         accept_lab_keys: false,
         control_epoch: ControlEpoch(boot),
         peer_key: Key([boot as u8; 16]),

@@ -29,7 +29,8 @@ enum Obstacle {
     None,
     /// Wait and see; the earlier boot was probed.
     Undecided,
-    Refused(Refusal),
+    /// The earlier boot is there: it is another machine.
+    AnotherMachine,
 }
 
 impl Registry {
@@ -73,9 +74,9 @@ impl Registry {
             self.refuse_unsealed(now, &arrival, Refusal::WrongKey, out);
             return;
         }
-        if !self.config.any_version && hello.version != self.config.version {
-            let text = rejection::version_text(&hello.version, &self.config.version);
-            self.refuse(now, &arrival, Refusal::Version, text, out);
+        if !self.machines.admits(hello.mac) {
+            let text = alloc::format!("{}", Refusal::NotAdmitted);
+            self.refuse(now, &arrival, Refusal::NotAdmitted, text, out);
             return;
         }
         self.admit(now, &arrival, out);
@@ -89,6 +90,10 @@ impl Registry {
 
     fn admit(&mut self, now: Instant, arrival: &Arrival, out: &mut Outbox) {
         let mac = arrival.hello.mac;
+        if let Some(present) = self.used.used_up_by(mac, arrival.epoch) {
+            let text = rejection::used_text(arrival.epoch, present);
+            return self.refuse(now, arrival, Refusal::KeyUsed, text, out);
+        }
         let known = self.by_mac.get(&mac).copied();
         if known == Some(arrival.node) && self.welcome_again(now, arrival, out) {
             return;
@@ -97,14 +102,8 @@ impl Registry {
             match self.earlier_boot(now, earlier, arrival, out) {
                 Obstacle::None => {}
                 Obstacle::Undecided => return,
-                Obstacle::Refused(Refusal::KeyUsed) => {
-                    let present = self.slots[&earlier].epoch;
-                    let text = rejection::used_text(arrival.epoch, present);
-                    self.refuse(now, arrival, Refusal::KeyUsed, text, out);
-                    return;
-                }
-                Obstacle::Refused(reason) => {
-                    self.refuse_second(now, earlier, arrival, reason, out);
+                Obstacle::AnotherMachine => {
+                    self.refuse_second(now, earlier, arrival, out);
                     return;
                 }
             }
@@ -171,11 +170,7 @@ impl Registry {
             if self.slots.contains_key(&node) {
                 self.lose(now, node, LostReason::Rebooted, out);
             }
-            if let Some(slot) = self.remove(node)
-                && slot.hello.mac == mac
-            {
-                newcomer.retired = slot.retire();
-            }
+            self.remove(node);
         }
         // None but those of the boots before it is older: what else waits there was recorded, or is a boot before this one.
         self.newcomers
@@ -218,9 +213,6 @@ impl Registry {
             .slots
             .get_mut(&earlier)
             .expect("the index names known nodes");
-        if slot.retired.contains(&arrival.epoch) {
-            return Obstacle::Refused(Refusal::KeyUsed);
-        }
         if !alive || slot.epoch == arrival.epoch {
             return Obstacle::None;
         }
@@ -228,7 +220,7 @@ impl Registry {
         match slot.candidate {
             Some((epoch, since)) if epoch == arrival.epoch => {
                 if slot.last_heard > since + IN_FLIGHT {
-                    Obstacle::Refused(Refusal::MacInUse)
+                    Obstacle::AnotherMachine
                 } else {
                     Obstacle::Undecided
                 }
@@ -276,10 +268,9 @@ impl Registry {
         now: Instant,
         earlier: NodeId,
         arrival: &Arrival,
-        reason: Refusal,
         out: &mut Outbox,
     ) {
-        let mac = arrival.hello.mac;
+        let (mac, reason) = (arrival.hello.mac, Refusal::MacInUse);
         let rejected = (mac, arrival.node, reason);
         if self.rejections.is_news(now, Standing::Authentic, rejected) {
             out.event(Event::TwoNodesOneMac {
@@ -410,7 +401,7 @@ impl Registry {
         let reason = Refusal::Protocol;
         let rejected = ([0; 6], sender.0, reason);
         if self.rejections.is_news(now, Standing::Stranger, rejected) {
-            let text = rejection::protocol_text(version);
+            let text = rejection::protocol_text(version, &self.config.version);
             out.event(Event::Rejected {
                 mac: None,
                 node: sender.0,

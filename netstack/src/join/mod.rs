@@ -3,7 +3,9 @@
 
 mod admission;
 mod answer;
+pub mod boots;
 pub(crate) mod farewell;
+mod machines;
 pub(crate) mod node;
 pub(crate) mod registry;
 mod rejection;
@@ -22,8 +24,6 @@ pub enum Refusal {
     WrongKey = 1,
     /// The key belongs to an earlier boot of this MAC address.
     KeyUsed = 2,
-    /// The software version differs from the control node's.
-    Version = 3,
     /// The protocol version differs from the control node's.
     Protocol = 4,
     /// Another machine with the same MAC address is up.
@@ -34,6 +34,8 @@ pub enum Refusal {
     RegistryFull = 7,
     /// The key was derived from another cluster secret.
     UnknownKeyId = 8,
+    /// The control node does not take this machine.
+    NotAdmitted = 9,
 }
 
 impl Refusal {
@@ -41,12 +43,12 @@ impl Refusal {
         Some(match raw {
             1 => Refusal::WrongKey,
             2 => Refusal::KeyUsed,
-            3 => Refusal::Version,
             4 => Refusal::Protocol,
             5 => Refusal::MacInUse,
             6 => Refusal::NodeInUse,
             7 => Refusal::RegistryFull,
             8 => Refusal::UnknownKeyId,
+            9 => Refusal::NotAdmitted,
             _ => return None,
         })
     }
@@ -57,12 +59,14 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Refusal::WrongKey => "wrong key: reboot the node so that it gets a new personality",
             Refusal::KeyUsed => "key of an earlier boot: reboot the node to get a new one",
-            Refusal::Version => "another software version: boot the control node's own image",
             Refusal::Protocol => "another protocol version: boot the control node's own image",
             Refusal::MacInUse => "another machine with this MAC address is up: change one of them",
             Refusal::NodeInUse => "another machine with this node number is up: check the leases",
             Refusal::RegistryFull => "the control node's limit of nodes is reached: raise it",
             Refusal::UnknownKeyId => "key of another cluster secret: reboot the node",
+            Refusal::NotAdmitted => {
+                "this machine is not admitted: `hearth node approve` on the control node admits it"
+            }
         })
     }
 }

@@ -335,7 +335,11 @@ impl Link {
             return;
         };
         if node == self.node && epoch == self.epoch {
-            let text = alloc::string::String::new();
+            let text = alloc::format!(
+                "the control node speaks protocol version {}, this node {}: boot the control node's own image",
+                bytes[2],
+                crate::wire::datagram::VERSION
+            );
             self.refused(now, seq, Refusal::Protocol, text, false, rng, out);
         }
     }

@@ -24,6 +24,8 @@ use crate::control::outbox::{HintBudget, Outbox, Outgoing};
 use crate::control::{Config, Event, LostReason, NodeState, NodeStatus};
 use crate::ids::{BootEpoch, NodeId};
 use crate::job::RankLoss;
+use crate::join::boots::UsedBoots;
+use crate::join::machines::Machines;
 use crate::join::slot::Slot;
 use crate::time::Instant;
 use crate::wire::Error;
@@ -52,12 +54,15 @@ pub(crate) struct Registry {
     pub(super) sessions: u64,
     pub(super) rejections: super::rejection::Recent,
     pub(super) hints: HintBudget,
+    pub(crate) machines: Machines,
+    pub(crate) used: UsedBoots,
 }
 
 impl Registry {
     pub(crate) fn new(config: Config) -> Self {
         Registry {
             hints: HintBudget::new(config.limits.hints_per_second),
+            used: UsedBoots::new(config.limits.nodes),
             config,
             slots: BTreeMap::new(),
             by_mac: BTreeMap::new(),
@@ -65,6 +70,7 @@ impl Registry {
             silence: BTreeSet::new(),
             sessions: 0,
             rejections: super::rejection::Recent::default(),
+            machines: Machines::default(),
         }
     }
 
@@ -75,7 +81,7 @@ impl Registry {
     /// The boot's key was seen in use.
     pub(crate) fn is_used(&self, mac: [u8; 6], epoch: BootEpoch) -> bool {
         let slot = self.by_mac.get(&mac).and_then(|node| self.slots.get(node));
-        slot.is_some_and(|slot| slot.epoch == epoch || slot.retired.contains(&epoch))
+        slot.is_some_and(|slot| slot.epoch == epoch) || self.used.contains(mac, epoch)
     }
 
     /// The boot of a node.
@@ -238,6 +244,7 @@ impl Registry {
         }
         slot.enter(NodeState::Up, now);
         let rejoined = core::mem::replace(&mut slot.was_up, true);
+        self.used.joined(slot.hello.mac, slot.epoch);
         out.event(Event::NodeJoined {
             status: Box::new(slot.status(node)),
             rejoined,

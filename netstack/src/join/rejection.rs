@@ -52,15 +52,6 @@ impl Recent {
     }
 }
 
-/// What to say about a node of another software version.
-pub(super) fn version_text(node: &[u8; 16], control: &[u8; 16]) -> String {
-    let (node, control) = (version(node), version(control));
-    format!(
-        "the node runs version {node}, the control node {control}: boot the node with the control \
-         node's own image"
-    )
-}
-
 /// What to say about a key that belongs to an earlier boot.
 pub(super) fn used_text(epoch: BootEpoch, present: BootEpoch) -> String {
     format!(
@@ -69,11 +60,12 @@ pub(super) fn used_text(epoch: BootEpoch, present: BootEpoch) -> String {
     )
 }
 
-/// What to say about another protocol version.
-pub(super) fn protocol_text(version: u8) -> String {
+/// What to say about another protocol version; `control` is the control node's software.
+pub(super) fn protocol_text(node: u8, control: &[u8; 16]) -> String {
     format!(
-        "protocol version {version}, the control node speaks {}: boot the node with the control \
-         node's own image",
+        "the node speaks protocol version {node}, the control node (version {}) {}: boot the node \
+         with the control node's own image",
+        version(control),
         crate::wire::datagram::VERSION
     )
 }

@@ -1,6 +1,5 @@
 //! One entry of the registry: a boot of a node and its session.
 
-use alloc::collections::VecDeque;
 use core::net::SocketAddrV4;
 
 use crate::control::{NodeState, NodeStatus};
@@ -14,9 +13,6 @@ use crate::wire::key::{Direction, Key};
 
 /// Boots that may want one place at a time: the one that a node has just begun, and recorded ones that somebody says again.
 pub(super) const NEWCOMERS: usize = 4;
-/// Earlier boots of a MAC address whose keys are known to be used up. An older one needs to pass
-/// the same test as a new boot: nobody else may be up at that address.
-const RETIRED: usize = 8;
 
 /// A boot of a node and its session.
 #[derive(Debug)]
@@ -47,7 +43,6 @@ pub(crate) struct Slot {
     pub(super) watched: Option<Instant>,
     /// Another boot that wants this place, and since when.
     pub(super) candidate: Option<(BootEpoch, Instant)>,
-    pub(super) retired: VecDeque<BootEpoch>,
 }
 
 /// An authentic HELLO and what is known around it.
@@ -86,7 +81,6 @@ impl Slot {
             suspect: false,
             watched: None,
             candidate: None,
-            retired: VecDeque::new(),
         }
     }
 
@@ -114,18 +108,6 @@ impl Slot {
             epoch: self.epoch,
             seq,
         }
-    }
-
-    /// The boots that may not come back once another one has this place.
-    pub(super) fn retire(mut self) -> VecDeque<BootEpoch> {
-        // A boot that never confirmed may have been a replayed HELLO: it says nothing.
-        if self.was_up {
-            if self.retired.len() == RETIRED {
-                self.retired.pop_front();
-            }
-            self.retired.push_back(self.epoch);
-        }
-        self.retired
     }
 
     pub(super) fn status(&self, node: NodeId) -> NodeStatus {

@@ -485,6 +485,42 @@ fn a_recorded_hello_evicts_nobody_and_the_live_boot_is_never_refused() {
 }
 
 #[test]
+fn boots_that_were_used_are_remembered_over_a_restart_of_control() {
+    let mut pair = Pair::joined();
+    pair.reboot(BootEpoch(70));
+    let recorded = pair.first_datagram();
+    pair.deliver(&recorded);
+    pair.advance(Micros::from_secs(6));
+    pair.reboot(BootEpoch(71));
+    pair.advance(Micros::from_secs(6));
+    let mac = pair.mac();
+    let mut boots: Vec<BootEpoch> = pair.control.earlier_boots(mac).collect();
+    assert_eq!(boots.last(), Some(&BootEpoch(70)));
+    boots.push(pair.epoch());
+    pair.restart_control();
+    for boot in boots {
+        pair.control.remember_boot(mac, boot);
+    }
+    // Nobody else has said anything yet.
+    pair.deliver(&recorded);
+    let events = pair.take_control_events();
+    assert!(
+        matches!(
+            &events[..],
+            [Event::Rejected {
+                reason: Refusal::KeyUsed,
+                ..
+            }]
+        ),
+        "{events:?}"
+    );
+    pair.advance(Micros::from_secs(6));
+    assert!(pair.node.is_joined());
+    let present = pair.control.node(NodeId(3)).map(|status| status.epoch);
+    assert_eq!(present, Some(BootEpoch(71)));
+}
+
+#[test]
 fn hints_to_unknown_senders_are_limited() {
     let mut pair = Pair::with(|_| {}, |config| config.limits.hints_per_second = 10);
     let mut out = [0; MAX_DATAGRAM];
@@ -514,7 +550,6 @@ fn hints_to_unknown_senders_are_limited() {
 fn hello(mac: [u8; 6], node: u32, authentic: bool) -> Vec<u8> {
     let mut config = node_config(BootEpoch(1 + u64::from(node)));
     config.mac = mac;
-    config.version[0] = b'9';
     config.personality.node = NodeId(node);
     config.personality.key = if authentic {
         let secret = &crate::wire_pair::SECRET;
@@ -531,13 +566,14 @@ fn hello(mac: [u8; 6], node: u32, authentic: bool) -> Vec<u8> {
 #[test]
 fn a_flood_of_strangers_silences_nobody_of_the_cluster() {
     let mut pair = Pair::joined();
+    pair.control.admit_only(Some([pair.mac()].into()));
     for stranger in 0..2_000u32 {
         let [a, b, c, d] = stranger.to_be_bytes();
         pair.deliver(&hello([2, 0, a, b, c, d], 1_000 + stranger, false));
     }
     let events = pair.take_control_events();
     assert_eq!(events.len(), 256, "a flood gives no flood of events");
-    // A machine of the cluster with another version, and somebody who names a known machine.
+    // A machine with a key that is not admitted, and somebody who names a known machine.
     pair.deliver(&hello([2, 1, 0, 0, 0, 0], 77, true));
     pair.deliver(&hello(pair.mac(), 3, false));
     let events = pair.take_control_events();
@@ -548,7 +584,7 @@ fn a_flood_of_strangers_silences_nobody_of_the_cluster() {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(reasons, [Refusal::Version, Refusal::WrongKey]);
+    assert_eq!(reasons, [Refusal::NotAdmitted, Refusal::WrongKey]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! One node and the control node, joined by a perfect wire with no delay: joining, leaving, being
 //! refused, and finding one another again.
 
+use std::collections::BTreeSet;
+
 use crate::jobs::{job_spec, running};
 use crate::wire_pair::{PEER_KEY, Pair, SECRET};
 use netstack::control::{self, KeyRefused, LeaveRefused};
@@ -218,12 +220,9 @@ fn a_panic_is_told_without_the_endpoint() {
 }
 
 #[test]
-fn other_versions_wrong_keys_and_lab_keys_are_refused_with_an_event() {
+fn wrong_keys_and_lab_keys_are_refused_with_an_event() {
     type Change = fn(&mut node::Config);
-    let cases: [(&str, Refusal, Change); 4] = [
-        ("version", Refusal::Version, |config| {
-            config.version[0] = b'9'
-        }),
+    let cases: [(&str, Refusal, Change); 3] = [
         ("key", Refusal::WrongKey, |config| {
             config.personality.key.0[0] ^= 1
         }),
@@ -257,6 +256,50 @@ fn other_versions_wrong_keys_and_lab_keys_are_refused_with_an_event() {
 }
 
 #[test]
+fn a_node_of_another_software_version_joins() {
+    let mut pair = Pair::with(|config| config.version[0] = b'9', |_| {});
+    pair.settle();
+    let events = pair.take_control_events();
+    assert!(
+        matches!(&events[..], [control::Event::NodeJoined { status, .. }] if status.version[0] == b'9'),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_machine_joins_when_it_is_admitted() {
+    let mut pair = Pair::with(|_| {}, |_| {});
+    pair.control.admit_only(Some(BTreeSet::new()));
+    pair.advance(Micros::from_secs(5));
+    let events = pair.take_control_events();
+    let [control::Event::Rejected { reason, text, .. }, ..] = &events[..] else {
+        panic!("{events:?}");
+    };
+    assert_eq!(*reason, Refusal::NotAdmitted);
+    assert!(text.contains("hearth node approve"), "{text}");
+    let events = pair.take_node_events();
+    assert!(
+        events.iter().all(|event| matches!(
+            event,
+            node::Event::Refused {
+                reason: Refusal::NotAdmitted,
+                authentic: true,
+                ..
+            }
+        )),
+        "{events:?}"
+    );
+    // It asks on, and joins by itself as soon as it may.
+    pair.control.admit(pair.mac());
+    pair.advance(Micros::from_secs(60));
+    let events = pair.take_control_events();
+    assert!(
+        matches!(&events[..], [control::Event::NodeJoined { .. }]),
+        "{events:?}"
+    );
+}
+
+#[test]
 fn another_protocol_version_is_refused_both_ways() {
     let mut pair = Pair::new();
     let mut hello = pair.first_datagram();
@@ -268,8 +311,9 @@ fn another_protocol_version_is_refused_both_ways() {
             &events[..],
             [control::Event::Rejected {
                 reason: Refusal::Protocol,
+                text,
                 ..
-            }]
+            }] if text.contains("protocol version 2") && text.contains("(version ")
         ),
         "{events:?}"
     );

@@ -57,7 +57,6 @@ pub fn control_config() -> control::Config {
         cluster_secret: SECRET,
         key_id: 1,
         version: *b"0.1.0\0\0\0\0\0\0\0\0\0\0\0",
-        any_version: false,
         accept_lab_keys: false,
         control_epoch: ControlEpoch(1),
         peer_key: PEER_KEY,

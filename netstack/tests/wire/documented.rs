@@ -76,7 +76,7 @@ fn payloads_are_as_long_as_documented() {
     };
     let refuse = Refuse {
         hello_seq: 1,
-        reason: Refusal::Version,
+        reason: Refusal::Protocol,
         text: "",
     };
     let heartbeat_ack = HeartbeatAck {

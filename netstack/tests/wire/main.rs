@@ -30,12 +30,12 @@ use proptest::prelude::*;
 const REFUSALS: [Refusal; 8] = [
     Refusal::WrongKey,
     Refusal::KeyUsed,
-    Refusal::Version,
     Refusal::Protocol,
     Refusal::MacInUse,
     Refusal::NodeInUse,
     Refusal::RegistryFull,
     Refusal::UnknownKeyId,
+    Refusal::NotAdmitted,
 ];
 const CODES: [RefusalCode; 13] = [
     RefusalCode::Other,

@@ -3,12 +3,13 @@
 //! Key types: [`Client`], [`RequestError`]. Neighbours: every command that asks control; `api`
 //! answers.
 //!
-//! Invariant: one connection a request, so that the end of a streaming request (output, standard
+//! Invariants: what follows the first answer is meant for the cluster that gave it (`api::instance`); one connection a request, so that the end of a streaming request (output, standard
 //! input) is seen by control as the end of that stream and of nothing else.
 
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
@@ -23,6 +25,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 
+use crate::api::instance;
 use crate::api::types::ErrorBody;
 
 /// A request body: whole or streamed.
@@ -50,6 +53,9 @@ pub enum RequestError {
         /// What the system said; no `source`, which would be printed again.
         reason: std::io::Error,
     },
+    /// There is no control node, and none will come: the cluster is gone with its folder.
+    #[error("the cluster was taken down, and its jobs with it: {} is gone", .0.display())]
+    TakenDown(PathBuf),
     /// The connection broke.
     #[error("the connection to the control node broke: {0}; has it ended?")]
     Broken(String),
@@ -83,6 +89,8 @@ impl RequestError {
 pub struct Client {
     socket: PathBuf,
     answer_limit: Duration,
+    /// The cluster that answered first: what follows is meant for that one and no other.
+    instance: Arc<OnceLock<HeaderValue>>,
 }
 
 impl Client {
@@ -91,6 +99,7 @@ impl Client {
         Client {
             socket,
             answer_limit: ANSWER_LIMIT,
+            instance: Arc::default(),
         }
     }
 
@@ -163,10 +172,7 @@ impl Client {
         body: Body,
         bytes: Option<u64>,
     ) -> Result<Response<Incoming>, RequestError> {
-        let connect = |reason| RequestError::Connect {
-            path: self.socket.clone(),
-            reason,
-        };
+        let connect = |reason| self.not_connected(reason);
         let stream = UnixStream::connect(&self.socket).await.map_err(connect)?;
         let stream = AnswerFirst {
             stream,
@@ -184,6 +190,9 @@ impl Client {
         if let Some(bytes) = bytes {
             request = request.header(hyper::header::CONTENT_LENGTH, bytes);
         }
+        if let Some(instance) = self.instance.get() {
+            request = request.header(instance::HEADER, instance);
+        }
         let request = request
             .body(body)
             .expect("path and headers are well-formed");
@@ -196,10 +205,26 @@ impl Client {
             true => self.in_time(answer).await?,
             false => answer.await?,
         };
+        if let Some(instance) = response.headers().get(instance::HEADER) {
+            self.instance.get_or_init(|| instance.clone());
+        }
         if response.status().is_success() {
             Ok(response)
         } else {
             Err(refusal(response).await)
+        }
+    }
+
+    /// Why nobody answers. A control node that starts again leaves the folder of its socket; a cluster that is
+    /// taken down does not.
+    fn not_connected(&self, reason: io::Error) -> RequestError {
+        let folder = self.socket.parent();
+        match folder.filter(|folder| self.instance.get().is_some() && !folder.exists()) {
+            Some(folder) => RequestError::TakenDown(folder.to_path_buf()),
+            None => RequestError::Connect {
+                path: self.socket.clone(),
+                reason,
+            },
         }
     }
 
@@ -415,6 +440,78 @@ mod tests {
         server.join().unwrap();
     }
 
+    /// Answers each request with the number of a cluster; gives the numbers that were asked for.
+    fn answer_as(listener: &UnixListener, instance: &str) -> Option<String> {
+        use std::io::Read;
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        let mut byte = [0];
+        while !request.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte).unwrap();
+            request.push(byte[0]);
+        }
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nhearth-instance: {instance}\r\ncontent-length: 1\r\nconnection: close\r\n\r\n7"
+        );
+        stream.write_all(answer.as_bytes()).unwrap();
+        drop(std::io::copy(&mut stream, &mut std::io::sink()));
+        let request = String::from_utf8(request).unwrap().to_lowercase();
+        let line = request
+            .lines()
+            .find_map(|line| line.strip_prefix("hearth-instance: "));
+        line.map(str::to_string)
+    }
+
+    #[test]
+    fn a_client_asks_the_cluster_that_answered_first_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = std::thread::spawn(move || {
+            let mut answers = ["one", "two", "two"].into_iter();
+            let first = answer_as(&listener, answers.next().unwrap());
+            let rest: Vec<_> = answers.map(|own| answer_as(&listener, own)).collect();
+            (first, rest)
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let client = Client::new(socket);
+        for _ in 0..3 {
+            let answer: Result<u32, RequestError> = runtime.block_on(client.clone().get("/v1/x"));
+            assert_eq!(answer.unwrap(), 7);
+        }
+        drop(runtime);
+        let (first, rest) = server.join().unwrap();
+        assert_eq!(first, None);
+        assert_eq!(rest, [Some("one".to_string()), Some("one".to_string())]);
+    }
+
+    #[test]
+    fn a_cluster_that_is_gone_with_its_folder_is_told_from_a_control_node_that_starts() {
+        let root = tempfile::tempdir().unwrap();
+        let run = root.path().join("run");
+        std::fs::create_dir(&run).unwrap();
+        let client = Client::new(run.join("control.sock"));
+        client
+            .instance
+            .set(HeaderValue::from_static("one"))
+            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let ask = || runtime.block_on(client.get::<u32>("/v1/x")).unwrap_err();
+        assert!(ask().is_gone(), "it may come back");
+        std::fs::remove_dir(&run).unwrap();
+        let error = ask();
+        assert!(
+            !error.is_gone() && error.to_string().contains("taken down"),
+            "{error}"
+        );
+    }
+
     #[test]
     fn a_question_to_a_control_node_that_hangs_has_a_limit() {
         let dir = tempfile::tempdir().unwrap();
@@ -424,6 +521,7 @@ mod tests {
         let client = Client {
             socket,
             answer_limit: Duration::from_millis(50),
+            instance: Arc::default(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -33,6 +33,8 @@ pub struct Config {
     pub serve: Serve,
     /// The boot service.
     pub boot: Boot,
+    /// Which machines may join.
+    pub admission: Admission,
     /// Limits of the job runner.
     pub jobs: Jobs,
     /// Which job starts when, and where.
@@ -93,6 +95,28 @@ pub struct Boot {
     pub panic: AfterPanic,
     /// Beside another DHCP server.
     pub proxy_dhcp: bool,
+}
+
+/// Section `[admission]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Admission {
+    /// Who decides.
+    pub mode: AdmissionMode,
+    /// MAC addresses, with `mode = "list"`.
+    pub machines: Vec<hearth_boot::Mac>,
+}
+
+/// Which machines may join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdmissionMode {
+    /// Every machine.
+    Open,
+    /// Those that the configuration lists.
+    List,
+    /// Those that somebody has approved of, and those that have joined before.
+    Approve,
 }
 
 /// What a node does when its kernel panics.

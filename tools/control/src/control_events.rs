@@ -11,6 +11,7 @@ use netstack::control::{Endpoint, Event as Reported, LostReason, NodeStatus};
 use netstack::ids::{CallId, JobId, NodeId, ProgramId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
 use netstack::job::{AdoptedRank, JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode};
+use netstack::join::Refusal;
 use netstack::page::{Object, PageError, PageReply, PageWanted};
 use netstack::retention::Retention;
 use netstack::time::Instant;
@@ -20,6 +21,8 @@ use crate::api::types::{
     CastCounts, FaultCounts, InterruptCounts, LoadReport, PageCounts, RankEnd, RankReport,
     RetainedCounts, UnknownCall, WireCounts,
 };
+use hearth_store::NodeRow;
+
 use crate::casts::Casts;
 use crate::casts::coming::Departure;
 use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
@@ -343,7 +346,18 @@ fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: boo
         *boots += 1;
         let now_unix_us = crate::clock::unix_us();
         core.joined_unix_ms.insert(node.0, now_unix_us / 1000);
-        core.ledger.joined(mac, node.0, status.epoch.0, now_unix_us);
+        let earlier = core
+            .endpoint
+            .earlier_boots(mac)
+            .map(|boot| boot.0)
+            .collect();
+        core.ledger.joined(NodeRow {
+            mac,
+            node: node.0,
+            boot_epoch: Some(status.epoch.0),
+            joined_unix_us: Some(now_unix_us),
+            earlier_boots: earlier,
+        });
         core.joined.push(Joined {
             mac,
             epoch: status.epoch.0,
@@ -369,6 +383,14 @@ fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: boo
             "node-joined",
             format!("{node} joined ({} ms from kernel entry)", kernel_ms.round()),
         )
+    };
+    let text = match status.version == crate::serve::version_bytes() {
+        true => text,
+        false => format!(
+            "{text}; it runs version {}, the control node {}",
+            String::from_utf8_lossy(&status.version).trim_end_matches('\0'),
+            env!("CARGO_PKG_VERSION")
+        ),
     };
     core.events
         .push(Event::new(Severity::Info, kind, text).node(node.0).mac(mac));
@@ -453,6 +475,17 @@ fn node_stays(core: &mut Core, now: Instant, node: NodeId, job: Option<JobId>) {
 
 /// Somebody was refused: each kind is an event of its own.
 fn refusal(core: &mut Core, event: Reported) {
+    if let Reported::Rejected {
+        mac: Some(mac),
+        node,
+        reason: Refusal::NotAdmitted,
+        ..
+    } = &event
+    {
+        // Its key is right, so it has a number; one that is left down is known already.
+        core.table
+            .note_waiting(*mac, Some(node.0), crate::clock::unix_us());
+    }
     let event = match event {
         Reported::Rejected {
             mac,

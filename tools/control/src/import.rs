@@ -118,6 +118,7 @@ fn parse_nodes(bytes: &[u8]) -> Result<Vec<NodeRow>, String> {
             mac: mac.0,
             node: saved.node,
             boot_epoch: None,
+            earlier_boots: Vec::new(),
             joined_unix_us: None,
         })
     };
@@ -132,7 +133,11 @@ mod tests {
     use crate::ledger::{self, Wanted};
 
     fn open(dir: &Path) -> ledger::Opened {
-        let wanted = Wanted { jobs: 9, events: 9 };
+        let wanted = Wanted {
+            jobs: 9,
+            events: 9,
+            instance: 7,
+        };
         ledger::open(&dir.join("hearth.db"), Limits::default(), wanted).unwrap()
     }
 

@@ -102,15 +102,23 @@ impl Ledger {
         })
     }
 
-    /// A machine joined with a boot; `since` is when that boot joined first.
-    pub fn joined(&mut self, mac: [u8; 6], node: u32, boot_epoch: u64, since_unix_us: u64) {
+    /// A machine joined, with the boot in `row`.
+    pub fn joined(&mut self, row: NodeRow) {
+        if let Some(boot_epoch) = row.boot_epoch {
+            self.warm.joined(row.node, boot_epoch, &mut self.batch);
+        }
+        self.batch.put_node(row);
+    }
+
+    /// A machine was approved of, and will be this node.
+    pub fn approved(&mut self, mac: [u8; 6], node: u32) {
         self.batch.put_node(NodeRow {
             mac,
             node,
-            boot_epoch: Some(boot_epoch),
-            joined_unix_us: Some(since_unix_us),
+            boot_epoch: None,
+            joined_unix_us: None,
+            earlier_boots: Vec::new(),
         });
-        self.warm.joined(node, boot_epoch, &mut self.batch);
     }
 
     /// A node that was silent is heard again, in the same boot.

@@ -11,6 +11,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use crate::clock;
+use crate::config::{self, AdmissionMode};
 use crate::events::mac_text;
 
 /// Most nodes of a cluster; the protocol endpoint's own bound.
@@ -19,6 +21,46 @@ pub const NODES_MAX: usize = 32_768;
 /// Machines that asked for a personality and have not joined, whose numbers are kept for them: a
 /// rack that is switched on together. One more takes the number of the one that asked first.
 const ASKED_MAX: usize = 4_096;
+
+/// Machines that wait for approval, as far as they are listed: a few racks. One more takes the place of the one that
+/// asked longest ago; who still wants to join asks again within seconds.
+pub const WAITING_MAX: usize = 256;
+
+/// A machine that asked to join and waits for approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// When it asked first, in microseconds since 1970.
+    pub since_unix_us: u64,
+    /// When it asked last.
+    pub asked_unix_us: u64,
+    /// The number that it claims, with a laboratory key.
+    pub node: Option<u32>,
+}
+
+/// Which machines may be nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Admission {
+    /// Every one.
+    #[default]
+    Open,
+    /// These.
+    List(BTreeSet<[u8; 6]>),
+    /// Those with a number.
+    Approve,
+}
+
+impl Admission {
+    /// As configured.
+    pub fn of(config: &config::Admission) -> Self {
+        match config.mode {
+            AdmissionMode::Open => Admission::Open,
+            AdmissionMode::List => {
+                Admission::List(config.machines.iter().map(|mac| mac.0).collect())
+            }
+            AdmissionMode::Approve => Admission::Approve,
+        }
+    }
+}
 
 /// One machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +104,22 @@ pub enum NumberError {
     /// The list of nodes is fixed and does not have it.
     #[error("{0} is not in the list of nodes; add it to the file given as boot.nodes_file")]
     NotListed(String),
+    /// The configuration does not have it.
+    #[error("{0} is not among admission.machines; add it there and start the control node again")]
+    NotAdmitted(String),
+    /// Nobody has approved of it.
+    #[error("{0} waits for approval; `hearth node approve {0}` lets it join")]
+    Waits(String),
+    /// Another machine has the number that it claims.
+    #[error(
+        "{mac} claims to be n{node}, which another machine is; make its key for another number"
+    )]
+    NumberTaken {
+        /// The machine.
+        mac: String,
+        /// The number.
+        node: u32,
+    },
     /// The table is at its bound.
     #[error("{0} would be one node more than the {NODES_MAX} that a cluster can have")]
     TooMany(String),
@@ -78,6 +136,9 @@ pub struct NodeTable {
     asked: VecDeque<([u8; 6], u32)>,
     /// Only listed machines are nodes.
     fixed: bool,
+    admission: Admission,
+    /// Machines that wait for approval.
+    waiting: BTreeMap<[u8; 6], Waiting>,
 }
 
 impl NodeTable {
@@ -128,6 +189,71 @@ impl NodeTable {
         table
     }
 
+    /// The table with another rule of which machines may be nodes.
+    pub fn admitting(mut self, admission: Admission) -> Self {
+        self.admission = admission;
+        self
+    }
+
+    /// The machines that may join; none: any machine with a key.
+    pub fn admitted(&self) -> Option<BTreeSet<[u8; 6]>> {
+        match &self.admission {
+            Admission::Open => None,
+            Admission::List(list) => Some(list.clone()),
+            Admission::Approve => Some(self.machines.keys().copied().collect()),
+        }
+    }
+
+    /// Machines that wait for approval, by MAC address.
+    pub fn waiting(&self) -> impl Iterator<Item = ([u8; 6], &Waiting)> {
+        self.waiting.iter().map(|(mac, waiting)| (*mac, waiting))
+    }
+
+    /// A machine asked to join and may not; `node` is the number that it claims, if it does. Whether it waits for approval.
+    pub fn note_waiting(&mut self, mac: [u8; 6], node: Option<u32>, now_unix_us: u64) -> bool {
+        let may_be_approved = self.admission == Admission::Approve && !self.fixed;
+        if !may_be_approved || self.machines.contains_key(&mac) {
+            return false;
+        }
+        if self.waiting.len() >= WAITING_MAX && !self.waiting.contains_key(&mac) {
+            let oldest = self.waiting.iter().min_by_key(|(_, of)| of.asked_unix_us);
+            if let Some(oldest) = oldest.map(|(mac, _)| *mac) {
+                self.waiting.remove(&oldest);
+            }
+        }
+        let waiting = self.waiting.entry(mac).or_insert(Waiting {
+            since_unix_us: now_unix_us,
+            asked_unix_us: now_unix_us,
+            node,
+        });
+        waiting.asked_unix_us = now_unix_us;
+        waiting.node = node.or(waiting.node);
+        true
+    }
+
+    /// Lets a machine be a node, and gives its number.
+    ///
+    /// # Errors
+    /// [`NumberError`].
+    pub fn approve(&mut self, mac: [u8; 6]) -> Result<u32, NumberError> {
+        if matches!(&self.admission, Admission::List(list) if !list.contains(&mac)) {
+            return Err(NumberError::NotAdmitted(mac_text(mac)));
+        }
+        let claimed = self.waiting.get(&mac).and_then(|waiting| waiting.node);
+        let node = match (self.machines.get(&mac), claimed) {
+            (Some(machine), _) => machine.node,
+            (None, _) if self.fixed => return Err(NumberError::NotListed(mac_text(mac))),
+            (None, Some(node)) if self.numbers.contains(&node) => {
+                let mac = mac_text(mac);
+                return Err(NumberError::NumberTaken { mac, node });
+            }
+            (None, Some(node)) => node,
+            (None, None) => self.free_number(mac)?,
+        };
+        self.joined(mac, node);
+        Ok(node)
+    }
+
     /// Whether only listed machines are nodes.
     pub fn is_fixed(&self) -> bool {
         self.fixed
@@ -148,11 +274,17 @@ impl NodeTable {
     /// # Errors
     /// [`NumberError`].
     pub fn number(&mut self, mac: [u8; 6]) -> Result<u32, NumberError> {
+        if matches!(&self.admission, Admission::List(list) if !list.contains(&mac)) {
+            return Err(NumberError::NotAdmitted(mac_text(mac)));
+        }
         if let Some(machine) = self.machines.get(&mac) {
             return Ok(machine.node);
         }
         if self.is_fixed() {
             return Err(NumberError::NotListed(mac_text(mac)));
+        }
+        if self.note_waiting(mac, None, clock::unix_us()) {
+            return Err(NumberError::Waits(mac_text(mac)));
         }
         if let Some((_, node)) = self.asked.iter().find(|(asked, _)| *asked == mac) {
             return Ok(*node);
@@ -160,16 +292,22 @@ impl NodeTable {
         if self.asked.len() >= ASKED_MAX {
             self.asked.pop_front();
         }
-        let asked: BTreeSet<u32> = self.asked.iter().map(|(_, node)| *node).collect();
-        let free = |node: &u32| !self.numbers.contains(node) && !asked.contains(node);
-        let node = (0..NODES_MAX as u32).find(free);
-        let node = node.ok_or_else(|| NumberError::TooMany(mac_text(mac)))?;
+        let node = self.free_number(mac)?;
         self.asked.push_back((mac, node));
         Ok(node)
     }
 
+    /// The lowest number that no machine has.
+    fn free_number(&self, mac: [u8; 6]) -> Result<u32, NumberError> {
+        let asked: BTreeSet<u32> = self.asked.iter().map(|(_, node)| *node).collect();
+        let free = |node: &u32| !self.numbers.contains(node) && !asked.contains(node);
+        let node = (0..NODES_MAX as u32).find(free);
+        node.ok_or_else(|| NumberError::TooMany(mac_text(mac)))
+    }
+
     /// Keeps the number of a machine that has joined.
     pub fn joined(&mut self, mac: [u8; 6], node: u32) {
+        self.waiting.remove(&mac);
         self.asked.retain(|(asked, _)| *asked != mac);
         self.insert(Machine {
             mac,
@@ -239,6 +377,67 @@ mod tests {
         }
         assert_eq!(table.number(mac(0)), Ok(0));
         assert_eq!(table.machines().count(), 1);
+    }
+
+    #[test]
+    fn a_machine_waits_until_it_is_approved_of() {
+        let known = Machine {
+            mac: mac(1),
+            address: None,
+            node: 0,
+        };
+        let mut table = NodeTable::growing([known]).admitting(Admission::Approve);
+        assert_eq!(table.number(mac(1)), Ok(0), "it was a node before");
+        assert!(
+            matches!(table.number(mac(2)), Err(NumberError::Waits(text)) if text.contains("00:02"))
+        );
+        assert_eq!(table.waiting().count(), 1);
+        assert_eq!(table.approve(mac(2)), Ok(1));
+        assert_eq!(table.waiting().count(), 0);
+        assert_eq!(table.number(mac(2)), Ok(1));
+        assert_eq!(table.admitted().unwrap().len(), 2);
+        // One with a key of its own has a number already, or claims that of another.
+        assert!(table.note_waiting(mac(3), Some(7), 1));
+        assert_eq!(table.approve(mac(3)), Ok(7));
+        assert!(table.note_waiting(mac(4), Some(7), 1));
+        assert!(matches!(
+            table.approve(mac(4)),
+            Err(NumberError::NumberTaken { node: 7, .. })
+        ));
+    }
+
+    #[test]
+    fn a_list_admits_its_machines_and_no_others() {
+        let known = Machine {
+            mac: mac(1),
+            address: None,
+            node: 0,
+        };
+        let list = Admission::List([mac(2)].into());
+        let mut table = NodeTable::growing([known]).admitting(list);
+        assert_eq!(table.number(mac(2)), Ok(1));
+        for out in [1, 3] {
+            assert!(matches!(
+                table.number(mac(out)),
+                Err(NumberError::NotAdmitted(_))
+            ));
+            assert!(matches!(
+                table.approve(mac(out)),
+                Err(NumberError::NotAdmitted(_))
+            ));
+        }
+        assert_eq!(table.waiting().count(), 0);
+    }
+
+    #[test]
+    fn machines_that_wait_are_bounded_and_who_asks_again_is_listed() {
+        let mut table = NodeTable::growing([]).admitting(Admission::Approve);
+        for stranger in 0..3 * WAITING_MAX as u32 {
+            table.note_waiting(mac(1_000 + stranger), None, u64::from(stranger));
+            table.note_waiting(mac(1), None, u64::from(stranger));
+        }
+        assert_eq!(table.waiting().count(), WAITING_MAX);
+        assert!(table.waiting().any(|(of, _)| of == mac(1)));
     }
 
     #[test]

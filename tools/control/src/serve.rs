@@ -19,7 +19,7 @@ use hearth_alloc::topology::Topology;
 use hearth_qemu::Tree;
 use netstack::broadcast::Peer;
 use netstack::control as protocol;
-use netstack::ids::ControlEpoch;
+use netstack::ids::{BootEpoch, ControlEpoch};
 use netstack::time::Micros;
 use netstack::wire::key::Key;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -34,7 +34,7 @@ use crate::events::{Event, EventLog, Severity};
 use crate::jobs::kept::Outputs;
 use crate::jobs::{self, Runner};
 use crate::monitor::{self, Monitor};
-use crate::nodes::{Machine, NodeTable};
+use crate::nodes::{Admission, Machine, NodeTable};
 use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
 use crate::paths::StateDir;
@@ -91,8 +91,6 @@ pub struct Options {
     pub tree: Option<Tree>,
     /// Take nodes with laboratory keys.
     pub lab_keys: bool,
-    /// Take nodes of other versions.
-    pub any_version: bool,
     /// What machines boot instead of hearth.
     pub other: Option<hearth_boot::OtherSystem>,
 }
@@ -108,12 +106,13 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let mut past = open_ledger(&options)?;
     let table = match &options.nodes_file {
         Some(file) => NodeTable::fixed(file)?,
-        None => NodeTable::growing(past.nodes.drain(..).map(|row| Machine {
+        None => NodeTable::growing(past.nodes.iter().map(|row| Machine {
             mac: row.mac,
             address: None,
             node: row.node,
         })),
     };
+    let table = table.admitting(Admission::of(&options.config.admission));
     let address = control_address(&options)?;
     let listen = SocketAddrV4::new(
         address.map_or(Ipv4Addr::LOCALHOST, |(ip, _)| ip),
@@ -125,12 +124,14 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let listen = udp::address(&socket)?;
     let token = secrets::token(&options.state.token())?;
     let notices = std::mem::take(&mut past.notices);
+    let instance = instance_text(past.instance);
     let checkpointer = past.checkpointer.take();
     let shared = control_state(&options, clock, table, listen, past)?;
     let boot = start_boot_service(&options, &shared, address, listen).await?;
     let tcp = tcp_listener(&options.http)?;
     let status = api::types::Status {
         version: env!("CARGO_PKG_VERSION").to_string(),
+        instance,
         pid: std::process::id(),
         control: listen.to_string(),
         http: tcp
@@ -353,6 +354,8 @@ fn open_ledger(options: &Options) -> anyhow::Result<ledger::Opened> {
     let wanted = ledger::Wanted {
         jobs: rows(config.jobs.history_max),
         events: rows(config.events.ring_max),
+        // The store's numbers are below 2^63.
+        instance: random_u64()? >> 1,
     };
     Ok(ledger::open(&options.state.store(), limits, wanted)?)
 }
@@ -373,11 +376,10 @@ fn control_state(
     )?;
     let random = random_u64()?;
     let peer_key = Key(random_bytes()?);
-    let endpoint = protocol::Endpoint::new(protocol::Config {
+    let mut endpoint = protocol::Endpoint::new(protocol::Config {
         cluster_secret: secret.0,
         key_id: KEY_ID,
         version: version_bytes(),
-        any_version: options.any_version,
         accept_lab_keys: options.lab_keys,
         control_epoch: ControlEpoch(random),
         peer_key,
@@ -388,6 +390,11 @@ fn control_state(
         },
         limits: protocol::Limits::default(),
     });
+    endpoint.admit_only(table.admitted());
+    for row in past.nodes {
+        let boots = row.earlier_boots.into_iter().chain(row.boot_epoch);
+        boots.for_each(|boot| endpoint.remember_boot(row.mac, BootEpoch(boot)));
+    }
     let path = options.state.outputs();
     let outputs = Outputs::open(&path, limits.output_max_bytes, limits.output_total_bytes)
         .with_context(|| format!("cannot keep the output of jobs in {}", path.display()))?;
@@ -399,6 +406,7 @@ fn control_state(
         topology: topology(options)?,
         outputs: outputs.clone(),
         next_job: past.next_job.max(outputs.highest() + 1),
+        instance: instance_text(past.instance),
     };
     let mut runner = Runner::new(setup).context("queue.unit")?;
     for machine in table.machines() {
@@ -514,6 +522,11 @@ pub fn version_bytes() -> [u8; 16] {
     let length = text.len().min(bytes.len());
     bytes[..length].copy_from_slice(&text[..length]);
     bytes
+}
+
+/// The number of the cluster as it is told.
+fn instance_text(instance: u64) -> String {
+    format!("{instance:016x}")
 }
 
 fn random_u64() -> anyhow::Result<u64> {

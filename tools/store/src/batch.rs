@@ -37,6 +37,8 @@ pub enum Change {
     PutDrain(DrainRow),
     /// See [`Batch::end_drain`].
     EndDrain(u32),
+    /// See [`Batch::begin_instance`].
+    BeginInstance(u64),
     /// See [`Batch::number_jobs_from`].
     NumberJobsFrom(u64),
     /// See [`Batch::put_file`].
@@ -136,6 +138,11 @@ impl Batch {
     /// A node gets jobs again.
     pub fn end_drain(&mut self, node: u32) {
         self.changes.push(Change::EndDrain(node));
+    }
+
+    /// The cluster gets its number, unless it has one.
+    pub fn begin_instance(&mut self, instance: u64) {
+        self.changes.push(Change::BeginInstance(instance));
     }
 
     /// Jobs are numbered from `next` on, or from where they are if that is further.

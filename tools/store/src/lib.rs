@@ -107,6 +107,12 @@ pub trait Query {
     /// See [`Query::nodes`].
     fn drains(&self) -> Result<Vec<DrainRow>, StoreError>;
 
+    /// The number of this cluster, once it has one: another cluster of the same name has another.
+    ///
+    /// # Errors
+    /// See [`Query::nodes`].
+    fn instance(&self) -> Result<Option<u64>, StoreError>;
+
     /// At most `limit` events with numbers above `after`, the oldest first.
     ///
     /// # Errors

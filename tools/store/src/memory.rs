@@ -32,6 +32,7 @@ struct Tables {
     specs: BTreeMap<u64, String>,
     rank_ends: BTreeMap<(u64, u32), RankEndRow>,
     drains: BTreeMap<u32, DrainRow>,
+    instance: Option<u64>,
     /// Jobs that have ended, by the moment they did.
     ended: BTreeSet<(u64, u64)>,
     events: BTreeMap<u64, EventRow>,
@@ -100,6 +101,9 @@ impl Tables {
             }
             Change::PutDrain(row) => drop(self.drains.insert(row.node, row.clone())),
             Change::EndDrain(node) => drop(self.drains.remove(node)),
+            Change::BeginInstance(instance) => {
+                self.instance.get_or_insert(*instance);
+            }
             Change::NumberJobsFrom(next) => self.next_job = self.next_job.max(*next),
             Change::PutFile(row) => drop(self.files.insert(row.name.clone(), row.clone())),
             Change::ForgetFile(name) => drop(self.files.remove(name)),
@@ -223,6 +227,10 @@ impl Query for Memory {
 
     fn drains(&self) -> Result<Vec<DrainRow>, StoreError> {
         Ok(self.tables().drains.values().cloned().collect())
+    }
+
+    fn instance(&self) -> Result<Option<u64>, StoreError> {
+        Ok(self.tables().instance)
     }
 
     fn events(&self, after: u64, limit: u32) -> Result<Vec<EventRow>, StoreError> {

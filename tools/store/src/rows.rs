@@ -15,8 +15,8 @@ pub type ProgramHash = [u8; 32];
 /// a script that copies it for each run must not grow the row.
 pub const NAMES_MAX: usize = 8;
 
-/// How many rows the tables may have that grow with use. Machines, drained nodes, warm programs and cast files are
-/// bounded by the cluster: 32,768 nodes, 64 programs and 64 files a node.
+/// How many rows the tables may have that grow with use. Machines, drained nodes, warm programs and cast files
+/// are bounded by the cluster: 32,768 nodes, 64 programs and 64 files a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Jobs that have ended; those that ended first go first.
@@ -48,6 +48,8 @@ pub struct NodeRow {
     pub boot_epoch: Option<u64>,
     /// When that boot joined, in microseconds since 1970.
     pub joined_unix_us: Option<u64>,
+    /// The boots before it whose keys are used up, the oldest first; a handful.
+    pub earlier_boots: Vec<u64>,
 }
 
 /// A program that a node holds: one line of the node status table of the retention method.

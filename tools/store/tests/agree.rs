@@ -38,14 +38,23 @@ fn text() -> impl Strategy<Value = String> {
 
 fn node_row() -> impl Strategy<Value = NodeRow> {
     let epoch = proptest::option::of(epoch());
-    (0..4u8, 0..4u32, epoch, proptest::option::of(time())).prop_map(
-        |(mac, node, boot_epoch, joined_unix_us)| NodeRow {
-            mac: [0x52, 0x54, 0, 0xff, 0, mac],
-            node,
-            boot_epoch,
-            joined_unix_us,
-        },
+    let earlier = proptest::collection::vec(any::<u64>(), 0..3);
+    (
+        0..4u8,
+        0..4u32,
+        epoch,
+        proptest::option::of(time()),
+        earlier,
     )
+        .prop_map(
+            |(mac, node, boot_epoch, joined_unix_us, earlier_boots)| NodeRow {
+                mac: [0x52, 0x54, 0, 0xff, 0, mac],
+                node,
+                boot_epoch,
+                joined_unix_us,
+                earlier_boots,
+            },
+        )
 }
 
 fn warm_row() -> impl Strategy<Value = WarmRow> {
@@ -187,6 +196,7 @@ fn queue_change() -> impl Strategy<Value = Change> {
         }),
         2 => drain.prop_map(Change::PutDrain),
         1 => (0..4u32).prop_map(Change::EndDrain),
+        1 => time().prop_map(Change::BeginInstance),
     ]
 }
 
@@ -238,6 +248,7 @@ fn batch_of(changes: Vec<Change>) -> Batch {
             Change::PutRankEnd(row) => batch.put_rank_end(row),
             Change::PutDrain(row) => batch.put_drain(row),
             Change::EndDrain(node) => batch.end_drain(node),
+            Change::BeginInstance(instance) => batch.begin_instance(instance),
             Change::NumberJobsFrom(next) => batch.number_jobs_from(next),
             Change::AppendEvent(row) => batch.append_event(row),
             Change::PutFile(row) => batch.put_file(row),
@@ -269,6 +280,7 @@ fn answers(store: &dyn Query) -> impl PartialEq + std::fmt::Debug + use<> {
             (store.specs(2).unwrap(), store.specs(100).unwrap()),
             (store.rank_ends(2).unwrap(), store.rank_ends(100).unwrap()),
             store.drains().unwrap(),
+            store.instance().unwrap(),
         ),
         (store.events(0, 100).unwrap(), store.events(20, 2).unwrap()),
         (store.next_job().unwrap(), store.next_event().unwrap()),

@@ -14,6 +14,7 @@ pub mod auth;
 pub mod bounded;
 mod casts;
 mod description;
+pub mod instance;
 mod jobs;
 mod lists;
 pub mod monitor;
@@ -33,7 +34,7 @@ pub use past::PAGE_MAX;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -63,6 +64,7 @@ pub struct Api {
 
 /// All routes, without access control.
 pub fn router(api: Api) -> Router {
+    let instance = HeaderValue::from_str(&api.status.instance).expect("hexadecimal digits");
     let (_, watched) = monitor::described().split_for_parts();
     let watching = monitor::router(api.monitor.clone());
     let (router, mut description) = described().split_for_parts();
@@ -88,6 +90,10 @@ pub fn router(api: Api) -> Router {
         .with_state(api)
         .merge(watching)
         .layer(axum::middleware::map_response(unread::in_form))
+        .layer(axum::middleware::from_fn_with_state(
+            instance,
+            instance::check,
+        ))
 }
 
 /// Every route with its description.
@@ -98,6 +104,8 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(lists::nodes))
         .routes(routes!(nodes::leave))
         .routes(routes!(stopping::stop))
+        .routes(routes!(nodes::waiting))
+        .routes(routes!(nodes::approve))
         .routes(routes!(past::events))
         .routes(routes!(lists::timeline))
         .routes(routes!(past::jobs, jobs::submit))

@@ -1,4 +1,4 @@
-//! What can be done with a node: asking it to leave.
+//! What can be done with a node: asking it to leave, approving of a machine that wants to be one.
 //!
 //! Neighbours: `netstack::control::Endpoint::ask_to_leave` (repeats the request until the node has
 //! answered), `control_events` (its answer).
@@ -10,10 +10,10 @@ use axum::http::StatusCode;
 use netstack::control::{LeaveRefused, NodeState};
 use netstack::ids::NodeId;
 
-use super::types::Done;
+use super::types::{ApproveRequest, Approved, Done, WaitingMachine};
 use super::{Api, Refusal};
 use crate::control::Core;
-use crate::events::{Event, Severity};
+use crate::events::{Event, Severity, mac_text};
 use crate::hostlist;
 use netstack::time::Instant;
 
@@ -31,6 +31,48 @@ pub async fn leave(State(api): State<Api>, Path(node): Path<u32>) -> Result<Json
     };
     api.shared.kick();
     asked.map(|()| Json(Done {}))
+}
+
+/// Machines that want to join and wait for approval.
+#[utoipa::path(get, path = "/v1/nodes/waiting", tag = "nodes", responses((status = 200, body = Vec<WaitingMachine>)))]
+pub async fn waiting(State(api): State<Api>) -> Json<Vec<WaitingMachine>> {
+    let core = api.shared.lock();
+    let waiting = core.table.waiting().map(|(mac, of)| WaitingMachine {
+        mac: mac_text(mac),
+        node: of.node,
+        since_unix_us: of.since_unix_us,
+        asked_unix_us: of.asked_unix_us,
+    });
+    Json(waiting.collect())
+}
+
+/// Let a machine be a node.
+///
+/// It has a number from then on, and joins when it asks next, which it does by itself.
+#[utoipa::path(post, path = "/v1/nodes/approve", tag = "nodes", request_body = ApproveRequest, responses((status = 200, body = Approved), (status = 400, body = super::types::ErrorBody), (status = 409, body = super::types::ErrorBody)))]
+pub async fn approve(
+    State(api): State<Api>,
+    Json(request): Json<ApproveRequest>,
+) -> Result<Json<Approved>, Refusal> {
+    let mac: hearth_boot::Mac = request.mac.parse().map_err(Refusal::bad_request)?;
+    let now = api.shared.now();
+    let mut core = api.shared.lock();
+    let refused = |error| Refusal::new(StatusCode::CONFLICT, "not-approved", error);
+    let is_known = core.table.machines().any(|known| known.mac == mac.0);
+    let node = core.table.approve(mac.0).map_err(refused)?;
+    if !is_known {
+        core.ledger.approved(mac.0, node);
+    }
+    core.endpoint.admit(mac.0);
+    core.runner.know_node(node);
+    let name = hostlist::name(node);
+    let text = format!("{mac} may join, as {name}");
+    let event = Event::new(Severity::Info, "machine-approved", text);
+    core.events.push(event.node(node).mac(mac.0));
+    core.settle(now);
+    drop(core);
+    api.shared.kick();
+    Ok(Json(Approved { node, name }))
 }
 
 fn ask(core: &mut Core, now: Instant, node: NodeId) -> Result<(), Refusal> {

@@ -11,6 +11,7 @@ mod held;
 mod launch;
 mod queue;
 mod queued;
+mod waiting;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -26,6 +27,7 @@ pub use launch::{
 };
 pub use queue::{AfterCondition, AfterJob, Drained, KeptOutput, Placement, Why};
 pub use queued::{DrainRequest, PriorityRequest, QueuedJob, ResumeRequest};
+pub use waiting::{ApproveRequest, Approved, WaitingMachine};
 
 use crate::config::{Load, Verify};
 
@@ -234,6 +236,9 @@ pub struct JobInfo {
     pub ranks_total: u32,
     /// Its nodes as a hostlist, in rank order; empty before allocation.
     pub nodes: String,
+    /// Number of the cluster that took it, as in [`Status`].
+    #[serde(default)]
+    pub instance: String,
     /// Microseconds since 1970 at which it was submitted.
     pub submitted_unix_us: u64,
     /// ... at which it began to run.
@@ -269,7 +274,7 @@ pub struct JobInfo {
     /// No client waits for it: its output is kept by the control node.
     #[serde(default)]
     pub batch: bool,
-    /// It is queued again when a node is lost under it or the control node ends.
+    /// It is queued again when a node is lost under it.
     #[serde(default)]
     pub requeue: bool,
     /// How often it was queued again.
@@ -401,7 +406,7 @@ pub struct JobRequest {
     /// Jobs that must have ended before it starts.
     #[serde(default)]
     pub after: Vec<AfterJob>,
-    /// Queue it again when a node is lost under it or the control node ends.
+    /// Queue it again when a node is lost under it.
     #[serde(default)]
     pub requeue: bool,
     /// Standard input of rank 0 of a batch job: BLAKE3 hash of a file that was PUT as a program is.
@@ -499,6 +504,10 @@ pub enum Frame {
 pub struct Status {
     /// Version of control.
     pub version: String,
+    /// Number of the cluster, in hexadecimal: random, and the same for as long as its store lives.
+    /// A cluster of the same name that is made later has another.
+    #[serde(default)]
+    pub instance: String,
     /// Process id.
     pub pid: u32,
     /// Address of the control protocol.

@@ -228,6 +228,8 @@ fn launcher(global: &Global, name: &str, options: &UpOptions) -> anyhow::Result<
     if let Some(rate) = rate {
         control.extend(["--rate".into(), rate.into()]);
     }
+    // Its machines are all its own.
+    control.extend(["--admission".into(), "open".into()]);
     control.extend(options.other.arguments()?);
     Ok(Launcher {
         supervise: vec![program.into(), "__supervise".into(), name.into()],

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{Global, block_on, print_json, print_text, table};
 use crate::api::PAGE_MAX;
-use crate::api::types::{BootTimeline, JobInfo, NodeInfo, NodeState, Status};
+use crate::api::types::{BootTimeline, JobInfo, NodeInfo, NodeState, Status, WaitingMachine};
 use crate::client::{Client, RequestError};
 use crate::events::Event;
 use crate::{clock, hostlist, paths};
@@ -37,6 +37,9 @@ pub struct NodesOptions {
     /// Fold nothing.
     #[arg(long, requires = "tree")]
     unfold: bool,
+    /// List the machines instead that want to join and wait for `hearth node approve`.
+    #[arg(long, conflicts_with_all = ["nodes", "warm", "tree"])]
+    waiting: bool,
 }
 
 /// Options of `hearth jobs`.
@@ -100,6 +103,9 @@ pub struct TimelineOptions {
 pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
     let state = global.find()?;
     let client = Client::new(state.socket());
+    if options.waiting {
+        return waiting(global, &client);
+    }
     let client_again = client.clone();
     let mut nodes: Vec<NodeInfo> = block_on(async move { Ok(client.get("/v1/nodes").await?) })?;
     for (number, at) in super::cluster::power_on_unix_ms(&state) {
@@ -162,6 +168,27 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
         print_text(&format!("\n{}", warm_text(&nodes, now)))?;
     }
     Ok(())
+}
+
+/// Prints the machines that wait for approval.
+fn waiting(global: &Global, client: &Client) -> anyhow::Result<()> {
+    let machines: Vec<WaitingMachine> =
+        block_on(async { Ok(client.get("/v1/nodes/waiting").await?) })?;
+    if global.json {
+        return print_json(&machines);
+    }
+    let now = clock::unix_us();
+    let ago = |at_us: u64| clock::span(now.saturating_sub(at_us) / 1_000_000);
+    let mut rows = table::new(&["MAC", "CLAIMS", "WAITS", "ASKED_AGO"]);
+    for machine in &machines {
+        rows.add_row([
+            machine.mac.clone(),
+            table::or_dash(machine.node.map(hostlist::name)),
+            ago(machine.since_unix_us),
+            ago(machine.asked_unix_us),
+        ]);
+    }
+    print_text(&table::text(&rows))
 }
 
 /// Refuses nodes that are not among those that control has.

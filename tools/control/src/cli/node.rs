@@ -5,7 +5,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::Global;
-use crate::api::types::{Done, DrainRequest, NodeInfo, NodeState, ResumeRequest};
+use crate::api::types::{
+    ApproveRequest, Approved, Done, DrainRequest, NodeInfo, NodeState, ResumeRequest,
+};
 use crate::client::Client;
 use crate::hostlist;
 use crate::nodes::NODES_MAX;
@@ -39,6 +41,12 @@ enum Action {
         /// The nodes: n0,n[3-5].
         #[arg(value_name = "LIST")]
         nodes: String,
+    },
+    /// Let machines be nodes that wait for that: `hearth nodes --waiting` lists them.
+    Approve {
+        /// Their MAC addresses.
+        #[arg(value_name = "MAC", required = true)]
+        machines: Vec<hearth_boot::Mac>,
     },
     /// Make a laboratory key: kernel options for a node that boots without the boot service.
     Key {
@@ -113,8 +121,35 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
     match options.action {
         Action::Reset { nodes, no_wait } => super::cluster::reset(global, &nodes, !no_wait),
         Action::Leave { nodes } => leave(global, &nodes),
+        Action::Approve { machines } => approve(global, &machines),
         Action::Key { node, mac } => key(global, node, mac),
     }
+}
+
+/// Approves of machines one after the other, as far as that goes.
+fn approve(global: &Global, machines: &[hearth_boot::Mac]) -> anyhow::Result<()> {
+    let client = global.client()?;
+    let mut approved: Vec<Approved> = Vec::new();
+    let failed = super::block_on(async {
+        for mac in machines {
+            let request = ApproveRequest {
+                mac: mac.to_string(),
+            };
+            match client.post("/v1/nodes/approve", &request).await {
+                Ok(answer) => approved.push(answer),
+                Err(error) => return Ok(Some(error)),
+            }
+        }
+        Ok(None)
+    })?;
+    if global.json {
+        super::print_json(&approved)?;
+    } else {
+        for (mac, approved) in machines.iter().zip(&approved) {
+            super::print_text(&format!("{mac} is {} when it joins\n", approved.name))?;
+        }
+    }
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Asks the nodes and waits until each has left or said that it stays.

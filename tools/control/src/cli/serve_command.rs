@@ -10,7 +10,7 @@ use clap::Args;
 use hearth_qemu::Tree;
 
 use super::Global;
-use crate::config::LinkRate;
+use crate::config::{AdmissionMode, LinkRate};
 use crate::paths::StateDir;
 use crate::serve::{self, Http};
 
@@ -19,8 +19,8 @@ use crate::serve::{self, Http};
 #[command(after_help = "\
 Needs an interface with an IPv4 address and NET_ADMIN, NET_RAW, NET_BIND_SERVICE (or root);
 `hearth doctor` finds what is missing. Only the user it runs as (and root) may command it: its
-socket, run/control.sock in the state directory, has mode 0600; others use --http and the token. Ends in good order on SIGTERM. The environment variable
-HEARTH_LOG sets the log level on standard error: error, warn, info (default) or debug.")]
+socket, run/control.sock in the state directory, has mode 0600; others use --http and the token. On SIGTERM it ends and leaves
+jobs as they are: see `hearth stop`. The environment variable HEARTH_LOG sets the log level on standard error: error, warn, info (default) or debug.")]
 pub struct Options {
     /// Network interface of the boot network [config: serve.interface].
     #[arg(long, value_name = "IF")]
@@ -64,9 +64,9 @@ pub struct Options {
     /// Take nodes whose key was given on their command line (laboratory only).
     #[arg(long)]
     lab_keys: bool,
-    /// Take nodes of another version (development only).
-    #[arg(long)]
-    any_version: bool,
+    /// Which machines may join: every one, those of a list, those approved of [config: admission.mode].
+    #[arg(long, value_enum, value_name = "MODE")]
+    admission: Option<AdmissionMode>,
     #[command(flatten)]
     other: OtherSystem,
 }
@@ -147,6 +147,7 @@ fn start_logging() {
 fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> {
     let mut config = global.load_config()?;
     config.broadcast.rate = options.rate.unwrap_or(config.broadcast.rate);
+    config.admission.mode = options.admission.unwrap_or(config.admission.mode);
     let set = |text: &str| (!text.is_empty()).then(|| text.to_string());
     let file = |path: &PathBuf| (!path.as_os_str().is_empty()).then(|| path.clone());
     let state = match (&global.state_dir, &global.cluster) {
@@ -209,7 +210,6 @@ fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> 
                 .map_err(|error| anyhow::anyhow!("serve.tree in the configuration: {error}"))?,
         },
         lab_keys: options.lab_keys,
-        any_version: options.any_version,
         other: options.other.resolve(),
         config,
     })

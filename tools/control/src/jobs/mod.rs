@@ -117,6 +117,8 @@ pub struct Setup {
     pub outputs: Outputs,
     /// Number of the next job.
     pub next_job: u64,
+    /// Number of the cluster, as clients are told it.
+    pub instance: String,
 }
 
 /// The queue and all jobs.
@@ -149,6 +151,7 @@ pub struct Runner {
     spec_bytes: usize,
     history: VecDeque<JobInfo>,
     next_job: u64,
+    instance: String,
     /// When nodes were given out last, in microseconds since 1970.
     last_decision: u64,
     events: Vec<Event>,
@@ -196,6 +199,7 @@ impl Runner {
             spec_bytes: 0,
             history: VecDeque::new(),
             next_job: setup.next_job,
+            instance: setup.instance,
             last_decision: 0,
             events: Vec::new(),
             records: Vec::new(),

@@ -53,6 +53,7 @@ impl Runner {
         let terms = &submission.terms;
         let time_limit_s = submission.time_limit_s.unwrap_or(self.limits.time_limit_s);
         let info = JobInfo {
+            instance: self.instance.clone(),
             id,
             name: submission.name.clone(),
             program: crate::secrets::encode_hex(&submission.program.hash()),

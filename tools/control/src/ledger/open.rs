@@ -50,6 +50,8 @@ pub struct Opened {
     pub open: Vec<Stored>,
     /// Nodes that get no jobs.
     pub drained: Vec<(u32, Drained)>,
+    /// Number of the cluster.
+    pub instance: u64,
     /// The newest events, the oldest first.
     pub events: Vec<Event>,
     /// Number of the next job.
@@ -75,6 +77,8 @@ pub struct Wanted {
     pub jobs: u32,
     /// Events.
     pub events: u32,
+    /// Random number, below 2^63, of a cluster that begins with this store.
+    pub instance: u64,
 }
 
 /// Opens the store at `path`. A file that can only be read is read, and control goes on in memory; one that is locked or full is
@@ -138,6 +142,9 @@ fn copy(from: &dyn Query, wanted: Wanted) -> Result<Batch, StoreError> {
     for drained in from.drains().unwrap_or_default() {
         batch.put_drain(drained);
     }
+    if let Ok(Some(instance)) = from.instance() {
+        batch.begin_instance(instance);
+    }
     for event in newest_events(from, wanted)? {
         batch.append_event(event);
     }
@@ -190,6 +197,8 @@ fn read(
     let mut jobs: Vec<JobInfo> = ended.map(stored::job_info).collect();
     let open = open_jobs(&*store)?;
     let drained = store.drains()?.into_iter().map(drained).collect();
+    let known_instance = store.instance()?;
+    let instance = known_instance.unwrap_or(wanted.instance);
     let events = newest_events(&*store, wanted)?;
     let next_event = store.next_event()?;
     let files = Files::restored(store.files()?, store.held()?);
@@ -201,6 +210,9 @@ fn read(
         ledger.batch.put_node(node.clone());
     }
     ledger.batch.number_jobs_from(next_job);
+    if known_instance.is_none() {
+        ledger.batch.begin_instance(instance);
+    }
     jobs.sort_by_key(|job| job.id);
     // A store that cannot be written now is written later, as while control runs.
     notices.extend(ledger.commit(0));
@@ -214,6 +226,7 @@ fn read(
         jobs,
         open,
         drained,
+        instance,
         events: events.into_iter().map(stored::event).collect(),
         next_job,
         next_event,

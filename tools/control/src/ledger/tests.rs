@@ -74,6 +74,9 @@ impl Query for Flaky {
     fn next_job(&self) -> Answer<u64> {
         self.memory.next_job()
     }
+    fn instance(&self) -> Answer<Option<u64>> {
+        self.memory.instance()
+    }
     fn next_event(&self) -> Answer<u64> {
         self.memory.next_event()
     }
@@ -137,7 +140,13 @@ fn record(id: u64, state: JobState) -> Record {
 }
 
 fn holds(ledger: &mut Ledger) {
-    ledger.joined([2; 6], 1, 9, 5);
+    ledger.joined(NodeRow {
+        mac: [2; 6],
+        node: 1,
+        boot_epoch: Some(9),
+        joined_unix_us: Some(5),
+        earlier_boots: vec![7, 8],
+    });
     let held = Held {
         program: HASH,
         pages: 8,
@@ -217,7 +226,11 @@ fn what_is_kept_for_a_full_disk_has_a_bound() {
 fn an_earlier_run_is_found_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hearth.db");
-    let wanted = Wanted { jobs: 2, events: 3 };
+    let wanted = Wanted {
+        jobs: 2,
+        events: 3,
+        instance: 7,
+    };
     let open = || open(&path, Limits::default(), wanted).unwrap();
     let mut first = open();
     assert_eq!(
@@ -257,7 +270,11 @@ fn an_earlier_run_is_found_again() {
 fn a_store_that_is_locked_at_the_start_is_read_and_written_later() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hearth.db");
-    let wanted = Wanted { jobs: 9, events: 9 };
+    let wanted = Wanted {
+        jobs: 9,
+        events: 9,
+        instance: 7,
+    };
     let open = || open(&path, Limits::default(), wanted).unwrap();
     let mut first = open();
     holds(&mut first.ledger);
@@ -288,7 +305,11 @@ fn a_store_that_is_locked_at_the_start_is_read_and_written_later() {
 #[test]
 fn a_store_that_cannot_be_opened_does_not_stop_control() {
     let path = Path::new("/nonexistent/hearth.db");
-    let wanted = Wanted { jobs: 2, events: 3 };
+    let wanted = Wanted {
+        jobs: 2,
+        events: 3,
+        instance: 7,
+    };
     let mut opened = open(path, Limits::default(), wanted).unwrap();
     assert_eq!(opened.notices[0].kind, "store-unavailable");
     let trouble = opened.ledger.trouble().unwrap().to_string();

@@ -50,7 +50,6 @@ fn endpoint() -> protocol::Endpoint {
         cluster_secret: [1; 16],
         key_id: 1,
         version: [0; 16],
-        any_version: false,
         accept_lab_keys: false,
         control_epoch: netstack::ids::ControlEpoch(1),
         peer_key: Key([1; 16]),

@@ -56,8 +56,12 @@ impl Lab {
         Lab::configured("")
     }
 
-    /// A control node alone, with a configuration file.
+    /// A control node alone, with a configuration file. It takes every machine, unless that says otherwise.
     pub fn configured(config: &str) -> Self {
+        let open = match config.contains("[admission]") {
+            true => "",
+            false => "[admission]\nmode = \"open\"\n",
+        };
         let dir = tempfile::tempdir().unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], lasting_port()));
         let mut lab = Lab {
@@ -69,7 +73,7 @@ impl Lab {
             http_address: "127.0.0.1:0".into(),
             nodes: Vec::new(),
         };
-        std::fs::write(lab.path("config.toml"), config).unwrap();
+        std::fs::write(lab.path("config.toml"), format!("{open}{config}")).unwrap();
         lab.start_control();
         lab
     }

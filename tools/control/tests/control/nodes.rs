@@ -1,5 +1,7 @@
 //! Nodes that join, are refused, come back; several jobs on them at once.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
@@ -215,15 +217,18 @@ fn a_wrong_key_is_an_event_and_nothing_else() {
 }
 
 #[test]
-fn another_version_is_an_event_and_nothing_else() {
+fn another_version_of_the_software_joins_and_is_said() {
     let mut lab = Lab::with_nodes(1);
     let mut identity = lab.identity(5, 1);
     identity.version[0] = b'9';
     lab.nodes.push(FakeNode::start(identity, lab.address));
-    lab.eventually("the refusal is an event", |lab| {
-        lab.has_event("refused-version", "n5")
+    lab.eventually("it joined, and both versions are said", |lab| {
+        lab.has_event(
+            "node-joined",
+            "it runs version 9.1.0, the control node 0.1.0",
+        )
     });
-    assert_eq!(lab.idle_nodes(), 1);
+    assert_eq!(lab.idle_nodes(), 2);
 }
 
 #[test]
@@ -302,6 +307,108 @@ fn a_second_machine_with_a_mac_in_use_is_an_event_and_nothing_else() {
     });
     assert_eq!(parts(&lab.run(&[], "out first\n")).1, "first\n");
     assert_eq!(lab.json(&["nodes"])[0]["boots"], 1);
+}
+
+#[test]
+fn a_machine_waits_until_somebody_approves_of_it_and_stays_approved() {
+    let mut lab = Lab::configured("[admission]\nmode = \"approve\"\n");
+    lab.nodes
+        .push(FakeNode::start(lab.identity(3, 1), lab.address));
+    lab.eventually("the machine waits", |lab| {
+        lab.json(&["nodes", "--waiting"])[0]["mac"] == "52:54:00:07:00:03"
+    });
+    let (code, out, err) = parts(&lab.hearth(&["nodes", "--waiting"]));
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("52:54:00:07:00:03  n3"), "{out}");
+    assert_eq!(lab.idle_nodes(), 0);
+    let (code, _, err) = parts(&lab.hearth(&["node", "approve", "52:54:00:07"]));
+    assert!(code == 2 && err.contains("52:54:00:07"), "{err}");
+    let (code, out, err) = parts(&lab.hearth(&["node", "approve", "52:54:00:07:00:03"]));
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "52:54:00:07:00:03 is n3 when it joins\n"),
+        "{err}"
+    );
+    lab.eventually("the machine joined", |lab| lab.idle_nodes() == 1);
+    assert_eq!(lab.json(&["nodes", "--waiting"]), serde_json::json!([]));
+    // Who was approved of is so after a restart; who was not asks again.
+    lab.nodes
+        .push(FakeNode::start(lab.identity(4, 1), lab.address));
+    lab.stop_control(true);
+    lab.start_control();
+    lab.eventually("the machine is back", |lab| lab.idle_nodes() == 1);
+    lab.eventually("the other machine waits", |lab| {
+        lab.json(&["nodes", "--waiting"])[0]["mac"] == "52:54:00:07:00:04"
+    });
+    assert_eq!(parts(&lab.run(&[], "out again\n")).1, "again\n");
+}
+
+#[test]
+fn a_list_admits_its_machines() {
+    let list = "[admission]\nmode = \"list\"\nmachines = [\"52:54:00:07:00:03\"]\n";
+    let mut lab = Lab::configured(list);
+    for node in [3, 4] {
+        lab.nodes
+            .push(FakeNode::start(lab.identity(node, 1), lab.address));
+    }
+    lab.eventually("the listed machine joined", |lab| lab.idle_nodes() == 1);
+    lab.eventually("the refusal is an event", |lab| {
+        let events = lab.json(&["events"]).to_string();
+        events.contains("refused-") && events.contains("52:54:00:07:00:04")
+    });
+    let (code, _, err) = parts(&lab.hearth(&["node", "approve", "52:54:00:07:00:04"]));
+    assert!(code != 0 && err.contains("admission.machines"), "{err}");
+    assert_eq!(lab.idle_nodes(), 1);
+}
+
+#[test]
+fn what_is_meant_for_another_cluster_changes_nothing_in_this_one() {
+    let mut lab = Lab::with_nodes(1);
+    let first = lab.get("/v1/status")["instance"]
+        .as_str()
+        .unwrap()
+        .to_string();
+    lab.stop_control(true);
+    lab.start_control();
+    assert_eq!(
+        lab.get("/v1/status")["instance"],
+        *first,
+        "it is the same cluster"
+    );
+    // Another cluster of the same name: everything that was known is gone.
+    lab.stop_control(false);
+    for file in ["hearth.db", "hearth.db-wal", "hearth.db-shm"] {
+        drop(std::fs::remove_file(lab.path(file)));
+    }
+    lab.start_control();
+    assert_ne!(lab.get("/v1/status")["instance"], *first);
+    lab.eventually("the node is back", |lab| lab.idle_nodes() == 1);
+    let child = lab.run_command(&[], "wait\n").spawn().unwrap();
+    lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
+    let job = lab.last_job()["id"].to_string();
+    let cancel = |instance: &str| {
+        let mut stream = UnixStream::connect(lab.socket()).unwrap();
+        let body = "{\"signal\":15}";
+        let head = format!(
+            "POST /v1/jobs/{job}/cancel HTTP/1.1\r\nhost: hearth\r\nhearth-instance: {instance}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = cancel(&first);
+    assert!(
+        answer.starts_with("HTTP/1.1 410") && answer.contains("another-cluster"),
+        "{answer}"
+    );
+    let info = lab.get(&format!("/v1/jobs/{job}"));
+    assert_eq!(info["state"], "running");
+    assert_eq!(info["instance"], lab.get("/v1/status")["instance"]);
+    let own = info["instance"].as_str().unwrap();
+    assert!(cancel(own).starts_with("HTTP/1.1 200"));
+    assert_eq!(finish(child).status.code(), Some(128 + 15));
 }
 
 #[test]

@@ -14,6 +14,9 @@ use crate::rows::{
     RankEndRow, SpecRow, StreamRow, WarmRow,
 };
 
+/// The counter that is the number of the cluster.
+pub const INSTANCE: &str = "instance";
+
 /// Rows of the tables that are trimmed by count; counting them anew for each commit would read
 /// them all.
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,6 +66,10 @@ pub fn change(
             .prepare_cached("DELETE FROM drained WHERE node = ?1")?
             .execute([node])
             .map(drop),
+        Change::BeginInstance(instance) => connection
+            .prepare_cached("INSERT OR IGNORE INTO counters (name, value) VALUES (?1, ?2)")?
+            .execute(params![INSTANCE, Number(*instance)])
+            .map(drop),
         Change::NumberJobsFrom(next) => number_from(connection, "next_job", *next),
         Change::PutFile(row) => put_file(connection, row),
         Change::ForgetFile(name) => connection
@@ -95,13 +102,14 @@ pub fn change(
 
 fn put_node(connection: &Connection, row: &NodeRow) -> rusqlite::Result<()> {
     // REPLACE removes the row of the machine and that of the number, if they are not the same.
-    let text = "INSERT OR REPLACE INTO nodes (mac, node, boot_epoch, joined_unix_us)
-        VALUES (?1, ?2, ?3, ?4)";
+    let text = "INSERT OR REPLACE INTO nodes (mac, node, boot_epoch, joined_unix_us, earlier_boots)
+        VALUES (?1, ?2, ?3, ?4, ?5)";
     let epoch = row.boot_epoch.map(Epoch);
     let joined = row.joined_unix_us.map(Number);
+    let earlier = serde_json::to_string(&row.earlier_boots).expect("plain data");
     connection
         .prepare_cached(text)?
-        .execute(params![Mac(row.mac), row.node, epoch, joined])
+        .execute(params![Mac(row.mac), row.node, epoch, joined, earlier])
         .map(drop)
 }
 

@@ -4,8 +4,8 @@
 
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
-use super::Sqlite;
 use super::values::{Epoch, Hash, Mac, Number, number, optional_number};
+use super::{Sqlite, apply};
 use crate::Query;
 use crate::error::StoreError;
 use crate::rows::{
@@ -20,13 +20,16 @@ const JOB: &str = "id, name, program, state, reason, ranks, nodes, submitted_uni
 
 impl Query for Sqlite {
     fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
-        let text = "SELECT mac, node, boot_epoch, joined_unix_us FROM nodes ORDER BY node";
+        let text =
+            "SELECT mac, node, boot_epoch, joined_unix_us, earlier_boots FROM nodes ORDER BY node";
         self.rows(text, [], |row| {
+            let earlier: String = row.get(4)?;
             Ok(NodeRow {
                 mac: row.get::<_, Mac>(0)?.0,
                 node: row.get(1)?,
                 boot_epoch: row.get::<_, Option<Epoch>>(2)?.map(|epoch| epoch.0),
                 joined_unix_us: optional_number(row, 3)?,
+                earlier_boots: serde_json::from_str(&earlier).map_err(not_json(4))?,
             })
         })
     }
@@ -119,6 +122,12 @@ impl Query for Sqlite {
                 by: row.get(3)?,
             })
         })
+    }
+
+    fn instance(&self) -> Result<Option<u64>, StoreError> {
+        let text = "SELECT value FROM counters WHERE name = ?1";
+        let found = self.rows(text, [apply::INSTANCE], |row| number(row, 0))?;
+        Ok(found.first().copied())
     }
 
     fn events(&self, after: u64, limit: u32) -> Result<Vec<EventRow>, StoreError> {
@@ -241,12 +250,15 @@ pub fn program(
     statement.query_row([Hash(*hash)], program_row).optional()
 }
 
+/// JSON in a column that cannot be read.
+fn not_json(column: usize) -> impl Fn(serde_json::Error) -> rusqlite::Error {
+    let kind = rusqlite::types::Type::Text;
+    move |error| rusqlite::Error::FromSqlConversionFailure(column, kind, Box::new(error))
+}
+
 fn program_row(row: &Row<'_>) -> rusqlite::Result<ProgramRow> {
     let names: String = row.get(1)?;
-    let names = serde_json::from_str(&names).map_err(|error| {
-        let kind = rusqlite::types::Type::Text;
-        rusqlite::Error::FromSqlConversionFailure(1, kind, Box::new(error))
-    })?;
+    let names = serde_json::from_str(&names).map_err(not_json(1))?;
     Ok(ProgramRow {
         hash: row.get::<_, Hash>(0)?.0,
         names,

@@ -119,6 +119,9 @@ const STEPS: &[&str] = &[
         name TEXT NOT NULL,
         spec TEXT NOT NULL -- JSON
     ) STRICT;",
+    // 6: boots of a node that came before its last one.
+    "ALTER TABLE nodes ADD COLUMN earlier_boots TEXT NOT NULL DEFAULT '[]'; -- JSON array, the oldest first
+    ",
 ];
 
 /// The version that this program writes.

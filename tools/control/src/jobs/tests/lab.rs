@@ -37,6 +37,7 @@ fn runner(config: &config::Config, dir: &Path, next_job: u64) -> Runner {
         topology,
         outputs: outputs.unwrap(),
         next_job,
+        instance: "0000000000000001".to_string(),
     })
     .unwrap()
 }
