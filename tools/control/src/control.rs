@@ -274,12 +274,27 @@ impl Core {
         if self.passes.present > Duration::ZERO {
             self.passes.note(self.passes.present + begun.elapsed());
         }
+        self.let_ranks_go(now);
         // A launch that fails makes other jobs start; that ends as the runner's passes do.
         while !self.outgoing.is_empty() {
             self.let_go(now);
             self.write_down(now);
         }
-        self.runner.tell_ended();
+        match self.ledger.failing() {
+            None => self.runner.tell_ended(),
+            Some(why) => self.runner.hold_back_ended(why),
+        }
+    }
+
+    /// The ends of ranks are written down: their nodes may forget them.
+    fn let_ranks_go(&mut self, now: Instant) {
+        if self.ledger.failing().is_some() {
+            return;
+        }
+        for last in self.outgoing.last_replies.drain(..) {
+            self.endpoint
+                .io_reply(now, last.node, last.job, last.call, last.reply);
+        }
     }
 
     /// What was decided is written down: nodes are told. Where it could not be, it is taken back.
@@ -288,7 +303,9 @@ impl Core {
             launches,
             starts,
             withdrawn,
+            last_replies,
         } = std::mem::take(&mut self.outgoing);
+        self.outgoing.last_replies = last_replies;
         let is_written = self.ledger.failing().is_none();
         self.with_runner(now, |runner, now_us, fabric| {
             for job in withdrawn {

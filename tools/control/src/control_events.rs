@@ -34,7 +34,7 @@ use crate::jobs::attempt;
 use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
 use crate::jobs::lifecycle::Blame;
 use crate::jobs::record::Cause;
-use crate::outgoing::Outgoing;
+use crate::outgoing::{LastReply, Outgoing};
 use crate::programs::{NoList, short_id};
 use crate::warm;
 
@@ -151,22 +151,36 @@ impl Fabric for EndpointFabric<'_> {
     }
 
     fn reply(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply) {
-        let count = |bytes: usize| i64::try_from(bytes).expect("a call is small");
-        let reply = match reply {
-            Reply::Done(bytes) => IoReply {
-                result: count(bytes),
-                data: Vec::new(),
-            },
-            Reply::Data(data) => IoReply {
-                result: count(data.len()),
-                data,
-            },
-            Reply::Error(errno) => IoReply {
-                result: -i64::from(errno),
-                data: Vec::new(),
-            },
-        };
+        let reply = io_reply(reply);
         self.endpoint.io_reply(self.now, node, job, call, reply);
+    }
+
+    fn reply_last(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply) {
+        let reply = io_reply(reply);
+        self.outgoing.last_replies.push(LastReply {
+            node,
+            job,
+            call,
+            reply,
+        });
+    }
+}
+
+fn io_reply(reply: Reply) -> IoReply {
+    let count = |bytes: usize| i64::try_from(bytes).expect("a call is small");
+    match reply {
+        Reply::Done(bytes) => IoReply {
+            result: count(bytes),
+            data: Vec::new(),
+        },
+        Reply::Data(data) => IoReply {
+            result: count(data.len()),
+            data,
+        },
+        Reply::Error(errno) => IoReply {
+            result: -i64::from(errno),
+            data: Vec::new(),
+        },
     }
 }
 

@@ -195,7 +195,7 @@ impl EventLog {
         let file = std::fs::OpenOptions::new()
             .append(true)
             .create(true)
-            .mode(0o640)
+            .mode(0o600)
             .open(&self.path)?;
         self.file_bytes = file.metadata()?.len();
         self.file = Some(file);

@@ -91,6 +91,31 @@ pub fn check_name(name: &str) -> Result<(), BadName> {
     }
 }
 
+/// Why a name of a file is not taken by `hearth receive`, which writes it into a folder of somebody's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotReceived {
+    /// No file can have it.
+    #[error(transparent)]
+    Bad(#[from] BadName),
+    /// The file would be hidden, as those are that steer other programs.
+    #[error(
+        "{0:?} begins with a dot, as files do that steer other programs: `hearth receive` does not take it; choose another name with --name"
+    )]
+    Hidden(String),
+}
+
+/// Checks the name of a file that is to be received.
+///
+/// # Errors
+/// [`NotReceived`].
+pub fn check_received(name: &str) -> Result<(), NotReceived> {
+    check_name(name)?;
+    match name.starts_with('.') {
+        true => Err(NotReceived::Hidden(name.to_string())),
+        false => Ok(()),
+    }
+}
+
 /// A number for random choices, another for each process. Where the system has none, the clock must
 /// do: nothing secret comes of it.
 fn seed() -> u64 {
@@ -135,6 +160,16 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn hidden_names_are_not_received() {
+        assert_eq!(check_received("data.bin"), Ok(()));
+        for hidden in [".bashrc", ".ssh", "..data"] {
+            let error = check_received(hidden).unwrap_err().to_string();
+            assert!(error.contains("--name"), "{error}");
+        }
+        assert!(matches!(check_received("../x"), Err(NotReceived::Bad(_))));
     }
 
     #[test]

@@ -154,13 +154,6 @@ mod tests {
             assert_eq!(nodes.collect::<Vec<_>>(), [(9, 0), (1, 4)]);
             assert_eq!(opened.next_job, 17);
         };
-        // A store in memory leaves the files where they are.
-        std::fs::create_dir(path.join("hearth.db")).unwrap();
-        let opened = open(path);
-        assert_eq!(opened.notices[0].kind, "store-unavailable");
-        check(&opened);
-        assert!(path.join("nodes.json").exists());
-        std::fs::remove_dir(path.join("hearth.db")).unwrap();
         let opened = open(path);
         assert!(
             opened.notices[0].text.contains("2 nodes"),

@@ -7,7 +7,7 @@
 //!
 //! While the store cannot be written (full disk, read-only file system, another program's lock)
 //! control goes on from memory: the batch is kept, within a bound, and tried again; one event says
-//! so and one says when it works again.
+//! so and one says when it works again. Nobody is told meanwhile of what is not written.
 //!
 //! Invariants: a batch is dropped only when it is committed or, event first, at its bound; nothing
 //! here makes a checkpoint, or waits longer than the store's own limit for a lock.
@@ -16,6 +16,7 @@ mod open;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -52,6 +53,22 @@ pub async fn checkpoints(checkpointer: Arc<Mutex<Checkpointer>>) {
     }
 }
 
+/// Looks through all of the store once, on a thread that may wait for the disk; says what people should know.
+pub async fn look_over(path: PathBuf) -> Option<Event> {
+    let look = move || hearth_store::look_over(&path);
+    match tokio::task::spawn_blocking(look).await {
+        Ok(Err(error)) if error.failure() == Some(Failure::Damaged) => {
+            let kind = "store-damaged";
+            Some(Event::new(Severity::Error, kind, error.to_string()))
+        }
+        Ok(Err(error)) => {
+            tracing::warn!("the store could not be looked through: {error}");
+            None
+        }
+        Ok(Ok(())) | Err(_) => None,
+    }
+}
+
 /// Moves the store's log into its file once.
 pub async fn checkpoint(checkpointer: Arc<Mutex<Checkpointer>>) {
     let run = move || checkpointer.lock().expect("no panic while held").run();
@@ -66,8 +83,6 @@ pub struct Ledger {
     store: Box<dyn Store>,
     batch: Batch,
     trouble: Option<Trouble>,
-    /// The store on disk could not be opened, so this one is in memory: why.
-    unavailable: Option<String>,
     /// Changes that were lost since the store was written last.
     lost: usize,
     /// Which node holds what.
@@ -97,7 +112,6 @@ impl Ledger {
             store,
             batch: Batch::default(),
             trouble: None,
-            unavailable: None,
             lost: 0,
         })
     }
@@ -267,13 +281,7 @@ impl Ledger {
         self.trouble.as_ref().map(|trouble| trouble.next_try_us)
     }
 
-    /// Why nothing is written at present.
-    pub fn trouble(&self) -> Option<&str> {
-        let trouble = self.trouble.as_ref().map(|trouble| trouble.text.as_str());
-        trouble.or(self.unavailable.as_deref())
-    }
-
-    /// Why the store on disk cannot be written, while that is so; one in memory alone always can.
+    /// Why nothing is written at present, while that is so.
     pub fn failing(&self) -> Option<&str> {
         self.trouble.as_ref().map(|trouble| trouble.text.as_str())
     }

@@ -17,6 +17,13 @@ pub const START_LIMIT: Duration = Duration::from_secs(10);
 /// How often it is looked for meanwhile.
 const START_PERIOD: Duration = Duration::from_millis(100);
 
+/// Has this process and those that it starts make files for their owner alone, and readable by him, whatever
+/// the umask was: most of a state directory is nobody else's affair.
+pub fn make_files_private() {
+    use nix::sys::stat::{Mode, umask};
+    umask(Mode::S_IRWXG | Mode::S_IRWXO);
+}
+
 /// The state directory of one control node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateDir(PathBuf);

@@ -39,7 +39,7 @@ use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
 use crate::paths::StateDir;
 use crate::programs::ProgramStore;
-use crate::{config, ledger, overlay, secrets, udp};
+use crate::{config, ledger, overlay, paths, secrets, udp};
 
 /// Number of the cluster secret in personalities. Secrets are not rotated yet.
 pub const KEY_ID: u32 = 1;
@@ -100,6 +100,7 @@ pub struct Options {
 /// # Errors
 /// What stops it from starting, and what to do about it.
 pub async fn run(options: Options) -> anyhow::Result<()> {
+    paths::make_files_private();
     bounded::raise_limit();
     let _lock = prepare_state(&options.state)?;
     let clock = Clock::start();
@@ -125,7 +126,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let token = secrets::token(&options.state.token())?;
     let notices = std::mem::take(&mut past.notices);
     let instance = instance_text(past.instance);
-    let checkpointer = past.checkpointer.take();
+    let checkpointer = past.checkpointer.clone();
     let shared = control_state(&options, clock, table, listen, past)?;
     let boot = start_boot_service(&options, &shared, address, listen).await?;
     let tcp = tcp_listener(&options.http)?;
@@ -150,9 +151,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     for event in notices {
         shared.lock().events.push(event);
     }
-    if let Some(checkpointer) = checkpointer.clone() {
-        tokio::spawn(ledger::checkpoints(checkpointer));
-    }
+    tokio::spawn(ledger::checkpoints(checkpointer.clone()));
+    tokio::spawn(look_over(shared.clone(), options.state.store()));
     let newest_event = shared.lock().events.newest();
     let monitor = monitor(&options, &status, newest_event);
     tokio::spawn(monitor::sample::run(shared.clone(), monitor.clone()));
@@ -188,9 +188,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let stop = stop(shared.clone(), signals);
     control::drive(shared.clone(), socket, on_join, stop).await?;
     shared.lock().settle(shared.now());
-    if let Some(checkpointer) = checkpointer {
-        ledger::checkpoint(checkpointer).await;
-    }
+    ledger::checkpoint(checkpointer).await;
     if !tokio::task::spawn_blocking(move || monitor.finish(FILES_LIMIT)).await? {
         tracing::warn!(
             "the last values of the nodes were not kept: the disk has failed or took longer than {FILES_LIMIT:?}"
@@ -231,6 +229,13 @@ async fn stop(shared: Arc<Shared>, mut signals: Signals) {
         "control-stopped",
         "control stopped",
     ));
+}
+
+/// Has people know of damage in the store.
+async fn look_over(shared: Arc<Shared>, store: PathBuf) {
+    if let Some(event) = ledger::look_over(store).await {
+        shared.lock().events.push(event);
+    }
 }
 
 /// What shows and keeps pictures of this cluster.
@@ -288,6 +293,7 @@ fn prepare_state(state: &StateDir) -> anyhow::Result<nix::fcntl::Flock<std::fs::
                 run.display()
             )
         })?;
+    take_rights_of_others(state)?;
     let lock = std::fs::File::create(state.lock())
         .with_context(|| format!("cannot write in {}", run.display()))?;
     nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusiveNonblock).map_err(
@@ -298,6 +304,29 @@ fn prepare_state(state: &StateDir) -> anyhow::Result<nix::fcntl::Flock<std::fs::
             )
         },
     )
+}
+
+/// What an earlier version has made for others to read as well is its owner's alone. Not so the secret and
+/// the token: who has seen these has them, so that their owner is told (`secrets`).
+fn take_rights_of_others(state: &StateDir) -> anyhow::Result<()> {
+    let folders = [
+        state.run(),
+        state.programs(),
+        state.outputs(),
+        state.monitor(),
+    ];
+    let files = [state.events(), state.store()];
+    let folders = folders.into_iter().map(|path| (path, 0o700));
+    for (path, mode) in folders.chain(files.into_iter().map(|path| (path, 0o600))) {
+        match std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let text = format!("cannot make {} its owner's alone", path.display());
+                return Err(error).context(text);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Where control is on the boot network.
@@ -357,7 +386,8 @@ fn open_ledger(options: &Options) -> anyhow::Result<ledger::Opened> {
         // The store's numbers are below 2^63.
         instance: random_u64()? >> 1,
     };
-    Ok(ledger::open(&options.state.store(), limits, wanted)?)
+    ledger::open(&options.state.store(), limits, wanted)
+        .context("the control node does not start without its store")
 }
 
 fn control_state(

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`rows`] | one type a table, and the bounds of the tables |
 //! | [`batch`] | changes that are written together or not at all |
-//! | [`memory`] | [`Memory`]: for tests, and for a control node whose disk cannot be used |
+//! | [`memory`] | [`Memory`]: the model that tests hold [`Sqlite`] against |
 //! | [`sqlite`] | [`Sqlite`]: one file, by the bundled SQLite |
 //! | [`error`] | what can go wrong, and what to do about it |
 //!
@@ -17,6 +17,8 @@
 //! [`Sqlite`] answer every query alike (tests hold them against each other).
 
 #![forbid(unsafe_code)]
+
+use std::ops::ControlFlow;
 
 pub mod batch;
 pub mod error;
@@ -31,7 +33,7 @@ pub use rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash,
     ProgramRow, ProgramUse, RankEndRow, SpecRow, StreamRow, WarmRow,
 };
-pub use sqlite::{Checkpointer, Opened, Sqlite, set_aside};
+pub use sqlite::{Checkpointer, Opened, Sqlite, look_over, set_aside};
 
 /// A store that can be written.
 pub trait Store: Query + Send {
@@ -75,12 +77,32 @@ pub trait Query {
     /// See [`Query::nodes`].
     fn job(&self, id: u64) -> Result<Option<JobRow>, StoreError>;
 
-    /// At most `limit` jobs that have ended and whose numbers are below `before` (if given), the
-    /// highest number first.
+    /// Gives jobs that have ended and whose numbers are below `before` (if given) to `each`, one by one, the
+    /// highest number first, until it breaks off. Only one row is in memory at a time.
     ///
     /// # Errors
     /// See [`Query::nodes`].
-    fn ended_jobs(&self, before: Option<u64>, limit: u32) -> Result<Vec<JobRow>, StoreError>;
+    fn each_ended_job(
+        &self,
+        before: Option<u64>,
+        each: &mut dyn FnMut(JobRow) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// At most `limit` of these.
+    ///
+    /// # Errors
+    /// See [`Query::nodes`].
+    fn ended_jobs(&self, before: Option<u64>, limit: u32) -> Result<Vec<JobRow>, StoreError> {
+        let mut rows = Vec::new();
+        self.each_ended_job(before, &mut |row| {
+            if rows.len() == limit as usize {
+                return ControlFlow::Break(());
+            }
+            rows.push(row);
+            ControlFlow::Continue(())
+        })?;
+        Ok(rows)
+    }
 
     /// At most `limit` jobs that have not ended, the lowest number first: after a crash, the ones
     /// that were under way.

@@ -1,4 +1,4 @@
-//! A store in memory: for tests and simulation, and for a control node whose disk cannot be used.
+//! A store in memory, for tests and simulation.
 //!
 //! Key types: [`Memory`]. Neighbour: [`crate::sqlite`] does the same on disk; this one is the plain
 //! model that its tests compare it with.
@@ -6,6 +6,7 @@
 //! Invariant: the bounds are those of the store on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::batch::{Batch, Change};
@@ -181,12 +182,20 @@ impl Query for Memory {
         Ok(self.tables().jobs.get(&id).cloned())
     }
 
-    fn ended_jobs(&self, before: Option<u64>, limit: u32) -> Result<Vec<JobRow>, StoreError> {
+    fn each_ended_job(
+        &self,
+        before: Option<u64>,
+        each: &mut dyn FnMut(JobRow) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
         let tables = self.tables();
         let below = tables.jobs.range(..before.unwrap_or(u64::MAX)).rev();
         let ended = below.filter(|(_, row)| row.ended_unix_us.is_some());
-        let rows = ended.take(limit as usize).map(|(_, row)| row.clone());
-        Ok(rows.collect())
+        for (_, row) in ended {
+            if each(row.clone()).is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn open_jobs(&self, limit: u32) -> Result<Vec<JobRow>, StoreError> {

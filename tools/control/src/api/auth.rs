@@ -1,4 +1,5 @@
-//! Who may do what over TCP: reading is open to this machine, everything else needs the token.
+//! Who may do what over TCP: reading is open to this machine, but for what is costly; everything else needs the
+//! token.
 //!
 //! Key types: [`Access`]. Neighbours: `serve` puts it before the routes of the TCP listener; the
 //! unix socket has none, its directory's rights are its access control.
@@ -9,8 +10,8 @@
 
 use std::net::IpAddr;
 
-use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode, header};
+use axum::extract::{Query, Request, State};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -46,7 +47,7 @@ impl Access {
         if given.is_some_and(|given| self.token.matches(given)) {
             return true;
         }
-        let reads = reads(request.method(), request.uri().path());
+        let reads = reads(request.method(), request.uri().path()) && !is_costly(request.uri());
         // The page itself has no data in it, and it is where the token is typed in.
         if reads && super::monitor::page::is_page(request.uri().path()) {
             return true;
@@ -62,6 +63,15 @@ impl Access {
 /// Whether a request only reads. Reading a job's output is taking it: it counts as a change.
 pub fn reads(method: &Method, path: &str) -> bool {
     matches!(*method, Method::GET | Method::HEAD) && !path.ends_with("/output")
+}
+
+/// Whether answering takes so much that not everybody on this machine may ask: all jobs of the past.
+fn is_costly(uri: &Uri) -> bool {
+    // A query that cannot be read is refused by the route.
+    let query = Query::<Vec<(String, String)>>::try_from_uri(uri);
+    let mut words = query.iter().flat_map(|query| query.iter());
+    let wants_all = words.any(|(name, value)| name == "all" && value != "false");
+    uri.path() == "/v1/jobs" && wants_all
 }
 
 /// Whether a Host header names an address or `localhost`, with or without a port.
@@ -108,6 +118,14 @@ mod tests {
             &[("host", "evil.example:7181")]
         ));
         assert!(!allowed(true, "GET", "/v1/jobs/1/output", &[]));
+        assert!(allowed(true, "GET", "/v1/jobs?state=running", &[]));
+        assert!(allowed(true, "GET", "/v1/jobs?all=false", &[]));
+        for all in ["all=true", "limit=9&all=true", "%61ll=true"] {
+            let path = format!("/v1/jobs?{all}");
+            assert!(!allowed(true, "GET", &path, &[]), "{path}");
+            let token = [("authorization", "Bearer TOKEN")];
+            assert!(allowed(true, "GET", &path, &token), "{path}");
+        }
     }
 
     #[test]

@@ -30,6 +30,10 @@ use crate::{hosted, hostlist, secrets};
 /// Longest time that `GET /v1/casts/ID` waits for news.
 const WAIT_MAX_MS: u64 = 10_000;
 
+/// So long a cast waits for nodes that are about to be heard again after a restart of control: most are within
+/// seconds, and the others are as good as gone.
+const AWAITED_LIMIT: Duration = Duration::from_secs(20);
+
 /// Most often that it tells news, so that a cast to thousands of nodes is not told node by node.
 const NEWS_PERIOD: Duration = Duration::from_millis(20);
 
@@ -129,6 +133,9 @@ pub async fn begin(
     let named = request.nodes.as_deref().map(hostlist::parse).transpose();
     let named = named.map_err(Refusal::bad_request)?;
     let described = describe(&request.name, &file).await?;
+    if !request.wait {
+        awaited_are_back(&api, named.as_deref()).await;
+    }
     let now = api.shared.now();
     let begun = {
         let mut core = api.shared.lock();
@@ -136,6 +143,10 @@ pub async fn begin(
             Some(named) => named,
             None => core.casts.nodes_up(),
         };
+        let awaited = awaited(&core, None);
+        if nodes.is_empty() && !awaited.is_empty() {
+            return Err(refuse_awaited(&core, awaited));
+        }
         let unknown: Vec<u32> = nodes
             .iter()
             .copied()
@@ -168,6 +179,36 @@ pub async fn begin(
     };
     api.shared.kick();
     begun.map(Json).map_err(refuse)
+}
+
+/// Nodes, of all or of those named, that were in service when control was started again and have not been heard
+/// since.
+fn awaited(core: &Core, named: Option<&[u32]>) -> Vec<u32> {
+    let all = || core.known_nodes();
+    let wanted = named.map_or_else(all, <[u32]>::to_vec);
+    let is_awaited = |node: &u32| core.runner.awaits(*node);
+    wanted.into_iter().filter(is_awaited).collect()
+}
+
+/// Waits until no such node is left, or [`AWAITED_LIMIT`].
+async fn awaited_are_back(api: &Api, named: Option<&[u32]>) {
+    let mut news = api.shared.lock().casts.watch();
+    let deadline = tokio::time::Instant::now() + AWAITED_LIMIT;
+    while !awaited(&api.shared.lock(), named).is_empty() {
+        // A node that joins is news. That control ends is noticed by the client.
+        let changed = tokio::time::timeout_at(deadline, news.changed()).await;
+        if !matches!(changed, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
+fn refuse_awaited(core: &Core, awaited: Vec<u32>) -> Refusal {
+    let why = core.runner.why_absent(awaited.into_iter());
+    let text = format!(
+        "no node is in service yet: {why}; try again in a moment, or name nodes with --nodes and wait for them with --wait"
+    );
+    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "nodes-not-up", text)
 }
 
 /// End a cast, or take one request for it back; nodes that did not hold the file before let go of it.

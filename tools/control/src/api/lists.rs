@@ -19,7 +19,7 @@ use crate::{hostlist, secrets};
 pub async fn status(State(api): State<Api>) -> Json<Status> {
     let mut status = (*api.status).clone();
     let core = api.shared.lock();
-    status.store = core.ledger.trouble().map(str::to_string);
+    status.store = core.ledger.failing().map(str::to_string);
     let counters = core.endpoint.counters();
     let named = [
         ("received", counters.received),

@@ -2,10 +2,11 @@
 //!
 //! Neighbours: `jobs::Runner` and `events::EventLog` (memory), `history::History` (the store).
 //!
-//! Invariants: an answer has a bound; what the store cannot take or give at present is answered
+//! Invariants: an answer has a bound, in number and in bytes; the control state is held for a bounded time; what the store cannot take or give at present is answered
 //! from memory as far as that goes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::extract::{Json, Path, Query, State};
 use axum::http::StatusCode;
@@ -16,6 +17,7 @@ use super::queue::Wanted;
 use super::types::JobInfo;
 use super::{Api, Refusal, jobs};
 use crate::events::Event;
+use crate::history::{self, weight, weight_without_ranks};
 use crate::jobs::JobError;
 
 /// Jobs or events in an answer when the request does not say.
@@ -23,6 +25,13 @@ const PAGE: u32 = 1_000;
 
 /// Most jobs or events in an answer.
 pub const PAGE_MAX: u32 = 10_000;
+
+/// About the most bytes of jobs in an answer, by their weight.
+const ANSWER_BYTES: usize = 16 * 1024 * 1024;
+
+/// Most jobs, and bytes of jobs, that are copied while others wait for the state.
+const COPIES_MAX: usize = 1_000;
+const COPIED_BYTES: usize = 4 * 1024 * 1024;
 
 /// Query of `GET /v1/jobs`.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -52,6 +61,10 @@ pub struct JobsQuery {
 }
 
 /// Jobs, by number; without `all` every job that is not over.
+///
+/// An answer ends with the jobs of the highest numbers at some 16 MB of them, also before `limit`: what is missing has
+/// smaller numbers than the first of them, and is asked for with `before`, until an answer is empty. `brief` has more
+/// fit. With `all` the token is needed as for a change.
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(JobsQuery), responses((status = 200, body = Vec<JobInfo>)))]
 pub async fn jobs(
     State(api): State<Api>,
@@ -59,75 +72,130 @@ pub async fn jobs(
 ) -> Result<Json<Vec<JobInfo>>, Refusal> {
     let (state, user, name) = (&query.state, &query.user, &query.name);
     let wanted = Wanted::new(state.as_deref(), user.as_deref(), name.as_deref())?;
-    let (since, until) = (query.since_unix_us, query.until_unix_us);
-    let has = |job: &JobInfo| {
-        let ended = job.ended_unix_us;
-        wanted.has(job)
-            && since.is_none_or(|since| ended.is_none_or(|ended| ended >= since))
-            && until.is_none_or(|until| job.submitted_unix_us < until)
+    let filter = Filter {
+        wanted,
+        since: query.since_unix_us,
+        until: query.until_unix_us,
+        brief: query.brief,
     };
-    let mut list: Vec<JobInfo> = match query.all {
-        false => {
-            let core = api.shared.lock();
-            core.runner.jobs().filter(|job| has(job)).cloned().collect()
-        }
-        true => newest(&api, &query, has).await,
+    let limit = match query.all {
+        true => query.limit.unwrap_or(PAGE).min(PAGE_MAX),
+        false => query.limit.unwrap_or(u32::MAX),
     };
-    if query.brief {
-        list.iter_mut().for_each(|job| job.ranks.clear());
-    }
+    let before = query.before.unwrap_or(u64::MAX);
+    let filter = Arc::new(filter);
+    let list = newest(&api, query.all, before, limit as usize, &filter).await;
     Ok(Json(list))
 }
 
-/// The jobs with the highest numbers that `has` lets through, page by page of what is known; by number.
-async fn newest(api: &Api, query: &JobsQuery, has: impl Fn(&JobInfo) -> bool) -> Vec<JobInfo> {
-    let limit = query.limit.unwrap_or(PAGE).min(PAGE_MAX) as usize;
-    let mut before = query.before.unwrap_or(u64::MAX);
+/// Which jobs are wanted, and what of them.
+#[derive(Debug)]
+struct Filter {
+    wanted: Wanted,
+    since: Option<u64>,
+    until: Option<u64>,
+    brief: bool,
+}
+
+impl Filter {
+    fn has(&self, job: &JobInfo) -> bool {
+        let ended = job.ended_unix_us;
+        self.wanted.has(job)
+            && self
+                .since
+                .is_none_or(|since| ended.is_none_or(|ended| ended >= since))
+            && self.until.is_none_or(|until| job.submitted_unix_us < until)
+    }
+
+    /// What is wanted of a job that was read.
+    fn of(&self, mut job: JobInfo) -> Option<JobInfo> {
+        if self.brief {
+            job.ranks = Vec::new();
+        }
+        self.has(&job).then_some(job)
+    }
+}
+
+/// The jobs with the highest numbers below `before` that are wanted, page by page of what is known; by number. At
+/// most `limit`, and no more than [`ANSWER_BYTES`] of them.
+async fn newest(
+    api: &Api,
+    all: bool,
+    mut before: u64,
+    limit: usize,
+    filter: &Arc<Filter>,
+) -> Vec<JobInfo> {
     let mut found: Vec<JobInfo> = Vec::new();
-    let size = PAGE.max(query.limit.unwrap_or(PAGE)).min(PAGE_MAX);
-    while found.len() < limit {
-        // Without filters the first page is the answer; with them few of a page may be wanted.
-        let page = page(api, before, size, &has).await;
-        let Some((first, _)) = page.first_key_value() else {
-            break;
-        };
-        before = *first;
-        let wanted = page.into_values().rev().flatten();
-        found.extend(wanted.take(limit - found.len()));
+    let mut left = ANSWER_BYTES;
+    while before > 0 && found.len() < limit && left > 0 {
+        // A page of the past weighs no more than what is left of the answer.
+        let page = page(api, all, before, left, filter).await;
+        before = page.floor;
+        for job in page.jobs.into_values().rev().flatten() {
+            let weighs = weight(&job);
+            if found.len() == limit || (weighs > left && !found.is_empty()) {
+                before = 0;
+                break;
+            }
+            left = left.saturating_sub(weighs);
+            found.push(job);
+        }
     }
     found.reverse();
     found
 }
 
-/// At most `limit` jobs with numbers below `before`, the highest ones; by number, and nothing of those that `has`
-/// does not let through.
-async fn page(
-    api: &Api,
-    before: u64,
-    limit: u32,
-    has: &impl Fn(&JobInfo) -> bool,
-) -> BTreeMap<u64, Option<JobInfo>> {
-    let stored = api.shared.history.jobs(before, limit).await;
-    let stored = stored.unwrap_or_else(|error| {
-        tracing::warn!("{error}; jobs are listed from memory");
-        Vec::new()
-    });
-    // Memory knows better about jobs that are not written down yet, and later than the answer of
-    // the store.
-    let stored = stored.into_iter();
-    let mut list: BTreeMap<u64, Option<JobInfo>> =
-        stored.map(|job| (job.id, Some(job).filter(has))).collect();
-    {
-        // Copied under the lock is what is wanted of this page, and no more.
-        let core = api.shared.lock();
-        for job in core.runner.highest(before, limit as usize) {
-            list.insert(job.id, has(job).then(|| job.clone()));
+/// A part of the list of all jobs.
+struct Page {
+    /// By number; nothing of those that are not wanted.
+    jobs: BTreeMap<u64, Option<JobInfo>>,
+    /// All that are known with this number or a higher one are here.
+    floor: u64,
+}
+
+/// What there is below `before`, as far as one query and one look into memory go.
+async fn page(api: &Api, all: bool, before: u64, bytes: usize, filter: &Arc<Filter>) -> Page {
+    let past = match all {
+        false => Ok(history::Jobs::default()),
+        true => {
+            let filter = filter.clone();
+            let wanted = move |job| filter.of(job);
+            let rows = PAGE as usize;
+            api.shared.history.jobs(before, rows, bytes, wanted).await
         }
+    };
+    let past = past.unwrap_or_else(|error| {
+        tracing::warn!("{error}; jobs are listed from memory");
+        history::Jobs::default()
+    });
+    let last = past.jobs.last().map(|(id, _)| *id);
+    let mut floor = last.filter(|_| past.more).unwrap_or(0);
+    let mut jobs: BTreeMap<u64, Option<JobInfo>> = past.jobs.into_iter().collect();
+    // Memory knows better about jobs that are not written down yet, and later than the answer of the store.
+    let mut core = api.shared.lock();
+    let mut weighs = 0;
+    let mut here = Vec::new();
+    for job in core.runner.below(before, all) {
+        // Others wait for the lock: what is copied under it has a bound, and the rest is another page's.
+        if job.id < floor || here.len() == COPIES_MAX || weighs > bytes.min(COPIED_BYTES) {
+            floor = floor.max(job.id + 1);
+            break;
+        }
+        let has = filter.has(job);
+        weighs += match (has, filter.brief) {
+            (false, _) => 0,
+            (true, true) => weight_without_ranks(job),
+            (true, false) => weight(job),
+        };
+        here.push((job.id, has));
     }
-    while list.len() > limit as usize {
-        list.pop_first();
+    for (id, has) in here {
+        let copy = has.then(|| core.runner.copy(id, filter.brief)).flatten();
+        jobs.insert(id, copy);
     }
-    list
+    drop(core);
+    let jobs = jobs.split_off(&floor);
+    Page { jobs, floor }
 }
 
 /// One job, of the present or the past.
@@ -189,6 +257,6 @@ pub async fn events(
     Ok(Json(list))
 }
 
-pub(super) fn unreadable(error: hearth_store::StoreError) -> Refusal {
+pub(super) fn unreadable(error: history::HistoryError) -> Refusal {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store-failed", error)
 }

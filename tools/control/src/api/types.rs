@@ -250,6 +250,10 @@ pub struct JobInfo {
     /// Highest exit status of its ranks (128 + n for signal n), once it ended and any rank ran;
     /// [`EXIT_TIME_LIMIT`] or [`EXIT_NODE_LOST`] when that was the end of it.
     pub exit_status: Option<i32>,
+    /// It has ended, and that is not written down yet: a control node that is killed now asks its nodes for it
+    /// once more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unwritten: bool,
     /// Whether it failed because a node says that the program cannot be run.
     #[serde(default)]
     pub bad_program: bool,

@@ -54,7 +54,7 @@ pub async fn programs(State(api): State<Api>) -> Result<Json<Vec<ProgramInfo>>, 
             held.entry(warm.program).or_default().push(warm);
         }
         let has_nodes = |job: &&JobInfo| job.state != JobState::Pending;
-        let recent = core.runner.highest(u64::MAX, RECENT_JOBS);
+        let recent = core.runner.below(u64::MAX, true).take(RECENT_JOBS);
         let jobs = core.runner.jobs().filter(has_nodes).chain(recent);
         jobs.for_each(|job| active.take(job));
     }

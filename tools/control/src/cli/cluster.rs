@@ -138,6 +138,8 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
         let text = "`hearth up` keeps its state by cluster name; use --cluster NAME instead of --state-dir";
         return Err(super::exit::Usage(text.to_string()).into());
     }
+    // Before anything of its state is made, by this process or by the supervisor.
+    crate::paths::make_files_private();
     let name = global
         .cluster
         .clone()

@@ -67,8 +67,9 @@ pub struct SendOptions {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Works on any Linux, by itself: no control node, no configuration, no other process. A file is written
-under a temporary name and gets its own when all of it is there and its BLAKE3 hash is right; an older
-file of that name is replaced.
+under a temporary name and gets its own when all of it is there and its BLAKE3 hash is right. A file of
+that name with other content stays, and the new one is not received, unless --force is given. Names that
+begin with a dot are never taken.
 Exit status: 0 the files are there; 1 one could not be received; 124 the time was up; 130 interrupted;
 2 a wrong option; 125 anything else.")]
 pub struct ReceiveOptions {
@@ -81,6 +82,9 @@ pub struct ReceiveOptions {
     /// Folder for the files.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
+    /// Replace files that are there under the same name.
+    #[arg(long)]
+    force: bool,
     /// End after so many files; 0: never.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     count: u64,
@@ -248,6 +252,10 @@ pub fn receive(global: &Global, options: &ReceiveOptions) -> anyhow::Result<Exit
             listen: udp::address(&socket)?,
             key,
             folder: &options.dir,
+            existing: match options.force {
+                true => receive::Existing::Replace,
+                false => receive::Existing::Keep,
+            },
             count: options.count,
             rate: options.rate.map_or(0, LinkRate::bytes_per_second),
             socket_bytes: udp::receive_buffer(&socket),

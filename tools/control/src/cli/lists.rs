@@ -301,7 +301,7 @@ pub fn print_faults(job: &JobInfo) -> anyhow::Result<()> {
 
 async fn listed(client: &Client, options: &JobsOptions) -> Result<Vec<JobInfo>, RequestError> {
     if options.active {
-        return client.get("/v1/jobs").await;
+        return newest_jobs(client, "/v1/jobs?all=false", u32::MAX, None).await;
     }
     newest_jobs(client, "/v1/jobs?all=true", options.limit, options.before).await
 }
@@ -320,9 +320,10 @@ pub async fn newest_jobs(
         let below = before.map(|before| format!("&before={before}"));
         let below = below.unwrap_or_default();
         let page: Vec<JobInfo> = client.get(&format!("{path}&limit={size}{below}")).await?;
-        left -= size;
-        let is_last = left == 0 || page.len() < size as usize;
-        before = page.first().map(|job| job.id);
+        left = left.saturating_sub(u32::try_from(page.len()).unwrap_or(u32::MAX));
+        // Fewer than were asked for: an answer ends at so many bytes, too.
+        let is_last = left == 0 || page.is_empty();
+        before = page.first().map(|job| job.id).or(before);
         pages.push(page);
         if is_last {
             return Ok(pages.into_iter().rev().flatten().collect());

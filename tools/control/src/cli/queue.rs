@@ -448,6 +448,10 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
             ("Certificate", or_none(&placement.certificate)),
         ]);
     }
+    if job.unwritten {
+        let text = "its end is not written down yet, see `hearth events`";
+        lines.push(vec![("Unwritten", text.to_string())]);
+    }
     if let Some(kept) = &job.output {
         lines.push(vec![
             ("OutputBytes", kept.bytes.to_string()),

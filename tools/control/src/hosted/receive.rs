@@ -18,6 +18,7 @@ use netstack::wire::key::Key;
 use tokio::signal::unix::Signal;
 
 use super::send::End;
+pub use super::store::Existing;
 use super::store::{Before, Folder};
 use crate::clock::{self, Clock};
 use crate::udp;
@@ -111,6 +112,8 @@ pub struct Order<'a> {
     pub key: Key,
     /// Where files go.
     pub folder: &'a Path,
+    /// What becomes of files that are there.
+    pub existing: Existing,
     /// Files to get; 0: without end.
     pub count: u64,
     /// Most bytes a second it sends to others; 0: as the sender says.
@@ -169,7 +172,7 @@ impl Receiver {
         };
         Receiver {
             member: Member::new(config, Instant::from_micros(clock.now_us())),
-            folder: Folder::new(order.folder),
+            folder: Folder::new(order.folder, order.existing),
             clock,
             interrupt,
             taking: Vec::new(),
@@ -241,7 +244,7 @@ impl Receiver {
         let Purpose::File { name } = purpose else {
             return self.member.refuse(now, cast, RefuseReason::Unwanted);
         };
-        if super::check_name(&name).is_err() || (self.count > 0 && self.got >= self.count) {
+        if self.count > 0 && self.got >= self.count {
             return self.member.refuse(now, cast, RefuseReason::Unwanted);
         }
         // The same cast again: the sender was not sure of this receiver.
@@ -250,7 +253,8 @@ impl Receiver {
             return self.member.refuse(now, cast, RefuseReason::Unwanted);
         }
         self.taking.retain(|taking| taking.cast != cast);
-        match self.folder.open(cast, &object, &name) {
+        let opened = super::check_received(&name).map_err(std::io::Error::other);
+        match opened.and_then(|()| self.folder.open(cast, &object, &name)) {
             Ok(before) => {
                 let known = before == Before::All;
                 self.taking.push(Taking {

@@ -106,7 +106,7 @@ impl Sender {
         if !data.is_file() {
             bail!("{shown} is not a file");
         }
-        super::check_name(&order.name)?;
+        super::check_received(&order.name)?;
         let described = Described::of_file(&file, data.len());
         let described = Arc::new(described.with_context(|| format!("cannot send {shown}"))?);
         // Rises from one cast to the next, on whatever machine.

@@ -2,8 +2,9 @@
 //!
 //! Key types: [`Folder`] (a `netstack::broadcast::Store`), [`Incoming`] (one file).
 //!
-//! Invariants: bytes that were not checked are never written; whatever happens, a temporary file is
-//! renamed or removed, unless the process is killed.
+//! Invariants: bytes that were not checked are never written; a file that is there already stays as it
+//! is unless [`Existing::Replace`] was asked for; whatever happens, a temporary file is renamed or
+//! removed, unless the process is killed.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use netstack::broadcast::{Hash, Hasher, NoRoom, Object, Part, Store};
 use netstack::ids::CastId;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
 use crate::casts::object::{Blake3, Described};
 
@@ -24,6 +27,7 @@ struct Incoming {
     /// Where it is now; none once it has its name.
     temporary: Option<PathBuf>,
     place: PathBuf,
+    existing: Existing,
     lists: BTreeMap<u32, Vec<u8>>,
     /// Blocks that are here, by number, and how many are not.
     here: Vec<bool>,
@@ -41,18 +45,29 @@ pub enum Before {
     All,
 }
 
+/// What becomes of a file that has the name of one that is received, and other content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and the other is not received.
+    Keep,
+    /// The one that is received takes its place.
+    Replace,
+}
+
 /// A folder that receives files.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
+    existing: Existing,
     incoming: BTreeMap<CastId, Incoming>,
 }
 
 impl Folder {
     /// The folder `path`, which there must be.
-    pub fn new(path: &Path) -> Self {
+    pub fn new(path: &Path, existing: Existing) -> Self {
         Folder {
             path: path.to_path_buf(),
+            existing,
             incoming: BTreeMap::new(),
         }
     }
@@ -69,6 +84,7 @@ impl Folder {
                 file,
                 temporary: None,
                 place,
+                existing: self.existing,
                 lists,
                 here: Vec::new(),
                 missing: 0,
@@ -78,9 +94,13 @@ impl Folder {
             return Ok(Before::All);
         }
         // Found out now, not when all of it has come.
-        if std::fs::symlink_metadata(&place).is_ok_and(|found| !found.is_file()) {
-            let text = format!("{} is there and is no file", place.display());
-            return Err(io::Error::other(text));
+        match std::fs::symlink_metadata(&place) {
+            Ok(found) if !found.is_file() => {
+                let text = format!("{} is there and is no file", place.display());
+                return Err(io::Error::other(text));
+            }
+            Ok(_) if self.existing == Existing::Keep => return Err(taken(&place)),
+            _ => {}
         }
         // Nobody else's, and no link that somebody has put there.
         let name = format!(
@@ -100,6 +120,7 @@ impl Folder {
             file,
             temporary: Some(temporary),
             place,
+            existing: self.existing,
             lists: BTreeMap::new(),
             here: vec![false; blocks],
             missing: blocks,
@@ -130,6 +151,31 @@ impl Folder {
         self.incoming
             .remove(&cast)
             .and_then(|mut incoming| incoming.failed.take())
+    }
+}
+
+/// Why a name is not given to a file that is received.
+fn taken(place: &Path) -> io::Error {
+    let text = format!(
+        "{} is there with other content and stays; receive into another folder, have it sent under another name (`hearth send --name`), or replace it with --force",
+        place.display()
+    );
+    io::Error::new(io::ErrorKind::AlreadyExists, text)
+}
+
+/// Renames a file to a name that no file has.
+fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
+        Ok(()) => Ok(()),
+        Err(Errno::EEXIST) => Err(taken(to)),
+        // A file system that cannot say so: somebody may make the file between the two, and loses it.
+        Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
+            if std::fs::symlink_metadata(to).is_ok() {
+                return Err(taken(to));
+            }
+            std::fs::rename(from, to)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -174,7 +220,10 @@ impl Incoming {
     /// Gives the file its name.
     fn finish(&mut self) -> io::Result<()> {
         if let Some(temporary) = &self.temporary {
-            std::fs::rename(temporary, &self.place)?;
+            match self.existing {
+                Existing::Replace => std::fs::rename(temporary, &self.place)?,
+                Existing::Keep => rename_to_free(temporary, &self.place)?,
+            }
             self.temporary = None;
         }
         Ok(())
@@ -242,7 +291,7 @@ mod tests {
                 .map(|entry| entry.unwrap().file_name().into_string().unwrap())
                 .collect::<Vec<_>>()
         };
-        let mut folder = Folder::new(dir.path());
+        let mut folder = Folder::new(dir.path(), Existing::Keep);
         let (first, second) = (CastId(1), CastId(2));
         assert_eq!(folder.open(first, &object, "x").unwrap(), Before::Nothing);
         assert_eq!(names().len(), 1);
@@ -268,13 +317,40 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_there_is_replaced_only_when_that_was_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("x");
+        let object = Described::of_bytes(b"new").unwrap().object;
+        let read = || std::fs::read(&place).unwrap();
+        std::fs::write(&place, "old").unwrap();
+        let refused = Folder::new(dir.path(), Existing::Keep).open(CastId(1), &object, "x");
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("--force"), "{refused}");
+        // One that comes meanwhile stays as well.
+        std::fs::remove_file(&place).unwrap();
+        let mut folder = Folder::new(dir.path(), Existing::Keep);
+        folder.open(CastId(1), &object, "x").unwrap();
+        std::fs::write(&place, "old").unwrap();
+        assert_eq!(folder.write(CastId(1), Part::Data(0), b"new"), Err(NoRoom));
+        let why = folder.forget(CastId(1)).unwrap().to_string();
+        assert!(why.contains("--force") && read() == b"old", "{why}");
+        let mut folder = Folder::new(dir.path(), Existing::Replace);
+        folder.open(CastId(1), &object, "x").unwrap();
+        folder.write(CastId(1), Part::Data(0), b"new").unwrap();
+        folder.finish(CastId(1)).unwrap();
+        drop(folder);
+        assert_eq!(read(), b"new");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
     fn a_folder_that_cannot_be_written_is_an_error() {
         let object = Described::of_bytes(b"abc").unwrap().object;
-        let mut folder = Folder::new(Path::new("/nonexistent"));
+        let mut folder = Folder::new(Path::new("/nonexistent"), Existing::Keep);
         assert!(folder.open(CastId(1), &object, "x").is_err());
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("x")).unwrap();
-        let taken = Folder::new(dir.path()).open(CastId(1), &object, "x");
+        let taken = Folder::new(dir.path(), Existing::Keep).open(CastId(1), &object, "x");
         assert!(taken.unwrap_err().to_string().contains("no file"));
         assert_eq!(folder.write(CastId(1), Part::Data(0), b"abc"), Err(NoRoom));
     }

@@ -24,6 +24,9 @@ const ENOSYS: i32 = 38;
 /// Longest fault report kept, in bytes; the kernel's are about a thousand.
 const FAULT_REPORT_MAX: usize = 16 * 1024;
 
+/// How often it is tried to write output that could not be kept, in microseconds.
+const STALLED_PERIOD_US: u64 = 1_000_000;
+
 /// Pieces of a fault report that wait for their end; half of the window of calls.
 const REPORTS_HELD: usize = 4;
 
@@ -92,19 +95,68 @@ impl Runner {
                 return;
             }
             let Some(reply) = next_reply(job, rank) else {
-                return;
+                return self.note_stalled(now_us, id);
             };
             let on_nodes = job.on_nodes();
             let of = &mut job.ranks[rank];
             let node = of.node;
             let (call_id, call) = of.calls.pop_front().expect("next_reply looked at it");
-            fabric.reply(node, on_nodes, call_id, reply);
+            let before_exit = of.calls.iter().any(|(_, call)| is_exit(call));
+            match &call {
+                Call::Exit(_) => fabric.reply_last(node, on_nodes, call_id, reply),
+                // With the exit.
+                Call::Report { .. } if before_exit => {
+                    fabric.reply_last(node, on_nodes, call_id, reply);
+                }
+                _ => fabric.reply(node, on_nodes, call_id, reply),
+            }
             match call {
                 Call::Report { offset, data } => keep_report(&mut of.fault, offset, &data),
                 // Its last call; the job may be over now, or another attempt.
                 Call::Exit(exit) => return self.rank_exited(now_us, id, rank, *exit),
                 _ => {}
             }
+        }
+    }
+
+    /// A call waits. Where it waits for a disk, nobody tells when that takes it.
+    fn note_stalled(&mut self, now_us: u64, id: u64) {
+        let Some(why) = self.jobs.get(&id).and_then(|job| job.sink.trouble()) else {
+            return;
+        };
+        self.stalled_until_us
+            .get_or_insert(now_us.saturating_add(STALLED_PERIOD_US));
+        if !self.stalled.insert(id) {
+            return;
+        }
+        let text = format!(
+            "what job {id} writes cannot be kept ({why}): it waits until it can; free some space on the control node's disk, or cancel it"
+        );
+        self.event(Severity::Error, "output-waits", id, text);
+    }
+
+    /// Goes on with jobs whose output could not be kept, if it can be now.
+    pub(super) fn try_stalled(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+        if self.stalled_until_us.is_none_or(|until| now_us < until) {
+            return;
+        }
+        self.stalled_until_us = None;
+        for id in self.stalled.clone() {
+            for rank in 0..self.jobs.get(&id).map_or(0, |job| job.ranks.len()) {
+                self.serve_rank(now_us, fabric, id, rank);
+            }
+            let job = self.jobs.get(&id);
+            if job.is_some_and(|job| job.sink.trouble().is_some()) {
+                continue;
+            }
+            self.stalled.remove(&id);
+            if self.jobs.contains_key(&id) {
+                let text = format!("what job {id} writes is kept again; nothing was lost");
+                self.event(Severity::Info, "output-goes-on", id, text);
+            }
+        }
+        if !self.stalled.is_empty() {
+            self.stalled_until_us = Some(now_us.saturating_add(STALLED_PERIOD_US));
         }
     }
 
@@ -197,19 +249,20 @@ impl Runner {
             Call::Report { .. } | Call::Exit(_) => Reply::Done(0),
             Call::Unknown => Reply::Error(ENOSYS),
         };
-        fabric.reply(node, job, call_id, reply);
-        if matches!(call, Call::Exit(_)) {
-            self.free_node(node.0, job);
+        match call {
+            Call::Exit(_) => {
+                fabric.reply_last(node, job, call_id, reply);
+                self.free_node(node.0, job);
+            }
+            _ => fabric.reply(node, job, call_id, reply),
         }
     }
 }
 
 /// The answer to the oldest call of a rank, if it can be given now.
 fn next_reply(job: &mut Job, rank: usize) -> Option<Reply> {
-    let ended = job.ranks[rank]
-        .calls
-        .iter()
-        .any(|(_, call)| matches!(call, Call::Exit(_)));
+    let mut calls = job.ranks[rank].calls.iter();
+    let ended = calls.any(|(_, call)| is_exit(call));
     let (number, call) = job.ranks[rank].calls.front()?;
     let at = CallAt {
         attempt: job.info.restarts as u16,
@@ -229,6 +282,7 @@ fn next_reply(job: &mut Job, rank: usize) -> Option<Reply> {
             let taken = if has_it {
                 Taken::Yes
             } else if job.discard_output {
+                job.sink.give_up(data.len());
                 Taken::Nobody
             } else {
                 job.sink.output(number, *fd, at, data)
@@ -249,6 +303,10 @@ fn next_reply(job: &mut Job, rank: usize) -> Option<Reply> {
         Call::Report { .. } | Call::Exit(_) => Some(Reply::Done(0)),
         Call::Unknown => Some(Reply::Error(ENOSYS)),
     }
+}
+
+fn is_exit(call: &Call) -> bool {
+    matches!(call, Call::Exit(_))
 }
 
 /// Puts a part of a fault report in its place.

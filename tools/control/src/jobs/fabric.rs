@@ -75,6 +75,9 @@ pub trait Fabric {
     fn cancel(&mut self, job: JobId, signal: i32);
     /// Answers an I/O call.
     fn reply(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply);
+    /// Answers a call with which a rank ends, once that is written down: until then its node keeps the rank's
+    /// end, and tells it again to a control node that was started again.
+    fn reply_last(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply);
 }
 
 /// An I/O call of a rank.

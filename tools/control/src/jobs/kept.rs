@@ -8,19 +8,23 @@
 //! written before the call is answered: so the death of the control node takes nothing from it that the
 //! program believes to be written, and a call that was written and comes again is known.
 //!
-//! Invariants: a file grows to its bound and no further but for a last notice, all of them together to
-//! theirs; files of jobs that are not over are not removed; a reader sees whole records only.
+//! While the disk is full, or fails, calls are not answered and so the program waits, as for a client that does
+//! not read. What is over a bound is dropped, and how much that is stands in the file itself.
+//!
+//! Invariants: a file grows to its bound and no further but for a last notice and the count of what was dropped,
+//! all of them together to theirs; files of jobs that are not over are not removed; a reader sees whole records
+//! only; a file of an earlier run is written behind what was read of it, and never before it could be read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::watch;
 
-use super::streams::Item;
+use super::streams::{Item, Taken};
 use crate::api::types::{Frame, KeptOutput};
 
 /// Bytes before those of a record.
@@ -43,10 +47,15 @@ enum Kind {
     Fault = 3,
     /// A rank wrote: 8 bytes number of its call, then the data.
     Call = 4,
+    /// Bytes that ranks wrote beyond a bound, so far: 8 bytes, written again in their place. One a file.
+    Dropped = 5,
 }
 
 /// Bytes of the number of a call.
 const CALL_BYTES: usize = 8;
+
+/// Bytes of the count of what was dropped.
+const COUNT_BYTES: usize = 8;
 
 /// Which call of a rank brought something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -140,15 +149,15 @@ impl Outputs {
     /// that counted the jobs, and it is gone.
     pub fn begin(&self, job: u64) -> Kept {
         drop(std::fs::remove_file(self.path(job)));
-        self.kept(job, None)
+        self.kept(job, Place::New)
     }
 
     /// What a job of an earlier run of control writes to, behind what it has written.
     pub fn go_on(&self, job: u64) -> Kept {
-        match self.reopen(job) {
-            Ok(found) => self.kept(job, Some(found)),
-            Err(_) => self.kept(job, None),
-        }
+        let kept = self.kept(job, Place::Unread);
+        // What cannot be read now is read before anything is written.
+        drop(kept.find(&mut kept.lock()));
+        kept
     }
 
     /// The highest number of a job of which there is a file, or 0.
@@ -162,25 +171,31 @@ impl Outputs {
         self.index().files.get(&job).map(|entry| entry.bytes)
     }
 
-    fn kept(&self, job: u64, found: Option<Found>) -> Kept {
-        let (file, bytes, written, calls) = match found {
-            Some(found) => (Some(found.file), found.bytes, found.written, found.calls),
-            None => (None, 0, 0, Calls::default()),
-        };
+    fn kept(&self, job: u64, place: Place) -> Kept {
         let mut index = self.index();
-        let before = index.files.insert(job, Entry { bytes, open: true });
-        index.total = index.total + bytes - before.map_or(0, |before| before.bytes);
+        let before = match (&place, index.files.remove(&job)) {
+            (_, None) => 0,
+            (Place::New, Some(gone)) => {
+                index.total -= gone.bytes;
+                0
+            }
+            (_, Some(found)) => found.bytes,
+        };
+        let (bytes, open) = (before, true);
+        index.files.insert(job, Entry { bytes, open });
         drop(index);
         Kept {
             outputs: self.clone(),
             job,
             state: Mutex::new(State {
-                file,
-                bytes,
-                written,
-                calls,
+                place,
+                bytes: 0,
+                written: 0,
+                calls: Calls::default(),
                 dropped: 0,
+                count_at: None,
                 told: false,
+                trouble: None,
             }),
         }
     }
@@ -210,9 +225,10 @@ impl Outputs {
     /// The file of a job as an earlier run of control left it, without a record that is not whole.
     fn reopen(&self, job: u64) -> io::Result<Found> {
         let mut options = OpenOptions::new();
-        let file = options.read(true).append(true).open(self.path(job))?;
+        let file = options.read(true).write(true).open(self.path(job))?;
         let length = file.metadata()?.len();
         let (mut end, mut written) = (0, 0);
+        let (mut dropped, mut count_at) = (0, None);
         let mut calls = Calls::default();
         let mut reader = BufReader::with_capacity(READ_BYTES, &file);
         loop {
@@ -234,6 +250,13 @@ impl Outputs {
                 let call = u64::from_le_bytes(call);
                 calls.note(rank_of(&header), CallAt { attempt, call });
             }
+            if header[0] == Kind::Dropped as u8 && data == COUNT_BYTES {
+                let mut count = [0; COUNT_BYTES];
+                reader.read_exact(&mut count)?;
+                rest = 0;
+                count_at = Some(end + HEADER_BYTES as u64);
+                dropped = u64::from_le_bytes(count);
+            }
             if [Kind::Output as u8, Kind::Call as u8].contains(&header[0]) {
                 written += rest as u64;
             }
@@ -246,6 +269,8 @@ impl Outputs {
             bytes: end,
             written,
             calls,
+            dropped,
+            count_at,
         })
     }
 
@@ -264,6 +289,16 @@ impl Outputs {
             drop(std::fs::remove_file(self.path(job)));
         }
         true
+    }
+
+    /// So long is the file of a job, as its reading has shown.
+    fn found(&self, job: u64, bytes: u64) {
+        let mut index = self.index();
+        let Some(entry) = index.files.get_mut(&job) else {
+            return;
+        };
+        let before = std::mem::replace(&mut entry.bytes, bytes);
+        index.total = index.total - before + bytes;
     }
 
     fn grew(&self, job: u64, bytes: u64) {
@@ -300,20 +335,46 @@ struct Found {
     bytes: u64,
     written: u64,
     calls: Calls,
+    dropped: u64,
+    count_at: Option<u64>,
+}
+
+/// Where a job's output goes.
+#[derive(Debug)]
+enum Place {
+    /// Nothing has been written, and there is no file.
+    New,
+    /// An earlier run of control may have left a file, which has not been read.
+    Unread,
+    /// The file.
+    Open(File),
+    /// The job is over.
+    Closed,
 }
 
 #[derive(Debug)]
 struct State {
-    /// None until something is written.
-    file: Option<File>,
+    place: Place,
     /// Bytes of the file.
     bytes: u64,
     /// Bytes in it that ranks wrote.
     written: u64,
     calls: Calls,
     dropped: u64,
+    /// Where in the file it stands how much was dropped.
+    count_at: Option<u64>,
     /// The reader is told that something was dropped.
     told: bool,
+    /// Why nothing can be written at present.
+    trouble: Option<String>,
+}
+
+/// What became of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Appended {
+    Yes,
+    /// The bound of all files is reached.
+    NoRoom,
 }
 
 /// What a batch job writes to. Dropping it closes the file.
@@ -325,65 +386,150 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Keeps what a rank wrote, or counts what is dropped; what is in the file already, by the number of its
-    /// call, is not written again.
-    pub fn output(&self, rank: u32, fd: u32, at: CallAt, data: &[u8]) {
-        let mut state = self.state.lock().expect("no panic while held");
-        if state.calls.has(rank, at) {
-            return;
-        }
-        let size = (HEADER_BYTES + data.len()) as u64;
-        let fits = state.bytes + size <= self.outputs.0.job_max;
-        let fd = u8::try_from(fd).unwrap_or(1);
-        let mut numbered = at.call.to_le_bytes().to_vec();
-        let written = fits
-            && match at.call {
-                0 => self.append(&mut state, Kind::Output, rank, (fd, 0), data),
-                _ => {
-                    numbered.extend(data);
-                    self.append(&mut state, Kind::Call, rank, (fd, at.attempt), &numbered)
-                }
-            };
-        state.calls.note(rank, at);
-        if written {
-            state.written += data.len() as u64;
-            return;
-        }
-        state.dropped += data.len() as u64;
-        if !std::mem::replace(&mut state.told, true) {
-            let text = match fits {
-                false => format!(
-                    "what the job writes beyond {} bytes is not kept (jobs.output_max_bytes)",
-                    self.outputs.0.job_max
-                ),
-                true => "the control node cannot keep what the job writes here: its disk or jobs.output_total_bytes is full".to_string(),
-            };
-            self.append(&mut state, Kind::Notice, 0, (0, 0), text.as_bytes());
+    /// Keeps what a rank wrote, or drops and counts what is over a bound; what is in the file already, by the
+    /// number of its call, is not written again. [`Taken::Later`]: the disk takes neither now.
+    pub fn output(&self, rank: u32, fd: u32, at: CallAt, data: &[u8]) -> Taken {
+        let mut state = self.lock();
+        let done = self.keep_or_drop(&mut state, (rank, fd), at, data);
+        state.trouble = done.as_ref().err().map(ToString::to_string);
+        match done {
+            Ok(()) => Taken::Yes,
+            Err(_) => Taken::Later,
         }
     }
 
-    /// Keeps what the user should know.
+    fn keep_or_drop(
+        &self,
+        state: &mut State,
+        (rank, fd): (u32, u32),
+        at: CallAt,
+        data: &[u8],
+    ) -> io::Result<()> {
+        self.find(state)?;
+        if state.calls.has(rank, at) {
+            return Ok(());
+        }
+        let (kind, attempt, number) = match at.call {
+            0 => (Kind::Output, 0, None),
+            call => (Kind::Call, at.attempt, Some(call.to_le_bytes())),
+        };
+        let of = (u8::try_from(fd).unwrap_or(1), attempt);
+        let mut record: Vec<u8> = number.into_iter().flatten().collect();
+        record.extend(data);
+        let size = (HEADER_BYTES + data.len()) as u64;
+        let fits = state.bytes + size <= self.outputs.0.job_max;
+        if fits && self.append(state, kind, rank, of, &record)? == Appended::Yes {
+            state.written += data.len() as u64;
+        } else {
+            self.tell_dropped(state, fits)?;
+            self.count_dropped(state, data.len())?;
+        }
+        state.calls.note(rank, at);
+        Ok(())
+    }
+
+    /// Tells the reader, once, that something is not here; `fits`: for want of room in all files together.
+    fn tell_dropped(&self, state: &mut State, fits: bool) -> io::Result<()> {
+        if state.told {
+            return Ok(());
+        }
+        let text = match fits {
+            false => format!(
+                "what the job writes beyond {} bytes is not kept (jobs.output_max_bytes)",
+                self.outputs.0.job_max
+            ),
+            true => "the control node cannot keep what the job writes here: jobs.output_total_bytes is full".to_string(),
+        };
+        self.append(state, Kind::Notice, 0, (0, 0), text.as_bytes())?;
+        state.told = true;
+        Ok(())
+    }
+
+    /// Counts bytes that are dropped, in the file: a later run of control knows of them.
+    fn count_dropped(&self, state: &mut State, bytes: usize) -> io::Result<()> {
+        let dropped = state.dropped + bytes as u64;
+        let count = dropped.to_le_bytes();
+        match (state.count_at, &state.place) {
+            (Some(at), Place::Open(file)) => file.write_all_at(&count, at)?,
+            _ => {
+                let at = state.bytes + HEADER_BYTES as u64;
+                self.append_over(state, Kind::Dropped, 0, (0, 0), &count)?;
+                state.count_at = Some(at);
+            }
+        }
+        state.dropped = dropped;
+        Ok(())
+    }
+
+    /// What a rank of a job that is being ended wrote is not kept, since that takes too long.
+    pub fn give_up(&self, bytes: usize) {
+        let mut state = self.lock();
+        if self.count_dropped(&mut state, bytes).is_err() {
+            // The job's record has it, once that can be written.
+            state.dropped += bytes as u64;
+        }
+    }
+
+    /// Why nothing can be written at present.
+    pub fn trouble(&self) -> Option<String> {
+        self.lock().trouble.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while held")
+    }
+
+    /// Finds what an earlier run of control has left.
+    fn find(&self, state: &mut State) -> io::Result<()> {
+        if !matches!(state.place, Place::Unread) {
+            return Ok(());
+        }
+        match self.outputs.reopen(self.job) {
+            Ok(found) => {
+                self.outputs.found(self.job, found.bytes);
+                state.place = Place::Open(found.file);
+                (state.bytes, state.written) = (found.bytes, found.written);
+                (state.dropped, state.count_at) = (found.dropped, found.count_at);
+                state.told = found.count_at.is_some();
+                state.calls = found.calls;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.outputs.found(self.job, 0);
+                state.place = Place::New;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Keeps what the user should know, as far as the disk takes it: it is an event as well.
     pub fn frame(&self, frame: &Frame) {
-        let mut state = self.state.lock().expect("no panic while held");
-        match frame {
+        let mut state = self.lock();
+        if self.find(&mut state).is_err() {
+            return;
+        }
+        let kept = match frame {
             Frame::Notice { text } => {
-                self.append(&mut state, Kind::Notice, 0, (0, 0), text.as_bytes());
+                self.append(&mut state, Kind::Notice, 0, (0, 0), text.as_bytes())
             }
             Frame::Fault { rank, node, text } => {
                 let data = format!("{node}\0{text}");
-                self.append(&mut state, Kind::Fault, *rank, (0, 0), data.as_bytes());
+                self.append(&mut state, Kind::Fault, *rank, (0, 0), data.as_bytes())
             }
             Frame::State { .. }
             | Frame::Output { .. }
             | Frame::Input { .. }
             | Frame::Ping {}
-            | Frame::End { .. } => {}
+            | Frame::End { .. } => Ok(Appended::Yes),
+        };
+        if let Err(error) = kept {
+            tracing::warn!("job {}: a notice is not in its output: {error}", self.job);
         }
     }
 
     /// What is kept so far.
     pub fn sum(&self) -> KeptOutput {
-        let state = self.state.lock().expect("no panic while held");
+        let state = self.lock();
         KeptOutput {
             bytes: state.written,
             dropped_bytes: state.dropped,
@@ -392,49 +538,59 @@ impl Kept {
 
     /// Nothing more comes.
     pub fn close(&self) {
-        self.state.lock().expect("no panic while held").file = None;
+        self.lock().place = Place::Closed;
         self.outputs.close(self.job);
     }
 
-    /// Writes a record, or says that it cannot.
+    /// Writes a record, unless the files are at their bound.
     fn append(
+        &self,
+        state: &mut State,
+        kind: Kind,
+        rank: u32,
+        of: (u8, u16),
+        data: &[u8],
+    ) -> io::Result<Appended> {
+        let data = &data[..data.len().min(RECORD_MAX)];
+        if !self.outputs.make_room((HEADER_BYTES + data.len()) as u64) {
+            return Ok(Appended::NoRoom);
+        }
+        self.append_over(state, kind, rank, of, data)?;
+        Ok(Appended::Yes)
+    }
+
+    /// Writes a record, whatever the bounds say.
+    fn append_over(
         &self,
         state: &mut State,
         kind: Kind,
         rank: u32,
         (fd, attempt): (u8, u16),
         data: &[u8],
-    ) -> bool {
-        let data = &data[..data.len().min(RECORD_MAX)];
+    ) -> io::Result<()> {
+        let length = u32::try_from(data.len()).expect("a record is short");
         let mut record = Vec::with_capacity(HEADER_BYTES + data.len());
         record.extend([kind as u8, fd]);
         record.extend(attempt.to_le_bytes());
         record.extend(rank.to_le_bytes());
-        record.extend(
-            u32::try_from(data.len())
-                .expect("bounded above")
-                .to_le_bytes(),
-        );
+        record.extend(length.to_le_bytes());
         record.extend(data);
-        if !self.outputs.make_room(record.len() as u64) {
-            return false;
-        }
-        if state.file.is_none() {
+        if matches!(state.place, Place::New) {
             let mut options = OpenOptions::new();
-            let options = options.create(true).append(true).mode(0o600);
-            state.file = options.open(self.outputs.path(self.job)).ok();
+            let options = options.create(true).truncate(true).write(true).mode(0o600);
+            state.place = Place::Open(options.open(self.outputs.path(self.job))?);
         }
-        let Some(file) = &mut state.file else {
-            return false;
+        let Place::Open(file) = &state.place else {
+            return Err(io::Error::other("its file is closed"));
         };
-        if file.write_all(&record).is_err() {
-            // A part of it would hide what follows.
+        if let Err(error) = file.write_all_at(&record, state.bytes) {
+            // A part of it is written over, and no reader shall see it.
             drop(file.set_len(state.bytes));
-            return false;
+            return Err(error);
         }
         state.bytes += record.len() as u64;
         self.outputs.grew(self.job, record.len() as u64);
-        true
+        Ok(())
     }
 }
 
@@ -551,168 +707,4 @@ fn item(header: &[u8; HEADER_BYTES], data: &[u8]) -> Option<Item> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NO_CALL: CallAt = CallAt {
-        attempt: 0,
-        call: 0,
-    };
-
-    fn text(item: Option<Item>) -> String {
-        match item {
-            Some(Item::Output { rank, fd, data, .. }) => {
-                format!("{rank}/{fd} {}", String::from_utf8_lossy(&data))
-            }
-            Some(Item::Frame(Frame::Notice { text })) => format!("notice {text}"),
-            Some(Item::Frame(Frame::Fault { rank, node, text })) => {
-                format!("fault {rank} {node} {text}")
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn all(outputs: &Outputs, job: u64) -> Vec<String> {
-        let Some(mut reader) = outputs.reader(job) else {
-            return Vec::new();
-        };
-        std::iter::from_fn(|| reader.try_next().map(|item| text(Some(item)))).collect()
-    }
-
-    #[tokio::test]
-    async fn a_reader_follows_until_the_job_is_over() {
-        let dir = tempfile::tempdir().unwrap();
-        let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
-        assert!(outputs.reader(7).is_none());
-        let kept = outputs.begin(7);
-        let mut reader = outputs.reader(7).unwrap();
-        let follow = tokio::spawn(async move {
-            let mut seen = Vec::new();
-            while let Some(item) = reader.next().await {
-                seen.push(text(Some(item)));
-            }
-            seen
-        });
-        tokio::task::yield_now().await;
-        kept.output(3, 2, NO_CALL, b"two\n");
-        tokio::task::yield_now().await;
-        kept.frame(&Frame::Fault {
-            rank: 1,
-            node: "n4".to_string(),
-            text: "SIGSEGV".to_string(),
-        });
-        assert!(!follow.is_finished());
-        kept.close();
-        assert_eq!(follow.await.unwrap(), ["3/2 two\n", "fault 1 n4 SIGSEGV"]);
-        let mut later = outputs.reader(7).unwrap();
-        later.skip(1);
-        assert_eq!(text(later.try_next()), "fault 1 n4 SIGSEGV");
-        assert!(later.try_next().is_none());
-        assert_eq!(all(&outputs, 7).len(), 2, "it can be read again");
-    }
-
-    #[test]
-    fn a_job_goes_on_after_a_restart_behind_its_last_whole_record() {
-        let dir = tempfile::tempdir().unwrap();
-        let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
-        let kept = outputs.begin(1);
-        kept.output(0, 1, NO_CALL, b"one");
-        kept.output(0, 1, NO_CALL, b"two");
-        drop(kept);
-        let path = dir.path().join("1.out");
-        let length = std::fs::metadata(&path).unwrap().len();
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
-        file.set_len(length - 1).unwrap();
-        let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
-        assert_eq!(all(&outputs, 1), ["0/1 one"], "also while it is torn");
-        let kept = outputs.go_on(1);
-        kept.output(0, 1, NO_CALL, b"three");
-        assert_eq!(all(&outputs, 1), ["0/1 one", "0/1 three"]);
-        assert_eq!(kept.sum().bytes, 8, "what the program wrote");
-    }
-
-    #[test]
-    fn what_is_too_much_is_dropped_counted_and_told_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let outputs = Outputs::open(dir.path(), 40, 10_000).unwrap();
-        let kept = outputs.begin(1);
-        for _ in 0..5 {
-            kept.output(0, 1, NO_CALL, b"12345678");
-        }
-        let sum = kept.sum();
-        assert_eq!(
-            (sum.bytes, sum.dropped_bytes),
-            (16, 24),
-            "all that was written"
-        );
-        let seen = all(&outputs, 1);
-        assert_eq!(seen[..2], ["0/1 12345678", "0/1 12345678"]);
-        assert!(
-            seen[2].contains("beyond 40 bytes") && seen.len() == 3,
-            "{seen:?}"
-        );
-    }
-
-    #[test]
-    fn what_jobs_wrote_that_are_over_makes_room() {
-        let dir = tempfile::tempdir().unwrap();
-        let outputs = Outputs::open(dir.path(), 1_000, 300).unwrap();
-        for job in 1..=3 {
-            outputs.begin(job).output(0, 1, NO_CALL, &[b'x'; 80]);
-        }
-        let (first, second) = (outputs.begin(8), outputs.begin(9));
-        first.output(0, 1, NO_CALL, &[b'x'; 80]);
-        assert!(all(&outputs, 1).is_empty(), "the oldest went");
-        assert_eq!(all(&outputs, 2).len(), 1);
-        assert!(!dir.path().join("1.out").exists());
-        second.output(0, 1, NO_CALL, &[b'x'; 180]);
-        first.output(0, 1, NO_CALL, &[b'x'; 80]);
-        assert_eq!((first.sum().dropped_bytes, all(&outputs, 3).len()), (80, 0));
-        assert_eq!(
-            all(&outputs, 9).len(),
-            1,
-            "of jobs that are not over nothing goes"
-        );
-    }
-
-    #[test]
-    fn a_call_that_comes_again_after_a_restart_is_in_the_file_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |attempt, call| CallAt { attempt, call };
-        let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
-        let kept = outputs.begin(1);
-        kept.output(0, 1, at(0, 1), b"a");
-        kept.output(1, 1, at(0, 7), b"b");
-        drop(kept);
-        let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
-        let kept = outputs.go_on(1);
-        kept.output(0, 1, at(0, 1), b"a");
-        kept.output(1, 1, at(0, 7), b"b");
-        kept.output(0, 2, at(0, 2), b"c");
-        // Another attempt counts its calls anew.
-        kept.output(1, 1, at(1, 1), b"d");
-        drop(kept);
-        let kept = Outputs::open(dir.path(), 1_000, 10_000).unwrap().go_on(1);
-        assert_eq!(kept.sum().bytes, 4);
-        kept.output(1, 1, at(1, 1), b"d");
-        kept.output(0, 1, at(1, 1), b"e");
-        assert_eq!(
-            all(&outputs, 1),
-            ["0/1 a", "1/1 b", "0/2 c", "1/1 d", "0/1 e"]
-        );
-    }
-
-    #[test]
-    fn a_new_job_does_not_go_on_in_a_file_with_its_number() {
-        let dir = tempfile::tempdir().unwrap();
-        let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
-        outputs.begin(4).output(0, 1, NO_CALL, b"of another job");
-        let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
-        assert_eq!(outputs.highest(), 4, "jobs are numbered behind it");
-        let kept = outputs.begin(4);
-        assert!(all(&outputs, 4).is_empty());
-        kept.output(0, 1, NO_CALL, b"new");
-        assert_eq!(all(&outputs, 4), ["0/1 new"]);
-        assert_eq!(outputs.index().total, 15);
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use super::fabric::Fabric;
 use super::nodes::sorted;
 use super::record::{Cause, Job};
 use super::submit::bytes_of;
-use super::{Due, Runner, calls};
+use super::{Due, Ended, Runner, calls};
 use crate::api::types::{Frame, JobState, LaunchTotals, RankEnd};
 use crate::clock;
 use crate::events::{Event, Severity};
@@ -280,6 +280,7 @@ impl Runner {
 
     /// Acts on deadlines that have passed.
     pub fn tick(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
+        self.try_stalled(now_us, fabric);
         for id in self.deadlines.take_due(now_us) {
             let Some(job) = self.jobs.get_mut(&id) else {
                 continue;
@@ -485,12 +486,16 @@ impl Runner {
         self.event(severity, "job-ended", id, text);
         if let Some(lost) = job.info.output.filter(|output| output.dropped_bytes > 0) {
             let text = format!(
-                "of the output of job {id} {} bytes are lost; see jobs.output_max_bytes and jobs.output_total_bytes",
+                "of the output of job {id} {} bytes are lost; see jobs.output_max_bytes and jobs.output_total_bytes, and whether the disk was full",
                 lost.dropped_bytes
             );
             self.event(Severity::Warning, "output-dropped", id, text);
         }
-        self.ended.push((job.sink, job.info.clone()));
+        self.ended.push(Ended {
+            sink: job.sink,
+            info: job.info.clone(),
+            held_back: false,
+        });
         self.keep(job.info);
     }
 

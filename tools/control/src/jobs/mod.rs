@@ -80,6 +80,10 @@ use users::Users;
 /// Jobs that have nodes: as many as the protocol endpoint takes.
 pub const JOBS_MAX: usize = 4_096;
 
+/// Ranks of jobs that have ended and are remembered here, some 100 MB: eight jobs of the largest cluster. The store has
+/// the others.
+const HISTORY_RANKS_MAX: usize = 131_072;
+
 /// Waiting jobs from which on passes keep apart: one over 10,000 jobs takes tens of milliseconds.
 const LONG_QUEUE: usize = 1_000;
 
@@ -98,6 +102,15 @@ enum Due {
     Soon,
     /// Nodes are free, or jobs may start that were not to.
     Now,
+}
+
+/// A job that has ended, and whose client has not been told.
+#[derive(Debug)]
+struct Ended {
+    sink: Sink,
+    info: JobInfo,
+    /// It could not be written down at first.
+    held_back: bool,
 }
 
 /// What a runner is made of.
@@ -150,6 +163,8 @@ pub struct Runner {
     /// Bytes of arguments and environments of all jobs.
     spec_bytes: usize,
     history: VecDeque<JobInfo>,
+    /// Ranks of these.
+    history_ranks: usize,
     next_job: u64,
     instance: String,
     /// When nodes were given out last, in microseconds since 1970.
@@ -165,7 +180,11 @@ pub struct Runner {
     adopted: Vec<(u64, continued::Ranks)>,
     drains: BTreeMap<u32, Option<Drained>>,
     /// Jobs that have ended, whose clients are told once that is written down.
-    ended: Vec<(Sink, JobInfo)>,
+    ended: Vec<Ended>,
+    /// Jobs whose output cannot be kept at present, and when that is tried again, in microseconds of the control
+    /// clock.
+    stalled: BTreeSet<u64>,
+    stalled_until_us: Option<u64>,
     /// Until then nodes that were not heard by this run of control are likely to be, in microseconds of its clock.
     awaiting_until_us: Option<u64>,
 }
@@ -198,6 +217,7 @@ impl Runner {
             users: Users::default(),
             spec_bytes: 0,
             history: VecDeque::new(),
+            history_ranks: 0,
             next_job: setup.next_job,
             instance: setup.instance,
             last_decision: 0,
@@ -208,6 +228,8 @@ impl Runner {
             adopted: Vec::new(),
             drains: BTreeMap::new(),
             ended: Vec::new(),
+            stalled: BTreeSet::new(),
+            stalled_until_us: None,
             awaiting_until_us: None,
         })
     }
@@ -285,9 +307,47 @@ impl Runner {
 
     /// Tells the clients of jobs that have ended: their ends are written down now.
     pub fn tell_ended(&mut self) {
-        for (sink, info) in self.ended.drain(..) {
+        for Ended {
+            sink,
+            info,
+            held_back,
+        } in std::mem::take(&mut self.ended)
+        {
+            if held_back {
+                self.mark_unwritten(info.id, false);
+            }
             let job = Box::new(info);
             sink.close(Frame::End { job });
+        }
+    }
+
+    /// Ends of jobs cannot be written down, for this reason: their clients are told so, and of the ends later.
+    pub fn hold_back_ended(&mut self, why: &str) {
+        let mut news = Vec::new();
+        for ended in &mut self.ended {
+            if std::mem::replace(&mut ended.held_back, true) {
+                continue;
+            }
+            let id = ended.info.id;
+            news.push(id);
+            // In a file it would stay when it is true no more.
+            if ended.sink.sum().is_none() {
+                let text = format!(
+                    "job {id} has ended, and you are told how when that is written down: {why}"
+                );
+                ended.sink.frame(Frame::Notice { text });
+            }
+        }
+        for id in news {
+            self.mark_unwritten(id, true);
+        }
+    }
+
+    /// Who asks for a job that has ended is told whether that is written down.
+    fn mark_unwritten(&mut self, id: u64, unwritten: bool) {
+        let known = self.history.iter_mut().rev();
+        for info in known.filter(|info| info.id == id) {
+            info.unwritten = unwritten;
         }
     }
 
@@ -307,14 +367,35 @@ impl Runner {
         list
     }
 
-    /// Of all jobs that are known here those with the highest numbers below `before`, at most so many.
-    pub fn highest(&self, before: u64, limit: usize) -> impl Iterator<Item = &JobInfo> {
-        let open = self.jobs.range(..before).rev().take(limit);
-        let open = open.map(|(_, job)| &job.info);
-        let mut ended: Vec<&JobInfo> = self.history.iter().filter(|job| job.id < before).collect();
+    /// Jobs with numbers below `before`, the highest first: those that are not over, and with `all` the remembered
+    /// ones.
+    pub fn below(&self, before: u64, all: bool) -> impl Iterator<Item = &JobInfo> {
+        let open = self.jobs.range(..before).rev();
+        let mut open = open.map(|(_, job)| &job.info).peekable();
+        // They end in another order than that of their numbers.
+        let ended = self.history.iter().filter(|job| all && job.id < before);
+        let mut ended: Vec<&JobInfo> = ended.collect();
         ended.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
-        ended.truncate(limit);
-        open.chain(ended)
+        let mut ended = ended.into_iter().peekable();
+        std::iter::from_fn(move || match (open.peek(), ended.peek()) {
+            (Some(one), Some(other)) if one.id < other.id => ended.next(),
+            (Some(_), _) => open.next(),
+            (None, _) => ended.next(),
+        })
+    }
+
+    /// A copy of a job that is known here, `brief`: without what its ranks did.
+    pub fn copy(&mut self, id: u64, brief: bool) -> Option<JobInfo> {
+        let history = &mut self.history;
+        let open = self.jobs.get_mut(&id).map(|job| &mut job.info);
+        let info = open.or_else(|| history.iter_mut().rev().find(|info| info.id == id))?;
+        if !brief {
+            return Some(info.clone());
+        }
+        let ranks = std::mem::take(&mut info.ranks);
+        let copy = info.clone();
+        info.ranks = ranks;
+        Some(copy)
     }
 
     /// One job.
@@ -405,6 +486,7 @@ impl Runner {
             self.deadlines.next_us(),
             self.pass_at_us(),
             self.awaiting_until_us,
+            self.stalled_until_us,
         ];
         dues.into_iter().flatten().min()
     }
@@ -422,10 +504,16 @@ impl Runner {
 
     /// Remembers a job that has ended, as one of the newest.
     fn keep(&mut self, info: JobInfo) {
-        if self.history.len() >= self.limits.history_max.max(1) {
-            self.history.pop_front();
-        }
+        self.history_ranks += info.ranks.len();
         self.history.push_back(info);
+        let is_over = |runner: &Self| {
+            runner.history.len() > runner.limits.history_max.max(1)
+                || runner.history_ranks > HISTORY_RANKS_MAX
+        };
+        while self.history.len() > 1 && is_over(self) {
+            let gone = self.history.pop_front();
+            self.history_ranks -= gone.map_or(0, |gone| gone.ranks.len());
+        }
     }
 
     fn event(&mut self, severity: Severity, kind: &str, job: u64, text: String) {

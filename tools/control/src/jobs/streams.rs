@@ -116,7 +116,7 @@ enum To {
 pub enum Taken {
     /// It is queued for the client.
     Yes,
-    /// No room now; a wake-up follows when there is.
+    /// No room now. A wake-up follows when there is, but for output that is kept: see [`Sink::trouble`].
     Later,
     /// There is no reader any more; the bytes are gone.
     Nobody,
@@ -152,10 +152,7 @@ impl Sink {
     pub fn output(&self, rank: u32, fd: u32, at: CallAt, data: &[u8]) -> Taken {
         let client = match &self.0 {
             To::Client(client) => client,
-            To::Kept(kept) => {
-                kept.output(rank, fd, at, data);
-                return Taken::Yes;
-            }
+            To::Kept(kept) => return kept.output(rank, fd, at, data),
         };
         let mut state = client.lock();
         if state.reader_gone {
@@ -193,6 +190,21 @@ impl Sink {
         drop(state);
         client.readable.notify_one();
         Taken::Yes
+    }
+
+    /// Nobody waits any more for what a rank wrote: it is lost, and counted where output is kept.
+    pub fn give_up(&self, bytes: usize) {
+        if let To::Kept(kept) = &self.0 {
+            kept.give_up(bytes);
+        }
+    }
+
+    /// Why output cannot be kept at present: the disk, so that nobody tells when it can.
+    pub fn trouble(&self) -> Option<String> {
+        match &self.0 {
+            To::Client(_) => None,
+            To::Kept(kept) => kept.trouble(),
+        }
     }
 
     /// Queues a frame that is not output. None is ever dropped while somebody reads: a job has few

@@ -3,16 +3,18 @@
 //! Key types: [`Opened`], [`Wanted`]. Neighbours: `import` (files of earlier versions), `jobs::Runner`
 //! (what becomes of jobs that were not over).
 //!
-//! Invariant: a store that cannot be read is never taken for an empty one without an event.
+//! Invariants: a store that cannot be read is never taken for an empty one: what is damaged is set aside with an
+//! event, and everything else is an error; how much is read does not depend on how long the history is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use hearth_alloc::queue::QUEUED_MAX;
 use hearth_store::{
-    Batch, CastRow, Checkpointer, DrainRow, EventRow, Limits, Memory, NodeRow, Query, RankEndRow,
-    Sqlite, Store, StoreError, StreamRow,
+    CastRow, Checkpointer, DrainRow, EventRow, Failure, Limits, NodeRow, Query, RankEndRow, Sqlite,
+    Store, StoreError, StreamRow,
 };
 
 use super::Ledger;
@@ -31,6 +33,9 @@ use crate::stored;
 #[expect(clippy::cast_possible_truncation, reason = "some 100,000")]
 const OPEN_JOBS_MAX: u32 = (JOBS_MAX + QUEUED_MAX) as u32;
 
+/// Bytes of records of jobs of the past that are read at the start; what is not, is asked of the store.
+const RECORDS_MAX_BYTES: usize = 32 * 1024 * 1024;
+
 /// Ends of ranks whose jobs go on: as many as there are, since one that is not read counts as open.
 const RANK_ENDS_MAX: u32 = u32::MAX;
 
@@ -40,8 +45,8 @@ pub struct Opened {
     pub ledger: Ledger,
     /// Readers' view.
     pub history: History,
-    /// Moves the store's log into its file; none for a store in memory.
-    pub checkpointer: Option<Arc<Mutex<Checkpointer>>>,
+    /// Moves the store's log into its file.
+    pub checkpointer: Arc<Mutex<Checkpointer>>,
     /// Machines and their numbers.
     pub nodes: Vec<NodeRow>,
     /// The jobs that have the highest numbers of those that have ended, the oldest first.
@@ -81,88 +86,26 @@ pub struct Wanted {
     pub instance: u64,
 }
 
-/// Opens the store at `path`. A file that can only be read is read, and control goes on in memory; one that is locked or full is
+/// Opens the store at `path`. A file that is damaged is set aside; one that is locked or on a full disk is
 /// written when that works again.
 ///
 /// # Errors
-/// [`StoreError::Newer`] and [`StoreError::Foreign`]: going on would lead to two histories.
+/// [`StoreError`]: control would go on without what it has told, or with two histories.
 pub fn open(path: &Path, limits: Limits, wanted: Wanted) -> Result<Opened, StoreError> {
-    let mut notices = Vec::new();
-    let on_disk = Sqlite::open(path, limits).and_then(|opened| {
-        notices.extend(
-            opened
-                .set_aside
-                .map(|text| Event::new(Severity::Error, "store-damaged", text)),
-        );
-        let checkpointer = opened.store.checkpointer()?;
-        read(path, Box::new(opened.store), Some(checkpointer), wanted)
-    });
-    let mut opened = match on_disk {
-        Ok(opened) => opened,
-        Err(error @ (StoreError::Newer { .. } | StoreError::Foreign { .. })) => return Err(error),
-        Err(error) => {
-            let text = format!(
-                "{error}, then start the control node again; until then it goes on in memory, and what happens is forgotten when it ends"
-            );
-            notices.push(Event::new(Severity::Error, "store-unavailable", &text));
-            let mut memory = Memory::new(limits);
-            // What can be read is not forgotten: nodes keep their numbers, jobs are numbered on.
-            if let Ok(file) = Sqlite::open_to_read(path) {
-                memory.commit(&copy(&*file, wanted)?)?;
-            }
-            let mut opened = read(path, Box::new(memory), None, wanted)?;
-            opened.ledger.unavailable = Some(text);
-            opened
-        }
-    };
-    opened.notices.splice(0..0, notices);
+    let opened = Sqlite::open(path, limits)?;
+    let mut set_aside = opened.set_aside;
+    let mut read_in = read(path, opened.store, wanted);
+    if let Err(damaged) = &read_in
+        && damaged.failure() == Some(Failure::Damaged)
+    {
+        let begun = Sqlite::begin_anew(path, limits, &damaged.to_string())?;
+        set_aside = begun.set_aside;
+        read_in = read(path, begun.store, wanted);
+    }
+    let mut opened = read_in?;
+    let told = set_aside.map(|text| Event::new(Severity::Error, "store-damaged", text));
+    opened.notices.splice(0..0, told);
     Ok(opened)
-}
-
-/// What control needs of a store, to be put into another.
-fn copy(from: &dyn Query, wanted: Wanted) -> Result<Batch, StoreError> {
-    let mut batch = Batch::default();
-    for node in from.nodes()? {
-        batch.put_node(node);
-    }
-    for row in from.warm()? {
-        batch.set_warm(row);
-    }
-    let jobs = from.ended_jobs(None, wanted.jobs)?.into_iter();
-    for job in jobs.chain(from.open_jobs(OPEN_JOBS_MAX)?) {
-        batch.put_job(job);
-    }
-    // A file of an earlier version has no tables of these.
-    for spec in from.specs(OPEN_JOBS_MAX).unwrap_or_default() {
-        batch.put_spec(spec);
-    }
-    for end in from.rank_ends(RANK_ENDS_MAX).unwrap_or_default() {
-        batch.put_rank_end(end);
-    }
-    for drained in from.drains().unwrap_or_default() {
-        batch.put_drain(drained);
-    }
-    if let Ok(Some(instance)) = from.instance() {
-        batch.begin_instance(instance);
-    }
-    for event in newest_events(from, wanted)? {
-        batch.append_event(event);
-    }
-    batch.number_jobs_from(from.next_job()?);
-    for file in from.files().unwrap_or_default() {
-        batch.put_file(file);
-    }
-    for held in from.held().unwrap_or_default() {
-        batch.set_held(held);
-    }
-    for cast in from.casts().unwrap_or_default() {
-        batch.put_cast(cast);
-    }
-    batch.number_casts_from(from.next_cast().unwrap_or(1));
-    for stream in from.streams().unwrap_or_default() {
-        batch.put_stream(stream);
-    }
-    Ok(batch)
 }
 
 fn newest_events(store: &dyn Query, wanted: Wanted) -> Result<Vec<EventRow>, StoreError> {
@@ -170,12 +113,24 @@ fn newest_events(store: &dyn Query, wanted: Wanted) -> Result<Vec<EventRow>, Sto
     store.events(store.next_event()?.saturating_sub(before), wanted.events)
 }
 
-fn read(
-    path: &Path,
-    store: Box<dyn Store>,
-    checkpointer: Option<Checkpointer>,
-    wanted: Wanted,
-) -> Result<Opened, StoreError> {
+/// The newest jobs of the past, the highest number first: as many as are wanted, and no more of their records
+/// than [`RECORDS_MAX_BYTES`].
+fn newest_jobs(store: &dyn Query, wanted: Wanted) -> Result<Vec<JobInfo>, StoreError> {
+    let mut jobs = Vec::new();
+    let mut bytes = 0;
+    store.each_ended_job(None, &mut |row| {
+        bytes += row.record.len();
+        if jobs.len() == wanted.jobs as usize || bytes > RECORDS_MAX_BYTES {
+            return ControlFlow::Break(());
+        }
+        jobs.push(stored::job_info(row));
+        ControlFlow::Continue(())
+    })?;
+    Ok(jobs)
+}
+
+fn read(path: &Path, store: Sqlite, wanted: Wanted) -> Result<Opened, StoreError> {
+    let checkpointer = store.checkpointer()?;
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut notices = Vec::new();
     let found = import::find(dir, &mut notices);
@@ -193,19 +148,18 @@ fn read(
         );
         notices.push(Event::new(Severity::Info, "store-imported", text));
     }
-    let ended = store.ended_jobs(None, wanted.jobs)?.into_iter();
-    let mut jobs: Vec<JobInfo> = ended.map(stored::job_info).collect();
-    let open = open_jobs(&*store)?;
+    let mut jobs = newest_jobs(&store, wanted)?;
+    let open = open_jobs(&store)?;
     let drained = store.drains()?.into_iter().map(drained).collect();
     let known_instance = store.instance()?;
     let instance = known_instance.unwrap_or(wanted.instance);
-    let events = newest_events(&*store, wanted)?;
+    let events = newest_events(&store, wanted)?;
     let next_event = store.next_event()?;
     let files = Files::restored(store.files()?, store.held()?);
     let (casts, next_cast) = (store.casts()?, store.next_cast()?);
     let streams = store.streams()?;
     let history = History::new(store.reader()?);
-    let mut ledger = Ledger::new(store)?;
+    let mut ledger = Ledger::new(Box::new(store))?;
     for node in &found.nodes {
         ledger.batch.put_node(node.clone());
     }
@@ -216,12 +170,12 @@ fn read(
     jobs.sort_by_key(|job| job.id);
     // A store that cannot be written now is written later, as while control runs.
     notices.extend(ledger.commit(0));
-    if ledger.batch.is_empty() && checkpointer.is_some() {
+    if ledger.batch.is_empty() {
         import::taken_over(dir, &found, &mut notices);
     }
     Ok(Opened {
         history,
-        checkpointer: checkpointer.map(|checkpointer| Arc::new(Mutex::new(checkpointer))),
+        checkpointer: Arc::new(Mutex::new(checkpointer)),
         nodes: nodes.into_values().collect(),
         jobs,
         open,

@@ -1,5 +1,6 @@
 //! The ledger over stores whose disk can be made full, and over files that an earlier run left.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,8 +51,12 @@ impl Query for Flaky {
     fn job(&self, id: u64) -> Answer<Option<JobRow>> {
         self.memory.job(id)
     }
-    fn ended_jobs(&self, before: Option<u64>, limit: u32) -> Answer<Vec<JobRow>> {
-        self.memory.ended_jobs(before, limit)
+    fn each_ended_job(
+        &self,
+        before: Option<u64>,
+        each: &mut dyn FnMut(JobRow) -> ControlFlow<()>,
+    ) -> Answer<()> {
+        self.memory.each_ended_job(before, each)
     }
     fn open_jobs(&self, limit: u32) -> Answer<Vec<JobRow>> {
         self.memory.open_jobs(limit)
@@ -173,7 +178,7 @@ fn a_full_disk_is_told_once_and_nothing_is_lost() {
         ("store-failed", Severity::Error)
     );
     assert!(told.text.contains("free some space"), "{}", told.text);
-    assert!(ledger.trouble().unwrap().contains("kept in memory"));
+    assert!(ledger.failing().unwrap().contains("kept in memory"));
     ledger.event(&event(1));
     // It is tried again after a second, then less and less often.
     assert_eq!(ledger.next_deadline_us(), Some(1_000_000));
@@ -192,7 +197,7 @@ fn a_full_disk_is_told_once_and_nothing_is_lost() {
         (told.kind.as_str(), told.severity),
         ("store-works", Severity::Info)
     );
-    assert_eq!((ledger.trouble(), ledger.next_deadline_us()), (None, None));
+    assert_eq!((ledger.failing(), ledger.next_deadline_us()), (None, None));
     assert_eq!(memory.ended_jobs(None, 9).unwrap().len(), 1);
     assert_eq!(memory.events(0, 9).unwrap().len(), 1);
     let warm = memory.warm().unwrap();
@@ -302,21 +307,82 @@ fn a_store_that_is_locked_at_the_start_is_read_and_written_later() {
     assert_eq!(third.open[0].info.id, 7);
 }
 
+/// Control would forget what it has told, and give numbers of jobs a second time.
 #[test]
-fn a_store_that_cannot_be_opened_does_not_stop_control() {
-    let path = Path::new("/nonexistent/hearth.db");
+fn a_store_that_cannot_be_opened_is_an_error_that_says_what_to_do() {
     let wanted = Wanted {
         jobs: 2,
         events: 3,
         instance: 7,
     };
-    let mut opened = open(path, Limits::default(), wanted).unwrap();
-    assert_eq!(opened.notices[0].kind, "store-unavailable");
-    let trouble = opened.ledger.trouble().unwrap().to_string();
+    let refused = |path: &Path| match open(path, Limits::default(), wanted) {
+        Ok(_) => panic!("{} was opened", path.display()),
+        Err(error) => error.to_string(),
+    };
+    let text = refused(Path::new("/nonexistent/hearth.db"));
     assert!(
-        trouble.contains("/nonexistent/hearth.db") && trouble.contains("in memory"),
-        "{trouble}"
+        text.contains("/nonexistent/hearth.db") && text.contains("writable for hearth"),
+        "{text}"
     );
-    opened.ledger.job(&record(1, JobState::Completed));
-    assert_eq!(opened.ledger.commit(0), None);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hearth.db");
+    std::fs::create_dir(&path).unwrap();
+    assert!(refused(&path).contains("hearth.db"));
+    assert!(path.is_dir());
 }
+
+/// Damage that only shows when it is read is no empty store, either.
+#[test]
+fn a_store_whose_damage_shows_when_it_is_read_is_set_aside_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hearth.db");
+    let wanted = Wanted {
+        jobs: 9,
+        events: 9,
+        instance: 7,
+    };
+    let open = || open(&path, Limits::default(), wanted).unwrap();
+    for aside in ["hearth.db.damaged", "hearth.db.damaged-2"] {
+        let mut opened = open();
+        for id in 1..=200 {
+            opened.ledger.job(&record(id, JobState::Running));
+        }
+        assert_eq!(opened.ledger.commit(0), None);
+        drop(opened);
+        let mut bytes = std::fs::read(&path).unwrap();
+        // All pages but the first, which has the names of the tables.
+        bytes[4096..].fill(0xa5);
+        std::fs::write(&path, &bytes).unwrap();
+        drop(std::fs::remove_file(dir.path().join("hearth.db-wal")));
+        let opened = open();
+        assert_eq!(opened.notices[0].kind, "store-damaged");
+        assert!(opened.notices[0].text.contains(aside));
+        assert!(opened.open.is_empty() && dir.path().join(aside).exists());
+    }
+}
+
+/// A few jobs of all nodes have as much to say as thousands of small ones.
+#[test]
+fn what_a_start_reads_of_the_past_has_a_bound_in_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hearth.db");
+    let wanted = Wanted {
+        jobs: 1_000,
+        events: 9,
+        instance: 7,
+    };
+    let open = || open(&path, Limits::default(), wanted).unwrap();
+    let mut first = open();
+    for id in 1..=20 {
+        let mut large = record(id, JobState::Completed);
+        large.info.reason = "x".repeat(RECORDS_OF_TEST / 10);
+        first.ledger.job(&large);
+        assert_eq!(first.ledger.commit(id), None);
+    }
+    drop(first);
+    let ids: Vec<u64> = open().jobs.iter().map(|job| job.id).collect();
+    assert_eq!(ids, (12..=20).collect::<Vec<u64>>());
+}
+
+/// As much as a start reads of records.
+const RECORDS_OF_TEST: usize = 32 * 1024 * 1024;

@@ -112,6 +112,39 @@ fn what_cannot_be_sent_or_received_is_told() {
 }
 
 #[test]
+fn what_is_there_is_not_overwritten_without_force() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("data"), "new").unwrap();
+    for (force, left) in [(&[][..], "old"), (&["--force"][..], "new")] {
+        let (children, addresses) = receivers(dir.path(), 1, force);
+        let place = dir.path().join("r0/data");
+        std::fs::write(&place, "old").unwrap();
+        let to = &addresses[0];
+        let send = ["send", "data", "--key-file", "key", "--to", to];
+        let (sent, _, err) = parts(&finish(hearth(dir.path(), &send).spawn().unwrap()));
+        for child in children {
+            let (code, _, words) = parts(&finish(child));
+            let refused = force.is_empty();
+            assert_eq!(
+                (code, sent),
+                (i32::from(refused), i32::from(refused)),
+                "{words}{err}"
+            );
+            assert_eq!(
+                refused,
+                words.contains("replace it with --force"),
+                "{words}"
+            );
+        }
+        assert_eq!(std::fs::read_to_string(&place).unwrap(), left);
+    }
+    let send = ["send", "data", "--name", ".profile", "--key-file", "key"];
+    let send = [&send[..], &["--to", "127.0.0.1:9"]].concat();
+    let (code, _, err) = parts(&finish(hearth(dir.path(), &send).spawn().unwrap()));
+    assert!(code != 0 && err.contains("begins with a dot"), "{err}");
+}
+
+#[test]
 fn an_exchange_gives_its_results_on_standard_output() {
     let dir = tempfile::tempdir().unwrap();
     let ranks = [address(), address()].join(",");

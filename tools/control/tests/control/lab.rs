@@ -20,6 +20,12 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 pub struct Lab {
     dir: tempfile::TempDir,
     control: Option<Child>,
+    /// The state directory as others see it.
+    state: PathBuf,
+    /// A process that keeps the state directory's file system, where that is one of its own.
+    holder: Option<Child>,
+    /// What the shell does to become the control node: `exec` and what stands before or behind it.
+    before: String,
     /// More arguments of `hearth serve`.
     pub serve_arguments: Vec<&'static str>,
     pub address: SocketAddr,
@@ -58,20 +64,70 @@ impl Lab {
 
     /// A control node alone, with a configuration file. It takes every machine, unless that says otherwise.
     pub fn configured(config: &str) -> Self {
-        let open = match config.contains("[admission]") {
-            true => "",
-            false => "[admission]\nmode = \"open\"\n",
-        };
+        Lab::started_by("exec", config)
+    }
+
+    /// A control node alone, which a shell becomes by `before`, such as `umask 0; exec`, with a configuration file.
+    pub fn started_by(before: &str, config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().to_path_buf();
+        Lab::begun(dir, state, None, before, config)
+    }
+
+    /// A control node alone, whose state directory is a disk of `bytes` of its own.
+    pub fn on_small_disk(bytes: u64, config: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (user, into) = match nix::unistd::geteuid().is_root() {
+            true => ("--mount", "--mount"),
+            false => (
+                "--mount --map-root-user",
+                "--mount --user --preserve-credentials",
+            ),
+        };
+        let mount = format!("mount -t tmpfs -o size={bytes},mode=700 tmpfs \"$1\"");
+        let inside = format!("{mount} && echo mounted && exec sleep 3600");
+        let mut holder = Command::new("unshare")
+            .args(user.split(' '))
+            .args(["sh", "-c", &inside, "sh"])
+            .arg(dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 8];
+        let output = holder.stdout.as_mut().unwrap();
+        output.read_exact(&mut said).unwrap();
+        let pid = holder.id();
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let state = root.join(dir.path().strip_prefix("/").unwrap());
+        let before = format!("exec nsenter --target {pid} {into} --");
+        Lab::begun(dir, state, Some(holder), &before, config)
+    }
+
+    fn begun(
+        dir: tempfile::TempDir,
+        state: PathBuf,
+        holder: Option<Child>,
+        before: &str,
+        config: &str,
+    ) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], lasting_port()));
         let mut lab = Lab {
             dir,
+            state,
+            holder,
             control: None,
+            before: before.to_string(),
             serve_arguments: Vec::new(),
             address,
             http: None,
             http_address: "127.0.0.1:0".into(),
             nodes: Vec::new(),
+        };
+        // It takes every machine, unless the configuration says otherwise.
+        let open = match config.contains("[admission]") {
+            true => "",
+            false => "[admission]\nmode = \"open\"\n",
         };
         std::fs::write(lab.path("config.toml"), format!("{open}{config}")).unwrap();
         lab.start_control();
@@ -103,8 +159,10 @@ impl Lab {
             .open(self.dir.path().join("log"))
             .unwrap();
         let port = self.address.port().to_string();
-        let child = Command::new(env!("CARGO_BIN_EXE_hearth"))
+        let child = Command::new("sh")
+            .args(["-c", &format!("{} \"$@\"", self.before), "sh"])
             .args([
+                env!("CARGO_BIN_EXE_hearth"),
                 "serve",
                 "--no-boot",
                 "--address",
@@ -113,7 +171,7 @@ impl Lab {
                 &self.http_address,
             ])
             .args(["--control-port", &port, "--config"])
-            .arg(self.path("config.toml"))
+            .arg(self.dir.path().join("config.toml"))
             .arg("--state-dir")
             .arg(self.dir.path())
             .args(&self.serve_arguments)
@@ -153,7 +211,7 @@ impl Lab {
     }
 
     pub fn identity(&self, node: u32, epoch: u64) -> Identity {
-        let text = std::fs::read_to_string(self.dir.path().join("secret")).unwrap();
+        let text = std::fs::read_to_string(self.path("secret")).unwrap();
         let secret = hearth_control::secrets::decode_hex(text.trim()).unwrap();
         let version = hearth_control::serve::version_bytes();
         Identity {
@@ -195,12 +253,12 @@ impl Lab {
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.state.join(name)
     }
 
     /// Writes a program for fake nodes and gives its path.
     pub fn program(&self, name: &str, script: &str) -> String {
-        let path = self.path(name);
+        let path = self.dir.path().join(name);
         std::fs::write(&path, script).unwrap();
         path.to_str().unwrap().to_string()
     }
@@ -208,7 +266,7 @@ impl Lab {
     /// `hearth ARGS` on this control node, not yet started.
     pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hearth"));
-        command.arg("--state-dir").arg(self.dir.path()).args(args);
+        command.arg("--state-dir").arg(&self.state).args(args);
         command.env_remove("HEARTH_CLUSTER").stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -260,7 +318,7 @@ impl Lab {
 
     /// GET over the unix socket, without the client under test.
     pub fn get(&self, path: &str) -> Value {
-        let mut stream = UnixStream::connect(self.dir.path().join("run/control.sock")).unwrap();
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -270,7 +328,7 @@ impl Lab {
 
     /// POST over the unix socket, without the client under test: status and body.
     pub fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        let mut stream = UnixStream::connect(self.dir.path().join("run/control.sock")).unwrap();
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
         let body = body.to_string();
         let head = "Host: localhost\r\nContent-Type: application/json\r\nConnection: close";
         let length = body.len();
@@ -311,6 +369,10 @@ impl Drop for Lab {
         if let Some(mut child) = self.control.take() {
             drop(child.kill());
             drop(child.wait());
+        }
+        if let Some(mut holder) = self.holder.take() {
+            drop(holder.kill());
+            drop(holder.wait());
         }
         if std::thread::panicking() {
             eprintln!("--- log of the control node\n{}", self.log());

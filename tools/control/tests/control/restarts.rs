@@ -217,7 +217,7 @@ fn a_start_that_cannot_be_written_down_is_not_sent() {
 fn no_job_starts_while_the_store_cannot_be_written_and_those_that_run_go_on() {
     let mut lab = Lab::with_nodes(2);
     let mut running = lab.run_command(&[], "out begun\npause\nout ended\n");
-    let running = running.spawn().unwrap();
+    let mut running = running.spawn().unwrap();
     lab.eventually("it runs", |lab| lab.last_job()["state"] == "running");
     let locked = store(&lab);
     locked.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -242,13 +242,17 @@ fn no_job_starts_while_the_store_cannot_be_written_and_those_that_run_go_on() {
             .go
             .store(true, std::sync::atomic::Ordering::Relaxed);
     }
-    assert_eq!(parts(&finish(running)).1, "begun\nended\n");
+    lab.eventually("it has ended, which is not written down", |lab| {
+        lab.json(&["jobs", "--all"])[0]["unwritten"] == true
+    });
+    assert!(running.try_wait().unwrap().is_none(), "nor told");
     assert_eq!(lab.idle_nodes(), 2, "no node was lost over it");
     let status = lab.get("/v1/status");
     let trouble = status["store"].as_str().unwrap();
     assert!(trouble.contains("kept in memory"), "{trouble}");
     assert!(status["counters"]["changes_unwritten"].as_u64().unwrap() > 0);
     locked.execute_batch("COMMIT").unwrap();
+    assert_eq!(parts(&finish(running)).1, "begun\nended\n");
     assert_eq!(parts(&finish(waiting)).1, "waited\n");
     assert!(lab.has_event("store-works", "nothing was lost"));
     let before = lab.json(&["jobs", "--all"]);

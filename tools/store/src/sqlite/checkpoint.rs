@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
+use super::open::note_damage;
 use super::{BUSY_LIMIT, failed};
 use crate::error::StoreError;
 
@@ -67,7 +68,9 @@ impl Checkpointer {
             self.connection.execute(begin, [])?;
             Ok(Some(version))
         };
-        self.seen = run().map_err(|source| failed("checkpoint", &self.path, source))?;
+        let done = run().map_err(|source| failed("checkpoint", &self.path, source));
+        note_damage(&self.path, &done);
+        self.seen = done?;
         Ok(())
     }
 }

@@ -36,7 +36,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 pub use checkpoint::Checkpointer;
-pub use open::{Opened, set_aside};
+pub use open::{Opened, look_over, set_aside};
 pub use schema::VERSION;
 
 use crate::batch::Batch;
@@ -64,8 +64,8 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the store at `path`, beginning one where there is none. A damaged file is set aside
-    /// (as `PATH.damaged`, which replaces an earlier one) and a new store begun.
+    /// Opens the store at `path`, beginning one where there is none. A file whose damage shows is set aside
+    /// (see [`set_aside`]) and a new store begun.
     ///
     /// # Errors
     /// [`StoreError::Newer`] and [`StoreError::Foreign`], after which the file is as it was;
@@ -74,12 +74,12 @@ impl Sqlite {
         open::open(path, limits)
     }
 
-    /// Opens the store at `path` for reading alone, where it cannot be opened otherwise.
+    /// Sets the file at `path` aside, which is damaged as `what` says, and begins a new store in its place.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub fn open_to_read(path: &Path) -> Result<Box<dyn Query + Send>, StoreError> {
-        open::open_to_read(path).map(|store| Box::new(store) as Box<dyn Query + Send>)
+    /// See [`Sqlite::open`].
+    pub fn begin_anew(path: &Path, limits: Limits, what: &str) -> Result<Opened, StoreError> {
+        open::begin_anew(path, limits, what)
     }
 
     /// What moves the log into the file; to be run on another thread.
@@ -119,8 +119,10 @@ impl Store for Sqlite {
         if batch.is_empty() {
             return Ok(());
         }
-        self.write(batch)
-            .map_err(|source| self.failed("write", source))
+        let written = self.write(batch);
+        let written = written.map_err(|source| self.failed("write", source));
+        open::note_damage(&self.path, &written);
+        written
     }
 
     fn reader(&self) -> Result<Box<dyn Query + Send>, StoreError> {

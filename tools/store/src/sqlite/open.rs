@@ -1,5 +1,8 @@
 //! Opening a store: what is damaged is set aside, what is newer or foreign is left alone.
 //!
+//! How long that takes does not depend on how much is in it: all of it is looked through later ([`look_over`]),
+//! and at an opening only when that, or any other operation, has met damage before.
+//!
 //! Key type: [`Opened`]. Neighbours: `schema` brings the tables up to date; [`super::Sqlite`].
 //!
 //! Invariant: a file is renamed only when SQLite itself says that its content is damaged.
@@ -39,26 +42,32 @@ enum Unusable {
 
 /// See [`Sqlite::open`].
 pub fn open(path: &Path, limits: Limits) -> Result<Opened, StoreError> {
-    let what = match open_sound(path, limits) {
+    match open_sound(path, limits) {
         Ok(store) => {
             let set_aside = None;
-            return Ok(Opened { store, set_aside });
+            Ok(Opened { store, set_aside })
         }
-        Err(Unusable::Error(error)) => return Err(error),
-        Err(Unusable::Damaged(what)) => what,
-    };
-    let aside = set_aside(path).map_err(|source| StoreError::SetAside {
+        Err(Unusable::Error(error)) => Err(error),
+        Err(Unusable::Damaged(what)) => begin_anew(path, limits, &what),
+    }
+}
+
+/// See [`Sqlite::begin_anew`].
+pub fn begin_anew(path: &Path, limits: Limits, what: &str) -> Result<Opened, StoreError> {
+    let not_aside = |what: &str, source| StoreError::SetAside {
         path: path.to_path_buf(),
-        what: what.clone(),
+        what: what.to_string(),
         source,
-    })?;
+    };
+    let aside = set_aside(path).map_err(|source| not_aside(what, source))?;
+    ignore_missing(std::fs::remove_file(suspicion(path)))
+        .map_err(|source| not_aside(what, source))?;
     let store = open_sound(path, limits).map_err(|unusable| match unusable {
         Unusable::Error(error) => error,
-        Unusable::Damaged(what) => StoreError::SetAside {
-            path: path.to_path_buf(),
-            what,
-            source: std::io::Error::other("a new file is damaged as well"),
-        },
+        Unusable::Damaged(what) => {
+            let source = std::io::Error::other("a new file is damaged as well");
+            not_aside(&what, source)
+        }
     })?;
     let text = format!(
         "{} is damaged ({what}) and was set aside as {}; a new one was begun: the history of jobs and events is lost; nodes that are running keep their numbers and report again what they hold",
@@ -69,6 +78,47 @@ pub fn open(path: &Path, limits: Limits) -> Result<Opened, StoreError> {
         store,
         set_aside: Some(text),
     })
+}
+
+/// Looks through all of the store at `path` for damage, which takes as long as it is large: beside what works on
+/// it. What is found is found again, and set aside, when the store is opened next.
+///
+/// # Errors
+/// [`StoreError::Failed`], of the kind [`Failure::Damaged`] where there is damage.
+pub fn look_over(path: &Path) -> Result<(), StoreError> {
+    let look = || {
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        connection.busy_timeout(BUSY_LIMIT)?;
+        connection.pragma_update(None, "query_only", true)?;
+        quick_check(&connection)
+    };
+    let damaged = |what: String| StoreError::Failed {
+        operation: "read",
+        path: path.to_path_buf(),
+        failure: Failure::Damaged,
+        source: what.into(),
+    };
+    let found = look().map_err(|source| failed("read", path, source));
+    let found = found.and_then(|verdict| verdict.map_err(damaged));
+    note_damage(path, &found);
+    found
+}
+
+/// Has the next opening look through all of the file, where an operation on it has found damage.
+pub fn note_damage<T>(path: &Path, result: &Result<T, StoreError>) {
+    if let Err(error) = result
+        && error.failure() == Some(Failure::Damaged)
+    {
+        // On a disk that cannot be written, either, the damage is met again.
+        drop(std::fs::File::create(suspicion(path)));
+    }
+}
+
+/// The file that says that a store is perhaps damaged.
+fn suspicion(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_os_string();
+    name.push(".suspect");
+    PathBuf::from(name)
 }
 
 fn open_sound(path: &Path, limits: Limits) -> Result<Sqlite, Unusable> {
@@ -88,36 +138,13 @@ fn open_sound(path: &Path, limits: Limits) -> Result<Sqlite, Unusable> {
     }
     schema::migrate(&mut connection).map_err(unusable("migrate"))?;
     let counts = apply::Counts::of(&connection).map_err(unusable("read"))?;
+    // It was looked through.
+    drop(std::fs::remove_file(suspicion(path)));
     Ok(Sqlite {
         connection,
         path: path.to_path_buf(),
         limits,
         counts,
-    })
-}
-
-/// See [`Sqlite::open_to_read`].
-pub fn open_to_read(path: &Path) -> Result<Sqlite, StoreError> {
-    let connect = || {
-        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.set_prepared_statement_cache_capacity(STATEMENTS);
-        connection.pragma_update(None, "query_only", true)?;
-        Ok(connection)
-    };
-    let connection = connect().map_err(|source| failed("open", path, source))?;
-    check(&connection, path).map_err(|unusable| match unusable {
-        Unusable::Error(error) => error,
-        Unusable::Damaged(what) => StoreError::SetAside {
-            path: path.to_path_buf(),
-            what,
-            source: std::io::Error::other("it is only read"),
-        },
-    })?;
-    Ok(Sqlite {
-        connection,
-        path: path.to_path_buf(),
-        limits: Limits::default(),
-        counts: apply::Counts::default(),
     })
 }
 
@@ -168,15 +195,23 @@ fn check(connection: &Connection, path: &Path) -> Result<(), Unusable> {
             known: schema::VERSION,
         }));
     }
-    // As integrity_check, but for the agreement of indexes with tables, which takes far longer.
-    let verdict: String = connection
-        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-        .map_err(unreadable)?;
-    if verdict == "ok" {
-        Ok(())
-    } else {
-        Err(Unusable::Damaged(verdict.replace('\n', " ")))
+    // All of it only where there is a reason: that takes as long as the history is.
+    if !suspicion(path).exists() {
+        return Ok(());
     }
+    let verdict = quick_check(connection).map_err(unreadable)?;
+    verdict.map_err(Unusable::Damaged)
+}
+
+/// As integrity_check, but for the agreement of indexes with tables, which takes far longer; what is wrong, if
+/// anything is.
+fn quick_check(connection: &Connection) -> rusqlite::Result<Result<(), String>> {
+    let check = "PRAGMA quick_check(1)";
+    let verdict: String = connection.query_row(check, [], |row| row.get(0))?;
+    Ok(match verdict.as_str() {
+        "ok" => Ok(()),
+        _ => Err(verdict.replace('\n', " ")),
+    })
 }
 
 /// Most files that were set aside beside one database.

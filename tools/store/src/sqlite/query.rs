@@ -2,8 +2,11 @@
 //!
 //! Key item: the implementation of [`Query`]. Neighbour: `apply` writes what is read here.
 
+use std::ops::ControlFlow;
+
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
+use super::open::note_damage;
 use super::values::{Epoch, Hash, Mac, Number, number, optional_number};
 use super::{Sqlite, apply};
 use crate::Query;
@@ -61,13 +64,16 @@ impl Query for Sqlite {
         Ok(self.rows(&text, [Number(id)], job_row)?.pop())
     }
 
-    fn ended_jobs(&self, before: Option<u64>, limit: u32) -> Result<Vec<JobRow>, StoreError> {
+    fn each_ended_job(
+        &self,
+        before: Option<u64>,
+        each: &mut dyn FnMut(JobRow) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
         let text = format!(
-            "SELECT {JOB} FROM jobs WHERE ended_unix_us IS NOT NULL AND id < ?1
-             ORDER BY id DESC LIMIT ?2"
+            "SELECT {JOB} FROM jobs NOT INDEXED WHERE ended_unix_us IS NOT NULL AND id < ?1 ORDER BY id DESC"
         );
         let before = Number(before.unwrap_or(u64::MAX));
-        self.rows(&text, (before, limit), job_row)
+        self.each_row(&text, [before], job_row, each)
     }
 
     fn open_jobs(&self, limit: u32) -> Result<Vec<JobRow>, StoreError> {
@@ -218,14 +224,40 @@ impl Sqlite {
         parameters: impl Params,
         of: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
-        let read = || -> rusqlite::Result<Vec<T>> {
+        let mut found = Vec::new();
+        self.each_row(text, parameters, of, &mut |row| {
+            found.push(row);
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    fn each_row<T>(
+        &self,
+        text: &str,
+        parameters: impl Params,
+        of: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+        each: &mut dyn FnMut(T) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let read = || -> rusqlite::Result<()> {
             let mut statement = self.connection.prepare_cached(text)?;
-            let rows = statement.query_map(parameters, of)?;
-            // One row that somebody has spoilt must not hide the others.
-            rows.filter(|row| !row.as_ref().is_err_and(is_unreadable))
-                .collect()
+            for row in statement.query_map(parameters, of)? {
+                match row {
+                    Ok(row) => {
+                        if each(row).is_break() {
+                            return Ok(());
+                        }
+                    }
+                    // One row that somebody has spoilt must not hide the others.
+                    Err(error) if is_unreadable(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
         };
-        read().map_err(|source| self.failed("read", source))
+        let done = read().map_err(|source| self.failed("read", source));
+        note_damage(&self.path, &done);
+        done
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::{BUSY_LIMIT, Sqlite, schema};
+use super::{BUSY_LIMIT, Sqlite, look_over, schema};
 use crate::rows::{EventRow, JobRow, Limits, ProgramRow, ProgramUse};
 use crate::{Batch, Failure, Query, Store, StoreError};
 
@@ -120,6 +120,9 @@ fn a_damaged_file_is_set_aside_and_a_new_one_begun() {
         let mut bytes = std::fs::read(&path).unwrap();
         damage(&mut bytes);
         std::fs::write(&path, &bytes).unwrap();
+        // What an opening does not meet is found by who looks for it, and met by the next opening.
+        let error = look_over(&path).unwrap_err();
+        assert_eq!(error.failure(), Some(Failure::Damaged), "{what}");
         let opened = Sqlite::open(&path, Limits::default()).unwrap();
         let text = opened.set_aside.expect(what);
         assert!(
@@ -134,6 +137,33 @@ fn a_damaged_file_is_set_aside_and_a_new_one_begun() {
         drop(begun);
         assert_eq!(count(&store(&path)), 1, "{what}");
     }
+}
+
+/// As many rows as there may be, and an opening reads none of their records.
+#[test]
+fn an_opening_does_not_look_through_all_of_it() {
+    let (_dir, path) = lab();
+    let mut sound = store(&path);
+    sound.commit(&events(1..=1000)).unwrap();
+    drop(sound);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2 / 4096 * 4096;
+    bytes[middle..middle + 4096].fill(0xa5);
+    std::fs::write(&path, &bytes).unwrap();
+    let opened = Sqlite::open(&path, Limits::default()).unwrap();
+    assert_eq!(opened.set_aside, None);
+    // Who meets the damage has the next opening look.
+    let met = opened.store.events(0, 1000).unwrap_err();
+    assert_eq!(met.failure(), Some(Failure::Damaged));
+    drop(opened);
+    let opened = Sqlite::open(&path, Limits::default()).unwrap();
+    assert!(opened.set_aside.is_some());
+    assert!(look_over(&path).is_ok());
+    drop(opened);
+    assert_eq!(
+        Sqlite::open(&path, Limits::default()).unwrap().set_aside,
+        None
+    );
 }
 
 #[test]

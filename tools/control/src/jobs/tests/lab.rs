@@ -112,6 +112,9 @@ impl Fabric for Nodes {
     fn reply(&mut self, node: NodeId, _job: JobId, call: CallId, reply: Reply) {
         self.replies.push_back((node.0, call.0, reply));
     }
+    fn reply_last(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply) {
+        self.reply(node, job, call, reply);
+    }
 }
 
 /// A runner with its nodes, a clock and a program.
