@@ -25,7 +25,7 @@ pub mod event;
 mod files;
 pub mod hooks;
 mod http;
-mod http_server;
+pub mod http_server;
 mod lease_file;
 pub mod mac;
 pub mod router_advert;

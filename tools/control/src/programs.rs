@@ -5,15 +5,16 @@
 //! program while it runs).
 //!
 //! Invariants: a file appears under its name only when all of it is there and its hash is that
-//! name; a program in use by a job is never evicted; the files never grow over their bound (their
-//! lists of page hashes add a 128th), nor their number over [`FILES_MAX`]; a file is open only while
-//! somebody uses it.
+//! name; what an earlier run left is given out only once its hash was found to be its name; a program
+//! in use by a job is never evicted, and none for a file that has not arrived; the files never grow over
+//! their bound (their lists of page hashes add a 128th, uploads under way as much again at most), nor their
+//! number over [`FILES_MAX`]; a file is open only while somebody uses it.
 
 mod page_list;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -168,6 +169,8 @@ struct Entry {
     file: Weak<File>,
     page_hashes: Arc<page_list::PageList>,
     described: Arc<OnceLock<Arc<Described>>>,
+    /// Whether its hash is its name, once somebody has looked.
+    sound: Arc<OnceLock<bool>>,
     last_used: u64,
 }
 
@@ -196,8 +199,8 @@ pub struct ProgramStore {
 }
 
 impl ProgramStore {
-    /// Opens the store in `dir`, creating it, dropping half-received files of an earlier run and
-    /// any file whose hash is not its name.
+    /// Opens the store in `dir`, creating it, and dropping half-received files of an earlier run. No file is
+    /// read: that happens when it is used.
     ///
     /// # Errors
     /// [`StoreError::File`].
@@ -236,22 +239,43 @@ impl ProgramStore {
                 continue;
             }
             match hash {
-                Some(hash) if hash_of_file(&path).is_ok_and(|found| found == hash) => {
-                    found.push((age, hash, path));
-                }
+                Some(hash) => found.push((age, hash, path)),
                 _ => drop(std::fs::remove_file(&path)),
             }
         }
         found.sort();
         for (_, hash, path) in found {
             let bytes = std::fs::metadata(&path).map_err(failed("read", &path))?;
-            store.insert(hash, bytes.len(), Weak::new());
+            store.insert(hash, bytes.len(), Weak::new(), Arc::default());
         }
         Ok(store)
     }
 
-    /// The program `hash`, if it is here and can be opened.
+    /// The program `hash`, if it is here and sound. Reads the whole file when it is used for the first time after
+    /// a restart: tasks that others wait for ask [`ProgramStore::find`].
     pub fn get(&self, hash: &Hash) -> Option<Program> {
+        let (program, sound) = self.opened(hash)?;
+        if *sound.get_or_init(|| hash_of(&program.file).is_ok_and(|found| found == *hash)) {
+            return Some(program);
+        }
+        let id = short_id(hash);
+        tracing::warn!("file {id} in the cache is damaged and was removed");
+        let mut index = self.index.lock().expect("no panic while held");
+        let is_same = |entry: &Entry| Arc::ptr_eq(&entry.sound, &sound);
+        if index.entries.get(hash).is_some_and(is_same) {
+            self.remove(&mut index, hash);
+        }
+        None
+    }
+
+    /// The program `hash`, as [`ProgramStore::get`] finds it, on a thread that may wait for the disk.
+    pub async fn find(&self, hash: &Hash) -> Option<Program> {
+        let (store, hash) = (self.clone(), *hash);
+        let found = tokio::task::spawn_blocking(move || store.get(&hash)).await;
+        found.expect("looking does not panic")
+    }
+
+    fn opened(&self, hash: &Hash) -> Option<(Program, Arc<OnceLock<bool>>)> {
         let mut index = self.index.lock().expect("no panic while held");
         index.uses += 1;
         let uses = index.uses;
@@ -267,16 +291,17 @@ impl ProgramStore {
         };
         let file = entry.file.upgrade().or_else(opened)?;
         entry.file = Arc::downgrade(&file);
-        Some(Program {
+        let program = Program {
             hash: *hash,
             bytes: entry.bytes,
             file,
             page_hashes: entry.page_hashes.clone(),
             described: entry.described.clone(),
-        })
+        };
+        Some((program, entry.sound.clone()))
     }
 
-    /// Begins to receive the program `hash` of `bytes` bytes, making room for it.
+    /// Begins to receive the program `hash` of `bytes` bytes, if there can be room for it.
     ///
     /// # Errors
     /// [`StoreError::TooLarge`], [`StoreError::Full`], [`StoreError::File`].
@@ -310,7 +335,7 @@ impl ProgramStore {
         })
     }
 
-    fn insert(&self, hash: Hash, bytes: u64, file: Weak<File>) {
+    fn insert(&self, hash: Hash, bytes: u64, file: Weak<File>, sound: Arc<OnceLock<bool>>) {
         let mut index = self.index.lock().expect("no panic while held");
         index.uses += 1;
         let entry = Entry {
@@ -318,40 +343,53 @@ impl ProgramStore {
             file,
             page_hashes: Arc::new(page_list::PageList::beside(&self.path_of(&hash))),
             described: Arc::default(),
+            sound,
             last_used: index.uses,
         };
-        if index.entries.insert(hash, entry).is_none() {
-            index.total_bytes += bytes;
+        if let Some(before) = index.entries.insert(hash, entry) {
+            index.total_bytes -= before.bytes;
         }
+        index.total_bytes += bytes;
     }
 
-    /// Reserves `bytes` and a place, evicting programs not in use, the ones not used for longest first, until
-    /// they fit.
+    /// Reserves `bytes`, if what is in use and other uploads leave so much. Nothing is evicted yet: what was
+    /// announced may never arrive.
     fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
         let mut index = self.index.lock().expect("no panic while held");
-        while index.total_bytes + index.reserved_bytes + bytes > self.cache_bytes
-            || index.entries.len() >= FILES_MAX
-        {
-            let idle = index
-                .entries
-                .iter()
-                .filter(|(_, entry)| entry.is_idle())
-                .min_by_key(|(_, entry)| entry.last_used)
-                .map(|(hash, _)| *hash);
-            let Some(hash) = idle else {
+        let used = index.entries.values().filter(|entry| !entry.is_idle());
+        let (count, used) = used.fold((0, 0), |(count, sum), entry| (count + 1, sum + entry.bytes));
+        if used + index.reserved_bytes + bytes > self.cache_bytes || count >= FILES_MAX {
+            return Err(StoreError::Full {
+                limit: self.cache_bytes,
+            });
+        }
+        index.reserved_bytes += bytes;
+        Ok(())
+    }
+
+    /// Evicts programs not in use, the ones not used for longest first, until a file of `bytes` fits.
+    fn make_room(&self, bytes: u64) -> Result<(), StoreError> {
+        let mut index = self.index.lock().expect("no panic while held");
+        while index.total_bytes + bytes > self.cache_bytes || index.entries.len() >= FILES_MAX {
+            let idle = index.entries.iter().filter(|(_, entry)| entry.is_idle());
+            let oldest = idle.min_by_key(|(_, entry)| entry.last_used);
+            let Some(hash) = oldest.map(|(hash, _)| *hash) else {
                 return Err(StoreError::Full {
                     limit: self.cache_bytes,
                 });
             };
-            if let Some(entry) = index.entries.remove(&hash) {
-                index.total_bytes -= entry.bytes;
-            }
-            let path = self.path_of(&hash);
-            let _ = std::fs::remove_file(page_list::beside(&path));
-            let _ = std::fs::remove_file(path);
+            self.remove(&mut index, &hash);
         }
-        index.reserved_bytes += bytes;
         Ok(())
+    }
+
+    fn remove(&self, index: &mut Index, hash: &Hash) {
+        if let Some(entry) = index.entries.remove(hash) {
+            index.total_bytes -= entry.bytes;
+        }
+        let path = self.path_of(hash);
+        let _ = std::fs::remove_file(page_list::beside(&path));
+        let _ = std::fs::remove_file(path);
     }
 
     fn path_of(&self, hash: &Hash) -> PathBuf {
@@ -418,11 +456,14 @@ impl Upload {
             }
         };
         drop(self.file.take());
+        self.store.make_room(self.received)?;
         std::fs::rename(&self.path, &place).map_err(failed("rename to", &place))?;
         let file = File::open(&place).map_err(failed("open", &place))?;
         let bytes = file.metadata().map_err(failed("read", &place))?.len();
         let file = Arc::new(file);
-        self.store.insert(self.hash, bytes, Arc::downgrade(&file));
+        let sound = Arc::new(OnceLock::from(true));
+        self.store
+            .insert(self.hash, bytes, Arc::downgrade(&file), sound);
         // Open as long as the caller has it.
         let program = self.store.get(&self.hash);
         drop(file);
@@ -449,14 +490,22 @@ impl Drop for Upload {
 /// # Errors
 /// What the system said.
 pub fn hash_of_file(path: &Path) -> std::io::Result<Hash> {
+    hash_of(&File::open(path)?)
+}
+
+/// The BLAKE3 hash of an open file, wherever others read it.
+fn hash_of(file: &File) -> std::io::Result<Hash> {
+    use std::os::unix::fs::FileExt;
     let mut hasher = blake3::Hasher::new();
-    let mut file = File::open(path)?;
     let mut buffer = vec![0; 256 * 1024];
+    let mut at = 0;
     loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(*hasher.finalize().as_bytes()),
-            length => hasher.update(&buffer[..length]),
-        };
+        let length = file.read_at(&mut buffer, at)?;
+        if length == 0 {
+            return Ok(*hasher.finalize().as_bytes());
+        }
+        hasher.update(&buffer[..length]);
+        at += length as u64;
     }
 }
 
@@ -527,10 +576,39 @@ mod tests {
         drop(store.receive([8; 32], 3).unwrap());
         assert_eq!(files(dir.path()), 0);
         let hash = put(&store, b"whole").unwrap().hash();
-        std::fs::write(store.path_of(&hash), b"cut").unwrap();
+        std::fs::write(store.path_of(&hash), b"other").unwrap();
         let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
         assert!(store.get(&hash).is_none());
         assert_eq!(files(dir.path()), 0);
+        put(&store, b"whole").unwrap();
+        assert!(store.get(&hash).is_some());
+    }
+
+    #[test]
+    fn an_opening_reads_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
+        let hash = put(&store, b"whole").unwrap().hash();
+        // Damage that only a look at the content shows.
+        std::fs::write(store.path_of(&hash), b"other").unwrap();
+        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
+        assert_eq!(files(dir.path()), 1);
+        assert!(store.get(&hash).is_none());
+    }
+
+    #[test]
+    fn what_has_not_arrived_evicts_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ProgramStore::open(dir.path(), 10, 8).unwrap();
+        let kept = put(&store, b"abcdef").unwrap().hash();
+        let content = b"ABCDEFGH";
+        let mut upload = store.receive(*blake3::hash(content).as_bytes(), 8).unwrap();
+        upload.write(b"ABCD").unwrap();
+        assert!(store.get(&kept).is_some());
+        drop(upload);
+        assert!(store.get(&kept).is_some());
+        put(&store, content).unwrap();
+        assert!(store.get(&kept).is_none());
     }
 
     #[test]

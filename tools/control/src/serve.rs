@@ -15,7 +15,10 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use axum::Extension;
+use axum::extract::ConnectInfo;
 use hearth_alloc::topology::Topology;
+use hearth_boot::http_server;
 use hearth_qemu::Tree;
 use netstack::broadcast::Peer;
 use netstack::control as protocol;
@@ -170,9 +173,14 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         let routes = routes
             .clone()
             .layer(axum::middleware::from_fn_with_state(access, auth::check));
-        let tcp = bounded::Bounded::tcp(tcp, tcp_max);
-        let routes = routes.into_make_service_with_connect_info::<bounded::Peer>();
-        tokio::spawn(async move { axum::serve(tcp, routes).await });
+        bounded::little_buffer(&tcp);
+        let connect = move |stream, address| {
+            let (held, peer) = bounded::Held::new(stream, address);
+            let routes = routes.clone().layer(Extension(ConnectInfo(peer)));
+            (held, routes)
+        };
+        let limits = bounded::tcp_limits(tcp_max);
+        tokio::spawn(http_server::serve(tcp, limits, connect));
     }
     // Before anybody can know that control runs, and end it.
     let signals = Signals::install()?;

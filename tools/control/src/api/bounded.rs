@@ -1,7 +1,8 @@
-//! A listener that holds at most so many connections: one more waits until one ends.
+//! How many connections the API has: over the unix socket one more waits until one ends; over TCP it ends the
+//! slowest of its address (`hearth_boot::http_server`).
 //!
-//! Key types: [`Bounded`], [`limits`], [`Peer`]. Neighbours: `serve` puts it around the API's listeners;
-//! `monitor::stream` asks for [`Peer::hurry`].
+//! Key types: [`Bounded`], [`limits`], [`Held`], [`Peer`]. Neighbours: `serve` puts them around the API's
+//! listeners; `monitor::stream` asks for [`Peer::hurry`].
 //!
 //! Invariants: connections over TCP and over the unix socket have bounds of their own, so that
 //! nobody on the network can keep the operator out; a connection that was told to hurry and takes nothing
@@ -15,11 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
+use axum::serve::Listener;
+use hearth_boot::http_server::Limits;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
@@ -54,7 +56,6 @@ pub fn limits() -> (usize, usize) {
 pub struct Bounded<L> {
     listener: L,
     places: Arc<Semaphore>,
-    patience: Duration,
 }
 
 impl<L> Bounded<L> {
@@ -63,19 +64,24 @@ impl<L> Bounded<L> {
         Bounded {
             listener,
             places: Arc::new(Semaphore::new(connections)),
-            patience: PATIENCE,
         }
     }
 }
 
-impl Bounded<TcpListener> {
-    /// The same over TCP, with little room for clients that take nothing.
-    pub fn tcp(listener: TcpListener, connections: usize) -> Self {
-        // The listener's connections begin with its buffers. Without them such clients are found out later.
-        let socket = socket2::SockRef::from(&listener);
-        drop(socket.set_send_buffer_size(SEND_BUFFER));
-        Bounded::new(listener, connections)
+/// Who connects over TCP: from one address so many that a proxy before many browsers works.
+pub fn tcp_limits(connections: usize) -> Limits {
+    Limits {
+        connections,
+        per_address: connections / 2,
+        // Streams of events go on for as long as somebody reads them.
+        life: Duration::MAX,
     }
+}
+
+/// Has what a client over TCP does not take be held here and not in the system.
+pub fn little_buffer(listener: &TcpListener) {
+    // The listener's connections begin with its buffers. Without them such clients are found out later.
+    drop(SockRef::from(listener).set_send_buffer_size(SEND_BUFFER));
 }
 
 /// Who is at the other end of a connection.
@@ -93,32 +99,15 @@ impl Peer {
     }
 }
 
-impl Connected<IncomingStream<'_, Bounded<TcpListener>>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, Bounded<TcpListener>>) -> Self {
-        let address: &SocketAddr = stream.remote_addr();
-        Peer {
-            address: address.ip(),
-            hurry: stream.io().hurry.clone(),
-        }
-    }
-}
-
 impl<L: Listener> Listener for Bounded<L> {
-    type Io = Held<L::Io>;
+    type Io = Placed<L::Io>;
     type Addr = L::Addr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         let place = self.places.clone().acquire_owned().await;
         let place = place.expect("the semaphore is never closed");
         let (io, address) = self.listener.accept().await;
-        let held = Held {
-            io,
-            _place: place,
-            patience: self.patience,
-            hurry: Arc::default(),
-            waits: None,
-        };
-        (held, address)
+        (Placed(io, place), address)
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
@@ -128,13 +117,65 @@ impl<L: Listener> Listener for Bounded<L> {
 
 /// A connection that keeps its place until it ends.
 #[derive(Debug)]
+pub struct Placed<I>(
+    I,
+    #[expect(dead_code, reason = "held")] OwnedSemaphorePermit,
+);
+
+impl<I: AsyncRead + Unpin> AsyncRead for Placed<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Placed<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+/// A connection that ends when its client was told to hurry and takes nothing.
+#[derive(Debug)]
 pub struct Held<I> {
     io: I,
-    _place: OwnedSemaphorePermit,
     patience: Duration,
     hurry: Arc<AtomicBool>,
     /// Until when the client may go on taking nothing; `None`: it takes what comes.
     waits: Option<Pin<Box<Sleep>>>,
+}
+
+impl Held<TcpStream> {
+    /// A connection over TCP, and who is at its other end.
+    pub fn new(stream: TcpStream, address: SocketAddr) -> (Self, Peer) {
+        let hurry = Arc::<AtomicBool>::default();
+        let peer = Peer {
+            address: address.ip(),
+            hurry: hurry.clone(),
+        };
+        let held = Held {
+            io: stream,
+            patience: PATIENCE,
+            hurry,
+            waits: None,
+        };
+        (held, peer)
+    }
 }
 
 impl<I> Held<I> {
@@ -192,7 +233,6 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Held<I> {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpStream;
 
     #[tokio::test]
     async fn one_more_connection_waits_for_a_place() {
@@ -214,14 +254,17 @@ mod tests {
     async fn who_takes_nothing_for_too_long_loses_the_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut bounded = Bounded::tcp(listener, 4);
-        bounded.patience = Duration::from_millis(100);
+        little_buffer(&listener);
         let piece = [0; 4_096];
         // One that reads, one that does not, and one that does not and was not told to.
         for (reads, hurries) in [(true, true), (false, true), (false, false)] {
             let mut client = TcpStream::connect(address).await.unwrap();
-            let (mut held, _) = bounded.accept().await;
-            held.hurry.store(hurries, Ordering::Relaxed);
+            let (stream, peer) = listener.accept().await.unwrap();
+            let (mut held, peer) = Held::new(stream, peer);
+            held.patience = Duration::from_millis(100);
+            if hurries {
+                peer.hurry();
+            }
             let reading = tokio::spawn(async move {
                 let mut taken = [0; 65_536];
                 while reads && client.read(&mut taken).await.unwrap() > 0 {}

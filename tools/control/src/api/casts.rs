@@ -128,7 +128,7 @@ pub async fn begin(
 ) -> Result<Json<CastAccepted>, Refusal> {
     hosted::check_name(&request.name).map_err(|error| refuse(Refused::BadName(error)))?;
     let hash = programs::parse_hash(&request.object)?;
-    let file = api.shared.programs.get(&hash);
+    let file = api.shared.programs.find(&hash).await;
     let file = file.ok_or_else(|| programs::unknown_program(&hash))?;
     let named = request.nodes.as_deref().map(hostlist::parse).transpose();
     let named = named.map_err(Refusal::bad_request)?;
@@ -329,7 +329,7 @@ pub async fn job_files(api: &Api, with: &[WithFile]) -> Result<Vec<JobFile>, Ref
         };
         let object = object.or(known.as_ref().map(|known| known.object));
         let object = object.expect("given, or found by name");
-        let content = api.shared.programs.get(&object);
+        let content = api.shared.programs.find(&object).await;
         let held = known.filter(|known| {
             !api.shared
                 .lock()

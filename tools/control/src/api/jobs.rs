@@ -51,7 +51,8 @@ pub async fn submit(
     let program = api
         .shared
         .programs
-        .get(&hash)
+        .find(&hash)
+        .await
         .ok_or_else(|| programs::unknown_program(&hash))?;
     if !request.no_precheck {
         check_program(&request.name, &program)?;
@@ -184,7 +185,7 @@ async fn terms(api: &Api, request: &JobRequest) -> Result<Terms, Refusal> {
         None => None,
         Some(text) => {
             let hash = programs::parse_hash(text)?;
-            let file = api.shared.programs.get(&hash);
+            let file = api.shared.programs.find(&hash).await;
             Some(file.ok_or_else(|| programs::unknown_program(&hash))?)
         }
     };

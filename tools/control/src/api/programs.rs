@@ -1,5 +1,7 @@
 //! Programs: whether control has one, and taking one in. Neighbour: `crate::programs`.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -9,6 +11,9 @@ use super::types::Size;
 use super::{Api, Refusal};
 use crate::programs::{Hash, StoreError};
 use crate::secrets;
+
+/// How long an upload may bring nothing.
+const UPLOAD_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The hash in a path.
 pub(super) fn parse_hash(text: &str) -> Result<Hash, Refusal> {
@@ -34,7 +39,8 @@ pub async fn exists(
     let program = api
         .shared
         .programs
-        .get(&hash)
+        .find(&hash)
+        .await
         .ok_or_else(|| unknown_program(&hash))?;
     let bytes = program.bytes();
     Ok(axum::Json(Size { bytes }))
@@ -65,7 +71,11 @@ pub async fn put(
         .receive(hash, length)
         .map_err(store_refusal)?;
     let mut pieces = body.into_data_stream();
-    while let Some(piece) = pieces.next().await {
+    loop {
+        let piece = tokio::time::timeout(UPLOAD_PATIENCE, pieces.next()).await;
+        let Some(piece) = piece.map_err(|_| upload_idle())? else {
+            break;
+        };
         let piece = piece
             .map_err(|error| Refusal::bad_request(format!("the program broke off: {error}")))?;
         // Writing to the page cache and hashing are fast; the disk is not waited for.
@@ -74,6 +84,14 @@ pub async fn put(
     let program = upload.finish().map_err(store_refusal)?;
     let bytes = program.bytes();
     Ok(axum::Json(Size { bytes }))
+}
+
+fn upload_idle() -> Refusal {
+    let text = format!(
+        "nothing more of the program came for {} s; send it again",
+        UPLOAD_PATIENCE.as_secs()
+    );
+    Refusal::new(StatusCode::REQUEST_TIMEOUT, "upload-idle", text)
 }
 
 fn store_refusal(error: StoreError) -> Refusal {
