@@ -85,7 +85,12 @@ impl Failure {
 
     /// The kind of an error of SQLite.
     pub(crate) fn of(error: &rusqlite::Error) -> Self {
-        use rusqlite::ErrorCode;
+        use rusqlite::{ErrorCode, ffi};
+        let extended = error.sqlite_error().map(|error| error.extended_code);
+        // The index of the log is mapped, and a full disk has no room for it.
+        if extended == Some(ffi::SQLITE_IOERR_SHMSIZE) {
+            return Failure::Full;
+        }
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Failure::Full,
             Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
@@ -105,6 +110,24 @@ impl StoreError {
             StoreError::Failed { failure, .. } => Some(*failure),
             StoreError::SetAside { .. } => Some(Failure::Damaged),
             StoreError::Newer { .. } | StoreError::Foreign { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    #[test]
+    fn a_disk_without_room_for_the_logs_index_is_full() {
+        for (code, failure) in [
+            (ffi::SQLITE_IOERR_SHMSIZE, Failure::Full),
+            (ffi::SQLITE_FULL, Failure::Full),
+            (ffi::SQLITE_IOERR_READ, Failure::Other),
+        ] {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            assert_eq!(Failure::of(&error), failure, "{code}");
         }
     }
 }
