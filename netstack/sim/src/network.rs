@@ -66,7 +66,7 @@ impl LinkParams {
 }
 
 /// Which way a datagram goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// From a node to the control node.
     Up,

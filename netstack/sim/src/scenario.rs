@@ -5,6 +5,7 @@ use netstack::retention::{Keep, Retention, Reuse};
 use netstack::rng::Rng;
 use netstack::time::{Instant, Micros};
 
+use crate::attacker::Attack;
 use crate::network::LinkParams;
 use crate::program::{Plan, Step, Weight};
 use crate::world::{Failure, Fault, Setup, Summary, World};
@@ -103,10 +104,13 @@ impl Scenario {
     }
 
     /// Runs it; the error is a text for people, with the command that replays the run.
-    pub fn run(&self, seed: u64, nodes: usize) -> Result<Summary, String> {
-        World::new(self.setup(seed, nodes))
-            .run()
-            .map_err(|failure| self.explain(seed, nodes, &failure))
+    pub fn run(&self, seed: u64, nodes: usize, attack: Attack) -> Result<Summary, String> {
+        let mut setup = self.setup(seed, nodes);
+        setup.attack = attack;
+        World::new(setup).run().map_err(|failure| {
+            let report = self.explain(seed, nodes, &failure);
+            report + &attack.to_options()
+        })
     }
 
     fn explain(&self, seed: u64, nodes: usize, failure: &Failure) -> String {
@@ -134,6 +138,7 @@ fn cluster(seed: u64, nodes: usize, loss_percent: u32, spread: Micros) -> (Setup
     };
     let faults = (0..nodes).map(boot).collect();
     let setup = Setup {
+        attack: Attack::default(),
         seed,
         nodes,
         links: LinkParams::lossy(loss_percent),

@@ -15,6 +15,7 @@ use netstack::wire::key::Key;
 use netstack::{MAX_DATAGRAM, NODE_PORT, node};
 
 use crate::agent::{Agent, Checked};
+use crate::attacker::{Attack, Attacker};
 use crate::network::{Direction, LinkParams, Network};
 use crate::operator::{Operator, State};
 use crate::program::{Plan, program_id};
@@ -56,6 +57,8 @@ pub struct Setup {
     pub nodes: usize,
     /// How the links behave.
     pub links: LinkParams,
+    /// What somebody on the wire does.
+    pub attack: Attack,
     /// Datagrams that the control node's socket holds.
     pub control_inbox: usize,
     /// Time the control node needs for a datagram.
@@ -118,6 +121,8 @@ pub struct Failure {
 enum What {
     ToNode(usize, u64, Vec<u8>),
     ToControl(usize, Vec<u8>),
+    /// What an attacker says: to a node, or to the control node from the address of one.
+    Again(Direction, usize, Vec<u8>),
     WakeNode(usize, u64),
     WakeControl(u64),
     Fault(usize),
@@ -140,6 +145,7 @@ pub struct World {
     sequence: u64,
     rng: Rng,
     network: Network,
+    attacker: Attacker,
     machines: Vec<Machine>,
     operator: Operator,
     control_is_on: bool,
@@ -176,6 +182,7 @@ impl World {
             queue: BinaryHeap::new(),
             sequence: 0,
             network: Network::new(setup.links, setup.nodes),
+            attacker: Attacker::new(setup.attack, setup.seed, setup.nodes as u32),
             machines: machines.collect(),
             operator: Operator::new(endpoint, setup.plans.clone(), rng.next_u64()),
             rng,
@@ -196,6 +203,7 @@ impl World {
             let at = world.setup.faults[index].0;
             world.schedule(at, What::Fault(index));
         }
+        world.operator.under_attack = world.setup.attack.is_on();
         world.arm_control();
         world
     }
@@ -253,6 +261,11 @@ impl World {
                 }
                 Ok(())
             }
+            What::Again(Direction::Down, index, bytes) => {
+                let boot = self.machines[index].boots;
+                self.step(What::ToNode(index, boot, bytes))
+            }
+            What::Again(Direction::Up, index, bytes) => self.step(What::ToControl(index, bytes)),
             What::WakeNode(index, wake) => {
                 if self.machines[index].wake == wake {
                     self.machines[index].wake_at = None;
@@ -454,6 +467,19 @@ impl World {
     }
 
     fn send(&mut self, index: usize, direction: Direction, bytes: Vec<u8>) {
+        // Nobody has the address from which an attacker spoke.
+        if index >= self.machines.len() {
+            return;
+        }
+        for again in self.attacker.again(index as u32) {
+            let at = self.now + Micros(again.after_ns / 1_000);
+            // To a node all comes from the control node's address, or is not taken at all.
+            let index = match direction {
+                Direction::Up => again.from as usize,
+                Direction::Down => index,
+            };
+            self.schedule(at, What::Again(direction, index, bytes.clone()));
+        }
         let arrivals = self
             .network
             .carry(self.now, index, direction, bytes.len(), &mut self.rng);
@@ -468,9 +494,11 @@ impl World {
             )
         });
         for at in arrivals {
+            let mut bytes = bytes.clone();
+            self.attacker.flip(&mut bytes);
             let what = match direction {
-                Direction::Up => What::ToControl(index, bytes.clone()),
-                Direction::Down => What::ToNode(index, self.machines[index].boots, bytes.clone()),
+                Direction::Up => What::ToControl(index, bytes),
+                Direction::Down => What::ToNode(index, self.machines[index].boots, bytes),
             };
             self.schedule(at, what);
         }

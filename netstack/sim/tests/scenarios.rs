@@ -3,6 +3,7 @@
 use netstack::ids::{JobId, NodeId};
 use netstack::rng::Rng;
 use netstack::time::{Instant, Micros};
+use netstack_sim::attacker::Attack;
 use netstack_sim::network::LinkParams;
 use netstack_sim::program::{Plan, Step, Weight};
 use netstack_sim::scenario::Scenario;
@@ -13,7 +14,7 @@ fn pass(name: &str, seeds: std::ops::RangeInclusive<u64>) -> Vec<Summary> {
     let scenario = Scenario::find(name).expect("the scenario exists");
     let run = |seed| {
         scenario
-            .run(seed, scenario.nodes)
+            .run(seed, scenario.nodes, Attack::default())
             .unwrap_or_else(|what| panic!("{what}"))
     };
     seeds.map(run).collect()
@@ -22,6 +23,7 @@ fn pass(name: &str, seeds: std::ops::RangeInclusive<u64>) -> Vec<Summary> {
 /// A quiet cluster of one node that boots at once.
 fn one_node() -> Setup {
     Setup {
+        attack: Attack::default(),
         seed: 1,
         nodes: 1,
         links: LinkParams::quiet(),
@@ -230,4 +232,25 @@ fn a_node_that_stays_away_fails_the_run_with_the_reason() {
         failure.what
     );
     assert!(!failure.trace.is_empty());
+}
+
+/// Somebody without a key says a third of all datagrams again, and flips bits in some: it is noticed, and nothing of the
+/// cluster changes by it.
+#[test]
+fn what_is_said_again_or_flipped_is_refused_and_changes_nothing() {
+    let scenario = Scenario::find("swarm").expect("the scenario exists");
+    let attack = Attack {
+        replay_ppm: 300_000,
+        flip_ppm: 20_000,
+    };
+    let mut more = 0;
+    for seed in 1..=20 {
+        let quiet = scenario.run(seed, 0, Attack::default()).expect("it passes");
+        let attacked = scenario.run(seed, 0, attack);
+        let attacked = attacked.unwrap_or_else(|what| panic!("{what}"));
+        assert_ne!(attacked.digest, quiet.digest, "the attack was there");
+        assert_eq!(attacked.closed, quiet.closed, "seed {seed}");
+        more += u64::from(attacked.datagrams > quiet.datagrams);
+    }
+    assert!(more > 10, "what was flipped is sent again");
 }

@@ -333,7 +333,12 @@ impl Cast {
             return;
         }
         let ahead = i128::from(clock) - i128::from(io.now.as_micros());
-        self.clock_ahead = ahead.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        let ahead = ahead.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        // Every announcement was under way for a time, and one that somebody says again later for longer.
+        self.clock_ahead = match self.spread.parent {
+            None => ahead,
+            Some(_) => self.clock_ahead.max(ahead),
+        };
         self.spread.announced_by(parent, leaf);
         let standing = Standing::Child;
         self.send(parent, Message::AnnounceAck { number, standing }, io);

@@ -229,6 +229,15 @@ impl Member {
                 cast.roster.put(page as u32, peers.clone());
             }
         }
+        let speaker = Peer {
+            addr: from,
+            mac: packet.mac,
+        };
+        if !cast.roster.is_from(packet.from, speaker) {
+            // Somebody says again what another member said. That one says it again, too, until it is answered.
+            self.station.counters.bad += 1;
+            return false;
+        }
         self.station.add(cast);
         self.forget_rosters();
         let cold = setup.members.saturating_sub(setup.holders);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R]   one run, or R runs from seed N on
+//!                     [--replay P] [--flip P]             while somebody says datagrams again and flips bits
 //! hearth-sim check                                        what every change has to pass
 //! hearth-sim table                                        what the scenarios come to, to be reviewed
 //! hearth-sim list                                         the scenarios
@@ -10,10 +11,12 @@
 //! hearth-sim overlay [OPTIONS]                            the monitoring overlay, likewise
 //! ```
 
+use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use netstack_sim::attacker::{self, Attack};
 use netstack_sim::broadcast::{self, swarm::Swarm, world::World};
 use netstack_sim::exchange;
 use netstack_sim::overlay;
@@ -35,6 +38,8 @@ const CHECK_OVERLAYS: u64 = 300;
 const CHECK_MOVES: u64 = 150;
 /// Seeds of the swarm of exchanges in a check.
 const CHECK_EXCHANGES: u64 = 600;
+/// Seeds of each swarm in a check while somebody says datagrams again and flips bits.
+const CHECK_ATTACKS: u64 = 60;
 /// Seeds of every other scenario in a check.
 const CHECK_OTHERS: u64 = 5;
 
@@ -78,10 +83,17 @@ fn main() -> ExitCode {
             seed,
             nodes,
             runs,
-        }) => report(&run(scenario, seed, nodes, runs, true)),
+            attack,
+        }) => report(&run(
+            scenario,
+            seed..seed.saturating_add(runs),
+            nodes,
+            attack,
+            true,
+        )),
         Err(what) => {
             eprintln!(
-                "hearth-sim: {what}\nusage: hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R] | check | table | list | broadcast --help | exchange --help | overlay --help"
+                "hearth-sim: {what}\nusage: hearth-sim SCENARIO [--seed N] [--nodes M] [--runs R] [--replay PERCENT] [--flip PERCENT] | check | table | list | broadcast --help | exchange --help | overlay --help"
             );
             ExitCode::from(2)
         }
@@ -97,6 +109,7 @@ enum Command {
         seed: u64,
         nodes: usize,
         runs: u64,
+        attack: Attack,
     },
 }
 
@@ -112,17 +125,26 @@ fn parse(arguments: &[String]) -> Result<Command, String> {
     }
     let scenario = Scenario::find(name).ok_or_else(|| format!("no scenario called {name}"))?;
     let (mut seed, mut nodes, mut runs) = (1, scenario.nodes as u64, 1);
+    let mut attack = Attack::default();
     let mut rest = arguments[1..].iter();
     while let Some(flag) = rest.next() {
+        let text = rest
+            .next()
+            .ok_or_else(|| format!("{flag} needs a number"))?;
         let value = match flag.as_str() {
             "--seed" => &mut seed,
             "--nodes" => &mut nodes,
             "--runs" => &mut runs,
+            "--replay" => {
+                attack.replay_ppm = attacker::percent(text)?;
+                continue;
+            }
+            "--flip" => {
+                attack.flip_ppm = attacker::percent(text)?;
+                continue;
+            }
             _ => return Err(format!("what is {flag}?")),
         };
-        let text = rest
-            .next()
-            .ok_or_else(|| format!("{flag} needs a number"))?;
         *value = text
             .parse()
             .map_err(|_| format!("{flag} needs a number, not {text}"))?;
@@ -135,6 +157,7 @@ fn parse(arguments: &[String]) -> Result<Command, String> {
         seed,
         nodes: nodes as usize,
         runs,
+        attack,
     })
 }
 
@@ -145,11 +168,11 @@ struct Score {
     failed: u64,
 }
 
-fn run(scenario: Scenario, seed: u64, nodes: usize, runs: u64, talk: bool) -> Score {
+fn run(scenario: Scenario, seeds: Range<u64>, nodes: usize, attack: Attack, talk: bool) -> Score {
     let mut score = Score::default();
-    for seed in seed..seed.saturating_add(runs) {
+    for seed in seeds {
         let begin = Instant::now();
-        match scenario.run(seed, nodes) {
+        match scenario.run(seed, nodes, attack) {
             Ok(summary) => {
                 score.passed += 1;
                 if talk {
@@ -176,7 +199,7 @@ fn table() -> String {
          # is meant, then `cargo xtask sim table > netstack/sim/reviewed.txt`.\n",
     );
     for scenario in ALL {
-        let line = match scenario.run(1, scenario.nodes) {
+        let line = match scenario.run(1, scenario.nodes, Attack::default()) {
             Err(_) => format!("{}: failed\n", scenario.name),
             Ok(summary) => format!(
                 "{}: {} ms, {} datagrams, {} joins, {} losses, {} bytes of output; jobs: {} closed, {} of them whole; ranks: {} went on over a restart, {} warm, {} without a page; {} drops\n",
@@ -234,7 +257,24 @@ fn check() -> ExitCode {
             _ => CHECK_OTHERS,
         };
         let begin = Instant::now();
-        let score = run(scenario, 1, scenario.nodes, runs, false);
+        let mut score = run(
+            scenario,
+            1..1 + runs,
+            scenario.nodes,
+            Attack::default(),
+            false,
+        );
+        if scenario.name == "swarm" {
+            let attacked = run(
+                scenario,
+                1..1 + CHECK_ATTACKS,
+                scenario.nodes,
+                Attack::CHECK,
+                false,
+            );
+            score.passed += attacked.passed;
+            score.failed += attacked.failed;
+        }
         println!(
             "{:8} {} passed, {} failed, {:?}",
             scenario.name,
@@ -245,13 +285,30 @@ fn check() -> ExitCode {
         total.passed += score.passed;
         total.failed += score.failed;
     }
-    let swarms: [(&str, u64, OneRun); 6] = [
+    let swarms: [(&str, u64, OneRun); 10] = [
         ("casts", CHECK_CASTS, cast),
         ("wide casts", CHECK_WIDE, wide_cast),
         ("far casts", CHECK_FAR, far_cast),
         ("exchange", CHECK_EXCHANGES, all_to_all),
         ("overlays", CHECK_OVERLAYS, overlay_run),
         ("moving overlays", CHECK_MOVES, overlay_moves),
+        ("casts under attack", CHECK_ATTACKS, |seed| {
+            cast_of(Swarm::Plain, seed, Attack::CHECK)
+        }),
+        ("wide casts under attack", CHECK_ATTACKS, |seed| {
+            cast_of(Swarm::Wide, seed, Attack::CHECK)
+        }),
+        ("exchanges under attack", CHECK_ATTACKS, |seed| {
+            exchange_of(seed, Attack::CHECK)
+        }),
+        // What was said in a tree before and is said again can leave a trace there for a while.
+        ("overlays under flips", CHECK_ATTACKS, |seed| {
+            let flips = Attack {
+                replay_ppm: 0,
+                ..Attack::CHECK
+            };
+            overlay_of(false, seed, flips)
+        }),
     ];
     for (name, seeds, run) in swarms {
         let score = swarm(name, seeds, run);
@@ -288,39 +345,56 @@ fn swarm(name: &str, seeds: u64, run: OneRun) -> Score {
 }
 
 fn cast(seed: u64) -> Result<(), String> {
-    cast_of(Swarm::Plain, seed)
+    cast_of(Swarm::Plain, seed, Attack::default())
 }
 
 fn wide_cast(seed: u64) -> Result<(), String> {
-    cast_of(Swarm::Wide, seed)
+    cast_of(Swarm::Wide, seed, Attack::default())
 }
 
 fn far_cast(seed: u64) -> Result<(), String> {
-    cast_of(Swarm::Far, seed)
+    cast_of(Swarm::Far, seed, Attack::default())
 }
 
-fn cast_of(swarm: Swarm, seed: u64) -> Result<(), String> {
-    let run =
-        World::new(swarm.setup(seed)).and_then(|world| world.run().map_err(|failure| failure.what));
-    replayable(run, swarm.replay(seed))
+fn cast_of(swarm: Swarm, seed: u64, attack: Attack) -> Result<(), String> {
+    let mut setup = swarm.setup(seed);
+    setup.attack = attack;
+    let run = World::new(setup).and_then(|world| world.run().map_err(|failure| failure.what));
+    replayable(run, swarm.replay(seed) + &attack.to_options())
 }
 
 fn all_to_all(seed: u64) -> Result<(), String> {
-    let run = exchange::world::World::new(exchange::swarm::setup(seed))
+    exchange_of(seed, Attack::default())
+}
+
+fn exchange_of(seed: u64, attack: Attack) -> Result<(), String> {
+    let mut setup = exchange::swarm::setup(seed);
+    setup.attack = attack;
+    let run = exchange::world::World::new(setup)
         .and_then(|world| world.run().map_err(|failure| failure.what));
-    replayable(run, exchange::swarm::replay(seed))
+    replayable(run, exchange::swarm::replay(seed) + &attack.to_options())
 }
 
 fn overlay_run(seed: u64) -> Result<(), String> {
-    let run = overlay::world::World::new(overlay::swarm::setup(seed))
-        .and_then(|world| world.run().map_err(|failure| failure.what));
-    replayable(run, overlay::swarm::replay(seed))
+    overlay_of(false, seed, Attack::default())
 }
 
 fn overlay_moves(seed: u64) -> Result<(), String> {
-    let run = overlay::world::World::new(overlay::swarm::moving(seed))
+    overlay_of(true, seed, Attack::default())
+}
+
+fn overlay_of(moves: bool, seed: u64, attack: Attack) -> Result<(), String> {
+    let (mut setup, replay) = match moves {
+        true => (
+            overlay::swarm::moving(seed),
+            overlay::swarm::replay_moving(seed),
+        ),
+        false => (overlay::swarm::setup(seed), overlay::swarm::replay(seed)),
+    };
+    setup.attack = attack;
+    let run = overlay::world::World::new(setup)
         .and_then(|world| world.run().map_err(|failure| failure.what));
-    replayable(run, overlay::swarm::replay_moving(seed))
+    replayable(run, replay + &attack.to_options())
 }
 
 fn replayable<T>(run: Result<T, String>, replay: String) -> Result<(), String> {

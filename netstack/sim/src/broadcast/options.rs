@@ -21,6 +21,7 @@ use super::summary::{Cost, limit_ns};
 use super::swarm::Swarm;
 use super::world::World;
 use super::{check, ranks};
+use crate::attacker::Attack;
 
 /// Nodes that die do so at this share of the limit at the earliest, where a first-layer node does exactly then.
 const FIRST_LAYER_DIES: f64 = 0.4;
@@ -127,6 +128,8 @@ pub struct Options {
     /// As many runs, with seeds one after the other
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
+    #[command(flatten)]
+    attack: Attack,
     /// The figures as JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -155,10 +158,11 @@ impl Options {
     }
 
     fn run_one(&self, seed: u64, arguments: &[String]) -> Result<(), String> {
-        let setup = match self.swarm {
+        let mut setup = match self.swarm {
             Some(which) => which.setup(seed),
             None => self.setup(seed)?,
         };
+        setup.attack = self.attack;
         if self.swarm.is_some() && self.runs == 1 {
             eprintln!("{setup:#?}");
         }
@@ -166,7 +170,7 @@ impl Options {
         let summary = World::new(setup)?.run().map_err(|failure| {
             let at = failure.at_ns as f64 / 1e9;
             let replay = match self.swarm {
-                Some(which) => which.replay(seed),
+                Some(which) => which.replay(seed) + &self.attack.to_options(),
                 None => replay(arguments, seed),
             };
             format!(
@@ -213,7 +217,8 @@ impl Options {
             reorder_ns: 10 * self.latency,
             jitter_ns: self.jitter,
         };
-        if self.real {
+        // Bits are flipped in bytes.
+        if self.real || self.attack.is_on() {
             setup.payload = Payload::Real;
         }
         setup.buffers = self.buffers;

@@ -5,6 +5,7 @@
 //!
 //! Invariant: a run is a function of its setup.
 
+use crate::attacker::Attack;
 use netstack::broadcast::Scheme;
 
 use super::fabric::{Noise, Wiring};
@@ -88,6 +89,8 @@ pub enum Fault {
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    /// What somebody on the wire does.
+    pub attack: Attack,
     /// Seed of everything that is drawn at random.
     pub seed: u64,
     /// Nodes of the cluster; the control node comes on top.
@@ -138,6 +141,7 @@ impl Setup {
             card_bytes: CARD_BYTES,
         };
         Setup {
+            attack: Attack::default(),
             seed,
             nodes,
             wiring,

@@ -30,6 +30,7 @@ use super::station::{Clock, Load, MemberSetup, NEVER, Station, key, node_of, pee
 use super::summary::{Summary, Traffic};
 use super::{check, content, wire};
 use crate::air::{Air, Flight};
+use crate::attacker::Attacker;
 use crate::digest::{DIGEST, fold};
 
 /// Width of the event queue's slots: with many nodes there are many events in a nanosecond.
@@ -73,6 +74,8 @@ enum Event {
     Deliver(u32),
     /// A station wants to be asked.
     Wake(u32),
+    /// A flight that an attacker has sent is at its station.
+    Again(u32),
     /// An action is due.
     Act(u32),
 }
@@ -133,6 +136,7 @@ pub struct World {
     now: u64,
     queue: Queue<Event>,
     air: Air<Letter>,
+    attacker: Attacker,
     inboxes: Vec<Inbox>,
     actions: Vec<Action>,
     actions_left: usize,
@@ -166,6 +170,7 @@ impl World {
             now: 0,
             queue: Queue::new(slot_width_log2(setup.nodes)),
             air: Air::new(),
+            attacker: Attacker::new(setup.attack, setup.seed, setup.nodes + 1),
             inboxes: vec![EMPTY; setup.nodes as usize + 1],
             actions: Vec::new(),
             actions_left: 0,
@@ -289,6 +294,7 @@ impl World {
                 Arrival::Never => Ok(()),
             },
             Event::Deliver(node) => self.deliver(node),
+            Event::Again(number) => self.put_in(number, self.now),
             Event::Wake(node) => self.wake(node),
             Event::Act(number) => {
                 self.actions_left -= 1;
@@ -507,6 +513,10 @@ impl World {
             }
         };
         let to = node_of(to.addr);
+        if to > self.setup.nodes && self.setup.attack.is_on() {
+            // Nobody has the address from which an attacker spoke.
+            return true;
+        }
         assert!(to <= self.setup.nodes, "n{node} sends to nowhere");
         self.launch(node, to, train, load);
         true
@@ -514,29 +524,36 @@ impl World {
 
     fn launch(&mut self, from: u32, to: u32, train: Train, load: Load) {
         let (train, first, again) = self.fabric.send(self.now, from, to, train);
+        for said in self.attacker.again(from) {
+            let number = self.take_off(said.from, to, train, clone_load(&load));
+            self.queue
+                .push(self.now + said.after_ns, Event::Again(number));
+        }
         let Some(first) = first else {
             return;
         };
         let copy = again.map(|at| (at, clone_load(&load)));
-        self.take_off(first, from, to, train, load);
-        if let Some((at, load)) = copy {
-            self.take_off(at, from, to, train, load);
+        for (at, mut load) in [(first, load)].into_iter().chain(copy) {
+            if let Load::Datagram(bytes) = &mut load {
+                self.attacker.flip(bytes);
+            }
+            let number = self.take_off(from, to, train, load);
+            self.queue.push(at, Event::Arrive(number));
         }
     }
 
-    fn take_off(&mut self, at: u64, from: u32, to: u32, train: Train, load: Load) {
+    fn take_off(&mut self, from: u32, to: u32, train: Train, load: Load) -> u32 {
         let letter = Letter {
             at: NEVER,
             next: NONE,
             load,
         };
-        let number = self.air.take_off(Flight {
+        self.air.take_off(Flight {
             from,
             to,
             train,
             load: letter,
-        });
-        self.queue.push(at, Event::Arrive(number));
+        })
     }
 
     fn act(&mut self, action: Action) -> Result<(), String> {

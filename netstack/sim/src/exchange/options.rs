@@ -12,6 +12,7 @@ use netstack::rng::Rng;
 
 use super::setup::{Setup, Sizes};
 use super::world::World;
+use crate::attacker::Attack;
 use crate::broadcast::fabric::Noise;
 use crate::broadcast::options::{ppm, rate, share, size, some_nodes, time, widths};
 use crate::broadcast::summary::Cost;
@@ -94,6 +95,8 @@ pub struct Options {
     /// As many runs, with seeds one after the other
     #[arg(long, default_value_t = 1)]
     runs: u64,
+    #[command(flatten)]
+    attack: Attack,
     /// The figures as JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -126,7 +129,9 @@ impl Options {
     /// Which option makes no sense.
     pub fn setup(&self, seed: u64) -> Result<Setup, String> {
         if self.swarm {
-            return Ok(super::swarm::setup(seed));
+            let mut setup = super::swarm::setup(seed);
+            setup.attack = self.attack;
+            return Ok(setup);
         }
         if self.p < 2 || self.times == 0 {
             return Err("--p is 2 or more, --times 1 or more".into());
@@ -167,7 +172,9 @@ impl Options {
         setup.knows_leaves = self.leaves;
         setup.untold = self.untold;
         setup.limiters = self.limiters;
-        setup.real = self.real;
+        setup.attack = self.attack;
+        // Bits are flipped in bytes.
+        setup.real = self.real || self.attack.is_on();
         setup.times = self.times;
         Ok(setup)
     }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a run is a function of its setup.
 
+use crate::attacker::Attack;
 use netstack::MAX_DATAGRAM;
 use netstack::exchange::Scheme;
 use netstack::rng::Rng;
@@ -30,6 +31,8 @@ pub enum Sizes {
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    /// What somebody on the wire does.
+    pub attack: Attack,
     /// Seed of everything that is drawn at random.
     pub seed: u64,
     /// Number of ranks, a node each.
@@ -70,6 +73,7 @@ impl Setup {
     /// An exchange of equal blocks on a quiet network.
     pub fn new(seed: u64, ranks: u32, bytes: u64, scheme: Scheme) -> Self {
         Setup {
+            attack: Attack::default(),
             seed,
             ranks,
             sizes: Sizes::Equal(bytes),

@@ -21,6 +21,7 @@ use super::memory::{RECEIVED, RankMemory, SENT};
 use super::setup::{PAUSE_EVERY_NS, PAUSE_NS, Setup};
 use super::summary::{Summary, Traffic};
 use crate::air::{Air, Flight};
+use crate::attacker::Attacker;
 use crate::broadcast::fabric::{Arrival, Fabric, Train, frame_bytes};
 use crate::broadcast::queue::Queue;
 use crate::digest::{DIGEST, fold};
@@ -95,6 +96,7 @@ pub struct World {
     now: u64,
     queue: Queue<Due>,
     air: Air<Load>,
+    attacker: Attacker,
     buffer: Box<[u8; MAX_DATAGRAM]>,
 }
 
@@ -124,6 +126,7 @@ impl World {
             now: 0,
             queue: Queue::new(if setup.ranks < 256 { 8 } else { 6 }),
             air: Air::new(),
+            attacker: Attacker::new(setup.attack, setup.seed, setup.ranks),
             buffer: Box::new([0; MAX_DATAGRAM]),
             setup,
         };
@@ -473,35 +476,25 @@ impl World {
 
     fn launch(&mut self, from: u32, to: u32, train: Train, load: Load) {
         let (train, first, again) = self.fabric.send(self.now, from, to, train);
-        let Some(first) = first else {
-            return;
+        let copy = |load| Flight {
+            from,
+            to,
+            train,
+            load,
         };
-        if let Some(again) = again {
-            let load = load.clone();
-            self.take_off(
-                again,
-                Flight {
-                    from,
-                    to,
-                    train,
-                    load,
-                },
-            );
+        for said in self.attacker.again(from) {
+            let number = self.air.take_off(copy(load.clone()));
+            let at = self.now + said.after_ns;
+            self.queue.push(at, Due::Deliver(number));
         }
-        self.take_off(
-            first,
-            Flight {
-                from,
-                to,
-                train,
-                load,
-            },
-        );
-    }
-
-    fn take_off(&mut self, at: u64, flight: Flight<Load>) {
-        let number = self.air.take_off(flight);
-        self.queue.push(at, Due::Arrive(number));
+        for at in again.into_iter().chain(first) {
+            let mut load = load.clone();
+            if let Load::Datagram(bytes) = &mut load {
+                self.attacker.flip(bytes);
+            }
+            let number = self.air.take_off(copy(load));
+            self.queue.push(at, Due::Arrive(number));
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use netstack::time::Micros;
 use super::setup::{Fault, Setup};
 use super::swarm;
 use super::world::World;
+use crate::attacker::{Attack, percent};
 use crate::broadcast::fabric::Noise;
 
 /// When nodes die, after the tree was begun, and over what time.
@@ -83,6 +84,8 @@ pub struct Options {
     /// As many runs, with seeds one after the other
     #[arg(long, default_value_t = 1)]
     runs: u64,
+    #[command(flatten)]
+    attack: Attack,
     /// The figures as JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -98,11 +101,12 @@ impl Options {
     }
 
     fn run_one(&self, seed: u64) -> Result<(), String> {
-        let setup = match (self.swarm, self.moving) {
+        let mut setup = match (self.swarm, self.moving) {
             (true, true) => swarm::moving(seed),
             (true, false) => swarm::setup(seed),
             (false, _) => self.setup(seed)?,
         };
+        setup.attack = self.attack;
         if self.swarm && self.runs == 1 {
             eprintln!("{setup:#?}");
         }
@@ -113,6 +117,10 @@ impl Options {
                 (true, true) => format!("\nreplay: {}", swarm::replay_moving(seed)),
                 (true, false) => format!("\nreplay: {}", swarm::replay(seed)),
                 (false, _) => String::new(),
+            };
+            let replay = match self.swarm {
+                true => replay + &self.attack.to_options(),
+                false => replay,
             };
             format!("seed {seed} failed at {at:.6} s: {}{replay}", failure.what)
         })?;
@@ -196,14 +204,5 @@ impl Options {
                 Policy::Given(Topology::parse(&text).map_err(|error| format!("{file}: {error}"))?)
             }
         })
-    }
-}
-
-/// Parts per million of a text like 1, 1% or 0.1.
-fn percent(text: &str) -> Result<u32, String> {
-    let number = text.strip_suffix('%').unwrap_or(text);
-    match number.parse::<f64>() {
-        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok((percent * 1e4).round() as u32),
-        _ => Err("a share is 0 to 100 per cent".into()),
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! Invariant: a run is a function of its setup.
 
+use crate::attacker::Attack;
 use netstack::overlay::placement::{Layout, Policy};
 use netstack::overlay::{Filter, MetricId, StreamSpec};
 use netstack::time::Micros;
@@ -55,6 +56,8 @@ pub enum Fault {
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    /// What somebody on the wire does.
+    pub attack: Attack,
     /// Seed of everything that is drawn at random.
     pub seed: u64,
     /// Nodes; the control node comes on top.
@@ -91,6 +94,7 @@ impl Setup {
     pub fn one_stream(seed: u64, nodes: u32, metrics: u16, filter: Filter) -> Self {
         let metrics = (1..=metrics).map(MetricId).collect();
         Setup {
+            attack: Attack::default(),
             seed,
             nodes,
             dedicated: 0,

@@ -21,6 +21,7 @@ use super::station::Station;
 use super::summary::{Figures, Summary};
 use super::truth::Truth;
 use crate::air::{Air, Flight};
+use crate::attacker::Attacker;
 use crate::broadcast::fabric::{Arrival, Fabric, Noise, Train, frame_bytes};
 use crate::broadcast::queue::Queue;
 use crate::broadcast::station::{Clock, NEVER, key, node_of, peer};
@@ -79,6 +80,7 @@ pub struct World {
     now: u64,
     queue: Queue<Event>,
     air: Air<Box<[u8]>>,
+    attacker: Attacker,
     actions: Vec<Action>,
     pub(super) fabric: Fabric,
     pub(super) stations: Vec<Station>,
@@ -131,6 +133,7 @@ impl World {
             now: 0,
             queue: Queue::new(SLOT_LOG2),
             air: Air::new(),
+            attacker: Attacker::new(setup.attack, setup.seed, setup.nodes + 1),
             actions: Vec::new(),
             fabric,
             stations,
@@ -398,6 +401,10 @@ impl World {
         };
         let bytes: Box<[u8]> = self.buffer[..length].into();
         let to = node_of(to.addr);
+        if to > self.setup.nodes && self.setup.attack.is_on() {
+            // Nobody has the address from which an attacker spoke.
+            return true;
+        }
         assert!(to <= self.setup.nodes, "n{station} sends to nowhere");
         let train = Train {
             datagrams: 1,
@@ -406,15 +413,22 @@ impl World {
             passed: 0,
         };
         let (train, first, again) = self.fabric.send(self.now, station, to, train);
+        let copy = |from, load| Flight {
+            from,
+            to,
+            train,
+            load,
+        };
         for at in first.into_iter().chain(again) {
-            let flight = Flight {
-                from: station,
-                to,
-                train,
-                load: bytes.clone(),
-            };
-            let number = self.air.take_off(flight);
+            let mut load = bytes.clone();
+            self.attacker.flip(&mut load);
+            let number = self.air.take_off(copy(station, load));
             self.queue.push(at, Event::Arrive(number));
+        }
+        for again in self.attacker.again(station) {
+            let number = self.air.take_off(copy(again.from, bytes.clone()));
+            let at = self.now + again.after_ns;
+            self.queue.push(at, Event::Deliver(number));
         }
         true
     }

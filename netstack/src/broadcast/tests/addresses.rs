@@ -297,3 +297,34 @@ fn room_that_another_cast_leaves_is_waited_for() {
     victim.announce(2, MOST);
     assert!(victim.takes_part(2));
 }
+
+/// Its addresses come with it, so that it shows who said it again from elsewhere. Taken, it would be a cast without a
+/// clock, whose member waits for its turn until long after the end.
+#[test]
+fn a_first_announcement_from_another_address_is_not_taken() {
+    let mut victim = Victim::new(0);
+    let (object, _) = object(&content(4096, 3), 12);
+    let setup = Arc::new(message::Setup {
+        members: 8,
+        roster: (0..8).map(peer).collect(),
+        ..mesh_of(object, 1)
+    });
+    let announce = || Packet {
+        cast: CastId(7),
+        from: MemberIndex(1),
+        mac: peer(1).mac,
+        message: Message::Announce {
+            index: MemberIndex(5),
+            number: 1,
+            clock: 1,
+            leaf: true,
+            setup: setup.clone(),
+        },
+    };
+    for (address, is_taken) in [(9, false), (3, false), (1, true)] {
+        let (now, addr) = (victim.now, peer(address).addr);
+        (victim.member).handle_message(now, addr, announce(), None, &mut victim.memory);
+        assert_eq!(victim.member.poll_event().is_some(), is_taken, "{address}");
+        assert_eq!(victim.takes_part(7), is_taken, "{address}");
+    }
+}
