@@ -21,6 +21,7 @@ mod network;
 mod peer;
 mod program;
 mod random_calls;
+mod remains;
 mod ring3;
 mod sandbox;
 mod stack;
@@ -86,6 +87,8 @@ const TESTS: &[Test] = &[
     test("program", program::hello_world),
     test("program-streams", program::streams),
     test("program-frames", program::scrubbed),
+    test("remains", remains::of_a_job),
+    test("remains-messages", remains::of_messages),
     test("program-ended", program::ended),
     test("program-long-calls", program::long_calls),
     test("program-pages-lost", program::pages_lost),

@@ -166,6 +166,19 @@ pub fn kernel_stack_peak() -> u64 {
     top - used.unwrap_or(top)
 }
 
+/// Clears the kernel's stack below the caller's part of it: what functions that have returned left there.
+#[inline(never)]
+pub fn scrub_stack() {
+    /// What this function itself may use below its stack pointer, and the red zone that the kernel does not have.
+    const OWN_BYTES: u64 = 256;
+    let (bottom, top) = kernel_map::kernel_stack();
+    let end = (crate::arch::stack_pointer() - OWN_BYTES) & !7;
+    assert!((bottom..top).contains(&end), "not on the kernel's stack");
+    // SAFETY: what lies below the stack pointer is nobody's, and the call in between uses less than was left out: it is
+    // a string instruction with the pointers to it.
+    unsafe { physical::scrub(bottom as *mut u8, (end - bottom) as usize) };
+}
+
 /// Words on the stack from `from` on that point into the kernel's code: return addresses, newest
 /// first, and some that were left over. None when `from` is not on a stack of the kernel, nor in
 /// the hole under one.
@@ -254,6 +267,31 @@ pub fn invalidate_user() {
 /// What maps the kernel page at `address`, if anything; for tests and reports.
 pub fn kernel_translate(address: VirtAddr) -> Option<kernel_core::paging::Leaf> {
     kernel_table().translate(&DirectMap, address)
+}
+
+/// End of the memory that is managed.
+#[cfg(feature = "ktest")]
+pub fn memory_end() -> u64 {
+    frames().end().as_u64()
+}
+
+/// Which of the kernel's areas map a frame beside the map of all memory.
+#[cfg(feature = "ktest")]
+pub fn kernel_areas(address: PhysAddr) -> &'static str {
+    let frame = address.frame_start();
+    let areas = [
+        (layout::HEAP, layout::HEAP_MOST_MAX_BYTES, "heap"),
+        (layout::STACKS, 1 << 20, "stacks"),
+        (layout::KERNEL_IMAGE, 1 << 25, "image"),
+    ];
+    let maps = |start: u64, bytes: u64| {
+        (start..start + bytes)
+            .step_by(PAGE_SIZE as usize)
+            .filter_map(|page| kernel_translate(VirtAddr::new(page)))
+            .any(|leaf| leaf.frame == frame)
+    };
+    let area = areas.iter().find(|&&(start, bytes, _)| maps(start, bytes));
+    area.map_or("no area of the kernel", |(_, _, name)| name)
 }
 
 /// The kernel's own tables; a program's share their upper half.
