@@ -25,7 +25,7 @@ use crate::agent::exchange::{Exchange, TABLE_WITHIN};
 use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
 use crate::process::{Hardware, Launch};
 use crate::time::Moment;
-use crate::{arch, time};
+use crate::{arch, mm, time};
 
 /// Bytes of output that are kept: a hostile program can write far more than the kernel has heap.
 const WRITTEN_MAX: usize = 64 * 1024;
@@ -111,6 +111,9 @@ pub struct FakeControl {
     pub cancel_after_polls: Option<u32>,
     /// Calls of `poll` so far.
     pub polls: u32,
+    /// Most frames that were given back between two calls of `poll`, and how many were at the last.
+    pub most_freed: u64,
+    freed: u64,
     /// When `poll` was called last.
     polled: Instant,
     /// Microseconds between two interrupts of a computing program.
@@ -157,6 +160,8 @@ impl FakeControl {
             broken_from: u64::MAX,
             cancel_after_polls: None,
             polls: 0,
+            most_freed: 0,
+            freed: mm::frames().counters().freed,
             polled: time::now(),
             tick_us: 1_000_000,
         }
@@ -305,6 +310,9 @@ impl NodeServices for FakeControl {
 
     fn poll(&mut self) {
         self.polls += 1;
+        let freed = mm::frames().counters().freed;
+        self.most_freed = self.most_freed.max(freed - self.freed);
+        self.freed = freed;
         self.polled = time::now();
         self.deliver_blocks();
         self.deliver_messages();

@@ -91,6 +91,7 @@ const TESTS: &[Test] = &[
     test("remains-messages", remains::of_messages),
     test("program-ended", program::ended),
     test("program-long-calls", program::long_calls),
+    test("program-many-pages", program::many_pages),
     test("program-pages-lost", program::pages_lost),
     test("program-damaged", program::damaged),
     test("program-hostile", program::hostile),
