@@ -170,6 +170,8 @@ impl Node {
             self.remains = None;
         }
         self.buffer.fill(0);
+        // What it got of random numbers is not kept either.
+        arch::entropy::feed(&[]);
         mm::scrub_stack();
     }
 
@@ -390,6 +392,7 @@ impl Node {
         let control = SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), personality.control_port);
         info!("agent", "I am {}, joining {control}", personality.name);
         self.node = personality.node;
+        arch::entropy::feed(&personality.key.0);
         self.stack.set_control(control);
         self.timings.entry_to_hello_us = now.as_micros();
         self.timings.idle_us = arch::idle::total().as_micros();
@@ -433,6 +436,7 @@ impl Node {
         match event {
             Event::Joined { peer_key, .. } => {
                 self.welcome(now);
+                arch::entropy::feed(&peer_key.0);
                 self.exchange.set_key(peer_key);
                 self.join_casts(peer_key, now);
                 self.join_overlay(peer_key, now);

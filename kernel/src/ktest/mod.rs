@@ -17,6 +17,7 @@ mod fake_ranks;
 mod files;
 mod memory;
 mod monitoring;
+mod mutants;
 mod network;
 mod peer;
 mod program;
@@ -41,7 +42,7 @@ struct Test {
     run: fn() -> Outcome,
     /// What the runner must know: `memory=SIZE` for a guest of another size, `nic=DEVICE` for a
     /// card on QEMU's user network (there is none otherwise), `clock=instructions` for a clock that counts them, `exit=STATUS` for a machine that ends with another status, `seeds=COUNT` for one
-    /// that takes so many seeds as `NAME:FROM-TO`, `expects=TEXT`, always last, for a
+    /// that takes so many seeds as `NAME:FROM-TO`, `files=NAMES` for compiled programs that it reads, `expects=TEXT`, always last, for a
     /// test that ends in a report holding the text, and the status for failure.
     demands: &'static str,
 }
@@ -99,6 +100,11 @@ const TESTS: &[Test] = &[
         "random-calls",
         random_calls::seeds,
         " clock=instructions seeds=20",
+    ),
+    test_that(
+        "mutants",
+        mutants::seeds,
+        " memory=512M clock=instructions files=musl-hello,hello-c,pie-hello,bare-frames seeds=5",
     ),
     test("files-calls", files::calls),
     test("files-mapped", files::mapped),

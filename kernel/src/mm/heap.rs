@@ -53,6 +53,12 @@ pub(super) fn room_bytes() -> u64 {
     limit_bytes().saturating_sub(used)
 }
 
+/// How large the heap is now, in bytes.
+#[cfg(feature = "ktest")]
+pub(super) fn size_bytes() -> u64 {
+    HEAP.0.lock().size() as u64
+}
+
 /// Makes the heap larger by at least `bytes`; `false` when it may not or cannot.
 fn grow(heap: &mut Heap, bytes: usize) -> bool {
     let steps = (bytes as u64).div_ceil(layout::HEAP_STEP_BYTES).max(1);

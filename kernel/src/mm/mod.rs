@@ -156,6 +156,7 @@ pub fn heap_room_bytes() -> u64 {
 }
 
 /// Most bytes of the kernel's stack that were ever in use: its frames were zero at first.
+#[cfg(feature = "ktest")]
 pub fn kernel_stack_peak() -> u64 {
     let (bottom, top) = kernel_map::kernel_stack();
     let used = (bottom..top).step_by(size_of::<u64>()).find(|&at| {
@@ -265,8 +266,17 @@ pub fn invalidate_user() {
 }
 
 /// What maps the kernel page at `address`, if anything; for tests and reports.
+#[cfg(feature = "ktest")]
 pub fn kernel_translate(address: VirtAddr) -> Option<kernel_core::paging::Leaf> {
     kernel_table().translate(&DirectMap, address)
+}
+
+/// Frames that the kernel has beside those of its heap, and the tables of these.
+#[cfg(feature = "ktest")]
+pub fn frames_beside_heap() -> u64 {
+    let bytes = heap::size_bytes();
+    let tables = bytes.div_ceil(kernel_core::addr::LARGE_PAGE_SIZE);
+    frames().usage().kernel - bytes / PAGE_SIZE - tables
 }
 
 /// End of the memory that is managed.

@@ -163,8 +163,9 @@ pub struct Memory {
     pages_max: u64,
     /// Large pages mapped now.
     large: u64,
-    /// Frames of the page table.
+    /// Frames of the page table, and how many of these the program was launched on.
     tables: u64,
+    tables_reused: u64,
     reservations: Reservations,
     pristine: Pristine,
     tails: Tails,
@@ -222,6 +223,7 @@ impl Memory {
             pages_max: limit_bytes / PAGE_SIZE,
             large: 0,
             tables: 1,
+            tables_reused: 0,
             reservations: Reservations::default(),
             pristine: Pristine::default(),
             tails: Tails::default(),
@@ -591,13 +593,18 @@ impl Memory {
     /// Counts pages that this run has brought in.
     fn charge(&mut self, pages: u64) {
         self.pages += pages;
-        self.pages_peak = self.pages_peak.max(self.committed() + self.warm);
+        self.pages_peak = self.pages_peak.max(self.held() + self.warm);
     }
 
-    /// What the limit is about: pages that this run has brought in, with frames that are reserved
-    /// for it and pages kept aside.
-    fn committed(&self) -> u64 {
+    /// Pages that this run has brought in, with frames that are reserved for it and pages kept aside.
+    fn held(&self) -> u64 {
         self.pages + self.reservations.spare() + self.pristine.len()
+    }
+
+    /// What the limit is about: [`Self::held`], and tables that this run has made. A page that is far from all others takes
+    /// three of them, so that the last page before the limit may exceed it by as many.
+    fn committed(&self) -> u64 {
+        self.held() + self.tables.saturating_sub(self.tables_reused)
     }
 
     /// Frames this program can still get, the kernel's reserve included.
