@@ -92,6 +92,7 @@ const TESTS: &[Test] = &[
     test("remains-messages", remains::of_messages),
     test("program-ended", program::ended),
     test("program-long-calls", program::long_calls),
+    test("program-iretq", program::iretq),
     test("program-many-pages", program::many_pages),
     test("program-pages-lost", program::pages_lost),
     test("program-damaged", program::damaged),
@@ -142,6 +143,7 @@ const TESTS: &[Test] = &[
     test("exchange-any", exchange::from_any),
     test("exchange-joined", exchange::joined_while_loading),
     test("exchange-heap", exchange::many_lists),
+    test("exchange-short-of-room", exchange::short_of_room),
     test("exchange-hostile", exchange::hostile),
     // The heap holds the file, which must fit a large page.
     test_that("large-text", warm::large_text, " memory=512M"),

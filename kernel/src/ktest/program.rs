@@ -20,14 +20,16 @@ use netstack::job::RefusalCode;
 use super::control::FakeControl;
 use super::files::Script;
 use super::{Outcome, check};
-use crate::arch::entropy;
 use crate::arch::test_programs::{
     self, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_DATA as DATA, PROGRAM_TEXT as TEXT, TABLE_CALLS,
     TABLE_WORDS,
 };
+use crate::arch::{cpu, entropy};
 use crate::mm::{self, DirectMap};
 use crate::process::{self, Exit, Hardware};
 
+/// The signal of a program whose time is over.
+const SIGXCPU: u8 = 24;
 /// Where the code lies in the file: behind the headers.
 const CODE_AT: usize = 0x200;
 /// The ELF file of a program, its data in the second page.
@@ -227,6 +229,19 @@ pub fn long_calls() -> Outcome {
         check!(calls == 2, "ended after {calls} calls");
     }
     Ok(())
+}
+
+/// A program that returns to itself by IRETQ goes on there; where the emulator takes its stack for the kernel's under SMAP
+/// (docs/abi.md), it stands still until its time is over, and nothing else happens.
+pub fn iretq() -> Outcome {
+    let mut control = FakeControl::new(file(test_programs::return_by_iretq()));
+    control.time_limit_us = 200_000;
+    let exit = run(&mut control)?;
+    let stands_still = exit.report.status == ExitStatus::Signal(SIGXCPU);
+    if cpu::features().smap && stands_still {
+        return hello_world();
+    }
+    expect(&exit.report, ExitStatus::Exited(42))
 }
 
 /// However many pages a program gives back at once, the node looks at the network after so many, also at its end.

@@ -150,6 +150,11 @@ pub fn stats() -> Stats {
     }
 }
 
+/// Room on the heap that is left alone by what programs and datagrams of other ranks add to tables: an addition that finds less
+/// is refused. It holds what a node needs whatever its job does, and what cannot fail: eight page requests of 32 KiB and their
+/// answers, a launch block with the stack that is made of it, the queue of output.
+pub const HEAP_RESERVE_BYTES: u64 = 768 * 1024;
+
 /// Bytes that the kernel's heap can still give out, in small pieces.
 pub fn heap_room_bytes() -> u64 {
     heap::room_bytes()
