@@ -163,9 +163,8 @@ pub struct Memory {
     pages_max: u64,
     /// Large pages mapped now.
     large: u64,
-    /// Frames of the page table, and how many of these the program was launched on.
+    /// Frames of the page table.
     tables: u64,
-    tables_reused: u64,
     reservations: Reservations,
     pristine: Pristine,
     tails: Tails,
@@ -223,7 +222,6 @@ impl Memory {
             pages_max: limit_bytes / PAGE_SIZE,
             large: 0,
             tables: 1,
-            tables_reused: 0,
             reservations: Reservations::default(),
             pristine: Pristine::default(),
             tails: Tails::default(),
@@ -601,10 +599,10 @@ impl Memory {
         self.pages + self.reservations.spare() + self.pristine.len()
     }
 
-    /// What the limit is about: [`Self::held`], and tables that this run has made. A page that is far from all others takes
-    /// three of them, so that the last page before the limit may exceed it by as many.
+    /// What the limit is about: [`Self::held`], and tables; those that it was launched on are beside the limit. A page that
+    /// is far from all others takes three of them, so that the last page before the limit may exceed it by as many.
     fn committed(&self) -> u64 {
-        self.held() + self.tables.saturating_sub(self.tables_reused)
+        self.held() + self.tables
     }
 
     /// Frames this program can still get, the kernel's reserve included.

@@ -47,7 +47,7 @@ impl Memory {
         memory.pages_peak = warm;
         memory.large = large;
         memory.tables = tables;
-        memory.tables_reused = tables;
+        memory.pages_max = memory.pages_max.saturating_add(tables);
         memory.hashes = hashes;
         memory.tails = tails;
         memory
