@@ -104,6 +104,7 @@ pub fn log(level: Level, subsystem: &str, text: fmt::Arguments<'_>) {
 }
 
 /// Writes text to the port only, whatever the level: for the markers of tests.
+#[cfg(feature = "ktest")]
 pub fn raw(text: fmt::Arguments<'_>) {
     if let Some(port) = STATE.try_lock().as_mut().and_then(|s| s.port.as_mut()) {
         // A port never fails.

@@ -17,8 +17,6 @@
 //! except in `arch::idle::wait` (docs/adr/0005-kernel-runs-to-completion.md).
 #![no_std]
 #![no_main]
-// Lints run with the tests; without them, what only they use is not dead but absent.
-#![cfg_attr(not(feature = "ktest"), allow(dead_code, unused_imports))]
 
 extern crate alloc;
 
@@ -65,15 +63,9 @@ extern "C" fn start_on_own_stack() -> ! {
     mm::finish();
     let facts = boot::init();
     panic::set_reboots(facts.options.reboots);
-    if !facts.options.scrub {
-        mm::frames().disable_scrubbing_for_test();
-    }
     console::configure(&facts.options);
     if !facts.options.scrub {
-        warn!(
-            "boot",
-            "hearth.scrub=off: programs see what earlier ones left in memory; for tests only"
-        );
+        stop_scrubbing();
     }
     arch::init();
     time::init(facts.entry_tsc);
@@ -89,4 +81,21 @@ extern "C" fn start_on_own_stack() -> ! {
         );
     }
     agent::run(facts)
+}
+
+/// `hearth.scrub=off`, for the test that sees that scrubbing matters.
+fn stop_scrubbing() {
+    #[cfg(feature = "ktest")]
+    {
+        mm::frames().disable_scrubbing_for_test();
+        warn!(
+            "boot",
+            "hearth.scrub=off: programs see what earlier ones left in memory; for tests only"
+        );
+    }
+    #[cfg(not(feature = "ktest"))]
+    warn!(
+        "boot",
+        "hearth.scrub=off: this image always scrubs, only hearth-test.efi can leave it out"
+    );
 }

@@ -317,6 +317,11 @@ impl FrameAllocator {
         self.scrub = false;
     }
 
+    /// Where the frames end that are managed, or could be.
+    pub fn end(&self) -> PhysAddr {
+        self.address(self.tags.len())
+    }
+
     /// State and owner of a frame.
     pub fn state(&self, frame: PhysAddr) -> (State, Owner) {
         let number = frame.frame_number();

@@ -14,6 +14,7 @@
 //! | [`files`] | `/with`: paths, descriptors, what stat says | `kernel::process` |
 //! | [`signals`] | dispositions and mask, what a signal does | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
+//! | [`random`] | random numbers from what is fed to a keyed generator | `kernel::arch` |
 //! | [`interrupts`] | interrupts counted by class | `kernel::arch` |
 //!
 //! Invariant: no `unsafe`, no clock, no randomness, no device; every table has a named bound.
@@ -36,6 +37,7 @@ pub mod pagehash;
 pub mod paging;
 pub mod phys;
 pub mod program;
+pub mod random;
 pub mod readahead;
 pub mod retention;
 pub mod signals;

@@ -11,7 +11,7 @@
 //!
 //! Invariant: a [`PageHashes`] made from foreign bytes has been proven against the program's hash.
 
-mod blake3;
+pub(crate) mod blake3;
 
 use alloc::vec::Vec;
 

@@ -6,7 +6,6 @@
 //!
 //! Invariant: the stack pointer is a multiple of 16 and everything lies below the given top.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::addr::PAGE_SIZE;
@@ -48,6 +47,8 @@ pub enum StackError {
     TooLarge(usize),
     /// A string with a byte 0 in it.
     ZeroByte,
+    /// There is no memory for so many bytes.
+    NoMemory(usize),
 }
 
 impl InitialStack {
@@ -75,7 +76,10 @@ impl InitialStack {
             text_at += text.len() as u64 + 1;
             at
         };
-        let mut bytes = vec![0; total];
+        let mut bytes = Vec::new();
+        let room = bytes.try_reserve_exact(total);
+        room.map_err(|_| StackError::NoMemory(total))?;
+        bytes.resize(total, 0);
         let (table, text) = bytes.split_at_mut(total - tail);
         let mut slots = table.as_chunks_mut().0.iter_mut();
         let mut word = |value: u64| {

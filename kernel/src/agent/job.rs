@@ -24,6 +24,7 @@ use crate::time;
 /// starts at once: the serial port would take longer than the launch.
 pub fn serve(node: &mut Node, launch: &Launch) {
     let spec = &launch.spec;
+    node.scrub_remains(true);
     node.open_job(spec.job, spec.program, spec.rank);
     match process::prepare(launch, node) {
         Err(refusal) => refuse(node, spec.job, refusal),

@@ -23,11 +23,11 @@
 pub mod cast;
 pub mod exchange;
 mod files;
-mod identity;
-mod job;
+pub mod identity;
+pub mod job;
 mod last_words;
 pub mod mailbox;
-mod node;
+pub mod node;
 pub mod overlay;
 pub mod services;
 pub mod vitals;

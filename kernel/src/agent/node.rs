@@ -86,6 +86,8 @@ pub struct Node {
     looked: Moment,
     /// It has left the cluster, and will not be heard again in this boot.
     left: bool,
+    /// The last job, until what it left in buffers has been cleared.
+    remains: Option<JobId>,
     buffer: [u8; MAX_DATAGRAM],
 }
 
@@ -121,6 +123,7 @@ impl Node {
             running: None,
             looked: Moment::now(),
             left: false,
+            remains: None,
             buffer: [0; MAX_DATAGRAM],
         };
         if let Some(personality) = fixed {
@@ -152,6 +155,24 @@ impl Node {
         self.endpoint().cancel_requests(mailbox.job());
         self.casts.close_job(mailbox.job(), &mut self.objects);
         self.overlay.set_job(None);
+        self.remains = Some(mailbox.job());
+    }
+
+    /// Clears what the last job left outside of its frames and the heap: in the queues of its datagrams and on the
+    /// kernel's stack. Its last output goes first, when the control node has taken it or `at_once`.
+    pub fn scrub_remains(&mut self, at_once: bool) {
+        let Some(job) = self.remains else { return };
+        let pending = |endpoint: &Endpoint| endpoint.io_pending(job) > 0;
+        if !at_once && self.endpoint.as_ref().is_some_and(pending) {
+            return;
+        }
+        if self.stack.scrub() {
+            self.remains = None;
+        }
+        self.buffer.fill(0);
+        // What it got of random numbers is not kept either.
+        arch::entropy::feed(&[]);
+        mm::scrub_stack();
     }
 
     /// The endpoint; a job can only exist after it has joined.
@@ -293,6 +314,7 @@ impl Node {
         let overlay = self.overlay.poll_timeout(now);
         let protocols = [due, self.stack.next_deadline(now), peers, overlay];
         let until = protocols.into_iter().flatten().fold(deadline, Instant::min);
+        self.scrub_remains(false);
         let looked = Moment::now();
         if until > now && !self.scrub_some() {
             self.stack.wait(now, until);
@@ -370,6 +392,7 @@ impl Node {
         let control = SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), personality.control_port);
         info!("agent", "I am {}, joining {control}", personality.name);
         self.node = personality.node;
+        arch::entropy::feed(&personality.key.0);
         self.stack.set_control(control);
         self.timings.entry_to_hello_us = now.as_micros();
         self.timings.idle_us = arch::idle::total().as_micros();
@@ -413,6 +436,7 @@ impl Node {
         match event {
             Event::Joined { peer_key, .. } => {
                 self.welcome(now);
+                arch::entropy::feed(&peer_key.0);
                 self.exchange.set_key(peer_key);
                 self.join_casts(peer_key, now);
                 self.join_overlay(peer_key, now);

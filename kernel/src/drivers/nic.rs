@@ -4,7 +4,8 @@
 //! `net::device`. Frames are Ethernet frames without checksum, at most [`FRAME_MAX`] bytes.
 //!
 //! Invariant: a card raises no interrupt unless [`Nic::set_interrupts`] switched it on, so a
-//! program that computes is never disturbed by traffic.
+//! program that computes is never disturbed by traffic. What a frame held is cleared when its buffer goes back to the
+//! card, and when one that was sent is found to be, at the latest in the next [`Nic::receive`].
 
 /// Longest Ethernet frame, without checksum: 1,500 bytes of payload and a 14-byte header.
 pub const FRAME_MAX: usize = 1514;

@@ -25,10 +25,13 @@ use crate::agent::exchange::{Exchange, TABLE_WITHIN};
 use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
 use crate::process::{Hardware, Launch};
 use crate::time::Moment;
-use crate::{arch, time};
+use crate::{arch, mm, monitor, time};
 
 /// Bytes of output that are kept: a hostile program can write far more than the kernel has heap.
 const WRITTEN_MAX: usize = 64 * 1024;
+
+/// Waits that are remembered.
+const BLOCKED_MAX: usize = 1024;
 
 /// Blocks of files that are given.
 const FILE_BLOCK_LOG2: u8 = 12;
@@ -109,8 +112,14 @@ pub struct FakeControl {
     pub broken_from: u64,
     /// Cancel with SIGTERM when the program has been interrupted so often.
     pub cancel_after_polls: Option<u32>,
+    /// How many system calls the program had made at each wait that was one: the last of them has blocked. The first
+    /// [`BLOCKED_MAX`].
+    pub blocked: Vec<u64>,
     /// Calls of `poll` so far.
     pub polls: u32,
+    /// Most frames that were given back between two calls of `poll`, and how many were at the last.
+    pub most_freed: u64,
+    freed: u64,
     /// When `poll` was called last.
     polled: Instant,
     /// Microseconds between two interrupts of a computing program.
@@ -156,7 +165,10 @@ impl FakeControl {
             full: 0,
             broken_from: u64::MAX,
             cancel_after_polls: None,
+            blocked: Vec::new(),
             polls: 0,
+            most_freed: 0,
+            freed: mm::frames().counters().freed,
             polled: time::now(),
             tick_us: 1_000_000,
         }
@@ -305,6 +317,9 @@ impl NodeServices for FakeControl {
 
     fn poll(&mut self) {
         self.polls += 1;
+        let freed = mm::frames().counters().freed;
+        self.most_freed = self.most_freed.max(freed - self.freed);
+        self.freed = freed;
         self.polled = time::now();
         self.deliver_blocks();
         self.deliver_messages();
@@ -324,6 +339,9 @@ impl NodeServices for FakeControl {
         let ranks = self.ranks.as_ref().map(|ranks| ranks.next(&self.exchange));
         let ready = [page, block, ranks].into_iter().flatten().min();
         if ready.is_none_or(|at| at > now) && self.io.is_empty() && self.full == 0 {
+            if self.blocked.len() < BLOCKED_MAX {
+                self.blocked.push(monitor::running().system_calls);
+            }
             arch::idle::wait(ready.map_or(deadline, |at| at.min(deadline)));
         }
         self.deliver_messages();

@@ -2,12 +2,13 @@
 //!
 //! The program is rank 0; the others are [`FakeRanks`]. Programs are tables of calls with their answers, as in [`super::files`].
 
+use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{
-    ANY_RANK, ANY_TAG, CHECK, FOREVER, Kind, OPERATION_BYTES, Operation, Status,
+    ANY_RANK, ANY_TAG, CHECK, FOREVER, Kind, OPERATION_BYTES, Operation, SIT_OUT, Status, Why,
 };
 use hearth_abi::linux::{map, prot};
 use hearth_abi::sysno;
@@ -25,7 +26,7 @@ use super::{Outcome, check};
 use crate::agent::exchange::Exchange;
 use crate::arch::entropy;
 use crate::arch::test_programs::{self, PROGRAM_DATA as DATA, TABLE_CALLS, TABLE_WORDS};
-use crate::{arch, mm, time};
+use crate::{arch, mm, process, time};
 
 const TAG: u32 = 9;
 
@@ -446,6 +447,68 @@ fn fill_heap() {
         }
         pieces.push(piece);
     }
+}
+
+/// Takes of the heap until less than its reserve is left.
+fn leave_reserve() -> Vec<Vec<u8>> {
+    let mut pieces: Vec<Vec<u8>> = Vec::with_capacity(4096);
+    while mm::heap_room_bytes() >= mm::HEAP_RESERVE_BYTES {
+        let mut piece = Vec::new();
+        if piece.try_reserve_exact(8 << 10).is_err() {
+            break;
+        }
+        pieces.push(piece);
+    }
+    pieces
+}
+
+/// With the heap short of room a program's operations are refused, and datagrams of other ranks count as lost: what they
+/// bring comes later.
+pub fn short_of_room() -> Outcome {
+    let sitting_out = Operation {
+        kind: Kind::AllToAll as u16,
+        flags: SIT_OUT,
+        tag: Why::Withdrawn as u32,
+        ..Operation::default()
+    };
+    let mut script = Script::new();
+    for operation in [receive(BUFFER, 100), send(DATA, 100), sitting_out] {
+        let at = script.words(&words(&operation));
+        let arguments = [at, OPERATION_BYTES as u64];
+        script.fails(sysno::HEARTH_POST, &arguments, Errno::ENOMEM);
+    }
+    let mut refused = control(script.program(), 2);
+    let launch = refused.launch();
+    let prepared = process::prepare(&launch, &mut refused).map_err(|why| format!("{why:?}"))?;
+    let held = leave_reserve();
+    let exit = prepared.run(&mut refused);
+    drop(held);
+    expect(&exit.report, ExitStatus::Exited(0))?;
+    drop(refused);
+
+    let mut script = Script::new();
+    post(&mut script, &receive(BUFFER, 100), 1);
+    wait(&mut script, &[1]);
+    script.show(BUFFER, 100);
+    let mut control = control(script.program(), 2);
+    let launch = control.launch();
+    let prepared = process::prepare(&launch, &mut control).map_err(|why| format!("{why:?}"))?;
+    let mut others = control.ranks.take().ok_or("no other ranks")?;
+    let message = from_one(&mut others, pattern(100, 3));
+    others.plan(time::now(), 1, message);
+    let held = leave_reserve();
+    others.pump(time::now(), &mut control.exchange);
+    let due = control.exchange.poll_timeout(true);
+    drop(held);
+    check!(due.is_none(), "a datagram was taken without room for it");
+    control.ranks = Some(others);
+    let exit = prepared.run(&mut control);
+    expect(&exit.report, ExitStatus::Exited(0))?;
+    check!(
+        control.output(1).ends_with(&pattern(100, 3)),
+        "the message has not come"
+    );
+    Ok(())
 }
 
 /// Exchanges of many ranks with lists take no more of the heap than there is: the one too many is refused, and afterwards all

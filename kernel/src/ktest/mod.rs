@@ -17,10 +17,12 @@ mod fake_ranks;
 mod files;
 mod memory;
 mod monitoring;
+mod mutants;
 mod network;
 mod peer;
 mod program;
 mod random_calls;
+mod remains;
 mod ring3;
 mod sandbox;
 mod stack;
@@ -40,7 +42,7 @@ struct Test {
     run: fn() -> Outcome,
     /// What the runner must know: `memory=SIZE` for a guest of another size, `nic=DEVICE` for a
     /// card on QEMU's user network (there is none otherwise), `clock=instructions` for a clock that counts them, `exit=STATUS` for a machine that ends with another status, `seeds=COUNT` for one
-    /// that takes so many seeds as `NAME:FROM-TO`, `expects=TEXT`, always last, for a
+    /// that takes so many seeds as `NAME:FROM-TO`, `files=NAMES` for compiled programs that it reads, `expects=TEXT`, always last, for a
     /// test that ends in a report holding the text, and the status for failure.
     demands: &'static str,
 }
@@ -86,8 +88,12 @@ const TESTS: &[Test] = &[
     test("program", program::hello_world),
     test("program-streams", program::streams),
     test("program-frames", program::scrubbed),
+    test("remains", remains::of_a_job),
+    test("remains-messages", remains::of_messages),
     test("program-ended", program::ended),
     test("program-long-calls", program::long_calls),
+    test("program-iretq", program::iretq),
+    test("program-many-pages", program::many_pages),
     test("program-pages-lost", program::pages_lost),
     test("program-damaged", program::damaged),
     test("program-hostile", program::hostile),
@@ -95,6 +101,11 @@ const TESTS: &[Test] = &[
         "random-calls",
         random_calls::seeds,
         " clock=instructions seeds=20",
+    ),
+    test_that(
+        "mutants",
+        mutants::seeds,
+        " memory=512M clock=instructions files=musl-hello,hello-c,pie-hello,bare-frames seeds=5",
     ),
     test("files-calls", files::calls),
     test("files-mapped", files::mapped),
@@ -132,6 +143,7 @@ const TESTS: &[Test] = &[
     test("exchange-any", exchange::from_any),
     test("exchange-joined", exchange::joined_while_loading),
     test("exchange-heap", exchange::many_lists),
+    test("exchange-short-of-room", exchange::short_of_room),
     test("exchange-hostile", exchange::hostile),
     // The heap holds the file, which must fit a large page.
     test_that("large-text", warm::large_text, " memory=512M"),

@@ -4,20 +4,25 @@
 use core::net::SocketAddrV4;
 
 use netstack::time::{Instant, Micros};
+use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
-    EthernetRepr, Ipv4Address,
+    EthernetRepr, Icmpv4Packet, Icmpv4Repr, IpProtocol, Ipv4Address, Ipv4Packet, Ipv4Repr,
 };
 
+use super::remains::{self, Marker};
 use super::{Outcome, check};
 use crate::arch::interrupts::{self, Class};
 use crate::arch::{entropy, idle};
 use crate::drivers::nic::Nic;
-use crate::{drivers, net, time};
+use crate::{drivers, mm, net, time};
 
 /// What QEMU's user network gives its first guest, and its router.
 const GUEST: Ipv4Address = Ipv4Address::new(10, 0, 2, 15);
 const ROUTER: Ipv4Address = Ipv4Address::new(10, 0, 2, 2);
+const ROUTER_MAC: EthernetAddress = EthernetAddress([0x52, 0x55, 10, 0, 2, 2]);
+/// Bytes that the router is asked to send back.
+const ECHO_BYTES: usize = 1024;
 /// A port on which nobody listens.
 const NOBODY: u16 = 9;
 /// A lease or an answer on the same machine takes milliseconds; load on the host is forgiven.
@@ -35,6 +40,7 @@ pub fn card() -> Outcome {
     let card = drivers::probe_nic().ok_or("no card")?;
     check!(card.interrupts(), "the card has no MSI-X");
     wake(card)?;
+    clear(card)?;
     let config = net::Config {
         address: None,
         wants_personality: false,
@@ -86,6 +92,64 @@ fn ask_for_router(card: &mut dyn Nic) -> Outcome {
         arp.emit(&mut ArpPacket::new_unchecked(frame.payload_mut()));
     });
     Ok(())
+}
+
+/// What was sent and received is in no buffer of the card afterwards.
+fn clear(card: &mut dyn Nic) -> Outcome {
+    let marker = Marker::new();
+    let payload = marker.show_often(ECHO_BYTES);
+    let request = Icmpv4Repr::EchoRequest {
+        ident: 1,
+        seq_no: 1,
+        data: &payload,
+    };
+    let ethernet = EthernetRepr {
+        src_addr: EthernetAddress(card.mac()),
+        dst_addr: ROUTER_MAC,
+        ethertype: EthernetProtocol::Ipv4,
+    };
+    let ip = Ipv4Repr {
+        src_addr: GUEST,
+        dst_addr: ROUTER,
+        next_header: IpProtocol::Icmp,
+        payload_len: request.buffer_len(),
+        hop_limit: 64,
+    };
+    let length = ethernet.buffer_len() + ip.buffer_len() + request.buffer_len();
+    let room = card.transmit().ok_or("no room to send")?;
+    room.send(length, &mut |frame| {
+        let mut frame = EthernetFrame::new_unchecked(frame);
+        ethernet.emit(&mut frame);
+        let sums = ChecksumCapabilities::default();
+        let mut packet = Ipv4Packet::new_unchecked(frame.payload_mut());
+        ip.emit(&mut packet, &sums);
+        request.emit(
+            &mut Icmpv4Packet::new_unchecked(packet.payload_mut()),
+            &sums,
+        );
+    });
+    let start = time::now();
+    loop {
+        check!(time::now() < start + PATIENCE, "no echo in {PATIENCE}");
+        let Some((frame, _)) = card.receive() else {
+            continue;
+        };
+        if frame.len() == length && marker.is_all_of(&frame[length - ECHO_BYTES..]) {
+            break;
+        }
+    }
+    drop(payload);
+    loop {
+        // The frame handed out goes back to the card. The answer may be here before the card says that it has sent the question.
+        check!(card.receive().is_none(), "a second answer");
+        mm::scrub_stack();
+        let found = marker.find();
+        if found.is_empty() {
+            return Ok(());
+        }
+        let report = remains::report(&found);
+        check!(time::now() < start + PATIENCE, "of a frame {report}");
+    }
 }
 
 /// Gets a lease.

@@ -13,19 +13,23 @@ use hearth_abi::linux::{map, prot};
 use hearth_abi::sysno;
 use kernel_core::addr::USER_END;
 use kernel_core::loader::layout;
+use kernel_core::program::STEP_PAGES;
 use netstack::io::{ExitReport, ExitStatus};
 use netstack::job::RefusalCode;
 
 use super::control::FakeControl;
+use super::files::Script;
 use super::{Outcome, check};
-use crate::arch::entropy;
 use crate::arch::test_programs::{
     self, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_DATA as DATA, PROGRAM_TEXT as TEXT, TABLE_CALLS,
     TABLE_WORDS,
 };
+use crate::arch::{cpu, entropy};
 use crate::mm::{self, DirectMap};
 use crate::process::{self, Exit, Hardware};
 
+/// The signal of a program whose time is over.
+const SIGXCPU: u8 = 24;
 /// Where the code lies in the file: behind the headers.
 const CODE_AT: usize = 0x200;
 /// The ELF file of a program, its data in the second page.
@@ -224,6 +228,54 @@ pub fn long_calls() -> Outcome {
         let calls = exit.report.system_calls;
         check!(calls == 2, "ended after {calls} calls");
     }
+    Ok(())
+}
+
+/// A program that returns to itself by IRETQ goes on there; where the emulator takes its stack for the kernel's under SMAP
+/// (docs/abi.md), it stands still until its time is over, and nothing else happens.
+pub fn iretq() -> Outcome {
+    let mut control = FakeControl::new(file(test_programs::return_by_iretq()));
+    control.time_limit_us = 200_000;
+    let exit = run(&mut control)?;
+    let stands_still = exit.report.status == ExitStatus::Signal(SIGXCPU);
+    if cpu::features().smap && stands_still {
+        return hello_world();
+    }
+    expect(&exit.report, ExitStatus::Exited(42))
+}
+
+/// However many pages a program gives back at once, the node looks at the network after so many, also at its end.
+pub fn many_pages() -> Outcome {
+    const AT: u64 = 0x1000_0000;
+    const BYTES: u64 = 8 << 20;
+    const FIXED_PRIVATE_ANONYMOUS: u64 = 0x32;
+    // The pages of a step with the tables that go with them, and what a look at the network may free itself.
+    const MOST: u64 = STEP_PAGES + 16;
+    let mut script = Script::new();
+    let map = [AT, BYTES, 3, FIXED_PRIVATE_ANONYMOUS, u64::MAX, 0];
+    let fill = [AT, BYTES, 0];
+    for (number, arguments, answer) in [
+        (sysno::MMAP, &map[..], AT),
+        (sysno::GETRANDOM, &fill, BYTES),
+        (sysno::MPROTECT, &[AT, BYTES, 1], 0),
+        (sysno::MUNMAP, &[AT, BYTES], 0),
+        (sysno::MMAP, &map, AT),
+        (sysno::GETRANDOM, &fill, BYTES),
+        (sysno::MMAP, &map, AT),
+        (sysno::GETRANDOM, &fill, BYTES),
+    ] {
+        script.call(number, arguments, answer);
+    }
+    let mut control = FakeControl::new(script.program());
+    // Always due.
+    control.tick_us = 0;
+    let exit = run(&mut control)?;
+    expect(&exit.report, ExitStatus::Exited(0))?;
+    let most = control.most_freed;
+    check!(
+        (STEP_PAGES..=MOST).contains(&most),
+        "{most} pages were given back between two looks at the network"
+    );
     Ok(())
 }
 

@@ -421,8 +421,16 @@ impl Generator {
     }
 }
 
-/// How often each call was made, and how often it did not fail.
-type Counts = BTreeMap<u64, (u64, u64)>;
+/// What became of the calls of one number.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    made: u64,
+    succeeded: u64,
+    blocked: u64,
+}
+
+/// By number.
+type Counts = BTreeMap<u64, Count>;
 
 /// One program of a seed, warm or cold as it comes.
 fn program(generator: &mut Generator, counts: &mut Counts) -> Result<u64, String> {
@@ -470,6 +478,14 @@ fn program(generator: &mut Generator, counts: &mut Counts) -> Result<u64, String
     let whole = control.objects.read_bytes(&DirectMap, &id, 0, &mut there);
     check!(whole && there == given, "a program wrote to a file");
     mm::frames().check_tags()?;
+    // A call that waits several times has blocked once.
+    control.blocked.dedup();
+    for made in &control.blocked {
+        let number = made.checked_sub(1).and_then(|at| numbers.get(at as usize));
+        if let Some(number) = number {
+            counts.entry(*number).or_default().blocked += 1;
+        }
+    }
     // One that came to its end has told what each call gave.
     let told = control.output(2);
     let table = TABLE_CALLS as usize * TABLE_WORDS * 8;
@@ -480,8 +496,8 @@ fn program(generator: &mut Generator, counts: &mut Counts) -> Result<u64, String
         for (number, call) in numbers.iter().zip(results) {
             let value = i64::from_le_bytes(call[..8].try_into().unwrap_or_default());
             let entry = counts.entry(*number).or_default();
-            entry.0 += 1;
-            entry.1 += u64::from(!(-4095..0).contains(&value));
+            entry.made += 1;
+            entry.succeeded += u64::from(!(-4095..0).contains(&value));
         }
     }
     control.objects.drop_object(&mut Hardware::new(), &id);
@@ -511,10 +527,17 @@ pub fn seeds() -> Outcome {
     }
     let mut missing = Vec::new();
     for number in CALLS {
-        let (made, done) = counts.get(&number).copied().unwrap_or_default();
+        let Count {
+            made,
+            succeeded,
+            blocked,
+        } = counts.get(&number).copied().unwrap_or_default();
         let name = sysno::name(number).unwrap_or("?");
-        info!("test", "{name:20} {made:8} made {done:8} succeeded");
-        if done == 0 && !ALWAYS_FAIL.contains(&number) {
+        info!(
+            "test",
+            "{name:20} {made:8} made {succeeded:8} succeeded {blocked:8} blocked"
+        );
+        if succeeded == 0 && !ALWAYS_FAIL.contains(&number) {
             missing.push(name);
         }
     }

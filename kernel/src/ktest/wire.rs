@@ -30,7 +30,12 @@ struct Frames {
     from_card: VecDeque<Vec<u8>>,
     /// Frames the card takes before it has no room.
     room: usize,
+    /// Who is at the other end, if not the test itself.
+    peer: Option<Peer>,
 }
+
+/// Takes and puts frames each time that the card is asked for any.
+type Peer = Box<dyn FnMut(&Wire) + Send>;
 
 /// The test's end of the wire.
 #[derive(Clone)]
@@ -60,6 +65,7 @@ impl Wire {
             to_card: VecDeque::new(),
             from_card: VecDeque::new(),
             room: usize::MAX,
+            peer: None,
         })));
         let card = FakeCard {
             wire: wire.clone(),
@@ -67,6 +73,20 @@ impl Wire {
             half: Half(wire.clone()),
         };
         (wire, Box::leak(Box::new(card)))
+    }
+
+    /// Has somebody answer at the other end.
+    pub fn set_peer(&self, peer: Peer) {
+        self.0.lock().peer = Some(peer);
+    }
+
+    /// Gives who is at the other end a turn.
+    fn run_peer(&self) {
+        let peer = self.0.lock().peer.take();
+        if let Some(mut peer) = peer {
+            peer(self);
+            self.0.lock().peer = Some(peer);
+        }
     }
 
     /// Lets the card take `room` more frames.
@@ -162,6 +182,7 @@ impl Nic for FakeCard {
     }
 
     fn look(&mut self) -> Option<&[u8]> {
+        self.wire.run_peer();
         self.received = self.wire.0.lock().to_card.front()?.clone();
         Some(&self.received)
     }
@@ -171,6 +192,8 @@ impl Nic for FakeCard {
     }
 
     fn receive(&mut self) -> Option<(&[u8], &mut dyn Transmit)> {
+        self.received = Vec::new();
+        self.wire.run_peer();
         let mut frames = self.wire.0.lock();
         if frames.room == 0 {
             return None;
@@ -187,6 +210,7 @@ impl Nic for FakeCard {
     }
 
     fn has_received(&mut self) -> bool {
+        self.wire.run_peer();
         !self.wire.0.lock().to_card.is_empty()
     }
 

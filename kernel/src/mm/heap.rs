@@ -4,7 +4,8 @@
 //! allocation fail, which is a panic in Rust's `alloc`: what a peer or a program can ask for must
 //! be bounded before it is allocated.
 //!
-//! Invariant: the heap never shrinks and never moves.
+//! Invariant: the heap never shrinks and never moves. What was in a block is gone when the block has been given
+//! back, so that nothing of a job stays here: arguments, messages, streams, a program's registers.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::NonNull;
@@ -52,6 +53,12 @@ pub(super) fn room_bytes() -> u64 {
     limit_bytes().saturating_sub(used)
 }
 
+/// How large the heap is now, in bytes.
+#[cfg(feature = "ktest")]
+pub(super) fn size_bytes() -> u64 {
+    HEAP.0.lock().size() as u64
+}
+
 /// Makes the heap larger by at least `bytes`; `false` when it may not or cannot.
 fn grow(heap: &mut Heap, bytes: usize) -> bool {
     let steps = (bytes as u64).div_ceil(layout::HEAP_STEP_BYTES).max(1);
@@ -84,6 +91,8 @@ unsafe impl GlobalAlloc for GrowingHeap {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let block = NonNull::new(block).expect("null was freed");
+        // SAFETY: the block is the caller's no more and nobody else's yet. The heap gives out whole words.
+        unsafe { super::physical::scrub(block.as_ptr(), layout.size().next_multiple_of(8)) };
         // SAFETY: the caller got the block from `alloc` with this layout.
         unsafe { self.0.lock().deallocate(block, layout) }
     }

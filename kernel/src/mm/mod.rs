@@ -150,12 +150,18 @@ pub fn stats() -> Stats {
     }
 }
 
+/// Room on the heap that is left alone by what programs and datagrams of other ranks add to tables: an addition that finds less
+/// is refused. It holds what a node needs whatever its job does, and what cannot fail: eight page requests of 32 KiB and their
+/// answers, a launch block with the stack that is made of it, the queue of output.
+pub const HEAP_RESERVE_BYTES: u64 = 768 * 1024;
+
 /// Bytes that the kernel's heap can still give out, in small pieces.
 pub fn heap_room_bytes() -> u64 {
     heap::room_bytes()
 }
 
 /// Most bytes of the kernel's stack that were ever in use: its frames were zero at first.
+#[cfg(feature = "ktest")]
 pub fn kernel_stack_peak() -> u64 {
     let (bottom, top) = kernel_map::kernel_stack();
     let used = (bottom..top).step_by(size_of::<u64>()).find(|&at| {
@@ -164,6 +170,19 @@ pub fn kernel_stack_peak() -> u64 {
         unsafe { (at as *const u64).read_volatile() != 0 }
     });
     top - used.unwrap_or(top)
+}
+
+/// Clears the kernel's stack below the caller's part of it: what functions that have returned left there.
+#[inline(never)]
+pub fn scrub_stack() {
+    /// What this function itself may use below its stack pointer, and the red zone that the kernel does not have.
+    const OWN_BYTES: u64 = 256;
+    let (bottom, top) = kernel_map::kernel_stack();
+    let end = (crate::arch::stack_pointer() - OWN_BYTES) & !7;
+    assert!((bottom..top).contains(&end), "not on the kernel's stack");
+    // SAFETY: what lies below the stack pointer is nobody's, and the call in between uses less than was left out: it is
+    // a string instruction with the pointers to it.
+    unsafe { physical::scrub(bottom as *mut u8, (end - bottom) as usize) };
 }
 
 /// Words on the stack from `from` on that point into the kernel's code: return addresses, newest
@@ -252,8 +271,42 @@ pub fn invalidate_user() {
 }
 
 /// What maps the kernel page at `address`, if anything; for tests and reports.
+#[cfg(feature = "ktest")]
 pub fn kernel_translate(address: VirtAddr) -> Option<kernel_core::paging::Leaf> {
     kernel_table().translate(&DirectMap, address)
+}
+
+/// Frames that the kernel has beside those of its heap, and the tables of these.
+#[cfg(feature = "ktest")]
+pub fn frames_beside_heap() -> u64 {
+    let bytes = heap::size_bytes();
+    let tables = bytes.div_ceil(kernel_core::addr::LARGE_PAGE_SIZE);
+    frames().usage().kernel - bytes / PAGE_SIZE - tables
+}
+
+/// End of the memory that is managed.
+#[cfg(feature = "ktest")]
+pub fn memory_end() -> u64 {
+    frames().end().as_u64()
+}
+
+/// Which of the kernel's areas map a frame beside the map of all memory.
+#[cfg(feature = "ktest")]
+pub fn kernel_areas(address: PhysAddr) -> &'static str {
+    let frame = address.frame_start();
+    let areas = [
+        (layout::HEAP, layout::HEAP_MOST_MAX_BYTES, "heap"),
+        (layout::STACKS, 1 << 20, "stacks"),
+        (layout::KERNEL_IMAGE, 1 << 25, "image"),
+    ];
+    let maps = |start: u64, bytes: u64| {
+        (start..start + bytes)
+            .step_by(PAGE_SIZE as usize)
+            .filter_map(|page| kernel_translate(VirtAddr::new(page)))
+            .any(|leaf| leaf.frame == frame)
+    };
+    let area = areas.iter().find(|&&(start, bytes, _)| maps(start, bytes));
+    area.map_or("no area of the kernel", |(_, _, name)| name)
 }
 
 /// The kernel's own tables; a program's share their upper half.

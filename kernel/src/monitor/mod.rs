@@ -98,6 +98,12 @@ pub fn publish(program: Program) {
     STATE.lock().running = program;
 }
 
+/// What the running program had cost when it said so last.
+#[cfg(feature = "ktest")]
+pub fn running() -> Program {
+    STATE.lock().running
+}
+
 /// The running program has ended: what it cost stays.
 pub fn end_program(program: Program) {
     let mut state = STATE.lock();

@@ -119,11 +119,7 @@ impl Stack {
         settings.random_seed = config.boot_epoch;
         let interface = Interface::new(settings, &mut device, instant(now));
         let mut sockets = SocketSet::new(alloc::vec::Vec::with_capacity(SOCKETS));
-        let mut socket = udp::Socket::new(packet_buffer(RECEIVE_QUEUE), packet_buffer(SEND_QUEUE));
-        socket
-            .bind(netstack::NODE_PORT)
-            .expect("a fresh socket binds to a port other than 0");
-        let udp = sockets.add(socket);
+        let udp = sockets.add(control_socket());
         let dhcp = config.address.is_none().then(|| {
             dhcp::Client::new(
                 &mut sockets,
@@ -283,6 +279,19 @@ impl Stack {
         }
     }
 
+    /// Clears what datagrams of the control node, and those to it, have left in their queues. Returns false, and does
+    /// nothing, while one waits to be sent.
+    pub fn scrub(&mut self) -> bool {
+        let socket = self.sockets.get_mut::<udp::Socket>(self.udp);
+        if socket.send_queue() > 0 {
+            return false;
+        }
+        // The old buffers go first: the heap clears them, and has room for new ones then.
+        *socket = udp::Socket::new(packet_buffer(0), packet_buffer(0));
+        *socket = control_socket();
+        true
+    }
+
     /// When [`Self::poll`] is due next without a frame arriving; `None` for never.
     pub fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
         let stack = self
@@ -383,6 +392,15 @@ impl Stack {
         }
         self.events.push_back(Event::Address(address));
     }
+}
+
+/// The socket for datagrams of the control node.
+fn control_socket() -> udp::Socket<'static> {
+    let mut socket = udp::Socket::new(packet_buffer(RECEIVE_QUEUE), packet_buffer(SEND_QUEUE));
+    socket
+        .bind(netstack::NODE_PORT)
+        .expect("a fresh socket binds to a port other than 0");
+    socket
 }
 
 fn packet_buffer(datagrams: usize) -> udp::PacketBuffer<'static> {

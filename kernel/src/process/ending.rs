@@ -2,7 +2,8 @@
 //!
 //! Invariant: whatever ended the program, only pages that are provably those of its file stay; all
 //! its other frames are scrubbed before the exit is reported, so that no report of a job's end can
-//! be followed by a node that still holds the job's data.
+//! be followed by a node that still holds the job's data. What is left on the kernel's heap is cleared as it is freed, and
+//! buffers of the network when the control node has the report (`agent::node`).
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -21,7 +22,7 @@ use crate::agent::cast::store::Running;
 use crate::agent::services::NodeServices;
 use crate::agent::vitals;
 use crate::arch::user::UserContext;
-use crate::process::hardware::Hardware;
+use crate::process::hardware::{Attended, Hardware};
 use crate::time::Moment;
 use crate::{arch, time};
 use crate::{mm, monitor};
@@ -149,7 +150,7 @@ impl Process {
             frames.counters().scrubbed + frames.usage().dirty
         };
         self.policy.keep &= !services.dropped();
-        let (retained, counts) = memory.retire(&mut machine, &self.policy);
+        let (retained, counts) = memory.retire(&mut Attended::new(services), &self.policy);
         services.set_running(retained.as_ref().map(Running::kept));
         // Nothing maps its files any more.
         self.files.release();

@@ -7,7 +7,6 @@
 //! Invariant: a wait for a block has a limit, after which the page is asked for, and no other block is
 //! waited for until one has come: a broadcast that stands still costs a program one wait.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use kernel_core::addr::PAGE_SIZE;
@@ -136,7 +135,12 @@ pub(super) fn head(
             }
         }
     }
-    let mut head = vec![0; length as usize];
+    // Without memory for it the head is read from the control node, or refused there.
+    let mut head = Vec::new();
+    if head.try_reserve_exact(length as usize).is_err() {
+        return Ok(None);
+    }
+    head.resize(length as usize, 0);
     let id = ObjectId(program.0);
     let read = services.objects().read_bytes(&DirectMap, &id, 0, &mut head);
     Ok(read.then_some(head))

@@ -49,7 +49,9 @@ use crate::arch::interrupts::Counts;
 use crate::arch::user::UserContext;
 use crate::mm;
 use crate::time::Moment;
-pub use ending::{scrub, scrub_some};
+#[cfg(feature = "ktest")]
+pub use ending::scrub;
+pub use ending::scrub_some;
 use files::JobFiles;
 pub use hardware::Hardware;
 pub use launch::prepare;

@@ -18,7 +18,7 @@ use netstack::time::{Instant, Micros};
 use super::Process;
 use super::ending::{Ending, Stop, scrub_while_waiting};
 use crate::agent::services::NodeServices;
-use crate::process::hardware::Hardware;
+use crate::process::hardware::{Hardware, is_poll_due};
 use crate::time;
 
 /// Longest single wait.
@@ -79,9 +79,7 @@ impl Process {
     /// heartbeat and what peers need would have interrupted it for, which cannot come in ring 0,
     /// and fails when the program must end.
     pub(super) fn look_up(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
-        let now = services.now();
-        let peers = services.peers_deadline();
-        if now >= services.tick() || peers.is_some_and(|due| now >= due) {
+        if is_poll_due(services) {
             self.publish();
             services.poll();
             self.streams.collect(services);

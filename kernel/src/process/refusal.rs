@@ -32,6 +32,9 @@ pub(super) fn stack(error: StackError) -> LaunchRefusal {
             "arguments and environment need {bytes} bytes of stack, at most {} are possible: pass less",
             kernel_core::stack::INITIAL_STACK_MAX
         ),
+        StackError::NoMemory(bytes) => format!(
+            "the node's kernel has no {bytes} bytes for arguments and environment now: pass less, or launch again later"
+        ),
         StackError::ZeroByte => "an argument contains a zero byte".to_string(),
     };
     refusal(RefusalCode::BadLaunchBlock, text)

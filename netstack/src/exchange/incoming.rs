@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use super::alltoall::Io;
 use super::credit::Waits;
 use super::inbound::Inbound;
-use super::letters::{Sending, WINDOW};
+use super::letters::{Sending, WINDOW, zeroed};
 use super::message::{
     BlockId, Data, Item, Loss, NUMBER_MASK, Offer, is_before, next, packet_bytes, packets,
 };
@@ -252,8 +252,8 @@ impl Incoming {
         let is_kept = sending.bytes <= SHORT as u64
             && self.kept + bytes <= self.kept_most
             && self.waiting < MAX_UNEXPECTED;
-        if is_kept {
-            let mut payload = alloc::vec![0; bytes].into_boxed_slice();
+        // Without memory for a copy it is copied when it is received.
+        if is_kept && let Some(mut payload) = zeroed(bytes) {
             if bytes > 0 && memory.read(sending.buffer, 0, &mut payload).is_err() {
                 return events.push_back(Event::Failed {
                     op: sending.op,

@@ -15,6 +15,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
 use super::alltoall::Io;
 use super::credit::Waits;
@@ -23,6 +24,14 @@ use super::message::{BlockId, Body, Data, Item, Loss, Offer, Pull, next};
 use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
+
+/// So many bytes of the heap, if it has them.
+pub(super) fn zeroed(bytes: usize) -> Option<Box<[u8]>> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(bytes).ok()?;
+    room.resize(bytes, 0);
+    Some(room.into_boxed_slice())
+}
 
 /// Messages of a pair that are offered and not known to their receiver.
 pub(super) const WINDOW: u32 = 32;
@@ -202,7 +211,10 @@ impl Letters {
         if sending.bytes > SHORT as u64 || self.copied + charge(bytes) > self.copies_most {
             return Ok(None);
         }
-        let mut copy = alloc::vec![0; bytes].into_boxed_slice();
+        // Without memory for it the message is pulled like a long one.
+        let Some(mut copy) = zeroed(bytes) else {
+            return Ok(None);
+        };
         if bytes > 0 {
             memory.read(sending.buffer, 0, &mut copy)?;
         }
@@ -260,9 +272,17 @@ impl Letters {
             };
             let offer = letter.offer;
             let payload = match &letter.copy {
-                Some(copy) => copy.clone(),
+                Some(copy) => {
+                    let Some(mut payload) = zeroed(copy.len()) else {
+                        return self.later(to, number);
+                    };
+                    payload.copy_from_slice(copy);
+                    payload
+                }
                 None => {
-                    let mut payload = alloc::vec![0; offer.bytes as usize].into_boxed_slice();
+                    let Some(mut payload) = zeroed(offer.bytes as usize) else {
+                        return self.later(to, number);
+                    };
                     if !payload.is_empty() && memory.read(letter.buffer, 0, &mut payload).is_err() {
                         self.gone(to, number, io);
                         continue;
@@ -272,6 +292,12 @@ impl Letters {
             };
             return Some((to, Body::Short { offer, payload }));
         }
+        None
+    }
+
+    /// There is no memory to send a short message now: it stays the next.
+    fn later(&mut self, to: Rank, number: u32) -> Option<(Rank, Body)> {
+        self.ready.push_front((to, number));
         None
     }
 

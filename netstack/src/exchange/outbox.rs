@@ -22,7 +22,7 @@ pub(super) struct Outbox {
 impl Outbox {
     /// Adds an item.
     pub(super) fn push(&mut self, to: Rank, item: Item) {
-        if self.items.len() < MAX_QUEUED {
+        if self.items.len() < MAX_QUEUED && self.items.try_reserve(1).is_ok() {
             self.items.push_back((to, item));
         }
     }

@@ -158,13 +158,19 @@ impl PageClient {
         if self.requests.len() >= MAX_REQUESTS {
             return Err(Full);
         }
+        // With no memory for the answer the request waits, like one too many.
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(spec.length as usize)
+            .map_err(|_| Full)?;
+        bytes.resize(spec.length as usize, 0);
         let id = RequestId(self.next);
         self.next += 1;
         let request = Request {
             spec,
             missing: fragment_mask(spec.length),
             available: None,
-            bytes: alloc::vec![0; spec.length as usize],
+            bytes,
             attempt: 0,
             tries: 0,
             sent_at: None,

@@ -125,6 +125,11 @@ impl Cluster {
             args = vec!["--config", &config, "up"];
         }
         args.extend(boot.arguments());
+        let test_image = built.join("hearth-test.efi").display().to_string();
+        if boot == Boot::Unscrubbed {
+            // No other image can leave scrubbing out.
+            args.extend(["--image", &test_image]);
+        }
         let finished = cluster.hearth_within(&args, b"", UP_LIMIT)?;
         if let Err(error) = finished.expect_code(0) {
             cluster.show_state();

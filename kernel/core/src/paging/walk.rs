@@ -1,7 +1,7 @@
 //! Walks: down to one entry, and over all leaves of a range.
 
 use super::{ENTRIES, Leaf, MapError, PageSize, PageTable, TableSource, leaf_of};
-use crate::addr::{PhysAddr, USER_END, VirtAddr};
+use crate::addr::{LARGE_PAGE_SIZE, PhysAddr, USER_END, VirtAddr};
 use crate::paging::entry::{Attributes, Entry, Protection};
 use crate::phys::PhysMem;
 
@@ -168,6 +168,20 @@ impl PageTable {
         alter(mem, self.root, 4, (0, first, last), &mut change);
     }
 
+    /// The first part of a range of the lower half that maps anything, for walks in steps: it lies in one table of the
+    /// last level, or is a large page. What is before it maps nothing.
+    pub fn next_part(
+        self,
+        mem: &impl PhysMem,
+        first: VirtAddr,
+        last: VirtAddr,
+    ) -> Option<(VirtAddr, VirtAddr)> {
+        let start = used_from(mem, self.root, 4, (0, first, last))?;
+        let start = start.max(first.as_u64());
+        let end = (start | (LARGE_PAGE_SIZE - 1)).min(last.as_u64());
+        Some((VirtAddr::new(start), VirtAddr::new(end)))
+    }
+
     /// Gives back the tables of the lower half and the root. All user leaves must be gone, and the
     /// table must not be active: loading another root has made the CPU forget it.
     pub fn destroy<M: PhysMem>(self, mem: &mut M, tables: &mut impl TableSource<M>) {
@@ -317,6 +331,28 @@ fn tables_below(mem: &impl PhysMem, table: PhysAddr, level: u8) -> u64 {
             _ => 1 + tables_below(mem, entry.table_address(), level - 1),
         })
         .sum()
+}
+
+/// Where the first entry of level 2 begins that is used, in a range below one table of a level above.
+fn used_from(
+    mem: &impl PhysMem,
+    table: PhysAddr,
+    level: u8,
+    (base, first, last): Range,
+) -> Option<u64> {
+    let mut range = match level {
+        4 => root_indices(first, last),
+        _ => indices(base, level, first, last),
+    };
+    range.find_map(|index| {
+        let entry = Entry::from_bits(mem.read_u64(table.offset(index * 8)));
+        let start = entry_base(base, level, index);
+        match level {
+            _ if !entry.is_used() => None,
+            2 => Some(start),
+            _ => used_from(mem, entry.table_address(), level - 1, (start, first, last)),
+        }
+    })
 }
 
 /// Visits leaves below one table; returns whether all were wanted.

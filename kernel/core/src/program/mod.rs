@@ -24,6 +24,7 @@ mod files;
 mod large;
 mod pristine;
 mod retire;
+mod steps;
 
 use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::fault::{self, Access, Cause, Decision};
@@ -45,6 +46,8 @@ use large::Reservations;
 pub use pristine::PRISTINE_MAX;
 pub(crate) use pristine::Tails;
 use pristine::{Pristine, free_of};
+pub use steps::STEP_PAGES;
+use steps::Steps;
 
 /// Held pages presented at one fault: an aligned 64 KiB.
 pub const AROUND_PAGES: u64 = 16;
@@ -63,6 +66,9 @@ pub trait Machine {
     /// Makes the CPU forget pages whose entries were present and have changed: all between
     /// `first` and `last` (an address in the last page), and every table it has cached the way to.
     fn invalidate(&mut self, first: VirtAddr, last: VirtAddr);
+    /// Called in long work after each step, which is at most [`STEP_PAGES`] pages, when another follows. Nothing is locked
+    /// and the CPU remembers nothing that has gone: whoever has other duties may look after them.
+    fn pause(&mut self) {}
 }
 
 /// Faults by what served them.
@@ -408,7 +414,20 @@ impl Memory {
             return Ok(());
         }
         self.cut_large(machine, pages);
-        let (first, last) = ends(pages);
+        let mut steps = Steps::new(self.table, ends(pages));
+        while let Some(part) = steps.next(machine) {
+            self.protect_part(machine, part, protection);
+        }
+        Ok(())
+    }
+
+    /// A step of mprotect.
+    fn protect_part<M: Machine>(
+        &mut self,
+        machine: &mut M,
+        (first, last): (VirtAddr, VirtAddr),
+        protection: Protection,
+    ) {
         let (mut present, mut claimed, mut lost) = (false, 0, 0);
         machine.with(|mem, frames| {
             self.table.protect_range(mem, first, last, |leaf| {
@@ -431,7 +450,6 @@ impl Memory {
         if present {
             machine.invalidate(first, last);
         }
-        Ok(())
     }
 
     /// Drops the contents of pages, which start anew at the next touch (MADV_DONTNEED).
@@ -463,7 +481,14 @@ impl Memory {
             return;
         }
         self.cut_large(machine, pages);
-        let (first, last) = ends(pages);
+        let mut steps = Steps::new(self.table, ends(pages));
+        while let Some(part) = steps.next(machine) {
+            self.release_part(machine, part);
+        }
+    }
+
+    /// A step of [`Self::release`].
+    fn release_part<M: Machine>(&mut self, machine: &mut M, (first, last): (VirtAddr, VirtAddr)) {
         let (mut pages, mut warm, mut used, mut large, mut lost) = (0, 0, 0, 0, 0);
         let remembered = machine.with(|mem, frames| {
             let before = frames.usage().kernel;
@@ -566,13 +591,18 @@ impl Memory {
     /// Counts pages that this run has brought in.
     fn charge(&mut self, pages: u64) {
         self.pages += pages;
-        self.pages_peak = self.pages_peak.max(self.committed() + self.warm);
+        self.pages_peak = self.pages_peak.max(self.held() + self.warm);
     }
 
-    /// What the limit is about: pages that this run has brought in, with frames that are reserved
-    /// for it and pages kept aside.
-    fn committed(&self) -> u64 {
+    /// Pages that this run has brought in, with frames that are reserved for it and pages kept aside.
+    fn held(&self) -> u64 {
         self.pages + self.reservations.spare() + self.pristine.len()
+    }
+
+    /// What the limit is about: [`Self::held`], and tables; those that it was launched on are beside the limit. A page that
+    /// is far from all others takes three of them, so that the last page before the limit may exceed it by as many.
+    fn committed(&self) -> u64 {
+        self.held() + self.tables
     }
 
     /// Frames this program can still get, the kernel's reserve included.

@@ -110,7 +110,7 @@ impl Memory {
         let leaf = self.table.translate(machine.mem(), page);
         let leaf = leaf.expect("a page to copy is in memory");
         let warm = machine.with(|_, frames| frames.state(leaf.frame).0 == State::Retained);
-        if warm && self.pages >= self.pages_max {
+        if warm && self.committed() >= self.pages_max {
             // The copy is the program's own, the page was not.
             return Err(Cause::OutOfMemory);
         }

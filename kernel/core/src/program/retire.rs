@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use super::pristine::free_of;
-use super::{Machine, Memory, Program, ends};
+use super::{Machine, Memory, Program, STEP_PAGES, Steps, ends};
 use crate::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::frames::FrameAllocator;
 use crate::paging::entry::{Attributes, Class, Protection};
@@ -47,6 +47,7 @@ impl Memory {
         memory.pages_peak = warm;
         memory.large = large;
         memory.tables = tables;
+        memory.pages_max = memory.pages_max.saturating_add(tables);
         memory.hashes = hashes;
         memory.tails = tails;
         memory
@@ -54,7 +55,7 @@ impl Memory {
 
     /// The end of the program, however it ended: keeps what `policy` wants and is provably what the
     /// file holds, gives everything else back. Frames given back are dirty until scrubbed. The
-    /// table must not be active.
+    /// table must not be active. Works in steps: what one gives back may have another owner before the next.
     pub fn retire<M: Machine>(
         mut self,
         machine: &mut M,
@@ -67,36 +68,39 @@ impl Memory {
             discarded: self.discarded,
             ..RetireCounts::default()
         };
+        let mut tables = self.tables;
+        machine.with(|_, frames| self.reservations.free_all(frames));
         let aside = self.pristine.take_all();
-        let ranges = self.ranges();
-        let tables = machine.with(|mem, frames| {
-            let before = frames.usage().kernel;
-            self.reservations.free_all(frames);
-            for (page, frame) in aside {
-                let wanted = policy.keep && policy.pristine;
-                match wanted.then(|| self.put_back(mem, frames, page, frame)) {
-                    Some(Ok(copies)) => counts.released += copies,
-                    _ => {
-                        free_of(frames, frame);
-                        counts.discarded += 1;
-                    }
-                }
+        for (index, some) in aside.chunks(STEP_PAGES as usize).enumerate() {
+            if index > 0 {
+                machine.pause();
             }
-            let image = &self.program.image;
-            let rule = |leaf: &Leaf| policy.fate(image, leaf);
-            let seen = |leaf: &Leaf, kept: bool| count(&mut counts, leaf, kept);
-            let keep = retention::Keep {
-                table: self.table,
-                ranges: &ranges,
-                limit: policy.limit_pages,
-            };
-            retention::sift(mem, frames, &[], &keep, rule, seen);
-            if counts.kept == 0 {
-                self.table.destroy(mem, frames);
-                return 0;
+            tables += self.put_aside_back(machine, policy, some, &mut counts);
+        }
+        let image = &self.program.image;
+        for range in self.ranges() {
+            let mut steps = Steps::new(self.table, range);
+            while let Some(part) = steps.next(machine) {
+                let keep = retention::Keep {
+                    table: self.table,
+                    ranges: &[part],
+                    limit: policy.limit_pages.saturating_sub(counts.kept),
+                };
+                let rule = |leaf: &Leaf| policy.fate(image, leaf);
+                let seen = |leaf: &Leaf, kept: bool| count(&mut counts, leaf, kept);
+                tables -= machine.with(|mem, frames| {
+                    let before = frames.usage().kernel;
+                    retention::sift(mem, frames, &[], &keep, rule, seen);
+                    before - frames.usage().kernel
+                });
             }
-            self.tables + frames.usage().kernel - before
-        });
+            // The first step of the next range follows this one's last.
+            machine.pause();
+        }
+        if counts.kept == 0 {
+            machine.with(|mem, frames| self.table.destroy(mem, frames));
+            tables = 0;
+        }
         if tables == 0 {
             return (None, counts);
         }
@@ -115,6 +119,30 @@ impl Memory {
             tables,
         };
         (Some(retained), counts)
+    }
+
+    /// Puts pages that were kept aside back where the policy wants them; returns how many tables that took.
+    fn put_aside_back<M: Machine>(
+        &self,
+        machine: &mut M,
+        policy: &Policy,
+        aside: &[(VirtAddr, PhysAddr)],
+        counts: &mut RetireCounts,
+    ) -> u64 {
+        machine.with(|mem, frames| {
+            let before = frames.usage().kernel;
+            for &(page, frame) in aside {
+                let wanted = policy.keep && policy.pristine;
+                match wanted.then(|| self.put_back(mem, frames, page, frame)) {
+                    Some(Ok(copies)) => counts.released += copies,
+                    _ => {
+                        free_of(frames, frame);
+                        counts.discarded += 1;
+                    }
+                }
+            }
+            frames.usage().kernel - before
+        })
     }
 
     /// Where the program may have pages: its regions, and the image for what is kept aside, as few

@@ -402,7 +402,8 @@ fn a_limit_of_its_own_is_kept() {
     let mut machine = Fake::new();
     let image = crate::loader::synthetic::image();
     let kernel = machine.kernel;
-    let limit = 16 * PAGE_SIZE;
+    // Sixteen pages and the tables for them: of each level one.
+    let limit = (16 + 4) * PAGE_SIZE;
     let program = named(&[], image);
     let owner = Owner::program(3);
     let policy = Policy::default();
@@ -518,6 +519,38 @@ proptest! {
         prop_assert_eq!(machine.frames.usage().user, 0);
         prop_assert_eq!(machine.frames.usage().kernel, 1);
     }
+}
+
+#[test]
+fn tables_count_against_the_limit() {
+    const LIMIT: u64 = 60;
+    let mut machine = Fake::new();
+    let mut program = Program::start(&mut machine, 1);
+    program.memory.pages_max = LIMIT;
+    // Each page needs a table of each of the two last levels.
+    let request = MapRequest {
+        address: 0,
+        length: LIMIT << 30,
+        protection: prot::READ | prot::WRITE,
+        flags: map::PRIVATE | map::ANONYMOUS | map::NORESERVE,
+        fd: -1,
+    };
+    let at = program.memory.mmap(&mut machine, request).unwrap();
+    let touched = (0..LIMIT).take_while(|page| {
+        let touched = program.touch(&mut machine, at + (page << 30), Access::Write);
+        assert!(
+            matches!(touched, Ok(()) | Err(Cause::OutOfMemory)),
+            "{touched:?}"
+        );
+        touched.is_ok()
+    });
+    let touched = touched.count() as u64;
+    assert!((LIMIT / 3 - 1..=LIMIT / 3).contains(&touched), "{touched}");
+    let used = machine.frames.usage().user + program.memory.tables();
+    assert!(used <= LIMIT + 3, "{used}");
+    let (none, _) = program.memory.retire(&mut machine, &Policy::nothing());
+    assert!(none.is_none());
+    assert_eq!(machine.frames.usage().kernel, 1);
 }
 
 #[test]

@@ -339,8 +339,19 @@ impl Exchange {
         netstack::exchange::is_exchange(datagram)
     }
 
-    /// Takes a datagram of a rank.
+    /// Whether the heap has room for what a program or a datagram adds, `bytes` beside the little that each may. Jobs that have
+    /// ended go first.
+    pub fn has_room(&mut self, bytes: u64) -> bool {
+        let is_short = || mm::heap_room_bytes() < mm::HEAP_RESERVE_BYTES + bytes;
+        while is_short() && self.ended.pop_back().is_some() {}
+        !is_short()
+    }
+
+    /// Takes a datagram of a rank. With no room for what it may bring it counts as lost on the way: its sender says it again.
     pub fn handle_datagram(&mut self, now: Instant, arrived: &PeerDatagram<'_>) {
+        if !self.has_room(0) {
+            return;
+        }
         let is_current = |job: &Job| wire::may_be_of(job.id, arrived.bytes);
         if self.job.as_ref().is_some_and(is_current) {
             let mut memory = ProgramMemory(self.view);

@@ -26,7 +26,9 @@ const ID: usize = 0x20;
 const TASK_PRIORITY: usize = 0x80;
 const END_OF_INTERRUPT: usize = 0xb0;
 const SPURIOUS: usize = 0xf0;
+#[cfg(feature = "ktest")]
 const COMMAND_LOW: usize = 0x300;
+#[cfg(feature = "ktest")]
 const COMMAND_HIGH: usize = 0x310;
 const LVT_TIMER: usize = 0x320;
 const LVT_THERMAL: usize = 0x330;
@@ -122,6 +124,7 @@ pub(super) fn timer_ticks_left() -> u32 {
 }
 
 /// Sends an NMI to this CPU; for tests.
+#[cfg(feature = "ktest")]
 pub fn send_nmi_to_self() {
     register(COMMAND_HIGH).write(nmi_to_self().0);
     register(COMMAND_LOW).write(nmi_to_self().1);
@@ -129,12 +132,14 @@ pub fn send_nmi_to_self() {
 
 /// The two halves of the command that sends an NMI to this CPU, for a test that sends it from
 /// ring 3: high half first, at offsets 0x310 and 0x300 of the page at [`physical_address`].
+#[cfg(feature = "ktest")]
 pub fn nmi_to_self() -> (u32, u32) {
     const LEVEL_ASSERT: u32 = 1 << 14;
     (u32::from(id()) << 24, LEVEL_ASSERT | LVT_NMI)
 }
 
 /// Where the registers lie.
+#[cfg(feature = "ktest")]
 pub fn physical_address() -> mm::PhysAddr {
     // SAFETY: the CPU has an APIC (`init`), so it has this register.
     mm::PhysAddr::new(unsafe { Msr::new(BASE_MSR).read() } & BASE_ADDRESS)

@@ -1,11 +1,14 @@
-//! Random numbers for boot epochs, protocol seeds and AT_RANDOM.
+//! Random numbers for boot epochs, protocol seeds, AT_RANDOM and getrandom.
 //!
-//! From RDRAND where the CPU has it, always mixed with the time-stamp counter; without RDRAND from
-//! the jitter of the counter around port reads. Enough to tell boots and sessions apart; keys do
-//! not come from here but with the personality.
+//! They come of a keyed generator ([`kernel_core::random`]), which is fed here: with RDRAND where the CPU has it, always with the
+//! jitter of the time-stamp counter around port reads, and by [`feed`] with the keys that the node gets from the control node.
+//! Without RDRAND the first numbers of a boot, its epoch among them, are as good as the jitter; those that programs get are
+//! as good as the node's key, which others can know who read the boot network.
+//!
+//! Invariant: no number is given out before the generator was fed.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
+use kernel_core::random::Generator;
+use spin::Mutex;
 use x86_64::instructions::port::Port;
 use x86_64::instructions::random::RdRand;
 
@@ -13,24 +16,57 @@ use super::{cpu, tsc};
 
 /// Attempts before RDRAND is taken for broken (Intel's DRNG guide: ten).
 const RDRAND_TRIES: u32 = 10;
-/// Jitter samples folded into the first number on a CPU without RDRAND.
-const JITTER_SAMPLES: u32 = 64;
+/// Numbers of RDRAND of one feeding: a key's bits twice.
+const RDRAND_NUMBERS: usize = 8;
+/// Samples of the counter at the start, and each time that the generator is fed later: one has at least a bit that nobody
+/// knows, also under emulation.
+const FIRST_SAMPLES: usize = 64;
+const LATER_SAMPLES: usize = 8;
 
-static POOL: AtomicU64 = AtomicU64::new(0);
+static GENERATOR: Mutex<Option<Generator>> = Mutex::new(None);
 
 /// 64 random bits.
 pub fn random_u64() -> u64 {
-    let fresh = rdrand().unwrap_or_else(jitter) ^ tsc();
-    let pool = mix(POOL.load(Ordering::Relaxed).wrapping_add(fresh));
-    POOL.store(pool, Ordering::Relaxed);
-    mix(pool ^ fresh.rotate_left(32))
+    let mut bytes = [0; 8];
+    fill(&mut bytes);
+    u64::from_le_bytes(bytes)
 }
 
 /// Fills `out` with random bytes.
 pub fn fill(out: &mut [u8]) {
-    for chunk in out.chunks_mut(8) {
-        chunk.copy_from_slice(&random_u64().to_le_bytes()[..chunk.len()]);
-    }
+    with_generator(|generator| {
+        if generator.wants_feed() {
+            feed_machine(generator);
+        }
+        generator.fill(out);
+    });
+}
+
+/// Has what comes depend on `secret`, too, at most [`kernel_core::random::FEED_BYTES`], and forgets what was
+/// given out. An empty one will do for the latter.
+pub fn feed(secret: &[u8]) {
+    with_generator(|generator| {
+        generator.feed(secret);
+        feed_machine(generator);
+    });
+}
+
+fn with_generator<R>(act: impl FnOnce(&mut Generator) -> R) -> R {
+    let mut generator = GENERATOR.lock();
+    act(generator.get_or_insert_with(|| {
+        let mut first = Generator::new(jitter::<FIRST_SAMPLES>().as_flattened());
+        feed_machine(&mut first);
+        first
+    }))
+}
+
+/// Feeds the generator with what the machine has.
+fn feed_machine(generator: &mut Generator) {
+    let mut numbers = [[0; 8]; RDRAND_NUMBERS + LATER_SAMPLES];
+    let (by_cpu, samples) = numbers.split_at_mut(RDRAND_NUMBERS);
+    by_cpu.fill_with(|| rdrand().unwrap_or_default().to_le_bytes());
+    samples.copy_from_slice(&jitter::<LATER_SAMPLES>());
+    generator.feed(numbers.as_flattened());
 }
 
 fn rdrand() -> Option<u64> {
@@ -41,26 +77,13 @@ fn rdrand() -> Option<u64> {
     (0..RDRAND_TRIES).find_map(|_| source.get_u64())
 }
 
-fn jitter() -> u64 {
+/// The time-stamp counter around reads of a device.
+fn jitter<const SAMPLES: usize>() -> [[u8; 8]; SAMPLES] {
     /// Line status of COM1: a slow device register that may be read at any time.
     const SLOW_PORT: u16 = 0x3fd;
-    let samples = match POOL.load(Ordering::Relaxed) {
-        0 => JITTER_SAMPLES,
-        _ => 1,
-    };
-    (0..samples).fold(0, |sum: u64, _| {
-        let before = tsc();
+    core::array::from_fn(|_| {
         // SAFETY: reading the line status loses at most an error bit that nobody looks at.
         let _: u8 = unsafe { Port::new(SLOW_PORT).read() };
-        mix(sum ^ (tsc().wrapping_sub(before)) ^ before << 20)
+        tsc().to_le_bytes()
     })
-}
-
-/// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
-/// Generators, 2014).
-fn mix(mut value: u64) -> u64 {
-    value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
 }

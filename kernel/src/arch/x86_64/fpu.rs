@@ -37,6 +37,7 @@ impl FpuState {
     };
 
     /// The bytes of the x87 and SSE registers; for tests.
+    #[cfg(feature = "ktest")]
     pub fn legacy_registers(&self) -> &[u8] {
         const REGISTERS: core::ops::Range<usize> = 32..416;
         &self.0[REGISTERS]
@@ -90,6 +91,7 @@ pub fn restore(state: &FpuState) {
 }
 
 /// Stores the state.
+#[cfg(feature = "ktest")]
 pub fn save(state: &mut FpuState) {
     // SAFETY: as in `restore`.
     unsafe {

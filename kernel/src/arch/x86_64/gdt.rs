@@ -96,6 +96,7 @@ pub fn set_stack(index: StackIndex, top: u64) {
 }
 
 /// Top of the stack of an interrupt.
+#[cfg(feature = "ktest")]
 pub fn stack(index: StackIndex) -> u64 {
     // SAFETY: as in `set_stack`; a plain read.
     unsafe { (*TASK.get()).interrupt_stack_table[index as usize].as_u64() }

@@ -27,6 +27,7 @@ static CAUGHT: CpuCell<Option<Caught>> = CpuCell::new(None);
 
 /// Calls `function(argument)`; the exception it ended with, `None` when it returned. What the
 /// function owned when it faulted is not dropped.
+#[cfg(feature = "ktest")]
 pub fn catch(function: extern "C" fn(u64), argument: u64) -> Option<Caught> {
     // SAFETY: one CPU, and probes do not nest: nobody else refers to the cell.
     unsafe { *CAUGHT.get() = None };
@@ -40,15 +41,18 @@ pub fn catch(function: extern "C" fn(u64), argument: u64) -> Option<Caught> {
 }
 
 /// What [`write`] writes.
+#[cfg(feature = "ktest")]
 pub const PATTERN: u64 = 0x1234_5678_9abc_def0;
 
 /// Reads eight bytes. Call through [`catch`].
+#[cfg(feature = "ktest")]
 pub extern "C" fn read(address: u64) {
     // SAFETY: a read that faults is caught, any other harms nothing.
     unsafe { core::arch::asm!("mov {0}, [{0}]", inout(reg) address => _, options(nostack)) };
 }
 
 /// Writes [`PATTERN`]. Call through [`catch`], for addresses that nobody uses or that fault.
+#[cfg(feature = "ktest")]
 pub extern "C" fn write(address: u64) {
     // SAFETY: the tests that call this expect a fault, or own the page.
     unsafe {
@@ -57,16 +61,19 @@ pub extern "C" fn write(address: u64) {
 }
 
 /// Calls an address. Call through [`catch`], for addresses that fault or hold a function.
+#[cfg(feature = "ktest")]
 pub extern "C" fn execute(address: u64) {
     // SAFETY: the tests that call this expect a fault, or pass the address of [`nothing`].
     unsafe { core::arch::asm!("call {}", in(reg) address, clobber_abi("C")) };
 }
 
 /// Returns.
+#[cfg(feature = "ktest")]
 pub extern "C" fn nothing() {}
 
 /// Opens SYSENTER to an address that is nobody's and arms a breakpoint at `address`, as firmware
 /// might have left them.
+#[cfg(feature = "ktest")]
 pub fn leave_entries_open(address: u64) {
     const SYSENTER: [(u32, u64); 3] = [
         (0x174, super::gdt::KERNEL_CODE as u64),
@@ -85,6 +92,7 @@ pub fn leave_entries_open(address: u64) {
 }
 
 /// The flags register as it is.
+#[cfg(feature = "ktest")]
 pub fn flags() -> u64 {
     x86_64::registers::rflags::read_raw()
 }
@@ -113,6 +121,7 @@ pub fn take(frame: &mut TrapFrame, address: u64) -> bool {
 }
 
 #[unsafe(naked)]
+#[cfg(feature = "ktest")]
 unsafe extern "C" fn call(function: extern "C" fn(u64), argument: u64) {
     naked_asm!(
         "push rbx", "push rbp", "push r12", "push r13", "push r14", "push r15",

@@ -59,6 +59,14 @@ fn machine_code(function: unsafe extern "C" fn()) -> &'static [u8] {
 }
 
 program! {
+    /// Returns to its own next instructions with IRETQ, as ring 3 may, and exits with 42.
+    return_by_iretq,
+    "mov r8, rsp", "mov rax, ss", "push rax", "push r8", "pushfq", "mov rax, cs", "push rax",
+    "lea rax, [rip + 2f]", "push rax", "iretq",
+    "2: mov edi, 42", "mov eax, 231", "syscall", "ud2"
+}
+
+program! {
     /// Counts in rbx for ever.
     spin,
     "2: inc rbx", "jmp 2b"

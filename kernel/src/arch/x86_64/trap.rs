@@ -79,6 +79,7 @@ pub fn name(vector: u8) -> &'static str {
 static NMIS: AtomicU64 = AtomicU64::new(0);
 
 /// Number of non-maskable interrupts since start.
+#[cfg(feature = "ktest")]
 pub fn nmi_count() -> u64 {
     NMIS.load(Ordering::Relaxed)
 }

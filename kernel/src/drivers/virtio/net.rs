@@ -9,7 +9,8 @@
 //!
 //! Invariant: every receive buffer is either posted to the card, or is the one frame looked at, or
 //! the one handed out;
-//! every transmit buffer is either in the free list or owned by the card until it is reclaimed.
+//! every transmit buffer is either in the free list or owned by the card until it is reclaimed. A buffer that is posted to
+//! receive, or is free to send with, holds no bytes of an earlier frame.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -122,8 +123,8 @@ pub struct VirtioNet {
     buffers: Pool,
     /// Slot posted under each ring token.
     slots: [u16; RECEIVE_ENTRIES],
-    /// Slot of the frame handed out last, to be posted again.
-    lent: Option<u16>,
+    /// Slot and length of the frame handed out last, to be posted again.
+    lent: Option<(u16, usize)>,
     /// Slot and length of a frame that was looked at and not taken.
     looked_at: Option<(u16, usize)>,
     interrupts: bool,
@@ -247,6 +248,7 @@ impl VirtioNet {
                 return Some((slot, len));
             }
             self.transmit.counters.receive_errors += 1;
+            self.buffers.slot(usize::from(slot)).fill(0);
             self.post(slot);
         }
         None
@@ -254,14 +256,15 @@ impl VirtioNet {
 
     /// Gives the buffer handed out last back to the card.
     fn take_back(&mut self) {
-        if let Some(slot) = self.lent.take() {
+        if let Some((slot, len)) = self.lent.take() {
+            self.frame_mut(slot, len).fill(0);
             self.post(slot);
             self.tell_posted();
         }
     }
 
-    fn frame(&mut self, slot: u16, len: usize) -> &[u8] {
-        &self.buffers.slot(usize::from(slot))[HEADER_BYTES..HEADER_BYTES + len]
+    fn frame_mut(&mut self, slot: u16, len: usize) -> &mut [u8] {
+        &mut self.buffers.slot(usize::from(slot))[HEADER_BYTES..HEADER_BYTES + len]
     }
 }
 
@@ -305,12 +308,12 @@ impl Nic for VirtioNet {
         self.take_back();
         let (slot, len) = self.next()?;
         self.looked_at = Some((slot, len));
-        Some(self.frame(slot, len))
+        Some(self.frame_mut(slot, len))
     }
 
     fn pass(&mut self) {
         if let Some((slot, len)) = self.looked_at.take() {
-            self.lent = Some(slot);
+            self.lent = Some((slot, len));
             self.transmit.counters.received += 1;
             self.transmit.counters.received_bytes += len as u64;
         }
@@ -322,7 +325,7 @@ impl Nic for VirtioNet {
             return None;
         }
         let (slot, len) = self.next()?;
-        self.lent = Some(slot);
+        self.lent = Some((slot, len));
         self.transmit.counters.received += 1;
         self.transmit.counters.received_bytes += len as u64;
         let frame = &self.buffers.slot(usize::from(slot))[HEADER_BYTES..HEADER_BYTES + len];
@@ -358,11 +361,9 @@ impl Nic for VirtioNet {
 }
 
 impl TransmitHalf {
-    /// Reclaims buffers the card has sent when none is free, and says whether one is.
+    /// Reclaims buffers the card has sent, and says whether one is free.
     fn has_room(&mut self) -> bool {
-        if self.free.is_empty() {
-            self.reclaim();
-        }
+        self.reclaim();
         !self.free.is_empty()
     }
 
@@ -370,10 +371,11 @@ impl TransmitHalf {
         while let Some(token) = self.queue.peek_used() {
             let slot = take_slot(&mut self.slots, token);
             let len = usize::from(self.lengths[usize::from(slot)]);
-            let buffer = &self.buffers.slot(usize::from(slot))[..len];
+            let buffer = &mut self.buffers.slot(usize::from(slot))[..len];
             // SAFETY: this is the buffer that `send` gave under this token.
             unsafe { self.queue.pop_used(token, &[buffer], &mut []) }
                 .expect("the token was taken from the used ring");
+            buffer.fill(0);
             self.free.push(slot);
         }
     }

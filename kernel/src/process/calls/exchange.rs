@@ -28,7 +28,7 @@ use crate::agent::services::NodeServices;
 use crate::process::Process;
 use crate::process::ending::Stop;
 use crate::process::hardware::Hardware;
-use crate::{mm, time};
+use crate::time;
 
 /// How long a program that waits for ever may have nothing to wait for but receives that are stuck.
 const STUCK_FOR: Micros = Micros::from_secs(2);
@@ -38,8 +38,6 @@ const PIECE: u64 = 1 << 20;
 const LISTED: usize = 64;
 /// What an exchange takes of the heap for each rank: which blocks have come and gone, who is ready.
 const RANK_BYTES: u64 = 16;
-/// What an exchange leaves of the heap to all else.
-const HEAP_KEPT_BYTES: u64 = 256 * 1024;
 
 impl Process {
     pub(super) fn hearth_self(
@@ -92,6 +90,9 @@ impl Process {
         if flags & SIT_OUT != 0 {
             let why = Why::from_number(tag).ok_or(Errno::EINVAL)?;
             let exchange = services.exchange();
+            if !exchange.has_room(0) {
+                return Err(Errno::ENOMEM.into());
+            }
             exchange.sit_out(time::now(), context, (rank, why))?;
             services.poll();
             self.streams.collect(services);
@@ -131,7 +132,7 @@ impl Process {
             Op::AllToAll { .. } => u64::from(self.spec.size) * RANK_BYTES,
             Op::Send { .. } | Op::Receive { .. } | Op::Barrier { .. } => 0,
         };
-        if needed + HEAP_KEPT_BYTES > mm::heap_room_bytes() {
+        if !services.exchange().has_room(needed) {
             return Err(Errno::ENOMEM.into());
         }
         let request = services.exchange().post(time::now(), op)?;
@@ -156,7 +157,7 @@ impl Process {
             _ => 2 * size_of::<Part>() as u64,
         };
         let needed = u64::from(self.spec.size) * (RANK_BYTES + listed);
-        if needed + HEAP_KEPT_BYTES > mm::heap_room_bytes() {
+        if !services.exchange().has_room(needed) {
             return Err(Errno::ENOMEM.into());
         }
         let (send, receive) = match lists {

@@ -2,7 +2,6 @@
 //!
 //! Everything is answered on the node, from its own memory: no call here waits for the network.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
@@ -248,9 +247,10 @@ impl Process {
         };
         // The upper half of an unsigned int is not looked at.
         let length = u64::from(length as u32).min(ENTRIES_MAX);
-        let mut entries = vec![0; length as usize];
+        let mut entries = [0; ENTRIES_MAX as usize];
+        let entries = &mut entries[..length as usize];
         let names = &self.files.names;
-        let (written, next) = names.entries(place, description.position, &mut entries);
+        let (written, next) = names.entries(place, description.position, entries);
         if written == 0 && names.has_entry(place, next) {
             return Err(Errno::EINVAL.into());
         }

@@ -1,8 +1,8 @@
 //! brk, mmap, munmap, mprotect, madvise.
 //!
-//! The calls that change a range at once do not look at the network meanwhile: they touch each page
-//! that is in memory and each table once, however long the range, which is far below a heartbeat for
-//! the memory that nodes have today. With hundreds of GiB they would have to work in pieces.
+//! The calls that change a range do so in steps of a table's pages, and look at the network in between when it is time
+//! ([`Attended`]): however much memory a program has, it cannot keep its node from its duties. They touch each page that is in
+//! memory and each table once, however long the range, and are not cut short when the program is to end.
 
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::map;
@@ -15,7 +15,7 @@ use super::Args;
 use crate::agent::services::NodeServices;
 use crate::process::Process;
 use crate::process::ending::Stop;
-use crate::process::hardware::Hardware;
+use crate::process::hardware::{Attended, Hardware};
 
 /// MADV_WILLNEED: bring in the pages of the file.
 const WILL_NEED: u64 = 3;
@@ -23,11 +23,19 @@ const WILL_NEED: u64 = 3;
 const DO_NOT_NEED: u64 = 4;
 
 impl Process {
-    pub(super) fn brk(&mut self, wanted: u64) -> Result<u64, Stop> {
-        Ok(self.memory().brk(&mut Hardware::new(), wanted))
+    pub(super) fn brk(
+        &mut self,
+        services: &mut dyn NodeServices,
+        wanted: u64,
+    ) -> Result<u64, Stop> {
+        Ok(self.memory().brk(&mut Attended::new(services), wanted))
     }
 
-    pub(super) fn mmap(&mut self, args: Args) -> Result<u64, Stop> {
+    pub(super) fn mmap(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
         let [address, length, protection, flags, fd, offset] = args;
         let request = MapRequest {
             address,
@@ -36,7 +44,7 @@ impl Process {
             flags,
             fd: fd as i32,
         };
-        let mut machine = Hardware::new();
+        let mut machine = Attended::new(services);
         if flags & map::ANONYMOUS != 0 {
             return Ok(self.memory().mmap(&mut machine, request)?);
         }
@@ -59,16 +67,24 @@ impl Process {
         }
     }
 
-    pub(super) fn munmap(&mut self, args: Args) -> Result<u64, Stop> {
+    pub(super) fn munmap(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
         let [address, length, ..] = args;
-        let mut machine = Hardware::new();
+        let mut machine = Attended::new(services);
         self.memory().munmap(&mut machine, address, length)?;
         Ok(0)
     }
 
-    pub(super) fn mprotect(&mut self, args: Args) -> Result<u64, Stop> {
+    pub(super) fn mprotect(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
         let [address, length, protection, ..] = args;
-        let mut machine = Hardware::new();
+        let mut machine = Attended::new(services);
         self.memory()
             .mprotect(&mut machine, address, length, protection)?;
         Ok(0)
@@ -94,7 +110,7 @@ impl Process {
                 Ok(0)
             }
             DO_NOT_NEED => {
-                let mut machine = Hardware::new();
+                let mut machine = Attended::new(services);
                 self.memory().discard(&mut machine, address, length)?;
                 Ok(0)
             }

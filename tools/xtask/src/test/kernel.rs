@@ -45,6 +45,8 @@ struct Test {
     exit: Option<i32>,
     /// Seeds that it takes, as `NAME:FROM-TO`.
     seeds: Option<u64>,
+    /// Compiled programs that it reads.
+    files: Vec<String>,
     /// What the console must show when the test is to end in a crash.
     expects: Option<String>,
 }
@@ -117,7 +119,7 @@ fn list(workspace: &Workspace) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// `HEARTH-TEST name NAME [memory=SIZE] [nic=DEVICE] [clock=instructions] [exit=STATUS] [seeds=COUNT] [expects=TEXT to the end of the line]`.
+/// `HEARTH-TEST name NAME [memory=SIZE] [nic=DEVICE] [clock=instructions] [exit=STATUS] [files=NAMES] [seeds=COUNT] [expects=TEXT to the end of the line]`.
 fn parse_listed(line: &str) -> Option<Test> {
     let (_, rest) = line.split_once("HEARTH-TEST name ")?;
     let (rest, expects) = match rest.split_once(" expects=") {
@@ -132,6 +134,7 @@ fn parse_listed(line: &str) -> Option<Test> {
         counted: false,
         exit: None,
         seeds: None,
+        files: Vec::new(),
         expects,
     };
     for word in words {
@@ -140,6 +143,7 @@ fn parse_listed(line: &str) -> Option<Test> {
             Some(("nic", device)) => test.card = Some(device.to_owned()),
             Some(("clock", "instructions")) => test.counted = true,
             Some(("exit", status)) => test.exit = status.parse().ok(),
+            Some(("files", names)) => test.files = names.split(',').map(str::to_owned).collect(),
             Some(("seeds", count)) => test.seeds = count.parse().ok(),
             // Newer than this runner: without what it demands it fails, and shows its console.
             _ => eprintln!("    {}: demand `{word}` is not known here", test.name),
@@ -157,6 +161,7 @@ fn listing() -> Test {
         counted: false,
         exit: None,
         seeds: None,
+        files: Vec::new(),
         expects: None,
     }
 }
@@ -221,6 +226,16 @@ fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
             "-append",
             &format!("hearth.test={} hearth.console=ttyS0", test.name),
         ]);
+    for name in &test.files {
+        let path = workspace.programs().join(name);
+        ensure!(
+            path.exists(),
+            "{} is missing: run `cargo xtask build --only programs`",
+            path.display()
+        );
+        let file = format!("name=opt/hearth/{name},file={}", path.display());
+        command.args(["-fw_cfg", &file]);
+    }
     if test.counted {
         command.args(["-icount", "shift=0,sleep=off"]);
     }
