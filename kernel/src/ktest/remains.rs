@@ -174,7 +174,6 @@ impl Control {
             cluster_secret: SECRET.0,
             key_id: 1,
             version: boot::facts().version,
-            any_version: false,
             accept_lab_keys: true,
             control_epoch: ControlEpoch(7),
             peer_key: KEY,
