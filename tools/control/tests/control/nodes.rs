@@ -243,18 +243,23 @@ fn a_node_that_boots_again_is_counted_and_serves_again() {
     assert_eq!(parts(&lab.run(&[], "out again\n")).1, "again\n");
 }
 
-/// Control restarts, in order or by a crash, under a running job: the client is told, the nodes
-/// drop the job, join again and serve again.
+/// Control restarts, in order or by a crash, under a running job: the client waits, the nodes join
+/// again, the job goes on, and they serve again.
 fn restart(crash: bool) {
     let mut lab = Lab::with_nodes(2);
     let child = lab.run_command(&["-n", "2"], "wait\n").spawn().unwrap();
     lab.eventually("the job runs", |lab| lab.last_job()["state"] == "running");
     let id = lab.last_job()["id"].as_u64().unwrap();
     lab.stop_control(crash);
-    let (code, _, err) = parts(&finish(child));
-    assert_ne!(code, 0);
-    assert!(err.contains("control node"), "{err}");
     lab.start_control();
+    lab.eventually("the job goes on", |lab| {
+        lab.last_job()["state"] == "running" && lab.last_job()["continued"] == 1
+    });
+    let (code, _, err) = parts(&lab.hearth(&["cancel", &id.to_string()]));
+    assert_eq!(code, 0, "{err}");
+    let (code, _, err) = parts(&finish(child));
+    assert_eq!(code, 128 + 15, "{err}");
+    assert!(err.contains("control node"), "it says for whom it waits: {err}");
     lab.eventually("both nodes joined again", |lab| lab.idle_nodes() == 2);
     assert!(
         lab.nodes
