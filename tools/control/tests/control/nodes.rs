@@ -259,7 +259,10 @@ fn restart(crash: bool) {
     assert_eq!(code, 0, "{err}");
     let (code, _, err) = parts(&finish(child));
     assert_eq!(code, 128 + 15, "{err}");
-    assert!(err.contains("control node"), "it says for whom it waits: {err}");
+    assert!(
+        err.contains("control node"),
+        "it says for whom it waits: {err}"
+    );
     lab.eventually("both nodes joined again", |lab| lab.idle_nodes() == 2);
     assert!(
         lab.nodes
