@@ -13,6 +13,7 @@
 //! - [`broadcast`]: casts at scale, on a network of its own: fat tree, finite queues, trains of datagrams.
 //! - [`overlay`]: the monitoring overlay at scale, on the same network.
 //! - [`attacker`]: who says datagrams again and flips bits, in all of these.
+//! - [`check`]: what every change has to pass: random scenarios by seed, and goals.
 //! - [`air`]: what is under way on that network. [`digest`]: what two runs of one setup share. [`seeds`]: several runs of one of these.
 //!
 //! A failing run is one seed: its report names the command that replays it.
@@ -26,6 +27,7 @@ pub mod agent;
 pub mod air;
 pub mod attacker;
 pub mod broadcast;
+pub mod check;
 pub mod digest;
 pub mod exchange;
 pub mod network;

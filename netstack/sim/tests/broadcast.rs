@@ -1,4 +1,4 @@
-//! Casts in the simulator: a swarm of small clusters with faults, and what the method promises.
+//! Casts in the simulator: what the method promises. `netstack_sim::check` has the random scenarios.
 
 use clap::Parser;
 use netstack::broadcast::Scheme;
@@ -7,11 +7,6 @@ use netstack_sim::broadcast::setup::{CastPlan, Fault, Payload, Setup};
 use netstack_sim::broadcast::summary::Summary;
 use netstack_sim::broadcast::swarm::Swarm;
 use netstack_sim::broadcast::world::World;
-
-/// Seeds of the plain swarm, of the wide one and of the far one; `cargo xtask sim check` runs more.
-const SWARM: u64 = 300;
-const WIDE: u64 = 200;
-const FAR: u64 = 100;
 
 fn run(setup: Setup) -> Result<Summary, String> {
     let world = World::new(setup)?;
@@ -24,41 +19,6 @@ fn simulate(line: &str) -> Summary {
     let options = Options::parse_from(words.chain(line.split_whitespace()));
     let setup = options.setup(1).expect("the options make sense");
     run(setup).unwrap_or_else(|what| panic!("cargo xtask sim broadcast {line}: {what}"))
-}
-
-#[test]
-fn the_swarm_finds_nothing() {
-    // Real bytes are hashed: a thread for each.
-    let swarms = [
-        (Swarm::Plain, SWARM),
-        (Swarm::Wide, WIDE),
-        (Swarm::Far, FAR),
-    ];
-    std::thread::scope(|scope| {
-        for (swarm, seeds) in swarms {
-            scope.spawn(move || (1..=seeds).for_each(|seed| passes(swarm, seed)));
-        }
-    });
-}
-
-fn passes(swarm: Swarm, seed: u64) {
-    if let Err(what) = run(swarm.setup(seed)) {
-        panic!("{what}\nreplay: {}", swarm.replay(seed));
-    }
-}
-
-/// Seeds beyond those that found something once: a cast that was cancelled when control died, a published cast whose
-/// last holder of a chunk died, a parent that died within a block, a member that was starved and took its link for slow.
-const FOUND: [u64; 24] = [
-    687, 889, 941, 1016, 1256, 1331, 1501, 1600, 1655, 1769, 1827, 1945, 1964, 2058, 2167, 2337,
-    2855, 2987, 3003, 3163, 3176, 3246, 3277, 3932,
-];
-
-#[test]
-fn what_the_swarm_found_once_stays_mended() {
-    for seed in FOUND {
-        passes(Swarm::Plain, seed);
-    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Exchanges in the simulator: a swarm of small jobs with faults, and what the method promises.
+//! Exchanges in the simulator: what the method promises. `netstack_sim::check` has the random
+//! scenarios.
 
 use clap::Parser;
 use netstack_sim::exchange::options::Options;
@@ -6,9 +7,6 @@ use netstack_sim::exchange::setup::Setup;
 use netstack_sim::exchange::summary::Summary;
 use netstack_sim::exchange::swarm;
 use netstack_sim::exchange::world::World;
-
-/// Seeds of the swarm; `cargo xtask sim check` runs more.
-const SWARM: u64 = 300;
 
 fn run(setup: Setup) -> Result<Summary, String> {
     let world = World::new(setup)?;
@@ -21,23 +19,6 @@ fn simulate(line: &str) -> Summary {
     let options = Options::parse_from(words.chain(line.split_whitespace()));
     let setup = options.setup(1).expect("the options make sense");
     run(setup).unwrap_or_else(|what| panic!("cargo xtask sim exchange {line}: {what}"))
-}
-
-#[test]
-fn the_swarm_finds_nothing() {
-    let half = SWARM / 2;
-    // Two threads: real bytes are compared.
-    std::thread::scope(|scope| {
-        for first in [1, 1 + half] {
-            scope.spawn(move || {
-                for seed in first..first + half {
-                    if let Err(what) = run(swarm::setup(seed)) {
-                        panic!("{what}\nreplay: {}", swarm::replay(seed));
-                    }
-                }
-            });
-        }
-    });
 }
 
 #[test]

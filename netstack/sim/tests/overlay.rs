@@ -1,4 +1,5 @@
-//! The overlay in the simulator: a swarm of small clusters with faults, and what the method promises.
+//! The overlay in the simulator: what the method promises. `netstack_sim::check` has the random
+//! scenarios.
 
 use clap::Parser;
 use netstack_sim::overlay::options::Options;
@@ -6,9 +7,6 @@ use netstack_sim::overlay::setup::Setup;
 use netstack_sim::overlay::summary::Summary;
 use netstack_sim::overlay::swarm;
 use netstack_sim::overlay::world::World;
-
-/// Seeds of the swarm; `cargo xtask sim check` runs more.
-const SWARM: u64 = 150;
 
 fn run(setup: Setup) -> Result<Summary, String> {
     World::new(setup)?.run().map_err(|failure| failure.what)
@@ -20,24 +18,6 @@ fn simulate(line: &str) -> Summary {
     let options = Options::parse_from(words.chain(line.split_whitespace()));
     let setup = options.setup(1).expect("the options make sense");
     run(setup).unwrap_or_else(|what| panic!("cargo xtask sim overlay {line}: {what}"))
-}
-
-#[test]
-fn the_swarm_finds_nothing() {
-    for seed in 1..=SWARM {
-        if let Err(what) = run(swarm::setup(seed)) {
-            panic!("{what}\nreplay: {}", swarm::replay(seed));
-        }
-    }
-}
-
-#[test]
-fn the_books_are_settled_whatever_moves() {
-    for seed in 1..=SWARM {
-        if let Err(what) = run(swarm::moving(seed)) {
-            panic!("{what}\nreplay: {}", swarm::replay_moving(seed));
-        }
-    }
 }
 
 #[test]

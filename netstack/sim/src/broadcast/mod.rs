@@ -7,7 +7,6 @@
 //! - [`fabric`]: links, network cards, ports and trunks of a fat tree, and what goes wrong on them.
 //! - [`queue`]: events by time.
 //! - [`shelf`] and [`content`]: what is cast, and what each node has of it; [`ranks`]: a job's connection table.
-//! - [`reviewed`]: runs whose figures are looked at with every change.
 //! - [`check`]: what must hold; [`summary`]: what came out; [`progress`]: how far it is.
 //!
 //! Small runs send real datagrams with real bytes; in large ones the payload is virtual, and the fragments
@@ -25,7 +24,6 @@ pub mod progress;
 pub mod published;
 pub mod queue;
 pub mod ranks;
-pub mod reviewed;
 pub mod setup;
 pub mod shelf;
 pub mod station;

@@ -1,6 +1,6 @@
 //! Small clusters with random casts and faults: everything at once, drawn from a seed.
 //!
-//! Key type: [`Swarm`], of which there are three. Neighbour: `tests/broadcast.rs` runs hundreds of each.
+//! Key type: [`Swarm`], of which there are three. Neighbour: `check` runs hundreds of each.
 //!
 //! Invariant: a seed means the same run until this file changes.
 

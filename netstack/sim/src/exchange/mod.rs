@@ -4,7 +4,7 @@
 //! - [`setup`]: what a run is made of; [`options`] reads one from a command line.
 //! - [`world`]: the event loop. [`memory`]: the memory of a rank, which checks that every packet of every block is written once,
 //!   and in small runs every byte.
-//! - [`summary`]: what came out; [`reviewed`]: runs whose figures are looked at with every change; [`swarm`]: small runs with
+//! - [`summary`]: what came out; [`swarm`]: small runs with
 //!   random faults.
 //!
 //! Small runs send real datagrams with real bytes; in large ones several packets of a block travel as one event, while
@@ -14,7 +14,6 @@
 
 pub mod memory;
 pub mod options;
-pub mod reviewed;
 pub mod setup;
 pub mod summary;
 pub mod swarm;

@@ -1,6 +1,6 @@
 //! Small jobs with random exchanges and faults: everything at once, drawn from a seed.
 //!
-//! Neighbour: `tests/exchange.rs` runs hundreds of them.
+//! Neighbour: `check` runs hundreds of them.
 //!
 //! Invariant: a seed means the same run until this file changes.
 

@@ -5,7 +5,6 @@
 //! - [`world`]: the event loop, faults included; [`station`]: one node, its clock and what it measures.
 //! - [`truth`]: what really happened, to hold the books against.
 //! - [`check`]: what must hold; [`summary`]: what came out.
-//! - [`reviewed`]: runs whose figures are looked at with every change.
 //!
 //! Every datagram is a real one, sealed and parsed, in the largest runs too.
 //!
@@ -13,7 +12,6 @@
 
 pub mod check;
 pub mod options;
-pub mod reviewed;
 pub mod setup;
 pub mod station;
 pub mod summary;

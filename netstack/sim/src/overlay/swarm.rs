@@ -1,7 +1,7 @@
 //! Small clusters with random streams and faults: everything at once, drawn from a seed ([`setup`]); and such whose tree is made
 //! anew again and again while streams open and close and programs compute ([`moving`]).
 //!
-//! Neighbour: `tests/overlay.rs` runs hundreds of them.
+//! Neighbour: `check` runs hundreds of them.
 //!
 //! Invariant: a seed means the same run until this file changes.
 

@@ -1,0 +1,228 @@
+//! Goals of the methods: runs of the simulator, each with the most that a figure of it may come to.
+//!
+//! A goal is what users are promised, or a bound somewhat above what a run comes to where nothing is
+//! promised. It says when a change makes a method worse, not when it makes it different.
+//!
+//! Key type: [`Goal`]. Neighbours: `tests/` of this crate have the goals that need more than a figure.
+//!
+//! Invariant: a goal's command line is one that `cargo xtask sim` takes, with seed 1.
+
+use clap::Parser;
+
+use crate::{broadcast, exchange, overlay};
+
+/// A figure of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Figure {
+    /// Time of the last node or rank, to the limit
+    Ratio,
+    /// Time of the node or rank in the middle, to the limit
+    Median,
+    /// Bytes that the control node sends, in objects
+    Sent,
+    /// Packets sent to packets needed
+    SentToNeeded,
+    /// Milliseconds until a tree is built
+    BuiltMs,
+    /// Messages of a node in a second
+    Messages,
+}
+
+use Figure::{BuiltMs, Median, Messages, Ratio, Sent, SentToNeeded};
+
+/// Command lines, and what they come to at most.
+const GOALS: &[(&str, Figure, f64)] = &[
+    ("broadcast --nodes 1 --bytes 1MB", Ratio, 1.10),
+    (
+        "broadcast --nodes 16 --bytes 4MB --rate 5Mbit --latency 1ms --real",
+        Ratio,
+        1.15,
+    ),
+    ("broadcast --nodes 64 --bytes 8MB --slow 2%", Ratio, 1.40),
+    ("broadcast --nodes 64 --bytes 8MB --warm 50%", Ratio, 1.15),
+    (
+        "broadcast --nodes 64 --bytes 8MB --latency 100us",
+        Ratio,
+        1.25,
+    ),
+    ("broadcast --nodes 32 --bytes 4MB --casts 8", Ratio, 8.8),
+    (
+        "broadcast --nodes 64 --bytes 4MB --crash-control 2ms --restart-control 3ms",
+        Sent,
+        1.10,
+    ),
+    ("broadcast --nodes 272 --bytes 20MB --loss 1%", Ratio, 1.25),
+    (
+        "broadcast --nodes 272 --bytes 20MB --kill first-layer",
+        Ratio,
+        1.15,
+    ),
+    (
+        "broadcast --nodes 1056 --bytes 8MB --scheme grid --slow 2%",
+        Median,
+        1.30,
+    ),
+    (
+        "broadcast --nodes 4160 --bytes 1MB --scheme grid --loss 1% --kill 1%",
+        Median,
+        2.6,
+    ),
+    (
+        "broadcast --nodes 64 --bytes 4MB --scheme tree",
+        Ratio,
+        16.0,
+    ),
+    (
+        "broadcast --nodes 16 --bytes 2MB --scheme direct",
+        Ratio,
+        17.0,
+    ),
+    ("exchange --p 2 --bytes 1MB", Ratio, 1.05),
+    ("exchange --p 16 --bytes 64KB --real", Ratio, 1.06),
+    ("exchange --p 16 --bytes 64KB --real --loss 1%", Ratio, 1.12),
+    (
+        "exchange --p 13 --bytes 20KB --real --unequal --loss 1% --duplicate 1% --reorder 1%",
+        SentToNeeded,
+        1.03,
+    ),
+    (
+        "exchange --p 16 --bytes 8KB --real --rate 5Mbit --latency 1ms --queue 32KB",
+        Ratio,
+        1.10,
+    ),
+    ("exchange --p 64 --bytes 1KB", Ratio, 1.5),
+    ("exchange --p 64 --bytes 16KB --unequal", Ratio, 1.12),
+    ("exchange --p 64 --bytes 64KB --scheme blind", Ratio, 1.05),
+    (
+        "exchange --p 64 --bytes 64KB --scheme published",
+        Ratio,
+        2.0,
+    ),
+    ("overlay --nodes 16 --fan-out 4", Messages, 2.1),
+    ("overlay --nodes 256", BuiltMs, 10.0),
+    ("overlay --nodes 256 --loss 1", BuiltMs, 250.0),
+    ("overlay --nodes 256 --loss 10", BuiltMs, 1_000.0),
+    (
+        "overlay --nodes 256 --loss 1 --crash 2 --clocks",
+        Messages,
+        2.2,
+    ),
+    ("overlay --nodes 256 --filter concat", Messages, 2.2),
+    (
+        "overlay --nodes 256 --filter classes --metrics 8",
+        Messages,
+        2.1,
+    ),
+    ("overlay --nodes 1024", Messages, 2.1),
+];
+
+/// A run, and what a figure of it may come to at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Goal {
+    line: &'static str,
+    figure: Figure,
+    most: f64,
+}
+
+/// All goals.
+pub fn all() -> impl Iterator<Item = Goal> {
+    let goal = |&(line, figure, most): &(&'static str, Figure, f64)| Goal { line, figure, most };
+    GOALS.iter().map(goal)
+}
+
+impl Goal {
+    /// Makes the run; the figure and its bound in words.
+    ///
+    /// # Errors
+    /// The run failed, or came to more than the goal; the same words.
+    pub fn check(&self) -> Result<String, String> {
+        let found = self.measure().map_err(|what| format!("{what}\n{self}"))?;
+        let told = format!("{found:8.3} of at most {:8.3}  {self}", self.most);
+        // A figure that is no number has not reached its goal.
+        match found <= self.most {
+            true => Ok(told),
+            false => Err(told),
+        }
+    }
+
+    fn measure(&self) -> Result<f64, String> {
+        let words = || self.line.split_whitespace();
+        match words().next() {
+            Some("broadcast") => self.of_cast(broadcast::options::Options::parse_from(words())),
+            Some("exchange") => self.of_exchange(exchange::options::Options::parse_from(words())),
+            _ => self.of_overlay(overlay::options::Options::parse_from(words())),
+        }
+    }
+
+    fn of_cast(&self, options: broadcast::options::Options) -> Result<f64, String> {
+        let world = broadcast::world::World::new(options.setup(1)?)?;
+        let summary = world.run().map_err(|failure| failure.what)?;
+        let most = |of: fn(&broadcast::summary::CastFigures) -> f64| {
+            summary.casts.iter().map(of).fold(f64::NAN, f64::max)
+        };
+        match self.figure {
+            Ratio => Ok(most(|cast| cast.ratio_max)),
+            Median => Ok(most(|cast| cast.ratio_median)),
+            Sent => Ok(summary.source_objects()),
+            SentToNeeded | BuiltMs | Messages => self.has_no_figure(),
+        }
+    }
+
+    fn of_exchange(&self, options: exchange::options::Options) -> Result<f64, String> {
+        let world = exchange::world::World::new(options.setup(1)?)?;
+        let summary = world.run().map_err(|failure| failure.what)?;
+        match self.figure {
+            Ratio => Ok(summary.ratio),
+            Median => Ok(summary.ratio_median),
+            SentToNeeded => Ok(summary.sent_to_needed),
+            Sent | BuiltMs | Messages => self.has_no_figure(),
+        }
+    }
+
+    fn of_overlay(&self, options: overlay::options::Options) -> Result<f64, String> {
+        let world = overlay::world::World::new(options.setup(1)?)?;
+        let summary = world.run().map_err(|failure| failure.what)?;
+        match self.figure {
+            BuiltMs => Ok(summary.build_ms.unwrap_or(f64::NAN)),
+            Messages => Ok(summary.messages),
+            Ratio | Median | Sent | SentToNeeded => self.has_no_figure(),
+        }
+    }
+
+    fn has_no_figure(&self) -> Result<f64, String> {
+        Err(format!("such a run has no {:?}", self.figure))
+    }
+}
+
+impl std::fmt::Display for Goal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}: cargo xtask sim {}", self.figure, self.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn goal(line: &'static str, figure: Figure, most: f64) -> Goal {
+        Goal { line, figure, most }
+    }
+
+    #[test]
+    fn what_misses_its_goal_or_has_no_such_figure_fails() {
+        let line = "exchange --p 2 --bytes 10KB";
+        assert!(goal(line, Ratio, 10.0).check().is_ok());
+        let missed = goal(line, Ratio, 0.5).check().unwrap_err();
+        assert!(
+            missed.contains("0.500") && missed.contains(line),
+            "{missed}"
+        );
+        assert!(goal(line, BuiltMs, 10.0).check().is_err());
+        // One died, so no rank is done and there is no ratio.
+        assert!(
+            goal("exchange --p 4 --bytes 10KB --kill 1", Ratio, 10.0)
+                .check()
+                .is_err()
+        );
+    }
+}
