@@ -2,8 +2,10 @@
 //!
 //! Invariant: whatever ended the program, only pages that are provably those of its file stay; all
 //! its other frames are scrubbed before the exit is reported, so that no report of a job's end can
-//! be followed by a node that still holds the job's data. What is left on the kernel's heap is cleared as it is freed, and
-//! buffers of the network when the control node has the report (`agent::node`).
+//! be followed by a node that still holds the job's data. What is left on the kernel's heap is
+//! cleared as it is freed, and buffers of the network when the control node has the report
+//! (`agent::node`). Short messages that their receivers do not have yet stay on the heap until they
+//! have them (`agent::exchange`).
 
 use alloc::boxed::Box;
 use alloc::string::String;

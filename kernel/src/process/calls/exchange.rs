@@ -7,7 +7,7 @@
 //! Neighbours: `agent::exchange` has the operations, `hearth_abi::exchange` the structures.
 //!
 //! Invariant: nothing is taken from the list of finished operations before its status has reached the program; no operation takes
-//! the heap's last [`HEAP_KEPT_BYTES`].
+//! the heap's last [`crate::mm::HEAP_RESERVE_BYTES`].
 
 use alloc::vec::Vec;
 
