@@ -24,7 +24,7 @@ pub mod cast;
 pub mod exchange;
 mod files;
 pub mod identity;
-pub mod job;
+mod job;
 mod last_words;
 pub mod mailbox;
 pub mod node;
@@ -54,17 +54,28 @@ pub fn run(boot: &'static BootFacts) -> ! {
     let card = await_card();
     let stack = net::Stack::new(card, &identity.network(boot), time::now());
     let mut node = node::Node::new(boot, identity, stack, timings);
-    loop {
-        match node.next_launch() {
-            Some(launch) => job::serve(&mut node, &launch),
-            None if node.has_left() => {
-                info!(
-                    "agent",
-                    "left the cluster as the control node asked; halted until the machine is reset"
-                );
-                arch::halt();
-            }
-            None => node.wait_for_news(Instant::FAR_FUTURE),
+    while !node.has_left() {
+        dispatch(&mut node, Instant::FAR_FUTURE);
+    }
+    info!(
+        "agent",
+        "left the cluster as the control node asked; halted until the machine is reset"
+    );
+    arch::halt();
+}
+
+/// Runs the next job, or waits until `until` for news. What an earlier job left on the stack is cleared
+/// from here, since the frames of all functions that served it lie below this one's.
+#[inline(never)]
+pub fn dispatch(node: &mut node::Node, until: Instant) {
+    match node.next_launch() {
+        Some(launch) => {
+            node.scrub_remains(true);
+            job::serve(node, &launch);
+        }
+        None => {
+            node.wait_for_news(until);
+            node.scrub_remains(false);
         }
     }
 }

@@ -158,12 +158,21 @@ impl Node {
         self.remains = Some(mailbox.job());
     }
 
+    /// Whether what the last job left can be cleared: the control node has taken its last output.
+    fn remains_are_due(&self) -> bool {
+        let is_taken = |job| match &self.endpoint {
+            Some(endpoint) => endpoint.io_pending(job) == 0,
+            None => true,
+        };
+        self.remains.is_some_and(is_taken) && self.stack.can_scrub()
+    }
+
     /// Clears what the last job left outside of its frames and the heap: in the queues of its datagrams and on the
-    /// kernel's stack. Its last output goes first, when the control node has taken it or `at_once`.
+    /// kernel's stack, below the caller's frame. Its last output goes first, when the control node has taken it or
+    /// `at_once`.
+    #[inline(never)]
     pub fn scrub_remains(&mut self, at_once: bool) {
-        let Some(job) = self.remains else { return };
-        let pending = |endpoint: &Endpoint| endpoint.io_pending(job) > 0;
-        if !at_once && self.endpoint.as_ref().is_some_and(pending) {
+        if self.remains.is_none() || !(at_once || self.remains_are_due()) {
             return;
         }
         if self.stack.scrub() {
@@ -301,9 +310,10 @@ impl Node {
 
     /// Pumps, and when that brought no news for the main loop or the job, halts until a frame,
     /// a deadline of the protocols, or `deadline`; then pumps again.
+    #[inline(never)]
     pub fn wait_for_news(&mut self, deadline: Instant) {
         self.pump();
-        if self.take_news() {
+        if self.take_news() || self.remains_are_due() {
             return;
         }
         let now = time::now();
@@ -314,7 +324,6 @@ impl Node {
         let overlay = self.overlay.poll_timeout(now);
         let protocols = [due, self.stack.next_deadline(now), peers, overlay];
         let until = protocols.into_iter().flatten().fold(deadline, Instant::min);
-        self.scrub_remains(false);
         let looked = Moment::now();
         if until > now && !self.scrub_some() {
             self.stack.wait(now, until);

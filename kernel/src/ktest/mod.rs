@@ -89,6 +89,7 @@ const TESTS: &[Test] = &[
     test("program-streams", program::streams),
     test("program-frames", program::scrubbed),
     test("remains", remains::of_a_job),
+    test("remains-on-the-stack", remains::on_the_stack),
     test("remains-messages", remains::of_messages),
     test("program-ended", program::ended),
     test("program-long-calls", program::long_calls),

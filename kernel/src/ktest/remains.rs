@@ -42,7 +42,7 @@ use super::program::{expect, file, run};
 use super::wire::{CARD_MAC, Wire};
 use super::{Outcome, check};
 use crate::agent::identity::Identity;
-use crate::agent::{job, node::Node};
+use crate::agent::{self, node::Node};
 use crate::arch::{entropy, test_programs};
 use crate::mm::{self, DirectMap};
 use crate::{boot, net, process, time};
@@ -162,6 +162,8 @@ struct Control {
     closed: usize,
     /// Which jobs have told that they got the marker.
     output: bool,
+    /// While the first job runs the stack is filled with the marker, as by functions that have returned.
+    fills_stack: bool,
     /// Where the marker was found while the second job ran.
     found: Option<Vec<u64>>,
     failed: Option<String>,
@@ -169,7 +171,7 @@ struct Control {
 }
 
 impl Control {
-    fn new(marker: Marker, programs: [Vec<u8>; 2]) -> Self {
+    fn new(marker: Marker, fills_stack: bool, programs: [Vec<u8>; 2]) -> Self {
         let config = control::Config {
             cluster_secret: SECRET.0,
             key_id: 1,
@@ -188,6 +190,7 @@ impl Control {
             launched: 0,
             closed: 0,
             output: false,
+            fills_stack,
             found: None,
             failed: None,
             buffer: vec![0; MAX_DATAGRAM],
@@ -262,7 +265,9 @@ impl Control {
                 match self.launched {
                     1 => {
                         self.output |= self.marker.is_all_of(&data);
-                        self.marker.leave_on_stack();
+                        if self.fills_stack {
+                            self.marker.leave_on_stack();
+                        }
                     }
                     _ => self.found = Some(self.marker.find()),
                 }
@@ -352,9 +357,32 @@ fn node(card: &'static mut dyn crate::drivers::nic::Nic) -> Node {
     Node::new(boot, identity, stack, BootTimings::default())
 }
 
-/// A whole node runs the two jobs; what the first was given and said is nowhere while the second runs.
+/// What the first job was given and said is nowhere while the second runs.
 pub fn of_a_job() -> Outcome {
     let marker = Marker::new();
+    let found = two_jobs(&marker, false)?;
+    check!(found.is_empty(), "of the first job {}", report(&found));
+    // One who keeps it is seen.
+    let kept = marker.show();
+    check!(
+        !marker.find().is_empty(),
+        "a marker that is there was not found"
+    );
+    drop(kept);
+    Ok(())
+}
+
+/// What functions that served the first job left on the stack is not there while the second runs. Bytes of a
+/// value that mean nothing are copied with it, so some may be elsewhere.
+pub fn on_the_stack() -> Outcome {
+    let mut found = two_jobs(&Marker::new(), true)?;
+    found.retain(|&at| mm::kernel_areas(PhysAddr::new(at)).contains("stacks"));
+    check!(found.is_empty(), "of the first job {}", report(&found));
+    Ok(())
+}
+
+/// A whole node runs the two jobs; where the marker of the first was found while the second ran.
+fn two_jobs(marker: &Marker, fills_stack: bool) -> Result<Vec<u64>, String> {
     let mut script = Script::new();
     script
         .call(sysno::READ, &[0, BUFFER, LENGTH], LENGTH)
@@ -370,33 +398,25 @@ pub fn of_a_job() -> Outcome {
     }
     let programs = [script.program(), file(test_programs::write_and_sum())];
     let (wire, card) = Wire::new();
-    let control = Arc::new(Mutex::new(Control::new(marker.clone(), programs)));
+    let control = Arc::new(Mutex::new(Control::new(
+        marker.clone(),
+        fills_stack,
+        programs,
+    )));
     let at_wire = control.clone();
     wire.set_peer(Box::new(move |wire| at_wire.lock().turn(wire)));
     let mut node = node(card);
     let end = time::now() + PATIENCE;
     while !control.lock().is_done() {
         check!(time::now() < end, "two jobs take longer than {PATIENCE}");
-        match node.next_launch() {
-            Some(launch) => job::serve(&mut node, &launch),
-            None => node.wait_for_news(end),
-        }
+        agent::dispatch(&mut node, end);
     }
     let control = control.lock();
     if let Some(why) = &control.failed {
         return Err(why.clone());
     }
     check!(control.output, "the first job has not told the marker");
-    let found = control.found.as_ref().ok_or("nobody looked")?;
-    check!(found.is_empty(), "of the first job {}", report(found));
-    // One who keeps it is seen.
-    let kept = marker.show();
-    check!(
-        !marker.find().is_empty(),
-        "a marker that is there was not found"
-    );
-    drop(kept);
-    Ok(())
+    control.found.clone().ok_or("nobody looked".into())
 }
 
 /// A program receives one message of another rank and leaves another waiting; the next has neither.

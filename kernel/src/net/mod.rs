@@ -279,13 +279,18 @@ impl Stack {
         }
     }
 
+    /// Whether [`Self::scrub`] does something: no datagram waits to be sent.
+    pub fn can_scrub(&self) -> bool {
+        self.sockets.get::<udp::Socket>(self.udp).send_queue() == 0
+    }
+
     /// Clears what datagrams of the control node, and those to it, have left in their queues. Returns false, and does
     /// nothing, while one waits to be sent.
     pub fn scrub(&mut self) -> bool {
-        let socket = self.sockets.get_mut::<udp::Socket>(self.udp);
-        if socket.send_queue() > 0 {
+        if !self.can_scrub() {
             return false;
         }
+        let socket = self.sockets.get_mut::<udp::Socket>(self.udp);
         // The old buffers go first: the heap clears them, and has room for new ones then.
         *socket = udp::Socket::new(packet_buffer(0), packet_buffer(0));
         *socket = control_socket();
