@@ -309,8 +309,12 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
 }
 
-/// The folder `target/hearth` of the workspace this binary was built in.
+/// The folder that `HEARTH_OUTPUTS` names, else `target/hearth` of the workspace this binary was built
+/// in.
 fn built_folder() -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("HEARTH_OUTPUTS") {
+        return Ok(folder.into());
+    }
     let exe = std::env::current_exe()?;
     exe.ancestors()
         .map(|folder| folder.join("hearth"))

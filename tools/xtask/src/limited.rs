@@ -44,12 +44,19 @@ impl Finished {
 /// What happens to the lines of a command besides being kept.
 #[derive(Debug, Clone, Copy)]
 pub enum Show {
-    /// They are shown, indented, as they come.
-    All,
+    /// They are shown as they come, each behind this word, which tells them from those of other
+    /// commands.
+    All(&'static str),
     /// As [`Show::All`], but for lines of which this is true.
-    Except(fn(&str) -> bool),
+    Except(&'static str, fn(&str) -> bool),
     /// Nothing is shown.
     Nothing,
+}
+
+/// Shows a line behind the word of who says it.
+pub fn say(label: &str, line: &str) {
+    // A standard error that is closed is no reason to stop.
+    let _ = writeln!(std::io::stderr(), "    {label:<9} {line}");
 }
 
 /// Runs a command to its end or to its time limit.
@@ -71,13 +78,13 @@ pub fn run(command: &mut Command, limit: Duration, show: Show) -> Result<Finishe
     let deadline = Instant::now() + limit;
     let mut lines = Vec::new();
     let mut keep = |line: String| {
-        let is_shown = match show {
-            Show::All => true,
-            Show::Except(is_hidden) => !is_hidden(&line),
-            Show::Nothing => false,
+        let label = match show {
+            Show::All(label) => Some(label),
+            Show::Except(label, is_hidden) => (!is_hidden(&line)).then_some(label),
+            Show::Nothing => None,
         };
-        if is_shown {
-            let _ = writeln!(std::io::stderr(), "    {line}");
+        if let Some(label) = label {
+            say(label, &line);
         }
         lines.push(line);
     };

@@ -2,14 +2,14 @@
 //!
 //! Neighbours: `netstack/sim` has the program; `test` runs its quick check.
 //!
-//! Invariant: the simulator is always the optimized one: a swarm of seeds is slow otherwise.
+//! Invariant: the simulator is always an optimized one: random scenarios are slow otherwise.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
-use crate::workspace::Workspace;
+use crate::workspace::{Mode, Workspace};
 
 /// Options of `cargo xtask sim`.
 #[derive(Debug, clap::Args)]
@@ -22,20 +22,19 @@ pub struct Options {
 
 /// The command that runs the simulator; its arguments are to be added.
 pub fn command(workspace: &Workspace) -> Command {
-    let mut command = workspace.cargo();
+    let mut command = match workspace.mode() {
+        Mode::Shipped => {
+            let mut cargo = workspace.cargo();
+            cargo.args(["run", "--quiet", "--release", "-p", "netstack-sim"]);
+            cargo.args(["--bin", "hearth-sim", "--"]);
+            cargo
+        }
+        // The tests have compiled it.
+        Mode::Checked => Command::new(workspace.hosted("hearth-sim")),
+    };
     // Large pages: a run with many nodes touches memory all over, and misses in the page tables cost a quarter
     // of its time (glibc 2.35 and later; others do not look).
     command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
-    command.args([
-        "run",
-        "--quiet",
-        "--release",
-        "-p",
-        "netstack-sim",
-        "--bin",
-        "hearth-sim",
-        "--",
-    ]);
     command
 }
 

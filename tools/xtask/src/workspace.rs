@@ -16,11 +16,22 @@ pub const BARE_METAL_TARGET: &str = "x86_64-unknown-none";
 /// The cargo profile the kernel and the boot stub are built with.
 pub const KERNEL_PROFILE: &str = "kernel";
 
+/// How the hosted crates are compiled, and where the outputs go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// As users get them: optimized, into `target/hearth`.
+    Shipped,
+    /// As tests use them: with overflow checks and debug assertions, into `target/checked`. The tests
+    /// of the crates are compiled in the same way, so that everything is compiled once.
+    Checked,
+}
+
 /// The source tree and its build directory.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     root: PathBuf,
     target: PathBuf,
+    mode: Mode,
 }
 
 impl Workspace {
@@ -45,7 +56,11 @@ impl Workspace {
             Some(directory) => root.join(directory),
             None => root.join("target"),
         };
-        Ok(Self { root, target })
+        Ok(Self {
+            root,
+            target,
+            mode: Mode::Shipped,
+        })
     }
 
     /// A workspace at a given place, for tests.
@@ -54,7 +69,38 @@ impl Workspace {
         Self {
             root: root.to_path_buf(),
             target: root.join("target"),
+            mode: Mode::Shipped,
         }
+    }
+
+    /// The same workspace, as tests use it.
+    pub fn checked(&self) -> Self {
+        Self {
+            mode: Mode::Checked,
+            ..self.clone()
+        }
+    }
+
+    /// How the hosted crates are compiled.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Cargo's profile of the hosted crates.
+    pub fn profile(&self) -> &'static str {
+        match self.mode {
+            Mode::Shipped => "release",
+            Mode::Checked => "dev",
+        }
+    }
+
+    /// A hosted executable, or an example as `examples/NAME`, as cargo leaves it.
+    pub fn hosted(&self, name: &str) -> PathBuf {
+        let directory = match self.mode {
+            Mode::Shipped => "release",
+            Mode::Checked => "debug",
+        };
+        self.target.join(directory).join(name)
     }
 
     /// The directory with the workspace's `Cargo.toml`.
@@ -69,7 +115,10 @@ impl Workspace {
 
     /// What a user needs: `hearth`, `hearth.efi`, `programs/`.
     pub fn outputs(&self) -> PathBuf {
-        self.target.join("hearth")
+        self.target.join(match self.mode {
+            Mode::Shipped => "hearth",
+            Mode::Checked => "checked",
+        })
     }
 
     /// The operator's binary.

@@ -68,10 +68,11 @@ pub fn examples(workspace: &Workspace) -> Result<()> {
     for source in files(&sources, "rs")? {
         let name = stem(&source);
         let mut command = workspace.cargo();
-        command.args(["rustc", "--quiet", "--release", "--package", CRATE]);
+        command.args(["rustc", "--quiet", "--profile", workspace.profile()]);
+        command.args(["--package", CRATE]);
         command.args(["--example", &name, "--"]);
         output_of(command.args(["-C", "target-feature=+crt-static"]))?;
-        let built = workspace.target().join("release/examples").join(&name);
+        let built = workspace.hosted(&format!("examples/{name}"));
         put(&built, &outputs.join(format!("{name}-rust")))?;
     }
     Ok(())

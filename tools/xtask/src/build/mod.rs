@@ -11,16 +11,15 @@ mod library;
 mod programs;
 
 use std::fs;
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use clap::ValueEnum as _;
 
 use crate::setup;
 use crate::steps::Steps;
-use crate::workspace::{BARE_METAL_TARGET, KERNEL_PROFILE, Workspace, run as run_command};
+use crate::workspace::{BARE_METAL_TARGET, KERNEL_PROFILE, Mode, Workspace, run as run_command};
 
 /// Options of `cargo xtask build`.
 #[derive(Debug, Default, clap::Args)]
@@ -50,10 +49,18 @@ impl Options {
         }
     }
 
-    /// The same, and what the tests need.
-    pub fn with_tests() -> Self {
+    /// All images: of the kernel, and of the kernel with its tests.
+    pub fn images() -> Self {
         Self {
-            only: Part::value_variants().to_vec(),
+            only: vec![Part::Image, Part::TestImage],
+            no_setup: true,
+        }
+    }
+
+    /// All other outputs.
+    pub fn hearth_and_programs() -> Self {
+        Self {
+            only: vec![Part::Hearth, Part::Programs],
             no_setup: true,
         }
     }
@@ -187,19 +194,11 @@ fn bare_metal(workspace: &Workspace, package: &str, more: &[&str]) -> Result<()>
 
 /// Makes one image of a kernel and the boot stub.
 fn boot_image(workspace: &Workspace, kernel: &str, image: &Path) -> Result<()> {
+    let tool = executable(workspace, "bootimage", "bootimage")?;
     fs::create_dir_all(workspace.outputs()).context("making the output directory")?;
     let fresh = image.with_extension("new");
     run_command(
-        workspace
-            .cargo()
-            .args([
-                "run",
-                "--quiet",
-                "--release",
-                "--package",
-                "bootimage",
-                "--",
-            ])
+        Command::new(tool)
             .arg("--kernel")
             .arg(workspace.bare_metal(kernel))
             .arg("--stub")
@@ -218,20 +217,25 @@ fn boot_image(workspace: &Workspace, kernel: &str, image: &Path) -> Result<()> {
 }
 
 fn hearth(workspace: &Workspace) -> Result<()> {
-    run_command(workspace.cargo().args([
-        "build",
-        "--quiet",
-        "--release",
-        "--package",
-        "hearth-control",
-        "--bin",
-        "hearth",
-    ]))?;
-    let built = workspace.target().join("release/hearth");
+    let built = executable(workspace, "hearth-control", "hearth")?;
     fs::create_dir_all(workspace.outputs()).context("making the output directory")?;
     let fresh = workspace.outputs().join("hearth.new");
     fs::copy(&built, &fresh).with_context(|| format!("copying {}", built.display()))?;
     replace(&fresh, &workspace.hearth())
+}
+
+/// Compiles a hosted executable; where it is.
+fn executable(workspace: &Workspace, package: &str, name: &str) -> Result<PathBuf> {
+    let mut command = workspace.cargo();
+    command.args(["build", "--quiet", "--profile", workspace.profile()]);
+    match workspace.mode() {
+        Mode::Shipped => command.args(["--package", package, "--bin", name]),
+        // All at once, and with the features that the tests have: examples have cargo count those of
+        // test dependencies. Otherwise half of what tests need would be compiled twice.
+        Mode::Checked => command.args(["--bins", "--examples"]),
+    };
+    run_command(&mut command)?;
+    Ok(workspace.hosted(name))
 }
 
 /// Puts a complete file in the place of an old one. A running copy of the old one is not harmed.

@@ -19,6 +19,8 @@ use crate::limited::{self, Finished, Show};
 use crate::steps::Checks;
 use crate::workspace::Workspace;
 
+/// What stands before lines of these tests.
+const LABEL: &str = "kernel";
 /// A test takes seconds on a quiet machine; under load ten times that.
 const TEST_LIMIT: Duration = Duration::from_secs(150);
 /// Memory of the machine unless the test wants another.
@@ -62,11 +64,11 @@ pub fn run(workspace: &Workspace, seeds: Option<&Range<u64>>) -> Result<Checks> 
     {
         match run_one(workspace, test) {
             Ok(_) => {
-                eprintln!("    ok      {}", test.name);
+                limited::say(LABEL, &format!("ok      {}", test.name));
                 checks.passed += 1;
             }
             Err(error) => {
-                eprintln!("    FAILED  {}: {error:#}", test.name);
+                limited::say(LABEL, &format!("FAILED  {}: {error:#}", test.name));
                 checks.failed += 1;
             }
         }
@@ -146,7 +148,10 @@ fn parse_listed(line: &str) -> Option<Test> {
             Some(("files", names)) => test.files = names.split(',').map(str::to_owned).collect(),
             Some(("seeds", count)) => test.seeds = count.parse().ok(),
             // Newer than this runner: without what it demands it fails, and shows its console.
-            _ => eprintln!("    {}: demand `{word}` is not known here", test.name),
+            _ => {
+                let name = &test.name;
+                limited::say(LABEL, &format!("{name}: demand `{word}` is not known here"));
+            }
         }
     }
     Some(test)

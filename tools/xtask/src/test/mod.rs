@@ -1,14 +1,18 @@
-//! `cargo xtask test`: everything that must hold, from cheap to dear.
+//! `cargo xtask test`: everything that must hold.
 //!
-//! Key type: [`Part`]. Neighbours: [`kernel`] runs the kernel's own tests in QEMU; the other parts
-//! are commands of cargo and of this program.
+//! Key type: [`Part`]. Neighbours: [`schedule`] decides what runs when, [`report`] tells what came of
+//! it; [`kernel`] runs the kernel's own tests in QEMU; the other parts are commands of cargo and of
+//! this program.
 //!
 //! Invariant: the very last line is `N passed, N failed`, and the exit status says the same. What
 //! could not run counts as failed.
 
 mod counts;
 pub mod kernel;
+mod report;
+mod schedule;
 
+use std::num::NonZero;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -16,29 +20,33 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use crate::limited::{self, Show};
-use crate::steps::{Checks, Steps};
+use crate::steps::Checks;
 use crate::structure;
-use crate::workspace::{BARE_METAL_TARGET, KERNEL_PROFILE, Workspace, describe};
+use crate::workspace::{BARE_METAL_TARGET, KERNEL_PROFILE, Workspace, describe, output_of};
+use report::Report;
+use schedule::{Kind, Task};
 
-/// Compiling the workspace from nothing takes minutes on two processors.
-const COMPILE_LIMIT: Duration = Duration::from_secs(1_500);
-/// The same for the tests, which are linked as well, two processors being shared with others.
-const TEST_COMPILE_LIMIT: Duration = Duration::from_secs(2_700);
-/// Host tests run in seconds; a test that waits for something that never comes ends here.
+/// Compiling all tests from nothing takes ten minutes on two processors, and these are shared.
+const COMPILE_LIMIT: Duration = Duration::from_secs(2_700);
+/// Host tests run in minutes; a test that waits for something that never comes ends here.
 const HOST_TEST_LIMIT: Duration = Duration::from_secs(1_200);
-/// The quick part of the simulation.
+/// The simulator's check.
 const SIMULATION_LIMIT: Duration = Duration::from_secs(900);
 /// Boots of many emulated machines, under whatever load.
 const QEMU_TEST_LIMIT: Duration = Duration::from_secs(1_800);
+/// Parts at a time: one that compiles and one that runs at least, and no more than the tests of one
+/// part bear beside them.
+const LANES_LEAST: usize = 2;
+const LANES_MOST: usize = 4;
 
-/// Crates with tests that need QEMU, a network namespace, a browser or built images; such tests are marked
-/// `#[ignore]`, so that a plain `cargo test` works with nothing installed.
-const QEMU_TEST_CRATES: [&str; 4] = ["bootimage", "hearth-boot", "hearth-qemu", "hearth-control"];
+/// Test programs with tests that need QEMU, a network namespace, a browser or built images; such tests are
+/// marked `#[ignore]`, so that a plain `cargo test` works with nothing installed.
+const QEMU_TESTS: [&str; 5] = ["boot", "cluster", "control", "netns", "qemu"];
 
 /// Options of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Run only these parts
+    /// Run only these parts, with what was built last unless `images` and `build` are among them
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
     /// Run those kernel tests that take seeds, with these (FROM..TO), instead of all: `--only kernel --seeds 20..200`
@@ -46,64 +54,62 @@ pub struct Options {
     seeds: Option<std::ops::Range<u64>>,
 }
 
-/// A part of the tests.
+/// A part of the tests. Where there is a choice, the first is begun first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Formatting
     Fmt,
-    /// Lints of hosted and bare-metal crates
-    Clippy,
     /// Rules about the source tree
     Structure,
-    /// Unit and property tests on the host
-    Host,
-    /// Damaged program files and the loader, with the counts
-    Loader,
-    /// The protocols in the simulator
-    Simulation,
-    /// Building everything
+    /// Building the operator's binary and the programs
     Build,
-    /// Commands in the documentation exist
-    Commands,
-    /// Boot images and clusters in QEMU
-    Qemu,
+    /// Building the boot images
+    Images,
+    /// Lints of hosted and bare-metal crates
+    Clippy,
     /// The kernel's own tests in QEMU
     Kernel,
     /// The whole path as its user sees it
     EndToEnd,
+    /// Unit and property tests on the host
+    Host,
+    /// Boot images and clusters in QEMU
+    Qemu,
+    /// The protocols in the simulator
+    Simulation,
+    /// Commands in the documentation exist
+    Commands,
 }
+
+/// A task is what a part compiles, or what it runs.
+type Name = (Part, Kind);
 
 /// Runs the tests; the last line on standard output is the count.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    let mut steps = Steps::new();
-    let is_set_up = steps.run("set-up", || {
-        crate::setup::run(workspace, &crate::setup::Options::default())
+    crate::setup::run(workspace, &crate::setup::Options::default())
+        .context("setting the machine up")?;
+    let workspace = &workspace.checked();
+    let parts = Part::value_variants().iter().copied();
+    let is_wanted = |part: &Part| options.only.is_empty() || options.only.contains(part);
+    let tasks = parts
+        .filter(is_wanted)
+        .flat_map(|part| part.tasks(workspace, options))
+        .collect();
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let lanes = processors.clamp(LANES_LEAST, LANES_MOST);
+    let report = Report::begin();
+    let done = schedule::run(tasks, lanes, &|(part, _), kind, done| {
+        report.tell(
+            part.title(),
+            kind,
+            done.map(|done| (&done.outcome, done.time)),
+        );
     });
-    let mut is_built = true;
-    for &part in Part::value_variants() {
-        if !options.only.is_empty() && !options.only.contains(&part) {
-            continue;
-        }
-        let title = part.title();
-        if part.needs_build() && !is_built {
-            steps.blocked(title, "the build failed");
-        } else if part.needs_set_up() && !is_set_up {
-            steps.blocked(title, "the set-up failed");
-        } else {
-            let passed = steps.run_counting(title, || part.run(workspace, options));
-            if part == Part::Build {
-                is_built = passed;
-            }
-        }
-    }
-    steps.print_summary();
-    let totals = steps.totals();
+    let totals = report.end(&done, |(part, _)| part.title());
     println!("{} passed, {} failed", totals.passed, totals.failed);
-    let is_good = totals.failed == 0 && steps.all_passed();
-    Ok(if is_good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    Ok(match totals.failed {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     })
 }
 
@@ -114,73 +120,116 @@ impl Part {
             Self::Clippy => "lints",
             Self::Structure => "structure",
             Self::Host => "unit and property tests",
-            Self::Loader => "damaged program files",
             Self::Simulation => "simulation",
-            Self::Build => "build",
+            Self::Images => "boot images",
+            Self::Build => "hearth and programs",
             Self::Commands => "commands in the documentation",
-            Self::Qemu => "boot images and clusters in QEMU",
+            Self::Qemu => "images and clusters in QEMU",
             Self::Kernel => "kernel tests in QEMU",
             Self::EndToEnd => "end to end",
         }
     }
 
-    /// Whether it uses what [`Part::Build`] leaves.
-    fn needs_build(self) -> bool {
-        matches!(
-            self,
-            Self::Commands | Self::Qemu | Self::Kernel | Self::EndToEnd
-        )
-    }
-
-    fn needs_set_up(self) -> bool {
-        matches!(self, Self::Build) || self.needs_build()
-    }
-
-    fn run(self, workspace: &Workspace, options: &Options) -> Result<Option<Checks>> {
+    /// What stands before lines of this part.
+    fn label(self) -> &'static str {
         match self {
-            Self::Fmt => cargo(workspace, &["fmt", "--all", "--", "--check"]).map(|()| None),
-            Self::Clippy => lint(workspace).map(|()| None),
-            Self::Structure => structure::check(workspace).map(Some),
-            Self::Host => host(workspace).map(Some),
-            Self::Loader => damaged_programs(workspace).map(|()| None),
-            Self::Simulation => simulation(workspace).map(Some),
-            Self::Build => build(workspace).map(|()| None),
-            Self::Commands => Ok(Some(structure::tell(&structure::commands::check(
-                workspace,
-            )?))),
-            Self::Qemu => qemu(workspace).map(Some),
-            Self::Kernel => kernel::run(workspace, options.seeds.as_ref()).map(Some),
-            Self::EndToEnd => end_to_end(workspace).map(Some),
+            Self::Fmt => "fmt",
+            Self::Structure => "structure",
+            Self::Images | Self::Build => "build",
+            Self::Clippy => "lints",
+            Self::Host => "host",
+            Self::Simulation => "sim",
+            Self::Commands => "commands",
+            Self::Qemu => "qemu",
+            Self::Kernel => "kernel",
+            Self::EndToEnd => "e2e",
+        }
+    }
+
+    /// What must have passed before it can run.
+    fn needs(self) -> Vec<Name> {
+        let parts: &[Part] = match self {
+            Self::Kernel | Self::EndToEnd => &[Self::Images, Self::Build],
+            Self::Qemu => &[Self::Images, Self::Build, Self::Host],
+            Self::Host => &[Self::Host],
+            Self::Commands | Self::Simulation => &[Self::Build],
+            Self::Fmt | Self::Structure | Self::Images | Self::Clippy | Self::Build => &[],
+        };
+        parts.iter().map(|part| (*part, Kind::Compiles)).collect()
+    }
+
+    fn tasks<'a>(self, workspace: &'a Workspace, options: &'a Options) -> Vec<Task<'a, Name>> {
+        let task = |kind, needs, body| Task {
+            name: (self, kind),
+            kind,
+            needs,
+            body,
+        };
+        type Body<'a> = Box<dyn FnOnce() -> Result<Option<Checks>> + Send + 'a>;
+        let compiles = |body: fn(&Workspace) -> Result<()>| {
+            let body: Body = Box::new(move || body(workspace).map(|()| None));
+            task(Kind::Compiles, Vec::new(), body)
+        };
+        let runs = |body: Body<'a>| vec![task(Kind::Runs, self.needs(), body)];
+        match self {
+            Self::Fmt => runs(Box::new(|| {
+                let check = ["fmt", "--all", "--", "--check"];
+                cargo(workspace, Self::Fmt, &check).map(|()| None)
+            })),
+            Self::Structure => runs(Box::new(|| structure::check(workspace).map(Some))),
+            Self::Images => vec![compiles(|workspace| build(workspace, Self::Images))],
+            Self::Clippy => vec![compiles(lint)],
+            Self::Build => vec![compiles(|workspace| build(workspace, Self::Build))],
+            Self::Host => {
+                let mut tasks = runs(Box::new(|| host(workspace).map(Some)));
+                tasks.push(compiles(compile_host_tests));
+                tasks
+            }
+            Self::Qemu => runs(Box::new(|| qemu(workspace).map(Some))),
+            Self::Simulation => runs(Box::new(|| simulation(workspace).map(Some))),
+            Self::Commands => runs(Box::new(|| {
+                let rules = structure::commands::check(workspace)?;
+                Ok(Some(structure::tell(&rules)))
+            })),
+            Self::Kernel => runs(Box::new(|| {
+                kernel::run(workspace, options.seeds.as_ref()).map(Some)
+            })),
+            Self::EndToEnd => runs(Box::new(|| end_to_end(workspace).map(Some))),
         }
     }
 }
 
 /// Runs cargo for its exit status.
-fn cargo(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
+fn cargo(workspace: &Workspace, part: Part, arguments: &[&str]) -> Result<()> {
     let mut command = workspace.cargo();
     command.args(arguments);
-    let name = describe(&command);
-    limited::run(&mut command, COMPILE_LIMIT, Show::All)?.expect_success(&name)?;
+    compile(&mut command, part)
+}
+
+fn compile(command: &mut Command, part: Part) -> Result<()> {
+    let name = describe(command);
+    limited::run(command, COMPILE_LIMIT, Show::All(part.label()))?.expect_success(&name)?;
     Ok(())
 }
 
 fn lint(workspace: &Workspace) -> Result<()> {
-    cargo(
-        workspace,
-        &["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"],
-    )?;
+    let clippy = |arguments: &[&str]| {
+        let arguments = [&["clippy", "--quiet"], arguments, &["--", "-D", "warnings"]].concat();
+        cargo(workspace, Part::Clippy, &arguments)
+    };
+    clippy(&["--all-targets"])?;
     // The functions of hearth.h.
-    let library = ["clippy", "--quiet", "-p", "hearth", "--features", "c"];
-    cargo(
-        workspace,
-        &[&library[..], &["--", "-D", "warnings"]].concat(),
-    )?;
+    clippy(&["-p", "hearth", "--features", "c"])?;
     let bare_metal = ["--target", BARE_METAL_TARGET, "--profile", KERNEL_PROFILE];
-    let mut arguments = vec!["clippy", "--quiet", "-p", "kernel", "-p", "bootstub"];
-    arguments.extend(["--features", "kernel/ktest"]);
-    arguments.extend(bare_metal);
-    arguments.extend(["--", "-D", "warnings"]);
-    cargo(workspace, &arguments)?;
+    let kernel = [
+        "-p",
+        "kernel",
+        "-p",
+        "bootstub",
+        "--features",
+        "kernel/ktest",
+    ];
+    clippy(&[&kernel[..], &bare_metal[..]].concat())?;
     lint_fuzz_targets(workspace)
 }
 
@@ -194,38 +243,36 @@ fn lint_fuzz_targets(workspace: &Workspace) -> Result<()> {
     // Nothing is linked: libFuzzer itself, which is C++, need not be compiled.
     let library = workspace.target().join("libfuzzer.a");
     command.env("CUSTOM_LIBFUZZER_PATH", library);
-    let name = describe(&command);
-    limited::run(&mut command, COMPILE_LIMIT, Show::All)?.expect_success(&name)?;
-    Ok(())
+    compile(&mut command, Part::Clippy)
+}
+
+fn compile_host_tests(workspace: &Workspace) -> Result<()> {
+    cargo(workspace, Part::Host, &["test", "--quiet", "--no-run"])
 }
 
 fn host(workspace: &Workspace) -> Result<Checks> {
-    // Apart, so that a slow machine does not spend the time of the tests on it.
-    let mut command = workspace.cargo();
-    command.args(["test", "--quiet", "--no-run"]);
-    let name = describe(&command);
-    limited::run(&mut command, TEST_COMPILE_LIMIT, Show::All)?.expect_success(&name)?;
     let mut command = workspace.cargo();
     command.args(["test", "--quiet", "--no-fail-fast"]);
-    run_tests(&mut command, HOST_TEST_LIMIT)
+    run_tests(&mut command, Part::Host, HOST_TEST_LIMIT)
 }
 
 fn qemu(workspace: &Workspace) -> Result<Checks> {
     let mut command = workspace.cargo();
     command.args(["test", "--quiet", "--no-fail-fast"]);
-    for name in QEMU_TEST_CRATES {
-        command.args(["-p", name]);
+    for name in QEMU_TESTS {
+        command.args(["--test", name]);
     }
     // One after the other: each brings up machines of its own.
     command.args(["--", "--ignored", "--test-threads=1"]);
     command.env("HEARTH_OUTPUTS", workspace.outputs());
-    run_tests(&mut command, QEMU_TEST_LIMIT)
+    run_tests(&mut command, Part::Qemu, QEMU_TEST_LIMIT)
 }
 
 /// Runs a `cargo test` and adds up what its test programs report.
-fn run_tests(command: &mut Command, limit: Duration) -> Result<Checks> {
+fn run_tests(command: &mut Command, part: Part, limit: Duration) -> Result<Checks> {
     let name = describe(command);
-    let finished = limited::run(command, limit, Show::Except(counts::is_idle_talk))?;
+    let show = Show::Except(part.label(), counts::is_idle_talk);
+    let finished = limited::run(command, limit, show)?;
     let checks = counts::of_test_programs(&finished.lines);
     // Compilation errors and crashes are in no count.
     ensure!(
@@ -237,59 +284,33 @@ fn run_tests(command: &mut Command, limit: Duration) -> Result<Checks> {
     Ok(checks)
 }
 
-/// The loader's test with damaged files once more, for the counts that it prints: how many files,
-/// how many with altered headers, how many of each error.
-fn damaged_programs(workspace: &Workspace) -> Result<()> {
-    let mut command = workspace.cargo();
-    command.args([
-        "test",
-        "--quiet",
-        "-p",
-        "kernel-core",
-        "--lib",
-        "loader::fuzz",
-    ]);
-    command.args(["--", "--nocapture"]);
-    let name = describe(&command);
-    let finished = limited::run(
-        &mut command,
-        HOST_TEST_LIMIT,
-        Show::Except(counts::is_idle_talk),
-    )?
-    .expect_success(&name)?;
-    let has_counts = finished
-        .lines
-        .iter()
-        .any(|line| line.contains("headers altered in"));
-    ensure!(has_counts, "`{name}` printed no counts");
-    Ok(())
-}
-
-/// The simulator's own quick check.
+/// The simulator's check, with seeds that rotate with the commit.
 fn simulation(workspace: &Workspace) -> Result<Checks> {
     let mut command = crate::sim::command(workspace);
-    command.arg("check");
-    run_counted(&mut command, SIMULATION_LIMIT)
+    command.args(["check", "--rotate", &commit_number(workspace).to_string()]);
+    run_counted(&mut command, Part::Simulation, SIMULATION_LIMIT)
+}
+
+/// A number that each commit has another of; 0 where there is no git.
+fn commit_number(workspace: &Workspace) -> u64 {
+    let mut git = Command::new("git");
+    git.current_dir(workspace.root());
+    let commit = output_of(git.args(["rev-parse", "--short=12", "HEAD"]));
+    let digits = commit.unwrap_or_default();
+    u64::from_str_radix(digits.get(..12).unwrap_or("0"), 16).unwrap_or(0)
 }
 
 fn end_to_end(workspace: &Workspace) -> Result<Checks> {
-    let mut command = workspace.cargo();
-    command.args([
-        "run",
-        "--quiet",
-        "--release",
-        "-p",
-        "hearth-tests",
-        "--bin",
-        "e2e",
-    ]);
-    run_counted(&mut command, QEMU_TEST_LIMIT)
+    let mut command = Command::new(workspace.hosted("e2e"));
+    command.current_dir(workspace.root());
+    command.env("HEARTH_OUTPUTS", workspace.outputs());
+    run_counted(&mut command, Part::EndToEnd, QEMU_TEST_LIMIT)
 }
 
 /// Runs a program whose last line is `N passed, N failed`.
-fn run_counted(command: &mut Command, limit: Duration) -> Result<Checks> {
+fn run_counted(command: &mut Command, part: Part, limit: Duration) -> Result<Checks> {
     let name = describe(command);
-    let finished = limited::run(command, limit, Show::All)?;
+    let finished = limited::run(command, limit, Show::All(part.label()))?;
     let checks = counts::of_last_line(&finished.lines)
         .with_context(|| format!("`{name}` ({}) did not end with a count", finished.status))?;
     ensure!(
@@ -302,8 +323,12 @@ fn run_counted(command: &mut Command, limit: Duration) -> Result<Checks> {
     Ok(checks)
 }
 
-fn build(workspace: &Workspace) -> Result<()> {
-    let code = crate::build::run(workspace, &crate::build::Options::with_tests())?;
+fn build(workspace: &Workspace, part: Part) -> Result<()> {
+    let options = match part {
+        Part::Images => crate::build::Options::images(),
+        _ => crate::build::Options::hearth_and_programs(),
+    };
+    let code = crate::build::run(workspace, &options)?;
     ensure!(code == ExitCode::SUCCESS, "see above");
     Ok(())
 }
