@@ -549,6 +549,8 @@ pub struct StopRequest {
 /// What `POST /v1/stop` answers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct StopReply {
+    /// The process that ends.
+    pub pid: u32,
     /// Jobs that have nodes.
     pub running: Vec<u64>,
     /// Jobs that wait for nodes.

@@ -49,6 +49,11 @@ fn lasting_port() -> u16 {
     ports.find(is_free).expect("some port is free")
 }
 
+/// A folder whose name a cluster can have.
+fn folder() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("lab-").tempdir().unwrap()
+}
+
 impl Lab {
     /// A control node with `count` nodes in service.
     pub fn with_nodes(count: u32) -> Self {
@@ -69,14 +74,14 @@ impl Lab {
 
     /// A control node alone, which a shell becomes by `before`, such as `umask 0; exec`, with a configuration file.
     pub fn started_by(before: &str, config: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let state = dir.path().to_path_buf();
         Lab::begun(dir, state, None, before, config)
     }
 
     /// A control node alone, whose state directory is a disk of `bytes` of its own.
     pub fn on_small_disk(bytes: u64, config: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let (user, into) = match nix::unistd::geteuid().is_root() {
             true => ("--mount", "--mount"),
             false => (
