@@ -348,6 +348,19 @@ impl Lab {
         (status, serde_json::from_str(body).unwrap())
     }
 
+    /// Puts a file into the cache, without the client under test; its name there.
+    pub fn put(&self, content: &str) -> String {
+        let hash = blake3::hash(content.as_bytes()).to_hex().to_string();
+        let length = content.len();
+        let head = format!("PUT /v1/programs/{hash} HTTP/1.0\r\nContent-Length: {length}");
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        write!(stream, "{head}\r\n\r\n{content}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer.split(' ').nth(1), Some("200"), "{answer}");
+        hash
+    }
+
     /// Whether some event has this kind and text.
     pub fn has_event(&self, kind: &str, words: &str) -> bool {
         self.json(&["events"])
