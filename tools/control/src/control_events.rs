@@ -567,10 +567,15 @@ fn read_object(core: &Core, wanted: &PageWanted) -> Option<Result<Vec<u8>, PageE
         bytes[from..bytes.len().min(from.saturating_add(length))].to_vec()
     };
     Some(match wanted.object {
-        Object::Program => program.read_at(wanted.offset, length).map_err(|error| {
-            tracing::error!("reading a program of job {}: {error}", wanted.job);
-            PageError::Unreadable
-        }),
+        Object::Program => match program.is_sound() {
+            Some(true) => program.read_at(wanted.offset, length).map_err(|error| {
+                tracing::error!("reading a program of job {}: {error}", wanted.job);
+                PageError::Unreadable
+            }),
+            Some(false) => Err(PageError::Unreadable),
+            // It is being read after a start of control.
+            None => return None,
+        },
         Object::LaunchBlock => {
             let rank = usize::try_from(wanted.rank.0).ok();
             let block = rank.and_then(|rank| blocks.get(rank));

@@ -51,6 +51,7 @@ pub mod streams;
 mod submit;
 #[cfg(test)]
 mod tests;
+pub mod unread;
 mod users;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

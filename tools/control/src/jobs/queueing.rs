@@ -62,10 +62,10 @@ impl Runner {
         if !std::mem::take(&mut job.info.held) {
             return Err(JobError::NotHeld(id));
         }
-        let attached = job.attached;
+        let may_start = job.may_start();
         let record = job.record();
         self.records.push(record);
-        if attached {
+        if may_start {
             self.queue.release(id);
         }
         self.pass_due = Due::Now;
@@ -307,6 +307,11 @@ impl Runner {
             let (why, text) = match waiting.reason {
                 _ if known.is_some() && job.attached => known.clone().expect("it is known"),
                 _ if !job.attached => (Why::BeginTime, "waits for its client".to_string()),
+                _ if job.unread => (
+                    Why::BeginTime,
+                    "its files are read first, since the control node was started again"
+                        .to_string(),
+                ),
                 Reason::New => continue,
                 Reason::Held => (Why::JobHeldUser, held_text(&job.info)),
                 Reason::Dependency | Reason::DependencyFailed => {

@@ -195,6 +195,8 @@ pub struct Job {
     pub input_from: Option<u64>,
     /// After a restart of control: the last call of ranks whose output its client has.
     pub received: BTreeMap<u32, u64>,
+    /// It is of an earlier run of control, and nobody has read its files since (`unread`).
+    pub unread: bool,
     /// Whether a client has taken the reading end of the output, or none will.
     pub attached: bool,
     /// Whether a client has taken the writing end of the input.
@@ -213,6 +215,11 @@ impl Job {
     /// The job as its nodes know it.
     pub fn on_nodes(&self) -> JobId {
         attempt::on_nodes(self.info.id, self.info.restarts)
+    }
+
+    /// Whether the queue may give it nodes: nobody holds it, its client is there and its files are read.
+    pub fn may_start(&self) -> bool {
+        self.attached && !self.info.held && !self.unread
     }
 
     /// Whether some rank may have run.

@@ -4,6 +4,7 @@ use super::*;
 use crate::api::types::{AfterCondition, AfterJob, JobInfo};
 use crate::jobs::attempt;
 use crate::jobs::record::Cause;
+use crate::programs::ProgramStore;
 use netstack::ids::BootEpoch;
 use netstack::job::AdoptedRank;
 
@@ -269,6 +270,41 @@ fn a_dependency_that_ends_before_the_restart_counts() {
         lab.written.insert(second, before);
         lab.restart(2);
         assert_eq!(lab.state(second), expected);
+    }
+}
+
+/// A start takes no longer for large files; what is damaged in them shows later.
+#[test]
+fn a_restart_reads_no_file_and_starts_no_job_before_its_files_are_read() {
+    for is_damaged in [false, true] {
+        let mut lab = Lab::with_nodes(1);
+        lab.runner.drain(&[0], "spare", "root").unwrap();
+        let id = lab.submit_batch(lab.batch(1));
+        let name = crate::secrets::encode_hex(&lab.program.hash());
+        let path = lab.dir.path().join("programs").join(name);
+        if is_damaged {
+            std::fs::write(path, b"damaged").unwrap();
+        }
+        lab.store = ProgramStore::open(&lab.dir.path().join("programs"), 1000, 1000).unwrap();
+        lab.restart_unread(1);
+        lab.join(1);
+        lab.write_down();
+        let info = lab.info(id);
+        assert_eq!(info.state, JobState::Pending);
+        assert!(info.reason.contains("read first"), "{}", info.reason);
+        lab.read_files();
+        let info = lab.info(id);
+        match is_damaged {
+            false => assert_eq!(info.state, JobState::Starting),
+            true => {
+                assert_eq!(info.state, JobState::Failed);
+                assert!(
+                    info.reason.contains("its program is not"),
+                    "{}",
+                    info.reason
+                );
+            }
+        }
     }
 }
 
