@@ -276,8 +276,15 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 RankLoss::NodePanicked => format!("{node} was lost (its kernel panicked)"),
             };
             let cause = match reason {
-                RankLoss::NodePanicked => Cause::NodePanicked(why),
-                _ => Cause::NodeLost(why),
+                RankLoss::NodePanicked | RankLoss::NodeSilent | RankLoss::NodeRebooted => {
+                    Cause::NodeCrashed {
+                        reason: why,
+                        panicked: reason == RankLoss::NodePanicked,
+                    }
+                }
+                RankLoss::Forgotten | RankLoss::GivenUp | RankLoss::NodeLeft => {
+                    Cause::NodeLost(why)
+                }
             };
             core.with_runner(now, |runner, now_us, fabric| {
                 runner.rank_lost(now_us, fabric, job, node, cause);

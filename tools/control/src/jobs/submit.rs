@@ -177,9 +177,9 @@ impl Runner {
         queue::Job {
             user: self.users.number(&info.user),
             priority: info.priority,
-            is_held: info.held || !job.attached,
+            is_held: !job.may_start(),
             after: after.collect(),
-            tie: job.want.tie(),
+            tie: job.want.tie(!info.crashes.is_empty()),
             ..queue::Job::new(
                 id,
                 job.want.ranks,
