@@ -350,9 +350,7 @@ impl Job {
 
     /// What is to be written down of it now; the reports of its ranks once it has ended.
     pub fn record(&mut self) -> Record {
-        let ranks = std::mem::take(&mut self.info.ranks);
-        let mut info = self.info.clone();
-        self.info.ranks = ranks;
+        let mut info = self.info.without_ranks();
         if info.state.is_final() {
             info.ranks.clone_from(&self.info.ranks);
         }
