@@ -36,7 +36,7 @@ mod tree;
 pub use error::Error;
 pub use lifecycle::{
     DownReport, Launcher, Progress, Summary, down, is_running, list, power_off, reset,
-    restart_control, up,
+    restart_control, start_control, up,
 };
 pub use paths::Paths;
 pub use process::ProcessId;

@@ -25,7 +25,8 @@ use crate::paths::state_root;
 use crate::request::{Request, ask};
 use crate::supervisor::{Stage, remove_if_there};
 use crate::{
-    Error, Firmware, Paths, Record, Spec, console, control_socket, machine, namespace, request,
+    Error, Firmware, Paths, ProcessId, Record, Spec, console, control_socket, machine, namespace,
+    request,
 };
 
 /// How often progress is told and an interruption noticed.
@@ -491,6 +492,24 @@ pub fn power_off(paths: &Paths, nodes: &[u32]) -> Result<(), Error> {
 /// Ends the control node and starts it again; the machines run on.
 pub fn restart_control(paths: &Paths) -> Result<(), Error> {
     ask_running(paths, &Request::RestartControl)
+}
+
+/// Starts the control node of a cluster whose machines run on without one: it was stopped, or
+/// crashed too often. Returns whether there was one to start.
+pub fn start_control(paths: &Paths) -> Result<bool, Error> {
+    if !is_running(paths) {
+        return Ok(false);
+    }
+    // Where the whole cluster is being started, its control node is none that was stopped.
+    let _preparing = lock_root(paths)?;
+    if !is_running(paths)
+        || Record::load(paths)?
+            .control
+            .is_some_and(ProcessId::is_alive)
+    {
+        return Ok(false);
+    }
+    ask(paths, &Request::StartControl).map(|()| true)
 }
 
 fn ask_running(paths: &Paths, request: &Request) -> Result<(), Error> {

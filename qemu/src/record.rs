@@ -23,6 +23,10 @@ pub struct Record {
     pub supervisor: Option<ProcessId>,
     /// The control node.
     pub control: Option<ProcessId>,
+    /// The control node ended in good order, since somebody wanted that: it is started again by
+    /// [`crate::start_control`] and not by itself.
+    #[serde(default)]
+    pub control_stopped: bool,
     pub nodes: Vec<NodeRecord>,
 }
 
@@ -79,6 +83,7 @@ impl Record {
             http,
             supervisor: None,
             control: None,
+            control_stopped: false,
             nodes,
         }
     }

@@ -27,6 +27,8 @@ pub(crate) enum Request {
     PowerOff { nodes: Vec<u32> },
     /// End the control node and start it again.
     RestartControl,
+    /// Start the control node, which does not run.
+    StartControl,
     /// End everything.
     Stop,
 }

@@ -15,6 +15,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -37,9 +38,9 @@ const CHILD_POLL_MS: u16 = 250;
 const CONTROL_START_LIMIT: Duration = Duration::from_secs(60);
 /// How long a control node may take to end in good order.
 const CONTROL_STOP_LIMIT: Duration = Duration::from_secs(5);
-/// A control node that ends unasked is started again so often; then it is left for a person.
+/// A control node that crashes is started again so often; then it is left for a person.
 const MAX_CONTROL_RESTARTS: u32 = 3;
-/// Ends that lie further apart are counted anew.
+/// Crashes that lie further apart are counted anew.
 const CONTROL_RESTARTS_WITHIN: Duration = Duration::from_secs(60);
 /// A machine that resets itself, because its kernel panicked, is started again so often within this time; then it stays off.
 const MAX_MACHINE_RESETS: usize = 3;
@@ -48,6 +49,8 @@ const MACHINE_RESETS_WITHIN: Duration = Duration::from_secs(600);
 const REQUEST_LIMIT: Duration = Duration::from_secs(2);
 /// How much of a log goes into an error.
 const TAIL_BYTES: u64 = 2_000;
+/// A disk with less space than that is full: a control node cannot begin its store there.
+const FULL_BELOW_BYTES: u64 = 256 * 1024;
 
 /// What a supervisor reports while it starts: one JSON line each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,6 +190,7 @@ impl Supervisor {
                 source,
             })?;
         self.record.control = ProcessId::of(child.id());
+        self.record.control_stopped = false;
         self.record.save(&self.paths)?;
         let deadline = Instant::now() + CONTROL_START_LIMIT;
         let socket = self.paths.control_socket();
@@ -197,7 +201,7 @@ impl Supervisor {
             let ended = child
                 .try_wait()
                 .map_err(Error::file("waiting for", program))?;
-            let tail = || console::tail(&log_path, TAIL_BYTES);
+            let tail = || tail_of_log(&log_path);
             if let Some(status) = ended {
                 let what = format!("the control node ({status})");
                 break Err(Error::Ended {
@@ -340,6 +344,14 @@ impl Supervisor {
                 self.stop_control()?;
                 self.start_control()
             }
+            Request::StartControl if self.control.is_some() => {
+                Err(Error::AlreadyUp(self.paths.name().to_owned()))
+            }
+            Request::StartControl => {
+                self.control_restarts = 0;
+                remove_if_there(&self.paths.control_socket())?;
+                self.start_control()
+            }
             Request::Stop => {
                 for node in 0..self.record.spec.nodes {
                     self.power_off(node)?;
@@ -401,30 +413,41 @@ impl Supervisor {
         }
     }
 
-    /// Looks after machines, and starts a control node again that ended unasked.
+    /// Looks after machines and the control node.
     fn look_after_children(&mut self) {
         self.look_after_machines();
-        if let Some(status) = has_ended(&mut self.control) {
-            log(&format!("the control node ended unasked: {status}"));
-            self.record.control = None;
-            self.save_or_log();
-            let before = self.control_ended_at.replace(Instant::now());
-            if before.is_none_or(|before| before.elapsed() > CONTROL_RESTARTS_WITHIN) {
-                self.control_restarts = 0;
-            }
-            if self.control_restarts == MAX_CONTROL_RESTARTS {
-                let within = CONTROL_RESTARTS_WITHIN.as_secs();
-                log(&format!(
-                    "it is not started again: it ended {MAX_CONTROL_RESTARTS} times before, each within {within} s of the last; its log says why, and `hearth down` and `hearth up` start the cluster anew"
-                ));
-            } else {
-                self.control_restarts += 1;
-                let removed = remove_if_there(&self.paths.control_socket());
-                match removed.and_then(|()| self.start_control()) {
-                    Ok(()) => log("the control node was started again"),
-                    Err(error) => log(&format!("the control node did not start again: {error}")),
-                }
-            }
+        let Some(status) = has_ended(&mut self.control) else {
+            return;
+        };
+        self.record.control = None;
+        // It ends well only where somebody asked it to.
+        self.record.control_stopped = status.success();
+        self.save_or_log();
+        match status.success() {
+            true => log("the control node was stopped; `hearth up` starts it again"),
+            false => self.replace_control(status),
+        }
+    }
+
+    /// Starts a control node again that has crashed, unless it does so too often.
+    fn replace_control(&mut self, status: ExitStatus) {
+        log(&format!("the control node crashed: {status}"));
+        let before = self.control_ended_at.replace(Instant::now());
+        if before.is_none_or(|before| before.elapsed() > CONTROL_RESTARTS_WITHIN) {
+            self.control_restarts = 0;
+        }
+        if self.control_restarts == MAX_CONTROL_RESTARTS {
+            let within = CONTROL_RESTARTS_WITHIN.as_secs();
+            log(&format!(
+                "it is not started again: it crashed {MAX_CONTROL_RESTARTS} times before, each within {within} s of the last; its log says why, and `hearth up` starts it again"
+            ));
+            return;
+        }
+        self.control_restarts += 1;
+        let removed = remove_if_there(&self.paths.control_socket());
+        match removed.and_then(|()| self.start_control()) {
+            Ok(()) => log("the control node was started again"),
+            Err(error) => log(&format!("the control node did not start again: {error}")),
         }
     }
 
@@ -494,8 +517,23 @@ fn end(child: &mut Child, process: Option<ProcessId>, limit: Duration) -> Result
         .map_err(waiting)
 }
 
+/// The end of a log, behind that there is no space where that is so: then the log cannot say it.
+fn tail_of_log(log: &Path) -> String {
+    let tail = console::tail(log, TAIL_BYTES);
+    let folder = log.parent().unwrap_or(log);
+    let left = nix::sys::statvfs::statvfs(folder)
+        .map(|disk| disk.blocks_available() * disk.fragment_size());
+    match left {
+        Ok(left) if left < FULL_BELOW_BYTES => format!(
+            "no space is left on the disk of {}: make room, or set XDG_STATE_HOME to a folder on another\n{tail}",
+            folder.display()
+        ),
+        _ => tail,
+    }
+}
+
 /// Removes a file; that it is not there is no failure.
-pub(crate) fn remove_if_there(path: &std::path::Path) -> Result<(), Error> {
+pub(crate) fn remove_if_there(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Error::file("removing", path)(error))

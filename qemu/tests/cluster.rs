@@ -6,12 +6,13 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hearth_qemu::{
     Error, Firmware, Launcher, MachineState, Paths, Progress, Record, Spec, down, is_running,
-    power_off, reset, restart_control, up,
+    power_off, reset, restart_control, start_control, up,
 };
 use nix::sys::signal::Signal;
 
@@ -207,6 +208,33 @@ fn nodes_are_switched_off_and_on_and_control_is_replaced() {
         .flatten()
         .collect();
     assert_eq!(left.len(), 1, "only the logs are kept: {left:?}");
+}
+
+#[test]
+#[ignore = "needs QEMU and a network namespace"]
+fn a_control_node_that_was_stopped_stays_so_until_it_is_wanted_again() {
+    let lab = Lab::new("pause", 1, "1", None);
+    assert!(!start_control(&lab.paths).unwrap(), "there is no cluster");
+    let before = lab.up(false).unwrap();
+    assert!(!start_control(&lab.paths).unwrap(), "it runs");
+
+    let mut socket = UnixStream::connect(lab.paths.control_socket()).unwrap();
+    socket.write_all(b"POST /v1/stop HTTP/1.0\r\n\r\n").unwrap();
+    eventually("its end is noted", || lab.record().control_stopped);
+    // The supervisor looks four times a second.
+    std::thread::sleep(Duration::from_secs(1));
+    let stopped = lab.record();
+    assert!(stopped.control.is_none() && stopped.control_stopped);
+    assert_eq!(stopped.nodes[0].process, before.nodes[0].process);
+
+    assert!(start_control(&lab.paths).unwrap());
+    let again = lab.record();
+    assert!(again.control.unwrap().is_alive() && !again.control_stopped);
+    assert_ne!(again.control, before.control);
+    assert_eq!(again.nodes[0].process, before.nodes[0].process);
+    assert!(matches!(lab.up(false), Err(Error::AlreadyUp(_))));
+    down(&lab.paths, false).unwrap();
+    assert!(all_dead(&again));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! `supervise ROOT NAME` keeps a cluster; `control ...` stands in for the control node: it calls a
 //! node joined when a DHCP request of it arrived over the cluster's network, and answers HTTP on
-//! the listener it was given.
+//! the listener it was given. `POST /v1/stop` on its socket ends it in good order.
 //!
 //! Invariant: nothing here is part of what users run.
 
@@ -92,8 +92,12 @@ fn parse_node(line: &str) -> Option<([u8; 6], String)> {
 
 fn answer(stream: &mut (impl Read + Write), body: &str) -> std::io::Result<()> {
     let mut request = [0; 1024];
-    if stream.read(&mut request)? == 0 {
+    let bytes = stream.read(&mut request)?;
+    if bytes == 0 {
         return Ok(());
+    }
+    if request.starts_with(b"POST /v1/stop ") {
+        std::process::exit(0);
     }
     write!(
         stream,

@@ -233,6 +233,7 @@ impl Casts {
             wire: None,
             what: order.what,
             described: order.described,
+            unread: false,
             content: order.content,
             scheme: order.scheme.unwrap_or(self.config.scheme),
             rate: order.rate.unwrap_or(self.rate()),

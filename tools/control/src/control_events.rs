@@ -276,8 +276,15 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 RankLoss::NodePanicked => format!("{node} was lost (its kernel panicked)"),
             };
             let cause = match reason {
-                RankLoss::NodePanicked => Cause::NodePanicked(why),
-                _ => Cause::NodeLost(why),
+                RankLoss::NodePanicked | RankLoss::NodeSilent | RankLoss::NodeRebooted => {
+                    Cause::NodeCrashed {
+                        reason: why,
+                        panicked: reason == RankLoss::NodePanicked,
+                    }
+                }
+                RankLoss::Forgotten | RankLoss::GivenUp | RankLoss::NodeLeft => {
+                    Cause::NodeLost(why)
+                }
             };
             core.with_runner(now, |runner, now_us, fabric| {
                 runner.rank_lost(now_us, fabric, job, node, cause);
@@ -567,10 +574,15 @@ fn read_object(core: &Core, wanted: &PageWanted) -> Option<Result<Vec<u8>, PageE
         bytes[from..bytes.len().min(from.saturating_add(length))].to_vec()
     };
     Some(match wanted.object {
-        Object::Program => program.read_at(wanted.offset, length).map_err(|error| {
-            tracing::error!("reading a program of job {}: {error}", wanted.job);
-            PageError::Unreadable
-        }),
+        Object::Program => match program.is_sound() {
+            Some(true) => program.read_at(wanted.offset, length).map_err(|error| {
+                tracing::error!("reading a program of job {}: {error}", wanted.job);
+                PageError::Unreadable
+            }),
+            Some(false) => Err(PageError::Unreadable),
+            // It is being read after a start of control.
+            None => return None,
+        },
         Object::LaunchBlock => {
             let rank = usize::try_from(wanted.rank.0).ok();
             let block = rank.and_then(|rank| blocks.get(rank));

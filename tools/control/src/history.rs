@@ -140,12 +140,8 @@ const RANK_BYTES: usize = 1_024;
 pub fn weight(job: &JobInfo) -> usize {
     let faults = job.ranks.iter().filter_map(|rank| rank.fault.as_ref());
     let faults: usize = faults.map(String::len).sum();
-    weight_without_ranks(job) + faults + job.ranks.len() * RANK_BYTES
-}
-
-/// The same without what its ranks did.
-pub fn weight_without_ranks(job: &JobInfo) -> usize {
-    JOB_BYTES + job.reason.len() + job.nodes.len() + job.name.len()
+    let texts = job.reason.len() + job.nodes.len() + job.name.len();
+    JOB_BYTES + texts + faults + job.ranks.len() * RANK_BYTES
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@
 //! | [`monitor`] | watching the cluster: a picture a second, kept and shown |
 //! | [`import`] | files of earlier versions |
 //! | [`warm`] | which node holds which program |
+//! | [`reading`] | files of earlier jobs and casts, read after the start |
 //! | [`programs`], [`events`], [`secrets`], [`config`], [`paths`] | state on disk |
 //! | [`durable`] | replacing files whole |
 //! | [`hostlist`], [`clock`], [`output`], [`user`] | notations, names and texts |
@@ -53,6 +54,7 @@ pub mod output;
 pub mod overlay;
 pub mod paths;
 pub mod programs;
+pub mod reading;
 pub mod secrets;
 pub mod serve;
 pub mod stored;

@@ -120,6 +120,11 @@ pub enum FindError {
          has ended: try again in a moment, or `hearth --cluster {0} down` and `up`"
     )]
     Starting(String),
+    /// Its machines run on without a control node, which somebody has stopped.
+    #[error(
+        "the control node of cluster {0:?} was stopped; `hearth --cluster {0} up` starts it again"
+    )]
+    Stopped(String),
     /// Its supervisor has ended without `hearth down`.
     #[error(
         "cluster {0:?} has crashed: its supervisor has ended; `hearth --cluster {0} down` removes \
@@ -166,6 +171,8 @@ enum Standing {
     Answers,
     /// None does, but the supervisor of a QEMU cluster lives.
     Starting,
+    /// None does, and the supervisor of a QEMU cluster leaves it at that: somebody wanted it.
+    Stopped,
     /// The supervisor of a QEMU cluster has ended and left its files.
     Crashed,
     /// Neither runs.
@@ -178,7 +185,12 @@ fn standing(dir: &StateDir) -> Standing {
     }
     let root = dir.path().parent().unwrap_or(Path::new(""));
     match hearth_qemu::Paths::below(root, &name_of(dir)) {
-        Ok(paths) if hearth_qemu::is_running(&paths) => Standing::Starting,
+        Ok(paths) if hearth_qemu::is_running(&paths) => {
+            match hearth_qemu::Record::load(&paths).is_ok_and(|record| record.control_stopped) {
+                true => Standing::Stopped,
+                false => Standing::Starting,
+            }
+        }
         Ok(paths) if paths.record().exists() => Standing::Crashed,
         _ => Standing::Absent,
     }
@@ -194,6 +206,7 @@ fn answering(dir: StateDir, absent: impl FnOnce() -> FindError) -> Result<StateD
     match standing(&dir) {
         Standing::Answers => Ok(dir),
         Standing::Starting => Err(FindError::Starting(name_of(&dir))),
+        Standing::Stopped => Err(FindError::Stopped(name_of(&dir))),
         Standing::Crashed => Err(FindError::Crashed(name_of(&dir))),
         Standing::Absent => Err(absent()),
     }
@@ -277,11 +290,13 @@ fn find_below(root: &Path, cluster: Option<&str>, system: &Path) -> Result<State
         [(_, dir, Standing::Answers)] => Ok(dir.clone()),
         [(name, ..)] => Err(FindError::Starting(name.clone())),
         [] => {
-            let mut all = all.iter();
-            let crashed = all.find(|(_, _, standing)| *standing == Standing::Crashed);
-            Err(crashed.map_or(FindError::None, |(name, ..)| {
-                FindError::Crashed(name.clone())
-            }))
+            let is = |wanted| all.iter().find(move |(_, _, standing)| *standing == wanted);
+            let stopped = is(Standing::Stopped).map(|(name, ..)| FindError::Stopped(name.clone()));
+            let crashed = || {
+                let (name, ..) = is(Standing::Crashed)?;
+                Some(FindError::Crashed(name.clone()))
+            };
+            Err(stopped.or_else(crashed).unwrap_or(FindError::None))
         }
         _ => Err(FindError::Several(list())),
     }
@@ -356,6 +371,27 @@ mod tests {
         (dir, lock)
     }
 
+    /// As its supervisor writes it down.
+    fn stop_cluster(dir: &StateDir) {
+        let paths = hearth_qemu::Paths::below(dir.path().parent().unwrap(), &name_of(dir)).unwrap();
+        let spec = hearth_qemu::Spec {
+            name: name_of(dir),
+            nodes: 1,
+            memory_mib: 48,
+            tree: hearth_qemu::Tree::flat(1),
+            rate: None,
+            firmware: hearth_qemu::Firmware::Direct,
+            image: "/dev/null".into(),
+            command_line: String::new(),
+            instruction_clock: false,
+            trace: None,
+        };
+        let http = "127.0.0.1:1".parse().unwrap();
+        let mut record = hearth_qemu::Record::new(spec, http, &paths);
+        record.control_stopped = true;
+        record.save(&paths).unwrap();
+    }
+
     #[test]
     fn starting_crashed_and_absent_clusters_are_told_apart() {
         let root = tempfile::tempdir().unwrap();
@@ -368,7 +404,7 @@ mod tests {
             (starting.clone(), starting)
         );
         let listener = UnixListener::bind(dir.socket()).unwrap();
-        assert_eq!(find(None), Ok(dir));
+        assert_eq!(find(None), Ok(dir.clone()));
         assert_eq!(
             find(Some("other")),
             Err(FindError::NotRunning(
@@ -376,7 +412,14 @@ mod tests {
                 "lab".to_string()
             ))
         );
-        drop((listener, lock));
+        drop(listener);
+        // Nobody starts it again by himself, so nobody waits.
+        stop_cluster(&dir);
+        let stopped = FindError::Stopped("lab".to_string());
+        assert!(stopped.to_string().contains("hearth --cluster lab up"));
+        assert_eq!(find(Some("lab")), Err(stopped.clone()));
+        assert_eq!(find(None), Err(stopped));
+        drop(lock);
         let crashed = FindError::Crashed("lab".to_string());
         let text = crashed.to_string();
         assert!(text.contains("hearth --cluster lab down"), "{text}");

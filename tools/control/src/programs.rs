@@ -17,7 +17,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 pub use page_list::NoList;
 
@@ -89,6 +89,7 @@ pub struct Program {
     file: Arc<File>,
     page_hashes: Arc<page_list::PageList>,
     described: Arc<OnceLock<Arc<Described>>>,
+    sound: Arc<Sound>,
 }
 
 impl Program {
@@ -100,6 +101,12 @@ impl Program {
     /// Its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether its content is what its name says; nothing while that is not known ([`ProgramStore::unread`]), and
+    /// then nothing of it is given out. Never waits.
+    pub fn is_sound(&self) -> Option<bool> {
+        self.sound.known.get().copied()
     }
 
     /// Reads up to `length` bytes at `offset`; shorter only at the end of the file.
@@ -161,6 +168,15 @@ impl Program {
 /// Most files in the store: what a folder and a start are quick with, far more than clusters use in a day.
 pub const FILES_MAX: usize = 16_384;
 
+/// Whether the hash of a file is its name.
+#[derive(Debug, Default)]
+struct Sound {
+    /// Once somebody has read it.
+    known: OnceLock<bool>,
+    /// Held by who reads it, so that others who want to know wait for him.
+    reading: Mutex<()>,
+}
+
 /// A program that is in the store, whether or not somebody uses it.
 #[derive(Debug)]
 struct Entry {
@@ -169,8 +185,7 @@ struct Entry {
     file: Weak<File>,
     page_hashes: Arc<page_list::PageList>,
     described: Arc<OnceLock<Arc<Described>>>,
-    /// Whether its hash is its name, once somebody has looked.
-    sound: Arc<OnceLock<bool>>,
+    sound: Arc<Sound>,
     last_used: u64,
 }
 
@@ -246,7 +261,9 @@ impl ProgramStore {
         found.sort();
         for (_, hash, path) in found {
             let bytes = std::fs::metadata(&path).map_err(failed("read", &path))?;
-            store.insert(hash, bytes.len(), Weak::new(), Arc::default());
+            let mut index = store.index();
+            let entry = (Weak::new(), Sound::default());
+            store.insert(&mut index, hash, bytes.len(), entry);
         }
         Ok(store)
     }
@@ -254,18 +271,36 @@ impl ProgramStore {
     /// The program `hash`, if it is here and sound. Reads the whole file when it is used for the first time after
     /// a restart: tasks that others wait for ask [`ProgramStore::find`].
     pub fn get(&self, hash: &Hash) -> Option<Program> {
-        let (program, sound) = self.opened(hash)?;
-        if *sound.get_or_init(|| hash_of(&program.file).is_ok_and(|found| found == *hash)) {
-            return Some(program);
-        }
+        let program = self.unread(hash)?;
+        self.check(&program).then_some(program)
+    }
+
+    /// Whether the content of a program is what its name says. Reads the whole file the first time: not for a task
+    /// that others wait for. What is damaged is removed.
+    pub fn check(&self, program: &Program) -> bool {
+        let (hash, sound) = (&program.hash, &program.sound);
+        let _reading = sound.reading.lock().expect("no panic while held");
         let id = short_id(hash);
-        tracing::warn!("file {id} in the cache is damaged and was removed");
-        let mut index = self.index.lock().expect("no panic while held");
-        let is_same = |entry: &Entry| Arc::ptr_eq(&entry.sound, &sound);
-        if index.entries.get(hash).is_some_and(is_same) {
-            self.remove(&mut index, hash);
+        let is_sound = match sound.known.get() {
+            Some(known) => *known,
+            None => match hash_of(&program.file) {
+                Ok(found) => *sound.known.get_or_init(|| found == *hash),
+                // The disk may be able to read it next time.
+                Err(error) => {
+                    tracing::warn!("file {id} in the cache cannot be read: {error}");
+                    return false;
+                }
+            },
+        };
+        if !is_sound {
+            let mut index = self.index();
+            let is_same = |entry: &Entry| Arc::ptr_eq(&entry.sound, sound);
+            if index.entries.get(hash).is_some_and(is_same) {
+                tracing::warn!("file {id} in the cache is damaged and was removed");
+                self.remove(&mut index, hash);
+            }
         }
-        None
+        is_sound
     }
 
     /// The program `hash`, as [`ProgramStore::get`] finds it, on a thread that may wait for the disk.
@@ -275,8 +310,14 @@ impl ProgramStore {
         found.expect("looking does not panic")
     }
 
-    fn opened(&self, hash: &Hash) -> Option<(Program, Arc<OnceLock<bool>>)> {
-        let mut index = self.index.lock().expect("no panic while held");
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().expect("no panic while held")
+    }
+
+    /// The program `hash`, if it is here; whether it is sound is not known before [`ProgramStore::check`]. Reads
+    /// nothing.
+    pub fn unread(&self, hash: &Hash) -> Option<Program> {
+        let mut index = self.index();
         index.uses += 1;
         let uses = index.uses;
         let entry = index.entries.get_mut(hash)?;
@@ -291,14 +332,14 @@ impl ProgramStore {
         };
         let file = entry.file.upgrade().or_else(opened)?;
         entry.file = Arc::downgrade(&file);
-        let program = Program {
+        Some(Program {
             hash: *hash,
             bytes: entry.bytes,
             file,
             page_hashes: entry.page_hashes.clone(),
             described: entry.described.clone(),
-        };
-        Some((program, entry.sound.clone()))
+            sound: entry.sound.clone(),
+        })
     }
 
     /// Begins to receive the program `hash` of `bytes` bytes, if there can be room for it.
@@ -313,10 +354,7 @@ impl ProgramStore {
         }
         self.reserve(bytes)?;
         let file = tempfile_in(&self.dir).map_err(|source| {
-            self.index
-                .lock()
-                .expect("no panic while held")
-                .reserved_bytes -= bytes;
+            self.index().reserved_bytes -= bytes;
             let path = self.dir.clone();
             StoreError::File {
                 operation: "create a file in",
@@ -335,15 +373,20 @@ impl ProgramStore {
         })
     }
 
-    fn insert(&self, hash: Hash, bytes: u64, file: Weak<File>, sound: Arc<OnceLock<bool>>) {
-        let mut index = self.index.lock().expect("no panic while held");
+    fn insert(
+        &self,
+        index: &mut Index,
+        hash: Hash,
+        bytes: u64,
+        (file, sound): (Weak<File>, Sound),
+    ) {
         index.uses += 1;
         let entry = Entry {
             bytes,
             file,
             page_hashes: Arc::new(page_list::PageList::beside(&self.path_of(&hash))),
             described: Arc::default(),
-            sound,
+            sound: Arc::new(sound),
             last_used: index.uses,
         };
         if let Some(before) = index.entries.insert(hash, entry) {
@@ -355,7 +398,7 @@ impl ProgramStore {
     /// Reserves `bytes`, if what is in use and other uploads leave so much. Nothing is evicted yet: what was
     /// announced may never arrive.
     fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
-        let mut index = self.index.lock().expect("no panic while held");
+        let mut index = self.index();
         let used = index.entries.values().filter(|entry| !entry.is_idle());
         let (count, used) = used.fold((0, 0), |(count, sum), entry| (count + 1, sum + entry.bytes));
         if used + index.reserved_bytes + bytes > self.cache_bytes || count >= FILES_MAX {
@@ -368,8 +411,7 @@ impl ProgramStore {
     }
 
     /// Evicts programs not in use, the ones not used for longest first, until a file of `bytes` fits.
-    fn make_room(&self, bytes: u64) -> Result<(), StoreError> {
-        let mut index = self.index.lock().expect("no panic while held");
+    fn make_room(&self, index: &mut Index, bytes: u64) -> Result<(), StoreError> {
         while index.total_bytes + bytes > self.cache_bytes || index.entries.len() >= FILES_MAX {
             let idle = index.entries.iter().filter(|(_, entry)| entry.is_idle());
             let oldest = idle.min_by_key(|(_, entry)| entry.last_used);
@@ -378,9 +420,35 @@ impl ProgramStore {
                     limit: self.cache_bytes,
                 });
             };
-            self.remove(&mut index, &hash);
+            self.remove(index, &hash);
         }
         Ok(())
+    }
+
+    /// Makes room for a file that has arrived, and puts it there: others that end at that moment wait, so that
+    /// they find no room that is taken.
+    fn take_in(&self, upload: &Upload) -> Result<Arc<File>, StoreError> {
+        let place = self.path_of(&upload.hash);
+        let failed = |operation| {
+            let path = place.clone();
+            move |source| StoreError::File {
+                operation,
+                path,
+                source,
+            }
+        };
+        let mut index = self.index();
+        self.make_room(&mut index, upload.received)?;
+        std::fs::rename(&upload.path, &place).map_err(failed("rename to"))?;
+        let file = Arc::new(File::open(&place).map_err(failed("open"))?);
+        let bytes = file.metadata().map_err(failed("read"))?.len();
+        let sound = Sound {
+            known: OnceLock::from(true),
+            ..Sound::default()
+        };
+        let entry = (Arc::downgrade(&file), sound);
+        self.insert(&mut index, upload.hash, bytes, entry);
+        Ok(file)
     }
 
     fn remove(&self, index: &mut Index, hash: &Hash) {
@@ -446,24 +514,8 @@ impl Upload {
                 found: found.to_hex().to_string(),
             });
         }
-        let place = self.store.path_of(&self.hash);
-        let failed = |operation, path: &Path| {
-            let path = path.to_path_buf();
-            move |source| StoreError::File {
-                operation,
-                path,
-                source,
-            }
-        };
         drop(self.file.take());
-        self.store.make_room(self.received)?;
-        std::fs::rename(&self.path, &place).map_err(failed("rename to", &place))?;
-        let file = File::open(&place).map_err(failed("open", &place))?;
-        let bytes = file.metadata().map_err(failed("read", &place))?.len();
-        let file = Arc::new(file);
-        let sound = Arc::new(OnceLock::from(true));
-        self.store
-            .insert(self.hash, bytes, Arc::downgrade(&file), sound);
+        let file = self.store.take_in(&self)?;
         // Open as long as the caller has it.
         let program = self.store.get(&self.hash);
         drop(file);
@@ -475,11 +527,7 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        self.store
-            .index
-            .lock()
-            .expect("no panic while held")
-            .reserved_bytes -= self.reserved;
+        self.store.index().reserved_bytes -= self.reserved;
         // After `finish` the file has moved and this finds nothing.
         let _ = std::fs::remove_file(&self.path);
     }
@@ -594,6 +642,57 @@ mod tests {
         let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
         assert_eq!(files(dir.path()), 1);
         assert!(store.get(&hash).is_none());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_for_once_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
+        let hash = put(&store, b"whole").unwrap().hash();
+        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
+        // A folder can be opened and not read.
+        let (path, aside) = (store.path_of(&hash), dir.path().join("aside"));
+        std::fs::rename(&path, &aside).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(store.get(&hash).is_none());
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::rename(&aside, &path).unwrap();
+        let again = store.get(&hash).unwrap();
+        assert_eq!(again.read_at(0, 5).unwrap(), b"whole");
+    }
+
+    #[test]
+    fn uploads_that_end_together_keep_the_bound() {
+        for round in 0..200u32 {
+            let dir = tempfile::tempdir().unwrap();
+            let store = ProgramStore::open(dir.path(), 30, 10).unwrap();
+            // Three go in, of which nobody uses one.
+            for old in 0..2u32 {
+                let content = [&old.to_le_bytes()[..], b"kept.."].concat();
+                put(&store, &content).unwrap();
+            }
+            let uploads: Vec<Upload> = (2..4u32)
+                .map(|new| {
+                    let content = [&new.to_le_bytes()[..], b"new..."].concat();
+                    let mut upload = store
+                        .receive(*blake3::hash(&content).as_bytes(), 10)
+                        .unwrap();
+                    upload.write(&content).unwrap();
+                    upload
+                })
+                .collect();
+            let together = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                for upload in uploads {
+                    scope.spawn(|| {
+                        together.wait();
+                        upload.finish().unwrap();
+                    });
+                }
+            });
+            let bytes = store.index().total_bytes;
+            assert!(bytes <= 30, "round {round}: {bytes} bytes of 30");
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
 use crate::paths::StateDir;
 use crate::programs::ProgramStore;
-use crate::{config, ledger, overlay, paths, secrets, udp};
+use crate::{config, ledger, overlay, paths, reading, secrets, udp};
 
 /// Number of the cluster secret in personalities. Secrets are not rotated yet.
 pub const KEY_ID: u32 = 1;
@@ -187,6 +187,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let unix = unix_listener(&options.state)?;
     let unix = bounded::Bounded::new(unix, unix_max);
     tokio::spawn(async move { axum::serve(unix, routes).await });
+    let left = shared.clone();
+    std::thread::spawn(move || reading::run(&left));
     let on_join = move |joined: control::Joined| {
         if let Some(boot) = &boot {
             // The completed record is for callers that want to show it.

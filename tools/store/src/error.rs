@@ -31,7 +31,9 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The file is damaged and could not be set aside.
-    #[error("{path} is damaged ({what}) and cannot be set aside: {source}; move it away")]
+    #[error(
+        "{path} is damaged ({what}) and cannot be set aside: {source}; you can move it away yourself"
+    )]
     SetAside {
         /// The file.
         path: PathBuf,

@@ -136,7 +136,7 @@ pub enum Tie {
     None,
     /// These and no others, as many as it has.
     Named(Vec<u32>),
-    /// Those that hold its program.
+    /// Those of the set that the pass has for it: the holders of its program, as a rule.
     Warm,
 }
 

@@ -17,7 +17,7 @@ use super::queue::Wanted;
 use super::types::JobInfo;
 use super::{Api, Refusal, jobs};
 use crate::events::Event;
-use crate::history::{self, weight, weight_without_ranks};
+use crate::history::{self, weight};
 use crate::jobs::JobError;
 
 /// Jobs or events in an answer when the request does not say.
@@ -173,25 +173,20 @@ async fn page(api: &Api, all: bool, before: u64, bytes: usize, filter: &Arc<Filt
     let mut jobs: BTreeMap<u64, Option<JobInfo>> = past.jobs.into_iter().collect();
     // Memory knows better about jobs that are not written down yet, and later than the answer of the store.
     let mut core = api.shared.lock();
-    let mut weighs = 0;
-    let mut here = Vec::new();
+    let (mut weighs, mut looked_at) = (0, 0);
     for job in core.runner.below(before, all) {
         // Others wait for the lock: what is copied under it has a bound, and the rest is another page's.
-        if job.id < floor || here.len() == COPIES_MAX || weighs > bytes.min(COPIED_BYTES) {
+        if job.id < floor || looked_at == COPIES_MAX || weighs > bytes.min(COPIED_BYTES) {
             floor = floor.max(job.id + 1);
             break;
         }
-        let has = filter.has(job);
-        weighs += match (has, filter.brief) {
-            (false, _) => 0,
-            (true, true) => weight_without_ranks(job),
-            (true, false) => weight(job),
-        };
-        here.push((job.id, has));
-    }
-    for (id, has) in here {
-        let copy = has.then(|| core.runner.copy(id, filter.brief)).flatten();
-        jobs.insert(id, copy);
+        looked_at += 1;
+        let copy = filter.has(job).then(|| match filter.brief {
+            true => job.without_ranks(),
+            false => job.clone(),
+        });
+        weighs += copy.as_ref().map_or(0, weight);
+        jobs.insert(job.id, copy);
     }
     drop(core);
     let jobs = jobs.split_off(&floor);

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 
 use super::types::Size;
 use super::{Api, Refusal};
-use crate::programs::{Hash, StoreError};
+use crate::programs::{Hash, StoreError, Upload};
 use crate::secrets;
 
 /// How long an upload may bring nothing.
@@ -70,28 +70,32 @@ pub async fn put(
         .programs
         .receive(hash, length)
         .map_err(store_refusal)?;
+    write(&mut upload, body, UPLOAD_PATIENCE).await?;
+    let program = upload.finish().map_err(store_refusal)?;
+    let bytes = program.bytes();
+    Ok(axum::Json(Size { bytes }))
+}
+
+/// Takes all of a body in, which may bring nothing for so long.
+async fn write(upload: &mut Upload, body: Body, patience: Duration) -> Result<(), Refusal> {
+    let idle = |_| {
+        let text = format!(
+            "nothing more of the program came for {} s; send it again",
+            patience.as_secs_f32()
+        );
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "upload-idle", text)
+    };
     let mut pieces = body.into_data_stream();
     loop {
-        let piece = tokio::time::timeout(UPLOAD_PATIENCE, pieces.next()).await;
-        let Some(piece) = piece.map_err(|_| upload_idle())? else {
-            break;
+        let piece = tokio::time::timeout(patience, pieces.next()).await;
+        let Some(piece) = piece.map_err(idle)? else {
+            return Ok(());
         };
         let piece = piece
             .map_err(|error| Refusal::bad_request(format!("the program broke off: {error}")))?;
         // Writing to the page cache and hashing are fast; the disk is not waited for.
         upload.write(&piece).map_err(store_refusal)?;
     }
-    let program = upload.finish().map_err(store_refusal)?;
-    let bytes = program.bytes();
-    Ok(axum::Json(Size { bytes }))
-}
-
-fn upload_idle() -> Refusal {
-    let text = format!(
-        "nothing more of the program came for {} s; send it again",
-        UPLOAD_PATIENCE.as_secs()
-    );
-    Refusal::new(StatusCode::REQUEST_TIMEOUT, "upload-idle", text)
 }
 
 fn store_refusal(error: StoreError) -> Refusal {
@@ -104,4 +108,43 @@ fn store_refusal(error: StoreError) -> Refusal {
         StoreError::Full { .. } => (StatusCode::INSUFFICIENT_STORAGE, "cache-full"),
     };
     Refusal::new(status, code, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::programs::ProgramStore;
+    use bytes::Bytes;
+    use futures_util::stream;
+
+    #[tokio::test]
+    async fn an_upload_that_brings_nothing_for_long_ends_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
+        let content = b"program";
+        let hash = *blake3::hash(content).as_bytes();
+        let begin = || store.receive(hash, content.len() as u64).unwrap();
+        let piece = |bytes: &'static [u8]| Ok::<_, std::io::Error>(Bytes::from_static(bytes));
+        let part = || stream::iter([piece(&content[..3])]);
+        let patience = Duration::from_millis(50);
+
+        let mut upload = begin();
+        let body = Body::from_stream(part().chain(stream::pending()));
+        let idle = write(&mut upload, body, patience).await.unwrap_err();
+        assert_eq!(idle.code(), "upload-idle");
+        drop(upload);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+
+        // One that is slow is waited for.
+        let mut upload = begin();
+        let rest = stream::once(async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            piece(&content[3..])
+        });
+        let body = Body::from_stream(part().chain(rest));
+        write(&mut upload, body, Duration::from_secs(60))
+            .await
+            .unwrap();
+        assert_eq!(upload.finish().unwrap().hash(), hash);
+    }
 }

@@ -23,5 +23,9 @@ pub async fn stop(
         true => Stop::Drained,
         false => Stop::Now,
     });
-    Ok(Json(StopReply { running, waiting }))
+    Ok(Json(StopReply {
+        pid: api.status.pid,
+        running,
+        waiting,
+    }))
 }

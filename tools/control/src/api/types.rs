@@ -284,9 +284,9 @@ pub struct JobInfo {
     /// How often it was queued again.
     #[serde(default)]
     pub restarts: u32,
-    /// How often it was queued again because the kernel of one of its nodes panicked.
+    /// Nodes that crashed under it; it is not started there again while there are others.
     #[serde(default)]
-    pub panics: u32,
+    pub crashes: Vec<Crash>,
     /// How often it went on running over a restart of the control node.
     #[serde(default)]
     pub continued: u32,
@@ -319,6 +319,29 @@ pub struct JobInfo {
     pub totals: Option<LaunchTotals>,
     /// How each rank ended; as far as known.
     pub ranks: Vec<RankReport>,
+}
+
+impl JobInfo {
+    /// A copy without what its ranks did, which may be most of it and is not copied meanwhile.
+    pub fn without_ranks(&mut self) -> Self {
+        let ranks = std::mem::take(&mut self.ranks);
+        let copy = self.clone();
+        self.ranks = ranks;
+        copy
+    }
+}
+
+/// A node that went out of service under a job without leave: perhaps because of what the job did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Crash {
+    /// The node.
+    pub node: u32,
+    /// Which attempt of the job it had, counted as `restarts`.
+    pub restart: u32,
+    /// When, in microseconds since 1970.
+    pub at_unix_us: u64,
+    /// Its kernel has said that it panicked. Else nothing was heard of it, or only its next boot.
+    pub panicked: bool,
 }
 
 /// How a rank ended.
@@ -549,6 +572,8 @@ pub struct StopRequest {
 /// What `POST /v1/stop` answers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct StopReply {
+    /// The process that ends.
+    pub pid: u32,
     /// Jobs that have nodes.
     pub running: Vec<u64>,
     /// Jobs that wait for nodes.

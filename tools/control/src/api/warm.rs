@@ -49,14 +49,15 @@ pub async fn programs(State(api): State<Api>) -> Result<Json<Vec<ProgramInfo>>, 
     let mut held: BTreeMap<Hash, Vec<Warm>> = BTreeMap::new();
     let mut active = Active::default();
     {
-        let core = api.shared.lock();
+        let mut core = api.shared.lock();
         for warm in core.ledger.warm.iter() {
             held.entry(warm.program).or_default().push(warm);
         }
         let has_nodes = |job: &&JobInfo| job.state != JobState::Pending;
+        let with_nodes = core.runner.jobs().filter(has_nodes);
+        with_nodes.for_each(|job| active.take(job));
         let recent = core.runner.below(u64::MAX, true).take(RECENT_JOBS);
-        let jobs = core.runner.jobs().filter(has_nodes).chain(recent);
-        jobs.for_each(|job| active.take(job));
+        recent.for_each(|job| active.take(job));
     }
     rows.extend(first_runs(&api, &rows, active));
     let mut list: Vec<ProgramInfo> = rows

@@ -67,7 +67,7 @@ impl Casts {
         let Some(cast) = self.under_way.get(&id) else {
             return Ok(());
         };
-        if cast.wire.is_some() {
+        if cast.wire.is_some() || cast.unread {
             return Ok(());
         }
         let full = self.full(cast);

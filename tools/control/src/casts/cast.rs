@@ -101,6 +101,9 @@ pub struct Cast {
     pub what: What,
     /// The content's hashes.
     pub described: Arc<Described>,
+    /// The content is a file of an earlier run of control that has not been read: its hashes are not known, and it
+    /// is not announced.
+    pub unread: bool,
     /// Where the content is.
     pub content: Content,
     /// How it spreads.

@@ -43,6 +43,21 @@ pub struct Described {
 }
 
 impl Described {
+    /// What is known of a file that has not been read: enough to name it, not to cast it.
+    ///
+    /// # Errors
+    /// [`DescribeError::TooLarge`].
+    pub fn unread(id: hashes::Hash, bytes: u64) -> Result<Self, DescribeError> {
+        let object = Object {
+            id,
+            bytes,
+            block_log2: block_log2(bytes)?,
+            tops: Vec::new(),
+        };
+        let lists = Lists::default();
+        Ok(Described { object, lists })
+    }
+
     /// Describes bytes at hand.
     ///
     /// # Errors

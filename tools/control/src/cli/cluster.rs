@@ -145,6 +145,9 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
         .clone()
         .unwrap_or_else(|| DEFAULT_NAME.to_string());
     let paths = Paths::of_cluster(&name)?;
+    if hearth_qemu::start_control(&paths)? {
+        return told_started(global, &paths);
+    }
     if global.config.is_some() {
         // Control reads it itself; told here, an error costs no network and no processes.
         global.load_config()?;
@@ -174,6 +177,20 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
         spec.name,
         count(spec.nodes, "node"),
         began.elapsed().as_secs_f64(),
+        record.http
+    ))
+}
+
+/// Says that only the control node was missing.
+fn told_started(global: &Global, paths: &Paths) -> anyhow::Result<()> {
+    let record = Record::load(paths)?;
+    if global.json {
+        return print_json(&record);
+    }
+    print_text(&format!(
+        "cluster {}: the control node was started again, with {} and all options as before; HTTP API at http://{}\n",
+        paths.name(),
+        count(record.spec.nodes, "node"),
         record.http
     ))
 }
@@ -342,13 +359,11 @@ impl Display {
 pub fn down(global: &Global, options: &DownOptions) -> anyhow::Result<()> {
     let paths = chosen(global)?;
     let client = Client::new(paths.control_socket());
-    // Without control nothing is known of jobs, and the cluster goes all the same.
     let jobs = super::block_on(async { Ok(client.get::<Vec<QueuedJob>>("/v1/queue").await?) });
+    may_end(&jobs, options.yes || global.json, global.json)?;
+    // Those that are not known end with the cluster all the same.
     let jobs = jobs.unwrap_or_default();
-    if !jobs.is_empty() {
-        may_end(&jobs, options.yes || global.json)?;
-        super::block_on(end_jobs(&client, &jobs))?;
-    }
+    super::block_on(end_jobs(&client, &jobs))?;
     let report = hearth_qemu::down(&paths, options.keep_logs)?;
     if global.json {
         let killed = report.killed;
@@ -367,26 +382,18 @@ pub fn down(global: &Global, options: &DownOptions) -> anyhow::Result<()> {
 }
 
 /// Says which jobs end with the cluster, and asks on a terminal whether that is meant.
-fn may_end(jobs: &[QueuedJob], is_meant: bool) -> anyhow::Result<()> {
-    let shown: Vec<String> = jobs
-        .iter()
-        .take(JOBS_SHOWN)
-        .map(|job| format!("{} ({}, {})", job.id, job.name, job.state.word()))
-        .collect();
-    let more = match jobs.len().saturating_sub(JOBS_SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
+fn may_end(
+    jobs: &anyhow::Result<Vec<QueuedJob>>,
+    is_meant: bool,
+    quiet: bool,
+) -> anyhow::Result<()> {
+    let text = match jobs {
+        Ok(jobs) if jobs.is_empty() => return Ok(()),
+        Ok(jobs) => ending(jobs),
+        Err(error) => format!("which jobs end with the cluster is not known: {error:#}"),
     };
-    let text = format!(
-        "{} with the cluster: {}{more}",
-        match jobs.len() {
-            1 => "1 job ends".to_string(),
-            many => format!("{many} jobs end"),
-        },
-        shown.join(", ")
-    );
     if is_meant || !std::io::stdin().is_terminal() {
-        if !is_meant {
+        if !quiet {
             crate::output::say_line(&text);
         }
         return Ok(());
@@ -397,6 +404,24 @@ fn may_end(jobs: &[QueuedJob], is_meant: bool) -> anyhow::Result<()> {
     let is_yes = matches!(answer.trim(), "y" | "Y" | "yes");
     anyhow::ensure!(is_yes, "nothing was done; `hearth down --yes` does not ask");
     Ok(())
+}
+
+/// `2 jobs end with the cluster: 3 (p, running), 4 (q, pending)`.
+fn ending(jobs: &[QueuedJob]) -> String {
+    let shown: Vec<String> = jobs
+        .iter()
+        .take(JOBS_SHOWN)
+        .map(|job| format!("{} ({}, {})", job.id, job.name, job.state.word()))
+        .collect();
+    let more = match jobs.len().saturating_sub(JOBS_SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let many = match jobs.len() {
+        1 => "1 job ends".to_string(),
+        many => format!("{many} jobs end"),
+    };
+    format!("{many} with the cluster: {}{more}", shown.join(", "))
 }
 
 /// Ends jobs and waits a while, so that their clients hear of it.
@@ -646,12 +671,7 @@ fn list_machines(global: &Global) -> anyhow::Result<()> {
 /// When each machine of the cluster in `state` was switched on, by node, as far as it is known:
 /// only for clusters of `hearth up`.
 pub(super) fn power_on_unix_ms(state: &crate::paths::StateDir) -> Vec<(u32, u64)> {
-    let path = state.path();
-    let name = path.file_name().and_then(|name| name.to_str());
-    let paths = name
-        .zip(path.parent())
-        .and_then(|(name, root)| Paths::below(root, name).ok());
-    let record = paths.and_then(|paths| Record::load(&paths).ok());
+    let record = paths_in(state.path()).and_then(|paths| Record::load(&paths).ok());
     let nodes = record.map(|record| record.nodes).unwrap_or_default();
     nodes
         .iter()
@@ -659,13 +679,25 @@ pub(super) fn power_on_unix_ms(state: &crate::paths::StateDir) -> Vec<(u32, u64)
         .collect()
 }
 
+/// The command that starts the control node of `state` again.
+pub(super) fn starts_control(state: &crate::paths::StateDir) -> String {
+    match paths_in(state.path()).filter(hearth_qemu::is_running) {
+        Some(paths) => format!("`hearth --cluster {} up`", paths.name()),
+        None => "`hearth serve`".to_string(),
+    }
+}
+
+/// The paths of a cluster of QEMU nodes, if there is one in `dir`.
+fn paths_in(dir: &Path) -> Option<Paths> {
+    let name = dir.file_name().and_then(|name| name.to_str());
+    let paths = name.zip(dir.parent());
+    paths.and_then(|(name, root)| Paths::below(root, name).ok())
+}
+
 /// The cluster whose state is in `dir`. Never another one: what follows can take it down.
 fn in_dir(dir: &Path) -> anyhow::Result<Paths> {
     let whole = std::path::absolute(dir)?;
-    let name = whole.file_name().and_then(|name| name.to_str());
-    let paths = name.zip(whole.parent());
-    let paths = paths.and_then(|(name, root)| Paths::below(root, name).ok());
-    match paths.filter(|paths| paths.record().exists()) {
+    match paths_in(&whole).filter(|paths| paths.record().exists()) {
         Some(paths) => Ok(paths),
         None => bail!(
             "there is no cluster of QEMU nodes in {}; `hearth list` lists those that there are, --cluster names one",

@@ -145,7 +145,7 @@ enum Command {
     Doctor(doctor::Options),
     /// End the control node alone: jobs that run go on without it.
     Stop(stop::Options),
-    /// Start a cluster of QEMU nodes on this machine.
+    /// Start a cluster of QEMU nodes on this machine, or the control node of one where it was stopped.
     Up(cluster::UpOptions),
     /// Stop a cluster of QEMU nodes and remove what it needed, its jobs, their history and kept output with it.
     Down(cluster::DownOptions),

@@ -1,19 +1,27 @@
 //! `hearth stop`: ends the control node alone.
 //!
-//! Neighbours: `api::stopping` carries it out; `cluster::down` takes a QEMU cluster down with its jobs.
+//! Neighbours: `api::stopping` carries it out; `cluster` starts the control node of a QEMU cluster
+//! again, and takes such a cluster down with its jobs.
+//!
+//! Invariant: the process that was asked is the one that is watched. Another may be started at the
+//! same socket meanwhile, and is left alone.
 
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use hearth_qemu::ProcessId;
 
-use super::Global;
-use crate::api::types::{StopReply, StopRequest};
+use super::{Global, cluster};
+use crate::api::types::{JobState, QueuedJob, StopReply, StopRequest};
+use crate::client::Client;
 use crate::output;
 
 /// A control node that was told to end has written everything down by then.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
-/// How often it is looked whether it has ended.
+/// How often it is asked meanwhile which jobs it waits for.
 const PERIOD: Duration = Duration::from_millis(100);
+/// It answers that within this time, or next time.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Options of `hearth stop`.
 #[derive(Debug, Args)]
@@ -25,38 +33,71 @@ pub struct Options {
 
 /// Ends the control node and waits until it has.
 pub fn stop(global: &Global, options: &Options) -> anyhow::Result<()> {
-    let client = global.client()?;
-    let request = StopRequest {
-        drain: options.drain,
-    };
-    let quiet = global.json;
-    let first = super::block_on(async move {
-        let first: StopReply = client.post("/v1/stop", &request).await?;
-        if !quiet {
-            output::say_line(told(&first, request.drain));
-        }
-        let began = Instant::now();
-        let mut left = first.running.len();
-        loop {
-            tokio::time::sleep(PERIOD).await;
-            let Ok(now) = client.post::<StopReply>("/v1/stop", &request).await else {
-                return Ok(first);
-            };
-            if now.running.len() != left && request.drain && !quiet {
-                left = now.running.len();
-                output::say_line(format_args!("{} left", output::count(left, "job")));
-            }
-            anyhow::ensure!(
-                request.drain || began.elapsed() < ENDS_WITHIN,
-                "the control node has not ended within {} s; its log says what it does",
-                ENDS_WITHIN.as_secs()
-            );
-        }
-    })?;
-    match global.json {
-        true => super::print_json(&first),
-        false => Ok(()),
+    let state = global.find()?;
+    let client = Client::new(state.socket());
+    let drain = options.drain;
+    let request = StopRequest { drain };
+    let reply: StopReply = super::block_on(async { Ok(client.post("/v1/stop", &request).await?) })?;
+    if !global.json {
+        output::say_line(told(&reply, drain));
     }
+    if let Some(process) = ProcessId::of(reply.pid) {
+        wait_for_end(&client, process, &reply, drain, global.json)?;
+    }
+    // One that ends in good order takes its socket away.
+    anyhow::ensure!(
+        !state.socket().exists(),
+        "the control node ended, but crashed over it or was started again at once: its log says which"
+    );
+    if global.json {
+        return super::print_json(&reply);
+    }
+    output::say_line(format_args!(
+        "the control node has ended; {} starts it again",
+        cluster::starts_control(&state)
+    ));
+    Ok(())
+}
+
+/// Waits until the process has ended: with `drain` for as long as it has jobs and says so.
+fn wait_for_end(
+    client: &Client,
+    process: ProcessId,
+    reply: &StopReply,
+    drain: bool,
+    quiet: bool,
+) -> anyhow::Result<()> {
+    let mut left = reply.running.len();
+    let mut deadline = Instant::now() + ENDS_WITHIN;
+    while !process.wait_for_end(PERIOD) {
+        if drain
+            && left > 0
+            && let Some(now) = super::block_on(running(client))?
+        {
+            deadline = Instant::now() + ENDS_WITHIN;
+            if now != left && !quiet {
+                output::say_line(format_args!("{} left", output::count(now, "job")));
+            }
+            left = now;
+        }
+        anyhow::ensure!(
+            Instant::now() < deadline,
+            "the control node (process {}) has not ended within {} s; its log says what it does",
+            process.pid,
+            ENDS_WITHIN.as_secs()
+        );
+    }
+    Ok(())
+}
+
+/// How many jobs have nodes; nothing where that is not answered, as while the control node ends.
+async fn running(client: &Client) -> anyhow::Result<Option<usize>> {
+    let queue = client.get::<Vec<QueuedJob>>("/v1/queue");
+    let Ok(Ok(jobs)) = tokio::time::timeout(ANSWERS_WITHIN, queue).await else {
+        return Ok(None);
+    };
+    let running = jobs.iter().filter(|job| job.state != JobState::Pending);
+    Ok(Some(running.count()))
 }
 
 /// What becomes of the jobs.
@@ -89,6 +130,7 @@ mod tests {
     #[test]
     fn what_becomes_of_jobs_is_told() {
         let reply = StopReply {
+            pid: 1,
             running: vec![3, 5],
             waiting: vec![7],
         };

@@ -17,8 +17,6 @@
 //!
 //! Invariant: a job keeps its number, its place in the queue and those that wait for it.
 
-use std::collections::BTreeMap;
-
 use netstack::ids::JobId;
 
 use super::continued::Ranks;
@@ -70,19 +68,6 @@ impl Runner {
             self.restore_one(now_us, job, programs);
         }
         self.restoring = false;
-        let programs = self.jobs.values().map(|job| &job.program);
-        let programs: BTreeMap<_, _> = programs
-            .map(|program| (program.hash(), program.clone()))
-            .collect();
-        // Nodes check pages against these lists at the end of a run; each is read from beside its program,
-        // or made from it. Nobody waits for that.
-        std::thread::spawn(move || {
-            for program in programs.into_values() {
-                if program.make_page_hashes().is_err() {
-                    tracing::warn!("a program in the cache cannot be read");
-                }
-            }
-        });
     }
 
     fn restore_one(&mut self, now_us: u64, stored: Stored, programs: &ProgramStore) {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use hearth_alloc::queue::Tie;
+use hearth_alloc::queue::{Held, Tie};
 
 use super::absent;
 use super::nodes::{Nodes, sorted};
@@ -44,12 +44,28 @@ pub(super) enum Warmth {
 }
 
 impl Want {
-    /// The queue's word for it.
-    pub(super) fn tie(&self) -> Tie {
+    /// The queue's word for it. One that avoids some nodes is tied to the others ([`Want::elsewhere`]).
+    pub(super) fn tie(&self, avoids_some: bool) -> Tie {
         match &self.nodes {
             Some(nodes) => Tie::Named(nodes.clone()),
-            None if self.warm_only => Tie::Warm,
+            None if self.warm_only || avoids_some => Tie::Warm,
             None => Tie::None,
+        }
+    }
+
+    /// What is left of `may`, the nodes in service that it may have, where it avoids some: all of them, where
+    /// there are not enough others.
+    pub(super) fn elsewhere(&self, may: &Held, avoided: &BTreeSet<u32>) -> Held {
+        if avoided.is_disjoint(may) {
+            return may.clone();
+        }
+        let mut others = BTreeSet::clone(may);
+        for node in avoided {
+            others.remove(node);
+        }
+        match others.len() >= self.ranks as usize {
+            true => Held::new(others),
+            false => may.clone(),
         }
     }
 

@@ -20,8 +20,13 @@ use crate::hostlist;
 const CONTROL: &str = "hearth";
 /// Panics of a node's kernel after which it gets no jobs, and the time in which they count: a job that makes kernels panic does
 /// so on one node twice at most, so it is the node.
-const PANICS_MAX: usize = 3;
-const PANICS_WITHIN_US: u64 = 600_000_000;
+const NODE_PANICS_MAX: usize = 3;
+const NODE_PANICS_WITHIN_US: u64 = 600_000_000;
+
+/// Why a job ends whose node went without leave.
+fn crashed(reason: String, panicked: bool) -> Cause {
+    Cause::NodeCrashed { reason, panicked }
+}
 
 impl Runner {
     /// A node joined. `fresh` says that it has booted since it was last heard of.
@@ -29,7 +34,10 @@ impl Runner {
         // A job of an earlier run of control is not known to be lost yet: its node is asked.
         if fresh && self.nodes.job_of(node).is_some() && !self.is_awaited(node) {
             let reason = format!("{} booted again", hostlist::name(node));
-            self.lose_node(now_us, fabric, node, Cause::NodeLost(reason));
+            self.lose_node(now_us, fabric, node, crashed(reason, false));
+        }
+        if !fresh {
+            self.heard_again(node);
         }
         if !self.nodes.has_place(node) {
             let name = hostlist::name(node);
@@ -46,9 +54,9 @@ impl Runner {
         self.settle(now_us, fabric);
     }
 
-    /// A node is not heard of any more.
+    /// A node is not heard of any more, or only its next boot is.
     pub fn node_down(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, reason: &str) {
-        self.lose_node(now_us, fabric, node, Cause::NodeLost(reason.to_string()));
+        self.lose_node(now_us, fabric, node, crashed(reason.to_string(), false));
         self.nodes_changed();
         self.settle(now_us, fabric);
     }
@@ -56,7 +64,18 @@ impl Runner {
     /// A node leaves since somebody asked it to.
     pub fn node_left(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, reason: &str) {
         self.nodes.note_left(node);
-        self.node_down(now_us, fabric, node, reason);
+        self.lose_node(now_us, fabric, node, Cause::NodeLost(reason.to_string()));
+        self.nodes_changed();
+        self.settle(now_us, fabric);
+    }
+
+    /// A node that fell silent under jobs has not crashed.
+    fn heard_again(&mut self, node: u32) {
+        for job in self.jobs.values_mut() {
+            if job.note_heard_again(node) {
+                self.records.push(job.record());
+            }
+        }
     }
 
     /// Gives nodes no more jobs; those that they have go on. A node that is drained already keeps the
@@ -124,12 +143,12 @@ impl Runner {
     /// The kernel of a node has panicked; it boots again by itself. Too often within a while, and it gets no jobs.
     pub fn node_panicked(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32) {
         let reason = format!("{} was lost (its kernel panicked)", hostlist::name(node));
-        self.lose_node(now_us, fabric, node, Cause::NodePanicked(reason));
-        let panics = self.nodes.panicked(node, now_us, PANICS_WITHIN_US);
-        if panics < PANICS_MAX || self.nodes.drained(node).is_some() {
+        self.lose_node(now_us, fabric, node, crashed(reason, true));
+        let panics = self.nodes.panicked(node, now_us, NODE_PANICS_WITHIN_US);
+        if panics < NODE_PANICS_MAX || self.nodes.drained(node).is_some() {
             return;
         }
-        let minutes = PANICS_WITHIN_US / 60_000_000;
+        let minutes = NODE_PANICS_WITHIN_US / 60_000_000;
         let name = hostlist::name(node);
         let reason = format!(
             "its kernel panicked {panics} times within {minutes} minutes: `hearth events` and `hearth console {name}` say why"

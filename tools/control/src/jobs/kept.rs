@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -227,51 +227,9 @@ impl Outputs {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).open(self.path(job))?;
         let length = file.metadata()?.len();
-        let (mut end, mut written) = (0, 0);
-        let (mut dropped, mut count_at) = (0, None);
-        let mut calls = Calls::default();
-        let mut reader = BufReader::with_capacity(READ_BYTES, &file);
-        loop {
-            let mut header = [0; HEADER_BYTES];
-            if reader.read_exact(&mut header).is_err() {
-                break;
-            }
-            let data = length_of(&header);
-            let after = end + (HEADER_BYTES + data) as u64;
-            if after > length {
-                break;
-            }
-            let mut rest = data;
-            if header[0] == Kind::Call as u8 && data >= CALL_BYTES {
-                let mut call = [0; CALL_BYTES];
-                reader.read_exact(&mut call)?;
-                rest -= CALL_BYTES;
-                let attempt = u16::from_le_bytes([header[2], header[3]]);
-                let call = u64::from_le_bytes(call);
-                calls.note(rank_of(&header), CallAt { attempt, call });
-            }
-            if header[0] == Kind::Dropped as u8 && data == COUNT_BYTES {
-                let mut count = [0; COUNT_BYTES];
-                reader.read_exact(&mut count)?;
-                rest = 0;
-                count_at = Some(end + HEADER_BYTES as u64);
-                dropped = u64::from_le_bytes(count);
-            }
-            if [Kind::Output as u8, Kind::Call as u8].contains(&header[0]) {
-                written += rest as u64;
-            }
-            reader.seek_relative(i64::try_from(rest).unwrap_or(i64::MAX))?;
-            end = after;
-        }
-        file.set_len(end)?;
-        Ok(Found {
-            file,
-            bytes: end,
-            written,
-            calls,
-            dropped,
-            count_at,
-        })
+        let records = Records::read(&file, length)?;
+        file.set_len(records.end)?;
+        Ok(Found { file, records })
     }
 
     /// Whether there is room for so many bytes of a job that is not over; what others wrote that are
@@ -332,11 +290,62 @@ impl Outputs {
 /// What an earlier run of control has left of a job.
 struct Found {
     file: File,
-    bytes: u64,
+    records: Records,
+}
+
+/// What the records of a file say.
+#[derive(Debug, Default)]
+struct Records {
+    /// Bytes of those that are whole.
+    end: u64,
+    /// Bytes in them that ranks wrote.
     written: u64,
     calls: Calls,
     dropped: u64,
     count_at: Option<u64>,
+}
+
+impl Records {
+    /// Reads a file of `length` bytes, up to its end or to a record that is not whole. What cannot be read is
+    /// an error and not the end.
+    fn read(file: impl Read + Seek, length: u64) -> io::Result<Self> {
+        let mut records = Records::default();
+        let mut reader = BufReader::with_capacity(READ_BYTES, file);
+        loop {
+            let mut header = [0; HEADER_BYTES];
+            match reader.read_exact(&mut header) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(records),
+                read => read?,
+            }
+            let data = length_of(&header);
+            let after = records.end + (HEADER_BYTES + data) as u64;
+            if after > length {
+                return Ok(records);
+            }
+            let mut rest = data;
+            if header[0] == Kind::Call as u8 && data >= CALL_BYTES {
+                let mut call = [0; CALL_BYTES];
+                reader.read_exact(&mut call)?;
+                rest -= CALL_BYTES;
+                let attempt = u16::from_le_bytes([header[2], header[3]]);
+                let call = u64::from_le_bytes(call);
+                let at = CallAt { attempt, call };
+                records.calls.note(rank_of(&header), at);
+            }
+            if header[0] == Kind::Dropped as u8 && data == COUNT_BYTES {
+                let mut count = [0; COUNT_BYTES];
+                reader.read_exact(&mut count)?;
+                rest = 0;
+                records.count_at = Some(records.end + HEADER_BYTES as u64);
+                records.dropped = u64::from_le_bytes(count);
+            }
+            if [Kind::Output as u8, Kind::Call as u8].contains(&header[0]) {
+                records.written += rest as u64;
+            }
+            reader.seek_relative(i64::try_from(rest).unwrap_or(i64::MAX))?;
+            records.end = after;
+        }
+    }
 }
 
 /// Where a job's output goes.
@@ -485,13 +494,13 @@ impl Kept {
             return Ok(());
         }
         match self.outputs.reopen(self.job) {
-            Ok(found) => {
-                self.outputs.found(self.job, found.bytes);
-                state.place = Place::Open(found.file);
-                (state.bytes, state.written) = (found.bytes, found.written);
-                (state.dropped, state.count_at) = (found.dropped, found.count_at);
-                state.told = found.count_at.is_some();
-                state.calls = found.calls;
+            Ok(Found { file, records }) => {
+                self.outputs.found(self.job, records.end);
+                state.place = Place::Open(file);
+                (state.bytes, state.written) = (records.end, records.written);
+                (state.dropped, state.count_at) = (records.dropped, records.count_at);
+                state.told = records.count_at.is_some();
+                state.calls = records.calls;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.outputs.found(self.job, 0);

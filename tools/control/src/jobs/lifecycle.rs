@@ -76,7 +76,10 @@ impl Runner {
         };
         if job.set_end(rank, RankEnd::NodeLost) {
             job.ranks[rank].calls.clear();
-            if let Cause::NodeLost(reason) | Cause::NodePanicked(reason) = &cause {
+            if let Cause::NodeCrashed { panicked, .. } = &cause {
+                job.note_crash(node, clock::unix_us(), *panicked);
+            }
+            if let Cause::NodeLost(reason) | Cause::NodeCrashed { reason, .. } = &cause {
                 self.node_failed(node.0, reason);
             }
             self.end_early(now_us, fabric, id, SIGNAL_TERM, cause);

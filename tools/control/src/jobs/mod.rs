@@ -51,6 +51,7 @@ pub mod streams;
 mod submit;
 #[cfg(test)]
 mod tests;
+pub mod unread;
 mod users;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -369,12 +370,13 @@ impl Runner {
 
     /// Jobs with numbers below `before`, the highest first: those that are not over, and with `all` the remembered
     /// ones.
-    pub fn below(&self, before: u64, all: bool) -> impl Iterator<Item = &JobInfo> {
-        let open = self.jobs.range(..before).rev();
-        let mut open = open.map(|(_, job)| &job.info).peekable();
+    pub fn below(&mut self, before: u64, all: bool) -> impl Iterator<Item = &mut JobInfo> {
+        let open = self.jobs.range_mut(..before).rev();
+        let mut open = open.map(|(_, job)| &mut job.info).peekable();
         // They end in another order than that of their numbers.
-        let ended = self.history.iter().filter(|job| all && job.id < before);
-        let mut ended: Vec<&JobInfo> = ended.collect();
+        let ended = self.history.iter_mut();
+        let ended = ended.filter(|job| all && job.id < before);
+        let mut ended: Vec<&mut JobInfo> = ended.collect();
         ended.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
         let mut ended = ended.into_iter().peekable();
         std::iter::from_fn(move || match (open.peek(), ended.peek()) {
@@ -382,20 +384,6 @@ impl Runner {
             (Some(_), _) => open.next(),
             (None, _) => ended.next(),
         })
-    }
-
-    /// A copy of a job that is known here, `brief`: without what its ranks did.
-    pub fn copy(&mut self, id: u64, brief: bool) -> Option<JobInfo> {
-        let history = &mut self.history;
-        let open = self.jobs.get_mut(&id).map(|job| &mut job.info);
-        let info = open.or_else(|| history.iter_mut().rev().find(|info| info.id == id))?;
-        if !brief {
-            return Some(info.clone());
-        }
-        let ranks = std::mem::take(&mut info.ranks);
-        let copy = info.clone();
-        info.ranks = ranks;
-        Some(copy)
     }
 
     /// One job.

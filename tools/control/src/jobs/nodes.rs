@@ -298,12 +298,15 @@ impl Nodes {
         (!self.machine.is_in_service(node)).then_some(absence)
     }
 
+    /// The nodes in service.
+    pub(super) fn those_in_service(&self) -> impl Iterator<Item = u32> + '_ {
+        let known = self.known.keys().copied();
+        known.filter(|node| self.machine.is_in_service(*node))
+    }
+
     /// How many nodes are in service.
     pub(super) fn in_service(&self) -> usize {
-        let known = self.known.keys();
-        known
-            .filter(|node| self.machine.is_in_service(**node))
-            .count()
+        self.those_in_service().count()
     }
 
     /// All free nodes.

@@ -11,12 +11,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use hearth_alloc::queue::{self, Held, Reason, Start};
+use hearth_alloc::queue::{self, Held, Reason, Start, Tie};
 
 use super::absent;
 use super::allocator::{WarmNodes, Warmth};
 use super::fabric::Fabric;
 use super::lifecycle::set_state;
+use super::nodes::Nodes;
 use super::record::{Cause, Job};
 use super::{Due, JobError, Runner, retention};
 use crate::api::types::{AfterCondition, JobInfo, JobState, Placement, Why};
@@ -62,10 +63,10 @@ impl Runner {
         if !std::mem::take(&mut job.info.held) {
             return Err(JobError::NotHeld(id));
         }
-        let attached = job.attached;
+        let may_start = job.may_start();
         let record = job.record();
         self.records.push(record);
-        if attached {
+        if may_start {
             self.queue.release(id);
         }
         self.pass_due = Due::Now;
@@ -142,7 +143,9 @@ impl Runner {
         self.end_cold(now_us, fabric);
         let (jobs, retention) = (&self.jobs, &self.retention);
         let holders = Holders::new(fabric);
+        let tied = Tied::new(&holders, jobs, &self.nodes);
         let warm = |queued: &queue::Job| match jobs.get(&queued.number) {
+            Some(job) if queued.tie == Tie::Warm => tied.to(job),
             Some(job) if retention::looks_for_warm(retention, &job.wishes) => {
                 holders.held(&job.program.hash())
             }
@@ -301,12 +304,18 @@ impl Runner {
                 false => Rc::default(),
             };
             // Of jobs that want warm nodes each looks at all holders, unless one like it has.
-            let like = (job.want.warm_only && job.want.nodes.is_none())
+            let avoids = job.avoids();
+            let like = (job.want.warm_only && job.want.nodes.is_none() && avoids.is_empty())
                 .then(|| (job.program.hash(), job.want.ranks, waiting.reason));
             let known = like.as_ref().and_then(|like| lacking.get(like)).cloned();
             let (why, text) = match waiting.reason {
                 _ if known.is_some() && job.attached => known.clone().expect("it is known"),
                 _ if !job.attached => (Why::BeginTime, "waits for its client".to_string()),
+                _ if job.unread => (
+                    Why::BeginTime,
+                    "its files are read first, since the control node was started again"
+                        .to_string(),
+                ),
                 Reason::New => continue,
                 Reason::Held => (Why::JobHeldUser, held_text(&job.info)),
                 Reason::Dependency | Reason::DependencyFailed => {
@@ -322,7 +331,10 @@ impl Runner {
                     Why::UserNodes,
                     "its user has as many nodes as allowed".to_string(),
                 ),
-                Reason::Nodes => (Why::Resources, job.want.lacks(&self.nodes, &warm(job))),
+                Reason::Nodes => {
+                    let text = job.want.lacks(&self.nodes, &warm(job));
+                    (Why::Resources, format!("{text}{avoids}"))
+                }
                 Reason::TooLarge if job.want.warm_only => {
                     let text = match job.want.warmth(&self.nodes, &warm(job)) {
                         Warmth::Away(text) | Warmth::Cold(text) => text,
@@ -400,6 +412,40 @@ impl<'a> Holders<'a> {
 
     fn held(&self, program: &[u8; 32]) -> Held {
         self.look(program).1
+    }
+}
+
+/// Which nodes jobs may have that are tied to some, looked up once in a pass.
+struct Tied<'a> {
+    holders: &'a Holders<'a>,
+    in_service: Held,
+    known: RefCell<BTreeMap<u64, Held>>,
+}
+
+impl<'a> Tied<'a> {
+    fn new(holders: &'a Holders<'a>, jobs: &BTreeMap<u64, Job>, nodes: &Nodes) -> Self {
+        // Of the others none avoids nodes.
+        let some_again = jobs.values().any(|job| job.info.restarts > 0);
+        let in_service = some_again.then(|| nodes.those_in_service().collect());
+        Tied {
+            holders,
+            in_service: Held::new(in_service.unwrap_or_default()),
+            known: RefCell::default(),
+        }
+    }
+
+    /// The holders of its program for one that wants warm nodes alone, any for another; but not those that
+    /// crashed under it, while there are enough others.
+    fn to(&self, job: &Job) -> Held {
+        let look = || {
+            let may = match job.want.warm_only {
+                true => self.holders.held(&job.program.hash()),
+                false => self.in_service.clone(),
+            };
+            job.want.elsewhere(&may, &job.avoided())
+        };
+        let mut known = self.known.borrow_mut();
+        known.entry(job.info.id).or_insert_with(look).clone()
     }
 }
 

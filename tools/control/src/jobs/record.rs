@@ -3,7 +3,7 @@
 //! Key types: [`Submission`], [`Job`], [`Cause`], [`Record`]. Neighbours: `jobs::lifecycle` moves it through
 //! its states, `jobs::calls` serves its ranks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use netstack::ids::{CallId, JobId, NodeId};
@@ -14,10 +14,11 @@ use super::fabric::Call;
 use super::retention::Wishes;
 use super::streams::{Sink, Source};
 use crate::api::types::{
-    AfterJob, EXIT_NODE_LOST, EXIT_TIME_LIMIT, JobInfo, JobState, RankEnd, RankReport,
+    AfterJob, Crash, EXIT_NODE_LOST, EXIT_TIME_LIMIT, JobInfo, JobState, RankEnd, RankReport,
 };
 use crate::casts::for_jobs::JobFile;
 use crate::config::Load;
+use crate::hostlist;
 use crate::programs::Program;
 
 /// A job as a client hands it in; the program has been checked.
@@ -94,10 +95,16 @@ pub enum Cause {
     Cancelled(String),
     /// Its time is up.
     TimeLimit,
-    /// A node was lost.
+    /// A node was lost, and what the job did is not the reason.
     NodeLost(String),
-    /// The kernel of a node panicked: perhaps because of what the job did.
-    NodePanicked(String),
+    /// A node was lost without leave: it panicked, as it has said, or it fell silent or booted again,
+    /// as it also does when what it says of a panic is lost.
+    NodeCrashed {
+        /// In words.
+        reason: String,
+        /// It has said that it panicked.
+        panicked: bool,
+    },
     /// A node could not launch it, and the program is not to blame.
     NodeFailed(String),
     /// A node says that the program cannot be run.
@@ -106,9 +113,14 @@ pub enum Cause {
     NotLaunched(String),
 }
 
-/// How often a job is queued again because the kernel of a node panicked under it: what it does may be the reason, and then
-/// it would go over all nodes.
-const PANICS_MAX: u32 = 1;
+/// Attempts of a job that may end with the crash of a node before it is not queued again: what it does may be
+/// the reason, and then it would go over all nodes.
+const CRASHED_ATTEMPTS_MAX: usize = 1;
+/// A crash for which no panic is known counts for so long: machines also fall silent by themselves, though seldom
+/// twice under one job.
+const CRASH_COUNTS_US: u64 = 600_000_000;
+/// Most crashes that are written down for one job.
+const CRASHES_MAX: usize = 64;
 
 /// The end of one rank, to be written down where its job goes on.
 #[derive(Debug, Clone)]
@@ -195,6 +207,8 @@ pub struct Job {
     pub input_from: Option<u64>,
     /// After a restart of control: the last call of ranks whose output its client has.
     pub received: BTreeMap<u32, u64>,
+    /// It is of an earlier run of control, and nobody has read its files since (`unread`).
+    pub unread: bool,
     /// Whether a client has taken the reading end of the output, or none will.
     pub attached: bool,
     /// Whether a client has taken the writing end of the input.
@@ -215,6 +229,11 @@ impl Job {
         attempt::on_nodes(self.info.id, self.info.restarts)
     }
 
+    /// Whether the queue may give it nodes: nobody holds it, its client is there and its files are read.
+    pub fn may_start(&self) -> bool {
+        self.attached && !self.info.held && !self.unread
+    }
+
     /// Whether some rank may have run.
     pub fn may_have_run(&self) -> bool {
         let by_itself = self.at_once && self.launched_us.is_some();
@@ -226,15 +245,64 @@ impl Job {
     pub fn goes_again(&self) -> bool {
         let is_theirs = match self.cause {
             Some(Cause::NodeLost(_) | Cause::NodeFailed(_)) => true,
-            Some(Cause::NodePanicked(_)) => self.info.panics < PANICS_MAX,
+            Some(Cause::NodeCrashed { .. }) => !self.crashes_too_often(),
             _ => false,
         };
         is_theirs && (self.info.requeue || (self.info.batch && !self.may_have_run()))
     }
 
+    /// Notes that a node has crashed under the present attempt.
+    pub fn note_crash(&mut self, node: NodeId, at_unix_us: u64, panicked: bool) {
+        if self.info.crashes.len() < CRASHES_MAX {
+            self.info.crashes.push(Crash {
+                node: node.0,
+                restart: self.info.restarts,
+                at_unix_us,
+                panicked,
+            });
+        }
+    }
+
+    /// A node that fell silent is heard again in the same boot, so it has not crashed. Says whether that is news.
+    pub fn note_heard_again(&mut self, node: u32) -> bool {
+        let before = self.info.crashes.len();
+        let crashes = &mut self.info.crashes;
+        crashes.retain(|crash| crash.node != node || crash.panicked);
+        crashes.len() < before
+    }
+
+    /// Whether nodes have crashed under as many attempts, with the present one, that it is not tried again.
+    fn crashes_too_often(&self) -> bool {
+        let crashes = &self.info.crashes;
+        let newest = crashes.iter().map(|crash| crash.at_unix_us).max();
+        let since = newest.unwrap_or(0).saturating_sub(CRASH_COUNTS_US);
+        let counted = crashes
+            .iter()
+            .filter(|crash| crash.panicked || crash.at_unix_us >= since);
+        let attempts: BTreeSet<u32> = counted.map(|crash| crash.restart).collect();
+        attempts.len() > CRASHED_ATTEMPTS_MAX
+    }
+
+    /// That it waits for other nodes than those, behind what it waits for; empty where it takes any.
+    pub fn avoids(&self) -> String {
+        let avoided: Vec<u32> = self.avoided().into_iter().collect();
+        match avoided.is_empty() || self.want.nodes.is_some() {
+            true => String::new(),
+            false => format!(
+                "; it does not go where a node crashed under it ({}) while there are others",
+                hostlist::format(&avoided)
+            ),
+        }
+    }
+
+    /// Nodes on which it is not started while there are others.
+    pub fn avoided(&self) -> BTreeSet<u32> {
+        let crashes = self.info.crashes.iter();
+        crashes.map(|crash| crash.node).collect()
+    }
+
     /// Takes everything away that the attempt which is over has brought.
     pub fn begin_again(&mut self) {
-        self.info.panics += u32::from(matches!(self.cause, Some(Cause::NodePanicked(_))));
         self.info.state = JobState::Pending;
         self.info.nodes = String::new();
         self.info.started_unix_us = None;
@@ -282,9 +350,7 @@ impl Job {
 
     /// What is to be written down of it now; the reports of its ranks once it has ended.
     pub fn record(&mut self) -> Record {
-        let ranks = std::mem::take(&mut self.info.ranks);
-        let mut info = self.info.clone();
-        self.info.ranks = ranks;
+        let mut info = self.info.without_ranks();
         if info.state.is_final() {
             info.ranks.clone_from(&self.info.ranks);
         }
@@ -353,7 +419,8 @@ impl Job {
         let exit_status = match self.cause {
             Some(Cause::BadProgram(_) | Cause::NotLaunched(_) | Cause::NodeFailed(_)) => None,
             Some(Cause::TimeLimit) => Some(EXIT_TIME_LIMIT.into()),
-            Some(Cause::NodeLost(_) | Cause::NodePanicked(_)) => Some(EXIT_NODE_LOST.into()),
+            Some(Cause::NodeCrashed { .. }) if self.crashes_too_often() => None,
+            Some(Cause::NodeLost(_) | Cause::NodeCrashed { .. }) => Some(EXIT_NODE_LOST.into()),
             _ => self.started_us.and(statuses.max()),
         };
         let (state, reason) = match &self.cause {
@@ -365,15 +432,19 @@ impl Job {
                     format!("time limit of {limit} s reached"),
                 )
             }
-            Some(Cause::NodeLost(reason)) => (JobState::NodeLost, reason.clone()),
-            Some(Cause::NodePanicked(reason)) => {
-                let reason = match self.info.panics {
-                    0 => reason.clone(),
-                    _ => format!(
-                        "{reason}, as was a node before it; a job is queued again once at most for that, since it may be what the kernels panic of"
-                    ),
-                };
-                (JobState::NodeLost, reason)
+            Some(Cause::NodeCrashed { reason, .. }) if self.crashes_too_often() => {
+                let before = self.info.crashes.iter();
+                let before = before.filter(|crash| crash.restart < self.info.restarts);
+                let before: BTreeSet<u32> = before.map(|crash| crash.node).collect();
+                let before: Vec<u32> = before.into_iter().collect();
+                let reason = format!(
+                    "{reason}, as was {} under it before; a job is queued again once at most for that, since what it does may be the reason",
+                    hostlist::format(&before)
+                );
+                (JobState::Failed, reason)
+            }
+            Some(Cause::NodeLost(reason) | Cause::NodeCrashed { reason, .. }) => {
+                (JobState::NodeLost, reason.clone())
             }
             Some(
                 Cause::BadProgram(reason) | Cause::NotLaunched(reason) | Cause::NodeFailed(reason),

@@ -78,7 +78,7 @@ pub(super) fn write(job: &Job, stdin: bool) -> String {
     serde_json::to_string(&spec).expect("plain data")
 }
 
-/// The submission of a job of an earlier run of control; its files are looked for in `programs`.
+/// The submission of a job of an earlier run of control; its files are looked for in `programs`, and not read.
 ///
 /// # Errors
 /// Why it cannot be launched again, for people.
@@ -93,7 +93,7 @@ pub(super) fn read(
     let spec: Spec = serde_json::from_str(text)
         .map_err(|error| format!("what was written down of it cannot be read ({error})"))?;
     let get = |hash: &str, what: &str| {
-        let found = secrets::decode_hex(hash).and_then(|hash| programs.get(&hash));
+        let found = secrets::decode_hex(hash).and_then(|hash| programs.unread(&hash));
         found.ok_or_else(|| format!("{what} is not in the control node's cache any more"))
     };
     let decode = |words: Vec<String>| {
@@ -103,16 +103,11 @@ pub(super) fn read(
     };
     let files = spec.files.into_iter().map(|file| {
         let object = secrets::decode_hex(&file.object).ok_or("the hash of a file is damaged")?;
-        let content = programs.get(&object);
-        if let Some(content) = &content {
-            // Without that its file is cast no more; the launch says so where it is needed.
-            drop(content.describe());
-        }
         Ok(JobFile {
             name: file.name,
             object,
             bytes: file.bytes,
-            content,
+            content: programs.unread(&object),
         })
     });
     Ok(Submission {

@@ -388,6 +388,8 @@ impl Source {
     pub fn read(&self, limit: usize) -> Option<Vec<u8>> {
         let client = match &self.0 {
             Origin::Client(client) => client,
+            // It is being read after a start of control; or it is damaged, which ends the job.
+            Origin::File(file, _) if file.is_sound() != Some(true) => return None,
             Origin::File(file, offset) => {
                 let mut offset = offset.lock().expect("no panic while held");
                 // A file that cannot be read any more ends here; the log says so.

@@ -147,6 +147,7 @@ impl Runner {
             input_known: false,
             input_from: None,
             received: BTreeMap::new(),
+            unread: self.restoring,
             attached: batch,
             stdin_taken: batch || !submission.stdin,
             cause: None,
@@ -176,9 +177,9 @@ impl Runner {
         queue::Job {
             user: self.users.number(&info.user),
             priority: info.priority,
-            is_held: info.held || !job.attached,
+            is_held: !job.may_start(),
             after: after.collect(),
-            tie: job.want.tie(),
+            tie: job.want.tie(!info.crashes.is_empty()),
             ..queue::Job::new(
                 id,
                 job.want.ranks,
@@ -348,9 +349,9 @@ impl Runner {
             return Ok(reader);
         }
         super::continued::tell_input(job);
-        let held = job.info.held;
+        let may_start = job.may_start();
         self.deadlines.set(id, None);
-        if !held {
+        if may_start {
             self.queue.release(id);
             self.pass_due = self.pass_due.max(Due::Soon);
         }

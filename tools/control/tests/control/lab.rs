@@ -49,6 +49,11 @@ fn lasting_port() -> u16 {
     ports.find(is_free).expect("some port is free")
 }
 
+/// A folder whose name a cluster can have.
+fn folder() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("lab-").tempdir().unwrap()
+}
+
 impl Lab {
     /// A control node with `count` nodes in service.
     pub fn with_nodes(count: u32) -> Self {
@@ -69,14 +74,14 @@ impl Lab {
 
     /// A control node alone, which a shell becomes by `before`, such as `umask 0; exec`, with a configuration file.
     pub fn started_by(before: &str, config: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let state = dir.path().to_path_buf();
         Lab::begun(dir, state, None, before, config)
     }
 
     /// A control node alone, whose state directory is a disk of `bytes` of its own.
     pub fn on_small_disk(bytes: u64, config: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let (user, into) = match nix::unistd::geteuid().is_root() {
             true => ("--mount", "--mount"),
             false => (
@@ -341,6 +346,19 @@ impl Lab {
         let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
         (status, serde_json::from_str(body).unwrap())
+    }
+
+    /// Puts a file into the cache, without the client under test; its name there.
+    pub fn put(&self, content: &str) -> String {
+        let hash = blake3::hash(content.as_bytes()).to_hex().to_string();
+        let length = content.len();
+        let head = format!("PUT /v1/programs/{hash} HTTP/1.0\r\nContent-Length: {length}");
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        write!(stream, "{head}\r\n\r\n{content}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer.split(' ').nth(1), Some("200"), "{answer}");
+        hash
     }
 
     /// Whether some event has this kind and text.

@@ -4,6 +4,7 @@
 mod access;
 mod api;
 mod casts;
+mod down;
 mod ends;
 mod fake_memory;
 mod fake_node;
@@ -15,6 +16,7 @@ mod nodes;
 mod outlive;
 mod queue;
 mod restarts;
+mod stopping;
 mod storage;
 mod streams;
 mod terminal;

@@ -5,6 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
 use crate::lab::{Lab, finish, parts};
 
 /// Every file and folder below `path` but those that the lab itself has made, with their rights.
@@ -211,4 +215,36 @@ fn a_cast_right_after_a_restart_waits_for_awaited_nodes() {
     assert_eq!(code, 0, "{out}{err}");
     let said: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(said["nodes"], "n[0-1]", "{said}");
+}
+
+/// Files of jobs that wait are open, where the system lets control raise its limit; those that nobody uses are
+/// not, where it does not.
+#[test]
+fn control_starts_again_with_more_small_files_than_the_usual_limit_of_open_ones() {
+    for (limit, with_jobs) in [("ulimit -Sn 1024", true), ("ulimit -n 1024", false)] {
+        let mut lab = Lab::started_by(&format!("{limit}; exec"), "");
+        let files = (0..1_500).map(|number| lab.put(&format!("file {number}")));
+        let files: Vec<String> = files.collect();
+        let program = lab.put("cat\n");
+        // A job has 64 at most.
+        let shares: Vec<&[String]> = files.chunks(64).filter(|_| with_jobs).collect();
+        for share in &shares {
+            let file = |object: &String| json!({ "name": &object[..8], "object": object });
+            let job = json!({
+                "name": "many-files", "program": program, "args": [STANDARD.encode("cat")],
+                "ranks": 1, "batch": true, "hold": true, "wait": true, "no_precheck": true,
+                "with": share.iter().map(file).collect::<Vec<_>>(),
+            });
+            let (status, answer) = lab.post("/v1/jobs", &job);
+            assert_eq!(status, 200, "{answer}");
+        }
+        lab.stop_control(true);
+        lab.start_control();
+        lab.add_nodes(0..1);
+        let (code, out, err) = parts(&lab.run(&[], "out x\n"));
+        assert_eq!((code, &*out), (0, "x\n"), "after `{limit}`: {err}");
+        let queue = lab.json(&["queue"]);
+        assert_eq!(queue.as_array().unwrap().len(), shares.len());
+        lab.stop_control(false);
+    }
 }

@@ -218,11 +218,10 @@ fn quick_check(connection: &Connection) -> rusqlite::Result<Result<(), String>> 
 const ASIDE_MAX: usize = 9;
 
 /// Renames a database's file and its log, so that another can begin in its place; gives the new name of the file:
-/// `NAME.damaged`, or `NAME.damaged-2` to `-9` where there are such already. Those stay for people to look at and remove; only
-/// the last one makes room for the next.
+/// `NAME.damaged`, or `NAME.damaged-2` to `-9` where there are such already. Those stay for people to look at and remove.
 ///
 /// # Errors
-/// What the system says.
+/// What the system says, or that all names are taken: then nothing was renamed.
 pub fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
     let named = |path: &Path, ending: &str| {
         let mut name = path.as_os_str().to_os_string();
@@ -231,9 +230,16 @@ pub fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
     };
     let numbered = (2..=ASIDE_MAX).map(|number| format!(".damaged-{number}"));
     let mut asides = std::iter::once(".damaged".to_string()).chain(numbered);
-    let last = named(path, &format!(".damaged-{ASIDE_MAX}"));
     let free = asides.find_map(|ending| Some(named(path, &ending)).filter(|name| !name.exists()));
-    let aside = free.unwrap_or(last);
+    let Some(aside) = free else {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::AlreadyExists,
+            format!(
+                "{ASIDE_MAX} damaged ones were set aside before; remove {} or others of them",
+                named(path, ".damaged").display()
+            ),
+        ));
+    };
     // The log first belongs to the file; without it the file may be worth nothing. One that is there already belongs to a
     // file that is gone.
     for log in ["-wal", "-shm"] {

@@ -172,7 +172,7 @@ fn what_was_set_aside_stays_and_has_its_own_log() {
     let file = |name: &str| dir.path().join(name);
     // The log of one that somebody has removed.
     std::fs::write(file("hearth.db.damaged-wal"), "of another").unwrap();
-    for (number, name) in (1..=11).zip([
+    for (number, name) in (1..=9).zip([
         "hearth.db.damaged",
         "hearth.db.damaged-2",
         "hearth.db.damaged-3",
@@ -181,9 +181,6 @@ fn what_was_set_aside_stays_and_has_its_own_log() {
         "hearth.db.damaged-6",
         "hearth.db.damaged-7",
         "hearth.db.damaged-8",
-        "hearth.db.damaged-9",
-        // There is room for nine.
-        "hearth.db.damaged-9",
         "hearth.db.damaged-9",
     ]) {
         std::fs::write(&path, number.to_string()).unwrap();
@@ -200,10 +197,24 @@ fn what_was_set_aside_stays_and_has_its_own_log() {
         assert_eq!(log.exists(), has_log, "{number}");
         assert!(!file("hearth.db-wal").exists());
     }
-    assert_eq!(
-        std::fs::read_to_string(file("hearth.db.damaged")).unwrap(),
-        "1"
+    // There is room for nine, and none of them makes room for another by itself.
+    std::fs::write(&path, "not a database ".repeat(1000)).unwrap();
+    let refused = Sqlite::open(&path, Limits::default()).unwrap_err();
+    let text = refused.to_string();
+    assert!(
+        text.contains("remove") && text.contains("hearth.db.damaged"),
+        "{text}"
     );
+    let kept = |name: &str| std::fs::read_to_string(file(name)).unwrap();
+    assert_eq!(
+        (&*kept("hearth.db.damaged"), &*kept("hearth.db.damaged-9")),
+        ("1", "9")
+    );
+    assert!(path.exists());
+    std::fs::remove_file(file("hearth.db.damaged-4")).unwrap();
+    let opened = Sqlite::open(&path, Limits::default()).unwrap();
+    let text = opened.set_aside.expect("it is damaged");
+    assert!(text.contains("hearth.db.damaged-4"), "{text}");
 }
 
 #[test]

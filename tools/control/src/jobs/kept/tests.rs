@@ -199,6 +199,47 @@ fn a_file_that_cannot_be_opened_after_a_restart_is_waited_for_and_not_cut() {
     assert_eq!(outputs.index().total, length);
 }
 
+/// A file of which the disk cannot read what lies behind some bytes.
+struct BadDisk {
+    good: io::Cursor<Vec<u8>>,
+}
+
+impl Read for BadDisk {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.good.read(buffer)? {
+            0 => Err(io::Error::from_raw_os_error(nix::libc::EIO)),
+            bytes => Ok(bytes),
+        }
+    }
+}
+
+impl Seek for BadDisk {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        self.good.seek(to)
+    }
+}
+
+#[test]
+fn what_the_disk_cannot_read_is_not_taken_for_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
+    let kept = outputs.begin(1);
+    for data in [b"one", b"two"] {
+        kept.output(0, 1, NO_CALL, data);
+    }
+    let bytes = std::fs::read(dir.path().join("1.out")).unwrap();
+    let (whole, record) = (bytes.len() as u64, bytes.len() / 2);
+    let read = |bytes: &[u8]| Records::read(io::Cursor::new(bytes), whole).unwrap().end;
+    assert_eq!(read(&bytes), whole);
+    assert_eq!(read(&bytes[..record]), record as u64, "it ends there");
+    // At a header, and within one.
+    for good in [0, 5, record, record + 5] {
+        let good = io::Cursor::new(bytes[..good].to_vec());
+        let error = Records::read(BadDisk { good }, whole).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(nix::libc::EIO));
+    }
+}
+
 #[test]
 fn what_was_dropped_is_counted_over_a_restart() {
     let dir = tempfile::tempdir().unwrap();

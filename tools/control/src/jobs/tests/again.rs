@@ -4,6 +4,7 @@ use super::*;
 use crate::api::types::{AfterCondition, AfterJob, JobInfo};
 use crate::jobs::attempt;
 use crate::jobs::record::Cause;
+use crate::programs::ProgramStore;
 use netstack::ids::BootEpoch;
 use netstack::job::AdoptedRank;
 
@@ -100,6 +101,7 @@ fn a_job_is_queued_again_a_few_times_only() {
     let id = lab.requeueable(1);
     for restarts in 1..=3 {
         lab.all_ready(id);
+        lab.runner.node_left(0, &mut lab.nodes, 0, "n0 left");
         lab.runner.node_up(0, &mut lab.nodes, 0, true);
         lab.write_down();
         let info = lab.info(id);
@@ -107,37 +109,101 @@ fn a_job_is_queued_again_a_few_times_only() {
             assert_eq!((info.state, info.restarts), (JobState::Starting, restarts));
         } else {
             assert_eq!((info.state, info.restarts), (JobState::NodeLost, 2));
-            assert!(info.reason.contains("booted again"), "{}", info.reason);
+            assert!(info.reason.contains("n0 left"), "{}", info.reason);
         }
     }
 }
 
+/// Nodes that panic, and say so or not.
 #[test]
-fn a_job_under_which_kernels_panic_is_queued_again_once() {
-    let mut lab = Lab::with(4, |config| {
-        config.queue.requeue_max = 100;
-        config.queue.drain_after_failures = 0;
-    });
+fn a_job_under_which_nodes_crash_is_queued_again_once() {
+    for words_arrive in [true, false] {
+        let mut lab = Lab::with(4, |config| {
+            config.queue.requeue_max = 100;
+            config.queue.drain_after_failures = 0;
+        });
+        let id = lab.requeueable(1);
+        let mut tried = Vec::new();
+        for crashes in 1..=2 {
+            lab.all_ready(id);
+            let node = lab.launch_of(id).nodes[0].0;
+            tried.push(node);
+            if words_arrive {
+                lab.runner.node_panicked(0, &mut lab.nodes, node);
+            }
+            lab.node_down(node);
+            lab.write_down();
+            let info = lab.info(id);
+            if crashes == 1 {
+                assert_eq!((info.state, info.restarts), (JobState::Starting, 1));
+                continue;
+            }
+            assert_eq!((info.state, info.restarts), (JobState::Failed, 1));
+            let before = format!("as was n{} under it before", tried[0]);
+            for words in [&*before, "once at most"] {
+                assert!(info.reason.contains(words), "{}", info.reason);
+            }
+            assert_eq!(info.reason.contains("kernel panicked"), words_arrive);
+        }
+        assert_ne!(tried[0], tried[1], "it went to the same node again");
+    }
+}
+
+#[test]
+fn a_node_that_only_fell_silent_does_not_count_as_crashed() {
+    let mut lab = Lab::with_nodes(3);
     let id = lab.requeueable(1);
-    let mut tried = Vec::new();
-    for panics in 1..=2 {
+    for restarts in 1..=2 {
         lab.all_ready(id);
         let node = lab.launch_of(id).nodes[0].0;
-        tried.push(node);
-        lab.runner.node_panicked(0, &mut lab.nodes, node);
-        lab.runner.node_down(0, &mut lab.nodes, node, "it was lost");
+        lab.node_down(node);
+        assert_eq!(lab.info(id).crashes.len(), 1);
+        // It is heard again, in the same boot.
+        lab.runner.node_up(0, &mut lab.nodes, node, false);
         lab.write_down();
         let info = lab.info(id);
-        if panics == 1 {
-            assert_eq!((info.state, info.restarts), (JobState::Starting, 1));
-        } else {
-            assert_eq!((info.state, info.restarts), (JobState::NodeLost, 1));
-            let told =
-                info.reason.contains("its kernel panicked") && info.reason.contains("once at most");
-            assert!(told, "{}", info.reason);
-        }
+        assert_eq!((info.state, info.restarts), (JobState::Starting, restarts));
+        assert_eq!(info.crashes, []);
     }
-    assert_ne!(tried[0], tried[1], "it went to the same node again");
+}
+
+#[test]
+fn a_job_waits_for_others_than_the_node_that_crashed_under_it() {
+    let mut lab = Lab::with_nodes(2);
+    let id = lab.requeueable(1);
+    lab.all_ready(id);
+    let first = lab.launch_of(id).nodes[0].0;
+    let other = lab.submit_batch(lab.batch(1));
+    lab.all_ready(other);
+    lab.node_down(first);
+    lab.runner.node_up(0, &mut lab.nodes, first, true);
+    lab.write_down();
+    assert_eq!(lab.state(id), JobState::Pending, "the other node is busy");
+    let reason = lab.info(id).reason;
+    let words = format!("crashed under it (n{first})");
+    assert!(reason.contains(&words), "{reason}");
+    // Also after a restart of the control node.
+    lab.restart(2);
+    lab.claim(other);
+    assert_eq!(lab.state(id), JobState::Pending);
+    lab.exit(1 - first, other, RankEnd::Exited(0));
+    lab.write_down();
+    assert_eq!(lab.launch_of(id).nodes, [NodeId(1 - first)]);
+}
+
+#[test]
+fn a_job_goes_where_a_node_crashed_under_it_if_there_is_no_other() {
+    let mut lab = Lab::with_nodes(2);
+    let id = lab.requeueable(1);
+    lab.all_ready(id);
+    let first = lab.launch_of(id).nodes[0].0;
+    lab.runner.drain(&[1 - first], "spare", "root").unwrap();
+    lab.node_down(first);
+    assert_eq!(lab.state(id), JobState::Pending);
+    lab.runner.node_up(0, &mut lab.nodes, first, true);
+    lab.write_down();
+    assert_eq!(lab.launch_of(id).nodes, [NodeId(first)]);
+    assert_eq!(lab.state(id), JobState::Starting);
 }
 
 #[test]
@@ -206,6 +272,41 @@ fn a_node_that_does_not_end_the_first_attempt_gets_no_second() {
     };
     lab.call_of(0, exit, Call::Exit(Box::new(report)));
     assert_eq!(lab.state(id), JobState::Starting);
+}
+
+/// A start takes no longer for large files; what is damaged in them shows later.
+#[test]
+fn a_restart_reads_no_file_and_starts_no_job_before_its_files_are_read() {
+    for is_damaged in [false, true] {
+        let mut lab = Lab::with_nodes(1);
+        lab.runner.drain(&[0], "spare", "root").unwrap();
+        let id = lab.submit_batch(lab.batch(1));
+        let name = crate::secrets::encode_hex(&lab.program.hash());
+        let path = lab.dir.path().join("programs").join(name);
+        if is_damaged {
+            std::fs::write(path, b"damaged").unwrap();
+        }
+        lab.store = ProgramStore::open(&lab.dir.path().join("programs"), 1000, 1000).unwrap();
+        lab.restart_unread(1);
+        lab.join(1);
+        lab.write_down();
+        let info = lab.info(id);
+        assert_eq!(info.state, JobState::Pending);
+        assert!(info.reason.contains("read first"), "{}", info.reason);
+        lab.read_files();
+        let info = lab.info(id);
+        match is_damaged {
+            false => assert_eq!(info.state, JobState::Starting),
+            true => {
+                assert_eq!(info.state, JobState::Failed);
+                assert!(
+                    info.reason.contains("its program is not"),
+                    "{}",
+                    info.reason
+                );
+            }
+        }
+    }
 }
 
 #[test]

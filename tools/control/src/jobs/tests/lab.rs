@@ -215,6 +215,24 @@ impl Lab {
 
     /// The control node is killed and started again; nodes join the new run.
     pub fn restart(&mut self, count: u32) {
+        self.restart_unread(count);
+        self.read_files();
+        self.join(count);
+        self.write_down();
+    }
+
+    /// What the new run does once it answers.
+    pub fn read_files(&mut self) {
+        for unread in self.runner.unread() {
+            let read = unread.read(&self.store);
+            self.runner
+                .files_read(self.now_us, &mut self.nodes, unread.job, read);
+        }
+        self.write_down();
+    }
+
+    /// The control node is killed and started again, and has read no files yet.
+    pub fn restart_unread(&mut self, count: u32) {
         self.write_down();
         let past = self.runner.list(true).into_iter();
         let past: Vec<JobInfo> = past.filter(|job| job.state.is_final()).collect();
@@ -252,8 +270,6 @@ impl Lab {
         self.nodes.launched.clear();
         self.nodes.started.clear();
         self.nodes.cancelled.clear();
-        self.write_down();
-        self.join(count);
         self.write_down();
     }
 
