@@ -231,16 +231,8 @@ impl Outputs {
         let (mut dropped, mut count_at) = (0, None);
         let mut calls = Calls::default();
         let mut reader = BufReader::with_capacity(READ_BYTES, &file);
-        loop {
-            let mut header = [0; HEADER_BYTES];
-            if reader.read_exact(&mut header).is_err() {
-                break;
-            }
-            let data = length_of(&header);
+        while let Some((header, data)) = next_header(&mut reader, end, length) {
             let after = end + (HEADER_BYTES + data) as u64;
-            if after > length {
-                break;
-            }
             let mut rest = data;
             if header[0] == Kind::Call as u8 && data >= CALL_BYTES {
                 let mut call = [0; CALL_BYTES];
@@ -257,9 +249,7 @@ impl Outputs {
                 count_at = Some(end + HEADER_BYTES as u64);
                 dropped = u64::from_le_bytes(count);
             }
-            if [Kind::Output as u8, Kind::Call as u8].contains(&header[0]) {
-                written += rest as u64;
-            }
+            written += written_in(&header, data);
             reader.seek_relative(i64::try_from(rest).unwrap_or(i64::MAX))?;
             end = after;
         }
@@ -634,6 +624,37 @@ impl KeptReader {
         self.skip = items;
     }
 
+    /// Leaves out what was written before about the last `most` bytes, in whole records. Gives the bytes left out.
+    pub fn skip_to_last(&mut self, most: u64) -> u64 {
+        let Ok(file) = File::open(self.outputs.path(self.job)) else {
+            return 0;
+        };
+        let length = file.metadata().map_or(0, |about| about.len());
+        let mut reader = BufReader::with_capacity(READ_BYTES, &file);
+        // Where the records begin that may be the last, and how much ranks wrote in them.
+        let mut last: VecDeque<(u64, u64)> = VecDeque::new();
+        let (mut end, mut weight, mut left_out) = (0, 0, 0);
+        // A record without such bytes weighs one: so there are at most `most` of them.
+        let weighs = |bytes: u64| bytes.max(1);
+        while let Some((header, data)) = next_header(&mut reader, end, length) {
+            let bytes = written_in(&header, data);
+            last.push_back((end, bytes));
+            weight += weighs(bytes);
+            while weight > most && last.len() > 1 {
+                let (_, gone) = last.pop_front().expect("there are two");
+                weight -= weighs(gone);
+                left_out += gone;
+            }
+            end += (HEADER_BYTES + data) as u64;
+            let skipped = reader.seek_relative(i64::try_from(data).unwrap_or(i64::MAX));
+            if skipped.is_err() {
+                break;
+            }
+        }
+        self.offset = last.front().map_or(end, |(begin, _)| *begin);
+        left_out
+    }
+
     /// The next item, if it is there.
     pub fn try_next(&mut self) -> Option<Item> {
         loop {
@@ -668,6 +689,28 @@ impl KeptReader {
             self.items.extend(item(header, data));
         }
     }
+}
+
+/// Bytes that a rank wrote, in a record with so much data.
+fn written_in(header: &[u8; HEADER_BYTES], data: usize) -> u64 {
+    let bytes = match header[0] {
+        kind if kind == Kind::Output as u8 => data,
+        kind if kind == Kind::Call as u8 => data.saturating_sub(CALL_BYTES),
+        _ => 0,
+    };
+    bytes as u64
+}
+
+/// The header of the record at `at` and the length of its data, if all of it is within `length` bytes.
+fn next_header(
+    reader: &mut impl Read,
+    at: u64,
+    length: u64,
+) -> Option<([u8; HEADER_BYTES], usize)> {
+    let mut header = [0; HEADER_BYTES];
+    reader.read_exact(&mut header).ok()?;
+    let data = length_of(&header);
+    (at + (HEADER_BYTES + data) as u64 <= length).then_some((header, data))
 }
 
 fn length_of(header: &[u8; HEADER_BYTES]) -> usize {
