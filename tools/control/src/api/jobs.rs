@@ -252,8 +252,8 @@ pub struct OutputQuery {
     /// are not counted.
     #[serde(default)]
     skip: u64,
-    /// Of a batch job: begin with about the last so many bytes of what has been written, at least 1. A notice says how much was
-    /// left out.
+    /// Of a batch job: begin with about the last so many bytes of what has been written, at least
+    /// 1. A notice says how much was left out.
     last_bytes: Option<u64>,
 }
 

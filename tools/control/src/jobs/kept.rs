@@ -624,7 +624,8 @@ impl KeptReader {
         self.skip = items;
     }
 
-    /// Leaves out what was written before about the last `most` bytes, in whole records. Gives the bytes left out.
+    /// Leaves out what was written before about the last `most` bytes, in whole records. Gives the
+    /// bytes left out.
     pub fn skip_to_last(&mut self, most: u64) -> u64 {
         let Ok(file) = File::open(self.outputs.path(self.job)) else {
             return 0;
@@ -701,7 +702,8 @@ fn written_in(header: &[u8; HEADER_BYTES], data: usize) -> u64 {
     bytes as u64
 }
 
-/// The header of the record at `at` and the length of its data, if all of it is within `length` bytes.
+/// The header of the record at `at` and the length of its data, if all of it is within `length`
+/// bytes.
 fn next_header(
     reader: &mut impl Read,
     at: u64,
