@@ -285,7 +285,7 @@ fn narrow(browser: &mut Browser, cancelled: &str) -> Result<()> {
         browser.until(&row);
         let message = browser.value(&format!("{row}.querySelector('.message').offsetWidth"));
         ensure!(
-            message.as_u64() >= Some(200),
+            message.as_u64() >= Some(150),
             "{message} px for what happened"
         );
         let severity = browser.value(&format!("{row}.querySelector('[class^=state-]').innerText"));
