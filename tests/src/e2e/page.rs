@@ -1,5 +1,6 @@
-//! The page in a browser while real nodes work: it follows them live, outlives its control node, shows the monitoring tree
-//! and the loss in it, and has values soon after they were read.
+//! The page in a browser while real nodes work: it follows them live, outlives its control node,
+//! shows a job and ends it, can be read at any width, shows the monitoring tree and the loss in it,
+//! and has values soon after they were read.
 //!
 //! Neighbours: `hearth_tests::browser` drives Chromium, [`crate::overlay`] knows when the tree stands.
 //!
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -24,6 +26,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "page-live",
         boot: Boot::Network,
         run: live,
+    },
+    Scenario {
+        name: "page-job",
+        boot: Boot::Network,
+        run: job,
     },
     Scenario {
         name: "page-bundle",
@@ -88,6 +95,16 @@ fn live(cluster: &Cluster) -> Result<()> {
     in_browser(cluster, |browser| {
         browser.until("document.querySelectorAll('.cell[data-index]').length === 4");
         browser.until("document.querySelector('#strip .good dd')?.innerText === '4'");
+        let title = browser.value("document.title");
+        ensure!(
+            title == format!("Overview - {} - Hearth", cluster.name()),
+            "the title is {title}"
+        );
+        // Each cell says which node it is, and what of it.
+        let cell = browser.text(".cell[data-index=\"3\"]");
+        ensure!(cell.starts_with("n3\n"), "the cell of n3 says {cell:?}");
+        ensure!(browser.text(".legend").contains("drained"), "no legend");
+        same_values(cluster, browser)?;
         let frames = "Number(document.body.dataset.frames)";
         let before = browser.value(frames).as_f64().unwrap_or(0.0);
         browser.until(&format!("{frames} >= {}", before + 3.0));
@@ -130,6 +147,151 @@ fn live(cluster: &Cluster) -> Result<()> {
         Ok(())
     })?;
     cluster.all_nodes_idle()
+}
+
+/// The memory of an idle node looks on the page as it does in the terminal.
+fn same_values(cluster: &Cluster, browser: &mut Browser) -> Result<()> {
+    const METRIC: &str = "hearth_node_memory_used_bytes";
+    browser.value("location.hash = '#/nodes'");
+    browser.choose("#metric", METRIC);
+    let cell = "document.querySelector('tr[data-node=\"1\"] td:nth-child(4)')?.innerText";
+    browser.until(&format!("/ MB$/.test({cell})"));
+    let end = Instant::now() + LIMIT;
+    loop {
+        let shown = browser.value(cell);
+        let top = cluster.hearth(&["top", "--once", "--nodes", "n1", "--metric", METRIC])?;
+        let top = top.expect_code(0)?.out();
+        // It may have changed in between.
+        if shown.as_str().is_some_and(|shown| top.contains(shown)) {
+            break;
+        }
+        ensure!(
+            Instant::now() < end,
+            "the page says {shown}, the terminal {top}"
+        );
+    }
+    browser.choose("#metric", "hearth_node_busy_ratio");
+    browser.value("location.hash = '#/overview'");
+    browser.until("document.querySelectorAll('.cell[data-index]').length === 4");
+    Ok(())
+}
+
+/// The token of a cluster, as its user reads it.
+fn token(cluster: &Cluster) -> Result<String> {
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || std::env::home_dir().map(|home| home.join(".local/state"));
+    let state = state.or_else(home).context("no home directory")?;
+    let path = state.join("hearth").join(cluster.name()).join("token");
+    let text = std::fs::read_to_string(&path);
+    let text = text.with_context(|| format!("{} cannot be read", path.display()))?;
+    Ok(text.trim().to_string())
+}
+
+/// Hands in a batch job; gives its number.
+fn submit(cluster: &Cluster, args: &[&str]) -> Result<String> {
+    let mut all = vec!["submit", "--parsable"];
+    all.extend(args);
+    let done = cluster.hearth(&all)?.expect_code(0)?;
+    Ok(done.out().trim().to_string())
+}
+
+/// What stands behind a name in the list of facts that is shown.
+fn fact(browser: &mut Browser, name: &str) -> String {
+    let value = browser.value(&format!(
+        "[...document.querySelectorAll('main dl.facts dt')].find((dt) => dt.innerText === {name:?})?.nextSibling.innerText ?? ''"
+    ));
+    value.as_str().unwrap_or_default().to_string()
+}
+
+/// One job: its output, its own time, and a button that ends it. That it was ended is no warning;
+/// its event can be read in a window of any width.
+fn job(cluster: &Cluster) -> Result<()> {
+    let wrote = submit(cluster, &["-n", "2", &cluster.program("hello-c")])?;
+    let spins = submit(cluster, &["-n", "2", &cluster.program("spin"), "600"])?;
+    let token = token(cluster)?;
+    in_browser(cluster, |browser| {
+        browser.value(&format!("location.hash = '#/job/{wrote}'"));
+        browser.until("document.querySelector('main').innerText.includes('completed')");
+        // A range of the page means nothing here: the time is the job's.
+        let range = browser.value("document.querySelector('[data-control=range]').hidden");
+        ensure!(range == true, "a range is offered");
+        browser.until("document.querySelector('.chart')?.dataset.to");
+        let shown =
+            browser.value("Object.values(document.querySelector('.chart').dataset).map(Number)");
+        let known = cluster.json(&["job", &wrote])?;
+        let at = |name: &str| known[name].as_f64().unwrap_or(f64::NAN) / 1e3;
+        let apart = [
+            (shown[0].as_f64(), at("started_unix_us")),
+            (shown[1].as_f64(), at("ended_unix_us")),
+        ];
+        for (shown, own) in apart {
+            let off = shown.map_or(f64::NAN, |shown| (shown - own).abs());
+            ensure!(off < 5_000.0, "shown {shown:?}, its own {own}");
+        }
+        let text = cluster.hearth(&["job", &wrote])?.expect_code(0)?.out();
+        let ended = fact(browser, "Ended");
+        ensure!(
+            !ended.is_empty() && text.contains(&format!("EndTime={ended}")),
+            "the page says it ended at {ended:?}, the command line {text}"
+        );
+        // Its output needs the token, which the page asks for.
+        browser.click("#show-output");
+        browser.until("document.getElementById('token-dialog').open");
+        browser.click("#token");
+        browser.write(&token);
+        browser.click("#token-dialog button[value=use]");
+        let written = cluster.hearth(&["output", &wrote])?.expect_code(0)?.out();
+        for line in written.lines() {
+            browser.until(&format!(
+                "document.getElementById('output')?.innerText.includes({line:?})"
+            ));
+        }
+        browser.screenshot("job-over");
+        // The button ends a job, after a question.
+        browser.value(&format!("location.hash = '#/job/{spins}'"));
+        browser.until("document.getElementById('cancel-job')?.hidden === false");
+        browser.until("document.querySelector('main').innerText.includes('running')");
+        browser.click("#cancel-job");
+        browser.click("#sure-yes");
+        browser.until("document.querySelector('main').innerText.includes('cancelled on the page')");
+        browser.until("document.getElementById('cancel-job').hidden");
+        narrow(browser, &spins)
+    })?;
+    cluster.all_nodes_idle()
+}
+
+/// Every view at three widths: nothing is wider than the window, and the event of the job that was
+/// cancelled can be read.
+fn narrow(browser: &mut Browser, cancelled: &str) -> Result<()> {
+    for width in [390, 800, 1400] {
+        browser.look(width, 900, "light");
+        for view in ["overview", "nodes", "jobs", "programs", "tree", "events"] {
+            browser.value(&format!("location.hash = '#/{view}'"));
+            browser.until(&format!(
+                "document.querySelector('main').className === {view:?}"
+            ));
+            browser.until("document.querySelector('main .panel')");
+            let wide = browser.value("document.documentElement.scrollWidth");
+            ensure!(
+                wide.as_u64() <= Some(width.into()),
+                "{view}: {wide} of {width}"
+            );
+            browser.screenshot(&format!("{view}-{width}"));
+        }
+        let row = format!(
+            "[...document.querySelectorAll('tr[data-seq]')].find((row) => row.innerText.includes('job-ended') \
+             && row.innerText.includes('job {cancelled} '))"
+        );
+        browser.until(&row);
+        let message = browser.value(&format!("{row}.querySelector('.message').offsetWidth"));
+        ensure!(
+            message.as_u64() >= Some(150),
+            "{message} px for what happened"
+        );
+        let severity = browser.value(&format!("{row}.querySelector('[class^=state-]').innerText"));
+        ensure!(severity == "info", "a job that was cancelled is {severity}");
+    }
+    Ok(())
 }
 
 /// Bytes of a file of the page as it is sent to a browser.
@@ -201,12 +363,6 @@ fn tree(cluster: &Cluster) -> Result<()> {
         open_tree(browser, NODES + 4);
         let facts = browser.text("main dl.facts");
         ensure!(facts.contains("16 of 16"), "{facts}");
-        let fact = |browser: &mut Browser, name: &str| {
-            let value = browser.value(&format!(
-                "[...document.querySelectorAll('main dl.facts dt')].find((dt) => dt.innerText === {name:?}).nextSibling.innerText"
-            ));
-            value.as_str().unwrap_or_default().to_string()
-        };
         ensure!(fact(browser, "Depth") == "2", "{facts}");
         ensure!(fact(browser, "Processes between") == "4", "{facts}");
         ensure!(

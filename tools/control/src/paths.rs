@@ -24,6 +24,9 @@ pub fn make_files_private() {
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
 }
 
+/// Name of the service's cluster among those of users.
+const SYSTEM: &str = "system";
+
 /// The state directory of one control node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateDir(PathBuf);
@@ -302,6 +305,14 @@ fn find_below(root: &Path, cluster: Option<&str>, system: &Path) -> Result<State
     }
 }
 
+/// What people call the cluster of a state directory: the service's is `system`.
+pub fn cluster_name(dir: &StateDir, system: &Path) -> String {
+    if dir.path() == system {
+        return SYSTEM.to_string();
+    }
+    name_of(dir)
+}
+
 /// The control nodes that answer: this user's clusters by name, then the service as `system`.
 pub fn running(system: &Path) -> Vec<(String, StateDir)> {
     let known = known(&clusters_dir(), system).into_iter();
@@ -324,7 +335,7 @@ fn known(root: &Path, system: &Path) -> Vec<(String, StateDir, Standing)> {
     found.sort_by(|a, b| a.0.cmp(&b.0));
     let service = StateDir::new(system);
     if !found.iter().any(|(_, dir, _)| *dir == service) && answers(&service) {
-        found.push(("system".to_string(), service, Standing::Answers));
+        found.push((SYSTEM.to_string(), service, Standing::Answers));
     }
     found
 }

@@ -267,6 +267,7 @@ fn monitor(
             .into_iter()
             .map(u32::from)
             .collect(),
+        cluster: paths::cluster_name(&options.state, &options.config.serve.state_dir),
         version: status.version.clone(),
         started_unix_us: status.started_unix_us,
         newest_event,

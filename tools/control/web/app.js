@@ -1,14 +1,23 @@
 // The page as a whole: what is known, what is shown of it, and the stream that keeps it up to date.
-import { el, health, show, title, when } from "./format.js";
-import { Stream, get, save } from "./stream.js";
+import * as controls from "./controls.js";
+import { Events } from "./events.js";
+import { health } from "./format.js";
+import * as header from "./header.js";
+import { JobView } from "./job.js";
+import { Jobs } from "./jobs.js";
+import { NodeView } from "./node.js";
+import { Nodes } from "./nodes.js";
+import { Overview } from "./overview.js";
+import { Programs } from "./programs.js";
+import { Stream, get } from "./stream.js";
 import { Tree } from "./tree.js";
-import { Events, JobView, Jobs, NodeView, Nodes, Overview, Programs, damage } from "./views.js";
 
 const FIRST_METRIC = "hearth_node_busy_ratio";
 const byId = (id) => document.getElementById(id);
 
 const app = {
-  nodes: [], values: [], letters: "", jobOf: [], drained: {}, counters: {}, jobs: [], events: [], seen: new Set(), metrics: [], tree: [], all: null,
+  cluster: "", version: "", nodes: [], values: [], letters: "", jobOf: [], drained: {}, counters: {}, jobs: [], events: [],
+  seen: new Set(), metrics: [], tree: [], all: null,
   metric: { name: FIRST_METRIC, unit: "ratio", help: "", counter: false }, strip: { healths: {}, active: 0, loss: 0 },
   at: Date.now(), live: true, seconds: 900, custom: null, ready: false, then: null,
 
@@ -27,7 +36,8 @@ const app = {
 
   /** What was at that instant: values, states, jobs and drained marks of the nodes, all values of one. */
   shown() {
-    const now = { values: this.values, letters: this.letters, jobs: this.jobOf, drained: this.drained, all: this.all };
+    const { values, letters, jobOf: jobs, drained, all } = this;
+    const now = { values, letters, jobs, drained, all };
     return this.live ? now : this.then || now;
   },
 
@@ -36,32 +46,29 @@ const app = {
     return { nodes: this.nodes, values, healths: [...letters].map(health), jobs, drained };
   },
 
-  saw(numbers) { this.seen = new Set(numbers); badge(); },
+  saw(numbers) { this.seen = new Set(numbers); header.badge(this); },
 };
 
 let view = null;
 /** The node whose values the stream brings. */
 let asked = null;
 
-const stream = new Stream(frame, (word, text) => link(word, text));
+const stream = new Stream(frame, (word, text) => header.link(word, text));
 
-function link(word, text) {
-  const box = byId("link");
-  if (box.textContent !== text) box.textContent = text;
-  box.className = `link ${word}`;
-}
+/** The number of the node that is looked at. */
+function nodeInView() { return /^#\/node\/(\d+)$/.exec(location.hash)?.[1]; }
 
 function connect() {
   const query = new URLSearchParams({ metric: app.metric.name });
-  const node = /^#\/node\/(\d+)$/.exec(location.hash);
-  asked = node ? Number(node[1]) : null;
-  if (node) query.set("node", node[1]);
+  const node = nodeInView();
+  asked = node ? Number(node) : null;
+  if (node) query.set("node", node);
   stream.open(`/v1/monitor/stream?${query}`);
 }
 
 function frame(kind, body) {
   // A page that is paused stands still; going on begins with a new snapshot.
-  link("good", app.live ? "live" : "paused");
+  header.link("good", app.live ? "live" : "paused");
   if (!app.live && app.ready) return;
   const began = performance.now();
   take(body);
@@ -70,19 +77,23 @@ function frame(kind, body) {
   } else if (view) {
     view.frame(body);
   }
-  strip();
-  badge();
+  header.strip(app);
+  header.badge(app);
   // The layout belongs to the time that an update takes.
-  document.body.dataset.height = String(byId("main").offsetHeight);
-  document.body.dataset.updateMs = (performance.now() - began).toFixed(2);
+  const { dataset } = document.body;
+  dataset.height = String(byId("main").offsetHeight);
+  dataset.updateMs = (performance.now() - began).toFixed(2);
   // How old the values are now that they are on the screen: from the begin of the tick in which the oldest was read.
-  if (body.read) { document.body.dataset.read = String(body.read); document.body.dataset.ageMs = String(Date.now() - body.read); }
-  document.body.dataset.frames = String(Number(document.body.dataset.frames || 0) + 1);
+  if (body.read) { dataset.read = String(body.read); dataset.ageMs = String(Date.now() - body.read); }
+  dataset.frames = String(Number(dataset.frames || 0) + 1);
 }
 
 let turns = 0;
 
-/** While the page stands still: gets what was then, of the metric chosen and the node looked at. False: something newer is under way. */
+/**
+ * While the page stands still: gets what was then, of the metric chosen and the node looked at.
+ * False: something newer is under way.
+ */
 async function stand() {
   const turn = (turns += 1);
   if (app.live) return true;
@@ -90,8 +101,8 @@ async function stand() {
   // What the page had itself when it was paused is that of then.
   const own = time === app.pausedAt;
   const query = new URLSearchParams({ metric: app.metric.name, time });
-  const node = /^#\/node\/(\d+)$/.exec(location.hash);
-  if (node) query.set("node", node[1]);
+  const node = nodeInView();
+  if (node) query.set("node", node);
   let answer = { values: {}, letters: {}, jobs: {}, all: null };
   let why = "";
   try { answer = await get(`/v1/monitor/at?${query}`); } catch (error) { why = error.message; }
@@ -102,7 +113,7 @@ async function stand() {
     letters: own ? app.letters : of(answer.letters).map((letter) => letter || "u").join(""),
     jobs: own ? app.jobOf : of(answer.jobs),
     drained: own ? app.drained : {},
-    all: answer.all || (own && node && Number(node[1]) === app.allOf ? app.all : null),
+    all: answer.all || (own && node && Number(node) === app.allOf ? app.all : null),
     own, why, damaged: own ? [] : answer.damaged, none: !own && !Object.keys(answer.letters).length,
   };
   return true;
@@ -111,24 +122,9 @@ async function stand() {
 /** Has the view drawn anew: after a choice of what is shown. */
 async function again() {
   if (!await stand()) return;
-  said();
-  strip();
+  header.said(app);
+  header.strip(app);
   if (view && view.reset) view.reset();
-}
-
-/** Says which time the parts of the page are of, while that is not now. */
-function said() {
-  const box = byId("then");
-  box.hidden = app.live;
-  if (app.live) return;
-  const { own, why, none, damaged } = app.then || { own: true };
-  const paused = when(app.pausedAt);
-  let text = own ? `Paused: nodes, jobs and events are those of ${paused}. Programs and tree are those of now.`
-    : `Nodes are those of ${when(app.instant())}, the end of the range. Jobs and events are those of ${paused}, programs and tree those of now.`;
-  if (why) text += ` Values of then could not be read: ${why}.`;
-  else if (none) text += " No node's values were kept at that instant.";
-  text += damage(damaged);
-  if (box.textContent !== text) box.textContent = text;
 }
 
 function take(body) {
@@ -147,76 +143,42 @@ function take(body) {
 }
 
 function snapshot(body) {
+  app.cluster = body.cluster || "";
+  app.version = body.version;
   app.nodes = body.nodes;
   app.tree = body.tree;
   app.metrics = body.metrics;
   app.metric = body.metrics.find((metric) => metric.name === body.metric);
   app.valuesOf = body.metric;
-  byId("version").textContent = `${body.version}, ${body.nodes.length} nodes`;
-  byId("help").textContent = app.metric.help;
-  const select = byId("metric");
-  if (select.options.length !== app.metrics.length) {
-    select.replaceChildren(...app.metrics.map((metric) => el("option", { value: metric.name }, title(metric))));
-  }
-  select.value = app.metric.name;
+  header.cluster(app);
+  controls.metrics(app);
   const first = !app.ready;
   app.ready = true;
   if (first || !view) route(); else if (view.reset) view.reset();
 }
 
-function strip() {
-  const then = app.live ? null : app.then;
-  const healths = app.strip.healths;
-  const up = (healths.idle || 0) + (healths.busy || 0);
-  let entries = [
-    ["Up", up, up ? "good" : ""], ["Busy", healths.busy || 0, ""], ["Slow", healths.slow || 0, healths.slow ? "warn" : ""],
-    ["Stale", healths.stale || 0, healths.stale ? "warn" : ""], ["Lost", healths.lost || 0, healths.lost ? "bad" : ""],
-    ["Awaited", healths.awaited || 0, ""], ["Absent", (healths.absent || 0) + (healths.left || 0), ""], ["Drained", Object.keys(app.drained).length, Object.keys(app.drained).length ? "warn" : ""], ["Loss", show(app.strip.loss, { unit: "ratio" }), app.strip.loss > 0.01 ? "warn" : ""],
-    ["Jobs", app.strip.active, ""],
-  ];
-  if (then && !then.own) {
-    // What is kept of the past says who was up, and with which job; nothing of the rest.
-    const count = (letters) => [...then.letters].filter((letter) => letters.includes(letter)).length;
-    const known = { Up: count("ib"), Busy: count("b"), Slow: count("s"), Jobs: new Set(then.jobs.filter(Boolean)).size };
-    entries = entries.map(([name]) => [name, name in known && !then.none && !then.why ? known[name] : "-", ""]);
-  }
-  const box = byId("strip");
-  if (!box.children.length) box.append(...entries.map(([name]) => el("div", {}, el("dt", {}, name), el("dd", {}))));
-  entries.forEach(([name, value, tone], index) => {
-    const entry = box.children[index];
-    const text = String(value);
-    if (entry.lastChild.textContent !== text) entry.lastChild.textContent = text;
-    if (entry.className !== tone) entry.className = tone;
-    // Only for seconds after control was started again.
-    if (name === "Awaited") entry.hidden = !value || value === "-";
-  });
-  const trouble = app.strip.trouble;
-  byId("trouble").hidden = !trouble;
-  if (trouble) byId("trouble").textContent = `Values are not kept: ${trouble}`;
-}
-
-function badge() {
-  const unseen = app.events.filter((event) => event.severity !== "info" && !app.seen.has(event.seq)).length;
-  byId("unseen").hidden = !unseen;
-  byId("unseen").textContent = String(unseen);
-  byId("unseen").setAttribute("aria-label", `${unseen} not acknowledged`);
-}
-
 const ROUTES = {
-  overview: Overview, nodes: Nodes, node: NodeView, jobs: Jobs, job: JobView, programs: Programs, program: Programs, tree: Tree, events: Events,
+  overview: Overview, nodes: Nodes, node: NodeView, jobs: Jobs, job: JobView, programs: Programs, program: Programs,
+  tree: Tree, events: Events,
 };
+/** Views of one thing, and those that list all of them. */
+const PARENTS = { node: "nodes", job: "jobs", program: "programs" };
 
 function route() {
-  const [, name = "overview", detail = ""] = location.hash.split("/");
-  const View = Object.hasOwn(ROUTES, name) ? ROUTES[name] : Overview;
+  const [, named = "overview", detail = ""] = location.hash.split("/");
+  const name = Object.hasOwn(ROUTES, named) ? named : "overview";
+  const View = ROUTES[name];
   if (view && view.close) view.close();
   const main = byId("main");
   main.replaceChildren();
-  const parent = { node: "nodes", job: "jobs", program: "programs" }[name] || name;
+  main.className = name;
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.getAttribute("href") === `#/${parent}`) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+    const here = link.getAttribute("href") === `#/${PARENTS[name] || name}`;
+    if (here) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
   view = new View(app, plain(detail));
+  controls.offer(app, View.controls);
+  header.windowTitle(app, view);
   view.open(main);
   if (!app.live) again();
 }
@@ -229,67 +191,24 @@ function plain(text) {
 function setLive(live) {
   if (live) {
     app.custom = null;
-    if (byId("range").value === "custom") { byId("range").value = "900"; app.seconds = 900; byId("custom").hidden = true; }
   } else if (app.live) {
     app.pausedAt = app.at;
     app.then = { ...app.shown(), own: true };
   }
   app.live = live;
-  byId("live").setAttribute("aria-pressed", String(live));
-  byId("live").textContent = live ? "Live" : "Paused";
-  said();
-  if (live) { app.then = null; connect(); } else if (view) link("good", "paused");
+  controls.running(app);
+  header.said(app);
+  if (view) controls.offer(app, view.constructor.controls);
+  if (live) { app.then = null; connect(); } else if (view) header.link("good", "paused");
 }
 
 function theme(name) {
   document.documentElement.dataset.theme = name;
   byId("theme").textContent = name === "dark" ? "Light" : "Dark";
-  if (view && app.ready) { if (view.chart && view.chart.plot) view.chart.draw(); }
+  if (app.ready && view?.chart?.plot) view.chart.draw();
 }
 
-function local(ms) {
-  const date = new Date(ms - new Date(ms).getTimezoneOffset() * 60_000);
-  return date.toISOString().slice(0, 19);
-}
-
-byId("metric").addEventListener("change", (event) => {
-  app.metric = app.metrics.find((metric) => metric.name === event.target.value);
-  if (app.live) { connect(); return; }
-  byId("help").textContent = app.metric.help;
-  again();
-});
-byId("range").addEventListener("change", (event) => {
-  const custom = event.target.value === "custom";
-  byId("custom").hidden = !custom;
-  if (custom) {
-    const range = app.range();
-    byId("from").value = local(range.from);
-    byId("to").value = local(range.to);
-    return;
-  }
-  app.custom = null;
-  app.seconds = Number(event.target.value);
-  again();
-});
-byId("apply").addEventListener("click", () => {
-  const from = new Date(byId("from").value).getTime();
-  const to = new Date(byId("to").value).getTime();
-  const complete = Number.isFinite(from) && Number.isFinite(to);
-  byId("wrong").textContent = !complete ? "Fill in both times." : from < to ? "" : "From must be before To.";
-  if (!(from < to)) return;
-  setLive(false);
-  app.custom = { from, to };
-  again();
-});
-byId("live").addEventListener("click", () => setLive(!app.live));
-byId("controls").addEventListener("submit", (event) => event.preventDefault());
-byId("csv").addEventListener("click", () => {
-  const { from, to } = app.range();
-  const query = new URLSearchParams({ from, to, metrics: app.metric.name, points: 5000 });
-  const node = /^#\/node\/(\d+)$/.exec(location.hash);
-  if (node) { query.set("nodes", `n${node[1]}`); query.delete("metrics"); }
-  save(`/v1/monitor/csv?${query}`, `hearth-${new Date(to).toISOString().replaceAll(/[:.]/g, "-")}.csv`).catch((error) => link("bad", error.message));
-});
+controls.start(app, { connect, again, setLive, view: () => view });
 byId("theme").addEventListener("click", () => {
   const name = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
   localStorage.setItem("hearth-theme", name);
@@ -297,20 +216,21 @@ byId("theme").addEventListener("click", () => {
 });
 window.addEventListener("hashchange", () => {
   if (!app.ready) return;
-  const node = location.hash.startsWith("#/node/");
   const before = app.all;
   // Not those of the node before.
   app.all = null;
   if (app.then) app.then = { ...app.then, all: null };
   route();
   // One node's values come by the stream.
-  if (app.live && (node || before)) connect();
+  if (app.live && (nodeInView() || before)) connect();
   byId("main").focus({ preventScroll: true });
   scrollTo(0, 0);
 });
-window.addEventListener("resize", () => { if (view && view.chart && app.ready) view.chart.draw(); });
+window.addEventListener("resize", () => { if (app.ready && view?.chart) view.chart.draw(); });
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 theme(localStorage.getItem("hearth-theme") || (dark.matches ? "dark" : "light"));
-dark.addEventListener("change", (event) => { if (!localStorage.getItem("hearth-theme")) theme(event.matches ? "dark" : "light"); });
+dark.addEventListener("change", (event) => {
+  if (!localStorage.getItem("hearth-theme")) theme(event.matches ? "dark" : "light");
+});
 connect();

@@ -1,4 +1,7 @@
 // Values, times and elements. Everything that came from outside goes through textContent.
+//
+// Invariant: values and times have the form that `hearth top`, `hearth events` and `hearth job`
+// print.
 
 /** An element with attributes and children; strings become text, never markup. */
 export function el(tag, attributes = {}, ...children) {
@@ -12,18 +15,25 @@ export function el(tag, attributes = {}, ...children) {
   return node;
 }
 
-const HEALTHS = { i: "idle", b: "busy", s: "slow", t: "stale", l: "lost", x: "left", w: "awaited", a: "absent" };
+const HEALTHS = {
+  i: "idle", b: "busy", s: "slow", t: "stale", l: "lost", x: "left", w: "awaited", a: "absent",
+};
 
 /** The word for the letter by which the stream says how a node does. */
 export function health(letter) { return HEALTHS[letter] || "unknown"; }
 
-const called = (element) => ["href", "aria-label", "id"].map((name) => element.getAttribute(name) || "").join(" ") + element.textContent;
+const called = (element) =>
+  ["href", "aria-label", "id"].map((name) => element.getAttribute(name) || "").join(" ") + element.textContent;
 
-/** Gives `box` other children. What had the focus in it keeps it, if it is still there; nothing is touched if all is as before. */
+/**
+ * Gives `box` other children. What had the focus in it keeps it, if it is still there; nothing is
+ * touched if all is as before.
+ */
 export function redraw(box, ...children) {
   const fresh = el("div", {}, ...children);
   const [old, now] = [[...box.childNodes], [...fresh.childNodes]];
-  if (old.length === now.length && old.every((node, index) => node.isEqualNode(now[index]) && !node.querySelector?.("button"))) return;
+  const same = (node, index) => node.isEqualNode(now[index]) && !node.querySelector?.("button");
+  if (old.length === now.length && old.every(same)) return;
   const focused = box.contains(document.activeElement) ? called(document.activeElement) : null;
   box.replaceChildren(...now);
   if (focused === null) return;
@@ -31,42 +41,51 @@ export function redraw(box, ...children) {
   if (again) again.focus({ preventScroll: true });
 }
 
-const PREFIXES = ["", "k", "M", "G", "T", "P"];
+const PREFIXES = ["k", "M", "G", "T"];
+const UNITS = { bytes: "B", seconds: "s" };
+/** Seconds from which a time is shown as minutes and seconds. */
+const SPAN_FROM_S = 60;
 
-function scaled(value, unit) {
-  let index = 0;
-  let rest = Math.abs(value);
-  while (rest >= 1000 && index < PREFIXES.length - 1) { rest /= 1000; index += 1; }
-  const digits = rest >= 100 || Number.isInteger(rest) ? 0 : rest >= 10 ? 1 : 2;
-  return `${value < 0 ? "-" : ""}${rest.toFixed(digits)} ${PREFIXES[index]}${unit}`.trim();
+/** Whether values of a metric are shares of the whole, up to 1: ratios, and seconds a second. */
+export function isShare(metric) {
+  return metric.unit === "ratio" || (metric.unit === "seconds" && metric.counter);
 }
 
-/** A value in the words of its metric; "no data" for none. */
+/** A value in the words of its metric, as `hearth top` has it; "no data" for none. */
 export function show(value, metric) {
   if (value === null || value === undefined) return "no data";
-  const unit = metric ? metric.unit : "";
-  const rate = metric && metric.counter;
-  if (unit === "ratio") return `${(value * 100).toFixed(1)} %`;
-  if (unit === "seconds" && rate) return `${(value * 100).toFixed(1)} %`;
-  if (unit === "seconds") return value >= 120 ? span(value) : `${value.toFixed(value < 10 ? 2 : 0)} s`;
-  const letter = unit === "bytes" ? "B" : unit;
-  const plain = Math.abs(value) < 10 && !Number.isInteger(value) ? value.toFixed(2) : null;
-  return `${plain && !letter ? plain : scaled(value, letter)}${rate ? "/s" : ""}`;
+  if (isShare(metric)) return `${(value * 100).toFixed(1)} %`;
+  if (metric.unit === "seconds" && value >= SPAN_FROM_S) return span(value);
+  let [rest, prefix] = [value, ""];
+  for (const next of PREFIXES) {
+    if (Math.abs(rest) < 1000) break;
+    [rest, prefix] = [rest / 1000, next];
+  }
+  const digits = Number.isInteger(rest) ? 0 : 2;
+  return `${rest.toFixed(digits)} ${prefix}${UNITS[metric.unit] ?? metric.unit}${metric.counter ? "/s" : ""}`.trimEnd();
 }
 
-/** Seconds as 2-03:12:03. */
+/** So many bytes. */
+export function bytes(count) { return show(count, { unit: "bytes", counter: false }); }
+
+const two = (number) => String(number).padStart(2, "0");
+
+/** Seconds as 0:07, 12:03, 3:12:03 or 2-03:12:03. */
 export function span(seconds) {
   const s = Math.max(0, Math.floor(seconds));
-  const two = (n) => String(n).padStart(2, "0");
-  const clock = `${Math.floor((s % 86400) / 3600)}:${two(Math.floor((s % 3600) / 60))}:${two(s % 60)}`;
-  return s >= 86400 ? `${Math.floor(s / 86400)}-${clock}` : clock;
+  const [days, hours] = [Math.floor(s / 86400), Math.floor((s % 86400) / 3600)];
+  const [minutes, rest] = [Math.floor((s % 3600) / 60), two(s % 60)];
+  if (days) return `${days}-${two(hours)}:${two(minutes)}:${rest}`;
+  return hours ? `${hours}:${two(minutes)}:${rest}` : `${minutes}:${rest}`;
 }
 
-/** Local date and time of milliseconds since 1970. */
+/** Milliseconds since 1970 as 2026-11-21T02:54:39Z; nothing for none. */
 export function when(ms) {
-  if (!ms) return "";
-  return new Date(ms).toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" });
+  return ms ? new Date(ms).toISOString().replace(/\.\d+Z$/, "Z") : "";
 }
+
+/** So many of something, as "1 node" and "2 nodes". */
+export function count(number, noun) { return `${number} ${noun}${number === 1 ? "" : "s"}`; }
 
 /** The name of a metric as people say it: hearth_node_busy_ratio is "busy". */
 export function title(metric) {

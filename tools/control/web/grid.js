@@ -1,17 +1,25 @@
 // The nodes as cells, laid out as the fat tree: a box for each leaf switch, boxes around those of one switch above.
-import { el, health, show, step } from "./format.js";
+import { el, health, isShare, show, step, title } from "./format.js";
 
 const FLAT_ROW = 32;
+/** Most nodes of which each cell has its name and value written in it. */
+const NAMED_MOST = 64;
+/** Nodes above which cells are as small as they get. */
+const SMALL_ABOVE = 4096;
+/** What is written in a cell instead of a value. */
+const TOLD = { l: "lost", t: "stale", x: "left", a: "absent", w: "awaited" };
 
 export class Grid {
   /** `open(index)` is called when somebody chooses a cell. */
   constructor(open) {
     this.open = open;
     this.cells = [];
+    this.texts = [];
     this.classes = [];
     this.focused = 0;
     this.box = el("div", { class: "grid", role: "grid", "aria-label": "Nodes by switch" });
-    this.readout = el("p", { id: "readout", "aria-live": "polite", class: "quiet" }, "Point at a node, or go through the grid with the arrow keys.");
+    this.readout = el("p", { id: "readout", "aria-live": "polite", class: "quiet" },
+      "Point at a node, or go through the grid with the arrow keys.");
     this.legend = el("div", { class: "legend" });
     this.box.addEventListener("click", (event) => this.chosen(event));
     this.box.addEventListener("keydown", (event) => this.key(event));
@@ -19,15 +27,17 @@ export class Grid {
     this.box.addEventListener("mouseover", (event) => this.tell(event.target));
   }
 
-  element() { return [this.box, this.readout, this.legend]; }
+  element() { return [this.legend, this.box, this.readout]; }
 
   /** New nodes. */
   build(nodes, tree) {
     this.nodes = nodes;
+    this.named = nodes.length <= NAMED_MOST;
     this.width = tree.length ? tree[0] : FLAT_ROW;
     const above = tree.length > 2 ? this.width * tree[1] : Infinity;
-    this.box.className = `grid ${nodes.length <= 64 ? "few" : nodes.length > 4096 ? "many" : ""}`;
+    this.box.className = `grid ${this.named ? "few" : nodes.length > SMALL_ABOVE ? "many" : ""}`;
     this.cells = [];
+    this.texts = [];
     this.classes = [];
     const boxes = [];
     let leaf = null, pod = null, leafNumber = -1, podNumber = -1;
@@ -41,16 +51,39 @@ export class Grid {
       }
       if (inLeaf !== leafNumber) {
         leafNumber = inLeaf;
-        leaf = el("div", { class: "leaf", role: "row", "aria-label": `switch ${inLeaf}` });
-        if (pod === this.box) boxes.push(leaf); else pod.append(leaf);
+        const box = this.leaf(inLeaf, nodes, tree);
+        leaf = box.lastChild;
+        if (pod === this.box) boxes.push(box); else pod.append(box);
       }
-      const cell = el("div", { class: "cell nd", role: "gridcell", tabindex: index === 0 ? 0 : -1, "data-index": index, "aria-label": node.name });
-      leaf.append(cell);
-      this.cells.push(cell);
-      this.classes.push("");
+      leaf.append(this.cell(node, index));
     });
     this.box.replaceChildren(...boxes);
     this.focused = 0;
+    this.legendOf = "";
+  }
+
+  /** The box of a leaf switch, with its name where there are several. */
+  leaf(number, nodes, tree) {
+    const own = nodes.filter((node) => Math.floor(node.n / this.width) === number);
+    const list = own.length > 1 ? `n[${own[0].n}-${own.at(-1).n}]` : own[0].name;
+    const name = tree.length ? `switch ${number}: ${list}` : list;
+    const box = el("div", { class: "leaf", role: "row", "aria-label": name });
+    if (own.length < nodes.length) box.append(el("div", { class: "switch", "aria-hidden": "true" }, name));
+    box.append(el("div", { class: "cells", role: "presentation" }));
+    return box;
+  }
+
+  cell(node, index) {
+    const attributes = { class: "cell nd", role: "gridcell", "data-index": index, "aria-label": node.name };
+    const cell = el("div", { ...attributes, tabindex: index === 0 ? 0 : -1 });
+    if (this.named) {
+      const text = el("span");
+      cell.append(el("b", {}, node.name), text);
+      this.texts.push(text);
+    }
+    this.cells.push(cell);
+    this.classes.push("");
+    return cell;
   }
 
   /** New values; only cells that look different are touched. `drained` says why a node gets no jobs. */
@@ -59,40 +92,50 @@ export class Grid {
     this.letters = letters;
     this.metric = metric;
     this.drained = drained;
-    let most = metric.unit === "ratio" || (metric.unit === "seconds" && metric.counter) ? 1 : 0;
+    let most = isShare(metric) ? 1 : 0;
     if (!most) for (const value of values) if (value > most) most = value;
     for (let index = 0; index < this.cells.length; index += 1) {
       const value = values[index];
-      const name = `cell ${value === null || value === undefined ? "nd" : `c${step(value, most)}`} h${letters[index]}${this.nodes[index].n in drained ? " dr" : ""}`;
+      const colour = value === null || value === undefined ? "nd" : `c${step(value, most)}`;
+      const name = `cell ${colour} h${letters[index]}${this.isDrained(index) ? " dr" : ""}`;
       if (name !== this.classes[index]) { this.classes[index] = name; this.cells[index].className = name; }
+      if (!this.named) continue;
+      const text = TOLD[letters[index]] || show(value, metric);
+      if (this.texts[index].textContent !== text) this.texts[index].textContent = text;
     }
     const legend = `${metric.name}:${most}`;
     if (legend !== this.legendOf) { this.legendOf = legend; this.drawLegend(most); }
   }
 
+  isDrained(index) { return this.nodes[index].n in this.drained; }
+
   drawLegend(most) {
     const scale = el("span", { class: "scale", "aria-hidden": "true" });
     for (let index = 0; index <= 8; index += 1) scale.append(el("span", { class: `cell c${index}` }));
-    const sample = (name) => el("span", { class: `cell ${name}`, "aria-hidden": "true" });
+    const sample = (name, text) => el("span", {}, el("span", { class: `cell ${name}`, "aria-hidden": "true" }), text);
     this.legend.replaceChildren(
-      el("span", {}, show(0, this.metric)), scale, el("span", {}, show(most, this.metric)),
-      el("span", {}, sample("nd"), " no data"), el("span", {}, sample("nd ht"), " slow or stale"), el("span", {}, sample("nd hl"), " lost"), el("span", {}, sample("nd hw"), " awaited"), el("span", {}, sample("c0 dr"), " drained"));
+      el("span", {}, `${title(this.metric)}: ${show(0, this.metric)}`, scale, show(most, this.metric)),
+      sample("nd", "no data"), sample("nd ht", "slow or stale"), sample("nd hl", "lost"),
+      sample("nd hw", "awaited"), sample("c0 dr", "drained"),
+    );
   }
 
   label(index) {
-    return `${this.nodes[index].name}: ${show(this.values[index], this.metric)}, ${health(this.letters[index])}${this.nodes[index].n in this.drained ? ", drained" : ""}`;
+    const drained = this.isDrained(index) ? ", drained" : "";
+    return `${this.nodes[index].name}: ${show(this.values[index], this.metric)}, ${health(this.letters[index])}${drained}`;
   }
 
   tell(target) {
-    const index = Number(target.dataset.index);
-    if (!Number.isInteger(index) || !this.values || target.dataset.index === undefined) return;
-    const text = this.label(index);
-    target.setAttribute("aria-label", text);
+    const cell = target.closest(".cell");
+    if (!cell || !this.values) return;
+    const text = this.label(Number(cell.dataset.index));
+    cell.setAttribute("aria-label", text);
     if (this.readout.textContent !== text) this.readout.textContent = text;
   }
 
   chosen(event) {
-    if (event.target.dataset.index !== undefined) this.open(Number(event.target.dataset.index));
+    const cell = event.target.closest(".cell");
+    if (cell) this.open(Number(cell.dataset.index));
   }
 
   key(event) {

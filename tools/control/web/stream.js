@@ -7,12 +7,18 @@ function headers() {
   return token ? { authorization: `Bearer ${token}` } : {};
 }
 
+/** Whether somebody has given a token in this tab. */
+export function hasToken() { return sessionStorage.getItem(KEY) !== null; }
+
 let asking = null;
 
-/** Asks for the token; true when there is one to try. */
-function askToken() {
+/** Asks for the token; true when there is one to try. One that was refused is forgotten. */
+export function askToken() {
   if (asking) return asking;
   const dialog = document.getElementById("token-dialog");
+  document.getElementById("token-refused").hidden = !hasToken();
+  sessionStorage.removeItem(KEY);
+  dialog.returnValue = "";
   asking = new Promise((done) => {
     dialog.addEventListener("close", () => {
       asking = null;
@@ -28,8 +34,22 @@ function askToken() {
 async function request(path, options = {}) {
   const answer = await fetch(path, { ...options, headers: { ...headers(), ...(options.headers || {}) } });
   if (answer.status === 401 && await askToken()) return request(path, options);
-  if (!answer.ok) throw new Error(await reason(answer));
+  if (!answer.ok) throw Object.assign(new Error(await reason(answer)), { status: answer.status });
   return answer;
+}
+
+/** Calls `take` with each line of an answer, as they come. */
+export async function lines(path, signal, take) {
+  const answer = await request(path, { signal, cache: "no-store" });
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (text + value).split("\n");
+    text = parts.pop();
+    for (const part of parts) if (part) take(part);
+  }
 }
 
 /** Why the control node refuses. */

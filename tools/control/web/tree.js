@@ -1,7 +1,7 @@
 // The view of the monitoring tree: who is below whom, how late each passes its values on, what was lost.
 import { el, redraw } from "./format.js";
 import { get } from "./stream.js";
-import { facts, nodeLink, panel } from "./views.js";
+import { facts, nodeLink, panel, quiet } from "./parts.js";
 
 const PERIOD_MS = 2000;
 /** Columns of numbers. */
@@ -34,7 +34,11 @@ function ordered(processes) {
 }
 
 export class Tree {
+  static controls = [];
+
   constructor(app) { this.app = app; this.asked = 0; }
+
+  name() { return "Tree"; }
 
   open(main) {
     this.about = el("div");
@@ -64,16 +68,16 @@ export class Tree {
       samples,
     ]));
     if (stands) this.covered(view);
-    else this.ticks.replaceChildren(el("p", { class: "quiet" }, "No tree stands."));
+    else this.ticks.replaceChildren(quiet("No tree stands."));
     this.processes(view);
     const losses = view.losses.slice(-20).reverse().map((loss) => el("tr", {}, el("td", {}, loss.process), el("td", {}, `${(loss.ago_ms / 1000).toFixed(0)} s ago`),
       el("td", {}, String(loss.children)), el("td", {}, ms(loss.mended_ms))));
-    this.lost.replaceChildren(losses.length ? this.make(["Process", "When", "Below it then", "All moved after"], losses) : el("p", { class: "quiet" }, "None since this tree stands."));
+    this.lost.replaceChildren(losses.length ? this.make(["Process", "When", "Below it then", "All moved after"], losses) : quiet("None since this tree stands."));
   }
 
   /** A bar for each of the last ticks, as high as the share of nodes in it: a lost process is a gap. */
   covered(view) {
-    if (!view.delays.length) { this.ticks.replaceChildren(el("p", { class: "quiet" }, "No tick has come yet.")); return; }
+    if (!view.delays.length) { this.ticks.replaceChildren(quiet("No tick has come yet.")); return; }
     // What came late of a tick has a line of its own.
     const by = new Map();
     for (const delay of view.delays) by.set(delay.tick, (by.get(delay.tick) || 0) + delay.covers);
@@ -91,7 +95,7 @@ export class Tree {
       bars.push(bar);
     }
     const text = `${whole} of the last ${bars.length} ticks have all ${view.planned} nodes${whole < bars.length ? `, the poorest has ${least}` : ""}.`;
-    this.ticks.replaceChildren(el("div", { class: "ticks", role: "img", "aria-label": text }, ...bars), el("p", { class: "quiet" }, text));
+    this.ticks.replaceChildren(el("div", { class: "ticks", role: "img", "aria-label": text }, ...bars), quiet(text));
   }
 
   processes(view) {
@@ -102,8 +106,8 @@ export class Tree {
         el("td", { class: "number" }, process.gone ? "lost" : ms(process.lag_us / 1000)));
     });
     const hidden = view.processes.length - rows.length;
-    const more = hidden > 0 ? el("p", { class: "quiet" }, `${hidden} more: see hearth overlay.`) : null;
-    redraw(this.table, rows.length ? this.make(["Process", "Parent", "Level", "Children", "Lag"], rows) : el("p", { class: "quiet" }, "No tree stands: values come with heartbeats."), more);
+    const more = hidden > 0 ? quiet(`${hidden} more: see hearth overlay.`) : null;
+    redraw(this.table, rows.length ? this.make(["Process", "Parent", "Level", "Children", "Lag"], rows) : quiet("No tree stands: values come with heartbeats."), more);
   }
 
   make(heads, rows) {

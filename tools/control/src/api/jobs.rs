@@ -33,6 +33,9 @@ const PING_AFTER: Duration = Duration::from_secs(5);
 /// Bytes of output gathered into one piece for the connection.
 const PIECE_BYTES: usize = 64 * 1024;
 
+/// Most bytes of which the last are found: where their records begin is held in memory.
+const LAST_BYTES_MAX: u64 = 1024 * 1024;
+
 /// Longest reason for ending a job, in bytes: it is in the job's record and in an event.
 const REASON_MAX: usize = 256;
 
@@ -249,6 +252,9 @@ pub struct OutputQuery {
     /// are not counted.
     #[serde(default)]
     skip: u64,
+    /// Of a batch job: begin with about the last so many bytes of what has been written, at least
+    /// 1. A notice says how much was left out.
+    last_bytes: Option<u64>,
 }
 
 impl OutputQuery {
@@ -281,6 +287,11 @@ pub async fn output(
     Query(query): Query<OutputQuery>,
 ) -> Result<Response, Refusal> {
     let received = query.received()?;
+    if query.last_bytes == Some(0) || (query.last_bytes.is_some() && query.skip > 0) {
+        return Err(Refusal::bad_request(
+            "last_bytes is at least 1, and skip does not go with it",
+        ));
+    }
     let attached = api
         .shared
         .with_runner(|runner, now_us, fabric| runner.attach_behind(now_us, fabric, id, received));
@@ -313,8 +324,12 @@ async fn kept_output(
         return Err(job_refusal(error));
     }
     let mut reader = api.shared.outputs.reader(id);
+    let mut left_out = 0;
     if let Some(reader) = &mut reader {
         reader.skip(query.skip);
+        left_out = query
+            .last_bytes
+            .map_or(0, |bytes| reader.skip_to_last(bytes.min(LAST_BYTES_MAX)));
     }
     // A job that has written nothing has no file, which is not one that went.
     let is_silent = job
@@ -327,6 +342,7 @@ async fn kept_output(
         return Err(Refusal::new(StatusCode::GONE, "output-gone", text));
     }
     Ok(OutputReader::Kept {
+        left_out,
         reader,
         follow: query.follow,
         api: api.clone(),
@@ -340,6 +356,8 @@ enum OutputReader {
     Live(SinkReader),
     /// What is kept of a batch job.
     Kept {
+        /// Bytes at its beginning that are left out, until that has been told.
+        left_out: u64,
         /// None: it has written nothing.
         reader: Option<KeptReader>,
         follow: bool,
@@ -353,11 +371,17 @@ impl OutputReader {
     async fn next(&mut self) -> Option<Item> {
         let (reader, follow, api, job) = match self {
             OutputReader::Live(reader) => return reader.next().await,
+            OutputReader::Kept { left_out, .. } if *left_out > 0 => {
+                let bytes = std::mem::take(left_out);
+                let text = format!("{bytes} bytes before this are left out");
+                return Some(Item::Frame(Frame::Notice { text }));
+            }
             OutputReader::Kept {
                 reader,
                 follow,
                 api,
                 job,
+                ..
             } => (reader, *follow, api, job),
         };
         let item = match reader {

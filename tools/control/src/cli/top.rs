@@ -21,7 +21,10 @@ use asking::{Heard, Hearing};
 use super::{Global, block_on, exit, print_json, print_text, table};
 use crate::api::monitor::{MetricInfo, NodeView, Now};
 use crate::client::Client;
-use crate::{hostlist, near, output};
+use crate::{clock, hostlist, near, output};
+
+/// Seconds from which a time is shown as minutes and seconds.
+const SPAN_FROM_S: f64 = 60.0;
 
 /// Options of `hearth top`.
 #[derive(Debug, Args)]
@@ -307,6 +310,9 @@ fn shown(value: Option<f64>, metric: &MetricInfo) -> String {
     if is_share(metric) {
         return format!("{:.1} %", value * 100.0);
     }
+    if metric.unit == "seconds" && value >= SPAN_FROM_S {
+        return clock::span(value as u64);
+    }
     let unit = match metric.unit.as_str() {
         "bytes" => "B",
         "seconds" => "s",
@@ -417,6 +423,18 @@ mod tests {
         let screen = terminal.backend().to_string();
         // The lowest step above nothing, and not the highest for the largest.
         assert!(screen.contains("▁▁") && !screen.contains('█'), "{screen}");
+    }
+
+    #[test]
+    fn long_times_are_spans() {
+        let metric = MetricInfo {
+            name: "hearth_node_uptime_seconds".into(),
+            unit: "seconds".into(),
+            help: "Time since boot.".into(),
+            counter: false,
+        };
+        assert_eq!(shown(Some(2.5), &metric), "2.50 s");
+        assert_eq!(shown(Some(3_723.9), &metric), "1:02:03");
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Runner {
                     fabric,
                     id,
                     9,
-                    record::Cause::Cancelled("its client went away".to_string()),
+                    record::Cause::Abandoned("its client went away".to_string()),
                 );
             }
             let ranks = self.jobs.get(&id).map_or(0, |job| job.ranks.len());

@@ -311,17 +311,7 @@ impl Records {
     fn read(file: impl Read + Seek, length: u64) -> io::Result<Self> {
         let mut records = Records::default();
         let mut reader = BufReader::with_capacity(READ_BYTES, file);
-        loop {
-            let mut header = [0; HEADER_BYTES];
-            match reader.read_exact(&mut header) {
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(records),
-                read => read?,
-            }
-            let data = length_of(&header);
-            let after = records.end + (HEADER_BYTES + data) as u64;
-            if after > length {
-                return Ok(records);
-            }
+        while let Some((header, data)) = next_header(&mut reader, records.end, length)? {
             let mut rest = data;
             if header[0] == Kind::Call as u8 && data >= CALL_BYTES {
                 let mut call = [0; CALL_BYTES];
@@ -339,12 +329,11 @@ impl Records {
                 records.count_at = Some(records.end + HEADER_BYTES as u64);
                 records.dropped = u64::from_le_bytes(count);
             }
-            if [Kind::Output as u8, Kind::Call as u8].contains(&header[0]) {
-                records.written += rest as u64;
-            }
+            records.written += written_in(&header, data);
             reader.seek_relative(i64::try_from(rest).unwrap_or(i64::MAX))?;
-            records.end = after;
+            records.end += (HEADER_BYTES + data) as u64;
         }
+        Ok(records)
     }
 }
 
@@ -643,6 +632,38 @@ impl KeptReader {
         self.skip = items;
     }
 
+    /// Leaves out what was written before about the last `most` bytes, in whole records. Gives the
+    /// bytes left out.
+    pub fn skip_to_last(&mut self, most: u64) -> u64 {
+        let Ok(file) = File::open(self.outputs.path(self.job)) else {
+            return 0;
+        };
+        let length = file.metadata().map_or(0, |about| about.len());
+        let mut reader = BufReader::with_capacity(READ_BYTES, &file);
+        // Where the records begin that may be the last, and how much ranks wrote in them.
+        let mut last: VecDeque<(u64, u64)> = VecDeque::new();
+        let (mut end, mut weight, mut left_out) = (0, 0, 0);
+        // A record without such bytes weighs one: so there are at most `most` of them.
+        let weighs = |bytes: u64| bytes.max(1);
+        while let Ok(Some((header, data))) = next_header(&mut reader, end, length) {
+            let bytes = written_in(&header, data);
+            last.push_back((end, bytes));
+            weight += weighs(bytes);
+            while weight > most && last.len() > 1 {
+                let (_, gone) = last.pop_front().expect("there are two");
+                weight -= weighs(gone);
+                left_out += gone;
+            }
+            end += (HEADER_BYTES + data) as u64;
+            let skipped = reader.seek_relative(i64::try_from(data).unwrap_or(i64::MAX));
+            if skipped.is_err() {
+                break;
+            }
+        }
+        self.offset = last.front().map_or(end, |(begin, _)| *begin);
+        left_out
+    }
+
     /// The next item, if it is there.
     pub fn try_next(&mut self) -> Option<Item> {
         loop {
@@ -677,6 +698,36 @@ impl KeptReader {
             self.items.extend(item(header, data));
         }
     }
+}
+
+/// Bytes that a rank wrote, in a record with so much data.
+fn written_in(header: &[u8; HEADER_BYTES], data: usize) -> u64 {
+    let bytes = match header[0] {
+        kind if kind == Kind::Output as u8 => data,
+        kind if kind == Kind::Call as u8 => data.saturating_sub(CALL_BYTES),
+        _ => 0,
+    };
+    bytes as u64
+}
+
+/// The header of the record at `at` and the length of its data; none where the file ends, or holds the
+/// record in part.
+///
+/// # Errors
+/// The file cannot be read, which is not its end.
+fn next_header(
+    reader: &mut impl Read,
+    at: u64,
+    length: u64,
+) -> io::Result<Option<([u8; HEADER_BYTES], usize)>> {
+    let mut header = [0; HEADER_BYTES];
+    match reader.read_exact(&mut header) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let data = length_of(&header);
+    let is_whole = at + (HEADER_BYTES + data) as u64 <= length;
+    Ok(is_whole.then_some((header, data)))
 }
 
 fn length_of(header: &[u8; HEADER_BYTES]) -> usize {

@@ -294,7 +294,7 @@ impl Runner {
                 }
                 JobState::Starting | JobState::Running if !job.attached => {
                     let text = "its client did not come back".to_string();
-                    self.end_early(now_us, fabric, id, 15, Cause::Cancelled(text));
+                    self.end_early(now_us, fabric, id, 15, Cause::Abandoned(text));
                 }
                 JobState::Pending if job.attached => {
                     let reason = &job.info.reason;
@@ -302,7 +302,7 @@ impl Runner {
                     self.end_early(now_us, fabric, id, SIGNAL_TERM, Cause::NotLaunched(text));
                 }
                 JobState::Pending => {
-                    let cause = Cause::Cancelled("no client read its output".to_string());
+                    let cause = Cause::Abandoned("no client read its output".to_string());
                     self.end_early(now_us, fabric, id, SIGNAL_TERM, cause);
                 }
                 state
@@ -349,7 +349,8 @@ impl Runner {
             return;
         };
         // Who cancels a job that would run again means that it shall not.
-        let overrules = matches!(cause, Cause::Cancelled(_)) && job.goes_again();
+        let is_final = matches!(cause, Cause::Cancelled(_) | Cause::Abandoned(_));
+        let overrules = is_final && job.goes_again();
         let first = job.cause.is_none();
         if first || overrules {
             job.cause = Some(cause);
@@ -477,7 +478,9 @@ impl Runner {
         job.info.ended_unix_us = Some(clock::unix_us());
         job.info.totals = LaunchTotals::of(&job.info.ranks);
         self.records.push(job.record());
-        let severity = if state == JobState::Completed {
+        // What somebody wanted is nothing to look at, and the job's reason says that it was.
+        let was_wanted = matches!(job.cause, Some(Cause::Cancelled(_)));
+        let severity = if state == JobState::Completed || was_wanted {
             Severity::Info
         } else {
             Severity::Warning

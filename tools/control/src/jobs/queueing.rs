@@ -194,7 +194,7 @@ impl Runner {
                     ),
                     None => "a job that had to end well before it did not".to_string(),
                 };
-                self.end_early(now_us, fabric, id, 15, Cause::Cancelled(text));
+                self.end_early(now_us, fabric, id, 15, Cause::Abandoned(text));
                 debug_assert_eq!(self.queue.reason(id), None, "job {id} is over");
             }
         }

@@ -93,6 +93,8 @@ pub struct Record {
 pub enum Cause {
     /// Somebody wanted it to.
     Cancelled(String),
+    /// Nobody is there for it any more, or what it waits for cannot come.
+    Abandoned(String),
     /// Its time is up.
     TimeLimit,
     /// A node was lost, and what the job did is not the reason.
@@ -424,7 +426,9 @@ impl Job {
             _ => self.started_us.and(statuses.max()),
         };
         let (state, reason) = match &self.cause {
-            Some(Cause::Cancelled(reason)) => (JobState::Cancelled, reason.clone()),
+            Some(Cause::Cancelled(reason) | Cause::Abandoned(reason)) => {
+                (JobState::Cancelled, reason.clone())
+            }
             Some(Cause::TimeLimit) => {
                 let limit = self.info.time_limit_s.unwrap_or(0);
                 (

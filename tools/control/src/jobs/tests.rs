@@ -16,6 +16,7 @@ use super::record::Submission;
 use super::streams::{Item, SinkReader};
 use super::{JobError, SubmitError};
 use crate::api::types::{Frame, JobState, RankEnd, RankReport};
+use crate::events::Severity;
 use lab::{Lab, drain};
 
 #[test]
@@ -287,6 +288,8 @@ fn a_cancelled_job_ends_when_its_ranks_have() {
         (JobState::Cancelled, Some(130))
     );
     assert_eq!(end.reason, "interrupted by its user");
+    // Somebody wanted it: nobody has to look at it.
+    assert_eq!(lab.severity_of_end(id), Severity::Info);
     let again = lab.runner.cancel(0, &mut lab.nodes, id, 2, "");
     assert_eq!(again, Err(JobError::Ended(id)));
     assert_eq!(
@@ -319,6 +322,7 @@ fn a_client_that_goes_away_ends_its_job() {
     lab.write(0, id, b"into the void");
     lab.exit(0, id, RankEnd::Signal(9));
     assert_eq!(lab.state(id), JobState::Cancelled);
+    assert_eq!(lab.severity_of_end(id), Severity::Warning);
     assert_eq!(lab.runner.job_of(0), None);
 }
 

@@ -74,6 +74,8 @@ pub struct Setup {
     pub limits: Option<Limits>,
     /// Widths of the fat tree from the leaves up; empty: one switch.
     pub tree: Vec<u32>,
+    /// Name of the cluster.
+    pub cluster: String,
     /// Version of control.
     pub version: String,
     /// Microseconds since 1970 at which control started.

@@ -164,6 +164,8 @@ fn what_cannot_be_read_is_an_error_like_others() {
         ("GET", "/v1/jobs/abc", 400, "abc"),
         ("GET", "/v1/jobs?limit=abc", 400, "limit"),
         ("GET", "/v1/jobs?bogus=1", 400, "bogus"),
+        ("GET", "/v1/jobs/1/output?last_bytes=0", 400, "at least 1"),
+        ("GET", "/v1/jobs/1/output?last_bytes=9&skip=1", 400, "skip"),
         ("GET", "/v1/events?bogus=1", 400, "bogus"),
         ("GET", "/v1/monitor/series?bogus=1", 400, "bogus"),
         // A body without what a job needs.

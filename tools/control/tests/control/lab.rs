@@ -323,12 +323,17 @@ impl Lab {
 
     /// GET over the unix socket, without the client under test.
     pub fn get(&self, path: &str) -> Value {
+        serde_json::from_str(&self.fetch(path).1).unwrap()
+    }
+
+    /// The same: head and body as they are.
+    pub fn fetch(&self, path: &str) -> (String, String) {
         let mut stream = UnixStream::connect(self.socket()).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        serde_json::from_str(body).unwrap()
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_string(), body.to_string())
     }
 
     /// POST over the unix socket, without the client under test: status and body.

@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::time::Instant;
 
+use serde_json::Value;
+
 use crate::lab::{Lab, finish, parts};
 
 /// Submits a program for fake nodes; gives the job's number.
@@ -23,6 +25,28 @@ fn state(lab: &Lab, id: &str) -> String {
         .as_str()
         .unwrap()
         .to_string()
+}
+
+#[test]
+fn the_last_of_a_jobs_output_can_be_had_alone() {
+    let lab = Lab::with_nodes(1);
+    let id = submit(&lab, &[], "out first\nout second\nexit 0\n");
+    lab.hearth(&["output", "--follow", &id]);
+    let path = format!("/v1/jobs/{id}/output?follow=false&last_bytes=8");
+    let (head, body) = lab.fetch(&path);
+    assert!(head.contains(" 200 "), "{head}");
+    let frames: Vec<Value> = body
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let kinds: Vec<&str> = frames
+        .iter()
+        .map(|frame| frame["frame"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["notice", "output", "end"], "{body}");
+    assert_eq!(frames[0]["text"], "6 bytes before this are left out");
+    // "second\n" in base64.
+    assert_eq!(frames[1]["data"], "c2Vjb25kCg==");
 }
 
 #[test]

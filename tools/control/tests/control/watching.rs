@@ -175,8 +175,20 @@ fn the_page_follows_a_cluster_and_outlives_its_control_node() {
     let identity = lab.identity(3, 2);
     lab.nodes[3] = FakeNode::start(identity, lab.address);
     browser.until("document.querySelector('#strip .good dd')?.innerText === '4'");
-    // Acknowledging needs the token, which the page asks for.
+    // What somebody wanted is nothing to look at; what failed is. Acknowledging needs the token,
+    // which the page asks for.
+    lab.run(&["-n", "1"], "exit 3\n");
     browser.click("nav a[href=\"#/events\"]");
+    browser.until("document.querySelector('main').innerText.includes('exited with status 3')");
+    let severity = |words: &str| {
+        format!(
+            "[...document.querySelectorAll('tr[data-seq]')].find((row) => row.innerText.includes({words:?}))\
+             .querySelector('[class^=state-]').innerText"
+        )
+    };
+    let cancelled = browser.value(&severity("cancelled with `hearth cancel`"));
+    assert_eq!(cancelled, "info");
+    assert_eq!(browser.value(&severity("exited with status 3")), "warning");
     browser.click("tbody button");
     browser.until("document.getElementById('token-dialog').open");
     browser.click("#token");
@@ -210,6 +222,7 @@ pub fn feed(nodes: u32, dir: tempfile::TempDir) -> Feed {
         dir: Some(dir.path().to_path_buf()),
         limits: None,
         tree: vec![16, 8, 8],
+        cluster: HOSTILE.into(),
         version: HOSTILE.into(),
         started_unix_us: 1,
         // No control numbers its events.
@@ -447,7 +460,12 @@ fn a_thousand_nodes_are_drawn_in_time_and_names_stay_text() {
         frames.as_str().unwrap()
     ));
     // The hostile names are on the page, as text.
-    assert_eq!(browser.value("document.title"), "Hearth");
+    let title = browser.value("document.title");
+    let title = title.as_str().unwrap();
+    assert!(
+        title.starts_with("Overview - <img src=x") && title.ends_with(" - Hearth"),
+        "{title}"
+    );
     assert_eq!(
         browser.value("document.querySelectorAll('main img').length"),
         0
@@ -603,12 +621,12 @@ fn what_is_past_is_shown_as_it_was() {
             .contains("Paused: nodes, jobs and events are those of")
     );
     browser.choose("#metric", "hearth_node_memory_used_bytes");
-    browser.until(&format!("/30.0 MB/.test({})", row(2)));
+    browser.until(&format!("/30.01 MB/.test({})", row(2)));
     // All but one each that is lost, stale and slow.
     assert_eq!(browser.text("#strip .good dd"), "13");
     browser.value("location.hash = '#/node/2'");
     let values = "[...document.querySelectorAll('main td.number')].map((cell) => cell.innerText)";
-    browser.until(&format!("{values}.includes('30.0 MB')"));
+    browser.until(&format!("{values}.includes('30.01 MB')"));
     assert_eq!(
         browser.value(&format!("{values}.includes('no data')")),
         false
@@ -618,14 +636,16 @@ fn what_is_past_is_shown_as_it_was() {
     browser.choose("#range", "custom");
     let set = |name: &str, ms: u64| {
         format!(
-            "document.getElementById('{name}').value = \
-             new Date({ms} - new Date().getTimezoneOffset() * 60000).toISOString().slice(0, 19)"
+            "document.getElementById('{name}').value = new Date({ms}).toISOString().slice(0, 19)"
         )
     };
     browser.value(&set("from", began));
     browser.value(&set("to", began - 60_000));
     browser.click("#apply");
     assert_eq!(browser.text("#wrong"), "From must be before To.");
+    browser.value("document.getElementById('to').value = 'yesterday'");
+    browser.click("#apply");
+    assert!(browser.text("#wrong").contains("2026-11-21T08:30:00Z"));
     browser.value(&set("from", began - 60_000));
     browser.value(&set("to", began));
     browser.click("#apply");
@@ -639,14 +659,14 @@ fn what_is_past_is_shown_as_it_was() {
     );
     browser.screenshot("past-node");
     browser.value("location.hash = '#/nodes'");
-    browser.until(&format!("/busy\\s+1\\s+30.0 MB/.test({})", row(2)));
+    browser.until(&format!("/busy\\s+1\\s+30.01 MB/.test({})", row(2)));
     browser.until(&format!("/unknown\\s+no data/.test({})", row(13)));
     browser.until(&format!("/slow\\s+no data/.test({})", row(15)));
     browser.screenshot("past-nodes");
     browser.value("location.hash = '#/overview'");
     browser.until("document.querySelector('.cell[data-index=\"2\"]')?.classList.contains('hb')");
     browser.value("document.querySelector('.cell[data-index=\"2\"]').focus()");
-    browser.until("document.getElementById('readout').innerText === 'n2: 30.0 MB, busy'");
+    browser.until("document.getElementById('readout').innerText === 'n2: 30.01 MB, busy'");
     let strip = browser.text("#strip");
     assert!(
         strip.contains("Lost\n-") && strip.contains("Jobs\n1") && strip.contains("Slow\n1"),

@@ -23,6 +23,10 @@ struct File {
     packed: OnceLock<Vec<u8>>,
 }
 
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
 const fn bundled(name: &'static str, kind: &'static str, text: &'static str) -> File {
     File {
         name,
@@ -32,55 +36,41 @@ const fn bundled(name: &'static str, kind: &'static str, text: &'static str) -> 
     }
 }
 
-static FILES: [File; 10] = [
-    bundled(
-        "index.html",
-        "text/html; charset=utf-8",
-        include_str!("../../../web/index.html"),
-    ),
-    bundled(
-        "style.css",
-        "text/css; charset=utf-8",
-        include_str!("../../../web/style.css"),
-    ),
-    bundled(
-        "app.js",
-        "text/javascript; charset=utf-8",
-        include_str!("../../../web/app.js"),
-    ),
-    bundled(
-        "grid.js",
-        "text/javascript; charset=utf-8",
-        include_str!("../../../web/grid.js"),
-    ),
-    bundled(
-        "stream.js",
-        "text/javascript; charset=utf-8",
-        include_str!("../../../web/stream.js"),
-    ),
-    bundled(
-        "views.js",
-        "text/javascript; charset=utf-8",
-        include_str!("../../../web/views.js"),
-    ),
-    bundled(
-        "tree.js",
-        "text/javascript; charset=utf-8",
-        include_str!("../../../web/tree.js"),
-    ),
-    bundled(
-        "format.js",
-        "text/javascript; charset=utf-8",
-        include_str!("../../../web/format.js"),
-    ),
+/// A file of `web/`, under its own name.
+macro_rules! own {
+    ($name:literal, $kind:expr) => {
+        bundled($name, $kind, include_str!(concat!("../../../web/", $name)))
+    };
+}
+
+static FILES: [File; 21] = [
+    own!("index.html", HTML),
+    own!("style.css", CSS),
+    own!("app.js", SCRIPT),
+    own!("chart.js", SCRIPT),
+    own!("controls.js", SCRIPT),
+    own!("events.js", SCRIPT),
+    own!("format.js", SCRIPT),
+    own!("grid.js", SCRIPT),
+    own!("header.js", SCRIPT),
+    own!("job.js", SCRIPT),
+    own!("jobs.js", SCRIPT),
+    own!("node.js", SCRIPT),
+    own!("nodes.js", SCRIPT),
+    own!("output.js", SCRIPT),
+    own!("overview.js", SCRIPT),
+    own!("parts.js", SCRIPT),
+    own!("programs.js", SCRIPT),
+    own!("stream.js", SCRIPT),
+    own!("tree.js", SCRIPT),
     bundled(
         "uplot.js",
-        "text/javascript; charset=utf-8",
+        SCRIPT,
         include_str!("../../../web/vendor/uPlot.iife.min.js"),
     ),
     bundled(
         "uplot.css",
-        "text/css; charset=utf-8",
+        CSS,
         include_str!("../../../web/vendor/uPlot.min.css"),
     ),
 ];
@@ -137,6 +127,16 @@ fn serve(file: &'static File, headers: &HeaderMap) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_module_of_the_page_is_there() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/web");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let is_there = FILES.iter().any(|file| file.name == name);
+            assert!(is_there || name == "vendor", "{name} is not served");
+        }
+    }
 
     #[test]
     fn the_bundle_is_small_and_asks_nobody_else() {

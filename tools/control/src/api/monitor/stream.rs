@@ -14,7 +14,7 @@
 //! | `counters` | both | what programs count, by the number of the node; absent when no program does |
 //! | `strip` | both | how many nodes do how, `loss`, `active` jobs, `trouble` of the store |
 //! | `jobs`, `job`, `events`, `seen` | both | jobs, the job of each node, newest events, acknowledged ones; in a tick only when they changed |
-//! | `version`, `started`, `tree`, `metrics`, `nodes` | snapshot | what does not change from second to second |
+//! | `cluster`, `version`, `started`, `tree`, `metrics`, `nodes` | snapshot | what does not change from second to second |
 //!
 //! Invariants: a stream holds one frame; what it misses it does not get later. One address cannot have all places
 //! (`monitor::viewers`); over TCP a client that takes nothing for half a minute loses its connection, and its place with it.
@@ -193,6 +193,7 @@ impl Viewer {
         }
         if sent.is_none() {
             let setup = self.monitor.setup();
+            put("cluster", json!(setup.cluster));
             put("version", json!(setup.version));
             put("started", json!(setup.started_unix_us / 1_000));
             put("tree", json!(setup.tree));

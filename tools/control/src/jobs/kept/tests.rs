@@ -58,6 +58,34 @@ async fn a_reader_follows_until_the_job_is_over() {
 }
 
 #[test]
+fn a_reader_of_the_last_bytes_begins_with_a_whole_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
+    let kept = outputs.begin(1);
+    for (call, line) in [(1, &b"one\n"[..]), (2, b"two\n"), (3, b"three\n")] {
+        let attempt = 0;
+        kept.output(0, 1, CallAt { attempt, call }, line);
+    }
+    let last = |most| {
+        let mut reader = outputs.reader(1).unwrap();
+        let left_out = reader.skip_to_last(most);
+        let items: Vec<_> =
+            std::iter::from_fn(|| reader.try_next().map(|item| text(Some(item)))).collect();
+        (left_out, items.join(""))
+    };
+    assert_eq!(last(100), (0, "0/1 one\n0/1 two\n0/1 three\n".to_string()));
+    assert_eq!(last(11), (4, "0/1 two\n0/1 three\n".to_string()));
+    assert_eq!(last(9), (8, "0/1 three\n".to_string()));
+    assert_eq!(last(0), (8, "0/1 three\n".to_string()), "never nothing");
+    // What comes later is read too.
+    let mut reader = outputs.reader(1).unwrap();
+    reader.skip_to_last(0);
+    kept.output(0, 1, NO_CALL, b"four\n");
+    assert_eq!(text(reader.try_next()), "0/1 three\n");
+    assert_eq!(text(reader.try_next()), "0/1 four\n");
+}
+
+#[test]
 fn a_job_goes_on_after_a_restart_behind_its_last_whole_record() {
     let dir = tempfile::tempdir().unwrap();
     let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();

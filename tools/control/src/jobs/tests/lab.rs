@@ -9,6 +9,7 @@ use netstack::job::{AdoptedRank, StartMode};
 use crate::api::types::{Frame, JobInfo, JobState, LoadReport, RankEnd, RankReport};
 use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
 use crate::config;
+use crate::events::Severity;
 use crate::jobs::again::Stored;
 use crate::jobs::allocator::{Want, WarmNodes};
 use crate::jobs::continued::Ranks;
@@ -271,6 +272,14 @@ impl Lab {
         self.nodes.started.clear();
         self.nodes.cancelled.clear();
         self.write_down();
+    }
+
+    /// How much it matters that a job has ended, as its event says.
+    pub fn severity_of_end(&mut self, id: u64) -> Severity {
+        let events = self.runner.take_events();
+        let mut ends = events.iter().filter(|event| event.kind == "job-ended");
+        let end = ends.find(|event| event.job == Some(id));
+        end.expect("its end is an event").severity
     }
 
     /// The nodes of a job that goes on have it, and run it.
