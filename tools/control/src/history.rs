@@ -145,7 +145,14 @@ pub fn weight(job: &JobInfo) -> usize {
 
 /// The same without what its ranks did.
 pub fn weight_without_ranks(job: &JobInfo) -> usize {
-    JOB_BYTES + job.reason.len() + job.nodes.len() + job.name.len()
+    let texts = [
+        &job.reason,
+        &job.nodes,
+        &job.name,
+        &job.command,
+        &job.directory,
+    ];
+    JOB_BYTES + texts.map(String::len).iter().sum::<usize>()
 }
 
 #[cfg(test)]

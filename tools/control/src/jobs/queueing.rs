@@ -12,12 +12,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use hearth_alloc::queue::{self, Held, Reason, Start};
+use hearth_alloc::topology::Topology;
 
 use super::absent;
 use super::allocator::{WarmNodes, Warmth};
 use super::fabric::Fabric;
 use super::lifecycle::set_state;
 use super::record::{Cause, Job};
+use super::submit::WAITS_FOR_CLIENT;
 use super::{Due, JobError, Runner, retention};
 use crate::api::types::{AfterCondition, JobInfo, JobState, Placement, Why};
 use crate::clock;
@@ -275,7 +277,7 @@ impl Runner {
         job.place(&nodes);
         job.info.nodes = rank_order(&nodes);
         job.make_launch_blocks();
-        let text = placed_text(&job.info);
+        let text = placed_text(&job.info, self.nodes.machine.topology(), &in_order);
         self.event(Severity::Info, "job-placed", id, text);
         self.bring(now_us, fabric, id);
     }
@@ -306,21 +308,24 @@ impl Runner {
             let known = like.as_ref().and_then(|like| lacking.get(like)).cloned();
             let (why, text) = match waiting.reason {
                 _ if known.is_some() && job.attached => known.clone().expect("it is known"),
-                _ if !job.attached => (Why::BeginTime, "waits for its client".to_string()),
+                _ if !job.attached => (Why::BeginTime, WAITS_FOR_CLIENT.to_string()),
                 Reason::New => continue,
                 Reason::Held => (Why::JobHeldUser, held_text(&job.info)),
                 Reason::Dependency | Reason::DependencyFailed => {
                     (Why::Dependency, after_text(&job.info))
                 }
                 Reason::Priority if job.info.why == Some(Why::Priority) => continue,
-                Reason::Priority => (Why::Priority, "waits for jobs before it".to_string()),
+                Reason::Priority => (
+                    Why::Priority,
+                    "jobs before it in the queue go first".to_string(),
+                ),
                 Reason::UserJobs => (
                     Why::UserJobs,
-                    "its user has as many jobs running as allowed".to_string(),
+                    "its user has as many jobs running as the configuration allows".to_string(),
                 ),
                 Reason::UserNodes => (
                     Why::UserNodes,
-                    "its user has as many nodes as allowed".to_string(),
+                    "its user has as many nodes as the configuration allows".to_string(),
                 ),
                 Reason::Nodes => (Why::Resources, job.want.lacks(&self.nodes, &warm(job))),
                 Reason::TooLarge if job.want.warm_only => {
@@ -403,18 +408,28 @@ impl<'a> Holders<'a> {
     }
 }
 
-/// What a checker of placements needs, for each attempt.
-fn placed_text(info: &JobInfo) -> String {
+/// Where a job was placed, for people; behind it what a checker of placements needs, for each attempt.
+fn placed_text(info: &JobInfo, tree: &Topology, nodes: &[u32]) -> String {
     let placement = info.placement.as_ref().expect("it was placed");
+    let again = if info.restarts > 0 { " again" } else { "" };
+    let mut leaves: Vec<u64> = nodes
+        .iter()
+        .map(|node| tree.switch_above(*node, 1))
+        .collect();
+    leaves.dedup();
+    let leaves = match leaves[..] {
+        [_] => "one leaf switch".to_string(),
+        _ => format!("{} leaf switches", leaves.len()),
+    };
+    let certificate = &placement.certificate;
+    let choice = certificate.strip_prefix("none: ").unwrap_or("optimal");
+    let free = match &placement.free[..] {
+        "" => String::new(),
+        free => format!("free: {free}, "),
+    };
     format!(
-        "job {} restart {} nodes {} free {} hops {} decision {} certificate {}",
-        info.id,
-        info.restarts,
-        info.nodes,
-        placement.free,
-        placement.hops,
-        placement.decision,
-        placement.certificate
+        "job {} placed{again} on {}, {leaves} ({choice}); {free}hops: {}, decision: {}",
+        info.id, info.nodes, placement.hops, placement.decision,
     )
 }
 
