@@ -165,7 +165,7 @@ pub fn line(job: &JobInfo) -> String {
         .map(|rank| rank.wall_ms)
         .fold(0.0, f64::max);
     format!(
-        "job {}: {}, {} of them warm, {:.2} s; page faults: {} on the program's file, {} on memory of zeros; pages: {} kept from earlier launches, {} fetched, {} read ahead ({} of these used); interrupts: {} heartbeat, {} time limit, {} monitoring, {} network, {} spurious",
+        "job {}: {}, {} of them warm, {:.2} s; page faults: {} on the program's file, {} on pages of zeros; pages: {} kept from earlier launches, {} fetched, {} read ahead ({} of these used); interrupts: {} heartbeat, {} time limit, {} monitoring, {} network, {} spurious",
         job.id,
         output::count(job.ranks_total, "rank"),
         sum(|rank| u64::from(rank.warm)),
