@@ -41,6 +41,6 @@ pub use lifecycle::{
 pub use paths::Paths;
 pub use process::ProcessId;
 pub use record::{MachineState, NodeRecord, Record};
-pub use spec::{Firmware, MAX_NODES, Rate, Spec, parse_memory_mib};
+pub use spec::{CLUSTER_NAMES, Firmware, MAX_NODES, Rate, Spec, is_cluster_name, parse_memory_mib};
 pub use supervisor::supervise;
 pub use tree::{MAX_LEVELS, Tree};

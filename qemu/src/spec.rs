@@ -183,18 +183,25 @@ impl Spec {
     }
 }
 
-/// Checks a cluster name, which becomes a directory name.
-pub fn check_name(name: &str) -> Result<(), Error> {
-    let allowed = |byte: u8| {
-        byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_'
-    };
-    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(allowed) {
-        return Err(Error::Spec(format!(
-            "`{name}` is no cluster name: use 1 to {MAX_NAME_BYTES} lower-case letters, digits, \
-             `-` and `_`"
-        )));
+/// What a cluster may be called, for the errors of those who ask [`is_cluster_name`].
+pub const CLUSTER_NAMES: &str = "1 to 32 letters, digits, `-` and `_`, the first no `-`";
+
+/// Whether a cluster may have this name, which becomes that of a directory: the one rule for the clusters of
+/// `hearth up` and of `hearth serve`.
+pub fn is_cluster_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=MAX_NAME_BYTES).contains(&name.len())
+        && !name.starts_with('-')
+        && name.bytes().all(allowed)
+}
+
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    match is_cluster_name(name) {
+        true => Ok(()),
+        false => Err(Error::Spec(format!(
+            "`{name}` is no cluster name: use {CLUSTER_NAMES}"
+        ))),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -261,8 +268,18 @@ mod tests {
         assert!(check(&|spec| spec.nodes = 9).contains("room for 8"));
         assert!(check(&|spec| spec.memory_mib = 31).contains("at least 32M"));
         assert!(check(&|spec| spec.firmware = Firmware::Uefi).contains("at least 96M"));
-        assert!(check(&|spec| spec.name = "../x".to_owned()).contains("lower-case"));
+        assert!(check(&|spec| spec.name = "../x".to_owned()).contains("is no cluster name"));
         assert!(check(&|spec| spec.image = PathBuf::from("/nowhere")).contains("xtask build"));
+    }
+
+    #[test]
+    fn a_cluster_name_is_that_of_a_directory_and_no_option() {
+        for good in ["a", "Lab-2_x", &"x".repeat(32)] {
+            assert!(is_cluster_name(good), "{good}");
+        }
+        for bad in ["", "..", "a/b", "-x", &"x".repeat(33), "a b"] {
+            assert!(!is_cluster_name(bad), "{bad}");
+        }
     }
 
     #[test]

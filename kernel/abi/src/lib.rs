@@ -10,6 +10,7 @@ pub mod errno;
 pub mod exchange;
 pub mod handoff;
 pub mod linux;
+pub mod missing;
 pub mod monitor;
 pub mod peer;
 pub mod sysno;

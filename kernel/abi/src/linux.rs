@@ -186,6 +186,37 @@ pub mod arch_prctl {
     pub const GET_GS: u64 = 0x1004;
 }
 
+/// Flags of clone.
+pub mod clone {
+    /// The caller waits until the new one is gone or has another program.
+    pub const VFORK: u64 = 0x4000;
+    /// A thread of the same process.
+    pub const THREAD: u64 = 0x1_0000;
+}
+
+/// What uname writes: six texts.
+pub mod utsname {
+    /// Bytes of a text, the zero at its end included.
+    pub const FIELD: usize = 65;
+    /// Bytes of all.
+    pub const BYTES: usize = 6 * FIELD;
+    /// The Linux whose numbers and structures these are, for C libraries that look: older ones refuse
+    /// to start where it is too old.
+    const RELEASE: &str = "6.1.0-hearth";
+
+    /// What uname writes on the node called `name`, under this version of Hearth. Texts that are too
+    /// long are cut.
+    pub fn of(name: &str, version: &str) -> [u8; BYTES] {
+        let mut all = [0; BYTES];
+        let texts = ["Linux", name, RELEASE, version, "x86_64", "(none)"];
+        for (field, text) in all.chunks_exact_mut(FIELD).zip(texts) {
+            let length = text.len().min(FIELD - 1);
+            field[..length].copy_from_slice(&text.as_bytes()[..length]);
+        }
+        all
+    }
+}
+
 /// Commands of futex, and the bits beside them.
 pub mod futex {
     /// Wait until woken while the word holds a value.
@@ -291,5 +322,33 @@ impl Signal {
             31 => Self::Sys,
             _ => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate alloc;
+
+    use super::utsname;
+
+    #[test]
+    fn uname_names_the_node() {
+        let all = utsname::of("n17", "1.2.3");
+        let text = |index: usize| {
+            let field = &all[index * utsname::FIELD..][..utsname::FIELD];
+            let end = field.iter().position(|byte| *byte == 0).unwrap();
+            core::str::from_utf8(&field[..end]).unwrap()
+        };
+        assert_eq!([text(0), text(1), text(4)], ["Linux", "n17", "x86_64"]);
+        assert!(text(2).starts_with("6."), "{}", text(2));
+        assert_eq!(text(3), "1.2.3");
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_for_uname_is_cut() {
+        let name = alloc::string::String::from("n").repeat(100);
+        let all = utsname::of(&name, "1");
+        assert_eq!(all[utsname::FIELD..][..64], name.as_bytes()[..64]);
+        assert_eq!(all[2 * utsname::FIELD - 1], 0);
     }
 }

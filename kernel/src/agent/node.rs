@@ -11,6 +11,7 @@ mod monitoring;
 mod peers;
 
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use kernel_core::objects::{ObjectId, Objects};
@@ -62,6 +63,8 @@ pub struct Node {
     endpoint: Option<Endpoint>,
     /// Its number; 0 before it has a personality.
     node: NodeId,
+    /// Its name; empty before that.
+    name: String,
     timings: BootTimings,
     /// Time of the first welcome, and of it halted.
     joined: Option<(Instant, Micros)>,
@@ -107,6 +110,7 @@ impl Node {
             stack,
             endpoint: None,
             node: NodeId(0),
+            name: String::new(),
             timings,
             joined: None,
             last_tick: time::now(),
@@ -401,6 +405,7 @@ impl Node {
         let control = SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), personality.control_port);
         info!("agent", "I am {}, joining {control}", personality.name);
         self.node = personality.node;
+        self.name.clone_from(&personality.name);
         arch::entropy::feed(&personality.key.0);
         self.stack.set_control(control);
         self.timings.entry_to_hello_us = now.as_micros();
@@ -624,6 +629,10 @@ impl Node {
 }
 
 impl NodeServices for Node {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     fn now(&self) -> Instant {
         time::now()
     }

@@ -53,6 +53,9 @@ pub enum PeerLookup {
 
 /// Services for the one job a node has.
 pub trait NodeServices {
+    /// The node's name.
+    fn name(&self) -> &str;
+
     /// Microseconds since the node's entry.
     fn now(&self) -> Instant;
 

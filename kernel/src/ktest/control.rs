@@ -30,6 +30,9 @@ use crate::{arch, mm, monitor, time};
 /// Bytes of output that are kept: a hostile program can write far more than the kernel has heap.
 const WRITTEN_MAX: usize = 64 * 1024;
 
+/// The node's name.
+pub const NODE_NAME: &str = "n12";
+
 /// Waits that are remembered.
 const BLOCKED_MAX: usize = 1024;
 
@@ -311,6 +314,10 @@ impl FakeControl {
 }
 
 impl NodeServices for FakeControl {
+    fn name(&self) -> &str {
+        NODE_NAME
+    }
+
     fn now(&self) -> Instant {
         time::now()
     }

@@ -4,16 +4,17 @@
 //! (`test_programs::check_calls`); what they read they write to standard output.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::{at, map, open, prot, seek};
+use hearth_abi::linux::{at, clone, map, open, prot, seek, utsname};
 use hearth_abi::sysno;
 use kernel_core::objects::ObjectId;
-use netstack::io::ExitStatus;
+use netstack::io::{ExitReport, ExitStatus};
 use netstack::job::RefusalCode;
 
-use super::control::FakeControl;
+use super::control::{FakeControl, NODE_NAME};
 use super::program::{expect, file_with, run};
 use super::{Outcome, check};
 use crate::arch::test_programs::{self, PROGRAM_DATA as DATA};
@@ -101,6 +102,11 @@ impl Script {
 
     /// Runs the script with a file `/with/data`; what it wrote must be `shown`.
     fn run(&self, shown: &[u8]) -> Outcome {
+        self.report(shown).map(drop)
+    }
+
+    /// As [`Self::run`]; gives the report of its end.
+    fn report(&self, shown: &[u8]) -> Result<ExitReport, String> {
         let mut control = FakeControl::new(self.program());
         let id = control.give_file("data", &contents(BYTES), false);
         let exit = run(&mut control)?;
@@ -120,7 +126,7 @@ impl Script {
             output.len(),
             shown.len()
         );
-        Ok(())
+        Ok(exit.report)
     }
 }
 
@@ -209,6 +215,37 @@ pub fn calls() -> Outcome {
     }
     shown.extend_from_slice(b"data\0");
     script.run(&shown)
+}
+
+/// A program hears the node's name; what it calls in vain is told by the number that it means.
+pub fn missing() -> Outcome {
+    let mut script = Script::new();
+    let path = script.string("/with/data");
+    let new = script.string("/tmp/new");
+    let none = script.string("/with/none");
+    let field = utsname::FIELD as u64;
+    script
+        .call(sysno::UNAME, &[BUFFER], 0)
+        .show(BUFFER + field, NODE_NAME.len() as u64 + 1)
+        .fails(sysno::UNAME, &[8], Errno::EFAULT)
+        .fails(sysno::CLONE, &[clone::THREAD], Errno::ENOSYS)
+        .fails(sysno::CLONE, &[17], Errno::ENOSYS)
+        .fails(sysno::CLONE, &[clone::VFORK], Errno::ENOSYS)
+        .fails(sysno::OPEN, &[path, open::WRITE_ONLY], Errno::EROFS)
+        .fails(sysno::OPEN, &[none, 0], Errno::ENOENT)
+        .fails(sysno::CREAT, &[new], Errno::ENOENT);
+    let name = [NODE_NAME.as_bytes(), b"\0"].concat();
+    let told = script.report(&name)?.unknown_calls;
+    let calls = [
+        sysno::CLONE,
+        sysno::FORK,
+        sysno::VFORK,
+        sysno::OPEN,
+        sysno::CREAT,
+    ];
+    let wanted = calls.map(|call| (call as u32, 1));
+    check!(told[..] == wanted, "{told:?}");
+    Ok(())
 }
 
 /// Mappings: shared and private, written, and behind the end; by calls and by ring 3 itself.

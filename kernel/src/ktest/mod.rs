@@ -109,6 +109,7 @@ const TESTS: &[Test] = &[
         " memory=512M clock=instructions files=musl-hello,hello-c,pie-hello,bare-frames seeds=5",
     ),
     test("files-calls", files::calls),
+    test("calls-missing", files::missing),
     test("files-mapped", files::mapped),
     test("files-named", files::named),
     test("files-late", files::late),

@@ -65,7 +65,7 @@ const NOT_RANDOM: [u64; 5] = [
     sysno::TGKILL,
 ];
 /// Calls that the node has. Each must have succeeded in a run, but for those that only ever fail.
-const CALLS: [u64; 64] = [
+const CALLS: [u64; 65] = [
     sysno::READ,
     sysno::READV,
     sysno::WRITE,
@@ -123,6 +123,7 @@ const CALLS: [u64; 64] = [
     sysno::HEARTH_PEER,
     sysno::HEARTH_COUNT,
     sysno::SCHED_GETAFFINITY,
+    sysno::UNAME,
     sysno::GETUID,
     sysno::GETEUID,
     sysno::GETGID,
@@ -306,7 +307,7 @@ impl Generator {
                 [end + self.below(0x2_0000), 0, 0, 0, 0, 0]
             }
             sysno::GETRANDOM => [self.address(), self.below(0x3000), 0, 0, 0, 0],
-            sysno::HEARTH_SELF | sysno::TIME => [self.address(), 0, 0, 0, 0, 0],
+            sysno::HEARTH_SELF | sysno::TIME | sysno::UNAME => [self.address(), 0, 0, 0, 0, 0],
             sysno::READ | sysno::WRITE | sysno::FSTAT | sysno::GETDENTS64 | sysno::PREAD64 => {
                 let at = self.below(2 * PAGE);
                 [

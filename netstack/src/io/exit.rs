@@ -106,7 +106,7 @@ pub struct ExitReport {
     pub interrupts_user: InterruptCounts,
     /// Interrupts taken in the kernel on the job's behalf.
     pub interrupts_idle: InterruptCounts,
-    /// System calls the node does not have: (number, count), at most [`MAX_UNKNOWN_CALLS`].
+    /// System calls the node does not carry out: (number, count), at most [`MAX_UNKNOWN_CALLS`].
     pub unknown_calls: Vec<(u32, u32)>,
 }
 

@@ -41,21 +41,22 @@ pub struct Placed {
 
 impl Placed {
     /// Reads the text of an event `job-placed`, of which there is one for each attempt of a job:
-    /// `job ID restart N nodes LIST free LIST hops N decision N certificate TEXT`.
+    /// `job ID placed on LIST, ... (optimal); free: LIST, hops: N, decision: N`.
     pub fn of_event(text: &str) -> Result<Placed> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let word = |key: &str| {
             let at = words.iter().position(|word| *word == key);
             let value = at.and_then(|at| words.get(at + 1));
+            let value = value.map(|value| value.trim_end_matches(','));
             value.with_context(|| format!("no {key:?} in {text:?}"))
         };
         let number = |key: &str| -> Result<u64> { Ok(word(key)?.parse()?) };
         Ok(Placed {
             job: number("job")?,
-            decision: number("decision")?,
-            free: node_list(word("free")?)?.into_iter().collect(),
-            nodes: node_list(word("nodes")?)?,
-            hops: number("hops")?,
+            decision: number("decision:")?,
+            free: node_list(word("free:")?)?.into_iter().collect(),
+            nodes: node_list(word("on")?)?,
+            hops: number("hops:")?,
             freed: BTreeMap::new(),
         })
     }
@@ -268,12 +269,12 @@ mod tests {
 
     #[test]
     fn events_and_lists_are_read() {
-        let text = "job 7 restart 1 nodes n[2,0-1] free n[0-3],n9 hops 3 decision 55 certificate optimal: all";
+        let text = "job 7 placed again on n[2,0-1], one leaf switch (optimal); free: n[0-3],n9, hops: 3, decision: 55";
         let placed = Placed::of_event(text).unwrap();
         assert_eq!((placed.job, placed.decision, placed.hops), (7, 55, 3));
         assert_eq!(placed.nodes, [2, 0, 1]);
         assert_eq!(placed.free, BTreeSet::from([0, 1, 2, 3, 9]));
-        assert!(Placed::of_event("job 7 nodes n0").is_err());
+        assert!(Placed::of_event("job 7 placed on n0").is_err());
         assert!(node_list("m3").is_err());
     }
 

@@ -89,6 +89,16 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
+/// A span in the largest unit that it is a whole number of: `3 s`, `90 min`, `1 h`, `2 d`.
+pub fn in_words(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3600, "h"), (60, "min")];
+    let fits = |(unit, _): &(u64, &str)| seconds > 0 && seconds.is_multiple_of(*unit);
+    match units.into_iter().find(fits) {
+        Some((unit, name)) => format!("{} {name}", seconds / unit),
+        None => format!("{seconds} s"),
+    }
+}
+
 /// Year, month and day of a day counted from 1970-01-01 (Hinnant, "chrono-compatible low-level
 /// date algorithms", civil_from_days).
 fn civil_from_days(days: u64) -> (u64, u64, u64) {
@@ -150,6 +160,12 @@ mod tests {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
         assert_eq!(rfc3339(951_827_696_000_000), "2000-02-29T12:34:56Z");
         assert_eq!(rfc3339(1_795_229_679_123_456), "2026-11-21T02:54:39Z");
+    }
+
+    #[test]
+    fn spans_in_words_have_the_largest_unit() {
+        let words = [0, 3, 90, 5400, 3600, 172_800].map(in_words);
+        assert_eq!(words, ["0 s", "3 s", "90 s", "90 min", "1 h", "2 d"]);
     }
 
     #[test]

@@ -140,7 +140,14 @@ const RANK_BYTES: usize = 1_024;
 pub fn weight(job: &JobInfo) -> usize {
     let faults = job.ranks.iter().filter_map(|rank| rank.fault.as_ref());
     let faults: usize = faults.map(String::len).sum();
-    let texts = job.reason.len() + job.nodes.len() + job.name.len();
+    let texts = [
+        &job.reason,
+        &job.nodes,
+        &job.name,
+        &job.command,
+        &job.directory,
+    ];
+    let texts: usize = texts.map(String::len).iter().sum();
     JOB_BYTES + texts + faults + job.ranks.len() * RANK_BYTES
 }
 

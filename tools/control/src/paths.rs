@@ -11,6 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use hearth_qemu::{CLUSTER_NAMES, is_cluster_name};
+
 /// How long a command waits for a control node that its supervisor is starting; that takes a
 /// second or so.
 pub const START_LIMIT: Duration = Duration::from_secs(10);
@@ -144,27 +146,19 @@ pub enum FindError {
     #[error("several clusters are running ({0}); choose one with --cluster NAME")]
     Several(String),
     /// A name that could leave the directory of clusters.
-    #[error("{0:?} is not a cluster name; use letters, digits, '-' and '_', at most 32 of them")]
+    #[error("`{0}` is no cluster name: use {names}", names = CLUSTER_NAMES)]
     BadName(String),
 }
-
-/// Longest cluster name: it is part of interface names and of a socket path of 107 bytes.
-pub const CLUSTER_NAME_MAX: usize = 32;
 
 /// Checks a cluster name.
 ///
 /// # Errors
 /// [`FindError::BadName`].
 pub fn check_name(name: &str) -> Result<(), FindError> {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if name.is_empty()
-        || name.len() > CLUSTER_NAME_MAX
-        || name.starts_with('-')
-        || !name.bytes().all(good)
-    {
-        return Err(FindError::BadName(name.to_string()));
+    match is_cluster_name(name) {
+        true => Ok(()),
+        false => Err(FindError::BadName(name.to_string())),
     }
-    Ok(())
 }
 
 /// How a state directory stands.
@@ -350,10 +344,12 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn names_stay_inside_their_directory() {
-        assert!(check_name("lab-2_x").is_ok());
-        for bad in ["", "..", "a/b", "-x", &"x".repeat(33), "a b"] {
-            assert_eq!(check_name(bad), Err(FindError::BadName(bad.to_string())));
+    fn a_cluster_has_one_rule_for_its_name_however_it_was_started() {
+        for name in ["lab-2_x", "Lab", "", "..", "a/b", "-x", "a b"] {
+            let own = check_name(name).map_err(|error| error.to_string());
+            let qemu = hearth_qemu::Paths::below(Path::new("/tmp"), name);
+            let qemu = qemu.map(|_| ()).map_err(|error| error.to_string());
+            assert_eq!(own, qemu, "{name:?}");
         }
     }
 

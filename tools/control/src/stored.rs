@@ -77,7 +77,7 @@ pub fn program_use(info: &JobInfo, bytes: u64) -> ProgramUse {
     let warm_launches = launches.clone().filter(|rank| rank.warm);
     ProgramUse {
         hash: secrets::decode_hex(&info.program).unwrap_or_default(),
-        name: info.name.clone(),
+        name: info.program_name().to_string(),
         bytes,
         at_unix_us: info.ended_unix_us.unwrap_or(info.submitted_unix_us),
         warm_launches: warm_launches.count() as u64,
@@ -142,6 +142,9 @@ mod tests {
             program: "ab".repeat(32),
             state: JobState::TimeLimit,
             reason: "time limit of 5 s reached".to_string(),
+            program_file: "hello-c".to_string(),
+            command: "./hello-c 'a b'".to_string(),
+            directory: "/home/eva".to_string(),
             ranks_total: 3,
             nodes: "n[3-5]".to_string(),
             submitted_unix_us: 1,
@@ -186,6 +189,9 @@ mod tests {
         let mut row = job_row(&info());
         row.record = "{\"id\": \"of another time\"}".to_string();
         let columns = JobInfo {
+            program_file: String::new(),
+            command: String::new(),
+            directory: String::new(),
             time_limit_s: None,
             reuse: Reuse::default(),
             ranks: Vec::new(),
@@ -195,10 +201,29 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_an_earlier_version_has_no_command_line() {
+        let mut row = job_row(&info());
+        let mut record: serde_json::Value = serde_json::from_str(&row.record).unwrap();
+        for key in ["program_file", "command", "directory"] {
+            assert!(
+                record.as_object_mut().unwrap().remove(key).is_some(),
+                "{key}"
+            );
+        }
+        row.record = record.to_string();
+        let job = job_info(row);
+        assert_eq!((&*job.command, &*job.directory), ("", ""));
+        assert_eq!(job.program_name(), "hello");
+        assert_eq!(job.ranks, info().ranks);
+    }
+
+    #[test]
     fn ranks_that_ran_are_launches() {
         let used = program_use(&info(), 30_000);
         assert_eq!((used.launches, used.warm_launches), (2, 1));
         assert_eq!((used.bytes, used.at_unix_us), (30_000, 3));
+        // The program's own name, whatever the job is called.
+        assert_eq!(used.name, "hello-c");
     }
 
     #[test]

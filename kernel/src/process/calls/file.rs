@@ -55,7 +55,13 @@ impl Process {
     ) -> Result<u64, Stop> {
         let path = self.read_path(services, path)?;
         let from = self.base(directory, &path)?;
-        let place = self.files.names.open(from, &path, flags)?;
+        let place = self.files.names.open(from, &path, flags);
+        let writes = flags & (open::ACCESS_MODE | open::CREATE) != 0;
+        if writes && matches!(place, Err(Errno::EROFS | Errno::ENOENT)) {
+            // Answered as by a file system that is mounted read only, and told as what is missing.
+            self.count_missing(self.context.rax);
+        }
+        let place = place?;
         Ok(self.files.descriptors.open(place, flags)?)
     }
 

@@ -1,7 +1,8 @@
 //! The system calls: number to function.
 //!
 //! The numbers are those of Linux x86-64; what is not here answers ENOSYS and is counted by
-//! number, which C libraries take for an old kernel and work around. docs/abi.md lists the calls.
+//! number, which C libraries take for an old kernel and work around. docs/abi.md lists the calls,
+//! `hearth_abi::missing` says in words what is not here.
 //!
 //! Invariant: a call either returns a value or an error in rax and the program runs on, or the
 //! program ends; nothing it passes can do harm to the node.
@@ -9,6 +10,7 @@
 mod descriptor;
 mod exchange;
 mod file;
+mod host;
 mod memory;
 mod peer;
 mod random;
@@ -131,16 +133,24 @@ impl Process {
                 true => Ok(0),
                 false => Err(Errno::EINVAL.into()),
             },
+            sysno::UNAME => self.uname(services, args[0]),
             sysno::SCHED_GETAFFINITY => self.sched_getaffinity(services, args),
             sysno::GETUID | sysno::GETEUID | sysno::GETGID | sysno::GETEGID => Ok(ROOT),
             sysno::EXIT | sysno::EXIT_GROUP => Err(Ending::Exited(args[0] as u8).into()),
-            // One thread for now; anything but ENOSYS would break pthread_create.
+            // Anything but ENOSYS would break pthread_create.
+            sysno::CLONE => Err(self.unknown(thread::cloning(args[0]))),
             _ => Err(self.unknown(number)),
         }
     }
 
     /// Counts a call that the node does not have.
     fn unknown(&mut self, number: u64) -> Stop {
+        self.count_missing(number);
+        Errno::ENOSYS.into()
+    }
+
+    /// Counts a call that the node does not carry out, whatever it answers.
+    fn count_missing(&mut self, number: u64) {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         let known = &mut self.account.unknown;
         if let Some(entry) = known.iter_mut().find(|entry| entry.0 == number) {
@@ -150,6 +160,5 @@ impl Process {
             debug!("process", "system call {number} ({name}) is not there");
             known.push((number, 1));
         }
-        Errno::ENOSYS.into()
     }
 }

@@ -2,7 +2,8 @@
 //! processor.
 
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::{arch_prctl, futex};
+use hearth_abi::linux::{arch_prctl, clone, futex};
+use hearth_abi::sysno;
 use kernel_core::addr::USER_END;
 use netstack::time::Instant;
 
@@ -17,6 +18,15 @@ use crate::time;
 const FUTEX_REALTIME: u64 = 256;
 /// Bytes of a processor mask.
 const MASK_BYTES: u64 = 8;
+
+/// The call that a clone stands for: C libraries make threads, fork and vfork of it.
+pub(super) const fn cloning(flags: u64) -> u64 {
+    match flags {
+        _ if flags & clone::THREAD != 0 => sysno::CLONE,
+        _ if flags & clone::VFORK != 0 => sysno::VFORK,
+        _ => sysno::FORK,
+    }
+}
 
 impl Process {
     pub(super) fn arch_prctl(
@@ -63,7 +73,7 @@ impl Process {
             futex::WAKE | futex::WAKE_BITSET => return Ok(0),
             futex::WAIT => false,
             futex::WAIT_BITSET => true,
-            _ => return Err(self.unknown(hearth_abi::sysno::FUTEX)),
+            _ => return Err(self.unknown(sysno::FUTEX)),
         };
         let found = u32::from_le_bytes(self.read_array(services, word)?);
         if found != value as u32 {

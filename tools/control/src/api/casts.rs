@@ -298,7 +298,7 @@ fn find(files: impl Iterator<Item = Named>, text: &str) -> Result<Named, Refusal
             StatusCode::NOT_FOUND,
             "no-such-file",
             format!(
-                "no node holds a file called {text:?}; `hearth casts` lists the files, `hearth cast` casts one; --with takes the path of a file too, and casts it"
+                "{text}: no such file, and no cast file has that name; `hearth casts` lists cast files"
             ),
         )),
         _ => Err(Refusal::new(

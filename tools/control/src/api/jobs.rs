@@ -20,6 +20,7 @@ use crate::config::Load;
 use crate::control::Core;
 use crate::hostlist;
 use crate::jobs::allocator::Want;
+use crate::jobs::command_line;
 use crate::jobs::kept::KeptReader;
 use crate::jobs::record::{Submission, Terms};
 use crate::jobs::retention::Wishes;
@@ -57,8 +58,13 @@ pub async fn submit(
         .find(&hash)
         .await
         .ok_or_else(|| programs::unknown_program(&hash))?;
+    let args = decode(&request.args)?;
+    let program_name = match command_line::program_name(&args) {
+        name if name.is_empty() => request.name.clone(),
+        name => name,
+    };
     if !request.no_precheck {
-        check_program(&request.name, &program)?;
+        check_program(&program_name, &program)?;
     }
     let nodes = request.nodes.as_deref().map(hostlist::parse).transpose();
     let nodes = nodes.map_err(Refusal::bad_request)?;
@@ -78,7 +84,7 @@ pub async fn submit(
     };
     if may_cast {
         // A program that cannot be cast is loaded by demand, and the job says why.
-        drop(casts::describe(&request.name, &program).await);
+        drop(casts::describe(&program_name, &program).await);
     }
     // Beside the launch, which does not need it: a node checks pages after the run at the earliest,
     // and asks again when the list is not there yet.
@@ -87,7 +93,7 @@ pub async fn submit(
     let submission = Submission {
         name: request.name,
         program,
-        args: decode(&request.args)?,
+        args,
         env: decode(&request.env)?,
         want: Want {
             ranks,
@@ -198,6 +204,7 @@ async fn terms(api: &Api, request: &JobRequest) -> Result<Terms, Refusal> {
     };
     Ok(Terms {
         user,
+        directory: request.directory.clone(),
         batch: request.batch,
         hold: request.hold,
         priority: request.priority,

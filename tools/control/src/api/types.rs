@@ -224,7 +224,7 @@ impl JobState {
 pub struct JobInfo {
     /// Its number.
     pub id: u64,
-    /// Name of the program's file.
+    /// Its name: what it was given, else that of the program's file.
     pub name: String,
     /// Program id: BLAKE3 hash of the file, in hexadecimal.
     pub program: String,
@@ -232,6 +232,15 @@ pub struct JobInfo {
     pub state: JobState,
     /// Why: what it waits for, or why it ended as it did. Empty when there is nothing to say.
     pub reason: String,
+    /// Name of the program's file; empty where an earlier version of the control node took the job.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub program_file: String,
+    /// The program with its arguments as a shell would take them, at most 1,024 bytes; empty as before.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
+    /// The directory in which it was submitted, where that is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub directory: String,
     /// Number of ranks.
     pub ranks_total: u32,
     /// Its nodes as a hostlist, in rank order; empty before allocation.
@@ -328,6 +337,27 @@ impl JobInfo {
         let copy = self.clone();
         self.ranks = ranks;
         copy
+    }
+
+    /// Name of the program's file, or of the job where that is not known.
+    pub fn program_name(&self) -> &str {
+        match &self.program_file[..] {
+            "" => &self.name,
+            name => name,
+        }
+    }
+
+    /// `completed`, `failed: rank 0 on n0 exited with status 3`, `ended: time limit of 3 s reached`.
+    pub fn how_ended(&self) -> String {
+        let word = match self.state {
+            // The reason says which of the two it was.
+            JobState::TimeLimit | JobState::NodeLost if !self.reason.is_empty() => "ended",
+            state => state.word(),
+        };
+        match &self.reason[..] {
+            "" => word.to_string(),
+            reason => format!("{word}: {reason}"),
+        }
     }
 }
 
@@ -439,6 +469,9 @@ pub struct JobRequest {
     /// Standard input of rank 0 of a batch job: BLAKE3 hash of a file that was PUT as a program is.
     #[serde(default)]
     pub input: Option<String>,
+    /// The directory in which it is submitted, for people.
+    #[serde(default)]
+    pub directory: String,
 }
 
 /// An answer that says no more than that it was done.

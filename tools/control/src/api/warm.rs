@@ -107,12 +107,12 @@ impl Active {
         }
         let run = self.0.entry(hash).or_insert_with(|| FirstRun {
             job: job.id,
-            name: job.name.clone(),
+            name: job.program_name().to_string(),
             first_unix_us: 0,
             last_unix_us: 0,
         });
         if job.id < run.job {
-            (run.job, run.name) = (job.id, job.name.clone());
+            (run.job, run.name) = (job.id, job.program_name().to_string());
         }
         if let Some(began) = began {
             run.first_unix_us = match run.first_unix_us {
@@ -404,8 +404,9 @@ async fn known(api: &Api) -> Result<BTreeMap<Hash, Vec<String>>, Refusal> {
     for job in core.runner.list(false) {
         if let Some(hash) = secrets::decode_hex(&job.program) {
             let names = known.entry(hash).or_default();
-            if !names.contains(&job.name) {
-                names.insert(0, job.name);
+            let name = job.program_name();
+            if !names.iter().any(|known| known == name) {
+                names.insert(0, name.to_string());
             }
         }
     }

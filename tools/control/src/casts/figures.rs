@@ -39,7 +39,7 @@ pub fn of_cast(info: &CastInfo) -> Option<String> {
     Some(text)
 }
 
-/// `4194304 bytes in 0.72 s, 5.8 MB/s, 1.07 times what one link needs`.
+/// `4194304 bytes in 0.72 s, 5.8 MB/s, 1.07 times as long as sending it once over one link`.
 pub fn line(bytes: u64, us: u64, limit_us: u64) -> String {
     let seconds = us as f64 / 1e6;
     let rate = bytes as f64 / 1e6 / seconds.max(1e-6);
@@ -48,7 +48,7 @@ pub fn line(bytes: u64, us: u64, limit_us: u64) -> String {
         return text;
     }
     let ratio = us as f64 / limit_us as f64;
-    format!("{text}, {ratio:.2} times what one link needs")
+    format!("{text}, {ratio:.2} times as long as sending it once over one link")
 }
 
 #[cfg(test)]

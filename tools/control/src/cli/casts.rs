@@ -57,7 +57,7 @@ pub struct CastOptions {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// How it spreads [config: broadcast.scheme].
-    #[arg(long, value_enum, value_name = "SCHEME")]
+    #[arg(long, value_enum, value_name = "SCHEME", help_heading = super::MEASUREMENTS)]
     scheme: Option<Scheme>,
     /// Most that control and each node send of this cast a second, as in 50mbit; at most the link's [config: broadcast.rate].
     #[arg(long, value_name = "RATE")]
@@ -337,12 +337,12 @@ fn absence(info: &CastInfo) -> Option<String> {
     Some(format!("{} waits: {why}", info.name))
 }
 
-/// `data.bin: 3 of 4 nodes, 5.6 MB/s, 0.61 s (one link needs 0.64 s)`.
+/// `data.bin: 3 of 4 nodes, 5.6 MB/s, 0.61 s (sent once over one link: 0.64 s)`.
 fn progress(info: &CastInfo) -> String {
     let seconds = info.ms / 1e3;
     let rate = info.bytes_sent as f64 / 1e3 / (info.ms - info.absent_ms).max(1.0);
     let mut text = format!(
-        "{}: {} of {}, {rate:.1} MB/s, {seconds:.1} s (one link needs {:.1} s)",
+        "{}: {} of {}, {rate:.1} MB/s, {seconds:.1} s (sent once over one link: {:.1} s)",
         info.name,
         info.done,
         output::count(info.nodes_total, "node"),
@@ -627,7 +627,7 @@ mod tests {
         let mut cast = info(CastState::Running, 3);
         assert_eq!(
             progress(&cast),
-            "data.bin: 3 of 4 nodes, 5.8 MB/s, 0.7 s (one link needs 0.7 s)"
+            "data.bin: 3 of 4 nodes, 5.8 MB/s, 0.7 s (sent once over one link: 0.7 s)"
         );
         cast.nodes_absent = "n3".to_string();
         assert!(progress(&cast).ends_with("waits for n3"));

@@ -11,19 +11,20 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use hearth_qemu::{Firmware, Launcher, Paths, Progress, Rate, Record, Spec, Tree};
+use hearth_qemu::{Firmware, Launcher, Paths, Rate, Record, Spec, Tree};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{Global, print_json, print_text, table};
+use super::up_progress::Display;
+use super::{Global, exit, print_json, print_text, table};
 use crate::api::types::{CancelRequest, JobState, NodeInfo, NodeState, QueuedJob};
 use crate::client::Client;
 use crate::output::{count, count_of};
-use crate::{config, hostlist};
+use crate::{clock, config, hostlist};
 
 /// Name of a cluster that was given none.
 const DEFAULT_NAME: &str = "default";
@@ -36,6 +37,10 @@ const JOBS_END_WITHIN: Duration = Duration::from_secs(5);
 /// emulated machines take in on a machine of a few cores. Faster, they lose what they cannot take, and it
 /// is sent again.
 const EMULATED_RATE: &str = "100mbit";
+
+/// Time limit of jobs that name none, where no configuration says otherwise: the queue can let short
+/// jobs go first only where it knows when those that run will have ended.
+const TIME_LIMIT_S: u64 = 3600;
 
 /// How long a node that was switched off and on may take to join: emulated firmware on a busy
 /// machine takes a minute.
@@ -57,6 +62,10 @@ pub struct UpOptions {
     /// Rate limit of every link in each direction, as in 50mbit [default: none].
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
+    /// End jobs that name no time limit after so long; 0: never [default: 1h; with --config, its
+    /// jobs.time_limit_s].
+    #[arg(long, value_name = "TIME", value_parser = super::job_options::time_limit)]
+    time_limit: Option<u64>,
     /// Firmware that boots the nodes over the network.
     #[arg(long, value_enum, default_value_t = FirmwareChoice::Bios, conflicts_with = "direct")]
     firmware: FirmwareChoice,
@@ -76,11 +85,11 @@ pub struct UpOptions {
     #[arg(long)]
     no_wait: bool,
     /// The machines' clocks count instructions instead of time; slow, for measurements.
-    #[arg(long)]
+    #[arg(long, help_heading = super::MEASUREMENTS)]
     icount: bool,
     /// Have each machine's QEMU log what its processor does, to logs/NODE.trace in the state directory:
     /// items of QEMU's -d, as in int for interrupts and exceptions.
-    #[arg(long, value_name = "ITEMS")]
+    #[arg(long, value_name = "ITEMS", help_heading = super::MEASUREMENTS)]
     trace: Option<String>,
     #[command(flatten)]
     other: super::serve_command::OtherSystem,
@@ -136,7 +145,7 @@ pub struct SuperviseOptions {
 pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
     if global.state_dir.is_some() {
         let text = "`hearth up` keeps its state by cluster name; use --cluster NAME instead of --state-dir";
-        return Err(super::exit::Usage(text.to_string()).into());
+        return Err(exit::Usage(text.to_string()).into());
     }
     // Before anything of its state is made, by this process or by the supervisor.
     crate::paths::make_files_private();
@@ -148,11 +157,13 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
     if hearth_qemu::start_control(&paths)? {
         return told_started(global, &paths);
     }
-    if global.config.is_some() {
+    let configured = match &global.config {
         // Control reads it itself; told here, an error costs no network and no processes.
-        global.load_config()?;
-    }
-    let launcher = launcher(global, &name, &options)?;
+        Some(_) => global.load_config()?.jobs.time_limit_s,
+        None => TIME_LIMIT_S,
+    };
+    let time_limit_s = options.time_limit.unwrap_or(configured);
+    let launcher = launcher(global, &name, &options, time_limit_s)?;
     let wait = !options.no_wait;
     let spec = spec(name, options)?;
     let began = Instant::now();
@@ -160,24 +171,24 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
     let mut display = Display::new(global.json);
     let result = hearth_qemu::up(&spec, &paths, &launcher, wait, &mut |progress| {
         display.show(progress);
-        if interrupted.load(Ordering::Relaxed) {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
+        match interrupted.load(Ordering::Relaxed) {
+            0 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
         }
     });
-    display.clear();
-    let record = result?;
+    display.finish();
+    let record = result.map_err(|error| by_signal(error, interrupted.load(Ordering::Relaxed)))?;
     if global.json {
         return print_json(&record);
     }
     let joined = if wait { "joined" } else { "switched on" };
     print_text(&format!(
-        "cluster {}: {} {joined} after {:.1} s; HTTP API at http://{}\n",
+        "cluster {}: {} {joined} after {:.1} s; HTTP API at http://{}\n{}\n",
         spec.name,
         count(spec.nodes, "node"),
         began.elapsed().as_secs_f64(),
-        record.http
+        record.http,
+        time_limit_text(time_limit_s)
     ))
 }
 
@@ -193,6 +204,17 @@ fn told_started(global: &Global, paths: &Paths) -> anyhow::Result<()> {
         count(record.spec.nodes, "node"),
         record.http
     ))
+}
+
+/// What becomes of jobs that name no time limit.
+fn time_limit_text(time_limit_s: u64) -> String {
+    match time_limit_s {
+        0 => "jobs have no time limit unless they name one (-t)".to_string(),
+        seconds => format!(
+            "jobs end after {} unless they name another time limit (-t)",
+            clock::in_words(seconds)
+        ),
+    }
 }
 
 fn spec(name: String, options: UpOptions) -> anyhow::Result<Spec> {
@@ -226,7 +248,12 @@ fn spec(name: String, options: UpOptions) -> anyhow::Result<Spec> {
 /// The commands of the processes behind a cluster: this program in other roles. Their
 /// configuration is the one given explicitly or the defaults: the user's own is for `serve` on
 /// real hardware.
-fn launcher(global: &Global, name: &str, options: &UpOptions) -> anyhow::Result<Launcher> {
+fn launcher(
+    global: &Global,
+    name: &str,
+    options: &UpOptions,
+    time_limit_s: u64,
+) -> anyhow::Result<Launcher> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let config = match &global.config {
         Some(file) => std::fs::canonicalize(file)
@@ -247,6 +274,7 @@ fn launcher(global: &Global, name: &str, options: &UpOptions) -> anyhow::Result<
     if let Some(rate) = rate {
         control.extend(["--rate".into(), rate.into()]);
     }
+    control.extend(["--time-limit".into(), format!("{time_limit_s}s").into()]);
     // Its machines are all its own.
     control.extend(["--admission".into(), "open".into()]);
     control.extend(options.other.arguments()?);
@@ -257,10 +285,20 @@ fn launcher(global: &Global, name: &str, options: &UpOptions) -> anyhow::Result<
     })
 }
 
-/// Becomes true at the first interrupt, hang-up or request to end.
-fn watch_interrupts() -> anyhow::Result<Arc<AtomicBool>> {
+/// The error of a start that failed: of one that was interrupted, with the status that says by which signal.
+fn by_signal(error: hearth_qemu::Error, signal: u8) -> anyhow::Error {
+    match error {
+        hearth_qemu::Error::Interrupted { .. } => {
+            exit::Failed::new(exit::by_signal(signal), error).into()
+        }
+        error => error.into(),
+    }
+}
+
+/// Becomes the number of the first interrupt, hang-up or request to end; 0 before.
+fn watch_interrupts() -> anyhow::Result<Arc<AtomicU8>> {
     use tokio::signal::unix::{SignalKind, signal};
-    let flag = Arc::new(AtomicBool::new(false));
+    let flag = Arc::new(AtomicU8::new(0));
     let set = flag.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -276,83 +314,15 @@ fn watch_interrupts() -> anyhow::Result<Arc<AtomicBool>> {
         <[_; 3]>::try_from(streams?).expect("three signals");
     std::thread::spawn(move || {
         runtime.block_on(async {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hangup.recv() => {}
-            }
-            set.store(true, Ordering::Relaxed);
+            let number = tokio::select! {
+                _ = interrupt.recv() => 2,
+                _ = terminate.recv() => 15,
+                _ = hangup.recv() => 1,
+            };
+            set.store(number, Ordering::Relaxed);
         });
     });
     Ok(flag)
-}
-
-/// Progress on standard error: a bar on a terminal, a line a stage elsewhere.
-struct Display {
-    bar: Option<indicatif::ProgressBar>,
-    quiet: bool,
-    stage: Option<std::mem::Discriminant<Progress>>,
-}
-
-impl Display {
-    fn new(json: bool) -> Self {
-        let terminal = std::io::stderr().is_terminal() && !json;
-        let bar = terminal.then(|| {
-            let style = indicatif::ProgressStyle::with_template("{spinner} {msg}")
-                .expect("the template is sound");
-            let bar = indicatif::ProgressBar::new_spinner().with_style(style);
-            bar.enable_steady_tick(Duration::from_millis(120));
-            bar
-        });
-        Display {
-            bar,
-            quiet: json,
-            stage: None,
-        }
-    }
-
-    fn show(&mut self, progress: &Progress) {
-        let text = match progress {
-            Progress::Preparing => "preparing".to_string(),
-            Progress::Network { switches, links } => {
-                format!(
-                    "network: {}, {}",
-                    count_of(*switches, "switch", "switches"),
-                    count(*links, "link")
-                )
-            }
-            Progress::Control => "control node answers".to_string(),
-            Progress::Machines { started, total } => {
-                format!("machines switched on: {started} of {total}")
-            }
-            Progress::Nodes { joined, total } => {
-                let numbers = joined
-                    .iter()
-                    .filter_map(|name| hostlist::parse(name).ok())
-                    .flatten();
-                let mut numbers: Vec<u32> = numbers.collect();
-                numbers.sort_unstable();
-                format!(
-                    "nodes joined: {} of {total} {}",
-                    joined.len(),
-                    hostlist::format(&numbers)
-                )
-            }
-        };
-        let stage = std::mem::discriminant(progress);
-        match &self.bar {
-            Some(bar) => bar.set_message(text),
-            None if !self.quiet && self.stage != Some(stage) => crate::output::say_line(text),
-            None => {}
-        }
-        self.stage = Some(stage);
-    }
-
-    fn clear(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
 }
 
 /// Takes a cluster down.
@@ -554,7 +524,7 @@ async fn wait_for_boots(
 pub fn console(global: &Global, options: &ConsoleOptions) -> anyhow::Result<()> {
     let paths = chosen(global)?;
     let [node] = hostlist::parse(&options.node)?[..] else {
-        return Err(super::exit::Usage(format!(
+        return Err(exit::Usage(format!(
             "one console at a time; {} names several nodes",
             options.node
         ))
@@ -731,6 +701,40 @@ fn chosen(global: &Global) -> anyhow::Result<Paths> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interrupted_start_has_the_status_of_its_signal() {
+        let interrupted = || hearth_qemu::Error::Interrupted {
+            detail: String::new(),
+        };
+        for (signal, status) in [(2, 130), (15, 143)] {
+            let error = by_signal(interrupted(), signal);
+            assert_eq!(exit::of_error(&error), status);
+            assert!(error.to_string().contains("taken down again"), "{error}");
+        }
+        let other = by_signal(hearth_qemu::Error::Host("no".to_string()), 0);
+        assert_eq!(exit::of_error(&other), exit::CONTROL);
+    }
+
+    #[test]
+    fn up_says_when_jobs_end_that_name_no_limit() {
+        let hour = "jobs end after 1 h unless they name another time limit (-t)";
+        assert_eq!(time_limit_text(TIME_LIMIT_S), hour);
+        assert!(time_limit_text(0).contains("no time limit"));
+    }
+
+    #[test]
+    fn up_gives_its_control_node_a_time_limit() {
+        use clap::Parser;
+        let words = ["hearth", "up", "--image", "hearth.efi"];
+        let cli = super::super::Cli::parse_from(words);
+        let super::super::Command::Up(options) = cli.command else {
+            panic!("{words:?} is up");
+        };
+        let launcher = launcher(&cli.global, "a", &options, TIME_LIMIT_S).unwrap();
+        let mut words = launcher.control.windows(2);
+        assert!(words.any(|pair| pair == ["--time-limit", "3600s"]));
+    }
 
     #[test]
     fn a_reset_is_told_by_node() {

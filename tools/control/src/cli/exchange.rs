@@ -74,8 +74,12 @@ fn size(text: &str) -> Result<u64, String> {
 
 fn port(text: &str) -> Result<u32, String> {
     let bytes = size(text)?;
-    u32::try_from(bytes)
-        .map_err(|_| format!("no port holds {bytes} bytes; say at most {}", u32::MAX))
+    u32::try_from(bytes).map_err(|_| {
+        format!(
+            "a buffer of {bytes} bytes is too large; give at most {} bytes",
+            u32::MAX
+        )
+    })
 }
 
 fn scheme(name: &str) -> Result<Scheme, String> {

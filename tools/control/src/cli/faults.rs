@@ -35,7 +35,7 @@ impl Faults {
                 [one] => format!("rank {one}"),
                 many => format!("{} more ranks ({})", many.len(), spans(many)),
             };
-            Some(format!("{ranks} ended as rank {first}: {what}"))
+            Some(format!("{ranks} ended like rank {first}: {what}"))
         })
     }
 }
@@ -85,13 +85,13 @@ mod tests {
         let lines: Vec<String> = faults.others().collect();
         assert_eq!(
             lines,
-            ["6 more ranks (1-4, 6-7) ended as rank 0: SIGSEGV: nothing mapped there, rip 0x1"]
+            ["6 more ranks (1-4, 6-7) ended like rank 0: SIGSEGV: nothing mapped there, rip 0x1"]
         );
         let mut faults = Faults::default();
         assert!(faults.is_news(1, &report(1, "0x1")) && !faults.is_news(0, &report(0, "0x1")));
         let lines: Vec<String> = faults.others().collect();
         assert!(
-            lines[0].starts_with("rank 0 ended as rank 1: SIGSEGV"),
+            lines[0].starts_with("rank 0 ended like rank 1: SIGSEGV"),
             "{lines:?}"
         );
     }

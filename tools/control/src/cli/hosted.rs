@@ -50,7 +50,7 @@ pub struct SendOptions {
     #[arg(long, value_name = "RATE", default_value = "1gbit")]
     rate: LinkRate,
     /// How the file spreads.
-    #[arg(long, value_enum, default_value_t = Scheme::Auto, value_name = "SCHEME")]
+    #[arg(long, value_enum, default_value_t = Scheme::Auto, value_name = "SCHEME", help_heading = super::MEASUREMENTS)]
     scheme: Scheme,
     /// Its name at the receivers [default: as here].
     #[arg(long, value_name = "NAME")]

@@ -36,8 +36,8 @@ pub struct JobOptions {
     /// Give the job an environment variable; it gets no others than these and HEARTH_*.
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable())]
     env: Vec<OsString>,
-    /// Measure nothing on the job's nodes until it ends, and then once.
-    #[arg(long)]
+    /// Take no measurements on the job's nodes while it runs, and one when it has ended.
+    #[arg(long, help_heading = super::MEASUREMENTS)]
     quiet: bool,
     /// End the job after so long: seconds, 30s, 10m, 2h, 1d, or as M:SS, H:MM:SS, D-HH:MM:SS; 0: never
     /// [config: jobs.time_limit_s].
@@ -56,22 +56,22 @@ pub struct JobOptions {
     /// --warm-only also without limit for warm nodes that are out of service. For nodes that left or were lost every job waits.
     #[arg(long)]
     wait: bool,
-    /// Do not use pages that nodes hold from an earlier launch; what they hold of the program goes.
-    #[arg(long, conflicts_with = "warm_only")]
+    /// Load the program anew: what its nodes have kept of it from earlier launches is dropped.
+    #[arg(long, conflicts_with = "warm_only", help_heading = super::MEASUREMENTS)]
     cold: bool,
-    /// Run only on nodes that hold the program from an earlier launch; fail if there are too few.
-    #[arg(long)]
+    /// Run only on nodes that have kept the program from an earlier launch; fail if there are too few.
+    #[arg(long, help_heading = super::MEASUREMENTS)]
     warm_only: bool,
     /// Put the program's code into 2 MiB pages if it has enough, or not [config:
     /// retention.large_text].
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = super::MEASUREMENTS)]
     large_text: Option<bool>,
-    /// When to check pages that stayed on a node [config: retention.verify].
-    #[arg(long, value_name = "WHEN")]
+    /// When to check the pages that a node has kept of the program [config: retention.verify].
+    #[arg(long, value_name = "WHEN", help_heading = super::MEASUREMENTS)]
     verify: Option<Verify>,
     /// How the program reaches nodes that do not hold it: broadcast, the job starts when all of it is
     /// there; demand, page by page; auto, as suits [config: broadcast.load].
-    #[arg(long, value_name = "HOW")]
+    #[arg(long, value_name = "HOW", help_heading = super::MEASUREMENTS)]
     load: Option<Load>,
     /// A file that the program finds as /with/NAME: a path, or the name of a file that was cast before;
     /// can be repeated. What is not on the job's nodes is cast to them first.
@@ -125,7 +125,7 @@ fn variable() -> impl clap::builder::TypedValueParser<Value = OsString> {
 }
 
 /// Seconds of a time limit.
-fn time_limit(text: &str) -> Result<u64, &'static str> {
+pub(super) fn time_limit(text: &str) -> Result<u64, &'static str> {
     match seconds(text)? {
         seconds if seconds > TIME_LIMIT_MOST_S => Err("at most 36525d; 0 is no limit"),
         seconds => Ok(seconds),
@@ -266,6 +266,7 @@ impl JobOptions {
                 after(&self.after_ok, AfterCondition::Ok),
             ]
             .concat(),
+            directory: directory(),
             ..JobRequest::default()
         })
     }
@@ -299,6 +300,12 @@ impl QueueOptions {
         }
         Ok(())
     }
+}
+
+/// The directory of this process, for people.
+fn directory() -> String {
+    let directory = std::env::current_dir().unwrap_or_default();
+    directory.to_string_lossy().into_owned()
 }
 
 /// Variables, each name once: the last value goes.

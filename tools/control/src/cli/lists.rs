@@ -27,14 +27,14 @@ pub struct NodesOptions {
     /// Only these nodes.
     #[arg(value_name = "LIST")]
     nodes: Option<String>,
-    /// Name the programs that each node holds for their next launch.
+    /// Show which programs each node has kept for their next launch.
     #[arg(long)]
     warm: bool,
-    /// Show the tree that the nodes are in, with the state of each leaf switch; what is alike, or too
-    /// much for a screen, is folded into a line.
+    /// Show the tree that the nodes are in, with the state of each leaf switch. In one that is too large
+    /// for a screen, switches whose nodes are alike are folded into a line.
     #[arg(long, conflicts_with = "warm")]
     tree: bool,
-    /// Fold nothing.
+    /// Show the whole tree, however large it is.
     #[arg(long, requires = "tree")]
     unfold: bool,
     /// List the machines instead that want to join and wait for `hearth node approve`.
@@ -54,7 +54,7 @@ pub struct JobsOptions {
     /// Jobs that have ended too (this is the default; kept for scripts).
     #[arg(long, conflicts_with = "active")]
     all: bool,
-    /// At most so many, the newest.
+    /// List at most so many, the newest.
     #[arg(
         long,
         default_value_t = 1000,

@@ -35,6 +35,7 @@ mod submit;
 mod table;
 mod top;
 mod tree;
+mod up_progress;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -44,6 +45,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::client::Client;
 use crate::{config, paths};
+
+/// Heading of options that measurements and research need, and nobody else.
+const MEASUREMENTS: &str = "Options for measurements";
 
 /// Compute nodes that boot over the network, and the jobs on them.
 #[derive(Debug, Parser)]
@@ -180,19 +184,25 @@ enum Command {
 pub fn main() -> ExitCode {
     let mut cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and version are no errors, and go to standard output.
         Err(error) if error.use_stderr() && asks_for_json(std::env::args_os()) => {
             crate::output::say(&exit::json_of_usage(&error.to_string()));
             return ExitCode::from(exit::USAGE);
         }
-        Err(error) => error.exit(),
+        Err(error) if error.use_stderr() => error.exit(),
+        // Help and version.
+        Err(error) => return ended(written(error.print()).map(|()| ExitCode::SUCCESS), false),
     };
     // Read here and not by the parser, whose texts would call it an argument that was given. Empty is none.
     let named = || std::env::var("HEARTH_CLUSTER").ok();
     let global = &mut cli.global;
     global.cluster = (global.cluster.take()).or_else(|| named().filter(|name| !name.is_empty()));
     let json = global.json;
-    match dispatch(cli) {
+    ended(dispatch(cli), json)
+}
+
+/// Says why a command failed, if it did; its exit status.
+fn ended(result: anyhow::Result<ExitCode>, json: bool) -> ExitCode {
+    match result {
         Ok(code) => code,
         Err(error) => {
             match json {
@@ -347,8 +357,20 @@ fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 /// Prints to standard output; a reader that has gone is not an error.
 fn print_text(text: &str) -> anyhow::Result<()> {
     use std::io::Write;
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+    let mut output = std::io::stdout();
+    written(
+        output
+            .write_all(text.as_bytes())
+            .and_then(|()| output.flush()),
+    )
+}
+
+/// What became of writing to standard output: a reader that has gone is not an error.
+fn written(result: std::io::Result<()>) -> anyhow::Result<()> {
+    match result {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error).context("cannot write to standard output"))
+        }
         _ => Ok(()),
     }
 }
@@ -387,6 +409,23 @@ mod tests {
         let mut command = Cli::command();
         command.build();
         check(&command);
+    }
+
+    #[test]
+    fn options_for_measurements_stand_apart() {
+        let mut command = Cli::command();
+        command.build();
+        for name in ["run", "submit"] {
+            let command = command.find_subcommand(name).unwrap();
+            let apart = command
+                .get_arguments()
+                .filter(|argument| argument.get_help_heading() == Some(MEASUREMENTS));
+            let apart: Vec<&str> = apart.filter_map(clap::Arg::get_long).collect();
+            for option in ["large-text", "verify", "load", "cold", "warm-only", "quiet"] {
+                assert!(apart.contains(&option), "{name} --{option}: {apart:?}");
+            }
+            assert!(!apart.contains(&"time-limit") && !apart.contains(&"with"));
+        }
     }
 
     #[test]

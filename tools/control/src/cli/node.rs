@@ -42,7 +42,7 @@ enum Action {
         #[arg(value_name = "LIST")]
         nodes: String,
     },
-    /// Let machines be nodes that wait for that: `hearth nodes --waiting` lists them.
+    /// Approve machines that wait to be nodes: `hearth nodes --waiting` lists them.
     Approve {
         /// Their MAC addresses.
         #[arg(value_name = "MAC", required = true)]

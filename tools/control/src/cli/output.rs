@@ -74,7 +74,7 @@ pub fn main(global: &Global, options: &Options) -> anyhow::Result<ExitCode> {
         show(kept, settings).await
     })?;
     match ended {
-        Some(job) if options.follow => run::finish_quietly(global, &job),
+        Some(job) if options.follow => run::tell_end(global, &job),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
@@ -91,7 +91,7 @@ async fn show(mut kept: Follower, settings: Settings) -> anyhow::Result<Option<B
         Some(Printed::End(job)) => Ok(Some(job)),
         // A reader that has gone wants no more.
         Some(Printed::Broken(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(None),
-        Some(Printed::Broken(error)) => Err(error.into()),
+        Some(Printed::Broken(error)) => super::written(Err(error)).map(|()| None),
         None => Ok(reading.await?.map(|()| None)?),
     }
 }

@@ -221,7 +221,7 @@ fn text(view: &View) -> String {
     );
     text += &match books.unheard {
         0 => "\n".to_string(),
-        unheard => format!(" - {unheard} that are there before their nodes have said so\n"),
+        unheard => format!(" - {unheard} that came before the count of their node\n"),
     };
     if !view.processes.is_empty() {
         let headings = ["PROCESS", "PARENT", "LEVEL", "CHILDREN", "NODES", "LAG"];

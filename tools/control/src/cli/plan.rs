@@ -38,7 +38,7 @@ pub struct Options {
     /// The free nodes: n0,n[3-5], at most 65,536 of them [default: all of the tree].
     #[arg(long, value_name = "NODES")]
     free: Option<String>,
-    /// How many are wanted.
+    /// How many nodes are wanted.
     #[arg(
         short = 'n',
         long,

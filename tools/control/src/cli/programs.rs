@@ -132,15 +132,15 @@ fn remarks(answer: &DropAnswer) -> Vec<String> {
     }
     if let Some(list) = nodes(DropOutcome::Running) {
         lines.push(format!(
-            "running just now on {list}: let go of when the job ends"
+            "the program runs on {list}; it is dropped there when the job ends"
         ));
     }
     if let Some(list) = nodes(DropOutcome::NotUp) {
-        lines.push(format!("not in service: {list}; nothing is held there"));
+        lines.push(format!("{list} not in service; nothing is held there"));
     }
     if let Some(list) = nodes(DropOutcome::Away) {
         lines.push(format!(
-            "not heard at present: {list}; told when heard again, unless the control node is restarted before"
+            "no contact with {list}: asked when it is heard again, unless the control node is restarted before"
         ));
     }
     if let Some(list) = nodes(DropOutcome::TooMany) {
@@ -150,7 +150,7 @@ fn remarks(answer: &DropAnswer) -> Vec<String> {
     }
     if let Some(list) = nodes(DropOutcome::NoAnswer) {
         lines.push(format!(
-            "no answer from {list} yet; asked until it answers or is lost"
+            "no answer from {list} yet; asked again until it answers or is lost"
         ));
     }
     lines

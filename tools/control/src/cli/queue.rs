@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::{Global, block_on, exit, print_json, print_text, table};
 use crate::api::SIGNAL_MAX;
-use crate::api::types::{CancelRequest, Done, JobInfo, JobState, PriorityRequest, QueuedJob, Why};
+use crate::api::types::{CancelRequest, Done, JobInfo, JobState, PriorityRequest, QueuedJob};
 use crate::client::{Client, RequestError};
 use crate::{clock, output};
 
@@ -59,11 +59,13 @@ impl Which {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 ST: PD pending, CF starting, R running, CG ending. Pending jobs stand before the others, in the
-order of the queue. NODELIST(REASON) is the job's nodes, or why it has none:
+order of the queue. NODELIST(REASON) is the job's nodes, or why it has none: a word of Slurm's, a
+sentence, and where it is known how soon it starts at the latest:
   Resources               too few nodes are free
   Priority                others go first
   Dependency              it waits for the end of other jobs
-  JobHeldUser             it is held; `hearth release` lets it go
+  JobHeldUser             it is held; `hearth release` lets it start
+  BeginTime               the command that runs it does not read its output yet
   ReqNodeNotAvail         nodes that it names are not in service, or drained, and what brings them back
   PartitionNodeLimit      it wants more nodes than are in service; which are not, and what brings them back
   QOSMaxJobsPerUserLimit, QOSMaxNodePerUserLimit   its user has as much as is allowed
@@ -126,7 +128,7 @@ pub struct HistoryOptions {
     /// Only jobs that were submitted before this time.
     #[arg(short = 'E', long, value_name = "TIME", value_parser = time)]
     until: Option<u64>,
-    /// At most so many, the newest.
+    /// List at most so many, the newest.
     #[arg(long, default_value_t = 100, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
 }
@@ -200,7 +202,7 @@ fn queue_text(jobs: &[QueuedJob], now_us: u64) -> String {
             .map_or(0, |started| now_us.saturating_sub(started));
         let place = match job.nodes.is_empty() {
             false => job.nodes.clone(),
-            true => format!("({})", why_waiting(job)),
+            true => format!("({})", why_waiting(job, now_us)),
         };
         rows.add([
             job.id.to_string(),
@@ -215,15 +217,18 @@ fn queue_text(jobs: &[QueuedJob], now_us: u64) -> String {
     rows.text()
 }
 
-/// Why a job has no nodes: in a word, and where nobody but an operator can help, what for.
-fn why_waiting(job: &QueuedJob) -> String {
-    let word = job.why.map_or("None", |why| why.word());
-    match job.why {
-        Some(Why::ReqNodeNotAvail | Why::PartitionNodeLimit) if !job.reason.is_empty() => {
-            format!("{word}: {}", output::plain(&job.reason).replace('\n', " "))
-        }
-        _ => word.to_string(),
+/// Why a job has no nodes: Slurm's word and a sentence, and when it starts at the latest where that is known.
+fn why_waiting(job: &QueuedJob, now_us: u64) -> String {
+    let mut text = job.why.map_or("None", |why| why.word()).to_string();
+    if !job.reason.is_empty() {
+        let reason = output::plain(&job.reason).replace('\n', " ");
+        text = format!("{text}: {reason}");
     }
+    if let Some(start) = job.expected_start_unix_us {
+        let within = clock::span(start.saturating_sub(now_us).div_ceil(1_000_000));
+        text = format!("{text}; starts within {within}");
+    }
+    text
 }
 
 /// What became of a change of some jobs.
@@ -437,6 +442,8 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
             ("NodeList", or_none(&job.nodes)),
         ],
         vec![("Dependency", or_none(&after.join(",")))],
+        vec![("Command", or_none(&job.command))],
+        vec![("WorkDir", or_none(&job.directory))],
         vec![
             ("Program", job.program.clone()),
             ("With", or_none(&job.with.join(","))),

@@ -1,5 +1,5 @@
-//! What the ranks of a job did and what its launch cost: the tables of `hearth run --report` and
-//! `hearth jobs ID`, and the line after every job on a terminal.
+//! What the ranks of a job did and what its launch cost: the line and the tables of `hearth run --report`,
+//! and the tables of `hearth jobs ID`.
 //!
 //! Neighbours: `api::types` (where the numbers come from), `table`.
 
@@ -62,7 +62,7 @@ fn load_line(load: &LoadReport) -> String {
         return format!("load: {}{because}, {nodes}", load.mode);
     }
     format!(
-        "load: {}{because}, {} of {} had all of it after {:.2} s (one link needs {:.2} s); {}: control sent {} ({} bytes), nodes {} bytes; {} held it before",
+        "load: {}{because}: {} of {} had the whole program after {:.2} s (sent once over one link: {:.2} s); of {} the control node sent {} ({} bytes), nodes sent one another {} bytes; {} held it before",
         load.mode,
         load.done,
         output::count(load.cold, "node"),
@@ -156,7 +156,7 @@ fn launch_row(
     row
 }
 
-/// The sums of all ranks on one line, for the end of every job on a terminal.
+/// The sums of all ranks on one line.
 pub fn line(job: &JobInfo) -> String {
     let sum = |count: fn(&RankReport) -> u64| job.ranks.iter().map(count).sum::<u64>();
     let wall_ms = job
@@ -165,7 +165,7 @@ pub fn line(job: &JobInfo) -> String {
         .map(|rank| rank.wall_ms)
         .fold(0.0, f64::max);
     format!(
-        "job {}: {}, {} warm, {:.2} s; faults {} file, {} zero; pages {} retained, {} asked, {} ahead, {} of them used; interrupts {} heartbeat, {} time limit, {} monitor, {} nic, {} spurious",
+        "job {}: {}, {} of them warm, {:.2} s; page faults: {} on the program's file, {} on pages of zeros; pages: {} kept from earlier launches, {} fetched, {} read ahead ({} of these used); interrupts: {} heartbeat, {} time limit, {} monitoring, {} network, {} spurious",
         job.id,
         output::count(job.ranks_total, "rank"),
         sum(|rank| u64::from(rank.warm)),
@@ -189,7 +189,7 @@ fn row(rank: &RankReport) -> Vec<String> {
     let unknown: Vec<String> = rank
         .unknown_calls
         .iter()
-        .map(|call| format!("{}x{}", call.number, call.count))
+        .map(|call| format!("{}x{}", call.count, call.name()))
         .collect();
     let numbers = [
         rank.calls,
@@ -228,7 +228,7 @@ fn row(rank: &RankReport) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::types::JobState;
+    use crate::api::types::{JobState, UnknownCall};
 
     fn job() -> JobInfo {
         let mut job = crate::cli::run::tests::job(JobState::Completed, Some(0));
@@ -253,13 +253,26 @@ mod tests {
     fn the_line_sums_the_ranks() {
         let line = line(&job());
         assert!(
-            line.contains("2 warm, 2.00 s; faults 30 file, 0 zero"),
+            line.contains("2 of them warm, 2.00 s; page faults: 30 on the program's file, 0 on"),
             "{line}"
         );
-        assert!(line.contains("300 retained"), "{line}");
+        assert!(line.contains("300 kept from earlier launches"), "{line}");
         assert!(
-            line.contains("interrupts 6 heartbeat, 0 time limit"),
+            line.contains("interrupts: 6 heartbeat, 0 time limit"),
             "{line}"
+        );
+    }
+
+    #[test]
+    fn unknown_calls_are_named() {
+        let mut job = job();
+        let call = |number, count| UnknownCall { number, count };
+        job.ranks[0].unknown_calls = vec![call(56, 1), call(435, 2), call(9999, 3)];
+        let text = text(&job);
+        let row = text.lines().nth(1).unwrap();
+        assert!(
+            row.trim_end().ends_with(" 1xclone,2xclone3,3x9999"),
+            "{text}"
         );
     }
 

@@ -7,7 +7,6 @@
 //! frames and nothing else).
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -105,12 +104,9 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
 
 /// Says how the job ended and gives its exit status.
 fn finish(global: &Global, options: &Options, job: &JobInfo) -> anyhow::Result<ExitCode> {
-    let status = finish_quietly(global, job)?;
-    let ran = job.started_unix_us.is_some();
-    if ran && options.report.is_none() && !global.json && std::io::stderr().is_terminal() {
-        output::say_line(super::report::line(job));
-    }
+    let status = tell_end(global, job)?;
     if let Some(path) = &options.report {
+        output::say_line(super::report::line(job));
         output::say(&super::report::text(job));
         // Without FILE the value is empty (a PathBuf's parser would refuse that).
         if !path.is_empty() {
@@ -122,20 +118,10 @@ fn finish(global: &Global, options: &Options, job: &JobInfo) -> anyhow::Result<E
     Ok(status)
 }
 
-/// Says what was wrong with the end of a job, if anything was, and gives its exit status.
-pub(super) fn finish_quietly(global: &Global, job: &JobInfo) -> anyhow::Result<ExitCode> {
+/// Says how a job ended that did not complete, with the rank that decided it, and gives its exit status.
+pub(super) fn tell_end(global: &Global, job: &JobInfo) -> anyhow::Result<ExitCode> {
     if job.state != JobState::Completed {
-        let ended_alone = job.state == JobState::Failed && job.exit_status.is_some();
-        // Like a shell, keep quiet about a program's own exit status.
-        let quiet = ended_alone && job.exit_status.is_some_and(|status| status < 125);
-        if !quiet {
-            output::say_line(format_args!(
-                "job {} {}: {}",
-                job.id,
-                job.state.word(),
-                job.reason
-            ));
-        }
+        output::say_line(format_args!("job {} {}", job.id, job.how_ended()));
     }
     // One that booted again by itself is there, or on its way.
     if job.state == JobState::NodeLost

@@ -148,7 +148,7 @@ pub async fn follow(
         };
         if asked_to_end {
             output::say_line(format_args!(
-                "leaving; job {id} is ended without waiting for it"
+                "leaving; job {id} is being ended, which is not waited for"
             ));
             return Ok(Outcome::Left(exit::by_signal(number)));
         }
@@ -249,7 +249,7 @@ async fn come_back(
 ) -> Result<Back, RequestError> {
     let JobAccepted { id, look_for_s } = job;
     output::say_line(format_args!(
-        "the control node does not answer; job {id} goes on where it can, trying for {look_for_s} s to reach it"
+        "the control node does not answer; job {id} keeps running on its nodes; trying for {look_for_s} s to reach the control node"
     ));
     let until = tokio::time::Instant::now() + Duration::from_secs(*look_for_s);
     while tokio::time::Instant::now() < until {

@@ -61,6 +61,9 @@ pub struct Options {
     /// Rate of every node's link, as in 50mbit [config: broadcast.rate].
     #[arg(long, value_name = "RATE")]
     rate: Option<LinkRate>,
+    /// End jobs that name no time limit after so long, as in 1h; 0: never [config: jobs.time_limit_s].
+    #[arg(long, value_name = "TIME", value_parser = super::job_options::time_limit)]
+    time_limit: Option<u64>,
     /// Take nodes whose key was given on their command line (laboratory only).
     #[arg(long)]
     lab_keys: bool,
@@ -75,13 +78,13 @@ pub struct Options {
 #[derive(Debug, Clone, Args)]
 pub struct OtherSystem {
     /// Have machines boot this Linux kernel instead of hearth, for comparisons.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = super::MEASUREMENTS)]
     boot_kernel: Option<PathBuf>,
     /// Initial file system of that kernel.
-    #[arg(long, value_name = "FILE", requires = "boot_kernel")]
+    #[arg(long, value_name = "FILE", requires = "boot_kernel", help_heading = super::MEASUREMENTS)]
     boot_initrd: Option<PathBuf>,
     /// Command line of that kernel.
-    #[arg(long, value_name = "TEXT", requires = "boot_kernel")]
+    #[arg(long, value_name = "TEXT", requires = "boot_kernel", help_heading = super::MEASUREMENTS)]
     boot_append: Option<String>,
 }
 
@@ -148,6 +151,7 @@ fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> 
     let mut config = global.load_config()?;
     config.broadcast.rate = options.rate.unwrap_or(config.broadcast.rate);
     config.admission.mode = options.admission.unwrap_or(config.admission.mode);
+    config.jobs.time_limit_s = options.time_limit.unwrap_or(config.jobs.time_limit_s);
     let set = |text: &str| (!text.is_empty()).then(|| text.to_string());
     let file = |path: &PathBuf| (!path.as_os_str().is_empty()).then(|| path.clone());
     let state = match (&global.state_dir, &global.cluster) {

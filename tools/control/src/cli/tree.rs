@@ -13,7 +13,7 @@ use super::{Global, print_json, print_text};
 use crate::api::types::{NodeInfo, Status};
 use crate::hostlist;
 
-/// Most lines before switches are folded that are not alike inside.
+/// Most lines of a tree that is shown whole; in one with more, switches are folded.
 const LINES_MAX: usize = 64;
 
 /// A switch with what is below it.
@@ -139,7 +139,8 @@ fn below(switch: String, widths: &[u32], nodes: &[&NodeInfo]) -> Switch {
 
 fn text(root: &Switch, widths: &[u32], unfold: bool) -> String {
     let levels = widths.len().max(1);
-    // The deepest level that fits; what is alike inside is one line in any case.
+    let unfold = unfold || switches(root) <= LINES_MAX;
+    // The deepest level that fits; what is alike inside is one line.
     let shown = (0..levels)
         .rev()
         .find(|&depth| lines(root, depth) <= LINES_MAX);
@@ -165,6 +166,11 @@ fn text(root: &Switch, widths: &[u32], unfold: bool) -> String {
         writeln!(text, "{switch:<first$}  {nodes:<second$}  {state}").expect("a string takes text");
     }
     text
+}
+
+/// Lines of the whole tree.
+fn switches(switch: &Switch) -> usize {
+    1 + switch.children.iter().map(switches).sum::<usize>()
 }
 
 /// Lines that the tree takes down to `depth` levels below the root.
@@ -247,27 +253,45 @@ mod tests {
     }
 
     #[test]
-    fn leaves_that_are_alike_are_folded_into_their_switch() {
-        let mut nodes = nodes(8);
+    fn a_small_tree_is_shown_whole() {
+        let text = text(&root(&[2, 2], &nodes(4)), &[2, 2], false);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "SWITCH  NODES   STATE",
+                "root    n[0-3]  4 idle",
+                "  0     n[0-1]  2 idle",
+                "  1     n[2-3]  2 idle",
+            ]
+        );
+    }
+
+    #[test]
+    fn leaves_that_are_alike_are_folded_where_there_are_many() {
+        let widths = [2, 2, 32];
+        let mut nodes = nodes(128);
         busy(&mut nodes[5], 7);
         nodes[6].drained = Some(Drained {
             reason: "fan".into(),
             since_unix_us: 0,
             by: "eva".into(),
         });
-        let text = text(&root(&[2, 2, 2], &nodes), &[2, 2, 2], false);
-        let lines: Vec<&str> = text.lines().collect();
+        let text = text(&root(&widths, &nodes), &widths, false);
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
         assert_eq!(
-            lines,
+            lines[..7],
             [
-                "SWITCH   NODES   STATE",
-                "root     n[0-7]  1 busy, 1 drained, 6 idle; job 7",
-                "  0      n[0-3]  4 idle",
-                "  1      n[4-7]  1 busy, 1 drained, 2 idle; job 7",
-                "    1.0  n[4-5]  1 busy n5, 1 idle n4; job 7",
-                "    1.1  n[6-7]  1 drained n6, 1 idle n7",
+                "SWITCH   NODES       STATE",
+                "root     n[0-127]    1 busy, 1 drained, 126 idle; job 7",
+                "  0      n[0-3]      4 idle",
+                "  1      n[4-7]      1 busy, 1 drained, 2 idle; job 7",
+                "    1.0  n[4-5]      1 busy n5, 1 idle n4; job 7",
+                "    1.1  n[6-7]      1 drained n6, 1 idle n7",
+                "  2      n[8-11]     4 idle",
             ]
         );
+        assert_eq!(lines.len(), 2 + 32 + 2);
     }
 
     #[test]

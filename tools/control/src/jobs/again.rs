@@ -177,13 +177,7 @@ impl Runner {
             let bytes = self.outputs.bytes(info.id).unwrap_or(0);
             info.output.get_or_insert_default().bytes = bytes;
         }
-        let text = format!(
-            "job {} ({}): {}: {}",
-            info.id,
-            info.name,
-            state.word(),
-            info.reason
-        );
+        let text = format!("job {} ({}) {}", info.id, info.name, info.how_ended());
         self.event(Severity::Warning, "job-ended", info.id, text);
         self.records.push(super::record::Record {
             program_bytes: None,

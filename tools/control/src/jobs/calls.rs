@@ -213,7 +213,7 @@ impl Runner {
         if damaged > 0 {
             let text = format!(
                 "{node}: {damaged} retained pages of {} failed their check (job {id}) and were let go; if that repeats, test the memory of {node}",
-                job.info.name
+                job.info.program_name()
             );
             self.events.push(
                 Event::new(Severity::Warning, "pages-damaged", text)

@@ -238,7 +238,7 @@ impl Runner {
         let job = &self.jobs[&id];
         let text = format!(
             "{node} was to keep {} for job {id} and does not hold it any more",
-            job.info.name
+            job.info.program_name()
         );
         self.events.push(
             Event::new(Severity::Info, "retain-missed", text)
@@ -485,10 +485,7 @@ impl Runner {
         } else {
             Severity::Warning
         };
-        let mut text = format!("job {id} ({}): {}", job.info.name, state.word());
-        if !job.info.reason.is_empty() {
-            text = format!("{text}: {}", job.info.reason);
-        }
+        let text = format!("job {id} ({}) {}", job.info.name, job.info.how_ended());
         self.event(severity, "job-ended", id, text);
         if let Some(lost) = job.info.output.filter(|output| output.dropped_bytes > 0) {
             let text = format!(

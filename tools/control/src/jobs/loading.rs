@@ -199,7 +199,7 @@ impl Runner {
         } else if way == Way::Broadcast {
             let cast = fabric.cast_program(&ProgramCast {
                 job: job.on_nodes().0,
-                name: &job.info.name,
+                name: job.info.program_name(),
                 wanted: job.load,
                 program: &job.program,
                 cold: &cold,

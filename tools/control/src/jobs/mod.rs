@@ -33,6 +33,7 @@ pub mod again;
 pub mod allocator;
 pub mod attempt;
 mod calls;
+pub mod command_line;
 pub mod continued;
 mod deadlines;
 mod drain;
@@ -435,7 +436,7 @@ impl Runner {
         let jobs = self.jobs.values().rev().map(|job| &job.info);
         let mut known = jobs.chain(self.history.iter().rev());
         let found = known.find(|info| info.program == id)?;
-        Some(&found.name)
+        Some(found.program_name())
     }
 
     /// The job of a node, if it has one.

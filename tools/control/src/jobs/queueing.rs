@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use hearth_alloc::queue::{self, Held, Reason, Start, Tie};
+use hearth_alloc::topology::Topology;
 
 use super::absent;
 use super::allocator::{WarmNodes, Warmth};
@@ -19,6 +20,7 @@ use super::fabric::Fabric;
 use super::lifecycle::set_state;
 use super::nodes::Nodes;
 use super::record::{Cause, Job};
+use super::submit::WAITS_FOR_CLIENT;
 use super::{Due, JobError, Runner, retention};
 use crate::api::types::{AfterCondition, JobInfo, JobState, Placement, Why};
 use crate::clock;
@@ -278,7 +280,7 @@ impl Runner {
         job.place(&nodes);
         job.info.nodes = rank_order(&nodes);
         job.make_launch_blocks();
-        let text = placed_text(&job.info);
+        let text = placed_text(&job.info, self.nodes.machine.topology(), &in_order);
         self.event(Severity::Info, "job-placed", id, text);
         self.bring(now_us, fabric, id);
     }
@@ -310,7 +312,7 @@ impl Runner {
             let known = like.as_ref().and_then(|like| lacking.get(like)).cloned();
             let (why, text) = match waiting.reason {
                 _ if known.is_some() && job.attached => known.clone().expect("it is known"),
-                _ if !job.attached => (Why::BeginTime, "waits for its client".to_string()),
+                _ if !job.attached => (Why::BeginTime, WAITS_FOR_CLIENT.to_string()),
                 _ if job.unread => (
                     Why::BeginTime,
                     "its files are read first, since the control node was started again"
@@ -322,14 +324,17 @@ impl Runner {
                     (Why::Dependency, after_text(&job.info))
                 }
                 Reason::Priority if job.info.why == Some(Why::Priority) => continue,
-                Reason::Priority => (Why::Priority, "waits for jobs before it".to_string()),
+                Reason::Priority => (
+                    Why::Priority,
+                    "jobs before it in the queue go first".to_string(),
+                ),
                 Reason::UserJobs => (
                     Why::UserJobs,
-                    "its user has as many jobs running as allowed".to_string(),
+                    "its user has as many jobs running as the configuration allows".to_string(),
                 ),
                 Reason::UserNodes => (
                     Why::UserNodes,
-                    "its user has as many nodes as allowed".to_string(),
+                    "its user has as many nodes as the configuration allows".to_string(),
                 ),
                 Reason::Nodes => {
                     let text = job.want.lacks(&self.nodes, &warm(job));
@@ -449,18 +454,28 @@ impl<'a> Tied<'a> {
     }
 }
 
-/// What a checker of placements needs, for each attempt.
-fn placed_text(info: &JobInfo) -> String {
+/// Where a job was placed, for people; behind it what a checker of placements needs, for each attempt.
+fn placed_text(info: &JobInfo, tree: &Topology, nodes: &[u32]) -> String {
     let placement = info.placement.as_ref().expect("it was placed");
+    let again = if info.restarts > 0 { " again" } else { "" };
+    let mut leaves: Vec<u64> = nodes
+        .iter()
+        .map(|node| tree.switch_above(*node, 1))
+        .collect();
+    leaves.dedup();
+    let leaves = match leaves[..] {
+        [_] => "one leaf switch".to_string(),
+        _ => format!("{} leaf switches", leaves.len()),
+    };
+    let certificate = &placement.certificate;
+    let choice = certificate.strip_prefix("none: ").unwrap_or("optimal");
+    let free = match &placement.free[..] {
+        "" => String::new(),
+        free => format!("free: {free}, "),
+    };
     format!(
-        "job {} restart {} nodes {} free {} hops {} decision {} certificate {}",
-        info.id,
-        info.restarts,
-        info.nodes,
-        placement.free,
-        placement.hops,
-        placement.decision,
-        placement.certificate
+        "job {} placed{again} on {}, {leaves} ({choice}); {free}hops: {}, decision: {}",
+        info.id, info.nodes, placement.hops, placement.decision,
     )
 }
 

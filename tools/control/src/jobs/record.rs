@@ -17,6 +17,7 @@ use crate::api::types::{
     AfterJob, Crash, EXIT_NODE_LOST, EXIT_TIME_LIMIT, JobInfo, JobState, RankEnd, RankReport,
 };
 use crate::casts::for_jobs::JobFile;
+use crate::clock;
 use crate::config::Load;
 use crate::hostlist;
 use crate::programs::Program;
@@ -55,6 +56,8 @@ pub struct Submission {
 pub struct Terms {
     /// Who submits it.
     pub user: String,
+    /// Where.
+    pub directory: String,
     /// No client waits for it: it starts without one, and its output is kept.
     pub batch: bool,
     /// It is held from the beginning.
@@ -431,9 +434,10 @@ impl Job {
             }
             Some(Cause::TimeLimit) => {
                 let limit = self.info.time_limit_s.unwrap_or(0);
+                let limit = clock::in_words(limit);
                 (
                     JobState::TimeLimit,
-                    format!("time limit of {limit} s reached"),
+                    format!("time limit of {limit} reached"),
                 )
             }
             Some(Cause::NodeCrashed { reason, .. }) if self.crashes_too_often() => {
@@ -469,14 +473,29 @@ impl Job {
                 let end = rank
                     .end
                     .map_or_else(|| "did not end".to_string(), describe_end);
+                let report = self.info.ranks.get(index);
+                let missing = report.and_then(missing_call);
+                let missing = missing.map_or_else(String::new, |missing| format!("; {missing}"));
                 (
                     JobState::Failed,
-                    format!("rank {index} on {} {end}", rank.node),
+                    format!("rank {index} on {} {end}{missing}", rank.node),
                 )
             }
             _ => (JobState::Completed, String::new()),
         }
     }
+}
+
+/// `clone: threads are not there yet`: what a rank asked of its node in vain, where that may be why it
+/// failed. Calls with words of their own go first, then the last one.
+fn missing_call(report: &RankReport) -> Option<String> {
+    let calls = report.unknown_calls.iter().enumerate();
+    let missing = calls.filter_map(|(index, call)| {
+        let why = hearth_abi::missing::why(call.number.into())?;
+        Some((why != hearth_abi::missing::OTHER, index, call, why))
+    });
+    let (.., call, why) = missing.max_by_key(|(has_words, index, ..)| (*has_words, *index))?;
+    Some(format!("{}: {why}", call.name()))
 }
 
 /// `was ended by SIGSEGV (signal 11)`.
@@ -544,5 +563,33 @@ pub fn short_end(end: RankEnd) -> String {
         RankEnd::Failed => "failed".to_string(),
         RankEnd::NodeLost => "node-lost".to_string(),
         RankEnd::NotStarted => "not-started".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::types::UnknownCall;
+
+    #[test]
+    fn a_failed_rank_names_what_its_node_lacks() {
+        let missing = |numbers: &[u32]| {
+            let call = |number: &u32| UnknownCall {
+                number: *number,
+                count: 1,
+            };
+            missing_call(&RankReport {
+                unknown_calls: numbers.iter().map(call).collect(),
+                ..RankReport::new(0, 0)
+            })
+        };
+        // As C libraries begin: set_robust_list, prlimit64, rseq.
+        assert_eq!(missing(&[273, 302, 334]), None);
+        let threads = Some("clone: threads are not there yet".to_string());
+        // pthread_create: clone3, then clone; then a call without words of its own.
+        assert_eq!(missing(&[273, 302, 334, 435, 56, 291]), threads);
+        let other = missing(&[334, 291]).unwrap();
+        assert!(other.starts_with("epoll_create1: "), "{other}");
+        assert!(missing(&[41]).unwrap().contains("sockets"));
     }
 }

@@ -132,6 +132,7 @@ pub(super) fn read(
         stdin: spec.stdin,
         terms: Terms {
             user: info.user.clone(),
+            directory: info.directory.clone(),
             batch: info.batch,
             hold: info.held,
             priority: info.priority,

@@ -15,7 +15,7 @@ use super::fabric::Fabric;
 use super::record::{Cause, Job, Submission};
 use super::streams::{Sink, SinkReader, Source, SourceWriter};
 use super::users::Users;
-use super::{Due, JobError, Runner, SubmitError, launch_block, spec};
+use super::{Due, JobError, Runner, SubmitError, command_line, launch_block, spec};
 use crate::api::types::{AfterCondition, AfterJob, JobInfo, JobState, Why};
 use crate::clock;
 use crate::config;
@@ -33,6 +33,9 @@ pub(super) const NAME_MAX: usize = 255;
 
 /// Longest time limit: a century, in seconds. What ends later is taken never to end.
 pub const TIME_LIMIT_MOST_S: u64 = 36_525 * 86_400;
+
+/// Why a job waits whose client does not read its output yet.
+pub(super) const WAITS_FOR_CLIENT: &str = "the command that runs it does not read its output yet";
 
 /// The user of a job of which nobody said whose it is.
 const NOBODY: &str = "unknown";
@@ -56,6 +59,9 @@ impl Runner {
             instance: self.instance.clone(),
             id,
             name: submission.name.clone(),
+            program_file: command_line::program_name(&submission.args),
+            command: command_line::text(&submission.args),
+            directory: command_line::kept(terms.directory.clone()),
             program: crate::secrets::encode_hex(&submission.program.hash()),
             submitted_unix_us: clock::unix_us(),
             ranks_total: submission.want.ranks,
@@ -108,8 +114,8 @@ impl Runner {
         self.spec_bytes += bytes_of(&submission.args, &submission.env, &submission.want);
         self.users.enter(&info.user);
         let (why, reason) = match batch {
-            true => (Why::None, "waits for its first scheduling pass"),
-            false => (Why::BeginTime, "waits for its client"),
+            true => (Why::None, "the queue has not looked at it yet"),
+            false => (Why::BeginTime, WAITS_FOR_CLIENT),
         };
         (info.why, info.reason) = (Some(why), reason.to_string());
         let sink = match batch {

@@ -68,7 +68,7 @@ fn the_queue_is_first_come_first_served() {
     );
     assert_eq!(
         lab.runner.get(third).unwrap().reason,
-        "waits for jobs before it"
+        "jobs before it in the queue go first"
     );
     lab.exit(0, first, RankEnd::Exited(0));
     assert_eq!(lab.state(second), JobState::Starting);

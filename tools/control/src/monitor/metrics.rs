@@ -22,11 +22,11 @@ use crate::jobs::attempt;
 netstack::counters! {
     /// What control knows of a node by itself. The numbers are not on any wire.
     pub enum ControlMetric from 0x7000 {
-        Busy: "hearth_node_busy", Gauge, Ratio, "Share of its time that the node was not halted";
+        Busy: "hearth_node_busy", Gauge, Ratio, "Share of time the CPU was busy";
         HasJob: "hearth_node_has_job", Gauge, Count, "1 while the node has a job";
         WarmPrograms: "hearth_node_warm_programs", Gauge, Count, "Programs that the node keeps for their next launch";
         Warm: "hearth_node_warm", Gauge, Bytes, "Memory of the programs that the node keeps";
-        HeartbeatAge: "hearth_node_heartbeat_age", Gauge, Seconds, "Time since the node was heard";
+        HeartbeatAge: "hearth_node_heartbeat_age", Gauge, Seconds, "Time since the control node last heard from the node";
     }
 }
 

@@ -141,7 +141,7 @@ fn a_file_is_cast_once_and_found_by_jobs_until_it_is_dropped() {
     let (code, _, err) = parts(&lab.run(&["--with", "data.txt"], script));
     assert_eq!(code, 125);
     assert!(
-        err.contains("data.txt") && err.contains("hearth casts"),
+        err.contains("data.txt: no such file, and no cast file has that name"),
         "{err}"
     );
     // A job with a path brings it along.

@@ -9,7 +9,13 @@ use crate::lab::{Lab, finish, parts, signal};
 fn the_exit_status_is_the_highest() {
     let lab = Lab::with_nodes(3);
     let output = lab.run(&["-n", "3"], "rank 0 exit 1\nrank 1 exit 42\n");
-    assert_eq!(parts(&output), (42, String::new(), String::new()));
+    let (code, out, err) = parts(&output);
+    assert_eq!((code, &*out), (42, ""));
+    // The fake nodes say of every program that it called clone3.
+    let id = lab.last_job()["id"].to_string();
+    let why = "rank 1 on n1 exited with status 42; clone3: threads are not there yet";
+    assert_eq!(err, format!("hearth: job {id} failed: {why}\n"));
+    assert!(lab.has_event("job-ended", why));
     let output = lab.run(&["-n", "1"], "signal 6\n");
     let (code, _, err) = parts(&output);
     assert_eq!(code, 134);
@@ -73,7 +79,7 @@ fn the_time_limit_has_a_status_of_its_own() {
     let lab = Lab::with_nodes(1);
     let (code, _, err) = parts(&lab.run(&["--time-limit", "1"], "wait\n"));
     assert_eq!(code, 124);
-    assert!(err.contains("time limit"), "{err}");
+    assert!(err.contains(" ended: time limit of 1 s reached"), "{err}");
     assert_eq!(lab.last_job()["state"], "time-limit");
     assert_eq!(lab.idle_nodes(), 1);
 }
@@ -168,7 +174,8 @@ fn the_report_is_a_table_and_json() {
     let flag = format!("--report={}", file.display());
     let (code, out, err) = parts(&lab.run(&["-n", "2", &flag], "out hello\n"));
     assert_eq!((code, &*out), (0, "hello\nhello\n"));
-    assert!(err.contains("RANK") && err.contains("435x1"), "{err}");
+    assert!(err.contains("RANK") && err.contains("1xclone3"), "{err}");
+    assert!(err.contains("interrupts: 4 heartbeat"), "{err}");
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     for rank in 0..2 {
         let entry = &report["ranks"][rank];
@@ -178,6 +185,22 @@ fn the_report_is_a_table_and_json() {
         assert_eq!(entry["interrupts"]["heartbeat"], 2);
         assert_eq!(entry["output_bytes"], 6);
         assert_eq!(entry["end"]["exited"], 0);
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error_with_words() {
+    let lab = Lab::with_nodes(1);
+    for words in [&["nodes"][..], &["nodes", "--json"], &["--help"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let mut command = lab.command(words);
+        command.stdout(full.unwrap());
+        let (code, _, err) = parts(&finish(command.spawn().unwrap()));
+        assert_eq!(code, 125, "{words:?}: {err}");
+        assert!(
+            err.contains("cannot write to standard output: No space left"),
+            "{words:?}: {err}"
+        );
     }
 }
 

@@ -58,7 +58,11 @@ fn a_job_runs_without_its_client_and_keeps_its_output() {
         "out hello\nrank 1 exit 3\n",
     );
     let (code, out, err) = parts(&lab.hearth(&["output", "--follow", &id]));
-    assert_eq!((code, &*out, &*err), (3, "hello\nhello\n", ""));
+    assert_eq!((code, &*out), (3, "hello\nhello\n"));
+    assert!(
+        err.contains("failed: rank 1 on n1 exited with status 3"),
+        "{err}"
+    );
     // And again, as often as wanted.
     let (code, out, _) = parts(&lab.hearth(&["output", "--label", &id]));
     let mut lines: Vec<&str> = out.lines().collect();
@@ -71,6 +75,8 @@ fn a_job_runs_without_its_client_and_keeps_its_output() {
     );
     assert_eq!(job["time_limit_s"], 60);
     assert_eq!(job["placement"]["hops"], 1);
+    let placed = format!("job {id} placed on n[0-1], one leaf switch (optimal)");
+    assert!(lab.has_event("job-placed", &placed));
     let (_, text, _) = parts(&lab.hearth(&["job", &id]));
     assert!(
         text.starts_with(&format!("JobId={id} JobName=solve\n")),
@@ -80,6 +86,19 @@ fn a_job_runs_without_its_client_and_keeps_its_output() {
         text.contains("JobState=FAILED") && text.contains("ExitCode=3"),
         "{text}"
     );
+    // What ran, and where from; the program keeps its name.
+    let directory = std::env::current_dir().unwrap();
+    assert_eq!(job["directory"].as_str(), directory.to_str());
+    let program = job["command"].as_str().unwrap();
+    assert!(text.contains(&format!("Command={program}\n")), "{text}");
+    assert!(
+        text.contains(&format!("WorkDir={}\n", directory.display())),
+        "{text}"
+    );
+    let file = program.rsplit('/').next().unwrap();
+    assert_eq!(job["program_file"], file);
+    let programs = lab.json(&["programs"]);
+    assert_eq!(programs[0]["name"], file, "{programs}");
     let (code, _, err) = parts(&lab.hearth(&["job", "999"]));
     assert_eq!(code, 125);
     assert!(err.contains("no job 999"), "{err}");
@@ -106,12 +125,22 @@ fn the_queue_shows_who_waits_for_what() {
         "{text}"
     );
     assert!(
-        line(&waits).contains(" PD ") && line(&waits).ends_with("(Resources)"),
+        line(&waits).contains(" PD ") && line(&waits).contains(" needed, 0 free"),
         "{text}"
     );
-    assert!(line(&held).ends_with("(JobHeldUser)"), "{text}");
-    assert!(line(&after).ends_with("(Dependency)"), "{text}");
-    assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    for (id, why) in [
+        (&waits, "(Resources: ".to_string()),
+        (
+            &held,
+            format!("(JobHeldUser: held; `hearth release {held}` lets it start)"),
+        ),
+        (
+            &after,
+            format!("(Dependency: waits for the end of job {waits})"),
+        ),
+    ] {
+        assert!(line(id).contains(&why), "{why} in\n{text}");
+    }
     let pending = lab.json(&["queue", "--state", "PD"]);
     assert_eq!(pending.as_array().unwrap().len(), 3);
     let second = lab.json(&["queue", "--name", "second"]);

@@ -354,7 +354,10 @@ fn a_silent_node_is_not_warm_and_drops_when_it_is_heard_again() {
         out.contains("n0    dropped") && out.contains("n1    away"),
         "{out}"
     );
-    assert!(err.contains("n1; told when heard again"), "{err}");
+    assert!(
+        err.contains("no contact with n1: asked when it is heard again"),
+        "{err}"
+    );
     cut(false);
     lab.eventually("n1 is back", |lab| lab.idle_nodes() == 2);
     lab.eventually("n1 is told", |_| watch.take_told() == ["drop"]);

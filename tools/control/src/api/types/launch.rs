@@ -117,13 +117,21 @@ pub struct InterruptCounts {
     pub spurious: u64,
 }
 
-/// A system call the kernel does not have, and how often it was called.
+/// A system call that nodes do not carry out, and how often it was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnknownCall {
     /// Linux x86-64 number.
     pub number: u32,
     /// Calls.
     pub count: u32,
+}
+
+impl UnknownCall {
+    /// Its name, or its number where it has none.
+    pub fn name(self) -> String {
+        let name = hearth_abi::sysno::name(self.number.into());
+        name.map_or_else(|| self.number.to_string(), str::to_string)
+    }
 }
 
 /// What one rank did, as `run --report` shows it.
@@ -147,7 +155,7 @@ pub struct RankReport {
     pub interrupts: InterruptCounts,
     /// Interrupts taken in the kernel on the program's behalf (waiting for pages and I/O).
     pub interrupts_kernel: InterruptCounts,
-    /// System calls answered ENOSYS.
+    /// System calls that its node does not carry out.
     pub unknown_calls: Vec<UnknownCall>,
     /// System calls of any kind.
     pub calls: u64,

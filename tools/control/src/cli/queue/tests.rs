@@ -1,7 +1,7 @@
 //! Tests of the tables and texts of `queue`, `job` and `history`.
 
 use super::*;
-use crate::api::types::{AfterCondition, AfterJob, KeptOutput, Placement};
+use crate::api::types::{AfterCondition, AfterJob, KeptOutput, Placement, Why};
 
 fn info() -> JobInfo {
     JobInfo {
@@ -40,19 +40,28 @@ fn a_refusal_is_an_error_with_the_status_of_the_command() {
 }
 
 #[test]
-fn a_job_that_waits_for_an_operator_says_for_what() {
+fn a_job_that_waits_says_why_in_words() {
     let mut job = QueuedJob::from(&info());
     (job.state, job.nodes) = (JobState::Pending, String::new());
-    job.reason = "4 nodes needed, 2 in service; n3 left\u{1b}".to_string();
-    for (why, wanted) in [
+    let now_us = 1_795_219_200_000_000;
+    for (why, reason, start_us, wanted) in [
         (
             Why::PartitionNodeLimit,
+            "4 nodes needed, 2 in service; n3 left\u{1b}",
+            None,
             "(PartitionNodeLimit: 4 nodes needed, 2 in service; n3 left\u{fffd})",
         ),
-        (Why::Priority, "(Priority)"),
+        (
+            Why::Resources,
+            "3 nodes needed, 1 free",
+            Some(now_us + 51_500_000),
+            "(Resources: 3 nodes needed, 1 free; starts within 0:52)",
+        ),
+        (Why::Priority, "", None, "(Priority)"),
     ] {
-        job.why = Some(why);
-        let text = queue_text(&[job.clone()], 0);
+        (job.why, job.reason) = (Some(why), reason.to_string());
+        job.expected_start_unix_us = start_us;
+        let text = queue_text(&[job.clone()], now_us);
         assert!(text.trim_end().ends_with(wanted), "{text}");
     }
 }
@@ -105,6 +114,8 @@ fn a_job_is_shown_as_keys_and_values() {
         state: JobState::Pending,
         why: Some(Why::Dependency),
         reason: "waits for job 41".into(),
+        command: "./solver 'a b'".into(),
+        directory: "/home/eva".into(),
         after: vec![AfterJob {
             job: 41,
             condition: AfterCondition::Ok,
@@ -130,6 +141,8 @@ fn a_job_is_shown_as_keys_and_values() {
         "SubmitTime=2026-11-21T00:00:00Z",
         "NumNodes=3 NodeList=n[0-1,4]\n",
         "Dependency=after-ok:41\n",
+        "Command=./solver 'a b'\n",
+        "WorkDir=/home/eva\n",
         "Hops=7 Certificate=optimal: x\n",
         "OutputBytes=5 OutputBytesLost=0\n",
     ] {

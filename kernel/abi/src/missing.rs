@@ -1,0 +1,62 @@
+//! What a node does not do for a program, in words: for the error of a program that made such a call
+//! and then failed.
+//!
+//! Key function: [`why`]. Neighbours: `process::calls` in the kernel counts these calls by number, the
+//! control node puts the words into the end of the job.
+//!
+//! Invariant: the one place where a lack has words; a call that the kernel learns leaves it.
+
+use crate::sysno::*;
+
+/// Of a call that has no words of its own.
+pub const OTHER: &str = "a node does not have this call";
+
+/// What a node lacks for a call that it does not carry out; `None` for calls that programs do without:
+/// those that C libraries make at the start and in passing.
+pub const fn why(call: u64) -> Option<&'static str> {
+    Some(match call {
+        SET_ROBUST_LIST | RSEQ | PRLIMIT64 | GETRLIMIT | SIGALTSTACK | PRCTL | MREMAP | MADVISE
+        | MEMBARRIER | GETRUSAGE | SYSINFO | CLOCK_GETRES => return None,
+        CLONE | CLONE3 => "threads are not there yet",
+        FORK | VFORK => "a node runs one process: a program cannot start another",
+        EXECVE | EXECVEAT => "a program cannot start another; `hearth run` starts programs",
+        OPEN | OPENAT | OPENAT2 | CREAT | TRUNCATE | FTRUNCATE | FALLOCATE | MKDIR | MKDIRAT
+        | RMDIR | UNLINK | UNLINKAT | RENAME | RENAMEAT | RENAMEAT2 | LINK | LINKAT | SYMLINK
+        | SYMLINKAT | MKNOD | MKNODAT | CHMOD | FCHMOD | FCHMODAT | CHOWN | FCHOWN | LCHOWN
+        | FCHOWNAT | UTIME | UTIMES | UTIMENSAT | FUTIMESAT | MEMFD_CREATE => {
+            "files cannot be written yet: write results to standard output"
+        }
+        SOCKET | SOCKETPAIR | CONNECT | ACCEPT | ACCEPT4 | BIND | LISTEN | SENDTO | RECVFROM
+        | SENDMSG | RECVMSG => "there are no sockets: ranks talk to each other through hearth.h",
+        PIPE | PIPE2 => "there are no pipes: a node runs one process",
+        WAIT4 | WAITID | SETSID | SETPGID | GETPPID => "a node runs one process",
+        ALARM | SETITIMER | TIMER_CREATE | TIMER_SETTIME | PAUSE | RT_SIGSUSPEND
+        | RT_SIGTIMEDWAIT | SIGNALFD | SIGNALFD4 => "signals are not delivered yet",
+        SHMGET | SHMAT | SEMGET | MSGGET | MQ_OPEN => "a node runs one process: nothing is shared",
+        FUTEX => "there are no threads yet, so it waits and wakes, and nothing else",
+        _ => OTHER,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sysno;
+
+    #[test]
+    fn what_programs_miss_has_words() {
+        assert_eq!(why(sysno::CLONE), Some("threads are not there yet"));
+        assert_eq!(why(sysno::CLONE3), why(sysno::CLONE));
+        let socket = why(sysno::SOCKET).unwrap();
+        assert!(socket.contains("sockets") && socket.contains("hearth.h"));
+        assert!(why(sysno::OPENAT).unwrap().contains("written"));
+        assert_eq!(why(sysno::EPOLL_CREATE1), Some(OTHER));
+    }
+
+    #[test]
+    fn what_every_c_program_calls_is_no_reason_to_fail() {
+        for call in [sysno::SET_ROBUST_LIST, sysno::RSEQ, sysno::PRLIMIT64] {
+            assert_eq!(why(call), None);
+        }
+    }
+}
