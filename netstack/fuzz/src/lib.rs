@@ -1,5 +1,5 @@
-//! What the fuzz targets do with their input. `cargo +nightly fuzz run node` (or `control`,
-//! `personality`, `cast`, `exchange`) from `netstack/` runs one.
+//! What the fuzz targets do with their input. `cargo xtask fuzz node` (or `control`, `personality`,
+//! `cast`, `exchange`) runs one.
 //!
 //! An endpoint's input is a list of records: one byte of mode, one of kind, two of length
 //! (little-endian), then so many bytes. Mode 0 delivers the bytes as they are, mode 1 as the

@@ -11,6 +11,7 @@
 mod bench;
 mod build;
 mod demo;
+mod fuzz;
 mod limited;
 mod replay;
 mod setup;
@@ -45,6 +46,8 @@ enum Task {
     Test(test::Options),
     /// Run the protocol simulator with the arguments given
     Sim(sim::Options),
+    /// Fuzz what takes bytes from the network
+    Fuzz(fuzz::Options),
     /// Replay a job trace with other queue policies and placements
     Replay(replay::Options),
     /// Measure: cases, figures, goals
@@ -70,6 +73,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Demo(options) => demo::run(&workspace, &options),
         Task::Test(options) => test::run(&workspace, &options),
         Task::Sim(options) => sim::run(&workspace, &options),
+        Task::Fuzz(options) => fuzz::run(&workspace, &options),
         Task::Replay(options) => replay::run(&workspace, &options),
         Task::Bench(options) => bench::run(&workspace, &options).map(|()| ExitCode::SUCCESS),
     }

@@ -32,6 +32,8 @@ const COMPILE_LIMIT: Duration = Duration::from_secs(2_700);
 const HOST_TEST_LIMIT: Duration = Duration::from_secs(1_200);
 /// The simulator's check.
 const SIMULATION_LIMIT: Duration = Duration::from_secs(900);
+/// Each fuzz target is run for so long: a minute for all.
+const FUZZ_SECONDS: u32 = 12;
 /// Boots of many emulated machines, under whatever load.
 const QEMU_TEST_LIMIT: Duration = Duration::from_secs(1_800);
 /// Parts at a time: one that compiles and one that runs at least, and no more than the tests of one
@@ -77,6 +79,8 @@ enum Part {
     Qemu,
     /// The protocols in the simulator
     Simulation,
+    /// What takes bytes from the network, fuzzed for a minute
+    Fuzz,
     /// Commands in the documentation exist
     Commands,
 }
@@ -121,6 +125,7 @@ impl Part {
             Self::Structure => "structure",
             Self::Host => "unit and property tests",
             Self::Simulation => "simulation",
+            Self::Fuzz => "fuzzing",
             Self::Images => "boot images",
             Self::Build => "hearth and programs",
             Self::Commands => "commands in the documentation",
@@ -139,6 +144,7 @@ impl Part {
             Self::Clippy => "lints",
             Self::Host => "host",
             Self::Simulation => "sim",
+            Self::Fuzz => "fuzz",
             Self::Commands => "commands",
             Self::Qemu => "qemu",
             Self::Kernel => "kernel",
@@ -148,14 +154,15 @@ impl Part {
 
     /// What must have passed before it can run.
     fn needs(self) -> Vec<Name> {
-        let parts: &[Part] = match self {
-            Self::Kernel | Self::EndToEnd => &[Self::Images, Self::Build],
-            Self::Qemu => &[Self::Images, Self::Build, Self::Host],
-            Self::Host => &[Self::Host],
-            Self::Commands | Self::Simulation => &[Self::Build],
-            Self::Fmt | Self::Structure | Self::Images | Self::Clippy | Self::Build => &[],
+        let parts = match self {
+            Self::Kernel | Self::EndToEnd => vec![Self::Images, Self::Build],
+            Self::Qemu => vec![Self::Images, Self::Build, Self::Host],
+            Self::Host | Self::Fuzz => vec![self],
+            Self::Commands | Self::Simulation => vec![Self::Build],
+            Self::Fmt | Self::Structure | Self::Images | Self::Clippy | Self::Build => vec![],
         };
-        parts.iter().map(|part| (*part, Kind::Compiles)).collect()
+        let compiled = |part| (part, Kind::Compiles);
+        parts.into_iter().map(compiled).collect()
     }
 
     fn tasks<'a>(self, workspace: &'a Workspace, options: &'a Options) -> Vec<Task<'a, Name>> {
@@ -187,6 +194,12 @@ impl Part {
             }
             Self::Qemu => runs(Box::new(|| qemu(workspace).map(Some))),
             Self::Simulation => runs(Box::new(|| simulation(workspace).map(Some))),
+            Self::Fuzz => {
+                let check = || crate::fuzz::check(workspace, FUZZ_SECONDS).map(Some);
+                let mut tasks = runs(Box::new(check));
+                tasks.push(compiles(crate::fuzz::compile));
+                tasks
+            }
             Self::Commands => runs(Box::new(|| {
                 let rules = structure::commands::check(workspace)?;
                 Ok(Some(structure::tell(&rules)))

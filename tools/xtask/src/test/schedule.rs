@@ -53,12 +53,14 @@ pub struct Done<K> {
     pub time: Duration,
 }
 
-/// Does everything, in the order of the list as far as there is a choice. `told` hears of each start
-/// (with nothing that is done) and of each end.
+/// Who hears of each start, with nothing done, and of each end.
+pub type Told<'a, K> = dyn Fn(K, Kind, Option<&Done<K>>) + Sync + 'a;
+
+/// Does everything, in the order of the list as far as there is a choice.
 pub fn run<K: Copy + PartialEq + Send + Sync>(
     tasks: Vec<Task<'_, K>>,
     lanes: usize,
-    told: &(dyn Fn(K, Kind, Option<&Done<K>>) + Sync),
+    told: &Told<'_, K>,
 ) -> Vec<Done<K>> {
     let board = Board {
         state: Mutex::new(State {
@@ -116,7 +118,7 @@ struct Board<'a, K> {
 
 impl<'a, K: Copy + PartialEq> Board<'a, K> {
     /// The next task to do; waits for one. None when all are taken.
-    fn next(&self, told: &(dyn Fn(K, Kind, Option<&Done<K>>) + Sync)) -> Option<Task<'a, K>> {
+    fn next(&self, told: &Told<'_, K>) -> Option<Task<'a, K>> {
         let mut state = self.state.lock().expect("no lane has panicked");
         loop {
             for done in state.give_up() {
