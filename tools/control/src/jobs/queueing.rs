@@ -322,6 +322,10 @@ impl Runner {
                     Why::UserNodes,
                     "its user has as many nodes as allowed".to_string(),
                 ),
+                Reason::ArrayJobs => (
+                    Why::ArrayTasks,
+                    "as many jobs of its array run as may at a time".to_string(),
+                ),
                 Reason::Nodes => (Why::Resources, job.want.lacks(&self.nodes, &warm(job))),
                 Reason::TooLarge if job.want.warm_only => {
                     let text = match job.want.warmth(&self.nodes, &warm(job)) {

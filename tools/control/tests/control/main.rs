@@ -15,6 +15,7 @@ mod nodes;
 mod outlive;
 mod queue;
 mod restarts;
+mod slurm;
 mod storage;
 mod streams;
 mod terminal;
