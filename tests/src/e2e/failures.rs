@@ -150,7 +150,7 @@ fn mutated(cluster: &Cluster, good: &[u8], folder: &std::path::Path) -> Result<(
             "1",
             "--no-precheck",
             "--time-limit",
-            "5",
+            "5s",
             &path,
         ];
         let done = cluster.hearth_within(&args, b"", LIMIT)?;
@@ -206,7 +206,7 @@ fn nonzero(done: crate::command::Finished) -> Result<()> {
 fn cancel(cluster: &Cluster) -> Result<()> {
     let spin = cluster.program("spin");
     let began = Instant::now();
-    let done = cluster.hearth(&["run", "-n", "2", "--time-limit", "2", &spin, "--", "60"])?;
+    let done = cluster.hearth(&["run", "-n", "2", "--time-limit", "2s", &spin, "--", "60"])?;
     done.expect_code(124)?.expect_err("time limit")?;
     if began.elapsed() > Duration::from_secs(30) {
         bail!("the time limit of 2 s took {:?}", began.elapsed());

@@ -75,7 +75,7 @@ impl<'a> Run<'a> {
                 0 => (cluster.program("hello-c"), vec![]),
                 _ => (cluster.program("spin"), vec![seconds]),
             };
-            let mut args = vec!["submit", "--parsable", "-n", &ranks, "-t", "60"];
+            let mut args = vec!["submit", "--parsable", "-n", &ranks, "-t", "60s"];
             args.extend(options);
             args.push(&program);
             args.extend(arguments);

@@ -203,7 +203,7 @@ fn bad_ends(cluster: &Cluster) -> Result<()> {
     let rounds = ["100", "1000000"];
     let killed = Launched::run(
         cluster,
-        &["--nodes", "n2", "--cold", "--time-limit", "1"],
+        &["--nodes", "n2", "--cold", "--time-limit", "1s"],
         &program,
         &rounds,
     )?;

@@ -326,6 +326,11 @@ impl Machine {
             .count()
     }
 
+    /// Nodes in service, whether jobs have them or not.
+    pub fn nodes_in_service(&self) -> usize {
+        self.nodes.iter().filter(|node| !is_lost(**node)).count()
+    }
+
     /// Nodes in service by unit, whether jobs have them or not.
     pub fn in_service_of_units(&self) -> impl Iterator<Item = u32> + '_ {
         let units = self.nodes.chunks(self.unit as usize);

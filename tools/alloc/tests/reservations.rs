@@ -103,6 +103,8 @@ enum Wants {
     Any,
     Named(usize),
     Warm,
+    /// All but one node; with or without another that it must have.
+    Among(usize),
 }
 
 /// What is submitted.
@@ -130,6 +132,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
         3 => Just(Wants::Any),
         2 => (0..1_000_usize).prop_map(Wants::Named),
         1 => Just(Wants::Warm),
+        1 => (0..1_000_usize).prop_map(Wants::Among),
     ];
     let count = prop_oneof![1..3_u32, 1..9_u32];
     let one = (0..6_u64, count, 1..60_u64, 1..6_u64, wants);
@@ -191,14 +194,23 @@ impl Case {
                 job.tie = Tie::Named(nodes.into_iter().collect());
             }
             Wants::Warm => job.tie = Tie::Warm,
+            Wants::Among(seed) => {
+                let all = world.machine.nodes();
+                let with = (seed % 2 == 0).then_some((seed / 2 % all) as u32);
+                let without = ((seed / 2 + 1 + seed % 3) % all) as u32;
+                job.tie = Tie::Among {
+                    with: with.into_iter().collect(),
+                    without: BTreeSet::from([without]),
+                };
+            }
         }
         job
     }
 
     /// Whether all wait for nodes whose times are known exactly.
     fn is_exact(&self, waiting: JobNumber) -> bool {
-        let is_warm = |arrival: &Arrival| matches!(arrival.wants, Wants::Warm);
-        self.arrivals[waiting as usize - 1].count >= self.unit && !self.arrivals.iter().any(is_warm)
+        let is_open = |arrival: &Arrival| matches!(arrival.wants, Wants::Warm | Wants::Among(_));
+        self.arrivals[waiting as usize - 1].count >= self.unit && !self.arrivals.iter().any(is_open)
     }
 
     /// Runs the case; `look` sees the world before and after each pass, and what the pass started.
@@ -486,6 +498,34 @@ fn many_tied_jobs_take_a_bounded_time() {
         assert_eq!(world.pass(&whole), []);
         assert!(begin.elapsed().as_millis() < 1_000, "{:?}", begin.elapsed());
         // Behind the bound nodes are counted on no more.
+        assert_eq!(world.queue.reserved(20_000), None);
+    }
+}
+
+/// As many that may have all nodes but one, which stays free.
+#[test]
+fn many_jobs_with_nodes_that_they_must_not_have_take_a_bounded_time() {
+    for policy in BACKFILL {
+        let mut world = World::new(policy, "16x32x8", 1);
+        world.submit_named(1, &[0], Some(10));
+        world.pass(&whole);
+        for number in 2..10_002 {
+            let with = if number % 2 == 0 { vec![0] } else { vec![] };
+            let tie = Tie::Among {
+                with,
+                without: BTreeSet::from([5]),
+            };
+            let count = if number == 2 { 4_095 } else { 1 };
+            let job = Job {
+                tie,
+                ..Job::new(number, count, Some(10), world.now)
+            };
+            world.queue.submit(job).unwrap();
+        }
+        world.submit(20_000, 4_096, 10);
+        let begin = std::time::Instant::now();
+        assert_eq!(world.pass(&whole), []);
+        assert!(begin.elapsed().as_millis() < 1_000, "{:?}", begin.elapsed());
         assert_eq!(world.queue.reserved(20_000), None);
     }
 }

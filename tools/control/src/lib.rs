@@ -25,6 +25,7 @@
 //! | [`programs`], [`events`], [`secrets`], [`config`], [`paths`] | state on disk |
 //! | [`durable`] | replacing files whole |
 //! | [`hostlist`], [`clock`], [`output`], [`user`] | notations, names and texts |
+//! | [`output_files`] | files that a job's output goes to, by its user's wish |
 //!
 //! Invariant: protocol logic lives in `netstack`; nothing here parses a datagram.
 
@@ -51,6 +52,7 @@ pub mod near;
 pub mod nodes;
 pub mod outgoing;
 pub mod output;
+pub mod output_files;
 pub mod overlay;
 pub mod paths;
 pub mod programs;

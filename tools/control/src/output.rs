@@ -155,6 +155,15 @@ impl<O: Write, E: Write> Printer<O, E> {
         self.stream(fd).flush()
     }
 
+    /// Writes lines of ours to standard error, beside those of the ranks.
+    ///
+    /// # Errors
+    /// When standard error cannot be written.
+    pub fn say(&mut self, lines: &str) -> io::Result<()> {
+        self.err.write_all(lines.as_bytes())?;
+        self.err.flush()
+    }
+
     /// Prints what is left of unfinished lines.
     ///
     /// # Errors

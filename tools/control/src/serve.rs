@@ -34,7 +34,7 @@ use crate::clock::{self, Clock};
 use crate::control::{self, Core, Shared};
 use crate::drops::Drops;
 use crate::events::{Event, EventLog, Severity};
-use crate::jobs::kept::Outputs;
+use crate::jobs::kept::{self, Outputs};
 use crate::jobs::{self, Runner};
 use crate::monitor::{self, Monitor};
 use crate::nodes::{Admission, Machine, NodeTable};
@@ -186,9 +186,12 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let signals = Signals::install()?;
     let unix = unix_listener(&options.state)?;
     let unix = bounded::Bounded::new(unix, unix_max);
+    let routes = routes.into_make_service_with_connect_info::<bounded::LocalPeer>();
     tokio::spawn(async move { axum::serve(unix, routes).await });
     let left = shared.clone();
     std::thread::spawn(move || reading::run(&left));
+    let writers = Arc::new(kept::files::Writers::new(shared.outputs.clone()));
+    tokio::spawn(write_files(shared.clone(), writers.clone()));
     let on_join = move |joined: control::Joined| {
         if let Some(boot) = &boot {
             // The completed record is for callers that want to show it.
@@ -198,6 +201,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let stop = stop(shared.clone(), signals);
     control::drive(shared.clone(), socket, on_join, stop).await?;
     shared.lock().settle(shared.now());
+    // What jobs have written last. Whoever could hear of a failure hears nothing any more.
+    drop(tokio::task::spawn_blocking(move || writers.write()).await);
     ledger::checkpoint(checkpointer).await;
     if !tokio::task::spawn_blocking(move || monitor.finish(FILES_LIMIT)).await? {
         tracing::warn!(
@@ -207,6 +212,18 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     // The socket file is the sign of a running control node.
     drop(std::fs::remove_file(options.state.socket()));
     Ok(())
+}
+
+/// Writes the files that users asked for; one that cannot be written is an event.
+async fn write_files(shared: Arc<Shared>, writers: Arc<kept::files::Writers>) {
+    let tell = |job: u64, error: std::io::Error| {
+        let text = format!(
+            "a file with what job {job} writes cannot be written: {error}; `hearth output {job}` has all of it"
+        );
+        let event = Event::new(Severity::Warning, "output-file", text).job(job);
+        shared.lock().events.push(event);
+    };
+    kept::files::write(writers, tell).await;
 }
 
 /// Requests to end, from when they are installed on.

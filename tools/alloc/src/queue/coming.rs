@@ -7,6 +7,7 @@
 //! - One that wants nodes that hold its program starts when enough of these are free, at the latest. Which it takes is open
 //!   until then (something may end early), so it counts as having all of them until its time is over. In units of
 //!   one node only numbers count: there those that it leaves come free when it starts, as far as no other tied job behind it wants them.
+//! - So does one that may have all nodes but some, once those that it must have are free, too.
 //!
 //! Nodes are kept from now on, so that what is free once stays free: the time from which enough nodes are free
 //! needs no look at how long they are wanted.
@@ -47,6 +48,8 @@ pub(super) struct Coming {
     looked_at: usize,
     /// Sets of holders that never come free, behind the bound.
     lost: BTreeMap<*const BTreeSet<u32>, Held>,
+    /// Nor does any node, behind the bound.
+    is_lost: bool,
 }
 
 /// Holders of a program of which a waiting job takes some: each counts as taken.
@@ -91,6 +94,7 @@ impl Coming {
             spares: Vec::new(),
             looked_at: 0,
             lost: BTreeMap::new(),
+            is_lost: false,
         }
     }
 
@@ -119,13 +123,20 @@ impl Coming {
                 let is_there = |node: &u32| (*node as usize) < self.at.len();
                 held.iter().copied().filter(is_there).collect()
             }
+            Tie::Among { .. } if self.is_lost => return Taken::new(),
+            tie @ Tie::Among { .. } => {
+                self.is_lost = self.looked_at >= LOOKED_AT_MAX;
+                let all = 0..self.at.len() as u32;
+                let is_lost = self.is_lost;
+                all.filter(|node| is_lost || tie.allows(*node)).collect()
+            }
         };
         let is_looked_at = self.looked_at < LOOKED_AT_MAX;
         self.looked_at += nodes.len();
         let mut times: Vec<Time> = nodes.iter().map(|node| self.at[*node as usize]).collect();
         let start = if is_looked_at && (1..=times.len()).contains(&count) {
             let (_, start, _) = times.select_nth_unstable(count - 1);
-            not_before.max(*start)
+            not_before.max(*start).max(self.all_of(&job.tie))
         } else {
             NEVER
         };
@@ -140,6 +151,15 @@ impl Coming {
         }
         let walltime = job.walltime.unwrap_or(NEVER).max(1);
         self.keep(&nodes, start.saturating_add(walltime))
+    }
+
+    /// When those are free that a job must have.
+    fn all_of(&self, tie: &Tie) -> Time {
+        let Tie::Among { with, .. } = tie else {
+            return Time::MIN;
+        };
+        let at = |node: &u32| self.at.get(*node as usize).copied().unwrap_or(NEVER);
+        with.iter().map(at).max().unwrap_or(Time::MIN)
     }
 
     /// What a job that starts now on these nodes (in order) and ends at a time takes of units: of each that it breaks,

@@ -18,7 +18,8 @@
 //! | [`Policy::EasyInOrder`] | the same, in order |
 //! | [`Policy::Conservative`] | what does not delay the start of any job before it ([`conservative`]) |
 //!
-//! A job can be tied to certain nodes ([`Tie`]): those that it names, or those that hold its program.
+//! A job can be tied to certain nodes ([`Tie`]): those that it names, those that hold its program, or all but
+//! some, with others among them.
 //! While the others of them are not free it keeps those that are: jobs behind it get none of them, and
 //! where the policy lets anything go before the first job that does not fit, they go on without them.
 //! So it waits for jobs that run already and for no others.
@@ -34,13 +35,17 @@
 mod coming;
 mod conservative;
 mod easy;
+mod job;
 mod pass;
 mod window;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 use std::str::FromStr;
+
+pub use job::{Array, Dependency, Held, Job, Tie};
 
 use crate::machine::Machine;
 use crate::placing::{Given, Placing};
@@ -115,71 +120,6 @@ impl FromStr for Policy {
     }
 }
 
-/// Nodes that hold a program. Jobs of one program are best given one such set: a pass then looks at its nodes
-/// once, however many of them wait.
-pub type Held = Rc<BTreeSet<u32>>;
-
-/// What a job waits for before it may start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dependency {
-    /// The job that has to end first.
-    pub job: JobNumber,
-    /// It must have ended well; else this job waits until it is cancelled.
-    pub must_succeed: bool,
-}
-
-/// Which nodes a job may have.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Tie {
-    /// Any.
-    #[default]
-    None,
-    /// These and no others, as many as it has.
-    Named(Vec<u32>),
-    /// Those of the set that the pass has for it: the holders of its program, as a rule.
-    Warm,
-}
-
-/// A job in the queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
-    /// Its number; rising in the order of arrival.
-    pub number: JobNumber,
-    /// Who submitted it.
-    pub user: u32,
-    /// Nodes.
-    pub count: u32,
-    /// How long it may run; none: without limit.
-    pub walltime: Option<Time>,
-    /// Higher goes first.
-    pub priority: i32,
-    /// When it was submitted.
-    pub submitted: Time,
-    /// Not to be started until released.
-    pub is_held: bool,
-    /// Jobs that must end first. Jobs that the queue does not know have ended.
-    pub after: Vec<Dependency>,
-    /// Which nodes it may have.
-    pub tie: Tie,
-}
-
-impl Job {
-    /// A plain job: no priority, no dependencies, not held.
-    pub fn new(number: JobNumber, count: u32, walltime: Option<Time>, submitted: Time) -> Self {
-        Job {
-            number,
-            user: 0,
-            count,
-            walltime,
-            priority: 0,
-            submitted,
-            is_held: false,
-            after: Vec::new(),
-            tie: Tie::None,
-        }
-    }
-}
-
 /// Bounds for users and for waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -222,7 +162,7 @@ pub enum SubmitError {
     #[error("there is a job {0} already")]
     Known(JobNumber),
     /// It names another number of nodes than it has, or one twice.
-    #[error("a job names as many nodes as it has, each once")]
+    #[error("a job names as many nodes as it has, each once, and none that it excludes")]
     Tie,
     /// It waits for itself or for too many.
     #[error("a job waits for at most {DEPENDENCIES_MAX} others, and not for itself")]
@@ -244,6 +184,8 @@ pub enum Reason {
     UserJobs,
     /// Its user would have more nodes than allowed.
     UserNodes,
+    /// As many jobs of its array run as may at a time.
+    ArrayJobs,
     /// More nodes than are in service.
     TooLarge,
     /// Nodes that it names are not in service.
@@ -326,6 +268,8 @@ impl Waiting {
 struct Running {
     user: u32,
     count: u32,
+    /// The first job of its array, where that has a bound.
+    array: Option<JobNumber>,
     /// When its time is over.
     ends_by: Option<Time>,
 }
@@ -343,6 +287,8 @@ pub struct Queue {
     running: BTreeMap<JobNumber, Running>,
     /// Running jobs and their nodes by user.
     users: BTreeMap<u32, (u32, u32)>,
+    /// Running jobs by array.
+    arrays: BTreeMap<JobNumber, u32>,
     counters: Counters,
 }
 
@@ -357,6 +303,7 @@ impl Queue {
             hopeless: BTreeSet::new(),
             running: BTreeMap::new(),
             users: BTreeMap::new(),
+            arrays: BTreeMap::new(),
             counters: Counters::default(),
         }
     }
@@ -379,11 +326,17 @@ impl Queue {
         if waits_for_itself || job.after.len() > DEPENDENCIES_MAX {
             return Err(SubmitError::Dependencies);
         }
-        if let Tie::Named(nodes) = &job.tie {
-            let distinct: BTreeSet<u32> = nodes.iter().copied().collect();
-            if distinct.len() != job.count as usize || nodes.len() != distinct.len() {
-                return Err(SubmitError::Tie);
+        let count = job.count as usize;
+        let is_sound = match &job.tie {
+            Tie::None | Tie::Warm => true,
+            Tie::Named(nodes) => nodes.len() == count && are_distinct(nodes),
+            Tie::Among { with, without } => {
+                let is_allowed = |node: &u32| !without.contains(node);
+                with.len() <= count && are_distinct(with) && with.iter().all(is_allowed)
             }
+        };
+        if !is_sound {
+            return Err(SubmitError::Tie);
         }
         job.after.retain(|after| self.is_known(after.job));
         let waiting = Waiting {
@@ -468,6 +421,13 @@ impl Queue {
         of_user.1 -= running.count;
         if of_user.0 == 0 {
             self.users.remove(&running.user);
+        }
+        if let Some(first) = running.array {
+            let of_array = self.arrays.get_mut(&first).expect("it runs");
+            *of_array -= 1;
+            if *of_array == 0 {
+                self.arrays.remove(&first);
+            }
         }
         true
     }
@@ -620,6 +580,7 @@ impl Queue {
         // By count, so that the units are looked at once for each.
         let mut fit_a_part: BTreeMap<u32, bool> = BTreeMap::new();
         let mut in_service: BTreeMap<*const BTreeSet<u32>, (Held, usize)> = BTreeMap::new();
+        let all_in_service: OnceCell<usize> = OnceCell::new();
         for waiting in self.waiting.values_mut() {
             waiting.see_held(now);
         }
@@ -646,6 +607,20 @@ impl Queue {
                     }
                     Tie::Named(nodes) if !nodes.iter().all(|node| machine.is_in_service(*node)) => {
                         Reason::NodesOut
+                    }
+                    Tie::Among { with, .. }
+                        if !with.iter().all(|node| machine.is_in_service(*node)) =>
+                    {
+                        Reason::NodesOut
+                    }
+                    Tie::Among { without, .. } => {
+                        let is_in = |node: &&u32| machine.is_in_service(**node);
+                        let out = without.iter().filter(is_in).count();
+                        let all = all_in_service.get_or_init(|| machine.nodes_in_service());
+                        match all - out < job.count as usize {
+                            true => Reason::TooLarge,
+                            false => Reason::Priority,
+                        }
                     }
                     Tie::Warm => {
                         let held = warm(job);
@@ -676,6 +651,7 @@ impl Queue {
         let running = Running {
             user: job.user,
             count: job.count,
+            array: job.array.map(|array| array.first),
             ends_by: job
                 .walltime
                 .map(|walltime| started.saturating_add(walltime)),
@@ -683,6 +659,9 @@ impl Queue {
         let of_user = self.users.entry(job.user).or_default();
         of_user.0 += 1;
         of_user.1 += job.count;
+        if let Some(first) = running.array {
+            *self.arrays.entry(first).or_default() += 1;
+        }
         self.running.insert(job.number, running);
     }
 
@@ -703,9 +682,26 @@ impl Queue {
         if is_over(self.limits.nodes_of_user, nodes.saturating_add(job.count)) {
             return Some(Reason::UserNodes);
         }
+        if let Some(array) = job.array {
+            let is_of_it = |other: &&JobNumber| {
+                let other = self.waiting[*other].job.array;
+                other.is_some_and(|other| other.first == array.first)
+            };
+            let beside = others.iter().filter(is_of_it).count() as u32;
+            let running = self.arrays.get(&array.first).copied().unwrap_or(0);
+            if running + beside >= array.at_once {
+                return Some(Reason::ArrayJobs);
+            }
+        }
         let running = self.running.len() + others.len();
         (running >= self.limits.running).then_some(Reason::Nodes)
     }
+}
+
+/// Whether each node is named once.
+fn are_distinct(nodes: &[u32]) -> bool {
+    let mut seen = BTreeSet::new();
+    nodes.iter().all(|node| seen.insert(*node))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::{Held, Job, JobNumber, Queue, Reason, Start, Tie, Time};
-use crate::exact;
+use crate::exact::{self, Preference};
 use crate::machine::Machine;
 use crate::placing::{Given, Placing, Wish};
 
@@ -66,6 +66,10 @@ impl Pass<'_> {
             Tie::None => self.placing.fits(self.machine, job.count),
             Tie::Named(nodes) => nodes.iter().all(|node| self.machine.is_free(*node)),
             Tie::Warm => self.machine.free_nodes() >= job.count as usize,
+            Tie::Among { with, .. } => {
+                self.machine.free_nodes() >= job.count as usize
+                    && with.iter().all(|node| self.machine.is_free(*node))
+            }
         }
     }
 
@@ -111,7 +115,31 @@ impl Pass<'_> {
                 })
             }
             Tie::Warm => self.choose_warm(job),
+            Tie::Among { with, .. } => self.choose_among(job, with),
         }
+    }
+
+    /// The fewest hops among the free nodes that a job may have, with those that it must have.
+    fn choose_among(&self, job: &Job, with: &[u32]) -> Option<Given> {
+        let nodes = 0..self.machine.nodes() as u32;
+        let can_have = |node: &u32| self.machine.is_free(*node) && job.tie.allows(*node);
+        let must_have: BTreeSet<u32> = with.iter().copied().collect();
+        let free: Vec<exact::Candidate> = nodes
+            .filter(can_have)
+            .map(|node| exact::Candidate {
+                node,
+                warm: must_have.contains(&node),
+            })
+            .collect();
+        // All of these are free and no more than it has nodes: the choice with the most of them has all.
+        let all_of_them = Preference::WarmFirst;
+        let topology = self.machine.topology();
+        let placement = exact::place_with(topology, &free, job.count as usize, all_of_them)?;
+        debug_assert_eq!(placement.warm, with.len(), "all that it must have");
+        Some(Given {
+            nodes: placement.nodes,
+            certificate: Some(placement.certificate),
+        })
     }
 
     /// The fewest hops among the free nodes that hold a job's program.
@@ -145,6 +173,12 @@ impl Pass<'_> {
                     return;
                 }
                 held.iter().copied().collect()
+            }
+            // Nothing is left that it could keep.
+            Tie::Among { .. } if self.machine.free_nodes() == 0 => return,
+            tie @ Tie::Among { .. } => {
+                let nodes = 0..self.machine.nodes() as u32;
+                nodes.filter(|node| tie.allows(*node)).collect()
             }
         };
         for node in nodes {

@@ -107,6 +107,38 @@ fn shadow_times_are_counted_in_units() {
 }
 
 #[test]
+fn of_an_array_so_many_jobs_run_at_a_time() {
+    for policy in [Policy::Easy, Policy::Conservative, Policy::Fcfs, window(4)] {
+        let (mut queue, mut machine) = (queue_of(policy), machine("4x2", 1));
+        for number in 1..=5 {
+            let array = Array {
+                first: 1,
+                at_once: 2,
+            };
+            let job = Job {
+                array: Some(array),
+                ..Job::new(number, 1, Some(10), 0)
+            };
+            queue.submit(job).unwrap();
+        }
+        queue.submit(Job::new(9, 1, Some(10), 0)).unwrap();
+        let starts = queue.pass(0, &mut machine, EXACT, &COLD);
+        assert_eq!(numbers(&starts), [1, 2, 9], "{policy}: others go on");
+        assert_eq!(queue.reason(3), Some(Reason::ArrayJobs), "{policy}");
+        machine.release(2);
+        queue.ended(2, false);
+        let starts = queue.pass(1, &mut machine, EXACT, &COLD);
+        assert_eq!(numbers(&starts), [3], "{policy}");
+        machine.release(1);
+        machine.release(3);
+        queue.ended(1, true);
+        queue.withdraw(3);
+        let starts = queue.pass(2, &mut machine, EXACT, &COLD);
+        assert_eq!(numbers(&starts), [4, 5], "{policy}");
+    }
+}
+
+#[test]
 fn without_time_limits_nothing_goes_first() {
     for policy in [Policy::Easy, Policy::Conservative] {
         let (mut queue, mut machine) = (queue(policy), machine("4x4", 1));

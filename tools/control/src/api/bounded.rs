@@ -16,12 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use hearth_boot::http_server::Limits;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
@@ -112,6 +113,29 @@ impl<L: Listener> Listener for Bounded<L> {
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
         self.listener.local_addr()
+    }
+}
+
+/// Who is at the other end of a connection over the unix socket.
+#[derive(Debug, Clone, Copy)]
+pub struct LocalPeer {
+    /// Its user; none where the system does not say.
+    user: Option<u32>,
+}
+
+impl LocalPeer {
+    /// Whether it is the user who this process runs as.
+    pub fn is_owner(self) -> bool {
+        self.user == Some(nix::unistd::geteuid().as_raw())
+    }
+}
+
+impl Connected<IncomingStream<'_, Bounded<UnixListener>>> for LocalPeer {
+    fn connect_info(stream: IncomingStream<'_, Bounded<UnixListener>>) -> Self {
+        let credentials = stream.io().0.peer_cred();
+        LocalPeer {
+            user: credentials.ok().map(|credentials| credentials.uid()),
+        }
     }
 }
 

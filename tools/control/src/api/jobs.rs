@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Json, Path, Query, State};
+use axum::extract::{ConnectInfo, Json, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
@@ -14,6 +15,7 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::bounded::LocalPeer;
 use super::types::{CancelRequest, Done, Frame, JobAccepted, JobRequest, Reuse, Size};
 use super::{Api, Refusal, casts, past, programs};
 use crate::config::Load;
@@ -26,6 +28,7 @@ use crate::jobs::record::{Submission, Terms};
 use crate::jobs::retention::Wishes;
 use crate::jobs::streams::{Item, SinkReader};
 use crate::jobs::{JobError, SubmitError};
+use crate::output_files::{Pattern, Wanted};
 use crate::programs::Program;
 
 /// Silence after which a line is sent that says nothing, so that both sides notice a dead peer.
@@ -49,6 +52,7 @@ pub const SIGNAL_MAX: i32 = 64;
 #[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = JobRequest, responses((status = 200, body = JobAccepted)))]
 pub async fn submit(
     State(api): State<Api>,
+    local: Option<Extension<ConnectInfo<LocalPeer>>>,
     Json(request): Json<JobRequest>,
 ) -> Result<Json<JobAccepted>, Refusal> {
     let hash = programs::parse_hash(&request.program)?;
@@ -66,15 +70,9 @@ pub async fn submit(
     if !request.no_precheck {
         check_program(&program_name, &program)?;
     }
-    let nodes = request.nodes.as_deref().map(hostlist::parse).transpose();
-    let nodes = nodes.map_err(Refusal::bad_request)?;
-    let named = nodes.as_ref().map_or(0, Vec::len);
-    let ranks = if request.ranks == 0 {
-        u32::try_from(named).unwrap_or(0)
-    } else {
-        request.ranks
-    };
-    let terms = terms(&api, &request).await?;
+    let want = want(&request)?;
+    let mut terms = terms(&api, &request).await?;
+    terms.output_files = output_files(local.map(|Extension(ConnectInfo(peer))| peer), &request)?;
     let files = casts::job_files(&api, &request.with).await?;
     let config = api.shared.lock().casts.config().clone();
     let may_cast = match request.load.unwrap_or(config.load) {
@@ -95,11 +93,7 @@ pub async fn submit(
         program,
         args,
         env: decode(&request.env)?,
-        want: Want {
-            ranks,
-            nodes,
-            warm_only: request.reuse == Reuse::Require,
-        },
+        want,
         wishes: Wishes {
             reuse: request.reuse,
             large_text: request.large_text,
@@ -136,6 +130,65 @@ pub async fn submit(
     })?;
     let look_for_s = api.shared.lock().runner.look_for_s();
     Ok(Json(JobAccepted { id, look_for_s }))
+}
+
+/// Files that the output of a batch job goes to: control writes files as the user who it is, and for nobody else.
+fn output_files(local: Option<LocalPeer>, request: &JobRequest) -> Result<Wanted, Refusal> {
+    let pattern = |text: &Option<String>| -> Result<Option<Pattern>, Refusal> {
+        let Some(text) = text else { return Ok(None) };
+        let pattern: Pattern = text.parse().map_err(Refusal::bad_request)?;
+        match pattern.is_absolute() {
+            true => Ok(Some(pattern)),
+            false => Err(Refusal::bad_request(
+                "a file for output is a path from the root",
+            )),
+        }
+    };
+    let wanted = Wanted {
+        output: pattern(&request.output)?,
+        error: pattern(&request.error)?,
+    };
+    if wanted.is_nothing() {
+        return Ok(wanted);
+    }
+    if !request.batch {
+        return Err(Refusal::bad_request(
+            "only the output of a batch job is written by the control node",
+        ));
+    }
+    if !local.is_some_and(LocalPeer::is_owner) {
+        let text = format!(
+            "the control node runs as {} and writes files for that user alone, asked over its unix socket; leave -o and -e out, `hearth output JOB` prints what a job writes",
+            crate::user::name()
+        );
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "not-allowed", text));
+    }
+    wanted
+        .check()
+        .map_err(|error| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "not-writable", error))?;
+    Ok(wanted)
+}
+
+/// Which nodes the job asks for.
+fn want(request: &JobRequest) -> Result<Want, Refusal> {
+    let list = |text: &Option<String>| text.as_deref().map(hostlist::parse).transpose();
+    let list = |text: &Option<String>| list(text).map_err(Refusal::bad_request);
+    let nodes = list(&request.nodes)?;
+    let with = list(&request.nodelist)?.unwrap_or_default();
+    let named = nodes.as_ref().map_or(with.len(), Vec::len);
+    Ok(Want {
+        ranks: match request.ranks {
+            0 => u32::try_from(named).unwrap_or(0),
+            ranks => ranks,
+        },
+        nodes,
+        warm_only: request.reuse == Reuse::Require,
+        with,
+        without: list(&request.exclude)?
+            .unwrap_or_default()
+            .into_iter()
+            .collect(),
+    })
 }
 
 /// Hands a job to the runner. A batch job is taken only if that is written down: nobody waits for it, and who
@@ -180,6 +233,9 @@ async fn terms(api: &Api, request: &JobRequest) -> Result<Terms, Refusal> {
             "only a batch job can be queued again, or have a file as its input",
         ));
     }
+    if !request.batch && request.array.is_some() {
+        return Err(Refusal::bad_request("only batch jobs are of an array"));
+    }
     let mut known_ends = BTreeMap::new();
     for after in &request.after {
         let known = api.shared.lock().runner.get(after.job).is_ok();
@@ -212,6 +268,8 @@ async fn terms(api: &Api, request: &JobRequest) -> Result<Terms, Refusal> {
         known_ends,
         requeue: request.requeue,
         input,
+        output_files: Wanted::default(),
+        array: request.array,
     })
 }
 

@@ -25,7 +25,7 @@ pub use launch::{
     CastCounts, FaultCounts, InterruptCounts, LaunchTotals, PageCounts, RankReport, RetainedCounts,
     Reuse, UnknownCall, WireCounts,
 };
-pub use queue::{AfterCondition, AfterJob, Drained, KeptOutput, Placement, Why};
+pub use queue::{AfterCondition, AfterJob, ArrayTask, Drained, KeptOutput, Placement, Why};
 pub use queued::{DrainRequest, PriorityRequest, QueuedJob, ResumeRequest};
 pub use waiting::{ApproveRequest, Approved, WaitingMachine};
 
@@ -305,6 +305,9 @@ pub struct JobInfo {
     /// Jobs that it still waits for.
     #[serde(default)]
     pub after: Vec<AfterJob>,
+    /// The job array that it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayTask>,
     /// Why it has no nodes, in one word; `reason` says more. Only while it is pending.
     #[serde(default)]
     pub why: Option<Why>,
@@ -415,12 +418,18 @@ pub struct JobRequest {
     /// Environment as `K=V`, base64.
     #[serde(default)]
     pub env: Vec<String>,
-    /// Number of ranks; 0 or absent: as many as `nodes` names.
+    /// Number of ranks; 0 or absent: as many as `nodes` or `nodelist` names.
     #[serde(default)]
     pub ranks: u32,
     /// Hostlist; absent: any free nodes.
     #[serde(default)]
     pub nodes: Option<String>,
+    /// Hostlist of nodes that must be among its nodes. Without `nodes`.
+    #[serde(default)]
+    pub nodelist: Option<String>,
+    /// Hostlist of nodes that must not be among its nodes. Without `nodes`.
+    #[serde(default)]
+    pub exclude: Option<String>,
     /// Time limit in seconds; absent: the configured default; 0: none.
     #[serde(default)]
     pub time_limit_s: Option<u64>,
@@ -472,6 +481,16 @@ pub struct JobRequest {
     /// The directory in which it is submitted, for people.
     #[serde(default)]
     pub directory: String,
+    /// File that standard output of a batch job goes to, and standard error without `error`: a path from the root, with
+    /// `%j` and its like. Over the unix socket, for the user whose control node this is.
+    #[serde(default)]
+    pub output: Option<String>,
+    /// The same for standard error.
+    #[serde(default)]
+    pub error: Option<String>,
+    /// The array that a batch job is of: each of its jobs is handed in.
+    #[serde(default)]
+    pub array: Option<ArrayTask>,
 }
 
 /// An answer that says no more than that it was done.

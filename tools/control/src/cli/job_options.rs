@@ -14,44 +14,74 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 
-use super::exit;
+use super::array::Array;
+use super::{exit, slurm};
 use crate::api::types::{AfterCondition, AfterJob, JobAccepted, JobRequest, Reuse, WithFile};
 use crate::client::{Client, RequestError};
 use crate::config::{Load, Verify};
 use crate::jobs::TIME_LIMIT_MOST_S;
+use crate::output_files::{Pattern, Wanted};
 use crate::{programs, secrets};
 
 /// Options of a job.
 #[derive(Debug, Clone, Default, Args)]
 pub struct JobOptions {
-    /// Number of ranks, one a node [default: as many as --nodes names, else 1].
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Number of ranks, one a node [default: as many as --nodes or --nodelist names, else 1].
+    #[arg(short = 'n', long, alias = "ntasks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
-    /// Run on these nodes and no others, rank 0 on the first: n0,n[3-5].
+    /// Number of nodes: the same as -n, since a node has one rank.
+    #[arg(short = 'N', value_name = "N", value_parser = slurm::node_count)]
+    node_count: Option<u32>,
+    /// Run on these nodes and no others, rank 0 on the first: n0,n[3-5]. A number is a number of nodes.
     #[arg(long, value_name = "LIST")]
     nodes: Option<String>,
+    /// Have these nodes among the job's: n0,n[3-5].
+    #[arg(short = 'w', long, value_name = "LIST", conflicts_with = "warm_only")]
+    nodelist: Option<String>,
+    /// Have none of these nodes among the job's.
+    #[arg(short = 'x', long, value_name = "LIST", conflicts_with = "warm_only")]
+    exclude: Option<String>,
     /// Name of the job in lists [default: the program's].
-    #[arg(short = 'J', long, value_name = "NAME")]
+    #[arg(short = 'J', long, alias = "job-name", value_name = "NAME")]
     name: Option<String>,
     /// Give the job an environment variable; it gets no others than these and HEARTH_*.
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable())]
     env: Vec<OsString>,
+    /// The same for several, separated by commas; NAME alone has the value that it has here.
+    #[arg(long, value_name = "NAMES", value_parser = slurm::export)]
+    export: Vec<slurm::Export>,
     /// Take no measurements on the job's nodes while it runs, and one when it has ended.
     #[arg(long, help_heading = super::MEASUREMENTS)]
     quiet: bool,
-    /// End the job after so long: seconds, 30s, 10m, 2h, 1d, or as M:SS, H:MM:SS, D-HH:MM:SS; 0: never
-    /// [config: jobs.time_limit_s].
-    #[arg(short = 't', long, value_name = "TIME", value_parser = time_limit)]
+    /// End the job after so long, as in Slurm: minutes, or M:SS, H:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS; also
+    /// 30s, 10m, 2h, 1d; 0: never [config: jobs.time_limit_s].
+    #[arg(short = 't', long, alias = "time", value_name = "TIME", value_parser = time_limit)]
     time_limit: Option<u64>,
     /// Jobs with a higher priority go first [default: 0].
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     priority: Option<i32>,
+    /// A priority of so much less, as in Slurm [default with the option: 100].
+    #[arg(long, value_name = "NUMBER", num_args = 0..=1, require_equals = true, default_missing_value = "100", allow_negative_numbers = true, conflicts_with = "priority", hide = true)]
+    nice: Option<i32>,
     /// Start only when these jobs have ended, however they did: 12,14.
     #[arg(long, value_name = "JOBS", value_delimiter = ',', value_parser = super::queue::job_number)]
     after: Vec<u64>,
     /// Start only when these jobs have completed; if one did not, this one is cancelled.
     #[arg(long, value_name = "JOBS", value_delimiter = ',', value_parser = super::queue::job_number)]
     after_ok: Vec<u64>,
+    /// --after and --after-ok as Slurm writes them: afterany:12:14,afterok:13.
+    #[arg(short = 'd', long, value_name = "LIST", value_parser = slurm::dependencies)]
+    dependency: Option<Dependencies>,
+    /// Write standard output to FILE, without -e standard error too; %j in its name is the job, %n the
+    /// rank (a file a rank).
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: Option<Pattern>,
+    /// Write standard error to FILE.
+    #[arg(short = 'e', long, value_name = "FILE")]
+    error: Option<Pattern>,
+    /// Folder from which the paths of the program, its input, --with, -o and -e count.
+    #[arg(short = 'D', long, value_name = "DIR")]
+    chdir: Option<PathBuf>,
     /// Take a job that wants more nodes than ever joined, or names some that never did, and let it wait for them; with
     /// --warm-only also without limit for warm nodes that are out of service. For nodes that left or were lost every job waits.
     #[arg(long)]
@@ -80,21 +110,12 @@ pub struct JobOptions {
     /// Leave checking the program to the nodes (for tests of the nodes).
     #[arg(long, hide = true)]
     no_precheck: bool,
-    /// Slurm's number of nodes: refused with what to write instead.
-    #[arg(short = 'N', hide = true, value_name = "NODES", value_parser = as_ranks)]
-    slurm_nodes: Option<u32>,
-    /// Slurm's dependencies: refused in the same way.
-    #[arg(short = 'd', long = "dependency", hide = true, value_name = "LIST", value_parser = as_after)]
-    slurm_dependency: Option<u32>,
+    #[command(flatten)]
+    not_taken: slurm::NotTaken,
 }
 
-fn as_ranks(_: &str) -> Result<u32, &'static str> {
-    Err("a node has one rank; write -n N for N nodes, or --nodes LIST to name them")
-}
-
-fn as_after(_: &str) -> Result<u32, &'static str> {
-    Err("write --after JOBS for afterany, or --after-ok JOBS for afterok")
-}
+/// A value of `--dependency`.
+type Dependencies = Vec<AfterJob>;
 
 /// What tells a node that its job wants silence (docs/abi.md).
 const QUIET: &str = "HEARTH_MONITOR=quiet";
@@ -111,6 +132,10 @@ pub struct QueueOptions {
     /// A file that rank 0 reads as its standard input.
     #[arg(short = 'i', long, value_name = "FILE")]
     input: Option<PathBuf>,
+    /// Queue a job for each of these tasks, which it finds as HEARTH_ARRAY_TASK_ID: 1-100, 0-9:3, 1,4,7;
+    /// %10 behind them: at most ten run at a time.
+    #[arg(short = 'a', long, value_name = "TASKS")]
+    pub(super) array: Option<Array>,
 }
 
 /// Takes `NAME=VALUE`, in whatever encoding.
@@ -132,13 +157,18 @@ pub(super) fn time_limit(text: &str) -> Result<u64, &'static str> {
     }
 }
 
-/// Seconds of a time: `90`, `30s`, `10m`, `2h`, `1d`, `M:SS`, `H:MM:SS`, `D-HH:MM:SS`.
+/// Seconds of a time as Slurm writes it (`90` is minutes, `M:SS`, `H:MM:SS`, `D-HH`, `D-HH:MM`,
+/// `D-HH:MM:SS`, `UNLIMITED`), or `30s`, `10m`, `2h`, `1d`.
 fn seconds(text: &str) -> Result<u64, &'static str> {
-    const WRONG: &str = "write seconds, or 30s, 10m, 2h, 1d, or M:SS, H:MM:SS, D-HH:MM:SS";
+    const WRONG: &str =
+        "write minutes, or M:SS, H:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS, or 30s, 10m, 2h, 1d";
     let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
         true => text.parse::<u64>().map_err(|_| WRONG),
         false => Err(WRONG),
     };
+    if ["unlimited", "infinite"].contains(&text.to_ascii_lowercase().as_str()) {
+        return Ok(0);
+    }
     let suffixes = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
     for (suffix, seconds) in suffixes {
         if let Some(count) = text.strip_suffix(suffix) {
@@ -146,25 +176,32 @@ fn seconds(text: &str) -> Result<u64, &'static str> {
         }
     }
     let (days, rest) = match text.split_once('-') {
-        Some((days, rest)) => (number(days)?, rest),
-        None => (0, text),
+        Some((days, rest)) => (Some(number(days)?), rest),
+        None => (None, text),
     };
     let parts: Vec<u64> = rest.split(':').map(number).collect::<Result<_, _>>()?;
-    let short = parts.iter().skip(1).all(|part| *part < 60);
-    let seconds = match parts[..] {
-        [seconds] if days == 0 && !text.contains('-') => Some(seconds),
-        [minutes, seconds] if short && days == 0 => minutes
-            .checked_mul(60)
-            .and_then(|sum| sum.checked_add(seconds)),
-        [hours, minutes, seconds] if short => hours
-            .checked_mul(3600)
-            .and_then(|sum| sum.checked_add(minutes * 60 + seconds)),
+    // After days the first part is hours; without them the last is seconds, but for minutes alone.
+    let (hours, minutes, seconds) = match (days, &parts[..]) {
+        (Some(_), [hours]) => (*hours, 0, 0),
+        (Some(_), [hours, minutes]) => (*hours, *minutes, 0),
+        (None, [minutes]) => (0, *minutes, 0),
+        (None, [minutes, seconds]) => (0, *minutes, *seconds),
+        (_, [hours, minutes, seconds]) => (*hours, *minutes, *seconds),
         _ => return Err(WRONG),
     };
-    let days = days.checked_mul(86_400);
-    days.zip(seconds)
-        .and_then(|(days, rest)| days.checked_add(rest))
-        .ok_or(WRONG)
+    if parts.iter().skip(1).any(|part| *part >= 60) {
+        return Err(WRONG);
+    }
+    let parts = [
+        (days.unwrap_or(0), 86_400),
+        (hours, 3600),
+        (minutes, 60),
+        (seconds, 1),
+    ];
+    let sum = parts.into_iter().try_fold(0_u64, |sum, (count, seconds)| {
+        sum.checked_add(count.checked_mul(seconds)?)
+    });
+    sum.ok_or(WRONG)
 }
 
 /// Files to send to control, by the id of their content.
@@ -175,23 +212,46 @@ impl JobOptions {
     #[must_use]
     pub fn over(self, script: JobOptions) -> JobOptions {
         let both = |mine: Vec<u64>, theirs: Vec<u64>| [theirs, mine].concat();
-        let ranks_named = self.ranks.is_some() || self.nodes.is_some();
-        // The number of ranks and the list of nodes belong together.
-        let (ranks, nodes) = match ranks_named {
-            true => (self.ranks, self.nodes),
-            false => (script.ranks, script.nodes),
+        let names_list = self.named_nodes().is_some();
+        let names_count = self.ranks.is_some() || self.node_count.is_some() || self.nodes.is_some();
+        // The number of ranks and the nodes that they run on belong together.
+        let script = match (names_list, names_count || self.nodelist.is_some()) {
+            (true, _) => script.without_nodes(),
+            (false, true) => JobOptions {
+                nodes: None,
+                ..script
+            },
+            (false, false) => script,
+        };
+        let (ranks, node_count) = match names_count {
+            true => (self.ranks, self.node_count),
+            false => (script.ranks, script.node_count),
         };
         let reuse_named = self.cold || self.warm_only;
+        let is_ranked = self.priority.is_some() || self.nice.is_some();
+        let (priority, nice) = match is_ranked {
+            true => (self.priority, self.nice),
+            false => (script.priority, script.nice),
+        };
         JobOptions {
             ranks,
-            nodes,
+            node_count,
+            nodes: self.nodes.or(script.nodes),
+            nodelist: self.nodelist.or(script.nodelist),
+            exclude: self.exclude.or(script.exclude),
             name: self.name.or(script.name),
             env: [script.env, self.env].concat(),
+            export: [script.export, self.export].concat(),
             quiet: self.quiet || script.quiet,
             time_limit: self.time_limit.or(script.time_limit),
-            priority: self.priority.or(script.priority),
+            priority,
+            nice,
             after: both(self.after, script.after),
             after_ok: both(self.after_ok, script.after_ok),
+            dependency: self.dependency.or(script.dependency),
+            output: self.output.or(script.output),
+            error: self.error.or(script.error),
+            chdir: self.chdir.or(script.chdir),
             wait: self.wait || script.wait,
             cold: self.cold || (script.cold && !reuse_named),
             warm_only: self.warm_only || (script.warm_only && !reuse_named),
@@ -200,10 +260,76 @@ impl JobOptions {
             load: self.load.or(script.load),
             with: [script.with, self.with].concat(),
             no_precheck: self.no_precheck || script.no_precheck,
-            // Neither is ever taken.
-            slurm_nodes: None,
-            slurm_dependency: None,
+            not_taken: slurm::NotTaken,
         }
+    }
+
+    /// Without what it says of its nodes and their number.
+    fn without_nodes(self) -> JobOptions {
+        JobOptions {
+            ranks: None,
+            node_count: None,
+            nodes: None,
+            nodelist: None,
+            exclude: None,
+            ..self
+        }
+    }
+
+    /// A path of the job, from where this command runs.
+    #[must_use]
+    pub fn path(&self, path: &Path) -> PathBuf {
+        match &self.chdir {
+            Some(folder) => folder.join(path),
+            None => path.to_path_buf(),
+        }
+    }
+
+    /// The files that its output goes to, which can be made; `in_array`: the job is of an array.
+    ///
+    /// # Errors
+    /// A folder is not there or cannot be written.
+    pub fn output_files(&self, in_array: bool) -> anyhow::Result<Wanted> {
+        let mut patterns = [&self.output, &self.error].into_iter().flatten();
+        if !in_array && patterns.any(Pattern::names_task) {
+            let text = "%a is the task of an array, which `hearth submit --array TASKS` has; write %j for the job";
+            return Err(exit::Failed::usage(text).into());
+        }
+        let folder = match &self.chdir {
+            Some(folder) => folder.clone(),
+            None => std::env::current_dir().context("where does this command run")?,
+        };
+        let within = |pattern: &Option<Pattern>| match pattern {
+            Some(pattern) => pattern.in_folder(&folder).map(Some),
+            None => Ok(None),
+        };
+        let wanted = Wanted {
+            output: within(&self.output)?,
+            error: within(&self.error)?,
+        };
+        wanted.check()?;
+        Ok(wanted)
+    }
+
+    /// The number of ranks; 0: as many as nodes are named.
+    fn count(&self) -> Result<u32, exit::Failed> {
+        let as_nodes = self.nodes.as_deref().and_then(|nodes| nodes.parse().ok());
+        let counts = [self.ranks, self.node_count, as_nodes];
+        let mut counts = counts.into_iter().flatten();
+        let first = counts.next();
+        if let (Some(first), Some(other)) = (first, counts.find(|count| Some(*count) != first)) {
+            return Err(exit::Failed::usage(format!(
+                "{first} and {other}: a node has one rank, so their numbers are the same; write -n N alone"
+            )));
+        }
+        let is_named = self.named_nodes().is_some() || self.nodelist.is_some();
+        Ok(first.unwrap_or(u32::from(!is_named)))
+    }
+
+    /// The list of `--nodes`, where that is no number.
+    fn named_nodes(&self) -> Option<&String> {
+        let is_list = |nodes: &&String| nodes.parse::<u32>().is_err();
+        self.nodes.as_ref().filter(is_list)
     }
 
     /// With more variables, which those given by `--env` go before.
@@ -225,28 +351,35 @@ impl JobOptions {
         let encode = |word: &OsString| STANDARD.encode(word.as_bytes());
         let file_name = Path::new(&command[0]).file_name().unwrap_or_default();
         let file_name = || file_name.to_string_lossy().into_owned();
-        // Without -n the control node counts the nodes named.
-        let ranks = self
-            .ranks
-            .unwrap_or(if self.nodes.is_some() { 0 } else { 1 });
+        let ranks = self.count()?;
+        if self.named_nodes().is_some() && (self.nodelist.is_some() || self.exclude.is_some()) {
+            return Err(exit::Failed::usage(
+                "--nodes LIST names all nodes of the job; leave -w and -x out, or write -n N for --nodes",
+            )
+            .into());
+        }
         let after = |jobs: &[u64], condition| -> Vec<AfterJob> {
             let after = |&job| AfterJob { job, condition };
             jobs.iter().map(after).collect()
         };
         let quiet = OsString::from(QUIET);
-        let mut env = last_of_each(&self.env);
+        let exported = self.export.iter().flat_map(|export| &export.0);
+        let named: Vec<OsString> = exported.chain(&self.env).cloned().collect();
+        let mut env = last_of_each(&named);
         if self.quiet {
             env.push(&quiet);
         }
         let program = secrets::encode_hex(&hash);
-        files.insert(program.clone(), PathBuf::from(&command[0]));
+        files.insert(program.clone(), self.path(Path::new(&command[0])));
         Ok(JobRequest {
             name: self.name.clone().unwrap_or_else(file_name),
             program,
             args: command.iter().map(encode).collect(),
             env: env.into_iter().map(encode).collect(),
             ranks,
-            nodes: self.nodes.clone(),
+            nodes: self.named_nodes().cloned(),
+            nodelist: self.nodelist.clone(),
+            exclude: self.exclude.clone(),
             time_limit_s: self.time_limit,
             no_precheck: self.no_precheck,
             wait: self.wait,
@@ -258,17 +391,56 @@ impl JobOptions {
             large_text: self.large_text,
             verify: self.verify,
             load: self.load,
-            with: with_files(&self.with, files)?,
+            with: self.with_files(files)?,
             user: crate::user::name(),
-            priority: self.priority.unwrap_or(0),
+            priority: match self.nice {
+                Some(nice) => nice.saturating_neg(),
+                None => self.priority.unwrap_or(0),
+            },
             after: [
                 after(&self.after, AfterCondition::Any),
                 after(&self.after_ok, AfterCondition::Ok),
+                self.dependency.clone().unwrap_or_default(),
             ]
             .concat(),
             directory: directory(),
             ..JobRequest::default()
         })
+    }
+
+    /// The files of `--with`. A word that is the path of a file is that; another is the name of a file that
+    /// was cast.
+    fn with_files(&self, paths: &mut Files) -> anyhow::Result<Vec<WithFile>> {
+        let mut files: Vec<WithFile> = Vec::with_capacity(self.with.len());
+        for word in &self.with {
+            let path = self.path(word);
+            // A name may be that of a file that was cast, but not of a folder.
+            let is_path = word.components().count() > 1 || path.exists();
+            let file = if is_path {
+                let object = secrets::encode_hex(&super::casts::hash_file(&path)?);
+                let name = super::hosted::file_name(word)?;
+                paths.insert(object.clone(), path);
+                let object = Some(object);
+                WithFile { name, object }
+            } else {
+                let name = word
+                    .to_str()
+                    .context("names of files that were cast are UTF-8")?;
+                WithFile {
+                    name: name.to_string(),
+                    object: None,
+                }
+            };
+            crate::hosted::check_name(&file.name)?;
+            if files.iter().any(|known| known.name == file.name) {
+                bail!(
+                    "two files of --with are called {:?}; rename one, or cast it under another name with `hearth cast --name`",
+                    file.name
+                );
+            }
+            files.push(file);
+        }
+        Ok(files)
     }
 }
 
@@ -280,6 +452,7 @@ impl QueueOptions {
             hold: self.hold || script.hold,
             requeue: self.requeue || script.requeue,
             input: self.input.or(script.input),
+            array: self.array.or(script.array),
         }
     }
 
@@ -287,15 +460,21 @@ impl QueueOptions {
     ///
     /// # Errors
     /// The input cannot be read.
-    pub fn complete(&self, request: &mut JobRequest, files: &mut Files) -> anyhow::Result<()> {
+    pub fn complete(
+        &self,
+        job: &JobOptions,
+        request: &mut JobRequest,
+        files: &mut Files,
+    ) -> anyhow::Result<()> {
         request.batch = true;
         request.hold = self.hold;
         request.requeue = self.requeue;
         if let Some(path) = &self.input {
-            let hash = programs::hash_of_file(path)
+            let path = job.path(path);
+            let hash = programs::hash_of_file(&path)
                 .with_context(|| format!("cannot read the input {}", path.display()))?;
             let id = secrets::encode_hex(&hash);
-            files.insert(id.clone(), path.clone());
+            files.insert(id.clone(), path);
             request.input = Some(id);
         }
         Ok(())
@@ -325,40 +504,6 @@ fn last_of_each(variables: &[OsString]) -> Vec<&OsString> {
         .collect();
     let stays = |(index, variable)| (last.get(&name(variable)) == Some(&index)).then_some(variable);
     variables.iter().enumerate().filter_map(stays).collect()
-}
-
-/// The files of `--with`. A word that is the path of a file is that; another is the name of a file that
-/// was cast.
-fn with_files(words: &[PathBuf], paths: &mut Files) -> anyhow::Result<Vec<WithFile>> {
-    let mut files: Vec<WithFile> = Vec::with_capacity(words.len());
-    for word in words {
-        // A name may be that of a file that was cast, but not of a folder.
-        let is_path = word.components().count() > 1 || word.exists();
-        let file = if is_path {
-            let object = secrets::encode_hex(&super::casts::hash_file(word)?);
-            let name = super::hosted::file_name(word)?;
-            paths.insert(object.clone(), word.clone());
-            let object = Some(object);
-            WithFile { name, object }
-        } else {
-            let name = word
-                .to_str()
-                .context("names of files that were cast are UTF-8")?;
-            WithFile {
-                name: name.to_string(),
-                object: None,
-            }
-        };
-        crate::hosted::check_name(&file.name)?;
-        if files.iter().any(|known| known.name == file.name) {
-            bail!(
-                "two files of --with are called {:?}; rename one, or cast it under another name with `hearth cast --name`",
-                file.name
-            );
-        }
-        files.push(file);
-    }
-    Ok(files)
 }
 
 /// The hash of a program's file, or the exit status and the reason why there is none.
@@ -413,17 +558,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_slurm_reads_them_but_a_number_is_seconds() {
+    fn times_are_read_as_slurm_reads_them() {
         for (text, seconds) in [
             ("0", 0),
-            ("90", 90),
+            ("UNLIMITED", 0),
+            ("10", 600),
+            ("90", 5400),
             ("30s", 30),
             ("10m", 600),
             ("2h", 7200),
             ("1d", 86_400),
             ("1:30", 90),
             ("2:00:01", 7201),
+            ("1-2", 93_600),
+            ("1-2:30", 95_400),
             ("1-00:00:01", 86_401),
+            ("0-1", 3600),
             ("100:00:00", 360_000),
         ] {
             assert_eq!(time_limit(text), Ok(seconds), "{text}");
@@ -434,8 +584,11 @@ mod tests {
             "1.5",
             "1:60",
             "1:2:3:4",
-            "1-2",
-            "1-2:3",
+            "1-",
+            "-2",
+            "1-2:60",
+            "1-2-3",
+            "1-2:3:4:5",
             "x",
             "5x",
             ":",
@@ -444,6 +597,7 @@ mod tests {
             "9999999999999999999d",
             "99999999999999d",
             "36526d",
+            "52596001",
         ] {
             assert!(time_limit(wrong).is_err(), "{wrong}");
         }

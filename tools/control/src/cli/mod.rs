@@ -6,6 +6,7 @@
 //! Invariant: every option is documented here, in the text that `--help` prints; results go to
 //! standard output, everything else to standard error.
 
+mod array;
 mod casts;
 mod cluster;
 mod config_command;
@@ -30,6 +31,7 @@ mod run_session;
 mod screen;
 mod script;
 mod serve_command;
+mod slurm;
 mod stop;
 mod submit;
 mod table;
@@ -182,7 +184,7 @@ enum Command {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let mut cli = match Cli::try_parse() {
+    let mut cli = match Cli::try_parse().map_err(with_our_command) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && asks_for_json(std::env::args_os()) => {
             crate::output::say(&exit::json_of_usage(&error.to_string()));
@@ -211,6 +213,22 @@ fn ended(result: anyhow::Result<ExitCode>, json: bool) -> ExitCode {
             }
             ExitCode::from(exit::of_error(&error))
         }
+    }
+}
+
+/// An error of the command line; one for a command that there is not, and that users know from elsewhere, says which
+/// is ours.
+fn with_our_command(error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    match slurm::command(word) {
+        Some(ours) => {
+            let text = format!("there is no command '{word}': {ours}");
+            clap::Error::raw(ErrorKind::InvalidSubcommand, text).with_cmd(&Cli::command())
+        }
+        None => error,
     }
 }
 
@@ -426,6 +444,25 @@ mod tests {
             }
             assert!(!apart.contains(&"time-limit") && !apart.contains(&"with"));
         }
+    }
+
+    #[test]
+    fn commands_of_slurm_are_answered_with_ours() {
+        let refused = |word: &str| {
+            let error = Cli::try_parse_from(["hearth", word, "-l"]).map_err(with_our_command);
+            error.unwrap_err()
+        };
+        for (theirs, ours) in [
+            ("squeue", "`hearth queue`"),
+            ("ps", "`hearth queue`"),
+            ("sbatch", "`hearth submit`"),
+            ("logs", "`hearth output JOB`"),
+        ] {
+            let text = refused(theirs).to_string();
+            assert!(text.contains(ours) && text.contains(theirs), "{text}");
+            assert_eq!(refused(theirs).exit_code(), 2);
+        }
+        assert!(refused("quue").to_string().contains("'queue'"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub fn main(global: &Global, options: &Options) -> anyhow::Result<ExitCode> {
             label: options.label,
             json: global.json,
             ranks: job.ranks_total,
-            stdin: false,
+            ..Settings::default()
         };
         let kept = Follower {
             client,

@@ -69,6 +69,7 @@ sentence, and where it is known how soon it starts at the latest:
   ReqNodeNotAvail         nodes that it names are not in service, or drained, and what brings them back
   PartitionNodeLimit      it wants more nodes than are in service; which are not, and what brings them back
   QOSMaxJobsPerUserLimit, QOSMaxNodePerUserLimit   its user has as much as is allowed
+  JobArrayTaskLimit       as many jobs of its array run as may at a time
 `hearth job JOB` says more.")]
 pub struct QueueOptions {
     #[command(flatten)]
@@ -449,6 +450,12 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
             ("With", or_none(&job.with.join(","))),
         ],
     ];
+    if let Some(array) = job.array {
+        lines.push(vec![
+            ("ArrayJobId", array.first.to_string()),
+            ("ArrayTaskId", array.task.to_string()),
+        ]);
+    }
     if let Some(placement) = &job.placement {
         lines.push(vec![
             ("Hops", placement.hops.to_string()),

@@ -18,6 +18,7 @@ use super::job_options::{Files, JobOptions, hand_in, hash_program};
 use super::{Global, exit, run_session, screen};
 use crate::api::types::{JobInfo, JobState, RankEnd};
 use crate::output;
+use crate::output_files::Names;
 
 /// Options of `hearth run`.
 #[derive(Debug, Args)]
@@ -26,7 +27,7 @@ pub struct Options {
     #[command(flatten)]
     job: JobOptions,
     /// Begin every line of output with its rank.
-    #[arg(long)]
+    #[arg(short = 'l', long)]
     label: bool,
     /// Show at the end what each rank did and what its launch cost, on standard error; as JSON in
     /// FILE as well.
@@ -61,23 +62,39 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     let command = options.command();
     if command[0].as_bytes().starts_with(b"-") {
         let word = command[0].to_string_lossy();
+        if let Some(instead) = of_submit(&word) {
+            return Err(exit::Failed::usage(format!("{word}: {instead}")).into());
+        }
         return Err(exit::Failed::usage(format!(
             "there is no option {word}; `hearth run --help` lists the options (a program whose name begins with '-' is run as ./{word})"
         ))
         .into());
     }
-    let program = Path::new(&command[0]);
-    let hash = hash_program(program)?;
+    let hash = hash_program(&options.job.path(Path::new(&command[0])))?;
     let config = global.load_config()?;
     let client = global.client()?;
     let mut files = Files::new();
     let mut request = options.job.request(&command, hash, &mut files)?;
     request.stdin = !options.no_input;
-    let settings = screen::Settings {
+    let wanted = options.job.output_files(false)?;
+    if global.json && !wanted.is_nothing() {
+        return Err(exit::Failed::usage(
+            "--json prints what the job writes in frames; leave -o and -e out, or --json",
+        )
+        .into());
+    }
+    let names = Names {
+        name: request.name.clone(),
+        user: request.user.clone(),
+        ..Names::default()
+    };
+    let mut settings = screen::Settings {
         label: options.label || config.run.label,
         json: global.json,
         ranks: request.ranks,
         stdin: request.stdin,
+        wanted,
+        names,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -92,6 +109,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
                 return Ok(run_session::Outcome::Left(exit::by_signal(number)));
             }
         };
+        settings.names.job = job.id;
         run_session::follow(&client, &job, settings, signals).await
     });
     // Reading standard input cannot be interrupted; the end of the process ends it.
@@ -100,6 +118,19 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
         run_session::Outcome::Ended(job) => finish(global, &options, &job),
         run_session::Outcome::Left(code) => Ok(ExitCode::from(code)),
     }
+}
+
+/// What to write instead of an option that only jobs have that nobody waits for.
+fn of_submit(word: &str) -> Option<&'static str> {
+    let long = word.split('=').next().unwrap_or(word);
+    let is = |short: &str, name: &str| {
+        long == name || (word.starts_with(short) && !word.starts_with("--"))
+    };
+    if is("-i", "--input") {
+        return Some("rank 0 reads the standard input of `hearth run`: write `< FILE`");
+    }
+    let of_jobs = is("-a", "--array") || is("-H", "--hold") || long == "--requeue";
+    of_jobs.then_some("only a job that nobody waits for can have it: use `hearth submit`")
 }
 
 /// Says how the job ended and gives its exit status.
@@ -170,6 +201,17 @@ pub(super) mod tests {
             ranks_total: 1,
             exit_status,
             ..JobInfo::default()
+        }
+    }
+
+    #[test]
+    fn options_of_submit_are_told() {
+        for word in ["-a1-3", "-a", "--array=1-3", "-H", "--requeue"] {
+            assert!(of_submit(word).unwrap().contains("hearth submit"), "{word}");
+        }
+        assert!(of_submit("--input=x").unwrap().contains("< FILE"));
+        for word in ["--attach", "--holder", "-z"] {
+            assert_eq!(of_submit(word), None, "{word}");
         }
     }
 

@@ -14,10 +14,11 @@ use tokio::sync::mpsc;
 
 use super::faults::Faults;
 use crate::api::types::{Frame, JobInfo, JobState};
-use crate::output::{self, Printer};
+use crate::output;
+use crate::output_files::{Names, Streams, Wanted};
 
 /// How output is shown.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// Label lines with ranks.
     pub label: bool,
@@ -27,6 +28,10 @@ pub struct Settings {
     pub ranks: u32,
     /// Pass standard input.
     pub stdin: bool,
+    /// Files that it goes to instead of the terminal.
+    pub wanted: Wanted,
+    /// What the job is called, for names of files.
+    pub names: Names,
 }
 
 /// What the printing thread says.
@@ -64,7 +69,7 @@ pub fn print(mut queue: mpsc::Receiver<Frame>, report: &mpsc::Sender<Printed>, s
 /// Standard output, standard error and the progress line between them.
 struct Screen {
     settings: Settings,
-    printer: Option<Printer<std::io::Stdout, std::io::Stderr>>,
+    streams: Option<Streams>,
     progress: Option<indicatif::ProgressBar>,
     /// Why the job waited when that was said last, without numbers.
     waited: String,
@@ -81,7 +86,7 @@ impl Screen {
         });
         Screen {
             settings,
-            printer: None,
+            streams: None,
             progress,
             waited: String::new(),
             faults: Faults::default(),
@@ -108,7 +113,7 @@ impl Screen {
             Frame::Output { rank, fd, data, .. } => {
                 let data = STANDARD.decode(data).map_err(std::io::Error::other)?;
                 self.clear_progress();
-                self.printer().output(*rank, *fd, &data)
+                self.streams()?.output(*rank, *fd, &data)
             }
             Frame::Fault { rank, text, .. } => {
                 self.clear_progress();
@@ -129,19 +134,17 @@ impl Screen {
                 job: Box::new(job.clone()),
             });
         }
-        self.printer().finish()?;
+        self.streams()?.finish()?;
         self.tell_like_faults()
     }
 
     fn finish(&mut self) -> std::io::Result<()> {
         self.clear_progress();
-        match self.settings.json {
-            true => Ok(()),
-            false => self
-                .printer()
-                .finish()
-                .and_then(|()| self.tell_like_faults()),
+        if self.settings.json {
+            return Ok(());
         }
+        self.streams()?.finish()?;
+        self.tell_like_faults()
     }
 
     /// Ranks that ended as another one did.
@@ -150,10 +153,20 @@ impl Screen {
         lines.iter().try_for_each(|line| self.message(line))
     }
 
-    fn printer(&mut self) -> &mut Printer<std::io::Stdout, std::io::Stderr> {
-        let Settings { label, ranks, .. } = self.settings;
-        self.printer
-            .get_or_insert_with(|| Printer::new(std::io::stdout(), std::io::stderr(), label, ranks))
+    fn streams(&mut self) -> std::io::Result<&mut Streams> {
+        if self.streams.is_none() {
+            let Settings {
+                label,
+                ranks,
+                wanted,
+                names,
+                ..
+            } = &self.settings;
+            let (out, err) = (Box::new(std::io::stdout()), Box::new(std::io::stderr()));
+            let streams = wanted.open(names, (*label, *ranks), out, err)?;
+            self.streams = Some(streams);
+        }
+        Ok(self.streams.as_mut().expect("made above"))
     }
 
     fn show_state(&mut self, state: JobState, reason: &str, nodes: &str) {

@@ -1,8 +1,8 @@
-//! Job scripts: a text with options in `#HEARTH` lines, as Slurm's `#SBATCH`, and one line that names the
-//! program and its arguments.
+//! Job scripts: a text with options in `#HEARTH` or `#SBATCH` lines, and one line that names the program
+//! and its arguments.
 //!
 //! Key type: [`Script`]. Neighbour: `submit` reads options by the same definitions as the command
-//! line's.
+//! line's; those of `#HEARTH` lines go before those of `#SBATCH` lines.
 //!
 //! There is no shell on the nodes, so a script is not run: it is read. What only a shell could do is an
 //! error that says so.
@@ -17,7 +17,7 @@ pub const SCRIPT_MAX_BYTES: u64 = 256 * 1024;
 /// What marks a line of options.
 const MARK: &str = "#HEARTH";
 
-/// What marks one for Slurm.
+/// What marks one that Slurm reads, too.
 const SLURM_MARK: &str = "#SBATCH";
 
 /// What a script says.
@@ -29,15 +29,15 @@ pub struct Script {
     pub command: Vec<OsString>,
     /// Variables set before the program on its line.
     pub variables: Vec<OsString>,
-    /// Lines of options for Slurm, which are not read.
-    pub for_slurm: Vec<usize>,
+    /// The same of lines that Slurm reads, too.
+    pub for_slurm: Vec<(usize, Vec<OsString>)>,
 }
 
 /// Why a script cannot be taken.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ScriptError {
-    /// A `#HEARTH` line that would be too late.
-    #[error("line {0}: #HEARTH after the program's line; options stand before it")]
+    /// A line of options that would be too late.
+    #[error("line {0}: options after the program's line; write them before it")]
     Late(usize),
     /// A second program.
     #[error(
@@ -73,15 +73,17 @@ pub fn parse(text: &str) -> Result<Script, ScriptError> {
     let mut lines = text.lines().enumerate();
     while let Some((index, line)) = lines.next() {
         let number = index + 1;
-        if let Some(options) = option_line(line) {
+        let ours = option_line(line, MARK);
+        if let Some(options) = ours.or_else(|| option_line(line, SLURM_MARK)) {
             if !script.command.is_empty() {
                 return Err(ScriptError::Late(number));
             }
-            script.options.push((number, words(options, number)?));
+            let lines = match ours {
+                Some(_) => &mut script.options,
+                None => &mut script.for_slurm,
+            };
+            lines.push((number, words(options, number)?));
             continue;
-        }
-        if line.starts_with(SLURM_MARK) {
-            script.for_slurm.push(number);
         }
         // A line goes on where it ends in a backslash, as in a shell.
         let mut whole = line.to_string();
@@ -110,8 +112,8 @@ pub fn parse(text: &str) -> Result<Script, ScriptError> {
     Ok(script)
 }
 
-fn option_line(line: &str) -> Option<&str> {
-    let rest = line.strip_prefix(MARK)?;
+fn option_line<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
+    let rest = line.strip_prefix(mark)?;
     rest.is_empty()
         .then_some(rest)
         .or_else(|| rest.starts_with([' ', '\t']).then_some(rest))
@@ -213,12 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_for_slurm_are_noticed() {
-        let script = parse("#!/bin/sh\n#SBATCH -n 2\n#HEARTH -n 2\n#SBATCH -t 5\n./app").unwrap();
-        assert_eq!(
-            (&script.for_slurm[..], script.options.len()),
-            (&[2, 4][..], 1)
-        );
+    fn lines_for_slurm_are_read() {
+        let script =
+            parse("#!/bin/sh\n#SBATCH -n 2\n#HEARTH -J a\n##SBATCH -x n0\n#SBATCH -t 5\n./app");
+        let script = script.unwrap();
+        let wanted = [(2, of(&["-n", "2"])), (5, of(&["-t", "5"]))];
+        assert_eq!(script.for_slurm, wanted);
+        assert_eq!(script.options, [(3, of(&["-J", "a"]))]);
     }
 
     #[test]
@@ -243,6 +246,7 @@ mod tests {
     #[test]
     fn other_mistakes_name_their_line() {
         assert_eq!(parse("./a\n#HEARTH -n 1\n"), Err(ScriptError::Late(2)));
+        assert_eq!(parse("./a\n#SBATCH -n 1\n"), Err(ScriptError::Late(2)));
         assert_eq!(parse("./a\n\n./b\n"), Err(ScriptError::Second(3)));
         assert_eq!(parse("./a 'x"), Err(ScriptError::Quote(1)));
         assert_eq!(parse("./a \"x"), Err(ScriptError::Quote(1)));

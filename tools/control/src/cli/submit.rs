@@ -14,11 +14,13 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, Parser};
 
+use super::array::Array;
 use super::exit::Failed;
 use super::job_options::{Files, JobOptions, QueueOptions, hand_in, hash_program};
 use super::script::{self, SCRIPT_MAX_BYTES};
-use super::{Global, block_on, exit, print_json, print_text};
-use crate::output;
+use super::{Global, block_on, exit, print_json, print_text, slurm};
+use crate::api::types::{ArrayTask, JobRequest};
+use crate::client::Client;
 
 /// What a program's file begins with.
 const ELF_MAGIC: &[u8] = b"\x7fELF";
@@ -31,15 +33,16 @@ A job script is a text; nodes have no shell, so it is read and not run:
   #HEARTH -n 4 --time-limit 10:00
   #HEARTH --name solve
   SIZE=100 ./solver --iterations 50
-Options of the command line go before those of the script. Paths are those of the folder in which
-the command runs. The control node keeps the output: `hearth output JOB` prints it.
+#SBATCH lines are read in the same way; an option of Slurm that has no equivalent stops the submission.
+Options of the command line go before those of #HEARTH lines, and these before those of #SBATCH lines.
+Paths are those of the folder in which the command runs, or of --chdir. The control node keeps the output: `hearth output JOB` prints it.
 Exit status: 0 queued; 2, 125, 126, 127 as for `hearth run`.")]
 pub struct Options {
     #[command(flatten)]
     job: JobOptions,
     #[command(flatten)]
     queue: QueueOptions,
-    /// Print the job's number alone, for scripts.
+    /// Print the job's number alone, for scripts; of an array the number of each job on a line.
     #[arg(long)]
     parsable: bool,
     /// The program and its arguments, or a job script [default: a job script from standard input].
@@ -51,7 +54,7 @@ pub struct Options {
     command: Vec<OsString>,
 }
 
-/// What a `#HEARTH` line may say.
+/// What a line of options may say.
 #[derive(Debug, Parser)]
 #[command(
     name = "#HEARTH",
@@ -76,20 +79,71 @@ struct Asked {
 /// Queues the job.
 pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     let asked = asked(options.job, options.queue, options.command)?;
-    let hash = hash_program(Path::new(&asked.command[0]))?;
+    let hash = hash_program(&asked.job.path(Path::new(&asked.command[0])))?;
     let mut files = Files::new();
     let mut request = asked.job.request(&asked.command, hash, &mut files)?;
-    asked.queue.complete(&mut request, &mut files)?;
+    asked.queue.complete(&asked.job, &mut request, &mut files)?;
+    let wanted = asked.job.output_files(asked.queue.array.is_some())?;
+    request.output = wanted.output.map(|pattern| pattern.to_string());
+    request.error = wanted.error.map(|pattern| pattern.to_string());
     let client = global.client()?;
-    let id = block_on(async { hand_in(&client, &request, &files).await })?.id;
+    let ids = block_on(async {
+        match &asked.queue.array {
+            None => Ok(vec![hand_in(&client, &request, &files).await?.id]),
+            Some(array) => hand_in_array(&client, &mut request, &files, array).await,
+        }
+    })?;
     if global.json {
-        print_json(&serde_json::json!({ "id": id }))?;
+        match ids[..] {
+            [id] if asked.queue.array.is_none() => print_json(&serde_json::json!({ "id": id }))?,
+            _ => print_json(&serde_json::json!({ "ids": ids }))?,
+        }
     } else if options.parsable {
-        print_text(&format!("{id}\n"))?;
+        let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
+        print_text(&lines)?;
     } else {
-        print_text(&format!("Submitted job {id}\n"))?;
+        print_text(&format!("Submitted {}\n", named(&ids)))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Hands in a job for each task of an array; where one is refused, says which were taken.
+async fn hand_in_array(
+    client: &Client,
+    request: &mut JobRequest,
+    files: &Files,
+    array: &Array,
+) -> anyhow::Result<Vec<u64>> {
+    let mut ids: Vec<u64> = Vec::with_capacity(array.tasks.len());
+    for &task in &array.tasks {
+        request.array = Some(ArrayTask {
+            first: ids.first().copied().unwrap_or(0),
+            task,
+            at_once: array.at_once,
+        });
+        match hand_in(client, request, files).await {
+            Ok(accepted) => ids.push(accepted.id),
+            Err(error) if ids.is_empty() => return Err(error),
+            Err(error) => {
+                let rest = array.tasks.len() - ids.len();
+                return Err(error.context(format!(
+                    "{} of the array submitted, {rest} not (task {task} is the first of these)",
+                    named(&ids)
+                )));
+            }
+        }
+    }
+    Ok(ids)
+}
+
+/// `job 12`, `jobs 12-15,17`.
+fn named(ids: &[u64]) -> String {
+    let runs = ids.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => run[0].to_string(),
+    });
+    let word = if ids.len() == 1 { "job" } else { "jobs" };
+    format!("{word} {}", runs.collect::<Vec<_>>().join(","))
 }
 
 /// Finds out what is to run: a program, or what a script says.
@@ -111,7 +165,13 @@ fn asked(
             "there is no option {word}; `hearth submit --help` lists the options"
         )));
     }
-    let path = Path::new(first);
+    // A job script is looked for here, a program where --chdir says.
+    let here = Path::new(first);
+    let is_script = head(here).is_ok_and(|head| head.starts_with(b"#"));
+    let path = &match is_script {
+        true => here.to_path_buf(),
+        false => job.path(here),
+    };
     if path.is_dir() {
         return Err(Failed {
             status: exit::BAD_PROGRAM,
@@ -154,44 +214,46 @@ fn of_script(
 ) -> Result<Asked, Failed> {
     let script = script::parse(text);
     let script = script.map_err(|error| Failed::usage(format!("{name}: {error}")))?;
-    // Line by line, to name the line, and then together, so that contradictions are found.
-    for (line, words) in &script.options {
-        if let Err(error) = ScriptOptions::try_parse_from(words) {
-            let error = reason(&error);
-            return Err(Failed::usage(format!("{name}: line {line}: {error}")));
+    let name_of_program = script.command[0].to_string_lossy();
+    if let Some(text) = slurm::starter(&name_of_program) {
+        return Err(Failed::usage(format!("{name}: {text}")));
+    }
+    for (line, words) in &script.for_slurm {
+        if let Some(text) = slurm::waiting(words) {
+            return Err(Failed::usage(format!("{name}: line {line}: {text}")));
         }
     }
-    if let Some(warning) = not_read(name, &script.for_slurm) {
-        output::say_line(warning);
-    }
-    let words: Vec<&OsString> = script.options.iter().flat_map(|(_, words)| words).collect();
-    let options = ScriptOptions::try_parse_from(words).map_err(|error| {
-        Failed::usage(format!(
-            "{name}: the #HEARTH lines together: {}",
-            reason(&error)
-        ))
-    })?;
-    let mut job = job.over(options.job);
+    let theirs = of_lines(name, "#SBATCH", &script.for_slurm)?;
+    let ours = of_lines(name, "#HEARTH", &script.options)?;
+    let mut job = job.over(ours.job.over(theirs.job));
     job.add_variables(script.variables);
     Ok(Asked {
         job,
-        queue: queue.over(options.queue),
+        queue: queue.over(ours.queue.over(theirs.queue)),
         command: script.command,
     })
 }
 
-/// What to say of lines that are Slurm's.
-fn not_read(name: &str, lines: &[usize]) -> Option<String> {
-    let numbers: Vec<String> = lines.iter().map(usize::to_string).collect();
-    let which = match numbers.len() {
-        0 => return None,
-        1 => "line",
-        _ => "lines",
-    };
-    Some(format!(
-        "{name}: {which} {}: #SBATCH options are not read; write them as #HEARTH lines, with the options of `hearth submit --help`",
-        numbers.join(", ")
-    ))
+/// What lines of options say: line by line, to name the line of a mistake, and then together, so that
+/// contradictions are found.
+fn of_lines(
+    name: &str,
+    mark: &str,
+    lines: &[(usize, Vec<OsString>)],
+) -> Result<ScriptOptions, Failed> {
+    for (line, words) in lines {
+        if let Err(error) = ScriptOptions::try_parse_from(words) {
+            let error = reason(&error);
+            return Err(Failed::usage(format!(
+                "{name}: line {line}: {error}; `hearth submit --help` lists the options"
+            )));
+        }
+    }
+    let words: Vec<&OsString> = lines.iter().flat_map(|(_, words)| words).collect();
+    ScriptOptions::try_parse_from(words).map_err(|error| {
+        let error = reason(&error);
+        Failed::usage(format!("{name}: the {mark} lines together: {error}"))
+    })
 }
 
 /// The first line of what clap says, without its prefix.
@@ -234,6 +296,7 @@ fn read_script(from: impl Read) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::types::AfterCondition;
 
     fn script(text: &str) -> Result<Asked, String> {
         let (job, queue) = (JobOptions::default(), QueueOptions::default());
@@ -258,11 +321,111 @@ mod tests {
         assert_eq!(request.env.len(), 1);
     }
 
+    fn request(text: &str) -> JobRequest {
+        let asked = script(text).ok().unwrap();
+        let mut files = Files::new();
+        let mut request = asked
+            .job
+            .request(&asked.command, [0; 32], &mut files)
+            .unwrap();
+        asked
+            .queue
+            .complete(&asked.job, &mut request, &mut files)
+            .unwrap();
+        request
+    }
+
     #[test]
-    fn lines_of_slurm_are_named() {
-        assert_eq!(not_read("job.sh", &[]), None);
-        let text = not_read("job.sh", &[2, 4]).unwrap();
-        assert!(text.starts_with("job.sh: lines 2, 4: #SBATCH"), "{text}");
+    fn options_of_slurm_have_their_meaning() {
+        let input = tempfile::NamedTempFile::new().unwrap();
+        let (folder, file) = (
+            input.path().parent().unwrap(),
+            input.path().file_name().unwrap(),
+        );
+        let text = format!(
+            "#!/bin/sh\n#SBATCH --job-name=solve\n#SBATCH --nodes=4 --ntasks 4\n#SBATCH --time=10\n\
+             #SBATCH --exclude=n[0-1] -w n3\n#SBATCH -d afterany:1:2,afterok:3\n#SBATCH -H --requeue\n\
+             #SBATCH --chdir={} --input={}\n#SBATCH --export=A=1,B=2 --nice=7\n\
+             #SBATCH --exclusive --ntasks-per-node=1 -c 1\n./app",
+            folder.display(),
+            file.display()
+        );
+        let request = request(&text);
+        assert_eq!((request.ranks, request.nodes), (4, None));
+        assert_eq!(request.name, "solve");
+        assert_eq!(request.time_limit_s, Some(600));
+        assert_eq!(request.nodelist.as_deref(), Some("n3"));
+        assert_eq!(request.exclude.as_deref(), Some("n[0-1]"));
+        let after: Vec<u64> = request.after.iter().map(|after| after.job).collect();
+        assert_eq!(after, [1, 2, 3]);
+        assert_eq!(request.after[2].condition, AfterCondition::Ok);
+        assert!(request.hold && request.requeue && request.input.is_some());
+        assert_eq!((request.env.len(), request.priority), (2, -7));
+    }
+
+    #[test]
+    fn an_option_of_slurm_without_an_equivalent_stops_the_submission() {
+        for (line, words) in [
+            ("-p debug", "no partitions"),
+            ("--mem=4G", "all their memory"),
+            ("--ntasks-per-node=4", "one rank"),
+            ("--export=ALL", "named"),
+            ("--nodes=2-4", "node"),
+            ("--wait", "--follow"),
+            ("-W", "--follow"),
+            ("-d singleton", "afterany"),
+            ("--no-such-option=3", "--no-such-option"),
+            ("-o %N.out", "%j"),
+        ] {
+            let text = refusal(&format!("#!/bin/sh\n#SBATCH -n 2\n#SBATCH {line}\n./app"));
+            assert!(text.starts_with("job.sh: line 3: "), "{line}: {text}");
+            assert!(text.contains(words), "{line}: {text}");
+        }
+        let text = refusal("#SBATCH -n 4\nsrun ./app");
+        assert!(text.contains("srun is not needed"), "{text}");
+    }
+
+    #[test]
+    fn lines_of_ours_go_before_those_of_slurm_and_the_command_line_before_both() {
+        let text = "#SBATCH -n 8 -t 60 -J a\n./app";
+        let ours = request(&text.replace("./app", "#HEARTH -n 2 --name b\n./app"));
+        assert_eq!(
+            (ours.ranks, &*ours.name, ours.time_limit_s),
+            (2, "b", Some(3600))
+        );
+        let line = ScriptOptions::try_parse_from(["--nodes", "n[0-2]"]).unwrap();
+        let asked = of_script(line.job, line.queue, "job.sh", text)
+            .ok()
+            .unwrap();
+        let mut files = Files::new();
+        let both = asked.job.request(&asked.command, [0; 32], &mut files);
+        let both = both.unwrap();
+        assert_eq!((both.ranks, both.nodes.as_deref()), (0, Some("n[0-2]")));
+    }
+
+    #[test]
+    fn jobs_are_named_in_runs() {
+        assert_eq!(named(&[7]), "job 7");
+        assert_eq!(named(&[7, 8, 9, 11, 13, 14]), "jobs 7-9,11,13-14");
+    }
+
+    #[test]
+    fn numbers_of_ranks_and_of_nodes_are_the_same() {
+        assert_eq!(request("#HEARTH -N 3\n./app").ranks, 3);
+        assert_eq!(request("#HEARTH --nodes 3\n./app").ranks, 3);
+        assert_eq!(request("#HEARTH -w n[0-3]\n./app").ranks, 0);
+        let asked = script("#SBATCH -N 4 -n 16\n./app").ok().unwrap();
+        let error = asked
+            .job
+            .request(&asked.command, [0; 32], &mut Files::new())
+            .unwrap_err();
+        assert!(error.to_string().contains("one rank"), "{error}");
+        let asked = script("#HEARTH --nodes n3 -x n0\n./app").ok().unwrap();
+        let error = asked
+            .job
+            .request(&asked.command, [0; 32], &mut Files::new())
+            .unwrap_err();
+        assert!(error.to_string().contains("-x"), "{error}");
     }
 
     #[test]
@@ -281,7 +444,5 @@ mod tests {
         );
         let text = refusal("#HEARTH ./app\n./app");
         assert!(text.contains("line 1"), "{text}");
-        let text = refusal("#HEARTH -N 2\n./app");
-        assert!(text.contains("line 1") && text.contains("-n"), "{text}");
     }
 }

@@ -13,7 +13,7 @@ use crate::hostlist;
 use crate::output::count;
 
 /// What a job asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Want {
     /// Number of nodes, one rank on each.
     pub ranks: u32,
@@ -21,6 +21,10 @@ pub struct Want {
     pub nodes: Option<Vec<u32>>,
     /// Only nodes that hold its program.
     pub warm_only: bool,
+    /// These nodes among others.
+    pub with: Vec<u32>,
+    /// None of these nodes.
+    pub without: BTreeSet<u32>,
 }
 
 /// Nodes that hold a job's program.
@@ -48,7 +52,13 @@ impl Want {
     pub(super) fn tie(&self, avoids_some: bool) -> Tie {
         match &self.nodes {
             Some(nodes) => Tie::Named(nodes.clone()),
-            None if self.warm_only || avoids_some => Tie::Warm,
+            None if self.warm_only => Tie::Warm,
+            // Who names nodes has said where it may run: for such a job, those that crashed are no others.
+            None if !self.with.is_empty() || !self.without.is_empty() => Tie::Among {
+                with: self.with.clone(),
+                without: self.without.clone(),
+            },
+            None if avoids_some => Tie::Warm,
             None => Tie::None,
         }
     }
@@ -67,6 +77,12 @@ impl Want {
             true => Held::new(others),
             false => may.clone(),
         }
+    }
+
+    /// Of nodes that are counted, those that it excludes.
+    fn excluded(&self, is_counted: impl Fn(u32) -> bool) -> usize {
+        let excluded = self.without.iter().filter(|node| is_counted(**node));
+        excluded.count()
     }
 
     /// Whether enough nodes hold the program; busy ones will be free.
@@ -128,7 +144,13 @@ impl Want {
             let free = warm.held.iter().filter(free).count();
             return format!("{} needed, {free} free", count(self.ranks, "warm node"));
         }
-        let (machine, free) = (&nodes.machine, nodes.machine.free_nodes());
+        let machine = &nodes.machine;
+        let busy = self.with.iter().filter(|node| !machine.is_free(**node));
+        let busy: Vec<u32> = busy.copied().collect();
+        if !busy.is_empty() {
+            return format!("{} busy", hostlist::format(&sorted(busy)));
+        }
+        let free = machine.free_nodes() - self.excluded(|node| machine.is_free(node));
         let text = format!("{} needed, {free} free", count(self.ranks, "node"));
         // As many as it wants may be free, and no unit as a whole.
         match free >= self.ranks as usize && machine.unit() > 1 {
@@ -144,12 +166,17 @@ impl Want {
     /// Why there would be no nodes for it if no job ran, and how they come back; `up` are in service, why others are not says
     /// `out`. `awaited`: control has just started, and nodes are about to be heard.
     pub(super) fn misses(&self, nodes: &Nodes, (up, out): (usize, &str), awaited: bool) -> String {
-        if let Some(named) = &self.nodes {
-            let is_out = |node: &u32| nodes.absence(*node).is_some();
-            let missing = sorted(named.iter().copied().filter(is_out).collect());
+        let is_out = |node: &u32| nodes.absence(*node).is_some();
+        let named = self.nodes.as_ref().unwrap_or(&self.with);
+        let missing = sorted(named.iter().copied().filter(is_out).collect());
+        if self.nodes.is_some() || !missing.is_empty() {
             let out = absent::told(nodes, missing.iter().copied(), awaited);
             return format!("{} not in service: {out}", hostlist::format(&missing));
         }
+        let up = up
+            - self
+                .excluded(|node| nodes.machine.is_in_service(node))
+                .min(up);
         let reason = format!("{} needed, {up} in service", count(self.ranks, "node"));
         match out.is_empty() {
             true => reason,
@@ -176,7 +203,7 @@ mod tests {
         Want {
             ranks,
             nodes,
-            warm_only: false,
+            ..Want::default()
         }
     }
 
@@ -206,6 +233,31 @@ mod tests {
         let text = named.misses(&nodes, all, false);
         assert!(text.starts_with("n[2,7] not in service: n2 left"), "{text}");
         assert!(text.contains("; n7 has not joined"), "{text}");
+    }
+
+    #[test]
+    fn nodes_that_it_must_and_must_not_have_are_told() {
+        let (nodes, none) = (cluster(), WarmNodes::default());
+        let with = Want {
+            with: vec![3, 0],
+            ..want(2, None)
+        };
+        assert_eq!(with.lacks(&nodes, &none), "n0 busy");
+        let without = Want {
+            without: BTreeSet::from([0, 1, 2]),
+            ..want(3, None)
+        };
+        assert_eq!(without.lacks(&nodes, &none), "3 nodes needed, 2 free");
+        let text = without.misses(&nodes, (4, ""), false);
+        assert_eq!(text, "3 nodes needed, 2 in service");
+        let away = Want {
+            with: vec![2, 3],
+            ..want(2, None)
+        };
+        let text = away.misses(&nodes, (4, ""), false);
+        assert!(text.starts_with("n2 not in service: "), "{text}");
+        assert_eq!(want(1, None).tie(), Tie::None);
+        assert!(matches!(away.tie(), Tie::Among { .. }));
     }
 
     #[test]

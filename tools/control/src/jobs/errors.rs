@@ -83,6 +83,24 @@ pub enum SubmitError {
     /// A node named twice.
     #[error("a node is named twice; one rank a node, so name each once")]
     NodeTwice,
+    /// All nodes named, or warm ones wanted, and some that it must or must not have.
+    #[error("-w and -x stand for themselves; leave out either these or --nodes LIST and --warm-only")]
+    TwoLists,
+    /// More nodes that it must have than it has.
+    #[error(
+        "{} on {} that it must have: one rank a node; use a larger -n, or name fewer with -w",
+        count(*ranks, "rank"),
+        count(*nodes, "node")
+    )]
+    MustHaveMore {
+        /// Ranks asked for.
+        ranks: usize,
+        /// Nodes that it must have.
+        nodes: usize,
+    },
+    /// A node that it must and must not have.
+    #[error("{0} is in both lists, of -w and of -x; leave it out of one")]
+    InBothLists(String),
     /// Queueing a job again whose client sends its input.
     #[error(
         "a job cannot be queued again when its client sends standard input; leave --requeue or give it no input"

@@ -1,7 +1,7 @@
 //! Output of batch jobs, which no client reads while they run: a file a job in the state directory.
 //!
 //! Key types: [`Outputs`] (all files), [`Kept`] (what a job writes to), [`KeptReader`] (follows one, also
-//! while it is written). Neighbours: `streams` (a sink of a batch job is a [`Kept`]), `api` (readers).
+//! while it is written); [`files`] writes those that users asked for. Neighbours: `streams` (a sink of a batch job is a [`Kept`]), `api` (readers).
 //!
 //! A file is a sequence of records: 1 byte kind, 1 byte descriptor, 2 bytes attempt, 4 bytes rank, 4 bytes
 //! length (little-endian), then so many bytes. A write of a program is one record with the number of its call,
@@ -14,6 +14,8 @@
 //! Invariants: a file grows to its bound and no further but for a last notice and the count of what was dropped,
 //! all of them together to theirs; files of jobs that are not over are not removed; a reader sees whole records
 //! only; a file of an earlier run is written behind what was read of it, and never before it could be read.
+
+pub mod files;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -109,6 +111,8 @@ struct Shared {
     job_max: u64,
     total_max: u64,
     index: Mutex<Index>,
+    /// Files of their users that jobs are written to as well, by job. Locked before the index.
+    orders: Mutex<BTreeMap<u64, files::Order>>,
     /// Some file grew, or some job is over.
     changed: watch::Sender<()>,
 }
@@ -141,6 +145,7 @@ impl Outputs {
             job_max,
             total_max,
             index: Mutex::new(index),
+            orders: Mutex::default(),
             changed: watch::Sender::new(()),
         })))
     }

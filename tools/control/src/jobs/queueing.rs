@@ -336,6 +336,10 @@ impl Runner {
                     Why::UserNodes,
                     "its user has as many nodes as the configuration allows".to_string(),
                 ),
+                Reason::ArrayJobs => (
+                    Why::ArrayTasks,
+                    "as many jobs of its array run as may at a time".to_string(),
+                ),
                 Reason::Nodes => {
                     let text = job.want.lacks(&self.nodes, &warm(job));
                     (Why::Resources, format!("{text}{avoids}"))

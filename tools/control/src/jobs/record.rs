@@ -14,12 +14,14 @@ use super::fabric::Call;
 use super::retention::Wishes;
 use super::streams::{Sink, Source};
 use crate::api::types::{
-    AfterJob, Crash, EXIT_NODE_LOST, EXIT_TIME_LIMIT, JobInfo, JobState, RankEnd, RankReport,
+    AfterJob, ArrayTask, Crash, EXIT_NODE_LOST, EXIT_TIME_LIMIT, JobInfo, JobState, RankEnd,
+    RankReport,
 };
 use crate::casts::for_jobs::JobFile;
 use crate::clock;
 use crate::config::Load;
 use crate::hostlist;
+use crate::output_files::Wanted;
 use crate::programs::Program;
 
 /// A job as a client hands it in; the program has been checked.
@@ -72,6 +74,10 @@ pub struct Terms {
     pub requeue: bool,
     /// Standard input of rank 0 of a batch job: a file in the program store.
     pub input: Option<Program>,
+    /// Files that the output of a batch job goes to.
+    pub output_files: Wanted,
+    /// The array that a batch job is of.
+    pub array: Option<ArrayTask>,
 }
 
 /// What is written down of a job: when it is accepted, when it begins to run, when it has ended.
@@ -204,6 +210,8 @@ pub struct Job {
     pub source: Source,
     /// The file with it, for a batch job.
     pub input: Option<Program>,
+    /// Files that its output goes to, for a batch job.
+    pub output_files: Wanted,
     /// An earlier run of control launched the present attempt.
     pub adopted: bool,
     /// It is known how much standard input that attempt has read.

@@ -5,6 +5,8 @@
 //!
 //! Invariant: as for records of jobs: fields are added, with a default, and never change their meaning.
 
+use std::collections::BTreeSet;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
@@ -15,6 +17,7 @@ use super::retention::Wishes;
 use crate::api::types::JobInfo;
 use crate::casts::for_jobs::JobFile;
 use crate::config::{Load, Verify};
+use crate::output_files::Wanted;
 use crate::programs::ProgramStore;
 use crate::secrets;
 
@@ -25,6 +28,10 @@ struct Spec {
     env: Vec<String>,
     #[serde(default)]
     nodes: Option<Vec<u32>>,
+    #[serde(default)]
+    with: Vec<u32>,
+    #[serde(default)]
+    without: BTreeSet<u32>,
     #[serde(default)]
     warm_only: bool,
     #[serde(default)]
@@ -42,6 +49,9 @@ struct Spec {
     /// Hash of the file with standard input.
     #[serde(default)]
     input: Option<String>,
+    /// Files that its output goes to.
+    #[serde(default)]
+    output_files: Wanted,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -63,6 +73,8 @@ pub(super) fn write(job: &Job, stdin: bool) -> String {
         args: encode(&job.args),
         env: encode(&job.env),
         nodes: job.want.nodes.clone(),
+        with: job.want.with.clone(),
+        without: job.want.without.clone(),
         warm_only: job.want.warm_only,
         large_text: job.wishes.large_text,
         verify: job.wishes.verify,
@@ -74,6 +86,7 @@ pub(super) fn write(job: &Job, stdin: bool) -> String {
             .input
             .as_ref()
             .map(|input| secrets::encode_hex(&input.hash())),
+        output_files: job.output_files.clone(),
     };
     serde_json::to_string(&spec).expect("plain data")
 }
@@ -119,6 +132,8 @@ pub(super) fn read(
             ranks: info.ranks_total,
             nodes: spec.nodes,
             warm_only: spec.warm_only,
+            with: spec.with,
+            without: spec.without,
         },
         wishes: Wishes {
             reuse: info.reuse,
@@ -143,6 +158,8 @@ pub(super) fn read(
                 Some(hash) => Some(get(hash, "the file with its standard input")?),
                 None => None,
             },
+            output_files: spec.output_files,
+            array: info.array,
         },
     })
 }

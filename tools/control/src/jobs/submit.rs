@@ -6,20 +6,22 @@
 //! Invariant: what is accepted here can be launched: its launch block fits, and the nodes that it wants
 //! are there or it waits for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hearth_alloc::queue::{self, DEPENDENCIES_MAX, Dependency};
 
 use super::allocator::Want;
 use super::fabric::Fabric;
+use super::kept::files::Order;
 use super::record::{Cause, Job, Submission};
 use super::streams::{Sink, SinkReader, Source, SourceWriter};
 use super::users::Users;
 use super::{Due, JobError, Runner, SubmitError, command_line, launch_block, spec};
-use crate::api::types::{AfterCondition, AfterJob, JobInfo, JobState, Why};
+use crate::api::types::{AfterCondition, AfterJob, ArrayTask, JobInfo, JobState, Why};
 use crate::clock;
 use crate::config;
 use crate::hostlist;
+use crate::output_files::Names;
 
 /// Seconds a client has to read a job's output after submitting it.
 const ATTACH_LIMIT_S: u64 = 30;
@@ -49,9 +51,10 @@ impl Runner {
         if submission.terms.user.is_empty() {
             submission.terms.user = NOBODY.to_string();
         }
+        let id = self.next_job;
+        let array = task_of_array(&mut submission, id);
         self.check(&submission)?;
         let after = self.open_dependencies(&submission)?;
-        let id = self.next_job;
         self.next_job += 1;
         let terms = &submission.terms;
         let time_limit_s = submission.time_limit_s.unwrap_or(self.limits.time_limit_s);
@@ -78,6 +81,7 @@ impl Runner {
             batch: terms.batch,
             requeue: terms.requeue,
             after,
+            array,
             ..JobInfo::default()
         };
         let stdin = submission.stdin;
@@ -123,6 +127,20 @@ impl Runner {
             true => Sink::kept(self.outputs.go_on(id)),
             false => Sink::new(id, self.limits.output_buffer_bytes, self.wakeups.clone()),
         };
+        // Once the file with what is kept is known as open: one without it is taken to be over.
+        let output_files = submission.terms.output_files;
+        if batch && !output_files.is_nothing() {
+            self.outputs.order(Order {
+                wanted: output_files.clone(),
+                names: Names {
+                    job: id,
+                    name: info.name.clone(),
+                    user: info.user.clone(),
+                    array: info.array.map(|array| (array.first, array.task)),
+                },
+                ranks: info.ranks_total,
+            });
+        }
         let source = match &submission.terms.input {
             Some(input) => Source::file(input.clone()),
             None => Source::new(id, submission.stdin && !batch, self.wakeups.clone()),
@@ -149,6 +167,7 @@ impl Runner {
             sink,
             source,
             input: submission.terms.input,
+            output_files,
             adopted: false,
             input_known: false,
             input_from: None,
@@ -186,6 +205,13 @@ impl Runner {
             is_held: !job.may_start(),
             after: after.collect(),
             tie: job.want.tie(!info.crashes.is_empty()),
+            array: info
+                .array
+                .filter(|array| array.at_once > 0)
+                .map(|array| queue::Array {
+                    first: array.first,
+                    at_once: array.at_once,
+                }),
             ..queue::Job::new(
                 id,
                 job.want.ranks,
@@ -261,6 +287,9 @@ impl Runner {
         }
         let (wanted, places) = (want.ranks as usize, self.nodes.machine.nodes());
         let known = self.nodes.count();
+        self.check_among(want, wait)?;
+        let can_have = |node: &&u32| self.nodes.knows(**node) && self.nodes.has_place(**node);
+        let known = known - want.without.iter().filter(can_have).count();
         if let Some(named) = &want.nodes {
             if named.len() != wanted {
                 return Err(SubmitError::Mismatch {
@@ -271,7 +300,7 @@ impl Runner {
             if wanted > places {
                 return Err(SubmitError::NoPlaces { wanted, places });
             }
-            let distinct: std::collections::BTreeSet<&u32> = named.iter().collect();
+            let distinct: BTreeSet<&u32> = named.iter().collect();
             if distinct.len() != named.len() {
                 return Err(SubmitError::NodeTwice);
             }
@@ -288,6 +317,36 @@ impl Runner {
             return Err(SubmitError::NothingKept);
         }
         Ok(())
+    }
+
+    /// Nodes that a job must and must not have.
+    fn check_among(&self, want: &Want, wait: bool) -> Result<(), SubmitError> {
+        let Want { with, without, .. } = want;
+        if with.is_empty() && without.is_empty() {
+            return Ok(());
+        }
+        if want.nodes.is_some() || want.warm_only {
+            return Err(SubmitError::TwoLists);
+        }
+        if with.len() > want.ranks as usize {
+            return Err(SubmitError::MustHaveMore {
+                ranks: want.ranks as usize,
+                nodes: with.len(),
+            });
+        }
+        let distinct: BTreeSet<u32> = with.iter().copied().collect();
+        if distinct.len() != with.len() {
+            return Err(SubmitError::NodeTwice);
+        }
+        let both: Vec<u32> = distinct.intersection(without).copied().collect();
+        if !both.is_empty() {
+            return Err(SubmitError::InBothLists(hostlist::format(&both)));
+        }
+        let unknown = self.nodes.unknown(with);
+        match unknown.is_empty() || wait {
+            true => Ok(()),
+            false => Err(SubmitError::UnknownNodes(hostlist::format(&unknown))),
+        }
     }
 
     /// The jobs that a submission has to wait for.
@@ -401,12 +460,24 @@ impl Runner {
     }
 }
 
+/// The array that a job is of, and in its environment which task of it; the job will have the number `id`.
+fn task_of_array(submission: &mut Submission, id: u64) -> Option<ArrayTask> {
+    let mut array = submission.terms.array?;
+    if array.first == 0 {
+        array.first = id;
+    }
+    // Behind what the user gives, since the last of a name counts.
+    let own = [
+        format!("HEARTH_ARRAY_JOB_ID={}", array.first),
+        format!("HEARTH_ARRAY_TASK_ID={}", array.task),
+    ];
+    submission.env.extend(own.map(String::into_bytes));
+    Some(array)
+}
+
 /// Bytes of a job's arguments and environment, and of the nodes that it names.
 pub(super) fn bytes_of(args: &[Vec<u8>], env: &[Vec<u8>], want: &Want) -> usize {
     let strings: usize = args.iter().chain(env).map(Vec::len).sum();
-    strings
-        + want
-            .nodes
-            .as_ref()
-            .map_or(0, |nodes| size_of_val(&nodes[..]))
+    let named = want.nodes.as_ref().map_or(0, Vec::len);
+    strings + (named + want.with.len() + want.without.len()) * size_of::<u32>()
 }

@@ -77,7 +77,7 @@ fn files_that_are_no_programs_are_stopped_at_control() {
 #[test]
 fn the_time_limit_has_a_status_of_its_own() {
     let lab = Lab::with_nodes(1);
-    let (code, _, err) = parts(&lab.run(&["--time-limit", "1"], "wait\n"));
+    let (code, _, err) = parts(&lab.run(&["--time-limit", "1s"], "wait\n"));
     assert_eq!(code, 124);
     assert!(err.contains(" ended: time limit of 1 s reached"), "{err}");
     assert_eq!(lab.last_job()["state"], "time-limit");
@@ -87,7 +87,7 @@ fn the_time_limit_has_a_status_of_its_own() {
 #[test]
 fn a_job_is_cancelled_by_number() {
     let lab = Lab::with_nodes(1);
-    let limit = ["--time-limit", "20"];
+    let limit = ["--time-limit", "20s"];
     let mut child = lab
         .run_command(&limit, "out started\nwait\n")
         .spawn()

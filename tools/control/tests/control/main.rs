@@ -16,6 +16,7 @@ mod nodes;
 mod outlive;
 mod queue;
 mod restarts;
+mod slurm;
 mod stopping;
 mod storage;
 mod streams;

@@ -348,7 +348,7 @@ fn a_job_that_loses_its_node_runs_again_on_another() {
 #[test]
 fn a_job_over_its_time_is_ended() {
     let lab = Lab::with_nodes(1);
-    let id = submit(&lab, &["-t", "1"], "wait\n");
+    let id = submit(&lab, &["-t", "1s"], "wait\n");
     let next = submit(&lab, &[], "exit 0\n");
     reaches(&lab, &id, "time-limit");
     let report = job(&lab, &id);

@@ -109,6 +109,74 @@ fn a_warm_job_gets_the_warm_nodes_with_the_fewest_hops() {
     );
 }
 
+fn among(number: JobNumber, count: u32, with: &[u32], without: &[u32]) -> Job {
+    Job {
+        tie: Tie::Among {
+            with: with.to_vec(),
+            without: without.iter().copied().collect(),
+        },
+        ..plain(number, count, 10)
+    }
+}
+
+#[test]
+fn a_job_has_the_nodes_that_it_must_have_and_none_that_it_must_not() {
+    for policy in [Policy::Easy, Policy::Conservative, Policy::Fcfs, window(4)] {
+        let (mut queue, mut machine) = (queue_of(policy), machine("4x2", 1));
+        queue.submit(among(1, 3, &[5], &[4, 0])).unwrap();
+        queue.submit(among(2, 2, &[], &[2, 3])).unwrap();
+        let starts = queue.pass(0, &mut machine, EXACT, &COLD);
+        assert_eq!(
+            given(&starts),
+            [(1, vec![5, 6, 7]), (2, vec![0, 1])],
+            "{policy}: the fewest hops to n5 without n4"
+        );
+        queue.submit(among(3, 3, &[], &[2])).unwrap();
+        assert!(queue.pass(1, &mut machine, EXACT, &COLD).is_empty());
+        assert_eq!(queue.reason(3), Some(Reason::Nodes), "{policy}");
+    }
+}
+
+#[test]
+fn a_job_waits_for_a_node_that_it_must_have_and_keeps_the_others() {
+    for policy in [Policy::Easy, Policy::EasyInOrder, Policy::Conservative] {
+        let (mut queue, mut machine) = (queue_of(policy), machine("4x2", 1));
+        queue.submit(tied(1, &[3], 10)).unwrap();
+        queue.submit(among(2, 2, &[3], &[7])).unwrap();
+        queue.submit(plain(3, 2, 1)).unwrap();
+        queue.submit(plain(4, 1, 1)).unwrap();
+        let starts = queue.pass(0, &mut machine, EXACT, &COLD);
+        assert_eq!(numbers(&starts)[0], 1, "{policy}");
+        for start in &starts[1..] {
+            assert_eq!(start.given.nodes, [7], "{policy}: all others are kept");
+        }
+        assert_eq!(queue.reason(2), Some(Reason::Nodes), "{policy}");
+        machine.release(1);
+        queue.ended(1, true);
+        let starts = queue.pass(10, &mut machine, EXACT, &COLD);
+        assert_eq!(given(&starts)[0], (2, vec![0, 3]), "{policy}: one leaf");
+    }
+}
+
+#[test]
+fn nodes_that_are_not_in_service_are_told_of_a_job_that_must_have_them() {
+    let (mut queue, mut machine) = (queue_of(Policy::Easy), machine("4x2", 1));
+    machine.set_in_service(4, false);
+    queue.submit(among(1, 2, &[4], &[])).unwrap();
+    queue.submit(among(2, 7, &[], &[0])).unwrap();
+    queue.submit(among(3, 6, &[], &[0, 4])).unwrap();
+    assert_eq!(numbers(&queue.pass(0, &mut machine, EXACT, &COLD)), [3]);
+    assert_eq!(queue.reason(1), Some(Reason::NodesOut));
+    assert_eq!(queue.reason(2), Some(Reason::TooLarge));
+    for wrong in [
+        among(4, 1, &[1, 2], &[]),
+        among(4, 3, &[1, 1], &[]),
+        among(4, 3, &[1, 2], &[2]),
+    ] {
+        assert_eq!(queue.submit(wrong), Err(SubmitError::Tie));
+    }
+}
+
 /// Small jobs come without end and would take the nodes of a tied job one by one.
 #[test]
 fn a_tied_job_waits_for_jobs_that_ran_before_it_only() {

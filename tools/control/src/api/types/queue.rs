@@ -25,6 +25,20 @@ pub enum AfterCondition {
     Ok,
 }
 
+/// Which job of an array one is: jobs that were submitted together and differ by their task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ArrayTask {
+    /// The number of the array's first job; 0 in a request: it is the first.
+    #[serde(default)]
+    pub first: u64,
+    /// Its task: what tells it from the others, in `HEARTH_ARRAY_TASK_ID`.
+    pub task: u32,
+    /// Most jobs of the array that run at a time; 0: no bound.
+    #[serde(default)]
+    pub at_once: u32,
+}
+
 /// Why a job has no nodes yet, in the words of Slurm's `squeue`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum Why {
@@ -44,6 +58,9 @@ pub enum Why {
     /// Its user has as many nodes as allowed.
     #[serde(rename = "QOSMaxNodePerUserLimit")]
     UserNodes,
+    /// As many jobs of its array run as may at a time.
+    #[serde(rename = "JobArrayTaskLimit")]
+    ArrayTasks,
     /// Nodes that it names are not in service.
     ReqNodeNotAvail,
     /// It wants more nodes than are in service.
@@ -63,6 +80,7 @@ impl Why {
             Why::JobHeldUser => "JobHeldUser",
             Why::UserJobs => "QOSMaxJobsPerUserLimit",
             Why::UserNodes => "QOSMaxNodePerUserLimit",
+            Why::ArrayTasks => "JobArrayTaskLimit",
             Why::ReqNodeNotAvail => "ReqNodeNotAvail",
             Why::PartitionNodeLimit => "PartitionNodeLimit",
             Why::BeginTime => "BeginTime",

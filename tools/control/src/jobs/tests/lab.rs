@@ -319,7 +319,7 @@ impl Lab {
             want: Want {
                 ranks,
                 nodes,
-                warm_only: false,
+                ..Want::default()
             },
             wishes: Wishes::default(),
             load: None,

@@ -1,0 +1,514 @@
+//! Files that a job's standard output and standard error go to: `-o FILE`, `-e FILE`, with Slurm's
+//! `%j` and its like in their names.
+//!
+//! Key types: [`Pattern`] (a name), [`Wanted`] (what was asked for), [`Streams`] (what is written to).
+//! Neighbours: `cli::screen` writes the files of `hearth run`, `jobs::kept_files` those of batch jobs;
+//! `output` puts lines together.
+//!
+//! Invariants: a file that all ranks share has whole lines, as the terminal has; a file of one rank (`%n`) has its
+//! bytes as they are. A file begins empty. At most [`OPEN_MAX`] files of one rank each are open at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use nix::unistd::{AccessFlags, access};
+use serde::{Deserialize, Serialize};
+
+use crate::output::Printer;
+
+/// Most files of one rank each that are open at a time; a job has up to tens of thousands of ranks.
+const OPEN_MAX: usize = 128;
+
+/// Longest pattern, in bytes: a path of Linux.
+const PATTERN_MAX: usize = 4_096;
+
+/// Name of a file, in which `%j` and its like stand for what a job is called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pattern(String);
+
+/// Why a name is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Something unknown behind `%`.
+    #[error(
+        "%{0} stands for nothing here; there are %j (job), %A and %a (array and task), %n and %t (rank), %x (name of the job), %u (user), %% (a percent sign)"
+    )]
+    Unknown(String),
+    /// `%` in the folder.
+    #[error("%j and its like stand in the name of the file, not in that of its folder")]
+    Folder,
+    /// No name, or one too long.
+    #[error("the name of a file has 1 to {PATTERN_MAX} bytes")]
+    Length,
+    /// A folder that cannot stand in a request.
+    #[error("the folder {0} has a name that is not UTF-8; name another with --chdir")]
+    NotUtf8(PathBuf),
+}
+
+impl FromStr for Pattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        if text.is_empty() || text.len() > PATTERN_MAX || text.contains('\0') {
+            return Err(PatternError::Length);
+        }
+        for piece in pieces(text) {
+            if let Piece::Letter(letter) = piece
+                && !"jAantxu%".contains(letter)
+            {
+                return Err(PatternError::Unknown(letter.to_string()));
+            }
+        }
+        let pattern = Pattern(text.to_string());
+        let folder = text.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let is_letter = |piece: Piece| matches!(piece, Piece::Letter(letter) if letter != '%');
+        match pieces(folder).any(is_letter) {
+            true => Err(PatternError::Folder),
+            false => Ok(pattern),
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A part of a pattern.
+enum Piece<'a> {
+    Text(&'a str),
+    /// What stands behind `%`; a space where nothing does.
+    Letter(char),
+}
+
+fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let Some(behind) = rest.strip_prefix('%') else {
+            let (text, behind) = rest.split_at(rest.find('%').unwrap_or(rest.len()));
+            rest = behind;
+            return Some(Piece::Text(text));
+        };
+        let letter = behind.chars().next().unwrap_or(' ');
+        rest = behind.get(letter.len_utf8()..).unwrap_or("");
+        Some(Piece::Letter(letter))
+    })
+}
+
+/// What a job is called, for names of files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Names {
+    /// Its number.
+    pub job: u64,
+    /// The first job of its array and its task there.
+    pub array: Option<(u64, u32)>,
+    /// Its name.
+    pub name: String,
+    /// Its user.
+    pub user: String,
+}
+
+impl Pattern {
+    /// Whether each rank has a file of its own.
+    pub fn is_per_rank(&self) -> bool {
+        self.has("nt")
+    }
+
+    /// Whether it has the task of an array.
+    pub fn names_task(&self) -> bool {
+        self.has("a")
+    }
+
+    fn has(&self, letters: &str) -> bool {
+        pieces(&self.0)
+            .any(|piece| matches!(piece, Piece::Letter(letter) if letters.contains(letter)))
+    }
+
+    /// The same as a path that does not depend on where a process runs.
+    ///
+    /// # Errors
+    /// [`PatternError::NotUtf8`].
+    pub fn in_folder(&self, folder: &Path) -> Result<Self, PatternError> {
+        if self.0.starts_with('/') {
+            return Ok(self.clone());
+        }
+        let not_utf8 = || PatternError::NotUtf8(folder.to_path_buf());
+        let folder = std::path::absolute(folder).map_err(|_| not_utf8())?;
+        let folder = folder.to_str().ok_or_else(not_utf8)?;
+        let folder = folder.trim_end_matches('/').replace('%', "%%");
+        Ok(Pattern(format!("{folder}/{}", self.0)))
+    }
+
+    /// Whether it is a path from the root.
+    pub fn is_absolute(&self) -> bool {
+        self.0.starts_with('/')
+    }
+
+    /// The file of a rank.
+    pub fn path(&self, names: &Names, rank: u32) -> PathBuf {
+        let mut path = String::new();
+        for piece in pieces(&self.0) {
+            match piece {
+                Piece::Text(text) => path.push_str(text),
+                Piece::Letter('j') => path += &names.job.to_string(),
+                Piece::Letter('A') => {
+                    let first = names.array.map_or(names.job, |(first, _)| first);
+                    path += &first.to_string();
+                }
+                Piece::Letter('a') => path += &names.array.map_or(0, |(_, task)| task).to_string(),
+                Piece::Letter('n' | 't') => path += &rank.to_string(),
+                Piece::Letter('x') => path += &names.name.replace('/', "_"),
+                Piece::Letter('u') => path += &names.user,
+                Piece::Letter(_) => path.push('%'),
+            }
+        }
+        PathBuf::from(path)
+    }
+}
+
+/// Why a file could not be written before its job began.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {path}: {error}; name another file with {option}")]
+pub struct Unwritable {
+    option: &'static str,
+    path: String,
+    error: io::Error,
+}
+
+/// What was asked for: files for standard output, standard error, both or none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// For standard output, and without `error` for standard error as well, as in Slurm.
+    pub output: Option<Pattern>,
+    /// For standard error.
+    pub error: Option<Pattern>,
+}
+
+impl Wanted {
+    /// Whether there is none.
+    pub fn is_nothing(&self) -> bool {
+        self.output.is_none() && self.error.is_none()
+    }
+
+    /// What can be known before the job has a number: that the folders are there and take files.
+    ///
+    /// # Errors
+    /// [`Unwritable`].
+    pub fn check(&self) -> Result<(), Unwritable> {
+        let options = [("--output", &self.output), ("--error", &self.error)];
+        for (option, pattern) in options {
+            let Some(pattern) = pattern else { continue };
+            let path = pattern.path(&Names::default(), 0);
+            let is_open = pattern.has("jAantxu");
+            may_write(&path, is_open).map_err(|error| Unwritable {
+                option,
+                path: pattern.to_string(),
+                error,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Begins the files of a job of so many ranks; what has none goes to `out` and `err`.
+    ///
+    /// # Errors
+    /// A file cannot be begun.
+    pub fn open(
+        &self,
+        names: &Names,
+        (label, ranks): (bool, u32),
+        out: Box<dyn Write + Send>,
+        err: Box<dyn Write + Send>,
+    ) -> io::Result<Streams> {
+        let error = self.error.as_ref().filter(|_| self.error != self.output);
+        let (first, first_file) = stream(self.output.as_ref(), names)?;
+        let (second, second_file) = match error {
+            Some(error) => stream(Some(error), names)?,
+            None if self.output.is_some() => {
+                let again = first_file.as_ref().map(File::try_clone).transpose()?;
+                (None, again)
+            }
+            None => (None, None),
+        };
+        let or = |file: Option<File>, other| match file {
+            Some(file) => Box::new(file) as Box<dyn Write + Send>,
+            None => other,
+        };
+        Ok(Streams {
+            shares: error.is_none(),
+            per_rank: [first, second],
+            printer: Printer::new(or(first_file, out), or(second_file, err), label, ranks),
+        })
+    }
+}
+
+/// Where a stream goes: files of one rank each, or one file.
+fn stream(pattern: Option<&Pattern>, names: &Names) -> io::Result<(Option<PerRank>, Option<File>)> {
+    let Some(pattern) = pattern else {
+        return Ok((None, None));
+    };
+    if pattern.is_per_rank() {
+        return Ok((Some(PerRank::new(pattern, names)), None));
+    }
+    let path = pattern.path(names, 0);
+    let file = File::create(&path).map_err(|error| at(&path, &error))?;
+    Ok((None, Some(file)))
+}
+
+/// An error with the file that it is about.
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Whether a file can be made; `is_open`: its name is not known yet.
+fn may_write(path: &Path, is_open: bool) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    if !folder.metadata()?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    match path.metadata() {
+        Ok(there) if !is_open && there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(_) if !is_open => Ok(access(path, AccessFlags::W_OK)?),
+        _ => Ok(access(folder, AccessFlags::W_OK | AccessFlags::X_OK)?),
+    }
+}
+
+/// Files of one rank each.
+#[derive(Debug)]
+struct PerRank {
+    pattern: Pattern,
+    names: Names,
+    open: BTreeMap<u32, File>,
+    begun: BTreeSet<u32>,
+}
+
+impl PerRank {
+    fn new(pattern: &Pattern, names: &Names) -> Self {
+        PerRank {
+            pattern: pattern.clone(),
+            names: names.clone(),
+            open: BTreeMap::new(),
+            begun: BTreeSet::new(),
+        }
+    }
+
+    fn write(&mut self, rank: u32, data: &[u8]) -> io::Result<()> {
+        if !self.open.contains_key(&rank) {
+            if self.open.len() >= OPEN_MAX {
+                self.open.clear();
+            }
+            let path = self.pattern.path(&self.names, rank);
+            let file = match self.begun.insert(rank) {
+                true => File::create(&path),
+                false => OpenOptions::new().append(true).open(&path),
+            };
+            let file = file.map_err(|error| at(&path, &error))?;
+            self.open.insert(rank, file);
+        }
+        let file = self.open.get_mut(&rank).expect("opened above");
+        file.write_all(data)
+    }
+}
+
+/// What a job's output is written to.
+pub struct Streams {
+    /// Standard error goes where standard output goes.
+    shares: bool,
+    per_rank: [Option<PerRank>; 2],
+    printer: Printer<Box<dyn Write + Send>, Box<dyn Write + Send>>,
+}
+
+impl Streams {
+    /// Takes bytes that `rank` wrote to `fd` (2: standard error, else standard output).
+    ///
+    /// # Errors
+    /// A stream cannot be written.
+    pub fn output(&mut self, rank: u32, fd: u32, data: &[u8]) -> io::Result<()> {
+        match self.per_rank_of(fd) {
+            Some(files) => files.write(rank, data),
+            None => self.printer.output(rank, fd, data),
+        }
+    }
+
+    /// Writes lines of ours where standard error of a rank goes.
+    ///
+    /// # Errors
+    /// As for [`Streams::output`].
+    pub fn say(&mut self, rank: u32, lines: &str) -> io::Result<()> {
+        match self.per_rank_of(2) {
+            Some(files) => files.write(rank, lines.as_bytes()),
+            None => self.printer.say(lines),
+        }
+    }
+
+    /// Writes what is left of unfinished lines.
+    ///
+    /// # Errors
+    /// As for [`Streams::output`].
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.printer.finish()
+    }
+
+    fn per_rank_of(&mut self, fd: u32) -> Option<&mut PerRank> {
+        let place = usize::from(fd == 2 && !self.shares);
+        self.per_rank[place].as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        text.parse().unwrap()
+    }
+
+    fn names() -> Names {
+        Names {
+            job: 41,
+            array: Some((40, 2)),
+            name: "a/b".into(),
+            user: "eve".into(),
+        }
+    }
+
+    fn wanted(dir: &Path, output: Option<&str>, error: Option<&str>) -> Wanted {
+        let within = |text: Option<&str>| Some(pattern(text?).in_folder(dir).unwrap());
+        Wanted {
+            output: within(output),
+            error: within(error),
+        }
+    }
+
+    /// What a job of so many ranks writes with these options, by file.
+    fn written(output: Option<&str>, error: Option<&str>, ranks: u32) -> BTreeMap<String, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = wanted(dir.path(), output, error);
+        wanted.check().unwrap();
+        let (out, err) = (dir.path().join("OUT"), dir.path().join("ERR"));
+        let other = |path| Box::new(File::create(path).unwrap());
+        let streams = wanted.open(&names(), (false, ranks), other(out), other(err));
+        let mut streams = streams.unwrap();
+        for rank in 0..ranks {
+            streams.output(rank, 1, b"a").unwrap();
+            streams.output(rank, 2, b"e\n").unwrap();
+            streams.output(rank, 1, b"b\n").unwrap();
+        }
+        streams.say(0, "hearth: n\n").unwrap();
+        streams.finish().unwrap();
+        let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| {
+            let entry = entry.unwrap();
+            let text = std::fs::read_to_string(entry.path()).unwrap();
+            (entry.file_name().into_string().unwrap(), text)
+        });
+        files.filter(|(_, text)| !text.is_empty()).collect()
+    }
+
+    fn files(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let own = |(name, text): &(&str, &str)| (name.to_string(), text.to_string());
+        files.iter().map(own).collect()
+    }
+
+    #[test]
+    fn letters_stand_for_what_the_job_is_called() {
+        let path = |text: &str| pattern(text).path(&names(), 3).display().to_string();
+        assert_eq!(path("out-%j.%n"), "out-41.3");
+        assert_eq!(path("%A_%a-%t"), "40_2-3");
+        assert_eq!(path("/x/%x-%u-100%%"), "/x/a_b-eve-100%");
+        let alone = Names {
+            array: None,
+            ..names()
+        };
+        assert_eq!(pattern("%A").path(&alone, 0), Path::new("41"));
+        assert!(pattern("%t").is_per_rank() && !pattern("%%n").is_per_rank());
+    }
+
+    #[test]
+    fn what_stands_for_nothing_is_refused() {
+        for wrong in ["%N", "a%", "%4j", "%ü"] {
+            let error = wrong.parse::<Pattern>().unwrap_err();
+            assert!(error.to_string().contains("%j (job)"), "{wrong}: {error}");
+        }
+        assert_eq!("%j/out".parse::<Pattern>(), Err(PatternError::Folder));
+        assert_eq!("".parse::<Pattern>(), Err(PatternError::Length));
+        assert!("100%%/out".parse::<Pattern>().is_ok());
+    }
+
+    #[test]
+    fn a_name_is_one_in_its_folder() {
+        let within = |text: &str, folder: &str| pattern(text).in_folder(Path::new(folder)).unwrap();
+        assert_eq!(within("o%j", "/a%b/").to_string(), "/a%%b/o%j");
+        assert_eq!(within("/o", "/a").to_string(), "/o");
+        assert_eq!(within("o", "/").to_string(), "/o");
+    }
+
+    #[test]
+    fn one_file_has_whole_lines_of_both_streams() {
+        assert_eq!(
+            written(Some("out-%j"), None, 2),
+            files(&[("out-41", "e\nab\ne\nab\nhearth: n\n")])
+        );
+        let same = written(Some("x"), Some("x"), 1);
+        assert_eq!(same, files(&[("x", "ae\nb\nhearth: n\n")]));
+    }
+
+    #[test]
+    fn standard_error_has_a_file_of_its_own_or_stays() {
+        assert_eq!(
+            written(Some("o"), Some("e"), 2),
+            files(&[("o", "ab\nab\n"), ("e", "e\ne\nhearth: n\n")])
+        );
+        assert_eq!(
+            written(None, Some("e"), 1),
+            files(&[("OUT", "ab\n"), ("e", "e\nhearth: n\n")])
+        );
+        assert_eq!(
+            written(None, None, 1),
+            files(&[("OUT", "ab\n"), ("ERR", "e\nhearth: n\n")])
+        );
+    }
+
+    #[test]
+    fn each_rank_has_a_file_of_its_own_where_it_is_named() {
+        assert_eq!(
+            written(Some("o.%n"), None, 2),
+            files(&[("o.0", "ae\nb\nhearth: n\n"), ("o.1", "ae\nb\n")])
+        );
+        assert_eq!(
+            written(Some("o"), Some("e.%t"), 2),
+            files(&[("o", "ab\nab\n"), ("e.0", "e\nhearth: n\n"), ("e.1", "e\n")])
+        );
+        // More ranks than files are open at a time, and back to the first.
+        let many = written(Some("o.%n"), None, OPEN_MAX as u32 + 10);
+        assert_eq!(many.len(), OPEN_MAX + 10);
+        assert_eq!(many["o.0"], "ae\nb\nhearth: n\n");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_told_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = |text: &str| {
+            let wanted = wanted(dir.path(), Some(text), None);
+            wanted.check().unwrap_err().to_string()
+        };
+        std::fs::write(dir.path().join("file"), "old").unwrap();
+        std::fs::create_dir(dir.path().join("folder")).unwrap();
+        assert!(refused("none/out").contains("--output"));
+        assert!(refused("file/out").contains("ot a directory"));
+        assert!(refused("folder").contains("directory"));
+        wanted(dir.path(), Some("file"), Some("folder/%j"))
+            .check()
+            .unwrap();
+    }
+}
