@@ -33,13 +33,8 @@ function endOf(end) {
   return kind === "exited" ? `exited with status ${number}` : `was ended by signal ${number}`;
 }
 
-/** A word of a command line as a shell would take it. */
-const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
-
-function code(text) {
-  if (!text || !text.length) return null;
-  return el("code", {}, Array.isArray(text) ? text.map(quoted).join(" ") : text);
-}
+/** What was typed, if it is known. */
+function code(text) { return text ? el("code", {}, text) : null; }
 
 export class JobView {
   static controls = ["metric", "live", "csv"];
@@ -101,6 +96,8 @@ export class JobView {
 
   drawFacts() {
     const { job } = this;
+    // A job may have been given a name of its own.
+    const file = job.program_file || job.name;
     const time = (us) => when(us ? us / 1000 : 0);
     const limit = job.time_limit_s ? ` of ${span(job.time_limit_s)}` : "";
     const took = job.started_unix_us ? el("span", {}, ran(job), limit) : "";
@@ -108,7 +105,8 @@ export class JobView {
     const kept = job.output && job.output.bytes ? bytes(job.output.bytes) : "";
     const lost = job.output && job.output.dropped_bytes ? `, ${bytes(job.output.dropped_bytes)} lost` : "";
     redraw(this.about, facts([
-      ["State", state(job.state)], ["Why", job.reason], ["Program", programLink(job.program, job.name)],
+      ["State", state(job.state)], ["Why", job.reason], ["Name", file === job.name ? "" : job.name],
+      ["Program", programLink(job.program, file)],
       ["Command", code(job.command)], ["Directory", code(job.directory)], ["User", job.user],
       ["Ranks", job.ranks_total], ["Nodes", job.nodes ? nodeLinks(job.nodes) : ""],
       ["Submitted", time(job.submitted_unix_us)], ["Starts at the latest", job.over ? "" : time(job.expected_start_unix_us)],
