@@ -256,8 +256,8 @@ mod tests {
         };
         let text = away.misses(&nodes, (4, ""), false);
         assert!(text.starts_with("n2 not in service: "), "{text}");
-        assert_eq!(want(1, None).tie(), Tie::None);
-        assert!(matches!(away.tie(), Tie::Among { .. }));
+        assert_eq!(want(1, None).tie(false), Tie::None);
+        assert!(matches!(away.tie(true), Tie::Among { .. }));
     }
 
     #[test]
