@@ -146,11 +146,13 @@ impl Goal {
     }
 
     fn measure(&self) -> Result<f64, String> {
-        let words = || self.line.split_whitespace();
-        match words().next() {
-            Some("broadcast") => self.of_cast(broadcast::options::Options::parse_from(words())),
-            Some("exchange") => self.of_exchange(exchange::options::Options::parse_from(words())),
-            _ => self.of_overlay(overlay::options::Options::parse_from(words())),
+        let words = self.line.split_whitespace();
+        // Those that tell how far they are are not to.
+        let quiet = words.clone().chain(["--quiet"]);
+        match words.clone().next() {
+            Some("broadcast") => self.of_cast(broadcast::options::Options::parse_from(quiet)),
+            Some("exchange") => self.of_exchange(exchange::options::Options::parse_from(words)),
+            _ => self.of_overlay(overlay::options::Options::parse_from(quiet)),
         }
     }
 
