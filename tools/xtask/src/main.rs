@@ -10,6 +10,7 @@
 
 mod bench;
 mod build;
+mod compile;
 mod demo;
 mod limited;
 mod replay;

@@ -1,8 +1,8 @@
 //! `cargo xtask build`: what a user needs, in `target/hearth/`.
 //!
-//! Purpose: `hearth` (the operator's binary), `hearth.efi` (the boot image), `lib/` and `include/` (what programs link)
-//! and `programs/` (the example programs of `tests/programs` and `kernel/user`). Neighbours: [`programs`], [`library`]; cargo does all compiling of
-//! Rust. Steps are independent as far as their inputs allow, so that each fails with a message of
+//! Purpose: `hearth` (the operator's binary), `hearth.efi` (the boot image), `lib/` and `include/` (what programs link) and `programs/` (the
+//! example programs of `tests/programs` and `kernel/user`). Neighbours: [`programs`], [`library`];
+//! [`crate::compile`] has cargo do all compiling of Rust. Steps are independent as far as their inputs allow, so that each fails with a message of
 //! its own.
 //!
 //! Invariant: an output is put in its place complete or not at all.
@@ -12,12 +12,13 @@ mod programs;
 
 use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum as _;
 
+use crate::compile;
 use crate::setup;
 use crate::steps::Steps;
 use crate::workspace::{BARE_METAL_TARGET, KERNEL_PROFILE, Workspace, run as run_command};
@@ -168,18 +169,10 @@ fn test_image(workspace: &Workspace, steps: &mut Steps) {
 }
 
 fn bare_metal(workspace: &Workspace, package: &str, more: &[&str]) -> Result<()> {
-    let mut command = workspace.cargo();
-    command.args([
-        "build",
-        "--quiet",
-        "--package",
-        package,
-        "--target",
-        BARE_METAL_TARGET,
-        "--profile",
-        KERNEL_PROFILE,
-    ]);
-    run_command(command.args(more))?;
+    let mut arguments = vec!["build", "--package", package];
+    arguments.extend(["--target", BARE_METAL_TARGET, "--profile", KERNEL_PROFILE]);
+    arguments.extend(more);
+    compile::run(workspace, &arguments)?;
     let file = workspace.bare_metal(package);
     ensure!(file.is_file(), "cargo left no {}", file.display());
     Ok(())
@@ -188,18 +181,10 @@ fn bare_metal(workspace: &Workspace, package: &str, more: &[&str]) -> Result<()>
 /// Makes one image of a kernel and the boot stub.
 fn boot_image(workspace: &Workspace, kernel: &str, image: &Path) -> Result<()> {
     fs::create_dir_all(workspace.outputs()).context("making the output directory")?;
+    compile::run(workspace, &["build", "--release", "--package", "bootimage"])?;
     let fresh = image.with_extension("new");
     run_command(
-        workspace
-            .cargo()
-            .args([
-                "run",
-                "--quiet",
-                "--release",
-                "--package",
-                "bootimage",
-                "--",
-            ])
+        Command::new(workspace.target().join("release/bootimage"))
             .arg("--kernel")
             .arg(workspace.bare_metal(kernel))
             .arg("--stub")
@@ -218,15 +203,9 @@ fn boot_image(workspace: &Workspace, kernel: &str, image: &Path) -> Result<()> {
 }
 
 fn hearth(workspace: &Workspace) -> Result<()> {
-    run_command(workspace.cargo().args([
-        "build",
-        "--quiet",
-        "--release",
-        "--package",
-        "hearth-control",
-        "--bin",
-        "hearth",
-    ]))?;
+    let mut arguments = vec!["build", "--release", "--package", "hearth-control"];
+    arguments.extend(["--bin", "hearth"]);
+    compile::run(workspace, &arguments)?;
     let built = workspace.target().join("release/hearth");
     fs::create_dir_all(workspace.outputs()).context("making the output directory")?;
     let fresh = workspace.outputs().join("hearth.new");

@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
+use crate::compile;
 use crate::limited::{self, Show};
 use crate::steps::{Checks, Steps};
 use crate::structure;
@@ -22,8 +23,6 @@ use crate::workspace::{BARE_METAL_TARGET, KERNEL_PROFILE, Workspace, describe};
 
 /// Compiling the workspace from nothing takes minutes on two processors.
 const COMPILE_LIMIT: Duration = Duration::from_secs(1_500);
-/// The same for the tests, which are linked as well, two processors being shared with others.
-const TEST_COMPILE_LIMIT: Duration = Duration::from_secs(2_700);
 /// Host tests run in seconds; a test that waits for something that never comes ends here.
 const HOST_TEST_LIMIT: Duration = Duration::from_secs(1_200);
 /// The quick part of the simulation.
@@ -165,22 +164,22 @@ fn cargo(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
 }
 
 fn lint(workspace: &Workspace) -> Result<()> {
-    cargo(
+    compile::run(
         workspace,
-        &["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"],
+        &["clippy", "--all-targets", "--", "-D", "warnings"],
     )?;
     // The functions of hearth.h.
-    let library = ["clippy", "--quiet", "-p", "hearth", "--features", "c"];
-    cargo(
+    let library = ["clippy", "-p", "hearth", "--features", "c"];
+    compile::run(
         workspace,
         &[&library[..], &["--", "-D", "warnings"]].concat(),
     )?;
     let bare_metal = ["--target", BARE_METAL_TARGET, "--profile", KERNEL_PROFILE];
-    let mut arguments = vec!["clippy", "--quiet", "-p", "kernel", "-p", "bootstub"];
+    let mut arguments = vec!["clippy", "-p", "kernel", "-p", "bootstub"];
     arguments.extend(["--features", "kernel/ktest"]);
     arguments.extend(bare_metal);
     arguments.extend(["--", "-D", "warnings"]);
-    cargo(workspace, &arguments)?;
+    compile::run(workspace, &arguments)?;
     lint_fuzz_targets(workspace)
 }
 
@@ -201,21 +200,19 @@ fn lint_fuzz_targets(workspace: &Workspace) -> Result<()> {
 
 fn host(workspace: &Workspace) -> Result<Checks> {
     // Apart, so that a slow machine does not spend the time of the tests on it.
-    let mut command = workspace.cargo();
-    command.args(["test", "--quiet", "--no-run"]);
-    let name = describe(&command);
-    limited::run(&mut command, TEST_COMPILE_LIMIT, Show::All)?.expect_success(&name)?;
+    compile::run(workspace, &["test", "--no-run"])?;
     let mut command = workspace.cargo();
     command.args(["test", "--quiet", "--no-fail-fast"]);
     run_tests(&mut command, HOST_TEST_LIMIT)
 }
 
 fn qemu(workspace: &Workspace) -> Result<Checks> {
+    let packages = QEMU_TEST_CRATES.map(|name| ["-p", name]).concat();
+    compile::run(workspace, &[&["test", "--no-run"], &packages[..]].concat())?;
     let mut command = workspace.cargo();
-    command.args(["test", "--quiet", "--no-fail-fast"]);
-    for name in QEMU_TEST_CRATES {
-        command.args(["-p", name]);
-    }
+    command
+        .args(["test", "--quiet", "--no-fail-fast"])
+        .args(packages);
     // One after the other: each brings up machines of its own.
     command.args(["--", "--ignored", "--test-threads=1"]);
     command.env("HEARTH_OUTPUTS", workspace.outputs());
@@ -267,12 +264,14 @@ fn damaged_programs(workspace: &Workspace) -> Result<()> {
 
 /// The simulator's own quick check.
 fn simulation(workspace: &Workspace) -> Result<Checks> {
+    compile::run(workspace, &["build", "--release", "-p", "netstack-sim"])?;
     let mut command = crate::sim::command(workspace);
     command.arg("check");
     run_counted(&mut command, SIMULATION_LIMIT)
 }
 
 fn end_to_end(workspace: &Workspace) -> Result<Checks> {
+    compile::run(workspace, &["build", "--release", "-p", "hearth-tests"])?;
     let mut command = workspace.cargo();
     command.args([
         "run",
