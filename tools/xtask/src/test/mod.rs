@@ -17,6 +17,7 @@ use clap::ValueEnum;
 
 use crate::compile;
 use crate::limited::{self, Show};
+use crate::package;
 use crate::steps::{Checks, Steps};
 use crate::structure;
 use crate::workspace::{BARE_METAL_TARGET, KERNEL_PROFILE, Workspace, describe};
@@ -70,6 +71,8 @@ enum Part {
     Kernel,
     /// The whole path as its user sees it
     EndToEnd,
+    /// The package on an empty Debian system; not run unless asked for
+    Package,
 }
 
 /// Runs the tests; the last line on standard output is the count.
@@ -80,7 +83,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     });
     let mut is_built = true;
     for &part in Part::value_variants() {
-        if !options.only.is_empty() && !options.only.contains(&part) {
+        let by_default = options.only.is_empty() && part != Part::Package;
+        if !by_default && !options.only.contains(&part) {
             continue;
         }
         let title = part.title();
@@ -120,6 +124,7 @@ impl Part {
             Self::Qemu => "boot images and clusters in QEMU",
             Self::Kernel => "kernel tests in QEMU",
             Self::EndToEnd => "end to end",
+            Self::Package => "the package on an empty system",
         }
     }
 
@@ -127,7 +132,7 @@ impl Part {
     fn needs_build(self) -> bool {
         matches!(
             self,
-            Self::Commands | Self::Qemu | Self::Kernel | Self::EndToEnd
+            Self::Commands | Self::Qemu | Self::Kernel | Self::EndToEnd | Self::Package
         )
     }
 
@@ -150,6 +155,7 @@ impl Part {
             Self::Qemu => qemu(workspace).map(Some),
             Self::Kernel => kernel::run(workspace, options.seeds.as_ref()).map(Some),
             Self::EndToEnd => end_to_end(workspace).map(Some),
+            Self::Package => package::container::test(workspace).map(|()| None),
         }
     }
 }
