@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::limited::{self, Show};
 use crate::setup;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, output_of};
 
 /// The system; and what a user installs beside what every Debian has.
 const SUITE: &str = "bookworm";
@@ -33,6 +33,13 @@ const EXPECTED: [&str; 2] = ["hello from hello-c, rank 0 of 1", "container: done
 /// Makes the package of what is built, and tries it.
 pub fn test(workspace: &Workspace) -> Result<()> {
     let package = super::make(workspace)?;
+    // By name, since the return addresses of a crash report are to be found in it.
+    let kernel = workspace.outputs().join("symbols/kernel");
+    let names = output_of(Command::new("nm").arg("--demangle").arg(kernel))?;
+    ensure!(
+        names.contains("kernel::panic"),
+        "symbols/kernel has no names of functions"
+    );
     let system = system()?;
     let began = Instant::now();
     let mut command = Command::new("unshare");
