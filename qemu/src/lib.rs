@@ -10,7 +10,7 @@
 //! unix socket. Unix sockets do not care for network namespaces, so control and supervisor are
 //! reached from outside; the control node's TCP listener is made outside and handed in.
 //!
-//! Key types: [`Spec`] (what is wanted), [`Paths`] (where its files are), [`Record`] (what is
+//! Key types: [`Spec`] (what is wanted), [`Accelerator`] (KVM or emulation), [`Paths`] (where its files are), [`Record`] (what is
 //! running), [`Launcher`] (which executables to start). Neighbours: `tools/control` (commands
 //! `up`, `down`, `node reset`, `console`) and the tests.
 //!
@@ -18,6 +18,7 @@
 //! and start time, so that nothing is left behind whatever crashes, and no foreign process is
 //! ever killed.
 
+mod accel;
 pub mod console;
 mod control_socket;
 mod error;
@@ -33,6 +34,7 @@ mod spec;
 mod supervisor;
 mod tree;
 
+pub use accel::{Accelerator, Choice as AcceleratorChoice, Refusal, choose as choose_accelerator};
 pub use error::Error;
 pub use lifecycle::{
     DownReport, Launcher, Progress, Summary, down, is_running, list, power_off, reset,

@@ -25,8 +25,8 @@ use crate::paths::state_root;
 use crate::request::{Request, ask};
 use crate::supervisor::{Stage, remove_if_there};
 use crate::{
-    Error, Firmware, Paths, ProcessId, Record, Spec, console, control_socket, machine, namespace,
-    request,
+    Accelerator, Error, Firmware, Paths, ProcessId, Record, Spec, console, control_socket, machine,
+    namespace, request,
 };
 
 /// How often progress is told and an interruption noticed.
@@ -563,6 +563,8 @@ pub struct Summary {
     /// Whether it is up; otherwise a crash left it, and [`down`] removes it.
     pub running: bool,
     pub nodes: u32,
+    /// What executes the machines' instructions.
+    pub accelerator: Accelerator,
     pub http: SocketAddr,
 }
 
@@ -588,6 +590,7 @@ pub fn list() -> Result<Vec<Summary>, Error> {
             name: paths.name().to_owned(),
             running: is_running(&paths),
             nodes: record.spec.nodes,
+            accelerator: record.spec.accelerator,
             http: record.http,
         });
     }
@@ -608,6 +611,7 @@ mod tests {
             tree: Tree::flat(1),
             rate: None,
             firmware: Firmware::Direct,
+            accelerator: Accelerator::Tcg,
             image: "/dev/null".into(),
             command_line: String::new(),
             instruction_clock: false,

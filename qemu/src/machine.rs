@@ -12,8 +12,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::namespace::find_program;
-use crate::{Error, Firmware, Paths, Spec, network};
+use crate::{Accelerator, Error, Firmware, Paths, Spec, network};
 
+/// QEMU.
+pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
+/// What every machine is, whatever is plugged into it. graphics=off sends the firmware's own
+/// messages to the serial console.
+pub(crate) const PLATFORM: [&str; 11] = [
+    "-machine",
+    "pc,graphics=off",
+    "-cpu",
+    "max",
+    "-display",
+    "none",
+    "-monitor",
+    "none",
+    "-nodefaults",
+    "-no-user-config",
+    "-no-reboot",
+];
 /// Cache of translated code for each machine, in mebibytes: enough for a kernel and a program;
 /// QEMU's default of a quarter of memory multiplies badly.
 const TRANSLATION_CACHE_MIB: u32 = 64;
@@ -59,19 +76,20 @@ pub(crate) fn arguments(
     node: u32,
     uefi: Option<&Path>,
 ) -> Vec<OsString> {
-    let mut list: Vec<OsString> = Vec::new();
+    // The name comes first: people find a machine's process by it.
+    let name = format!("hearth-{}-n{node}", spec.name);
+    let mut list: Vec<OsString> = vec!["-name".into(), name.into()];
+    list.extend(PLATFORM.map(OsString::from));
     let mut add = |option: &str, value: String| {
         list.push(option.into());
         list.push(value.into());
     };
-    add("-name", format!("hearth-{}-n{node}", spec.name));
-    add("-accel", format!("tcg,tb-size={TRANSLATION_CACHE_MIB}"));
-    // graphics=off sends the firmware's own messages to the serial console.
-    add("-machine", "pc,graphics=off".to_owned());
-    add("-cpu", "max".to_owned());
+    let accelerator = match spec.accelerator {
+        Accelerator::Kvm => "kvm".to_owned(),
+        Accelerator::Tcg => format!("tcg,tb-size={TRANSLATION_CACHE_MIB}"),
+    };
+    add("-accel", accelerator);
     add("-m", spec.memory_mib.to_string());
-    add("-display", "none".to_owned());
-    add("-monitor", "none".to_owned());
     let log = escape_commas(&paths.serial_log(node));
     add("-chardev", format!("file,id=serial,path={log},append=on"));
     add("-serial", "chardev:serial".to_owned());
@@ -125,7 +143,6 @@ pub(crate) fn arguments(
             add("-device", "virtio-rng-pci,rng=random".to_owned());
         }
     }
-    list.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(OsString::from));
     list
 }
 
@@ -145,15 +162,14 @@ pub(crate) fn start(spec: &Spec, paths: &Paths, node: u32) -> Result<Child, Erro
         }
         Firmware::Bios | Firmware::Direct => None,
     };
-    let program = "qemu-system-x86_64";
-    let mut command = dying_with_parent(program);
+    let mut command = dying_with_parent(PROGRAM);
     command
         .args(arguments(spec, paths, node, uefi.as_deref()))
         .stdin(Stdio::null())
         .stdout(append(&paths.qemu_log(node))?)
         .stderr(append(&paths.qemu_log(node))?);
     command.spawn().map_err(|source| Error::Start {
-        program: program.to_owned(),
+        program: PROGRAM.to_owned(),
         source,
     })
 }
@@ -199,6 +215,10 @@ mod tests {
             tree: "4".parse().unwrap(),
             rate: None,
             firmware,
+            accelerator: match firmware {
+                Firmware::Bios => Accelerator::Kvm,
+                Firmware::Uefi | Firmware::Direct => Accelerator::Tcg,
+            },
             image: "/img/hearth.efi".into(),
             command_line: "hearth.console=ttyS0".to_owned(),
             instruction_clock: firmware == Firmware::Direct,
@@ -216,9 +236,11 @@ mod tests {
         assert!(bios.contains("ifname=n3,"));
         assert!(bios.contains("path=/s/lab/logs/n3.serial,append=on"));
         assert!(!bios.contains("-kernel") && !bios.contains("pflash"));
+        assert!(bios.contains("-accel kvm -m") && !bios.contains("tcg"));
         let direct = words(Firmware::Direct, "/s");
         assert!(direct.contains("-kernel /img/hearth.efi -append hearth.console=ttyS0"));
         assert!(direct.contains(",romfile=") && !direct.contains("bootindex"));
+        assert!(direct.contains("-accel tcg,tb-size=64 -m") && !direct.contains("kvm"));
         assert!(direct.contains("-icount shift=0,sleep=on") && !bios.contains("-icount"));
         let uefi = words(Firmware::Uefi, "/s");
         assert!(uefi.contains("readonly=on,file=/fw/code.fd"));

@@ -201,7 +201,7 @@ fn failed_line<'a>(message: &str, lines: &'a str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Firmware, MAX_NODES};
+    use crate::{Accelerator, Firmware, MAX_NODES};
 
     fn spec(nodes: u32, tree: &str, rate: Option<&str>) -> Spec {
         Spec {
@@ -211,6 +211,7 @@ mod tests {
             tree: tree.parse().unwrap(),
             rate: rate.map(|rate| rate.parse().unwrap()),
             firmware: Firmware::Bios,
+            accelerator: Accelerator::Tcg,
             image: "/dev/null".into(),
             command_line: String::new(),
             instruction_clock: false,

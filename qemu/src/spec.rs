@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Tree};
+use crate::{Accelerator, Error, Tree};
 
 /// Most nodes of one cluster: what the address plan and one bridge (1,024 ports) hold with room
 /// to spare; far above what one machine can emulate.
@@ -116,6 +116,9 @@ pub struct Spec {
     pub rate: Option<Rate>,
     /// How the machines start.
     pub firmware: Firmware,
+    /// What executes their instructions.
+    #[serde(default)]
+    pub accelerator: Accelerator,
     /// The boot image. Served by the control node, or given to QEMU with [`Firmware::Direct`].
     pub image: PathBuf,
     /// Kernel command line: given to QEMU with [`Firmware::Direct`], to the boot service otherwise.
@@ -164,6 +167,14 @@ impl Spec {
             )));
         }
         Ok(())
+    }
+
+    /// The option of `hearth up` that only emulated machines can serve, if one is used.
+    pub(crate) fn needs_emulation(&self) -> Option<&'static str> {
+        if self.instruction_clock {
+            return Some("--icount");
+        }
+        self.trace.as_ref().map(|_| "--trace")
     }
 
     /// Address of the control node, and the prefix length of the boot network.
@@ -216,6 +227,7 @@ mod tests {
             tree: tree.parse().unwrap(),
             rate: None,
             firmware: Firmware::Bios,
+            accelerator: Accelerator::Tcg,
             image: PathBuf::from("/dev/null"),
             command_line: String::new(),
             instruction_clock: false,

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hearth_qemu::{
-    Error, Firmware, Launcher, MachineState, Paths, Progress, Record, Spec, down, is_running,
-    power_off, reset, restart_control, start_control, up,
+    Accelerator, Error, Firmware, Launcher, MachineState, Paths, Progress, Record, Spec, down,
+    is_running, power_off, reset, restart_control, start_control, up,
 };
 use nix::sys::signal::Signal;
 
@@ -38,6 +38,7 @@ impl Lab {
             tree: tree.parse().unwrap(),
             rate: rate.map(|rate| rate.parse().unwrap()),
             firmware: Firmware::Bios,
+            accelerator: Accelerator::Tcg,
             // Never loaded: nothing answers DHCP here.
             image: STANDIN.into(),
             command_line: String::new(),
@@ -165,6 +166,12 @@ fn nodes_are_switched_off_and_on_and_control_is_replaced() {
     assert!(!before.nodes[1].process.unwrap().is_alive());
     assert!(after.nodes[1].process.unwrap().is_alive());
     assert!(after.nodes[1].power_on_unix_ms > before.nodes[1].power_on_unix_ms);
+    // Both machines, the one that was started again too, have what was chosen.
+    for node in &after.nodes {
+        let pid = node.process.unwrap().pid;
+        let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(words.contains("-accel\0tcg,"), "{words:?}");
+    }
 
     let refused = reset(&lab.paths, &[0, 7]).unwrap_err().to_string();
     assert!(

@@ -12,7 +12,7 @@ use crate::command::{self, Finished};
 /// The kinds of cluster that scenarios run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Boot {
-    /// Four nodes of 48 MiB on two leaf switches: SeaBIOS, iPXE, HTTP.
+    /// Four nodes of 48 MiB on two leaf switches: SeaBIOS, iPXE, HTTP; under KVM where it works.
     Network,
     /// One node by UEFI PXE from OVMF.
     Uefi,
@@ -125,6 +125,10 @@ impl Cluster {
             args = vec!["--config", &config, "up"];
         }
         args.extend(boot.arguments());
+        if boot != Boot::Network {
+            // Only the cluster that is brought up as a user does it takes what this machine has.
+            args.extend(["--accel", "tcg"]);
+        }
         let test_image = built.join("hearth-test.efi").display().to_string();
         if boot == Boot::Unscrubbed {
             // No other image can leave scrubbing out.

@@ -13,7 +13,8 @@ pub mod receive;
 pub mod send;
 mod store;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::process::Command;
 
 use anyhow::{Context, bail};
 
@@ -36,15 +37,22 @@ pub fn resolve(text: &str) -> anyhow::Result<SocketAddrV4> {
         }
         None => (text, PORT),
     };
-    let found = (host, port).to_socket_addrs();
-    let mut found = found.with_context(|| {
-        format!("{text:?} is neither an address nor a known host; write ADDRESS:PORT")
+    let address = host.parse().ok().or_else(|| look_up(host));
+    let address = address.with_context(|| {
+        format!("{text:?} is neither an IPv4 address nor a host that has one; write ADDRESS:PORT")
     })?;
-    let first = found.find_map(|address| match address {
-        SocketAddr::V4(address) => Some(address),
-        SocketAddr::V6(_) => None,
-    });
-    first.with_context(|| format!("{text:?} has no IPv4 address"))
+    Ok(SocketAddrV4::new(address, port))
+}
+
+/// The first IPv4 address of a host. The system's own `getent` is asked: a statically linked
+/// program cannot load the modules by which a system may know hosts (mDNS, LDAP).
+fn look_up(host: &str) -> Option<Ipv4Addr> {
+    let output = Command::new("getent")
+        .args(["ahostsv4", "--", host])
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.split_whitespace().next()?.parse().ok()
 }
 
 /// The address of this machine that others see when it sends to `to`.
@@ -188,6 +196,12 @@ mod tests {
                 .to_string()
                 .contains("port")
         );
+        assert_eq!(
+            resolve("localhost:80").unwrap(),
+            "127.0.0.1:80".parse().unwrap()
+        );
+        let unknown = resolve("no such host").unwrap_err().to_string();
+        assert!(unknown.contains("neither an IPv4 address"), "{unknown}");
         assert_eq!(
             own_address("127.0.0.1:9".parse().unwrap()).unwrap(),
             Ipv4Addr::LOCALHOST

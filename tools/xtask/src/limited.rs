@@ -1,6 +1,7 @@
 //! Commands under a time limit, whose output is shown while it is read.
 //!
-//! Key type: [`Finished`]. Neighbours: `test` and `demo` run every part through [`run`].
+//! Key type: [`Finished`]. Neighbours: `test` runs every part through [`run`], `compile` follows cargo by
+//! [`watch`].
 //!
 //! Invariant: a command that does not end is ended, with everything it started, and that is a
 //! failure.
@@ -61,6 +62,26 @@ pub fn say(label: &str, line: &str) {
 
 /// Runs a command to its end or to its time limit.
 pub fn run(command: &mut Command, limit: Duration, show: Show) -> Result<Finished> {
+    watch(command, limit, &mut |line| {
+        let Some(line) = line else { return };
+        let label = match show {
+            Show::All(label) => Some(label),
+            Show::Except(label, is_hidden) => (!is_hidden(line)).then_some(label),
+            Show::Nothing => None,
+        };
+        if let Some(label) = label {
+            say(label, line);
+        }
+    })
+}
+
+/// As [`run`]; `watcher` is given each line as it comes, and several times a second the news that
+/// there is none.
+pub fn watch(
+    command: &mut Command,
+    limit: Duration,
+    watcher: &mut dyn FnMut(Option<&str>),
+) -> Result<Finished> {
     let name = describe(command);
     let mut child = command
         .stdin(Stdio::null())
@@ -77,17 +98,6 @@ pub fn run(command: &mut Command, limit: Duration, show: Show) -> Result<Finishe
     }
     let deadline = Instant::now() + limit;
     let mut lines = Vec::new();
-    let mut keep = |line: String| {
-        let label = match show {
-            Show::All(label) => Some(label),
-            Show::Except(label, is_hidden) => (!is_hidden(&line)).then_some(label),
-            Show::Nothing => None,
-        };
-        if let Some(label) = label {
-            say(label, &line);
-        }
-        lines.push(line);
-    };
     let status = loop {
         let received = receiver.recv_timeout(POLL);
         if Instant::now() >= deadline {
@@ -99,10 +109,11 @@ pub fn run(command: &mut Command, limit: Duration, show: Show) -> Result<Finishe
         }
         match received {
             Ok(line) => {
-                keep(line);
+                watcher(Some(&line));
+                lines.push(line);
                 continue;
             }
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Timeout) => watcher(None),
             // Both outputs are closed: what remains is its end.
             Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
         }
@@ -115,7 +126,8 @@ pub fn run(command: &mut Command, limit: Duration, show: Show) -> Result<Finishe
     };
     let deadline = Instant::now() + AFTER_END;
     while let Ok(line) = receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        keep(line);
+        watcher(Some(&line));
+        lines.push(line);
         if Instant::now() >= deadline {
             break;
         }

@@ -10,9 +10,11 @@
 
 mod bench;
 mod build;
+mod compile;
 mod demo;
 mod fuzz;
 mod limited;
+mod package;
 mod replay;
 mod setup;
 mod sim;
@@ -40,6 +42,8 @@ enum Task {
     Setup(setup::Options),
     /// Build the operator's binary, the boot image and the example programs into target/hearth/
     Build(build::Options),
+    /// Everything a user needs in one file: target/hearth-VERSION-x86_64.tar.gz
+    Package,
     /// Show it: boot four QEMU nodes over the network, run programs on them, take them down
     Demo(demo::Options),
     /// Test everything that must hold; the last line is the count
@@ -70,6 +74,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
     match task {
         Task::Setup(options) => setup::run(&workspace, &options).map(|()| ExitCode::SUCCESS),
         Task::Build(options) => build::run(&workspace, &options),
+        Task::Package => package::run(&workspace).map(|()| ExitCode::SUCCESS),
         Task::Demo(options) => demo::run(&workspace, &options),
         Task::Test(options) => test::run(&workspace, &options),
         Task::Sim(options) => sim::run(&workspace, &options),

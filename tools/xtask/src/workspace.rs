@@ -81,6 +81,14 @@ impl Workspace {
         }
     }
 
+    /// The same workspace, as users have it.
+    pub fn shipped(&self) -> Self {
+        Self {
+            mode: Mode::Shipped,
+            ..self.clone()
+        }
+    }
+
     /// How the hosted crates are compiled.
     pub fn mode(&self) -> Mode {
         self.mode

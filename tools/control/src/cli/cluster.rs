@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use hearth_qemu::{Firmware, Launcher, Paths, Rate, Record, Spec, Tree};
+use hearth_qemu::{
+    Accelerator, AcceleratorChoice, Firmware, Launcher, Paths, Rate, Record, Spec, Tree,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::up_progress::Display;
@@ -72,6 +74,10 @@ pub struct UpOptions {
     /// No network boot: QEMU places the image itself, which is faster.
     #[arg(long)]
     direct: bool,
+    /// What executes the nodes' instructions: the processor (kvm), QEMU's emulation (tcg), or
+    /// the processor if a probe machine runs within two seconds (auto).
+    #[arg(long, default_value = "auto", value_name = "auto|kvm|tcg")]
+    accel: AcceleratorChoice,
     /// Boot image [default: hearth.efi beside this program].
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
@@ -165,8 +171,16 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
     let time_limit_s = options.time_limit.unwrap_or(configured);
     let launcher = launcher(global, &name, &options, time_limit_s)?;
     let wait = !options.no_wait;
-    let spec = spec(name, options)?;
+    let accel = options.accel;
+    let mut spec = spec(name, options)?;
     let began = Instant::now();
+    let (accelerator, refusal) = hearth_qemu::choose_accelerator(accel, &spec)?;
+    spec.accelerator = accelerator;
+    if let Some(refusal) = refusal.filter(|_| !global.json) {
+        crate::output::say_line(format_args!(
+            "the nodes are emulated, not run by KVM: {refusal} (--accel tcg does not try)"
+        ));
+    }
     let interrupted = watch_interrupts()?;
     let mut display = Display::new(global.json);
     let result = hearth_qemu::up(&spec, &paths, &launcher, wait, &mut |progress| {
@@ -238,6 +252,7 @@ fn spec(name: String, options: UpOptions) -> anyhow::Result<Spec> {
         tree: options.tree.unwrap_or_else(|| Tree::flat(options.nodes)),
         rate: options.rate,
         firmware,
+        accelerator: Accelerator::default(),
         image,
         command_line,
         instruction_clock: options.icount,
@@ -586,7 +601,7 @@ pub fn list(global: &Global, options: &ListOptions) -> anyhow::Result<()> {
         for cluster in &clusters {
             all.push(serde_json::json!({
                 "name": cluster.name, "kind": "qemu", "running": cluster.running,
-                "nodes": cluster.nodes, "http": cluster.http,
+                "nodes": cluster.nodes, "accelerator": cluster.accelerator, "http": cluster.http,
             }));
         }
         for name in &served {
@@ -594,18 +609,26 @@ pub fn list(global: &Global, options: &ListOptions) -> anyhow::Result<()> {
         }
         return print_json(&all);
     }
-    let mut rows = table::new(&["CLUSTER", "KIND", "STATE", "NODES", "HTTP"]);
+    let mut rows = table::new(&["CLUSTER", "KIND", "STATE", "NODES", "ACCEL", "HTTP"]);
     for cluster in &clusters {
         let state = if cluster.running {
             "up"
         } else {
             "crashed (`hearth down` removes it)"
         };
-        let (nodes, http) = (cluster.nodes.to_string(), cluster.http.to_string());
-        rows.add_row([cluster.name.as_str(), "qemu", state, &nodes, &http]);
+        let (nodes, accelerator) = (cluster.nodes.to_string(), cluster.accelerator.to_string());
+        let http = cluster.http.to_string();
+        rows.add_row([
+            cluster.name.as_str(),
+            "qemu",
+            state,
+            &nodes,
+            &accelerator,
+            &http,
+        ]);
     }
     for name in &served {
-        rows.add_row([name.as_str(), "serve", "up", "-", "-"]);
+        rows.add_row([name.as_str(), "serve", "up", "-", "-", "-"]);
     }
     print_text(&table::text(&rows))
 }

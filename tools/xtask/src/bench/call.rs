@@ -71,7 +71,10 @@ fn on_hearth(workspace: &Workspace) -> Result<BTreeMap<String, f64>> {
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    run(&["up", "--nodes", "1", "--direct", "--icount"])?;
+    let up = [
+        "up", "--nodes", "1", "--direct", "--accel", "tcg", "--icount",
+    ];
+    run(&up)?;
     let program = workspace.programs().join("calls");
     let output = run(&["run", "-n", "1", &program.to_string_lossy()]);
     run(&["down"])?;

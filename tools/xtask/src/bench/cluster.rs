@@ -42,7 +42,8 @@ impl Cluster {
             down: false,
         };
         let count = count.to_string();
-        let mut args = vec!["up", "--nodes", &count];
+        // Figures are those of emulated machines, on every machine.
+        let mut args = vec!["up", "--nodes", &count, "--accel", "tcg"];
         args.extend(extra);
         cluster.run(&args)?;
         Ok(cluster)

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::compile;
 use crate::workspace::{Workspace, output_of};
 
 /// The crate, and cargo's profile for the library of it.
@@ -19,10 +20,10 @@ const PROFILE: &str = "program";
 
 /// Builds the library and puts it and its header into their places.
 pub fn build(workspace: &Workspace) -> Result<()> {
-    let mut command = workspace.cargo();
-    command.args(["rustc", "--quiet", "--package", CRATE, "--lib"]);
-    command.args(["--features", "c", "--profile", PROFILE]);
-    output_of(command.args(["--crate-type", "staticlib"]))?;
+    let mut arguments = vec!["rustc", "--package", CRATE, "--lib"];
+    arguments.extend(["--features", "c", "--profile", PROFILE]);
+    arguments.extend(["--crate-type", "staticlib"]);
+    compile::run(workspace, &arguments)?;
     let built = workspace.target().join(PROFILE).join("libhearth.a");
     let header = workspace.root().join("kernel/user/include/hearth.h");
     for (from, to) in [
@@ -67,11 +68,10 @@ pub fn examples(workspace: &Workspace) -> Result<()> {
     }
     for source in files(&sources, "rs")? {
         let name = stem(&source);
-        let mut command = workspace.cargo();
-        command.args(["rustc", "--quiet", "--profile", workspace.profile()]);
-        command.args(["--package", CRATE]);
-        command.args(["--example", &name, "--"]);
-        output_of(command.args(["-C", "target-feature=+crt-static"]))?;
+        let mut arguments = vec!["rustc", "--profile", workspace.profile()];
+        arguments.extend(["--package", CRATE, "--example", &name, "--"]);
+        arguments.extend(["-C", "target-feature=+crt-static"]);
+        compile::run(workspace, &arguments)?;
         let built = workspace.hosted(&format!("examples/{name}"));
         put(&built, &outputs.join(format!("{name}-rust")))?;
     }

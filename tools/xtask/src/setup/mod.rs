@@ -102,3 +102,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 pub fn for_benchmarks() -> Result<()> {
     packages::install(&packages::missing_for_benchmarks())
 }
+
+/// Installs what makes a minimal Debian system, saying so, unless it is there.
+pub fn for_packaging() -> Result<()> {
+    packages::install(&packages::missing_for_packaging())
+}

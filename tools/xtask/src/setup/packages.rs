@@ -144,6 +144,13 @@ const PEERS: &[Package] = &[
     program("hostname", "hostname", "nodes of `bench broadcast`"),
 ];
 
+/// What trying the package needs; users need none of it.
+const PACKAGING: &[Package] = &[program(
+    "debootstrap",
+    "debootstrap",
+    "a minimal Debian system to try the package on",
+)];
+
 /// The packages of which nothing was found on this machine.
 pub fn missing() -> Vec<Package> {
     missing_of(PACKAGES)
@@ -152,6 +159,11 @@ pub fn missing() -> Vec<Package> {
 /// Those of them that only benchmarks need.
 pub fn missing_for_benchmarks() -> Vec<Package> {
     missing_of(PEERS)
+}
+
+/// Those of them that only `cargo xtask test --only package` needs.
+pub fn missing_for_packaging() -> Vec<Package> {
+    missing_of(PACKAGING)
 }
 
 fn missing_of(packages: &[Package]) -> Vec<Package> {
@@ -251,6 +263,7 @@ mod tests {
         let mut names: Vec<_> = PACKAGES
             .iter()
             .chain(PEERS)
+            .chain(PACKAGING)
             .map(|package| package.name)
             .collect();
         names.sort_unstable();

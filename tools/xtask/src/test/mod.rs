@@ -19,15 +19,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
+use crate::compile;
 use crate::limited::{self, Show};
+use crate::package;
 use crate::steps::Checks;
 use crate::structure;
 use crate::workspace::{BARE_METAL_TARGET, KERNEL_PROFILE, Workspace, describe, output_of};
 use report::Report;
 use schedule::{Kind, Task};
 
-/// Compiling all tests from nothing takes ten minutes on two processors, and these are shared.
-const COMPILE_LIMIT: Duration = Duration::from_secs(2_700);
+/// Formatting takes seconds, and the lints of the fuzz targets a minute.
+const CARGO_LIMIT: Duration = Duration::from_secs(900);
 /// Host tests run in minutes; a test that waits for something that never comes ends here.
 const HOST_TEST_LIMIT: Duration = Duration::from_secs(1_200);
 /// The simulator's check.
@@ -83,6 +85,8 @@ enum Part {
     Fuzz,
     /// Commands in the documentation exist
     Commands,
+    /// The package on an empty Debian system; not run unless asked for
+    Package,
 }
 
 /// A task is what a part compiles, or what it runs.
@@ -94,7 +98,10 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
         .context("setting the machine up")?;
     let workspace = &workspace.checked();
     let parts = Part::value_variants().iter().copied();
-    let is_wanted = |part: &Part| options.only.is_empty() || options.only.contains(part);
+    let is_wanted = |part: &Part| match &options.only[..] {
+        [] => *part != Part::Package,
+        only => only.contains(part),
+    };
     let tasks = parts
         .filter(is_wanted)
         .flat_map(|part| part.tasks(workspace, options))
@@ -132,6 +139,7 @@ impl Part {
             Self::Qemu => "images and clusters in QEMU",
             Self::Kernel => "kernel tests in QEMU",
             Self::EndToEnd => "end to end",
+            Self::Package => "the package on an empty system",
         }
     }
 
@@ -149,6 +157,7 @@ impl Part {
             Self::Qemu => "qemu",
             Self::Kernel => "kernel",
             Self::EndToEnd => "e2e",
+            Self::Package => "package",
         }
     }
 
@@ -157,7 +166,7 @@ impl Part {
         let parts = match self {
             Self::Kernel | Self::EndToEnd => vec![Self::Images, Self::Build],
             Self::Qemu => vec![Self::Images, Self::Build, Self::Host],
-            Self::Host | Self::Fuzz => vec![self],
+            Self::Host | Self::Fuzz | Self::Package => vec![self],
             Self::Commands | Self::Simulation => vec![Self::Build],
             Self::Fmt | Self::Structure | Self::Images | Self::Clippy | Self::Build => vec![],
         };
@@ -180,8 +189,9 @@ impl Part {
         let runs = |body: Body<'a>| vec![task(Kind::Runs, self.needs(), body)];
         match self {
             Self::Fmt => runs(Box::new(|| {
-                let check = ["fmt", "--all", "--", "--check"];
-                cargo(workspace, Self::Fmt, &check).map(|()| None)
+                let mut command = workspace.cargo();
+                command.args(["fmt", "--all", "--", "--check"]);
+                cargo(&mut command, Self::Fmt).map(|()| None)
             })),
             Self::Structure => runs(Box::new(|| structure::check(workspace).map(Some))),
             Self::Images => vec![compiles(|workspace| build(workspace, Self::Images))],
@@ -208,27 +218,29 @@ impl Part {
                 kernel::run(workspace, options.seeds.as_ref()).map(Some)
             })),
             Self::EndToEnd => runs(Box::new(|| end_to_end(workspace).map(Some))),
+            Self::Package => {
+                let test = || package::container::test(&workspace.shipped()).map(|()| None);
+                let mut tasks = runs(Box::new(test));
+                tasks.push(compiles(|workspace| {
+                    crate::build::once(&workspace.shipped())
+                }));
+                tasks
+            }
         }
     }
 }
 
 /// Runs cargo for its exit status.
-fn cargo(workspace: &Workspace, part: Part, arguments: &[&str]) -> Result<()> {
-    let mut command = workspace.cargo();
-    command.args(arguments);
-    compile(&mut command, part)
-}
-
-fn compile(command: &mut Command, part: Part) -> Result<()> {
+fn cargo(command: &mut Command, part: Part) -> Result<()> {
     let name = describe(command);
-    limited::run(command, COMPILE_LIMIT, Show::All(part.label()))?.expect_success(&name)?;
+    limited::run(command, CARGO_LIMIT, Show::All(part.label()))?.expect_success(&name)?;
     Ok(())
 }
 
 fn lint(workspace: &Workspace) -> Result<()> {
     let clippy = |arguments: &[&str]| {
-        let arguments = [&["clippy", "--quiet"], arguments, &["--", "-D", "warnings"]].concat();
-        cargo(workspace, Part::Clippy, &arguments)
+        let arguments = [&["clippy"], arguments, &["--", "-D", "warnings"]].concat();
+        compile::run(workspace, &arguments)
     };
     clippy(&["--all-targets"])?;
     // The functions of hearth.h.
@@ -256,11 +268,11 @@ fn lint_fuzz_targets(workspace: &Workspace) -> Result<()> {
     // Nothing is linked: libFuzzer itself, which is C++, need not be compiled.
     let library = workspace.target().join("libfuzzer.a");
     command.env("CUSTOM_LIBFUZZER_PATH", library);
-    compile(&mut command, Part::Clippy)
+    cargo(&mut command, Part::Clippy)
 }
 
 fn compile_host_tests(workspace: &Workspace) -> Result<()> {
-    cargo(workspace, Part::Host, &["test", "--quiet", "--no-run"])
+    compile::run(workspace, &["test", "--no-run"])
 }
 
 fn host(workspace: &Workspace) -> Result<Checks> {
@@ -299,6 +311,7 @@ fn run_tests(command: &mut Command, part: Part, limit: Duration) -> Result<Check
 
 /// The simulator's check, with seeds that rotate with the commit.
 fn simulation(workspace: &Workspace) -> Result<Checks> {
+    compile::run(workspace, &["build", "--release", "-p", "netstack-sim"])?;
     let mut command = crate::sim::command(workspace);
     command.args(["check", "--rotate", &commit_number(workspace).to_string()]);
     run_counted(&mut command, Part::Simulation, SIMULATION_LIMIT)
