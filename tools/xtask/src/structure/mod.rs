@@ -2,7 +2,8 @@
 //!
 //! Purpose: directions of dependencies ([`dependencies`]), sizes, documentation and names of
 //! modules, where unsafe code may be ([`sources`]), how documents are written ([`documents`]), and
-//! links ([`links`]) and commands ([`commands`]) in the documentation that really exist.
+//! links ([`links`]) and commands ([`commands`]) in the documentation that really exist. That the page of
+//! figures is made of its data is [`bench::record`]'s rule.
 //! Neighbours: `test` runs it as two of its steps.
 //!
 //! Invariant: a rule names the file and what to do about it.
@@ -16,6 +17,7 @@ mod tokens;
 
 use anyhow::Result;
 
+use crate::bench;
 use crate::steps::Checks;
 use crate::workspace::Workspace;
 
@@ -25,6 +27,7 @@ pub fn check(workspace: &Workspace) -> Result<Checks> {
     findings.extend(sources::check(workspace)?);
     findings.extend(links::check(workspace)?);
     findings.extend(documents::check(workspace)?);
+    findings.push(bench::record::check(workspace)?);
     Ok(tell(&findings))
 }
 
