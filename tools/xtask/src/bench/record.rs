@@ -150,7 +150,7 @@ impl Record {
             };
             let _ = writeln!(
                 page,
-                "| `{}` | {} | {value} | {} | {goal} | {} | {} |",
+                "| {} | {} | {value} | {} | {goal} | {} | {} |",
                 row.case, row.metric, row.unit, row.commit, row.machine
             );
         }
@@ -209,7 +209,7 @@ fn grouped(value: f64) -> String {
     let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
     let mut groups = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             groups.push(',');
         }
         groups.push(digit);
@@ -270,9 +270,9 @@ mod tests {
         record.put(refused);
         let page = record.page();
         for line in [
-            "| `a` | ratio | 1.25 | ratio | <= 1.2, missed | 0123456 | 2 processors |",
-            "| `b` | ratio | 1 | ratio | <= 1.2 | 0123456 | 2 processors |",
-            "| `c` | ratio | refused: too busy | ratio | <= 1.2 | 0123456 | 2 processors |",
+            "| a | ratio | 1.25 | ratio | <= 1.2, missed | 0123456 | 2 processors |",
+            "| b | ratio | 1 | ratio | <= 1.2 | 0123456 | 2 processors |",
+            "| c | ratio | refused: too busy | ratio | <= 1.2 | 0123456 | 2 processors |",
         ] {
             assert!(page.contains(line), "{page}");
         }
@@ -288,7 +288,9 @@ mod tests {
         record.write(&workspace).unwrap();
         assert!(check(&workspace).unwrap().violations.is_empty());
         let page = root.path().join(PAGE);
-        let text = fs::read_to_string(&page).unwrap().replace("| 1 |", "| 0.9 |");
+        let text = fs::read_to_string(&page)
+            .unwrap()
+            .replace("| 1 |", "| 0.9 |");
         fs::write(&page, text).unwrap();
         assert_eq!(check(&workspace).unwrap().violations.len(), 1);
     }
