@@ -4,6 +4,8 @@
 //! what something was before, which git knows. Neighbours: [`super::links`] and
 //! [`super::commands`] check what documents name.
 //!
+//! Decisions (`docs/adr/`) have a date and say what they replace: of them only the width is looked at.
+//!
 //! Invariant: tables, headings, blocks and a line of a single word are as wide as they are: nothing
 //! could wrap them.
 
@@ -19,6 +21,8 @@ use crate::workspace::Workspace;
 const README_MAX_LINES: usize = 120;
 /// Widest line, in characters.
 const MAX_COLUMNS: usize = 100;
+/// Where decisions are kept.
+const DECISIONS: &str = "docs/adr/";
 /// Phrases of a diary.
 const DIARY: [&str; 5] = [
     "(before ",
@@ -40,7 +44,10 @@ pub fn check(workspace: &Workspace) -> Result<Vec<Rule>> {
         text,
         violations: vec![],
     });
-    for document in documents(workspace)? {
+    for document in documents(workspace)?
+        .into_iter()
+        .chain(decisions(workspace)?)
+    {
         let path = workspace.root().join(&document);
         let text = fs::read_to_string(path).with_context(|| format!("reading {document}"))?;
         let [long, wide, dated, diary] = &mut rules;
@@ -54,6 +61,9 @@ pub fn check(workspace: &Workspace) -> Result<Vec<Rule>> {
             if columns > MAX_COLUMNS && can_be_wrapped(line) {
                 wide.violations.push(format!("{place}: {columns} columns"));
             }
+            if document.starts_with(DECISIONS) {
+                continue;
+            }
             if has_date(line) {
                 dated.violations.push(place.clone());
             }
@@ -63,6 +73,18 @@ pub fn check(workspace: &Workspace) -> Result<Vec<Rule>> {
         }
     }
     Ok(rules.into())
+}
+
+/// The records of decisions.
+fn decisions(workspace: &Workspace) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(workspace.root().join(DECISIONS)).context("reading docs/adr/")?;
+    for entry in entries {
+        let name = entry.context("reading docs/adr/")?.file_name();
+        found.push(format!("{DECISIONS}{}", name.to_string_lossy()));
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// The lines of a document that are no blocks, with their numbers from 1.
@@ -110,7 +132,9 @@ mod tests {
     fn each_rule_finds_its_violation_and_no_other() {
         let root = tempfile::tempdir().unwrap();
         let workspace = Workspace::at(root.path());
-        fs::create_dir(root.path().join("docs")).unwrap();
+        fs::create_dir_all(root.path().join(DECISIONS)).unwrap();
+        let decision = "Status: accepted, 2026-11-21. It takes 1.03 (before 1.07).";
+        fs::write(root.path().join("docs/adr/0001-x.md"), decision).unwrap();
         fs::write(root.path().join("ARCHITECTURE.md"), "").unwrap();
         let broken = |text: &str| {
             fs::write(root.path().join("README.md"), text).unwrap();
