@@ -5,7 +5,7 @@
 //! a node that does not answer cannot tell anybody what is wrong with its command line.
 //!
 //! Neighbours: the boot stub passes the line on (`hearth_abi::handoff`), `kernel::main` logs the
-//! warnings, `docs/operating.md` lists the words.
+//! warnings, `docs/reference.md` lists the words.
 
 use alloc::borrow::Cow;
 use alloc::string::{String, ToString};

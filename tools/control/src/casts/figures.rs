@@ -1,6 +1,6 @@
 //! What a cast is measured by: the time that one link needs for the data once.
 //!
-//! Neighbours: `api::casts` and the command line show it; `docs/benchmarks.md` uses the same measure.
+//! Neighbours: `api::casts` and the command line show it; `docs/measuring.md` uses the same measure.
 
 use netstack::MAX_DATAGRAM;
 

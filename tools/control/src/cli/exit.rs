@@ -1,5 +1,5 @@
 //! The exit statuses of `hearth`, in one place: commands use these numbers, `hearth run --help` and the
-//! man pages print this table, and docs/operating.md has it (a test compares).
+//! man pages print this table, and docs/reference.md has it (a test compares).
 //!
 //! Key constant: [`TABLE`].
 
@@ -200,11 +200,11 @@ mod tests {
 
     #[test]
     fn the_manual_has_this_table() {
-        let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
+        let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference.md");
         let manual = std::fs::read_to_string(manual).unwrap();
         for (status, meaning) in TABLE {
             let row = format!("| {status} | {meaning} |");
-            assert!(manual.contains(&row), "docs/operating.md lacks {row:?}");
+            assert!(manual.contains(&row), "docs/reference.md lacks {row:?}");
         }
     }
 

@@ -1,9 +1,10 @@
-//! `cargo xtask bench NAME [--only CASE] [--json] [--check]`: figures with their goals.
+//! `cargo xtask bench NAME [--only CASE] [--json] [--check] [--write]`: figures with their goals.
 //!
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every figure is a
 //! ratio taken in one run or a count; seconds stand beside them as context. Neighbours: [`alloc`], [`boot`], [`broadcast`],
 //! [`call`], [`exchange`], [`launch`], [`overlay`], [`queue`] measure; [`linux`] prepares the peer that they compare with, [`cluster`] and
 //! [`namespaces`] bring machines up, [`mpich`] starts a peer on them, [`links`] knows what limited links can do.
+//! [`record`] keeps figures in docs/.
 //!
 //! Invariant: a row holds what was measured in this run; a case that could not be measured fairly says
 //! `refused` with the reason and misses its goal. Busy processors can only lengthen a time, so a time that
@@ -23,6 +24,7 @@ mod mpich;
 mod namespaces;
 mod overlay;
 mod queue;
+pub mod record;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -161,8 +163,10 @@ impl Row {
 /// What the command line asks of a benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Benchmark: alloc, boot, broadcast, call, exchange, launch, overlay or queue.
-    pub name: String,
+    /// Benchmark: alloc, boot, broadcast, call, exchange, launch, overlay or queue; without one,
+    /// --write makes docs/benchmarks.md of docs/benchmarks.json.
+    #[arg(required_unless_present = "write")]
+    pub name: Option<String>,
     /// Only this case, or all cases whose names begin with this and a slash.
     #[arg(long, value_name = "CASE")]
     pub only: Option<String>,
@@ -175,18 +179,25 @@ pub struct Options {
     /// Exit with an error when a goal is missed.
     #[arg(long)]
     pub check: bool,
+    /// Keep the figures in docs/benchmarks.json, and make docs/benchmarks.md of it.
+    #[arg(long)]
+    write: bool,
 }
 
 /// Runs one benchmark and prints its rows as they come.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    let Some(name) = options.name.as_deref() else {
+        return record::Record::read(workspace)?.write(workspace);
+    };
     let mut report = Report {
+        name,
         options,
         missed: Vec::new(),
         printed_header: false,
-        rows: 0,
+        rows: Vec::new(),
         asked: RefCell::default(),
     };
-    match options.name.as_str() {
+    match name {
         "alloc" => alloc::run(workspace, &mut report)?,
         "boot" => boot::run(workspace, &mut report)?,
         "broadcast" => broadcast::run(workspace, &mut report)?,
@@ -201,9 +212,14 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             )
         }
     }
-    if let (Some(only), 0) = (&options.only, report.rows) {
+    if let (Some(only), 0) = (&options.only, report.rows.len()) {
         let there_are = there_are(&report.asked.take(), only);
-        bail!("{} has no case {only:?}; {there_are}", options.name);
+        bail!("{name} has no case {only:?}; {there_are}");
+    }
+    if options.write {
+        let mut record = record::Record::read(workspace)?;
+        record.take(workspace, name, &report.rows)?;
+        record.write(workspace)?;
     }
     if options.check && !report.missed.is_empty() {
         bail!("goals missed: {}", report.missed.join(", "));
@@ -236,10 +252,11 @@ fn there_are(asked: &BTreeSet<String>, only: &str) -> String {
 
 /// Takes rows and prints them in the form that was asked for.
 pub struct Report<'a> {
+    name: &'a str,
     options: &'a Options,
     missed: Vec<String>,
     printed_header: bool,
-    rows: usize,
+    rows: Vec<Row>,
     /// Cases that were looked for, for who asked for one that there is not.
     asked: RefCell<BTreeSet<String>>,
 }
@@ -262,17 +279,21 @@ impl Report<'_> {
 
     /// A line of progress on standard error.
     pub fn progress(&self, text: &str) {
-        eprintln!("bench {}: {text}", self.options.name);
+        eprintln!("bench {}: {text}", self.name);
     }
 
     /// Takes one figure.
     pub fn row(&mut self, row: Row) {
-        self.rows += 1;
         if row.ok() == Some(false) {
             self.missed.push(format!("{} {}", row.case, row.metric));
         }
+        self.print(&row);
+        self.rows.push(row);
+    }
+
+    fn print(&mut self, row: &Row) {
         if self.options.json {
-            println!("{}", row.to_json(&self.options.name, load_average()));
+            println!("{}", row.to_json(self.name, load_average()));
             return;
         }
         if !self.printed_header {

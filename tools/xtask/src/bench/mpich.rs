@@ -1,6 +1,6 @@
 //! MPICH on the nodes of a [`Network`]: how programs are compiled for it and started.
 //!
-//! Neighbours: the `peers` of [`super::broadcast`] and [`super::exchange`]; docs/benchmarks.md lists the command lines.
+//! Neighbours: the `peers` of [`super::broadcast`] and [`super::exchange`]; docs/measuring.md lists the command lines.
 
 use std::fs;
 use std::path::{Path, PathBuf};

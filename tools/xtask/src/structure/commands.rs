@@ -71,7 +71,7 @@ pub fn check(workspace: &Workspace) -> Result<Vec<Rule>> {
 }
 
 /// The documents whose commands people type: at the root and directly in docs/.
-fn documents(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn documents(workspace: &Workspace) -> Result<Vec<String>> {
     let mut documents = vec!["README.md".to_owned(), "ARCHITECTURE.md".to_owned()];
     for entry in fs::read_dir(workspace.root().join("docs")).context("reading docs/")? {
         let name = entry.context("reading docs/")?.file_name();

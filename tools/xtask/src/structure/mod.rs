@@ -1,19 +1,23 @@
 //! The structure test: rules about the source tree that no compiler checks.
 //!
 //! Purpose: directions of dependencies ([`dependencies`]), sizes, documentation and names of
-//! modules, where unsafe code may be ([`sources`]), and links ([`links`]) and commands
-//! ([`commands`]) in the documentation that really exist. Neighbours: `test` runs it as two of its steps.
+//! modules, where unsafe code may be ([`sources`]), how documents are written ([`documents`]), and
+//! links ([`links`]) and commands ([`commands`]) in the documentation that really exist. That the page of
+//! figures is made of its data is [`bench::record`]'s rule.
+//! Neighbours: `test` runs it as two of its steps.
 //!
 //! Invariant: a rule names the file and what to do about it.
 
 pub mod commands;
 mod dependencies;
+mod documents;
 mod links;
 mod sources;
 mod tokens;
 
 use anyhow::Result;
 
+use crate::bench;
 use crate::steps::Checks;
 use crate::workspace::Workspace;
 
@@ -22,6 +26,8 @@ pub fn check(workspace: &Workspace) -> Result<Checks> {
     let mut findings = dependencies::check(workspace)?;
     findings.extend(sources::check(workspace)?);
     findings.extend(links::check(workspace)?);
+    findings.extend(documents::check(workspace)?);
+    findings.push(bench::record::check(workspace)?);
     Ok(tell(&findings))
 }
 

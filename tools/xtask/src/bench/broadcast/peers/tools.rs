@@ -1,6 +1,6 @@
 //! The programs that are compared: how each is started so that every receiver gets one file.
 //!
-//! Key types: [`Tool`], [`Started`]. Neighbours: `super` measures what is started here; docs/benchmarks.md lists the
+//! Key types: [`Tool`], [`Started`]. Neighbours: `super` measures what is started here; docs/measuring.md lists the
 //! command lines.
 //!
 //! Each peer is measured as it comes and with the best settings that were found for these links. Invariant: a
