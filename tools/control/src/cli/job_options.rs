@@ -33,7 +33,7 @@ pub struct JobOptions {
     #[arg(short = 'N', value_name = "N", value_parser = slurm::node_count)]
     node_count: Option<u32>,
     /// Run on these nodes and no others, rank 0 on the first: n0,n[3-5]. A number is a number of nodes.
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", value_parser = slurm::nodes)]
     nodes: Option<String>,
     /// Have these nodes among the job's: n0,n[3-5].
     #[arg(short = 'w', long, value_name = "LIST", conflicts_with = "warm_only")]

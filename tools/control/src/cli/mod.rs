@@ -225,8 +225,8 @@ fn with_our_command(error: clap::Error) -> clap::Error {
     };
     match slurm::command(word) {
         Some(ours) => {
-            let text = format!("there is no command '{word}': {ours}");
-            clap::Error::raw(ErrorKind::InvalidSubcommand, text).with_cmd(&Cli::command())
+            let text = format!("there is no command '{word}': {ours}\n");
+            clap::Error::raw(ErrorKind::InvalidSubcommand, text)
         }
         None => error,
     }
@@ -460,6 +460,7 @@ mod tests {
         ] {
             let text = refused(theirs).to_string();
             assert!(text.contains(ours) && text.contains(theirs), "{text}");
+            assert!(text.ends_with('\n'), "{text}");
             assert_eq!(refused(theirs).exit_code(), 2);
         }
         assert!(refused("quue").to_string().contains("'queue'"));

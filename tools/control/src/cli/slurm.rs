@@ -277,6 +277,16 @@ pub fn node_count(text: &str) -> Result<u32, &'static str> {
     count.ok_or("write one number of nodes; -w LIST names nodes that the job must have")
 }
 
+/// A value of `--nodes`: a list of ours, or a number of nodes as Slurm has it there. The control node reads lists.
+/// One without `n`, which it would take, could be meant as either.
+pub fn nodes(text: &str) -> Result<String, &'static str> {
+    let is_list = !text.starts_with(|first: char| first.is_ascii_digit());
+    match is_list || node_count(text).is_ok() {
+        true => Ok(text.to_string()),
+        false => Err("write one number of nodes, or a list with n before its numbers: n0,n[3-5]"),
+    }
+}
+
 /// Jobs to wait for, as Slurm writes them: `afterany:12:14,afterok:13`.
 pub fn dependencies(text: &str) -> Result<Vec<AfterJob>, String> {
     let mut after = Vec::new();
@@ -515,6 +525,8 @@ mod tests {
         for wrong in ["0", "2-4", "n3", ""] {
             assert!(node_count(wrong).is_err(), "{wrong}");
         }
+        assert!(nodes("n[2-4]").is_ok() && nodes("4").is_ok());
+        assert!(nodes("2-4").is_err() && nodes("0").is_err());
     }
 
     #[test]

@@ -166,7 +166,8 @@ fn a_job_has_the_nodes_that_it_must_have_and_none_that_it_must_not() {
         (&["-w", "n1", "-x", "n1"], 2, "both lists"),
         (&["-w", "n1", "--nodes", "n1"], 2, "leave -w"),
         (&["-w", "n1", "--warm-only"], 2, "--warm-only"),
-        (&["-w", "1-3"], 2, "1-3"),
+        (&["-w", "nosuch"], 2, "nosuch"),
+        (&["--nodes", "2-4"], 2, "n before"),
     ] {
         let (code, err) = refused(&lab, options);
         assert!(err.contains(words), "{options:?}: {err}");
