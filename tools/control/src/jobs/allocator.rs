@@ -64,8 +64,13 @@ impl Want {
     }
 
     /// What is left of `may`, the nodes in service that it may have, where it avoids some: all of them, where
-    /// there are not enough others.
-    pub(super) fn elsewhere(&self, may: &Held, avoided: &BTreeSet<u32>) -> Held {
+    /// there are not enough others, also with those that are about to be heard.
+    pub(super) fn elsewhere(
+        &self,
+        may: &Held,
+        avoided: &BTreeSet<u32>,
+        awaited: &BTreeSet<u32>,
+    ) -> Held {
         if avoided.is_disjoint(may) {
             return may.clone();
         }
@@ -73,7 +78,8 @@ impl Want {
         for node in avoided {
             others.remove(node);
         }
-        match others.len() >= self.ranks as usize {
+        let there = others.len() + awaited.difference(avoided).count();
+        match there >= self.ranks as usize {
             true => Held::new(others),
             false => may.clone(),
         }

@@ -146,12 +146,14 @@ impl Nodes {
         self.known.get(&node).is_some_and(|known| !known.heard)
     }
 
-    /// How many nodes with a place are so.
+    /// The nodes with a place that are so.
+    pub(super) fn those_unheard(&self) -> impl Iterator<Item = u32> + '_ {
+        self.with_place().filter(|node| self.is_unheard(*node))
+    }
+
+    /// How many these are.
     pub(super) fn unheard(&self) -> usize {
-        let nodes = self.known.iter();
-        nodes
-            .filter(|(node, known)| !known.heard && self.has_place(**node))
-            .count()
+        self.those_unheard().count()
     }
 
     /// The job of a node, if it has one.

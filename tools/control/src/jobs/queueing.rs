@@ -8,7 +8,7 @@
 //! node is given out by a pass and in no other way.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use hearth_alloc::queue::{self, Held, Reason, Start, Tie};
@@ -145,7 +145,8 @@ impl Runner {
         self.end_cold(now_us, fabric);
         let (jobs, retention) = (&self.jobs, &self.retention);
         let holders = Holders::new(fabric);
-        let tied = Tied::new(&holders, jobs, &self.nodes);
+        let awaits = self.awaiting_until_us.is_some();
+        let tied = Tied::new(&holders, jobs, &self.nodes, awaits);
         let warm = |queued: &queue::Job| match jobs.get(&queued.number) {
             Some(job) if queued.tie == Tie::Warm => tied.to(job),
             Some(job) if retention::looks_for_warm(retention, &job.wishes) => {
@@ -428,17 +429,26 @@ impl<'a> Holders<'a> {
 struct Tied<'a> {
     holders: &'a Holders<'a>,
     in_service: Held,
+    /// Nodes that are about to be heard, since control has just started.
+    awaited: BTreeSet<u32>,
     known: RefCell<BTreeMap<u64, Held>>,
 }
 
 impl<'a> Tied<'a> {
-    fn new(holders: &'a Holders<'a>, jobs: &BTreeMap<u64, Job>, nodes: &Nodes) -> Self {
+    fn new(
+        holders: &'a Holders<'a>,
+        jobs: &BTreeMap<u64, Job>,
+        nodes: &Nodes,
+        awaits: bool,
+    ) -> Self {
         // Of the others none avoids nodes.
         let some_again = jobs.values().any(|job| job.info.restarts > 0);
-        let in_service = some_again.then(|| nodes.those_in_service().collect());
+        let in_service = nodes.those_in_service().filter(|_| some_again);
+        let awaited = nodes.those_unheard().filter(|_| some_again && awaits);
         Tied {
             holders,
-            in_service: Held::new(in_service.unwrap_or_default()),
+            in_service: Held::new(in_service.collect()),
+            awaited: awaited.collect(),
             known: RefCell::default(),
         }
     }
@@ -451,7 +461,7 @@ impl<'a> Tied<'a> {
                 true => self.holders.held(&job.program.hash()),
                 false => self.in_service.clone(),
             };
-            job.want.elsewhere(&may, &job.avoided())
+            job.want.elsewhere(&may, &job.avoided(), &self.awaited)
         };
         let mut known = self.known.borrow_mut();
         known.entry(job.info.id).or_insert_with(look).clone()

@@ -51,7 +51,12 @@ fn lasting_port() -> u16 {
 
 /// A folder whose name a cluster can have.
 fn folder() -> tempfile::TempDir {
-    tempfile::Builder::new().prefix("lab-").tempdir().unwrap()
+    let name: String = std::iter::repeat_with(fastrand::lowercase)
+        .take(12)
+        .collect();
+    let mut folder = tempfile::Builder::new();
+    let folder = folder.prefix("lab-").suffix(&name).rand_bytes(0);
+    folder.tempdir().unwrap()
 }
 
 impl Lab {
