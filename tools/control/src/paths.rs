@@ -388,6 +388,7 @@ mod tests {
             tree: hearth_qemu::Tree::flat(1),
             rate: None,
             firmware: hearth_qemu::Firmware::Direct,
+            accelerator: hearth_qemu::Accelerator::Tcg,
             image: "/dev/null".into(),
             command_line: String::new(),
             instruction_clock: false,

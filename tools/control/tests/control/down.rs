@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Write;
 use std::process::Stdio;
 
-use hearth_qemu::{Firmware, Paths, Record, Spec, Tree};
+use hearth_qemu::{Accelerator, Firmware, Paths, Record, Spec, Tree};
 use nix::pty::openpty;
 
 use crate::lab::{Lab, finish, parts};
@@ -24,6 +24,7 @@ fn make_cluster(lab: &Lab) {
         tree: Tree::flat(1),
         rate: None,
         firmware: Firmware::Direct,
+        accelerator: Accelerator::Tcg,
         image: "/dev/null".into(),
         command_line: String::new(),
         instruction_clock: false,
