@@ -11,6 +11,7 @@ mod casts;
 mod cluster;
 mod config_command;
 mod doctor;
+mod down;
 mod exchange;
 pub mod exit;
 mod faults;
@@ -154,7 +155,7 @@ enum Command {
     /// Start a cluster of QEMU nodes on this machine, or the control node of one where it was stopped.
     Up(cluster::UpOptions),
     /// Stop a cluster of QEMU nodes and remove what it needed, its jobs, their history and kept output with it.
-    Down(cluster::DownOptions),
+    Down(down::DownOptions),
     /// List the clusters that run here.
     List(cluster::ListOptions),
     /// Show the serial console of a QEMU node.
@@ -322,7 +323,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Doctor(options) => doctor::main(&global, &options),
         Command::Up(options) => cluster::up(&global, options).map(done),
         Command::Stop(options) => stop::stop(&global, &options).map(done),
-        Command::Down(options) => cluster::down(&global, &options).map(done),
+        Command::Down(options) => down::down(&global, &options).map(done),
         Command::List(options) => cluster::list(&global, &options).map(done),
         Command::Console(options) => cluster::console(&global, &options).map(done),
         Command::Node(options) => node::main(&global, options).map(done),
