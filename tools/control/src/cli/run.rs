@@ -151,6 +151,10 @@ fn finish(global: &Global, options: &Options, job: &JobInfo) -> anyhow::Result<E
 
 /// Says how a job ended that did not complete, with the rank that decided it, and gives its exit status.
 pub(super) fn tell_end(global: &Global, job: &JobInfo) -> anyhow::Result<ExitCode> {
+    // With --json the last frame has all of it.
+    if global.json {
+        return Ok(ExitCode::from(exit_status(job)));
+    }
     if job.state != JobState::Completed {
         output::say_line(format_args!("job {} {}", job.id, job.how_ended()));
     }
