@@ -12,7 +12,8 @@ use hearth_qemu::Progress;
 use crate::hostlist;
 use crate::output::{self, count, count_of};
 
-/// Progress on standard error: a bar on a terminal; elsewhere two lines a stage, how it begins and how it ends.
+/// Progress on standard error: a bar on a terminal; elsewhere two lines a stage:
+/// how it begins and how it ends.
 pub(super) struct Display {
     bar: Option<indicatif::ProgressBar>,
     quiet: bool,
