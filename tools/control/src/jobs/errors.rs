@@ -84,7 +84,9 @@ pub enum SubmitError {
     #[error("a node is named twice; one rank a node, so name each once")]
     NodeTwice,
     /// All nodes named, or warm ones wanted, and some that it must or must not have.
-    #[error("-w and -x stand for themselves; leave out either these or --nodes LIST and --warm-only")]
+    #[error(
+        "-w and -x stand for themselves; leave out either these or --nodes LIST and --warm-only"
+    )]
     TwoLists,
     /// More nodes that it must have than it has.
     #[error(
