@@ -1,12 +1,13 @@
 //! Files that a job's standard output and standard error go to: `-o FILE`, `-e FILE`, with Slurm's
 //! `%j` and its like in their names.
 //!
-//! Key types: [`Pattern`] (a name), [`Wanted`] (what was asked for), [`Streams`] (what is written to).
-//! Neighbours: `cli::screen` writes the files of `hearth run`, `jobs::kept_files` those of batch jobs;
-//! `output` puts lines together.
+//! Key types: [`Pattern`] (a name), [`Wanted`] (what was asked for), [`Streams`] (what is written
+//! to). Neighbours: `cli::screen` writes the files of `hearth run`, `jobs::kept::files` those of
+//! batch jobs; `output` puts lines together.
 //!
-//! Invariants: a file that all ranks share has whole lines, as the terminal has; a file of one rank (`%n`) has its
-//! bytes as they are. A file begins empty. At most [`OPEN_MAX`] files of one rank each are open at a time.
+//! Invariants: a file that all ranks share has whole lines, as the terminal has; a file of one rank
+//! (`%n`) has its bytes as they are. A file begins empty. At most [`OPEN_MAX`] files of one rank
+//! each are open at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,14 +1,15 @@
 //! What a job asks of the queue.
 //!
-//! Key types: [`Job`], [`Tie`] (which nodes it may have), [`Array`] (jobs that share a bound). Neighbour: [`super`].
+//! Key types: [`Job`], [`Tie`] (which nodes it may have), [`Array`] (jobs that share a bound).
+//! Neighbour: [`super`].
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::{JobNumber, Time};
 
-/// Nodes that hold a program. Jobs of one program are best given one such set: a pass then looks at its nodes
-/// once, however many of them wait.
+/// Nodes that hold a program. Jobs of one program are best given one such set: a pass then looks at
+/// its nodes once, however many of them wait.
 pub type Held = Rc<BTreeSet<u32>>;
 
 /// What a job waits for before it may start.

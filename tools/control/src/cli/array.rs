@@ -1,14 +1,15 @@
 //! Tasks of a job array, as Slurm writes them: `1-100%10`.
 //!
-//! Key type: [`Array`]. Neighbours: `job_options` has the option, `submit` hands in a job for each task.
+//! Key type: [`Array`]. Neighbours: `job_options` has the option, `submit` hands in a job for each
+//! task.
 //!
 //! Invariant: tasks are distinct and at most [`TASKS_MAX`].
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-/// Most tasks of an array: as many as Slurm has unless it is told otherwise, and few enough for a queue that others
-/// use as well.
+/// Most tasks of an array: as many as Slurm has unless it is told otherwise, and few enough for a
+/// queue that others use as well.
 pub const TASKS_MAX: usize = 1_001;
 
 /// Highest task, so that a range is counted without overflow; Slurm's bound.

@@ -1,11 +1,11 @@
-//! Slurm's words on our command line: what `run`, `submit` and job scripts make of its options that have no
-//! equivalent or another name here, and which command of ours stands for which of its.
+//! Slurm's words on our command line: what `run`, `submit` and job scripts make of its options that
+//! have no equivalent or another name here, and which command of ours stands for which of its.
 //!
 //! Key types: [`NotTaken`] (options that are refused with what to write instead), [`Export`],
 //! [`dependencies`]. Neighbours: `job_options` has the options that are taken.
 //!
-//! Invariant: an option of Slurm either means what it means there or stops the command with a sentence
-//! that says what to write; none is passed over in silence.
+//! Invariant: an option of Slurm either means what it means there or stops the command with a
+//! sentence that says what to write; none is passed over in silence.
 
 use std::ffi::OsString;
 
@@ -56,7 +56,8 @@ const NO_GPUS: &str = "nodes have no GPUs and no other generic resources; leave 
 const NO_MAIL: &str = "no mail is sent; `hearth output JOB --follow` waits for the end of a job, then send it yourself";
 const NO_SHARING: &str = "a node has one job at a time; leave it out";
 
-/// Slurm's options without an equivalent. One that means the same as ours is not here: it is an alias there.
+/// Slurm's options without an equivalent. One that means the same as ours is not here: it is an
+/// alias there.
 const ROWS: &[Row] = {
     use Takes::{Maybe, Value};
     &[
@@ -277,8 +278,8 @@ pub fn node_count(text: &str) -> Result<u32, &'static str> {
     count.ok_or("write one number of nodes; -w LIST names nodes that the job must have")
 }
 
-/// A value of `--nodes`: a list of ours, or a number of nodes as Slurm has it there. The control node reads lists.
-/// One without `n`, which it would take, could be meant as either.
+/// A value of `--nodes`: a list of ours, or a number of nodes as Slurm has it there. The control
+/// node reads lists. One without `n`, which it would take, could be meant as either.
 pub fn nodes(text: &str) -> Result<String, &'static str> {
     let is_list = !text.starts_with(|first: char| first.is_ascii_digit());
     match is_list || node_count(text).is_ok() {
@@ -310,8 +311,8 @@ pub fn dependencies(text: &str) -> Result<Vec<AfterJob>, String> {
     Ok(after)
 }
 
-/// Variables of `--export`: `NAME=VALUE`, or `NAME` for the value that it has here; `NONE` is nothing, as
-/// without the option.
+/// Variables of `--export`: `NAME=VALUE`, or `NAME` for the value that it has here; `NONE` is
+/// nothing, as without the option.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Export(pub Vec<OsString>);
 
@@ -343,8 +344,8 @@ pub fn export(text: &str) -> Result<Export, String> {
         .map(Export)
 }
 
-/// Why a line of options for Slurm cannot be taken that would have `sbatch` wait: `--wait` is an option of
-/// ours with another meaning.
+/// Why a line of options for Slurm cannot be taken that would have `sbatch` wait: `--wait` is an
+/// option of ours with another meaning.
 pub fn waiting(words: &[OsString]) -> Option<&'static str> {
     let waits = |word: &OsString| word == "--wait" || word == "-W";
     words.iter().any(waits).then_some(

@@ -1,13 +1,15 @@
-//! Files that batch jobs' users asked for (`hearth submit -o FILE`), written from what is kept of their output.
+//! Files that batch jobs' users asked for (`hearth submit -o FILE`), written from what is kept of
+//! their output.
 //!
-//! Key types: [`Order`], [`Writers`]. Neighbours: `kept` keeps what jobs write; `crate::output_files` is what a
-//! file looks like; `serve` runs [`write`].
+//! Key types: [`Order`], [`Writers`]. Neighbours: `kept` keeps what jobs write;
+//! `crate::output_files` is what a file looks like; `serve` runs [`write`].
 //!
-//! A file is made anew from the beginning of what is kept when its job first writes, and by each run of
-//! control that finds the job not over. So a restart loses nothing of it and writes nothing twice.
+//! A file is made anew from the beginning of what is kept when its job first writes, and by each
+//! run of control that finds the job not over. So a restart loses nothing of it and writes nothing
+//! twice.
 //!
-//! Invariants: a file has what `hearth output` prints, as far as it is written; one that cannot be written stops
-//! neither its job nor other files, and is told once.
+//! Invariants: a file has what `hearth output` prints, as far as it is written; one that cannot be
+//! written stops neither its job nor other files, and is told once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -157,7 +159,8 @@ impl Writers {
     }
 }
 
-/// Writes files as long as there is something to keep; `tell` hears of files that cannot be written.
+/// Writes files as long as there is something to keep; `tell` hears of files that cannot be
+/// written.
 pub async fn write(writers: Arc<Writers>, tell: impl Fn(u64, io::Error)) {
     let mut changed = writers.outputs.0.changed.subscribe();
     while changed.changed().await.is_ok() {
