@@ -239,7 +239,7 @@ fn under_kills(cluster: &Cluster) -> Result<()> {
 /// Turns of half a second of the jobs that outlive the control node.
 const TURNS: usize = 24;
 
-/// Two jobs of two ranks, one with a client and one without, run while control is stopped and then killed. They go on: each
+/// Two jobs of two ranks, one with a client and one without, run while control is stopped and started, and then killed. They go on: each
 /// line of output is there once and in its place, what the client sends arrives byte by byte, the ranks go
 /// on talking and reading pages, and the exit status counts. Neither runs twice.
 fn outlive(cluster: &Cluster) -> Result<()> {
@@ -266,13 +266,23 @@ fn outlive(cluster: &Cluster) -> Result<()> {
         Ok(written.lines().count() >= count)
     };
     wait("both run", || Ok(running(0)? && begun(4)?))?;
-    for (round, signal) in [(1, "-TERM"), (2, "-KILL")] {
-        let pid = cluster.control_pid()?;
-        crate::command::run("kill".as_ref(), &[signal, &pid], b"", LIMIT)?.expect_code(0)?;
+    for round in [1, 2_usize] {
+        match round {
+            // In order it stays stopped until somebody starts it.
+            1 => {
+                cluster.hearth(&["stop"])?.expect_code(0)?;
+                cluster.hearth(&["up"])?.expect_code(0)?;
+            }
+            _ => {
+                let pid = cluster.control_pid()?;
+                crate::command::run("kill".as_ref(), &["-KILL", &pid], b"", LIMIT)?
+                    .expect_code(0)?;
+            }
+        }
         wait("both go on", || {
-            Ok(running(round)? && begun(4 + 8 * round as usize)?)
+            Ok(running(round as u64)? && begun(4 + 8 * round)?)
         })?;
-        input.write_all(&typed.as_bytes()[4 * round as usize..][..4])?;
+        input.write_all(&typed.as_bytes()[4 * round..][..4])?;
     }
     input.write_all(&typed.as_bytes()[12..TURNS])?;
     drop(input);
