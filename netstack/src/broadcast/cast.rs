@@ -530,11 +530,21 @@ impl Cast {
         GIVE_UP.max(self.pace.blocks(GIVE_UP_BLOCKS))
     }
 
-    /// How long no block may come while others are heard: until everybody who might have one was asked, the source
-    /// last.
+    /// How long no block may come while others are heard: waits for as many peers as a scheme tries, and for the source.
     fn patience(&self) -> Micros {
-        let waits = self.blocks(GIVE_UP_WAITS * self.longest_wait());
+        let waits = self.longest_timeout().saturating_mul(GIVE_UP_WAITS);
         self.silence().max(waits)
+    }
+
+    /// The part of its patience that a member has for one peer.
+    pub(super) fn patience_for_one(&self) -> Micros {
+        Micros(self.patience().0 / GIVE_UP_WAITS)
+    }
+
+    /// No block came for half of the patience. Waits double, so a scheme's attempts may take longer than that; the other half
+    /// is the source's.
+    pub(super) fn is_running_out(&self, now: Instant) -> bool {
+        now >= self.progressed + Micros(self.patience().0 / 2)
     }
 
     pub(crate) fn progress(&self) -> Progress {

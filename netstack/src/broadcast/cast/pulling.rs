@@ -665,6 +665,7 @@ impl Cast {
 
     /// True if the entry is gone (another one took its place).
     fn expired(&mut self, at: usize, io: &mut Io<'_>) -> bool {
+        let running_out = self.is_running_out(io.now);
         let entry = &mut self.pull.entries[at];
         let from = entry.from;
         match entry.state {
@@ -678,7 +679,7 @@ impl Cast {
                 self.repeat(at, sender, io);
                 false
             }
-            State::Unknown if entry.repeats > UNKNOWN_TRIES => {
+            State::Unknown if entry.repeats > UNKNOWN_TRIES || running_out => {
                 self.suspect(from, Suspicion::Gone, io);
                 self.trouble(at, Trouble::Silent, io)
             }
@@ -738,8 +739,9 @@ impl Cast {
     /// A request came to nothing: somebody else is asked. True if the entry is gone.
     fn trouble(&mut self, at: usize, trouble: Trouble, io: &mut Io<'_>) -> bool {
         let block = self.pull.blocks[at];
+        let attempt = self.next_attempt(at, io.now);
         let entry = &mut self.pull.entries[at];
-        entry.attempt = entry.attempt.saturating_add(1);
+        entry.attempt = attempt;
         entry.repeats = 0;
         let (from, attempt) = (entry.from, u32::from(entry.attempt));
         let instead = self.plan(io.now, io.rng, |planner, view| {

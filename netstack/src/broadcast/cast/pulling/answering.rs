@@ -56,6 +56,7 @@ impl Cast {
 
     /// A peer does not know the cast: its announcement is still under way, or it has restarted.
     pub(in crate::broadcast::cast) fn not_known_at(&mut self, from: MemberIndex, io: &mut Io<'_>) {
+        let longest = self.patience_for_one();
         for at in 0..self.pull.entries.len() {
             let entry = &mut self.pull.entries[at];
             let settled = matches!(
@@ -67,7 +68,7 @@ impl Cast {
                 let backoff = 1 << u32::from(entry.attempt).min(MAX_UNKNOWN_BACKOFF);
                 let again = self.blocks(UNKNOWN_AGAIN).saturating_mul(backoff);
                 self.pull.set_state(at, State::Unknown);
-                self.pull.set_deadline(at, io.now + again);
+                self.pull.set_deadline(at, io.now + again.min(longest));
             }
         }
     }

@@ -8,7 +8,7 @@ use super::{LONGEST, MAX_BACKOFF};
 use crate::broadcast::Scheme;
 use crate::broadcast::cast::Cast;
 use crate::broadcast::message::MemberIndex;
-use crate::time::Micros;
+use crate::time::{Instant, Micros};
 
 /// What a sign of life may be later than is normal, in block times.
 const MARGIN: u64 = 16;
@@ -39,13 +39,28 @@ impl Cast {
 
     /// How long a request may wait at a peer that lives.
     pub(super) fn wait_timeout(&self) -> Micros {
+        if !self.pull.last {
+            return self.longest_timeout();
+        }
         let late = u64::from(self.planner.late_after());
-        let rounds = if self.pull.last {
-            late + 16
-        } else {
-            self.longest_wait()
-        };
-        self.pull.timeout() + self.blocks(rounds) + self.way.beyond().saturating_mul(2)
+        self.timeout_over(late + 16)
+    }
+
+    /// The same before the end.
+    pub(in crate::broadcast::cast) fn longest_timeout(&self) -> Micros {
+        self.timeout_over(self.longest_wait())
+    }
+
+    fn timeout_over(&self, blocks: u64) -> Micros {
+        self.pull.timeout() + self.blocks(blocks) + self.way.beyond().saturating_mul(2)
+    }
+
+    /// The number of the attempt after this one. When time runs out all are used up: what is left is the source.
+    pub(super) fn next_attempt(&self, at: usize, now: Instant) -> u8 {
+        match self.is_running_out(now) {
+            true => u8::MAX,
+            false => self.pull.entries[at].attempt.saturating_add(1),
+        }
     }
 
     /// How long a request may wait at a peer that does not have the block. At the end longer with each attempt, or all would
@@ -62,7 +77,7 @@ impl Cast {
     }
 
     /// The longest that a request waits at one peer, in block times: no longer than the whole cast takes.
-    pub(in crate::broadcast::cast) fn longest_wait(&self) -> u64 {
+    fn longest_wait(&self) -> u64 {
         let late = u64::from(self.planner.late_after());
         let whole = match self.setup.scheme {
             Scheme::Tree { .. } | Scheme::Direct => u64::MAX,
