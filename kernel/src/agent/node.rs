@@ -44,6 +44,8 @@ use crate::process::{self, Hardware, Launch};
 use crate::time::Moment;
 use crate::{arch, mm, net, time};
 
+/// Datagrams that wait when the next job begins have left within this time, unless the link is down.
+const SENT_WITHIN: Micros = Micros::from_millis(10);
 /// A computing program is interrupted for the node's own sake at most this often.
 pub const TICK: Micros = Micros::from_secs(1);
 /// Silence of the control node after which the operator is told, the first time.
@@ -178,6 +180,10 @@ impl Node {
     pub fn scrub_remains(&mut self, at_once: bool) {
         if self.remains.is_none() || !(at_once || self.remains_are_due()) {
             return;
+        }
+        let until = time::now() + SENT_WITHIN;
+        while !self.stack.can_scrub() && time::now() < until {
+            self.pump();
         }
         if self.stack.scrub() {
             self.remains = None;
@@ -317,7 +323,8 @@ impl Node {
     #[inline(never)]
     pub fn wait_for_news(&mut self, deadline: Instant) {
         self.pump();
-        if self.take_news() || self.remains_are_due() {
+        // Between jobs the caller clears what the last one left.
+        if self.take_news() || self.mailbox.is_none() && self.remains_are_due() {
             return;
         }
         let now = time::now();

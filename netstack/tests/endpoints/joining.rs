@@ -12,6 +12,7 @@ use netstack::job::LaunchError;
 use netstack::join::Refusal;
 use netstack::node;
 use netstack::time::Micros;
+use netstack::wire::datagram;
 
 #[test]
 fn a_node_joins_and_its_key_is_used() {
@@ -303,7 +304,8 @@ fn a_machine_joins_when_it_is_admitted() {
 fn another_protocol_version_is_refused_both_ways() {
     let mut pair = Pair::new();
     let mut hello = pair.first_datagram();
-    hello[2] = 2;
+    let other = datagram::VERSION + 1;
+    hello[2] = other;
     pair.deliver(&hello);
     let events = pair.take_control_events();
     assert!(
@@ -313,7 +315,7 @@ fn another_protocol_version_is_refused_both_ways() {
                 reason: Refusal::Protocol,
                 text,
                 ..
-            }] if text.contains("protocol version 2") && text.contains("(version ")
+            }] if text.contains(&format!("protocol version {other}")) && text.contains("(version ")
         ),
         "{events:?}"
     );

@@ -13,9 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use nix::fcntl::OFlag;
 use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
 
@@ -167,7 +169,7 @@ impl Pattern {
                 Piece::Letter('a') => path += &names.array.map_or(0, |(_, task)| task).to_string(),
                 Piece::Letter('n' | 't') => path += &rank.to_string(),
                 Piece::Letter('x') => path += &names.name.replace('/', "_"),
-                Piece::Letter('u') => path += &names.user,
+                Piece::Letter('u') => path += &names.user.replace('/', "_"),
                 Piece::Letter(_) => path.push('%'),
             }
         }
@@ -260,8 +262,32 @@ fn stream(pattern: Option<&Pattern>, names: &Names) -> io::Result<(Option<PerRan
         return Ok((Some(PerRank::new(pattern, names)), None));
     }
     let path = pattern.path(names, 0);
-    let file = File::create(&path).map_err(|error| at(&path, &error))?;
-    Ok((None, Some(file)))
+    Ok((None, Some(begin(&path, true)?)))
+}
+
+/// Opens a file to write at its end, `anew`: made if it is not there, and emptied. Never waits: what
+/// somebody would have to read before it can be written is refused.
+fn begin(path: &Path, anew: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    // Two names may be those of one file: each writes at its end.
+    let options = options.append(true).custom_flags(OFlag::O_NONBLOCK.bits());
+    let file = match anew {
+        true => options.create(true).open(path),
+        false => options.open(path),
+    };
+    let file = file.map_err(|error| at(path, &error))?;
+    let kind = file
+        .metadata()
+        .map_err(|error| at(path, &error))?
+        .file_type();
+    if !kind.is_file() && !kind.is_char_device() {
+        let why = io::Error::new(io::ErrorKind::InvalidInput, "it is no file");
+        return Err(at(path, &why));
+    }
+    if anew && kind.is_file() {
+        file.set_len(0).map_err(|error| at(path, &error))?;
+    }
+    Ok(file)
 }
 
 /// An error with the file that it is about.
@@ -280,6 +306,9 @@ fn may_write(path: &Path, is_open: bool) -> io::Result<()> {
     }
     match path.metadata() {
         Ok(there) if !is_open && there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(there) if !is_open && (there.file_type().is_fifo() || there.file_type().is_socket()) => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"))
+        }
         Ok(_) if !is_open => Ok(access(path, AccessFlags::W_OK)?),
         _ => Ok(access(folder, AccessFlags::W_OK | AccessFlags::X_OK)?),
     }
@@ -310,11 +339,7 @@ impl PerRank {
                 self.open.clear();
             }
             let path = self.pattern.path(&self.names, rank);
-            let file = match self.begun.insert(rank) {
-                true => File::create(&path),
-                false => OpenOptions::new().append(true).open(&path),
-            };
-            let file = file.map_err(|error| at(&path, &error))?;
+            let file = begin(&path, self.begun.insert(rank))?;
             self.open.insert(rank, file);
         }
         let file = self.open.get_mut(&rank).expect("opened above");
@@ -382,6 +407,32 @@ mod tests {
             name: "a/b".into(),
             user: "eve".into(),
         }
+    }
+
+    #[test]
+    fn what_somebody_has_to_read_is_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let wanted = wanted(dir.path(), Some("pipe"), None);
+        assert!(wanted.check().unwrap_err().to_string().contains("pipe"));
+        let nowhere = || Box::new(io::sink());
+        let opened = wanted.open(&names(), (false, 1), nowhere(), nowhere());
+        assert!(opened.is_err(), "nobody reads it");
+        // Somebody does: still it is no file.
+        let options = OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlag::O_NONBLOCK.bits())
+            .clone();
+        let _reader = options.open(&pipe).unwrap();
+        let opened = wanted.open(&names(), (false, 1), nowhere(), nowhere());
+        assert!(opened.err().unwrap().to_string().contains("no file"));
+    }
+
+    #[test]
+    fn two_names_of_one_file_overwrite_nothing() {
+        let both = written(Some("o"), Some("./o"), 1);
+        assert_eq!(both["o"].lines().count(), 3, "{both:?}");
     }
 
     fn wanted(dir: &Path, output: Option<&str>, error: Option<&str>) -> Wanted {

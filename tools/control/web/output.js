@@ -10,6 +10,8 @@ import { askToken, hasToken, lines } from "./stream.js";
 const LAST_BYTES = 65_536;
 /** Lines on the page; older ones go. */
 const LINES_MOST = 2_000;
+/** Characters of a line without an end that are kept back until it has one. */
+const LINE_MOST = 8_192;
 const RETRY_MS = 2_000;
 const STANDARD_ERROR = 2;
 /** Sequences by which programs steer a terminal (ECMA-48), and single characters that do. */
@@ -108,6 +110,8 @@ export class Output {
     const stream = this.pending.get(key);
     const parts = (stream.rest + stream.decoder.decode(raw, { stream: true })).split("\n");
     stream.rest = parts.pop();
+    // A line that does not end is shown in pieces.
+    if (stream.rest.length > LINE_MOST) { parts.push(stream.rest); stream.rest = ""; }
     for (const part of parts) this.put(stream, part);
     // Nobody knows yet when the line of a program that asks or counts ends.
     if (this.ranks === 1 && stream.rest) { this.put(stream, stream.rest, ""); stream.rest = ""; }

@@ -42,6 +42,8 @@ const INPUT_MOST: u32 = 8 * 1_472;
 const HANG_S: u32 = 20;
 /// Memory of a target, in MiB; an input that takes more counts as a find.
 const MEMORY_MIB: u32 = 1_024;
+/// Places of the code that each target reaches at least, where they are counted.
+const REACHED_LEAST: u64 = 50;
 /// Longest input that is kept for everybody: the corpus stays small enough to be read.
 const KEPT_MOST: u64 = 1_024;
 /// How many inputs of a target are kept for everybody.
@@ -148,16 +150,22 @@ fn attack(workspace: &Workspace, target: &str, seconds: u32) -> Result<bool> {
     let word = if is_good { "ok     " } else { "FAILED " };
     let count = count.unwrap_or(0);
     let reached = figure_in(&finished.lines, "cov: ").unwrap_or(0);
+    ensure!(
+        !is_good || reached >= REACHED_LEAST,
+        "{target} counts no places of the code: is it compiled without coverage?"
+    );
     let text = format!("{word} {target}: {count} inputs, {reached} places of the code reached");
     limited::say("fuzz", &text);
     if !is_good {
         for line in finished.lines.iter().filter(|line| is_of_a_find(line)) {
             limited::say("fuzz", line);
         }
-        let again = format!(
-            "again: cargo xtask fuzz {target} --replay {}...",
-            finds.display()
-        );
+        let input = finished.lines.iter().find_map(|line| {
+            let (_, path) = line.split_once("Test unit written to ")?;
+            Some(path.trim())
+        });
+        let input = input.unwrap_or("FILE");
+        let again = format!("again: cargo xtask fuzz {target} --replay {input}");
         limited::say("fuzz", &again);
     }
     Ok(is_good)

@@ -159,12 +159,18 @@ impl Goal {
     fn of_cast(&self, options: broadcast::options::Options) -> Result<f64, String> {
         let world = broadcast::world::World::new(options.setup(1)?)?;
         let summary = world.run().map_err(|failure| failure.what)?;
+        // One cast without a figure leaves all without one.
+        let larger = |one: f64, other: f64| match one.is_nan() || one > other {
+            true => one,
+            false => other,
+        };
         let most = |of: fn(&broadcast::summary::CastFigures) -> f64| {
-            summary.casts.iter().map(of).fold(f64::NAN, f64::max)
+            let most = summary.casts.iter().map(of).reduce(larger);
+            most.ok_or("there is no cast".to_string())
         };
         match self.figure {
-            Ratio => Ok(most(|cast| cast.ratio_max)),
-            Median => Ok(most(|cast| cast.ratio_median)),
+            Ratio => most(|cast| cast.ratio_max),
+            Median => most(|cast| cast.ratio_median),
             Sent => Ok(summary.source_objects()),
             SentToNeeded | BuiltMs | Messages => self.has_no_figure(),
         }

@@ -375,6 +375,9 @@ pub struct Crash {
     pub at_unix_us: u64,
     /// Its kernel has said that it panicked. Else nothing was heard of it, or only its next boot.
     pub panicked: bool,
+    /// It has been heard in another boot since.
+    #[serde(default)]
+    pub rebooted: bool,
 }
 
 /// How a rank ended.

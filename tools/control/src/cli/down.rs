@@ -43,7 +43,8 @@ pub fn down(global: &Global, options: &DownOptions) -> anyhow::Result<()> {
     let report = hearth_qemu::down(&paths, options.keep_logs)?;
     if global.json {
         let killed = report.killed;
-        let ended: Vec<u64> = jobs.iter().map(|job| job.id).collect();
+        let mut ended: Vec<u64> = jobs.iter().map(|job| job.id).collect();
+        ended.sort_unstable();
         return print_json(
             &serde_json::json!({ "orderly": report.orderly, "killed": killed, "ended_jobs": ended }),
         );

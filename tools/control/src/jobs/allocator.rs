@@ -53,8 +53,8 @@ impl Want {
         match &self.nodes {
             Some(nodes) => Tie::Named(nodes.clone()),
             None if self.warm_only => Tie::Warm,
-            // Who names nodes has said where it may run: for such a job, those that crashed are no others.
-            None if !self.with.is_empty() || !self.without.is_empty() => Tie::Among {
+            // Who names nodes has said where it may run, also where some have crashed under it.
+            None if self.names_nodes() => Tie::Among {
                 with: self.with.clone(),
                 without: self.without.clone(),
             },
@@ -83,6 +83,11 @@ impl Want {
             true => Held::new(others),
             false => may.clone(),
         }
+    }
+
+    /// Whether it names nodes that it is to have, or not to have.
+    pub(super) fn names_nodes(&self) -> bool {
+        self.nodes.is_some() || !self.with.is_empty() || !self.without.is_empty()
     }
 
     /// Of nodes that are counted, those that it excludes.

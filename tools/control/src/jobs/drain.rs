@@ -36,9 +36,7 @@ impl Runner {
             let reason = format!("{} booted again", hostlist::name(node));
             self.lose_node(now_us, fabric, node, crashed(reason, false));
         }
-        if !fresh {
-            self.heard_again(node);
-        }
+        self.heard(node, fresh);
         if !self.nodes.has_place(node) {
             let name = hostlist::name(node);
             let places = self.nodes.machine.nodes();
@@ -69,10 +67,18 @@ impl Runner {
         self.settle(now_us, fabric);
     }
 
-    /// A node that fell silent under jobs has not crashed.
-    fn heard_again(&mut self, node: u32) {
-        for job in self.jobs.values_mut() {
-            if job.note_heard_again(node) {
+    /// A node that fell silent under jobs has not crashed, unless it is heard in a `fresh` boot.
+    fn heard(&mut self, node: u32, fresh: bool) {
+        let open = self
+            .jobs
+            .values_mut()
+            .filter(|job| !job.info.state.is_final());
+        for job in open {
+            let is_news = match fresh {
+                true => job.note_booted(node),
+                false => job.note_heard_again(node),
+            };
+            if is_news {
                 self.records.push(job.record());
             }
         }

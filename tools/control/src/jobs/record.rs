@@ -272,6 +272,7 @@ impl Job {
                 restart: self.info.restarts,
                 at_unix_us,
                 panicked,
+                rebooted: false,
             });
         }
     }
@@ -280,8 +281,15 @@ impl Job {
     pub fn note_heard_again(&mut self, node: u32) -> bool {
         let before = self.info.crashes.len();
         let crashes = &mut self.info.crashes;
-        crashes.retain(|crash| crash.node != node || crash.panicked);
+        crashes.retain(|crash| crash.node != node || crash.panicked || crash.rebooted);
         crashes.len() < before
+    }
+
+    /// A node is heard in another boot, so it has crashed if it fell silent. Says whether that is news.
+    pub fn note_booted(&mut self, node: u32) -> bool {
+        let crashes = self.info.crashes.iter_mut();
+        let news = crashes.filter(|crash| crash.node == node && !crash.rebooted);
+        news.map(|crash| crash.rebooted = true).count() > 0
     }
 
     /// Whether nodes have crashed under as many attempts, with the present one, that it is not tried again.
@@ -299,7 +307,7 @@ impl Job {
     /// That it waits for other nodes than those, behind what it waits for; empty where it takes any.
     pub fn avoids(&self) -> String {
         let avoided: Vec<u32> = self.avoided().into_iter().collect();
-        match avoided.is_empty() || self.want.nodes.is_some() {
+        match avoided.is_empty() || self.want.names_nodes() {
             true => String::new(),
             false => format!(
                 "; it does not go where a node crashed under it ({}) while there are others",

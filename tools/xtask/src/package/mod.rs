@@ -4,8 +4,8 @@
 //! licences, in one folder from which it runs. Key constants: [`CONTENTS`], [`BINARY_LIMIT`].
 //! Neighbours: `build` makes what is packed; [`container`] tries it on an empty Debian system.
 //!
-//! Invariant: a package holds what `target/hearth` holds, so that what was tested is what is
-//! given away.
+//! Invariant: a package holds what `target/hearth` holds, which is what `demo` shows. The tests use
+//! programs of another profile; [`container`] runs a job with those of the package.
 
 pub mod container;
 

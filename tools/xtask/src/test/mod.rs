@@ -311,7 +311,6 @@ fn run_tests(command: &mut Command, part: Part, limit: Duration) -> Result<Check
 
 /// The simulator's check, with seeds that rotate with the commit.
 fn simulation(workspace: &Workspace) -> Result<Checks> {
-    compile::run(workspace, &["build", "--release", "-p", "netstack-sim"])?;
     let mut command = crate::sim::command(workspace);
     command.args(["check", "--rotate", &commit_number(workspace).to_string()]);
     run_counted(&mut command, Part::Simulation, SIMULATION_LIMIT)

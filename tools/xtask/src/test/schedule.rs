@@ -77,7 +77,12 @@ pub fn run<K: Copy + PartialEq + Send + Sync>(
                     let (name, kind) = (task.name, task.kind);
                     told(name, kind, None);
                     let begun = Instant::now();
-                    let outcome = outcome((task.body)());
+                    // One that panics has failed; others go on.
+                    let body = std::panic::AssertUnwindSafe(task.body);
+                    let outcome = match std::panic::catch_unwind(body) {
+                        Ok(result) => outcome(result),
+                        Err(_) => Outcome::Failed(None, "it panicked, see above".into()),
+                    };
                     let time = begun.elapsed();
                     let done = Done {
                         name,
@@ -227,6 +232,7 @@ mod tests {
             task("c", Kind::Runs, &["b"], || Ok(None)),
             task("d", Kind::Runs, &["not in the list"], || Ok(None)),
             task("e", Kind::Runs, &["d"], || Ok(Some(failed))),
+            task("f", Kind::Runs, &[], || panic!("as meant by the test")),
         ];
         let done = run(tasks, 2, &|_, _, _| ());
         let expected = [
@@ -235,43 +241,39 @@ mod tests {
             ("c", Outcome::NotRun("b")),
             ("d", Outcome::Passed(None)),
             ("e", Outcome::Failed(Some(failed), "1 checks failed".into())),
+            ("f", Outcome::Failed(None, "it panicked, see above".into())),
         ];
         assert_eq!(outcomes(&done), expected);
     }
 
     #[test]
     fn one_compilation_at_a_time_and_something_else_beside_it() {
-        let (compiling, running, most) = (
-            AtomicUsize::new(0),
-            AtomicUsize::new(0),
-            AtomicUsize::new(0),
-        );
+        /// More than a busy machine takes to start a thread.
+        const LONG: Duration = Duration::from_secs(60);
+        let compiling = AtomicUsize::new(0);
+        let (meet, met) = std::sync::mpsc::channel();
         let compile = || {
             assert_eq!(compiling.fetch_add(1, Ordering::SeqCst), 0);
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::yield_now();
             compiling.fetch_sub(1, Ordering::SeqCst);
             Ok(None)
         };
-        let runs = || {
-            let now = running.fetch_add(1, Ordering::SeqCst) + 1;
-            most.fetch_max(now + compiling.load(Ordering::SeqCst), Ordering::SeqCst);
-            std::thread::sleep(Duration::from_millis(50));
-            running.fetch_sub(1, Ordering::SeqCst);
+        // It ends when `c` runs beside it.
+        let compile_on = move || {
+            met.recv_timeout(LONG)?;
             Ok(None)
         };
         let tasks = vec![
             task("a", Kind::Compiles, &[], compile),
-            task("b", Kind::Compiles, &[], compile),
-            task("c", Kind::Runs, &["a"], runs),
-            task("d", Kind::Runs, &["a", "b"], runs),
+            task("b", Kind::Compiles, &[], compile_on),
+            task("c", Kind::Runs, &["a"], move || {
+                Ok(meet.send(()).map(|()| None)?)
+            }),
+            task("d", Kind::Runs, &["a", "b"], || Ok(None)),
         ];
         let done = run(tasks, 2, &|_, _, _| ());
-        assert!(
-            done.iter()
-                .all(|done| done.outcome == Outcome::Passed(None)),
-            "{done:?}"
-        );
-        assert_eq!(most.load(Ordering::SeqCst), 2);
+        let is_good = |done: &Done<_>| done.outcome == Outcome::Passed(None);
+        assert!(done.iter().all(is_good), "{done:?}");
         let at = |name| done.iter().position(|done| done.name == name);
         assert!(at("a") < at("c") && at("b") < at("d"), "{done:?}");
     }

@@ -260,3 +260,25 @@ fn what_was_wrong_is_asked_of_somebody_else_next() {
         assert!(alone.cast.have.contains(block));
     }
 }
+
+#[test]
+fn who_gets_nothing_asks_the_source_before_it_gives_up() {
+    let mut alone = member();
+    // Blocks of 64 KiB at 5 Mbit/s: a peer that does not know the cast is asked for longer than the patience lasts.
+    alone.cast.pace = Pace::new(625_000, 1 << 16);
+    while alone.events().is_empty() {
+        alone.after(100_000);
+        alone.tick();
+        // Others live.
+        alone.hear(1, Message::Probe { number: 0 });
+        let entries = &alone.cast.pull.entries;
+        let peers: Vec<_> = entries.iter().map(|entry| entry.from).collect();
+        if !peers.is_empty() && peers.iter().all(|peer| peer.is_source()) {
+            return;
+        }
+        for peer in peers.iter().filter(|peer| !peer.is_source()) {
+            alone.hear(peer.0, Message::Unknown);
+        }
+    }
+    panic!("it gives the cast up, and never asked the source for all");
+}

@@ -168,6 +168,21 @@ fn a_node_that_only_fell_silent_does_not_count_as_crashed() {
 }
 
 #[test]
+fn a_crash_is_not_forgotten_when_the_next_boot_falls_silent_for_a_moment() {
+    let mut lab = Lab::with_nodes(3);
+    let id = lab.requeueable(1);
+    lab.all_ready(id);
+    let node = lab.launch_of(id).nodes[0].0;
+    lab.node_down(node);
+    lab.runner.node_up(0, &mut lab.nodes, node, true);
+    lab.node_down(node);
+    lab.runner.node_up(0, &mut lab.nodes, node, false);
+    lab.write_down();
+    let crashes = lab.info(id).crashes;
+    assert!(crashes.len() == 1 && crashes[0].rebooted, "{crashes:?}");
+}
+
+#[test]
 fn a_job_waits_for_others_than_the_node_that_crashed_under_it() {
     let mut lab = Lab::with_nodes(2);
     let id = lab.requeueable(1);
