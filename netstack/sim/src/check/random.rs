@@ -87,6 +87,8 @@ impl Family {
         match self {
             // A member gives up although others live and have what it lacks.
             Family::WideCasts => &[252_405_514_603_042],
+            // A member that lives is told to be dead.
+            Family::FarCasts => &[70_000_000_001_283],
             // A row of a node arrives twice; a tick counts more back ends than there are.
             Family::MovingOverlays => &[252_405_514_603_128, 252_405_514_603_194],
             _ => &[],
