@@ -135,10 +135,27 @@ pub(super) fn drop_memory(memory: Memory) {
 }
 
 impl Process {
+    /// A program may end before its job's connection table is here. What it has sent goes out then.
+    fn send_the_last(&self, services: &mut dyn NodeServices) {
+        let mut has_waited = false;
+        while let Some(until) = services.exchange().waits_for_table(time::now()) {
+            if services.cancelled().is_some() {
+                return;
+            }
+            services.wait(until);
+            has_waited = true;
+        }
+        if has_waited {
+            // The datagrams themselves, so that the ranks' addresses are known afterwards.
+            services.poll();
+        }
+    }
+
     /// Takes the program's memory from it: what is provably the file's stays with the warm programs
     /// as the launch's policy says, everything else is given back and scrubbed.
     fn retire(&mut self, services: &mut dyn NodeServices) -> GivenBack {
         monitor::end_program(self.cost());
+        self.send_the_last(services);
         let memory = self.memory.take().expect("memory of a program that ends");
         mm::activate_kernel_table();
         services.exchange().close(time::now());

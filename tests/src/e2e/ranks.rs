@@ -63,6 +63,17 @@ pub const SCENARIOS: &[Scenario] = &[
         run: ended,
     },
     Scenario {
+        name: "ranks-that-send-and-end",
+        boot: Boot::Network,
+        run: |cluster| {
+            // Whether the connection table or the end of the program comes first is a matter of luck.
+            for _ in 0..8 {
+                good(cluster, "ranks-sends", 3, &[])?;
+            }
+            Ok(())
+        },
+    },
+    Scenario {
         name: "ranks-told",
         boot: Boot::Network,
         run: told,

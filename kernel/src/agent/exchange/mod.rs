@@ -305,6 +305,15 @@ impl Exchange {
         true
     }
 
+    /// Until when the end of the program waits for the job's connection table: without it nothing that the program has sent
+    /// could reach anybody, now or later. None: it does not, since the table is here or nothing is under way.
+    pub fn waits_for_table(&self, now: Instant) -> Option<Instant> {
+        let (job, endpoint) = (self.job?, self.endpoint.as_ref()?);
+        let until = job.opened + self.table_within;
+        let waits = job.size > 1 && self.leaf.is_none() && !self.unreachable;
+        (waits && endpoint.is_active() && now < until).then_some(until)
+    }
+
     /// The job is over on this node: ranks that wait for this one are told, and the program's memory is not touched after this.
     pub fn close(&mut self, now: Instant) {
         self.view = None;
