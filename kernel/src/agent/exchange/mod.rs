@@ -128,6 +128,8 @@ pub struct Exchange {
     link: u64,
     /// How many ranks share each leaf switch, as the connection table says.
     leaf: Option<u32>,
+    /// The open job's connection table is here.
+    has_table: bool,
     /// The connection table has not come in time.
     unreachable: bool,
     /// An operation has finished since [`Self::take_news`].
@@ -154,6 +156,7 @@ impl Exchange {
             routes: Routes::default(),
             link: 0,
             leaf: None,
+            has_table: false,
             unreachable: false,
             news: false,
             ended: VecDeque::new(),
@@ -310,7 +313,7 @@ impl Exchange {
     pub fn waits_for_table(&self, now: Instant) -> Option<Instant> {
         let (job, endpoint) = (self.job?, self.endpoint.as_ref()?);
         let until = job.opened + self.table_within;
-        let waits = job.size > 1 && self.leaf.is_none() && !self.unreachable;
+        let waits = job.size > 1 && !self.has_table && !self.unreachable;
         (waits && endpoint.is_active() && now < until).then_some(until)
     }
 
@@ -340,6 +343,7 @@ impl Exchange {
         self.posted.clear();
         self.link = 0;
         self.leaf = None;
+        self.has_table = false;
         self.unreachable = false;
     }
 
@@ -428,6 +432,7 @@ impl Exchange {
         if let Some(found) = ended.find_map(|ended| ended.poll_transmit(now, buffer)) {
             return Some(found);
         }
+        self.has_table |= table.is_some();
         let (job, endpoint) = (self.job?, self.endpoint.as_mut()?);
         if job.size > 1 && table.is_none() {
             if !self.unreachable && now >= job.opened + self.table_within {
