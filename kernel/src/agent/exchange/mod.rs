@@ -308,8 +308,9 @@ impl Exchange {
         true
     }
 
-    /// Until when the end of the program waits for the job's connection table: without it nothing that the program has sent
-    /// could reach anybody, now or later. None: it does not, since the table is here or nothing is under way.
+    /// Until when the end of the program waits for the job's connection table: without it nothing
+    /// that the program has sent could reach anybody, now or later. None: it does not, since the table
+    /// is here or nothing is under way.
     pub fn waits_for_table(&self, now: Instant) -> Option<Instant> {
         let (job, endpoint) = (self.job?, self.endpoint.as_ref()?);
         let until = job.opened + self.table_within;
