@@ -530,7 +530,8 @@ impl Cast {
         GIVE_UP.max(self.pace.blocks(GIVE_UP_BLOCKS))
     }
 
-    /// How long no block may come while others are heard: waits for as many peers as a scheme tries, and for the source.
+    /// How long no block may come while others are heard: waits for as many peers as a scheme
+    /// tries, and for the source.
     fn patience(&self) -> Micros {
         let waits = self.longest_timeout().saturating_mul(GIVE_UP_WAITS);
         self.silence().max(waits)
@@ -541,8 +542,8 @@ impl Cast {
         Micros(self.patience().0 / GIVE_UP_WAITS)
     }
 
-    /// No block came for half of the patience. Waits double, so a scheme's attempts may take longer than that; the other half
-    /// is the source's.
+    /// No block came for half of the patience. Waits double, so a scheme's attempts may take
+    /// longer than that; the other half is the source's.
     pub(super) fn is_running_out(&self, now: Instant) -> bool {
         now >= self.progressed + Micros(self.patience().0 / 2)
     }
