@@ -236,16 +236,30 @@ fn under_kills(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Turns of half a second of the jobs that outlive the control node.
+/// Turns of half a second of the job that outlives the control node and has a client. Each takes a byte
+/// of input, so that it cannot end early.
 const TURNS: usize = 24;
+/// Turns of the one without: nothing holds it up, and control must come back twice before it ends, on
+/// a busy machine too.
+const BATCH_TURNS: usize = 48;
 
-/// Two jobs of two ranks, one with a client and one without, run while control is stopped and started, and then killed. They go on: each
-/// line of output is there once and in its place, what the client sends arrives byte by byte, the ranks go
-/// on talking and reading pages, and the exit status counts. Neither runs twice.
+/// Two jobs of two ranks, one with a client and one without, run while control is stopped and started,
+/// and then killed. They go on: each line of output is there once and in its place, what the client
+/// sends arrives byte by byte, the ranks go on talking and reading pages, and the exit status counts.
+/// Neither runs twice.
 fn outlive(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("ranks-outlive");
     let (turns, typed) = (TURNS.to_string(), "abcdefghijklmnopqrstuvwxyz");
-    let submit = ["submit", "--parsable", "-n", "2", &program, &turns, "3"];
+    let batch_turns = BATCH_TURNS.to_string();
+    let submit = [
+        "submit",
+        "--parsable",
+        "-n",
+        "2",
+        &program,
+        &batch_turns,
+        "3",
+    ];
     let done = cluster.hearth(&submit)?.expect_code(0)?;
     let batch = done.out().trim().to_string();
     let mut client = cluster.command(&["run", "-n", "2", &program, &turns, "4"]);
@@ -296,14 +310,14 @@ fn outlive(cluster: &Cluster) -> Result<()> {
         "{:?}: {out}{err}",
         done.status
     );
-    let lines = |rank: usize, typed: &str| -> Vec<String> {
+    let lines = |rank: usize, turns: usize, typed: &str| -> Vec<String> {
         let typed = typed.chars().chain(std::iter::repeat('-'));
-        let turns = (0..TURNS).zip(typed);
+        let turns = (0..turns).zip(typed);
         turns
             .map(|(turn, typed)| format!("rank {rank} turn {turn} {typed}"))
             .collect()
     };
-    let check = |what: &str, out: &str, typed: &str| -> Result<()> {
+    let check = |what: &str, out: &str, turns: usize, typed: &str| -> Result<()> {
         for rank in 0..2 {
             let mine = format!("rank {rank} ");
             let of_rank = out.lines().filter_map(|line| {
@@ -312,7 +326,7 @@ fn outlive(cluster: &Cluster) -> Result<()> {
                 Some(line[begin..].to_string())
             });
             let seen: Vec<String> = of_rank.collect();
-            let wanted = lines(rank, if rank == 0 { typed } else { "" });
+            let wanted = lines(rank, turns, if rank == 0 { typed } else { "" });
             ensure!(
                 seen == wanted,
                 "{what}, rank {rank}: {seen:?}\n{out}\n{err}"
@@ -320,9 +334,9 @@ fn outlive(cluster: &Cluster) -> Result<()> {
         }
         Ok(())
     };
-    check("the client", &out, typed)?;
+    check("the client", &out, TURNS, typed)?;
     let written = cluster.hearth(&["output", "--follow", &batch])?;
-    check("the batch job", &written.out(), "")?;
+    check("the batch job", &written.out(), BATCH_TURNS, "")?;
     let jobs = cluster.json(&["jobs", "--all", "--limit", "2"])?;
     for (job, status) in jobs
         .as_array()

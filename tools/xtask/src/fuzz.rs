@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::limited::{self, Show};
-use crate::steps::Checks;
+use crate::test::checks::Checks;
 use crate::workspace::{Workspace, describe};
 
 /// The targets of `netstack/fuzz`.
@@ -103,8 +103,8 @@ pub fn check(workspace: &Workspace, seconds: u32) -> Result<Checks> {
     let mut checks = Checks::default();
     for target in TARGETS {
         match attack(workspace, target, seconds)? {
-            true => checks.passed += 1,
-            false => checks.failed += 1,
+            true => checks.pass(),
+            false => checks.fail(format!("{target}: see what it said above")),
         }
     }
     Ok(checks)

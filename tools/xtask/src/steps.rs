@@ -22,14 +22,6 @@ struct Finished {
     title: String,
     outcome: Outcome,
     time: Duration,
-    checks: Option<Checks>,
-}
-
-/// What a step counted inside itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Checks {
-    pub passed: u64,
-    pub failed: u64,
 }
 
 /// A list of steps, run one after the other.
@@ -49,26 +41,13 @@ impl Steps {
     /// Runs one step; returns whether it passed. Later steps run in any case unless the caller
     /// decides otherwise.
     pub fn run(&mut self, title: &str, body: impl FnOnce() -> Result<()>) -> bool {
-        self.run_counting(title, || body().map(|()| None))
-    }
-
-    /// As [`Steps::run`], for a step that counts checks inside itself.
-    pub fn run_counting(
-        &mut self,
-        title: &str,
-        body: impl FnOnce() -> Result<Option<Checks>>,
-    ) -> bool {
         eprintln!("==> {title}");
         let started = Instant::now();
         let result = body();
         let time = started.elapsed();
-        let (outcome, checks) = match result {
-            Ok(checks) if checks.is_some_and(|checks| checks.failed > 0) => {
-                let failed = checks.map_or(0, |checks| checks.failed);
-                (Outcome::Failed(format!("{failed} checks failed")), checks)
-            }
-            Ok(checks) => (Outcome::Passed, checks),
-            Err(error) => (Outcome::Failed(format!("{error:#}")), None),
+        let outcome = match result {
+            Ok(()) => Outcome::Passed,
+            Err(error) => Outcome::Failed(format!("{error:#}")),
         };
         match &outcome {
             Outcome::Passed => eprintln!("    ok, {}", seconds(time)),
@@ -81,7 +60,6 @@ impl Steps {
             title: title.to_owned(),
             outcome,
             time,
-            checks,
         });
         passed
     }
@@ -93,7 +71,6 @@ impl Steps {
             title: title.to_owned(),
             outcome: Outcome::Blocked(reason.to_owned()),
             time: Duration::ZERO,
-            checks: None,
         });
     }
 
@@ -112,12 +89,8 @@ impl Steps {
                 Outcome::Failed(_) => "FAILED",
                 Outcome::Blocked(_) => "not run",
             };
-            let checks = match step.checks {
-                Some(checks) => format!("  {} of {}", checks.passed, checks.passed + checks.failed),
-                None => String::new(),
-            };
             let time = seconds(step.time);
-            eprintln!("  {:<width$}  {word:<7}  {time:>8}{checks}", step.title);
+            eprintln!("  {:<width$}  {word:<7}  {time:>8}", step.title);
         }
         eprintln!(
             "  {:<width$}  {:<7}  {:>8}",
@@ -132,27 +105,10 @@ impl Steps {
         }
     }
 
-    /// Steps passed and failed; a step that counts inside itself adds its checks instead of one.
-    pub fn totals(&self) -> Checks {
-        let mut totals = Checks::default();
-        for step in &self.finished {
-            match (&step.outcome, step.checks) {
-                (_, Some(checks)) => {
-                    totals.passed += checks.passed;
-                    totals.failed += checks.failed;
-                }
-                (Outcome::Passed, None) => totals.passed += 1,
-                (Outcome::Failed(_) | Outcome::Blocked(_), None) => totals.failed += 1,
-            }
-        }
-        totals
-    }
-
-    /// Whether every step passed.
-    pub fn all_passed(&self) -> bool {
-        self.finished
-            .iter()
-            .all(|step| step.outcome == Outcome::Passed)
+    /// How many steps failed or could not run.
+    pub fn failed(&self) -> usize {
+        let is_bad = |step: &&Finished| step.outcome != Outcome::Passed;
+        self.finished.iter().filter(is_bad).count()
     }
 }
 
@@ -165,22 +121,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_count_failed_and_blocked_steps() {
+    fn failed_and_blocked_steps_are_counted() {
         let mut steps = Steps::new();
         assert!(steps.run("good", || Ok(())));
+        assert_eq!(steps.failed(), 0);
         assert!(!steps.run("bad", || anyhow::bail!("no")));
         steps.blocked("later", "needs bad");
-        assert!(!steps.run_counting("counted", || Ok(Some(Checks {
-            passed: 3,
-            failed: 2
-        }))));
-        assert_eq!(
-            steps.totals(),
-            Checks {
-                passed: 4,
-                failed: 4
-            }
-        );
-        assert!(!steps.all_passed());
+        assert_eq!(steps.failed(), 2);
     }
 }

@@ -18,7 +18,7 @@ mod tokens;
 use anyhow::Result;
 
 use crate::bench;
-use crate::steps::Checks;
+use crate::test::checks::Checks;
 use crate::workspace::Workspace;
 
 /// Checks all rules about sources and dependencies.
@@ -36,14 +36,12 @@ pub fn tell(rules: &[Rule]) -> Checks {
     let mut checks = Checks::default();
     for rule in rules {
         if rule.violations.is_empty() {
-            checks.passed += 1;
+            checks.pass();
             continue;
         }
-        checks.failed += 1;
-        eprintln!("    {}:", rule.text);
-        for violation in &rule.violations {
-            eprintln!("      {violation}");
-        }
+        let what = format!("{}:\n  {}", rule.text, rule.violations.join("\n  "));
+        what.lines().for_each(|line| eprintln!("    {line}"));
+        checks.fail(what);
     }
     checks
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::checks::Checks;
 use crate::limited::{self, Finished, Show};
-use crate::steps::Checks;
 use crate::workspace::Workspace;
 
 /// What stands before lines of these tests.
@@ -65,11 +65,12 @@ pub fn run(workspace: &Workspace, seeds: Option<&Range<u64>>) -> Result<Checks> 
         match run_one(workspace, test) {
             Ok(_) => {
                 limited::say(LABEL, &format!("ok      {}", test.name));
-                checks.passed += 1;
+                checks.pass();
             }
             Err(error) => {
-                limited::say(LABEL, &format!("FAILED  {}: {error:#}", test.name));
-                checks.failed += 1;
+                let what = format!("FAILED  {}: {error:#}", test.name);
+                limited::say(LABEL, &what);
+                checks.fail(what);
             }
         }
     }

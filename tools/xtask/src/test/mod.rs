@@ -7,7 +7,7 @@
 //! Invariant: the very last line is `N passed, N failed`, and the exit status says the same. What
 //! could not run counts as failed.
 
-mod counts;
+pub mod checks;
 pub mod kernel;
 mod report;
 mod schedule;
@@ -22,9 +22,9 @@ use clap::ValueEnum;
 use crate::compile;
 use crate::limited::{self, Show};
 use crate::package;
-use crate::steps::Checks;
 use crate::structure;
 use crate::workspace::{BARE_METAL_TARGET, KERNEL_PROFILE, Workspace, describe, output_of};
+use checks::Checks;
 use report::Report;
 use schedule::{Kind, Task};
 
@@ -296,9 +296,9 @@ fn qemu(workspace: &Workspace) -> Result<Checks> {
 /// Runs a `cargo test` and adds up what its test programs report.
 fn run_tests(command: &mut Command, part: Part, limit: Duration) -> Result<Checks> {
     let name = describe(command);
-    let show = Show::Except(part.label(), counts::is_idle_talk);
+    let show = Show::Except(part.label(), checks::is_idle_talk);
     let finished = limited::run(command, limit, show)?;
-    let checks = counts::of_test_programs(&finished.lines);
+    let checks = checks::of_test_programs(&finished.lines);
     // Compilation errors and crashes are in no count.
     ensure!(
         finished.status.success() || checks.failed > 0,
@@ -336,7 +336,7 @@ fn end_to_end(workspace: &Workspace) -> Result<Checks> {
 fn run_counted(command: &mut Command, part: Part, limit: Duration) -> Result<Checks> {
     let name = describe(command);
     let finished = limited::run(command, limit, Show::All(part.label()))?;
-    let checks = counts::of_last_line(&finished.lines)
+    let checks = checks::of_last_line(&finished.lines)
         .with_context(|| format!("`{name}` ({}) did not end with a count", finished.status))?;
     ensure!(
         finished.status.success() == (checks.failed == 0),

@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::checks::Checks;
 use super::schedule::{Done, Kind, Outcome};
-use crate::steps::Checks;
 
 /// The run as it is told.
 pub struct Report {
@@ -68,7 +68,7 @@ impl Report {
         let mut totals = Checks::default();
         for row in &rows {
             let time = |time: Option<Duration>| time.map_or("-".into(), seconds);
-            let Checks { passed, failed } = row.checks;
+            let (passed, failed) = (row.checks.passed, row.checks.failed);
             eprintln!(
                 "  {:<width$}  {:>9}  {:>9}  {passed:>6}  {failed:>6}",
                 row.title,
@@ -78,7 +78,7 @@ impl Report {
             totals.passed += passed;
             totals.failed += failed;
         }
-        let Checks { passed, failed } = totals;
+        let (passed, failed) = (totals.passed, totals.failed);
         let time = seconds(self.begun.elapsed());
         eprintln!(
             "  {:<width$}  {:>9}  {time:>9}  {passed:>6}  {failed:>6}",
@@ -89,6 +89,14 @@ impl Report {
             .flat_map(|row| row.remarks.iter().map(move |r| (row, r)))
         {
             eprintln!("  {}: {remark}", row.title);
+        }
+        // What a reader of the last lines alone needs.
+        for (row, what) in rows
+            .iter()
+            .flat_map(|row| row.checks.what_failed.iter().map(move |w| (row, w)))
+        {
+            eprintln!("\n  {}:", row.title);
+            what.lines().for_each(|line| eprintln!("    {line}"));
         }
         totals
     }
@@ -125,9 +133,10 @@ impl Row {
             }
             Outcome::Passed(None) => self.checks.passed += 1,
             Outcome::Failed(checks, reason) => {
-                let checks = checks.unwrap_or_default();
+                let checks = checks.clone().unwrap_or_default();
                 self.checks.passed += checks.passed;
                 self.checks.failed += checks.failed.max(1);
+                self.checks.what_failed.extend(checks.what_failed);
                 let reason = reason.lines().next().unwrap_or_default();
                 self.remarks.push(format!("failed: {reason}"));
             }
@@ -160,6 +169,7 @@ mod tests {
         let some_failed = Checks {
             passed: 3,
             failed: 2,
+            what_failed: vec!["y: no".into()],
         };
         let all = [
             done("a", Kind::Compiles, Outcome::Passed(None)),
@@ -178,6 +188,7 @@ mod tests {
             (Some(second), Some(second))
         );
         assert_eq!((rows[0].checks.passed, rows[0].checks.failed), (4, 2));
+        assert_eq!(rows[0].checks.what_failed, ["y: no"]);
         assert_eq!((rows[1].checks.failed, rows[2].checks.failed), (1, 1));
         assert_eq!(rows[2].remarks, ["failed: no"]);
         let totals = Report::begin().end(&all, |name| name);

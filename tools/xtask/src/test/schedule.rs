@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::steps::Checks;
+use super::checks::Checks;
 
 /// What a task does to the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,10 +102,11 @@ pub fn run<K: Copy + PartialEq + Send + Sync>(
 
 fn outcome<K>(result: Result<Option<Checks>>) -> Outcome<K> {
     match result {
-        Ok(checks) => match checks.map_or(0, |checks| checks.failed) {
-            0 => Outcome::Passed(checks),
-            failed => Outcome::Failed(checks, format!("{failed} checks failed")),
-        },
+        Ok(Some(checks)) if checks.failed > 0 => {
+            let reason = format!("{} checks failed", checks.failed);
+            Outcome::Failed(Some(checks), reason)
+        }
+        Ok(checks) => Outcome::Passed(checks),
         Err(error) => Outcome::Failed(None, format!("{error:#}")),
     }
 }
@@ -225,13 +226,14 @@ mod tests {
         let failed = Checks {
             passed: 2,
             failed: 1,
+            what_failed: vec!["x".into()],
         };
         let tasks = vec![
             task("a", Kind::Compiles, &[], || anyhow::bail!("no")),
             task("b", Kind::Runs, &["a"], || Ok(None)),
             task("c", Kind::Runs, &["b"], || Ok(None)),
             task("d", Kind::Runs, &["not in the list"], || Ok(None)),
-            task("e", Kind::Runs, &["d"], || Ok(Some(failed))),
+            task("e", Kind::Runs, &["d"], || Ok(Some(failed.clone()))),
             task("f", Kind::Runs, &[], || panic!("as meant by the test")),
         ];
         let done = run(tasks, 2, &|_, _, _| ());
