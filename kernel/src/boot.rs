@@ -29,12 +29,15 @@ pub struct BootFacts {
     pub version: [u8; 16],
     /// Build id of the kernel ELF.
     pub build_id: [u8; 20],
+    /// Physical address of the ACPI root pointer.
+    pub rsdp: Option<u64>,
 }
 
 /// The block, copied before there is a heap.
 struct Copied {
     kernel_entry_tsc: u64,
     handoff: Handoff<'static>,
+    rsdp: Option<u64>,
     line: [u8; COMMAND_LINE_MAX],
     line_length: usize,
 }
@@ -97,6 +100,7 @@ pub fn copy(info: &BootInfo, kernel_entry_tsc: u64) {
         line[..text.len()].copy_from_slice(text);
         Copied {
             kernel_entry_tsc,
+            rsdp: info.rsdp_addr.into_option(),
             line,
             line_length: text.len(),
             handoff: Handoff {
@@ -122,6 +126,7 @@ pub fn init() -> &'static BootFacts {
             image_bytes: copied.handoff.image_bytes,
             version: copied.handoff.version,
             build_id: copied.handoff.build_id,
+            rsdp: copied.rsdp,
         }
     })
 }

@@ -49,6 +49,9 @@ macro_rules! debug {
     };
 }
 
+/// Bytes of the log that are written again on a port that comes later.
+const EARLY_MAX: usize = 2048;
+
 struct State {
     port: Option<Port>,
     show: Level,
@@ -66,6 +69,22 @@ static STATE: Mutex<State> = Mutex::new(State {
 /// Opens the first serial port, if there is one.
 pub fn init() {
     STATE.lock().port = Port::open();
+}
+
+/// Goes to the serial port that firmware's console uses, with what was logged so far. What
+/// [`Port::moved`] wants of the place holds here, too.
+pub fn move_to(place: u16, baud: Option<u32>) {
+    let mut state = STATE.lock();
+    let Some(mut port) = Port::moved(place, baud) else {
+        return;
+    };
+    let mut log = [0; EARLY_MAX];
+    let length = state.ring.tail(&mut log);
+    for chunk in log[..length].utf8_chunks() {
+        // A port never fails.
+        let _ = port.write_str(chunk.valid());
+    }
+    state.port = Some(port);
 }
 
 /// Applies `hearth.console=` and `hearth.log=`.

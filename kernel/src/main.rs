@@ -2,6 +2,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
+//! | [`platform`] | what firmware's tables say about the machine |
 //! | [`boot`] | what the boot stub said: command line, version, entry time |
 //! | [`console`], [`panic`] | serial console with levels, log ring, last words |
 //! | [`arch`] | CPU tables, traps, timer, ring 3, idle: everything specific to x86-64 |
@@ -33,11 +34,13 @@ mod mm;
 mod monitor;
 mod net;
 mod panic;
+mod platform;
 mod process;
 mod time;
 
 use bootloader_api::BootInfo;
 use bootloader_api::config::{BootloaderConfig, Mapping};
+use kernel_core::cmdline::Console;
 
 /// What the kernel asks of the boot stub.
 static BOOTLOADER_CONFIG: BootloaderConfig = {
@@ -54,6 +57,7 @@ fn start(info: &'static mut BootInfo) -> ! {
     let entered = arch::tsc();
     console::init();
     arch::init_tables();
+    drivers::pci::silence();
     boot::copy(info, entered);
     mm::init(info, start_on_own_stack)
 }
@@ -67,9 +71,14 @@ extern "C" fn start_on_own_stack() -> ! {
     if !facts.options.scrub {
         stop_scrubbing();
     }
-    arch::init();
+    platform::init(facts.rsdp);
+    if facts.options.console == Console::Serial {
+        platform::move_console();
+    }
+    arch::init(platform::machine());
     time::init(facts.entry_tsc);
     boot::report();
+    platform::report();
     mm::report();
     if let Some(name) = &facts.options.test {
         #[cfg(feature = "ktest")]

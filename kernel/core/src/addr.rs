@@ -9,6 +9,8 @@ use core::fmt;
 pub const PAGE_SIZE: u64 = 4096;
 /// Bytes in a large page.
 pub const LARGE_PAGE_SIZE: u64 = 2 * 1024 * 1024;
+/// Bytes in a huge page.
+pub const HUGE_PAGE_SIZE: u64 = 1024 * 1024 * 1024;
 /// First address that is not a user address: the end of the lower canonical half.
 pub const USER_END: u64 = 0x0000_8000_0000_0000;
 /// Physical addresses have at most this many bits.

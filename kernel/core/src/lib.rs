@@ -16,6 +16,11 @@
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
 //! | [`random`] | random numbers from what is fed to a keyed generator | `kernel::arch` |
 //! | [`interrupts`] | interrupts counted by class | `kernel::arch` |
+//! | [`acpi`] | what firmware's tables say about the machine | `kernel::platform` |
+//! | [`apic`] | modes and registers of a local APIC | `kernel::arch` |
+//! | [`clock`] | how fast the time-stamp counter runs, from what was read | `kernel::arch` |
+//! | [`machine_check`] | what hardware found wrong with itself | `kernel::arch` |
+//! | [`pci`] | which functions a machine has, and how they are silenced | `kernel::drivers` |
 //!
 //! Invariant: no `unsafe`, no clock, no randomness, no device; every table has a named bound.
 #![cfg_attr(not(test), no_std)]
@@ -23,7 +28,10 @@
 
 extern crate alloc;
 
+pub mod acpi;
 pub mod addr;
+pub mod apic;
+pub mod clock;
 pub mod cmdline;
 pub mod crash;
 pub mod fault;
@@ -32,9 +40,11 @@ pub mod frames;
 pub mod interrupts;
 pub mod loader;
 pub mod logring;
+pub mod machine_check;
 pub mod objects;
 pub mod pagehash;
 pub mod paging;
+pub mod pci;
 pub mod phys;
 pub mod program;
 pub mod random;

@@ -32,6 +32,7 @@ pub fn vitals(
         interrupts_idle: interrupt_counts(&interrupts.idle),
         casts,
         overlay_kept,
+        hardware_errors: u32::try_from(arch::machine_check::corrected()).unwrap_or(u32::MAX),
         joined_us,
         joined_idle_us,
     }

@@ -1,8 +1,9 @@
-//! PCI configuration space over the ports 0xCF8/0xCFC, and the scan of the bus.
+//! PCI configuration space over the ports 0xCF8/0xCFC, and the scan of all buses.
 //!
 //! Key types: [`PortAccess`], the `ConfigurationAccess` the virtio crate needs; [`Function`], one
 //! function found by [`scan`]. The ports exist on every PC chipset and need no ACPI table, unlike
-//! the memory-mapped mechanism. Neighbours: `msix` and `virtio` read capabilities through here.
+//! the memory-mapped mechanism. Neighbours: `kernel_core::pci` decides what is looked at and what
+//! is switched off; `msix` and `virtio` read capabilities through here.
 //!
 //! Invariant: address and data port are used together without an interrupt between them; the
 //! kernel runs with interrupts off, so no lock is needed.
@@ -10,6 +11,8 @@
 use core::fmt;
 
 use alloc::vec::Vec;
+use kernel_core::pci::{self, Address, Buses, ConfigSpace, REGISTER_CLASS, REGISTER_ID};
+use spin::Once;
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction, PciRoot};
 use x86_64::instructions::port::Port;
 
@@ -21,21 +24,8 @@ const CONFIG_DATA: u16 = 0xcfc;
 /// Configuration address bit that opens the data port.
 const CONFIG_ENABLE: u32 = 1 << 31;
 
-/// Most buses the scan visits. A compute node has a root bus and a few bridges; the bound keeps a
-/// machine whose bridges point at each other from being scanned for ever.
-const MAX_BUSES: usize = 64;
-const DEVICES_PER_BUS: u8 = 32;
-const FUNCTIONS_PER_DEVICE: u8 = 8;
-/// Bit of the header type register that announces more functions than function 0.
-const HEADER_MULTI_FUNCTION: u8 = 0x80;
-const HEADER_BRIDGE: u8 = 0x01;
-/// What configuration space reads as where there is no device.
-const NO_DEVICE: u32 = 0xffff_ffff;
-
-const REGISTER_ID: u8 = 0x00;
-const REGISTER_CLASS: u8 = 0x08;
-const REGISTER_HEADER: u8 = 0x0c;
-const REGISTER_BRIDGE_BUSES: u8 = 0x18;
+/// The buses on which [`silence`] found something.
+static BUSES: Once<Buses> = Once::new();
 
 /// Configuration access by the two ports; reaches the first 256 bytes of each function.
 #[derive(Debug, Clone, Copy)]
@@ -104,49 +94,49 @@ pub fn root() -> PciRoot<PortAccess> {
     PciRoot::new(PortAccess)
 }
 
-/// All functions on the buses reachable from bus 0 through bridges, in bus order.
-pub fn scan() -> Vec<Function> {
-    let mut functions = Vec::new();
-    let mut buses = alloc::vec![0u8];
-    let mut next = 0;
-    while let Some(&bus) = buses.get(next) {
-        next += 1;
-        for device in 0..DEVICES_PER_BUS {
-            scan_device(bus, device, &mut functions, &mut buses);
-        }
+impl ConfigSpace for PortAccess {
+    fn read(&self, at: Address, register: u8) -> u32 {
+        self.read_word(device_function(at), register)
     }
-    functions
+
+    fn write(&mut self, at: Address, register: u8, value: u32) {
+        self.write_word(device_function(at), register, value);
+    }
 }
 
-fn scan_device(bus: u8, device: u8, functions: &mut Vec<Function>, buses: &mut Vec<u8>) {
-    for function in 0..FUNCTIONS_PER_DEVICE {
-        let address = DeviceFunction {
-            bus,
-            device,
-            function,
-        };
-        let id = PortAccess.read_word(address, REGISTER_ID);
-        if id == NO_DEVICE {
-            if function == 0 {
-                return;
-            }
-            continue;
-        }
-        functions.push(Function {
-            address,
-            vendor: id as u16,
-            device: (id >> 16) as u16,
-            class: (PortAccess.read_word(address, REGISTER_CLASS) >> 24) as u8,
-        });
-        let header = (PortAccess.read_word(address, REGISTER_HEADER) >> 16) as u8;
-        if header & !HEADER_MULTI_FUNCTION == HEADER_BRIDGE {
-            let secondary = (PortAccess.read_word(address, REGISTER_BRIDGE_BUSES) >> 8) as u8;
-            if !buses.contains(&secondary) && buses.len() < MAX_BUSES {
-                buses.push(secondary);
-            }
-        }
-        if function == 0 && header & HEADER_MULTI_FUNCTION == 0 {
-            return;
-        }
+fn device_function(at: Address) -> DeviceFunction {
+    DeviceFunction {
+        bus: at.bus,
+        device: at.device,
+        function: at.function,
     }
+}
+
+/// Takes bus mastering and interrupts by message from all devices but bridges, so that nothing
+/// that firmware left at work writes to memory: before memory is used, and without a heap. A
+/// driver gives its device back what it needs.
+pub fn silence() {
+    let mut active = 0;
+    let buses = pci::find_buses(&mut PortAccess, |config, at| {
+        active += u32::from(pci::silence(config, at));
+    });
+    BUSES.call_once(|| buses);
+    debug!("pci", "{active} devices were active and have been silenced");
+}
+
+/// All functions in the order of their buses. What [`silence`] did not see is not there.
+pub fn scan() -> Vec<Function> {
+    let mut functions = Vec::new();
+    for bus in BUSES.get().copied().unwrap_or_default().iter() {
+        pci::for_each_function(&mut PortAccess, bus, |config, at| {
+            let id = config.read(at, REGISTER_ID);
+            functions.push(Function {
+                address: device_function(at),
+                vendor: id as u16,
+                device: (id >> 16) as u16,
+                class: (config.read(at, REGISTER_CLASS) >> 24) as u8,
+            });
+        });
+    }
+    functions
 }

@@ -12,7 +12,7 @@ use super::{Outcome, check};
 use crate::arch::probe::{self, Caught};
 use crate::arch::trap::PAGE_FAULT;
 use crate::arch::{cpu, gdt, test_programs};
-use crate::mm::{self, DirectMap, PAGE_SIZE, VirtAddr, layout};
+use crate::mm::{self, DirectMap, PAGE_SIZE, PhysAddr, VirtAddr, layout};
 
 /// Bits of a page fault's error code.
 const PRESENT: u64 = 1;
@@ -73,6 +73,30 @@ pub fn paging() -> Outcome {
     frames
         .check()
         .map_err(|sum| format!("frame counters: {sum}"))
+}
+
+/// Memory is mapped by pages of 1 GiB where all of it is memory, and can be used through them.
+pub fn huge_pages() -> Outcome {
+    const SECOND_GIB: u64 = 1 << 30;
+    let size = |at| {
+        let leaf = mm::kernel_translate(VirtAddr::new(layout::PHYSICAL_MAP + at));
+        leaf.map(|leaf| leaf.size)
+    };
+    let found = size(SECOND_GIB + 0x1234_5678);
+    check!(found == Some(PageSize::Huge), "mapped by {found:?}");
+    // The kernel's image lies in the first or in the third, whose end is firmware's.
+    let whole = [size(0x10_0000), size(2 * SECOND_GIB)];
+    check!(
+        whole.contains(&Some(PageSize::Large)),
+        "mapped by {whole:?}"
+    );
+    let place = PhysAddr::new(SECOND_GIB + 0x20_0000);
+    let before = DirectMap.read_u64(place);
+    DirectMap.write_u64(place, !before);
+    let after = DirectMap.read_u64(place);
+    DirectMap.write_u64(place, before);
+    check!(after == !before, "{after:#x} was read");
+    Ok(())
 }
 
 /// Page 0 is not mapped for the kernel and cannot be mapped for a program.

@@ -20,6 +20,7 @@ mod monitoring;
 mod mutants;
 mod network;
 mod peer;
+mod platform;
 mod program;
 mod random_calls;
 mod remains;
@@ -40,7 +41,9 @@ type Outcome = Result<(), String>;
 struct Test {
     name: &'static str,
     run: fn() -> Outcome,
-    /// What the runner must know: `memory=SIZE` for a guest of another size, `nic=DEVICE` for a
+    /// What the runner must know: `memory=SIZE` for a guest of another size, `machine=MACHINE` for
+    /// another machine, `device=DEVICE` for each device beside a card, `console=COM2` for firmware
+    /// whose console is the second serial port, `nic=DEVICE` for a
     /// card on QEMU's user network (there is none otherwise), `clock=instructions` for a clock that counts them, `exit=STATUS` for a machine that ends with another status, `seeds=COUNT` for one
     /// that takes so many seeds as `NAME:FROM-TO`, `files=NAMES` for compiled programs that it reads, `expects=TEXT`, always last, for a
     /// test that ends in a report holding the text, and the status for failure.
@@ -61,6 +64,7 @@ const fn test_that(name: &'static str, run: fn() -> Outcome, demands: &'static s
 
 const TESTS: &[Test] = &[
     test("paging", memory::paging),
+    test_that("huge-pages", memory::huge_pages, " memory=3G"),
     test("null-page", memory::null_page),
     test("write-xor-execute", memory::write_xor_execute),
     test("no-execute", memory::no_execute),
@@ -168,6 +172,50 @@ const TESTS: &[Test] = &[
         "card-transitional",
         network::card,
         " nic=virtio-net-pci,disable-modern=off",
+    ),
+    test_that(
+        "card-second-root",
+        network::card,
+        " machine=q35 device=pxb-pcie,bus_nr=128,id=p1,bus=pcie.0 \
+         device=pcie-root-port,bus=p1,id=rp1,slot=1,chassis=1 nic=virtio-net-pci,bus=rp1",
+    ),
+    test_that(
+        "pci-silenced",
+        platform::devices_are_silenced,
+        " machine=q35 device=e1000e device=qemu-xhci device=edu",
+    ),
+    test("io-apic-masked", platform::io_apic_is_masked),
+    test("stray-interrupts", platform::stray_interrupts),
+    test_that("console-moved", platform::console_moved, " console=COM2"),
+    test("machine-check", platform::machine_check),
+    test_that(
+        "machine-check-stops",
+        platform::machine_check_stops,
+        " expects=memory error, not corrected: bank 5",
+    ),
+    test_that("acpi-tables", platform::tables, " machine=q35"),
+    test_that("acpi-none", platform::no_tables, " machine=pc,acpi=off"),
+    test("clocks-agree", platform::clocks_agree),
+    test("clock-hpet", platform::clock_is_hpet),
+    test_that(
+        "clock-acpi-timer",
+        platform::clock_is_acpi_timer,
+        " machine=q35,pit=off,hpet=off",
+    ),
+    test_that(
+        "clock-no-8254",
+        platform::clock_is_hpet,
+        " machine=q35,pit=off",
+    ),
+    test_that(
+        "clock-8254",
+        platform::clock_is_8254,
+        " machine=pc,acpi=off",
+    ),
+    test_that(
+        "clock-none",
+        platform::no_clock,
+        " machine=pc,pit=off,hpet=off,acpi=off expects=switch one of them on in the firmware",
     ),
     test_that(
         "overlay-cost",

@@ -8,13 +8,14 @@
 //! neither, and page 0 is not mapped.
 
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind, MemoryRegions};
-use kernel_core::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, PhysAddr, VirtAddr};
+use kernel_core::addr::{HUGE_PAGE_SIZE, LARGE_PAGE_SIZE, PAGE_SIZE, PhysAddr, VirtAddr};
 use kernel_core::paging::entry::{Attributes, Protection};
 use kernel_core::paging::{PageSize, PageTable};
 use spin::Once;
 use x86_64::registers::control::Cr3;
 
 use super::{DirectMap, frames, layout, map_fresh};
+use crate::arch::cpu;
 use crate::arch::gdt::{StackIndex, set_stack};
 
 /// Segments and RELRO ranges an image may have; the linker makes six or seven.
@@ -240,7 +241,7 @@ fn map_image(table: PageTable, stub: PageTable, ranges: &[Range]) {
     }
 }
 
-/// Maps all memory one to one, with large pages except near the image, whose code and constants
+/// Maps all memory one to one, with huge and large pages except near the image, whose code and constants
 /// become read-only here too, and where the neighbourhood is not all memory.
 fn map_memory(table: PageTable, regions: &MemoryRegions, stub: PageTable, ranges: &[Range]) {
     let end = regions
@@ -250,15 +251,28 @@ fn map_memory(table: PageTable, regions: &MemoryRegions, stub: PageTable, ranges
         .max()
         .unwrap_or(0);
     let image = image_frames(stub, ranges);
-    for start in (0..end).step_by(LARGE_PAGE_SIZE as usize) {
-        let stop = start + LARGE_PAGE_SIZE;
+    let is_plain = |start, size: PageSize| {
+        let stop = start + size.bytes();
         let touches_image = image.0 < stop && start < image.1;
-        if !touches_image
-            && memory_in(regions, start, stop).map(length).sum::<u64>() == stop - start
-        {
+        let memory: u64 = memory_in(regions, start, stop).map(length).sum();
+        !touches_image && memory == size.bytes()
+    };
+    let has_huge = cpu::features().huge_pages;
+    let mut huge_until = 0;
+    for start in (0..end).step_by(LARGE_PAGE_SIZE as usize) {
+        if start < huge_until {
+            continue;
+        }
+        if has_huge && start % HUGE_PAGE_SIZE == 0 && is_plain(start, PageSize::Huge) {
+            map_one_to_one(table, start, PageSize::Huge);
+            huge_until = start + HUGE_PAGE_SIZE;
+            continue;
+        }
+        if is_plain(start, PageSize::Large) {
             map_one_to_one(table, start, PageSize::Large);
             continue;
         }
+        let stop = start + LARGE_PAGE_SIZE;
         for (first, last) in memory_in(regions, start, stop) {
             // Only whole frames: the rest of one may be something else.
             let first = first.div_ceil(PAGE_SIZE) * PAGE_SIZE;

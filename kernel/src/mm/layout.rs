@@ -32,6 +32,9 @@ pub const KERNEL_IMAGE: u64 = 0xffff_ffff_8000_0000;
 /// Device registers mapped in total: a few BARs and the APIC need far less.
 pub const DEVICES_BYTES: u64 = 64 * 1024 * 1024;
 
+/// A page through which firmware's tables are read, a hole behind the devices.
+pub const FIRMWARE_WINDOW: u64 = DEVICES + DEVICES_BYTES + PAGE_SIZE;
+
 /// The heap a kernel starts with; it grows in steps when that is used up.
 pub const HEAP_START_BYTES: u64 = 512 * 1024;
 /// One step of the heap's growth.

@@ -21,6 +21,7 @@ use core::ptr::NonNull;
 
 use bootloader_api::BootInfo;
 use bootloader_api::info::{MemoryRegionKind, MemoryRegions};
+use kernel_core::acpi::FirmwareMemory;
 pub use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use kernel_core::frames::{FrameAllocator, Owner};
 use kernel_core::paging::entry::{Attributes, Protection};
@@ -247,6 +248,63 @@ pub fn map_mmio(address: PhysAddr, length: u64) -> NonNull<u8> {
         .expect("device registers are mapped once, at fresh addresses");
     }
     NonNull::new((start + offset) as *mut u8).expect("devices are not at zero")
+}
+
+/// A page of the kernel's, not to be written to, that shows one frame of firmware's memory after
+/// another. There is one at a time.
+#[derive(Default)]
+pub struct FirmwareWindow {
+    shown: Option<PhysAddr>,
+}
+
+impl FirmwareWindow {
+    const PAGE: VirtAddr = VirtAddr::new(layout::FIRMWARE_WINDOW);
+
+    fn show(&mut self, frame: PhysAddr) -> bool {
+        if self.shown == Some(frame) {
+            return true;
+        }
+        self.close();
+        let attributes = Attributes::kernel(Protection::Read);
+        let is_shown = map_kernel(Self::PAGE, frame, attributes).is_ok();
+        self.shown = is_shown.then_some(frame);
+        is_shown
+    }
+
+    fn close(&mut self) {
+        if self.shown.take().is_some() {
+            let unmapped = kernel_table().unmap(&mut DirectMap, &mut *frames(), Self::PAGE);
+            unmapped.expect("the window shows a frame");
+            invalidate(Self::PAGE);
+        }
+    }
+}
+
+impl FirmwareMemory for FirmwareWindow {
+    fn read(&mut self, at: PhysAddr, out: &mut [u8]) -> bool {
+        let mut done = 0;
+        while done < out.len() {
+            let here = at.as_u64() + done as u64;
+            let Some(here) = PhysAddr::try_new(here).filter(|_| crate::arch::cpu::reaches(here))
+            else {
+                return false;
+            };
+            let offset = here.as_u64() % PAGE_SIZE;
+            let length = (out.len() - done).min((PAGE_SIZE - offset) as usize);
+            if !self.show(here.frame_start()) {
+                return false;
+            }
+            physical::read_page(Self::PAGE, offset, &mut out[done..done + length]);
+            done += length;
+        }
+        true
+    }
+}
+
+impl Drop for FirmwareWindow {
+    fn drop(&mut self) {
+        self.close();
+    }
 }
 
 /// Makes a table the one the CPU uses. Its upper half must be the kernel's.

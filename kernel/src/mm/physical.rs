@@ -61,6 +61,20 @@ impl PhysMem for DirectMap {
     }
 }
 
+/// Copies from a page that is mapped for reading.
+pub(super) fn read_page(page: VirtAddr, offset: u64, out: &mut [u8]) {
+    assert!(offset + out.len() as u64 <= PAGE_SIZE);
+    // SAFETY: the caller has mapped the page, and the range lies in it; `out` is kernel memory of
+    // its own. What firmware's memory holds may change meanwhile, and any bytes will do.
+    unsafe {
+        copy(
+            (page.as_u64() + offset) as *const u8,
+            out.as_mut_ptr(),
+            out.len(),
+        )
+    }
+}
+
 /// Copies with string instructions, by words and then what is left by bytes. Processors copy either
 /// way at the same speed; an emulator takes each repetition by itself, and a word is one.
 ///

@@ -137,6 +137,7 @@ impl Sources<'_> {
             OverlayRoles => self.overlay.footprint.roles as u64,
             OverlayMemory => self.overlay.footprint.bytes as u64,
             OverlayDropped => self.overlay.dropped,
+            HardwareErrors => arch::machine_check::corrected(),
         }))
     }
 

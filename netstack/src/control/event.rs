@@ -105,6 +105,13 @@ pub enum Event {
         /// The job for which it stays; none: it did not answer in time.
         job: Option<JobId>,
     },
+    /// The hardware of a node has corrected errors of its own.
+    HardwareErrors {
+        /// Which.
+        node: NodeId,
+        /// How many since it said so last.
+        count: u32,
+    },
     /// Somebody was refused. Repeats within ten seconds give no further event.
     Rejected {
         /// The MAC address it states, if it got that far.

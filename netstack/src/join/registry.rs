@@ -236,7 +236,13 @@ impl Registry {
         }
         if seq > slot.vitals_seq {
             slot.vitals_seq = seq;
-            slot.vitals = vitals;
+            let before = core::mem::replace(&mut slot.vitals, vitals);
+            let count = vitals
+                .hardware_errors
+                .saturating_sub(before.hardware_errors);
+            if count > 0 {
+                out.event(Event::HardwareErrors { node, count });
+            }
         }
         out.send(Outgoing::Ack { node, seq });
         if slot.state == NodeState::Up {

@@ -291,6 +291,7 @@ counters! {
         OverlayRoles: "hearth_node_overlay_roles", Gauge, Count, "Processes of the overlay that the node hosts";
         OverlayMemory: "hearth_node_overlay_memory", Gauge, Bytes, "Memory that the overlay holds on the node, as counted against its bounds";
         OverlayDropped: "hearth_node_overlay_dropped_samples", Counter, Count, "Samples that the node's processes of the overlay gave up for lack of room";
+        HardwareErrors: "hearth_node_hardware_errors", Counter, Count, "Errors that hardware has corrected (machine-check banks)";
     }
 }
 

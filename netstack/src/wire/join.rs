@@ -196,6 +196,7 @@ pub fn emit_heartbeat(vitals: &Vitals, writer: &mut Writer<'_>) {
         .u64(vitals.casts.corrupt)
         .u64(vitals.casts.duplicates);
     writer.u8(vitals.unscrubbed.into()).u32(vitals.overlay_kept);
+    writer.u32(vitals.hardware_errors);
 }
 
 /// Reads HEARTBEAT.
@@ -219,6 +220,7 @@ pub fn parse_heartbeat(payload: &[u8]) -> Result<Vitals, Error> {
         },
         unscrubbed: flag(reader.u8()?)?,
         overlay_kept: reader.u32()?,
+        hardware_errors: reader.u32()?,
     };
     reader.finish()?;
     Ok(vitals)

@@ -184,6 +184,25 @@ fn a_node_whose_exit_was_not_answered_yet_says_that_it_stays() {
 }
 
 #[test]
+fn errors_of_hardware_are_events_once() {
+    let mut pair = Pair::joined();
+    let mut said = |errors| {
+        pair.vitals.hardware_errors = errors;
+        pair.node.set_vitals(pair.vitals);
+        pair.advance(Micros::from_secs(5));
+        pair.take_control_events()
+    };
+    let event = |count| control::Event::HardwareErrors {
+        node: NodeId(3),
+        count,
+    };
+    assert_eq!(said(0), []);
+    assert_eq!(said(2), [event(2)]);
+    assert_eq!(said(2), []);
+    assert_eq!(said(3), [event(1)]);
+}
+
+#[test]
 fn a_node_that_does_not_answer_stays() {
     let mut pair = Pair::joined();
     pair.control

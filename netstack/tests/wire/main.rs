@@ -127,6 +127,7 @@ prop_compose! {
 prop_compose! {
     fn vitals()(
         n: [u64; 6], job in optional_job(), unscrubbed: bool, casts: [u64; 4], overlay_kept: u32,
+        hardware_errors: u32,
         interrupts_user in interrupts(), interrupts_idle in interrupts(),
     ) -> Vitals {
         let [uptime_us, idle_us, joined_us, joined_idle_us, memory_free, memory_used] = n;
@@ -135,6 +136,7 @@ prop_compose! {
             uptime_us, idle_us, joined_us, joined_idle_us, memory_free, memory_used, job, unscrubbed,
             interrupts_user, interrupts_idle,
             casts: CastVitals { blocks_in, blocks_out, corrupt, duplicates }, overlay_kept,
+            hardware_errors,
         }
     }
 }

@@ -237,6 +237,14 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 runner.node_panicked(now_us, fabric, node.0);
             });
         }
+        Reported::HardwareErrors { node, count } => {
+            let text = format!(
+                "{node}: its hardware has found and corrected {count} errors; `hearth console {node}` \
+                 says where, `hearth drain {node}` keeps jobs away"
+            );
+            core.events
+                .push(Event::new(Severity::Warning, "node-hardware-errors", text).node(node.0));
+        }
         Reported::Rejected { .. }
         | Reported::TwoNodesOneMac { .. }
         | Reported::KeyReused { .. } => refusal(core, event),

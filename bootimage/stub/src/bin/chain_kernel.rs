@@ -2,7 +2,8 @@
 //! kexec do, so that these entries are tested without either.
 //!
 //! Command line: `chain=32|64|57 at=HEX`, then `--` and the command line for the image. `57` is the
-//! 64-bit entry with 5-level paging. `at` is the physical address of the image's first byte.
+//! 64-bit entry with 5-level paging. `at` is the physical address of the image's first byte. With
+//! `x2apic=on` the local APIC is in x2APIC mode before, as firmware of large machines leaves it.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(not(target_os = "none"))]
@@ -51,6 +52,9 @@ mod kernel {
         let mode = option("chain=").expect("chain=");
         let at = u64::from_str_radix(option("at=").expect("at="), 16).expect("at=HEX");
 
+        if option("x2apic=") == Some("on") {
+            switch_to_x2apic();
+        }
         fill_zero_page(info, passed);
         let (cr3, cr4) = tables(mode == "57");
         let entry = at + if mode == "32" { 0x1000 } else { 0x1200 };
@@ -84,6 +88,20 @@ mod kernel {
             core::arch::asm!(
                 "mov cr3, {}", "mov rbx, {}", "jmp rbx",
                 in(reg) PML4, in(reg) CHAIN_PAGE, options(noreturn)
+            );
+        }
+    }
+
+    /// Needs a processor that has the mode; firmware has enabled the APIC.
+    fn switch_to_x2apic() {
+        const BASE_MSR: u32 = 0x1b;
+        const X2APIC: u32 = 1 << 10;
+        // SAFETY: nothing of this kernel uses the APIC.
+        unsafe {
+            core::arch::asm!(
+                "rdmsr", "or eax, {mode}", "wrmsr",
+                mode = const X2APIC, in("ecx") BASE_MSR, out("eax") _, out("edx") _,
+                options(nomem, nostack)
             );
         }
     }

@@ -138,7 +138,7 @@ impl Entry {
             (attributes.uncached, CACHE_DISABLE | WRITE_THROUGH),
             (attributes.global, GLOBAL),
             (attributes.ahead, AHEAD),
-            (size == PageSize::Large, LARGE),
+            (size != PageSize::Small, LARGE),
         ] {
             if set {
                 bits |= bit;

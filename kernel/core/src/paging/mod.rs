@@ -1,7 +1,7 @@
 //! x86-64 four-level page tables, written against [`PhysMem`].
 //!
 //! [`PageTable`] is the root of one table; its methods take the memory and the [`TableSource`]
-//! they work on. Leaves map 4 KiB or 2 MiB and carry an [`entry::Attributes`].
+//! they work on. Leaves map 4 KiB, 2 MiB or 1 GiB and carry an [`entry::Attributes`].
 //!
 //! Neighbours: `kernel::mm` makes the kernel's own table and one per program, invalidates the TLB
 //! after [`PageTable::unmap`], [`PageTable::protect`] and a failed [`PageTable::map`] and loads CR3; [`crate::space`] says what
@@ -15,7 +15,7 @@
 pub mod entry;
 mod walk;
 
-use crate::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, PhysAddr, VirtAddr};
+use crate::addr::{HUGE_PAGE_SIZE, LARGE_PAGE_SIZE, PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::phys::PhysMem;
 use entry::{Attributes, Entry, Protection};
 pub use walk::Fate;
@@ -50,6 +50,8 @@ pub enum PageSize {
     Small,
     /// 2 MiB.
     Large,
+    /// 1 GiB; the kernel's map of all memory only, where the processor has it.
+    Huge,
 }
 
 impl PageSize {
@@ -58,6 +60,7 @@ impl PageSize {
         match self {
             Self::Small => PAGE_SIZE,
             Self::Large => LARGE_PAGE_SIZE,
+            Self::Huge => HUGE_PAGE_SIZE,
         }
     }
 
@@ -65,6 +68,7 @@ impl PageSize {
         match self {
             Self::Small => 1,
             Self::Large => 2,
+            Self::Huge => 3,
         }
     }
 }

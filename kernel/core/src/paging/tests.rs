@@ -408,3 +408,35 @@ fn a_split_without_a_frame_changes_nothing() {
     assert_eq!(split, Err(MapError::OutOfFrames));
     assert_eq!(table.translate(&mem, page).unwrap().size, PageSize::Large);
 }
+
+#[test]
+fn a_huge_page_maps_a_gibibyte_and_no_page_inside_it() {
+    let (mut mem, mut tables) = Tables::new();
+    let table = PageTable::new(&mut mem, &mut tables).unwrap();
+    let page = VirtAddr::new(0xffff_8000_4000_0000);
+    let (frame, attributes) = (
+        PhysAddr::new(1 << 30),
+        Attributes::kernel(Protection::ReadWrite),
+    );
+    let mut map =
+        |page, frame, size| table.map(&mut mem, &mut tables, page, frame, size, attributes);
+    assert_eq!(
+        map(page, frame.offset(LARGE_PAGE_SIZE), PageSize::Huge),
+        Err(MapError::Misaligned)
+    );
+    map(page, frame, PageSize::Huge).unwrap();
+    let inside = page.offset(LARGE_PAGE_SIZE);
+    assert_eq!(
+        map(inside, frame, PageSize::Large),
+        Err(MapError::AlreadyMapped)
+    );
+    let leaf = table.translate(&mem, page.offset(0x1234_5678)).unwrap();
+    assert_eq!(
+        (leaf.page, leaf.frame, leaf.size),
+        (page, frame, PageSize::Huge)
+    );
+    let physical = table.physical(&mem, page.offset(0x1234_5678));
+    assert_eq!(physical, Some(frame.offset(0x1234_5678)));
+    assert_eq!(table.unmap(&mut mem, &mut tables, inside).unwrap(), leaf);
+    assert_eq!(table.translate(&mem, page), None);
+}

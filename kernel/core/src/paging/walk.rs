@@ -205,7 +205,8 @@ const fn size_at(level: u8) -> PageSize {
     match level {
         1 => PageSize::Small,
         2 => PageSize::Large,
-        _ => panic!("page table holds a leaf of 1 GiB or more"),
+        3 => PageSize::Huge,
+        _ => panic!("the root of a page table holds a leaf"),
     }
 }
 

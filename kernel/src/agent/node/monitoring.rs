@@ -1,4 +1,5 @@
-//! The node and the monitoring overlay: joining it, and lending it what it reads.
+//! The node and the monitoring overlay: joining it, and lending it what it reads. Also a look at
+//! what hardware found wrong.
 //!
 //! Invariant: the overlay's turn comes after everything that a job waits for.
 
@@ -12,12 +13,13 @@ use netstack::wire::key::Key;
 use super::{Node, TICK};
 use crate::agent::overlay::Identity;
 use crate::monitor::collector::Sources;
-use crate::time;
+use crate::{arch, time};
 
 impl Node {
-    /// Does what the overlay has due: after everything that a job waits for.
+    /// Looks for hardware errors and does what the overlay has due: after everything that a job waits for.
     pub(super) fn monitor(&mut self) {
         let now = time::now();
+        arch::machine_check::poll_if_due(now);
         if !self.overlay.is_due(now) {
             return;
         }

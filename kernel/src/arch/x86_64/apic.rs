@@ -1,13 +1,18 @@
-//! The local APIC in xAPIC mode: registers in memory (Intel SDM volume 3A, chapter 11).
+//! The local APIC: registers in memory (xAPIC), or as model-specific registers where firmware left
+//! it in x2APIC mode (Intel SDM volume 3A, chapters 11.4 and 11.12).
+//!
+//! Processors of 2022 and later may forbid to leave x2APIC mode, and ids above 255 exist there
+//! only; so the mode stays what firmware chose.
 //!
 //! Neighbours: [`super::timer`] uses its timer; a driver that sends interrupts by message (MSI-X)
-//! asks for [`id`].
+//! asks for [`id`]. `kernel_core::apic` has what can be tested without one.
 //!
 //! Invariant: only the timer, the error-free spurious vector and messages to vectors from
 //! `interrupts::allocate` can interrupt; the local lines are masked except NMI.
 
 use core::ptr::NonNull;
 
+use kernel_core::apic::{self, Mode};
 use raw_cpuid::cpuid;
 use spin::Once;
 use volatile::VolatilePtr;
@@ -17,28 +22,27 @@ use super::interrupts::{SPURIOUS_VECTOR, TIMER_VECTOR};
 use crate::mm;
 
 const BASE_MSR: u32 = 0x1b;
-const BASE_ENABLE: u64 = 1 << 11;
-const BASE_X2APIC: u64 = 1 << 10;
-const BASE_ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 const REGISTERS_BYTES: u64 = 4096;
-const ID: usize = 0x20;
-const TASK_PRIORITY: usize = 0x80;
-const END_OF_INTERRUPT: usize = 0xb0;
-const SPURIOUS: usize = 0xf0;
+const ID: u32 = 0x20;
+const VERSION: u32 = 0x30;
+const TASK_PRIORITY: u32 = 0x80;
+const END_OF_INTERRUPT: u32 = 0xb0;
+const SPURIOUS: u32 = 0xf0;
+const IN_SERVICE: u32 = 0x100;
 #[cfg(feature = "ktest")]
-const COMMAND_LOW: usize = 0x300;
+const COMMAND_LOW: u32 = 0x300;
 #[cfg(feature = "ktest")]
-const COMMAND_HIGH: usize = 0x310;
-const LVT_TIMER: usize = 0x320;
-const LVT_THERMAL: usize = 0x330;
-const LVT_PERFORMANCE: usize = 0x340;
-const LVT_LINT0: usize = 0x350;
-const LVT_LINT1: usize = 0x360;
-const LVT_ERROR: usize = 0x370;
-const TIMER_INITIAL: usize = 0x380;
-const TIMER_CURRENT: usize = 0x390;
-const TIMER_DIVIDE: usize = 0x3e0;
+const COMMAND_HIGH: u32 = 0x310;
+const LVT_TIMER: u32 = 0x320;
+const LVT_THERMAL: u32 = 0x330;
+const LVT_PERFORMANCE: u32 = 0x340;
+const LVT_LINT0: u32 = 0x350;
+const LVT_LINT1: u32 = 0x360;
+const LVT_ERROR: u32 = 0x370;
+const TIMER_INITIAL: u32 = 0x380;
+const TIMER_CURRENT: u32 = 0x390;
+const TIMER_DIVIDE: u32 = 0x3e0;
 
 const LVT_MASKED: u32 = 1 << 16;
 const LVT_NMI: u32 = 4 << 8;
@@ -46,88 +50,159 @@ const SOFTWARE_ENABLE: u32 = 1 << 8;
 /// Divide by 16: the longest one-shot is then at least 10 s on today's CPUs.
 const DIVIDE_BY_16: u32 = 0b0011;
 
-struct Registers(NonNull<u8>);
-
-// SAFETY: the pointer is to device registers that exist as long as the machine runs.
-unsafe impl Send for Registers {}
-// SAFETY: one CPU; every access is one volatile load or store.
-unsafe impl Sync for Registers {}
-
-static REGISTERS: Once<Registers> = Once::new();
-
-fn register(offset: usize) -> VolatilePtr<'static, u32> {
-    let base = REGISTERS.get().expect("apic::init has not run").0;
-    debug_assert!(offset < REGISTERS_BYTES as usize && offset.is_multiple_of(16));
-    // SAFETY: `base` maps the whole page of registers; the offset is one of the constants above,
-    // inside the page and aligned. Reading and writing 32 bits is how they are used.
-    unsafe { VolatilePtr::new(base.add(offset).cast()) }
+/// How the registers are reached.
+enum Access {
+    /// In memory, mapped here.
+    Memory(NonNull<u8>),
+    /// As model-specific registers.
+    Msr,
 }
 
-/// Maps and enables the APIC. Panics on a machine without one.
+// SAFETY: the pointer is to device registers that exist as long as the machine runs.
+unsafe impl Send for Access {}
+// SAFETY: one CPU; every access is one volatile load or store, or one instruction.
+unsafe impl Sync for Access {}
+
+static ACCESS: Once<Access> = Once::new();
+
+fn access() -> &'static Access {
+    ACCESS.get().expect("apic::init has not run")
+}
+
+fn pointer(base: NonNull<u8>, register: u32) -> VolatilePtr<'static, u32> {
+    debug_assert!(u64::from(register) < REGISTERS_BYTES && register.is_multiple_of(16));
+    // SAFETY: `base` maps the whole page of registers; the offset is one of the constants above,
+    // inside the page and aligned. Reading and writing 32 bits is how they are used.
+    unsafe { VolatilePtr::new(base.add(register as usize).cast()) }
+}
+
+fn read(register: u32) -> u32 {
+    match access() {
+        Access::Memory(base) => pointer(*base, register).read(),
+        // SAFETY: in x2APIC mode every register above can be read, but for the two that only take
+        // a value, which nobody reads.
+        Access::Msr => unsafe { Msr::new(apic::msr(register)).read() as u32 },
+    }
+}
+
+fn write(register: u32, value: u32) {
+    match access() {
+        Access::Memory(base) => pointer(*base, register).write(value),
+        // SAFETY: in x2APIC mode every register above can be written, but for the id and the
+        // current count, which nobody writes. It sends no interrupt to code that is not ready.
+        Access::Msr => unsafe { Msr::new(apic::msr(register)).write(u64::from(value)) },
+    }
+}
+
+/// Enables the APIC in the mode in which firmware left it. Panics on a machine without one.
 pub fn init() {
     assert!(cpuid!(1).edx >> 9 & 1 == 1, "this CPU has no local APIC");
     let mut msr = Msr::new(BASE_MSR);
-    // SAFETY: the CPU has an APIC, so it has this register. x2APIC mode can be left only through
-    // the disabled state.
-    let base = unsafe {
-        let mut value = msr.read();
-        if value & BASE_X2APIC != 0 {
-            value &= !(BASE_X2APIC | BASE_ENABLE);
-            msr.write(value);
+    // SAFETY: the CPU has an APIC, so it has this register.
+    let (mode, base) = apic::enabled(unsafe { msr.read() });
+    // SAFETY: as above; the mode is the one it is in, or xAPIC where it was off.
+    unsafe { msr.write(base) };
+    ACCESS.call_once(|| match mode {
+        Mode::X2apic => Access::Msr,
+        Mode::Xapic(registers) => Access::Memory(mm::map_mmio(registers, REGISTERS_BYTES)),
+    });
+    write(LVT_TIMER, LVT_MASKED | u32::from(TIMER_VECTOR));
+    for (line, register) in [
+        (apic::LINE_THERMAL, LVT_THERMAL),
+        (apic::LINE_PERFORMANCE, LVT_PERFORMANCE),
+    ] {
+        // A register that is not there is a fault in x2APIC mode.
+        if apic::has_line(read(VERSION), line) {
+            write(register, LVT_MASKED);
         }
-        msr.write(value | BASE_ENABLE);
-        mm::PhysAddr::new(value & BASE_ADDRESS)
-    };
-    REGISTERS.call_once(|| Registers(mm::map_mmio(base, REGISTERS_BYTES)));
-    register(LVT_TIMER).write(LVT_MASKED | u32::from(TIMER_VECTOR));
-    register(LVT_THERMAL).write(LVT_MASKED);
-    register(LVT_PERFORMANCE).write(LVT_MASKED);
-    register(LVT_LINT0).write(LVT_MASKED);
-    register(LVT_LINT1).write(LVT_NMI);
-    register(LVT_ERROR).write(LVT_MASKED);
-    register(TIMER_DIVIDE).write(DIVIDE_BY_16);
-    register(TIMER_INITIAL).write(0);
-    register(TASK_PRIORITY).write(0);
-    register(SPURIOUS).write(SOFTWARE_ENABLE | u32::from(SPURIOUS_VECTOR));
+    }
+    write(LVT_LINT0, LVT_MASKED);
+    write(LVT_LINT1, LVT_NMI);
+    write(LVT_ERROR, LVT_MASKED);
+    write(TIMER_DIVIDE, DIVIDE_BY_16);
+    write(TIMER_INITIAL, 0);
+    write(TASK_PRIORITY, 0);
+    write(SPURIOUS, SOFTWARE_ENABLE | u32::from(SPURIOUS_VECTOR));
+    let id = own_id();
+    assert!(
+        id <= apic::MESSAGE_ID_MAX,
+        "the boot processor's APIC id {id} is above {}, where no card's message reaches it: let \
+         firmware give it a lower one",
+        apic::MESSAGE_ID_MAX
+    );
+    debug!("cpu", "local APIC {id} in {mode} mode");
+}
+
+fn own_id() -> u32 {
+    match access() {
+        Access::Memory(_) => read(ID) >> 24,
+        Access::Msr => read(ID),
+    }
 }
 
 /// Identity of this CPU's APIC: the destination of messages (MSI address bits 12 to 19).
 pub fn id() -> u8 {
-    (register(ID).read() >> 24) as u8
+    own_id() as u8
 }
 
 pub(super) fn end_of_interrupt() {
-    register(END_OF_INTERRUPT).write(0);
+    write(END_OF_INTERRUPT, 0);
+}
+
+/// Whether the APIC waits for the end of an interrupt with this vector.
+pub(super) fn is_in_service(vector: u8) -> bool {
+    let register = IN_SERVICE + u32::from(vector / 32) * 16;
+    read(register) >> (vector % 32) & 1 == 1
 }
 
 /// Starts the timer: one interrupt after `ticks`, at least one.
 pub(super) fn start_timer(ticks: u32) {
-    register(LVT_TIMER).write(u32::from(TIMER_VECTOR));
-    register(TIMER_INITIAL).write(ticks.max(1));
+    write(LVT_TIMER, u32::from(TIMER_VECTOR));
+    write(TIMER_INITIAL, ticks.max(1));
 }
 
 /// Starts the timer with its interrupt masked, for calibration.
 pub(super) fn start_timer_masked() {
-    register(LVT_TIMER).write(LVT_MASKED | u32::from(TIMER_VECTOR));
-    register(TIMER_INITIAL).write(u32::MAX);
+    write(LVT_TIMER, LVT_MASKED | u32::from(TIMER_VECTOR));
+    write(TIMER_INITIAL, u32::MAX);
 }
 
 /// Stops the timer.
 pub(super) fn stop_timer() {
-    register(LVT_TIMER).write(LVT_MASKED | u32::from(TIMER_VECTOR));
-    register(TIMER_INITIAL).write(0);
+    write(LVT_TIMER, LVT_MASKED | u32::from(TIMER_VECTOR));
+    write(TIMER_INITIAL, 0);
 }
 
 /// Ticks until the timer fires.
 pub(super) fn timer_ticks_left() -> u32 {
-    register(TIMER_CURRENT).read()
+    read(TIMER_CURRENT)
 }
 
 /// Sends an NMI to this CPU; for tests.
 #[cfg(feature = "ktest")]
 pub fn send_nmi_to_self() {
-    register(COMMAND_HIGH).write(nmi_to_self().0);
-    register(COMMAND_LOW).write(nmi_to_self().1);
+    send(nmi_to_self());
+}
+
+/// Sends an interrupt of any vector to this CPU, as a device that firmware left at work would.
+#[cfg(feature = "ktest")]
+pub fn send_to_self(vector: u8) {
+    let (high, low) = nmi_to_self();
+    send((high, low & !LVT_NMI | u32::from(vector)));
+}
+
+#[cfg(feature = "ktest")]
+fn send((high, low): (u32, u32)) {
+    match access() {
+        Access::Memory(_) => {
+            write(COMMAND_HIGH, high);
+            write(COMMAND_LOW, low);
+        }
+        // SAFETY: the command register of x2APIC mode is one of 64 bits; only tests send.
+        Access::Msr => unsafe {
+            Msr::new(apic::msr(COMMAND_LOW)).write(u64::from(high) << 32 | u64::from(low));
+        },
+    }
 }
 
 /// The two halves of the command that sends an NMI to this CPU, for a test that sends it from
@@ -135,12 +210,16 @@ pub fn send_nmi_to_self() {
 #[cfg(feature = "ktest")]
 pub fn nmi_to_self() -> (u32, u32) {
     const LEVEL_ASSERT: u32 = 1 << 14;
-    (u32::from(id()) << 24, LEVEL_ASSERT | LVT_NMI)
+    let destination = match access() {
+        Access::Memory(_) => own_id() << 24,
+        Access::Msr => own_id(),
+    };
+    (destination, LEVEL_ASSERT | LVT_NMI)
 }
 
-/// Where the registers lie.
+/// Where the registers lie in xAPIC mode.
 #[cfg(feature = "ktest")]
 pub fn physical_address() -> mm::PhysAddr {
     // SAFETY: the CPU has an APIC (`init`), so it has this register.
-    mm::PhysAddr::new(unsafe { Msr::new(BASE_MSR).read() } & BASE_ADDRESS)
+    mm::PhysAddr::new(unsafe { Msr::new(BASE_MSR).read() } & apic::BASE_ADDRESS)
 }

@@ -1,29 +1,27 @@
 //! How fast the time-stamp counter and the APIC timer run.
 //!
-//! The CPU or the hypervisor says it (CPUID 0x15, hypervisor leaf 0x40000010), else both are
-//! measured against channel 2 of the 8254 timer. A measurement tolerates stalls of the (virtual)
-//! CPU: each reading is bracketed by two readings of the counter, the narrowest of several
-//! brackets is taken, and what lies between the first and the last reading does not matter.
+//! The CPU or the hypervisor says it (CPUID 0x15, hypervisor leaf 0x40000010, CPUID 0x16), else
+//! both are measured against the first of HPET, ACPI timer and 8254 that counts. A measurement
+//! tolerates stalls of the (virtual) CPU: each reading is bracketed by two readings of the counter,
+//! the narrowest of several brackets is taken, and what lies between the first and the last reading
+//! does not matter.
+//!
+//! Neighbours: [`super::reference`] has the timers, `kernel_core::clock` what is computed,
+//! `kernel::platform` what firmware says.
 //!
 //! Invariant: every wait here is bounded by counts of the time-stamp counter, whatever their speed,
 //! because there is no clock yet.
 
+use kernel_core::acpi::Machine;
+use kernel_core::clock::{self, Elapsed};
 use raw_cpuid::cpuid;
 use spin::Once;
-use x86_64::instructions::port::Port;
 
+use super::reference::Reference;
 use super::{apic, tsc};
 
-const PIT_HZ: u64 = 1_193_182;
-const PIT_CHANNEL_2: u16 = 0x42;
-const PIT_COMMAND: u16 = 0x43;
-const CONTROL_B: u16 = 0x61;
-const GATE_2: u8 = 1 << 0;
-const SPEAKER: u8 = 1 << 1;
-const OUT_2: u8 = 1 << 5;
-
 /// Length of a measurement: 3 ms where nothing stalls. A bracket of 1 us at both ends is an error of 0.07 %.
-const RUN_PIT_TICKS: u16 = (PIT_HZ * 3 / 1_000) as u16;
+const RUN_MICROS: u64 = 3_000;
 /// Length of a measurement of the APIC timer against a known counter.
 const SHORT_RUN_MICROS: u64 = 500;
 /// Brackets tried for each reading.
@@ -36,7 +34,7 @@ const RUNS: u32 = 4;
 const RUNS_STALLED: u32 = 400;
 /// Stalled runs after which runs become shorter.
 const STALLED_BEFORE_SHORTER: u32 = 4;
-/// Runs in which the 8254 did not move at all before it is taken for dead.
+/// Runs in which a timer did not move at all before it is taken for dead.
 const RUNS_DEAD: u32 = 2;
 /// A run whose brackets are wider than this part of it is repeated.
 const GOOD_ENOUGH: u64 = 500;
@@ -52,13 +50,14 @@ struct Rates {
 }
 
 static RATES: Once<Rates> = Once::new();
+static SOURCE: Once<&'static str> = Once::new();
 
-/// One bracketed reading of all three.
+/// One bracketed reading of a timer and the APIC's.
 #[derive(Clone, Copy)]
 struct Reading {
-    pit: u16,
-    /// Counter when `pit` was latched.
-    pit_tsc: u64,
+    reference: u32,
+    /// Counter when `reference` was read.
+    reference_tsc: u64,
     ticks_left: u32,
     /// Counter when `ticks_left` was read.
     ticks_tsc: u64,
@@ -77,7 +76,7 @@ struct Run {
 
 /// Measures. Panics when there is nothing to measure against: without a clock a node can keep no
 /// deadline.
-pub fn init() {
+pub fn init(machine: &Machine) {
     apic::start_timer_masked();
     let (tsc_hz, ticks, counts, source) = match said_by_cpu() {
         Some((hz, source)) => {
@@ -85,12 +84,12 @@ pub fn init() {
             (hz, ticks, counts, source)
         }
         None => {
-            let run = measure_all();
+            let (run, source) = measure_all(machine);
             debug!(
                 "clock",
                 "measurement {} counts long, uncertain by {}", run.length, run.slack
             );
-            (run.tsc_hz, run.ticks, run.ticks_counts, "8254 timer")
+            (run.tsc_hz, run.ticks, run.ticks_counts, source)
         }
     };
     apic::stop_timer();
@@ -99,18 +98,25 @@ pub fn init() {
         tsc_hz,
         ticks_scale: ((ticks_hz << 32) / 1_000_000) as u64,
     };
-    debug!(
-        "clock",
-        "time-stamp counter {} kHz, APIC timer {} kHz, by {source}",
-        tsc_hz / 1_000,
-        ticks_hz / 1_000
-    );
     RATES.call_once(|| rates);
+    SOURCE.call_once(|| source);
+    info!(
+        "clock",
+        "time-stamp counter {} kHz, APIC timer {} kHz, by {}",
+        tsc_hz / 1_000,
+        ticks_hz / 1_000,
+        self::source()
+    );
 }
 
 /// Counts of the time-stamp counter per second.
 pub fn tsc_hz() -> u64 {
     rates().tsc_hz
+}
+
+/// What the rates are known by.
+pub fn source() -> &'static str {
+    SOURCE.get().expect("clock::init has not run")
 }
 
 /// Ticks of the APIC timer in so many microseconds, as many as its counter holds at most.
@@ -123,23 +129,23 @@ fn rates() -> &'static Rates {
     RATES.get().expect("clock::init has not run")
 }
 
-/// Frequency of the counter as the CPU (crystal and ratio) or the hypervisor (kHz) states it.
+/// Frequency of the counter as the CPU (crystal and ratio, then the data sheet's) or the hypervisor
+/// states it.
 fn said_by_cpu() -> Option<(u64, &'static str)> {
-    if cpuid!(0).eax >= 0x15 {
-        let ratio = cpuid!(0x15, 0);
-        if ratio.eax != 0 && ratio.ebx != 0 && ratio.ecx != 0 {
-            let hz = u64::from(ratio.ecx) * u64::from(ratio.ebx) / u64::from(ratio.eax);
-            return Some((hz, "CPUID 0x15"));
-        }
-    }
-    let in_hypervisor = cpuid!(1).ecx >> 31 & 1 == 1;
-    if in_hypervisor && cpuid!(0x4000_0000).eax >= 0x4000_0010 {
-        let khz = cpuid!(0x4000_0010).eax;
-        if khz != 0 {
-            return Some((u64::from(khz) * 1_000, "hypervisor"));
-        }
-    }
-    None
+    let highest = cpuid!(0).eax;
+    let crystal = || {
+        let leaf = (highest >= 0x15).then(|| cpuid!(0x15, 0))?;
+        clock::by_crystal(leaf.eax, leaf.ebx, leaf.ecx)
+    };
+    let hypervisor = || {
+        let is_there = cpuid!(1).ecx >> 31 & 1 == 1 && cpuid!(0x4000_0000).eax >= 0x4000_0010;
+        clock::by_hypervisor(is_there.then(|| cpuid!(0x4000_0010).eax)?)
+    };
+    let base = || clock::by_base((highest >= 0x16).then(|| cpuid!(0x16, 0).eax)?);
+    crystal()
+        .map(|hz| (hz, "CPUID 0x15"))
+        .or_else(|| hypervisor().map(|hz| (hz, "hypervisor")))
+        .or_else(|| base().map(|hz| (hz, "CPUID 0x16")))
 }
 
 /// APIC timer ticks in some counts of a counter that runs at `hz`: (ticks, counts).
@@ -162,12 +168,47 @@ enum Failure {
     Dead,
 }
 
-fn measure_all() -> Run {
+/// The timers of a machine, the best one first.
+fn timers(machine: &Machine) -> impl Iterator<Item = Reference> {
+    let hpet = machine.hpet.and_then(Reference::hpet);
+    let pm_timer = machine.pm_timer.map(Reference::pm_timer);
+    hpet.into_iter().chain(pm_timer).chain([Reference::Pit])
+}
+
+/// Frequencies of the counter by each timer that counts.
+#[cfg(feature = "ktest")]
+pub fn by_each_timer(machine: &Machine) -> alloc::vec::Vec<(&'static str, u64)> {
+    apic::start_timer_masked();
+    let measured = timers(machine).filter_map(|timer| {
+        let run = measure(&timer)?;
+        Some((timer.name(), run.tsc_hz))
+    });
+    let measured = measured.collect();
+    apic::stop_timer();
+    measured
+}
+
+/// Measures against the first timer that counts.
+fn measure_all(machine: &Machine) -> (Run, &'static str) {
+    for reference in timers(machine) {
+        match measure(&reference) {
+            Some(run) => return (run, reference.name()),
+            None => warn!("clock", "the {} does not count", reference.name()),
+        }
+    }
+    panic!(
+        "no clock: the CPU does not say its frequency (CPUID 0x15, 0x16), and none of HPET, ACPI \
+         timer and 8254 counts; switch one of them on in the firmware's set-up"
+    )
+}
+
+/// Measures against one timer; `None` when it does not count.
+fn measure(reference: &Reference) -> Option<Run> {
     let mut best: Option<Run> = None;
     let (mut runs, mut stalled, mut dead) = (0, 0, 0);
     while runs < RUNS && stalled < RUNS_STALLED && dead < RUNS_DEAD {
         let shorter = (stalled / STALLED_BEFORE_SHORTER).min(2);
-        let run = match measure_once(RUN_PIT_TICKS >> shorter) {
+        let run = match measure_once(reference, RUN_MICROS >> shorter) {
             Ok(run) => run,
             Err(Failure::Stalled) => {
                 stalled += 1;
@@ -191,45 +232,45 @@ fn measure_all() -> Run {
             break;
         }
     }
-    match best {
-        Some(run) => run,
-        None if dead > 0 => panic!(
-            "the 8254 timer does not count and the CPU does not say its frequency: \
-             enable the legacy timer in the firmware"
-        ),
-        None => panic!(
-            "the 8254 timer could not be read {stalled} times in a row without a stall of 50 ms: \
-             give this machine more of its processor"
-        ),
-    }
+    reference.stop();
+    assert!(
+        best.is_some() || dead > 0,
+        "the {} could not be read {stalled} times in a row without a stall of 50 ms: give this \
+         machine more of its processor",
+        reference.name()
+    );
+    best
 }
 
-/// One run of `ticks` of the 8254.
-fn measure_once(ticks: u16) -> Result<Run, Failure> {
-    start_pit();
-    let first = read_all();
+/// One run of so many microseconds.
+fn measure_once(reference: &Reference, micros: u64) -> Result<Run, Failure> {
+    let wanted = reference.hz() * micros / 1_000_000;
+    let since = |first: u32, last| clock::ticks_between(first, last, reference.bits());
+    reference.start();
+    let first = read_all(reference);
     loop {
-        let now = latch_pit();
-        if first.pit.wrapping_sub(now) >= ticks {
+        let ticks = since(first.reference, reference.read());
+        if u64::from(ticks) >= wanted {
             break;
         }
-        if tsc().wrapping_sub(first.pit_tsc) > PATIENCE_COUNTS {
-            return Err(match now == first.pit {
-                true => Failure::Dead,
-                false => Failure::Stalled,
+        if tsc().wrapping_sub(first.reference_tsc) > PATIENCE_COUNTS {
+            return Err(match ticks {
+                0 => Failure::Dead,
+                _ => Failure::Stalled,
             });
         }
     }
-    let last = read_all();
-    // SAFETY: reading the port changes nothing.
-    let control: u8 = unsafe { Port::new(CONTROL_B).read() };
-    if control & OUT_2 != 0 {
+    let last = read_all(reference);
+    if reference.ran_out() {
         return Err(Failure::Stalled);
     }
-    let pit = u64::from(first.pit - last.pit);
-    let length = last.pit_tsc - first.pit_tsc;
+    let length = last.reference_tsc - first.reference_tsc;
+    let elapsed = Elapsed {
+        counts: length,
+        ticks: since(first.reference, last.reference),
+    };
     Ok(Run {
-        tsc_hz: length * PIT_HZ / pit,
+        tsc_hz: elapsed.counter_hz(reference.hz()).ok_or(Failure::Stalled)?,
         ticks: u64::from(first.ticks_left - last.ticks_left),
         ticks_counts: last.ticks_tsc - first.ticks_tsc,
         slack: first.slack + last.slack,
@@ -237,20 +278,20 @@ fn measure_once(ticks: u16) -> Result<Run, Failure> {
     })
 }
 
-fn read_all() -> Reading {
-    bracket(|| (latch_pit(), apic::timer_ticks_left()))
+fn read_all(reference: &Reference) -> Reading {
+    bracket(|| (reference.read(), apic::timer_ticks_left()))
 }
 
 /// The narrowest of some bracketed readings.
-fn bracket(read: impl Fn() -> (u16, u32)) -> Reading {
+fn bracket(read: impl Fn() -> (u32, u32)) -> Reading {
     let one = || {
         let before = tsc();
-        let (pit, ticks_left) = read();
+        let (reference, ticks_left) = read();
         let after = tsc();
         Reading {
-            pit,
+            reference,
             ticks_left,
-            pit_tsc: before,
+            reference_tsc: before,
             ticks_tsc: after,
             slack: after - before,
         }
@@ -263,30 +304,4 @@ fn bracket(read: impl Fn() -> (u16, u32)) -> Reading {
         }
     }
     best
-}
-
-/// Starts channel 2 in mode 0, counting down from 65,535, its output not on the speaker.
-fn start_pit() {
-    // SAFETY: channel 2 of the 8254 and the speaker gate are used by nobody else.
-    unsafe {
-        let mut control = Port::<u8>::new(CONTROL_B);
-        let old = control.read();
-        control.write(old & !(GATE_2 | SPEAKER));
-        Port::<u8>::new(PIT_COMMAND).write(0b1011_0000);
-        let mut channel = Port::<u8>::new(PIT_CHANNEL_2);
-        channel.write(0xff);
-        channel.write(0xff);
-        control.write(old & !SPEAKER | GATE_2);
-    }
-}
-
-fn latch_pit() -> u16 {
-    // SAFETY: as in `start_pit`; the latch command freezes the two bytes read next.
-    unsafe {
-        Port::<u8>::new(PIT_COMMAND).write(0b1000_0000);
-        let mut channel = Port::<u8>::new(PIT_CHANNEL_2);
-        let low = channel.read();
-        let high = channel.read();
-        u16::from_le_bytes([low, high])
-    }
 }

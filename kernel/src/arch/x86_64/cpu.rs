@@ -26,6 +26,8 @@ pub struct Features {
     pub invariant_tsc: bool,
     /// Global pages.
     pub global_pages: bool,
+    /// Pages of 1 GiB.
+    pub huge_pages: bool,
     /// Machine checks are exceptions.
     pub machine_check: bool,
 }
@@ -66,6 +68,7 @@ fn read() -> Features {
         rdrand: bit(one.ecx, 30),
         invariant_tsc: bit(power, 8),
         global_pages: bit(one.edx, 13),
+        huge_pages: highest_extended >= 0x8000_0001 && bit(cpuid!(0x8000_0001).edx, 26),
         machine_check: bit(one.edx, 7),
     }
 }
@@ -110,6 +113,17 @@ pub fn init() {
             flags.remove(Cr4Flags::TIMESTAMP_DISABLE);
         });
     }
+}
+
+/// Whether a physical address is one that this CPU can form. A page table with any other faults.
+pub fn reaches(address: u64) -> bool {
+    /// What a CPU without the leaf has.
+    const BITS_LEAST: u32 = 36;
+    let bits = match cpuid!(0x8000_0000).eax >= 0x8000_0008 {
+        true => cpuid!(0x8000_0008).eax & 0xff,
+        false => BITS_LEAST,
+    };
+    address.checked_shr(bits).unwrap_or(0) == 0
 }
 
 /// What AT_HWCAP tells a program: CPUID 1, EDX.

@@ -11,7 +11,7 @@ pub use kernel_core::interrupts::{Class, Counts, Place};
 use spin::Mutex;
 use x86_64::instructions::port::Port;
 
-use super::trap::{FIRST_INTERRUPT, VECTORS};
+use super::trap::FIRST_INTERRUPT;
 use super::{apic, timer};
 
 /// Vectors 32 to 47: where the legacy controllers are parked. All their lines are masked, but a
@@ -24,20 +24,21 @@ const DEVICE_FIRST: u8 = 49;
 /// The APIC's spurious interrupt; old CPUs want the low four bits set.
 pub const SPURIOUS_VECTOR: u8 = 63;
 
-const _: () = assert!(SPURIOUS_VECTOR as usize == VECTORS - 1);
-
 struct State {
     /// Class of device vector `DEVICE_FIRST + i`.
     devices: [Option<Class>; (SPURIOUS_VECTOR - DEVICE_FIRST) as usize],
     /// A program that runs now may be interrupted by the card, for a broadcast.
     for_cast: bool,
     counts: Counts,
+    /// An interrupt came that nobody asked for, and has been logged.
+    stray_is_logged: bool,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
     devices: [None; (SPURIOUS_VECTOR - DEVICE_FIRST) as usize],
     for_cast: false,
     counts: Counts::new(),
+    stray_is_logged: false,
 });
 
 /// Reserves a vector for a device whose interrupts are of `class`. Panics when all
@@ -66,24 +67,41 @@ pub fn counts() -> Counts {
 
 /// Counts an interrupt and acknowledges it at the APIC; returns its class.
 pub(super) fn acknowledge(vector: u8, place: Place) -> Class {
-    let class = match vector {
-        TIMER_VECTOR => timer::fired(),
-        SPURIOUS_VECTOR => Class::Spurious,
-        DEVICE_FIRST.. => {
+    let expected = match vector {
+        TIMER_VECTOR => Some(timer::fired()),
+        DEVICE_FIRST..SPURIOUS_VECTOR => {
             let state = STATE.lock();
             match state.devices[usize::from(vector - DEVICE_FIRST)] {
-                Some(Class::Nic) if state.for_cast && place == Place::User => Class::Cast,
-                class => class.unwrap_or(Class::Spurious),
+                Some(Class::Nic) if state.for_cast && place == Place::User => Some(Class::Cast),
+                class => class,
             }
         }
-        _ => Class::Spurious,
+        _ => None,
     };
+    let class = expected.unwrap_or(Class::Spurious);
     STATE.lock().counts.count(class, place);
-    // A spurious interrupt of the APIC or of the parked controllers wants no acknowledgement.
-    if (TIMER_VECTOR..SPURIOUS_VECTOR).contains(&vector) {
+    if expected.is_some() {
         apic::end_of_interrupt();
+    } else {
+        pass_stray(vector);
     }
     class
+}
+
+/// An interrupt that nobody asked for. One of the parked controllers, or spurious at the APIC, wants
+/// no acknowledgement; one that firmware left on its way does, or no other would come.
+fn pass_stray(vector: u8) {
+    if !apic::is_in_service(vector) {
+        return;
+    }
+    apic::end_of_interrupt();
+    if !core::mem::replace(&mut STATE.lock().stray_is_logged, true) {
+        warn!(
+            "cpu",
+            "interrupt {vector} came, which no device was given: left over from firmware, ignored; \
+             others like it are counted as spurious"
+        );
+    }
 }
 
 /// Moves the two legacy interrupt controllers away from the exceptions and masks all their lines

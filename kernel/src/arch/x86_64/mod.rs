@@ -8,7 +8,9 @@
 //! | [`user`] | ring 3: enter, come back with a [`user::Trap`] |
 //! | [`fpu`] | the program's floating-point state |
 //! | [`interrupts`] | vectors and their classes, counting |
-//! | [`apic`], [`timer`], [`clock`] | local APIC, its one-shot timer, calibration |
+//! | [`apic`], [`ioapic`] | local APIC; the I/O APICs, which are masked |
+//! | [`timer`], [`clock`], [`reference`] | one-shot timer, calibration, what it is measured against |
+//! | [`machine_check`] | errors that hardware has found |
 //! | [`idle`] | the only place where the kernel sleeps |
 //! | [`entropy`], [`rtc`], [`serial`] | random seeds, the date, COM1 |
 //! | [`probe`], `test_programs` | expected faults and small programs, for tests |
@@ -26,7 +28,10 @@ pub mod gdt;
 pub mod given_files;
 pub mod idle;
 pub mod interrupts;
+pub mod ioapic;
+pub mod machine_check;
 pub mod probe;
+mod reference;
 pub mod rtc;
 pub mod serial;
 #[cfg(feature = "ktest")]
@@ -41,6 +46,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use ::x86_64::instructions::port::Port;
 use ::x86_64::registers::control::{Cr0, Cr2, Cr3, Cr4};
+use kernel_core::acpi::Machine;
 
 /// Port of QEMU's `isa-debug-exit` device.
 const DEBUG_EXIT_PORT: u16 = 0xf4;
@@ -91,14 +97,16 @@ pub fn init_tables() {
     interrupts::mask_legacy();
 }
 
-/// Turns on what the CPU offers, the system-call instruction, the APIC; calibrates the clock.
-/// Needs the kernel's own page tables.
-pub fn init() {
+/// Turns on what the CPU offers, the system-call instruction, the APIC; masks what firmware left
+/// open; calibrates the clock. Needs the kernel's own page tables.
+pub fn init(machine: &Machine) {
     cpu::init();
     fpu::init();
     user::init();
     apic::init();
-    clock::init();
+    ioapic::mask(&machine.io_apics);
+    clock::init(machine);
+    machine_check::init();
     cpu::report();
 }
 

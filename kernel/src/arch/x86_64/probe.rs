@@ -91,6 +91,13 @@ pub fn leave_entries_open(address: u64) {
     }
 }
 
+/// A machine check, as the processor would raise one: its gate is entered by an instruction.
+#[cfg(feature = "ktest")]
+pub fn raise_machine_check() {
+    // SAFETY: the gate is there, and its handler does not return.
+    unsafe { core::arch::asm!("int 18") };
+}
+
 /// The flags register as it is.
 #[cfg(feature = "ktest")]
 pub fn flags() -> u64 {

@@ -1,7 +1,8 @@
 //! Entry stubs, the interrupt table, and traps taken in ring 0.
 //!
-//! Every vector has a stub of two or three instructions that pushes error code and vector and
-//! jumps to [`entry`]. A trap from ring 3 goes on in `user::trap_from_user`, which ends
+//! Every vector has a gate, also those that nobody is given: an interrupt that firmware left on its
+//! way is then counted, and no fault. A stub of two or three instructions pushes error code and
+//! vector and jumps to [`entry`]. A trap from ring 3 goes on in `user::trap_from_user`, which ends
 //! `user::run`; NMI, double fault and machine check from anywhere, and every trap from ring 0, are
 //! handled here on a [`TrapFrame`].
 //!
@@ -19,10 +20,10 @@ use x86_64::registers::control::Cr2;
 use x86_64::structures::DescriptorTablePointer;
 
 use super::gdt::{KERNEL_CODE, StackIndex};
-use super::{CpuCell, interrupts, probe, user};
+use super::{CpuCell, interrupts, machine_check, probe, user};
 
-/// Vectors with a gate: 32 exceptions and 32 interrupts.
-pub const VECTORS: usize = 64;
+/// Vectors: 32 exceptions and 224 interrupts.
+const VECTORS: usize = 256;
 /// First vector that is not an exception.
 pub const FIRST_INTERRUPT: u8 = 32;
 
@@ -218,8 +219,13 @@ pub fn init() {
     // points to a stub written for its vector.
     unsafe {
         let table = &mut *TABLE.get();
-        for (vector, stub) in STUBS.iter().enumerate() {
+        for (vector, stub) in EXCEPTION_STUBS.iter().enumerate() {
             table.0[vector] = Gate::new(*stub as usize as u64, vector as u8);
+        }
+        let first = interrupt_stubs as *const () as u64;
+        for vector in FIRST_INTERRUPT..=u8::MAX {
+            let stub = first + u64::from(vector - FIRST_INTERRUPT) * INTERRUPT_STUB_BYTES;
+            table.0[usize::from(vector)] = Gate::new(stub, vector);
         }
         lidt(&DescriptorTablePointer {
             limit: (size_of::<Table>() - 1) as u16,
@@ -249,10 +255,33 @@ macro_rules! stubs {
     }),*] };
 }
 
-static STUBS: [Stub; VECTORS] = stubs!(
+static EXCEPTION_STUBS: [Stub; FIRST_INTERRUPT as usize] = stubs!(
     0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-    32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
 );
+
+/// Distance between two stubs of interrupts: two pushes and a jump.
+const INTERRUPT_STUB_BYTES: u64 = 2 + 5 + 5;
+
+/// The stubs of all vectors from [`FIRST_INTERRUPT`] on, one after another, as bytes so that all are
+/// of one length: push 0, push the vector (as 32 bits, since 8 would be extended by their sign),
+/// jump to [`entry`].
+#[unsafe(naked)]
+extern "C" fn interrupt_stubs() {
+    naked_asm!(
+        ".set hearth_vector, {first}",
+        ".rept {count}",
+        ".byte 0x6a, 0",
+        ".byte 0x68",
+        ".long hearth_vector",
+        ".byte 0xe9",
+        ".long {entry} - . - 4",
+        ".set hearth_vector, hearth_vector + 1",
+        ".endr",
+        first = const FIRST_INTERRUPT,
+        count = const VECTORS - FIRST_INTERRUPT as usize,
+        entry = sym entry,
+    )
+}
 
 /// Where all stubs meet. On the stack: vector, error code, and what the CPU pushed. The CPU aligns
 /// the stack to 16 before it pushes, so it is aligned again at the call.
@@ -294,6 +323,7 @@ extern "C" fn handle(frame: &mut TrapFrame) {
     let vector = frame.vector as u8;
     match vector {
         NMI => on_nmi(frame),
+        MACHINE_CHECK => machine_check::stop(frame.rip),
         // A breakpoint that a program prepared, hit in the first instruction of the kernel after
         // a blocked one (CVE-2018-8897): not ours, go on without single-stepping.
         DEBUG if !probe::is_expecting() => frame.rflags &= !(1 << 8),

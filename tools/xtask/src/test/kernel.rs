@@ -9,6 +9,7 @@
 //!
 //! Invariant: a guest that hangs, or ends in another way, is a failed test.
 
+use std::fs;
 use std::ops::Range;
 use std::process::Command;
 use std::time::Duration;
@@ -25,6 +26,8 @@ const LABEL: &str = "kernel";
 const TEST_LIMIT: Duration = Duration::from_secs(150);
 /// Memory of the machine unless the test wants another.
 const MEMORY: &str = "48M";
+/// The machine, as QEMU takes it, unless the test wants another.
+const MACHINE: &str = "pc";
 /// QEMU's status for the values 0x10 and 0x11 written to isa-debug-exit: (value << 1) | 1.
 const SUCCESS_STATUS: i32 = 33;
 const FAILURE_STATUS: i32 = 35;
@@ -39,6 +42,12 @@ struct Test {
     name: String,
     /// Memory of its machine, as QEMU takes it.
     memory: String,
+    /// Its machine, as QEMU takes it.
+    machine: String,
+    /// Devices that it has beside a network card, as QEMU takes them.
+    devices: Vec<String>,
+    /// Its firmware says that the console is the second serial port (ACPI table SPCR).
+    second_port: bool,
     /// Its network card, as QEMU calls it, on QEMU's own network; none otherwise.
     card: Option<String>,
     /// Its clock counts instructions.
@@ -122,7 +131,7 @@ fn list(workspace: &Workspace) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// `HEARTH-TEST name NAME [memory=SIZE] [nic=DEVICE] [clock=instructions] [exit=STATUS] [files=NAMES] [seeds=COUNT] [expects=TEXT to the end of the line]`.
+/// `HEARTH-TEST name NAME [memory=SIZE] [machine=MACHINE] [device=DEVICE]... [console=COM2] [nic=DEVICE] [clock=instructions] [exit=STATUS] [files=NAMES] [seeds=COUNT] [expects=TEXT to the end of the line]`.
 fn parse_listed(line: &str) -> Option<Test> {
     let (_, rest) = line.split_once("HEARTH-TEST name ")?;
     let (rest, expects) = match rest.split_once(" expects=") {
@@ -132,17 +141,15 @@ fn parse_listed(line: &str) -> Option<Test> {
     let mut words = rest.split_whitespace();
     let mut test = Test {
         name: words.next()?.to_owned(),
-        memory: MEMORY.to_owned(),
-        card: None,
-        counted: false,
-        exit: None,
-        seeds: None,
-        files: Vec::new(),
         expects,
+        ..listing()
     };
     for word in words {
         match word.split_once('=') {
             Some(("memory", size)) => test.memory = size.to_owned(),
+            Some(("machine", machine)) => test.machine = machine.to_owned(),
+            Some(("device", device)) => test.devices.push(device.to_owned()),
+            Some(("console", "COM2")) => test.second_port = true,
             Some(("nic", device)) => test.card = Some(device.to_owned()),
             Some(("clock", "instructions")) => test.counted = true,
             Some(("exit", status)) => test.exit = status.parse().ok(),
@@ -163,6 +170,9 @@ fn listing() -> Test {
     Test {
         name: "list".to_owned(),
         memory: MEMORY.to_owned(),
+        machine: MACHINE.to_owned(),
+        devices: Vec::new(),
+        second_port: false,
         card: None,
         counted: false,
         exit: None,
@@ -209,14 +219,8 @@ fn run_one(workspace: &Workspace, test: &Test) -> Result<Vec<String>> {
 fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
     let mut command = Command::new("qemu-system-x86_64");
     command
-        .args([
-            "-accel",
-            "tcg,tb-size=64",
-            "-machine",
-            "pc,graphics=off",
-            "-cpu",
-            "max",
-        ])
+        .args(["-accel", "tcg,tb-size=64", "-cpu", "max"])
+        .args(["-machine", &format!("{},graphics=off", test.machine)])
         .args([
             "-m",
             &test.memory,
@@ -224,7 +228,7 @@ fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
             "-no-user-config",
             "-no-reboot",
         ])
-        .args(["-display", "none", "-monitor", "none", "-serial", "stdio"])
+        .args(["-display", "none", "-monitor", "none"])
         .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"])
         .arg("-kernel")
         .arg(workspace.test_image())
@@ -245,6 +249,16 @@ fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
     if test.counted {
         command.args(["-icount", "shift=0,sleep=off"]);
     }
+    if test.second_port {
+        let table = workspace.target().join("spcr.bin");
+        fs::write(&table, console_table()).with_context(|| table.display().to_string())?;
+        command.args(["-serial", "null", "-acpitable"]);
+        command.arg(format!("file={}", table.display()));
+    }
+    command.args(["-serial", "stdio"]);
+    for device in &test.devices {
+        command.args(["-device", device]);
+    }
     match &test.card {
         // QEMU's own network answers DHCP and leads nowhere.
         Some(card) => command
@@ -253,6 +267,21 @@ fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
         None => command.args(["-nic", "none"]),
     };
     limited::run(&mut command, TEST_LIMIT, Show::Nothing)
+}
+
+/// An ACPI table that names the second serial port, at 115,200 baud.
+fn console_table() -> [u8; 80] {
+    let mut table = [0; 80];
+    table[..4].copy_from_slice(b"SPCR");
+    table[4] = 80;
+    table[8] = 2;
+    // The address: ports, 8 bits wide, 0x2f8.
+    table[40..42].copy_from_slice(&[1, 8]);
+    table[44..46].copy_from_slice(&0x2f8_u16.to_le_bytes());
+    table[58] = 7;
+    let sum = table.iter().fold(0_u8, |sum, &byte| sum.wrapping_add(byte));
+    table[9] = 0_u8.wrapping_sub(sum);
+    table
 }
 
 /// The end of a console.
@@ -302,6 +331,12 @@ mod tests {
             card.card.as_deref(),
             Some("virtio-net-pci,disable-legacy=on")
         );
+        let other = test("HEARTH-TEST name pci machine=q35,pit=off device=edu,id=e device=e1000e");
+        assert_eq!(
+            (other.machine.as_str(), plain.machine.as_str()),
+            ("q35,pit=off", "pc")
+        );
+        assert_eq!(other.devices, ["edu,id=e", "e1000e"]);
         assert_eq!(parse_listed("HEARTH-TEST ok heap"), None);
     }
 }
