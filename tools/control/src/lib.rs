@@ -55,6 +55,7 @@ pub mod output;
 pub mod output_files;
 pub mod overlay;
 pub mod paths;
+pub mod power;
 pub mod programs;
 pub mod reading;
 pub mod secrets;

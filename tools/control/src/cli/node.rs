@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::Global;
+use super::{Global, power};
 use crate::api::types::{
     ApproveRequest, Approved, Done, DrainRequest, NodeInfo, NodeState, ResumeRequest,
 };
@@ -26,16 +26,15 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Switch QEMU nodes off and on again and wait until they have joined.
-    Reset {
-        /// The nodes: n0,n[3-5].
-        #[arg(value_name = "LIST")]
-        nodes: String,
-        /// Do not wait until they have joined.
-        #[arg(long)]
-        no_wait: bool,
-    },
-    /// Ask nodes to leave the cluster and halt; a node that has a job stays. Resetting the machine
+    /// Switch nodes on and wait until they have joined [config: power.method].
+    On(power::Power),
+    /// Switch nodes off, as by pulling the plug: a job that they have loses them.
+    Off(power::Nodes),
+    /// Switch nodes off and on again and wait until they have joined.
+    Reset(power::Power),
+    /// Show which machines are on, as they say themselves.
+    Status(power::Nodes),
+    /// Ask nodes to leave the cluster and halt; a node that has a job stays. `hearth node reset`
     /// brings it back.
     Leave {
         /// The nodes: n0,n[3-5].
@@ -119,7 +118,10 @@ pub fn resume(global: &Global, options: &ResumeOptions) -> anyhow::Result<()> {
 /// Does it.
 pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
     match options.action {
-        Action::Reset { nodes, no_wait } => super::cluster::reset(global, &nodes, !no_wait),
+        Action::On(options) => power::on(global, hearth_power::Action::On, &options),
+        Action::Off(options) => power::off(global, &options),
+        Action::Reset(options) => power::on(global, hearth_power::Action::Reset, &options),
+        Action::Status(options) => power::status(global, &options),
         Action::Leave { nodes } => leave(global, &nodes),
         Action::Approve { machines } => approve(global, &machines),
         Action::Key { node, mac } => key(global, node, mac),

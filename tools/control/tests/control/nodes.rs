@@ -515,7 +515,8 @@ fn what_is_not_there_is_refused_with_what_is() {
         (&["cancel", "1", "--signal", "99"], 2, "1..=64"),
         // Commands for QEMU clusters leave others alone: the state directory says which is meant.
         (&["down"], 125, "no cluster of QEMU nodes in"),
-        (&["node", "reset", "n0"], 125, "no cluster of QEMU nodes in"),
+        (&["node", "reset", "n0"], 125, "set [power] method in"),
+        (&["node", "on", "n7"], 125, "there is no node n7"),
         (&["console", "n0"], 125, "no cluster of QEMU nodes in"),
         (&["list", "--machines"], 125, "no cluster of QEMU nodes in"),
         (
