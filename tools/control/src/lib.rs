@@ -49,6 +49,7 @@ pub mod jobs;
 pub mod ledger;
 pub mod monitor;
 pub mod near;
+pub mod node_lists;
 pub mod nodes;
 pub mod outgoing;
 pub mod output;

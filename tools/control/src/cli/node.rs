@@ -1,16 +1,23 @@
 //! `hearth node ...`, `drain`, `resume`: what is done with single nodes.
 
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use super::{Global, power};
+use super::{Global, exit, power};
 use crate::api::types::{
     ApproveRequest, Approved, Done, DrainRequest, NodeInfo, NodeState, ResumeRequest,
 };
 use crate::client::Client;
 use crate::hostlist;
+use crate::node_lists::{self, Format};
 use crate::nodes::NODES_MAX;
+
+/// So much of a list of machines is read: a line of some hundred bytes for each of the most nodes.
+const LIST_MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 /// How long nodes may take to leave: longer than control goes on asking.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(20);
@@ -46,6 +53,15 @@ enum Action {
         /// Their MAC addresses.
         #[arg(value_name = "MAC", required = true)]
         machines: Vec<hearth_boot::Mac>,
+    },
+    /// Make the file for boot.nodes_file of a list that there is already, and print it.
+    Import {
+        /// The list: a table in CSV, a dhcpd.conf, or Warewulf's nodes.conf.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// How it is written [default: by its name: *.csv, dhcpd*, nodes.conf].
+        #[arg(long, value_name = "FORMAT")]
+        format: Option<Format>,
     },
     /// Make a laboratory key: kernel options for a node that boots without the boot service.
     Key {
@@ -124,7 +140,32 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
         Action::Status(options) => power::status(global, &options),
         Action::Leave { nodes } => leave(global, &nodes),
         Action::Approve { machines } => approve(global, &machines),
+        Action::Import { file, format } => import(global, &file, format),
         Action::Key { node, mac } => key(global, node, mac),
+    }
+}
+
+/// Prints the file of nodes that a site's own list comes to.
+fn import(global: &Global, path: &Path, format: Option<Format>) -> anyhow::Result<()> {
+    let shown = path.display();
+    let by_name = || Format::of_file(path.file_name()?.to_str()?);
+    let format = format.or_else(by_name).ok_or_else(|| {
+        exit::Failed::usage(format!(
+            "what is {shown}? Say --format csv, dhcpd or warewulf"
+        ))
+    })?;
+    let read = || {
+        let mut text = String::new();
+        let list = std::fs::File::open(path)?;
+        list.take(LIST_MAX_BYTES).read_to_string(&mut text)?;
+        std::io::Result::Ok(text)
+    };
+    let text = read().with_context(|| format!("cannot read {shown}"))?;
+    let nodes = node_lists::read(format, &text).and_then(node_lists::numbered);
+    let nodes = nodes.with_context(|| format!("{shown}"))?;
+    match global.json {
+        true => super::print_json(&nodes),
+        false => super::print_text(&node_lists::file(&nodes)),
     }
 }
 
