@@ -372,6 +372,16 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_out_is_a_file_of_nodes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), FILE).unwrap();
+        let table = crate::nodes::NodeTable::fixed(file.path()).unwrap();
+        let second = table.by_node(2).unwrap();
+        assert_eq!(second.address, Some(Ipv4Addr::new(10, 0, 2, 2)));
+        assert_eq!(second.mac, [0x52, 0x54, 0, 0, 0, 2]);
+    }
+
+    #[test]
     fn numbers_are_those_of_the_names_where_these_differ() {
         let text = |first: &str, second: &str| {
             format!("name,mac,ip\n{first},2:0:0:0:0:1,10.0.0.1\n{second},2:0:0:0:0:2,10.0.0.2\n")
