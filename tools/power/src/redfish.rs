@@ -150,6 +150,10 @@ impl Board<'_> {
         let account = &self.redfish.account;
         let user = format!("{}:{}", account.user, account.password()?);
         let mut config = line("url", &format!("{}{path}", self.url)) + &line("user", &user);
+        if body.is_none() {
+            // To another host curl takes no password along.
+            command.args(["--location", "--max-redirs", "2"]);
+        }
         if let Some(body) = body {
             config += &line("header", "Content-Type: application/json");
             config += &line("data", body);
