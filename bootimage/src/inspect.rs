@@ -5,7 +5,7 @@ use bootstub::descriptor::{
 };
 use bootstub::unpack::unpack;
 
-use crate::layout::words;
+use crate::layout::{self, words};
 
 /// What an image says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +31,7 @@ pub struct ImageInfo {
 impl ImageInfo {
     /// Build id in hexadecimal.
     pub fn build_id_hex(&self) -> String {
-        self.build_id
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        layout::build_id_hex(&self.build_id)
     }
 }
 

@@ -164,8 +164,13 @@ fn write_first_page(file: &mut [u8], parts: &pe_header::Parts, version: &str, bu
 
 /// What `file` shows of an image.
 pub fn version_text(version: &str, build_id: &[u8; 20]) -> String {
-    let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{version} Hearth node image, build {hex}")
+    let build_id = build_id_hex(build_id);
+    format!("{version} Hearth node image, build {build_id}")
+}
+
+/// A build id in hexadecimal.
+pub fn build_id_hex(build_id: &[u8; 20]) -> String {
+    build_id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Little-endian 16-bit words.

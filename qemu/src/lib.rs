@@ -37,12 +37,13 @@ mod tree;
 pub use accel::{Accelerator, Choice as AcceleratorChoice, Refusal, choose as choose_accelerator};
 pub use error::Error;
 pub use lifecycle::{
-    DownReport, Launcher, Progress, Summary, down, is_running, list, power_off, reset,
+    DownReport, Launcher, Progress, Summary, down, is_running, list, power_off, power_on, reset,
     restart_control, start_control, up,
 };
 pub use paths::Paths;
 pub use process::ProcessId;
 pub use record::{MachineState, NodeRecord, Record};
+pub use request::ANSWER_LIMIT;
 pub use spec::{CLUSTER_NAMES, Firmware, MAX_NODES, Rate, Spec, is_cluster_name, parse_memory_mib};
 pub use supervisor::supervise;
 pub use tree::{MAX_LEVELS, Tree};

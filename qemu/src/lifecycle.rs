@@ -479,6 +479,16 @@ pub fn reset(paths: &Paths, nodes: &[u32]) -> Result<(), Error> {
     )
 }
 
+/// Switches nodes on that are off; returns when their machines have started.
+pub fn power_on(paths: &Paths, nodes: &[u32]) -> Result<(), Error> {
+    ask_running(
+        paths,
+        &Request::PowerOn {
+            nodes: nodes.to_vec(),
+        },
+    )
+}
+
 /// Switches nodes off, as by pulling the plug.
 pub fn power_off(paths: &Paths, nodes: &[u32]) -> Result<(), Error> {
     ask_running(

@@ -15,7 +15,7 @@ use crate::{Error, Paths};
 /// Longest line of either side: node lists and error texts fit many times.
 const MAX_LINE_BYTES: u64 = 65_536;
 /// A supervisor answers within this time; switching 256 machines off and on included.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// What can be asked of a supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) enum Request {
     /// Switch nodes off and on again.
     Reset { nodes: Vec<u32> },
+    /// Switch nodes on that are off.
+    PowerOn { nodes: Vec<u32> },
     /// Switch nodes off.
     PowerOff { nodes: Vec<u32> },
     /// End the control node and start it again.

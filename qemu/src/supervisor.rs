@@ -336,6 +336,16 @@ impl Supervisor {
                 }
                 Ok(())
             }
+            Request::PowerOn { nodes } => {
+                self.check_nodes(nodes)?;
+                for &node in nodes {
+                    self.resets[node as usize].clear();
+                    if self.machines[node as usize].is_none() {
+                        self.power_on(node)?;
+                    }
+                }
+                Ok(())
+            }
             Request::PowerOff { nodes } => {
                 self.check_nodes(nodes)?;
                 nodes.iter().try_for_each(|&node| self.power_off(node))

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use hearth_qemu::{
     Accelerator, Error, Firmware, Launcher, MachineState, Paths, Progress, Record, Spec, down,
-    is_running, power_off, reset, restart_control, start_control, up,
+    is_running, power_off, power_on, reset, restart_control, start_control, up,
 };
 use nix::sys::signal::Signal;
 
@@ -188,6 +188,15 @@ fn nodes_are_switched_off_and_on_and_control_is_replaced() {
     assert_eq!(lab.record().nodes[0].state, MachineState::Off);
     assert!(lab.record().nodes[0].ended.is_none());
     assert!(!after.nodes[0].process.unwrap().is_alive());
+
+    power_on(&lab.paths, &[0, 1]).unwrap();
+    let on = lab.record();
+    assert_eq!(on.nodes[0].state, MachineState::On);
+    assert_eq!(
+        on.nodes[1].process, after.nodes[1].process,
+        "what is on stays as it is"
+    );
+    power_off(&lab.paths, &[0]).unwrap();
 
     // A machine that ends by itself is noted.
     after.nodes[1]

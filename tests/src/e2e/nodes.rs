@@ -1,4 +1,4 @@
-//! Nodes that are reset, killed, or left in peace while they compute.
+//! Nodes that are switched off, reset, killed, or left in peace while they compute.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ pub const SCENARIOS: &[Scenario] = &[
         run: quiet,
     },
     Scenario {
-        name: "node-reset-and-rejoin",
+        name: "node-off-and-on",
         boot: Boot::Network,
-        run: reset,
+        run: off_and_on,
     },
     Scenario {
         name: "node-lost-under-a-job",
@@ -97,9 +97,16 @@ pub fn boots(cluster: &Cluster, name: &str) -> Result<u64> {
         .with_context(|| format!("{name} has no count of boots: {node}"))
 }
 
-fn reset(cluster: &Cluster) -> Result<()> {
+/// A node is switched off and on; `leave` and others switch it in one.
+fn off_and_on(cluster: &Cluster) -> Result<()> {
     let before = boots(cluster, "n3")?;
-    cluster.hearth(&["node", "reset", "n3"])?.expect_code(0)?;
+    cluster.hearth(&["node", "off", "n3"])?.expect_code(0)?;
+    cluster
+        .hearth(&["node", "status", "n[2-3]"])?
+        .expect_code(0)?
+        .expect_out("n2    on")?
+        .expect_out("n3    off")?;
+    cluster.hearth(&["node", "on", "n3"])?.expect_code(0)?;
     cluster.wait_for_nodes("n3 to boot again", Duration::from_secs(200), |nodes| {
         nodes.iter().any(|n| {
             n["name"] == "n3" && n["state"] == "idle" && n["boots"].as_u64() > Some(before)

@@ -155,7 +155,7 @@ fn same_values(cluster: &Cluster, browser: &mut Browser) -> Result<()> {
     browser.value("location.hash = '#/nodes'");
     browser.choose("#metric", METRIC);
     let cell = "document.querySelector('tr[data-node=\"1\"] td:nth-child(4)')?.innerText";
-    browser.until(&format!("/ MB$/.test({cell})"));
+    browser.until(&format!("/ MiB$/.test({cell})"));
     let end = Instant::now() + LIMIT;
     loop {
         let shown = browser.value(cell);

@@ -35,6 +35,8 @@ pub struct Config {
     pub boot: Boot,
     /// Which machines may join.
     pub admission: Admission,
+    /// How machines are switched on and off.
+    pub power: hearth_power::Config,
     /// Limits of the job runner.
     pub jobs: Jobs,
     /// Which job starts when, and where.

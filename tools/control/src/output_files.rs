@@ -206,7 +206,10 @@ impl Wanted {
     /// # Errors
     /// [`Unwritable`].
     pub fn check(&self) -> Result<(), Unwritable> {
-        let options = [("--output", &self.output), ("--error", &self.error)];
+        let options = [
+            ("-o (--output)", &self.output),
+            ("-e (--error)", &self.error),
+        ];
         for (option, pattern) in options {
             let Some(pattern) = pattern else { continue };
             let path = pattern.path(&Names::default(), 0);
@@ -236,12 +239,12 @@ impl Wanted {
         let (second, second_file) = match error {
             Some(error) => stream(Some(error), names)?,
             None if self.output.is_some() => {
-                let again = first_file.as_ref().map(File::try_clone).transpose()?;
+                let again = first_file.as_ref().map(Begun::again).transpose()?;
                 (None, again)
             }
             None => (None, None),
         };
-        let or = |file: Option<File>, other| match file {
+        let or = |file: Option<Begun>, other| match file {
             Some(file) => Box::new(file) as Box<dyn Write + Send>,
             None => other,
         };
@@ -254,7 +257,10 @@ impl Wanted {
 }
 
 /// Where a stream goes: files of one rank each, or one file.
-fn stream(pattern: Option<&Pattern>, names: &Names) -> io::Result<(Option<PerRank>, Option<File>)> {
+fn stream(
+    pattern: Option<&Pattern>,
+    names: &Names,
+) -> io::Result<(Option<PerRank>, Option<Begun>)> {
     let Some(pattern) = pattern else {
         return Ok((None, None));
     };
@@ -262,7 +268,39 @@ fn stream(pattern: Option<&Pattern>, names: &Names) -> io::Result<(Option<PerRan
         return Ok((Some(PerRank::new(pattern, names)), None));
     }
     let path = pattern.path(names, 0);
-    Ok((None, Some(begin(&path, true)?)))
+    let file = begin(&path, true)?;
+    Ok((None, Some(Begun { path, file })))
+}
+
+/// A file that was begun, with its path for errors.
+#[derive(Debug)]
+struct Begun {
+    path: PathBuf,
+    file: File,
+}
+
+impl Begun {
+    /// The same file once more.
+    fn again(&self) -> io::Result<Self> {
+        let file = self
+            .file
+            .try_clone()
+            .map_err(|error| at(&self.path, &error))?;
+        let path = self.path.clone();
+        Ok(Begun { path, file })
+    }
+}
+
+impl Write for Begun {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.file
+            .write(data)
+            .map_err(|error| at(&self.path, &error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Opens a file to write at its end, `anew`: made if it is not there, and emptied. Never waits: what
@@ -281,13 +319,18 @@ fn begin(path: &Path, anew: bool) -> io::Result<File> {
         .map_err(|error| at(path, &error))?
         .file_type();
     if !kind.is_file() && !kind.is_char_device() {
-        let why = io::Error::new(io::ErrorKind::InvalidInput, "it is no file");
-        return Err(at(path, &why));
+        return Err(at(path, &not_a_file()));
     }
     if anew && kind.is_file() {
         file.set_len(0).map_err(|error| at(path, &error))?;
     }
     Ok(file)
+}
+
+/// Output is not written to what blocks until somebody reads it.
+fn not_a_file() -> io::Error {
+    let text = "it is neither a regular file nor a device";
+    io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
 /// An error with the file that it is about.
@@ -307,7 +350,7 @@ fn may_write(path: &Path, is_open: bool) -> io::Result<()> {
     match path.metadata() {
         Ok(there) if !is_open && there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(there) if !is_open && (there.file_type().is_fifo() || there.file_type().is_socket()) => {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"))
+            Err(not_a_file())
         }
         Ok(_) if !is_open => Ok(access(path, AccessFlags::W_OK)?),
         _ => Ok(access(folder, AccessFlags::W_OK | AccessFlags::X_OK)?),
@@ -319,7 +362,7 @@ fn may_write(path: &Path, is_open: bool) -> io::Result<()> {
 struct PerRank {
     pattern: Pattern,
     names: Names,
-    open: BTreeMap<u32, File>,
+    open: BTreeMap<u32, Begun>,
     begun: BTreeSet<u32>,
 }
 
@@ -340,7 +383,7 @@ impl PerRank {
             }
             let path = self.pattern.path(&self.names, rank);
             let file = begin(&path, self.begun.insert(rank))?;
-            self.open.insert(rank, file);
+            self.open.insert(rank, Begun { path, file });
         }
         let file = self.open.get_mut(&rank).expect("opened above");
         file.write_all(data)
@@ -415,18 +458,28 @@ mod tests {
         let pipe = dir.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let wanted = wanted(dir.path(), Some("pipe"), None);
-        assert!(wanted.check().unwrap_err().to_string().contains("pipe"));
+        let text = wanted.check().unwrap_err().to_string();
+        assert!(
+            text.contains("neither a regular file nor a device; name another file with -o"),
+            "{text}"
+        );
         let nowhere = || Box::new(io::sink());
         let opened = wanted.open(&names(), (false, 1), nowhere(), nowhere());
         assert!(opened.is_err(), "nobody reads it");
-        // Somebody does: still it is no file.
+        // Somebody does: still it is no regular file.
         let options = OpenOptions::new()
             .read(true)
             .custom_flags(OFlag::O_NONBLOCK.bits())
             .clone();
         let _reader = options.open(&pipe).unwrap();
         let opened = wanted.open(&names(), (false, 1), nowhere(), nowhere());
-        assert!(opened.err().unwrap().to_string().contains("no file"));
+        assert!(
+            opened
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("neither a regular")
+        );
     }
 
     #[test]

@@ -227,6 +227,13 @@ pub fn find(
     find_below(&clusters_dir(), cluster, system)
 }
 
+/// The paths of the cluster of QEMU nodes whose state is in `dir`, if it is one's.
+pub fn qemu_paths(dir: &Path) -> Option<hearth_qemu::Paths> {
+    let name = dir.file_name().and_then(|name| name.to_str())?;
+    let paths = hearth_qemu::Paths::below(dir.parent()?, name).ok()?;
+    paths.record().exists().then_some(paths)
+}
+
 /// As [`find`], but waits `limit` for a control node that is being started.
 ///
 /// # Errors

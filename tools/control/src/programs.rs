@@ -81,6 +81,17 @@ pub enum StoreError {
     },
 }
 
+/// Why nothing of a program in the store is given out.
+#[derive(Debug, thiserror::Error)]
+pub enum Unsound {
+    /// Its content is not what its name says.
+    #[error("was damaged in the control node's cache")]
+    Damaged,
+    /// The disk did not give its content this time.
+    #[error("cannot be read from the control node's cache: {0}")]
+    Unreadable(std::io::Error),
+}
+
 /// A program that is in the store, open for reading; keeps it from eviction while it lives.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -272,12 +283,15 @@ impl ProgramStore {
     /// a restart: tasks that others wait for ask [`ProgramStore::find`].
     pub fn get(&self, hash: &Hash) -> Option<Program> {
         let program = self.unread(hash)?;
-        self.check(&program).then_some(program)
+        self.check(&program).is_ok().then_some(program)
     }
 
-    /// Whether the content of a program is what its name says. Reads the whole file the first time: not for a task
-    /// that others wait for. What is damaged is removed.
-    pub fn check(&self, program: &Program) -> bool {
+    /// Finds out whether the content of a program is what its name says. Reads the whole file the first time: not
+    /// for a task that others wait for. What is damaged is removed.
+    ///
+    /// # Errors
+    /// [`Unsound`]: it is not, or that cannot be known.
+    pub fn check(&self, program: &Program) -> Result<(), Unsound> {
         let (hash, sound) = (&program.hash, &program.sound);
         let _reading = sound.reading.lock().expect("no panic while held");
         let id = short_id(hash);
@@ -288,7 +302,7 @@ impl ProgramStore {
                 // The disk may be able to read it next time.
                 Err(error) => {
                     tracing::warn!("file {id} in the cache cannot be read: {error}");
-                    return false;
+                    return Err(Unsound::Unreadable(error));
                 }
             },
         };
@@ -299,8 +313,9 @@ impl ProgramStore {
                 tracing::warn!("file {id} in the cache is damaged and was removed");
                 self.remove(&mut index, hash);
             }
+            return Err(Unsound::Damaged);
         }
-        is_sound
+        Ok(())
     }
 
     /// The program `hash`, as [`ProgramStore::get`] finds it, on a thread that may wait for the disk.

@@ -28,7 +28,7 @@ pub fn run(shared: &Arc<Shared>) {
         }
     }
     for (cast, file) in casts {
-        let is_sound = shared.programs.check(&file);
+        let is_sound = shared.programs.check(&file).is_ok();
         let described = is_sound.then(|| file.describe().ok()).flatten();
         let now = shared.now();
         let mut core = shared.lock();

@@ -19,6 +19,7 @@ use axum::Extension;
 use axum::extract::ConnectInfo;
 use hearth_alloc::topology::Topology;
 use hearth_boot::http_server;
+use hearth_power::Power;
 use hearth_qemu::Tree;
 use netstack::broadcast::Peer;
 use netstack::control as protocol;
@@ -42,7 +43,7 @@ use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
 use crate::paths::StateDir;
 use crate::programs::ProgramStore;
-use crate::{config, ledger, overlay, paths, reading, secrets, udp};
+use crate::{config, ledger, overlay, paths, power, reading, secrets, udp};
 
 /// Number of the cluster secret in personalities. Secrets are not rotated yet.
 pub const KEY_ID: u32 = 1;
@@ -159,8 +160,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let newest_event = shared.lock().events.newest();
     let monitor = monitor(&options, &status, newest_event);
     tokio::spawn(monitor::sample::run(shared.clone(), monitor.clone()));
+    let switch = switch(&options, address)?;
+    tokio::spawn(power::watch(shared.clone(), switch.clone()));
     let routes = api::router(Api {
         monitor: monitor.clone(),
+        switch,
         shared: shared.clone(),
         boot: boot.clone(),
         status: Arc::new(status),
@@ -212,6 +216,19 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     // The socket file is the sign of a running control node.
     drop(std::fs::remove_file(options.state.socket()));
     Ok(())
+}
+
+/// How machines are switched: those of a QEMU cluster by its supervisor, whatever is configured.
+fn switch(
+    options: &Options,
+    address: Option<(Ipv4Addr, u8)>,
+) -> anyhow::Result<Arc<power::Switch>> {
+    let config = &options.config.power;
+    let power = match paths::qemu_paths(options.state.path()) {
+        Some(paths) => Power::of_qemu(paths),
+        None => Power::of(config, address.map(|(address, _)| address))?,
+    };
+    Ok(power::Switch::new(power, config.reset_lost_after_s))
 }
 
 /// Writes the files that users asked for; one that cannot be written is an event.

@@ -41,7 +41,9 @@ export function redraw(box, ...children) {
   if (again) again.focus({ preventScroll: true });
 }
 
-const PREFIXES = ["k", "M", "G", "T"];
+/** Memory is measured in MiB, a link in MB/s. */
+const SIZES = { factor: 1024, prefixes: ["Ki", "Mi", "Gi", "Ti"] };
+const OTHERS = { factor: 1000, prefixes: ["k", "M", "G", "T"] };
 const UNITS = { bytes: "B", seconds: "s" };
 /** Seconds from which a time is shown as minutes and seconds. */
 const SPAN_FROM_S = 60;
@@ -56,10 +58,11 @@ export function show(value, metric) {
   if (value === null || value === undefined) return "no data";
   if (isShare(metric)) return `${(value * 100).toFixed(1)} %`;
   if (metric.unit === "seconds" && value >= SPAN_FROM_S) return span(value);
+  const { factor, prefixes } = metric.unit === "bytes" && !metric.counter ? SIZES : OTHERS;
   let [rest, prefix] = [value, ""];
-  for (const next of PREFIXES) {
-    if (Math.abs(rest) < 1000) break;
-    [rest, prefix] = [rest / 1000, next];
+  for (const next of prefixes) {
+    if (Math.abs(rest) < factor) break;
+    [rest, prefix] = [rest / factor, next];
   }
   const digits = Number.isInteger(rest) ? 0 : 2;
   return `${rest.toFixed(digits)} ${prefix}${UNITS[metric.unit] ?? metric.unit}${metric.counter ? "/s" : ""}`.trimEnd();

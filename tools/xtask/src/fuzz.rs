@@ -17,6 +17,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use crate::limited::{self, Show};
 use crate::test::checks::Checks;
@@ -222,13 +223,15 @@ fn spread(kept: &Path, corpus: &Path) -> Result<()> {
         return Ok(());
     };
     for (number, line) in text.lines().enumerate() {
-        let bytes = bytes_of(line).with_context(|| {
-            let line = number + 1;
-            format!(
-                "{}:{line}: write two hexadecimal digits for each byte",
-                kept.display()
-            )
-        })?;
+        let bytes = HEXLOWER_PERMISSIVE
+            .decode(line.trim().as_bytes())
+            .with_context(|| {
+                let line = number + 1;
+                format!(
+                    "{}:{line}: write two hexadecimal digits for each byte",
+                    kept.display()
+                )
+            })?;
         let file = corpus.join(format!("kept-{number}"));
         fs::write(&file, bytes).with_context(|| format!("writing {}", file.display()))?;
     }
@@ -259,25 +262,11 @@ fn keep(workspace: &Workspace, target: &str) -> Result<()> {
     let lines = inputs
         .iter()
         .take(KEPT_COUNT)
-        .map(|(_, bytes)| hex_of(bytes) + "\n");
+        .map(|(_, bytes)| HEXLOWER.encode(bytes) + "\n");
     let kept = kept(workspace, target);
     fs::create_dir_all(kept.parent().context("a file is in a folder")?)?;
     fs::write(&kept, lines.collect::<String>())
         .with_context(|| format!("writing {}", kept.display()))
-}
-
-fn hex_of(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn bytes_of(line: &str) -> Option<Vec<u8>> {
-    let digits = line.trim();
-    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if !is_hex || !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).ok();
-    (0..digits.len()).step_by(2).map(byte).collect()
 }
 
 #[cfg(test)]
@@ -292,7 +281,7 @@ mod tests {
             directory.path().join("c"),
         );
         fs::create_dir(&corpus).unwrap();
-        fs::write(&file, format!("{}\n\n", hex_of(&[0, 0xab, 7]))).unwrap();
+        fs::write(&file, format!("{}\n\n", HEXLOWER.encode(&[0, 0xab, 7]))).unwrap();
         spread(&file, &corpus).unwrap();
         assert_eq!(fs::read(corpus.join("kept-0")).unwrap(), [0, 0xab, 7]);
         assert!(fs::read(corpus.join("kept-1")).unwrap().is_empty());

@@ -124,11 +124,12 @@ impl Coming {
                 held.iter().copied().filter(is_there).collect()
             }
             Tie::Among { .. } if self.is_lost => return Taken::new(),
-            tie @ Tie::Among { .. } => {
+            Tie::Among { without, .. } => {
                 self.is_lost = self.looked_at >= LOOKED_AT_MAX;
                 let all = 0..self.at.len() as u32;
                 let is_lost = self.is_lost;
-                all.filter(|node| is_lost || tie.allows(*node)).collect()
+                all.filter(|node| is_lost || !without.contains(node))
+                    .collect()
             }
         };
         let is_looked_at = self.looked_at < LOOKED_AT_MAX;

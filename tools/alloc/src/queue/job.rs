@@ -40,17 +40,6 @@ pub enum Tie {
     },
 }
 
-impl Tie {
-    /// Whether a job that is tied so can have a node.
-    pub(crate) fn allows(&self, node: u32) -> bool {
-        match self {
-            Tie::None | Tie::Warm => true,
-            Tie::Named(nodes) => nodes.contains(&node),
-            Tie::Among { without, .. } => !without.contains(&node),
-        }
-    }
-}
-
 /// Jobs that were submitted together, of which so many run at a time: a job array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Array {

@@ -115,14 +115,14 @@ impl Pass<'_> {
                 })
             }
             Tie::Warm => self.choose_warm(job),
-            Tie::Among { with, .. } => self.choose_among(job, with),
+            Tie::Among { with, without } => self.choose_among(job, with, without),
         }
     }
 
     /// The fewest hops among the free nodes that a job may have, with those that it must have.
-    fn choose_among(&self, job: &Job, with: &[u32]) -> Option<Given> {
+    fn choose_among(&self, job: &Job, with: &[u32], without: &BTreeSet<u32>) -> Option<Given> {
         let nodes = 0..self.machine.nodes() as u32;
-        let can_have = |node: &u32| self.machine.is_free(*node) && job.tie.allows(*node);
+        let can_have = |node: &u32| self.machine.is_free(*node) && !without.contains(node);
         let must_have: BTreeSet<u32> = with.iter().copied().collect();
         let free: Vec<exact::Candidate> = nodes
             .filter(can_have)
@@ -176,9 +176,9 @@ impl Pass<'_> {
             }
             // Nothing is left that it could keep.
             Tie::Among { .. } if self.machine.free_nodes() == 0 => return,
-            tie @ Tie::Among { .. } => {
+            Tie::Among { without, .. } => {
                 let nodes = 0..self.machine.nodes() as u32;
-                nodes.filter(|node| tie.allows(*node)).collect()
+                nodes.filter(|node| !without.contains(node)).collect()
             }
         };
         for node in nodes {

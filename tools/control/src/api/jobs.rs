@@ -388,14 +388,16 @@ async fn kept_output(
     if !job.batch {
         return Err(job_refusal(error));
     }
-    let mut reader = api.shared.outputs.reader(id);
-    let mut left_out = 0;
-    if let Some(reader) = &mut reader {
-        reader.skip(query.skip);
-        left_out = query
-            .last_bytes
-            .map_or(0, |bytes| reader.skip_to_last(bytes.min(LAST_BYTES_MAX)));
-    }
+    let (outputs, skip, last) = (api.shared.outputs.clone(), query.skip, query.last_bytes);
+    // Finding the last bytes reads the file from its beginning.
+    let found = tokio::task::spawn_blocking(move || {
+        let mut reader = outputs.reader(id)?;
+        reader.skip(skip);
+        let left_out = last.map_or(0, |bytes| reader.skip_to_last(bytes.min(LAST_BYTES_MAX)));
+        Some((reader, left_out))
+    });
+    let (reader, left_out) = found.await.expect("reading does not panic").unzip();
+    let left_out = left_out.unwrap_or(0);
     // A job that has written nothing has no file, which is not one that went.
     let is_silent = job
         .output

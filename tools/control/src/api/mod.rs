@@ -42,6 +42,7 @@ use utoipa_axum::routes;
 use crate::clock::Clock;
 use crate::control::Shared;
 use crate::monitor::Monitor;
+use crate::power::Switch;
 
 /// Largest JSON request body, in bytes: a launch block's worth of arguments and environment in
 /// base64, several times over.
@@ -58,6 +59,8 @@ pub struct Api {
     pub status: Arc<types::Status>,
     /// Pictures of the cluster.
     pub monitor: Arc<Monitor>,
+    /// Switches machines on and off.
+    pub switch: Arc<Switch>,
     /// Protocol time, to date what the endpoint reports.
     pub clock: Clock,
 }
@@ -106,6 +109,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(stopping::stop))
         .routes(routes!(nodes::waiting))
         .routes(routes!(nodes::approve))
+        .routes(routes!(nodes::power))
         .routes(routes!(past::events))
         .routes(routes!(lists::timeline))
         .routes(routes!(past::jobs, jobs::submit))

@@ -1,6 +1,7 @@
-//! What can be done with a node: asking it to leave, approving of a machine that wants to be one.
+//! What can be done with a node: asking it to leave, approving of a machine that wants to be one,
+//! switching it on and off.
 //!
-//! Neighbours: `netstack::control::Endpoint::ask_to_leave` (repeats the request until the node has
+//! Neighbours: `power` switches machines, `netstack::control::Endpoint::ask_to_leave` (repeats the request until the node has
 //! answered), `control_events` (its answer).
 //!
 //! Invariant: a node that was asked gets no job until it has refused.
@@ -10,11 +11,16 @@ use axum::http::StatusCode;
 use netstack::control::{LeaveRefused, NodeState};
 use netstack::ids::NodeId;
 
-use super::types::{ApproveRequest, Approved, Done, WaitingMachine};
-use super::{Api, Refusal};
+use super::types::{
+    ApproveRequest, Approved, Done, POWERED_MAX, PowerRequest, Powered, WaitingMachine,
+};
+use super::{Api, Refusal, queue};
 use crate::control::Core;
 use crate::events::{Event, Severity, mac_text};
 use crate::hostlist;
+use crate::jobs::NodeError;
+use crate::jobs::users::Users;
+use crate::power::Asked;
 use netstack::time::Instant;
 
 /// Ask a node to leave the cluster and halt.
@@ -73,6 +79,43 @@ pub async fn approve(
     drop(core);
     api.shared.kick();
     Ok(Json(Approved { node, name }))
+}
+
+/// Switch nodes on or off, or ask which are on.
+///
+/// It is answered when all have, each with its own result. Whatever runs on a node that is switched off or reset is lost.
+#[utoipa::path(post, path = "/v1/nodes/power", tag = "nodes", request_body = PowerRequest, responses((status = 200, body = Vec<Powered>), (status = 400, body = super::types::ErrorBody), (status = 404, body = super::types::ErrorBody)))]
+pub async fn power(
+    State(api): State<Api>,
+    Json(request): Json<PowerRequest>,
+) -> Result<Json<Vec<Powered>>, Refusal> {
+    let nodes = hostlist::parse(&request.nodes).map_err(Refusal::bad_request)?;
+    if nodes.len() > POWERED_MAX {
+        return Err(Refusal::bad_request(format!(
+            "at most {POWERED_MAX} nodes at a time; these are {}",
+            nodes.len()
+        )));
+    }
+    let known = api.shared.lock().known_nodes();
+    if let Some(text) = hostlist::unknown(nodes.iter().copied(), &known) {
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-nodes", text));
+    }
+    let by = match request.by.is_empty() {
+        true => crate::user::name(),
+        false => request.by,
+    };
+    if !Users::is_name(&by) {
+        let shown = by.chars().take(64).collect();
+        return Err(queue::node_refusal(NodeError::By(shown)));
+    }
+    let asked = Asked {
+        action: request.action,
+        by: &by,
+    };
+    let results = api.switch.perform(&api.shared, asked, &nodes).await;
+    let powered = nodes.iter().zip(results);
+    let powered = powered.map(|(node, result)| Powered::new(*node, result));
+    Ok(Json(powered.collect()))
 }
 
 fn ask(core: &mut Core, now: Instant, node: NodeId) -> Result<(), Refusal> {

@@ -175,7 +175,7 @@ pub async fn resume(
     resumed.map(|()| Json(Done {})).map_err(node_refusal)
 }
 
-fn node_refusal(error: NodeError) -> Refusal {
+pub(super) fn node_refusal(error: NodeError) -> Refusal {
     match error {
         NodeError::Unknown(_) => {
             Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "no-such-nodes", error)

@@ -9,6 +9,7 @@
 mod casts;
 mod held;
 mod launch;
+mod power;
 mod queue;
 mod queued;
 mod waiting;
@@ -25,6 +26,7 @@ pub use launch::{
     CastCounts, FaultCounts, InterruptCounts, LaunchTotals, PageCounts, RankReport, RetainedCounts,
     Reuse, UnknownCall, WireCounts,
 };
+pub use power::{POWERED_MAX, PowerRequest, Powered};
 pub use queue::{AfterCondition, AfterJob, ArrayTask, Drained, KeptOutput, Placement, Why};
 pub use queued::{DrainRequest, PriorityRequest, QueuedJob, ResumeRequest};
 pub use waiting::{ApproveRequest, Approved, WaitingMachine};

@@ -1,9 +1,7 @@
-//! `hearth up`, `list`, `console`, `node reset`: clusters of QEMU nodes. The work is done
-//! in `hearth_qemu`.
+//! `hearth up`, `list`, `console`: clusters of QEMU nodes. The work is done in `hearth_qemu`.
 //!
 //! Key types: the options. Invariant: `supervise` runs before any thread or runtime is started.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -11,7 +9,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -22,9 +20,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::up_progress::Display;
 use super::{Global, exit, print_json, print_text, table};
-use crate::api::types::{NodeInfo, NodeState};
-use crate::client::Client;
 use crate::output::count;
+use crate::paths::qemu_paths;
 use crate::{clock, config, hostlist};
 
 /// Name of a cluster that was given none.
@@ -38,10 +35,6 @@ const EMULATED_RATE: &str = "100mbit";
 /// Time limit of jobs that name none, where no configuration says otherwise: the queue can let short
 /// jobs go first only where it knows when those that run will have ended.
 const TIME_LIMIT_S: u64 = 3600;
-
-/// How long a node that was switched off and on may take to join: emulated firmware on a busy
-/// machine takes a minute.
-const RESET_LIMIT: Duration = Duration::from_secs(110);
 
 /// Options of `hearth up`.
 #[derive(Debug, Args)]
@@ -324,106 +317,6 @@ fn watch_interrupts() -> anyhow::Result<Arc<AtomicU8>> {
     Ok(flag)
 }
 
-/// Switches nodes off and on; with `wait` until all have joined again.
-pub fn reset(global: &Global, list: &str, wait: bool) -> anyhow::Result<()> {
-    let paths = chosen(global)?;
-    let numbers = hostlist::parse(list)?;
-    let client = Client::new(paths.control_socket());
-    // Without control nothing joins, but machines can be switched all the same.
-    let nodes = super::block_on(async { Ok(client.get::<Vec<NodeInfo>>("/v1/nodes").await?) });
-    hearth_qemu::reset(&paths, &numbers)?;
-    let jobs = nodes.as_ref().ok().map(|nodes| jobs_on(nodes, &numbers));
-    if !global.json {
-        let unknown = || vec!["control does not answer: which jobs ran there is not known".into()];
-        let lines = jobs.as_ref().map_or_else(unknown, jobs_hit);
-        lines.into_iter().for_each(crate::output::say_line);
-    }
-    let joined = match nodes {
-        Ok(nodes) if wait => {
-            let before = boots_of(&nodes, &numbers);
-            super::block_on(wait_for_boots(&client, &numbers, &before))?;
-            true
-        }
-        _ => false,
-    };
-    match global.json {
-        true => print_json(&reset_report(&numbers, jobs.as_ref(), joined)),
-        false => Ok(()),
-    }
-}
-
-/// What became of nodes that were switched off and on. Which jobs they had is not known where control did not answer.
-fn reset_report(
-    numbers: &[u32],
-    jobs: Option<&BTreeMap<u64, Vec<u32>>>,
-    joined: bool,
-) -> serde_json::Value {
-    let names: Vec<String> = numbers.iter().copied().map(hostlist::name).collect();
-    let jobs: Option<Vec<u64>> = jobs.map(|jobs| jobs.keys().copied().collect());
-    serde_json::json!({ "reset": names, "jobs": jobs, "joined": joined })
-}
-
-/// The jobs that these nodes have, and on which of them each is.
-fn jobs_on(nodes: &[NodeInfo], numbers: &[u32]) -> BTreeMap<u64, Vec<u32>> {
-    let mut jobs: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-    for node in nodes.iter().filter(|node| numbers.contains(&node.node)) {
-        if let Some(job) = node.job {
-            jobs.entry(job).or_default().push(node.node);
-        }
-    }
-    jobs
-}
-
-/// What is said of jobs whose nodes were switched off, a line each.
-fn jobs_hit(jobs: &BTreeMap<u64, Vec<u32>>) -> Vec<String> {
-    let line = |(job, nodes): (&u64, &Vec<u32>)| {
-        let nodes = hostlist::format(nodes);
-        format!(
-            "job {job} ran on {nodes}, now switched off; `hearth job {job}` says what becomes of it"
-        )
-    };
-    jobs.iter().map(line).collect()
-}
-
-/// How often each of these nodes has joined; nothing where it is not in service.
-fn boots_of(nodes: &[NodeInfo], numbers: &[u32]) -> Vec<(u64, bool)> {
-    let of = |number: &u32| {
-        let node = nodes.iter().find(|node| node.node == *number);
-        let up = |node: &NodeInfo| matches!(node.state, NodeState::Idle | NodeState::Busy);
-        node.map_or((0, false), |node| (node.boots, up(node)))
-    };
-    numbers.iter().map(of).collect()
-}
-
-/// Waits until each node has joined once more than `before`.
-async fn wait_for_boots(
-    client: &Client,
-    numbers: &[u32],
-    before: &[(u64, bool)],
-) -> anyhow::Result<()> {
-    let deadline = Instant::now() + RESET_LIMIT;
-    loop {
-        let nodes: Vec<NodeInfo> = client.get("/v1/nodes").await?;
-        let now = boots_of(&nodes, numbers);
-        let missing = numbers.iter().zip(before.iter().zip(&now));
-        let missing: Vec<u32> = missing
-            .filter(|(_, (before, now))| now.0 <= before.0 || !now.1)
-            .map(|(number, _)| *number)
-            .collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            bail!(
-                "{} did not join within {} s; `hearth timeline` and `hearth console` show how far the boot came",
-                hostlist::format(&missing),
-                RESET_LIMIT.as_secs()
-            );
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
 /// Shows what a node writes to its serial console, until interrupted.
 pub fn console(global: &Global, options: &ConsoleOptions) -> anyhow::Result<()> {
     let paths = chosen(global)?;
@@ -553,7 +446,7 @@ fn list_machines(global: &Global) -> anyhow::Result<()> {
 /// When each machine of the cluster in `state` was switched on, by node, as far as it is known:
 /// only for clusters of `hearth up`.
 pub(super) fn power_on_unix_ms(state: &crate::paths::StateDir) -> Vec<(u32, u64)> {
-    let record = paths_in(state.path()).and_then(|paths| Record::load(&paths).ok());
+    let record = qemu_paths(state.path()).and_then(|paths| Record::load(&paths).ok());
     let nodes = record.map(|record| record.nodes).unwrap_or_default();
     nodes
         .iter()
@@ -563,23 +456,16 @@ pub(super) fn power_on_unix_ms(state: &crate::paths::StateDir) -> Vec<(u32, u64)
 
 /// The command that starts the control node of `state` again.
 pub(super) fn starts_control(state: &crate::paths::StateDir) -> String {
-    match paths_in(state.path()).filter(hearth_qemu::is_running) {
+    match qemu_paths(state.path()).filter(hearth_qemu::is_running) {
         Some(paths) => format!("`hearth --cluster {} up`", paths.name()),
         None => "`hearth serve`".to_string(),
     }
 }
 
-/// The paths of a cluster of QEMU nodes, if there is one in `dir`.
-fn paths_in(dir: &Path) -> Option<Paths> {
-    let name = dir.file_name().and_then(|name| name.to_str());
-    let paths = name.zip(dir.parent());
-    paths.and_then(|(name, root)| Paths::below(root, name).ok())
-}
-
 /// The cluster whose state is in `dir`. Never another one: what follows can take it down.
 fn in_dir(dir: &Path) -> anyhow::Result<Paths> {
     let whole = std::path::absolute(dir)?;
-    match paths_in(&whole).filter(|paths| paths.record().exists()) {
+    match qemu_paths(&whole) {
         Some(paths) => Ok(paths),
         None => bail!(
             "there is no cluster of QEMU nodes in {}; `hearth list` lists those that there are, --cluster names one",
@@ -646,38 +532,6 @@ mod tests {
         let launcher = launcher(&cli.global, "a", &options, TIME_LIMIT_S).unwrap();
         let mut words = launcher.control.windows(2);
         assert!(words.any(|pair| pair == ["--time-limit", "3600s"]));
-    }
-
-    #[test]
-    fn a_reset_is_told_by_node() {
-        let jobs = BTreeMap::from([(7, vec![2, 10])]);
-        let wanted = serde_json::json!({ "reset": ["n2", "n10"], "jobs": [7], "joined": true });
-        assert_eq!(reset_report(&[2, 10], Some(&jobs), true), wanted);
-        assert!(reset_report(&[2], None, false)["jobs"].is_null());
-    }
-
-    #[test]
-    fn jobs_on_nodes_that_are_reset_are_told() {
-        let node = |node: u32, job: Option<u64>| NodeInfo {
-            node,
-            job,
-            ..NodeInfo::default()
-        };
-        let nodes = [
-            node(0, Some(7)),
-            node(1, Some(7)),
-            node(2, Some(9)),
-            node(3, None),
-            node(4, Some(7)),
-        ];
-        let jobs = jobs_on(&nodes, &[1, 3, 4]);
-        assert_eq!(jobs, BTreeMap::from([(7, vec![1, 4])]));
-        let said = jobs_hit(&jobs);
-        assert!(
-            said[0].starts_with("job 7 ran on n[1,4], now switched off"),
-            "{said:?}"
-        );
-        assert!(jobs_hit(&jobs_on(&nodes, &[3])).is_empty());
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod node;
 mod output;
 mod overlay;
 mod plan;
+mod power;
 mod programs;
 mod queue;
 mod report;

@@ -1,16 +1,23 @@
 //! `hearth node ...`, `drain`, `resume`: what is done with single nodes.
 
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use super::Global;
+use super::{Global, exit, power};
 use crate::api::types::{
     ApproveRequest, Approved, Done, DrainRequest, NodeInfo, NodeState, ResumeRequest,
 };
 use crate::client::Client;
 use crate::hostlist;
+use crate::node_lists::{self, Format};
 use crate::nodes::NODES_MAX;
+
+/// So much of a list of machines is read: a line of some hundred bytes for each of the most nodes.
+const LIST_MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 /// How long nodes may take to leave: longer than control goes on asking.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(20);
@@ -26,16 +33,15 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Switch QEMU nodes off and on again and wait until they have joined.
-    Reset {
-        /// The nodes: n0,n[3-5].
-        #[arg(value_name = "LIST")]
-        nodes: String,
-        /// Do not wait until they have joined.
-        #[arg(long)]
-        no_wait: bool,
-    },
-    /// Ask nodes to leave the cluster and halt; a node that has a job stays. Resetting the machine
+    /// Switch nodes on and wait until they have joined [config: power.method].
+    On(power::Power),
+    /// Switch nodes off, as by pulling the plug: a job that they have loses them.
+    Off(power::Nodes),
+    /// Switch nodes off and on again and wait until they have joined.
+    Reset(power::Power),
+    /// Show which machines are on, as they say themselves.
+    Status(power::Nodes),
+    /// Ask nodes to leave the cluster and halt; a node that has a job stays. `hearth node reset`
     /// brings it back.
     Leave {
         /// The nodes: n0,n[3-5].
@@ -47,6 +53,15 @@ enum Action {
         /// Their MAC addresses.
         #[arg(value_name = "MAC", required = true)]
         machines: Vec<hearth_boot::Mac>,
+    },
+    /// Make the file for boot.nodes_file of a list that there is already, and print it.
+    Import {
+        /// The list: a table in CSV, a dhcpd.conf, or Warewulf's nodes.conf.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// How it is written [default: by its name: *.csv, dhcpd*, nodes.conf].
+        #[arg(long, value_name = "FORMAT")]
+        format: Option<Format>,
     },
     /// Make a laboratory key: kernel options for a node that boots without the boot service.
     Key {
@@ -119,10 +134,38 @@ pub fn resume(global: &Global, options: &ResumeOptions) -> anyhow::Result<()> {
 /// Does it.
 pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
     match options.action {
-        Action::Reset { nodes, no_wait } => super::cluster::reset(global, &nodes, !no_wait),
+        Action::On(options) => power::on(global, hearth_power::Action::On, &options),
+        Action::Off(options) => power::off(global, &options),
+        Action::Reset(options) => power::on(global, hearth_power::Action::Reset, &options),
+        Action::Status(options) => power::status(global, &options),
         Action::Leave { nodes } => leave(global, &nodes),
         Action::Approve { machines } => approve(global, &machines),
+        Action::Import { file, format } => import(global, &file, format),
         Action::Key { node, mac } => key(global, node, mac),
+    }
+}
+
+/// Prints the file of nodes that a site's own list comes to.
+fn import(global: &Global, path: &Path, format: Option<Format>) -> anyhow::Result<()> {
+    let shown = path.display();
+    let by_name = || Format::of_file(path.file_name()?.to_str()?);
+    let format = format.or_else(by_name).ok_or_else(|| {
+        exit::Failed::usage(format!(
+            "what is {shown}? Say --format csv, dhcpd or warewulf"
+        ))
+    })?;
+    let read = || {
+        let mut text = String::new();
+        let list = std::fs::File::open(path)?;
+        list.take(LIST_MAX_BYTES).read_to_string(&mut text)?;
+        std::io::Result::Ok(text)
+    };
+    let text = read().with_context(|| format!("cannot read {shown}"))?;
+    let nodes = node_lists::read(format, &text).and_then(node_lists::numbered);
+    let nodes = nodes.with_context(|| format!("{shown}"))?;
+    match global.json {
+        true => super::print_json(&nodes),
+        false => super::print_text(&node_lists::file(&nodes)),
     }
 }
 

@@ -130,15 +130,7 @@ pub async fn follow(
             printed = printed.recv() => {
                 return match printed {
                     Some(Printed::End(job)) => Ok(Outcome::Ended(job)),
-                    Some(Printed::Broken(error)) => {
-                        cancel(client, id, 13, "its output has no reader any more").await;
-                        let status = exit::by_signal(13);
-                        if error.kind() == std::io::ErrorKind::BrokenPipe {
-                            return Ok(Outcome::Left(status));
-                        }
-                        let text = format!("cannot write the output: {error}");
-                        Err(exit::Failed::new(status, text).into())
-                    }
+                    Some(Printed::Broken(error)) => no_output(client, id, &error).await,
                     None => match read {
                         Some(Err(error)) => Err(error.into()),
                         _ => Err(RequestError::Broken("it ended early".to_string()).into()),
@@ -159,6 +151,17 @@ pub async fn follow(
         let (client, number) = (client.clone(), i32::from(number));
         tokio::spawn(async move { cancel(&client, id, number, "interrupted by its user").await });
     }
+}
+
+/// Ends a job whose output cannot be written. A reader that has gone is no error, as in a pipe.
+async fn no_output(client: &Client, id: u64, error: &std::io::Error) -> anyhow::Result<Outcome> {
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        cancel(client, id, 13, "its output has no reader any more").await;
+        return Ok(Outcome::Left(exit::by_signal(13)));
+    }
+    cancel(client, id, 15, "its output cannot be written").await;
+    let text = format!("cannot write the output of job {id}: {error}");
+    Err(exit::Failed::new(exit::CONTROL, text).into())
 }
 
 /// The output of a job with a client.

@@ -13,10 +13,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser};
+use futures_util::FutureExt;
 
 use super::array::Array;
 use super::exit::Failed;
 use super::job_options::{Files, JobOptions, QueueOptions, hand_in, hash_program};
+use super::run_session::Signals;
 use super::script::{self, SCRIPT_MAX_BYTES};
 use super::{Global, block_on, exit, print_json, print_text, slurm};
 use crate::api::types::{ArrayTask, JobRequest};
@@ -107,15 +109,29 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Hands in a job for each task of an array; where one is refused, says which were taken.
+/// Hands in a job for each task of an array, one after the other; where one is refused, or the user
+/// interrupts, says which were taken.
 async fn hand_in_array(
     client: &Client,
     request: &mut JobRequest,
     files: &Files,
     array: &Array,
 ) -> anyhow::Result<Vec<u64>> {
+    let mut signals = Signals::new()?;
     let mut ids: Vec<u64> = Vec::with_capacity(array.tasks.len());
     for &task in &array.tasks {
+        if let Some(number) = signals.next().now_or_never() {
+            let text = match ids.is_empty() {
+                true => "interrupted before any job of the array was submitted".to_string(),
+                false => format!(
+                    "interrupted: {} of the array submitted, the other {} not; {}",
+                    named(&ids),
+                    array.tasks.len() - ids.len(),
+                    "`hearth cancel` ends those that are"
+                ),
+            };
+            return Err(Failed::new(exit::by_signal(number), text).into());
+        }
         request.array = Some(ArrayTask {
             first: ids.first().copied().unwrap_or(0),
             task,

@@ -128,7 +128,7 @@ pub fn program_id(program: &str) -> String {
 
 /// Bytes in binary units as memory is sold: `48 MiB`.
 pub fn mebibytes(bytes: u64) -> String {
-    format!("{}M", bytes / (1024 * 1024))
+    format!("{} MiB", bytes / (1024 * 1024))
 }
 
 #[cfg(test)]

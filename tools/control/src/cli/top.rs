@@ -318,12 +318,18 @@ fn shown(value: Option<f64>, metric: &MetricInfo) -> String {
         "seconds" => "s",
         other => other,
     };
+    // Memory is measured in MiB, a link in MB/s.
+    let is_size = metric.unit == "bytes" && !metric.counter;
+    let (factor, prefixes) = match is_size {
+        true => (1_024.0, ["Ki", "Mi", "Gi", "Ti"]),
+        false => (1_000.0, ["k", "M", "G", "T"]),
+    };
     let (mut rest, mut prefix) = (value, "");
-    for next in ["k", "M", "G", "T"] {
-        if rest.abs() < 1_000.0 {
+    for next in prefixes {
+        if rest.abs() < factor {
             break;
         }
-        (rest, prefix) = (rest / 1_000.0, next);
+        (rest, prefix) = (rest / factor, next);
     }
     let rate = if metric.counter { "/s" } else { "" };
     let digits = if rest.fract() == 0.0 { 0 } else { 2 };
@@ -363,7 +369,7 @@ mod tests {
             address: None,
             drained: (number == 3).then(|| "disk\x1b".into()),
             counters: Vec::new(),
-            values: vec![(number != 2).then_some(f64::from(number) * 1e6)],
+            values: vec![(number != 2).then_some(f64::from(number << 20))],
         };
         View {
             now: Now {
@@ -394,7 +400,7 @@ mod tests {
     fn the_table_says_no_data_apart_from_zero_and_no_control_characters() {
         let text = view(4).text();
         assert!(text.contains("no data") && text.contains("0 B"), "{text}");
-        assert!(text.contains("3 MB") && !text.contains('\x1b'), "{text}");
+        assert!(text.contains("3 MiB") && !text.contains('\x1b'), "{text}");
         assert!(
             text.contains("idle, drained") && text.contains("(1 drained)"),
             "{text}"
@@ -438,6 +444,19 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_in_mebibytes_and_rates_are_in_megabytes() {
+        let bytes = |counter| MetricInfo {
+            name: String::new(),
+            unit: "bytes".into(),
+            help: String::new(),
+            counter,
+        };
+        assert_eq!(shown(Some(1.5 * 1_048_576.0), &bytes(false)), "1.50 MiB");
+        assert_eq!(shown(Some(1_023.0), &bytes(false)), "1023 B");
+        assert_eq!(shown(Some(5_800_000.0), &bytes(true)), "5.80 MB/s");
+    }
+
+    #[test]
     fn orders_put_what_is_missing_last() {
         let mut view = view(4);
         view.order = Order::Value;
@@ -466,7 +485,7 @@ mod tests {
             "n3",
             "lost",
             "no data",
-            "3 MB",
+            "3 MiB",
             "hearth_node_memory_used_bytes",
         ] {
             assert!(screen.contains(words), "{words} is missing in\n{screen}");

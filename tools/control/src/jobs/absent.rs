@@ -77,7 +77,7 @@ fn part(why: Absence, nodes: &[u32], drained: &str, awaited: bool) -> String {
             1 => "starts",
             _ => "start",
         };
-        format!("`hearth node reset {list}` (QEMU) or {its} {verb} {them}{again}")
+        format!("`hearth node reset {list}` or {its} {verb} {them}{again}")
     };
     match why {
         Absence::Left => format!("{who} left in good order, {}", start(" again")),
@@ -126,9 +126,9 @@ mod tests {
         nodes.set_drained(5, Some(drained));
         assert_eq!(
             all(&nodes, false),
-            "n[2-3] left in good order, `hearth node reset n[2-3]` (QEMU) or their power switches start them again; \
-             n1 is lost and may join again by itself, `hearth node reset n1` (QEMU) or its power switch starts it again; \
-             n9 has not joined, `hearth node reset n9` (QEMU) or its power switch starts it; \
+            "n[2-3] left in good order, `hearth node reset n[2-3]` or their power switches start them again; \
+             n1 is lost and may join again by itself, `hearth node reset n1` or its power switch starts it again; \
+             n9 has not joined, `hearth node reset n9` or its power switch starts it; \
              n5 is drained (fan), `hearth resume n5` gives it jobs again"
         );
         // Nobody is to reset nodes that are about to be heard.

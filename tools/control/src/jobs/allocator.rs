@@ -238,7 +238,7 @@ mod tests {
         let all = (nodes.in_service(), &out[..]);
         assert_eq!(
             want(5, None).misses(&nodes, all, false),
-            "5 nodes needed, 4 in service; n2 left in good order, `hearth node reset n2` (QEMU) or its power switch starts it again"
+            "5 nodes needed, 4 in service; n2 left in good order, `hearth node reset n2` or its power switch starts it again"
         );
         let named = want(3, Some(vec![7, 0, 2]));
         let text = named.misses(&nodes, all, false);

@@ -53,7 +53,7 @@ mod submit;
 #[cfg(test)]
 mod tests;
 pub mod unread;
-mod users;
+pub(crate) mod users;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

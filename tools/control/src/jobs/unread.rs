@@ -44,13 +44,11 @@ impl Unread {
             (self.input.as_ref(), "the file with its standard input"),
         ];
         for (file, what) in needed {
-            if file.is_some_and(|file| !programs.check(file)) {
-                return Err(format!(
-                    "{what} is not in the control node's cache any more; submit it again"
-                ));
-            }
+            let checked = file.map_or(Ok(()), |file| programs.check(file));
+            checked.map_err(|why| format!("{what} {why}; submit it again"))?;
         }
-        for file in self.files.iter().filter(|file| programs.check(file)) {
+        let is_sound = |file: &&Program| programs.check(file).is_ok();
+        for file in self.files.iter().filter(is_sound) {
             // Without that it is cast no more; the launch says so where it is needed.
             drop(file.describe());
         }

@@ -12,7 +12,7 @@ const NAME_MAX: usize = 32;
 
 /// Numbers of users.
 #[derive(Debug, Default)]
-pub(super) struct Users {
+pub(crate) struct Users {
     /// By name: the number, and how many jobs.
     known: BTreeMap<String, (u32, u32)>,
     next: u32,
@@ -20,7 +20,7 @@ pub(super) struct Users {
 
 impl Users {
     /// Whether this can be the name of a user.
-    pub(super) fn is_name(name: &str) -> bool {
+    pub(crate) fn is_name(name: &str) -> bool {
         let is_plain = |c: char| c.is_alphanumeric() || "-_.@".contains(c);
         (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_plain)
     }

@@ -14,6 +14,7 @@ mod kills;
 mod lab;
 mod nodes;
 mod outlive;
+mod power;
 mod queue;
 mod restarts;
 mod slurm;

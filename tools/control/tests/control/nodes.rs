@@ -475,6 +475,31 @@ fn commands_find_the_only_cluster_or_ask_which() {
 }
 
 #[test]
+fn a_list_of_machines_becomes_the_file_of_nodes() {
+    let lab = Lab::control();
+    let list = |name: &str, text: &str| {
+        std::fs::write(lab.path(name), text).unwrap();
+        lab.path(name).display().to_string()
+    };
+    let table = list("rack.csv", "name,mac,ip\nr1n7,52:54:00:00:00:07,10.0.0.7\n");
+    let (code, out, err) = parts(&lab.hearth(&["node", "import", &table]));
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(out, "52:54:00:00:00:07 10.0.0.7 7  # r1n7\n");
+    let json = lab.json(&["node", "import", &table]);
+    assert_eq!(
+        (&json[0]["node"], &json[0]["name"]),
+        (&7.into(), &"r1n7".into())
+    );
+    // A name that says nothing needs the option; what is wrong is told with the file.
+    let unknown = list("machines", "host a { hardware ethernet 1; }\n");
+    let (code, _, err) = parts(&lab.hearth(&["node", "import", &unknown]));
+    assert!(code == 2 && err.contains("--format"), "{err}");
+    let line = ["node", "import", "--format", "dhcpd", &unknown];
+    let (code, _, err) = parts(&lab.hearth(&line));
+    assert!(code == 125 && err.contains("machines: a: "), "{err}");
+}
+
+#[test]
 fn what_is_not_there_is_refused_with_what_is() {
     let lab = Lab::with_nodes(2);
     lab.eventually("a picture with both nodes", |lab| {
@@ -515,7 +540,8 @@ fn what_is_not_there_is_refused_with_what_is() {
         (&["cancel", "1", "--signal", "99"], 2, "1..=64"),
         // Commands for QEMU clusters leave others alone: the state directory says which is meant.
         (&["down"], 125, "no cluster of QEMU nodes in"),
-        (&["node", "reset", "n0"], 125, "no cluster of QEMU nodes in"),
+        (&["node", "reset", "n0"], 125, "set [power] method in"),
+        (&["node", "on", "n7"], 125, "there is no node n7"),
         (&["console", "n0"], 125, "no cluster of QEMU nodes in"),
         (&["list", "--machines"], 125, "no cluster of QEMU nodes in"),
         (

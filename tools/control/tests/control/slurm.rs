@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::lab::{Lab, parts};
+use crate::lab::{Lab, finish, parts, signal};
 
 /// Submits a program for fake nodes; gives the jobs' numbers.
 fn submit(lab: &Lab, options: &[&str], script: &str) -> Vec<String> {
@@ -74,6 +74,15 @@ fn run_writes_files_instead_of_the_terminal() {
     assert_eq!(code, 125);
     assert!(err.contains("none/o") && err.contains("--output"), "{err}");
     assert_eq!(lab.json(&["jobs"]).as_array().unwrap().len(), jobs);
+    // What shows only while it is written ends the job, which has a word for it.
+    let (code, _, err) = parts(&lab.run(&["-o", "/dev/full"], "out hello\npause\n"));
+    assert_eq!(code, 125, "{err}");
+    assert!(err.contains("/dev/full: No space left"), "{err}");
+    lab.eventually("the job is ended", |lab| {
+        lab.last_job()["state"] == "cancelled"
+    });
+    let job = lab.last_job();
+    assert_eq!(job["reason"], "its output cannot be written");
     let (code, _, err) = parts(&lab.run(&["-o", "%N"], script));
     assert!(code == 2 && err.contains("%j (job)"), "{err}");
 }
@@ -199,6 +208,22 @@ fn an_array_is_a_job_a_task_and_so_many_run_at_a_time() {
     lab.eventually("two run again", |lab| running(lab) == 2);
     assert_eq!(job(&lab, &ids[3])["state"], "pending");
     assert_eq!(lab.hearth(&["cancel", "--me"]).status.code(), Some(0));
+}
+
+#[test]
+fn an_array_that_is_interrupted_names_the_jobs_that_are_there() {
+    let lab = Lab::with_nodes(1);
+    let program = lab.program("p", "out x\n");
+    let args = ["submit", "--no-precheck", "--hold", "-a", "1-1001"];
+    let mut submit = lab.command(&args);
+    let submit = submit.arg(&program).spawn().unwrap();
+    let count = |lab: &Lab| lab.json(&["queue"]).as_array().unwrap().len();
+    lab.eventually("some are there", |lab| count(lab) > 1);
+    signal(&submit, "INT");
+    let (code, out, err) = parts(&finish(submit));
+    assert_eq!((code, &*out), (130, ""), "{err}");
+    let taken = format!("jobs 1-{} of the array submitted", count(&lab));
+    assert!(err.contains(&taken), "{taken}: {err}");
 }
 
 #[test]

@@ -290,7 +290,7 @@ fn picture(nodes: u32, second: u64, monitor: &Monitor) -> Picture {
         };
         let mut values = vec![Some((second * u64::from(node)) as i64); monitor.metrics().len()];
         values[busy_at] = Some(busy);
-        values[memory_at] = Some(30_000_000 + i64::from(node) * 4_096);
+        values[memory_at] = Some((30 << 20) + i64::from(node) * 4_096);
         values[has_job_at] = Some((health == Health::Busy).into());
         values[job_at] = Some((health == Health::Busy).into());
         values[silent_at] = Some(match health {
@@ -442,7 +442,7 @@ fn a_thousand_nodes_are_drawn_in_time_and_names_stay_text() {
     }
     // Another metric, a longer range, a pause.
     browser.choose("#metric", "hearth_node_memory_used_bytes");
-    browser.until("document.querySelector('.legend').innerText.includes('MB')");
+    browser.until("document.querySelector('.legend').innerText.includes('MiB')");
     browser.choose("#range", "3600");
     browser.click("#live");
     browser.until("document.getElementById('link').innerText === 'paused'");
@@ -621,12 +621,12 @@ fn what_is_past_is_shown_as_it_was() {
             .contains("Paused: nodes, jobs and events are those of")
     );
     browser.choose("#metric", "hearth_node_memory_used_bytes");
-    browser.until(&format!("/30.01 MB/.test({})", row(2)));
+    browser.until(&format!("/30.01 MiB/.test({})", row(2)));
     // All but one each that is lost, stale and slow.
     assert_eq!(browser.text("#strip .good dd"), "13");
     browser.value("location.hash = '#/node/2'");
     let values = "[...document.querySelectorAll('main td.number')].map((cell) => cell.innerText)";
-    browser.until(&format!("{values}.includes('30.01 MB')"));
+    browser.until(&format!("{values}.includes('30.01 MiB')"));
     assert_eq!(
         browser.value(&format!("{values}.includes('no data')")),
         false
@@ -659,14 +659,14 @@ fn what_is_past_is_shown_as_it_was() {
     );
     browser.screenshot("past-node");
     browser.value("location.hash = '#/nodes'");
-    browser.until(&format!("/busy\\s+1\\s+30.01 MB/.test({})", row(2)));
+    browser.until(&format!("/busy\\s+1\\s+30.01 MiB/.test({})", row(2)));
     browser.until(&format!("/unknown\\s+no data/.test({})", row(13)));
     browser.until(&format!("/slow\\s+no data/.test({})", row(15)));
     browser.screenshot("past-nodes");
     browser.value("location.hash = '#/overview'");
     browser.until("document.querySelector('.cell[data-index=\"2\"]')?.classList.contains('hb')");
     browser.value("document.querySelector('.cell[data-index=\"2\"]').focus()");
-    browser.until("document.getElementById('readout').innerText === 'n2: 30.01 MB, busy'");
+    browser.until("document.getElementById('readout').innerText === 'n2: 30.01 MiB, busy'");
     let strip = browser.text("#strip");
     assert!(
         strip.contains("Lost\n-") && strip.contains("Jobs\n1") && strip.contains("Slow\n1"),

@@ -90,6 +90,13 @@ const PACKAGES: &[Package] = &[
         "pgrep",
         "finding processes in the end-to-end tests",
     ),
+    program(
+        "ipmitool",
+        "ipmitool",
+        "the tests that switch machines by IPMI",
+    ),
+    program("openipmi", "ipmi_sim", "the boards that they switch"),
+    program("curl", "curl", "the tests that switch machines by Redfish"),
     program("gcc", "gcc", "example programs in C"),
     program("g++", "g++", "example programs in C++"),
     program("gfortran", "gfortran", "example programs in Fortran"),

@@ -33,6 +33,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hearth-replay", &["hearth-alloc"]),
     ("hearth-store", &[]),
     ("hearth-monitor", &[]),
+    // The machines of a QEMU cluster are switched by its supervisor.
+    ("hearth-power", &["hearth-qemu"]),
     // The control node reads ELF files with the kernel's own loader, so that both agree on what is
     // a program; that loader is pure logic.
     (
@@ -42,6 +44,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "hearth-alloc",
             "hearth-boot",
             "hearth-monitor",
+            "hearth-power",
             "hearth-qemu",
             "hearth-store",
             // Its tests: the browser that looks at the page.

@@ -43,9 +43,10 @@ const QEMU_TEST_LIMIT: Duration = Duration::from_secs(1_800);
 const LANES_LEAST: usize = 2;
 const LANES_MOST: usize = 4;
 
-/// Test programs with tests that need QEMU, a network namespace, a browser or built images; such tests are
-/// marked `#[ignore]`, so that a plain `cargo test` works with nothing installed.
-const QEMU_TESTS: [&str; 5] = ["boot", "cluster", "control", "netns", "qemu"];
+/// Test programs with tests that need QEMU, a network namespace, a browser, other installed programs
+/// or built images; such tests are marked `#[ignore]`, so that a plain `cargo test` works with nothing
+/// installed.
+const QEMU_TESTS: [&str; 6] = ["boards", "boot", "cluster", "control", "netns", "qemu"];
 
 /// Options of `cargo xtask test`.
 #[derive(Debug, clap::Args)]

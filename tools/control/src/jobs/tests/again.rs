@@ -1,5 +1,7 @@
 //! Jobs that lose a node, and the control node that is killed under jobs in every state.
 
+use std::path::Path;
+
 use super::*;
 use crate::api::types::{AfterCondition, AfterJob, JobInfo};
 use crate::jobs::attempt;
@@ -289,19 +291,29 @@ fn a_node_that_does_not_end_the_first_attempt_gets_no_second() {
     assert_eq!(lab.state(id), JobState::Starting);
 }
 
-/// A start takes no longer for large files; what is damaged in them shows later.
+/// A start takes no longer for large files; what is wrong with them shows later, and the job says it.
 #[test]
 fn a_restart_reads_no_file_and_starts_no_job_before_its_files_are_read() {
-    for is_damaged in [false, true] {
+    let damage: fn(&Path) = |path| std::fs::write(path, b"damaged").unwrap();
+    // A folder can be opened and not read, as a file on a disk that fails.
+    let replace: fn(&Path) = |path| {
+        std::fs::remove_file(path).unwrap();
+        std::fs::create_dir(path).unwrap();
+    };
+    for (harm, reason) in [
+        (None, ""),
+        (Some(damage), "its program was damaged in"),
+        (Some(replace), "its program cannot be read from"),
+    ] {
         let mut lab = Lab::with_nodes(1);
         lab.runner.drain(&[0], "spare", "root").unwrap();
         let id = lab.submit_batch(lab.batch(1));
         let name = crate::secrets::encode_hex(&lab.program.hash());
         let path = lab.dir.path().join("programs").join(name);
-        if is_damaged {
-            std::fs::write(path, b"damaged").unwrap();
-        }
         lab.store = ProgramStore::open(&lab.dir.path().join("programs"), 1000, 1000).unwrap();
+        if let Some(harm) = harm {
+            harm(&path);
+        }
         lab.restart_unread(1);
         lab.join(1);
         lab.write_down();
@@ -310,17 +322,12 @@ fn a_restart_reads_no_file_and_starts_no_job_before_its_files_are_read() {
         assert!(info.reason.contains("read first"), "{}", info.reason);
         lab.read_files();
         let info = lab.info(id);
-        match is_damaged {
-            false => assert_eq!(info.state, JobState::Starting),
-            true => {
-                assert_eq!(info.state, JobState::Failed);
-                assert!(
-                    info.reason.contains("its program is not"),
-                    "{}",
-                    info.reason
-                );
-            }
-        }
+        let wanted = match harm {
+            None => JobState::Starting,
+            Some(_) => JobState::Failed,
+        };
+        assert_eq!(info.state, wanted);
+        assert!(info.reason.contains(reason), "{}", info.reason);
     }
 }
 
