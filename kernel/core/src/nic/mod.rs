@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`ring`] | rings of descriptors, for every card that has them |
 //! | [`intel1g`] | Intel's one-gigabit family: registers, models, start and stop |
+//! | [`rtl8139`] | Realtek's RTL8139C+ |
 //! | [`choice`] | which of several cards the node uses |
 //!
-//! Key types: [`Bus`], the registers of a card; [`Dma`], memory that driver and card share. The
+//! Key types: [`Bus`], the registers of a card; [`Dma`], memory that driver and card share;
+//! [`Controller`], a card that runs. The
 //! kernel implements them by device registers and frames, the tests by a model of a card that may
 //! answer anything. Neighbours: `kernel::drivers` owns the buffers and finds the card.
 //!
@@ -16,6 +18,9 @@
 pub mod choice;
 pub mod intel1g;
 pub mod ring;
+pub mod rtl8139;
+
+use core::fmt;
 
 /// The registers of a card, at offsets in bytes.
 ///
@@ -40,6 +45,34 @@ pub trait Bus {
     }
 }
 
+/// The registers of a card that has narrower ones, too.
+pub trait NarrowBus: Bus {
+    /// Reads 8 bits.
+    fn read_u8(&self, offset: usize) -> u8;
+    /// Writes 8 bits.
+    fn write_u8(&self, offset: usize, value: u8);
+    /// Writes 16 bits.
+    fn write_u16(&self, offset: usize, value: u16);
+}
+
+/// A card that was started on two rings.
+pub trait Controller {
+    /// Tells it that receive buffers up to the entry before `tail` are its own.
+    fn offer(&self, tail: usize);
+    /// Tells it to send the frames up to the entry before `tail`.
+    fn send(&self, tail: usize);
+    /// Whether the port has a link.
+    fn has_link(&self) -> bool;
+    /// Lets received frames interrupt, or not. A frame that came before does not interrupt any
+    /// more. After switching off, an interrupt that the card has sent has arrived.
+    fn set_interrupts(&self, on: bool);
+    /// Stops all transfers and interrupts by a reset; whether the card came back from it.
+    fn stop(&self) -> bool;
+}
+
+/// Where a ring lies, as the card is told: its address and bytes.
+pub type Place = (u64, usize);
+
 /// Memory that driver and card both read and write, in 32-bit words.
 ///
 /// Every access is one load or store, in program order.
@@ -63,6 +96,16 @@ pub enum Signal {
     Msi,
     /// Not at all: it must be polled.
     None,
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Msix => "MSI-X",
+            Self::Msi => "MSI",
+            Self::None => "polled",
+        })
+    }
 }
 
 /// Whether a hardware address is that of a single card.

@@ -38,6 +38,8 @@ pub struct Filled {
 pub trait Format {
     /// Descriptors that the driver must keep back, so that a full ring differs from an empty one.
     const SPARE: usize;
+    /// Bytes of the shortest frame that the card can be given, without checksum.
+    const SHORTEST: usize;
 
     /// The word that says whether the card is done with a descriptor to receive: it is read first,
     /// and written last.

@@ -32,6 +32,8 @@ pub struct Format {
 impl ring::Format for Format {
     // Head and tail are equal in an empty ring.
     const SPARE: usize = 1;
+    // The card pads what is shorter than a frame may be.
+    const SHORTEST: usize = 17;
 
     fn receive_status(&self) -> usize {
         match self.advanced {

@@ -19,7 +19,7 @@ mod tests;
 use core::fmt;
 
 use self::registers as reg;
-use super::{Bus, Signal};
+use super::{Bus, Controller, Place, Signal};
 pub use format::Format;
 pub use models::{MODELS, Model, Proof, VENDOR, model};
 
@@ -59,9 +59,6 @@ impl fmt::Display for Error {
     }
 }
 
-/// Where a ring lies, as the card is told: its address and bytes.
-pub type Place = (u64, usize);
-
 /// The registers of a card that was reset.
 #[derive(Clone, Debug)]
 pub struct Card<B> {
@@ -92,32 +89,6 @@ impl<B: Bus> Card<B> {
         Ok((this, mac))
     }
 
-    /// Stops all transfers and interrupts by a reset; whether the card came back from it.
-    pub fn stop(&self) -> bool {
-        let bus = &self.bus;
-        bus.write(reg::INTERRUPT_MASK_CLEAR, u32::MAX);
-        bus.write(reg::RECEIVE_CONTROL, 0);
-        bus.write(reg::TRANSMIT_CONTROL, reg::TRANSMIT_PAD_SHORT);
-        let control = bus.read(reg::CONTROL);
-        if self.model.express {
-            // Transfers under way are to end before the reset, or they may hang the bus.
-            bus.write(reg::CONTROL, control | reg::CONTROL_NO_MASTER);
-            bus.wait(STEP_MICROS, STEPS, |bus| {
-                bus.read(reg::STATUS) & reg::STATUS_MASTER == 0
-            });
-        }
-        bus.write(reg::CONTROL, control | reg::CONTROL_RESET);
-        bus.pause(RESET_MICROS);
-        let is_back = bus.wait(STEP_MICROS, STEPS, |bus| {
-            let control = bus.read(reg::CONTROL);
-            let high = bus.read(reg::ADDRESS_HIGH);
-            control != GONE && control & reg::CONTROL_RESET == 0 && high & reg::ADDRESS_VALID != 0
-        });
-        bus.write(reg::INTERRUPT_MASK_CLEAR, u32::MAX);
-        bus.read(reg::INTERRUPT_CAUSE);
-        is_back
-    }
-
     /// Starts the card on two rings without buffers. Interrupts, which arrive by `signal`, are
     /// off.
     pub fn start(&mut self, receive: Place, transmit: Place, signal: Signal) -> Result<(), Error> {
@@ -145,37 +116,6 @@ impl<B: Bus> Card<B> {
         bus.write(reg::TRANSMIT_CONTROL, reg::TRANSMIT_ON);
         bus.write(reg::RECEIVE_CONTROL, reg::RECEIVE_ON);
         Ok(())
-    }
-
-    /// Tells the card that receive buffers up to the entry before `tail` are its own.
-    pub fn offer(&self, tail: usize) {
-        let register = self.model.receive_ring + reg::RING_TAIL;
-        self.bus.write(register, tail as u32);
-    }
-
-    /// Tells the card to send the frames up to the entry before `tail`.
-    pub fn send(&self, tail: usize) {
-        let register = self.model.transmit_ring + reg::RING_TAIL;
-        self.bus.write(register, tail as u32);
-    }
-
-    /// Whether the port has a link.
-    pub fn has_link(&self) -> bool {
-        let status = self.bus.read(reg::STATUS);
-        status != GONE && status & reg::STATUS_LINK != 0
-    }
-
-    /// Lets received frames interrupt, or not. A frame that came before does not interrupt any
-    /// more. After switching off, an interrupt that the card has sent has arrived.
-    pub fn set_interrupts(&self, on: bool) {
-        if on {
-            self.bus.write(reg::INTERRUPT_CAUSE, self.causes);
-            self.bus.write(reg::INTERRUPT_MASK_SET, self.causes);
-        } else {
-            self.bus.write(reg::INTERRUPT_MASK_CLEAR, u32::MAX);
-            // The answer to a read comes behind every message that the card has sent before.
-            self.bus.read(reg::STATUS);
-        }
     }
 
     fn bring_link_up(&self) {
@@ -233,6 +173,59 @@ impl<B: Bus> Card<B> {
             .write(reg::ADDRESS_LOW, u32::from_le_bytes([a, b, c, d]));
         let high = u32::from_le_bytes([e, f, 0, 0]) | reg::ADDRESS_VALID;
         self.bus.write(reg::ADDRESS_HIGH, high);
+    }
+}
+
+impl<B: Bus> Controller for Card<B> {
+    fn stop(&self) -> bool {
+        let bus = &self.bus;
+        bus.write(reg::INTERRUPT_MASK_CLEAR, u32::MAX);
+        bus.write(reg::RECEIVE_CONTROL, 0);
+        bus.write(reg::TRANSMIT_CONTROL, reg::TRANSMIT_PAD_SHORT);
+        let control = bus.read(reg::CONTROL);
+        if self.model.express {
+            // Transfers under way are to end before the reset, or they may hang the bus.
+            bus.write(reg::CONTROL, control | reg::CONTROL_NO_MASTER);
+            bus.wait(STEP_MICROS, STEPS, |bus| {
+                bus.read(reg::STATUS) & reg::STATUS_MASTER == 0
+            });
+        }
+        bus.write(reg::CONTROL, control | reg::CONTROL_RESET);
+        bus.pause(RESET_MICROS);
+        let is_back = bus.wait(STEP_MICROS, STEPS, |bus| {
+            let control = bus.read(reg::CONTROL);
+            let high = bus.read(reg::ADDRESS_HIGH);
+            control != GONE && control & reg::CONTROL_RESET == 0 && high & reg::ADDRESS_VALID != 0
+        });
+        bus.write(reg::INTERRUPT_MASK_CLEAR, u32::MAX);
+        bus.read(reg::INTERRUPT_CAUSE);
+        is_back
+    }
+
+    fn offer(&self, tail: usize) {
+        let register = self.model.receive_ring + reg::RING_TAIL;
+        self.bus.write(register, tail as u32);
+    }
+
+    fn send(&self, tail: usize) {
+        let register = self.model.transmit_ring + reg::RING_TAIL;
+        self.bus.write(register, tail as u32);
+    }
+
+    fn has_link(&self) -> bool {
+        let status = self.bus.read(reg::STATUS);
+        status != GONE && status & reg::STATUS_LINK != 0
+    }
+
+    fn set_interrupts(&self, on: bool) {
+        if on {
+            self.bus.write(reg::INTERRUPT_CAUSE, self.causes);
+            self.bus.write(reg::INTERRUPT_MASK_SET, self.causes);
+        } else {
+            self.bus.write(reg::INTERRUPT_MASK_CLEAR, u32::MAX);
+            // The answer to a read comes behind every message that the card has sent before.
+            self.bus.read(reg::STATUS);
+        }
     }
 }
 

@@ -4,6 +4,8 @@
 //!
 //! Invariant: what no test has driven is [`Proof::Datasheet`].
 
+use core::fmt;
+
 /// Vendor id of Intel.
 pub const VENDOR: u16 = 0x8086;
 
@@ -14,6 +16,15 @@ pub enum Proof {
     Qemu,
     /// It has the registers of its datasheet, as far as they were read.
     Datasheet,
+}
+
+impl fmt::Display for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Qemu => "proven in QEMU",
+            Self::Datasheet => "by datasheet",
+        })
+    }
 }
 
 /// A model of the family.

@@ -352,6 +352,23 @@ fn a_link_is_what_the_card_says_while_it_is_there() {
     assert!(!driver.card.has_link());
 }
 
+/// The document lists every model by its id, apart by what is known of it.
+#[test]
+fn models_are_documented() {
+    let text = include_str!("../../../../../docs/cards.md");
+    let (proven, rest) = text.split_once("**By datasheet**").unwrap();
+    let (by_datasheet, _) = rest.split_once("Not driven:").unwrap();
+    for model in MODELS {
+        let id = format!("8086:{:04x}", model.device);
+        let (has, lacks) = match model.proof {
+            Proof::Qemu => (proven, by_datasheet),
+            Proof::Datasheet => (by_datasheet, proven),
+        };
+        assert!(has.contains(&id) && !lacks.contains(&id), "{id}");
+    }
+    assert_eq!(text.matches("8086:").count(), MODELS.len());
+}
+
 #[test]
 fn models_are_listed_once() {
     for (at, model) in MODELS.iter().enumerate() {
