@@ -10,7 +10,8 @@
 //! unix socket. Unix sockets do not care for network namespaces, so control and supervisor are
 //! reached from outside; the control node's TCP listener is made outside and handed in.
 //!
-//! Key types: [`Spec`] (what is wanted), [`Accelerator`] (KVM or emulation), [`Paths`] (where its files are), [`Record`] (what is
+//! Key types: [`Spec`] (what is wanted), [`Accelerator`] (KVM or emulation),
+//! [`Cards`] (their network cards), [`Paths`] (where its files are), [`Record`] (what is
 //! running), [`Launcher`] (which executables to start). Neighbours: `tools/control` (commands
 //! `up`, `down`, `node reset`, `console`) and the tests.
 //!
@@ -19,6 +20,7 @@
 //! ever killed.
 
 mod accel;
+mod card;
 pub mod console;
 mod control_socket;
 mod error;
@@ -35,6 +37,7 @@ mod supervisor;
 mod tree;
 
 pub use accel::{Accelerator, Choice as AcceleratorChoice, Refusal, choose as choose_accelerator};
+pub use card::{Card, Cards};
 pub use error::Error;
 pub use lifecycle::{
     DownReport, Launcher, Progress, Summary, down, is_running, list, power_off, power_on, reset,

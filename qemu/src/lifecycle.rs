@@ -103,6 +103,7 @@ pub fn up(
     if spec.firmware == Firmware::Uefi {
         machine::find_uefi()?;
     }
+    spec.cards.check_qemu(spec.nodes)?;
     start(spec, paths, launcher, progress)?;
     if wait {
         match wait_for_nodes(spec, paths, progress) {
@@ -622,6 +623,7 @@ mod tests {
             rate: None,
             firmware: Firmware::Direct,
             accelerator: Accelerator::Tcg,
+            cards: Cards::default(),
             image: "/dev/null".into(),
             command_line: String::new(),
             instruction_clock: false,

@@ -106,7 +106,10 @@ pub(crate) fn arguments(
     };
     add(
         "-device",
-        format!("virtio-net-pci,netdev=net,mac={mac},{boot}"),
+        format!(
+            "{},netdev=net,mac={mac},{boot}",
+            spec.cards.of(node).device()
+        ),
     );
     if spec.instruction_clock {
         // With sleep=off an idle guest would jump to its next timer, and time-outs would storm.
@@ -206,6 +209,7 @@ pub(crate) fn append(path: &Path) -> Result<File, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Card, Cards};
 
     fn words(firmware: Firmware, root: &str) -> String {
         let spec = Spec {
@@ -218,6 +222,10 @@ mod tests {
             accelerator: match firmware {
                 Firmware::Bios => Accelerator::Kvm,
                 Firmware::Uefi | Firmware::Direct => Accelerator::Tcg,
+            },
+            cards: Cards {
+                usual: Card::Virtio,
+                of: [(3, Card::E1000e)].into(),
             },
             image: "/img/hearth.efi".into(),
             command_line: "hearth.console=ttyS0".to_owned(),
@@ -232,7 +240,7 @@ mod tests {
     #[test]
     fn each_firmware_has_its_arguments() {
         let bios = words(Firmware::Bios, "/s");
-        assert!(bios.contains("mac=52:54:00:07:00:03,bootindex=0"));
+        assert!(bios.contains("-device e1000e,netdev=net,mac=52:54:00:07:00:03,bootindex=0"));
         assert!(bios.contains("ifname=n3,"));
         assert!(bios.contains("path=/s/lab/logs/n3.serial,append=on"));
         assert!(!bios.contains("-kernel") && !bios.contains("pflash"));

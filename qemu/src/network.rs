@@ -212,6 +212,7 @@ mod tests {
             rate: rate.map(|rate| rate.parse().unwrap()),
             firmware: Firmware::Bios,
             accelerator: Accelerator::Tcg,
+            cards: Cards::default(),
             image: "/dev/null".into(),
             command_line: String::new(),
             instruction_clock: false,

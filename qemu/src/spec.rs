@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Accelerator, Error, Tree};
+use crate::{Accelerator, Cards, Error, Tree};
 
 /// Most nodes of one cluster: what the address plan and one bridge (1,024 ports) hold with room
 /// to spare; far above what one machine can emulate.
@@ -119,6 +119,9 @@ pub struct Spec {
     /// What executes their instructions.
     #[serde(default)]
     pub accelerator: Accelerator,
+    /// Their network cards.
+    #[serde(default)]
+    pub cards: Cards,
     /// The boot image. Served by the control node, or given to QEMU with [`Firmware::Direct`].
     pub image: PathBuf,
     /// Kernel command line: given to QEMU with [`Firmware::Direct`], to the boot service otherwise.
@@ -150,6 +153,7 @@ impl Spec {
                 self.tree, self.nodes
             )));
         }
+        self.cards.check(self.nodes, self.firmware)?;
         let (least, why) = match self.firmware {
             Firmware::Bios | Firmware::Direct => (MIN_MEMORY_MIB, "the kernel needs"),
             Firmware::Uefi => (MIN_UEFI_MEMORY_MIB, "UEFI firmware needs"),
@@ -228,6 +232,7 @@ mod tests {
             rate: None,
             firmware: Firmware::Bios,
             accelerator: Accelerator::Tcg,
+            cards: Cards::default(),
             image: PathBuf::from("/dev/null"),
             command_line: String::new(),
             instruction_clock: false,

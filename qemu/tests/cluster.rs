@@ -39,6 +39,7 @@ impl Lab {
             rate: rate.map(|rate| rate.parse().unwrap()),
             firmware: Firmware::Bios,
             accelerator: Accelerator::Tcg,
+            cards: Cards::default(),
             // Never loaded: nothing answers DHCP here.
             image: STANDIN.into(),
             command_line: String::new(),

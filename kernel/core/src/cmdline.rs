@@ -12,6 +12,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::nic::Signal;
+
 /// UDP port of control when `hearth.control=` names none.
 pub const CONTROL_PORT: u16 = 7117;
 /// What the secret word begins with; a misspelt one is better hidden, too.
@@ -93,6 +95,10 @@ pub struct CommandLine {
     pub reboots: bool,
     /// `hearth.ip=CIDR[,GATEWAY]`: no DHCP.
     pub ip: Option<StaticAddress>,
+    /// `hearth.interrupts=msix|msi|none`: the best way in which a card may interrupt.
+    pub interrupts: Signal,
+    /// `BOOTIF=01-XX-XX-XX-XX-XX-XX`, as boot loaders pass it: the card that they used.
+    pub boot_card: Option<[u8; 6]>,
     /// Words that were not used, with the reason.
     pub warnings: Vec<Warning>,
 }
@@ -140,6 +146,8 @@ impl Default for CommandLine {
             scrub: true,
             reboots: true,
             ip: None,
+            interrupts: Signal::Msix,
+            boot_card: None,
             warnings: Vec::new(),
         }
     }
@@ -171,6 +179,12 @@ impl CommandLine {
         let mut seen: Vec<&str> = Vec::new();
         let mut console_level = None;
         for word in line.split_ascii_whitespace() {
+            if let Some(card) = word.strip_prefix("BOOTIF=") {
+                match boot_card(card) {
+                    Some(card) => parsed.boot_card = Some(card),
+                    None => parsed.warn(word, Reason::BadValue("01- and six bytes, XX-XX-...")),
+                }
+            }
             let Some(option) = word.strip_prefix("hearth.") else {
                 continue;
             };
@@ -230,6 +244,14 @@ impl CommandLine {
                     _ => return Err(bad("reboot or halt")),
                 }
             }
+            "interrupts" => {
+                self.interrupts = match value {
+                    "msix" => Signal::Msix,
+                    "msi" => Signal::Msi,
+                    "none" => Signal::None,
+                    _ => return Err(bad("msix, msi or none")),
+                }
+            }
             "ip" => self.ip = Some(static_address(value).ok_or(bad("A.B.C.D/BITS[,GATEWAY]"))?),
             _ => return Err(Reason::UnknownKey),
         }
@@ -273,6 +295,17 @@ fn static_address(text: &str) -> Option<StaticAddress> {
     })
 }
 
+/// The address in the value of `BOOTIF=`: the type of the hardware, Ethernet, comes first.
+fn boot_card(text: &str) -> Option<[u8; 6]> {
+    let mut bytes = text.strip_prefix("01-")?.split('-');
+    let mut mac = [0; 6];
+    for byte in &mut mac {
+        let digits = bytes.next().filter(|digits| digits.len() == 2)?;
+        *byte = u8::from_str_radix(digits, 16).ok()?;
+    }
+    bytes.next().is_none().then_some(mac)
+}
+
 fn key_bytes(text: &str) -> Option<[u8; 16]> {
     let digits = text.as_bytes();
     let mut key = [0; 16];
@@ -296,7 +329,8 @@ mod tests {
     fn every_option_is_read() {
         let line = "quiet hearth.control=10.1.0.1:99 hearth.node=7 hearth.console=none,debug \
                     hearth.key=000102030405060708090a0b0c0d0eFF hearth.log=warn hearth.test=boot \
-                    hearth.scrub=off hearth.panic=halt hearth.ip=10.1.0.7/16,10.1.0.1 initrd=x";
+                    hearth.scrub=off hearth.panic=halt hearth.ip=10.1.0.7/16,10.1.0.1 initrd=x \
+                    hearth.interrupts=msi BOOTIF=01-52-54-00-07-00-0a";
         let parsed = CommandLine::parse(line);
         assert_eq!(parsed.control, Some(([10, 1, 0, 1], 99)));
         assert_eq!(parsed.node, Some(7));
@@ -308,13 +342,16 @@ mod tests {
         assert!(!parsed.scrub && !parsed.reboots);
         assert!(CommandLine::parse("").reboots);
         assert_eq!(parsed.ip.unwrap().gateway, Some([10, 1, 0, 1]));
+        assert_eq!(parsed.interrupts, Signal::Msi);
+        assert_eq!(parsed.boot_card, Some([0x52, 0x54, 0, 7, 0, 0xa]));
         assert!(parsed.warnings.is_empty(), "{:?}", parsed.warnings);
     }
 
     #[test]
     fn what_cannot_be_used_is_said() {
         let parsed = CommandLine::parse(
-            "hearth.control=ten hearth.nodes=7 hearth.node=1 hearth.node=2 hearth.ip=10.0.0.1/33",
+            "hearth.control=ten hearth.nodes=7 hearth.node=1 hearth.node=2 hearth.ip=10.0.0.1/33 \
+             BOOTIF=52:54:00:07:00:01",
         );
         let said: Vec<_> = parsed.warnings.iter().map(|w| w.to_string()).collect();
         assert_eq!(
@@ -324,6 +361,7 @@ mod tests {
                 "hearth.nodes=7: unknown option, ignored",
                 "hearth.node=2: ignored, given before",
                 "hearth.ip=10.0.0.1/33: ignored, expected A.B.C.D/BITS[,GATEWAY]",
+                "BOOTIF=52:54:00:07:00:01: ignored, expected 01- and six bytes, XX-XX-...",
             ]
         );
         assert_eq!(parsed.node, Some(1));
@@ -361,6 +399,7 @@ mod tests {
             if !line.contains(SECRET) {
                 prop_assert_eq!(without_secrets(&line), line);
             }
+            CommandLine::parse(&std::format!("BOOTIF=01-{tail}"));
             for key in ["control", "node", "key", "console", "log", "test", "scrub", "ip"] {
                 CommandLine::parse(&std::format!("hearth.{key}={tail}"));
             }

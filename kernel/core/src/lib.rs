@@ -14,6 +14,7 @@
 //! | [`files`] | `/with`: paths, descriptors, what stat says | `kernel::process` |
 //! | [`signals`] | dispositions and mask, what a signal does | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
+//! | [`nic`] | rings of network cards, Intel's one-gigabit family, which card is used | `kernel::{drivers, net}` |
 //! | [`random`] | random numbers from what is fed to a keyed generator | `kernel::arch` |
 //! | [`interrupts`] | interrupts counted by class | `kernel::arch` |
 //! | [`acpi`] | what firmware's tables say about the machine | `kernel::platform` |
@@ -41,6 +42,7 @@ pub mod interrupts;
 pub mod loader;
 pub mod logring;
 pub mod machine_check;
+pub mod nic;
 pub mod objects;
 pub mod pagehash;
 pub mod paging;

@@ -33,11 +33,14 @@ pub mod services;
 pub mod vitals;
 pub mod warm;
 
+use alloc::vec::Vec;
+
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;
 
-use crate::boot::BootFacts;
+use crate::boot::{self, BootFacts};
 use crate::drivers::nic::Nic;
+use crate::net::cards::Cards;
 use crate::{arch, drivers, net, time};
 
 /// First and longest wait before the bus is searched for a card again.
@@ -51,12 +54,13 @@ pub fn run(boot: &'static BootFacts) -> ! {
         ..BootTimings::default()
     };
     let identity = identity::Identity::new(&boot.options);
-    let card = await_card();
-    let stack = net::Stack::new(card, &identity.network(boot), time::now());
+    let cards = Cards::new(await_cards(), boot.options.boot_card, time::now());
+    let stack = net::Stack::new(cards, &identity.network(boot), time::now());
     let mut node = node::Node::new(boot, identity, stack, timings);
     while !node.has_left() {
         dispatch(&mut node, Instant::FAR_FUTURE);
     }
+    node.quiesce();
     info!(
         "agent",
         "left the cluster as the control node asked; halted until the machine is reset"
@@ -80,12 +84,13 @@ pub fn dispatch(node: &mut node::Node, until: Instant) {
     }
 }
 
-/// Searches for a card until there is one: it may be plugged in while the node runs.
-fn await_card() -> &'static mut dyn Nic {
+/// Searches for cards until there is one: it may be plugged in while the node runs.
+fn await_cards() -> Vec<&'static mut dyn Nic> {
     let mut wait = CARD_RETRY;
     loop {
-        if let Some(card) = drivers::probe_nic() {
-            return card;
+        let cards = drivers::start_cards(boot::facts().options.interrupts);
+        if !cards.is_empty() {
+            return cards;
         }
         let until = time::now() + wait;
         while time::now() < until {

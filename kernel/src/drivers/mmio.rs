@@ -8,7 +8,10 @@
 use core::ptr::NonNull;
 
 use kernel_core::addr::PhysAddr;
+use kernel_core::nic::{Bus, NarrowBus};
 use volatile::VolatilePtr;
+
+use crate::time::{self, Micros};
 
 /// A register width this kernel uses.
 pub trait Width: Copy {}
@@ -16,8 +19,8 @@ impl Width for u8 {}
 impl Width for u16 {}
 impl Width for u32 {}
 
-/// A mapped range of device registers.
-#[derive(Debug)]
+/// A mapped range of device registers. A clone is the same range.
+#[derive(Debug, Clone)]
 pub struct Registers {
     base: NonNull<u8>,
     len: usize,
@@ -59,5 +62,36 @@ impl Registers {
         // is page aligned or at least 4-byte aligned as base address registers and capability
         // offsets are; the mapping is never removed.
         unsafe { VolatilePtr::new(self.base.add(offset).cast()) }
+    }
+}
+
+impl Bus for Registers {
+    fn read(&self, offset: usize) -> u32 {
+        Registers::read(self, offset)
+    }
+
+    fn write(&self, offset: usize, value: u32) {
+        Registers::write(self, offset, value);
+    }
+
+    fn pause(&self, micros: u32) {
+        let end = time::now() + Micros(u64::from(micros));
+        while time::now() < end {
+            core::hint::spin_loop();
+        }
+    }
+}
+
+impl NarrowBus for Registers {
+    fn read_u8(&self, offset: usize) -> u8 {
+        Registers::read(self, offset)
+    }
+
+    fn write_u8(&self, offset: usize, value: u8) {
+        Registers::write(self, offset, value);
+    }
+
+    fn write_u16(&self, offset: usize, value: u16) {
+        Registers::write(self, offset, value);
     }
 }

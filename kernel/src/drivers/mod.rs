@@ -7,39 +7,69 @@
 //! Invariant: a card's DMA touches only memory allocated by `mm::dma_alloc` for it; no frame that
 //! ever belongs to a program is shared with a device.
 
+mod dma;
+mod intel;
 pub mod last_resort;
 pub mod mmio;
-pub mod msix;
+mod msi;
 pub mod nic;
 pub mod pci;
-pub mod virtio;
+mod realtek;
+mod ring_card;
+mod rings;
+mod virtio;
 
 use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
-/// Finds and starts the first usable network card.
+use kernel_core::nic::Signal;
+
+/// Most cards that are started: each takes 640 KiB.
+const MAX_CARDS: usize = 8;
+
+/// Finds and starts the network cards, in the order of the bus, with interrupts by `best` at most.
 ///
-/// The card lives as long as the kernel. Cards that fail to start are logged and skipped. `None` when no card is left; the log then
-/// says which devices the bus has, so that the operator knows what to attach.
-pub fn probe_nic() -> Option<&'static mut dyn nic::Nic> {
+/// The cards live as long as the kernel. Those that fail to start are logged and skipped. Where
+/// none is left, the log says which devices the bus has, so that the operator knows what to
+/// attach.
+pub fn start_cards(best: Signal) -> Vec<&'static mut dyn nic::Nic> {
     let functions = pci::scan();
-    for function in &functions {
-        if !virtio::net::is_supported(function) {
+    let mut cards: Vec<&'static mut dyn nic::Nic> = Vec::new();
+    for function in functions.iter().filter(|function| is_network(function)) {
+        if cards.len() == MAX_CARDS {
+            warn!("net", "card {function} not used: {MAX_CARDS} are enough");
             continue;
         }
-        match virtio::net::VirtioNet::start(function) {
-            Ok(card) => return Some(last_resort::register(Box::leak(card))),
+        match start(function, best) {
+            Ok(card) => cards.push(Box::leak(card)),
             Err(error) => warn!("net", "card {function} not used: {error}"),
         }
     }
-    error!(
-        "net",
-        "no usable network card among {} PCI functions; attach a virtio-net PCI device",
-        functions.len()
-    );
-    let strange =
-        |f: &&pci::Function| f.class == pci::CLASS_NETWORK && !virtio::net::is_supported(f);
-    for function in functions.iter().filter(strange) {
-        error!("net", "no driver for network card {function}");
+    if cards.is_empty() {
+        error!(
+            "net",
+            "no usable network card among {} PCI functions; docs/cards.md lists those that are \
+             driven",
+            functions.len()
+        );
     }
-    None
+    cards
+}
+
+fn is_network(function: &pci::Function) -> bool {
+    function.class == pci::CLASS_NETWORK || virtio::net::is_supported(function)
+}
+
+fn start(function: &pci::Function, best: Signal) -> Result<Box<dyn nic::Nic>, String> {
+    if virtio::net::is_supported(function) {
+        return virtio::net::start(function, best).map_err(|error| error.to_string());
+    }
+    if let Some(model) = intel::model(function) {
+        return intel::start(function, model, best).map_err(|error| error.to_string());
+    }
+    if realtek::is_supported(function) {
+        return realtek::start(function).map_err(|error| error.to_string());
+    }
+    Err(String::from("there is no driver for it"))
 }

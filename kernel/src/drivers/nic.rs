@@ -1,14 +1,28 @@
 //! What the network stack needs of a network card.
 //!
-//! Key types: [`Nic`] and its transmit half [`Transmit`]. Implemented by `virtio::net`; used by
-//! `net::device`. Frames are Ethernet frames without checksum, at most [`FRAME_MAX`] bytes.
+//! Key types: [`Nic`] and its transmit half [`Transmit`]. Implemented by `ring_card`; used by
+//! `net::cards`. Frames are Ethernet frames without checksum, at most [`FRAME_MAX`] bytes.
 //!
 //! Invariant: a card raises no interrupt unless [`Nic::set_interrupts`] switched it on, so a
-//! program that computes is never disturbed by traffic. What a frame held is cleared when its buffer goes back to the
-//! card, and when one that was sent is found to be, at the latest in the next [`Nic::receive`].
+//! program that computes is never disturbed by traffic. What a frame held is cleared when its
+//! buffer goes back to the card, and when one that was sent is found to be, at the latest in the
+//! next [`Nic::receive`].
 
-/// Longest Ethernet frame, without checksum: 1,500 bytes of payload and a 14-byte header.
-pub const FRAME_MAX: usize = 1514;
+pub use kernel_core::nic::FRAME_MAX;
+
+/// Entries of a receive ring. While a program computes nobody empties it, so it must hold what may
+/// be on its way: the answers to all page requests of a node, 8 of 24 fragments each
+/// (`netstack::page`), and one frame from each of 32 children and the parent in the fan-out tree:
+/// 8 * 24 + 33 = 225; or what casts have asked for beside fewer of these (`agent::cast`). A power
+/// of two, and the number that virtio cards commonly offer at most.
+pub const RECEIVE_ENTRIES: usize = 256;
+/// Entries of a transmit ring: one message and one retransmission to each of 32 children. The
+/// card empties this ring by itself. With the receive buffers a card takes (256 + 64) * 2 KiB =
+/// 640 KiB, 2 % of a 32 MB guest.
+pub const TRANSMIT_ENTRIES: usize = 64;
+
+const _: () =
+    assert!(netstack::page::MAX_REQUESTS * netstack::page::MAX_FRAGMENTS + 33 <= RECEIVE_ENTRIES);
 
 /// What a card has done since it was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -68,6 +82,12 @@ pub trait Nic: Send {
 
     /// Whether the card can interrupt at all; where it cannot, a waiting node must poll it.
     fn interrupts(&self) -> bool;
+
+    /// Whether the port has a link, as far as the card knows: one that cannot tell says yes.
+    fn has_link(&self) -> bool;
+
+    /// Stops the card for good: from now on it neither reads nor writes memory, nor interrupts.
+    fn quiesce(&mut self);
 
     /// Traffic so far.
     fn counters(&self) -> Counters;

@@ -15,6 +15,7 @@ mod exchange;
 mod fake_cast;
 mod fake_ranks;
 mod files;
+mod frames;
 mod memory;
 mod monitoring;
 mod mutants;
@@ -43,8 +44,10 @@ struct Test {
     run: fn() -> Outcome,
     /// What the runner must know: `memory=SIZE` for a guest of another size, `machine=MACHINE` for
     /// another machine, `device=DEVICE` for each device beside a card, `console=COM2` for firmware
-    /// whose console is the second serial port, `nic=DEVICE` for a
-    /// card on QEMU's user network (there is none otherwise), `clock=instructions` for a clock that counts them, `exit=STATUS` for a machine that ends with another status, `seeds=COUNT` for one
+    /// whose console is the second serial port, `nic=DEVICE` for a card on QEMU's user network (there
+    /// is none otherwise), `dead=DEVICE` for a card before it that is connected to nothing,
+    /// `peer=DEVICE` for one that is connected to the card alone, `clock=instructions` for a clock
+    /// that counts them, `exit=STATUS` for a machine that ends with another status, `seeds=COUNT` for one
     /// that takes so many seeds as `NAME:FROM-TO`, `files=NAMES` for compiled programs that it reads, `expects=TEXT`, always last, for a
     /// test that ends in a report holding the text, and the status for failure.
     demands: &'static str,
@@ -217,6 +220,49 @@ const TESTS: &[Test] = &[
         platform::no_clock,
         " machine=pc,pit=off,hpet=off,acpi=off expects=switch one of them on in the firmware",
     ),
+    test_that(
+        "card-legacy",
+        network::card,
+        " nic=virtio-net-pci,disable-modern=on,disable-legacy=off",
+    ),
+    test_that("card-polled", network::card_polled, " nic=virtio-net-pci"),
+    test_that("card-82540em", network::card_polled, " nic=e1000"),
+    test_that("card-82544gc", network::card_polled, " nic=e1000-82544gc"),
+    test_that("card-82545em", network::card_polled, " nic=e1000-82545em"),
+    test_that(
+        "card-dead-port",
+        network::dead_port,
+        " dead=virtio-net-pci nic=virtio-net-pci",
+    ),
+    test_that(
+        "card-dead-port-mixed",
+        network::dead_port,
+        " dead=e1000e nic=virtio-net-pci",
+    ),
+    test_that(
+        "card-of-boot",
+        network::boot_card,
+        " dead=virtio-net-pci nic=e1000e",
+    ),
+    test_that(
+        "card-frames-e1000",
+        frames::between_cards,
+        " peer=virtio-net-pci nic=e1000",
+    ),
+    test_that(
+        "card-frames-e1000e",
+        frames::between_cards,
+        " peer=virtio-net-pci nic=e1000e",
+    ),
+    test_that(
+        "card-frames-rtl8139",
+        frames::between_cards,
+        " peer=virtio-net-pci nic=rtl8139",
+    ),
+    test_that("card-rtl8139", network::card_polled, " nic=rtl8139"),
+    test_that("card-82574l", network::card, " nic=e1000e"),
+    test_that("card-82574l-msi", network::card_msi, " nic=e1000e"),
+    test_that("card-82574l-polled", network::card_polled, " nic=e1000e"),
     test_that(
         "overlay-cost",
         monitoring::cost,

@@ -1,8 +1,13 @@
 //! The network card against QEMU's user network: DHCP, wake-up by a received frame, silence while
 //! nobody waits. The runner attaches the card that a test demands.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
+use kernel_core::nic::Signal;
+use kernel_core::nic::choice::TURN;
 use netstack::time::{Instant, Micros};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -14,7 +19,8 @@ use super::remains::{self, Marker};
 use super::{Outcome, check};
 use crate::arch::interrupts::{self, Class};
 use crate::arch::{entropy, idle};
-use crate::drivers::nic::Nic;
+use crate::drivers::nic::{Nic, RECEIVE_ENTRIES, TRANSMIT_ENTRIES};
+use crate::net::cards::Cards;
 use crate::{drivers, mm, net, time};
 
 /// What QEMU's user network gives its first guest, and its router.
@@ -23,6 +29,10 @@ const ROUTER: Ipv4Address = Ipv4Address::new(10, 0, 2, 2);
 const ROUTER_MAC: EthernetAddress = EthernetAddress([0x52, 0x55, 10, 0, 2, 2]);
 /// Bytes that the router is asked to send back.
 const ECHO_BYTES: usize = 1024;
+/// Questions that are asked of the router, three times as many as a ring has entries, and how many
+/// at once.
+const QUESTIONS: usize = 3 * RECEIVE_ENTRIES;
+const BURST: usize = 2 * TRANSMIT_ENTRIES;
 /// A port on which nobody listens.
 const NOBODY: u16 = 9;
 /// A lease or an answer on the same machine takes milliseconds; load on the host is forgiven.
@@ -30,26 +40,94 @@ const PATIENCE: Micros = Micros::from_secs(20);
 
 /// A node without a card says so and goes on.
 pub fn no_card() -> Outcome {
-    check!(drivers::probe_nic().is_none(), "found a card");
+    check!(start(Signal::Msix).is_err(), "found a card");
     Ok(())
 }
 
+/// The only card, which is started.
+fn start(best: Signal) -> Result<&'static mut dyn Nic, String> {
+    let cards = drivers::start_cards(best);
+    let [card]: [_; 1] = cards
+        .try_into()
+        .map_err(|cards: Vec<_>| format!("{} cards", cards.len()))?;
+    Ok(card)
+}
+
 /// The halted CPU is woken by frames, DHCP works, and frames raise no interrupt while the kernel
-/// does not wait. Run with a modern and with a transitional card.
+/// does not wait.
 pub fn card() -> Outcome {
-    let card = drivers::probe_nic().ok_or("no card")?;
-    check!(card.interrupts(), "the card has no MSI-X");
-    wake(card)?;
+    check_card(start(Signal::Msix)?, true)
+}
+
+/// The same with plain messages.
+pub fn card_msi() -> Outcome {
+    check_card(start(Signal::Msi)?, true)
+}
+
+/// The same without interrupts: frames are found by polling.
+pub fn card_polled() -> Outcome {
+    check_card(start(Signal::None)?, false)
+}
+
+fn check_card(card: &'static mut dyn Nic, interrupts: bool) -> Outcome {
+    check!(
+        card.interrupts() == interrupts,
+        "the card interrupts: {}",
+        card.interrupts()
+    );
+    check!(card.has_link(), "the card has no link");
+    match interrupts {
+        true => wake(card)?,
+        false => find(card)?,
+    }
     clear(card)?;
-    let config = net::Config {
+    many(card)?;
+    let mut stack = net::Stack::new(card, &config(), time::now());
+    lease(&mut stack)?;
+    silence(&mut stack)
+}
+
+/// The first card's port is dead, though it says that it has a link: nobody answers there. The
+/// second one gets the lease.
+pub fn dead_port() -> Outcome {
+    let cards = drivers::start_cards(Signal::Msix);
+    check!(cards.len() == 2, "{} cards", cards.len());
+    let (dead, good) = (cards[0].mac(), cards[1].mac());
+    let cards = Cards::new(cards, None, time::now());
+    let mut stack = net::Stack::new(cards, &config(), time::now());
+    check!(stack.mac() == dead, "the second card comes first");
+    lease(&mut stack)?;
+    check!(
+        stack.mac() == good,
+        "a lease by a card that is not connected"
+    );
+    silence(&mut stack)?;
+    stack.quiesce();
+    Ok(())
+}
+
+/// The card that the firmware booted from comes first.
+pub fn boot_card() -> Outcome {
+    let cards = drivers::start_cards(Signal::Msix);
+    check!(cards.len() == 2, "{} cards", cards.len());
+    let second = cards[1].mac();
+    let cards = Cards::new(cards, Some(second), time::now());
+    let start = time::now();
+    let mut stack = net::Stack::new(cards, &config(), start);
+    check!(stack.mac() == second, "the first card comes first");
+    lease(&mut stack)?;
+    let waited = time::now().saturating_since(start);
+    check!(waited < Micros(TURN), "a lease only after {waited}");
+    Ok(())
+}
+
+fn config() -> net::Config {
+    net::Config {
         address: None,
         wants_personality: false,
         version: "test",
         boot_epoch: entropy::random_u64(),
-    };
-    let mut stack = net::Stack::new(card, &config, time::now());
-    lease(&mut stack)?;
-    silence(&mut stack)
+    }
 }
 
 /// A received frame wakes the halted CPU. The interrupt is switched on before the question is sent,
@@ -67,6 +145,44 @@ fn wake(card: &mut dyn Nic) -> Outcome {
     let counted = interrupts::counts().since(&before);
     let by_card = counted.idle[Class::Nic as usize];
     check!(by_card >= 1, "interrupts {counted}, none by the card");
+    Ok(())
+}
+
+/// A received frame is found by looking.
+fn find(card: &mut dyn Nic) -> Outcome {
+    let start = time::now();
+    card.set_interrupts(true);
+    ask_for_router(card)?;
+    while !card.has_received() {
+        check!(time::now() < start + PATIENCE, "no answer in {PATIENCE}");
+    }
+    card.set_interrupts(false);
+    Ok(())
+}
+
+/// Both rings go round several times, with bursts that fill the one to send.
+fn many(card: &mut dyn Nic) -> Outcome {
+    let start = time::now();
+    let mut answers = 0;
+    let mut asked = 0;
+    while answers < QUESTIONS {
+        check!(
+            time::now() < start + PATIENCE,
+            "{answers} answers to {asked} questions in {PATIENCE}"
+        );
+        for _ in 0..BURST {
+            // Frames that were lost for want of room are asked for again.
+            if card.transmit().is_some() {
+                ask_for_router(card)?;
+                asked += 1;
+            }
+        }
+        while let Some((frame, _)) = card.receive() {
+            let frame = EthernetFrame::new_checked(frame).map_err(|_| "a short frame")?;
+            answers += usize::from(frame.ethertype() == EthernetProtocol::Arp);
+        }
+    }
+    while card.receive().is_some() {}
     Ok(())
 }
 

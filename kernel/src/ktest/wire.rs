@@ -220,6 +220,12 @@ impl Nic for FakeCard {
         true
     }
 
+    fn has_link(&self) -> bool {
+        true
+    }
+
+    fn quiesce(&mut self) {}
+
     fn counters(&self) -> Counters {
         Counters::default()
     }

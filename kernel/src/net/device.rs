@@ -1,7 +1,7 @@
 //! A network card as smoltcp's device.
 //!
 //! Key type: [`CardDevice`]. Frames are not copied here: a received one is parsed in the card's
-//! buffer, a sent one is written there. Neighbours: `drivers::nic`, smoltcp's interface.
+//! buffer, a sent one is written there. Neighbours: [`super::cards`], smoltcp's interface.
 
 use core::net::Ipv4Addr;
 
@@ -9,6 +9,7 @@ use smoltcp::phy::{self, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
 use super::RECEIVE_BURST;
+use super::cards::Cards;
 use super::peer::PeerDatagram;
 use super::strangers::Strangers;
 use crate::drivers::nic::{FRAME_MAX, Nic, Transmit};
@@ -16,18 +17,18 @@ use crate::drivers::nic::{FRAME_MAX, Nic, Transmit};
 /// Where the sender's hardware address stands in a frame.
 const SOURCE: core::ops::Range<usize> = 6..12;
 
-/// The card behind smoltcp's device trait.
+/// The card in use behind smoltcp's device trait.
 pub struct CardDevice {
-    card: &'static mut dyn Nic,
+    cards: Cards,
     source: [u8; 6],
     strangers: Strangers,
 }
 
 impl CardDevice {
-    /// Wraps a started card.
-    pub fn new(card: &'static mut dyn Nic) -> Self {
+    /// Wraps started cards.
+    pub fn new(cards: Cards) -> Self {
         Self {
-            card,
+            cards,
             source: [0; 6],
             strangers: Strangers::default(),
         }
@@ -45,22 +46,32 @@ impl CardDevice {
 
     /// The datagram that waits next, if it is one of peers for `own`; [`Self::pass`] goes on.
     pub fn look_for_peer(&mut self, own: Ipv4Addr) -> Option<PeerDatagram<'_>> {
-        PeerDatagram::find(self.card.look()?, own)
+        PeerDatagram::find(self.card_mut().look()?, own)
     }
 
     /// Throws the frame away that was looked at.
     pub fn pass(&mut self) {
-        self.card.pass();
+        self.card_mut().pass();
     }
 
-    /// The card.
+    /// The card in use.
     pub fn card(&self) -> &dyn Nic {
-        &*self.card
+        self.cards.current()
     }
 
-    /// The card, to change its state.
+    /// The card in use, to change its state.
     pub fn card_mut(&mut self) -> &mut dyn Nic {
-        &mut *self.card
+        self.cards.current_mut()
+    }
+
+    /// All cards.
+    pub fn cards(&self) -> &Cards {
+        &self.cards
+    }
+
+    /// All cards, to choose another.
+    pub fn cards_mut(&mut self) -> &mut Cards {
+        &mut self.cards
     }
 }
 
@@ -69,7 +80,7 @@ impl phy::Device for CardDevice {
     type TxToken<'a> = Room<'a>;
 
     fn receive(&mut self, now: Instant) -> Option<(Received<'_>, Room<'_>)> {
-        let (frame, room) = self.card.receive()?;
+        let (frame, room) = self.cards.current_mut().receive()?;
         if let Some(source) = frame.get(SOURCE) {
             self.source.copy_from_slice(source);
         }
@@ -84,7 +95,7 @@ impl phy::Device for CardDevice {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Room<'_>> {
-        self.card.transmit().map(Room)
+        self.card_mut().transmit().map(Room)
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

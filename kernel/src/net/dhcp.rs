@@ -20,6 +20,8 @@ use smoltcp::socket::dhcpv4;
 use smoltcp::time::Duration;
 use smoltcp::wire::{DhcpOption, Ipv4Address, Ipv4Cidr};
 
+use crate::drivers::nic::Nic;
+
 /// Subnet mask, router, DNS (the socket wants it), lease time, server, personality.
 const ASK_WITH_PERSONALITY: &[u8] = &[1, 3, 6, 51, 54, personality::DHCP_OPTION];
 const ASK: &[u8] = &[1, 3, 6, 51, 54];
@@ -136,9 +138,17 @@ impl Client {
         }
     }
 
+    /// Asks anew on another card, with short waits as at first.
+    pub fn start_over(&mut self, sockets: &mut SocketSet<'static>, now: Instant) {
+        sockets.get_mut::<dhcpv4::Socket>(self.handle).reset();
+        self.discard_at = None;
+        self.started = now;
+        self.next_report = now + FIRST_REPORT;
+    }
+
     /// Sets the wait before the next attempt and says so from time to time. To be called before
     /// the interface is polled.
-    pub fn prepare(&mut self, sockets: &mut SocketSet<'static>, now: Instant) {
+    pub fn prepare(&mut self, sockets: &mut SocketSet<'static>, card: &dyn Nic, now: Instant) {
         if self.discard_at.is_some_and(|at| at <= now) {
             self.discard_at = None;
             sockets.get_mut::<dhcpv4::Socket>(self.handle).reset();
@@ -156,9 +166,13 @@ impl Client {
         socket.set_retry_config(retry);
         if now >= self.next_report {
             let silent = now.saturating_since(self.started);
+            let why = match card.has_link() {
+                true => "is the boot service running on this network?",
+                false => "the card has no link; is its cable plugged in?",
+            };
             warn!(
                 "net",
-                "no DHCP answer for {} s; is the boot service running on this network? trying on",
+                "no DHCP answer for {} s; {why} trying on",
                 silent.as_micros() / 1_000_000
             );
             self.next_report = now + wait.saturating_mul(2);

@@ -10,6 +10,7 @@
 //! [`Stack::listen`]; elsewhere frames pile up in its ring until somebody polls, and traffic costs
 //! a computing program nothing.
 
+pub mod cards;
 mod device;
 mod dhcp;
 pub mod frame;
@@ -29,11 +30,12 @@ use smoltcp::iface::{
 use smoltcp::socket::udp;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Address, Ipv4Cidr};
 
+use self::cards::Cards;
 use self::device::CardDevice;
 use self::frame::UdpFrame;
 use self::peer::PeerDatagram;
 use crate::arch;
-use crate::drivers::nic::{self, Nic};
+use crate::drivers::nic;
 
 /// Frames taken from the card before what they caused is sent: one from each of 32 children in the
 /// fan-out tree. More at once would delay answers, fewer would cost a pass over the sockets each.
@@ -94,7 +96,7 @@ pub struct Counters {
     pub foreign: u64,
 }
 
-/// The node's network stack on one card.
+/// The node's network stack on the card in use.
 pub struct Stack {
     device: CardDevice,
     interface: Interface,
@@ -109,13 +111,11 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Brings the interface up on `card`. With a fixed address the node can send at once,
+    /// Brings the interface up on one of `cards`. With a fixed address the node can send at once,
     /// otherwise DHCP starts with the first [`Self::poll`].
-    pub fn new(card: &'static mut dyn Nic, config: &Config, now: Instant) -> Self {
-        let mac = card.mac();
-        let mut device = CardDevice::new(card);
-        let mut settings =
-            iface::Config::new(HardwareAddress::Ethernet(EthernetAddress::from_bytes(&mac)));
+    pub fn new(cards: impl Into<Cards>, config: &Config, now: Instant) -> Self {
+        let mut device = CardDevice::new(cards.into());
+        let mut settings = iface::Config::new(hardware_address(&device));
         settings.random_seed = config.boot_epoch;
         let interface = Interface::new(settings, &mut device, instant(now));
         let mut sockets = SocketSet::new(alloc::vec::Vec::with_capacity(SOCKETS));
@@ -185,8 +185,9 @@ impl Stack {
     /// Takes up to [`RECEIVE_BURST`] frames from the card, gives their datagrams to `deliver`, and
     /// sends what is due. Returns whether the burst was used up, so that more frames may wait.
     pub fn poll(&mut self, now: Instant, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        self.choose_card(now);
         if let Some(dhcp) = &mut self.dhcp {
-            dhcp.prepare(&mut self.sockets, now);
+            dhcp.prepare(&mut self.sockets, self.device.card(), now);
         }
         let mut taken = 0;
         while taken < RECEIVE_BURST {
@@ -297,6 +298,38 @@ impl Stack {
         true
     }
 
+    /// Whether the card in use leads nowhere so far: to no lease or, with a fixed address, not to
+    /// the control node.
+    fn is_lost(&self) -> bool {
+        match &self.dhcp {
+            Some(_) => self.address.is_none(),
+            None => self.control_mac.is_none(),
+        }
+    }
+
+    /// Goes on with another card when the one in use has led nowhere for its turn.
+    fn choose_card(&mut self, now: Instant) {
+        if !self.is_lost() || !self.device.cards_mut().next(now) {
+            return;
+        }
+        let address = hardware_address(&self.device);
+        warn!(
+            "net",
+            "nobody answered; trying the card with address {address}"
+        );
+        self.interface.set_hardware_addr(address);
+        // What was found out about others is forgotten with it.
+        self.interface.update_ip_addrs(|_| {});
+        if let Some(dhcp) = &mut self.dhcp {
+            dhcp.start_over(&mut self.sockets, now);
+        }
+    }
+
+    /// Stops the cards for good.
+    pub fn quiesce(&mut self) {
+        self.device.cards_mut().quiesce();
+    }
+
     /// When [`Self::poll`] is due next without a frame arriving; `None` for never.
     pub fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
         let stack = self
@@ -306,7 +339,8 @@ impl Stack {
             // What is due now was just tried: the transmit ring is full.
             .map(|at| if at <= now { now + TRANSMIT_RETRY } else { at });
         let dhcp = self.dhcp.as_ref().and_then(dhcp::Client::deadline);
-        [stack, dhcp].into_iter().flatten().min()
+        let card = self.device.cards().deadline().filter(|_| self.is_lost());
+        [stack, dhcp, card].into_iter().flatten().min()
     }
 
     /// Halts until a frame arrives, another interrupt comes, or `deadline`. Returns at once when a
@@ -397,6 +431,11 @@ impl Stack {
         }
         self.events.push_back(Event::Address(address));
     }
+}
+
+/// The address of the card in use.
+fn hardware_address(device: &CardDevice) -> HardwareAddress {
+    HardwareAddress::Ethernet(EthernetAddress(device.card().mac()))
 }
 
 /// The socket for datagrams of the control node.

@@ -140,7 +140,7 @@ fn copies(cluster: &Cluster, bytes: u64, action: impl FnOnce() -> Result<()>) ->
 }
 
 /// A file reaches all nodes in about one copy from control, is listed, and is gone after a drop.
-fn cast_and_drop(cluster: &Cluster) -> Result<()> {
+pub fn cast_and_drop(cluster: &Cluster) -> Result<()> {
     const BYTES: u64 = 4_000_000;
     let file = CastFile::write(cluster, "cast-and-drop", BYTES, 1)?;
     let sent = copies(cluster, BYTES, || file.cast(cluster, &[]).map(drop))?;

@@ -28,11 +28,13 @@ pub enum Boot {
     Limited,
     /// Sixteen nodes of 32 MiB that make a monitoring tree of two levels.
     Overlay,
+    /// Four nodes with three kinds of card, which boot by the ROMs of these.
+    Cards,
 }
 
 impl Boot {
     /// Every kind, in the order in which they are brought up.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Network,
         Self::Uefi,
         Self::Direct16,
@@ -41,6 +43,7 @@ impl Boot {
         Self::Traced,
         Self::Limited,
         Self::Overlay,
+        Self::Cards,
     ];
 
     /// One line for people.
@@ -54,6 +57,7 @@ impl Boot {
             Self::Traced => "1 node with a log of its exceptions, direct boot",
             Self::Limited => "4 nodes behind links of 20 Mbit/s, direct boot",
             Self::Overlay => "16 nodes of 32 MiB, monitoring tree of fan-out 4, direct boot",
+            Self::Cards => "4 nodes with cards e1000, e1000e and virtio, BIOS network boot",
         }
     }
 
@@ -71,6 +75,7 @@ impl Boot {
                 "--nodes", "4", "--direct", "--memory", "96M", "--rate", "20mbit",
             ],
             Self::Overlay => &["--nodes", "16", "--direct", "--memory", "32M"],
+            Self::Cards => &["--nodes", "4", "--nic", "n0=e1000,n[1-2]=e1000e"],
         }
     }
 

@@ -4,11 +4,12 @@
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under a
 //! time limit, [`programs`], [`streams`], [`failures`], [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`],
-//! [`jobs`], [`overlay`], [`page`] hold the scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams that nobody on the network has sent.
+//! [`jobs`], [`overlay`], [`page`], [`cards`] hold the scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams that nobody on the network has sent.
 //!
 //! Invariant: no scenario passes because something did not answer: every command has a time limit,
 //! and running into it is a failure.
 
+mod cards;
 mod cast_failures;
 mod casts;
 mod cluster;
@@ -56,6 +57,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(jobs::SCENARIOS.iter());
     all.extend(overlay::SCENARIOS.iter());
     all.extend(page::SCENARIOS.iter());
+    all.extend(cards::SCENARIOS.iter());
     all.iter()
         .map(|s| Scenario {
             name: s.name,

@@ -48,7 +48,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-fn hello(cluster: &Cluster) -> Result<()> {
+pub fn hello(cluster: &Cluster) -> Result<()> {
     for name in [
         "hello-c",
         "musl-hello",

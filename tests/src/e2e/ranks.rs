@@ -123,7 +123,7 @@ fn good(cluster: &Cluster, program: &str, ranks: usize, arguments: &[&str]) -> R
     Ok(done.out())
 }
 
-fn examples(cluster: &Cluster, language: &str, ranks: usize) -> Result<()> {
+pub fn examples(cluster: &Cluster, language: &str, ranks: usize) -> Result<()> {
     for name in EXAMPLES {
         let said = good(cluster, &format!("{name}-{language}"), ranks, &[])?;
         let wanted = format!("{name}: {ranks} ranks");

@@ -130,7 +130,10 @@ pub(crate) fn ipxe_script(shared: &Shared, mac: Mac) -> String {
                 ImageTransport::Http => places.image_url(mac),
                 ImageTransport::Tftp => places.image_tftp_url(),
             };
-            format!("kernel {url} {} && boot ||", shared.config.command_line)
+            let line = &shared.config.command_line;
+            // The kernel prefers the card that the firmware booted from.
+            let card = mac.to_string().replace(':', "-");
+            format!("kernel {url} {line} BOOTIF=01-{card} && boot ||")
         }
         Some(other) => {
             let kernel = places.machine_url(mac, "kernel");

@@ -138,7 +138,11 @@ pub fn name(node: u32) -> String {
     format!("n{node}")
 }
 
-fn split_outside_brackets(text: &str) -> Result<Vec<&str>, ParseError> {
+/// The parts of a list, which commas outside of brackets part.
+///
+/// # Errors
+/// The brackets do not match.
+pub fn split_outside_brackets(text: &str) -> Result<Vec<&str>, ParseError> {
     let mut items = Vec::new();
     let (mut start, mut inside) = (0, false);
     for (at, character) in text.char_indices() {

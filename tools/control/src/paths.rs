@@ -396,6 +396,7 @@ mod tests {
             rate: None,
             firmware: hearth_qemu::Firmware::Direct,
             accelerator: hearth_qemu::Accelerator::Tcg,
+            cards: hearth_qemu::Cards::default(),
             image: "/dev/null".into(),
             command_line: String::new(),
             instruction_clock: false,

@@ -34,7 +34,7 @@ use netstack::time::{Instant, Micros};
 use netstack::vitals::CastVitals;
 use netstack::wire::key::Key;
 
-use crate::drivers::virtio::net::RECEIVE_ENTRIES;
+use crate::drivers::nic::RECEIVE_ENTRIES;
 use crate::mm::{self, DirectMap};
 use crate::net;
 use crate::process::Hardware;

@@ -1,9 +1,9 @@
 //! The virtio crate's PCI transport with what a tickless node needs on top.
 //!
-//! Key type: [`MsixTransport`]. It gives one queue an MSI-X vector and every other queue none,
+//! Key types: [`MsixTransport`], [`Doorbell`]. The first gives one queue an MSI-X vector and every other queue none,
 //! notifies a queue with one register write instead of three accesses, and waits for a reset to
 //! finish. Register layout: Virtual I/O Device (VIRTIO) specification 1.2, section 4.1.4.
-//! Neighbours: `msix`, `net`.
+//! Neighbours: `drivers::msi`, `net`.
 //!
 //! Invariant: no event of the device but a filled receive buffer has an interrupt vector.
 
@@ -14,6 +14,7 @@ use virtio_drivers::transport::pci::{
 };
 use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
 use virtio_drivers::{PhysAddr as DeviceAddr, Result};
+use x86_64::instructions::port::Port;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::hal::KernelHal;
@@ -28,7 +29,7 @@ const QUEUE_MSIX_VECTOR: usize = 0x1a;
 const QUEUE_NOTIFY_OFF: usize = 0x1e;
 const COMMON_BYTES: usize = 0x38;
 /// "This event raises no interrupt", section 4.1.4.3.
-const NO_VECTOR: u16 = 0xffff;
+pub const NO_VECTOR: u16 = 0xffff;
 
 /// Queues of a network card without multiqueue: receive and transmit.
 const QUEUES: usize = 2;
@@ -71,6 +72,59 @@ impl MsixTransport {
             notify_offset: [0; QUEUES],
             interrupting_queue,
         })
+    }
+}
+
+impl Doorbells for MsixTransport {
+    fn doorbell(&self, queue: u16) -> Doorbell {
+        let register = DoorbellRegister::Memory {
+            notify: self.notify.clone(),
+            offset: self.notify_offset[usize::from(queue)],
+        };
+        Doorbell { register, queue }
+    }
+}
+
+/// A transport that has a [`Doorbell`] for each queue.
+pub trait Doorbells {
+    /// The doorbell of a queue that was set up.
+    fn doorbell(&self, queue: u16) -> Doorbell;
+}
+
+/// The register by which a queue's device is notified.
+#[derive(Debug)]
+pub struct Doorbell {
+    register: DoorbellRegister,
+    queue: u16,
+}
+
+#[derive(Debug)]
+enum DoorbellRegister {
+    Memory { notify: Registers, offset: usize },
+    Port(u16),
+}
+
+impl Doorbell {
+    /// A doorbell that is an I/O port of the device.
+    pub fn port(port: u16, queue: u16) -> Self {
+        let register = DoorbellRegister::Port(port);
+        Self { register, queue }
+    }
+
+    /// Tells the device that there are new buffers in the queue.
+    pub fn ring(&self) {
+        match &self.register {
+            DoorbellRegister::Memory { notify, offset } => notify.write(*offset, self.queue),
+            // SAFETY: the port is the device's own, and only has it look at a ring that it knows.
+            DoorbellRegister::Port(port) => unsafe { Port::new(*port).write(self.queue) },
+        }
+    }
+}
+
+/// Waits for the end of a reset, section 4.1.4.3.2: the status reads zero then.
+pub fn reset_done(mut is_done: impl FnMut() -> bool) {
+    if !(0..RESET_READS).any(|_| is_done()) {
+        warn!("net", "card did not finish its reset");
     }
 }
 
@@ -131,8 +185,7 @@ impl Transport for MsixTransport {
     }
 
     fn notify(&mut self, queue: u16) {
-        let offset = self.notify_offset[usize::from(queue)];
-        self.notify.write(offset, queue);
+        self.doorbell(queue).ring();
     }
 
     fn get_status(&self) -> DeviceStatus {
@@ -142,11 +195,7 @@ impl Transport for MsixTransport {
     fn set_status(&mut self, status: DeviceStatus) {
         self.inner.set_status(status);
         if status.is_empty() {
-            // Section 4.1.4.3.2: the driver must wait until the status reads zero after a reset.
-            let done = (0..RESET_READS).any(|_| self.inner.get_status().is_empty());
-            if !done {
-                warn!("net", "card did not finish its reset");
-            }
+            reset_done(|| self.inner.get_status().is_empty());
         }
     }
 

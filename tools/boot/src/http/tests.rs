@@ -123,8 +123,8 @@ async fn the_script_names_the_image_and_the_command_line() {
     assert_eq!(answer.status, 200);
     let text = answer.text();
     assert!(text.starts_with("#!ipxe\n"), "{text}");
-    let line =
-        "kernel http://10.117.0.1:7180/boot/52-54-00-07-00-01/hearth.efi hearth.console=ttyS0";
+    let line = "kernel http://10.117.0.1:7180/boot/52-54-00-07-00-01/hearth.efi hearth.console=ttyS0 \
+         BOOTIF=01-52-54-00-07-00-01";
     assert!(text.contains(line), "{text}");
     assert_eq!(bed.stages(), [Stage::Script]);
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use hearth_qemu::{
-    Accelerator, AcceleratorChoice, Firmware, Launcher, Paths, Rate, Record, Spec, Tree,
+    Accelerator, AcceleratorChoice, Cards, Firmware, Launcher, Paths, Rate, Record, Spec, Tree,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -59,6 +59,10 @@ pub struct UpOptions {
     /// Firmware that boots the nodes over the network.
     #[arg(long, value_enum, default_value_t = FirmwareChoice::Bios, conflicts_with = "direct")]
     firmware: FirmwareChoice,
+    /// Network card of the nodes, or of each: virtio, e1000, e1000e, igb or rtl8139, as in e1000e
+    /// or n0=e1000,n[1-2]=e1000e.
+    #[arg(long, default_value = "virtio", value_name = "CARD", value_parser = super::up_cards::parse)]
+    nic: Cards,
     /// No network boot: QEMU places the image itself, which is faster.
     #[arg(long)]
     direct: bool,
@@ -230,6 +234,7 @@ fn spec(name: String, options: UpOptions) -> anyhow::Result<Spec> {
         rate: options.rate,
         firmware,
         accelerator: Accelerator::default(),
+        cards: options.nic,
         image,
         command_line,
         instruction_clock: options.icount,

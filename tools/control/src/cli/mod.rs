@@ -39,6 +39,7 @@ mod submit;
 mod table;
 mod top;
 mod tree;
+mod up_cards;
 mod up_progress;
 
 use std::ffi::OsString;

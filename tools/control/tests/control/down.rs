@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Write;
 use std::process::Stdio;
 
-use hearth_qemu::{Accelerator, Firmware, Paths, Record, Spec, Tree};
+use hearth_qemu::{Accelerator, Cards, Firmware, Paths, Record, Spec, Tree};
 use nix::pty::openpty;
 
 use crate::lab::{Lab, finish, parts};
@@ -25,6 +25,7 @@ fn make_cluster(lab: &Lab) {
         rate: None,
         firmware: Firmware::Direct,
         accelerator: Accelerator::Tcg,
+        cards: Cards::default(),
         image: "/dev/null".into(),
         command_line: String::new(),
         instruction_clock: false,

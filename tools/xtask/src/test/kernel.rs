@@ -50,6 +50,10 @@ struct Test {
     second_port: bool,
     /// Its network card, as QEMU calls it, on QEMU's own network; none otherwise.
     card: Option<String>,
+    /// A card on an earlier place of the bus, whose port leads nowhere.
+    dead_card: Option<String>,
+    /// A card on an earlier place of the bus; the two are on a wire of their own.
+    peer_card: Option<String>,
     /// Its clock counts instructions.
     counted: bool,
     /// QEMU's status at the end, where it is none of the two.
@@ -131,7 +135,7 @@ fn list(workspace: &Workspace) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// `HEARTH-TEST name NAME [memory=SIZE] [machine=MACHINE] [device=DEVICE]... [console=COM2] [nic=DEVICE] [clock=instructions] [exit=STATUS] [files=NAMES] [seeds=COUNT] [expects=TEXT to the end of the line]`.
+/// `HEARTH-TEST name NAME [memory=SIZE] [machine=MACHINE] [device=DEVICE]... [console=COM2] [nic=DEVICE] [dead=DEVICE] [peer=DEVICE] [clock=instructions] [exit=STATUS] [files=NAMES] [seeds=COUNT] [expects=TEXT to the end of the line]`.
 fn parse_listed(line: &str) -> Option<Test> {
     let (_, rest) = line.split_once("HEARTH-TEST name ")?;
     let (rest, expects) = match rest.split_once(" expects=") {
@@ -151,6 +155,8 @@ fn parse_listed(line: &str) -> Option<Test> {
             Some(("device", device)) => test.devices.push(device.to_owned()),
             Some(("console", "COM2")) => test.second_port = true,
             Some(("nic", device)) => test.card = Some(device.to_owned()),
+            Some(("peer", device)) => test.peer_card = Some(device.to_owned()),
+            Some(("dead", device)) => test.dead_card = Some(device.to_owned()),
             Some(("clock", "instructions")) => test.counted = true,
             Some(("exit", status)) => test.exit = status.parse().ok(),
             Some(("files", names)) => test.files = names.split(',').map(str::to_owned).collect(),
@@ -174,6 +180,8 @@ fn listing() -> Test {
         devices: Vec::new(),
         second_port: false,
         card: None,
+        dead_card: None,
+        peer_card: None,
         counted: false,
         exit: None,
         seeds: None,
@@ -259,14 +267,33 @@ fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
     for device in &test.devices {
         command.args(["-device", device]);
     }
-    match &test.card {
-        // QEMU's own network answers DHCP and leads nowhere.
-        Some(card) => command
-            .args(["-netdev", "user,id=n0,restrict=on"])
-            .args(["-device", &format!("{card},netdev=n0,romfile=")]),
-        None => command.args(["-nic", "none"]),
-    };
+    attach_cards(&mut command, test);
     limited::run(&mut command, TEST_LIMIT, Show::Nothing)
+}
+
+/// The network of a test, the card on the earlier place of the bus first.
+fn attach_cards(command: &mut Command, test: &Test) {
+    // A hub of one port has a link and nobody there, one of two is a wire.
+    let hub = |id: &str| format!("hubport,id={id},hubid=1");
+    let mut networks = Vec::new();
+    if let Some(card) = test.dead_card.as_ref().or(test.peer_card.as_ref()) {
+        networks.push((card, "n1", hub("n1")));
+    }
+    if let Some(card) = &test.card {
+        // QEMU's own network answers DHCP and leads nowhere.
+        let network = match &test.peer_card {
+            None => "user,id=n0,restrict=on".to_owned(),
+            Some(_) => hub("n0"),
+        };
+        networks.push((card, "n0", network));
+    }
+    if networks.is_empty() {
+        command.args(["-nic", "none"]);
+    }
+    for (card, id, network) in networks {
+        let device = format!("{card},netdev={id},romfile=");
+        command.args(["-netdev", &network, "-device", &device]);
+    }
 }
 
 /// An ACPI table that names the second serial port, at 115,200 baud.
