@@ -158,6 +158,7 @@ const TESTS: &[Test] = &[
     test_that("large-text", warm::large_text, " memory=512M"),
     test("dhcp-personality", stack::dhcp_personality),
     test("dhcp-stranger", stack::dhcp_stranger),
+    test("dhcp-beside", stack::dhcp_beside),
     test("dhcp-refused", stack::dhcp_refused),
     test("dhcp-silence", stack::dhcp_silence),
     test("datagrams-in", stack::datagrams_in),

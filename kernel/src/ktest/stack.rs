@@ -28,6 +28,7 @@ const EPOCH: u64 = 0x0123_4567_89ab_cdef;
 const LEASE_SECONDS: u32 = 600;
 const DHCP_SERVER_PORT: u16 = 67;
 const DHCP_CLIENT_PORT: u16 = 68;
+const PROXY_PORT: u16 = 4011;
 const OPTION_ASKED: u8 = 55;
 const OPTION_MESSAGE: u8 = 56;
 const OPTION_CLASS: u8 = 60;
@@ -261,6 +262,63 @@ pub fn dhcp_stranger() -> Outcome {
         }
     }
     Err("no personality in eight messages".to_string())
+}
+
+/// Where the site's own server gives the address, the node asks the boot service beside it, takes
+/// its personality from there and keeps the address.
+pub fn dhcp_beside() -> Outcome {
+    let mut bench = Bench::new(None);
+    let bytes = sample().emit().map_err(|error| format!("{error}"))?;
+    for _ in 0..2 {
+        let sent = bench.dhcp_sent()?;
+        bench.dhcp_answer_from(STRANGER, &sent, &[])?;
+    }
+    bench.poll();
+    let Some(Sent { port, payload }) = bench.wire.take_udp() else {
+        return Err("nothing was sent".to_string());
+    };
+    check!(port == PROXY_PORT, "asked at port {port}");
+    let packet = DhcpPacket::new_checked(&payload[..]).map_err(|_| "no DHCP packet")?;
+    let asked = DhcpRepr::parse(&packet).map_err(|_| "no DHCP message")?;
+    let kind = asked.message_type;
+    check!(kind == DhcpMessageType::Inform, "{kind:?}");
+    check!(asked.client_ip == NODE, "from {}", asked.client_ip);
+    let epoch = option(&payload, personality::EPOCH_OPTION);
+    check!(
+        epoch.as_deref() == Some(&EPOCH.to_be_bytes()[..]),
+        "boot epoch {epoch:?}"
+    );
+    // Of another node's inquiry, then of this one's.
+    for transaction in [asked.transaction_id ^ 1, asked.transaction_id] {
+        check!(bench.personality().is_none(), "a personality of another");
+        let options = with_personality(&bytes);
+        let answer = DhcpRepr {
+            message_type: DhcpMessageType::Ack,
+            transaction_id: transaction,
+            server_identifier: Some(SERVER),
+            parameter_request_list: None,
+            additional_options: &options,
+            ..asked.clone()
+        };
+        let mut bytes = vec![0; answer.buffer_len()];
+        answer
+            .emit(&mut DhcpPacket::new_unchecked(&mut bytes[..]))
+            .map_err(|_| "answer too long")?;
+        let from = SocketAddrV4::new(SERVER, PROXY_PORT);
+        let to = SocketAddrV4::new(NODE, PROXY_PORT);
+        bench.wire.put_udp(from, to, &bytes);
+        bench.poll();
+    }
+    check!(bench.personality() == Some(sample()), "no personality");
+    // Renewals go to who gave the lease, and ask for nothing else.
+    let renewal = bench.dhcp_sent()?;
+    check!(
+        option(&renewal, personality::EPOCH_OPTION).is_none(),
+        "the renewal asks for a key again"
+    );
+    bench.dhcp_answer_from(STRANGER, &renewal, &[])?;
+    check!(bench.stack.address().is_some(), "address lost");
+    Ok(())
 }
 
 /// A boot service that refuses, or sends nonsense, is asked again and again.

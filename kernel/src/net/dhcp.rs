@@ -3,7 +3,9 @@
 //! Key type: [`Client`], around smoltcp's DHCP socket. It adds what a Hearth node says and asks:
 //! vendor class (option 60), boot epoch (option 225), personality (option 224). Renewal and
 //! rebinding are the socket's (RFC 2131, section 4.4.5); back-off, messages and the decision when
-//! an answer is of no use are made here. Neighbours: `netstack::personality` for the format.
+//! an answer is of no use are made here. A server that knows nothing of personalities may be the
+//! site's own, with the boot service beside it: `proxy` asks that one. Neighbours:
+//! `netstack::personality` for the format.
 //!
 //! Invariant: a personality is asked for until one was received and never again in this boot; the
 //! boot service gives a key once for a boot epoch.
@@ -20,21 +22,19 @@ use smoltcp::socket::dhcpv4;
 use smoltcp::time::Duration;
 use smoltcp::wire::{DhcpOption, Ipv4Address, Ipv4Cidr};
 
+use super::proxy::{Asker, Inquiry};
 use crate::drivers::nic::Nic;
 
 /// Subnet mask, router, DNS (the socket wants it), lease time, server, personality.
 const ASK_WITH_PERSONALITY: &[u8] = &[1, 3, 6, 51, 54, personality::DHCP_OPTION];
 const ASK: &[u8] = &[1, 3, 6, 51, 54];
 /// Why a server refuses something, in words.
-const OPTION_MESSAGE: u8 = 56;
+pub(super) const OPTION_MESSAGE: u8 = 56;
 const OPTION_VENDOR_CLASS: u8 = 60;
 
 /// Wait for the first answer. A boot service on the same wire answers in milliseconds; half a
 /// second covers one that serves 64 nodes switched on together.
 const FIRST_WAIT: Micros = Micros::from_millis(500);
-/// Wait before others are asked after a stranger's lease: not at once, so that a network full of
-/// strangers sees no storm.
-const STRANGER_PAUSE: Micros = Micros::from_millis(500);
 /// Silence after which the operator is told.
 const FIRST_REPORT: Micros = Micros::from_secs(2);
 /// Longest wait between two attempts of a node whose boot service stays silent: short enough that
@@ -71,8 +71,8 @@ enum Verdict {
 pub enum Event {
     /// A new or renewed lease; the personality when it came with this answer.
     Leased(Lease, Option<Personality>),
-    /// A lease from a server that is not the boot service, which made its offer from this
-    /// address; it is given up.
+    /// The server with this address is not the boot service, and none answers beside it: its lease
+    /// is given up.
     Stranger(Ipv4Address),
     /// The lease has run out or the server took it back.
     Lost,
@@ -90,17 +90,36 @@ pub struct Client {
     vendor_only: &'static [DhcpOption<'static>],
     /// Still needs a personality.
     wants_personality: bool,
+    asker: Asker,
+    /// The lease of a server that knows nothing of personalities, while the boot service is looked
+    /// for beside it.
+    beside: Option<Beside>,
+    /// A server whose lease was just given up.
+    stranger: Option<Ipv4Address>,
+}
+
+/// A lease without personality, and the search for the boot service.
+struct Beside {
+    lease: Lease,
+    /// Where the server sends from.
+    server: Ipv4Address,
+    inquiry: Inquiry,
 }
 
 impl Client {
     /// Adds the DHCP socket to `sockets`; the first DISCOVER leaves with the next poll.
     pub fn new(
         sockets: &mut SocketSet<'static>,
-        version: &str,
-        boot_epoch: u64,
-        wants_personality: bool,
+        mac: [u8; 6],
+        config: &super::Config,
         now: Instant,
     ) -> Self {
+        let super::Config {
+            version,
+            boot_epoch,
+            wants_personality,
+            ..
+        } = *config;
         // These live as long as the kernel: there is one client per boot.
         let class: &'static [u8] = String::leak(alloc::format!(
             "{}{version}",
@@ -113,13 +132,14 @@ impl Client {
             data: class,
         };
         let vendor_only: &'static [DhcpOption<'static>] = Box::leak(Box::new([vendor]));
+        let epoch = DhcpOption {
+            kind: personality::EPOCH_OPTION,
+            data: epoch,
+        };
+        let with_epoch: &'static [DhcpOption<'static>] = Box::leak(Box::new([vendor, epoch]));
         let mut socket = dhcpv4::Socket::new();
         if wants_personality {
-            let epoch = DhcpOption {
-                kind: personality::EPOCH_OPTION,
-                data: epoch,
-            };
-            socket.set_outgoing_options(Box::leak(Box::new([vendor, epoch])));
+            socket.set_outgoing_options(with_epoch);
             socket.set_parameter_request_list(ASK_WITH_PERSONALITY);
         } else {
             socket.set_outgoing_options(vendor_only);
@@ -135,6 +155,13 @@ impl Client {
             discard_at: None,
             vendor_only,
             wants_personality,
+            asker: Asker {
+                mac,
+                boot_epoch,
+                options: with_epoch,
+            },
+            beside: None,
+            stranger: None,
         }
     }
 
@@ -152,6 +179,11 @@ impl Client {
         if self.discard_at.is_some_and(|at| at <= now) {
             self.discard_at = None;
             sockets.get_mut::<dhcpv4::Socket>(self.handle).reset();
+        }
+        if let Some(beside) = &mut self.beside
+            && !beside.inquiry.prepare(sockets, now)
+        {
+            self.give_up(sockets, now);
         }
         if self.leased {
             return;
@@ -187,15 +219,26 @@ impl Client {
 
     /// When [`Self::prepare`] has something to do beside the socket's own deadline.
     pub fn deadline(&self) -> Option<Instant> {
-        self.discard_at
+        let beside = self.beside.as_ref();
+        let inquiry = beside.map(|beside| beside.inquiry.deadline());
+        [self.discard_at, inquiry].into_iter().flatten().min()
     }
 
-    /// What the last poll of the interface brought.
+    /// What the last poll of the interface brought; to be asked until `None`.
     pub fn event(&mut self, sockets: &mut SocketSet<'static>, now: Instant) -> Option<Event> {
+        if let Some(server) = self.stranger.take() {
+            return Some(Event::Stranger(server));
+        }
+        if let Some(event) = self.answer_beside(sockets, now) {
+            return Some(event);
+        }
         let socket = sockets.get_mut::<dhcpv4::Socket>(self.handle);
         match socket.poll()? {
             dhcpv4::Event::Deconfigured => {
                 let was_leased = core::mem::replace(&mut self.leased, false);
+                if let Some(beside) = self.beside.take() {
+                    beside.inquiry.end(sockets);
+                }
                 if was_leased && !self.wants_personality {
                     warn!("net", "lease lost, asking for a new one");
                     // After a good answer: start over with short waits.
@@ -220,23 +263,93 @@ impl Client {
                 let reason = option(OPTION_MESSAGE).map(String::from_utf8_lossy);
                 let verdict = self.judge(parsed, reason.as_deref(), &lease, now);
                 match verdict {
-                    Verdict::Stranger => Some(Event::Stranger(sender)),
+                    Verdict::Stranger => {
+                        self.leased = true;
+                        self.look_beside(sockets, lease.clone(), sender, now);
+                        Some(Event::Leased(lease, None))
+                    }
                     Verdict::None => {
                         self.leased = true;
                         Some(Event::Leased(lease, None))
                     }
                     Verdict::Given(personality) => {
                         self.leased = true;
-                        self.wants_personality = false;
-                        self.discard_at = None;
-                        let socket = sockets.get_mut::<dhcpv4::Socket>(self.handle);
-                        socket.set_outgoing_options(self.vendor_only);
-                        socket.set_parameter_request_list(ASK);
+                        self.has_personality(sockets);
                         Some(Event::Leased(lease, Some(personality)))
                     }
                 }
             }
         }
+    }
+
+    /// From now on nothing is asked for but the lease.
+    fn has_personality(&mut self, sockets: &mut SocketSet<'static>) {
+        self.wants_personality = false;
+        self.discard_at = None;
+        let socket = sockets.get_mut::<dhcpv4::Socket>(self.handle);
+        socket.set_outgoing_options(self.vendor_only);
+        socket.set_parameter_request_list(ASK);
+    }
+
+    /// Looks for the boot service beside the `server` that gave `lease`.
+    fn look_beside(
+        &mut self,
+        sockets: &mut SocketSet<'static>,
+        lease: Lease,
+        server: Ipv4Address,
+        now: Instant,
+    ) {
+        if let Some(beside) = self.beside.take() {
+            beside.inquiry.end(sockets);
+        }
+        let address = lease.address.address();
+        let inquiry = Inquiry::begin(sockets, &self.asker, address, now);
+        self.beside = Some(Beside {
+            lease,
+            server,
+            inquiry,
+        });
+    }
+
+    /// What the boot service beside another server has said.
+    fn answer_beside(&mut self, sockets: &mut SocketSet<'static>, now: Instant) -> Option<Event> {
+        let beside = self.beside.as_mut()?;
+        let answer = beside.inquiry.answer(sockets)?;
+        let beside = self.beside.take()?;
+        beside.inquiry.end(sockets);
+        match answer {
+            Ok(personality) => {
+                self.has_personality(sockets);
+                Some(Event::Leased(beside.lease, Some(personality)))
+            }
+            Err(reason) => {
+                let reason = String::from_utf8_lossy(&reason);
+                error!("net", "no personality from the boot service: {reason}");
+                let again = now + self.wait(now);
+                self.discard_at = Some(again);
+                self.next_report = again + FIRST_REPORT;
+                None
+            }
+        }
+    }
+
+    /// Nobody answers beside the server: others get their turn.
+    fn give_up(&mut self, sockets: &mut SocketSet<'static>, now: Instant) {
+        let Some(beside) = self.beside.take() else {
+            return;
+        };
+        error!(
+            "net",
+            "{} gave address {} but no personality (DHCP option {}), and no boot service answers \
+             beside it (proxy DHCP, UDP port 4011); asking others",
+            beside.lease.server,
+            beside.lease.address,
+            personality::DHCP_OPTION
+        );
+        beside.inquiry.end(sockets);
+        self.stranger = Some(beside.server);
+        self.next_report = now + FIRST_REPORT;
+        sockets.get_mut::<dhcpv4::Socket>(self.handle).reset();
     }
 
     /// Decides about the personality an ACK brought or lacked.
@@ -251,8 +364,6 @@ impl Client {
             return Verdict::None;
         }
         let server = lease.server;
-        let mut again = self.wait(now);
-        let mut verdict = Verdict::None;
         match (parsed, reason) {
             (Some(Ok(personality)), _) => return Verdict::Given(personality),
             (Some(Err(error)), _) => error!(
@@ -260,20 +371,11 @@ impl Client {
                 "personality from {server} not understood ({error}); boot service of another version?"
             ),
             (None, Some(reason)) => error!("net", "no personality from {server}: {reason}"),
-            (None, None) => {
-                error!(
-                    "net",
-                    "{server} gave address {} but no personality (DHCP option {}); is there a \
-                     second DHCP server on this network? asking others",
-                    lease.address,
-                    personality::DHCP_OPTION
-                );
-                again = STRANGER_PAUSE;
-                verdict = Verdict::Stranger;
-            }
+            (None, None) => return Verdict::Stranger,
         }
-        self.discard_at = Some(now + again);
-        self.next_report = now + again + FIRST_REPORT;
-        verdict
+        let again = now + self.wait(now);
+        self.discard_at = Some(again);
+        self.next_report = again + FIRST_REPORT;
+        Verdict::None
     }
 }

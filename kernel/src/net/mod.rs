@@ -15,6 +15,7 @@ mod device;
 mod dhcp;
 pub mod frame;
 pub mod peer;
+mod proxy;
 mod strangers;
 
 use alloc::boxed::Box;
@@ -49,8 +50,8 @@ const RECEIVE_QUEUE: usize = 2;
 const POLL_INTERVAL: Micros = Micros::from_millis(2);
 /// Wait before looking again at a full transmit ring.
 pub const TRANSMIT_RETRY: Micros = Micros::from_millis(1);
-/// Sockets: UDP and DHCP.
-const SOCKETS: usize = 2;
+/// Sockets: UDP, DHCP, and one to ask a boot service beside another DHCP server.
+const SOCKETS: usize = 3;
 
 // The neighbour cache is sized by a feature of smoltcp (kernel/Cargo.toml): 64 entries hold 32
 // children, the parent, the control node, the router and as many strangers again.
@@ -120,15 +121,8 @@ impl Stack {
         let interface = Interface::new(settings, &mut device, instant(now));
         let mut sockets = SocketSet::new(alloc::vec::Vec::with_capacity(SOCKETS));
         let udp = sockets.add(control_socket());
-        let dhcp = config.address.is_none().then(|| {
-            dhcp::Client::new(
-                &mut sockets,
-                config.version,
-                config.boot_epoch,
-                config.wants_personality,
-                now,
-            )
-        });
+        let asks = config.address.is_none();
+        let dhcp = asks.then(|| dhcp::Client::new(&mut sockets, mac, config, now));
         let mut this = Self {
             device,
             interface,
@@ -387,10 +381,16 @@ impl Stack {
     }
 
     fn poll_dhcp(&mut self, now: Instant) {
-        let Some(dhcp) = &mut self.dhcp else { return };
-        match dhcp.event(&mut self.sockets, now) {
-            None => {}
-            Some(dhcp::Event::Leased(lease, personality)) => {
+        while let Some(dhcp) = &mut self.dhcp
+            && let Some(event) = dhcp.event(&mut self.sockets, now)
+        {
+            self.take_lease(event, now);
+        }
+    }
+
+    fn take_lease(&mut self, event: dhcp::Event, now: Instant) {
+        match event {
+            dhcp::Event::Leased(lease, personality) => {
                 if self.address() != Some(lease.address) {
                     info!("net", "address {} from {}", lease.address, lease.server);
                 }
@@ -400,8 +400,8 @@ impl Stack {
                         .push_back(Event::Personality(Box::new(personality)));
                 }
             }
-            Some(dhcp::Event::Stranger(server)) => self.device.ignore_dhcp(server, now),
-            Some(dhcp::Event::Lost) => {
+            dhcp::Event::Stranger(server) => self.device.ignore_dhcp(server, now),
+            dhcp::Event::Lost => {
                 self.interface
                     .update_ip_addrs(|addresses| addresses.clear());
                 self.interface.routes_mut().remove_default_ipv4_route();

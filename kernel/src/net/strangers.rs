@@ -2,8 +2,9 @@
 //!
 //! Key type: [`Strangers`]. A second DHCP server on the boot network is the classic reason why a
 //! machine does not come up: the first offer wins, whoever makes it. A server that gave a lease
-//! without personality is therefore not listened to for a while, so that the boot service's offer
-//! gets its turn. Neighbours: `dhcp` finds strangers out, `device` drops what they send.
+//! without personality, and has no boot service beside it, is not listened to for a while, so that
+//! the boot service's offer gets its turn. Neighbours: `dhcp` finds strangers out, `device` drops
+//! what they send.
 //!
 //! Invariant: a server is forgiven after [`IGNORED_FOR`]; a mistake cannot keep a node out for ever.
 
@@ -14,8 +15,9 @@ use alloc::vec::Vec;
 use netstack::time::{Instant, Micros};
 use smoltcp::wire::{EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, UdpPacket};
 
-/// How long a stranger is not listened to.
-const IGNORED_FOR: Micros = Micros::from_secs(120);
+/// How long a stranger is not listened to: as long as a node waits between two requests at most. It
+/// may be the site's server, with a boot service beside it that is away for a moment.
+const IGNORED_FOR: Micros = Micros::from_secs(30);
 /// Strangers remembered; the oldest gives way. More than a few DHCP servers on one network is a
 /// fault that the operator must see to.
 const MAX_STRANGERS: usize = 4;
