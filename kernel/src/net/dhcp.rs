@@ -168,6 +168,9 @@ impl Client {
     /// Asks anew on another card, with short waits as at first.
     pub fn start_over(&mut self, sockets: &mut SocketSet<'static>, now: Instant) {
         sockets.get_mut::<dhcpv4::Socket>(self.handle).reset();
+        if let Some(beside) = self.beside.take() {
+            beside.inquiry.end(sockets);
+        }
         self.discard_at = None;
         self.started = now;
         self.next_report = now + FIRST_REPORT;
@@ -176,6 +179,7 @@ impl Client {
     /// Sets the wait before the next attempt and says so from time to time. To be called before
     /// the interface is polled.
     pub fn prepare(&mut self, sockets: &mut SocketSet<'static>, card: &dyn Nic, now: Instant) {
+        self.asker.mac = card.mac();
         if self.discard_at.is_some_and(|at| at <= now) {
             self.discard_at = None;
             sockets.get_mut::<dhcpv4::Socket>(self.handle).reset();

@@ -122,6 +122,7 @@ impl Stack {
         let mut sockets = SocketSet::new(alloc::vec::Vec::with_capacity(SOCKETS));
         let udp = sockets.add(control_socket());
         let asks = config.address.is_none();
+        let mac = device.card().mac();
         let dhcp = asks.then(|| dhcp::Client::new(&mut sockets, mac, config, now));
         let mut this = Self {
             device,
