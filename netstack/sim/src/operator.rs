@@ -458,6 +458,7 @@ impl Operator {
             Event::TwoNodesOneMac { node, .. } => Err(format!("{node} was taken for two")),
             Event::KeyReused { .. } => Err("a key was refused".into()),
             Event::NodePanic { node, .. } => Err(format!("{node} panicked")),
+            Event::HardwareErrors { node, .. } => Err(format!("{node} reports hardware errors")),
         }
     }
 
