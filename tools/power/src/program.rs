@@ -81,30 +81,23 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
         // One that does not read it may have ended, which its status says.
         let _ = stdin.write_all(input);
     }
-    let listened = listen(&mut child, deadline);
+    let listened = listen(&program, &mut child, deadline);
     if !matches!(listened, Ok(Some(_))) {
         // Of a child that has not been waited for, the number is nobody else's.
         let group = Pid::from_raw(i32::try_from(child.id()).expect("a process has such a number"));
         let _ = killpg(group, Signal::SIGKILL);
         let _ = child.wait();
     }
-    let (status, out, err) = listened.map_err(failed)?.ok_or(Error::TimedOut {
-        program: program.clone(),
-        limit,
-    })?;
-    Ok(Finished {
-        program,
-        status,
-        out,
-        err,
-    })
+    let finished = listened.map_err(failed)?;
+    finished.ok_or(Error::TimedOut { program, limit })
 }
 
 /// What a child says until it ends; nothing where it has not by the deadline.
 fn listen(
+    program: &str,
     child: &mut Child,
     deadline: Instant,
-) -> std::io::Result<Option<(ExitStatus, Vec<u8>, Vec<u8>)>> {
+) -> std::io::Result<Option<Finished>> {
     let mut stdout = child.stdout.take().expect("it is a pipe");
     let mut stderr = child.stderr.take().expect("it is a pipe");
     for stream in [stdout.as_fd(), stderr.as_fd()] {
@@ -118,7 +111,12 @@ fn listen(
         out_ended = out_ended || take(&mut stdout, &mut out);
         err_ended = err_ended || take(&mut stderr, &mut err);
         if let Some(status) = status {
-            return Ok(Some((status, out, err)));
+            return Ok(Some(Finished {
+                program: program.to_owned(),
+                status,
+                out,
+                err,
+            }));
         }
         if Instant::now() >= deadline {
             return Ok(None);

@@ -126,9 +126,9 @@ pub fn program_id(program: &str) -> String {
     program.chars().take(12).collect()
 }
 
-/// Bytes in binary units as memory is sold: `48 MiB`.
+/// Bytes in binary units as memory is sold, in one word for who counts columns: `48MiB`.
 pub fn mebibytes(bytes: u64) -> String {
-    format!("{} MiB", bytes / (1024 * 1024))
+    format!("{}MiB", bytes / (1024 * 1024))
 }
 
 #[cfg(test)]
