@@ -107,6 +107,8 @@ impl fmt::Display for Micros {
 
 #[cfg(test)]
 mod tests {
+    use std::string::ToString;
+
     use super::*;
 
     #[test]
@@ -118,5 +120,11 @@ mod tests {
         );
         assert_eq!(Micros::from_secs(u64::MAX), Micros(u64::MAX));
         assert_eq!(Micros::from_millis(3), Micros(3_000));
+    }
+
+    #[test]
+    fn times_are_shown_in_seconds() {
+        assert_eq!(Instant(12_000_034).to_string(), "12.000034");
+        assert_eq!(Micros(1_500_000).to_string(), "1.500000 s");
     }
 }

@@ -323,3 +323,24 @@ pub struct Report {
     /// Senders of corrupt blocks and how many blocks since the last report, at most [`MAX_NAMED`].
     pub corrupt: Vec<(MemberIndex, u32)>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_wanted_blocks_is_full_when_it_takes_no_more() {
+        let mut wants = Wants::default();
+        for block in 0..MAX_LISTED as u32 {
+            assert!(!wants.is_full());
+            assert!(wants.push(WantedBlock {
+                block,
+                fragments: 1,
+                urgent: false,
+            }));
+        }
+        assert!(wants.is_full());
+        assert!(!wants.push(WantedBlock::default()));
+        assert_eq!(wants.iter().count(), MAX_LISTED);
+    }
+}

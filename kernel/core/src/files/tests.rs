@@ -80,6 +80,12 @@ fn what_would_write_is_refused_as_on_a_read_only_file_system() {
         ("/with/mesh", EXCLUSIVE, Err(Errno::EEXIST)),
         ("/with/mesh", open::DIRECTORY, Err(Errno::ENOTDIR)),
         ("/with/mesh", open::PATH, file),
+        (
+            "/with/mesh",
+            open::PATH | open::DIRECTORY,
+            Err(Errno::ENOTDIR),
+        ),
+        ("/with", open::PATH | open::DIRECTORY, Ok(Place::With)),
         ("/with/none", 0, Err(Errno::ENOENT)),
         ("/with/none", CREATE | WRITE, Err(Errno::EROFS)),
         ("/none", CREATE | WRITE, Err(Errno::EROFS)),

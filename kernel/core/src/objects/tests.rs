@@ -207,6 +207,7 @@ fn what_is_in_use_goes_when_it_is_not() {
     let second = held.clone();
     let dropped = objects.drop_object(&mut machine, &id(1));
     assert_eq!((dropped.pages, dropped.in_use), (0, true));
+    assert_eq!(objects.len(), 1);
     assert!(objects.hold(&id(1)).is_none(), "it is about to go");
     drop(held);
     assert_eq!(objects.sweep(&mut machine), 0);

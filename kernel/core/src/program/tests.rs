@@ -204,6 +204,19 @@ fn the_kernel_gets_no_further_than_the_program_itself() {
 }
 
 #[test]
+fn the_first_address_that_lacks_a_page_is_told() {
+    let mut machine = Fake::new();
+    let mut program = Program::start(&mut machine, 1);
+    program.write(&mut machine, 0x40_5ffc, b"1234").unwrap();
+    let slice = UserSlice::new(0x40_5ff0, 0x20).unwrap();
+    let lacks = program.memory.lacks(&mut machine, slice, Access::Read);
+    assert_eq!(lacks, Some(0x40_6000));
+    program.write(&mut machine, 0x40_6000, b"5").unwrap();
+    let lacks = program.memory.lacks(&mut machine, slice, Access::Write);
+    assert_eq!(lacks, None);
+}
+
+#[test]
 fn held_pages_are_presented_around_the_fault() {
     let mut machine = Fake::new();
     let mut program = Program::start(&mut machine, 1);

@@ -63,6 +63,18 @@ fn a_job_that_does_not_fill_its_units_uses_a_part_of_the_one_that_is_far_from_th
 }
 
 #[test]
+fn a_part_of_a_unit_counts_nodes_in_service_whoever_has_them() {
+    let mut machine = machine("4x2", 4);
+    machine.set_in_service(3, false);
+    machine.take(1, &[0, 1, 2]);
+    machine.take(2, &[4, 5, 6, 7]);
+    assert!(!EXACT.fits(&machine, 3));
+    let fit = |placing: Placing| [2, 3, 4].map(|count| placing.fits_a_part(&machine, count));
+    assert_eq!(fit(EXACT), [true, true, false]);
+    assert_eq!(fit(Placing::Published), [false, true, false]);
+}
+
+#[test]
 fn the_simple_algorithms() {
     let free = [0, 1, 4, 5, 6, 7, 9, 12, 13, 14];
     let mut base = machine("4x4", 1);

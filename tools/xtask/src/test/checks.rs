@@ -4,11 +4,13 @@
 //!
 //! Invariant: a line in another form counts nothing, and the caller treats nothing as a failure.
 
+use serde::{Deserialize, Serialize};
+
 /// Lines that are kept of what a failed test has said.
 const WORDS_MOST: usize = 12;
 
 /// What a part of the tests counted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checks {
     pub passed: u64,
     pub failed: u64,
@@ -24,6 +26,12 @@ impl Checks {
     pub fn fail(&mut self, what: String) {
         self.failed += 1;
         self.what_failed.push(what);
+    }
+
+    pub fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.what_failed.extend(other.what_failed);
     }
 }
 

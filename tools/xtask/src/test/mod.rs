@@ -1,14 +1,16 @@
 //! `cargo xtask test`: everything that must hold.
 //!
-//! Key type: [`Part`]. Neighbours: [`schedule`] decides what runs when, [`report`] tells what came of
-//! it; [`kernel`] runs the kernel's own tests in QEMU; the other parts are commands of cargo and of
-//! this program.
+//! Key type: [`Part`]. Neighbours: [`schedule`] decides what runs when, [`report`] tells what came
+//! of it; [`kernel`] runs the kernel's own tests in QEMU, [`mutants`] changes of the code; [`full`]
+//! divides what takes hours; the other parts are commands of cargo and of this program.
 //!
 //! Invariant: the very last line is `N passed, N failed`, and the exit status says the same. What
 //! could not run counts as failed.
 
 pub mod checks;
+mod full;
 pub mod kernel;
+mod mutants;
 mod report;
 mod schedule;
 
@@ -25,6 +27,7 @@ use crate::package;
 use crate::structure;
 use crate::workspace::{BARE_METAL_TARGET, KERNEL_PROFILE, Workspace, describe, output_of};
 use checks::Checks;
+use full::{Full, Shard};
 use report::Report;
 use schedule::{Kind, Task};
 
@@ -57,6 +60,15 @@ pub struct Options {
     /// Run those kernel tests that take seeds, with these (FROM..TO), instead of all: `--only kernel --seeds 20..200`
     #[arg(long, value_parser = kernel::parse_seeds, value_name = "FROM..TO")]
     seeds: Option<std::ops::Range<u64>>,
+    /// Run what takes hours, piece by piece; what passed at this commit is not run again
+    #[arg(long, conflicts_with = "seeds")]
+    full: bool,
+    /// Run a share of the pieces: `--full --shard 1/3`
+    #[arg(long, requires = "full", value_name = "NUMBER/OF")]
+    shard: Option<Shard>,
+    /// Show the last result, and run nothing
+    #[arg(long, requires = "full")]
+    status: bool,
 }
 
 /// A part of the tests. Where there is a choice, the first is begun first.
@@ -86,27 +98,45 @@ enum Part {
     Fuzz,
     /// Commands in the documentation exist
     Commands,
-    /// The package on an empty Debian system; not run unless asked for
+    /// The package on an empty Debian system; not run unless asked for, as those below
     Package,
+    /// Random scenarios in the simulator for a quarter of an hour
+    Soak,
+    /// Changes of the code that tests must notice
+    Mutants,
 }
+
+/// The parts that are run by `--full` and when asked for.
+const LONG_PARTS: [Part; 3] = [Part::Package, Part::Soak, Part::Mutants];
 
 /// A task is what a part compiles, or what it runs.
 type Name = (Part, Kind);
 
 /// Runs the tests; the last line on standard output is the count.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    if options.status {
+        let totals = full::tell(workspace)?;
+        println!("{} passed, {} failed", totals.passed, totals.failed);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let workspace = &workspace.checked();
+    let shard = options.shard.unwrap_or(Shard::WHOLE);
+    let full = options.full.then(|| Full::begin(workspace, shard));
+    let full = full.transpose()?;
     crate::setup::run(workspace, &crate::setup::Options::default())
         .context("setting the machine up")?;
-    let workspace = &workspace.checked();
     let parts = Part::value_variants().iter().copied();
     let is_wanted = |part: &Part| match &options.only[..] {
-        [] => *part != Part::Package,
+        [] => full.is_some() || !LONG_PARTS.contains(part),
         only => only.contains(part),
     };
-    let tasks = parts
-        .filter(is_wanted)
-        .flat_map(|part| part.tasks(workspace, options))
-        .collect();
+    let parts = parts.filter(is_wanted);
+    let tasks = match &full {
+        None => parts
+            .flat_map(|part| part.tasks(workspace, options))
+            .collect(),
+        Some(full) => full.tasks(parts, options)?,
+    };
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let lanes = processors.clamp(LANES_LEAST, LANES_MOST);
     let report = Report::begin();
@@ -118,6 +148,9 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
         );
     });
     let totals = report.end(&done, |(part, _)| part.title());
+    if let Some(full) = &full {
+        full.end()?;
+    }
     println!("{} passed, {} failed", totals.passed, totals.failed);
     Ok(match totals.failed {
         0 => ExitCode::SUCCESS,
@@ -141,6 +174,8 @@ impl Part {
             Self::Kernel => "kernel tests in QEMU",
             Self::EndToEnd => "end to end",
             Self::Package => "the package on an empty system",
+            Self::Soak => "simulation, for long",
+            Self::Mutants => "mutants",
         }
     }
 
@@ -159,6 +194,8 @@ impl Part {
             Self::Kernel => "kernel",
             Self::EndToEnd => "e2e",
             Self::Package => "package",
+            Self::Soak => "soak",
+            Self::Mutants => "mutants",
         }
     }
 
@@ -168,8 +205,13 @@ impl Part {
             Self::Kernel | Self::EndToEnd => vec![Self::Images, Self::Build],
             Self::Qemu => vec![Self::Images, Self::Build, Self::Host],
             Self::Host | Self::Fuzz | Self::Package => vec![self],
-            Self::Commands | Self::Simulation => vec![Self::Build],
-            Self::Fmt | Self::Structure | Self::Images | Self::Clippy | Self::Build => vec![],
+            Self::Commands | Self::Simulation | Self::Soak => vec![Self::Build],
+            Self::Fmt
+            | Self::Structure
+            | Self::Images
+            | Self::Clippy
+            | Self::Build
+            | Self::Mutants => vec![],
         };
         let compiled = |part| (part, Kind::Compiles);
         parts.into_iter().map(compiled).collect()
@@ -206,7 +248,8 @@ impl Part {
             Self::Qemu => runs(Box::new(|| qemu(workspace).map(Some))),
             Self::Simulation => runs(Box::new(|| simulation(workspace).map(Some))),
             Self::Fuzz => {
-                let check = || crate::fuzz::check(workspace, FUZZ_SECONDS).map(Some);
+                let targets = &crate::fuzz::TARGETS;
+                let check = || crate::fuzz::check(workspace, targets, FUZZ_SECONDS).map(Some);
                 let mut tasks = runs(Box::new(check));
                 tasks.push(compiles(crate::fuzz::compile));
                 tasks
@@ -227,6 +270,10 @@ impl Part {
                 }));
                 tasks
             }
+            Self::Soak => runs(Box::new(|| {
+                full::soak(workspace, commit_number(workspace)).map(Some)
+            })),
+            Self::Mutants => runs(Box::new(|| mutants::run(workspace, 0, 1).map(Some))),
         }
     }
 }
@@ -322,8 +369,11 @@ fn commit_number(workspace: &Workspace) -> u64 {
     let mut git = Command::new("git");
     git.current_dir(workspace.root());
     let commit = output_of(git.args(["rev-parse", "--short=12", "HEAD"]));
-    let digits = commit.unwrap_or_default();
-    u64::from_str_radix(digits.get(..12).unwrap_or("0"), 16).unwrap_or(0)
+    number_of(&commit.unwrap_or_default())
+}
+
+fn number_of(commit: &str) -> u64 {
+    u64::from_str_radix(commit.get(..12).unwrap_or("0"), 16).unwrap_or(0)
 }
 
 fn end_to_end(workspace: &Workspace) -> Result<Checks> {
