@@ -5,6 +5,7 @@
 //! | [`addr`], [`phys`] | address newtypes, access to physical memory as a trait with a fake | everything below |
 //! | [`frames`] | who owns which frame, and that no frame changes owner unscrubbed | `kernel::mm` |
 //! | [`paging`] | x86-64 page tables, W^X by construction | `kernel::mm` |
+//! | [`cards`] | which network cards there is a driver for | `kernel::drivers`, the boot service |
 //! | [`cmdline`], [`logring`] | command line, the last lines of the log | `kernel::main`, console, panic |
 //! | [`loader`], [`stack`] | what an ELF file asks for, what a program finds at entry | `kernel::process` |
 //! | [`space`], [`fault`], [`readahead`] | regions of a program, what a page fault means | `kernel::process` |
@@ -24,6 +25,7 @@
 extern crate alloc;
 
 pub mod addr;
+pub mod cards;
 pub mod cmdline;
 pub mod crash;
 pub mod fault;

@@ -18,9 +18,10 @@ use core::fmt;
 use core::sync::atomic::{Ordering, fence};
 
 use bitflags::bitflags;
+use kernel_core::cards;
 use virtio_drivers::queue::VirtQueue;
+use virtio_drivers::transport::pci::VirtioPciError;
 use virtio_drivers::transport::pci::bus::Command;
-use virtio_drivers::transport::pci::{VIRTIO_VENDOR_ID, VirtioPciError};
 use virtio_drivers::transport::{DeviceStatus, Transport};
 
 use super::buffers::{Pool, SLOT_BYTES};
@@ -32,7 +33,6 @@ use crate::drivers::nic::{Counters, FRAME_MAX, Nic, Transmit};
 use crate::drivers::pci::{self, Function};
 
 const TRANSITIONAL_NET: u16 = 0x1000;
-const MODERN_NET: u16 = 0x1041;
 const QUEUE_RECEIVE: u16 = 0;
 const QUEUE_TRANSMIT: u16 = 1;
 
@@ -113,7 +113,8 @@ impl fmt::Display for StartError {
 
 /// Whether this driver serves `function`.
 pub fn is_supported(function: &Function) -> bool {
-    function.vendor == VIRTIO_VENDOR_ID && matches!(function.device, TRANSITIONAL_NET | MODERN_NET)
+    let card = cards::find(function.vendor, function.device);
+    card.is_some_and(|card| card.driver == cards::Driver::Virtio)
 }
 
 /// A started virtio network card.
