@@ -17,11 +17,6 @@ use super::nic::{Nic, RECEIVE_ENTRIES, TRANSMIT_ENTRIES};
 use super::pci::{self, Function};
 use super::rings::{self, Rings, StartError};
 
-/// The model of `function`, if this driver serves it.
-pub fn model(function: &Function) -> Option<&'static Model> {
-    intel1g::model(function.vendor, function.device)
-}
-
 /// Starts a card of `model`, with interrupts by `best` at most.
 pub fn start(
     function: &Function,

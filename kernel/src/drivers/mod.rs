@@ -24,6 +24,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use kernel_core::nic::Signal;
+use kernel_core::nic::driver::{Driver, driver};
 
 /// Most cards that are started: each takes 640 KiB.
 const MAX_CARDS: usize = 8;
@@ -58,18 +59,18 @@ pub fn start_cards(best: Signal) -> Vec<&'static mut dyn nic::Nic> {
 }
 
 fn is_network(function: &pci::Function) -> bool {
-    function.class == pci::CLASS_NETWORK || virtio::net::is_supported(function)
+    function.class == pci::CLASS_NETWORK || driver(function.vendor, function.device).is_some()
 }
 
 fn start(function: &pci::Function, best: Signal) -> Result<Box<dyn nic::Nic>, String> {
-    if virtio::net::is_supported(function) {
-        return virtio::net::start(function, best).map_err(|error| error.to_string());
+    match driver(function.vendor, function.device) {
+        Some(Driver::Virtio) => virtio::net::start(function, best).map_err(|e| e.to_string()),
+        Some(Driver::Intel1g(model)) => {
+            intel::start(function, model, best).map_err(|e| e.to_string())
+        }
+        Some(Driver::Rtl8139) if realtek::has_rings(function) => {
+            realtek::start(function).map_err(|e| e.to_string())
+        }
+        _ => Err(String::from("there is no driver for it")),
     }
-    if let Some(model) = intel::model(function) {
-        return intel::start(function, model, best).map_err(|error| error.to_string());
-    }
-    if realtek::is_supported(function) {
-        return realtek::start(function).map_err(|error| error.to_string());
-    }
-    Err(String::from("there is no driver for it"))
 }

@@ -20,11 +20,10 @@ const REGISTER_REVISION: u8 = 0x08;
 /// The base address register of its registers in memory.
 const MEMORY_BAR: u8 = 1;
 
-/// Whether this driver serves `function`: older chips of the same id have no rings.
-pub fn is_supported(function: &Function) -> bool {
-    let revision = || PortAccess.read_word(function.address, REGISTER_REVISION) as u8;
-    let (vendor, device) = (function.vendor, function.device);
-    vendor == rtl8139::VENDOR && device == rtl8139::DEVICE && revision() >= rtl8139::REVISION
+/// Whether a chip of this id is driven: older ones have no rings.
+pub fn has_rings(function: &Function) -> bool {
+    let revision = PortAccess.read_word(function.address, REGISTER_REVISION) as u8;
+    revision >= rtl8139::REVISION
 }
 
 /// Starts a card, which is polled.

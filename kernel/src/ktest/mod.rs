@@ -159,6 +159,7 @@ const TESTS: &[Test] = &[
     test("dhcp-personality", stack::dhcp_personality),
     test("dhcp-stranger", stack::dhcp_stranger),
     test("dhcp-beside", stack::dhcp_beside),
+    test("dhcp-beside-later", stack::dhcp_beside_later),
     test("dhcp-refused", stack::dhcp_refused),
     test("dhcp-silence", stack::dhcp_silence),
     test("datagrams-in", stack::datagrams_in),

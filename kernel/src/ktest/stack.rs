@@ -321,6 +321,32 @@ pub fn dhcp_beside() -> Outcome {
     Ok(())
 }
 
+/// A boot service beside the site's server that is away is looked for again and again.
+pub fn dhcp_beside_later() -> Outcome {
+    let mut bench = Bench::new(None);
+    let end = bench.now + Micros::from_secs(900);
+    let (mut last, mut longest) = (bench.now, Micros::ZERO);
+    while bench.now < end {
+        bench.poll();
+        match bench.wire.take_udp() {
+            Some(Sent { port, payload }) if port == DHCP_SERVER_PORT => {
+                bench.dhcp_answer_from(STRANGER, &payload, &[])?;
+            }
+            Some(Sent { port, .. }) if port == PROXY_PORT => {
+                longest = longest.max(bench.now.saturating_since(last));
+                last = bench.now;
+            }
+            Some(_) => {}
+            None => {
+                bench.sleep()?;
+            }
+        }
+    }
+    longest = longest.max(bench.now.saturating_since(last));
+    check!(longest <= Micros::from_secs(75), "not asked for {longest}");
+    Ok(())
+}
+
 /// A boot service that refuses, or sends nonsense, is asked again and again.
 pub fn dhcp_refused() -> Outcome {
     let mut bench = Bench::new(None);

@@ -41,6 +41,9 @@ pub struct Config {
     pub command_line: String,
     /// Boot this instead of the image, on machines that boot through iPXE.
     pub other: Option<OtherSystem>,
+    /// Whether the kernel in the image drives a network card, by PCI vendor and device. A machine
+    /// whose iPXE names another card loads nothing.
+    pub drives: fn(vendor: u16, device: u16) -> bool,
     /// Leave addresses to another DHCP server and only say what to boot.
     pub proxy_dhcp: bool,
     /// How iPXE fetches its script and the image.
@@ -65,6 +68,7 @@ impl Config {
             firmware_dir: PathBuf::from("/usr/lib/ipxe"),
             command_line: String::new(),
             other: None,
+            drives: |_, _| true,
             proxy_dhcp: false,
             image_transport: ImageTransport::Http,
             lease_file: None,

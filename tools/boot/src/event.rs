@@ -41,6 +41,8 @@ pub enum Event {
     ForeignServer { server: Ipv4Addr, mac: Option<Mac> },
     /// Firmware of a kind that no image exists for (DHCP option 93).
     UnsupportedFirmware { mac: Mac, architecture: u16 },
+    /// A machine boots from a network card that the kernel has no driver for.
+    NoDriver { mac: Mac, vendor: u16, device: u16 },
     /// A kernel asked for its personality and did not get it.
     PersonalityRefused {
         mac: Mac,
@@ -84,7 +86,8 @@ impl Event {
             | Event::LeasesExhausted { .. }
             | Event::AddressDeclined { .. }
             | Event::ForeignServer { .. }
-            | Event::UnsupportedFirmware { .. } => {}
+            | Event::UnsupportedFirmware { .. }
+            | Event::NoDriver { .. } => {}
         }
         self
     }
@@ -97,6 +100,7 @@ impl Event {
             Event::AddressDeclined { .. } => "address_declined",
             Event::ForeignServer { .. } => "foreign_server",
             Event::UnsupportedFirmware { .. } => "unsupported_firmware",
+            Event::NoDriver { .. } => "no_driver",
             Event::PersonalityRefused { .. } => "personality_refused",
             Event::TransferFailed { .. } => "transfer_failed",
             Event::Degraded { .. } => "degraded",
@@ -110,6 +114,7 @@ impl Event {
             | Event::LeasesExhausted { mac, .. }
             | Event::AddressDeclined { mac, .. }
             | Event::UnsupportedFirmware { mac, .. }
+            | Event::NoDriver { mac, .. }
             | Event::PersonalityRefused { mac, .. } => Some(*mac),
             Event::ForeignServer { mac, .. } | Event::TransferFailed { mac, .. } => *mac,
             Event::Degraded { .. } => None,
@@ -146,6 +151,14 @@ impl fmt::Display for Event {
             Event::UnsupportedFirmware { mac, architecture } => write!(
                 f,
                 "{mac} has firmware of architecture {architecture}, which cannot boot the image; use an x86-64 machine in BIOS or 64-bit UEFI mode"
+            ),
+            Event::NoDriver {
+                mac,
+                vendor,
+                device,
+            } => write!(
+                f,
+                "{mac} is not booted: no driver for {vendor:04x}:{device:04x}, the network card that it boots from; boot it from a card that the kernel drives"
             ),
             Event::PersonalityRefused {
                 mac,

@@ -27,7 +27,7 @@ pub(crate) const IMAGE_START_BYTES: usize = 0x206;
 ///
 /// # Errors
 /// What is wrong, to stand after the file's name.
-pub(crate) fn check_image(start: &[u8]) -> Result<(), &'static str> {
+pub fn check_image(start: &[u8]) -> Result<(), &'static str> {
     if start.len() < IMAGE_START_BYTES {
         return Err("is cut short; build it again");
     }

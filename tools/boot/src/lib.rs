@@ -39,6 +39,7 @@ pub mod timeline;
 pub use config::{Config, FixedLease, ImageTransport, Leases, OtherSystem};
 pub use doctor::{DoctorOptions, Finding, doctor};
 pub use event::{Event, Severity};
+pub use files::check_image;
 pub use hooks::{Personalities, Refused, TimelineSink};
 pub use mac::Mac;
 pub use service::{Service, StartError};

@@ -15,7 +15,6 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream, UdpSocket};
-use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::Running;
@@ -71,18 +70,9 @@ fn sixty_four_machines_boot_over_a_wire() {
 
 /// Starts another network namespace and lays a wire to it: `boot0` here, `boot1` there.
 fn wire() -> Running {
-    let holder = Command::new("unshare")
-        .args(["-n", "sleep", "300"])
-        .stdin(Stdio::null())
-        .spawn();
-    let holder = Running(holder.expect("unshare starts"));
+    let holder = support::namespace();
     let pid = holder.0.id();
-    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
     let begin = Instant::now();
-    while std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap() == own {
-        assert!(begin.elapsed() < LIMIT);
-        std::thread::sleep(Duration::from_millis(5));
-    }
     support::run("ip link set lo up");
     support::run("ip link add boot0 type veth peer name boot1");
     support::no_address_detection("boot0");

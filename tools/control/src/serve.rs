@@ -630,6 +630,7 @@ async fn start_boot_service(
     config.command_line = options.command_line.clone();
     config.proxy_dhcp = options.proxy_dhcp;
     config.other = options.other.clone();
+    config.drives = |vendor, device| kernel_core::nic::driver::driver(vendor, device).is_some();
     config.lease_file = Some(options.state.path().join("leases.json"));
     if let Some(dir) = &options.firmware_dir {
         config.firmware_dir = dir.clone();

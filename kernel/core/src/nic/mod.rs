@@ -6,6 +6,7 @@
 //! | [`intel1g`] | Intel's one-gigabit family: registers, models, start and stop |
 //! | [`rtl8139`] | Realtek's RTL8139C+ |
 //! | [`choice`] | which of several cards the node uses |
+//! | [`driver`] | which driver a card has |
 //!
 //! Key types: [`Bus`], the registers of a card; [`Dma`], memory that driver and card share;
 //! [`Controller`], a card that runs. The
@@ -16,6 +17,7 @@
 //! that answers nonsense costs frames, never the kernel.
 
 pub mod choice;
+pub mod driver;
 pub mod intel1g;
 pub mod ring;
 pub mod rtl8139;

@@ -16,10 +16,11 @@ use core::fmt;
 use core::sync::atomic::{Ordering, fence};
 
 use bitflags::bitflags;
+use kernel_core::nic::driver::VIRTIO_TRANSITIONAL;
 use kernel_core::nic::{BUFFER_BYTES, Signal};
 use virtio_drivers::queue::VirtQueue;
+use virtio_drivers::transport::pci::VirtioPciError;
 use virtio_drivers::transport::pci::bus::Command;
-use virtio_drivers::transport::pci::{VIRTIO_VENDOR_ID, VirtioPciError};
 use virtio_drivers::transport::{DeviceStatus, Transport};
 
 use super::hal::KernelHal;
@@ -31,8 +32,6 @@ use crate::drivers::nic::{FRAME_MAX, Nic, RECEIVE_ENTRIES, TRANSMIT_ENTRIES};
 use crate::drivers::pci::{self, Function};
 use crate::drivers::ring_card::{ReceiveQueue, RingCard, TransmitQueue};
 
-const TRANSITIONAL_NET: u16 = 0x1000;
-const MODERN_NET: u16 = 0x1041;
 const QUEUE_RECEIVE: u16 = 0;
 const QUEUE_TRANSMIT: u16 = 1;
 
@@ -125,11 +124,6 @@ impl fmt::Display for StartError {
     }
 }
 
-/// Whether this driver serves `function`.
-pub fn is_supported(function: &Function) -> bool {
-    function.vendor == VIRTIO_VENDOR_ID && matches!(function.device, TRANSITIONAL_NET | MODERN_NET)
-}
-
 /// Starts the card: features, rings, interrupts by `best` at most, receive buffers.
 pub fn start(function: &Function, best: Signal) -> Result<Box<dyn Nic>, StartError> {
     let mut root = pci::root();
@@ -150,7 +144,7 @@ pub fn start(function: &Function, best: Signal) -> Result<Box<dyn Nic>, StartErr
         Ok(transport) => {
             let features = Features::MODERN;
             let kind = match function.device {
-                TRANSITIONAL_NET => "transitional",
+                VIRTIO_TRANSITIONAL => "transitional",
                 _ => "modern",
             };
             (

@@ -17,6 +17,11 @@ pub const BIOS_NBP_NAME: &str = "undionly.kpxe";
 /// Feature number in option 175 by which iPXE says that it speaks HTTP.
 const IPXE_FEATURE_HTTP: u8 = 0x13;
 
+/// Option in option 175 by which iPXE tells the card that it boots from: the kind of bus, and on PCI
+/// vendor and device, big-endian.
+const IPXE_CARD: u8 = 0xb1;
+const IPXE_CARD_IS_PCI: u8 = 1;
+
 /// Who asks. "Architecture" is the number of DHCP option 93 (RFC 4578 and the IANA list).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
@@ -147,17 +152,31 @@ fn architecture_in_class(class: &[u8]) -> Option<u16> {
     parts.next()?.parse().ok()
 }
 
+/// PCI vendor and device of the card that iPXE boots from, if it tells.
+pub fn card_of(request: &Request) -> Option<(u16, u16)> {
+    match ipxe_option(request.ipxe.as_deref()?, IPXE_CARD)? {
+        [IPXE_CARD_IS_PCI, v1, v0, d1, d0] => Some((
+            u16::from_be_bytes([*v1, *v0]),
+            u16::from_be_bytes([*d1, *d0]),
+        )),
+        _ => None,
+    }
+}
+
 /// Whether iPXE's encapsulated options contain `feature` with a value other than zero.
 fn has_feature(options: &[u8], feature: u8) -> bool {
+    ipxe_option(options, feature).is_some_and(|value| value.iter().any(|byte| *byte != 0))
+}
+
+/// The value of one of iPXE's encapsulated options.
+fn ipxe_option(options: &[u8], wanted: u8) -> Option<&[u8]> {
     let mut rest = options;
     while let [code, length, after @ ..] = rest {
-        let Some((value, after)) = after.split_at_checked(usize::from(*length)) else {
-            return false;
-        };
-        if *code == feature {
-            return value.iter().any(|byte| *byte != 0);
+        let (value, after) = after.split_at_checked(usize::from(*length))?;
+        if *code == wanted {
+            return Some(value);
         }
         rest = after;
     }
-    false
+    None
 }

@@ -1,6 +1,6 @@
 //! Decides what each request gets.
 
-use super::client::Client;
+use super::client::{self, Client};
 use super::issue::Issuer;
 use super::leases::{Lease, LeaseError, LeaseTable};
 use super::notice::{Notice, Notices};
@@ -49,6 +49,8 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Server {
     settings: Settings,
+    /// Whether a network card can be used, by PCI vendor and device.
+    drives: fn(u16, u16) -> bool,
     lease_time: Duration,
     leases: LeaseTable,
     issuer: Issuer,
@@ -65,6 +67,11 @@ impl Server {
         excluded.extend(config.gateway);
         Server {
             leases: LeaseTable::new(&config.leases, &excluded),
+            drives: match config.other {
+                None => config.drives,
+                // It has drivers of its own.
+                Some(_) => |_, _| true,
+            },
             lease_time: config.lease_time,
             settings,
             issuer: Issuer::default(),
@@ -141,6 +148,19 @@ impl Server {
             let event = Event::UnsupportedFirmware {
                 mac: request.mac,
                 architecture,
+            };
+            self.notices.report(now, request.mac, event);
+            return None;
+        }
+        if let Some((vendor, device)) = client::card_of(request)
+            && !(self.drives)(vendor, device)
+        {
+            // Without an answer the firmware goes on to its next card, which may do.
+            self.note_asked(request, client);
+            let event = Event::NoDriver {
+                mac: request.mac,
+                vendor,
+                device,
             };
             self.notices.report(now, request.mac, event);
             return None;

@@ -280,6 +280,49 @@ fn unsupported_firmware_is_an_event_and_no_answer() {
     assert_eq!(bed.events().len(), 1);
 }
 
+/// A machine whose card has no driver loads nothing, and its timeline says why.
+#[test]
+fn a_card_without_a_driver_is_an_event_and_no_answer() {
+    for proxy_dhcp in [false, true] {
+        let mut config = config();
+        config.proxy_dhcp = proxy_dhcp;
+        config.drives = |vendor, device| (vendor, device) == (0x8086, 0x100e);
+        let mut bed = Bed::new(&config);
+        let mut discover = message(mac(1), As::Ipxe, MessageType::Discover);
+        let mut card = |ids: [u8; 4]| {
+            let told = [&[0x13, 1, 1, 0xb1, 5, 1], &ids[..]].concat();
+            discover.opts_mut().insert(raw(option::IPXE, told));
+            bed.send(Port::Dhcp, &discover)
+        };
+        assert_eq!(card([0x80, 0x86, 0x15, 0x72]), None);
+        assert!(card([0x80, 0x86, 0x10, 0x0e]).is_some());
+        let event = Event::NoDriver {
+            mac: mac(1),
+            vendor: 0x8086,
+            device: 0x1572,
+        };
+        assert!(event.to_string().contains("no driver for 8086:1572"));
+        let asked = Notice::Asked {
+            mac: mac(1),
+            firmware: Firmware::Ipxe,
+            boot_epoch: None,
+        };
+        // First that it asked: only then is there a timeline to write into.
+        assert_eq!(bed.notices(), [asked.clone(), Notice::Event(event), asked]);
+
+        // Another system has drivers of its own.
+        config.other = Some(crate::config::OtherSystem {
+            kernel: "vmlinuz".into(),
+            initrd: None,
+            command_line: String::new(),
+        });
+        let mut bed = Bed::new(&config);
+        let told = vec![0x13, 1, 1, 0xb1, 5, 1, 0x80, 0x86, 0x15, 0x72];
+        discover.opts_mut().insert(raw(option::IPXE, told));
+        assert!(bed.send(Port::Dhcp, &discover).is_some());
+    }
+}
+
 /// The load the service is made for: 64 machines switched on together, every packet of one
 /// step before any of the next, through firmware, iPXE and kernel.
 #[test]
@@ -612,6 +655,9 @@ fn as_proxy_it_names_boot_files_and_gives_no_address() {
     let (ack, to) = bed.send(Port::Dhcp, &inform).unwrap();
     assert_eq!(unknown(&ack, option::PERSONALITY), Some(vec![1, 3]));
     assert_eq!(to, SocketAddrV4::new(address, 68));
+    // At port 4011 it is answered where it asks from, with the same.
+    let (ack, _) = bed.send(Port::Proxy, &inform).unwrap();
+    assert_eq!(unknown(&ack, option::PERSONALITY), Some(vec![1, 3]));
     assert_eq!(
         *bed.personalities.asked.lock().unwrap(),
         [(mac(1), 3, address)]

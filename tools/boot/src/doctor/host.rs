@@ -202,7 +202,7 @@ fn dropping_chain(rules: &str) -> Option<String> {
 }
 
 /// The command's output, if it ends well and in time.
-fn run_limited(command: &mut Command) -> Option<String> {
+pub(super) fn run_limited(command: &mut Command) -> Option<String> {
     let command = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

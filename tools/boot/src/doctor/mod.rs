@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `link` | the interface: there, up, its addresses, its MTU |
 //! | `host` | capabilities, ports and who holds them, the firewall |
+//! | `pace` | the speed of the link, the clock |
 //! | `probe` | other DHCP servers on the wire |
 //!
 //! Invariant: nothing is changed on the host, and every look has a time limit.
 
 mod host;
 mod link;
+mod pace;
 mod probe;
 
 use crate::config::DEFAULT_HTTP_PORT;
@@ -39,6 +41,10 @@ pub struct DoctorOptions {
     pub serving: bool,
     /// The service is set to proxy DHCP: another DHCP server is then expected.
     pub proxy_dhcp: bool,
+    /// Bits a second that casts are sent at. 0: not known.
+    pub rate_bits: u64,
+    /// Look at the clock of this host, too.
+    pub clock: bool,
 }
 
 /// One thing found, and what to do about it.
@@ -95,8 +101,12 @@ pub fn doctor(options: &DoctorOptions) -> Vec<Finding> {
             findings.extend(host::check_ports(options));
         }
         findings.extend(probe::check(options));
+        findings.extend(pace::check_speed(options));
     }
     findings.extend(host::check_firewall(options));
+    if options.clock {
+        findings.extend(pace::check_clock());
+    }
     // A stable sort: within one severity the order is that of a boot.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings

@@ -65,6 +65,24 @@ pub fn in_namespace(test: &str, role: &str, limit: Duration) {
     again(&["unshare", "-rn", "--kill-child"], test, role).finish(limit);
 }
 
+/// Another network namespace, which lasts as long as its process.
+pub fn namespace() -> Running {
+    let holder = Command::new("unshare")
+        .args(["-n", "sleep", "600"])
+        .stdin(Stdio::null())
+        .spawn();
+    let holder = Running(holder.expect("unshare starts"));
+    let pid = holder.0.id();
+    let own = std::fs::read_link("/proc/self/ns/net").expect("this process has a namespace");
+    let begin = Instant::now();
+    let is_own = || std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|ns| ns == own);
+    while is_own() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "unshare hangs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    holder
+}
+
 /// Runs a command that must succeed.
 pub fn run(line: &str) {
     let words: Vec<&str> = line.split_whitespace().collect();

@@ -49,6 +49,8 @@ pub fn main(global: &Global, options: &Options) -> anyhow::Result<ExitCode> {
         firmware_dir: (!firmware.as_os_str().is_empty()).then(|| firmware.clone()),
         serving,
         proxy_dhcp: config.boot.proxy_dhcp,
+        rate_bits: config.broadcast.rate.bytes_per_second() * 8,
+        clock: true,
     });
     let store = running.and_then(|status| status.store);
     findings.extend(store.map(|what| hearth_boot::Finding {

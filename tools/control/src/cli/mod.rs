@@ -16,6 +16,7 @@ mod exchange;
 pub mod exit;
 mod faults;
 mod hosted;
+mod image;
 mod job_options;
 mod lists;
 mod man;
@@ -164,6 +165,8 @@ enum Command {
     Console(cluster::ConsoleOptions),
     /// Do something with nodes.
     Node(node::Options),
+    /// Bring the boot image to machines by other ways than the network, or sign it.
+    Image(image::Options),
     /// Send a file to ordinary machines that run `hearth receive`, without a cluster.
     Send(hosted::SendOptions),
     /// Receive files from `hearth send`.
@@ -329,6 +332,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::List(options) => cluster::list(&global, &options).map(done),
         Command::Console(options) => cluster::console(&global, &options).map(done),
         Command::Node(options) => node::main(&global, options).map(done),
+        Command::Image(options) => image::main(&global, &options).map(done),
         Command::Plan(options) => plan::main(&global, &options),
         Command::Config(options) => config_command::main(&global, &options).map(done),
         Command::Completions(options) => man::completions(Cli::command(), &options).map(done),

@@ -239,9 +239,9 @@ fn leave(global: &Global, list: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The key needs the cluster secret, so only who may read the state directory can make one. The
-/// control node takes it only with `serve --lab-keys`.
-fn key(global: &Global, node: u32, mac: hearth_boot::Mac) -> anyhow::Result<()> {
+/// Makes a laboratory key, in hexadecimal. It needs the cluster secret, so only who may read the
+/// state directory can make one. The control node takes it only with `serve --lab-keys`.
+pub(super) fn lab_key(global: &Global, node: u32, mac: hearth_boot::Mac) -> anyhow::Result<String> {
     let state = match &global.state_dir {
         Some(dir) => crate::paths::StateDir::new(dir),
         None => global.find()?,
@@ -254,7 +254,11 @@ fn key(global: &Global, node: u32, mac: hearth_boot::Mac) -> anyhow::Result<()> 
         netstack::ids::BootEpoch(0),
         netstack::ids::NodeId(node),
     );
-    let key = crate::secrets::encode_hex(&key.0);
+    Ok(crate::secrets::encode_hex(&key.0))
+}
+
+fn key(global: &Global, node: u32, mac: hearth_boot::Mac) -> anyhow::Result<()> {
+    let key = lab_key(global, node, mac)?;
     if global.json {
         return super::print_json(&serde_json::json!({ "node": node, "mac": mac, "key": key }));
     }

@@ -83,6 +83,17 @@ const PACKAGES: &[Package] = &[
         ],
         "network loader for machines whose own firmware is not iPXE",
     ),
+    program("grub-common", "grub-mkrescue", "media to boot from"),
+    file("grub-pc-bin", &["/usr/lib/grub/i386-pc"], "media for BIOS"),
+    file(
+        "grub-efi-amd64-bin",
+        &["/usr/lib/grub/x86_64-efi"],
+        "media for UEFI",
+    ),
+    program("xorriso", "xorriso", "media to boot from"),
+    program("mtools", "mformat", "media to boot from"),
+    program("sbsigntool", "sbsign", "boot images for Secure Boot"),
+    program("openssl", "openssl", "the key of the tests of Secure Boot"),
     program("iproute2", "tc", "bridges, taps and rate limits"),
     program("nftables", "nft", "packet loss in the end-to-end tests"),
     program(
@@ -117,7 +128,7 @@ const PACKAGES: &[Package] = &[
     file(
         "busybox-static",
         &["/bin/busybox", "/usr/bin/busybox"],
-        "the Linux node that `bench boot` compares with",
+        "the Linux node that `bench boot` compares with; a site's DHCP server in tests",
     ),
     program("chromium", "chromium", "the tests of the web page"),
     program(

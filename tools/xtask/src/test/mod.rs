@@ -71,6 +71,9 @@ pub struct Options {
     status: bool,
 }
 
+/// In the names of those of these tests that take long or download something: they are run by name.
+const ON_REQUEST: &str = "on_request";
+
 /// A part of the tests. Where there is a choice, the first is begun first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
@@ -337,6 +340,7 @@ fn qemu(workspace: &Workspace) -> Result<Checks> {
     }
     // One after the other: each brings up machines of its own.
     command.args(["--", "--ignored", "--test-threads=1"]);
+    command.args(["--skip", ON_REQUEST]);
     command.env("HEARTH_OUTPUTS", workspace.outputs());
     run_tests(&mut command, Part::Qemu, QEMU_TEST_LIMIT)
 }
