@@ -10,6 +10,7 @@
 mod cast;
 mod casting;
 mod clock;
+mod compiled;
 mod control;
 mod exchange;
 mod fake_cast;
@@ -107,6 +108,11 @@ const TESTS: &[Test] = &[
         "mutants",
         mutants::seeds,
         " memory=512M clock=instructions files=musl-hello,hello-c,pie-hello,bare-frames seeds=5",
+    ),
+    test_that(
+        "compiled",
+        compiled::check_themselves,
+        " memory=128M files=resources,musl-resources",
     ),
     test("files-calls", files::calls),
     test("calls-missing", files::missing),
