@@ -29,8 +29,10 @@ pub const fn why(call: u64) -> Option<&'static str> {
         | SENDMSG | RECVMSG => "there are no sockets: ranks talk to each other through hearth.h",
         PIPE | PIPE2 => "there are no pipes: a node runs one process",
         WAIT4 | WAITID | SETSID | SETPGID => "a node runs one process",
-        ALARM | SETITIMER | TIMER_CREATE | TIMER_SETTIME | PAUSE | RT_SIGSUSPEND
-        | RT_SIGTIMEDWAIT | SIGNALFD | SIGNALFD4 => "signals are not delivered yet",
+        SETITIMER | TIMER_CREATE | TIMER_SETTIME => {
+            "there is one timer: setitimer with ITIMER_REAL, or alarm"
+        }
+        SIGNALFD | SIGNALFD4 => "signals go to handlers and to sigtimedwait, not to descriptors",
         SHMGET | SHMAT | SEMGET | MSGGET | MQ_OPEN => "a node runs one process: nothing is shared",
         FUTEX => "there are no threads yet, so it waits and wakes, and nothing else",
         _ => OTHER,

@@ -1,8 +1,8 @@
 //! What a program hears of its machine and of what it has used: the structures of sysinfo,
 //! getrusage, times and getrlimit, as bytes.
 //!
-//! Key types: [`Host`], [`Usage`], [`Limits`]. Neighbours: `process::calls` in the kernel fills them in.
-//! Source of the layouts: Linux, `include/uapi/linux/{sysinfo,resource,times}.h`.
+//! Key types: [`Host`], [`Usage`], [`Limits`]. Neighbours: `process::calls` in the kernel fills
+//! them in. Source of the layouts: Linux, `include/uapi/linux/{sysinfo,resource,times}.h`.
 //!
 //! Invariant: every byte of a structure is written, those without a meaning here as zeros.
 
@@ -126,8 +126,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limit of a resource by its number; `None` where there is no such resource. It is the soft
-    /// limit and the hard one: a program can change neither.
+    /// The limit of a resource by its number; `None` where there is no such resource. It is the
+    /// soft limit and the hard one: a program can change neither.
     pub const fn of(&self, resource: u64) -> Option<u64> {
         const ALONE: u64 = 1;
         Some(match resource {

@@ -1,5 +1,5 @@
-//! Programs of compilers that check themselves: what they ask of the kernel is what C libraries make
-//! of it.
+//! Programs of compilers that check themselves: what they ask of the kernel is what C libraries
+//! make of it.
 //!
 //! Neighbours: the same programs run in the end-to-end scenarios, against a real control node.
 //!
@@ -16,7 +16,7 @@ use super::{Outcome, check};
 use crate::arch::given_files;
 
 /// The programs, each with its C library.
-const PROGRAMS: [&str; 2] = ["resources", "musl-resources"];
+const PROGRAMS: [&str; 4] = ["resources", "musl-resources", "signals", "musl-signals"];
 
 /// Runs each.
 pub fn check_themselves() -> Outcome {

@@ -112,7 +112,7 @@ const TESTS: &[Test] = &[
     test_that(
         "compiled",
         compiled::check_themselves,
-        " memory=128M files=resources,musl-resources",
+        " memory=128M files=resources,musl-resources,signals,musl-signals",
     ),
     test("files-calls", files::calls),
     test("calls-missing", files::missing),

@@ -65,7 +65,7 @@ const NOT_RANDOM: [u64; 5] = [
     sysno::TGKILL,
 ];
 /// Calls that the node has. Each must have succeeded in a run, but for those that only ever fail.
-const CALLS: [u64; 79] = [
+const CALLS: [u64; 89] = [
     sysno::READ,
     sysno::READV,
     sysno::WRITE,
@@ -110,6 +110,16 @@ const CALLS: [u64; 79] = [
     sysno::BRK,
     sysno::RT_SIGACTION,
     sysno::RT_SIGPROCMASK,
+    sysno::RT_SIGPENDING,
+    sysno::RT_SIGSUSPEND,
+    sysno::RT_SIGTIMEDWAIT,
+    sysno::RT_SIGQUEUEINFO,
+    sysno::RT_TGSIGQUEUEINFO,
+    sysno::SIGALTSTACK,
+    sysno::PAUSE,
+    sysno::ALARM,
+    sysno::SETITIMER,
+    sysno::GETITIMER,
     sysno::ARCH_PRCTL,
     sysno::FUTEX,
     sysno::GETRANDOM,
@@ -146,14 +156,18 @@ const CALLS: [u64; 79] = [
     sysno::GETTID,
     sysno::SET_TID_ADDRESS,
 ];
-/// Of these only ever fail: files are read only, no path is a link, nothing is a terminal.
-const ALWAYS_FAIL: [u64; 6] = [
+/// Of these only ever fail: files are read only, no path is a link, nothing is a terminal; nobody
+/// has sent the signal that is waited for.
+const ALWAYS_FAIL: [u64; 9] = [
     sysno::PWRITE64,
     sysno::PWRITEV,
     sysno::CREAT,
     sysno::READLINK,
     sysno::READLINKAT,
     sysno::IOCTL,
+    sysno::PAUSE,
+    sysno::RT_SIGSUSPEND,
+    sysno::RT_SIGTIMEDWAIT,
 ];
 /// Calls about memory: the dangerous ones.
 const MEMORY: [u64; 6] = [
@@ -390,6 +404,16 @@ impl Generator {
             ],
             sysno::RT_SIGACTION => [1 + self.below(31), 0, self.address() & !7, 8, 0, 0],
             sysno::RT_SIGPROCMASK => [self.below(3), 0, self.address() & !7, 8, 0, 0],
+            sysno::RT_SIGPENDING => [self.address() & !7, 8, 0, 0, 0, 0],
+            sysno::RT_SIGSUSPEND => [self.address() & !7, 8, 0, 0, 0, 0],
+            sysno::RT_SIGTIMEDWAIT => [self.address() & !7, 0, MAPPED, 8, 0, 0],
+            // Signal 0 asks whether it could be done: others end most programs.
+            sysno::RT_SIGQUEUEINFO => [1, 0, self.address(), 0, 0, 0],
+            sysno::RT_TGSIGQUEUEINFO => [1, 1, 0, self.address(), 0, 0],
+            sysno::SIGALTSTACK => [0, self.address() & !7, 0, 0, 0, 0],
+            sysno::ALARM => [self.below(2), 0, 0, 0, 0, 0],
+            sysno::SETITIMER => [0, MAPPED, self.address(), 0, 0, 0],
+            sysno::GETITIMER => [self.below(3), self.address(), 0, 0, 0, 0],
             // ARCH_GET_FS.
             sysno::ARCH_PRCTL => [0x1003, self.address() & !7, 0, 0, 0, 0],
             // FUTEX_WAIT on what is hardly there, and FUTEX_WAKE.

@@ -109,7 +109,13 @@ fn compute(cluster: &Cluster) -> Result<()> {
 
 /// What C libraries and language run-times ask of the kernel.
 fn calls(cluster: &Cluster) -> Result<()> {
-    for name in ["resources", "musl-resources", "cpu-time"] {
+    for name in [
+        "resources",
+        "musl-resources",
+        "cpu-time",
+        "signals",
+        "musl-signals",
+    ] {
         cluster
             .hearth(&["run", "-n", "1", &cluster.program(name)])?
             .expect_code(0)?
@@ -118,7 +124,8 @@ fn calls(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A program that ignores that its files and threads were refused exits with 0: the command says so.
+/// A program that ignores that its files and threads were refused exits with 0: the command says
+/// so.
 fn refused(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("ignores-refusals");
     let done = cluster

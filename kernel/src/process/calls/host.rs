@@ -6,6 +6,7 @@ use hearth_abi::resources::{self, Host, Limits, RLIMIT_BYTES};
 use kernel_core::addr::PAGE_SIZE;
 use kernel_core::files::DESCRIPTORS_MAX;
 use kernel_core::loader::layout;
+use kernel_core::signals::WAITING_MAX;
 
 use super::{Args, PID};
 use crate::agent::services::NodeServices;
@@ -57,7 +58,7 @@ impl Process {
             stack_bytes: layout::STACK_BYTES,
             memory_bytes: self.memory_bytes(),
             descriptors: DESCRIPTORS_MAX as u64,
-            signals: 0,
+            signals: WAITING_MAX as u64,
         };
         let limit = limits.of(resource).ok_or(Errno::EINVAL)?;
         let now = resources::rlimit(limit);

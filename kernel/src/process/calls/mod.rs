@@ -38,6 +38,9 @@ const NOBODY: u64 = 0;
 /// The user and group every program runs as.
 const ROOT: u64 = 0;
 
+/// Bytes of the SYSCALL instruction.
+const SYSCALL_BYTES: u64 = 2;
+
 /// Of a call that has no flags.
 const NO_FLAGS: u64 = 0;
 
@@ -62,6 +65,11 @@ impl Process {
         self.context.rax = match result {
             Ok(value) => value,
             Err(Stop::Errno(errno)) => errno.as_return(),
+            Err(Stop::Restart) if self.signals.restarts() => {
+                self.context.rip -= SYSCALL_BYTES;
+                number
+            }
+            Err(Stop::Restart) => Errno::EINTR.as_return(),
             Err(Stop::Ending(ending)) => return Err(ending),
             Err(Stop::Cause(cause)) => return Err(Ending::killed(cause)),
         };
@@ -118,10 +126,23 @@ impl Process {
             sysno::BRK => self.brk(services, args[0]),
             sysno::RT_SIGACTION => self.rt_sigaction(services, args),
             sysno::RT_SIGPROCMASK => self.rt_sigprocmask(services, args),
-            sysno::KILL => self.kill(services, args[0], args[1]),
-            sysno::TKILL => self.kill(services, args[0], args[1]),
-            sysno::TGKILL if args[0] == PID => self.kill(services, args[1], args[2]),
-            sysno::TGKILL => Err(Errno::ESRCH.into()),
+            sysno::RT_SIGPENDING => self.rt_sigpending(services, args),
+            sysno::RT_SIGSUSPEND => self.rt_sigsuspend(services, args),
+            sysno::RT_SIGTIMEDWAIT => self.rt_sigtimedwait(services, args),
+            sysno::RT_SIGRETURN => self.leave_handler(services),
+            sysno::SIGALTSTACK => self.sigaltstack(services, args),
+            sysno::PAUSE => self.pause(services),
+            sysno::ALARM => self.alarm(args[0]),
+            sysno::SETITIMER => self.setitimer(services, args),
+            sysno::GETITIMER => self.getitimer(services, args),
+            sysno::KILL => self.kill(args[0], args[1]),
+            sysno::TKILL => self.tkill(args[0], args[1]),
+            sysno::RT_SIGQUEUEINFO => self.queue_signal(services, [args[0], args[1], args[2]]),
+            sysno::TGKILL | sysno::RT_TGSIGQUEUEINFO if args[0] as i32 != PID as i32 => {
+                Err(Errno::ESRCH.into())
+            }
+            sysno::TGKILL => self.tkill(args[1], args[2]),
+            sysno::RT_TGSIGQUEUEINFO => self.queue_signal(services, [args[1], args[2], args[3]]),
             sysno::ARCH_PRCTL => self.arch_prctl(services, args),
             sysno::FUTEX => self.futex(services, args),
             sysno::GETRANDOM => self.getrandom(services, args),

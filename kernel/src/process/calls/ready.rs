@@ -41,9 +41,13 @@ impl Process {
         services: &mut dyn NodeServices,
         args: Args,
     ) -> Result<u64, Stop> {
-        let [address, count, timeout, ..] = args;
+        let [address, count, timeout, mask, mask_bytes, _] = args;
         let deadline = deadline_in(self.read_timeout(services, timeout)?);
+        if mask != 0 {
+            self.take_mask(services, mask, mask_bytes)?;
+        }
         let result = self.poll_until(services, address, count, deadline);
+        self.signals.restore_mask();
         self.write_rest(services, timeout, deadline, 1000)?;
         result
     }
@@ -69,9 +73,19 @@ impl Process {
         services: &mut dyn NodeServices,
         args: Args,
     ) -> Result<u64, Stop> {
-        let [count, read, write, except, timeout, _mask] = args;
+        let [count, read, write, except, timeout, mask] = args;
         let deadline = deadline_in(self.read_timeout(services, timeout)?);
+        if mask != 0 {
+            // The mask and its size are a structure: six arguments are all that a call has.
+            let words: [u8; 16] = self.read_array(services, mask)?;
+            let word =
+                |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().expect("eight bytes"));
+            if word(0) != 0 {
+                self.take_mask(services, word(0), word(8))?;
+            }
+        }
         let result = self.select_until(services, count, [read, write, except], deadline);
+        self.signals.restore_mask();
         self.write_rest(services, timeout, deadline, 1000)?;
         result
     }
@@ -114,8 +128,8 @@ impl Process {
         Ok(found)
     }
 
-    /// Answers the sets of a select, those for reading, for writing and for exceptions, where they are
-    /// given; waits until `deadline` when nothing is ready.
+    /// Answers the sets of a select, those for reading, for writing and for exceptions, where they
+    /// are given; waits until `deadline` when nothing is ready.
     fn select_until(
         &mut self,
         services: &mut dyn NodeServices,

@@ -85,7 +85,11 @@ impl Process {
             },
         };
         self.flush(services)?;
-        self.sleep(services, deadline)?;
-        Err(Errno::ETIMEDOUT.into())
+        match self.sleep(services, deadline) {
+            Ok(()) => Err(Errno::ETIMEDOUT.into()),
+            // With a time-out it would begin anew.
+            Err(Stop::Errno(Errno::EINTR)) if timeout == 0 => Err(Stop::Restart),
+            Err(stop) => Err(stop),
+        }
     }
 }

@@ -100,8 +100,24 @@ impl Process {
     ) -> Result<u64, Stop> {
         let span = self.read_span(services, args[0])?;
         self.flush(services)?;
-        self.sleep(services, time::now() + span)?;
-        Ok(0)
+        self.sleep_or_tell(services, time::now() + span, args[1])
+    }
+
+    /// Sleeps; writes what is left of the time to `address`, where one is given, when a signal
+    /// comes.
+    fn sleep_or_tell(
+        &mut self,
+        services: &mut dyn NodeServices,
+        deadline: Instant,
+        address: u64,
+    ) -> Result<u64, Stop> {
+        let slept = self.sleep(services, deadline);
+        if slept == Err(Stop::Errno(Errno::EINTR)) && address != 0 {
+            let left = deadline.saturating_since(time::now()).as_micros();
+            let nanos = left % MICROS_PER_SECOND * 1000;
+            self.write_pair(services, address, left / MICROS_PER_SECOND, nanos)?;
+        }
+        slept.map(|()| 0)
     }
 
     pub(super) fn clock_nanosleep(
@@ -109,18 +125,16 @@ impl Process {
         services: &mut dyn NodeServices,
         args: Args,
     ) -> Result<u64, Stop> {
-        let [clock, flags, address, ..] = args;
+        let [clock, flags, address, rest, ..] = args;
         if !matches!(clock, REALTIME | MONOTONIC | BOOT_TIME) {
             return Err(Errno::EINVAL.into());
         }
         let span = self.read_span(services, address)?;
         self.flush(services)?;
-        let deadline = match flags & ABSOLUTE {
-            0 => time::now() + span,
-            _ => self.deadline_at(clock, span),
-        };
-        self.sleep(services, deadline)?;
-        Ok(0)
+        match flags & ABSOLUTE {
+            0 => self.sleep_or_tell(services, time::now() + span, rest),
+            _ => self.sleep_or_tell(services, self.deadline_at(clock, span), 0),
+        }
     }
 
     /// The deadline that a point in time on a clock means, fixed now.

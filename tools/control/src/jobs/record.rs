@@ -516,8 +516,8 @@ fn missing_call(report: &RankReport) -> Option<String> {
     Some(format!("{}: {why}", call.name()))
 }
 
-/// The same of all ranks of a job, once for each lack that has words of its own: what a program that
-/// exited with 0 may have ignored. In one line, which names the first [`REFUSALS_TOLD`].
+/// The same of all ranks of a job, once for each lack that has words of its own: what a program
+/// that exited with 0 may have ignored. In one line, which names the first [`REFUSALS_TOLD`].
 pub fn refused_calls(ranks: &[RankReport]) -> Option<String> {
     let mut lacks: Vec<&'static str> = Vec::new();
     let mut told = Vec::new();
@@ -648,10 +648,19 @@ mod tests {
         // What every C program calls, and a call without words of its own, is nothing to tell.
         assert_eq!(refused_calls(&[rank(0, &[273, 334, 291])]), None);
         let refused = refused_calls(&[rank(0, &[257, 2]), rank(1, &[257, 435, 56])]).unwrap();
-        assert!(refused.starts_with("openat (files cannot be written yet"), "{refused}");
-        assert!(refused.ends_with(", clone3 (threads are not there yet)"), "{refused}");
+        assert!(
+            refused.starts_with("openat (files cannot be written yet"),
+            "{refused}"
+        );
+        assert!(
+            refused.ends_with(", clone3 (threads are not there yet)"),
+            "{refused}"
+        );
         assert_eq!(refused.matches("files").count(), 1);
         let many = refused_calls(&[rank(0, &[257, 56, 57, 59, 41])]).unwrap();
-        assert!(many.ends_with("2 more: see `hearth run --report`"), "{many}");
+        assert!(
+            many.ends_with("2 more: see `hearth run --report`"),
+            "{many}"
+        );
     }
 }
