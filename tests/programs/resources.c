@@ -84,8 +84,8 @@ static void clocks(void)
                                       CLOCK_THREAD_CPUTIME_ID, CLOCK_MONOTONIC_COARSE};
     for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
         struct timespec t = {-1, -1};
-        check(clock_getres(known[i], &t) == 0 && t.tv_sec == 0 && t.tv_nsec > 0 && t.tv_nsec <= 1000,
-              "clock_getres");
+        check(clock_getres(known[i], &t) == 0 && t.tv_sec == 0 && t.tv_nsec > 0 &&
+                  t.tv_nsec <= 1000, "clock_getres");
     }
     check(clock_getres(99, NULL) == -1 && errno == EINVAL, "clock_getres of no clock");
     clockid_t own;

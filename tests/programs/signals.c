@@ -1,11 +1,13 @@
-/* signals: handlers of faults and of signals that a program sends itself, masks, waiting, timers. Each
- * is checked; the last line is "signals: ok", and the exit status the number of checks that failed. */
+/* signals: handlers of faults and of signals that a program sends itself, masks, waiting, timers.
+ * Each is checked; the last line is "signals: ok", and the exit status the number of checks that
+ * failed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fenv.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +31,8 @@ static volatile int zero;
 static void check(int good, const char *what)
 {
     if (!good) {
-        printf("signals: %s (count %d, code %d, errno %d)\n", what, (int)count, (int)last_code, errno);
+        printf("signals: %s (count %d, code %d, errno %d)\n", what, (int)count, (int)last_code,
+               errno);
         wrong++;
     }
 }
@@ -47,8 +50,7 @@ static void note(int signal, siginfo_t *info, void *where)
     last_code = info->si_code;
     last_address = info->si_addr;
     last = *info;
-    memcpy(&context, where, sizeof context.uc_flags + sizeof context.uc_link + sizeof context.uc_stack +
-                                sizeof context.uc_mcontext);
+    memcpy(&context, where, offsetof(ucontext_t, uc_sigmask));
     if (signal != info->si_signo)
         count = -1000;
 }
@@ -257,7 +259,8 @@ static void alternate_stack(void)
     on(SIGUSR2, on_other, SA_ONSTACK);
     raise(SIGUSR2);
     check(count == 1 && last_code == 1, "the alternate stack");
-    check(sigaltstack(NULL, &old) == 0 && old.ss_flags == 0 && old.ss_sp == other, "stack behind it");
+    check(sigaltstack(NULL, &old) == 0 && old.ss_flags == 0 && old.ss_sp == other,
+          "the stack behind it");
     /* A stack overflow is a fault that only such a handler hears of. */
     on(SIGSEGV, on_other_leave, SA_ONSTACK);
     if (!sigsetjmp(back, 1))
@@ -314,7 +317,8 @@ static void timers(void)
     sigprocmask(SIG_SETMASK, NULL, &mask);
     check(sigismember(&mask, SIGALRM), "the mask behind sigsuspend");
     setitimer(ITIMER_REAL, &timer, NULL);
-    check(pselect(0, NULL, NULL, NULL, NULL, &before) == -1 && errno == EINTR && count == 5, "pselect");
+    check(pselect(0, NULL, NULL, NULL, NULL, &before) == -1 && errno == EINTR && count == 5,
+          "pselect");
     setitimer(ITIMER_REAL, &timer, NULL);
     check(ppoll(NULL, 0, NULL, &before) == -1 && errno == EINTR && count == 6, "ppoll");
     sigprocmask(SIG_SETMASK, &before, NULL);
@@ -323,6 +327,13 @@ static void timers(void)
     on(SIGALRM, note, 0);
     setitimer(ITIMER_REAL, &timer, NULL);
     check(syscall(SYS_futex, &word, 0, 1, NULL) == -1 && errno == EINTR && count == 1, "futex");
+}
+
+/* Bytes of the floating-point state in a frame: without XSAVE nothing says so. */
+static unsigned fp_bytes(const ucontext_t *uc)
+{
+    unsigned bytes = ((unsigned *)uc->uc_mcontext.fpregs)[117];
+    return bytes ? bytes : 512;
 }
 
 /* Frames that no kernel has made; each must end in SIGSEGV or go on, and never in the kernel. */
@@ -336,26 +347,14 @@ static void hostile(int signal, siginfo_t *info, void *where)
     case 1: uc->uc_mcontext.gregs[REG_RIP] = (long)0xffffffff80000000ul; break;
     case 2: uc->uc_mcontext.gregs[REG_CSGSFS] = 0x0008000800080008l; break; /* kernel selectors */
     case 3: uc->uc_mcontext.gregs[REG_EFL] = -1l; break;
-    case 4: memset(uc->uc_mcontext.fpregs, 0xff, 832); break;
+    case 4: memset(uc->uc_mcontext.fpregs, 0xff, fp_bytes(uc)); break;
     case 5: uc->uc_mcontext.fpregs->mxcsr = 0xffffffff; break;
-    case 6: ((char *)uc->uc_mcontext.fpregs)[520] = 1; break; /* reserved in the header of XSAVE */
+    case 6: /* reserved in the header of XSAVE */
+        if (fp_bytes(uc) > 520)
+            ((char *)uc->uc_mcontext.fpregs)[520] = 1;
+        break;
     case 7: uc->uc_mcontext.fpregs = NULL; break;
     case 8: uc->uc_mcontext.gregs[REG_RIP] = 0x7ffffffffffe; break;
-    }
-}
-
-static void frames(void)
-{
-    on(SIGRTMIN + 2, hostile, 0);
-    on(SIGSEGV, leave, SA_NODEFER);
-    for (volatile int i = 0; i < 9; i++) {
-        union sigval value = {.sival_int = i};
-        count = 0;
-        if (!sigsetjmp(back, 1))
-            sigqueue(getpid(), SIGRTMIN + 2, value);
-        unsigned mxcsr = 0x1f80;
-        __asm__ volatile("fninit; ldmxcsr %0; pushfq; andq $~0x40100, (%%rsp); popfq" : : "m"(mxcsr));
-        check(count >= 1, "a hostile frame");
     }
 }
 
@@ -365,6 +364,66 @@ static void trapped(int signal, siginfo_t *info, void *where)
     (void)signal;
     (void)info;
     uc->uc_mcontext.gregs[REG_EFL] &= ~0x100l;
+}
+
+/* An instruction without an operand: it faults whatever the registers are. */
+__attribute__((naked)) static void landing(void)
+{
+    __asm__ volatile("ud2");
+}
+
+/* Fills a frame with random bytes, but for what would end the program: its mask and stack. */
+static void scribble(int signal, siginfo_t *info, void *where)
+{
+    static uint64_t random = 0x9e3779b97f4a7c15;
+    ucontext_t *uc = where;
+    (void)signal;
+    count++;
+    uint64_t *areas[] = {(uint64_t *)uc->uc_mcontext.gregs, (uint64_t *)uc->uc_mcontext.fpregs};
+    uint32_t words[] = {23, fp_bytes(uc) / 8};
+    for (int area = 0; area < 2; area++)
+        for (uint32_t i = 0; i < words[area]; i++) {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            areas[area][i] = random;
+        }
+    /* Alignment is not checked, so that the handler of the next fault may run. */
+    uc->uc_mcontext.gregs[REG_EFL] &= ~0x40000l;
+    if (info->si_value.sival_int % 4)
+        uc->uc_mcontext.gregs[REG_RIP] = (long)landing;
+    sigemptyset(&uc->uc_sigmask);
+}
+
+static void frames(void)
+{
+    stack_t stack = {.ss_sp = other, .ss_size = sizeof other};
+    sigaltstack(&stack, NULL);
+    static const int faults[] = {SIGSEGV, SIGILL, SIGTRAP, SIGBUS, SIGFPE};
+    for (int i = 0; i < 5; i++)
+        on(faults[i], leave, SA_NODEFER | SA_ONSTACK);
+    on(SIGRTMIN + 3, scribble, 0);
+    for (volatile int i = 0; i < 200; i++) {
+        union sigval value = {.sival_int = i};
+        count = 0;
+        if (!sigsetjmp(back, 1))
+            sigqueue(getpid(), SIGRTMIN + 3, value);
+        check(count >= 2, "a random frame");
+    }
+    on(SIGTRAP, trapped, 0);
+    on(SIGRTMIN + 2, hostile, 0);
+    on(SIGSEGV, leave, SA_NODEFER);
+    for (volatile int i = 0; i < 9; i++) {
+        union sigval value = {.sival_int = i};
+        count = 0;
+        if (!sigsetjmp(back, 1))
+            sigqueue(getpid(), SIGRTMIN + 2, value);
+        unsigned mxcsr = 0x1f80;
+        __asm__ volatile("fninit; ldmxcsr %0; pushfq; andq $~0x40100, (%%rsp); popfq"
+                         :
+                         : "m"(mxcsr));
+        check(count >= 1, "a hostile frame");
+    }
 }
 
 int main(int argc, char **argv)
@@ -381,7 +440,6 @@ int main(int argc, char **argv)
     sending();
     alternate_stack();
     timers();
-    on(SIGTRAP, trapped, 0);
     frames();
     if (!wrong)
         puts("signals: ok");

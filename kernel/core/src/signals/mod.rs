@@ -33,8 +33,10 @@ pub use timer::Timer;
 const SIGNAL_MAX: u64 = 64;
 /// First of the signals of which several may wait, each with a value.
 const REAL_TIME_MIN: u64 = 32;
-/// Signals that may wait: each of those below [`REAL_TIME_MIN`] once, and 96 others.
+/// Signals that may wait.
 pub const WAITING_MAX: usize = 128;
+/// Signals that may wait when another real-time one comes: the others always find room.
+const REAL_TIME_ROOM: usize = WAITING_MAX - (REAL_TIME_MIN as usize - 1);
 
 const fn bit(signal: Signal) -> u64 {
     1 << (signal.number() - 1)
@@ -58,7 +60,7 @@ const OF_FAULTS: u64 = bit(Signal::Segv)
 pub enum SendError {
     /// Signals are numbered from 1 to 64.
     NoSuchSignal,
-    /// [`WAITING_MAX`] signals wait already.
+    /// A real-time signal finds no room.
     Full,
 }
 
@@ -177,7 +179,7 @@ impl Signals {
         if waits && signal < REAL_TIME_MIN {
             return Ok(());
         }
-        if self.waiting.len() >= WAITING_MAX {
+        if signal >= REAL_TIME_MIN && self.waiting.len() >= REAL_TIME_ROOM {
             return Err(SendError::Full);
         }
         self.waiting.push((number, info));
