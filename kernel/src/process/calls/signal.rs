@@ -20,9 +20,10 @@ const SET_BYTES: u64 = 8;
 const BLOCK: u64 = 0;
 const UNBLOCK: u64 = 1;
 const SET_MASK: u64 = 2;
-/// The timer of real time, of setitimer's three.
+/// Timers of setitimer: of real time, and two of processor time.
 const REAL_TIME: u64 = 0;
-const TIMER_LAST: u64 = 2;
+const VIRTUAL: u64 = 1;
+const PROFILE: u64 = 2;
 /// Where the interval and the time to the next expiry stand in `struct itimerval`.
 const INTERVAL_AT: u64 = 0;
 const VALUE_AT: u64 = 16;
@@ -201,7 +202,7 @@ impl Process {
         let [timer, new, old, ..] = args;
         match timer {
             REAL_TIME => {}
-            ..=TIMER_LAST => return Err(self.unknown(sysno::SETITIMER)),
+            VIRTUAL | PROFILE => return Err(self.unknown(sysno::SETITIMER)),
             _ => return Err(Errno::EINVAL.into()),
         }
         let (mut interval, mut value) = (Micros::ZERO, Micros::ZERO);
@@ -224,7 +225,7 @@ impl Process {
                 let now = self.signals.timer.rest(time::now().as_micros());
                 self.write_timer(services, address, now)
             }
-            ..=TIMER_LAST => self.write_timer(services, address, (0, 0)),
+            VIRTUAL | PROFILE => self.write_timer(services, address, (0, 0)),
             _ => Err(Errno::EINVAL.into()),
         }
     }
