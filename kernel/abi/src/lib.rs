@@ -13,4 +13,5 @@ pub mod linux;
 pub mod missing;
 pub mod monitor;
 pub mod peer;
+pub mod resources;
 pub mod sysno;

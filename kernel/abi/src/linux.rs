@@ -265,8 +265,36 @@ pub enum Signal {
     Alrm = 14,
     /// Asked to end.
     Term = 15,
+    /// A fault of the coprocessor's stack.
+    Stkflt = 16,
+    /// A child has ended.
+    Chld = 17,
+    /// May go on.
+    Cont = 18,
+    /// Must stop.
+    Stop = 19,
+    /// Stopped from the terminal.
+    Tstp = 20,
+    /// Reads from the terminal in the background.
+    Ttin = 21,
+    /// Writes to the terminal in the background.
+    Ttou = 22,
+    /// Urgent data.
+    Urg = 23,
     /// Time limit reached.
     Xcpu = 24,
+    /// A file grew too large.
+    Xfsz = 25,
+    /// A timer of its processor time.
+    Vtalrm = 26,
+    /// A timer for profiles.
+    Prof = 27,
+    /// The window has another size.
+    Winch = 28,
+    /// Input or output is possible.
+    Io = 29,
+    /// Power fails.
+    Pwr = 30,
     /// A system call that is not allowed.
     Sys = 31,
 }
@@ -295,7 +323,21 @@ impl Signal {
             Self::Pipe => "SIGPIPE",
             Self::Alrm => "SIGALRM",
             Self::Term => "SIGTERM",
+            Self::Stkflt => "SIGSTKFLT",
+            Self::Chld => "SIGCHLD",
+            Self::Cont => "SIGCONT",
+            Self::Stop => "SIGSTOP",
+            Self::Tstp => "SIGTSTP",
+            Self::Ttin => "SIGTTIN",
+            Self::Ttou => "SIGTTOU",
+            Self::Urg => "SIGURG",
             Self::Xcpu => "SIGXCPU",
+            Self::Xfsz => "SIGXFSZ",
+            Self::Vtalrm => "SIGVTALRM",
+            Self::Prof => "SIGPROF",
+            Self::Winch => "SIGWINCH",
+            Self::Io => "SIGIO",
+            Self::Pwr => "SIGPWR",
             Self::Sys => "SIGSYS",
         }
     }
@@ -318,7 +360,21 @@ impl Signal {
             13 => Self::Pipe,
             14 => Self::Alrm,
             15 => Self::Term,
+            16 => Self::Stkflt,
+            17 => Self::Chld,
+            18 => Self::Cont,
+            19 => Self::Stop,
+            20 => Self::Tstp,
+            21 => Self::Ttin,
+            22 => Self::Ttou,
+            23 => Self::Urg,
             24 => Self::Xcpu,
+            25 => Self::Xfsz,
+            26 => Self::Vtalrm,
+            27 => Self::Prof,
+            28 => Self::Winch,
+            29 => Self::Io,
+            30 => Self::Pwr,
             31 => Self::Sys,
             _ => return None,
         })

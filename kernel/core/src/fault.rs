@@ -145,8 +145,10 @@ pub enum Cause {
         /// Its vector.
         vector: u8,
     },
-    /// The program sent itself this signal (abort).
+    /// The program sent itself this signal (abort), or its timer did.
     Raised(Signal),
+    /// A signal has a handler whose frame finds no room on the stack, or is not there to return by.
+    SignalFrame,
     /// Ended by control with the signal of this number.
     Cancelled(u8),
     /// The time limit is over.
@@ -169,7 +171,8 @@ impl Cause {
             | Self::Unmapped
             | Self::NotUser
             | Self::StackOverflow
-            | Self::Protection(_) => Signal::Segv,
+            | Self::Protection(_)
+            | Self::SignalFrame => Signal::Segv,
             Self::OutOfMemory => Signal::Kill,
             Self::BeyondFile | Self::PageUnavailable => Signal::Bus,
             Self::Exception { vector } => match vector {
@@ -198,7 +201,11 @@ impl Cause {
     pub const fn has_address(self) -> bool {
         !matches!(
             self,
-            Self::Exception { .. } | Self::Raised(_) | Self::Cancelled(_) | Self::TimeLimit
+            Self::Exception { .. }
+                | Self::Raised(_)
+                | Self::SignalFrame
+                | Self::Cancelled(_)
+                | Self::TimeLimit
         )
     }
 }
@@ -229,6 +236,7 @@ impl fmt::Display for Cause {
                 _ => return write!(f, "CPU exception {vector}"),
             },
             Self::Raised(_) => "raised by the program itself",
+            Self::SignalFrame => "no room on the stack for a signal handler, or its frame is gone",
             Self::Cancelled(_) => "cancelled",
             Self::TimeLimit => "time limit reached",
         };

@@ -17,7 +17,7 @@ use core::fmt;
 pub enum Class {
     /// Timer: a heartbeat is due, at most once a second.
     Heartbeat = 0,
-    /// Timer: the program's time limit, or a deadline of the kernel while it waits.
+    /// Timer: the program's time limit or its alarm, or a deadline of the kernel while it waits.
     TimeLimit = 1,
     /// Timer: the program's own monitoring period.
     Monitor = 2,

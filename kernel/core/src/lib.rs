@@ -12,7 +12,7 @@
 //! | [`objects`] | files and images in the node's memory, known by their hash | `kernel::{agent, process}` |
 //! | [`program`] | the memory of a program: carries those decisions out on frames and tables | `kernel::process` |
 //! | [`files`] | `/with`: paths, descriptors, what stat says | `kernel::process` |
-//! | [`signals`] | dispositions and mask, what a signal does | `kernel::process` |
+//! | [`signals`] | actions, mask, which signal is next, frames of handlers | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
 //! | [`nic`] | rings of network cards, Intel's one-gigabit family, which card is used | `kernel::{drivers, net}` |
 //! | [`random`] | random numbers from what is fed to a keyed generator | `kernel::arch` |

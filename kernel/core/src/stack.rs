@@ -11,12 +11,11 @@ use alloc::vec::Vec;
 use crate::addr::PAGE_SIZE;
 use crate::loader::Image;
 use hearth_abi::linux::auxv;
+use hearth_abi::resources::TICKS_PER_SECOND;
 
 /// Bytes that arguments, environment and vectors may take: twice the largest launch block, since
 /// each string also needs a pointer.
 pub const INITIAL_STACK_MAX: usize = 128 * 1024;
-/// Ticks per second of times(2), as everywhere on Linux.
-const CLOCK_TICKS: u64 = 100;
 
 /// What goes on the stack.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +131,7 @@ fn aux(image: &Image, hwcap: u64, random_at: u64, name_at: u64) -> [(u64, u64); 
         (auxv::GID, 0),
         (auxv::EGID, 0),
         (auxv::SECURE, 0),
-        (auxv::CLKTCK, CLOCK_TICKS),
+        (auxv::CLKTCK, TICKS_PER_SECOND),
         (auxv::HWCAP, hwcap),
         (auxv::RANDOM, random_at),
         (auxv::EXECFN, name_at),

@@ -10,6 +10,7 @@
 mod cast;
 mod casting;
 mod clock;
+mod compiled;
 mod control;
 mod exchange;
 mod fake_cast;
@@ -114,6 +115,11 @@ const TESTS: &[Test] = &[
         "mutants",
         mutants::seeds,
         " memory=512M clock=instructions files=musl-hello,hello-c,pie-hello,bare-frames seeds=5",
+    ),
+    test_that(
+        "compiled",
+        compiled::check_themselves,
+        " memory=128M files=resources,musl-resources,signals,musl-signals",
     ),
     test("files-calls", files::calls),
     test("calls-missing", files::missing),

@@ -65,7 +65,7 @@ const NOT_RANDOM: [u64; 5] = [
     sysno::TGKILL,
 ];
 /// Calls that the node has. Each must have succeeded in a run, but for those that only ever fail.
-const CALLS: [u64; 65] = [
+const CALLS: [u64; 89] = [
     sysno::READ,
     sysno::READV,
     sysno::WRITE,
@@ -100,6 +100,9 @@ const CALLS: [u64; 65] = [
     sysno::READLINK,
     sysno::READLINKAT,
     sysno::POLL,
+    sysno::PPOLL,
+    sysno::SELECT,
+    sysno::PSELECT6,
     sysno::MMAP,
     sysno::MUNMAP,
     sysno::MPROTECT,
@@ -107,14 +110,27 @@ const CALLS: [u64; 65] = [
     sysno::BRK,
     sysno::RT_SIGACTION,
     sysno::RT_SIGPROCMASK,
+    sysno::RT_SIGPENDING,
+    sysno::RT_SIGSUSPEND,
+    sysno::RT_SIGTIMEDWAIT,
+    sysno::RT_SIGQUEUEINFO,
+    sysno::RT_TGSIGQUEUEINFO,
+    sysno::SIGALTSTACK,
+    sysno::PAUSE,
+    sysno::ALARM,
+    sysno::SETITIMER,
+    sysno::GETITIMER,
     sysno::ARCH_PRCTL,
     sysno::FUTEX,
     sysno::GETRANDOM,
+    sysno::CLOCK_GETRES,
     sysno::CLOCK_GETTIME,
     sysno::CLOCK_NANOSLEEP,
     sysno::NANOSLEEP,
     sysno::GETTIMEOFDAY,
     sysno::TIME,
+    sysno::GETRUSAGE,
+    sysno::TIMES,
     sysno::SCHED_YIELD,
     sysno::HEARTH_POST,
     sysno::HEARTH_WAIT,
@@ -122,7 +138,15 @@ const CALLS: [u64; 65] = [
     sysno::HEARTH_SELF,
     sysno::HEARTH_PEER,
     sysno::HEARTH_COUNT,
+    sysno::SYSINFO,
+    sysno::GETRLIMIT,
+    sysno::SETRLIMIT,
+    sysno::PRLIMIT64,
+    sysno::UMASK,
+    sysno::GETCPU,
     sysno::SCHED_GETAFFINITY,
+    sysno::SCHED_SETAFFINITY,
+    sysno::GETPPID,
     sysno::UNAME,
     sysno::GETUID,
     sysno::GETEUID,
@@ -132,14 +156,18 @@ const CALLS: [u64; 65] = [
     sysno::GETTID,
     sysno::SET_TID_ADDRESS,
 ];
-/// Of these only ever fail: files are read only, no path is a link, nothing is a terminal.
-const ALWAYS_FAIL: [u64; 6] = [
+/// Of these only ever fail: files are read only, no path is a link, nothing is a terminal; nobody
+/// has sent the signal that is waited for.
+const ALWAYS_FAIL: [u64; 9] = [
     sysno::PWRITE64,
     sysno::PWRITEV,
     sysno::CREAT,
     sysno::READLINK,
     sysno::READLINKAT,
     sysno::IOCTL,
+    sysno::PAUSE,
+    sysno::RT_SIGSUSPEND,
+    sysno::RT_SIGTIMEDWAIT,
 ];
 /// Calls about memory: the dangerous ones.
 const MEMORY: [u64; 6] = [
@@ -307,7 +335,15 @@ impl Generator {
                 [end + self.below(0x2_0000), 0, 0, 0, 0, 0]
             }
             sysno::GETRANDOM => [self.address(), self.below(0x3000), 0, 0, 0, 0],
-            sysno::HEARTH_SELF | sysno::TIME | sysno::UNAME => [self.address(), 0, 0, 0, 0, 0],
+            sysno::HEARTH_SELF | sysno::TIME | sysno::UNAME | sysno::TIMES | sysno::SYSINFO => {
+                [self.address(), 0, 0, 0, 0, 0]
+            }
+            sysno::GETRUSAGE | sysno::CLOCK_GETRES => [self.below(2), self.address(), 0, 0, 0, 0],
+            sysno::GETCPU => [self.address(), self.address(), 0, 0, 0, 0],
+            // RLIMIT_CORE is zero, as most words here are.
+            sysno::GETRLIMIT | sysno::SETRLIMIT => [4, self.address() & !7, 0, 0, 0, 0],
+            sysno::PRLIMIT64 => [0, self.below(16), 0, self.address(), 0, 0],
+            sysno::SCHED_SETAFFINITY => [0, 8, DATA + self.below(PAGE), 0, 0, 0],
             sysno::READ | sysno::WRITE | sysno::FSTAT | sysno::GETDENTS64 | sysno::PREAD64 => {
                 let at = self.below(2 * PAGE);
                 [
@@ -357,8 +393,27 @@ impl Generator {
             }
             sysno::GETCWD => [self.address(), 64, 0, 0, 0, 0],
             sysno::POLL => [self.address() & !7, self.below(3), self.below(2), 0, 0, 0],
+            sysno::PPOLL => [self.address() & !7, self.below(3), MAPPED, 0, 0, 0],
+            sysno::SELECT | sysno::PSELECT6 => [
+                self.below(3),
+                self.address() & !7,
+                self.address() & !7,
+                0,
+                MAPPED,
+                0,
+            ],
             sysno::RT_SIGACTION => [1 + self.below(31), 0, self.address() & !7, 8, 0, 0],
             sysno::RT_SIGPROCMASK => [self.below(3), 0, self.address() & !7, 8, 0, 0],
+            sysno::RT_SIGPENDING => [self.address() & !7, 8, 0, 0, 0, 0],
+            sysno::RT_SIGSUSPEND => [self.address() & !7, 8, 0, 0, 0, 0],
+            sysno::RT_SIGTIMEDWAIT => [self.address() & !7, 0, MAPPED, 8, 0, 0],
+            // Signal 0 asks whether it could be done: others end most programs.
+            sysno::RT_SIGQUEUEINFO => [1, 0, self.address(), 0, 0, 0],
+            sysno::RT_TGSIGQUEUEINFO => [1, 1, 0, self.address(), 0, 0],
+            sysno::SIGALTSTACK => [0, self.address() & !7, 0, 0, 0, 0],
+            sysno::ALARM => [self.below(2), 0, 0, 0, 0, 0],
+            sysno::SETITIMER => [0, MAPPED, self.address(), 0, 0, 0],
+            sysno::GETITIMER => [self.below(3), self.address(), 0, 0, 0, 0],
             // ARCH_GET_FS.
             sysno::ARCH_PRCTL => [0x1003, self.address() & !7, 0, 0, 0, 0],
             // FUTEX_WAIT on what is hardly there, and FUTEX_WAKE.

@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use kernel_core::crash::{CrashReport, Registers};
+use kernel_core::crash::CrashReport;
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{BadAddress, Faults, Machine, Memory};
 use kernel_core::retention::{Policy, Retained, RetireCounts};
@@ -23,7 +23,6 @@ use super::{Exit, Process, verify};
 use crate::agent::cast::store::Running;
 use crate::agent::services::NodeServices;
 use crate::agent::vitals;
-use crate::arch::user::UserContext;
 use crate::process::hardware::{Attended, Hardware};
 use crate::time::Moment;
 use crate::{arch, time};
@@ -53,6 +52,9 @@ pub(super) enum Ending {
 pub(super) enum Stop {
     /// It returns an error.
     Errno(Errno),
+    /// A signal interrupted it before it had done anything: it begins again, if the handler wants
+    /// that.
+    Restart,
     /// A page could not be had.
     Cause(Cause),
     /// The program ends.
@@ -65,6 +67,17 @@ impl Ending {
         Self::Killed {
             cause,
             access: None,
+        }
+    }
+}
+
+impl Stop {
+    /// How the program ends by it, `otherwise` where a call would have returned an error.
+    pub(super) fn ending(self, otherwise: Ending) -> Ending {
+        match self {
+            Self::Ending(ending) => ending,
+            Self::Cause(cause) => Ending::killed(cause),
+            Self::Errno(_) | Self::Restart => otherwise,
         }
     }
 }
@@ -197,8 +210,8 @@ impl Process {
         }
     }
 
-    /// Looks at a few pages that an earlier run left, if the launch wants that. Returns what is held
-    /// and how many pages were damaged.
+    /// Looks at a few pages that an earlier run left, if the launch wants that. Returns what is
+    /// held and how many pages were damaged.
     fn sample(
         &self,
         services: &mut dyn NodeServices,
@@ -297,7 +310,7 @@ impl Process {
         if matches!(cause, Cause::Cancelled(_)) {
             return None;
         }
-        let registers = registers(&self.context);
+        let registers = self.context.registers();
         let space = self.memory().space();
         let report = CrashReport {
             cause,
@@ -344,29 +357,6 @@ fn report_retirement(report: &mut ExitReport, back: &GivenBack) {
     report.pages_damaged = back.damaged;
     report.table_pages = counts.tables;
     report.frames_scrubbed = back.scrubbed;
-}
-
-fn registers(context: &UserContext) -> Registers {
-    Registers {
-        rax: context.rax,
-        rbx: context.rbx,
-        rcx: context.rcx,
-        rdx: context.rdx,
-        rsi: context.rsi,
-        rdi: context.rdi,
-        rbp: context.rbp,
-        rsp: context.rsp,
-        r8: context.r8,
-        r9: context.r9,
-        r10: context.r10,
-        r11: context.r11,
-        r12: context.r12,
-        r13: context.r13,
-        r14: context.r14,
-        r15: context.r15,
-        rip: context.rip,
-        rflags: context.rflags,
-    }
 }
 
 fn log(process: &Process, report: &ExitReport) {

@@ -24,6 +24,9 @@ use crate::time;
 /// How long a launch waits for a file that does not come nearer: the cast has its own, shorter,
 /// limits, so that this one ends when it has died without a word.
 const NO_PROGRESS_MAX: Micros = Micros::from_secs(10);
+/// Mode bits that a program's new files do not have at first, and those that umask is about.
+const MODE_MASK: u64 = 0o022;
+const PERMISSIONS: u64 = 0o777;
 /// Longest single wait.
 const WAIT_STEP: Micros = Micros::from_secs(1);
 
@@ -31,6 +34,8 @@ const WAIT_STEP: Micros = Micros::from_secs(1);
 pub(super) struct JobFiles {
     pub(super) names: Files,
     pub(super) descriptors: Descriptors,
+    /// Mode bits that the program wants new files not to have.
+    mode_mask: u64,
     /// Where the bytes are, by number.
     indexes: Vec<FrameIndex>,
     held: Vec<InUse>,
@@ -42,6 +47,7 @@ impl JobFiles {
         Self {
             names: Files::default(),
             descriptors: Descriptors::new(),
+            mode_mask: MODE_MASK,
             indexes: Vec::new(),
             held: Vec::new(),
         }
@@ -73,6 +79,11 @@ impl JobFiles {
         }
         taken.names = Files::new(names);
         Ok(taken)
+    }
+
+    /// Takes the mode bits of new files away from now on that `mask` has (umask); those before.
+    pub(super) fn set_mode_mask(&mut self, mask: u64) -> u64 {
+        core::mem::replace(&mut self.mode_mask, mask & PERMISSIONS)
     }
 
     /// Where the bytes of the files are, by number.

@@ -340,7 +340,15 @@ impl Process {
             self.clock.monitor.unwrap_or(Instant::FAR_FUTURE),
             Class::Monitor,
         );
+        // Both deadlines are the program's own.
+        let limit = (limit.0.min(self.timer_deadline()), limit.1);
         if monitor.0 < limit.0 { monitor } else { limit }
+    }
+
+    /// When the program's timer expires.
+    pub(super) fn timer_deadline(&self) -> Instant {
+        let due = self.signals.timer.due_us();
+        due.map_or(Instant::FAR_FUTURE, Instant::from_micros)
     }
 }
 

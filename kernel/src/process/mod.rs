@@ -7,6 +7,7 @@
 //! | [`pager`] | waiting, fetching pages, copying to and from the program |
 //! | [`image`] | pages of the program that a broadcast brings |
 //! | [`files`] | the files a job was given |
+//! | [`signals`] | entering handlers of signals and coming back |
 //! | [`streams`] | standard input, output and error, shipped to control |
 //! | [`calls`] | the system calls |
 //! | [`hardware`] | the real machine under `kernel_core::program` |
@@ -29,6 +30,7 @@ mod image;
 mod launch;
 mod pager;
 mod refusal;
+mod signals;
 mod streams;
 mod turn;
 mod verify;

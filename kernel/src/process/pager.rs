@@ -7,6 +7,7 @@
 //! for both at least every [`WAIT_STEP`]; a call that works in a loop as long as its arguments say
 //! looks for both in between ([`Process::look_up`]).
 
+use hearth_abi::errno::Errno;
 use kernel_core::addr::VirtAddr;
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{Fetch, Outcome, UserSlice};
@@ -45,23 +46,30 @@ impl Process {
         let step = time::now() + WAIT_STEP;
         let limit = self.clock.limit.unwrap_or(Instant::FAR_FUTURE);
         self.publish();
-        services.wait(deadline.min(step).min(limit));
+        services.wait(deadline.min(step).min(limit).min(self.timer_deadline()));
         // Sleeping uses the one timer there is.
         self.clock.armed = false;
+        self.ring();
         self.streams.collect(services);
         self.look_for_end(services)
     }
 
-    /// Waits until `deadline`, [`Instant::FAR_FUTURE`] meaning until the program is ended.
+    /// Waits until `deadline`, [`Instant::FAR_FUTURE`] meaning until the program is ended. EINTR
+    /// when a signal is due before.
     pub(super) fn sleep(
         &mut self,
         services: &mut dyn NodeServices,
         deadline: Instant,
-    ) -> Result<(), Ending> {
-        while time::now() < deadline {
+    ) -> Result<(), Stop> {
+        loop {
+            if self.signals.is_due() {
+                return Err(Errno::EINTR.into());
+            }
+            if time::now() >= deadline {
+                return Ok(());
+            }
             self.wait(services, deadline)?;
         }
-        Ok(())
     }
 
     /// Whether control wants the program ended, or its time is over.
@@ -125,7 +133,7 @@ impl Process {
                 cause,
                 access: Some((address, access)),
             }),
-            Stop::Errno(_) => unreachable!("fetching a page answers no call"),
+            Stop::Errno(_) | Stop::Restart => unreachable!("fetching a page answers no call"),
         }
     }
 
@@ -304,7 +312,7 @@ impl Process {
     ) -> Result<(), Stop> {
         match self.fault(services, address, access) {
             Err(Ending::Killed { cause, .. }) if cause.is_bad_address() => {
-                Err(Stop::Errno(hearth_abi::errno::Errno::EFAULT))
+                Err(Errno::EFAULT.into())
             }
             other => other.map_err(Stop::Ending),
         }

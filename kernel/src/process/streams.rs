@@ -34,6 +34,8 @@ pub(super) struct Streams {
     /// The read that the program waits for.
     reading: Option<CallId>,
     read: Option<IoCompletion>,
+    /// Input that has come and was not taken: of a read that a signal had interrupted.
+    unread: Vec<u8>,
 }
 
 impl Streams {
@@ -44,6 +46,7 @@ impl Streams {
             failed: [None; STREAMS],
             reading: None,
             read: None,
+            unread: Vec::new(),
         }
     }
 
@@ -120,7 +123,8 @@ impl Process {
         let _ = self.flush(services);
     }
 
-    /// Reads up to `size` bytes, waiting until there are some; none at the end of the input.
+    /// Reads up to `size` bytes, waiting until there are some; none at the end of the input. What a
+    /// read brings that a signal interrupts is the next one's.
     pub(super) fn input(
         &mut self,
         services: &mut dyn NodeServices,
@@ -129,30 +133,58 @@ impl Process {
     ) -> Result<Vec<u8>, Stop> {
         // A prompt must be seen before its answer is waited for.
         self.flush(services)?;
-        let op = IoOp::Read {
-            fd,
-            offset: OFFSET_CURRENT,
-            size: size.min(MAX_CALL_DATA) as u32,
-        };
-        let call = loop {
-            match services.io_submit(op.clone()) {
-                Ok(call) => break call,
-                Err(SubmitError::Full) => self.wait(services, Instant::FAR_FUTURE)?,
-                Err(error) => return Err(self.refused(services, error)),
-            }
-        };
-        self.streams.reading = Some(call);
+        if self.streams.unread.is_empty() {
+            self.streams.unread = self.await_input(services, fd, size)?;
+        }
+        let length = size.min(self.streams.unread.len());
+        Ok(self.streams.unread.drain(..length).collect())
+    }
+
+    /// The answer to a read that is under way, or else to one of `size` bytes.
+    fn await_input(
+        &mut self,
+        services: &mut dyn NodeServices,
+        fd: u32,
+        size: usize,
+    ) -> Result<Vec<u8>, Stop> {
+        if self.streams.reading.is_none() {
+            self.streams.reading = Some(self.ask_input(services, fd, size)?);
+        }
         let done = loop {
             self.streams.collect(services);
-            match self.streams.read.take() {
-                Some(done) => break done,
-                None => self.wait(services, Instant::FAR_FUTURE)?,
+            if let Some(done) = self.streams.read.take() {
+                break done;
             }
+            if self.signals.is_due() {
+                return Err(Stop::Restart);
+            }
+            self.wait(services, Instant::FAR_FUTURE)?;
         };
         self.streams.reading = None;
         match Errno::from_number(-done.result) {
             Some(errno) => Err(errno.into()),
             None => Ok(done.data),
+        }
+    }
+
+    /// Asks for up to `size` bytes of the input.
+    fn ask_input(
+        &mut self,
+        services: &mut dyn NodeServices,
+        fd: u32,
+        size: usize,
+    ) -> Result<CallId, Stop> {
+        let op = IoOp::Read {
+            fd,
+            offset: OFFSET_CURRENT,
+            size: size.min(MAX_CALL_DATA) as u32,
+        };
+        loop {
+            match services.io_submit(op.clone()) {
+                Ok(call) => return Ok(call),
+                Err(SubmitError::Full) => self.wait(services, Instant::FAR_FUTURE)?,
+                Err(error) => return Err(self.refused(services, error)),
+            }
         }
     }
 

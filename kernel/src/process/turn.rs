@@ -9,11 +9,13 @@
 use kernel_core::fault::{Access, Cause};
 use kernel_core::paging::entry::Protection;
 use kernel_core::program::{Faults, Memory};
+use kernel_core::signals::frame::Fault;
 
 use super::Process;
 use super::ending::Ending;
 use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Class;
+use crate::arch::trap::PAGE_FAULT;
 use crate::arch::user::{self, Trap};
 use crate::{arch, monitor, time};
 
@@ -31,12 +33,33 @@ impl Process {
             let result = match trap {
                 Trap::Syscall => self.system_call(services),
                 Trap::PageFault { address, code } => {
-                    self.fault(services, address, Access::from_error_code(code.0))
+                    let access = Access::from_error_code(code.0);
+                    self.fault(services, address, access).or_else(|ending| {
+                        let fault = Fault {
+                            vector: PAGE_FAULT.into(),
+                            code: code.0,
+                            address,
+                        };
+                        self.catch(services, ending, fault)
+                    })
                 }
                 Trap::Interrupt { class } => self.interrupt(services, class),
-                Trap::Exception { vector, .. } => Err(Ending::killed(Cause::Exception { vector })),
+                Trap::Exception { vector, code } => {
+                    let fault = Fault {
+                        vector: vector.into(),
+                        code,
+                        address: 0,
+                    };
+                    let ending = Ending::killed(Cause::Exception { vector });
+                    self.catch(services, ending, fault)
+                }
             };
             if let Err(ending) = result {
+                return ending;
+            }
+            if self.signals.is_due()
+                && let Err(ending) = self.deliver(services)
+            {
                 return ending;
             }
         }
@@ -92,6 +115,7 @@ impl Process {
         }
         // The timer has fired and is silent now.
         self.clock.armed = false;
+        self.ring();
         self.publish();
         // Interrupts for other ranks' sake come when the program has traffic: they would make that look like more of its time.
         if matches!(class, Class::Monitor | Class::Heartbeat) {

@@ -17,6 +17,16 @@ pub const SCENARIOS: &[Scenario] = &[
         run: compute,
     },
     Scenario {
+        name: "calls-check-themselves",
+        boot: Boot::Network,
+        run: calls,
+    },
+    Scenario {
+        name: "refused-calls-are-told",
+        boot: Boot::Network,
+        run: refused,
+    },
+    Scenario {
         name: "fpu-state",
         boot: Boot::Network,
         run: fpu,
@@ -93,6 +103,40 @@ fn compute(cluster: &Cluster) -> Result<()> {
     let good = done.out().lines().filter(|l| l.ends_with(": ok")).count();
     if good != 4 {
         bail!("{good} of 4 ranks had the right result:\n{}", done.out());
+    }
+    Ok(())
+}
+
+/// What C libraries and language run-times ask of the kernel.
+fn calls(cluster: &Cluster) -> Result<()> {
+    for name in [
+        "resources",
+        "musl-resources",
+        "cpu-time",
+        "signals",
+        "musl-signals",
+    ] {
+        cluster
+            .hearth(&["run", "-n", "1", &cluster.program(name)])?
+            .expect_code(0)?
+            .expect_out("ok\n")?;
+    }
+    Ok(())
+}
+
+/// A program that ignores that its files and threads were refused exits with 0: the command says
+/// so.
+fn refused(cluster: &Cluster) -> Result<()> {
+    let program = cluster.program("ignores-refusals");
+    let done = cluster
+        .hearth(&["run", "-n", "2", &program])?
+        .expect_code(0)?
+        .expect_err("refused")?
+        .expect_err("files cannot be written yet")?
+        .expect_err("threads are not there yet")?;
+    let lines = done.err().lines().filter(|l| l.contains("refused")).count();
+    if lines != 1 {
+        bail!("{lines} lines about refused calls:\n{}", done.err());
     }
     Ok(())
 }

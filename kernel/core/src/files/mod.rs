@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Files`] | the names, and what a path leads to |
 //! | [`Descriptors`] | the program's open files, with the standard streams among them |
+//! | [`ready`] | what poll and select say of them |
 //! | [`stat`] | what stat, statx and getdents64 say, as bytes |
 //!
 //! There are two directories, `/` and `/with`. The program works in `/with`, so that one which opens
@@ -16,6 +17,7 @@
 
 mod descriptors;
 mod path;
+pub mod ready;
 pub mod stat;
 
 use alloc::string::String;

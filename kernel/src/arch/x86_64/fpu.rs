@@ -3,19 +3,28 @@
 //!
 //! Invariant: it is reset between two programs, or one would read what the other left.
 
+use kernel_core::signals::frame::{FpFormat, LEGACY_BYTES};
 use raw_cpuid::cpuid;
+use spin::Once;
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags};
 use x86_64::registers::xcontrol::{XCr0, XCr0Flags};
 
 use super::cpu;
 
-/// Room for x87, SSE and AVX in XSAVE's standard format: 832 bytes, and some to spare.
-const STATE_BYTES: usize = 1024;
+/// Room for x87, SSE and AVX in XSAVE's standard format, 832 bytes, for what a signal frame has
+/// beside it, and some to spare.
+pub const STATE_BYTES: usize = 1024;
 /// Value of the x87 control word after FNINIT, and of MXCSR after reset: all exceptions masked.
 const INITIAL_FCW: u16 = 0x037f;
 const INITIAL_MXCSR: u32 = 0x1f80;
 const FCW_AT: usize = 0;
 const MXCSR_AT: usize = 24;
+/// Where FXSAVE and XSAVE say which bits MXCSR may have, and what 0 there means (Intel SDM volume
+/// 1, 11.6.6).
+const MXCSR_MASK_AT: usize = 28;
+const MXCSR_MASK_DEFAULT: u32 = 0xffbf;
+
+static FORMAT: Once<FpFormat> = Once::new();
 
 /// A saved state, in the layout of XSAVE (or FXSAVE on CPUs without it).
 #[derive(Clone)]
@@ -35,6 +44,25 @@ impl FpuState {
         // XSAVE's header stays zero: every component is in its initial state.
         Self(bytes)
     };
+
+    /// The state in the registers.
+    pub fn of_registers() -> Self {
+        let mut state = Self::INITIAL;
+        save(&mut state);
+        state
+    }
+
+    /// A state that a program has left in its memory, made one that can be loaded.
+    pub fn of_program(bytes: [u8; STATE_BYTES]) -> Self {
+        let mut state = Self(bytes);
+        format().check(&mut state.0[..format().frame_bytes()]);
+        state
+    }
+
+    /// Its bytes, with unused ones behind them.
+    pub fn bytes(&self) -> &[u8; STATE_BYTES] {
+        &self.0
+    }
 
     /// The bytes of the x87 and SSE registers; for tests.
     #[cfg(feature = "ktest")]
@@ -64,10 +92,39 @@ pub fn init() {
             components.set(XCr0Flags::AVX, features.avx);
             XCr0::write(components);
             let bytes = cpuid!(0xd, 0).ebx as usize;
-            assert!(bytes <= STATE_BYTES, "XSAVE wants {bytes} bytes");
+            assert!(bytes < STATE_BYTES, "XSAVE wants {bytes} bytes");
         }
     }
     reset();
+    FORMAT.call_once(find_format);
+}
+
+/// How states are saved on this CPU.
+pub fn format() -> &'static FpFormat {
+    FORMAT.get().expect("the format is found at start")
+}
+
+fn find_format() -> FpFormat {
+    let state = FpuState::of_registers();
+    let mask = &state.0[MXCSR_MASK_AT..MXCSR_MASK_AT + 4];
+    let mxcsr_mask = match u32::from_le_bytes(mask.try_into().expect("four bytes")) {
+        0 => MXCSR_MASK_DEFAULT,
+        mask => mask,
+    };
+    let format = match cpu::features().xsave {
+        true => FpFormat {
+            bytes: cpuid!(0xd, 0).ebx as usize,
+            components: XCr0::read().bits(),
+            mxcsr_mask,
+        },
+        false => FpFormat {
+            bytes: LEGACY_BYTES,
+            components: 0,
+            mxcsr_mask,
+        },
+    };
+    assert!(format.frame_bytes() <= STATE_BYTES, "{format:?}");
+    format
 }
 
 /// Puts all registers in the state a program starts with.
@@ -77,9 +134,9 @@ pub fn reset() {
 
 /// Loads a state.
 pub fn restore(state: &FpuState) {
-    // SAFETY: the area is aligned and large enough (checked in `init`), written by `save` or
-    // `INITIAL` only, so its header and MXCSR are valid; the kernel itself holds nothing in these
-    // registers.
+    // SAFETY: the area is aligned and large enough (checked in `init`), made by `save`, `INITIAL`
+    // or `of_program` only, so its header and MXCSR are valid; the kernel itself holds nothing in
+    // these registers.
     unsafe {
         if cpu::features().xsave {
             core::arch::asm!("xrstor64 [{}]", in(reg) state.0.as_ptr(), in("eax") u32::MAX,
@@ -91,7 +148,6 @@ pub fn restore(state: &FpuState) {
 }
 
 /// Stores the state.
-#[cfg(feature = "ktest")]
 pub fn save(state: &mut FpuState) {
     // SAFETY: as in `restore`.
     unsafe {

@@ -16,6 +16,7 @@ use core::fmt;
 use core::mem::offset_of;
 
 use kernel_core::addr::USER_END;
+use kernel_core::crash::Registers;
 use x86_64::VirtAddr;
 use x86_64::instructions::segmentation::{DS, ES, FS, GS, Segment};
 use x86_64::registers::control::{Cr2, Efer, EferFlags};
@@ -111,6 +112,77 @@ impl UserContext {
             rflags: FIXED_FLAGS,
             ..Self::default()
         }
+    }
+
+    /// The general registers.
+    pub fn registers(&self) -> Registers {
+        Registers {
+            rax: self.rax,
+            rbx: self.rbx,
+            rcx: self.rcx,
+            rdx: self.rdx,
+            rsi: self.rsi,
+            rdi: self.rdi,
+            rbp: self.rbp,
+            rsp: self.rsp,
+            r8: self.r8,
+            r9: self.r9,
+            r10: self.r10,
+            r11: self.r11,
+            r12: self.r12,
+            r13: self.r13,
+            r14: self.r14,
+            r15: self.r15,
+            rip: self.rip,
+            rflags: self.rflags,
+        }
+    }
+
+    /// Has the program go on with these general registers, all of them: [`run`] looks at where and
+    /// with which flags that is.
+    pub fn set_registers(&mut self, registers: &Registers) {
+        let Registers {
+            rax,
+            rbx,
+            rcx,
+            rdx,
+            rsi,
+            rdi,
+            rbp,
+            rsp,
+            r8,
+            r9,
+            r10,
+            r11,
+            r12,
+            r13,
+            r14,
+            r15,
+            rip,
+            rflags,
+        } = *registers;
+        *self = Self {
+            rax,
+            rbx,
+            rcx,
+            rdx,
+            rsi,
+            rdi,
+            rbp,
+            rsp,
+            r8,
+            r9,
+            r10,
+            r11,
+            r12,
+            r13,
+            r14,
+            r15,
+            rip,
+            rflags,
+            by_syscall: 0,
+            ..*self
+        };
     }
 }
 

@@ -1,21 +1,14 @@
-//! Calls on descriptors that move no bytes: close, dup, fcntl, lseek, ioctl, poll.
+//! Calls on descriptors that move no bytes: close, dup, fcntl, lseek, ioctl.
 
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{fcntl, open};
 use kernel_core::files::{Opened, Place};
-use netstack::time::{Instant, Micros};
 
 use super::Args;
 use crate::agent::services::NodeServices;
 use crate::process::Process;
 use crate::process::ending::Stop;
-use crate::time;
 
-/// Descriptors in one poll.
-const POLL_MAX: u64 = 256;
-const POLL_IN: u16 = 1;
-const POLL_OUT: u16 = 4;
-const POLL_INVALID: u16 = 0x20;
 /// Types of a lock in `struct flock`.
 const WRITE_LOCK: u16 = 1;
 const NO_LOCK: u16 = 2;
@@ -113,47 +106,5 @@ impl Process {
             }
             _ => Err(Errno::EINVAL.into()),
         }
-    }
-
-    /// Everything open is always ready: a read or write of a stream may still wait, as on a pipe
-    /// that somebody else reads too.
-    pub(super) fn poll(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
-        let [address, count, timeout_ms, ..] = args;
-        if count > POLL_MAX {
-            return Err(Errno::EINVAL.into());
-        }
-        let mut ready = 0;
-        for index in 0..count {
-            let at = address.checked_add(index * 8).ok_or(Errno::EFAULT)?;
-            let entry: [u8; 8] = self.read_array(services, at)?;
-            let fd = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-            let wanted = u16::from_le_bytes([entry[4], entry[5]]);
-            let opened = |fd: i32| self.files.descriptors.get(fd as u64);
-            let returned = match fd {
-                ..0 => 0,
-                _ => match opened(fd).map(|description| description.opened) {
-                    Ok(Opened::Stream(0)) => wanted & POLL_IN,
-                    Ok(Opened::Stream(_)) => wanted & POLL_OUT,
-                    Ok(Opened::Place(_)) => wanted & (POLL_IN | POLL_OUT),
-                    Err(_) => POLL_INVALID,
-                },
-            };
-            ready += u64::from(returned != 0);
-            self.write_bytes(services, at + 6, &returned.to_le_bytes())?;
-        }
-        let timeout_ms = timeout_ms as i32;
-        if ready == 0 && timeout_ms != 0 {
-            self.flush(services)?;
-            let deadline = match u64::try_from(timeout_ms) {
-                Ok(millis) => time::now() + Micros::from_millis(millis),
-                Err(_) => Instant::FAR_FUTURE,
-            };
-            self.sleep(services, deadline)?;
-        }
-        Ok(ready)
     }
 }

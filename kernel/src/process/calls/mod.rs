@@ -14,10 +14,12 @@ mod host;
 mod memory;
 mod peer;
 mod random;
+mod ready;
 mod signal;
 mod stream;
 mod thread;
 mod time;
+mod usage;
 
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::at;
@@ -31,8 +33,13 @@ use crate::monitor;
 
 /// Number of the one process and of its one thread.
 const PID: u64 = 1;
+/// The parent of a program that none has started.
+const NOBODY: u64 = 0;
 /// The user and group every program runs as.
 const ROOT: u64 = 0;
+
+/// Bytes of the SYSCALL instruction.
+const SYSCALL_BYTES: u64 = 2;
 
 /// Of a call that has no flags.
 const NO_FLAGS: u64 = 0;
@@ -58,6 +65,11 @@ impl Process {
         self.context.rax = match result {
             Ok(value) => value,
             Err(Stop::Errno(errno)) => errno.as_return(),
+            Err(Stop::Restart) if self.signals.restarts() => {
+                self.context.rip -= SYSCALL_BYTES;
+                number
+            }
+            Err(Stop::Restart) => Errno::EINTR.as_return(),
             Err(Stop::Ending(ending)) => return Err(ending),
             Err(Stop::Cause(cause)) => return Err(Ending::killed(cause)),
         };
@@ -104,6 +116,9 @@ impl Process {
             sysno::READLINK => self.readlink(services, at::CWD, args[0]),
             sysno::READLINKAT => self.readlink(services, args[0] as i32, args[1]),
             sysno::POLL => self.poll(services, args),
+            sysno::PPOLL => self.ppoll(services, args),
+            sysno::SELECT => self.select(services, args),
+            sysno::PSELECT6 => self.pselect6(services, args),
             sysno::MMAP => self.mmap(services, args),
             sysno::MUNMAP => self.munmap(services, args),
             sysno::MPROTECT => self.mprotect(services, args),
@@ -111,18 +126,34 @@ impl Process {
             sysno::BRK => self.brk(services, args[0]),
             sysno::RT_SIGACTION => self.rt_sigaction(services, args),
             sysno::RT_SIGPROCMASK => self.rt_sigprocmask(services, args),
-            sysno::KILL => self.kill(services, args[0], args[1]),
-            sysno::TKILL => self.kill(services, args[0], args[1]),
-            sysno::TGKILL if args[0] == PID => self.kill(services, args[1], args[2]),
-            sysno::TGKILL => Err(Errno::ESRCH.into()),
+            sysno::RT_SIGPENDING => self.rt_sigpending(services, args),
+            sysno::RT_SIGSUSPEND => self.rt_sigsuspend(services, args),
+            sysno::RT_SIGTIMEDWAIT => self.rt_sigtimedwait(services, args),
+            sysno::RT_SIGRETURN => self.leave_handler(services),
+            sysno::SIGALTSTACK => self.sigaltstack(services, args),
+            sysno::PAUSE => self.pause(services),
+            sysno::ALARM => self.alarm(args[0]),
+            sysno::SETITIMER => self.setitimer(services, args),
+            sysno::GETITIMER => self.getitimer(services, args),
+            sysno::KILL => self.kill(args[0], args[1]),
+            sysno::TKILL => self.tkill(args[0], args[1]),
+            sysno::RT_SIGQUEUEINFO => self.queue_signal(services, [args[0], args[1], args[2]]),
+            sysno::TGKILL | sysno::RT_TGSIGQUEUEINFO if args[0] as i32 != PID as i32 => {
+                Err(Errno::ESRCH.into())
+            }
+            sysno::TGKILL => self.tkill(args[1], args[2]),
+            sysno::RT_TGSIGQUEUEINFO => self.queue_signal(services, [args[1], args[2], args[3]]),
             sysno::ARCH_PRCTL => self.arch_prctl(services, args),
             sysno::FUTEX => self.futex(services, args),
             sysno::GETRANDOM => self.getrandom(services, args),
+            sysno::CLOCK_GETRES => self.clock_getres(services, args),
             sysno::CLOCK_GETTIME => self.clock_gettime(services, args),
             sysno::CLOCK_NANOSLEEP => self.clock_nanosleep(services, args),
             sysno::NANOSLEEP => self.nanosleep(services, args),
             sysno::GETTIMEOFDAY => self.gettimeofday(services, args),
             sysno::TIME => self.time(services, args[0]),
+            sysno::GETRUSAGE => self.getrusage(services, args),
+            sysno::TIMES => self.times(services, args[0]),
             sysno::SCHED_YIELD => Ok(0),
             sysno::HEARTH_POST => self.hearth_post(services, args),
             sysno::HEARTH_WAIT => self.hearth_wait(services, args),
@@ -134,7 +165,15 @@ impl Process {
                 false => Err(Errno::EINVAL.into()),
             },
             sysno::UNAME => self.uname(services, args[0]),
+            sysno::SYSINFO => self.sysinfo(services, args[0]),
+            sysno::GETRLIMIT => self.prlimit64(services, [PID, args[0], 0, args[1]]),
+            sysno::SETRLIMIT => self.prlimit64(services, [PID, args[0], args[1], 0]),
+            sysno::PRLIMIT64 => self.prlimit64(services, [args[0], args[1], args[2], args[3]]),
+            sysno::UMASK => Ok(self.files.set_mode_mask(args[0])),
+            sysno::GETCPU => self.getcpu(services, args),
             sysno::SCHED_GETAFFINITY => self.sched_getaffinity(services, args),
+            sysno::SCHED_SETAFFINITY => self.sched_setaffinity(services, args),
+            sysno::GETPPID => Ok(NOBODY),
             sysno::GETUID | sysno::GETEUID | sysno::GETGID | sysno::GETEGID => Ok(ROOT),
             sysno::EXIT | sysno::EXIT_GROUP => Err(Ending::Exited(args[0] as u8).into()),
             // Anything but ENOSYS would break pthread_create.

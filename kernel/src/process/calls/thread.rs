@@ -1,5 +1,4 @@
-//! What belongs to a thread: segment bases, futex, processors. There is one thread and one
-//! processor.
+//! What belongs to a thread: segment bases and futex. There is one thread.
 
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{arch_prctl, clone, futex};
@@ -7,8 +6,8 @@ use hearth_abi::sysno;
 use kernel_core::addr::USER_END;
 use netstack::time::Instant;
 
+use super::Args;
 use super::time::{MONOTONIC, REALTIME};
-use super::{Args, PID};
 use crate::agent::services::NodeServices;
 use crate::process::Process;
 use crate::process::ending::Stop;
@@ -16,8 +15,6 @@ use crate::time;
 
 /// Flag of a futex wait: the absolute time is real time.
 const FUTEX_REALTIME: u64 = 256;
-/// Bytes of a processor mask.
-const MASK_BYTES: u64 = 8;
 
 /// The call that a clone stands for: C libraries make threads, fork and vfork of it.
 pub(super) const fn cloning(flags: u64) -> u64 {
@@ -88,24 +85,11 @@ impl Process {
             },
         };
         self.flush(services)?;
-        self.sleep(services, deadline)?;
-        Err(Errno::ETIMEDOUT.into())
-    }
-
-    /// One processor.
-    pub(super) fn sched_getaffinity(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
-        let [target, length, address, ..] = args;
-        if target != 0 && target != PID {
-            return Err(Errno::ESRCH.into());
+        match self.sleep(services, deadline) {
+            Ok(()) => Err(Errno::ETIMEDOUT.into()),
+            // With a time-out it would begin anew.
+            Err(Stop::Errno(Errno::EINTR)) if timeout == 0 => Err(Stop::Restart),
+            Err(stop) => Err(stop),
         }
-        if length < MASK_BYTES {
-            return Err(Errno::EINVAL.into());
-        }
-        self.write_bytes(services, address, &1u64.to_le_bytes())?;
-        Ok(MASK_BYTES)
     }
 }

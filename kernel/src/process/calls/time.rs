@@ -3,7 +3,7 @@
 use hearth_abi::errno::Errno;
 use netstack::time::{Instant, Micros};
 
-use super::Args;
+use super::{Args, PID};
 use crate::agent::services::NodeServices;
 use crate::process::Process;
 use crate::process::ending::Stop;
@@ -18,10 +18,15 @@ const MONOTONIC_RAW: u64 = 4;
 const REALTIME_COARSE: u64 = 5;
 const MONOTONIC_COARSE: u64 = 6;
 const BOOT_TIME: u64 = 7;
+/// Kind of clock in the numbers of processor-time clocks that name a process or a thread (below).
+const CLOCK_KIND: u32 = 3;
+const SCHEDULED: u32 = 2;
+/// Nanoseconds between two values of a clock: all count microseconds.
+const RESOLUTION_NANOS: u64 = 1000;
 /// clock_nanosleep: the time is absolute.
 const ABSOLUTE: u64 = 1;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
-const MICROS_PER_SECOND: u64 = 1_000_000;
+pub(super) const MICROS_PER_SECOND: u64 = 1_000_000;
 
 impl Process {
     /// A clock in microseconds.
@@ -29,8 +34,22 @@ impl Process {
         match clock {
             REALTIME | REALTIME_COARSE => Ok(time::unix_micros()),
             MONOTONIC | MONOTONIC_RAW | MONOTONIC_COARSE | BOOT_TIME => Ok(time::now().as_micros()),
-            PROCESS_CPU | THREAD_CPU => Ok(time::of_counts(self.account.user_counts).as_micros()),
+            PROCESS_CPU | THREAD_CPU => Ok(self.usage().cpu_us()),
+            _ if is_own_cpu_clock(clock) => Ok(self.usage().cpu_us()),
             _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(super) fn clock_getres(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [clock, address, ..] = args;
+        self.clock(clock)?;
+        match address {
+            0 => Ok(0),
+            _ => self.write_pair(services, address, 0, RESOLUTION_NANOS),
         }
     }
 
@@ -81,8 +100,24 @@ impl Process {
     ) -> Result<u64, Stop> {
         let span = self.read_span(services, args[0])?;
         self.flush(services)?;
-        self.sleep(services, time::now() + span)?;
-        Ok(0)
+        self.sleep_or_tell(services, time::now() + span, args[1])
+    }
+
+    /// Sleeps; writes what is left of the time to `address`, where one is given, when a signal
+    /// comes.
+    fn sleep_or_tell(
+        &mut self,
+        services: &mut dyn NodeServices,
+        deadline: Instant,
+        address: u64,
+    ) -> Result<u64, Stop> {
+        let slept = self.sleep(services, deadline);
+        if slept == Err(Stop::Errno(Errno::EINTR)) && address != 0 {
+            let left = deadline.saturating_since(time::now()).as_micros();
+            let nanos = left % MICROS_PER_SECOND * 1000;
+            self.write_pair(services, address, left / MICROS_PER_SECOND, nanos)?;
+        }
+        slept.map(|()| 0)
     }
 
     pub(super) fn clock_nanosleep(
@@ -90,18 +125,16 @@ impl Process {
         services: &mut dyn NodeServices,
         args: Args,
     ) -> Result<u64, Stop> {
-        let [clock, flags, address, ..] = args;
+        let [clock, flags, address, rest, ..] = args;
         if !matches!(clock, REALTIME | MONOTONIC | BOOT_TIME) {
             return Err(Errno::EINVAL.into());
         }
         let span = self.read_span(services, address)?;
         self.flush(services)?;
-        let deadline = match flags & ABSOLUTE {
-            0 => time::now() + span,
-            _ => self.deadline_at(clock, span),
-        };
-        self.sleep(services, deadline)?;
-        Ok(0)
+        match flags & ABSOLUTE {
+            0 => self.sleep_or_tell(services, time::now() + span, rest),
+            _ => self.sleep_or_tell(services, self.deadline_at(clock, span), 0),
+        }
     }
 
     /// The deadline that a point in time on a clock means, fixed now.
@@ -128,7 +161,27 @@ impl Process {
         Ok(Micros(micros.saturating_add(nanos.div_ceil(1000))))
     }
 
-    fn write_pair(
+    /// A `struct timeval` as a duration.
+    pub(super) fn read_timeval(
+        &mut self,
+        services: &mut dyn NodeServices,
+        address: u64,
+    ) -> Result<Micros, Stop> {
+        let bytes: [u8; 16] = self.read_array(services, address)?;
+        let (seconds, micros) = bytes.split_at(8);
+        let number = |bytes: &[u8]| {
+            let number = i64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+            u64::try_from(number).map_err(|_| Errno::EINVAL)
+        };
+        let (seconds, micros) = (number(seconds)?, number(micros)?);
+        Ok(Micros(
+            seconds
+                .saturating_mul(MICROS_PER_SECOND)
+                .saturating_add(micros),
+        ))
+    }
+
+    pub(super) fn write_pair(
         &mut self,
         services: &mut dyn NodeServices,
         address: u64,
@@ -141,4 +194,12 @@ impl Process {
         self.write_bytes(services, address, &bytes)?;
         Ok(0)
     }
+}
+
+/// Whether a clock is the processor time of the program or its thread by their number, as
+/// clock_getcpuclockid makes it: the complement of the number, with the kind below.
+fn is_own_cpu_clock(clock: u64) -> bool {
+    let clock = clock as i32;
+    let target = !(clock >> 3);
+    clock < 0 && clock as u32 & CLOCK_KIND == SCHEDULED && [0, PID as i32].contains(&target)
 }

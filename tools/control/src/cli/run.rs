@@ -17,6 +17,7 @@ use clap::Args;
 use super::job_options::{Files, JobOptions, hand_in, hash_program};
 use super::{Global, exit, run_session, screen};
 use crate::api::types::{JobInfo, JobState, RankEnd};
+use crate::jobs::record;
 use crate::output;
 use crate::output_files::Names;
 
@@ -157,6 +158,11 @@ pub(super) fn tell_end(global: &Global, job: &JobInfo) -> anyhow::Result<ExitCod
     }
     if job.state != JobState::Completed {
         output::say_line(format_args!("job {} {}", job.id, job.how_ended()));
+    } else if let Some(refused) = record::refused_calls(&job.ranks) {
+        output::say_line(format_args!(
+            "job {} completed, and was refused: {refused}",
+            job.id
+        ));
     }
     // One that booted again by itself is there, or on its way.
     if job.state == JobState::NodeLost

@@ -132,6 +132,8 @@ const CRASHED_ATTEMPTS_MAX: usize = 1;
 const CRASH_COUNTS_US: u64 = 600_000_000;
 /// Most crashes that are written down for one job.
 const CRASHES_MAX: usize = 64;
+/// Refused calls that the line about a job that went well names.
+const REFUSALS_TOLD: usize = 3;
 
 /// The end of one rank, to be written down where its job goes on.
 #[derive(Debug, Clone)]
@@ -514,6 +516,28 @@ fn missing_call(report: &RankReport) -> Option<String> {
     Some(format!("{}: {why}", call.name()))
 }
 
+/// The same of all ranks of a job, once for each lack that has words of its own: what a program
+/// that exited with 0 may have ignored. In one line, which names the first [`REFUSALS_TOLD`].
+pub fn refused_calls(ranks: &[RankReport]) -> Option<String> {
+    let mut lacks: Vec<&'static str> = Vec::new();
+    let mut told = Vec::new();
+    for call in ranks.iter().flat_map(|rank| &rank.unknown_calls) {
+        let Some(why) = hearth_abi::missing::why(call.number.into()) else {
+            continue;
+        };
+        if why != hearth_abi::missing::OTHER && !lacks.contains(&why) {
+            lacks.push(why);
+            told.push(format!("{} ({why})", call.name()));
+        }
+    }
+    let more = told.len().saturating_sub(REFUSALS_TOLD);
+    told.truncate(REFUSALS_TOLD);
+    if more > 0 {
+        told.push(format!("{more} more: see `hearth run --report`"));
+    }
+    (!told.is_empty()).then(|| told.join(", "))
+}
+
 /// `was ended by SIGSEGV (signal 11)`.
 pub fn describe_end(end: RankEnd) -> String {
     match end {
@@ -599,13 +623,44 @@ mod tests {
                 ..RankReport::new(0, 0)
             })
         };
-        // As C libraries begin: set_robust_list, prlimit64, rseq.
-        assert_eq!(missing(&[273, 302, 334]), None);
+        // As C libraries begin: set_robust_list, rseq.
+        assert_eq!(missing(&[273, 334]), None);
         let threads = Some("clone: threads are not there yet".to_string());
         // pthread_create: clone3, then clone; then a call without words of its own.
-        assert_eq!(missing(&[273, 302, 334, 435, 56, 291]), threads);
+        assert_eq!(missing(&[273, 334, 435, 56, 291]), threads);
         let other = missing(&[334, 291]).unwrap();
         assert!(other.starts_with("epoll_create1: "), "{other}");
         assert!(missing(&[41]).unwrap().contains("sockets"));
+    }
+
+    #[test]
+    fn a_job_that_went_well_names_each_lack_once() {
+        let rank = |number: u32, calls: &[u32]| {
+            let call = |number: &u32| UnknownCall {
+                number: *number,
+                count: 9,
+            };
+            RankReport {
+                unknown_calls: calls.iter().map(call).collect(),
+                ..RankReport::new(number, number)
+            }
+        };
+        // What every C program calls, and a call without words of its own, is nothing to tell.
+        assert_eq!(refused_calls(&[rank(0, &[273, 334, 291])]), None);
+        let refused = refused_calls(&[rank(0, &[257, 2]), rank(1, &[257, 435, 56])]).unwrap();
+        assert!(
+            refused.starts_with("openat (files cannot be written yet"),
+            "{refused}"
+        );
+        assert!(
+            refused.ends_with(", clone3 (threads are not there yet)"),
+            "{refused}"
+        );
+        assert_eq!(refused.matches("files").count(), 1);
+        let many = refused_calls(&[rank(0, &[257, 56, 57, 59, 41])]).unwrap();
+        assert!(
+            many.ends_with("2 more: see `hearth run --report`"),
+            "{many}"
+        );
     }
 }

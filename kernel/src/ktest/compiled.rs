@@ -1,0 +1,36 @@
+//! Programs of compilers that check themselves: what they ask of the kernel is what C libraries
+//! make of it.
+//!
+//! Neighbours: the same programs run in the end-to-end scenarios, against a real control node.
+//!
+//! Invariant: every program that the runner must hand over exits with 0 and says that all was well.
+
+use alloc::format;
+use alloc::string::String;
+
+use netstack::io::ExitStatus;
+
+use super::control::FakeControl;
+use super::program::{expect, run};
+use super::{Outcome, check};
+use crate::arch::given_files;
+
+/// The programs, each with its C library.
+const PROGRAMS: [&str; 4] = ["resources", "musl-resources", "signals", "musl-signals"];
+
+/// Runs each.
+pub fn check_themselves() -> Outcome {
+    for name in PROGRAMS {
+        let file = given_files::read(name);
+        let file = file.ok_or(format!("no file {name} was given with -fw_cfg"))?;
+        let mut control = FakeControl::new(file);
+        let exit = run(&mut control)?;
+        let output = String::from_utf8_lossy(&control.output(1)).into_owned();
+        expect(&exit.report, ExitStatus::Exited(0))
+            .map_err(|why| format!("{name}: {output}{:?} {why}", exit.text))?;
+        check!(output.ends_with(": ok\n"), "{name} wrote {output:?}");
+        let unknown = &exit.report.unknown_calls;
+        info!("test", "{name}: calls that are not there: {unknown:?}");
+    }
+    Ok(())
+}

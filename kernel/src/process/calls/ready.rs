@@ -1,0 +1,214 @@
+//! Waiting for descriptors: poll, select and their variants with a signal mask.
+//!
+//! What is ready is `kernel_core::files::ready`'s to say; here the sets are copied and the time-out
+//! is kept, by which programs sleep when nothing is ready.
+
+use hearth_abi::errno::Errno;
+use kernel_core::files::ready::{SET_BITS, Set, Sets};
+use kernel_core::program::UserSlice;
+use netstack::time::{Instant, Micros};
+
+use super::Args;
+use super::time::MICROS_PER_SECOND;
+use crate::agent::services::NodeServices;
+use crate::process::Process;
+use crate::process::ending::Stop;
+use crate::time;
+
+/// Descriptors in one poll.
+const POLL_MAX: u64 = 256;
+/// Bytes of `struct pollfd`, and where the answer stands in it.
+const POLL_BYTES: u64 = 8;
+const POLL_ANSWER_AT: u64 = 6;
+const POLL_IN: u16 = 1;
+const POLL_OUT: u16 = 4;
+const POLL_INVALID: u16 = 0x20;
+
+impl Process {
+    pub(super) fn poll(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [address, count, timeout_ms, ..] = args;
+        let span = u64::try_from(timeout_ms as i32).ok();
+        let deadline = deadline_in(span.map(Micros::from_millis));
+        self.poll_until(services, address, count, deadline)
+    }
+
+    pub(super) fn ppoll(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [address, count, timeout, mask, mask_bytes, _] = args;
+        let deadline = deadline_in(self.read_timeout(services, timeout)?);
+        if mask != 0 {
+            self.take_mask(services, mask, mask_bytes)?;
+        }
+        let result = self.poll_until(services, address, count, deadline);
+        self.signals.restore_mask();
+        self.write_rest(services, timeout, deadline, 1000)?;
+        result
+    }
+
+    pub(super) fn select(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [count, read, write, except, timeout, ..] = args;
+        let span = match timeout {
+            0 => None,
+            address => Some(self.read_timeval(services, address)?),
+        };
+        let deadline = deadline_in(span);
+        let result = self.select_until(services, count, [read, write, except], deadline);
+        self.write_rest(services, timeout, deadline, 1)?;
+        result
+    }
+
+    pub(super) fn pselect6(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [count, read, write, except, timeout, mask] = args;
+        let deadline = deadline_in(self.read_timeout(services, timeout)?);
+        if mask != 0 {
+            // The mask and its size are a structure: six arguments are all that a call has.
+            let words: [u8; 16] = self.read_array(services, mask)?;
+            let word =
+                |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().expect("eight bytes"));
+            if word(0) != 0 {
+                self.take_mask(services, word(0), word(8))?;
+            }
+        }
+        let result = self.select_until(services, count, [read, write, except], deadline);
+        self.signals.restore_mask();
+        self.write_rest(services, timeout, deadline, 1000)?;
+        result
+    }
+
+    /// Looks at each entry of a poll; waits until `deadline` when nothing is ready.
+    fn poll_until(
+        &mut self,
+        services: &mut dyn NodeServices,
+        address: u64,
+        count: u64,
+        deadline: Instant,
+    ) -> Result<u64, Stop> {
+        if count > POLL_MAX {
+            return Err(Errno::EINVAL.into());
+        }
+        let mut found = 0;
+        for index in 0..count {
+            let at = address.checked_add(index * POLL_BYTES);
+            let at = at.ok_or(Errno::EFAULT)?;
+            let entry: [u8; POLL_BYTES as usize] = self.read_array(services, at)?;
+            let fd = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+            let wanted = u16::from_le_bytes([entry[4], entry[5]]);
+            let returned = match fd {
+                ..0 => 0,
+                _ => match self.files.descriptors.ready(fd as u64) {
+                    Ok(ready) => {
+                        let bits =
+                            u16::from(ready.read) * POLL_IN + u16::from(ready.write) * POLL_OUT;
+                        wanted & bits
+                    }
+                    Err(_) => POLL_INVALID,
+                },
+            };
+            found += u64::from(returned != 0);
+            self.write_bytes(services, at + POLL_ANSWER_AT, &returned.to_le_bytes())?;
+        }
+        if found == 0 {
+            self.sleep_for_nothing(services, deadline)?;
+        }
+        Ok(found)
+    }
+
+    /// Answers the sets of a select, those for reading, for writing and for exceptions, where they
+    /// are given; waits until `deadline` when nothing is ready.
+    fn select_until(
+        &mut self,
+        services: &mut dyn NodeServices,
+        count: u64,
+        addresses: [u64; 3],
+        deadline: Instant,
+    ) -> Result<u64, Stop> {
+        let count = u64::try_from(count as i32).map_err(|_| Errno::EINVAL)?;
+        // No descriptor has a higher number.
+        let count = count.min(SET_BITS);
+        let length = Set::bytes(count);
+        let mut asked = Sets::default();
+        for (set, address) in asked.0.iter_mut().zip(addresses) {
+            if address != 0 {
+                let mut bytes = [0; Set::bytes(SET_BITS)];
+                let from = UserSlice::new(address, length as u64)?;
+                self.read_user(services, from, &mut bytes[..length])?;
+                *set = Set::from_bytes(&bytes, count);
+            }
+        }
+        let (sets, found) = self.files.descriptors.select(&asked)?;
+        if found == 0 {
+            self.sleep_for_nothing(services, deadline)?;
+        }
+        for (set, address) in sets.0.iter().zip(addresses) {
+            if address != 0 {
+                self.write_bytes(services, address, &set.to_bytes()[..length])?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Sleeps until the time-out: what is not ready now will never be.
+    fn sleep_for_nothing(
+        &mut self,
+        services: &mut dyn NodeServices,
+        deadline: Instant,
+    ) -> Result<(), Stop> {
+        if time::now() < deadline {
+            self.flush(services)?;
+            self.sleep(services, deadline)?;
+        }
+        Ok(())
+    }
+
+    /// A `struct timespec`, when one is given.
+    fn read_timeout(
+        &mut self,
+        services: &mut dyn NodeServices,
+        address: u64,
+    ) -> Result<Option<Micros>, Stop> {
+        match address {
+            0 => Ok(None),
+            address => Ok(Some(self.read_span(services, address)?)),
+        }
+    }
+
+    /// Writes what is left of a time-out, as Linux does, its second word in units of so many a
+    /// microsecond; nothing where it may not be written.
+    fn write_rest(
+        &mut self,
+        services: &mut dyn NodeServices,
+        address: u64,
+        deadline: Instant,
+        units: u64,
+    ) -> Result<(), Stop> {
+        if address == 0 {
+            return Ok(());
+        }
+        let left = deadline.saturating_since(time::now()).as_micros();
+        let (seconds, rest) = (left / MICROS_PER_SECOND, left % MICROS_PER_SECOND);
+        match self.write_pair(services, address, seconds, rest * units) {
+            Ok(_) | Err(Stop::Errno(_)) => Ok(()),
+            Err(stop) => Err(stop),
+        }
+    }
+}
+
+/// When a time-out is over that begins now; none lasts for ever.
+fn deadline_in(span: Option<Micros>) -> Instant {
+    span.map_or(Instant::FAR_FUTURE, |span| time::now() + span)
+}

@@ -1,0 +1,64 @@
+//! What a program has used: getrusage, times, and the clock of its processor time.
+
+use hearth_abi::errno::Errno;
+use hearth_abi::resources::{self, Usage};
+use kernel_core::addr::PAGE_SIZE;
+
+use super::Args;
+use crate::agent::services::NodeServices;
+use crate::process::Process;
+use crate::process::ending::Stop;
+use crate::time::{self, Moment};
+
+/// Of whom getrusage asks.
+const SELF: i32 = 0;
+const CHILDREN: i32 = -1;
+const THREAD: i32 = 1;
+
+impl Process {
+    /// What the program has used so far. The kernel's time on its node is its own: nobody else is
+    /// there for whom the kernel works.
+    pub(super) fn usage(&self) -> Usage {
+        let user = self.account.user_counts;
+        let awake = Moment::now().awake_since(self.account.first);
+        let (faults, peak) = match &self.memory {
+            Some(memory) => (memory.faults(), memory.pages_peak()),
+            None => Default::default(),
+        };
+        Usage {
+            user_us: time::of_counts(user).as_micros(),
+            system_us: time::of_counts(awake.saturating_sub(user)).as_micros(),
+            peak_kib: peak * PAGE_SIZE / 1024,
+            faults_minor: faults.zero + faults.stack + faults.held + faults.copy,
+            faults_major: faults.code + faults.readonly + faults.data,
+        }
+    }
+
+    pub(super) fn getrusage(
+        &mut self,
+        services: &mut dyn NodeServices,
+        args: Args,
+    ) -> Result<u64, Stop> {
+        let [who, address, ..] = args;
+        let usage = match who as i32 {
+            SELF | THREAD => self.usage(),
+            CHILDREN => Usage::default(),
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        self.write_bytes(services, address, &usage.rusage())?;
+        Ok(0)
+    }
+
+    /// The answer is the time since the node's boot.
+    pub(super) fn times(
+        &mut self,
+        services: &mut dyn NodeServices,
+        address: u64,
+    ) -> Result<u64, Stop> {
+        if address != 0 {
+            let usage = self.usage();
+            self.write_bytes(services, address, &usage.tms())?;
+        }
+        Ok(resources::ticks(time::now().as_micros()))
+    }
+}

@@ -1,0 +1,2 @@
+/* musl-resources: the checks of resources.c with musl. */
+#include "resources.c"

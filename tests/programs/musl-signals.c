@@ -1,0 +1,2 @@
+/* musl-signals: the checks of signals.c with musl. */
+#include "signals.c"

@@ -1,0 +1,176 @@
+/* resources: what C libraries ask of their machine and of themselves. Each answer is checked; the
+ * last line is "resources: ok", and the exit status the number of answers that were wrong. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <sys/times.h>
+#include <sys/utsname.h>
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
+static int wrong;
+
+static void check(int good, const char *what)
+{
+    if (!good) {
+        printf("resources: %s (errno %d)\n", what, errno);
+        wrong++;
+    }
+}
+
+static double now(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+/* Computes until so many seconds have gone by. */
+static void compute(double seconds)
+{
+    double end = now(CLOCK_MONOTONIC) + seconds;
+    volatile double x = 1;
+    while (now(CLOCK_MONOTONIC) < end)
+        for (int i = 0; i < 1000; i++)
+            x = x * 1.000001;
+}
+
+static double seconds(struct timeval t)
+{
+    return t.tv_sec + t.tv_usec / 1e6;
+}
+
+static void processor_time(void)
+{
+    struct rusage before, after;
+    struct tms ticks, later;
+    clock_t start = times(&ticks), clocks = clock();
+    check(start != (clock_t)-1, "times fails");
+    check(getrusage(RUSAGE_SELF, &before) == 0, "getrusage fails");
+    compute(0.2);
+    getrusage(RUSAGE_SELF, &after);
+    double used = seconds(after.ru_utime) - seconds(before.ru_utime) + seconds(after.ru_stime) -
+                  seconds(before.ru_stime);
+    check(used > 0.1 && used < 5, "getrusage stands still");
+    check(after.ru_maxrss > 16 && after.ru_maxrss < 1 << 20, "ru_maxrss");
+    check(after.ru_minflt > 0, "ru_minflt");
+    clock_t ran = times(&later) - start;
+    check(ran >= 20 && ran < 500, "times stands still");
+    ran = later.tms_utime + later.tms_stime - ticks.tms_utime - ticks.tms_stime;
+    check(ran >= 10 && ran < 500, "tms_utime stands still");
+    check(clock() - clocks > CLOCKS_PER_SEC / 10, "clock stands still");
+    struct rusage children;
+    check(getrusage(RUSAGE_CHILDREN, &children) == 0 && children.ru_utime.tv_usec == 0, "children");
+    check(getrusage(77, &children) == -1 && errno == EINVAL, "getrusage of nobody");
+    /* A program that sleeps uses no processor time. */
+    getrusage(RUSAGE_SELF, &before);
+    usleep(300000);
+    getrusage(RUSAGE_SELF, &after);
+    used = seconds(after.ru_utime) - seconds(before.ru_utime) + seconds(after.ru_stime) -
+           seconds(before.ru_stime);
+    check(used < 0.2, "sleep costs processor time");
+}
+
+static void clocks(void)
+{
+    static const clockid_t known[] = {CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_PROCESS_CPUTIME_ID,
+                                      CLOCK_THREAD_CPUTIME_ID, CLOCK_MONOTONIC_COARSE};
+    for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
+        struct timespec t = {-1, -1};
+        check(clock_getres(known[i], &t) == 0 && t.tv_sec == 0 && t.tv_nsec > 0 &&
+                  t.tv_nsec <= 1000, "clock_getres");
+    }
+    check(clock_getres(99, NULL) == -1 && errno == EINVAL, "clock_getres of no clock");
+    clockid_t own;
+    check(clock_getcpuclockid(0, &own) == 0 && now(own) > 0, "clock_getcpuclockid");
+}
+
+/* Programs sleep by select and poll without descriptors. */
+static void sleeping(void)
+{
+    double start = now(CLOCK_MONOTONIC);
+    struct timeval left = {0, 100000};
+    check(select(0, NULL, NULL, NULL, &left) == 0, "select");
+#ifdef __GLIBC__ /* musl gives the kernel a copy. */
+    check(left.tv_sec == 0 && left.tv_usec == 0, "what select leaves");
+#endif
+    double slept = now(CLOCK_MONOTONIC) - start;
+    check(slept >= 0.1 && slept < 5, "select does not sleep");
+    start = now(CLOCK_MONOTONIC);
+    struct timespec span = {0, 100000000};
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(1, &set);
+    /* Nothing can be read from standard output. */
+    check(pselect(2, &set, NULL, NULL, &span, NULL) == 0 && !FD_ISSET(1, &set), "pselect");
+    check(ppoll(NULL, 0, &span, NULL) == 0, "ppoll");
+    slept = now(CLOCK_MONOTONIC) - start;
+    check(slept >= 0.2 && slept < 5, "pselect and ppoll do not sleep");
+    FD_SET(1, &set);
+    check(select(2, NULL, &set, NULL, NULL) == 1 && FD_ISSET(1, &set), "select of what is ready");
+    FD_ZERO(&set);
+    FD_SET(40, &set);
+    check(select(41, &set, NULL, NULL, NULL) == -1 && errno == EBADF, "select of what is closed");
+}
+
+static void machine(void)
+{
+    struct utsname host;
+    check(uname(&host) == 0 && !strcmp(host.sysname, "Linux") && host.nodename[0], "uname");
+    struct sysinfo info;
+    check(sysinfo(&info) == 0, "sysinfo fails");
+    long bytes = (long)info.totalram * info.mem_unit;
+    check(bytes > 16 << 20 && info.freeram <= info.totalram && info.freeram > 0, "sysinfo");
+    check(info.procs == 1 && info.uptime >= 0 && info.totalswap == 0, "sysinfo, others");
+    check(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) == bytes, "_SC_PHYS_PAGES");
+    long available = sysconf(_SC_AVPHYS_PAGES);
+    check(available > 0 && available <= sysconf(_SC_PHYS_PAGES), "_SC_AVPHYS_PAGES");
+    check(sysconf(_SC_NPROCESSORS_ONLN) == 1, "_SC_NPROCESSORS_ONLN");
+    check(sysconf(_SC_CLK_TCK) == 100, "_SC_CLK_TCK");
+    check(sched_getcpu() == 0, "sched_getcpu");
+    cpu_set_t set;
+    check(sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1, "sched_getaffinity");
+    check(sched_setaffinity(0, sizeof set, &set) == 0, "sched_setaffinity");
+    CPU_CLR(0, &set);
+    CPU_SET(3, &set);
+    check(sched_setaffinity(0, sizeof set, &set) == -1 && errno == EINVAL, "a missing processor");
+    check(getppid() == 0, "getppid");
+}
+
+static void limits(void)
+{
+    struct rlimit limit;
+    check(getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur == 8 << 20, "RLIMIT_STACK");
+    check(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == 256, "RLIMIT_NOFILE");
+    check(sysconf(_SC_OPEN_MAX) == 256, "_SC_OPEN_MAX");
+    check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setting a limit to what it is");
+    limit.rlim_cur = 4096;
+    limit.rlim_max = 4096;
+    check(setrlimit(RLIMIT_NOFILE, &limit) == -1 && errno == EPERM, "raising a limit");
+    check(getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur == 0, "RLIMIT_CORE");
+    check(getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur == 1, "RLIMIT_NPROC");
+    check(getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY, "RLIMIT_AS");
+    check(getrlimit(RLIMIT_RSS, &limit) == 0 && limit.rlim_cur > 16 << 20 &&
+              limit.rlim_cur < (rlim_t)1 << 40, "RLIMIT_RSS");
+    check(getrlimit(99, &limit) == -1 && errno == EINVAL, "no limit");
+    check(umask(077) == 022 && umask(0) == 077 && umask(022) == 0, "umask");
+}
+
+int main(void)
+{
+    processor_time();
+    clocks();
+    sleeping();
+    machine();
+    limits();
+    if (!wrong)
+        puts("resources: ok");
+    return wrong;
+}
