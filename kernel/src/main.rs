@@ -8,7 +8,7 @@
 //! | [`arch`] | CPU tables, traps, timer, ring 3, idle: everything specific to x86-64 |
 //! | [`mm`] | frames, page tables, heap, stacks |
 //! | [`time`] | microseconds since the image was entered |
-//! | [`drivers`], [`net`] | PCI and virtio-net; smoltcp above it |
+//! | [`drivers`], [`net`] | PCI and network cards; smoltcp above them |
 //! | [`monitor`] | what the node counts about itself, for the overlay |
 //! | [`process`] | programs: loading, faults, system calls |
 //! | [`agent`] | the node's part of the protocol: joins, obeys, reports |

@@ -612,7 +612,7 @@ pub fn list() -> Result<Vec<Summary>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tree;
+    use crate::{Cards, Tree};
 
     fn fails_to_start(paths: &Paths, control: &str) -> Error {
         let spec = Spec {

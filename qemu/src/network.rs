@@ -201,7 +201,7 @@ fn failed_line<'a>(message: &str, lines: &'a str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Accelerator, Firmware, MAX_NODES};
+    use crate::{Accelerator, Cards, Firmware, MAX_NODES};
 
     fn spec(nodes: u32, tree: &str, rate: Option<&str>) -> Spec {
         Spec {

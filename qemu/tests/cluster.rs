@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hearth_qemu::{
-    Accelerator, Error, Firmware, Launcher, MachineState, Paths, Progress, Record, Spec, down,
-    is_running, power_off, power_on, reset, restart_control, start_control, up,
+    Accelerator, Cards, Error, Firmware, Launcher, MachineState, Paths, Progress, Record, Spec,
+    down, is_running, power_off, power_on, reset, restart_control, start_control, up,
 };
 use nix::sys::signal::Signal;
 

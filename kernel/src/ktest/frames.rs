@@ -33,6 +33,10 @@ pub fn between_cards() -> Outcome {
     check!(cards.len() == 2, "{} cards", cards.len());
     let second = cards.pop().ok_or("no card")?;
     let first = cards.pop().ok_or("no card")?;
+    let start = time::now();
+    while !(first.has_link() && second.has_link()) {
+        check!(time::now() < start + PATIENCE, "no link in {PATIENCE}");
+    }
     for _ in 0..RECEIVE_ENTRIES / LENGTHS.len() {
         lengths(first, second)?;
         lengths(second, first)?;

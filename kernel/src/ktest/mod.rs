@@ -238,6 +238,19 @@ const TESTS: &[Test] = &[
     test_that("card-82544gc", network::card_polled, " nic=e1000-82544gc"),
     test_that("card-82545em", network::card_polled, " nic=e1000-82545em"),
     test_that(
+        "card-running-virtio",
+        network::running_card,
+        " nic=virtio-net-pci",
+    ),
+    test_that("card-running-e1000", network::running_card, " nic=e1000"),
+    test_that("card-running-e1000e", network::running_card, " nic=e1000e"),
+    test_that("card-running-igb", network::running_card, " nic=igb"),
+    test_that(
+        "card-running-rtl8139",
+        network::running_card,
+        " nic=rtl8139",
+    ),
+    test_that(
         "card-dead-port",
         network::dead_port,
         " dead=virtio-net-pci nic=virtio-net-pci",
@@ -263,11 +276,18 @@ const TESTS: &[Test] = &[
         " peer=virtio-net-pci nic=e1000e",
     ),
     test_that(
+        "card-frames-igb",
+        frames::between_cards,
+        " peer=virtio-net-pci nic=igb",
+    ),
+    test_that(
         "card-frames-rtl8139",
         frames::between_cards,
         " peer=virtio-net-pci nic=rtl8139",
     ),
     test_that("card-rtl8139", network::card_polled, " nic=rtl8139"),
+    test_that("card-82576", network::card_msi, " nic=igb"),
+    test_that("card-82576-polled", network::card_polled, " nic=igb"),
     test_that("card-82574l", network::card, " nic=e1000e"),
     test_that("card-82574l-msi", network::card_msi, " nic=e1000e"),
     test_that("card-82574l-polled", network::card_polled, " nic=e1000e"),
