@@ -1,7 +1,7 @@
 //! The node's end of the protocol on the node's network.
 //!
 //! Key type: [`Node`], which moves datagrams between `net::Stack` and `netstack::node::Endpoint`,
-//! sorts events, and is the [`NodeServices`] of the job. Neighbours: `agent::job` drives a job with
+//! sorts events, and is the [`NodeServices`](super::services::NodeServices) of the job. Neighbours: `agent::job` drives a job with
 //! it, `agent::last_words` is told how to reach control.
 //!
 //! Invariant: completions are kept for the current job only; what arrives for a job that has
@@ -9,38 +9,37 @@
 
 mod monitoring;
 mod peers;
+mod services;
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
-use kernel_core::objects::{ObjectId, Objects};
-use kernel_core::retention::{ROOM_FRAMES, WarmTable};
+use kernel_core::objects::Objects;
+use kernel_core::retention::WarmTable;
 use netstack::MAX_DATAGRAM;
 use netstack::broadcast::{MemberConfig, Peer};
-use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, Rank, RequestId};
-use netstack::io::{IoOp, SubmitError};
-use netstack::node::{Config, Endpoint, Event, Full};
-use netstack::page::{Object, PageRequest, PageTraffic};
+use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId, Rank, RequestId};
+use netstack::node::{Config, Endpoint, Event};
 use netstack::personality::Personality;
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;
 use netstack::wire::key::Key;
 
 use super::cast::store::{Places, Running};
-use super::cast::{self, CastPage, Casts};
+use super::cast::{self, Casts};
 use super::exchange::{Exchange, TABLE_WITHIN};
 use super::files;
 use super::identity::Identity;
 use super::last_words;
 use super::mailbox::{Cancel, Mailbox};
 use super::overlay::Overlay;
-use super::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
+use super::services::{IoCompletion, PageCompletion};
 use super::vitals::vitals;
 use super::warm::{self, Images};
 use crate::boot::BootFacts;
 use crate::net::frame::UdpFrame;
-use crate::process::{self, Hardware, Launch};
+use crate::process::{self, Launch};
 use crate::time::Moment;
 use crate::{arch, mm, net, time};
 
@@ -637,169 +636,5 @@ impl Node {
 
     fn open(&self) -> &Mailbox {
         self.mailbox.as_ref().expect("a job is open")
-    }
-}
-
-impl NodeServices for Node {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn now(&self) -> Instant {
-        time::now()
-    }
-
-    fn poll(&mut self) {
-        let (now, due) = (time::now(), self.tick());
-        if let Some(endpoint) = &mut self.endpoint {
-            endpoint.hasten_heartbeat(now, TICK_SLACK);
-        }
-        self.pump();
-        if now >= due {
-            self.last_tick = now;
-        }
-    }
-
-    fn wait(&mut self, deadline: Instant) {
-        self.wait_for_news(deadline);
-    }
-
-    fn tick(&self) -> Instant {
-        let earliest = self.last_tick + TICK;
-        let heartbeat = self
-            .endpoint
-            .as_ref()
-            .and_then(Endpoint::heartbeat_deadline);
-        let own = heartbeat.map_or(earliest, |due| due.max(earliest));
-        // The heartbeat goes with the overlay's tick, so that the two cost one interrupt.
-        let tick = self.overlay.slow_tick(earliest - TICK_SLACK, TICK);
-        tick.filter(|at| *at <= own + TICK).unwrap_or(own)
-    }
-
-    fn monitor_deadline(&self) -> Option<Instant> {
-        self.overlay.fast_tick(time::now(), TICK)
-    }
-
-    fn be_quiet(&mut self) {
-        self.overlay.set_quiet();
-    }
-
-    fn cancelled(&self) -> Option<u8> {
-        self.cancel().map(|cancel| cancel.signal)
-    }
-
-    fn request_pages(
-        &mut self,
-        object: Object,
-        offset: u64,
-        length: u32,
-        demand: bool,
-    ) -> Result<RequestId, Full> {
-        let request = PageRequest {
-            job: self.open().job(),
-            object,
-            offset,
-            length,
-            demand,
-        };
-        self.endpoint().request_pages(time::now(), request)
-    }
-
-    fn take_pages(&mut self) -> Option<PageCompletion> {
-        self.mailbox.as_mut()?.take_pages()
-    }
-
-    fn forget_pages(&mut self) {
-        let job = self.open().job();
-        self.endpoint().cancel_requests(job);
-        if let Some(mailbox) = &mut self.mailbox {
-            mailbox.forget_pages();
-        }
-    }
-
-    fn page_traffic(&self) -> PageTraffic {
-        let job = self.open().job();
-        let endpoint = self.endpoint.as_ref();
-        endpoint.map_or(PageTraffic::default(), |endpoint| {
-            endpoint.page_traffic(job)
-        })
-    }
-
-    fn warm(&mut self) -> &mut WarmTable {
-        &mut self.warm
-    }
-
-    fn objects(&mut self) -> &mut Objects {
-        &mut self.objects
-    }
-
-    fn keep_room(&mut self) {
-        let machine = &mut Hardware::new();
-        self.objects.keep_room(machine);
-        self.warm.keep_room(machine);
-        if mm::frames().usage().available() < ROOM_FRAMES {
-            self.casts.let_go_of_images();
-            self.objects.keep_room(machine);
-        }
-    }
-
-    fn set_running(&mut self, running: Option<Running>) {
-        self.running = running;
-    }
-
-    fn cast_page(&self, page: u64) -> CastPage {
-        let id = ObjectId(self.open().program().0);
-        self.casts.page(&id, page, &self.objects)
-    }
-
-    fn want_page(&mut self, page: u64) {
-        let id = ObjectId(self.open().program().0);
-        self.casts.want(time::now(), &id, page);
-    }
-
-    fn cast_progress(&self) -> u64 {
-        self.casts.progress()
-    }
-
-    fn peer(&self, rank: Rank) -> PeerLookup {
-        let tables = self.casts.tables();
-        tables.entry(self.open().job(), rank, &self.objects)
-    }
-
-    fn exchange(&mut self) -> &mut Exchange {
-        &mut self.exchange
-    }
-
-    fn peers_deadline(&self) -> Option<Instant> {
-        let due = || {
-            self.peers_timeout(time::now())
-                .unwrap_or(Instant::FAR_FUTURE)
-        };
-        (self.casts.is_active() || self.exchange.is_active()).then(due)
-    }
-
-    fn listen(&mut self, on: bool) -> bool {
-        arch::interrupts::set_for_cast(on);
-        self.stack.listen(on)
-    }
-
-    fn dropped(&self) -> bool {
-        self.open().dropped()
-    }
-
-    fn io_submit(&mut self, op: IoOp) -> Result<CallId, SubmitError> {
-        let job = self.open().job();
-        self.endpoint().io_submit(time::now(), job, op)
-    }
-
-    fn io_pending(&self) -> usize {
-        let job = self.open().job();
-        self.endpoint
-            .as_ref()
-            .map_or(0, |endpoint| endpoint.io_pending(job))
-    }
-
-    fn take_io(&mut self) -> Option<IoCompletion> {
-        self.mailbox.as_mut()?.take_io()
     }
 }

@@ -1,0 +1,185 @@
+//! What the node does for the process that runs on it.
+//!
+//! Neighbours: `process` asks through [`NodeServices`]; [`super`] holds what it asks about.
+//!
+//! Invariant: every answer is about the job whose mailbox is open.
+
+use kernel_core::objects::{ObjectId, Objects};
+use kernel_core::retention::{ROOM_FRAMES, WarmTable};
+use netstack::ids::{CallId, Rank, RequestId};
+use netstack::io::{IoOp, SubmitError};
+use netstack::node::{Endpoint, Full};
+use netstack::page::{Object, PageRequest, PageTraffic};
+use netstack::time::Instant;
+
+use super::{Node, TICK, TICK_SLACK};
+use crate::agent::cast::CastPage;
+use crate::agent::cast::store::Running;
+use crate::agent::exchange::Exchange;
+use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
+use crate::process::Hardware;
+use crate::{arch, mm, time};
+
+impl NodeServices for Node {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn now(&self) -> Instant {
+        time::now()
+    }
+
+    fn poll(&mut self) {
+        let (now, due) = (time::now(), self.tick());
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.hasten_heartbeat(now, TICK_SLACK);
+        }
+        self.pump();
+        if now >= due {
+            self.last_tick = now;
+        }
+    }
+
+    fn wait(&mut self, deadline: Instant) {
+        self.wait_for_news(deadline);
+    }
+
+    fn tick(&self) -> Instant {
+        let earliest = self.last_tick + TICK;
+        let heartbeat = self
+            .endpoint
+            .as_ref()
+            .and_then(Endpoint::heartbeat_deadline);
+        let own = heartbeat.map_or(earliest, |due| due.max(earliest));
+        // The heartbeat goes with the overlay's tick, so that the two cost one interrupt.
+        let tick = self.overlay.slow_tick(earliest - TICK_SLACK, TICK);
+        tick.filter(|at| *at <= own + TICK).unwrap_or(own)
+    }
+
+    fn monitor_deadline(&self) -> Option<Instant> {
+        self.overlay.fast_tick(time::now(), TICK)
+    }
+
+    fn be_quiet(&mut self) {
+        self.overlay.set_quiet();
+    }
+
+    fn cancelled(&self) -> Option<u8> {
+        self.cancel().map(|cancel| cancel.signal)
+    }
+
+    fn request_pages(
+        &mut self,
+        object: Object,
+        offset: u64,
+        length: u32,
+        demand: bool,
+    ) -> Result<RequestId, Full> {
+        let request = PageRequest {
+            job: self.open().job(),
+            object,
+            offset,
+            length,
+            demand,
+        };
+        self.endpoint().request_pages(time::now(), request)
+    }
+
+    fn take_pages(&mut self) -> Option<PageCompletion> {
+        self.mailbox.as_mut()?.take_pages()
+    }
+
+    fn forget_pages(&mut self) {
+        let job = self.open().job();
+        self.endpoint().cancel_requests(job);
+        if let Some(mailbox) = &mut self.mailbox {
+            mailbox.forget_pages();
+        }
+    }
+
+    fn page_traffic(&self) -> PageTraffic {
+        let job = self.open().job();
+        let endpoint = self.endpoint.as_ref();
+        endpoint.map_or(PageTraffic::default(), |endpoint| {
+            endpoint.page_traffic(job)
+        })
+    }
+
+    fn warm(&mut self) -> &mut WarmTable {
+        &mut self.warm
+    }
+
+    fn objects(&mut self) -> &mut Objects {
+        &mut self.objects
+    }
+
+    fn keep_room(&mut self) {
+        let machine = &mut Hardware::new();
+        self.objects.keep_room(machine);
+        self.warm.keep_room(machine);
+        if mm::frames().usage().available() < ROOM_FRAMES {
+            self.casts.let_go_of_images();
+            self.objects.keep_room(machine);
+        }
+    }
+
+    fn set_running(&mut self, running: Option<Running>) {
+        self.running = running;
+    }
+
+    fn cast_page(&self, page: u64) -> CastPage {
+        let id = ObjectId(self.open().program().0);
+        self.casts.page(&id, page, &self.objects)
+    }
+
+    fn want_page(&mut self, page: u64) {
+        let id = ObjectId(self.open().program().0);
+        self.casts.want(time::now(), &id, page);
+    }
+
+    fn cast_progress(&self) -> u64 {
+        self.casts.progress()
+    }
+
+    fn peer(&self, rank: Rank) -> PeerLookup {
+        let tables = self.casts.tables();
+        tables.entry(self.open().job(), rank, &self.objects)
+    }
+
+    fn exchange(&mut self) -> &mut Exchange {
+        &mut self.exchange
+    }
+
+    fn peers_deadline(&self) -> Option<Instant> {
+        let due = || {
+            self.peers_timeout(time::now())
+                .unwrap_or(Instant::FAR_FUTURE)
+        };
+        (self.casts.is_active() || self.exchange.is_active()).then(due)
+    }
+
+    fn listen(&mut self, on: bool) -> bool {
+        arch::interrupts::set_for_cast(on);
+        self.stack.listen(on)
+    }
+
+    fn dropped(&self) -> bool {
+        self.open().dropped()
+    }
+
+    fn io_submit(&mut self, op: IoOp) -> Result<CallId, SubmitError> {
+        let job = self.open().job();
+        self.endpoint().io_submit(time::now(), job, op)
+    }
+
+    fn io_pending(&self) -> usize {
+        let job = self.open().job();
+        self.endpoint
+            .as_ref()
+            .map_or(0, |endpoint| endpoint.io_pending(job))
+    }
+
+    fn take_io(&mut self) -> Option<IoCompletion> {
+        self.mailbox.as_mut()?.take_io()
+    }
+}
