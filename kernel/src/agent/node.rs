@@ -147,11 +147,6 @@ impl Node {
         self.left
     }
 
-    /// Stops the network cards for good.
-    pub fn quiesce(&mut self) {
-        self.stack.quiesce();
-    }
-
     /// Opens the mailbox of `job`, which runs `program` as `rank`; events for it are kept from now on.
     pub fn open_job(&mut self, job: JobId, program: ProgramId, rank: Rank) {
         assert!(self.mailbox.is_none(), "one job at a time");

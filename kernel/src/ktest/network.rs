@@ -269,7 +269,8 @@ fn clear(card: &mut dyn Nic) -> Outcome {
     }
     drop(payload);
     loop {
-        // The frame handed out goes back to the card. The answer may be here before the card says that it has sent the question.
+        // The frame handed out goes back to the card. The answer may be here before the card says
+        // that it has sent the question.
         check!(card.receive().is_none(), "a second answer");
         mm::scrub_stack();
         let found = marker.find();

@@ -210,6 +210,8 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::rc::Rc;
 
+    use proptest::prelude::*;
+
     use super::ring::Format as _;
     use super::*;
     use crate::nic::Bus;
@@ -320,11 +322,11 @@ mod tests {
         }
     }
 
-    proptest::proptest! {
+    proptest! {
         /// A card that writes what it likes: all buffers can be its own, each once.
         #[test]
         fn a_hostile_card_costs_frames_only(
-            steps in proptest::collection::vec((0..3u8, 0..16usize, proptest::num::u32::ANY), 1..200),
+            steps in prop::collection::vec((0..3u8, 0..16usize, any::<u32>()), 1..200),
         ) {
             let words = Rc::new(RefCell::new([0; 4 * ring::DESCRIPTOR_WORDS]));
             let mut driver = ring::ReceiveRing::new(Format, Memory(words.clone()), 0);

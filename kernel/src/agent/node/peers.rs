@@ -21,6 +21,11 @@ const PEER_SENDS_MAX: usize = 256;
 const EXCHANGE_FIRST: usize = 1;
 
 impl Node {
+    /// Stops the network cards for good.
+    pub fn quiesce(&mut self) {
+        self.stack.quiesce();
+    }
+
     /// Hands the card what the exchange and casts have to send, as far as its ring has room. Where that is for one datagram at a
     /// time they take turns.
     pub(super) fn transmit_to_peers(&mut self, now: Instant) {

@@ -160,7 +160,9 @@ fn list(workspace: &Workspace) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// `HEARTH-TEST name NAME [memory=SIZE] [machine=MACHINE] [device=DEVICE]... [console=COM2] [nic=DEVICE] [dead=DEVICE] [peer=DEVICE] [clock=instructions] [exit=STATUS] [files=NAMES] [seeds=COUNT] [expects=TEXT to the end of the line]`.
+/// `HEARTH-TEST name NAME [memory=SIZE] [machine=MACHINE] [device=DEVICE]... [console=COM2]
+/// [nic=DEVICE] [dead=DEVICE] [peer=DEVICE] [clock=instructions] [exit=STATUS] [files=NAMES]
+/// [seeds=COUNT] [expects=TEXT to the end of the line]`.
 fn parse_listed(line: &str) -> Option<Test> {
     let (_, rest) = line.split_once("HEARTH-TEST name ")?;
     let (rest, expects) = match rest.split_once(" expects=") {

@@ -129,6 +129,10 @@ impl<B: Bus> Card<B> {
             control |= reg::CONTROL_DETECT_SPEED;
         }
         self.bus.write(reg::CONTROL, control);
+        // The newer PHYs may have been left without power; one that has a link is left alone.
+        if self.model.advanced && !self.has_link() {
+            self.bus.write(reg::PHY, reg::PHY_NEGOTIATE);
+        }
     }
 
     /// Has received frames interrupt by `signal` once they may.

@@ -117,7 +117,7 @@ pub const MODELS: &[Model] = &[
         },
     ),
     by_datasheet(0x150c, "82583V", E1000E),
-    by_datasheet(0x10c9, "82576", IGB),
+    proven(0x10c9, "82576", IGB),
     by_datasheet(0x10e7, "82576", IGB),
     by_datasheet(0x150e, "82580", IGB),
     by_datasheet(0x1521, "I350", IGB),

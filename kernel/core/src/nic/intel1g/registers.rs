@@ -26,6 +26,12 @@ pub const STATUS_LINK: u32 = 1 << 1;
 /// The card may still start transfers (GIO master enable status).
 pub const STATUS_MASTER: u32 = 1 << 19;
 
+/// Access to the PHY (MDIC): writes its control register, which is register 0 of the PHY at address
+/// 1; the card begins at once and needs no more attention.
+pub const PHY: usize = 0x0020;
+/// To negotiate anew, with power (BMCR: autonegotiation on, and once more).
+pub const PHY_NEGOTIATE: u32 = 1 << 26 | 1 << 21 | 1 << 12 | 1 << 9;
+
 /// Causes that are pending (ICR): a read clears all, writing a one clears one.
 pub const INTERRUPT_CAUSE: usize = 0x00c0;
 /// Least time between two interrupts (ITR).

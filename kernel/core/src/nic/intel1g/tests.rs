@@ -327,6 +327,15 @@ fn an_address_of_no_single_card_is_refused() {
 }
 
 #[test]
+fn a_phy_without_a_link_negotiates_anew() {
+    let driver = Driver::new(ADVANCED, Fault::None).unwrap();
+    assert_eq!(driver.model.get(reg::PHY), reg::PHY_NEGOTIATE);
+    // The reset of the older models leaves it alone.
+    let driver = Driver::new(LEGACY, Fault::None).unwrap();
+    assert_eq!(driver.model.get(reg::PHY), 0);
+}
+
+#[test]
 fn interrupts_are_off_until_they_are_wanted() {
     let driver = Driver::new(0x10d3, Fault::None).unwrap();
     let mask = || driver.model.get(reg::INTERRUPT_MASK_SET);
@@ -387,8 +396,8 @@ proptest! {
     ) {
         let device = if advanced { ADVANCED } else { LEGACY };
         let mut driver = Driver::new(device, Fault::None).unwrap();
-        let mut of_card = vec![true; ENTRIES];
-        let mut to_send = vec![false; ENTRIES];
+        let mut of_card = [true; ENTRIES];
+        let mut to_send = [false; ENTRIES];
         of_card[ENTRIES - 1] = false;
         for (step, at, value) in steps {
             let word = usize::from(at) % WORDS;
