@@ -138,7 +138,7 @@ impl Start {
         // What cannot be used would be found out only by the machine that boots.
         match CommandLine::parse(&line).warnings.first() {
             None => Ok(line.trim().to_owned()),
-            Some(wrong) => bail!("kernel options: {wrong}"),
+            Some(wrong) => bail!("the kernel would not use an option: {wrong}"),
         }
     }
 }
